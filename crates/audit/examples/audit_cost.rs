@@ -1,7 +1,8 @@
-//! What recording a call costs the thread that serves it: `cargo run --release -p audit --example audit_cost none|denied|all
-//! CALLS`; instructions of that thread with `valgrind --tool=callgrind --separate-threads=yes`. With `none` no
-//! audit is configured, with `denied` a sink wants what is the default (and no good FetchStatus), with `all`
-//! every call is written to /dev/null. docs/guide/audit.md has the figures.
+//! Measures what recording a call costs the thread that serves it: `cargo run --release -p audit --example
+//! audit_cost none|denied|all CALLS`; instructions of that thread with `valgrind --tool=callgrind
+//! --separate-threads=yes`. With `none` no audit is configured, with `denied` a sink has the default filter (which
+//! excludes a successful FetchStatus), with `all` every call is written to /dev/null. docs/guide/audit.md has
+//! the figures.
 
 use audit::{Call, Filter, Form, Messages, Policy, ServiceTrail, SinkSettings, Target, Trail};
 use base::{Caller, Identity, LocalAuthority, Monotonic, Principal, SecurityLevel};
@@ -11,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-/// Calls, if the command line says nothing else.
+/// Default number of calls.
 const CALLS: u32 = 1_000_000;
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -44,7 +45,7 @@ fn caller(number: u64) -> Caller {
     }
 }
 
-/// The audit, and its sink's thread.
+/// Starts an audit with the thread of its sink.
 fn service(filter: Filter, form: Form) -> (Arc<Trail>, ServiceTrail) {
     let settings = SinkSettings {
         name: "cost".into(),
@@ -60,12 +61,12 @@ fn service(filter: Filter, form: Form) -> (Arc<Trail>, ServiceTrail) {
     (trail, service)
 }
 
-/// As the dispatcher does it.
+/// Records a call in the same way as the dispatcher.
 fn record(service: Option<&ServiceTrail>, caller: &Caller, request: &[u8], reply: &[u8], ended: Monotonic) {
     let Some(service) = service else { return };
     if let Some(outline) = service.begin_good(black_box(afs_idl::fs::FETCH_STATUS)) {
         if !service.has_room() {
-            // The dispatcher has a worker wait.
+            // The dispatcher passes the call to a worker, which waits.
             std::thread::yield_now();
         }
         let noted = Noted { user: 42, ..Noted::default() };
@@ -95,7 +96,7 @@ fn main() {
             black_box(caller),
             black_box(&request),
             &[0; 148],
-            // The time is asked for in any case: the file server wants to know how long the answer took.
+            // The clock is read in any case: the file server measures how long each call takes.
             black_box(clock()),
         );
     }

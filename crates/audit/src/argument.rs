@@ -1,20 +1,20 @@
-//! What a call was about in particular.
+//! Arguments and results of a call.
 
 use afs_idl::common::Fid;
 use std::net::Ipv4Addr;
 use xdr::XdrString;
 
-/// One argument, or something that was answered.
+/// One argument or one result.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Argument {
-    /// Its name in JSON.
+    /// Name in JSON.
     pub(crate) name: &'static str,
     pub(crate) value: Value,
-    /// OpenAFS does not tell it, and its form has no place for it.
+    /// Whether it is Cellar's own addition: OpenAFS does not record it, and its format has no place for it.
     pub(crate) is_own: bool,
 }
 
-/// Values by what OpenAFS's form calls them.
+/// Values, named after their types in OpenAFS's format.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Value {
     /// `STR`
@@ -33,11 +33,12 @@ pub(crate) enum Value {
     Fid(Fid),
     /// `FIDS`
     Fids(Vec<Fid>),
-    /// A number that only JSON shows.
+    /// A number that only JSON includes.
     Number(i64),
-    /// Names and numbers that were asked for; a line for each in OpenAFS's form, number first if so.
+    /// Names and numbers that were looked up; one line for each in OpenAFS's format, with the number first if
+    /// `number_first`.
     Found { pairs: Vec<(Vec<u8>, i32)>, number_first: bool },
-    /// Where a volume was forwarded to; a line for each in OpenAFS's form, `HOST` and `LONG`.
+    /// Destinations of a forwarded volume; one line for each in OpenAFS's format, with `HOST` and `LONG`.
     Forwards(Vec<Forward>),
 }
 
@@ -45,9 +46,9 @@ pub(crate) enum Value {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Forward {
     pub(crate) to: Ipv4Addr,
-    /// The transaction there.
+    /// Transaction on that server.
     pub(crate) transaction: i32,
-    /// How it ended there; 0 is success.
+    /// Result on that server; 0 is success.
     pub(crate) code: i32,
 }
 
@@ -59,7 +60,7 @@ pub(crate) fn text(name: &'static str, text: &XdrString) -> Argument {
     argument(name, Value::Text(text.0.clone()))
 }
 
-/// Without the zero byte that lists end with on the network.
+/// Builds an access list, without the zero byte that terminates it on the network.
 pub(crate) fn acl(name: &'static str, text: &[u8]) -> Argument {
     let length = text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     argument(name, Value::Acl(text[..length].to_vec()))
@@ -97,22 +98,22 @@ pub(crate) fn forwards(name: &'static str, forwards: Vec<Forward>) -> Argument {
     argument(name, Value::Forwards(forwards))
 }
 
-/// A number that OpenAFS does not tell.
+/// Builds a number that OpenAFS does not record.
 pub(crate) fn own(name: &'static str, number: impl Into<i64>) -> Argument {
     Argument { name, value: Value::Number(number.into()), is_own: true }
 }
 
-/// A text that OpenAFS does not tell.
+/// Builds a text that OpenAFS does not record.
 pub(crate) fn own_text(name: &'static str, text: &XdrString) -> Argument {
     Argument { name, value: Value::Text(text.0.clone()), is_own: true }
 }
 
-/// An address that OpenAFS does not tell.
+/// Builds an address that OpenAFS does not record.
 pub(crate) fn own_host(name: &'static str, address: u32) -> Argument {
     Argument { name, value: Value::Host(address.into()), is_own: true }
 }
 
-/// Numbers of 32 bits, which OpenAFS shows with a sign.
+/// Converts 32-bit numbers, which OpenAFS shows as signed.
 pub(crate) trait Bits {
     fn bits(self) -> i32;
 }

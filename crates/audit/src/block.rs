@@ -1,14 +1,15 @@
-//! Memory for records, which one thread fills and another reads.
+//! Memory for records, filled by one thread and read by another.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, OnceLock};
 
-/// Words of a block, but for one that a longer record has for itself.
+/// Number of words in a block; a longer record gets a larger block of its own.
 pub(crate) const BLOCK_WORDS: usize = 1024;
 
-/// Some words, of which the first so many are filled and do not change any more, and the block that follows.
+/// Words in memory, of which a prefix is filled and does not change any more, and the next block of the
+/// chain.
 #[derive(Debug)]
 pub(crate) struct Block {
     words: Box<[AtomicU64]>,
@@ -26,27 +27,27 @@ impl Block {
         &self.words
     }
 
-    /// How many words are filled; they are as whoever filled them left them.
+    /// Returns the number of filled words. Their contents are visible to the caller.
     pub(crate) fn filled(&self) -> usize {
         self.filled.load(Acquire).min(self.words.len())
     }
 
-    /// So many words are filled from now on.
+    /// Publishes the first `words` words as filled.
     pub(crate) fn fill(&self, words: usize) {
         self.filled.store(words, Release);
     }
 
-    /// The block that follows, once there is one; from then on this one is not filled any more.
+    /// Returns the next block if there is one. From then on this block is not filled any more.
     pub(crate) fn next(&self) -> Option<&Arc<Block>> {
         self.next.get()
     }
 
-    /// That is what follows; said once.
+    /// Sets the next block; called only once.
     pub(crate) fn follow(&self, next: Arc<Block>) {
         let _ = self.next.set(next);
     }
 
-    /// It is empty again, and nothing follows.
+    /// Makes the block empty and the last of its chain.
     pub(crate) fn reset(&mut self) {
         *self.filled.get_mut() = 0;
         self.next.take();
@@ -62,7 +63,7 @@ impl Block {
 }
 
 impl Drop for Block {
-    /// One after the other: a long chain would take a frame of the stack for each.
+    /// Drops the chain iteratively: recursion would take a stack frame for each block.
     fn drop(&mut self) {
         let mut next = self.next.take();
         while let Some(block) = next {

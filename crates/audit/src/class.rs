@@ -1,48 +1,47 @@
-//! What calls are about, and which of them a sink wants.
+//! Classes of calls, and filters that select calls for a sink.
 
 use std::fmt;
 
-/// What a call is about.
+/// Class of a call, by what it affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// Changes access lists, owners, modes, or what is remembered of users' groups.
+    /// Changes access lists, owners, modes, or cached group memberships of users.
     Rights,
-    /// Makes, removes or renames files, directories and links.
+    /// Creates, removes or renames files, directories and links.
     Names,
     /// Changes users, groups and memberships.
     Users,
-    /// Makes, changes, moves, copies, dumps or removes volumes, or what is said of them in the location
-    /// database.
+    /// Creates, changes, moves, copies, dumps or removes volumes, or changes their location entries.
     Volumes,
     /// Changes keys, administrators, hosts and programs of a server, or runs something there.
     Server,
-    /// Reads or writes what files hold.
+    /// Reads or writes contents of files.
     Data,
     /// Reads status, access lists and statistics.
     Status,
     /// Locks files.
     Locks,
-    /// Asks databases and volume servers.
+    /// Queries databases and volume servers.
     Lookups,
     /// Everything else.
     Other,
 }
 
-/// The names of [`Class`], in order.
+/// Names of [`Class`], in order.
 pub const CLASSES: [&str; 10] =
     ["rights", "names", "users", "volumes", "server", "data", "status", "locks", "lookups", "other"];
 
-/// What a filter calls denied calls of all classes.
+/// Name in filters for denied calls of all classes.
 const DENIED: &str = "denied";
-/// What it calls everything.
+/// Name in filters for all calls.
 const ALL: &str = "all";
 
-/// Which calls a sink wants: those of some classes, and denied ones of any class.
+/// Selects calls for a sink: those of some classes, and possibly denied ones of any class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter(u16);
 
 impl Default for Filter {
-    /// What changes something beyond the contents of files, and whatever is denied.
+    /// Selects calls that change anything but the contents of files, and all denied calls.
     fn default() -> Filter {
         let classes = [Class::Rights, Class::Names, Class::Users, Class::Volumes, Class::Server];
         Filter(classes.iter().fold(Filter::DENIED, |bits, class| bits | 1 << *class as u16))
@@ -52,23 +51,23 @@ impl Default for Filter {
 impl Filter {
     const DENIED: u16 = 1 << CLASSES.len();
 
-    /// Every call.
+    /// Selects every call.
     pub const ALL: Filter = Filter(Filter::DENIED | (Filter::DENIED - 1));
 
-    /// The filter of a list of names.
+    /// Parses a filter from a list of names.
     ///
     /// # Errors
-    /// The name that is none, with those that there are.
+    /// The unknown name and the valid names.
     pub fn parse<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Filter, String> {
         names.into_iter().try_fold(Filter(0), |filter, name| Ok(Filter(filter.0 | bits(name)?)))
     }
 
-    /// Whether it wants a call.
+    /// Whether the filter selects a call.
     pub fn wants(self, class: Class, is_denied: bool) -> bool {
         self.0 & (1 << class as u16) != 0 || is_denied && self.0 & Filter::DENIED != 0
     }
 
-    /// What either of the two wants.
+    /// Returns a filter that selects what either of the two selects.
     pub(crate) fn or(self, other: Filter) -> Filter {
         Filter(self.0 | other.0)
     }

@@ -1,45 +1,45 @@
-//! What is recorded of the calls of a procedure.
+//! What is recorded for calls of a procedure.
 
 use crate::argument::Argument;
 use crate::class::Class;
 use xdr::{Decode, SliceSource};
 
-/// The most bytes of a request, its opcode included, or of a reply that are looked at.
+/// Maximum number of bytes kept of a request, opcode included, or of a reply.
 const BYTES_MAX: usize = 4096;
-/// Likewise of a request that is followed by the contents of a file.
+/// Limit for a request that is followed by the contents of a file.
 const DATA_BYTES_MAX: usize = 128;
-/// Likewise where names or numbers by the thousand are asked for.
+/// Limit for requests that look up thousands of names or numbers.
 const LOOKUP_BYTES_MAX: usize = 65_536;
 
-/// Adds what is wanted of a request without its opcode, and of the reply, which is empty if there was none
-/// or nothing is wanted of it. None if the request is none.
+/// Decodes the arguments to record from the request, without its opcode, and the reply, which is empty if
+/// there was none or nothing of it is recorded. `None` if the request is malformed.
 pub(crate) type Reader = fn(&[u8], &[u8], &mut Vec<Argument>) -> Option<()>;
 
-/// A procedure.
+/// Description of one procedure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
     pub(crate) opcode: u32,
-    /// What OpenAFS calls it; empty if it has no name for it.
+    /// OpenAFS's name of the event; empty if it has none.
     pub(crate) name: &'static str,
     pub(crate) class: Class,
-    /// Bytes of the request that are kept.
+    /// Number of bytes of the request that are kept.
     pub(crate) request_max: usize,
-    /// Bytes of the reply that are kept.
+    /// Number of bytes of the reply that are kept.
     pub(crate) reply_max: usize,
     pub(crate) arguments: Reader,
     pub(crate) shape: Shape,
 }
 
-/// What is told of a procedure's calls, as far as it can be had without [`Event::arguments`].
+/// Shape of the arguments, which may allow recording them without [`Event::arguments`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Anything.
+    /// No particular shape.
     Any,
-    /// The request is a FID, which is told as `fid`.
+    /// The request is a FID, recorded as `fid`.
     Fid,
 }
 
-/// A procedure of which only the name is told.
+/// A procedure of which only the name is recorded.
 pub(crate) static UNKNOWN: Event = Event {
     opcode: 0,
     name: "",
@@ -50,7 +50,7 @@ pub(crate) static UNKNOWN: Event = Event {
     shape: Shape::Any,
 };
 
-/// How much of the messages of a class is kept.
+/// Returns the maximum number of bytes kept of a message of this class.
 pub(crate) const fn bytes_max(class: Class) -> usize {
     match class {
         Class::Data => DATA_BYTES_MAX,
@@ -59,18 +59,19 @@ pub(crate) const fn bytes_max(class: Class) -> usize {
     }
 }
 
-/// The value at the beginning of these bytes.
+/// Decodes the value at the start of these bytes.
 pub(crate) fn decode<T: Decode>(bytes: &[u8]) -> Option<T> {
     T::decode(&mut SliceSource::new(bytes)).ok()
 }
 
-/// Declares what is recorded of the procedures of a service. Each line is opcode, class, OpenAFS's name, the
-/// request and, if something of it is wanted, the reply, and arguments in OpenAFS's order. A reply that is not
-/// there is one of zeros. `keeps` says how many bytes of the request may be looked at; a shape may follow OpenAFS's name.
+/// Declares what is recorded for the procedures of a service. Each line has the opcode, the class, OpenAFS's
+/// name, the request and, if any of it is recorded, the reply, and the arguments in OpenAFS's order. A
+/// missing reply counts as one of zeros. `keeps` is the number of bytes of the request that may be read; a
+/// shape may follow OpenAFS's name.
 macro_rules! procedures {
     ($($opcode:ident $class:ident $name:literal $(: $shape:ident)? $(keeps $bytes:literal)?
         ($request:ident: $request_type:ty $(, $reply:ident: $reply_type:ty)?) [$($argument:expr),* $(,)?];)*) => {
-        /// What is recorded of each procedure.
+        /// What is recorded for each procedure.
         pub(crate) const EVENTS: &[Event] = &[$(Event {
             opcode: $opcode,
             name: $name,

@@ -1,4 +1,4 @@
-//! Records as lines.
+//! Formats records as lines.
 
 use crate::kept::Kept;
 use crate::record::{Found, Record};
@@ -7,13 +7,13 @@ use crate::{json, text};
 use base::LocalAuthority;
 use jiff::Timestamp;
 
-/// How records are written.
+/// Format of the records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
-    /// An object on a line of its own.
+    /// One JSON object per line.
     #[default]
     Json,
-    /// As OpenAFS's servers write them.
+    /// The format of OpenAFS's servers.
     OpenAfs,
 }
 
@@ -29,7 +29,7 @@ impl std::str::FromStr for Form {
     }
 }
 
-/// What a line is about.
+/// Content of a line.
 pub(crate) enum Entry<'a> {
     /// A call.
     Call(Record<'a>),
@@ -37,16 +37,16 @@ pub(crate) enum Entry<'a> {
     Trail(Notice),
 }
 
-/// What the audit says of itself.
+/// A message of the audit about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// It begins.
+    /// The audit started.
     On,
-    /// A program began with it.
+    /// A program started.
     Started(Program),
-    /// It ends.
+    /// The audit ended.
     Off,
-    /// So many records were lost since it last said so.
+    /// Number of records lost since the previous message.
     Lost(u64),
 }
 
@@ -69,7 +69,7 @@ impl Notice {
     }
 }
 
-/// A program of OpenAFS's whose start its audit tells.
+/// A program whose start OpenAFS's audit records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
     /// The protection server.
@@ -78,10 +78,10 @@ pub enum Program {
     Volumes,
 }
 
-/// Times as text. Most lines are of the second of the line before.
+/// Times as text. Most lines have the same second as the line before.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
-    /// When the second began, if there is one, in nanoseconds since 1970.
+    /// Start of the cached second, if any, in nanoseconds since 1970.
     begun_ns: Option<u64>,
     text: String,
 }
@@ -89,7 +89,8 @@ pub(crate) struct Times {
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Times {
-    /// What `make` makes of the second of a time in nanoseconds since 1970, and the microseconds that are left.
+    /// Returns the text that `make` produces for the second of `at_ns`, in nanoseconds since 1970, and the
+    /// remaining microseconds.
     pub(crate) fn of(&mut self, at_ns: u64, make: impl FnOnce(Timestamp) -> String) -> (&str, u32) {
         let within = |begun_ns: u64| at_ns.checked_sub(begun_ns).filter(|ns| *ns < SECOND_NS);
         let ns = self.begun_ns.and_then(within).unwrap_or_else(|| {
@@ -101,25 +102,25 @@ impl Times {
     }
 }
 
-/// Writes lines.
+/// What formatting a line requires.
 pub(crate) struct Writing<'a> {
     pub(crate) form: Form,
     pub(crate) authority: &'a dyn LocalAuthority,
     pub(crate) memory: &'a mut Memory,
 }
 
-/// What a writer keeps from line to line.
+/// State that a writer keeps across lines.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     pub(crate) times: Times,
-    /// For what a call was about.
+    /// Buffers for decoded arguments.
     pub(crate) found: Found,
-    /// What is said of procedures and callers.
+    /// Cached text for procedures and callers.
     pub(crate) kept: Kept,
 }
 
 impl Writing<'_> {
-    /// Appends the lines of an entry, of that time in nanoseconds since 1970, to a batch.
+    /// Appends the lines of an entry to a batch; `at_ns` is its time in nanoseconds since 1970.
     pub(crate) fn add(&mut self, batch: &mut Batch, entry: &Entry<'_>, at_ns: u64) {
         match self.form {
             Form::Json => json::add(batch, entry, at_ns, self),

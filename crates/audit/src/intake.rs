@@ -1,4 +1,4 @@
-//! What the threads that serve have left, in the order in which calls ended.
+//! Collects the records of all serving threads in the order in which their calls ended.
 
 use crate::block::Block;
 use crate::pen::Chain;
@@ -10,36 +10,36 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Acquire;
 
-/// The reader's end of a chain of blocks.
+/// The reading end of a chain of blocks.
 #[derive(Debug)]
 pub(crate) struct Reader {
     chain: Arc<Chain>,
     block: Arc<Block>,
-    /// Words of the block that were read, and that are known to be filled.
+    /// Number of words read in the block, and number known to be filled.
     at: usize,
     end: usize,
 }
 
-/// Whom a record is taken from next, while it ended not after that.
+/// The reader to take records from while they ended no later than `until_ns`.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     place: usize,
     until_ns: u64,
 }
 
-/// The reading end of a queue: [`Intake::look`], then [`Intake::next`] until it has nothing more or no more is wanted, then
-/// [`Intake::put_back`].
+/// The reading end of a queue. Call [`Intake::look`], then [`Intake::next`] until it returns `None` or enough
+/// records were taken, then [`Intake::put_back`].
 #[derive(Debug)]
 pub(crate) struct Intake {
     queue: Arc<Queue>,
     readers: Vec<Reader>,
-    /// Places of readers by the end of their next call, those that have one to give.
+    /// Index of each reader with a pending record, ordered by the end time of that record's call.
     next: BinaryHeap<Reverse<(u64, usize)>>,
     turn: Option<Turn>,
-    /// Calls that ended later wait for the next look.
+    /// Records of calls that ended later are left for the next call of `look`.
     horizon_ns: u64,
     taken: usize,
-    /// Blocks that have been read.
+    /// Blocks that were read completely.
     read: Vec<Arc<Block>>,
 }
 
@@ -48,7 +48,7 @@ impl Reader {
         Reader { chain, block, at: 0, end: 0 }
     }
 
-    /// When the next call ended. Blocks that were read go to `read`.
+    /// Returns when the next call ended. Moves completely read blocks to `read`.
     #[inline]
     fn peek(&mut self, read: &mut Vec<Arc<Block>>) -> Option<u64> {
         if self.at == self.end {
@@ -57,11 +57,12 @@ impl Reader {
         Some(record::ended_ns(self.block.words().get(self.at..).unwrap_or_default()))
     }
 
-    /// Looks for more records.
+    /// Advances to the next record, if there is one.
     #[cold]
     fn find(&mut self, read: &mut Vec<Arc<Block>>) -> Option<()> {
         while self.at == self.end {
-            // Before what is filled, which does not change any more once something follows.
+            // Read before the number of filled words, which does not change any more once there is a next
+            // block.
             let next = self.block.next().cloned();
             self.end = self.block.filled();
             if self.at == self.end {
@@ -72,7 +73,7 @@ impl Reader {
         Some(())
     }
 
-    /// The words of the next call, which there is.
+    /// Returns the words of the next record; the caller has checked that there is one.
     #[inline]
     fn take(&mut self) -> &[AtomicU64] {
         let words = &self.block.words()[self.at..self.end];
@@ -81,7 +82,7 @@ impl Reader {
         words
     }
 
-    /// Its thread has ended, and all was taken.
+    /// Whether its thread has ended and all its records were taken.
     fn is_over(&mut self, read: &mut Vec<Arc<Block>>) -> bool {
         self.at == self.end && self.chain.is_closed.load(Acquire) && self.peek(read).is_none()
     }
@@ -93,8 +94,8 @@ impl Intake {
         Intake { queue, readers, next: BinaryHeap::new(), turn: None, horizon_ns: 0, taken: 0, read }
     }
 
-    /// Looks what there is of calls that ended until now. A call that its client made after another had been answered
-    /// comes after that one: the other's record was there before it began.
+    /// Finds the records of calls that ended by `now_ns`. If a client made one call after the reply to
+    /// another, its record comes second: the record of the first existed before the second call started.
     pub(crate) fn look(&mut self, now_ns: u64) {
         self.horizon_ns = now_ns;
         self.turn = None;
@@ -107,7 +108,7 @@ impl Intake {
         }
     }
 
-    /// The next record, and the number of the thread that left it.
+    /// Returns the next record and the number of the thread that left it.
     pub(crate) fn next(&mut self) -> Option<(&[AtomicU64], u32)> {
         let place = loop {
             if let Some(Turn { place, until_ns }) = self.turn {
@@ -128,7 +129,7 @@ impl Intake {
         Some((reader.take(), thread))
     }
 
-    /// Gives back what is not needed any more.
+    /// Returns blocks and space that are not needed any more.
     pub(crate) fn put_back(&mut self) {
         self.readers.retain_mut(|reader| {
             let is_over = reader.is_over(&mut self.read);
@@ -138,14 +139,14 @@ impl Intake {
             }
             !is_over
         });
-        // A thread may be about to leave its block: it is looked at again.
+        // A thread may still be leaving its block; such a block is tried again next time.
         self.read.retain_mut(|block| !self.queue.is_taken_back(block));
         if self.taken > 0 {
             self.queue.took(std::mem::take(&mut self.taken));
         }
     }
 
-    /// Whether nobody has left anything.
+    /// Whether there are no records.
     pub(crate) fn is_empty(&mut self) -> bool {
         self.readers.append(&mut self.queue.newcomers());
         self.readers.iter_mut().all(|reader| reader.peek(&mut self.read).is_none())

@@ -1,5 +1,5 @@
-//! Records as JSON, one object a line. A busy server writes very many of them, so they are put together here,
-//! piece by piece, at the end of what is written next; what is said of a procedure and its caller is kept.
+//! Formats records as JSON, one object per line. A busy server writes very many of them, so they are built
+//! piece by piece at the end of the output buffer; the text for a procedure and its caller is cached.
 
 use crate::argument::{Argument, Value};
 use crate::form::{Entry, Memory, Notice, Times, Writing};
@@ -30,7 +30,8 @@ pub(crate) fn add(batch: &mut Batch, entry: &Entry<'_>, at_ns: u64, by: &mut Wri
     batch.end_line(kind);
 }
 
-/// To the microsecond, in UTC, as the first key of an object; what comes next closes it.
+/// Writes the time, in UTC with microseconds, as the first key of an object; the next piece closes its
+/// string.
 fn begin(out: &mut Vec<u8>, at_ns: u64, times: &mut Times) {
     let (text, microseconds) = times.of(at_ns, second);
     plain(out, text);
@@ -41,7 +42,7 @@ fn second(time: Timestamp) -> String {
     time.strftime("{\"time\":\"%Y-%m-%dT%H:%M:%S.").to_string()
 }
 
-/// What the trail says of itself.
+/// Writes a message of the audit about itself.
 fn said(out: &mut Vec<u8>, notice: Notice) {
     pieces(out, ["Z\",\"event\":\"", notice.name(), "\""]);
     if let Some(count) = notice.lost() {
@@ -81,7 +82,7 @@ fn other_arguments(out: &mut Vec<u8>, found: Option<&[Argument]>) {
     }
 }
 
-/// What a line says between its time and how long it took, and behind its arguments.
+/// Writes the common parts of a line: the one between time and duration, and the one after the arguments.
 fn common(both: &mut Pieces, record: &Record<'_>, authority: &dyn LocalAuthority) {
     let out = both.text();
     procedure(out, record);
@@ -99,7 +100,7 @@ fn common(both: &mut Pieces, record: &Record<'_>, authority: &dyn LocalAuthority
     out.push(b'}');
 }
 
-/// Words of our own, in which nothing has to be escaped.
+/// Writes names that need no escaping.
 fn procedure(out: &mut Vec<u8>, record: &Record<'_>) {
     pieces(
         out,
@@ -138,7 +139,7 @@ fn caller(out: &mut Vec<u8>, record: &Record<'_>, authority: &dyn LocalAuthority
     plain(out, ",\"took_us\":");
 }
 
-/// As the principal's own text is.
+/// Writes a principal in its usual text form.
 fn principal(out: &mut Vec<u8>, who: &Principal) {
     out.push(b'"');
     for (before, part) in [("", &who.name), (".", &who.instance), ("@", &who.realm)] {
@@ -158,7 +159,7 @@ fn level(level: SecurityLevel) -> &'static str {
     }
 }
 
-/// An object of them.
+/// Writes the arguments as an object.
 fn arguments(out: &mut Vec<u8>, arguments: &[Argument]) {
     for (place, argument) in arguments.iter().enumerate() {
         pieces(out, [if place == 0 { "{\"" } else { ",\"" }, argument.name, "\":"]);
@@ -195,7 +196,7 @@ fn value(out: &mut Vec<u8>, value: &Value) {
     }
 }
 
-/// As people write it.
+/// Writes a FID in its usual text form.
 fn fid(out: &mut Vec<u8>, fid: Fid) {
     out.push(b'"');
     put::numbers(out, [fid.volume, fid.vnode, fid.unique], b'.');
@@ -213,7 +214,7 @@ fn list<T>(out: &mut Vec<u8>, items: impl IntoIterator<Item = T>, mut put: impl 
     out.push(b']');
 }
 
-/// One behind the other, as they are.
+/// Writes the pieces in order, without escaping.
 fn pieces<const N: usize>(out: &mut Vec<u8>, pieces: [&str; N]) {
     out.reserve(pieces.iter().map(|piece| piece.len()).sum());
     for piece in pieces {
@@ -234,7 +235,7 @@ fn truth(is_so: bool) -> &'static str {
     if is_so { "true" } else { "false" }
 }
 
-/// A text of somebody else's, with replacement characters where it is not UTF-8.
+/// Writes text from a peer, with replacement characters where it is not UTF-8.
 fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     for chunk in bytes.utf8_chunks() {
@@ -246,7 +247,7 @@ fn string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Most texts have nothing in them that would have to be escaped.
+/// Most text contains nothing to escape.
 fn escaped(out: &mut Vec<u8>, text: &str) {
     let is_plain = |byte: &u8| !matches!(byte, 0..0x20 | b'"' | b'\\');
     let mut rest = text.as_bytes();
@@ -292,7 +293,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever its bytes are, a text is what the usual crate for JSON makes of it.
+        /// For any bytes, the string is the one that `serde_json` writes.
         #[test]
         fn a_text_is_a_string(bytes in prop::collection::vec(any::<u8>(), 0..80), text: String) {
             for bytes in [&bytes[..], text.as_bytes()] {

@@ -1,21 +1,21 @@
-//! Pieces of lines that many lines have in common: what is said of a procedure and of a caller. They are made once and
-//! copied.
+//! A cache of text that many lines have in common: the parts about a procedure and a caller. It is formatted
+//! once and then copied.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Pieces that are kept; the next one with the same place takes the place of the last.
+/// Number of slots; a new entry replaces the one in its slot.
 const PLACES: usize = 1024;
 
-/// Two pieces of text, one behind the other.
+/// Two pieces of text in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
     text: Vec<u8>,
-    /// Where the second begins.
+    /// Offset of the second piece.
     second: usize,
 }
 
-/// Pieces by what they were made of.
+/// Pieces by the key that they were made from.
 #[derive(Debug)]
 pub(crate) struct Kept {
     places: Vec<(Box<[u64]>, Pieces)>,
@@ -28,7 +28,8 @@ impl Default for Kept {
 }
 
 impl Pieces {
-    /// Where to add text: to the first of them until [`Pieces::end_first`], then to the second.
+    /// Returns the buffer to append text to: to the first piece until [`Pieces::end_first`], then to the
+    /// second.
     pub(crate) fn text(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }
@@ -43,10 +44,10 @@ impl Pieces {
 }
 
 impl Kept {
-    /// The pieces with this key, or what `make` makes. `hint` is any number that is the same for equal keys; no key is
-    /// empty.
+    /// Returns the pieces for this key, made with `make` if they are not cached. `hint` is any number that is
+    /// equal for equal keys; no key is empty.
     pub(crate) fn of(&mut self, hint: u64, key: &[AtomicU64], make: impl FnOnce(&mut Pieces)) -> &Pieces {
-        // Fibonacci hashing: the highest bits of the product depend on all of the number's.
+        // Fibonacci hashing: the highest bits of the product depend on all bits of the number.
         let place = (hint.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % PLACES;
         let (known, pieces) = &mut self.places[place];
         let is_it = known.len() == key.len()
@@ -67,7 +68,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever came before, and also if all keys have the same place.
+        /// Holds after any sequence of keys, even if all keys share a slot.
         #[test]
         fn a_piece_is_that_of_its_key(keys in prop::collection::vec((0_u64..600, 1_usize..4), 0..200), shift in 0_u32..64) {
             let mut kept = Kept::default();

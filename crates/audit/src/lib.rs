@@ -1,10 +1,11 @@
-//! The audit: a line for each call that matters, in JSON or as OpenAFS's servers write them.
+//! The audit: a line for each relevant call, in JSON or in the format of OpenAFS's servers.
 //!
-//! [`Trail`] is what the configuration asks for: sinks, each with a [`Form`], a [`Filter`] and a [`Policy`].
-//! [`ServiceTrail`] is a service's way to it: [`ServiceTrail::begin`] when a call's opcode is known,
-//! [`Draft`] gathers the first bytes of its messages if they are not at hand, [`ServiceTrail::record`] when it has ended.
-//! What a call did is decoded and written by a thread of each sink; the thread that served the call only copies some
-//! words to memory of its own, from where the sink's fetches them. docs/guide/audit.md has the events and both forms.
+//! [`Trail`] has the configured sinks, each with a [`Form`], a [`Filter`] and a [`Policy`]. [`ServiceTrail`]
+//! is the interface for a service: [`ServiceTrail::begin`] when a call's opcode is known, [`Draft`] to gather
+//! the first bytes of its messages if they are not in memory, [`ServiceTrail::record`] when the call has
+//! ended. Each sink has a thread that decodes and writes its records; the thread that serves a call only
+//! copies some words into its own buffers, which the sink's thread reads. docs/guide/audit.md describes the
+//! events and both formats.
 
 mod argument;
 mod block;

@@ -1,18 +1,18 @@
-//! Procedures by numbers, which records have in place of their names.
+//! Numbers that stand for procedures in records.
 
 use crate::draft::Outline;
 use crate::event::Event;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// The procedures of all services that were asked for.
+/// The procedures of all services in the audit.
 #[derive(Debug, Default)]
 pub(crate) struct Outlines {
     /// Guards the list, which grows while services are started.
     known: Mutex<Vec<Outline>>,
 }
 
-/// The same, as who reads records has it.
+/// A copy of the list for the reader of records.
 #[derive(Debug)]
 pub(crate) struct OutlinesRead {
     of: Arc<Outlines>,
@@ -20,7 +20,7 @@ pub(crate) struct OutlinesRead {
 }
 
 impl Outlines {
-    /// The outline of a procedure, with the number that it has always had.
+    /// Adds a procedure and returns its outline; the number of a known procedure never changes.
     pub(crate) fn add(
         &self,
         event: &'static Event,
@@ -44,7 +44,7 @@ impl Outlines {
 }
 
 impl OutlinesRead {
-    /// The outline with this number, which a record has.
+    /// Returns the outline with this number, taken from a record.
     #[inline]
     pub(crate) fn of(&mut self, number: u16) -> &Outline {
         let number = usize::from(number);

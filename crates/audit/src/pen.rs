@@ -1,5 +1,5 @@
-//! How a thread that serves leaves records for the thread of a sink: in blocks of its own, so that it shares nothing with
-//! others that serve but, once in some records and once a block, the count of what there is room for.
+//! How a serving thread leaves records for the thread of a sink: in blocks of its own. It shares nothing with
+//! other serving threads except the counter of free space, once every few records and once per block.
 
 use crate::block::Block;
 use crate::queue::Queue;
@@ -10,34 +10,34 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 thread_local! {
-    /// What this thread writes to each sink with.
+    /// The pens of this thread, one for each sink.
     static PENS: RefCell<Vec<Pen>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a thread and the reader know of each other, besides blocks.
+/// State shared by a thread and the reader, in addition to the blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
-    /// Its thread's number among those that added to the queue, from 1.
+    /// Number of the thread among those that added to the queue, from 1.
     pub(crate) thread: u32,
-    /// Records that the thread has added.
+    /// Number of records that the thread has added.
     pub(crate) added: AtomicU64,
-    /// It adds none any more.
+    /// Whether the thread will add no more records.
     pub(crate) is_closed: AtomicBool,
 }
 
-/// A thread's end of a chain of blocks.
+/// The writing end of a chain of blocks.
 struct Pen {
     queue: Arc<Queue>,
     chain: Arc<Chain>,
     block: Arc<Block>,
-    /// Words of the block that are filled.
+    /// Number of filled words in the block.
     at: usize,
-    /// Records that the queue has promised to have room for.
+    /// Number of records that the queue has reserved space for.
     room: usize,
     added: u64,
 }
 
-/// Adds a record of the calling thread to a queue, or does what its policy says.
+/// Adds a record of the calling thread to a queue, or applies the queue's policy if it is full.
 pub(crate) fn push(queue: &Arc<Queue>, slip: &Slip<'_>) {
     let added = PENS.try_with(|pens| {
         let pens = &mut *pens.borrow_mut();
@@ -46,7 +46,7 @@ pub(crate) fn push(queue: &Arc<Queue>, slip: &Slip<'_>) {
             None => first(pens, queue).push(slip),
         }
     });
-    // A thread that is ending, and has forgotten what it had.
+    // The thread is ending and its thread-locals are destroyed.
     if added.is_err() {
         Pen::new(queue).push(slip);
     }
@@ -93,7 +93,7 @@ impl Pen {
         true
     }
 
-    /// Goes on in a new block.
+    /// Continues in a new block.
     #[cold]
     fn turn(&mut self, words: usize) -> bool {
         let Some(next) = self.queue.block(words) else { return false };

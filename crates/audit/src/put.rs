@@ -1,11 +1,11 @@
-//! Numbers and addresses as text, at the end of a line. A line has a dozen of them, and the standard library's
-//! formatting costs several times what they are worth.
+//! Writes numbers and addresses as text at the end of a line. A line has a dozen of them, and the standard
+//! library's formatting is several times slower.
 
 use afs_idl::common::Fid;
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// In decimal digits.
+/// Writes a number in decimal digits.
 pub(crate) fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
     out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
@@ -13,7 +13,7 @@ pub(crate) fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
 pub(crate) fn address(out: &mut Vec<u8>, address: IpAddr) {
     match address {
         IpAddr::V4(address) => ipv4(out, address),
-        // A vector takes everything.
+        // Writing to a vector cannot fail.
         IpAddr::V6(address) => _ = write!(out, "{address}"),
     }
 }
@@ -22,7 +22,7 @@ pub(crate) fn ipv4(out: &mut Vec<u8>, address: Ipv4Addr) {
     numbers(out, address.octets(), b'.');
 }
 
-/// Numbers with something between them.
+/// Writes numbers separated by `between`.
 pub(crate) fn numbers<T: itoa::Integer, const N: usize>(out: &mut Vec<u8>, numbers: [T; N], between: u8) {
     for (place, part) in numbers.into_iter().enumerate() {
         if place > 0 {
@@ -32,7 +32,7 @@ pub(crate) fn numbers<T: itoa::Integer, const N: usize>(out: &mut Vec<u8>, numbe
     }
 }
 
-/// Six digits.
+/// Writes six digits.
 pub(crate) fn microseconds(out: &mut Vec<u8>, microseconds: u32) {
     let [high, middle, low] = [10_000, 100, 1].map(|power| PAIRS[(microseconds / power % 100) as usize]);
     out.extend_from_slice(&[high[0], high[1], middle[0], middle[1], low[0], low[1]]);
@@ -49,15 +49,15 @@ static PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// A short text that is put together from its end, as numbers are: it is copied to a line as a whole. What does not fit
-/// is left out, so it is for texts that are known to.
+/// A short text built from its end, like the digits of a number, and copied to a line as a whole. Pieces that
+/// do not fit are omitted, so it is only for text of bounded length.
 #[derive(Debug)]
 pub(crate) struct Backwards {
     bytes: [u8; SHORT_BYTES],
     from: usize,
 }
 
-/// Room for a number of 64 bits, a FID, and some words.
+/// Size for a number of 64 bits, a FID, and some words.
 const SHORT_BYTES: usize = 128;
 
 impl Default for Backwards {
@@ -77,12 +77,12 @@ impl Backwards {
 
     #[inline]
     fn byte(&mut self, byte: u8) {
-        // No number makes it so long that it would go round, and so the place needs no other check.
+        // No number is long enough to wrap around, and the modulo saves a bounds check.
         self.from = (self.from - 1) % SHORT_BYTES;
         self.bytes[self.from] = byte;
     }
 
-    /// In decimal digits.
+    /// Prepends a number in decimal digits.
     #[inline]
     pub(crate) fn number(&mut self, number: u64) {
         let mut rest = number;
@@ -103,7 +103,7 @@ impl Backwards {
         self.byte(b'0' + rest as u8);
     }
 
-    /// Its numbers, with that between them.
+    /// Prepends the numbers of a FID, separated by `between`.
     #[inline]
     pub(crate) fn fid(&mut self, fid: Fid, between: u8) {
         self.number(fid.unique.into());

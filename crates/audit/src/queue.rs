@@ -1,4 +1,4 @@
-//! The way of records from the threads that serve to the thread that writes.
+//! The queue of records between the serving threads and the thread that writes.
 
 use crate::block::{BLOCK_WORDS, Block};
 use crate::intake::Reader;
@@ -13,13 +13,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// What happens to a record for which there is no room.
+/// What happens to a record for which there is no space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// It is lost, and counted; the trail says how many were.
+    /// The record is dropped and counted; the trail records the number of lost records.
     #[default]
     Drop,
-    /// Its call waits until there is room.
+    /// Its call waits until there is space.
     Block,
 }
 
@@ -35,75 +35,77 @@ impl std::str::FromStr for Policy {
     }
 }
 
-/// Bytes of blocks that are filled or to be filled, whatever the number of records: requests are as long as clients make
-/// them.
+/// Maximum size of all blocks in use, regardless of the number of records: the size of a request is up to the
+/// client.
 const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// Blocks that were read and wait to be filled again.
+/// Maximum number of blocks kept for reuse.
 const SPARE_BLOCKS: usize = 256;
 
-/// A thread is promised room for so many records at a time, and less if the queue is short.
+/// Maximum number of records that a thread reserves space for at a time; less if the queue is short.
 const PORTION_MAX: usize = 8;
-/// Portions that make a queue at least.
+/// Minimum number of portions in a queue.
 const PORTIONS: usize = 2048;
 
-/// How often a call that waits for room looks whether it need not wait any more.
+/// How often a call that waits for space checks whether it has to wait any longer.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The reader looks once more after this time before it sleeps. Who adds a record does not wait until others see it, and
-/// may take a reader that falls asleep for one that is awake; what it added is seen in this time.
+/// The reader checks once more after this time before it sleeps. A thread that adds a record does not wait
+/// until the record is visible to others, and may see a reader that is falling asleep as awake; its record is
+/// found by this check.
 const SETTLING: Duration = Duration::from_millis(1);
 
-/// The writer waits for records, and wants to be woken by the first.
+/// The writer waits for records, and must be woken by the first.
 const ASLEEP: u8 = 0;
-/// It waits for more records to come, and wants to be woken when the queue is half full.
+/// The writer waits for more records, and must be woken when the queue is half full.
 const GATHERING: u8 = 1;
-/// It writes.
+/// The writer is writing.
 const AWAKE: u8 = 2;
 
-/// A bounded lock-free queue with one reader. Each thread that adds records has a chain of blocks of its own.
+/// A bounded lock-free queue with one reader. Each thread that adds records has its own chain of blocks.
 #[derive(Debug)]
 pub(crate) struct Queue {
     records_max: usize,
     portion: usize,
     policy: Policy,
-    /// What the writer does: ASLEEP, GATHERING or AWAKE.
+    /// State of the writer: ASLEEP, GATHERING or AWAKE.
     state: AtomicU8,
     writer: OnceLock<Thread>,
-    /// Records that there is room for, without those whose room is promised to a thread.
+    /// Number of records there is space for, without the space reserved by threads.
     room: CachePadded<AtomicUsize>,
-    /// Bytes of blocks that are in chains.
+    /// Bytes of blocks in chains.
     held: CachePadded<AtomicUsize>,
     spare: ArrayQueue<Arc<Block>>,
-    /// Guards who takes part. A thread takes it for its first record, the reader when somebody came or went.
+    /// Guards the participants. A thread takes it for its first record, the reader when a participant was
+    /// added or removed.
     chains: Mutex<Chains>,
     has_newcomers: AtomicBool,
-    /// Records that were taken.
+    /// Number of records taken.
     taken: AtomicU64,
-    /// Nobody waits for room any more.
+    /// Whether calls no longer wait for space.
     is_impatient: AtomicBool,
-    /// The reader writes what there is and ends.
+    /// Whether the reader should write the remaining records and end.
     ending: AtomicBool,
-    /// Calls that wait for room.
+    /// Number of calls that wait for space.
     waiting: AtomicU64,
-    /// Guards nothing; who waits for room sleeps on it, and it is touched only by those.
+    /// Guards nothing: calls that wait for space sleep on it. Touched only while there are any.
     has_room: (Mutex<()>, Condvar),
     pub(crate) counts: Counts,
 }
 
-/// Who takes part.
+/// The participants of a queue.
 #[derive(Debug, Default)]
 struct Chains {
     present: Vec<Arc<Chain>>,
-    /// Those that the reader does not know yet.
+    /// Chains that the reader has not seen yet.
     new: Vec<Reader>,
-    /// Records of threads that have ended.
+    /// Number of records of threads that have ended.
     added_by_others: u64,
-    /// Threads that have added records.
+    /// Number of threads that have added records.
     threads: u32,
 }
 
-/// What is counted of a sink.
+/// Counters of a sink.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) records: AtomicU64,
@@ -117,7 +119,7 @@ pub(crate) struct Counts {
 }
 
 impl Queue {
-    /// Of so many records.
+    /// Creates a queue for `records_max` records.
     pub(crate) fn new(records_max: usize, policy: Policy) -> Queue {
         let records_max = records_max.max(1);
         Queue {
@@ -140,7 +142,7 @@ impl Queue {
         }
     }
 
-    /// The calling thread adds records from now on.
+    /// Registers the calling thread as a source of records.
     pub(crate) fn begin_chain(&self) -> (Arc<Chain>, Arc<Block>) {
         let block = Arc::new(Block::new(0));
         let mut chains = self.chains.lock();
@@ -152,7 +154,7 @@ impl Queue {
         (chain, block)
     }
 
-    /// Those that the reader does not know yet.
+    /// Takes the chains that the reader has not seen yet.
     pub(crate) fn newcomers(&self) -> Vec<Reader> {
         if !self.has_newcomers.swap(false, AcqRel) {
             return Vec::new();
@@ -160,14 +162,14 @@ impl Queue {
         std::mem::take(&mut self.chains.lock().new)
     }
 
-    /// All records of a chain were taken, and there will be no others.
+    /// Removes a chain whose records were all taken and that gets no more.
     pub(crate) fn end_chain(&self, chain: &Arc<Chain>) {
         let mut chains = self.chains.lock();
         chains.present.retain(|present| !Arc::ptr_eq(present, chain));
         chains.added_by_others += chain.added.load(Relaxed);
     }
 
-    /// For how many records more the calling thread may take memory; 0 if there is no room.
+    /// Reserves space and returns for how many records; 0 if there is no space.
     pub(crate) fn take_room(&self) -> usize {
         let mut room = self.room.load(Relaxed);
         loop {
@@ -183,12 +185,12 @@ impl Queue {
         }
     }
 
-    /// There is room for so many records again.
+    /// Returns space for `records` records.
     pub(crate) fn give_room(&self, records: usize) {
         self.room.fetch_add(records, AcqRel);
     }
 
-    /// An empty block for at least so many words, if so much memory may be taken.
+    /// Returns an empty block of at least `words` words, unless that exceeds the memory limit.
     pub(crate) fn block(&self, words: usize) -> Option<Arc<Block>> {
         let words = words.max(BLOCK_WORDS);
         let bytes = words * size_of::<u64>();
@@ -204,7 +206,7 @@ impl Queue {
         Some(spare.unwrap_or_else(|| Arc::new(Block::new(words))))
     }
 
-    /// A block has been read; it is kept for others, if nobody else has it any more.
+    /// Recycles a block that was read completely, unless it is still in use; returns whether it was recycled.
     pub(crate) fn is_taken_back(&self, block: &mut Arc<Block>) -> bool {
         let Some(free) = Arc::get_mut(block) else { return false };
         free.reset();
@@ -215,7 +217,7 @@ impl Queue {
         true
     }
 
-    /// Whether a record for which there was no room was added in the end.
+    /// Waits for space if the policy requires it; returns whether the record was added in the end.
     pub(crate) fn is_added_late(&self, mut try_push: impl FnMut() -> bool) -> bool {
         if self.policy == Policy::Drop {
             return false;
@@ -231,7 +233,7 @@ impl Queue {
                 break false;
             }
             self.wake();
-            // Whoever makes room between the two lines above and below is seen at the next look.
+            // Space freed between the check above and this wait is noticed at the next check.
             self.has_room.1.wait_for(&mut self.has_room.0.lock(), LOOK);
         };
         self.waiting.fetch_sub(1, AcqRel);
@@ -240,7 +242,7 @@ impl Queue {
         added
     }
 
-    /// Whether a record of a thread that must not wait can be added now.
+    /// Whether a thread that must not block can add a record now.
     pub(crate) fn has_room(&self) -> bool {
         self.policy == Policy::Drop || self.is_half_empty()
     }
@@ -249,14 +251,14 @@ impl Queue {
         self.room.load(Relaxed) * 2 > self.records_max && self.held.load(Relaxed) < HELD_BYTES_MAX / 2
     }
 
-    /// A record was added: a reader that sleeps is woken.
+    /// Wakes a sleeping reader after a record was added.
     pub(crate) fn wake_sleeper(&self) {
         if self.state.load(Relaxed) == ASLEEP {
             self.wake();
         }
     }
 
-    /// The queue is half full: a reader that waits for more is woken.
+    /// Wakes a reader that waits for more records, since the queue is half full.
     #[cold]
     fn wake_gatherer<T>(&self, result: T) -> T {
         if self.state.load(Relaxed) == GATHERING {
@@ -271,12 +273,12 @@ impl Queue {
         }
     }
 
-    /// The calling thread is the reader from now on.
+    /// Makes the calling thread the reader.
     pub(crate) fn read_here(&self) {
         let _ = self.writer.set(std::thread::current());
     }
 
-    /// So many records were taken: there is room again.
+    /// Counts records as taken and frees their space.
     pub(crate) fn took(&self, records: usize) {
         self.taken.fetch_add(records as u64, Relaxed);
         self.give_room(records);
@@ -286,18 +288,18 @@ impl Queue {
         }
     }
 
-    /// The reader waits until there is a record, or the server ends, or something else wants it to look.
+    /// Puts the reader to sleep until a record arrives, the server ends, or it is woken for another reason.
     pub(crate) fn sleep(&self, longest: Duration, is_empty: impl FnOnce() -> bool) {
         self.state.store(ASLEEP, SeqCst);
         std::thread::sleep(SETTLING);
-        // A record that came before that woke nobody.
+        // A record added just before the state was set woke no thread.
         if is_empty() && !self.is_ending() {
             std::thread::park_timeout(longest);
         }
         self.state.store(AWAKE, Relaxed);
     }
 
-    /// The reader waits so that more records come together.
+    /// Waits for more records, so that they are written together.
     pub(crate) fn gather(&self, span: Duration) {
         self.state.store(GATHERING, SeqCst);
         if !self.is_ending() && self.is_half_empty() {
@@ -306,19 +308,19 @@ impl Queue {
         self.state.store(AWAKE, Relaxed);
     }
 
-    /// Nobody waits for room any more.
+    /// Stops calls from waiting for space.
     pub(crate) fn let_go(&self) {
         self.is_impatient.store(true, SeqCst);
     }
 
-    /// Nobody waits any more, and the reader writes what there is and ends.
+    /// Stops all waiting; the reader writes the remaining records and ends.
     pub(crate) fn end(&self) {
         self.let_go();
         self.ending.store(true, SeqCst);
         self.rouse();
     }
 
-    /// The reader looks what there is to do.
+    /// Wakes the reader.
     pub(crate) fn rouse(&self) {
         if let Some(writer) = self.writer.get() {
             writer.unpark();
@@ -329,22 +331,22 @@ impl Queue {
         self.ending.load(Acquire)
     }
 
-    /// Records that wait.
+    /// Returns the number of queued records.
     fn queued(&self) -> u64 {
-        // Before what was added, so that the difference is never less than nothing.
+        // Read before the number of added records, so that the difference is never negative.
         let taken = self.taken.load(Acquire);
         let chains = self.chains.lock();
         let added = chains.present.iter().map(|chain| chain.added.load(Relaxed)).sum::<u64>();
         (added + chains.added_by_others).saturating_sub(taken).min(self.records_max as u64)
     }
 
-    /// Bytes of blocks that are filled or to be filled.
+    /// Returns the size of all blocks in use.
     #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {
         self.held.load(Relaxed)
     }
 
-    /// Whether all room is there again.
+    /// Whether all space is free.
     #[cfg(test)]
     pub(crate) fn is_free(&self) -> bool {
         self.room.load(Relaxed) == self.records_max

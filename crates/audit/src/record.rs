@@ -1,18 +1,9 @@
-//! A call that has ended, as the thread of a sink finds it: the words that [`crate::slip`] left.
+//! A call that has ended, as read by the thread of a sink: the words written by [`crate::slip`].
 //!
-//! | word | from the highest bit |
 //! |---|---|
-//! | 0 | words in all: 32 bits, the word that the request begins with: 32 |
-//! | 1 | bytes of the request without its opcode: 32, of the reply: 32 |
-//! | 2 | when it ended, nanoseconds of the trail's clock |
-//! | 3 | nanoseconds from its arrival to its end |
-//! | 4 | its procedure's number: 16, privileges used: 8, flags: 8, the abort code: 32 |
-//! | 5 | the caller's number in the protection database, 0 if nobody asked: 32, the IPv4 address: 32 |
-//! | 6 | the connection |
-//! | 7 | the port, bytes of the caller's name, of its instance and of its realm: 16 each |
 //!
-//! Name, instance, realm, the IPv6 address if it is one, request and reply follow, each from a word of its own on, the first
-//! byte in the lowest bits. From word 4 to the address is what many calls have in common.
+//! Name, instance, realm, the address if it is IPv6, request and reply follow. Each starts at a new word,
+//! with the first byte in the lowest bits. The words from 4 to the address are common to many calls.
 
 use crate::argument::Argument;
 use crate::class::Class;
@@ -27,66 +18,66 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Words before the texts.
+/// Number of words before the texts.
 pub(crate) const HEAD_WORDS: usize = 8;
 
-/// It ended well.
+/// The call succeeded.
 pub(crate) const GOOD: u64 = 1;
-/// The caller proved who it is.
+/// The caller was verified.
 pub(crate) const KNOWN: u64 = 1 << 1;
 /// Something was denied.
 pub(crate) const DENIED: u64 = 1 << 2;
-/// The address is one of IPv6.
+/// The address is IPv6.
 pub(crate) const LONG_ADDRESS: u64 = 1 << 3;
-/// By [`SecurityLevel`].
+/// Flags by [`SecurityLevel`].
 pub(crate) const LEVELS: [u64; 3] = [0, 1 << 4, 1 << 5];
 
-/// Of a FID in a request.
+/// Size of a FID in a request.
 const FID_BYTES: usize = 12;
 
-/// The first word of what calls have in common.
+/// Index of the first word that calls have in common.
 const COMMON: usize = 4;
 
-/// Memory for what is read of records.
+/// Buffers for decoded records.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     bytes: Vec<u8>,
     arguments: Vec<Argument>,
 }
 
-/// A call that has ended: who called what, how it ended, and the bytes that say the rest.
+/// A call that has ended: caller, procedure, outcome, and the bytes of its messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
     words: &'a [AtomicU64],
     pub(crate) outline: &'a Outline,
-    /// Number of the thread that served it, among those that a sink has records of.
+    /// Number of the thread that served the call, among the threads with records in this sink.
     pub(crate) thread: u32,
 }
 
-/// EPERM, which only the file service says of what is not allowed; elsewhere 1 is the end of a list.
+/// EPERM, which only the file service returns for a denied operation; elsewhere 1 is the end of a list.
 const EPERM: AbortCode = AbortCode(1);
 
-/// How a call of a service ended, as it is counted.
+/// Returns the outcome of a call as it is counted.
 pub(crate) fn outcome(service: &str, result: Result<(), AbortCode>) -> Outcome {
     if service == "AFS" && result == Err(EPERM) { Outcome::Denied } else { observe::outcome(result) }
 }
 
-/// Words for so many bytes.
+/// Returns the number of words that hold `bytes` bytes.
 pub(crate) fn words_of(bytes: usize) -> usize {
     bytes.div_ceil(8)
 }
 
-/// How many of these words are of the record that they begin with.
+/// Returns the number of words in the record at the start of `words`.
 pub(crate) fn words(words: &[AtomicU64]) -> usize {
     (at(words, 0) >> 32) as usize
 }
 
-/// When the call ended whose record they begin with.
+/// Returns when the call of the record at the start of `words` ended.
 pub(crate) fn ended_ns(words: &[AtomicU64]) -> u64 {
     at(words, 2)
 }
 
-/// The number of the procedure.
+/// Returns the number of the procedure.
 pub(crate) fn procedure(words: &[AtomicU64]) -> u16 {
     (at(words, COMMON) >> 48) as u16
 }
@@ -96,7 +87,7 @@ fn at(words: &[AtomicU64], place: usize) -> u64 {
 }
 
 impl<'a> Record<'a> {
-    /// What these words say of a call of that procedure.
+    /// Parses a record of a call of that procedure.
     pub(crate) fn new(words: &'a [AtomicU64], outline: &'a Outline, thread: u32) -> Record<'a> {
         Record { words, outline, thread }
     }
@@ -109,7 +100,7 @@ impl<'a> Record<'a> {
         self.at(COMMON) >> 32 & flag != 0
     }
 
-    /// The word that the request begins with.
+    /// Returns the index of the request's first word.
     fn place(&self) -> usize {
         self.at(0) as u32 as usize
     }
@@ -130,22 +121,22 @@ impl<'a> Record<'a> {
         self.at(3)
     }
 
-    /// The caller's number in the protection database; 0 if nobody asked.
+    /// Returns the caller's number in the protection database; 0 if it was not looked up.
     pub(crate) fn user(&self) -> i32 {
         (self.at(5) >> 32) as i32
     }
 
-    /// What an administrator's privileges let it do.
+    /// Returns the administrator privileges that the call used.
     pub(crate) fn privileges(&self) -> Privileges {
         Privileges::of_bits((self.at(COMMON) >> 40) as u8)
     }
 
-    /// The abort code, 0 for none.
+    /// Returns the abort code, 0 for none.
     pub(crate) fn code(&self) -> i32 {
         self.at(COMMON) as i32
     }
 
-    /// How the call ended, as it is counted.
+    /// Returns the outcome of the call as it is counted.
     pub(crate) fn outcome(&self) -> Outcome {
         let result = if self.has(GOOD) { Ok(()) } else { Err(AbortCode(self.code())) };
         outcome(self.outline.service, result)
@@ -155,7 +146,7 @@ impl<'a> Record<'a> {
         self.has(DENIED)
     }
 
-    /// Whether the caller proved who it is.
+    /// Whether the caller was verified.
     pub(crate) fn is_known(&self) -> bool {
         self.has(KNOWN)
     }
@@ -173,7 +164,7 @@ impl<'a> Record<'a> {
         (self.at(7) >> 48) as u16
     }
 
-    /// Bytes of name, instance and realm.
+    /// Returns the lengths in bytes of name, instance and realm.
     fn names_bytes(&self) -> [usize; 3] {
         [32, 16, 0].map(|bits| usize::from((self.at(7) >> bits) as u16))
     }
@@ -182,12 +173,12 @@ impl<'a> Record<'a> {
         if !self.has(LONG_ADDRESS) {
             return Ipv4Addr::from_bits(self.at(5) as u32).into();
         }
-        // The two words before the request.
+        // The address is in the two words before the request.
         let [low, high] = [2, 1].map(|before| u128::from(self.at(self.place().saturating_sub(before))));
         Ipv6Addr::from((high << 64 | low).to_le_bytes()).into()
     }
 
-    /// Who called, if the caller proved it.
+    /// Returns the verified caller, if any.
     pub(crate) fn principal(&self) -> Option<Principal> {
         let mut place = HEAD_WORDS;
         let [name, instance, realm] = self.names_bytes().map(|bytes| {
@@ -198,7 +189,7 @@ impl<'a> Record<'a> {
         self.is_known().then_some(Principal { name, instance, realm })
     }
 
-    /// Appends the bytes of a text, and goes to the place behind it.
+    /// Appends the bytes of a text and advances to the next one.
     fn text(&self, place: &mut usize, bytes: usize, out: &mut Vec<u8>) {
         let words = self.words.get(*place..).unwrap_or_default();
         let end = out.len() + bytes;
@@ -210,7 +201,8 @@ impl<'a> Record<'a> {
         *place += words_of(bytes);
     }
 
-    /// Puts what the call was about into `found`, and gives it; `None` if its request was cut off, or none.
+    /// Decodes the arguments of the call into `found` and returns them; `None` if the request was truncated
+    /// or is malformed.
     pub(crate) fn arguments<'b>(&self, found: &'b mut Found) -> Option<&'b [Argument]> {
         let Found { bytes, arguments } = found;
         bytes.clear();
@@ -223,8 +215,8 @@ impl<'a> Record<'a> {
         Some(arguments)
     }
 
-    /// The FID that the call was about, if its procedure has nothing else to tell and the request was read: then this
-    /// spares the arguments.
+    /// Returns the FID that the call was about, if it is the procedure's only argument and the request was
+    /// complete. Saves decoding the arguments.
     pub(crate) fn fid(&self) -> Option<Fid> {
         if self.outline.event.shape != Shape::Fid || self.request_bytes() < FID_BYTES {
             return None;
@@ -234,12 +226,12 @@ impl<'a> Record<'a> {
         Some(Fid { volume, vnode, unique })
     }
 
-    /// What it has in common with other calls: procedure, end, privileges, caller.
+    /// Returns the part that it has in common with other calls: procedure, outcome, privileges, caller.
     pub(crate) fn common(&self) -> &'a [AtomicU64] {
         self.words.get(COMMON..self.place()).unwrap_or_default()
     }
 
-    /// A number that is the same where that is, and seldom otherwise.
+    /// Returns a number that is equal for equal common parts, and rarely equal for others.
     pub(crate) fn hint(&self) -> u64 {
         self.at(COMMON).wrapping_add(self.at(5)).wrapping_add(self.connection())
     }
@@ -248,7 +240,7 @@ impl<'a> Record<'a> {
         self.outline.event.class
     }
 
-    /// OpenAFS's name of the event, or one of our own.
+    /// Returns OpenAFS's name of the event, or Cellar's own.
     pub(crate) fn event_name(&self) -> Cow<'static, str> {
         let Outline { event, service, procedure, .. } = *self.outline;
         match (event.name, service) {

@@ -1,4 +1,4 @@
-//! Where lines go.
+//! Destinations of lines.
 
 mod file;
 mod journal;
@@ -7,14 +7,14 @@ mod socket;
 use std::io;
 use std::path::PathBuf;
 
-/// A place for lines.
+/// A destination of lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A file, made if need be, added to; a named pipe if there is one of that name.
+    /// A file, created if necessary and appended to; or an existing named pipe of that name.
     File(PathBuf),
-    /// A named pipe, which somebody else makes and reads.
+    /// A named pipe that another program creates and reads.
     Pipe(PathBuf),
-    /// A Unix socket, of datagrams (each a line, with its newline) or a stream, which somebody else made.
+    /// A Unix socket that another program creates: datagrams (one line each, with its newline) or a stream.
     Socket(PathBuf),
     /// The socket of the system's journal (systemd-journald's native protocol).
     Journal(PathBuf),
@@ -24,7 +24,7 @@ impl Target {
     /// The journal's socket on every system that has one.
     pub const JOURNAL: &str = "/run/systemd/journal/socket";
 
-    /// What to call it in messages.
+    /// Returns the name of the target for messages.
     pub fn describe(&self) -> String {
         match self {
             Target::File(path) => format!("the file {}", path.display()),
@@ -44,65 +44,65 @@ impl Target {
     }
 }
 
-/// An open target. It never waits.
+/// An open target. It never blocks.
 pub(crate) trait Sink: Send {
-    /// Writes what it takes now of a batch, and takes that off it. `WouldBlock` if it takes nothing more now;
-    /// after any other error it is to be opened anew.
+    /// Writes as much of a batch as it accepts and removes that from the batch. `WouldBlock` if it accepts no
+    /// more now; after any other error it must be reopened.
     fn write(&mut self, batch: &mut Batch) -> io::Result<()>;
 
-    /// Whether what has the target's name now is something else: a file that was renamed or removed.
+    /// Whether the target's path now refers to something else, since the file was renamed or removed.
     fn is_stale(&self) -> bool {
         false
     }
 }
 
-/// Lines that are to be written.
+/// Lines to be written.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     bytes: Vec<u8>,
-    /// Where each line ends, and what it is.
+    /// End and kind of each line.
     lines: Vec<Line>,
-    /// Lines that are done.
+    /// Number of completed lines.
     done: usize,
-    /// Bytes that are written, of lines that are done or not.
+    /// Number of bytes written, including those of a partial line.
     at: usize,
-    /// Records among the lines that are done, and among all.
+    /// Number of records among the completed lines, and among all lines.
     records_done: u64,
     records: u64,
 }
 
-/// What a line of a batch is.
+/// Kind of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Something that the trail says of itself.
+    /// A message of the trail about itself.
     Notice,
-    /// A line of a record that another of the same follows.
+    /// A line of a record that is not its last.
     Part { is_denied: bool },
-    /// A record's last.
+    /// The last line of a record.
     Record { is_denied: bool },
 }
 
 /// A line of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// In a batch, which is far shorter than this could say.
+    /// End offset in the batch, which is far shorter than 4 GiB.
     end: u32,
     kind: Kind,
 }
 
 impl Line {
-    /// It completes a record.
+    /// Whether it completes a record.
     fn is_record(self) -> bool {
         matches!(self.kind, Kind::Record { .. })
     }
 
-    /// Something was denied.
+    /// Whether something was denied.
     pub(crate) fn is_denied(self) -> bool {
         matches!(self.kind, Kind::Part { is_denied: true } | Kind::Record { is_denied: true })
     }
 }
 
-/// What of a batch was written.
+/// How much of a batch was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) records: u64,
@@ -110,12 +110,12 @@ pub(crate) struct Done {
 }
 
 impl Batch {
-    /// Where to add a line without its newline; [`Batch::end_line`] afterwards.
+    /// Returns the buffer to append a line to, without its newline; call [`Batch::end_line`] afterwards.
     pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// A line is complete but for its newline.
+    /// Ends the current line and appends its newline.
     pub(crate) fn end_line(&mut self, kind: Kind) {
         self.bytes.push(b'\n');
         let line = Line { end: self.bytes.len() as u32, kind };
@@ -131,18 +131,18 @@ impl Batch {
         self.done == self.lines.len()
     }
 
-    /// All bytes that are left.
+    /// Returns all bytes left.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
     }
 
-    /// The next line.
+    /// Returns the next line.
     pub(crate) fn line(&self) -> Option<(&[u8], Line)> {
         let line = self.lines.get(self.done)?;
         Some((&self.bytes[self.at..line.end as usize], *line))
     }
 
-    /// So many bytes were written.
+    /// Records that `bytes` bytes were written.
     pub(crate) fn advance(&mut self, bytes: usize) {
         self.at = (self.at + bytes).min(self.bytes.len());
         while let Some(line) = self.lines.get(self.done).filter(|line| line.end as usize <= self.at) {
@@ -151,22 +151,22 @@ impl Batch {
         }
     }
 
-    /// The line that was begun is written again from its beginning: who read it is gone.
+    /// Restarts the partially written line from its beginning, since its reader is gone.
     pub(crate) fn start_line_again(&mut self) {
         self.at = self.done.checked_sub(1).map_or(0, |last| self.lines[last].end as usize);
     }
 
-    /// What is done until now.
+    /// Returns the progress so far.
     pub(crate) fn progress(&self) -> Done {
         Done { records: self.records_done, bytes: self.at as u64 }
     }
 
-    /// Records that are not done.
+    /// Returns the number of records not completed.
     pub(crate) fn records_left(&self) -> u64 {
         self.records - self.records_done
     }
 
-    /// Nothing is left of it.
+    /// Discards everything.
     pub(crate) fn clear(&mut self) {
         let (mut bytes, mut lines) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.lines));
         bytes.clear();

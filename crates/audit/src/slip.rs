@@ -1,5 +1,5 @@
-//! A call that has ended, as the thread that served it leaves it: put into words of memory, without a look at what they
-//! say. [`crate::record`] has their order.
+//! A call that has ended, as left by the thread that served it: copied into words of memory without decoding.
+//! [`crate::record`] describes their order.
 
 use crate::draft::{Messages, Outline};
 use crate::record::{DENIED, GOOD, HEAD_WORDS, KNOWN, LEVELS, LONG_ADDRESS, words_of};
@@ -12,38 +12,38 @@ use std::sync::atomic::Ordering::Relaxed;
 /// A call that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// Who called.
+    /// The caller.
     pub caller: &'a Caller,
-    /// How it ended.
+    /// Success or abort code.
     pub result: Result<(), AbortCode>,
-    /// What was noted of it.
+    /// Facts noted while it ran.
     pub noted: &'a Noted,
-    /// Nanoseconds from its arrival to its end.
+    /// Nanoseconds from arrival to end.
     pub took_ns: u64,
-    /// When it ended, by the clock of the trail.
+    /// End time by the trail's clock.
     pub ended: Monotonic,
 }
 
-/// What is to be remembered of a call.
+/// What is recorded of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slip<'a> {
     outline: &'a Outline,
     call: &'a Call<'a>,
     is_denied: bool,
-    /// Without its opcode.
+    /// Request without its opcode.
     request: &'a [u8],
     reply: &'a [u8],
 }
 
-/// What a slip is written from.
+/// The parts of a slip as they are written.
 pub(crate) struct Parts<'a> {
     /// Name, instance, realm.
     names: [&'a [u8]; 3],
     /// An address that does not fit into the head.
     octets: Option<[u8; 16]>,
-    /// The word that the request begins with.
+    /// Index of the request's first word.
     place: usize,
-    /// Words in all.
+    /// Total number of words.
     pub(crate) words: usize,
 }
 
@@ -87,7 +87,7 @@ impl<'a> Slip<'a> {
         known | good | denied | long_address | LEVELS[caller.level as usize]
     }
 
-    /// Writes it into so many words as its parts say.
+    /// Writes the record into `words`, whose length must be that of its parts.
     #[inline]
     pub(crate) fn write(&self, parts: &Parts<'_>, words: &[AtomicU64]) {
         let Some((head, mut rest)) = words.split_first_chunk::<HEAD_WORDS>() else { return };
@@ -127,12 +127,12 @@ fn first(bytes: &[u8], bytes_max: usize) -> &[u8] {
     bytes.get(..bytes_max).unwrap_or(bytes)
 }
 
-/// No name is longer than a packet; its length has two bytes.
+/// A name's length is stored in two bytes; no name is longer than a packet.
 fn name(name: &str) -> &[u8] {
     first(name.as_bytes(), u16::MAX.into())
 }
 
-/// Puts bytes into the first words, and zeros to the end of the last; what words are left.
+/// Copies bytes into the first words, padding the last with zeros; returns the remaining words.
 #[inline]
 fn put<'a>(words: &'a [AtomicU64], bytes: &[u8]) -> &'a [AtomicU64] {
     if bytes.is_empty() {
@@ -152,7 +152,7 @@ fn put<'a>(words: &'a [AtomicU64], bytes: &[u8]) -> &'a [AtomicU64] {
     }
 }
 
-/// Fewer than eight bytes as a word. Those in the middle are read twice, which takes no loop.
+/// Returns fewer than eight bytes as a word. Bytes in the middle are read twice, which avoids a loop.
 #[inline]
 fn short(bytes: &[u8]) -> u64 {
     let above = |bytes_each: usize| 8 * (bytes.len() - bytes_each) as u32;

@@ -1,5 +1,5 @@
-//! What is recorded of each service's procedures. Names and arguments are those of OpenAFS 1.8
-//! (src/audit/audit.h, and where its servers call `osi_auditU`).
+//! What is recorded for each service's procedures. Names and arguments are those of OpenAFS 1.8
+//! (src/audit/audit.h, and the calls of `osi_auditU` in its servers).
 #![allow(clippy::wildcard_imports, reason = "each table names nearly everything of its service")]
 
 mod bozo;
@@ -11,7 +11,7 @@ mod vol;
 
 use crate::event::Event;
 
-/// The events of a service, by the name that its calls are counted under.
+/// Returns the events of a service, given the name that its calls are counted under.
 pub(crate) fn events(service: &str) -> &'static [Event] {
     match service {
         "AFS" => fs::EVENTS,

@@ -1,4 +1,4 @@
-//! What calls leave behind, and what sinks do to those who serve.
+//! Records of calls, and the effect of sinks on serving threads.
 
 use crate::argument::Value;
 use crate::draft::Draft;
@@ -23,16 +23,16 @@ use std::time::{Duration, Instant};
 mod sinks;
 mod threads;
 
-/// Longer than any machine is busy.
+/// Long enough for any busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A clock of no date.
+/// A clock unrelated to the date.
 fn clock() -> Monotonic {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     Monotonic(START.elapsed().as_nanos() as u64)
 }
 
-/// The cell's realm is `CELL`.
+/// An authority whose local realm is `CELL`.
 struct Authority;
 
 impl LocalAuthority for Authority {
@@ -72,7 +72,7 @@ fn figures(trail: &Trail) -> AuditFigures {
     trail.figures()[0].1.clone()
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -81,7 +81,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A call: opcode, request, what was answered.
+/// Records a call, given opcode, request and reply.
 fn call(
     service: &ServiceTrail,
     caller: &Caller,
@@ -93,7 +93,7 @@ fn call(
     let mut draft = Draft::new(outline);
     draft.received(&opcode.to_be_bytes());
     let request = xdr::to_vec(request);
-    // As it comes off the network: in pieces.
+    // Arrives in pieces, as from the network.
     request.chunks(7).for_each(|piece| draft.received(piece));
     let result = result.map(|reply| draft.sent(&reply));
     let used = Privileges::default().and(Privilege::StoreAcl).and(Privilege::SetMode);
@@ -107,7 +107,7 @@ fn fid(vnode: u32) -> fs::Fid {
     fs::Fid { volume: 536_870_912, vnode, unique: 1 }
 }
 
-/// Calls of all services by all kinds of callers.
+/// Makes calls of all services by all kinds of callers.
 fn calls(trail: &Arc<Trail>) {
     let ann = caller(known("ann", "", "CELL"));
     let admin = caller(known("ann", "admin", "CELL"));
@@ -147,7 +147,7 @@ fn calls(trail: &Arc<Trail>) {
     call(&snapshots, &ann, 9999, &0, Err(AbortCode::RXGEN_OPCODE));
 }
 
-/// The lines of a sink of this form, without times.
+/// Returns the lines of a sink with this format, without times.
 fn lines(form: Form) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit");
@@ -162,7 +162,7 @@ fn lines(form: Form) -> Vec<String> {
 #[test]
 fn lines_are_those_of_openafs() {
     let lines = lines(Form::OpenAfs);
-    // Like `Mon Nov 16 12:00:00 2026 `.
+    // Strips a prefix like `Mon Nov 16 12:00:00 2026 `.
     let timeless: Vec<&str> = lines.iter().map(|line| &line[25..]).collect();
     let expected = [
         "EVENT AFS_Aud_On CODE 0 ",
@@ -189,7 +189,7 @@ fn lines_are_those_of_openafs() {
     assert_eq!(timeless, expected);
 }
 
-/// A caller with the cell's key, an empty list of FIDs, and a volume that is sent to two servers.
+/// Covers a caller with the cell's key, an empty list of FIDs, and a volume sent to two servers.
 #[test]
 fn rare_fields_are_those_of_openafs() {
     let folder = tempfile::tempdir().unwrap();
@@ -259,7 +259,7 @@ fn the_trail_tells_that_programs_were_started() {
     assert_eq!(events, ["AFS_Aud_On", "AFS_PTS_Start", "AFS_VS_Start", "AFS_Aud_Off"]);
 }
 
-/// Lines of one second share its text; those of another have their own.
+/// Lines of one second share its text; a line of another second has different text.
 #[test]
 fn times_are_those_of_the_records() {
     let mut times = crate::form::Times::default();
@@ -312,7 +312,7 @@ fn nobody_forges_a_line() {
     }
 }
 
-/// A service's name, what is declared of its procedures, and its list of them.
+/// A service's name, the events declared for it, and its list of procedures.
 type Declared = (&'static str, &'static [Event], &'static [(u32, &'static str)]);
 
 fn services() -> [Declared; 6] {
@@ -352,7 +352,7 @@ fn a_key_does_not_get_into_the_audit() {
 }
 
 proptest! {
-    /// Whatever is sent and answered.
+    /// Holds for any request and reply.
     #[test]
     fn arbitrary_messages_are_survived(request in prop::collection::vec(any::<u8>(), 0..600),
                                        reply in prop::collection::vec(any::<u8>(), 0..600)) {
@@ -363,7 +363,7 @@ proptest! {
         }
     }
 
-    /// What is read of a FID without its arguments is what they say.
+    /// The FID read without decoding the arguments equals the one in the arguments.
     #[test]
     fn a_fid_is_that_of_the_arguments(request in prop::collection::vec(any::<u8>(), 0..40)) {
         let outlines = tables::events("AFS").iter().filter(|event| event.shape == Shape::Fid);
@@ -381,7 +381,7 @@ proptest! {
         }
     }
 
-    /// However messages are cut into pieces, as much of them is kept as the outline wants.
+    /// However messages are split, the outline's number of bytes is kept.
     #[test]
     fn drafts_keep_the_beginning(request in 0_usize..9000, piece in 1_usize..5000) {
         let event = tables::events("AFS").iter().find(|event| event.opcode == fs::FETCH_ACL).unwrap();
@@ -395,7 +395,7 @@ proptest! {
     }
 }
 
-/// A folder, and a path in it.
+/// Returns a folder and a path in it.
 fn place() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("place");

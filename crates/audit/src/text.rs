@@ -1,6 +1,6 @@
-//! The form of OpenAFS's servers (printbuf of src/audit/audit.c): words, each followed by a blank. Unlike
-//! there a record is always one line: control characters in names and access lists are escaped, so that
-//! nobody can forge a line.
+//! The format of OpenAFS's servers (printbuf of src/audit/audit.c): words, each followed by a space. Unlike
+//! there, a record is always one line: control characters in names and access lists are escaped, so that a
+//! client cannot forge lines.
 
 use crate::argument::{Argument, Forward, Value};
 use crate::form::{Entry, Notice, Writing};
@@ -14,17 +14,17 @@ use events::current::Privilege;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
-/// What OpenAFS calls somebody without a token.
+/// OpenAFS's name for a client without a token.
 const ANONYMOUS: &str = "--UnAuth--";
-/// What it says beforehand of each call of such a client.
+/// Event that OpenAFS records before each call of such a client.
 const ANONYMOUS_EVENT: &str = "AFS_Aud_Unauth";
-/// The number of nobody in the protection database.
+/// Number of the anonymous user in the protection database.
 const ANONYMOUS_ID: i32 = UserId::ANONYMOUS.0;
-/// Services whose lines have the number of a thread: OpenAFS's file and volume server set one
-/// (`SetLogThreadNumProgram`), its location and protection server and its overseer do not.
+/// Services whose lines include a thread number: OpenAFS's file and volume servers set one
+/// (`SetLogThreadNumProgram`), its location and protection servers and its overseer do not.
 const NUMBERED: [&str; 3] = ["AFS", "AFSVol", "CELLAR"];
 
-/// What a line begins with.
+/// Data for the start of a line.
 #[derive(Clone, Copy)]
 struct Stamp<'a> {
     time: &'a str,
@@ -87,7 +87,7 @@ fn add_piece<'a>(batch: &'a mut Batch, stamp: Stamp<'_>, piece: &[u8]) -> &'a mu
     out
 }
 
-/// What OpenAFS says of a call without a token beforehand, and of any.
+/// Writes the common parts: the event that precedes a call without a token, and the head of any call.
 fn common(pieces: &mut Pieces, record: &Record<'_>, authority: &dyn LocalAuthority) {
     warn_of_anonymous(pieces.text(), record);
     pieces.end_first();
@@ -101,7 +101,7 @@ fn warn_of_anonymous(out: &mut Vec<u8>, record: &Record<'_>) {
     }
 }
 
-/// Event, code, and who called from where.
+/// Writes event, code, caller and host.
 fn head(out: &mut Vec<u8>, record: &Record<'_>, authority: &dyn LocalAuthority, code: i32) {
     event(out, &record.event_name(), code);
     match record.principal() {
@@ -116,7 +116,7 @@ fn head(out: &mut Vec<u8>, record: &Record<'_>, authority: &dyn LocalAuthority, 
     }
 }
 
-/// The caller's number. OpenAFS has no number of its own for those that hold the cell's key.
+/// Returns the caller's number. OpenAFS has no special number for holders of the cell's key.
 fn user(record: &Record<'_>) -> i32 {
     match UserId(record.user()) {
         UserId::ADMINISTRATORS => ANONYMOUS_ID,
@@ -124,7 +124,7 @@ fn user(record: &Record<'_>) -> i32 {
     }
 }
 
-/// As the principal's own text is, without the realm of the cell.
+/// Writes a principal in its usual text form, without the realm if it is local.
 fn principal(out: &mut Vec<u8>, who: &Principal, is_local: bool) {
     plain(out, "NAME ");
     let realm = if is_local { "" } else { &who.realm[..] };
@@ -137,7 +137,7 @@ fn principal(out: &mut Vec<u8>, who: &Principal, is_local: bool) {
     out.push(b' ');
 }
 
-/// A line for each use of an administrator's privileges; the number says for what (CHK_... of
+/// Adds a line for each use of an administrator's privileges; the number is the purpose (CHK_... of
 /// src/viced/afsfileprocs.c).
 fn add_privileges(batch: &mut Batch, stamp: Stamp<'_>, record: &Record<'_>) {
     for (privilege, _) in record.privileges().used() {
@@ -157,7 +157,7 @@ fn add_privileges(batch: &mut Batch, stamp: Stamp<'_>, record: &Record<'_>) {
     }
 }
 
-/// A line for each name or number that was asked for.
+/// Adds a line for each name or number that was looked up.
 fn add_found(batch: &mut Batch, stamp: Stamp<'_>, record: &Record<'_>, arguments: &[Argument]) {
     let found = arguments.iter().find_map(|argument| match &argument.value {
         Value::Found { pairs, number_first } => Some((pairs, *number_first)),
@@ -177,7 +177,7 @@ fn add_found(batch: &mut Batch, stamp: Stamp<'_>, record: &Record<'_>, arguments
     }
 }
 
-/// A whole call for each destination, the last one first, and none if there is no destination.
+/// Adds a whole call for each destination, the last one first; nothing if there is no destination.
 fn add_forwards(
     batch: &mut Batch,
     stamp: Stamp<'_>,
@@ -201,18 +201,19 @@ fn add_forwards(
     }
 }
 
-/// What OpenAFS finds of a pair: of what does not exist it answers the number of nobody, or digits.
+/// Returns OpenAFS's code for a pair: for what does not exist, OpenAFS returns the anonymous id, or the
+/// digits as a name.
 fn code_of(name: &[u8], number: i32) -> i32 {
     let is_missing = number == ANONYMOUS_ID && name != b"anonymous" || number.to_string().as_bytes() == name;
     if is_missing { AbortCode::PRNOENT.0 } else { 0 }
 }
 
-/// In the machine's time zone, as OpenAFS has it.
+/// Formats a time in the machine's time zone, as OpenAFS does.
 fn time(second: Timestamp) -> String {
     second.to_zoned(TimeZone::system()).strftime("%a %b %d %H:%M:%S %Y").to_string()
 }
 
-/// The beginning of a line.
+/// Starts a line.
 fn begin<'a>(batch: &'a mut Batch, stamp: Stamp<'_>, name: &str, code: i32) -> &'a mut Vec<u8> {
     let out = stamped(batch, stamp);
     event(out, name, code);
@@ -251,7 +252,7 @@ fn value(out: &mut Vec<u8>, value: &Value) {
         Value::Fid(of) => fid(out, *of),
         Value::Fids(fids) => {
             number(out, "FIDS ", fids.len());
-            // OpenAFS has no list in place of an empty one, and shows a FID of zeros for it.
+            // OpenAFS has no representation of an empty list and shows a FID of zeros instead.
             if fids.is_empty() {
                 fid(out, Fid::default());
             }

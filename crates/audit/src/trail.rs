@@ -1,4 +1,4 @@
-//! All sinks together, and a service's way to them.
+//! All sinks together, and the interface for services.
 
 use crate::class::Filter;
 use crate::draft::{Messages, Outline};
@@ -22,27 +22,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How long is waited for the threads of sinks when the server ends. One that hangs in the operating system,
-/// like on a file server that is gone, is left behind.
+/// Maximum time to wait for the threads of sinks when the server ends. A thread that hangs in the operating
+/// system, for example on an unreachable file server, is abandoned.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// What the trail's clock is asked with: the clock of [`Call::ended`].
+/// The trail's clock, which is also the clock of [`Call::ended`].
 pub type Clock = fn() -> Monotonic;
 
-/// What one sink is told.
+/// Settings of one sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkSettings {
-    /// Its name, for people.
+    /// Name for messages.
     pub name: String,
-    /// Where its lines go.
+    /// Destination of its lines.
     pub target: Target,
-    /// How they look.
+    /// Format of its lines.
     pub form: Form,
-    /// What it wants.
+    /// Calls that it records.
     pub filter: Filter,
     /// What happens when it does not keep up.
     pub policy: Policy,
-    /// Records that may wait for it.
+    /// Maximum number of queued records.
     pub queue_records: usize,
 }
 
@@ -50,16 +50,16 @@ pub struct SinkSettings {
 #[derive(Debug)]
 pub struct Trail {
     sinks: Vec<Lane>,
-    /// What any sink wants.
+    /// Calls that any sink selects.
     filter: Filter,
     outlines: Arc<Outlines>,
-    /// Somebody measures what an audit costs, and calls are not recorded now.
+    /// Whether recording is off, to measure its cost.
     is_off: AtomicBool,
-    /// Guards the way in which threads say that they have ended; used when the server ends.
+    /// Guards the channel by which threads report that they have ended; used when the server ends.
     ended: Mutex<Option<Receiver<()>>>,
 }
 
-/// A sink as those see it who serve.
+/// A sink as seen by serving threads.
 #[derive(Debug)]
 struct Lane {
     name: String,
@@ -69,11 +69,11 @@ struct Lane {
 }
 
 impl Trail {
-    /// Starts a thread for each sink. `authority` says whose realm is the cell's own; each sink is told that the
-    /// programs have been started.
+    /// Starts a thread for each sink. `authority` decides whether a realm is the cell's own; each sink
+    /// records the start of the programs.
     ///
     /// # Errors
-    /// No thread can be started. A sink that cannot be opened is none: it is tried again and again.
+    /// A thread cannot be started. A sink that cannot be opened is not an error: opening it is retried.
     pub fn start(
         settings: &[SinkSettings],
         programs: &[Program],
@@ -89,7 +89,8 @@ impl Trail {
         Ok(Trail { sinks, filter, outlines, is_off: AtomicBool::new(false), ended: Mutex::new(Some(ended)) })
     }
 
-    /// The way for calls of a service, by the name that they are counted under; its procedures sorted by opcode.
+    /// Returns the interface for a service, by the name that its calls are counted under; `procedures` must
+    /// be sorted by opcode.
     pub fn service(
         self: &Arc<Self>,
         name: &'static str,
@@ -108,22 +109,22 @@ impl Trail {
         ServiceTrail { trail: Arc::clone(self), outlines, unknown, first, near }
     }
 
-    /// Whether calls are recorded; they are unless somebody measures what that costs.
+    /// Turns recording on or off. It is on unless its cost is being measured.
     pub fn listen(&self, is_on: bool) {
         self.is_off.store(!is_on, Relaxed);
     }
 
-    /// Whether any sink wants such a call.
+    /// Whether any sink selects such a call.
     fn wants(&self, outline: &Outline, is_denied: bool) -> bool {
         self.filter.wants(outline.event.class, is_denied) && !self.is_off.load(Relaxed)
     }
 
-    /// Whether a call that must not wait can be recorded; if not, somebody has to serve it who may wait.
+    /// Whether a call that must not block can be recorded; if not, a thread that may block has to serve it.
     pub fn has_room(&self) -> bool {
         self.sinks.iter().all(|sink| sink.queue.has_room())
     }
 
-    /// Opens files anew: somebody has renamed them.
+    /// Reopens files, after they were renamed.
     pub fn reopen(&self) {
         for sink in &self.sinks {
             sink.reopen.store(true, Relaxed);
@@ -131,22 +132,22 @@ impl Trail {
         }
     }
 
-    /// What was counted, by the names of sinks.
+    /// Returns the counters of each sink, by name.
     pub fn figures(&self) -> Vec<(&str, AuditFigures)> {
         self.sinks.iter().map(|sink| (&sink.name[..], sink.queue.figures())).collect()
     }
 
-    /// No call waits for a sink any more; what there is no room for is lost. To be called before
-    /// whoever serves is asked to end.
+    /// Stops calls from waiting for a sink; records without space are dropped. Call it before the serving
+    /// threads are stopped.
     pub fn ending(&self) {
         self.sinks.iter().for_each(|sink| sink.queue.let_go());
     }
 
-    /// Writes what is left, and ends. Calls that end later are not recorded.
+    /// Writes the remaining records and ends. Calls that end later are not recorded.
     pub fn stop(&self) {
         self.sinks.iter().for_each(|sink| sink.queue.end());
         let Some(ended) = self.ended.lock().take() else { return };
-        // Nothing is ever sent: the channel is closed when the last thread has ended.
+        // Nothing is ever sent: the channel closes when the last thread has ended.
         let deadline = Instant::now() + ENDING;
         if ended
             .recv_deadline(deadline)
@@ -169,7 +170,7 @@ impl Drop for Trail {
     }
 }
 
-/// What all sinks have in common.
+/// Settings that all sinks share.
 struct Common<'a> {
     programs: &'a [Program],
     authority: &'a Arc<dyn LocalAuthority>,
@@ -195,7 +196,7 @@ impl Lane {
             state: State::default(),
         };
         let run = move || {
-            // Closed by whatever ends the thread.
+            // Dropped however the thread ends.
             let _ended = ended;
             writer.run();
         };
@@ -204,29 +205,29 @@ impl Lane {
     }
 }
 
-/// A service's way to the audit.
+/// A service's interface to the audit.
 #[derive(Clone, Debug)]
 pub struct ServiceTrail {
     trail: Arc<Trail>,
-    /// With opcodes, by which they are sorted.
+    /// Outlines by opcode, sorted.
     outlines: Arc<[(u32, Outline)]>,
-    /// Of opcodes that the service does not have.
+    /// Outline for opcodes that the service does not have.
     unknown: Outline,
-    /// The lowest opcode, and where the outlines of those are that follow on it: most are among them.
+    /// Lowest opcode, and the indices of the outlines for the opcodes that follow it, which are most of them.
     first: u32,
     near: [Option<u16>; NEAR_OPCODES],
 }
 
-/// How many opcodes from the lowest on are found without a search.
+/// Number of opcodes, from the lowest, that are found without a search.
 const NEAR_OPCODES: usize = 64;
 
 impl ServiceTrail {
-    /// How to record a call with this opcode; `None` if no sink could want it.
+    /// Returns the outline for a call with this opcode; `None` if no sink may select it.
     pub fn begin(&self, opcode: u32) -> Option<&Outline> {
         self.outline(opcode, true)
     }
 
-    /// The same of a call that has ended well: no sink wants it for having been denied.
+    /// Returns the outline for a call that has succeeded, so that filters for denied calls do not apply.
     pub fn begin_good(&self, opcode: u32) -> Option<&Outline> {
         self.outline(opcode, false)
     }
@@ -243,12 +244,12 @@ impl ServiceTrail {
         }
     }
 
-    /// Whether a call that must not wait can be recorded.
+    /// Whether a call that must not block can be recorded.
     pub fn has_room(&self) -> bool {
         self.trail.has_room()
     }
 
-    /// Records a call that has ended, and whose outline this is, if a sink wants it.
+    /// Records a call with this outline that has ended, if a sink selects it.
     pub fn record(&self, outline: &Outline, messages: Messages<'_>, call: &Call<'_>) {
         let is_denied = call.result.is_err() && outcome(outline.service, call.result) == Outcome::Denied;
         if self.trail.wants(outline, is_denied) {

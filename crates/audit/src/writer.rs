@@ -1,4 +1,4 @@
-//! The thread of a sink, which turns records into lines and writes them.
+//! The thread of a sink, which formats records as lines and writes them.
 
 use crate::form::{Entry, Form, Memory, Notice, Program, Writing};
 use crate::intake::Intake;
@@ -14,25 +14,25 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Bytes of lines that are written together.
+/// Size of a batch in bytes.
 const BATCH_BYTES: usize = 256 << 10;
-/// How long records are gathered, so that a busy server wakes its writers seldom.
+/// How long to gather records, so that a busy server rarely wakes its writers.
 const GATHER: Duration = Duration::from_millis(10);
-/// The longest sleep: an open file is looked at that often.
+/// Longest sleep, and interval of checks whether the open file is stale.
 const LOOK: Duration = Duration::from_secs(1);
-/// The pause before a sink that takes nothing more is tried again.
+/// Pause before retrying a sink that accepts no more data.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
-/// The pause before a sink that failed is opened again, at first and at most.
+/// First and longest pause before reopening a failed sink.
 const FAILED_PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-/// How long what is left may take to be written when the server ends.
+/// Maximum time for writing the remaining records when the server ends.
 const ENDING: Duration = Duration::from_secs(3);
-/// A sink that fails is complained of that often.
+/// Minimum interval between log messages about a failing sink.
 const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
 
-/// What one sink needs.
+/// Everything that the thread of one sink needs.
 pub(crate) struct Writer {
     pub(crate) name: String,
-    /// What was started with it.
+    /// Programs whose start it records.
     pub(crate) programs: Vec<Program>,
     pub(crate) target: Target,
     pub(crate) form: Form,
@@ -41,34 +41,34 @@ pub(crate) struct Writer {
     pub(crate) outlines: OutlinesRead,
     pub(crate) authority: Arc<dyn LocalAuthority>,
     pub(crate) clock: Clock,
-    /// Somebody wants files to be opened anew.
+    /// Whether files have to be reopened.
     pub(crate) reopen: Arc<AtomicBool>,
     pub(crate) state: State,
 }
 
-/// What came of looking for records.
+/// Result of taking records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
-    /// All that there were.
+    /// All available records.
     All,
-    /// As many as are written together; there may be more.
+    /// A full batch; there may be more records.
     Part,
 }
 
-/// How the writer fares.
+/// State of a writer.
 #[derive(Default)]
 pub(crate) struct State {
     sink: Option<Box<dyn Sink>>,
     memory: Memory,
     batch: Batch,
-    /// Lost records that the trail tells of.
+    /// Number of lost records that the trail has recorded.
     told: u64,
     looked: Option<Instant>,
     complained: Option<Instant>,
     complained_of_loss: Option<Instant>,
     pause: Duration,
-    /// When to give up, once the server ends.
+    /// When to give up, once the server is ending.
     until: Option<Instant>,
 }
 
@@ -106,7 +106,7 @@ impl Writer {
         writing.add(batch, &Entry::Trail(notice), now_ns());
     }
 
-    /// Takes records off the queue.
+    /// Takes records from the queue.
     fn fill(&mut self) -> Found {
         let lost = self.queue.counts.dropped.load(Relaxed);
         if lost > self.state.told {
@@ -115,7 +115,7 @@ impl Writer {
             self.state.told = lost;
         }
         let clock_ns = (self.clock)().0;
-        // The clock knows no date; what lies between the two is the same for all records that wait.
+        // The clock is unrelated to the date; the offset between the two is the same for all queued records.
         let date_ns = now_ns().wrapping_sub(clock_ns);
         self.intake.look(if self.queue.is_ending() { u64::MAX } else { clock_ns });
         let State { memory, batch, .. } = &mut self.state;
@@ -181,7 +181,7 @@ impl Writer {
             && Instant::now() >= *self.state.until.get_or_insert_with(|| Instant::now() + ENDING)
     }
 
-    /// After an error: says so, and waits.
+    /// Logs an error and pauses.
     fn suffer(&mut self, error: &io::Error) {
         if error.kind() == io::ErrorKind::WouldBlock {
             return std::thread::sleep(FULL_PAUSE);
@@ -216,7 +216,7 @@ impl Writer {
         }
     }
 
-    /// Closes a file that was renamed or removed, or that somebody wants to be opened anew.
+    /// Closes a file that was renamed or removed, or that has to be reopened.
     fn look_at_file(&mut self) {
         let is_asked = self.reopen.swap(false, Relaxed);
         let is_due = self.state.looked.is_none_or(|looked| looked.elapsed() >= LOOK);
@@ -230,7 +230,7 @@ impl Writer {
     }
 }
 
-/// Whether it is time for another complaint, which is then made.
+/// Whether another log message is due; if so, records the current time.
 fn is_due(last: &mut Option<Instant>) -> bool {
     let due = last.is_none_or(|last| last.elapsed() >= COMPLAINT_PERIOD);
     if due {
@@ -239,7 +239,7 @@ fn is_due(last: &mut Option<Instant>) -> bool {
     due
 }
 
-/// Since 1970.
+/// Returns the time in nanoseconds since 1970.
 fn now_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)

@@ -7,7 +7,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// A file that lines are added to.
+/// A file that lines are appended to.
 pub(crate) struct Lines {
     path: PathBuf,
     file: File,
@@ -15,13 +15,14 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Opens it; `makes` says whether it is made if there is none. A pipe that nobody reads is an error.
+    /// Opens the file; creates it if `makes` is set and it does not exist. A pipe without a reader is an
+    /// error.
     pub(crate) fn open(path: &Path, makes: bool) -> io::Result<Lines> {
         let file = OpenOptions::new()
             .append(true)
             .create(makes)
             .mode(0o600)
-            // Opening a pipe that nobody reads would wait, and so would writing to one that is full.
+            // Otherwise opening a pipe without a reader would block, as would writing to a full one.
             .custom_flags(OFlags::NONBLOCK.bits() as i32)
             .open(path)
             .map_err(|error| explained(error, path))?;

@@ -1,6 +1,6 @@
-//! systemd's journal: a datagram for each line, of fields `NAME=value` (its native protocol,
-//! <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>). Lines have no newline within, so that no field needs the
-//! form with a length.
+//! systemd's journal: one datagram per line, consisting of fields `NAME=value` (its native protocol,
+//! <https://systemd.io/JOURNAL_NATIVE_PROTOCOL/>). Lines contain no newline, so no field needs the form with
+//! a length.
 
 use super::{Batch, Sink, socket};
 use std::io;
@@ -9,9 +9,9 @@ use std::path::Path;
 
 /// Facility `audit` of syslog (RFC 5424).
 const FACILITY: u8 = 13;
-/// Priority of what was denied: notice.
+/// Priority of denied calls: notice.
 const DENIED: u8 = 5;
-/// Of all else: informational.
+/// Priority of all other lines: informational.
 const USUAL: u8 = 6;
 
 /// The journal's socket.

@@ -1,4 +1,4 @@
-//! Unix sockets, where OpenAFS has message queues.
+//! Unix sockets, which take the place of OpenAFS's message queues.
 
 use super::{Batch, Sink};
 use std::io::{self, Write as _};
@@ -11,7 +11,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Sink>> {
     datagrams.set_nonblocking(true)?;
     match datagrams.connect(path) {
         Ok(()) => Ok(Box::new(Datagrams(datagrams))),
-        // EPROTOTYPE: it is a stream.
+        // EPROTOTYPE: it is a stream socket.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PROTOTYPE.raw_os_error()) => {
             let stream = UnixStream::connect(path)?;
             stream.set_nonblocking(true)?;
@@ -21,7 +21,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Sink>> {
     }
 }
 
-/// Each line is a datagram.
+/// A socket on which each line is one datagram.
 struct Datagrams(UnixDatagram);
 
 impl Sink for Datagrams {
@@ -45,7 +45,7 @@ pub(super) fn send(socket: &UnixDatagram, message: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Lines one behind the other.
+/// A socket on which lines follow each other.
 struct Stream(UnixStream);
 
 impl Sink for Stream {

@@ -1,4 +1,4 @@
-//! The basic overseer. Of AddKey nothing but the version is looked at: the key must not get anywhere.
+//! The basic overseer. Of AddKey only the version is read: the key must not be recorded.
 
 use crate::argument::{long, own, own_text, text};
 use crate::class::Class;

@@ -1,4 +1,4 @@
-//! The file service. In OpenAFS's form all of these begin with the caller's id, which [`crate::text`] adds.
+//! The file service. In OpenAFS's format all of these start with the caller's id, which [`crate::text`] adds.
 
 use crate::argument::{acl, fid, fids, int, long, own, own_text, text};
 use crate::class::Class;

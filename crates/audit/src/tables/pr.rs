@@ -6,7 +6,7 @@ use crate::event::{Event, Shape, bytes_max, decode, procedures};
 use afs_idl::pr::*;
 use xdr::XdrString;
 
-/// As many names and ids as there are of both.
+/// Pairs names with ids, up to the length of the shorter list.
 fn pairs(names: &[XdrString], ids: &[i32]) -> Vec<(Vec<u8>, i32)> {
     names.iter().map(|name| name.0.clone()).zip(ids.iter().copied()).collect()
 }

@@ -5,7 +5,7 @@ use crate::class::Class;
 use crate::event::{Event, Shape, bytes_max, decode, procedures};
 use afs_idl::vol::*;
 
-/// Each destination with its result; the reply has none of a call that failed as a whole.
+/// Returns each destination with its result; the reply of a call that failed as a whole has no results.
 fn destinations(request: &ForwardMultipleRequest, reply: &ForwardMultipleReply) -> Vec<Forward> {
     let results = reply.results.iter().copied().chain(std::iter::repeat(0));
     let forward = |(replica, code): (&Replica, i32)| Forward {

@@ -1,4 +1,4 @@
-//! Sinks that are slow, full, gone, and come back.
+//! Sinks that are slow, full, missing, and available again.
 
 use super::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -10,13 +10,13 @@ fn make_pipe(path: &Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
 }
 
-/// A call that is recorded, with a number to know it by.
+/// Records a call with a number to identify it.
 pub(super) fn record(files: &ServiceTrail, number: u32) {
     let request = fs::FetchStatusRequest { fid: fid(number) };
     call(files, &caller(known("ann", "", "CELL")), fs::FETCH_STATUS, &request, Ok(vec![]));
 }
 
-/// The numbers of calls in some lines.
+/// Returns the numbers of the calls in some lines.
 pub(super) fn numbers(text: &str) -> Vec<u32> {
     let number = |line: &str| line.rsplit_once(":1 ")?.0.rsplit_once(':')?.1.parse().ok();
     text.lines().filter_map(number).collect()
@@ -36,7 +36,7 @@ fn a_file_that_was_renamed_is_made_again() {
         record(&files, 2);
         !numbers(&read(&path)).is_empty()
     });
-    // Nobody says so this time: it is seen within a second or so.
+    // This time without a request to reopen: it is noticed within a second or so.
     std::fs::remove_file(&path).unwrap();
     until("the file is back", || {
         record(&files, 3);

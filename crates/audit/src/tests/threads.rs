@@ -1,4 +1,4 @@
-//! Records of many threads: none is lost or told twice, and what followed on what stays so.
+//! Records of many threads: none is lost or duplicated, and causal order is preserved.
 
 use super::*;
 use crate::intake::Intake;
@@ -6,7 +6,7 @@ use crate::pen;
 use crate::queue::Queue;
 use crossbeam::channel::bounded;
 
-/// Puts a record of a FetchStatus into a queue, with a number to know it by, that ended then.
+/// Puts a record of a FetchStatus into a queue, with a number to identify it and an end time.
 fn push(queue: &Arc<Queue>, number: u32, ended_ns: u64, more: usize) {
     let event = tables::events("AFS").iter().find(|event| event.opcode == fs::FETCH_STATUS).unwrap();
     let outline = crate::Outline { event, service: "AFS", procedure: "FetchStatus", number: 0 };
@@ -17,7 +17,7 @@ fn push(queue: &Arc<Queue>, number: u32, ended_ns: u64, more: usize) {
     pen::push(queue, &Slip::new(&outline, &call, Messages { request: &request, reply: &[] }, false));
 }
 
-/// The numbers of records that ended until then.
+/// Takes the records that ended by `until_ns` and returns their numbers.
 fn taken(intake: &mut Intake, until_ns: u64) -> Vec<u64> {
     let event = &tables::events("AFS")[0];
     let outline = crate::Outline { event, service: "AFS", procedure: "", number: 0 };
@@ -34,7 +34,7 @@ fn taken(intake: &mut Intake, until_ns: u64) -> Vec<u64> {
 fn records_come_in_the_order_in_which_calls_ended() {
     let queue = Arc::new(Queue::new(10_000, Policy::Drop));
     let mut intake = Intake::new(queue.clone());
-    // Of three threads, in pieces of 7, so that each has several blocks.
+    // Three threads, in runs of 7 numbers, so that each thread has several blocks.
     let threads = [0, 1, 2].map(|thread| {
         let queue = queue.clone();
         let mine = move |number: &u32| number / 7 % 3 == thread;
@@ -50,14 +50,14 @@ fn records_come_in_the_order_in_which_calls_ended() {
     assert_eq!(queue.figures().queued, 3499);
     assert_eq!(taken(&mut intake, u64::MAX), (2501..6000).collect::<Vec<u64>>());
     assert!(intake.is_empty());
-    // The threads are gone, and what they had is free again.
+    // The threads have ended, and their blocks are free again.
     assert!(taken(&mut intake, u64::MAX).is_empty());
     assert_eq!((queue.figures().queued, queue.held_bytes(), queue.is_free()), (0, 0, true));
 }
 
 #[test]
 fn what_waits_is_bounded_in_number_and_in_memory() {
-    // Of the longer ones there is one in a block.
+    // A block holds only one of the longer records.
     for (records_max, more, expected) in [(16, 0, 16), (1 << 20, 4060, (64 << 20) / 8192)] {
         let queue = Arc::new(Queue::new(records_max, Policy::Drop));
         (0..2 * expected).for_each(|number| push(&queue, number, 1, more));
@@ -71,7 +71,7 @@ fn what_waits_is_bounded_in_number_and_in_memory() {
     }
 }
 
-/// A client that is answered by one thread calls again, and is answered by another.
+/// A client calls again after a reply from one thread, and another thread replies.
 #[test]
 fn a_call_that_follows_on_another_comes_after_it() {
     const CALLS: u32 = 20_000;
@@ -131,7 +131,7 @@ fn many_threads_lose_nothing() {
     assert_eq!((told.len(), figures(&trail).records, figures(&trail).queued), (16_000, 16_000, 0));
 }
 
-/// Longer than a block, and then a short one.
+/// A record longer than a block, and then a short one.
 #[test]
 fn a_record_may_be_long() {
     let (_folder, path) = place();
@@ -152,7 +152,7 @@ fn a_record_may_be_long() {
     assert_eq!(lines[2]["arguments"], serde_json::json!({ "id": 7 }));
 }
 
-/// Both kinds of addresses, and every kind of name.
+/// Covers both address families and every kind of name.
 #[test]
 fn a_caller_is_who_it_was() {
     let (_folder, path) = place();
@@ -165,7 +165,7 @@ fn a_caller_is_who_it_was() {
             let mut who = caller(known(name, &name[..1], "CELL"));
             who.peer = peer.parse().unwrap();
             who.level = [SecurityLevel::Clear, SecurityLevel::Authenticated][place % 2];
-            // The same number for all: the rest is looked at, too.
+            // All have the same hint, so that the rest of the key is compared, too.
             call(&files, &who, fs::FETCH_STATUS, &fs::FetchStatusRequest { fid: fid(1) }, Ok(vec![]));
             let level = ["clear", "authenticated"][place % 2];
             let user = format!("{name}.{}@CELL", &name[..1]);

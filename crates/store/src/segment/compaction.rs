@@ -1,7 +1,7 @@
 //! Support for compaction: which segments are worth compacting, their records, and copies of chunks.
 //!
 //! This module does not know which metadata references a chunk. The crate above finds the references, makes
-//! copies, changes the references, and releases the old chunks; a entirely released segment is deleted like any
+//! copies, changes the references, and releases the old chunks; an entirely released segment is deleted like any
 //! other.
 
 use super::SegmentStore;
