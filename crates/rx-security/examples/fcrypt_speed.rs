@@ -1,4 +1,4 @@
-//! How fast packets are protected and unprotected at each level. Run it with `--release`.
+//! Measures how fast packets are protected and unprotected at each level. Run it with `--release`.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use rx_security::{
 
 /// Payload of each packet.
 const PAYLOAD_BYTES: u16 = 1400;
-/// Packets protected at once.
+/// Number of packets protected together.
 const BATCH: u32 = 16;
 const RUN: Duration = Duration::from_millis(500);
 
@@ -40,12 +40,12 @@ fn main() {
     }
 }
 
-/// Megabytes of payload per second that `work` gets through, a packet at a time.
+/// Returns the megabytes of payload per second that `work` processes, one packet at a time.
 fn rate(work: impl FnMut(PacketFacts)) -> f64 {
     rate_of(1, work)
 }
 
-/// The same, so many packets at a time.
+/// Returns the megabytes per second, `step` packets at a time.
 fn rate_of(step: u32, mut work: impl FnMut(PacketFacts)) -> f64 {
     let (begin, mut packets) = (Instant::now(), 0u32);
     while begin.elapsed() < RUN {

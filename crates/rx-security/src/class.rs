@@ -1,5 +1,5 @@
-//! What a security class offers to a connection's two ends. The order of calls stands in the
-//! crate's description.
+//! The interface of a security class for both ends of a connection. The crate's documentation describes the
+//! order of calls.
 
 use base::{Identity, SecurityLevel, UnixTime};
 use std::net::SocketAddr;
@@ -7,83 +7,83 @@ use std::net::SocketAddr;
 use crate::KeyLease;
 use crate::{ConnectionFacts, PacketProtection, SecurityError};
 
-/// A class as a client uses it: holds what is needed to open connections (for rxkad a ticket).
+/// The client side of a class, with everything needed to open connections (for rxkad a ticket).
 pub trait ClientSecurity: Send + Sync {
-    /// The number of the class in packet headers (0 null, 2 rxkad).
+    /// Returns the number of the class in packet headers (0 null, 2 rxkad).
     fn index(&self) -> u8;
 
-    /// Begins a connection. `connection.security_index` must be [`ClientSecurity::index`].
+    /// Starts a connection. `connection.security_index` must equal [`ClientSecurity::index`].
     fn start(&self, connection: ConnectionFacts) -> Result<Box<dyn ClientHandshake>, SecurityError>;
 }
 
 /// The client's end of one connection.
 pub trait ClientHandshake: Send {
-    /// Protection for the connection's packets; usable before any challenge has come.
+    /// Returns the protection for the connection's packets. It is usable before any challenge has arrived.
     fn protection(&self) -> Box<dyn PacketProtection>;
 
-    /// The body of the response packet for the body of a challenge packet. `call_numbers` are the
-    /// current (or last) call numbers of the four channels, 0 where there has been none.
+    /// Returns the body of the response to a challenge packet with this body. `call_numbers` are the current
+    /// (or last) call numbers of the four channels, 0 for unused ones.
     ///
-    /// An error means that the connection cannot go on; its [`SecurityError::abort_code`] is what
-    /// the calls on it end with.
+    /// After an error the connection is unusable; calls on it end with the error's
+    /// [`SecurityError::abort_code`].
     fn respond(&mut self, challenge: &[u8], call_numbers: [u32; 4]) -> Result<Vec<u8>, SecurityError>;
 }
 
-/// A class as a server uses it: holds what is needed to accept connections (for rxkad keys).
+/// The server side of a class, with everything needed to accept connections (for rxkad keys).
 pub trait ServerSecurity: Send + Sync {
-    /// The number of the class in packet headers (0 null, 2 rxkad).
+    /// Returns the number of the class in packet headers (0 null, 2 rxkad).
     fn index(&self) -> u8;
 
-    /// Whether a connection has to answer a challenge before its first call is served. If not,
-    /// give [`ServerHandshake::verify`] an empty response at once.
+    /// Whether a connection has to answer a challenge before its first call is served. If not, call
+    /// [`ServerHandshake::verify`] immediately with an empty response.
     fn needs_challenge(&self) -> bool;
 
-    /// Begins a connection. `nonce` must be fresh and unpredictable.
+    /// Starts a connection. `nonce` must be fresh and unpredictable.
     fn accept(&self, connection: ConnectionFacts, nonce: [u8; 16]) -> Box<dyn ServerHandshake>;
 
-    /// Receives how the check of a response ended, for logs and counters. It changes nothing.
+    /// Receives the result of checking a response, for logs and counters. Has no effect on the connection.
     fn observe(&self, _: &Attempt<'_>) {}
 }
 
-/// A response that was checked.
+/// A response that has been checked.
 #[derive(Debug)]
 pub struct Attempt<'a> {
-    /// The connection that it was for.
+    /// The connection of the response.
     pub connection: ConnectionFacts,
-    /// Where it came from; may be forged if it was refused.
+    /// Source address; may be forged if the response was refused.
     pub peer: SocketAddr,
-    /// When it was checked.
+    /// Time of the check.
     pub now: UnixTime,
-    /// What it proved, or why it was refused.
+    /// The verified facts, or the reason for the refusal.
     pub outcome: Result<&'a Verified, &'a SecurityError>,
 }
 
 /// The server's end of one connection until it is verified.
 pub trait ServerHandshake: Send {
-    /// The body of the challenge packet: the same each time, for sending it again.
+    /// Returns the body of the challenge packet, the same for each retransmission.
     fn challenge(&mut self) -> Vec<u8>;
 
-    /// Checks the body of a response packet. May be called again after an error (the response may
-    /// have been somebody else's); the connection is aborted with the error's code.
+    /// Checks the body of a response packet. May be called again after an error, since the response may have
+    /// come from a third party; the connection is aborted with the error's code.
     fn verify(&mut self, response: &[u8], now: UnixTime) -> Result<Verified, SecurityError>;
 }
 
-/// What a verified connection is allowed and how it goes on.
+/// The rights and the packet protection of a verified connection.
 pub struct Verified {
     /// Protection for the connection's packets.
     pub protection: Box<dyn PacketProtection>,
-    /// Who the peer is.
+    /// Identity of the peer.
     pub identity: Identity,
-    /// How packets are protected.
+    /// Protection level of the packets.
     pub level: SecurityLevel,
-    /// When the ticket begins, which may be in the future by as much as clocks may differ; `None` if that is unknown.
+    /// Start of the ticket's validity, which may be in the future by up to the clock skew; `None` if unknown.
     pub begins: Option<UnixTime>,
-    /// When the connection must not start calls any more; `None` is never.
+    /// Time after which the connection must not start calls; `None` if unlimited.
     pub expires: Option<UnixTime>,
-    /// The key that this was proved with, if there was one: without it the connection must not start calls either.
+    /// The key that verified the connection, if any. After it is revoked the connection must not start calls.
     pub lease: Option<KeyLease>,
-    /// The client's word on the call numbers of the four channels: a data packet of an older call
-    /// is a replay. `None` where the class says nothing.
+    /// The call numbers of the four channels according to the client: a data packet of an older call is a
+    /// replay. `None` if the class does not provide them.
     pub call_numbers: Option<[u32; 4]>,
 }
 

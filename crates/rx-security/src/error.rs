@@ -1,31 +1,31 @@
-//! What can be wrong with a handshake, a ticket or a packet.
+//! Errors of handshakes, tickets and packets.
 
 use base::{AbortCode, UnixTime};
 
-/// Why a handshake or a packet was refused. It is always the peer's fault (or its ticket's), except
-/// [`SecurityError::UnknownKey`], which may also be a key missing here, and
-/// [`SecurityError::PayloadLong`], which is the local caller's.
+/// The reason why a handshake or a packet was refused. It is always the fault of the peer (or its ticket),
+/// except [`SecurityError::UnknownKey`], which may also be due to a missing local key, and
+/// [`SecurityError::PayloadLong`], which is the local caller's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecurityError {
     /// A challenge, response or packet ends before its fields do.
     #[error("{what} is {got} bytes long, {expected} are needed")]
     PacketShort {
-        /// Of what.
+        /// Name of the message.
         what: &'static str,
-        /// Bytes needed.
+        /// Number of bytes required.
         expected: usize,
-        /// Bytes there.
+        /// Number of bytes present.
         got: usize,
     },
     /// The peer's messages contradict themselves or the protocol.
     #[error("inconsistent security message: {0}")]
     Inconsistent(&'static str),
-    /// The peer asks for less protection than is required here.
+    /// The peer requests less protection than is required.
     #[error("security level {got}, at least {expected} is required")]
     LevelTooLow {
-        /// The least level allowed.
+        /// Minimum allowed level.
         expected: u32,
-        /// The level asked for.
+        /// Requested level.
         got: u32,
     },
     /// A security level that does not exist.
@@ -34,12 +34,12 @@ pub enum SecurityError {
         /// The number received.
         got: u32,
     },
-    /// The ticket's length is out of bounds.
+    /// The ticket's length is out of range.
     #[error("ticket of {got} bytes, from {min} to {max} are allowed")]
     TicketLength {
-        /// Least.
+        /// Minimum length.
         min: usize,
-        /// Most.
+        /// Maximum length.
         max: usize,
         /// The length received or claimed.
         got: usize,
@@ -49,68 +49,68 @@ pub enum SecurityError {
     OutOfSequence {
         /// The incremented challenge.
         expected: u32,
-        /// What the response holds.
+        /// The value in the response.
         got: u32,
     },
-    /// A packet before the connection was verified.
+    /// A packet arrived before the connection was verified.
     #[error("connection is not authenticated")]
     NotAuthenticated,
     /// The ticket's session key is unusable.
     #[error("session key is unusable: {0}")]
     BadKey(&'static str),
-    /// The ticket does not decrypt or does not hold together.
+    /// The ticket cannot be decrypted or is malformed.
     #[error("bad ticket: {0}")]
     BadTicket(&'static str),
-    /// The first component of the principal has a dot, which is not allowed here.
+    /// The first component of the principal has a dot, which is not allowed.
     #[error("the first component of the principal has a dot")]
     DottedName,
-    /// No key here opens the ticket.
+    /// No available key opens the ticket.
     #[error("no key with version {kvno} and encryption type {enctype}")]
     UnknownKey {
-        /// Key version asked for.
+        /// Requested key version.
         kvno: u32,
-        /// Kerberos encryption type asked for (1 for single DES).
+        /// Requested Kerberos encryption type (1 for single DES).
         enctype: i32,
     },
-    /// The ticket has ended.
+    /// The ticket has expired.
     #[error("ticket ended {} s ago, at {}", .now.0.saturating_sub(.end.0), .end.0)]
     Expired {
         /// The end of the ticket.
         end: UnixTime,
-        /// The time given.
+        /// The time of the check.
         now: UnixTime,
     },
-    /// The ticket begins in the future, by more than clocks may differ.
+    /// The ticket starts in the future, by more than the clock skew.
     #[error("ticket begins in {} s, at {}", .start.0.saturating_sub(.now.0), .start.0)]
     NotYetValid {
-        /// The beginning of the ticket.
+        /// The start of the ticket.
         start: UnixTime,
-        /// The time given.
+        /// The time of the check.
         now: UnixTime,
     },
-    /// A checksum or sealed field is wrong: damaged, forged, or for another connection.
+    /// A checksum or sealed field is wrong: the message is damaged, forged, or for another connection.
     #[error("sealed data is inconsistent: {0}")]
     SealedInconsistent(&'static str),
-    /// A packet's sealed length does not fit the packet.
+    /// A packet's sealed length exceeds the packet.
     #[error("packet claims {claimed} bytes of data, {available} are there")]
     DataLength {
-        /// The length in the sealed header.
+        /// Length in the sealed header.
         claimed: usize,
-        /// Bytes after the sealed header.
+        /// Number of bytes after the sealed header.
         available: usize,
     },
-    /// A payload too long to protect.
+    /// The payload is too long to protect.
     #[error("payload of {got} bytes, at most {max} can be protected")]
     PayloadLong {
-        /// Most.
+        /// Maximum length.
         max: usize,
-        /// Given.
+        /// Length of the payload.
         got: usize,
     },
 }
 
 impl SecurityError {
-    /// The code that ends the connection or call on the wire (rxkad's error table).
+    /// Returns the wire code that ends the connection or call (rxkad's error table).
     pub fn abort_code(&self) -> AbortCode {
         match self {
             Self::PacketShort { .. } => AbortCode::RXKADPACKETSHORT,

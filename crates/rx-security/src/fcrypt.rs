@@ -1,33 +1,33 @@
 //! fcrypt, rxkad's block cipher: 64-bit blocks, 56-bit keys, 16 Feistel rounds.
 //!
-//! It is weak by any modern measure; it is here because every rxkad peer speaks it. A block is held
-//! as a big-endian `u64`, its left half on top.
+//! It is weak by any modern measure, but every rxkad peer uses it. A block is stored as a big-endian `u64`
+//! with its left half on top.
 //!
-//! The round function looks up one table per byte. Each table holds an S-box's output already moved
-//! to its place and rotated, so that a round is four loads and a few exclusive-ors. A round waits for
-//! the one before, so that a processor has most to do when several blocks are worked on side by side.
-//! The block decryptions of PCBC do not depend on each other, so [`Fcrypt::pcbc_decrypt`] takes
-//! several blocks of a message at once; encryption is a chain, so [`Fcrypt::pcbc_encrypt_all`] takes
-//! a block of each of several messages.
+//! The round function uses one table per byte. Each table holds an S-box's output already shifted to its
+//! position and rotated, so that a round is four loads and a few exclusive-ors. Each round depends on the
+//! previous one, so a processor is best utilised when several blocks are processed in parallel. The block
+//! decryptions of PCBC are independent, so [`Fcrypt::pcbc_decrypt`] processes several blocks of a message
+//! together. Encryption is a chain, so [`Fcrypt::pcbc_encrypt_all`] processes a block of each of several
+//! messages.
 
 mod sboxes;
 
 use zeroize::ZeroizeOnDrop;
 
-/// Bytes in a block.
+/// Bytes per block.
 pub(crate) const BLOCK_BYTES: usize = 8;
 const ROUNDS: usize = 16;
-/// Blocks worked on side by side.
+/// Number of blocks processed in parallel.
 const LANES: usize = 4;
 
-/// A key, scheduled.
+/// A key schedule.
 #[derive(Clone, ZeroizeOnDrop)]
 pub(crate) struct Fcrypt {
     rounds: [u32; ROUNDS],
 }
 
 impl Fcrypt {
-    /// Schedules a key. The lowest bit of each byte (DES parity) is not used.
+    /// Computes the schedule of a key. The lowest bit of each byte (DES parity) is ignored.
     pub(crate) fn new(key: [u8; 8]) -> Fcrypt {
         let mut bits = key.iter().fold(0u64, |bits, byte| bits << 7 | u64::from(byte >> 1));
         let mut rounds = [0; ROUNDS];
@@ -43,7 +43,7 @@ impl Fcrypt {
         self.encrypt_lanes([block])[0]
     }
 
-    /// Encrypts blocks that do not depend on each other.
+    /// Encrypts independent blocks.
     pub(crate) fn encrypt_blocks(&self, blocks: &mut [u64]) {
         let mut groups = blocks.chunks_exact_mut(LANES);
         for group in &mut groups {
@@ -91,13 +91,13 @@ impl Fcrypt {
         std::array::from_fn(|lane| u64::from(left[lane]) << 32 | u64::from(right[lane]))
     }
 
-    /// Encrypts whole blocks in place in PCBC mode: each block is mixed with the plain and the
-    /// enciphered form of the one before. `data` must be a multiple of the block long.
+    /// Encrypts whole blocks in place in PCBC mode: each block is mixed with the plaintext and ciphertext of
+    /// the previous one. The length of `data` must be a multiple of the block length.
     pub(crate) fn pcbc_encrypt(&self, iv: u64, data: &mut [u8]) {
         self.pcbc_encrypt_lanes(iv, [data]);
     }
 
-    /// Encrypts several messages, each as [`Fcrypt::pcbc_encrypt`] does, in less time.
+    /// Encrypts several messages like [`Fcrypt::pcbc_encrypt`], in less time.
     pub(crate) fn pcbc_encrypt_all(&self, iv: u64, messages: &mut [impl AsMut<[u8]>]) {
         for group in messages.chunks_mut(LANES) {
             match group {
@@ -113,7 +113,7 @@ impl Fcrypt {
         }
     }
 
-    /// Side by side as far as the shortest goes, the rest one after the other.
+    /// Encrypts in parallel up to the length of the shortest message, and the remainders one after the other.
     fn pcbc_encrypt_lanes<const N: usize>(&self, iv: u64, messages: [&mut [u8]; N]) {
         debug_assert!(messages.iter().all(|message| message.len().is_multiple_of(BLOCK_BYTES)));
         let shortest = messages.iter().map(|message| message.len()).min().unwrap_or(0);
@@ -133,7 +133,7 @@ impl Fcrypt {
         }
     }
 
-    /// Undoes [`Fcrypt::pcbc_encrypt`].
+    /// Reverses [`Fcrypt::pcbc_encrypt`].
     pub(crate) fn pcbc_decrypt(&self, iv: u64, data: &mut [u8]) {
         debug_assert!(data.len().is_multiple_of(BLOCK_BYTES));
         let mut groups = data.chunks_exact_mut(BLOCK_BYTES * LANES);
@@ -159,7 +159,7 @@ impl Fcrypt {
     }
 }
 
-/// The block at the front of `bytes`.
+/// Returns the first block of `bytes`.
 pub(crate) fn load(bytes: &[u8]) -> u64 {
     let mut block = [0; BLOCK_BYTES];
     block.copy_from_slice(&bytes[..BLOCK_BYTES]);
@@ -175,7 +175,7 @@ fn substitute(word: u32) -> u32 {
         ^ TABLES[3][usize::from(d)]
 }
 
-/// What each byte of a round's input contributes to its output, by place of the byte.
+/// Contribution of each byte of a round's input to its output, by position of the byte.
 static TABLES: [[u32; 256]; 4] = [
     placed(&sboxes::SBOX0, 8),
     placed(&sboxes::SBOX1, 0),
@@ -183,7 +183,7 @@ static TABLES: [[u32; 256]; 4] = [
     placed(&sboxes::SBOX3, 24),
 ];
 
-/// An S-box moved left by `shift` and then rotated right by 5.
+/// Returns an S-box shifted left by `shift` and then rotated right by 5.
 const fn placed(sbox: &[u8; 256], shift: u32) -> [u32; 256] {
     let mut table = [0; 256];
     let mut index = 0;

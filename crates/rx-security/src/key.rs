@@ -1,4 +1,4 @@
-//! Service keys: what a cell's tickets are sealed with.
+//! Service keys, which encrypt a cell's tickets.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use zeroize::Zeroizing;
 
-/// A Kerberos encryption type that tickets here may be sealed with. The numbers are those of
-/// Kerberos, of keytabs, and of the subtype in KeyFileExt.
+/// A Kerberos encryption type supported for tickets. The numbers are those of Kerberos, of keytabs, and of
+/// the subtype in KeyFileExt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Enctype {
-    /// Single DES with a CRC (RFC 3961, 6.2.3). Also stands for single DES keys of any kind.
+    /// Single DES with a CRC (RFC 3961, 6.2.3). Also represents single DES keys of any kind.
     DesCbcCrc = 1,
     /// Single DES with MD5 (RFC 3961, 6.2.1).
     DesCbcMd5 = 3,
@@ -30,8 +30,8 @@ pub enum Enctype {
 }
 
 impl Enctype {
-    /// All, those preferred for sealing tickets first: what OpenAFS 1.8 can open (18, 17) before
-    /// what it cannot (20, 19), and what is broken last.
+    /// All types in order of preference for sealing tickets: those that OpenAFS 1.8 can open (18, 17) before
+    /// those that it cannot (20, 19), and broken ones last.
     pub const ALL: [Enctype; 8] = [
         Enctype::Aes256CtsHmacSha1,
         Enctype::Aes128CtsHmacSha1,
@@ -43,17 +43,17 @@ impl Enctype {
         Enctype::DesCbcCrc,
     ];
 
-    /// The type with this number, if it is known here.
+    /// Returns the type with this number, if it is supported.
     pub fn from_number(number: i32) -> Option<Enctype> {
         Self::ALL.into_iter().find(|enctype| enctype.number() == number)
     }
 
-    /// The type's number.
+    /// Returns the number of the type.
     pub fn number(self) -> i32 {
         self as i32
     }
 
-    /// Bytes in a key of the type.
+    /// Returns the length of the type's keys in bytes.
     pub fn key_bytes(self) -> usize {
         match self {
             Enctype::DesCbcCrc | Enctype::DesCbcMd5 => 8,
@@ -74,7 +74,7 @@ impl Enctype {
         }
     }
 
-    /// The type's name in krb5.conf.
+    /// Returns the name of the type in krb5.conf.
     pub fn name(self) -> &'static str {
         match self {
             Enctype::DesCbcCrc => "des-cbc-crc",
@@ -88,7 +88,8 @@ impl Enctype {
         }
     }
 
-    /// The type under which keys are kept: one for all of single DES, whose keys are alike.
+    /// Returns the type under which keys are stored: the same one for all of single DES, whose keys are
+    /// identical.
     fn family(self) -> Enctype {
         match self {
             Enctype::DesCbcMd5 => Enctype::DesCbcCrc,
@@ -97,23 +98,23 @@ impl Enctype {
     }
 }
 
-/// Why a key was not taken.
+/// The reason why a key was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// The encryption type is not known here.
+    /// The encryption type is not supported.
     #[error("encryption type {got} is not supported")]
     UnsupportedType {
-        /// Its number.
+        /// Number of the type.
         got: i32,
     },
     /// The key is too long or too short for its type.
     #[error("key of {got} bytes for encryption type {enctype}, which has keys of {expected}")]
     WrongLength {
-        /// The type's number.
+        /// Number of the type.
         enctype: i32,
-        /// Bytes that keys of the type have.
+        /// Length of the type's keys in bytes.
         expected: usize,
-        /// Bytes given.
+        /// Length of the given key in bytes.
         got: usize,
     },
 }
@@ -126,7 +127,7 @@ pub struct ServiceKey {
 }
 
 impl ServiceKey {
-    /// A key of an encryption type given by number (2, DES with MD4, counts as single DES).
+    /// Creates a key of an encryption type given by number (2, DES with MD4, counts as single DES).
     pub fn new(enctype: i32, bytes: &[u8]) -> Result<ServiceKey, KeyError> {
         let number = if enctype == 2 { 1 } else { enctype };
         let enctype = Enctype::from_number(number).ok_or(KeyError::UnsupportedType { got: enctype })?;
@@ -137,17 +138,17 @@ impl ServiceKey {
         Ok(ServiceKey { enctype, bytes: Arc::new(Zeroizing::new(bytes.to_vec())) })
     }
 
-    /// The key's type.
+    /// Returns the type of the key.
     pub fn enctype(&self) -> Enctype {
         self.enctype
     }
 
-    /// The key's bytes; keep them secret.
+    /// Returns the secret bytes of the key.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The key's first eight bytes: all of a single DES key.
+    /// Returns the first eight bytes, which are the whole key for single DES.
     pub(crate) fn des_bytes(&self) -> [u8; 8] {
         std::array::from_fn(|index| self.bytes[index])
     }
@@ -159,24 +160,24 @@ impl fmt::Debug for ServiceKey {
     }
 }
 
-/// Where a server finds the key that a ticket names. Asked for each handshake, so an
-/// implementation that changes its keys takes effect at once.
+/// A source of the keys that tickets name. It is queried for each handshake, so changed keys take effect
+/// immediately.
 pub trait KeySource: Send + Sync {
-    /// The key with that version and type. All of single DES is one type.
+    /// Returns the key with this version and type. All of single DES is one type.
     fn key(&self, kvno: u32, enctype: Enctype) -> Option<ServiceKey>;
 
-    /// That key, and a lease that says when it is not trusted any more.
+    /// Returns this key with a lease that ends when the key is no longer trusted.
     fn leased(&self, kvno: u32, enctype: Enctype) -> Option<(ServiceKey, KeyLease)>;
 }
 
-/// Says whether a key that opened a ticket is still trusted. Clones are the same lease.
+/// Records whether a key that opened a ticket is still trusted. Clones share the same lease.
 #[derive(Clone, Debug, Default)]
 pub struct KeyLease {
     is_revoked: Arc<AtomicBool>,
 }
 
 impl KeyLease {
-    /// Whether the key was removed or replaced. What was proved with it counts no more.
+    /// Whether the key was removed or replaced, which invalidates everything proved with it.
     pub fn is_revoked(&self) -> bool {
         self.is_revoked.load(Relaxed)
     }
@@ -186,54 +187,55 @@ impl KeyLease {
     }
 }
 
-/// Keys by version and type. Several versions may be in use at once, while a new one spreads.
+/// Keys by version and type. Several versions may be valid at the same time, while a new one is being
+/// distributed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeySet {
     keys: BTreeMap<(Enctype, u32), ServiceKey>,
 }
 
 impl KeySet {
-    /// No keys.
+    /// Creates an empty set.
     pub fn new() -> KeySet {
         KeySet::default()
     }
 
-    /// Takes the keys of types that `is_allowed` refuses out of the set and returns their versions and types.
+    /// Removes the keys of types that `is_allowed` rejects, and returns their versions and types.
     pub fn remove_unless(&mut self, is_allowed: impl Fn(Enctype) -> bool) -> Vec<(u32, Enctype)> {
         let refused = self.versions().filter(|(_, enctype)| !is_allowed(*enctype)).collect();
         self.keys.retain(|(enctype, _), _| is_allowed(*enctype));
         refused
     }
 
-    /// Adds a key, in place of one with the same version and type.
+    /// Adds a key, replacing one with the same version and type.
     pub fn insert(&mut self, kvno: u32, key: ServiceKey) {
         self.keys.insert((key.enctype.family(), kvno), key);
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether there is no key.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// The versions and types of the keys.
+    /// Returns the versions and types of the keys.
     pub fn versions(&self) -> impl Iterator<Item = (u32, Enctype)> + '_ {
         self.keys.keys().map(|(enctype, kvno)| (*kvno, *enctype))
     }
 
-    /// The key of a type with the highest version.
+    /// Returns the key of a type with the highest version.
     pub fn newest(&self, enctype: Enctype) -> Option<(u32, &ServiceKey)> {
         let family = enctype.family();
         let (key, value) = self.keys.range((family, 0)..=(family, u32::MAX)).next_back()?;
         Some((key.1, value))
     }
 
-    /// The key to seal new tickets with: the newest of the first type in [`Enctype::ALL`] that
-    /// there is a key of.
+    /// Returns the key for sealing new tickets: the newest one of the first type in [`Enctype::ALL`] that has
+    /// a key.
     pub fn preferred(&self) -> Option<(u32, &ServiceKey)> {
         Enctype::ALL.into_iter().find_map(|enctype| self.newest(enctype))
     }
@@ -244,28 +246,28 @@ impl KeySource for KeySet {
         self.keys.get(&(enctype.family(), kvno)).cloned()
     }
 
-    /// A set does not change: its leases last.
+    /// Sets are immutable, so their leases never end.
     fn leased(&self, kvno: u32, enctype: Enctype) -> Option<(ServiceKey, KeyLease)> {
         self.key(kvno, enctype).map(|key| (key, KeyLease::default()))
     }
 }
 
-/// A set of keys that can be exchanged while servers use it (after the key files have changed).
+/// A set of keys that can be replaced while servers use it (after the key files have changed).
 #[derive(Debug, Default)]
 pub struct KeyRing {
-    /// Guards nothing but the pointer; held for no longer than it takes to copy or set it.
+    /// The lock guards only the pointer and is held just to copy or set it.
     keys: RwLock<Arc<KeySet>>,
-    /// Leases on keys that are in the ring.
+    /// Leases of the keys in the ring.
     leases: Mutex<HashMap<(u32, Enctype), KeyLease>>,
 }
 
 impl KeyRing {
-    /// A ring with these keys.
+    /// Creates a ring with these keys.
     pub fn new(keys: KeySet) -> KeyRing {
         KeyRing { keys: RwLock::new(Arc::new(keys)), leases: Mutex::default() }
     }
 
-    /// Uses these keys from now on. Connections whose keys are not among them begin no more calls.
+    /// Replaces the keys. Connections that were authenticated with a removed key can start no more calls.
     pub fn replace(&self, keys: KeySet) {
         let new = Arc::new(keys);
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
@@ -282,7 +284,7 @@ impl KeyRing {
         });
     }
 
-    /// The keys now in use.
+    /// Returns the current keys.
     pub fn current(&self) -> Arc<KeySet> {
         Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -294,7 +296,7 @@ impl KeySource for KeyRing {
     }
 
     fn leased(&self, kvno: u32, enctype: Enctype) -> Option<(ServiceKey, KeyLease)> {
-        // Keys are replaced under the same lock: the lease is that of this key.
+        // Keys are replaced under the same lock, so the lease belongs to this key.
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         let key = self.key(kvno, enctype)?;
         Some((key, leases.entry((kvno, enctype)).or_default().clone()))

@@ -1,4 +1,4 @@
-//! The little of Kerberos 5 that rxkad needs: tickets' messages and the encryption around them.
+//! The parts of Kerberos 5 that rxkad needs: ticket messages and their encryption.
 
 pub(crate) mod cipher;
 pub(crate) mod der;

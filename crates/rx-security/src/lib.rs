@@ -1,18 +1,18 @@
 //! Rx security classes: null and rxkad (with Kerberos 5 tickets), as pure functions.
 //!
-//! An Rx connection names a security class by index. The class decides who may open the
-//! connection (challenge and response) and how each data packet is protected. Nothing here knows
-//! sockets, clocks or random numbers: times and nonces come in as arguments.
+//! An Rx connection names a security class by index. The class decides who may open the connection (challenge
+//! and response) and how each data packet is protected. This crate uses neither sockets nor clocks nor random
+//! numbers: times and nonces are arguments.
 //!
 //! # Order of calls
 //!
-//! Server: on a connection's first packet [`ServerSecurity::accept`]. Where
-//! [`ServerSecurity::needs_challenge`] says so, send [`ServerHandshake::challenge`] (again and again
-//! if it gets lost; it stays the same) and give the answer to [`ServerHandshake::verify`];
-//! otherwise call `verify` at once with an empty response. [`Verified`] then holds the connection's
-//! packet protection and the caller's identity.
+//! Server: call [`ServerSecurity::accept`] on a connection's first packet. If
+//! [`ServerSecurity::needs_challenge`] returns true, send [`ServerHandshake::challenge`] (repeatedly if it is
+//! lost; it does not change) and pass the response to [`ServerHandshake::verify`]; otherwise call `verify`
+//! immediately with an empty response. The resulting [`Verified`] contains the connection's packet protection
+//! and the caller's identity.
 //!
-//! Client: [`ClientSecurity::start`], then [`ClientHandshake::protection`] for packets at once (the
+//! Client: call [`ClientSecurity::start`], then [`ClientHandshake::protection`] for the first packets (the
 //! client need not wait for the challenge), and [`ClientHandshake::respond`] for every challenge.
 
 pub mod class;

@@ -1,4 +1,4 @@
-//! The null class: no handshake, no protection, nobody known.
+//! The null class: no handshake, no protection, anonymous callers.
 
 use base::{Identity, SecurityLevel, UnixTime};
 use bytes::Bytes;
@@ -8,11 +8,11 @@ use crate::{
     SecurityError, ServerHandshake, ServerSecurity, Verified,
 };
 
-/// Security class 0, for both ends; also its handshakes and its protection.
+/// Security class 0 for both ends, including its handshakes and its protection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Null;
 
-/// The class's number in packet headers.
+/// Number of the class in packet headers.
 pub const NULL_INDEX: u8 = 0;
 
 impl ClientSecurity for Null {

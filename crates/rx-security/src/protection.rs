@@ -1,23 +1,23 @@
-//! Protection of data packets: what the call layer hands in and gets back.
+//! Protection of data packets: the interface to the call layer.
 
 use bytes::Bytes;
 
 use crate::SecurityError;
 
-/// The facts about a connection that security depends on.
+/// The properties of a connection that security depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionFacts {
     /// The client's epoch, as in packet headers.
     pub epoch: u32,
-    /// The connection's id with the two channel bits 0.
+    /// The connection id with both channel bits 0.
     pub connection_id: u32,
-    /// The service asked for.
+    /// The requested service.
     pub service_id: u16,
-    /// The security class asked for.
+    /// The requested security class.
     pub security_index: u8,
 }
 
-/// The facts about a data packet that security depends on.
+/// The properties of a data packet that security depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PacketFacts {
     /// The call's number on its channel.
@@ -28,20 +28,21 @@ pub struct PacketFacts {
     pub sequence: u32,
 }
 
-/// What protection adds to each packet.
+/// The space that protection adds to each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overhead {
-    /// Bytes put before the payload.
+    /// Number of bytes before the payload.
     pub header_bytes: usize,
     /// Header and payload together are padded to a multiple of this; at least 1.
     pub block_bytes: usize,
 }
 
 impl Overhead {
-    /// Of a class that adds nothing.
+    /// Overhead of a class that adds nothing.
     pub const NONE: Overhead = Overhead { header_bytes: 0, block_bytes: 1 };
 
-    /// The longest payload whose protected form fits into `room` bytes after the Rx header.
+    /// Returns the maximum length of a payload whose protected form fits into `room` bytes after the Rx
+    /// header.
     pub fn payload_max(self, room: usize) -> usize {
         (room - room % self.block_bytes).saturating_sub(self.header_bytes)
     }
@@ -50,14 +51,14 @@ impl Overhead {
 /// A packet ready to send: the checksum for its Rx header, and its body in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Protected {
-    /// The Rx header's 16-bit "spare" field that rxkad uses; 0 where it is not used.
+    /// The 16-bit "spare" field of the Rx header, which rxkad uses; otherwise 0.
     pub checksum: u16,
     /// The body, in order.
     pub pieces: Vec<Bytes>,
 }
 
 impl Protected {
-    /// The body's length.
+    /// Returns the length of the body.
     pub fn len(&self) -> usize {
         self.pieces.iter().map(Bytes::len).sum()
     }
@@ -70,29 +71,29 @@ impl Protected {
 
 /// Protects one end's packets of one connection.
 ///
-/// Protection depends on nothing but the packet's facts and payload, so packets may be protected
-/// and unprotected in any order and any number of times. A packet that is sent again is sent as it
-/// was protected the first time.
+/// Protection depends only on the packet's properties and payload, so packets may be protected and
+/// unprotected in any order and any number of times. Retransmissions use the packet as it was protected the
+/// first time.
 pub trait PacketProtection: Send {
-    /// What protection adds to packets.
+    /// Returns the space that protection adds to packets.
     fn overhead(&self) -> Overhead;
 
-    /// Protects a payload, given in pieces. Where the level allows it the pieces are passed on,
-    /// not copied. A payload may be up to 65,535 bytes less overhead.
+    /// Protects a payload, given in pieces. The pieces are passed on without copying if the level allows it.
+    /// A payload may have up to 65,535 bytes minus the overhead.
     fn protect(&mut self, packet: PacketFacts, payload: &[Bytes]) -> Result<Protected, SecurityError>;
 
-    /// Protects several packets, each as [`PacketProtection::protect`] does; where packets are
-    /// enciphered this takes less than half the time for four or more at once.
+    /// Protects several packets, each like [`PacketProtection::protect`]. If packets are encrypted, this
+    /// takes less than half the time per packet for four or more packets.
     fn protect_all(&mut self, packets: &[(PacketFacts, &[Bytes])]) -> Result<Vec<Protected>, SecurityError> {
         packets.iter().map(|(packet, payload)| self.protect(*packet, payload)).collect()
     }
 
-    /// The header checksums of packets that follow each other in a call, if payloads are passed on as they are
-    /// (without [`PacketProtection::overhead`]): what [`PacketProtection::protect`] would give for each.
-    /// `checksums` are zeros.
+    /// Computes the header checksums of consecutive packets of a call, as [`PacketProtection::protect`]
+    /// would. Only for payloads that are passed on unchanged (without [`PacketProtection::overhead`]).
+    /// `checksums` must be zeros.
     fn checksums(&mut self, _first: PacketFacts, _checksums: &mut [u16]) {}
 
-    /// Checks a received packet's body and gives its payload. `checksum` is from its Rx header.
+    /// Checks a received packet's body and returns its payload. `checksum` is from its Rx header.
     fn unprotect(
         &mut self,
         packet: PacketFacts,

@@ -1,18 +1,18 @@
-//! rxkad, Rx's security class 2: tickets of Kerberos, sessions in fcrypt.
+//! rxkad, Rx's security class 2: Kerberos tickets, sessions encrypted with fcrypt.
 //!
-//! The client holds a ticket that the cell's key opens, and the session key that is inside. The
-//! server sends a challenge with a nonce; the client answers with the ticket and, sealed under the
-//! session key, the nonce plus one, the connection's endpoint and the channels' call numbers. From
-//! then on each packet carries a 16-bit checksum of its header, and by level its first block
-//! (integrity) or all of it (secrecy) is enciphered.
+//! The client holds a ticket that the cell's key decrypts, and the session key that it contains. The server
+//! sends a challenge with a nonce. The client answers with the ticket and, sealed under the session key, the
+//! nonce plus one, the connection's endpoint and the channels' call numbers. From then on each packet carries
+//! a 16-bit checksum of its header, and depending on the level its first block (integrity) or all of it
+//! (confidentiality) is encrypted.
 //!
-//! Of the two versions of challenge that exist only version 2 is spoken. The older one does not
-//! bind the response to the connection, so that whoever sees one response could take over the
-//! client's identity; every client of the last twenty years sends packet checksums and so gets, and
-//! can answer, version 2.
+//! Of the two existing versions of the challenge only version 2 is supported. The older one does not bind the
+//! response to the connection, so that an eavesdropper on one response could take over the client's identity.
+//! All clients of the last twenty years send packet checksums and therefore receive, and can answer, version
+//! 2.
 //!
-//! Sources: OpenAFS, doc/protocol and src/rxkad; draft-kaduk-afs3-rxkad-k5-kdf for session keys that
-//! are not DES.
+//! Sources: OpenAFS, doc/protocol and src/rxkad; draft-kaduk-afs3-rxkad-k5-kdf for session keys other than
+//! DES.
 
 mod client;
 #[doc(hidden)]
@@ -36,22 +36,22 @@ pub use server::RxkadServer;
 pub use session::SessionKey;
 pub use ticket::Ticket;
 
-/// The class's number in packet headers.
+/// Number of the class in packet headers.
 pub const RXKAD_INDEX: u8 = 2;
 
 /// Kvno field of a response with a Kerberos 5 ticket.
 pub const KVNO_KERBEROS_5: u32 = 256;
-/// Kvno field of a response with nothing but the sealed part of a Kerberos 5 ticket.
+/// Kvno field of a response with only the sealed part of a Kerberos 5 ticket.
 pub const KVNO_KERBEROS_5_SEALED_PART: u32 = 213;
-/// Kvno fields up to this one (but [`KVNO_KERBEROS_5_SEALED_PART`]) are the version of the DES key of
-/// a Kerberos 4 ticket.
+/// Kvno fields up to this one (except [`KVNO_KERBEROS_5_SEALED_PART`]) are the version of the DES key of a
+/// Kerberos 4 ticket.
 const KVNO_KERBEROS_4_MAX: u32 = 255;
 
-/// Shortest and longest ticket, in bytes (`MINKTCTICKETLEN`, `MAXKTCTICKETLEN`).
+/// Minimum and maximum length of a ticket in bytes (`MINKTCTICKETLEN`, `MAXKTCTICKETLEN`).
 const TICKET_BYTES_MIN: usize = 32;
 const TICKET_BYTES_MAX: usize = 12_000;
 
-/// The time that means "never ends".
+/// Time that means "never ends".
 const NEVER: u32 = u32::MAX;
 
 #[cfg(test)]

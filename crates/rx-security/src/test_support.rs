@@ -1,6 +1,6 @@
-//! What the tests of several modules need.
+//! Test helpers shared by several modules.
 
-/// Bytes from hexadecimal digits; spaces are skipped.
+/// Decodes hexadecimal digits, ignoring spaces.
 pub(crate) fn hex(digits: &str) -> Vec<u8> {
     let digits: Vec<u32> = digits.chars().filter_map(|digit| digit.to_digit(16)).collect();
     digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()

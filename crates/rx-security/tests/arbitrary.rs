@@ -1,4 +1,4 @@
-//! Whatever peers send, the decoders answer with a value or an error.
+//! Decoders return a value or an error for any input.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ proptest! {
         prop_assert!(server().accept(CONNECTION, [0; 16]).verify(&bytes, NOW).is_err());
     }
 
-    /// A proper frame around arbitrary bytes as ticket.
+    /// Wraps arbitrary bytes as a ticket in a well-formed frame.
     #[test]
     fn tickets(
         ticket in prop::collection::vec(any::<u8>(), 32..300),

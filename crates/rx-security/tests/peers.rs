@@ -1,4 +1,4 @@
-//! Tickets and packets that other programs made (see testdata/README.md).
+//! Tickets and packets made by other programs (see testdata/README.md).
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rx_security::{
     SecurityError, ServerSecurity, ServiceKey, Ticket, Verified,
 };
 
-/// The nonce of the challenge that the recorded responses answer.
+/// Nonce of the challenge that the recorded responses answer.
 const NONCE: [u8; 16] = [1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const NOW: UnixTime = UnixTime(1_800_000_000);
 
@@ -35,7 +35,7 @@ fn name(verified: &Verified) -> String {
     }
 }
 
-/// An Rx packet's facts, checksum and body.
+/// An Rx packet's properties, checksum and body.
 struct Packet {
     connection: ConnectionFacts,
     facts: PacketFacts,
@@ -102,7 +102,7 @@ fn openafs_response_replayed_elsewhere() {
     assert_eq!(code(response.connection, NONCE), Ok(()));
 }
 
-/// The fields of a credentials cache that are needed of its first entry for the cell.
+/// The required fields of a credentials cache, from its first entry for the cell.
 struct Credentials {
     session_enctype: i32,
     session_key: Vec<u8>,
@@ -111,7 +111,7 @@ struct Credentials {
     ticket: Vec<u8>,
 }
 
-/// Reads a version 4 cache, which is not hostile here.
+/// Reads a version 4 cache, which is trusted here.
 fn credentials(cache: &[u8]) -> Credentials {
     struct Reader<'a>(&'a [u8]);
     impl Reader<'_> {

@@ -1,8 +1,8 @@
 //! Kerberos encryption: confidentiality and integrity of one message under one key.
 //!
-//! Every kind puts a random confounder before the message, so that equal messages do not look
-//! alike, and a checksum or MAC somewhere. Where a kind pads, [`open`] leaves the padding at the end:
-//! the messages know their own length.
+//! Every type puts a random confounder before the message, so that equal messages have different ciphertexts,
+//! and includes a checksum or MAC. If a type pads, [`open`] leaves the padding at the end, since messages
+//! contain their own length.
 
 use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
 use aes::{Aes128, Aes256};
@@ -20,16 +20,16 @@ use crate::key::{Enctype, ServiceKey};
 
 /// Key usage of the sealed part of tickets (RFC 4120, 7.5.1).
 pub(crate) const USAGE_TICKET: u32 = 2;
-/// The longest confounder of any kind; shorter ones use the first bytes.
+/// Length of the longest confounder; types with shorter ones use the first bytes.
 pub(crate) const CONFOUNDER_BYTES: usize = 16;
 
-/// The message did not decrypt: wrong key, or damaged, or forged.
+/// The message could not be decrypted: the key is wrong, or the message is damaged or forged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpenError;
 
 type Opened = Result<Zeroizing<Vec<u8>>, OpenError>;
 
-/// Opens a message sealed as `enctype`; the key must be of that type (or its family).
+/// Decrypts a message sealed with type `enctype`. The key must be of that type (or its family).
 pub(crate) fn open(enctype: Enctype, key: &ServiceKey, usage: u32, sealed: &[u8]) -> Opened {
     let bytes = key.bytes();
     match enctype {
@@ -58,11 +58,11 @@ pub(crate) fn seal(
     }
 }
 
-/// The derived keys of the four kinds of AES encryption and how they use them.
+/// The derived keys of the four AES encryption types, and how they are used.
 struct AesKeys {
     encryption: Zeroizing<Vec<u8>>,
     integrity: Zeroizing<Vec<u8>>,
-    /// The MAC is over the ciphertext (RFC 8009) or over the plain text (RFC 3962).
+    /// Determines whether the MAC covers the ciphertext (RFC 8009) or the plaintext (RFC 3962).
     hash: AesHash,
 }
 
@@ -97,7 +97,7 @@ impl AesKeys {
         }
     }
 
-    /// Bytes of the MAC that are sent.
+    /// Returns the number of MAC bytes in a message.
     fn mac_bytes(&self) -> usize {
         match self.hash {
             AesHash::Sha1 => 12,
@@ -106,7 +106,7 @@ impl AesKeys {
         }
     }
 
-    /// The MAC over the plain or enciphered text, whichever this kind covers.
+    /// Computes the MAC over the plaintext or the ciphertext, whichever this type covers.
     fn mac(&self, plain: &[u8], sealed: &[u8]) -> Vec<u8> {
         let zero_vector = [0; 16];
         let mut mac = match self.hash {
@@ -119,7 +119,7 @@ impl AesKeys {
     }
 }
 
-/// AES with either length of key, boxed because the schedules are large.
+/// AES with either key length, boxed because the key schedules are large.
 enum AesCipher {
     Short(Box<Aes128>),
     Long(Box<Aes256>),
@@ -163,7 +163,7 @@ fn seal_aes(keys: &AesKeys, confounder: &[u8; 16], message: &[u8]) -> Vec<u8> {
     sealed
 }
 
-/// Triple DES's derived cipher and integrity key.
+/// Returns triple DES's derived cipher and integrity key.
 fn des3_keys(key: &[u8], usage: u32) -> (TdesEde3, Zeroizing<Vec<u8>>) {
     let base = TdesEde3::new_from_slice(key).expect("triple DES service keys have 24 bytes");
     let derived = |purpose| {
@@ -194,7 +194,7 @@ fn seal_des3(key: &[u8], usage: u32, confounder: &[u8; 16], message: &[u8]) -> V
     sealed
 }
 
-/// Single DES: the checksum stands after the confounder and is computed with itself zero.
+/// Computes the checksum of single DES, which follows the confounder and is computed with its own bytes zero.
 fn des_checksum(enctype: Enctype, plain: &[u8]) -> Vec<u8> {
     match enctype {
         Enctype::DesCbcCrc => crc32(plain).to_le_bytes().to_vec(),
@@ -206,7 +206,7 @@ fn des_checksum_bytes(enctype: Enctype) -> usize {
     if enctype == Enctype::DesCbcCrc { 4 } else { 16 }
 }
 
-/// With a CRC the key is also the initial vector (RFC 3961, 6.2.3).
+/// Returns the initialisation vector; with a CRC it is the key (RFC 3961, 6.2.3).
 fn des_vector(enctype: Enctype, key: [u8; 8]) -> [u8; 8] {
     if enctype == Enctype::DesCbcCrc { key } else { [0; 8] }
 }
@@ -228,7 +228,7 @@ fn seal_des(enctype: Enctype, key: [u8; 8], confounder: &[u8; 16], message: &[u8
     seal_cbc(&Des::new(&key.into()), des_vector(enctype, key), &plain)
 }
 
-/// The CRC of RFC 3961, 6.1.3: reflected, from 0, not inverted.
+/// Computes the CRC of RFC 3961, 6.1.3: reflected, initial value 0, not inverted.
 fn crc32(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| crc >> 1 ^ 0xedb8_8320 & (crc & 1).wrapping_neg())
@@ -261,7 +261,7 @@ fn seal_rc4(key: &[u8], usage: u32, confounder: &[u8; 16], message: &[u8]) -> Ve
     [mac, body].concat()
 }
 
-/// RC4 over `data` from the start of the key's stream.
+/// Applies RC4 to `data` from the start of the key stream.
 fn rc4(key: &[u8], data: &mut [u8]) {
     let mut state: [u8; 256] = std::array::from_fn(|index| index as u8);
     let mut j = 0u8;
@@ -295,7 +295,7 @@ fn seal_cbc<C: BlockEncrypt>(cipher: &C, iv: [u8; 8], plain: &[u8]) -> Vec<u8> {
     sealed
 }
 
-/// The parts together, with zeros up to a multiple of 8.
+/// Concatenates the parts and pads with zeros to a multiple of 8.
 fn padded(parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
     let mut all = Zeroizing::new(parts.concat());
     let whole = all.len().next_multiple_of(8);

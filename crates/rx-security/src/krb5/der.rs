@@ -1,12 +1,12 @@
-//! A minimal reader and writer of ASN.1 DER: definite lengths, low tag numbers, nothing else.
+//! A minimal reader and writer of ASN.1 DER, limited to definite lengths and low tag numbers.
 //!
-//! The reader only ever cuts slices out of its input, so a claimed length costs nothing.
+//! The reader only returns slices of its input, so a claimed length costs nothing.
 
-/// Why DER could not be read.
+/// The reason why DER could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DerError(pub(crate) &'static str);
 
-/// Tags that Kerberos messages use.
+/// Tags of Kerberos messages.
 pub(crate) mod tag {
     pub(crate) const INTEGER: u8 = 0x02;
     pub(crate) const BIT_STRING: u8 = 0x03;
@@ -15,18 +15,18 @@ pub(crate) mod tag {
     pub(crate) const GENERAL_STRING: u8 = 0x1b;
     pub(crate) const SEQUENCE: u8 = 0x30;
 
-    /// A context tag `[number]`.
+    /// Returns the context tag `[number]`.
     pub(crate) const fn context(number: u8) -> u8 {
         0xa0 | number
     }
 
-    /// An application tag.
+    /// Returns an application tag.
     pub(crate) const fn application(number: u8) -> u8 {
         0x60 | number
     }
 }
 
-/// Reads one element after the other.
+/// Reads consecutive elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// The content of the next element, which must have this tag.
+    /// Returns the contents of the next element, which must have this tag.
     pub(crate) fn element(&mut self, tag: u8) -> Result<&'a [u8], DerError> {
         if self.rest.first() != Some(&tag) {
             return Err(DerError("element is not of the expected kind"));
@@ -54,17 +54,17 @@ impl<'a> Reader<'a> {
         Ok(content)
     }
 
-    /// Like [`Reader::element`], for reading inside it.
+    /// Like [`Reader::element`], but returns a reader of the contents.
     pub(crate) fn inside(&mut self, tag: u8) -> Result<Reader<'a>, DerError> {
         self.element(tag).map(Reader::new)
     }
 
-    /// The inside of the next element if it has this tag.
+    /// Returns a reader of the next element's contents if it has this tag.
     pub(crate) fn optional(&mut self, tag: u8) -> Result<Option<Reader<'a>>, DerError> {
         if self.rest.first() == Some(&tag) { self.inside(tag).map(Some) } else { Ok(None) }
     }
 
-    /// An integer of at most eight bytes.
+    /// Reads an integer of at most eight bytes.
     pub(crate) fn integer(&mut self) -> Result<i64, DerError> {
         let bytes = self.element(tag::INTEGER)?;
         let (&first, len) = (bytes.first().ok_or(DerError("empty integer"))?, bytes.len());
@@ -75,13 +75,13 @@ impl<'a> Reader<'a> {
         Ok(bytes.iter().fold(sign, |value, byte| value << 8 | i64::from(*byte)))
     }
 
-    /// An integer of 32 bits with sign.
+    /// Reads a signed 32-bit integer.
     pub(crate) fn int32(&mut self) -> Result<i32, DerError> {
         i32::try_from(self.integer()?).map_err(|_| DerError("integer does not fit 32 bits"))
     }
 
-    /// A time as seconds since 1970: `YYYYMMDDHHMMSSZ` (RFC 4120, 5.2.3). Times before 1970 become
-    /// 0, and times after 2106 the last that AFS can express.
+    /// Reads a time as seconds since 1970: `YYYYMMDDHHMMSSZ` (RFC 4120, 5.2.3). Times before 1970 become 0,
+    /// and times after 2106 the last that AFS can represent.
     pub(crate) fn time(&mut self) -> Result<u32, DerError> {
         let text = self.element(tag::GENERALIZED_TIME)?;
         let bad = DerError("malformed time");
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The value of a length field and how many bytes it takes.
+/// Returns the value of a length field and its size in bytes.
 fn length(bytes: &[u8]) -> Result<(usize, usize), DerError> {
     let first = *bytes.first().ok_or(DerError("length is missing"))?;
     if first < 0x80 {
@@ -116,7 +116,7 @@ fn length(bytes: &[u8]) -> Result<(usize, usize), DerError> {
     Ok((value, 1 + count))
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar, counted in years that begin in March
+/// Returns the days from 1970-01-01 to a date of the Gregorian calendar, counted in years that start in March
 /// so that a leap day is a year's last.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
@@ -124,7 +124,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     days_in_years + (month * 153 + 2) / 5 + day - 1 - 719_468
 }
 
-/// An element with its tag and length.
+/// Encodes an element with its tag and length.
 pub(crate) fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     let mut out = vec![tag];
     let length = (content.len() as u32).to_be_bytes();
@@ -139,17 +139,17 @@ pub(crate) fn element(tag: u8, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An element made of others.
+/// Encodes an element that contains other elements.
 pub(crate) fn group(tag: u8, parts: &[Vec<u8>]) -> Vec<u8> {
     element(tag, &parts.concat())
 }
 
-/// An element inside a context tag.
+/// Encodes an element inside a context tag.
 pub(crate) fn field(number: u8, inner: &[u8]) -> Vec<u8> {
     element(tag::context(number), inner)
 }
 
-/// An integer in as few bytes as it needs.
+/// Encodes an integer in the minimum number of bytes.
 pub(crate) fn integer(value: i64) -> Vec<u8> {
     let bytes = value.to_be_bytes();
     let redundant = |pair: &[u8]| match pair[0] {
@@ -161,7 +161,7 @@ pub(crate) fn integer(value: i64) -> Vec<u8> {
     element(tag::INTEGER, &bytes[skip..])
 }
 
-/// A time, the reverse of [`Reader::time`].
+/// Encodes a time, the reverse of [`Reader::time`].
 pub(crate) fn time(seconds: u32) -> Vec<u8> {
     let (days, clock) = (i64::from(seconds / 86_400), seconds % 86_400);
     let year = (1970..=2106).take_while(|year| days_since_1970(*year, 1, 1) <= days).last();

@@ -6,15 +6,15 @@ use hmac::{Hmac, Mac};
 use sha2::{Sha256, Sha384};
 use zeroize::Zeroizing;
 
-/// The constant of a derived key: its usage number and what the key is for.
+/// Returns the constant of a derived key: its usage number and its purpose.
 pub(crate) fn constant(usage: u32, purpose: u8) -> [u8; 5] {
     let [a, b, c, d] = usage.to_be_bytes();
     [a, b, c, d, purpose]
 }
 
-/// Purpose of keys that encrypt.
+/// Purpose of encryption keys.
 pub(crate) const FOR_ENCRYPTION: u8 = 0xaa;
-/// Purpose of keys that protect integrity.
+/// Purpose of integrity keys.
 pub(crate) const FOR_INTEGRITY: u8 = 0x55;
 
 /// DR of RFC 3961, 5.1: `bytes` pseudo-random bytes from a cipher keyed with the base key.
@@ -49,8 +49,8 @@ fn kdf<M: Mac + KeyInit>(key: &[u8], label: &[u8], bytes: usize) -> Zeroizing<Ve
     Zeroizing::new(mac.finalize().into_bytes()[..bytes].to_vec())
 }
 
-/// Stretches or shrinks bytes so that every bit of the input counts (RFC 3961, 5.1): copies of the
-/// input, each rotated right by 13 bits more, are added up in pieces with end-around carry.
+/// Stretches or shrinks bytes so that every bit of the input has an effect (RFC 3961, 5.1): copies of the
+/// input, each rotated right by 13 more bits than the previous, are added in pieces with end-around carry.
 pub(crate) fn nfold(input: &[u8], bytes: usize) -> Vec<u8> {
     let copies = least_common_multiple(input.len(), bytes) / input.len();
     let text: Vec<u8> = (0..copies).flat_map(|copy| rotated_right(input, 13 * copy)).collect();
@@ -81,7 +81,7 @@ fn add_around(a: &[u8], b: &[u8]) -> Vec<u8> {
     sum
 }
 
-/// Adds a big-endian number; gives the carry out of the top.
+/// Adds a big-endian number to `sum`. Returns the carry out of the top.
 fn add_into(sum: &mut [u8], add: impl DoubleEndedIterator<Item = u8>) -> u8 {
     let mut carry = 0u16;
     for (byte, other) in sum.iter_mut().rev().zip(add.rev()) {
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Vectors that MIT Kerberos is tested with, for key usage 2.
+    /// MIT Kerberos's test vectors, for key usage 2.
     #[test]
     fn derived_key_vectors() {
         let aes128 = Aes128::new_from_slice(&hex("42263c6e89f4fc28b8df68ee09799f15")).unwrap();

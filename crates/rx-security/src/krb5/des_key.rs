@@ -1,6 +1,6 @@
-//! The shape of DES keys: odd parity in each byte's lowest bit, and the keys to avoid.
+//! The form of DES keys: odd parity in each byte's lowest bit, and weak keys.
 
-/// Sets the lowest bit of each byte so that its bits are odd in number.
+/// Sets the lowest bit of each byte so that the byte has odd parity.
 pub(crate) fn with_odd_parity(key: [u8; 8]) -> [u8; 8] {
     key.map(|byte| byte & 0xfe | u8::from((byte >> 1).count_ones().is_multiple_of(2)))
 }
@@ -29,8 +29,8 @@ const WEAK: [u64; 16] = [
     0xfee0_fee0_fef1_fef1,
 ];
 
-/// 21 random bytes as a triple DES key (RFC 3961, 6.3.1): each 7 bytes give up their lowest bits
-/// to an eighth.
+/// Expands 21 random bytes to a triple DES key (RFC 3961, 6.3.1): each group of 7 bytes contributes its
+/// lowest bits to an eighth byte.
 pub(crate) fn triple_from_random(random: &[u8]) -> Vec<u8> {
     random.chunks_exact(7).flat_map(expand).collect()
 }

@@ -1,21 +1,21 @@
-//! Tickets as messages (RFC 4120, 5.3): what rxkad reads of them, and what it writes for itself.
+//! Ticket messages (RFC 4120, 5.3): the fields that rxkad reads, and the tickets that it writes for itself.
 
 use zeroize::Zeroizing;
 
 use super::der::{self, DerError, Reader, tag};
 
-/// The sealed part of a ticket and how it is sealed (`EncryptedData`).
+/// The sealed part of a ticket and its encryption (`EncryptedData`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sealed<'a> {
-    /// Kerberos encryption type, known or not.
+    /// Kerberos encryption type, supported or not.
     pub(crate) enctype: i32,
-    /// Version of the service's key; 0 if it is not given.
+    /// Version of the service's key; 0 if absent.
     pub(crate) kvno: u32,
     pub(crate) ciphertext: &'a [u8],
 }
 
 impl<'a> Sealed<'a> {
-    /// Reads an `EncryptedData`.
+    /// Decodes an `EncryptedData`.
     pub(crate) fn decode(reader: &mut Reader<'a>) -> Result<Sealed<'a>, DerError> {
         let mut fields = reader.inside(tag::SEQUENCE)?;
         let enctype = fields.inside(tag::context(0))?.int32()?;
@@ -27,7 +27,7 @@ impl<'a> Sealed<'a> {
         Ok(Sealed { enctype, kvno, ciphertext })
     }
 
-    /// Writes an `EncryptedData`.
+    /// Encodes an `EncryptedData`.
     pub(crate) fn encode(&self) -> Vec<u8> {
         der::group(
             tag::SEQUENCE,
@@ -47,8 +47,8 @@ fn key_version(number: i64) -> Result<u32, DerError> {
         .map_err(|_| DerError("key version does not fit 32 bits"))
 }
 
-/// The sealed part of a whole `Ticket`. Its other fields (version apart) are not proved by
-/// anything, so they are not looked at.
+/// Returns the sealed part of a complete `Ticket`. The other fields (except the version) are not
+/// authenticated, so they are ignored.
 pub(crate) fn sealed_part_of_ticket(ticket: &[u8]) -> Result<Sealed<'_>, DerError> {
     let mut fields = Reader::new(ticket).inside(tag::application(1))?.inside(tag::SEQUENCE)?;
     if fields.inside(tag::context(0))?.integer()? != 5 {
@@ -59,26 +59,26 @@ pub(crate) fn sealed_part_of_ticket(ticket: &[u8]) -> Result<Sealed<'_>, DerErro
     Sealed::decode(&mut fields.inside(tag::context(3))?)
 }
 
-/// The opened part of a ticket (`EncTicketPart`), as far as rxkad looks at it.
+/// The decrypted part of a ticket (`EncTicketPart`), as far as rxkad uses it.
 pub(crate) struct TicketBody {
     /// The "invalid" flag (bit 7): a postdated ticket that has not been validated.
     pub(crate) invalid: bool,
-    /// The session key's encryption type.
+    /// Encryption type of the session key.
     pub(crate) session_enctype: i32,
     pub(crate) session_key: Zeroizing<Vec<u8>>,
     pub(crate) realm: Vec<u8>,
-    /// The client's name: one component or more.
+    /// The client's name, of one or more components.
     pub(crate) name: Vec<Vec<u8>>,
-    /// From when on: the start time, or that of the first authentication where there is none.
+    /// The start time, or the time of the first authentication if there is none.
     pub(crate) start: u32,
     pub(crate) end: u32,
 }
 
-/// The most name components that are read; two are the most that rxkad can use.
+/// Maximum number of name components read; rxkad can use at most two.
 const COMPONENTS_MAX: usize = 8;
 
 impl TicketBody {
-    /// Reads an `EncTicketPart`; what follows it (padding) is ignored.
+    /// Decodes an `EncTicketPart`, ignoring trailing bytes (padding).
     pub(crate) fn decode(bytes: &[u8]) -> Result<TicketBody, DerError> {
         let mut fields = Reader::new(bytes).inside(tag::application(3))?.inside(tag::SEQUENCE)?;
         let flags = fields.inside(tag::context(0))?.element(tag::BIT_STRING)?;
@@ -102,7 +102,7 @@ impl TicketBody {
         })
     }
 
-    /// Writes an `EncTicketPart` without addresses and authorization data.
+    /// Encodes an `EncTicketPart` without addresses and authorization data.
     pub(crate) fn encode(&self) -> Zeroizing<Vec<u8>> {
         let flags = [0, u8::from(self.invalid), TRANSITED_POLICY_CHECKED, 0, 0];
         let key = [
@@ -127,7 +127,7 @@ impl TicketBody {
 
 /// Bit 12 of the flags, in the third byte of the bit string (the first counts unused bits).
 const TRANSITED_POLICY_CHECKED: u8 = 0x08;
-/// KRB_NT_PRINCIPAL.
+/// Name type KRB_NT_PRINCIPAL.
 const NAME_TYPE_PRINCIPAL: i64 = 1;
 
 fn name(mut field: Reader<'_>) -> Result<Vec<Vec<u8>>, DerError> {
@@ -159,7 +159,7 @@ fn encode_name(components: &[Vec<u8>]) -> Vec<u8> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A whole `Ticket` around a sealed part, as a KDC issues it.
+    /// Encodes a complete `Ticket` around a sealed part, as a KDC issues it.
     pub(crate) fn encode_ticket(sealed: &Sealed<'_>, realm: &str, service: &[Vec<u8>]) -> Vec<u8> {
         let fields = [
             der::field(0, &der::integer(5)),

@@ -2,7 +2,7 @@
 
 use aes::cipher::{BlockDecrypt, BlockEncrypt, BlockSizeUser, generic_array::GenericArray};
 
-/// CBC over whole blocks from an initial vector of one block.
+/// Encrypts whole blocks in CBC mode with an initialisation vector of one block.
 pub(crate) fn cbc_encrypt<C: BlockEncrypt>(cipher: &C, iv: &[u8], data: &mut [u8]) {
     let mut chain = iv.to_vec();
     for block in data.chunks_exact_mut(block_bytes::<C>()) {
@@ -12,7 +12,7 @@ pub(crate) fn cbc_encrypt<C: BlockEncrypt>(cipher: &C, iv: &[u8], data: &mut [u8
     }
 }
 
-/// Undoes [`cbc_encrypt`].
+/// Reverses [`cbc_encrypt`].
 pub(crate) fn cbc_decrypt<C: BlockDecrypt>(cipher: &C, iv: &[u8], data: &mut [u8]) {
     let mut chain = iv.to_vec();
     for block in data.chunks_exact_mut(block_bytes::<C>()) {
@@ -23,8 +23,8 @@ pub(crate) fn cbc_decrypt<C: BlockDecrypt>(cipher: &C, iv: &[u8], data: &mut [u8
     }
 }
 
-/// CBC with ciphertext stealing from a zero vector (RFC 3962, 5): any length from one block on; of
-/// more than one block the last two are swapped.
+/// Encrypts in CBC mode with ciphertext stealing and a zero vector (RFC 3962, 5): any length of at least one
+/// block; the last two blocks are swapped if there is more than one.
 pub(crate) fn cts_encrypt<C: BlockEncrypt>(cipher: &C, data: &mut Vec<u8>) {
     let (block, length) = (block_bytes::<C>(), data.len());
     data.resize(length.next_multiple_of(block), 0);
@@ -33,7 +33,7 @@ pub(crate) fn cts_encrypt<C: BlockEncrypt>(cipher: &C, data: &mut Vec<u8>) {
     data.truncate(length);
 }
 
-/// Undoes [`cts_encrypt`].
+/// Reverses [`cts_encrypt`].
 pub(crate) fn cts_decrypt<C: BlockDecrypt>(cipher: &C, data: &mut Vec<u8>) {
     let (block, length) = (block_bytes::<C>(), data.len());
     if length > block {
@@ -47,7 +47,8 @@ pub(crate) fn cts_decrypt<C: BlockDecrypt>(cipher: &C, data: &mut Vec<u8>) {
     data.truncate(length);
 }
 
-/// PCBC over whole blocks: each block is mixed with the plain and the sealed form before it.
+/// Encrypts whole blocks in PCBC mode: each block is mixed with the plaintext and ciphertext of the previous
+/// one.
 pub(crate) fn pcbc_encrypt<C: BlockEncrypt>(cipher: &C, iv: &[u8], data: &mut [u8]) {
     let mut chain = iv.to_vec();
     for block in data.chunks_exact_mut(block_bytes::<C>()) {
@@ -59,7 +60,7 @@ pub(crate) fn pcbc_encrypt<C: BlockEncrypt>(cipher: &C, iv: &[u8], data: &mut [u
     }
 }
 
-/// Undoes [`pcbc_encrypt`].
+/// Reverses [`pcbc_encrypt`].
 pub(crate) fn pcbc_decrypt<C: BlockDecrypt>(cipher: &C, iv: &[u8], data: &mut [u8]) {
     let mut chain = iv.to_vec();
     for block in data.chunks_exact_mut(block_bytes::<C>()) {

@@ -17,7 +17,7 @@ pub struct RxkadClient {
 }
 
 impl RxkadClient {
-    /// A client with this ticket that protects packets at this level.
+    /// Creates a client with this ticket that protects packets at this level.
     pub fn from_ticket(ticket: Ticket, level: SecurityLevel) -> Result<RxkadClient, SecurityError> {
         let (min, max, got) = (TICKET_BYTES_MIN, TICKET_BYTES_MAX, ticket.bytes.len());
         if !(min..=max).contains(&got) {
@@ -26,7 +26,7 @@ impl RxkadClient {
         Ok(RxkadClient { ticket: Arc::new(ticket), level })
     }
 
-    /// The ticket in use.
+    /// Returns the ticket.
     pub fn ticket(&self) -> &Ticket {
         &self.ticket
     }
@@ -42,7 +42,7 @@ impl ClientSecurity for RxkadClient {
     }
 }
 
-/// One connection.
+/// The client's end of one connection.
 struct RxkadConnect {
     client: RxkadClient,
     connection: ConnectionFacts,

@@ -8,19 +8,19 @@ use super::SessionKey;
 use crate::SecurityError;
 use crate::krb5::des_key;
 
-/// Derives or takes over a session key, depending on its Kerberos encryption type.
+/// Derives or adopts a session key, depending on its Kerberos encryption type.
 pub(super) fn session_key(enctype: i32, key: &[u8]) -> Result<SessionKey, SecurityError> {
     match enctype {
         1..=3 => match key.try_into() {
             Ok(key) => Ok(SessionKey(key)),
             Err(_) => Err(SecurityError::BadTicket("DES session key is not 8 bytes long")),
         },
-        // Triple DES keys hold 7 random bits per byte.
+        // Triple DES keys contain 7 random bits per byte.
         5 | 7 | 16 => match des_key::random_from_triple(key) {
             Some(random) => derive(&Zeroizing::new(random)),
             None => Err(SecurityError::BadTicket("triple DES session key has no whole blocks")),
         },
-        // Not symmetric keys, or of no use as a key.
+        // Not symmetric keys, or not usable as a key.
         i32::MIN..=0 | 4 | 6 | 8..=15 => {
             Err(SecurityError::BadTicket("session key is of a type without keys"))
         }
@@ -28,8 +28,8 @@ pub(super) fn session_key(enctype: i32, key: &[u8]) -> Result<SessionKey, Securi
     }
 }
 
-/// NIST SP 800-108 in counter mode with HMAC-MD5, label "rxkad", no context, 64 bits; an output that
-/// is a weak DES key is skipped.
+/// Derives a key with NIST SP 800-108 in counter mode with HMAC-MD5, label "rxkad", no context, 64 bits.
+/// Outputs that are weak DES keys are skipped.
 fn derive(key: &[u8]) -> Result<SessionKey, SecurityError> {
     if key.len() < 7 {
         return Err(SecurityError::BadTicket("session key is too short"));
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn des_keys_stay_and_others_are_derived() {
         assert_eq!(session_key(1, &[3; 8]).unwrap().0, [3; 8]);
-        // Computed by an independent program from the definition.
+        // Expected value computed from the definition by an independent program.
         let aes = session_key(18, &(0..32).collect::<Vec<u8>>()).unwrap();
         assert_eq!(aes.0.to_vec(), hex("b60db5e30b266b16"));
         let des3: Vec<u8> = hex("850bb51358548cd05e86768c313e3bfef7511937dcf72c3e");

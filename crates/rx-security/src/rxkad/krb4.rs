@@ -1,8 +1,8 @@
-//! Kerberos 4 tickets: DES in PCBC mode with the key as initial vector.
+//! Kerberos 4 tickets: DES in PCBC mode with the key as initialisation vector.
 //!
-//! In the clear a ticket is: flags (bit 0: integers are little-endian); name, instance and realm, each
-//! ended by a NUL; 4 bytes address; 8 bytes session key; 1 byte lifetime; 4 bytes start time; the
-//! service's name and instance, each ended by a NUL; zeros up to a multiple of 8.
+//! The plaintext of a ticket is: flags (bit 0: integers are little-endian); name, instance and realm, each
+//! terminated by a NUL; 4 bytes address; 8 bytes session key; 1 byte lifetime; 4 bytes start time; the
+//! service's name and instance, each terminated by a NUL; zeros up to a multiple of 8.
 
 use base::UnixTime;
 use des::Des;
@@ -16,11 +16,11 @@ use crate::SecurityError;
 use crate::key::{Enctype, KeyLease, KeySource};
 use crate::krb5::modes;
 
-/// A length that old issuers padded every shorter ticket to.
+/// Length to which old issuers padded every shorter ticket.
 const PADDED_BYTES: usize = 56;
-/// The lifetime that means "never ends".
+/// Lifetime of a ticket that never ends.
 const LIFETIME_NEVER: u8 = 0xff;
-/// The longest lifetime with an end: [`LIFETIME_SECONDS_MAX`].
+/// The longest finite lifetime: [`LIFETIME_SECONDS_MAX`].
 const LIFETIME_30_DAYS: u8 = 0xbf;
 
 /// Opens a ticket sealed with a version of the cell's DES key.
@@ -36,8 +36,8 @@ pub(super) fn open(kvno: u32, ticket: &[u8], keys: &dyn KeySource) -> Result<Ope
     decode(&plain, lease)
 }
 
-/// Seals a ticket without realm for the service `afs`. A ticket with an end has begun long ago: its lifetime
-/// is a byte for whole minutes, and only the end has to be exact.
+/// Seals a ticket without realm for the service `afs`. A ticket with an end starts long in the past: its
+/// lifetime is encoded in one byte, and only the end has to be exact.
 pub(super) fn seal(key: [u8; 8], name: &str, session_key: &SessionKey, end: UnixTime) -> Vec<u8> {
     let (start, lifetime) = match end.0 {
         NEVER => (0, LIFETIME_NEVER),
@@ -78,7 +78,7 @@ fn decode(plain: &[u8], lease: KeyLease) -> Result<Opened, SecurityError> {
     Ok(Opened { name, instance, realm, session_key, start, end: end(start, lifetime), lease })
 }
 
-/// The fields of a ticket, read from the front.
+/// Reads the fields of a ticket from the front.
 struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -91,7 +91,7 @@ impl Fields<'_> {
         Ok(*field)
     }
 
-    /// A string ended by a NUL, of at least so many bytes.
+    /// Reads a string of at least `bytes_min` bytes that is terminated by a NUL.
     fn string(&mut self, bytes_min: usize) -> Result<String, SecurityError> {
         let end = self.rest.iter().position(|byte| *byte == 0);
         let end = end.ok_or(SecurityError::BadTicket("name does not end"))?;
@@ -104,7 +104,7 @@ impl Fields<'_> {
     }
 }
 
-/// The end of a ticket from its lifetime byte: units of five minutes up to 0x7f, then a table.
+/// Returns the end of a ticket from its lifetime byte: units of five minutes up to 0x7f, then a table.
 fn end(start: u32, lifetime: u8) -> u32 {
     let seconds = match lifetime {
         LIFETIME_NEVER => return NEVER,
@@ -115,7 +115,8 @@ fn end(start: u32, lifetime: u8) -> u32 {
     start.saturating_add(seconds)
 }
 
-/// Lifetimes in seconds from 10 hours 40 minutes to 30 days, each about 6.9 percent above the last.
+/// Lifetimes in seconds from 10 hours 40 minutes to 30 days, each about 6.9 percent longer than the previous
+/// one.
 #[rustfmt::skip]
 const LIFETIMES: [u32; 64] = [
     38_400, 41_055, 43_894, 46_929, 50_174, 53_643, 57_352, 61_318,

@@ -1,4 +1,4 @@
-//! Tickets that a holder of the cell's key makes for itself: what `-localauth` does.
+//! Tickets that a holder of the cell's key makes for itself (`-localauth`).
 
 use base::UnixTime;
 use zeroize::Zeroizing;
@@ -10,17 +10,17 @@ use crate::key::{Enctype, KeySet, ServiceKey};
 use crate::krb5::cipher::{self, CONFOUNDER_BYTES, USAGE_TICKET};
 use crate::krb5::message::{Sealed, TicketBody};
 
-/// The end of a ticket that does not end, as OpenAFS's tools make it.
+/// End of a ticket that does not expire, as in OpenAFS's tools.
 pub const LOCAL_TICKET_END_MAX: UnixTime = UnixTime(0x7fff_ffff);
-/// The session key in such tickets is a DES key.
+/// Encryption type of the session key in such tickets, a DES key.
 const SESSION_ENCTYPE: i32 = 1;
 
-/// Seals a ticket for the cell's servers themselves (name `afs`, no instance, no realm) with the
-/// preferred of the keys. Both random arguments must be fresh and unpredictable. The ticket has begun
-/// and ends at `expires`; from [`LOCAL_TICKET_END_MAX`] on it does not end.
+/// Seals a ticket for the cell's servers themselves (name `afs`, no instance, no realm) with the preferred
+/// key. Both random arguments must be fresh and unpredictable. The ticket is already valid and ends at
+/// `expires`; from [`LOCAL_TICKET_END_MAX`] on it never ends.
 ///
-/// With a Kerberos 5 key it is the sealed part of a ticket; if there are only DES keys, a Kerberos 4
-/// ticket. OpenAFS's tools make the same for `-localauth`, without an end.
+/// With a Kerberos 5 key this is the sealed part of a ticket; with only DES keys, a Kerberos 4 ticket.
+/// OpenAFS's tools make the same for `-localauth`, without an end.
 ///
 /// # Errors
 /// There is no key, or the random session key is one of DES's weak keys.

@@ -1,13 +1,13 @@
-//! Names: from Kerberos 5 to the style of Kerberos 4 that AFS uses, and which realms are ours.
+//! Principal names: conversion from Kerberos 5 to AFS's Kerberos 4 style, and the cell's own realms.
 
 use base::Principal;
 
 use crate::SecurityError;
 
-/// The longest name, instance or realm, in bytes (`MAXKTCNAMELEN` less its NUL).
+/// Maximum length of a name, instance or realm in bytes (`MAXKTCNAMELEN` without its NUL).
 const NAME_BYTES_MAX: usize = 63;
 
-/// Services that are known by a short host name in Kerberos 4 and a full one in Kerberos 5.
+/// Services with a short host name in Kerberos 4 and a full one in Kerberos 5.
 const HOST_SERVICES: &[&str] = &[
     "abs",
     "acap",
@@ -48,8 +48,8 @@ const HOST_SERVICES: &[&str] = &[
     "write",
 ];
 
-/// A part of a name as text. What AFS could not tell apart from something else is refused: control
-/// characters, and `@`, which separates a realm.
+/// Decodes a part of a name. Refuses characters that would make names ambiguous in AFS: control characters,
+/// and `@`, which separates a realm.
 pub(super) fn text(bytes: &[u8]) -> Result<String, SecurityError> {
     if bytes.len() > NAME_BYTES_MAX {
         return Err(SecurityError::BadTicket("name is too long"));
@@ -60,10 +60,10 @@ pub(super) fn text(bytes: &[u8]) -> Result<String, SecurityError> {
     }
 }
 
-/// Name and instance of a Kerberos 5 principal.
+/// Returns name and instance of a Kerberos 5 principal.
 ///
-/// The first component must not have a dot unless `dots_allowed`: AFS writes `name.instance`, so
-/// that the principals `joe.admin` and `joe/admin` would be one user.
+/// The first component must not have a dot unless `dots_allowed`: AFS writes `name.instance`, so that the
+/// principals `joe.admin` and `joe/admin` would be the same user.
 pub(super) fn from_kerberos_5(
     components: &[Vec<u8>],
     dots_allowed: bool,
@@ -96,18 +96,18 @@ pub(super) fn from_kerberos_5(
 /// The realms whose users are the cell's own (krb.conf), and the exceptions (krb.excl).
 #[derive(Clone, Debug, Default)]
 pub struct LocalRealms {
-    /// The cell's name first; compared without regard to case.
+    /// The cell's name is first. Comparison ignores case.
     realms: Vec<String>,
     excluded: Vec<String>,
 }
 
 impl LocalRealms {
-    /// The realm named as the cell, in any case of letters.
+    /// Creates the set with the realm that has the cell's name, in any case.
     pub fn of_cell(cell: &str) -> LocalRealms {
         LocalRealms { realms: vec![cell.to_owned()], excluded: Vec::new() }
     }
 
-    /// With the realms of a krb.conf as well: the words of its first line.
+    /// Adds the realms of a krb.conf: the words of its first line.
     #[must_use]
     pub fn with_krb_conf(mut self, text: &str) -> LocalRealms {
         let first = text.lines().next().unwrap_or("");
@@ -115,8 +115,8 @@ impl LocalRealms {
         self
     }
 
-    /// Without the principals of a krb.excl: the first word of each line, `name.instance@REALM`.
-    /// They count as users of a foreign cell.
+    /// Excludes the principals of a krb.excl: the first word of each line, `name.instance@REALM`. They count
+    /// as users of a foreign cell.
     #[must_use]
     pub fn with_krb_excl(mut self, text: &str) -> LocalRealms {
         let words = text.lines().filter_map(|line| line.split_whitespace().next());
@@ -124,12 +124,12 @@ impl LocalRealms {
         self
     }
 
-    /// The principal as the services see it: realm empty for the cell's own users, in lower case
-    /// for others (as users of foreign cells are written).
+    /// Returns the principal as services see it: with an empty realm for the cell's own users, and a
+    /// lower-case one for others (as users of foreign cells are written).
     ///
-    /// The name `afs` without instance and realm is what servers call themselves in tickets that
-    /// they seal with the cell's own key, and services trust it with everything. So a principal of
-    /// that name that a realm vouches for keeps its realm, even if that is local.
+    /// The name `afs` without instance and realm identifies servers in tickets that they seal with the cell's
+    /// own key, and has all privileges. A principal of that name in a realm therefore keeps its realm, even
+    /// if that is local.
     pub(super) fn principal(&self, name: String, instance: String, realm: &str) -> Principal {
         let full = Principal { name, instance, realm: realm.to_owned() };
         let impostor = full.name == SERVER_NAME && full.instance.is_empty();
@@ -138,8 +138,8 @@ impl LocalRealms {
         Principal { realm, ..full }
     }
 
-    /// Whether the principal is one of the cell's own users. As in OpenAFS nobody is excluded whose
-    /// realm has the cell's name (`afsconf_IsLocalRealmMatch`).
+    /// Whether the principal is one of the cell's own users. As in OpenAFS, exclusions do not apply to the
+    /// realm with the cell's name (`afsconf_IsLocalRealmMatch`).
     pub fn is_local(&self, principal: &Principal) -> bool {
         let named = |known: &String| known.eq_ignore_ascii_case(&principal.realm);
         principal.realm.is_empty()
@@ -148,10 +148,10 @@ impl LocalRealms {
     }
 }
 
-/// The name in tickets that servers make for themselves (`AUTH_SUPERUSER`).
+/// Name in tickets that servers make for themselves (`AUTH_SUPERUSER`).
 pub(super) const SERVER_NAME: &str = "afs";
 
-/// Whether `name.instance@REALM` is the principal; the realm in any case of letters.
+/// Whether `name.instance@REALM` is the principal, ignoring the case of the realm.
 fn same(text: &str, principal: &Principal) -> bool {
     let full = principal.to_string();
     match (text.split_once('@'), full.split_once('@')) {

@@ -1,10 +1,10 @@
 //! Protection of data packets at rxkad's three levels.
 //!
-//! Every packet's Rx header carries 16 bits of a block that enciphers call number, channel and
-//! sequence number, mixed with a block that depends on the connection's endpoint. At the levels
-//! above "clear" the body begins with a sealed word: 16 bits of sequence number mixed with call number
-//! over 16 bits of the payload's length. "auth" enciphers the body's first 8 bytes, "crypt" puts 4
-//! zero bytes after the word and enciphers the whole body, which is padded to a multiple of 8.
+//! Every packet's Rx header carries 16 bits of an encrypted block that combines call number, channel and
+//! sequence number with a block that depends on the connection. At the levels above "clear" the body starts
+//! with a sealed word: 16 bits that combine sequence and call number above 16 bits of the payload's length.
+//! "auth" encrypts the body's first 8 bytes. "crypt" adds 4 zero bytes after the word, pads the body to a
+//! multiple of 8 and encrypts all of it.
 
 use base::SecurityLevel;
 use bytes::{Buf, Bytes, BytesMut};
@@ -14,11 +14,11 @@ use super::SessionKey;
 use crate::fcrypt::{BLOCK_BYTES, Fcrypt, load};
 use crate::{ConnectionFacts, Overhead, PacketFacts, PacketProtection, Protected, SecurityError};
 
-/// Bytes of the sealed word.
+/// Length of the sealed word in bytes.
 const WORD_BYTES: usize = 4;
 /// Bytes before the payload at level "crypt": the sealed word and zeros.
 const CRYPT_HEADER_BYTES: usize = 8;
-/// Headers whose checksums are made at a time.
+/// Number of headers whose checksums are computed together.
 const BLOCKS: usize = 16;
 /// The longest payload that a sealed length can express.
 const PAYLOAD_BYTES_MAX: usize = 0xffff;
@@ -27,9 +27,9 @@ const PAYLOAD_BYTES_MAX: usize = 0xffff;
 #[derive(Clone, ZeroizeOnDrop)]
 pub(super) struct RxkadProtection {
     cipher: Fcrypt,
-    /// The session key as a block: the initial vector of bodies.
+    /// The session key as a block, used as the initialisation vector of bodies.
     iv: u64,
-    /// What a packet's facts are mixed with for the checksum.
+    /// Block that is combined with a packet's properties for the checksum.
     header_iv: u64,
     #[zeroize(skip)]
     level: SecurityLevel,
@@ -49,12 +49,12 @@ impl RxkadProtection {
         RxkadProtection { cipher, iv, header_iv, level }
     }
 
-    /// The checksum of a packet's header.
+    /// Returns the checksum of a packet's header.
     fn checksum(&self, packet: PacketFacts) -> u16 {
         checksum_of(self.cipher.encrypt_block(self.header_block(packet)))
     }
 
-    /// What a packet's checksum is taken from, enciphered.
+    /// Returns the plaintext block whose encryption yields a packet's checksum.
     fn header_block(&self, packet: PacketFacts) -> u64 {
         let place = u32::from(packet.channel & 3) << 30 | packet.sequence & 0x3fff_ffff;
         (u64::from(packet.call_number) << 32 | u64::from(place)) ^ self.header_iv
@@ -79,7 +79,7 @@ impl RxkadProtection {
         pieces
     }
 
-    /// A body at level "crypt" before it is enciphered.
+    /// Builds a body at level "crypt" before encryption.
     fn crypt_body(word: u32, payload: &[Bytes]) -> BytesMut {
         let length = CRYPT_HEADER_BYTES + payload_bytes(payload);
         let whole = length.next_multiple_of(BLOCK_BYTES);
@@ -93,7 +93,7 @@ impl RxkadProtection {
         body
     }
 
-    /// Bodies at level "crypt".
+    /// Builds the bodies at level "crypt".
     fn protect_crypt(&self, packets: &[(PacketFacts, &[Bytes])]) -> Result<Vec<Protected>, SecurityError> {
         let mut bodies = packets
             .iter()
@@ -107,7 +107,7 @@ impl RxkadProtection {
         Ok(packets.iter().zip(bodies).map(sealed).collect())
     }
 
-    /// Opens a body: a buffer that nobody else holds is opened in place, another is copied.
+    /// Decrypts a body: in place if its buffer has no other owner, otherwise in a copy.
     fn open(&self, body: Bytes) -> BytesMut {
         let mut body = body.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
         if self.level == SecurityLevel::Encrypted {
@@ -118,7 +118,7 @@ impl RxkadProtection {
         body
     }
 
-    /// Checks the length of a body before it is opened.
+    /// Checks the length of a body before decryption.
     fn check_length(&self, length: usize) -> Result<(), SecurityError> {
         if length < BLOCK_BYTES {
             let what = "sealed packet";
@@ -207,7 +207,7 @@ impl PacketProtection for RxkadProtection {
     }
 }
 
-/// The checksum in an enciphered block; never 0, which used to mean "no checksum".
+/// Returns the checksum in an encrypted block; never 0, which used to mean "no checksum".
 fn checksum_of(sealed: u64) -> u16 {
     ((sealed >> 16) as u16).max(1)
 }
@@ -216,7 +216,7 @@ fn payload_bytes(payload: &[Bytes]) -> usize {
     payload.iter().map(Bytes::len).sum()
 }
 
-/// The word before a payload, in the clear.
+/// Returns the plaintext of the word before a payload.
 fn sealed_word(packet: PacketFacts, payload: &[Bytes]) -> Result<u32, SecurityError> {
     let (max, got) = (PAYLOAD_BYTES_MAX, payload_bytes(payload));
     if got > max {
@@ -225,12 +225,12 @@ fn sealed_word(packet: PacketFacts, payload: &[Bytes]) -> Result<u32, SecurityEr
     Ok(tag(packet) << 16 | got as u32)
 }
 
-/// The upper half of the sealed word.
+/// Returns the upper half of the sealed word.
 fn tag(packet: PacketFacts) -> u32 {
     (packet.sequence ^ packet.call_number) & 0xffff
 }
 
-/// A connection's endpoint as responses carry it, and as the header's initial vector is made from.
+/// Returns a connection's identification as contained in responses and in the header's initialisation vector.
 pub(super) fn endpoint(connection: ConnectionFacts, checksum: u32) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&connection.epoch.to_be_bytes());

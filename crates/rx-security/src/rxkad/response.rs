@@ -8,8 +8,8 @@
 //!            kvno, ticket length, ticket
 //! ```
 //!
-//! The sealed part is in PCBC mode under the session key, with the key as initial vector. The
-//! checksum is over all of the response but the ticket, unsealed and with the checksum 0.
+//! The sealed part is encrypted in PCBC mode under the session key, with the key as initialisation vector.
+//! The checksum covers the whole response except the ticket, in plaintext and with the checksum set to 0.
 
 use subtle::ConstantTimeEq;
 
@@ -20,9 +20,9 @@ use crate::{ConnectionFacts, SecurityError};
 
 const VERSION: u32 = 2;
 const CHALLENGE_BYTES: usize = 16;
-/// Bytes of a response before the ticket.
+/// Length of a response before the ticket, in bytes.
 const RESPONSE_BYTES: usize = 56;
-/// Where the sealed part begins and ends, and its fields.
+/// Offsets of the sealed part and of its fields.
 const SEALED: std::ops::Range<usize> = 8..48;
 const ENDPOINT: std::ops::Range<usize> = 8..24;
 const CHECKSUM: std::ops::Range<usize> = 16..20;
@@ -36,7 +36,7 @@ const TICKET_LENGTH: usize = 52;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Challenge {
     pub(super) nonce: u32,
-    /// The least level that the server accepts.
+    /// Minimum level that the server accepts.
     pub(super) level: u32,
 }
 
@@ -54,7 +54,7 @@ impl Challenge {
     }
 }
 
-/// What the sealed part of a response says.
+/// The contents of the sealed part of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claims {
     pub(super) call_numbers: [u32; 4],
@@ -63,7 +63,7 @@ pub(super) struct Claims {
     pub(super) level: u32,
 }
 
-/// Writes a response.
+/// Encodes a response.
 pub(super) fn encode(
     connection: ConnectionFacts,
     claims: Claims,
@@ -88,7 +88,7 @@ pub(super) fn encode(
     bytes
 }
 
-/// A response whose sealed part is not opened yet.
+/// A response whose sealed part is not decrypted yet.
 #[derive(Debug)]
 pub(super) struct Response<'a> {
     front: [u8; RESPONSE_BYTES],
@@ -97,7 +97,7 @@ pub(super) struct Response<'a> {
 }
 
 impl<'a> Response<'a> {
-    /// Reads the parts in the clear. What follows the ticket is ignored.
+    /// Decodes the plaintext parts. Bytes after the ticket are ignored.
     pub(super) fn decode(bytes: &'a [u8]) -> Result<Response<'a>, SecurityError> {
         check_length("response", bytes, RESPONSE_BYTES)?;
         let mut front = [0; RESPONSE_BYTES];
@@ -115,7 +115,7 @@ impl<'a> Response<'a> {
         Ok(Response { front, kvno: word(&front, KVNO), ticket })
     }
 
-    /// Opens the sealed part, which must have been made for this connection.
+    /// Decrypts the sealed part, which must have been made for this connection.
     pub(super) fn open(
         mut self,
         connection: ConnectionFacts,
@@ -143,7 +143,7 @@ impl<'a> Response<'a> {
     }
 }
 
-/// The polynomial hash that responses carry.
+/// Computes the polynomial hash that responses carry.
 fn checksum(bytes: &[u8]) -> u32 {
     bytes
         .iter()
@@ -179,7 +179,7 @@ mod tests {
         SessionKey(*b"\x12\x34\x56\x78\x9a\xbc\xde\xf0")
     }
 
-    /// Computed by an independent program from the definition.
+    /// Expected value computed from the definition by an independent program.
     #[test]
     fn checksum_vector() {
         assert_eq!(checksum(&(0..56).collect::<Vec<u8>>()), 0x8332_4047);

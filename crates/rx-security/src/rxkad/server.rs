@@ -11,7 +11,7 @@ use super::{NEVER, RXKAD_INDEX, ticket, times};
 use crate::key::KeySource;
 use crate::{ConnectionFacts, SecurityError, ServerHandshake, ServerSecurity, Verified};
 
-/// By how many seconds clocks may differ, unless set otherwise: as in OpenAFS (`KTC_TIME_UNCERTAINTY`).
+/// Default clock skew in seconds, as in OpenAFS (`KTC_TIME_UNCERTAINTY`).
 const CLOCK_SKEW_SECONDS: u32 = 900;
 
 /// Accepts connections whose peers hold a ticket for the cell.
@@ -30,8 +30,8 @@ struct Settings {
 }
 
 impl RxkadServer {
-    /// A server with these keys, to which the users of these realms are the cell's own. It accepts
-    /// every level, lets clocks differ by 15 minutes, and refuses names with dots.
+    /// Creates a server with these keys. Users of these realms are users of the cell. By default it accepts
+    /// every level, tolerates a clock skew of 15 minutes, and refuses names with dots.
     pub fn new(keys: Arc<dyn KeySource>, realms: LocalRealms) -> RxkadServer {
         let settings = Settings {
             keys,
@@ -43,20 +43,20 @@ impl RxkadServer {
         RxkadServer { settings: Arc::new(settings) }
     }
 
-    /// Refuses levels below this one.
+    /// Refuses levels below `level_min`.
     #[must_use]
     pub fn with_level_min(self, level_min: SecurityLevel) -> RxkadServer {
         self.with(|settings| settings.level_min = level_min)
     }
 
-    /// Sets by how many seconds a ticket may begin in the future.
+    /// Sets the tolerated clock skew: by how many seconds a ticket may start in the future.
     #[must_use]
     pub fn with_clock_skew(self, clock_skew_seconds: u32) -> RxkadServer {
         self.with(|settings| settings.clock_skew_seconds = clock_skew_seconds)
     }
 
-    /// Allows principals whose first component has a dot, though `joe.admin` is then the same user
-    /// as `joe/admin` (OpenAFS: `-allow-dotted-principals`).
+    /// Allows principals with a dot in the first component, although `joe.admin` is then the same user as
+    /// `joe/admin` (OpenAFS: `-allow-dotted-principals`).
     #[must_use]
     pub fn with_dotted_names(self) -> RxkadServer {
         self.with(|settings| settings.dots_allowed = true)
@@ -87,7 +87,7 @@ impl ServerSecurity for RxkadServer {
     }
 }
 
-/// One connection until it is verified.
+/// The server's end of one connection until it is verified.
 struct RxkadAccept {
     settings: Arc<Settings>,
     connection: ConnectionFacts,
@@ -122,7 +122,7 @@ impl ServerHandshake for RxkadAccept {
 }
 
 impl RxkadAccept {
-    /// The level agreed on, if the response answers this connection's challenge.
+    /// Returns the negotiated level if the response answers this connection's challenge.
     fn check(&self, claims: Claims) -> Result<SecurityLevel, SecurityError> {
         let (expected, got) = (self.nonce.wrapping_add(1), claims.nonce);
         if expected != got {

@@ -1,4 +1,4 @@
-//! The key that a connection's two ends share.
+//! The key shared by the two ends of a connection.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use crate::krb5::des_key;
 pub struct SessionKey(pub(crate) [u8; 8]);
 
 impl SessionKey {
-    /// The session key for a Kerberos session key of any type: a DES key as it is, another through
-    /// the derivation of rxkad-kdf.
+    /// Returns the session key for a Kerberos session key of any type: a DES key unchanged, others by the
+    /// derivation of rxkad-kdf.
     pub fn from_kerberos(enctype: i32, key: &[u8]) -> Result<SessionKey, SecurityError> {
         kdf::session_key(enctype, key)
     }
 
-    /// A session key from eight random bytes, made a proper DES key. `None` in the rare case that it
-    /// would be one of DES's weak keys: try other bytes.
+    /// Creates a session key from eight random bytes by setting the parity. Returns `None` in the rare case
+    /// of a weak DES key; try other bytes.
     pub fn from_random(bytes: [u8; 8]) -> Option<SessionKey> {
         let key = des_key::with_odd_parity(bytes);
         (!des_key::is_weak(key)).then_some(SessionKey(key))

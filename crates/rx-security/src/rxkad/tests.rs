@@ -1,4 +1,4 @@
-//! Whole handshakes, client against server.
+//! Complete handshakes between client and server.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ fn server(keys: KeySet) -> RxkadServer {
     RxkadServer::new(Arc::new(keys), LocalRealms::of_cell("test.example"))
 }
 
-/// A ticket as a KDC issues it.
+/// Builds a ticket as a KDC issues it.
 fn ticket(enctype: Enctype, kvno: u32, body: &TicketBody) -> Ticket {
     let ciphertext = cipher::seal(&service_key(enctype), USAGE_TICKET, [8; 16], &body.encode());
     let sealed = Sealed { enctype: enctype.number(), kvno, ciphertext: &ciphertext };
@@ -202,7 +202,7 @@ fn levels_below_the_least_are_refused_by_both_ends() {
     assert_eq!(code(attempt(SecurityLevel::Clear)), AbortCode::RXKADLEVELFAIL);
     assert!(attempt(SecurityLevel::Authenticated).is_ok());
     assert!(attempt(SecurityLevel::Encrypted).is_ok());
-    // A client that does not look at the challenge's level is refused by the server.
+    // The server refuses a client that ignores the challenge's level.
     let lax = server(keys(enctype));
     let client = RxkadClient::from_ticket(ticket(enctype, KVNO, &body()), SecurityLevel::Clear);
     let mut client = client.unwrap().start(CONNECTION).unwrap();
@@ -220,7 +220,7 @@ fn replays_are_refused() {
     let mut first = server.accept(CONNECTION, [7; 16]);
     let response = client.respond(&first.challenge(), CALLS).unwrap();
     assert!(first.verify(&response, NOW).is_ok());
-    // The same connection with another nonce, and another connection with the same nonce.
+    // First the same connection with another nonce, then another connection with the same nonce.
     let again = server.accept(CONNECTION, [8; 16]).verify(&response, NOW);
     assert_eq!(code(again), AbortCode::RXKADOUTOFSEQUENCE);
     for other in [
@@ -241,8 +241,7 @@ fn every_damaged_byte_of_a_response_is_noticed() {
         let mut client = client.unwrap().start(CONNECTION).unwrap();
         let mut accept = server.accept(CONNECTION, [7; 16]);
         let response = client.respond(&accept.challenge(), CALLS).unwrap();
-        // A Kerberos 4 ticket is not protected against damage to its last block, which holds
-        // nothing but the service's name.
+        // A Kerberos 4 ticket does not protect its last block, which contains only the service's name.
         let end = if enctype == Enctype::DesCbcCrc { response.len() - 8 } else { response.len() };
         for at in 0..end {
             let mut damaged = response.clone();

@@ -1,4 +1,4 @@
-//! A ticket as a client holds it, and as a server sees it opened.
+//! Tickets: as held by a client, and as decrypted by a server.
 
 use base::UnixTime;
 
@@ -6,23 +6,23 @@ use super::{KVNO_KERBEROS_5, SessionKey, krb4, ticket5};
 use crate::SecurityError;
 use crate::key::{KeyLease, KeySource};
 
-/// A ticket with what its holder must know to use it.
+/// A ticket with the data that its holder needs to use it.
 #[derive(Clone, Debug)]
 pub struct Ticket {
-    /// The kvno field of the response: what kind of ticket it is ([`super::KVNO_KERBEROS_5`],
+    /// The kvno field of the response, which identifies the kind of ticket ([`super::KVNO_KERBEROS_5`],
     /// [`super::KVNO_KERBEROS_5_SEALED_PART`], or the key version of a Kerberos 4 ticket).
     pub kvno: u32,
-    /// The ticket.
+    /// The encoded ticket.
     pub bytes: Vec<u8>,
     /// The key that is sealed in the ticket.
     pub session_key: SessionKey,
-    /// When the ticket ends.
+    /// End of the ticket's validity.
     pub expires: UnixTime,
 }
 
 impl Ticket {
-    /// A Kerberos 5 ticket for the cell's service (DER, as in a credentials cache) with its session
-    /// key.
+    /// Creates a client ticket from a Kerberos 5 ticket for the cell's service (DER, as in a credentials
+    /// cache) and its session key.
     pub fn from_kerberos(
         ticket: Vec<u8>,
         session_enctype: i32,
@@ -34,18 +34,18 @@ impl Ticket {
     }
 }
 
-/// What an opened ticket says.
+/// The contents of a decrypted ticket.
 #[derive(Debug)]
 pub(super) struct Opened {
     /// First component of the client's name, in Kerberos 4 style.
     pub(super) name: String,
     pub(super) instance: String,
-    /// As in the ticket; empty in tickets that a cell's servers make for themselves.
+    /// Realm as in the ticket; empty in tickets that a cell's servers make for themselves.
     pub(super) realm: String,
     pub(super) session_key: SessionKey,
     pub(super) start: u32,
     pub(super) end: u32,
-    /// Of the key that opened it.
+    /// Lease of the key that opened the ticket.
     pub(super) lease: KeyLease,
 }
 

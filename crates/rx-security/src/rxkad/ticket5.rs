@@ -1,4 +1,4 @@
-//! Kerberos 5 tickets (rxkad-k5): opening them, and their names in Kerberos 4 style.
+//! Kerberos 5 tickets (rxkad-k5): decryption, and conversion of their names to Kerberos 4 style.
 
 use super::ticket::Opened;
 use super::{KVNO_KERBEROS_5, SessionKey, names};
@@ -14,7 +14,7 @@ impl From<DerError> for SecurityError {
     }
 }
 
-/// Opens a whole ticket or the sealed part of one, depending on the response's kvno field.
+/// Opens a complete ticket or the sealed part of one, depending on the response's kvno field.
 pub(super) fn open(
     kind: u32,
     ticket: &[u8],

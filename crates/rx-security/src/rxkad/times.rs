@@ -1,16 +1,16 @@
-//! When a ticket is good (`tkt_CheckTimes`).
+//! Validity times of tickets (`tkt_CheckTimes`).
 
 use base::UnixTime;
 
 use super::NEVER;
 use crate::SecurityError;
 
-/// No ticket is good for longer, in seconds (30 days), unless it has no start or no end.
+/// Maximum lifetime of a ticket in seconds (30 days), unless it has no start or no end.
 pub(super) const LIFETIME_SECONDS_MAX: u32 = 30 * 24 * 3600;
 
-/// Checks that a ticket is good now. A ticket with start 0 has begun, one with end [`NEVER`] does not
-/// end. `skew` is by how many seconds clocks may differ: it helps tickets that begin, not ones that
-/// have ended, since their packets would be refused anyway.
+/// Checks that a ticket is valid at `now`. A ticket with start 0 is already valid, one with end [`NEVER`]
+/// does not expire. `skew` is the tolerated difference between clocks in seconds. It applies only to the
+/// start: packets of expired tickets would be refused anyway.
 pub(super) fn check(start: u32, end: u32, now: UnixTime, skew: u32) -> Result<(), SecurityError> {
     if start >= end {
         return Err(SecurityError::BadTicket("ticket ends before it begins"));

@@ -1,7 +1,7 @@
 use super::*;
 use crate::test_support::hex;
 
-/// Number, plain text, usage, key, ciphertext: what MIT Kerberos must be able to open.
+/// Number, plaintext, usage, key, ciphertext: messages that MIT Kerberos must be able to decrypt.
 const MIT: &[(i32, &str, u32, &str, &str)] = &[
     (1, "", 0, "45e6087cdf138fb5", "28f6b09a012bccf72fb05122b2839e6e"),
     (1, "1", 1, "92a7155810586b2f", "b4c871c2f3e7bf7605efd62f2eeec205"),
@@ -101,7 +101,7 @@ const MIT: &[(i32, &str, u32, &str, &str)] = &[
     ),
 ];
 
-/// Number, key, confounder, bytes of plain text (0, 1, 2, ...), ciphertext: RFC 8009, appendix A.
+/// Number, key, confounder, length of the plaintext (0, 1, 2, ...), ciphertext: RFC 8009, appendix A.
 const SHA2: &[(i32, &str, usize, &str)] = &[
     (
         19,

@@ -110,8 +110,8 @@ fn packets_cannot_take_another_place() {
     }
 }
 
-/// rxkad protects the first block at level "auth". At level "crypt" damage further on turns the rest
-/// into noise, but only the first block is checked: that is all the class offers.
+/// rxkad protects only the first block at level "auth". At level "crypt", damage after it garbles the rest,
+/// but only the first block is checked: the class offers no more.
 #[test]
 fn damage_to_the_first_block_is_noticed() {
     for level in [SecurityLevel::Authenticated, SecurityLevel::Encrypted] {
@@ -158,7 +158,7 @@ fn wrong_lengths_are_refused() {
     }
 }
 
-/// Levels and keys matter; the same packet never looks the same under another.
+/// A packet cannot be opened with another session key or on another connection.
 #[test]
 fn other_keys_do_not_open() {
     for level in LEVELS {
