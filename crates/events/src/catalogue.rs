@@ -2,35 +2,35 @@
 
 use crate::{event, figures};
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outcome {
-    /// Well.
+    /// Success.
     #[default]
     Good,
-    /// The caller may not do that, or did not prove who he is.
+    /// The caller lacks permission or did not prove its identity.
     Denied,
-    /// There is no such volume, file, entry or user.
+    /// The volume, file, entry or user does not exist.
     Missing,
-    /// Ask again later, or elsewhere: busy, restarting, moved, offline.
+    /// The caller should retry later or elsewhere: busy, restarting, moved, offline.
     Retry,
-    /// No room, or no quota.
+    /// No space, or quota exceeded.
     Full,
-    /// The request was malformed, or asks for what there is not.
+    /// The request was malformed, or its parameters or operation are not supported.
     Invalid,
     /// The connection ended, or the client gave up.
     Gone,
-    /// Something is wrong here: input or output errors, faults.
+    /// An error of the server itself: I/O errors, bugs.
     Fault,
     /// Any other code.
     Other,
 }
 
-/// The names of [`Outcome`], in order.
+/// Names of [`Outcome`], in order.
 pub const OUTCOMES: [&str; 9] =
     ["good", "denied", "missing", "retry", "full", "invalid", "gone", "fault", "other"];
 
-/// What a call of the file service is about.
+/// Class of a call of the file service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Class {
     /// Reads data of a file or directory.
@@ -41,17 +41,17 @@ pub enum Class {
     Status,
     /// Changes directories, status or access lists.
     Change,
-    /// Locks.
+    /// Sets, extends or releases locks.
     Lock,
     /// Everything else.
     #[default]
     Other,
 }
 
-/// The names of [`Class`], in order.
+/// Names of [`Class`], in order.
 pub const CLASSES: [&str; 6] = ["fetch", "store", "status", "change", "lock", "other"];
 
-/// Which cache.
+/// Name of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheName {
     /// Status and access lists.
@@ -64,11 +64,11 @@ pub enum CacheName {
     Chunks,
 }
 
-/// The names of [`CacheName`], in order.
+/// Names of [`CacheName`], in order.
 pub const CACHES: [&str; 4] = ["status", "directories", "totals", "chunks"];
 
 figures! {
-    /// What happened with calls of one procedure.
+    /// Calls of one procedure.
     CallFigures of "call", weight calls {
         /// Calls that ended, well or not.
         calls: counter Count,
@@ -88,7 +88,7 @@ figures! {
 }
 
 figures! {
-    /// What was done for one client or with one volume.
+    /// Usage by one client or of one volume.
     UsageFigures of "usage", weight calls {
         /// Calls that ended, well or not.
         calls: counter Count,
@@ -116,7 +116,7 @@ figures! {
 }
 
 figures! {
-    /// What one host did, whoever uses it.
+    /// Activity of one host, for all its users.
     HostFigures of "host", weight calls {
         /// Connections present between it and any port of the server.
         connections: gauge Count,
@@ -140,7 +140,7 @@ figures! {
 }
 
 figures! {
-    /// What happened with one kind of access to a disk.
+    /// One kind of disk access.
     DiskFigures of "disk", weight accesses {
         /// Accesses that ended.
         accesses: counter Count,
@@ -156,7 +156,7 @@ figures! {
 }
 
 figures! {
-    /// What threads waited for locks of one name.
+    /// Waits for locks of one name.
     LockFigures of "lock", weight waits {
         /// Times that a thread had to wait.
         waits: counter Count,
@@ -168,7 +168,7 @@ figures! {
 }
 
 figures! {
-    /// What one lane, that is a thread with a socket, moved.
+    /// Traffic of one lane: a thread with a socket.
     LaneFigures of "lane", weight received_datagrams {
         /// Datagrams received.
         received_datagrams: counter Count,
@@ -228,7 +228,7 @@ figures! {
 }
 
 figures! {
-    /// The workers of one port.
+    /// Workers of one port.
     WorkerFigures of "workers", weight threads {
         /// Worker threads, those among them that stand in for others that wait for their clients.
         threads: gauge Count,
@@ -250,7 +250,7 @@ figures! {
 }
 
 figures! {
-    /// What a cache holds and did.
+    /// State and activity of one cache.
     CacheCounts of "cache", weight hits {
         /// Entries present.
         entries: gauge Count,
@@ -274,7 +274,7 @@ figures! {
 }
 
 figures! {
-    /// What the file service does so that clients learn of changes.
+    /// Callback promises and callback breaks of the file service.
     CallbackFigures of "callbacks", weight hosts {
         /// Client hosts that are known.
         hosts: gauge Count,
@@ -328,7 +328,7 @@ figures! {
 }
 
 figures! {
-    /// What was told to one sink of the audit.
+    /// Records of one sink of the audit.
     AuditFigures of "audit", weight records {
         /// Records written.
         records: counter Count,
@@ -354,7 +354,7 @@ figures! {
 }
 
 figures! {
-    /// Callers that were refused for one reason before their call was looked at.
+    /// Callers refused for one reason before their call was dispatched.
     RefusalFigures of "refusal", weight refused {
         /// Proofs of identity, and calls without one, that were refused.
         refused: counter Count,
@@ -364,7 +364,7 @@ figures! {
 }
 
 figures! {
-    /// What passed between a port and one peer, that is a host and its port.
+    /// Traffic between a port and one peer: a host and its port.
     PeerFigures of "peer", weight received_packets {
         /// Connections made.
         opened: counter Count,
@@ -426,7 +426,7 @@ figures! {
 }
 
 figures! {
-    /// What became of the lines of one kind of event in the log.
+    /// Log lines of one kind of event.
     EventFigures of "event_lines", weight written {
         /// 1 while lines of it are wanted.
         on: gauge Count,
@@ -440,43 +440,43 @@ figures! {
 }
 
 event! {
-    /// A call has ended. Who called is told besides.
+    /// A call has ended. The caller is logged in addition.
     CallEnded is Call, counted by CallFigures.calls {
         /// The service.
         service: shows Name,
         /// The procedure.
         procedure: shows Name,
-        /// The first volume that it used; 0 for none.
+        /// First volume that the call used; 0 for none.
         volume: shows Count,
-        /// How it ended.
+        /// Outcome of the call.
         outcome: chooses(outcomes) Outcome,
-        /// The abort code that it ended with; 0 if well.
+        /// Abort code; 0 on success.
         code: shows Code,
-        /// 1 if the receiving thread answered it.
+        /// 1 if the receiving thread answered the call.
         at_once: adds Count,
         /// Bytes of the request.
         received: adds Bytes,
         /// Bytes of the reply.
         sent: adds Bytes,
-        /// How long it waited for a worker.
+        /// Time spent waiting for a worker.
         wait: records(unless at_once) Nanoseconds,
-        /// How long it was served.
+        /// Time spent serving the call.
         run: records Nanoseconds,
     }
 }
 
 event! {
-    /// An access to a disk has ended.
+    /// A disk access has ended.
     DiskAccess is Disk, counted by DiskFigures.accesses {
-        /// What: read, write, sync.
+        /// Kind of access: read, write, sync.
         access: shows Name,
         /// 1 if it failed.
         failed: adds Count,
-        /// 1 for a write that was to go past the system's cache and could not.
+        /// 1 for a write that was meant to bypass the system's cache and could not.
         buffered: adds Count,
         /// Bytes read or written.
         moved: adds Bytes,
-        /// How long it took.
+        /// Duration of the access.
         time: records Nanoseconds,
     }
 }
@@ -484,55 +484,55 @@ event! {
 event! {
     /// A thread has waited for a lock.
     LockWait is Lock, counted by LockFigures.waits {
-        /// The lock's name.
+        /// Name of the lock.
         lock: shows Name,
-        /// Where it was taken by who held it when the wait began.
+        /// Source location where the lock was held when the wait began.
         holder: shows Site,
-        /// How long the thread waited.
+        /// Duration of the wait.
         wait: records Nanoseconds,
     }
 }
 
 event! {
-    /// A cache did not have what it was asked for, or let go of what it had. Answers are counted only.
+    /// A cache missed or evicted entries. Hits are only counted, not logged.
     CacheAction is Cache, counted by CacheCounts {
-        /// The cache's name.
+        /// Name of the cache.
         cache: shows Name,
-        /// 1 for a question that it could not answer.
+        /// 1 for a miss.
         misses: adds Count,
-        /// 1 for an entry that made room for others, or was too large to be taken in.
+        /// 1 for an entry that was evicted to make room, or was too large to be cached.
         evictions: adds Count,
-        /// How many entries were thrown out together with all of their volume.
+        /// Number of entries evicted together with all others of their volume.
         purged: adds Count,
-        /// Bytes that were let go.
+        /// Bytes freed.
         freed: shows Bytes,
-        /// How long the entry that made room had been there.
+        /// Age of the entry that was evicted to make room.
         age: shows Age,
     }
 }
 
 event! {
-    /// A message about changes was sent to a client, and answered or given up; the file service counts it.
+    /// A callback break was sent to a client, and acknowledged or abandoned; the file service counts it.
     CallbackSent is Callback {
-        /// Its address.
+        /// Address of the client.
         client: shows Text,
         /// `delivered` or `unanswered`.
         outcome: shows Name,
-        /// How long it took.
+        /// Time until the client answered or was given up on.
         time: shows Nanoseconds,
     }
 }
 
 event! {
-    /// A DATA packet is sent again; the lane counts it.
+    /// A DATA packet is retransmitted; the lane counts it.
     PacketResent is Packet {
-        /// The connection, with the channel.
+        /// Connection id, including the channel.
         connection: shows Count,
-        /// The call's number.
+        /// Number of the call.
         call: shows Count,
-        /// The packet's number in the call.
+        /// Sequence number of the packet in the call.
         sequence: shows Count,
-        /// Its length.
+        /// Length of the packet.
         sent: shows Bytes,
     }
 }

@@ -1,32 +1,32 @@
-//! What the calling thread is doing: the call that it serves notes here what it is about and where its
-//! time goes, and who counts calls takes it from here.
+//! State of the call that the calling thread serves: the call records here which volume and user it is about
+//! and where its time goes, and the code that counts calls reads it.
 
 use std::cell::Cell;
 
-/// What the time of a call can go to, besides the processor.
+/// A part of a call's time other than processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Waiting for a worker.
     Queue,
-    /// Waiting for somebody else's change of the same volume.
+    /// Waiting for another thread's change to the same volume.
     Lock,
-    /// Reading or writing a disk, or waiting until it has written.
+    /// Reading or writing a disk, or waiting for a sync.
     Disk,
-    /// Waiting for clients to answer that they know of a change.
+    /// Waiting for clients to acknowledge a callback break.
     Callback,
-    /// Waiting for the calling client: to send more, or to take what was sent.
+    /// Waiting for the calling client to send more data, or to accept a reply.
     Client,
-    /// Waiting until the volume, which nobody used lately, has been read into memory.
+    /// Waiting until a volume that was not in use has been loaded.
     Load,
 }
 
-/// The names of [`Part`], in order.
+/// Names of [`Part`], in order.
 pub const PARTS: [&str; 6] = ["queue", "lock", "disk", "callback", "client", "load"];
 
-/// What an administrator's privileges let a call do.
+/// An operation that administrator privileges permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {
-    /// Write data, past mode bits or owners.
+    /// Write data regardless of mode bits and owner.
     StoreData,
     /// Change an access list.
     StoreAcl,
@@ -36,7 +36,7 @@ pub enum Privilege {
     FetchAcl,
     /// Read a status.
     FetchStatus,
-    /// Set mode bits with data.
+    /// Set mode bits together with data.
     SetModeOfData,
     /// Set mode bits.
     SetMode,
@@ -53,43 +53,43 @@ pub const PRIVILEGES: [(Privilege, &str); 7] = [
     (Privilege::SetMode, "set-mode"),
 ];
 
-/// Which privileges a call used.
+/// The set of privileges that a call used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Privileges(u8);
 
 impl Privileges {
-    /// These and one more.
+    /// Returns the set with one more privilege.
     #[must_use]
     pub fn and(self, privilege: Privilege) -> Privileges {
         Privileges(self.0 | 1 << privilege as u8)
     }
 
-    /// A bit for each.
+    /// Returns the set with one bit per privilege.
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Those that have these bits.
+    /// Returns the set with these bits.
     pub fn of_bits(bits: u8) -> Privileges {
         Privileges(bits)
     }
 
-    /// Each that was used, with its name.
+    /// Returns each privilege used, with its name.
     pub fn used(self) -> impl Iterator<Item = (Privilege, &'static str)> {
         PRIVILEGES.into_iter().filter(move |(privilege, _)| self.0 & 1 << *privilege as u8 != 0)
     }
 }
 
-/// What was noted of a call.
+/// Facts recorded about a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
-    /// The first volume that it used; 0 for none.
+    /// First volume that the call used; 0 for none.
     pub volume: u32,
-    /// The caller's number in the protection database; 0 if nobody asked for it.
+    /// The caller's number in the protection database; 0 if it was not looked up.
     pub user: i32,
-    /// What an administrator's privileges let it do.
+    /// Administrator privileges that the call used.
     pub privileges: Privileges,
-    /// Nanoseconds of each [`Part`].
+    /// Nanoseconds spent in each [`Part`].
     pub parts: [u64; PARTS.len()],
 }
 
@@ -100,7 +100,7 @@ thread_local! {
     static PARTS_NS: Cell<[u64; PARTS.len()]> = const { Cell::new([0; PARTS.len()]) };
 }
 
-/// Forgets what was noted: a call begins.
+/// Resets all facts at the start of a call.
 pub fn begin() {
     VOLUME.set(0);
     USER.set(0);
@@ -108,32 +108,32 @@ pub fn begin() {
     PARTS_NS.set([0; PARTS.len()]);
 }
 
-/// The call uses this volume.
+/// Records that the call uses this volume.
 pub fn volume(id: u32) {
     if VOLUME.get() == 0 {
         VOLUME.set(id);
     }
 }
 
-/// The caller has this number in the protection database.
+/// Records the caller's number in the protection database.
 pub fn user(id: i32) {
     USER.set(id);
 }
 
-/// The call may do something because the caller is an administrator.
+/// Records that an administrator privilege permitted something.
 pub fn privilege(used: Privilege) {
     USED.set(USED.get().and(used));
 }
 
-/// The call waited so long for that.
+/// Adds `ns` nanoseconds to a part.
 pub fn spent(part: Part, ns: u64) {
     let mut parts = PARTS_NS.get();
     parts[part as usize] = parts[part as usize].saturating_add(ns);
     PARTS_NS.set(parts);
 }
 
-/// Something the call waits for, within which whatever else it notes belongs to this: it is told on leaving
-/// how long it took.
+/// A wait of the call. Everything recorded within it counts as part of this wait, whose duration is passed to
+/// [`Span::leave`].
 #[derive(Debug)]
 #[must_use]
 pub struct Span {
@@ -141,20 +141,20 @@ pub struct Span {
     before: [u64; PARTS.len()],
 }
 
-/// The call begins to wait for that.
+/// Starts a wait.
 pub fn enter(part: Part) -> Span {
     Span { part, before: PARTS_NS.get() }
 }
 
 impl Span {
-    /// It waited so long.
+    /// Ends the wait, which took `ns` nanoseconds.
     pub fn leave(self, ns: u64) {
         PARTS_NS.set(self.before);
         spent(self.part, ns);
     }
 }
 
-/// What was noted since [`begin`].
+/// Returns the facts recorded since [`begin`].
 pub fn noted() -> Noted {
     Noted { volume: VOLUME.get(), user: USER.get(), privileges: USED.get(), parts: PARTS_NS.get() }
 }

@@ -1,54 +1,54 @@
-//! How figures are declared: once, for all who count, show and test them.
+//! Declarations of figures, shared by the code that counts, displays and tests them.
 
 use crate::{Histogram, Longest};
 
-/// What a figure is.
+/// Kind of figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Only grows while the server runs.
+    /// Grows monotonically while the server runs.
     Counter,
-    /// As it is now.
+    /// Current value.
     Gauge,
-    /// The greatest since the server started.
+    /// Maximum since the server started.
     Highest,
-    /// The greatest since the server started, of which it is known what it was between two looks.
+    /// Maximum since the server started, from which the maximum of an interval can be derived.
     Longest,
     /// A distribution.
     Histogram,
 }
 
-/// What a figure is measured in.
+/// Unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things, whatever the name says.
+    /// A number of the things that the name describes.
     Count,
     /// Bytes.
     Bytes,
-    /// Nanoseconds; metrics show them as seconds.
+    /// Nanoseconds; metrics convert them to seconds.
     Nanoseconds,
 }
 
 /// One figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Declaration {
-    /// What has it, like `call`.
+    /// Name of the group, like `call`.
     pub of: &'static str,
-    /// Its name among the figures of that, like `run`.
+    /// Name of the figure within the group, like `run`.
     pub name: &'static str,
-    /// What it is, in a sentence.
+    /// Description in one sentence.
     pub what: &'static str,
-    /// What kind of number.
+    /// Kind of figure.
     pub kind: Kind,
-    /// In what.
+    /// Unit of the value.
     pub unit: Unit,
-    /// The label of a figure that is a list, and its values; empty for a single number.
+    /// Label of a figure that is a list; empty for a single number.
     pub label: &'static str,
-    /// The values of that label.
+    /// Values of the label.
     pub values: &'static [&'static str],
 }
 
 impl Declaration {
-    /// The stable name of the metric, with its unit.
+    /// Returns the stable name of the metric, including its unit.
     pub fn metric(&self) -> String {
         let unit = match self.unit {
             Unit::Count => "",
@@ -59,7 +59,7 @@ impl Declaration {
         format!("cellar_{}_{}{unit}{end}", self.of, self.name)
     }
 
-    /// The stable key in JSON: the name with the unit.
+    /// Returns the stable key in JSON: the name and the unit.
     pub fn key(&self) -> String {
         let unit = match self.unit {
             Unit::Count => "",
@@ -70,21 +70,21 @@ impl Declaration {
     }
 }
 
-/// A figure's value.
+/// Value of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'a> {
     /// A number.
     Number(u64),
-    /// One for each of the label's values.
+    /// One number for each value of the label.
     List(&'a [u64]),
-    /// A greatest value.
+    /// A maximum.
     Longest(&'a Longest),
     /// A distribution.
     Histogram(&'a Histogram),
 }
 
 impl Value<'_> {
-    /// The value as a list of numbers, for a way to another process.
+    /// Returns the value as a list of numbers, to send it to another process.
     pub fn numbers(&self) -> Vec<u64> {
         match self {
             Value::Number(number) => vec![*number],
@@ -98,9 +98,9 @@ impl Value<'_> {
     }
 }
 
-/// What can be made of [`Value::numbers`] that another process told. What is missing is 0.
+/// Conversion from the [`Value::numbers`] of another process. Missing numbers count as 0.
 pub trait FromNumbers {
-    /// The value of these numbers.
+    /// Builds the value from these numbers.
     fn from_numbers(numbers: &[u64]) -> Self;
 }
 
@@ -131,24 +131,25 @@ impl FromNumbers for Histogram {
     }
 }
 
-/// Figures that belong together, as [`figures!`](crate::figures) declares them.
+/// A group of figures, as declared by [`figures!`](crate::figures).
 pub trait Declared {
-    /// Their declarations, in order.
+    /// Declarations in order.
     const DECLARATIONS: &'static [Declaration];
 
-    /// Their values, in the same order.
+    /// Returns the values, in the order of the declarations.
     fn values(&self) -> Vec<Value<'_>>;
 
-    /// The figures from what another process told of each by name; 0 for those of which it told nothing.
+    /// Builds the figures from another process's numbers for each name; figures without numbers are 0.
     fn told(numbers: impl Fn(&str) -> Vec<u64>) -> Self;
 }
 
-/// Declares figures that belong together. Makes a structure of them that can be added up and compared
-/// with its earlier states ([`Figures`](crate::Figures)), and that can be shown ([`Declared`]).
+/// Declares a group of figures. Generates a structure of them that can be summed and compared with its
+/// earlier states ([`Figures`](crate::Figures)) and displayed ([`Declared`]).
 ///
-/// Each line is `name: kind unit`, kind one of `counter`, `gauge`, `highest`, `longest`, `histogram` or
-/// `counters(label, values)`, unit one of `Count`, `Bytes`, `Nanoseconds`. Its documentation is also the
-/// metric's; `weight` names the number that rows of tables are ordered by.
+/// Each line is `name: kind unit`, where the kind is one of `counter`, `gauge`, `highest`, `longest`,
+/// `histogram` or `counters(label, values)`, and the unit one of `Count`, `Bytes`, `Nanoseconds`. The
+/// documentation of a line is also the metric's help text; `weight` names the figure by which rows of tables
+/// are ordered.
 #[macro_export]
 macro_rules! figures {
     (
@@ -191,7 +192,7 @@ macro_rules! figures {
             }
 
             fn since(&self, before: &Self) -> Option<Self> {
-                // Gauges alone have no past.
+                // Unused if all figures are gauges.
                 let _ = before;
                 Some($name { $($field: $crate::figures!(@since $kind, self.$field, before.$field),)+ })
             }

@@ -1,13 +1,13 @@
-//! How single events are declared: once, for who counts them and for who wants a line of each.
+//! Declarations of single events, shared by the code that counts them and the code that logs them.
 
 use std::panic::Location;
 
-/// What a line tells by a name.
+/// Value of a field in a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// A text.
     Text(String),
-    /// A number, in the unit that the name ends with.
+    /// A number, in the unit that the field's name ends with.
     Number(u64),
     /// A number that may be negative.
     Code(i32),
@@ -37,36 +37,37 @@ impl From<i32> for Told {
     }
 }
 
-/// File and line; nothing if it is not known.
+/// File and line; empty if unknown.
 impl From<Option<&'static Location<'static>>> for Told {
     fn from(site: Option<&'static Location<'static>>) -> Told {
         Told::Text(site.map_or_else(String::new, |site| format!("{}:{}", site.file(), site.line())))
     }
 }
 
-/// One event, as [`event!`](crate::event) declares it.
+/// One event, as declared by [`event!`](crate::event).
 pub trait Happened {
-    /// Which.
+    /// Kind of event.
     const EVENT: crate::Event;
 
-    /// The names of what is told of it, with their units.
+    /// Names of its fields, with their units.
     const NAMES: &'static [&'static str];
 
-    /// What is told of it, in the order of the names.
+    /// Returns the values of its fields, in the order of the names.
     fn told(&self) -> Vec<Told>;
 
-    /// How long it took, in nanoseconds; `None` for what takes no time.
+    /// Returns its duration in nanoseconds; `None` for an event without duration.
     fn took_ns(&self) -> Option<u64>;
 }
 
-/// Declares an event. Makes a structure of one, what a line says of it ([`Happened`]), and, for
-/// `counted by Figures.number`, the way to count it: `number` (if there is one) grows by one, what is added or recorded
-/// goes to the figure of the same name.
+/// Declares an event. Generates a structure for it, the fields of its log line ([`Happened`]) and, for
+/// `counted by Figures.number`, a method that counts it: `number`, if given, grows by one, and fields that
+/// are added or recorded go to the figure of the same name.
 ///
-/// Each line is `name: use unit`: `adds` for what a counter of the figures grows by, `records` for what a histogram
-/// gets (`records(unless other)`: only if that field is 0), `chooses(list)` for which of a list of counters grows by
-/// one, `shows` for what is told only. Units are those of figures, and for what is shown also `Name` (a text of
-/// a closed set), `Text`, `Site` (a place in the source), `Code`, `Outcome`, `Age` (nanoseconds which the event did not take).
+/// Each line is `name: use unit`. The use is `adds` for an amount to add to a counter, `records` for a value
+/// of a histogram (`records(unless other)`: only if that field is 0), `chooses(list)` for the index of a
+/// counter in a list that grows by one, or `shows` for a field that is only logged. Units are those of
+/// figures and, for fields that are shown, also `Name` (a text from a closed set), `Text`, `Site` (a source
+/// location), `Code`, `Outcome` and `Age` (nanoseconds that are not part of the event's duration).
 #[macro_export]
 macro_rules! event {
     (
@@ -150,7 +151,8 @@ mod tests {
     };
     use crate::{Declared, EVENTS, Event};
 
-    /// What a line and the figures both have is the same, name and unit: who adds up lines gets the figures.
+    /// Fields that exist both in lines and in figures have the same name and unit, so that adding up lines
+    /// yields the figures.
     #[test]
     fn lines_say_what_figures_count() {
         fn counted<E: Happened, F: Declared>(not_counted: &[&str]) {

@@ -1,17 +1,17 @@
 //! Distributions of sizes and durations.
 
-/// Buckets of each power of two.
+/// Buckets per power of two.
 const PER_POWER: u64 = 8;
-/// log2 of that.
+/// Binary logarithm of `PER_POWER`.
 const POWER_BITS: u32 = PER_POWER.trailing_zeros();
-/// Buckets of a histogram.
+/// Number of buckets in a histogram.
 pub const BUCKETS: usize = 320;
 
-/// How often values of each size occurred. A bucket is an eighth of a power of two wide, so what is said
-/// of a value is wrong by at most an eighth of it; values below 8 and sums are exact. Values of 2^42 and
-/// more (73 minutes, in nanoseconds) fall into the last bucket.
+/// Counts of values by size. A bucket is an eighth of a power of two wide, so statements about a value are
+/// off by at most an eighth of it; values below 8 and sums are exact. Values of 2^42 and more (73 minutes, in
+/// nanoseconds) fall into the last bucket.
 ///
-/// Takes some memory only once something has been recorded.
+/// Allocates memory only when the first value is recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     count: u64,
@@ -21,7 +21,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Adds a value.
+    /// Records a value.
     pub fn record(&mut self, value: u64) {
         self.count += 1;
         self.sum = self.sum.saturating_add(value);
@@ -29,28 +29,28 @@ impl Histogram {
         self.buckets_mut()[bucket_of(value)] += 1;
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their sum.
+    /// Returns the sum of the values.
     pub fn sum(&self) -> u64 {
         self.sum
     }
 
-    /// The greatest of them; 0 without any. After [`Self::since`] the upper bound of its bucket.
+    /// Returns the maximum; 0 if empty. After [`Self::since`], the upper bound of its bucket.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// Their mean; 0 without any.
+    /// Returns the mean; 0 if empty.
     pub fn mean(&self) -> u64 {
         self.sum.checked_div(self.count).unwrap_or(0)
     }
 
-    /// A value that so many of a thousand values do not exceed, and by at most an eighth greater than the
-    /// least such; 0 without any.
+    /// Returns the given quantile, in thousandths: an upper bound that exceeds the exact value by at most an
+    /// eighth; 0 if empty.
     pub fn quantile(&self, permille: u64) -> u64 {
         let wanted = (u128::from(self.count) * u128::from(permille.min(1000))).div_ceil(1000).max(1) as u64;
         let mut seen = 0;
@@ -63,20 +63,20 @@ impl Histogram {
         self.max
     }
 
-    /// How many values are at most `bound`, to be asked for bounds that are one less than a power of two:
-    /// for those it is exact.
+    /// Returns the number of values that are at most `bound`. Exact if `bound` is one less than a power of
+    /// two.
     pub fn count_up_to(&self, bound: u64) -> u64 {
         self.buckets().filter(|(index, _)| upper_bound(*index) <= bound).map(|(_, count)| count).sum()
     }
 
-    /// The buckets that are not empty, by number.
+    /// Returns the non-empty buckets with their indices.
     pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         let all = self.buckets.iter().flat_map(|buckets| buckets.iter().copied().enumerate());
         all.filter(|(_, count)| *count > 0)
     }
 
-    /// A histogram from what another one told: sum, greatest value, buckets. Buckets that there cannot be
-    /// count as the last.
+    /// Builds a histogram from another one's sum, maximum and buckets. Buckets with an invalid index count as
+    /// the last one.
     pub fn from_buckets(sum: u64, max: u64, buckets: impl IntoIterator<Item = (usize, u64)>) -> Histogram {
         let mut histogram = Histogram { sum, max, ..Histogram::default() };
         for (index, count) in buckets {
@@ -97,8 +97,8 @@ impl Histogram {
         }
     }
 
-    /// What was recorded after `before`, an earlier state of the same histogram. All of it, if that
-    /// cannot be one (the server was started again).
+    /// Returns what was recorded after `before`, an earlier state of the same histogram, or everything if
+    /// `before` cannot be one (the server was restarted).
     #[must_use]
     pub fn since(&self, before: &Histogram) -> Histogram {
         if self.count < before.count || self.sum < before.sum {
@@ -117,7 +117,7 @@ impl Histogram {
     }
 }
 
-/// The bucket that a value belongs to.
+/// Returns the bucket of a value.
 pub fn bucket_of(value: u64) -> usize {
     if value < PER_POWER {
         return value as usize;
@@ -128,7 +128,7 @@ pub fn bucket_of(value: u64) -> usize {
     (index as usize).min(BUCKETS - 1)
 }
 
-/// The greatest value of a bucket.
+/// Returns the largest value of a bucket.
 pub fn upper_bound(index: usize) -> u64 {
     let index = index.min(BUCKETS - 1) as u64;
     if index + 1 == BUCKETS as u64 {

@@ -1,15 +1,15 @@
-//! What a server counts and measures, declared once.
+//! The figures and events of a server, declared once.
 //!
-//! [`figures!`] declares figures that belong together: names, meaning, units, labels of small closed sets.
-//! From that one declaration come the structure that counts them, sums and differences, columns, metrics.
-//! The declarations of this server's figures are in [`catalogue`]. [`event!`] declares single events: from it come the
-//! way to count one in its figures and the line that a log has of it, if somebody wants such [`lines`].
+//! [`figures!`] declares a group of figures: names, meaning, units, and labels with small closed sets of
+//! values. The one declaration generates the structure that counts them, sums and differences, columns, and
+//! metrics. [`catalogue`] has the declarations of this server. [`event!`] declares single events: it
+//! generates the method that counts one and the fields of its log line, if such [`lines`] are enabled.
 //!
-//! Counting must not make threads wait for each other: [`Sharded`] gives each thread a copy of its own, and
-//! only who reads visits all. Tables with a row for each volume or client are [`Table`]s: bounded, with a
-//! row for all others, so that sums are exact whatever is invented by whoever calls.
+//! Counting must not make threads wait for each other: [`Sharded`] gives each thread its own copy, and only
+//! readers visit all of them. Tables with a row for each volume or client are [`Table`]s. They are bounded
+//! and have a row for everything that has no row of its own, so that sums are exact whatever clients send.
 //!
-//! The crate knows no clock: durations come in as nanoseconds.
+//! The crate does not read a clock: callers pass durations in nanoseconds.
 
 pub mod catalogue;
 pub mod current;

@@ -1,8 +1,8 @@
-//! Which events leave a line in the log, and how many of them may.
+//! Selects the events that are logged, and limits their number.
 //!
-//! Who knows of an event asks [`Lines::wants`], which is one relaxed load while no line is wanted, and tells it.
-//! What is told goes to a bounded queue, from which whoever opened it writes: threads that tell wait for nobody.
-//! What has no room, or is more than may be written in a second, is counted.
+//! Code that produces an event calls [`Lines::wants`], one relaxed load while no lines are enabled, and then
+//! [`Lines::tell`]. Lines go to a bounded queue, which the receiver of [`Lines::open`] drains: producers
+//! never wait. Lines that do not fit into the queue or exceed the limit per second are counted.
 
 use crate::catalogue::EventFigures;
 use crate::{Happened, Told};
@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// Which event.
+/// Kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A call has ended.
@@ -21,27 +21,27 @@ pub enum Event {
     Disk,
     /// A thread has waited for a lock.
     Lock,
-    /// A message to a client was delivered or given up.
+    /// A callback break was delivered or abandoned.
     Callback,
-    /// A DATA packet is sent again.
+    /// A DATA packet was retransmitted.
     Packet,
-    /// A cache lacked or let go of something.
+    /// A cache missed or evicted an entry.
     Cache,
 }
 
-/// The names of [`Event`], in order.
+/// Names of [`Event`], in order.
 pub const EVENTS: [&str; 6] = ["call", "disk", "lock", "callback", "packet", "cache"];
 
-/// All events, for who chooses.
+/// Word that selects all events.
 const ALL: &str = "all";
 
-/// How many lines a second may be allowed.
+/// Valid limits of lines per second.
 pub const PER_SECOND: RangeInclusive<u64> = 1..=1_000_000;
 
-/// Lines that may wait to be written.
+/// Maximum number of queued lines.
 const QUEUE_LINES: usize = 4096;
 
-/// What [`Lines::from_ns`] has for events of which no line is wanted.
+/// Value in [`Lines::from_ns`] for events that are not logged.
 const NONE: u64 = u64::MAX;
 
 /// The lines of this process.
@@ -50,21 +50,21 @@ pub static LINES: Lines = Lines::new();
 /// A line to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// The event's name.
+    /// Name of the event.
     pub event: &'static str,
-    /// What is told of it.
+    /// Fields of the event.
     pub told: Vec<(&'static str, Told)>,
 }
 
-/// Of which events lines are wanted: of those that took at least so many nanoseconds.
+/// Minimum duration, in nanoseconds, of each event that is logged; `None` for events that are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Choice(pub [Option<u64>; EVENTS.len()]);
 
 impl Choice {
-    /// Understands words like `call`, `disk=10ms` and `all`.
+    /// Parses words like `call`, `disk=10ms` and `all`.
     ///
     /// # Errors
-    /// Says which word is wrong, and what it may be.
+    /// The invalid word and the valid ones.
     pub fn parse<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Choice, String> {
         let mut choice = Choice::default();
         for word in words {
@@ -84,7 +84,7 @@ impl Choice {
         Ok(choice)
     }
 
-    /// The words for it.
+    /// Returns the words for this choice.
     pub fn words(&self) -> Vec<String> {
         let word = |(name, from): (&str, &Option<u64>)| match (*from)? {
             0 => Some(name.to_owned()),
@@ -98,7 +98,7 @@ fn wrong_time(word: &str, time: &str) -> String {
     format!("`{time}` in `{word}` is no time; it may be like 10ms, 500us, 2s")
 }
 
-/// `10ms`, `500us`, `7ns`, `2s`.
+/// Parses `10ms`, `500us`, `7ns` or `2s`.
 fn nanoseconds(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);
@@ -112,17 +112,17 @@ fn nanoseconds(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor).filter(|ns| *ns != NONE)
 }
 
-/// Lines of events: what is wanted, what was written, what was left out.
+/// Log lines of events: which are enabled, how many were written, and how many were dropped.
 #[derive(Debug)]
 pub struct Lines {
-    /// By event; [`NONE`] for none.
+    /// Minimum duration by event; [`NONE`] if it is not logged.
     from_ns: [AtomicU64; EVENTS.len()],
-    /// Lines that may still be written in this second.
+    /// Number of lines that may still be written in this second.
     left: AtomicU64,
     per_second: AtomicU64,
     written: [AtomicU64; EVENTS.len()],
     dropped: [AtomicU64; EVENTS.len()],
-    /// Guards the way to who writes; nothing waits under it.
+    /// Guards the channel to the log writer; nothing blocks under the lock.
     queue: RwLock<Option<SyncSender<Line>>>,
 }
 
@@ -138,7 +138,7 @@ impl Lines {
         }
     }
 
-    /// From now on lines of these events are wanted, at most so many a second.
+    /// Enables lines for these events, at most `per_second`.
     pub fn choose(&self, choice: &Choice, per_second: u64) {
         self.per_second.store(per_second, Relaxed);
         self.refill();
@@ -147,13 +147,13 @@ impl Lines {
         }
     }
 
-    /// Whether lines of this event are wanted: if not, it need not be told.
+    /// Whether lines of this event are enabled; if not, producing it can be skipped.
     #[inline]
     pub fn wants(&self, event: Event) -> bool {
         self.from_ns[event as usize].load(Relaxed) != NONE
     }
 
-    /// Leaves a line of an event, if it took long enough, and of what `about` says besides.
+    /// Logs an event that took long enough, together with the fields that `about` returns.
     #[cold]
     pub fn tell<E: Happened>(&self, event: &E, about: impl FnOnce() -> Vec<(&'static str, Told)>) {
         let which = E::EVENT as usize;
@@ -172,19 +172,19 @@ impl Lines {
         counter[which].fetch_add(1, Relaxed);
     }
 
-    /// A second has passed: as many lines may be written again.
+    /// Resets the limit; called once per second.
     pub fn refill(&self) {
         self.left.store(self.per_second.load(Relaxed), Relaxed);
     }
 
-    /// Where lines come out from now on. Who opened it before gets no more.
+    /// Returns a receiver for all further lines. A receiver opened earlier gets no more.
     pub fn open(&self) -> Receiver<Line> {
         let (sender, receiver) = sync_channel(QUEUE_LINES);
         *self.queue.write() = Some(sender);
         receiver
     }
 
-    /// What became of the lines of each event.
+    /// Returns the counters for the lines of each event.
     pub fn figures(&self) -> [EventFigures; EVENTS.len()] {
         from_fn(|which| {
             let from_ns = self.from_ns[which].load(Relaxed);

@@ -1,21 +1,22 @@
-//! The greatest of some values: since the start, and between two looks.
+//! A maximum since the start that also supports the maximum of an interval.
 
-/// Periods of which the greatest value is known.
+/// Number of periods with a separate maximum.
 const PERIODS: usize = 4;
 
-/// The greatest of values since the server started, and of the last few periods, so that what came after an earlier state
-/// is not hidden by one great value before. Who records says which period it is; periods are numbered from 1 on.
+/// The maximum of values since the server started and of each of the last few periods, so that one large
+/// early value does not hide later ones. The caller of `record` passes the current period; periods are
+/// numbered from 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Longest {
     ever: u64,
-    /// The latest period; 0 if nothing is known of periods.
+    /// Latest period; 0 if periods are not used.
     period: u64,
-    /// By the rest of the period's number.
+    /// Maximum of each period, indexed by its number modulo `PERIODS`.
     lately: [u64; PERIODS],
 }
 
 impl Longest {
-    /// Adds a value of this period. What comes late belongs to the latest.
+    /// Records a value of this period. A late value counts towards the latest period.
     pub fn record(&mut self, value: u64, period: u64) {
         if period > self.period {
             self.begin(period);
@@ -25,7 +26,7 @@ impl Longest {
         *slot = (*slot).max(value);
     }
 
-    /// It is this period now: what is older than a few of them is only known as the greatest ever.
+    /// Starts a period. Maxima older than `PERIODS` periods remain only in the overall maximum.
     #[cold]
     pub fn begin(&mut self, period: u64) {
         let first = (self.period + 1).max(period.saturating_sub(PERIODS as u64 - 1));
@@ -33,7 +34,7 @@ impl Longest {
         self.period = self.period.max(period);
     }
 
-    /// The greatest of all; after [`Self::since`], of those since then.
+    /// Returns the overall maximum; after [`Self::since`], the maximum since then.
     pub fn value(&self) -> u64 {
         self.ever
     }
@@ -50,8 +51,9 @@ impl Longest {
         }
     }
 
-    /// The greatest of what was recorded after `before`, an earlier state, or in the period in which that was looked at. A
-    /// value that is greater than all before is exact; of the others, those of a few periods are known.
+    /// Returns the maximum of the values recorded after `before`, an earlier state, or in the period in which
+    /// `before` was taken. A value larger than all before it is exact; smaller ones are known only for the
+    /// last few periods.
     #[must_use]
     pub fn since(&self, before: &Longest) -> Longest {
         if self.period == 0 {
@@ -63,18 +65,18 @@ impl Longest {
         Longest { ever, ..self.clone() }
     }
 
-    /// All of it as numbers, for a way to another process.
+    /// Returns the state as numbers, to send it to another process.
     pub fn numbers(&self) -> Vec<u64> {
         [self.ever, self.period].into_iter().chain(self.lately).collect()
     }
 
-    /// What these numbers tell. A server that knows no periods tells the greatest ever alone.
+    /// Builds the state from these numbers. A server without periods sends only the overall maximum.
     pub fn from_numbers(numbers: &[u64]) -> Longest {
         let of = |place: usize| numbers.get(place).copied().unwrap_or(0);
         Longest { ever: of(0), period: of(1), lately: std::array::from_fn(|place| of(2 + place)) }
     }
 
-    /// Those of which something is known.
+    /// Returns the periods with a separate maximum.
     fn periods(&self) -> impl Iterator<Item = u64> + use<> {
         self.period.saturating_sub(PERIODS as u64 - 1).max(1)..=self.period
     }
@@ -121,8 +123,8 @@ mod tests {
     }
 
     proptest! {
-        /// What two threads recorded, added up: between two looks it is never less than the greatest that came within the
-        /// periods that are kept, and never more than that of the first look's period on.
+        /// Merges the values of two threads. Between two samples the result is at least the maximum within
+        /// the periods kept, and at most the maximum since the start of the first sample's period.
         #[test]
         fn sums_know_what_came(
             values in proptest::collection::vec((0_usize..2, 1_u64..1000, 0_u64..3), 1..60),

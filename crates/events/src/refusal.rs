@@ -1,32 +1,32 @@
-//! Why callers are refused before their call is looked at.
+//! Reasons for refusing callers before their call is dispatched.
 
-/// Why a server does not accept a proof of identity, or a caller without one.
+/// Why a server rejects a proof of identity, or a caller without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// The ticket is longer than rxkad allows.
     TicketLength,
     /// The server has no key of that version.
     UnknownKey,
-    /// The key is of a broken encryption type.
+    /// The key has a broken encryption type.
     WeakEnctype,
-    /// The ticket has ended.
+    /// The ticket has expired.
     Expired,
-    /// The ticket begins in the future.
+    /// The ticket is not valid yet.
     NotYetValid,
-    /// The first component of the principal has a dot.
+    /// The first component of the principal contains a dot.
     DottedPrincipal,
-    /// The ticket does not open with the server's key of that version, or contradicts itself.
+    /// The ticket cannot be decrypted with the server's key of that version, or is inconsistent.
     BadTicket,
-    /// The caller protects its packets less than the service demands.
+    /// The caller's security level is below the one that the service requires.
     SecurityLevel,
-    /// The service demands a ticket.
+    /// The service requires a ticket.
     NoTicket,
-    /// The response is damaged, forged or for another connection.
+    /// The response is damaged, forged or belongs to another connection.
     Malformed,
 }
 
 impl Refusal {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Refusal; 10] = [
         Refusal::TicketLength,
         Refusal::UnknownKey,
@@ -40,7 +40,7 @@ impl Refusal {
         Refusal::Malformed,
     ];
 
-    /// Its name in figures and logs.
+    /// Returns the name in figures and logs.
     pub fn name(self) -> &'static str {
         match self {
             Refusal::TicketLength => "ticket-length",
@@ -56,12 +56,12 @@ impl Refusal {
         }
     }
 
-    /// The one of that name.
+    /// Returns the reason with this name.
     pub fn of_name(name: &str) -> Option<Refusal> {
         Refusal::ALL.into_iter().find(|refusal| refusal.name() == name)
     }
 
-    /// What an administrator can do about it; `None` for what is damaged or forged.
+    /// Returns what an administrator can do about it; `None` for damaged or forged responses.
     pub fn remedy(self) -> Option<&'static str> {
         Some(match self {
             Refusal::TicketLength => {

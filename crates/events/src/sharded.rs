@@ -1,25 +1,25 @@
-//! One copy of something for each thread, so that threads that count do not wait for each other.
+//! Per-thread copies of a value, so that counting threads do not wait for each other.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Copies; when there are more threads, some share one.
+/// Number of copies; if there are more threads, some share one.
 pub const SHARDS: usize = 64;
 
-/// The number that the next thread gets.
+/// Number of the next thread.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static MINE: usize = NEXT.fetch_add(1, Relaxed) % SHARDS;
 }
 
-/// Copies of a `T`. A thread uses its own, behind a lock that only readers of all copies contend for.
+/// Copies of a `T`. A thread uses its own copy, whose lock is contended only by readers of all copies.
 #[derive(Debug)]
 pub struct Sharded<T> {
     shards: Box<[Shard<T>]>,
 }
 
-/// Two cache lines, since processors fetch neighbours in pairs. The lock guards one copy; nothing waits
+/// Two cache lines, since processors fetch neighbours in pairs. The lock guards one copy; nothing blocks
 /// under it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -32,12 +32,12 @@ impl<T: Default> Default for Sharded<T> {
 }
 
 impl<T> Sharded<T> {
-    /// The calling thread's copy.
+    /// Locks and returns the calling thread's copy.
     pub fn mine(&self) -> MutexGuard<'_, T> {
         self.shards[MINE.with(|mine| *mine)].0.lock()
     }
 
-    /// Shows all copies, one after the other, each while its thread waits at most for `look`.
+    /// Calls `look` with each copy in turn. Each copy is locked only during its own call.
     pub fn each(&self, mut look: impl FnMut(&T)) {
         for shard in &self.shards {
             look(&shard.0.lock());

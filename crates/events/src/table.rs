@@ -1,35 +1,35 @@
-//! Tables with a row for each of many things, bounded in size, whose sums are exact all the same.
+//! Bounded tables with a row for each of many keys, whose sums are nevertheless exact.
 
 use ahash::RandomState;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// What can stand in a row.
+/// Figures of a row.
 pub trait Figures: Clone + Default {
-    /// Adds what another row counted.
+    /// Adds the counts of another row.
     fn add(&mut self, other: &Self);
 
-    /// What was counted after `before`, an earlier state of the same row; `None` if it cannot be one.
+    /// Returns the counts since `before`, an earlier state of the same row; `None` if it cannot be one.
     fn since(&self, before: &Self) -> Option<Self>;
 
-    /// Rows of less weight make room for others.
+    /// Returns the weight; lighter rows are removed first.
     fn weight(&self) -> u64;
 }
 
-/// Rows by key, at most so many. When there is no room for one more, the lighter half of the rows is
-/// added to the row of all others: a host that invents keys cannot make the table grow, and pushes out
-/// light rows only. The sum of all rows, that one too, is exact.
+/// Rows by key, up to a limit. To make room, the lighter half of the rows is added to a common row for all
+/// others. A host that invents keys cannot make the table grow, and displaces only light rows. The sum of all
+/// rows, including the common one, is exact.
 #[derive(Clone, Debug)]
 pub struct Table<K, F> {
-    /// In the order in which they came.
+    /// In order of insertion.
     rows: Vec<Row<K, F>>,
-    /// Where the row of a hash is.
+    /// Index of the row with a given hash.
     index: HashMap<u64, usize, BuildHasherDefault<Hashed>>,
     others: F,
     rows_max: usize,
-    /// How often rows have moved.
+    /// Number of times that rows have moved.
     moves: u64,
-    /// Unknown outside, so that nobody can choose keys that collide.
+    /// Random, so that a client cannot choose colliding keys.
     hashing: RandomState,
 }
 
@@ -40,7 +40,7 @@ struct Row<K, F> {
     figures: F,
 }
 
-/// Where a row was found, which is where it is until rows move.
+/// Position of a row, valid until rows move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     index: usize,
@@ -48,7 +48,7 @@ pub struct Place {
 }
 
 impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
-    /// A table of at most so many rows.
+    /// Creates a table of at most `rows_max` rows.
     pub fn new(rows_max: usize) -> Table<K, F> {
         Table {
             rows: Vec::new(),
@@ -60,13 +60,13 @@ impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
         }
     }
 
-    /// The row of a key.
+    /// Returns the row of a key.
     pub fn row(&mut self, key: &K) -> &mut F {
         self.row_of(key, |own| own == key, || key.clone())
     }
 
-    /// The row of a key that need not be made to look for it: `borrowed` must hash as the key does whose
-    /// `is_equal` is true, and `make` gives that key.
+    /// Returns the row of a key without constructing the key for the lookup: `borrowed` must have the same
+    /// hash as the key for which `is_equal` is true, and `make` constructs that key.
     pub fn row_of(
         &mut self,
         borrowed: &(impl Hash + ?Sized),
@@ -75,12 +75,13 @@ impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
     ) -> &mut F {
         let place = self.place_of(borrowed, make, |_, _| ());
         let row = &mut self.rows[place.index];
-        // Two keys of one hash are next to impossible; the sums hold even so.
+        // Two keys with the same hash are next to impossible; the sums are exact even then.
         if is_equal(&row.key) { &mut row.figures } else { &mut self.others }
     }
 
-    /// Where the row of a key is, as [`row_of`](Self::row_of) finds it: who uses it again and again looks there first.
-    /// `let_go` is told of each row that loses its place among the rows of their own, before it is added to the others.
+    /// Returns the position of a key's row, found as in [`row_of`](Self::row_of); callers that use the row
+    /// repeatedly cache it. `let_go` is called with each row that is displaced, before it is added to the
+    /// common row.
     pub fn place_of(
         &mut self,
         borrowed: &(impl Hash + ?Sized),
@@ -100,34 +101,34 @@ impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
         Place { index, moves: self.moves }
     }
 
-    /// The key and the row at a place, unless rows have moved since.
+    /// Returns key and row at a position, unless rows have moved since.
     pub fn at(&mut self, place: Place) -> Option<(&K, &mut F)> {
         let row = self.rows.get_mut(place.index).filter(|_| place.moves == self.moves)?;
         Some((&row.key, &mut row.figures))
     }
 
-    /// All rows of their own.
+    /// Returns all rows except the common one.
     pub fn rows(&self) -> impl Iterator<Item = (&K, &F)> {
         self.rows.iter().map(|row| (&row.key, &row.figures))
     }
 
-    /// Does that to all rows, that of the others too.
+    /// Calls `each` with all rows, including the common one.
     pub fn each_mut(&mut self, mut each: impl FnMut(&mut F)) {
         self.rows.iter_mut().for_each(|row| each(&mut row.figures));
         each(&mut self.others);
     }
 
-    /// What has no row of its own.
+    /// Returns the common row of all keys without a row.
     pub fn others(&self) -> &F {
         &self.others
     }
 
-    /// The same, to add to it what belongs to no row.
+    /// Returns the common row, to add figures that belong to no key.
     pub fn others_mut(&mut self) -> &mut F {
         &mut self.others
     }
 
-    /// The sum of everything.
+    /// Returns the sum of all rows.
     pub fn total(&self) -> F {
         let mut total = self.others.clone();
         self.rows().for_each(|(_, row)| total.add(row));
@@ -142,7 +143,7 @@ impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
         }
     }
 
-    /// The heaviest rows, at most so many, and the sum of the rest.
+    /// Returns the heaviest rows, at most `rows_max`, and the sum of the rest.
     pub fn top(&self, rows_max: usize) -> (Vec<(K, F)>, F) {
         let mut rows: Vec<(K, F)> = self.rows().map(|(key, row)| (key.clone(), row.clone())).collect();
         rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.weight()));
@@ -163,11 +164,12 @@ impl<K: Clone + Hash + Eq, F: Figures> Table<K, F> {
     }
 }
 
-/// Rows of their own and the sum of the others, as [`Table::top`] gives them.
+/// Rows and the sum of all others, as returned by [`Table::top`].
 pub type Look<K, F> = (Vec<(K, F)>, F);
 
-/// What came between two looks at a table. Rows may have joined the others or come from them meanwhile;
-/// what then cannot be told of a row is counted as others', so that the sum over all is exact.
+/// Returns the figures between two samples of a table. Rows may have moved to or from the common row in
+/// between; figures that cannot be attributed to a row then count towards the common row, so that the overall
+/// sum is exact.
 pub fn since<K: Clone + Hash + Eq, F: Figures>(now: &Look<K, F>, before: &Look<K, F>) -> Look<K, F> {
     let mut old: HashMap<&K, &F> = before.0.iter().map(|(key, row)| (key, row)).collect();
     let (mut rows, mut rest) = (Vec::new(), now.1.clone());
@@ -186,11 +188,11 @@ pub fn since<K: Clone + Hash + Eq, F: Figures>(now: &Look<K, F>, before: &Look<K
     for row in old.values() {
         counted.add(row);
     }
-    // A server that was started again counts from zero.
+    // A restarted server counts from zero.
     rest.since(&counted).map_or_else(|| now.clone(), |others| (rows, others))
 }
 
-/// Takes keys that are hashes.
+/// A hasher for keys that are hashes already.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hashed(u64);
 
@@ -280,7 +282,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever joins the others and comes back: what came between two looks adds up.
+        /// For any movement of rows to and from the common row, the differences between two samples add up.
         #[test]
         fn sums_are_exact(first in history(), second in history(), rows_max in 2_usize..10, top in 0_usize..10) {
             let mut table = Table::new(rows_max);
