@@ -1,14 +1,14 @@
-//! The same volume on two partitions: while `vos move` carries it from one to the other, and while `vos release`
-//! brings a read-only one to another partition than that of the read-write volume.
+//! Handles one volume on two partitions: while `vos move` moves it between them, and while `vos release` puts
+//! a read-only volume on a partition other than that of the read-write volume.
 //!
-//! CreateVolume of a number that another partition has makes a volume that is held apart: transactions,
-//! restores and listings know it by number and partition, file service does not. It takes the place of the
-//! other one when that is deleted. So there is no moment at which clients may write to either of two, and
-//! until the older one is deleted all can be undone. See `volume::Volumes::take_place` for what a crash leaves.
+//! CreateVolume with an id that exists on another partition creates a parked volume: transactions, restores
+//! and listings know it by id and partition, file service does not. It takes the id over when the other
+//! volume is deleted. So clients can never write to both, and everything can be undone until the older one is
+//! deleted. See `volume::Volumes::take_place` for the state after a crash.
 //!
-//! Clone makes such a volume too: `vos release` clones the read-write volume with the number of the read-only
-//! ones if none of them is beside it, and deletes the clone in the end. File service gets the read-only volume
-//! that is whole; if several are, the one with the later contents.
+//! Clone creates such a volume too: `vos release` clones the read-write volume under the read-only id if no
+//! read-only volume is on its partition, and deletes the clone at the end. File service uses the read-only
+//! volume that is complete; if several are, the one with the later contents.
 
 use crate::codes;
 use crate::creating::begin;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use tracing::{info, warn};
 use volume::{CloneVolume, NewVolume, Volume, VolumeError, VolumeHeader};
 
-/// A new volume, or one that is held apart if its number is in use on another partition.
+/// Creates a volume, parked if its id is in use on another partition.
 pub(crate) fn create(
     server: &VolumeServer,
     partition: base::PartitionId,
@@ -32,8 +32,8 @@ pub(crate) fn create(
     created.map_err(|error| codes::of(&error))
 }
 
-/// Gives a number that no volume has any more to the finished one that is held apart for it, unless a
-/// transaction has that: then it is called again at the end of it.
+/// Lets a completed parked volume take over an id that is no longer in use. If a transaction has the volume,
+/// this is called again when the transaction ends.
 pub(crate) fn succeed(server: &VolumeServer, number: VolumeId) {
     match server.volumes().apart_from(number) {
         Ok(apart) => apart.iter().for_each(|volume| take_place(server, volume)),
@@ -41,7 +41,7 @@ pub(crate) fn succeed(server: &VolumeServer, number: VolumeId) {
     }
 }
 
-/// The same for all numbers.
+/// Calls [`succeed`] for all parked volumes.
 pub(crate) fn succeed_all(server: &VolumeServer) {
     match server.volumes().all_apart() {
         Ok(apart) => apart.iter().for_each(|volume| take_place(server, volume)),
@@ -49,7 +49,7 @@ pub(crate) fn succeed_all(server: &VolumeServer) {
     }
 }
 
-/// A read-only clone, or one that is held apart if its number is in use on another partition.
+/// Creates a read-only clone, parked if its id is in use on another partition.
 pub(crate) fn clone(
     server: &VolumeServer,
     source: VolumeId,
@@ -78,14 +78,15 @@ fn take_place(server: &VolumeServer, volume: &Arc<Volume>) {
             info!(volume = %number, %partition, "a volume takes the place of the one on another partition");
             server.file_service().volume_changed(number);
         }
-        // The other one is still there, or it was deleted itself.
+        // The other volume still exists, or this one was deleted.
         Ok(None) | Err(VolumeError::NoVolume(_)) => {}
         Err(error) => warn!(volume = %number, %partition, %error, "a volume cannot take its place yet"),
     }
     used.end();
 }
 
-/// A read-only volume takes the number of one that is not whole, or of older contents. `None` if it does not.
+/// Lets a read-only volume take over the id of one that is incomplete or has older contents. Returns `None`
+/// if it does not apply.
 fn displace(server: &VolumeServer, volume: &Arc<Volume>) -> Result<Option<Arc<Volume>>, VolumeError> {
     let number = volume.header().number();
     let holder = server.volumes().get_any_state(number)?;
@@ -98,7 +99,8 @@ fn displace(server: &VolumeServer, volume: &Arc<Volume>) -> Result<Option<Arc<Vo
     displaced.map(Some)
 }
 
-/// Both dates were set by the server of the read-write volume, and came along with the contents.
+/// Returns whether `volume` should be used instead. Both dates were set by the server of the read-write
+/// volume and copied along with the contents.
 fn is_better(volume: &Volume, than: &Volume) -> bool {
     let (new, old) = (volume.header(), than.header());
     let are_read_only = new.kind == VolumeType::ReadOnly && old.kind == VolumeType::ReadOnly;

@@ -1,5 +1,5 @@
-//! Forward and ForwardMultiple: volumes that go straight to other volume servers, as dumps, or to Cellar's
-//! without what they have.
+//! Forward and ForwardMultiple: sends volumes directly to other volume servers, as dumps, or for Cellar
+//! servers without the data that they already have.
 
 use crate::codes::{E2BIG, ENOTCONN};
 use crate::dumping::{self, Extract};
@@ -18,44 +18,45 @@ use std::time::Duration;
 use tracing::info;
 use volume::Volume;
 
-/// Most destinations at a time: a volume has at most 13 sites.
+/// Maximum number of destinations; a volume has at most 13 sites.
 const DESTINATIONS_MAX: usize = 13;
 
-/// How often a transfer that was cut off goes on, and after which time; each time after twice that.
+/// Maximum number of times an interrupted transfer is resumed, and the pause before the first one, which
+/// doubles each time.
 const RESUMES_MAX: u32 = 5;
 const RESUME_PAUSE: Duration = Duration::from_secs(2);
 
-/// Connections to other volume servers, on which this one is an administrator.
+/// Connections to other volume servers, on which this server is an administrator.
 pub trait OtherServers: Send + Sync {
-    /// Whether volumes may be sent to this address. It is named by the caller, and the connection is made with
-    /// the cell's identity.
+    /// Checks whether volumes may be sent to this address. The caller chooses the address, but the connection
+    /// uses the cell's identity.
     ///
     /// # Errors
-    /// They may not, or nobody could say.
+    /// The address is not permitted, or the check failed.
     fn check(&self, server: SocketAddrV4) -> Result<(), AbortCode>;
 
-    /// A connection to the volume service at this address.
+    /// Returns a connection to the volume service at this address.
     ///
     /// # Errors
-    /// When this server cannot say who it is.
+    /// This server cannot authenticate itself.
     fn connect(&self, server: SocketAddrV4) -> Result<Arc<dyn ClientConnection>, AbortCode>;
 
-    /// A connection to Cellar's own service at this address, if there is such a way. Who does not have
-    /// it gets dumps.
+    /// Returns a connection to Cellar's own service at this address, or `None` if that is impossible; the
+    /// volume is then sent as a dump.
     fn connect_cellar(&self, server: SocketAddrV4) -> Option<Arc<dyn ClientConnection>>;
 
-    /// Lets some time pass before a transfer that was cut off goes on.
+    /// Sleeps before an interrupted transfer is resumed.
     fn pause(&self, time: Duration) {
         thread::sleep(time);
     }
 }
 
-/// What is sent, and as what it is to be restored.
+/// The volume to send, and the parameters of its restore.
 #[derive(Clone, Copy)]
 struct Parcel<'a> {
     server: &'a VolumeServer,
     others: &'a dyn OtherServers,
-    /// The source's transaction.
+    /// Transaction on the source volume.
     used: &'a Use<'a>,
     volume: &'a Arc<Volume>,
     from_date: u32,
@@ -75,7 +76,8 @@ pub(crate) fn forward(
     parcel.send(&replica, Source::alone(volume))
 }
 
-/// AFSVolForwardMultiple: to all destinations at the same time, from one read. Returns a code for each.
+/// AFSVolForwardMultiple: sends to all destinations concurrently, with one read of the volume. Returns a code
+/// for each.
 pub(crate) fn forward_multiple(
     server: &VolumeServer,
     used: &Use<'_>,
@@ -149,7 +151,7 @@ impl Parcel<'_> {
         vol::restore(&*connection, &request, send).map(drop)
     }
 
-    /// Sends what a Cellar server lacks. If that is cut off, goes on with what is still missing then.
+    /// Sends the data that a Cellar server lacks. After an interruption, resumes with the data still missing.
     fn send_missing(
         &self,
         way: &dyn ClientConnection,
@@ -167,7 +169,7 @@ impl Parcel<'_> {
         let (mut resumes, mut source) = (0, Some(source));
         loop {
             progress.restart();
-            // Who begins again has left the others.
+            // A retry reads on its own and no longer shares the read with the other targets.
             let source = source.take().unwrap_or_else(|| Source::alone(self.volume));
             let send = |stream: &mut dyn CallStream| {
                 let mut sending = Sending::begin(stream, way, to, offered, progress);
@@ -191,12 +193,13 @@ impl Parcel<'_> {
     }
 }
 
-/// How many vnodes of the target may save sending some; an error if it is no Cellar server, or not ready.
+/// Returns how many vnodes of the target may have data in common; an error if it is not a Cellar server, or
+/// not ready.
 fn offer(way: &dyn ClientConnection, transaction: i32) -> Result<u64, AbortCode> {
     cellar::offer_volume(way, &cellar::OfferVolumeRequest { transaction }).map(|reply| reply.vnodes)
 }
 
-/// Whether a code is the transport's: the other side may be back soon.
+/// Returns whether a code comes from the transport, so that the peer may be back soon.
 fn is_silence(code: AbortCode) -> bool {
     (AbortCode::RX_RESTARTING.0..0).contains(&code.0)
 }

@@ -1,25 +1,24 @@
-//! The volume service (AFSVol): what `vos` and other administration ask of a server's volumes.
+//! The volume service (AFSVol), used by `vos` and other administration tools.
 //!
-//! [`VolumeServer`] implements the service over a [`Volumes`](volume::Volumes). Work on a volume goes
-//! through *transactions*: TransCreate or CreateVolume opens one, by which the volume is kept from
-//! file service in the measure that the caller asked for (not at all, busy, offline), further calls
-//! name its number, EndTrans gives the volume back. There is at most one transaction on a volume, and
-//! one that is idle for [`IDLE_SECONDS_MAX`], or as long as is configured, is ended by
-//! [`VolumeServer::expire_transactions`].
+//! [`VolumeServer`] implements the service over a [`Volumes`](volume::Volumes). Work on a volume goes through
+//! *transactions*: TransCreate or CreateVolume opens one, which restricts file service for the volume as the
+//! caller requested (not at all, busy, offline). Further calls refer to it by number, and EndTrans releases
+//! the volume. There is at most one transaction on a volume, and one that is idle for [`IDLE_SECONDS_MAX`],
+//! or a configured time, is ended by [`VolumeServer::expire_transactions`].
 //!
-//! What OpenAFS's volume server answers, field by field and code by code, is what scripts have learned
-//! to read; where this one does something else a comment says so. Plain errno values (ENOENT, ENODEV,
-//! ...) travel as they are on this service, since `vos` compares with them.
+//! Scripts rely on the replies of OpenAFS's volume server, so fields and codes are the same; comments mark
+//! the exceptions. Plain errno values (ENOENT, ENODEV, ...) are sent unchanged on this service, because `vos`
+//! compares with them.
 //!
-//! Without [`OtherServers`] what makes this server call another one (Forward, ForwardMultiple) is answered
-//! with RXGEN_OPCODE, by which `vos` knows a server that cannot.
+//! Without [`OtherServers`], procedures that make this server call another one (Forward, ForwardMultiple)
+//! fail with RXGEN_OPCODE, which `vos` takes as unsupported.
 //!
-//! Between two Cellar servers Forward sends no dump, but offers the volume by calls of
-//! [`afs_idl::cellar`], which are served beside AFSVol: chunks that the target has are not sent (`sending`,
-//! `taking`). Whatever else the other side is gets a dump.
+//! Between two Cellar servers Forward sends no dump, but offers the volume with calls of [`afs_idl::cellar`],
+//! which are served next to AFSVol: chunks that the target has are not sent (`sending`, `taking`). Any other
+//! server gets a dump.
 //!
-//! Protocol: OpenAFS 1.8 `volser/volint.xg`; behaviour: `volser/volprocs.c`, `volser/voltrans.c`, and
-//! what `vos(1)` does with the answers in `volser/vsprocs.c`.
+//! Protocol: OpenAFS 1.8 `volser/volint.xg`. Behaviour: `volser/volprocs.c`, `volser/voltrans.c`, and how
+//! `vos(1)` interprets the replies in `volser/vsprocs.c`.
 
 mod apart;
 mod changing;

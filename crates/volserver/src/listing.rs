@@ -1,4 +1,4 @@
-//! Listing volumes: ListVolumes, ListOneVolume, and their extended forms.
+//! Lists volumes: ListVolumes, ListOneVolume, and their extended forms.
 
 use crate::codes::ENODEV;
 use crate::server::{DESTROY_ME, VolumeServer};
@@ -10,15 +10,15 @@ use std::ops::ControlFlow;
 use volume::{Listed, VolumeHeader, VolumeState};
 use xdr::{Encode, XdrString};
 
-/// After this time the count of a day's use is over.
+/// Age after which the daily use count is out of date.
 const DAY_SECONDS: u32 = 86_400;
 
-/// What can be told of a volume, in either form.
+/// A volume in a listing, in either form.
 pub(crate) trait Entry: Default + Encode {
-    /// A volume that can be used; `in_use` says whether file service does.
+    /// Creates the entry of a usable volume; `in_use` is whether file service uses it.
     fn of(header: &VolumeHeader, in_use: bool, now: UnixTime) -> Self;
 
-    /// A volume of which no more is told than its number, and why.
+    /// Creates an entry with no more than the volume's id and a status.
     fn bare(id: VolumeId, name: XdrString, status: i32) -> Self;
 }
 
@@ -58,7 +58,7 @@ impl Entry for VolintInfo {
 }
 
 impl Entry for VolintXInfo {
-    /// Statistics by network and author are not kept; they are zero, as on a day without use.
+    /// Statistics by network and author are not kept; they are zero, as for a day without use.
     fn of(header: &VolumeHeader, in_use: bool, now: UnixTime) -> VolintXInfo {
         VolintXInfo {
             name: header.name.as_str().into(),
@@ -87,11 +87,11 @@ impl Entry for VolintXInfo {
     }
 }
 
-/// Writes all volumes of a partition; with `flags` 0 their numbers alone. Those that were left over by a
-/// transaction that was making them are left out. Loads none of them.
+/// Writes the entries of all volumes of a partition, or only their ids if `flags` is 0. Incomplete volumes
+/// left behind by a transaction are skipped. Loads no volumes.
 ///
-/// The number of entries is sent first, so the volumes are chosen before the first entry is written. A volume that is
-/// deleted while the client takes the list is shown as one that cannot be attached.
+/// The number of entries is sent first, so the volumes are selected before the first entry is written. A
+/// volume deleted while the client reads the list is shown as one that cannot be attached.
 pub(crate) fn write_all<T: Entry>(
     server: &VolumeServer,
     partition: i32,
@@ -130,7 +130,7 @@ pub(crate) fn write_all<T: Entry>(
     left.iter().try_for_each(|&id| reply.put(&gone::<T>(id)))
 }
 
-/// Writes the entry of a volume, if it is among those `left`, and before it those of volumes that are gone.
+/// Writes the entry of a volume if it is among those `left`, after the entries of deleted volumes before it.
 fn write_up_to<T: Entry>(
     left: &mut &[VolumeId],
     listed: Listed,
@@ -150,13 +150,13 @@ fn write_up_to<T: Entry>(
     Ok(())
 }
 
-/// A volume that was deleted while it was to be listed.
+/// Returns the entry of a volume that was deleted after it was selected.
 fn gone<T: Entry>(id: VolumeId) -> T {
     T::bare(id, XdrString::default(), volume_state::NO_VOLUME)
 }
 
-/// One volume of a partition. Of one that was left over it tells the name of the header file that
-/// OpenAFS would have, and that it cannot be attached.
+/// Returns one volume of a partition. For an incomplete volume, the entry has the name of the header file
+/// that OpenAFS would have, and shows that it cannot be attached.
 pub(crate) fn one<T: Entry>(server: &VolumeServer, partition: i32, id: u32) -> Result<Vec<T>, AbortCode> {
     let partition = server.partition(partition)?;
     let volume = server.volumes().find_on(VolumeId(id), partition).map_err(|_| ENODEV)?;
@@ -174,14 +174,14 @@ fn busy_entry<T: Entry>(id: VolumeId) -> T {
     T::bare(id, XdrString::default(), volume_state::BUSY)
 }
 
-/// All about a volume; None if it is to be destroyed.
+/// Returns the full entry of a volume; `None` if it is to be destroyed.
 fn entry<T: Entry>(listed: &Listed, now: UnixTime) -> Option<T> {
     let header = &listed.header;
     let in_use = header.in_service && header.blessed && listed.state == VolumeState::Online;
     (header.destroy_me != DESTROY_ME).then(|| T::of(header, in_use, now))
 }
 
-/// The state of a transaction's volume (AFSVolGetStatus).
+/// Returns the status of a transaction's volume (AFSVolGetStatus).
 pub(crate) fn status(header: &VolumeHeader) -> VolserStatus {
     VolserStatus {
         volume_id: header.number().0,
@@ -208,7 +208,7 @@ fn day_use(header: &VolumeHeader, now: UnixTime) -> i32 {
     if is_over { 0 } else { clamped(u64::from(header.day_use)) }
 }
 
-/// A number in a signed word; the largest stands for everything beyond.
+/// Converts to a signed word, saturating.
 fn clamped(number: u64) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }

@@ -1,4 +1,4 @@
-//! Partitions: which there are, and how full they are.
+//! Lists partitions and their space.
 
 use crate::codes;
 use crate::server::VolumeServer;
@@ -6,10 +6,10 @@ use afs_idl::vol::{DiskPartition, DiskPartition64, PartitionIds};
 use base::{AbortCode, PartitionId};
 use xdr::XdrString;
 
-/// OpenAFS's "no lock is held on the partition".
+/// OpenAFS's value for an unlocked partition.
 const NO_LOCK: i32 = -1;
 
-/// The partitions by place, -1 where there is none (AFSVolListPartitions).
+/// Returns the partitions at their indices, -1 for missing ones (AFSVolListPartitions).
 pub(crate) fn first_26(server: &VolumeServer) -> PartitionIds {
     let mut ids = [-1; 26];
     for partition in server.volumes().partitions() {
@@ -20,18 +20,18 @@ pub(crate) fn first_26(server: &VolumeServer) -> PartitionIds {
     PartitionIds { ids }
 }
 
-/// The partitions there are (AFSVolXListPartitions).
+/// Returns all partitions (AFSVolXListPartitions).
 pub(crate) fn all(server: &VolumeServer) -> Vec<i32> {
     server.volumes().partitions().iter().map(|partition| partition.index() as i32).collect()
 }
 
-/// Room on the partition of this name, which must be a whole one (`/vicepa`). As in OpenAFS the
-/// field for the least free space carries the size (AFSVolPartitionInfo64).
+/// Returns the space of the partition with this full name (`/vicepa`). As in OpenAFS the field for the
+/// minimum free space has the size (AFSVolPartitionInfo64).
 pub(crate) fn information(server: &VolumeServer, name: &XdrString) -> Result<DiskPartition64, AbortCode> {
     let partition = parse(name).ok_or(AbortCode::VOLSERILLEGAL_PARTITION)?;
     let space = server.volumes().space(partition).map_err(|error| codes::of(&error))?;
     let failure = server.volumes().failure(partition).map_err(|error| codes::of(&error))?;
-    // Nothing can be written to a partition that became read-only.
+    // A partition that has become read-only accepts no writes.
     let free = if failure.is_some() { 0 } else { space.free_kib };
     let name = XdrString::from(partition.to_string());
     Ok(DiskPartition64 {
@@ -44,7 +44,7 @@ pub(crate) fn information(server: &VolumeServer, name: &XdrString) -> Result<Dis
     })
 }
 
-/// The same in narrow numbers; the largest stands for everything beyond (AFSVolPartitionInfo).
+/// Returns the space in 32-bit numbers, saturating (AFSVolPartitionInfo).
 pub(crate) fn narrow_information(
     server: &VolumeServer,
     name: &XdrString,

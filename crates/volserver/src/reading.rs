@@ -1,4 +1,4 @@
-//! What is read of a volume that is sent, step by step: for one target, or for several together.
+//! Reads a volume for sending, step by step, for one target or several together.
 
 use crate::dumping::{dumped, failed};
 use crate::together::{Member, Together, Weighed};
@@ -13,17 +13,17 @@ use volume::{FileReader, VnodeStatus, Volume, VolumeError};
 /// Vnodes looked up in one step.
 pub(crate) const STEP_VNODES: usize = 1000;
 
-/// What targets that read together are apart at most, in bytes; one piece more may be at hand.
+/// Maximum distance between targets that share a read, in bytes; one more piece may be in memory.
 const WINDOW_BYTES: usize = 32 << 20;
 
-/// How long the others wait in all for one target that is slower.
+/// Total time that the other targets wait for a slower one.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What one step reads.
+/// Result of one step.
 pub(crate) enum Piece {
-    /// Vnodes from one on, of one class.
+    /// Vnodes of one class, from a number on.
     Vnodes(Vec<VnodeStatus>),
-    /// A vnode, unless it is gone.
+    /// A vnode; `None` if it was deleted.
     Vnode(Option<Box<Opened>>),
     /// Data of a file, link or directory.
     Data(Data),
@@ -31,14 +31,14 @@ pub(crate) enum Piece {
 
 /// A vnode whose data is sent next.
 pub(crate) struct Opened {
-    /// What a dump says of it.
+    /// Its form in a dump.
     pub(crate) vnode: DumpedVnode,
     pub(crate) status: VnodeStatus,
-    /// Of its data, in bytes.
+    /// Length of its data in bytes.
     pub(crate) length: u64,
 }
 
-/// A chunk of data; all but the last have [`CHUNK_BYTES`].
+/// A chunk of data; all but the last of a file have [`CHUNK_BYTES`].
 pub(crate) struct Data {
     pub(crate) pieces: Vec<Bytes>,
     pub(crate) length: usize,
@@ -51,7 +51,7 @@ impl Data {
         Data { pieces, length, digest: OnceLock::new() }
     }
 
-    /// What tells it from others; found out once.
+    /// Returns the digest, computing it on first use.
     pub(crate) fn digest(&self) -> Digest {
         *self.digest.get_or_init(|| digest(&self.pieces))
     }
@@ -68,7 +68,7 @@ impl Weighed for Piece {
     }
 }
 
-/// A volume that is read for one target, in the same order as for all others.
+/// Reads a volume for one target, in an order that is the same for all targets.
 pub(crate) struct Source {
     reading: Reading,
     member: Option<Member<Piece>>,
@@ -76,17 +76,17 @@ pub(crate) struct Source {
 
 struct Reading {
     volume: Arc<Volume>,
-    /// The file at hand, and up to where it was read.
+    /// The current file, and the offset it was read to.
     file: Option<(Fid, u64, FileReader)>,
 }
 
 impl Source {
-    /// For one target.
+    /// Creates the source for a single target.
     pub(crate) fn alone(volume: &Arc<Volume>) -> Source {
         Source { reading: Reading { volume: Arc::clone(volume), file: None }, member: None }
     }
 
-    /// For so many targets, from one read.
+    /// Creates sources for several targets that share one read.
     pub(crate) fn together(volume: &Arc<Volume>, targets: usize) -> Vec<Source> {
         let members = Together::begin(targets, WINDOW_BYTES, PATIENCE);
         members.into_iter().map(|member| Source { member: Some(member), ..Source::alone(volume) }).collect()
@@ -103,17 +103,17 @@ impl Source {
         }
     }
 
-    /// Directories, or everything else, from a number on.
+    /// Reads the directories, or all other vnodes, from a number on.
     pub(crate) fn vnodes(&mut self, from: VnodeId, directories: bool) -> Result<Arc<Piece>, AbortCode> {
         self.next(|reading| reading.vnodes(from, directories))
     }
 
-    /// A vnode of the list.
+    /// Reads a vnode of the list.
     pub(crate) fn vnode(&mut self, listed: &VnodeStatus) -> Result<Arc<Piece>, AbortCode> {
         self.next(|reading| reading.vnode(listed))
     }
 
-    /// The data of an opened vnode from `at` on, of which `length` bytes must be there.
+    /// Reads the data of an opened vnode at `at`; fails if it is shorter than the vnode's length.
     pub(crate) fn data(&mut self, opened: &Opened, at: u64) -> Result<Arc<Piece>, AbortCode> {
         self.next(|reading| reading.data(opened, at))
     }
@@ -136,7 +136,7 @@ impl Reading {
         let fid = listed.fid(self.volume.id());
         let reader = match self.volume.reader(fid, 0, u64::MAX) {
             Ok(reader) => reader,
-            // It was removed meanwhile.
+            // The vnode was removed meanwhile.
             Err(VolumeError::NoVnode(..)) => return Ok(Piece::Vnode(None)),
             Err(error) => return Err(failed(&error)),
         };

@@ -1,8 +1,9 @@
 //! The source's side of a transfer to a Cellar server: a dump in which chunks that the target has are
 //! references.
 //!
-//! Before a file is sent the target is asked what it has of it and of those that follow, some dozens of
-//! MiB at a time, on a call of its own while the stream waits. So neither side remembers more than that.
+//! Before a file is sent, the target is queried for what it has of this and the following files, some dozens
+//! of MiB at a time, in a separate call while the stream waits. So neither side keeps more than that in
+//! memory.
 
 use crate::dumping::{self, Upcoming};
 use crate::reading::{Data, Opened, Piece, Source};
@@ -14,15 +15,15 @@ use base::AbortCode;
 use std::collections::HashMap;
 use volume::VnodeStatus;
 
-/// Files up to this length are sent without asking.
+/// Minimum length of files for which the target is queried.
 const COMPARED_BYTES_MIN: u64 = 2048;
-/// Headers that are gathered before they are written.
+/// Bytes of headers gathered before they are written.
 const GATHERED_BYTES: usize = 64 << 10;
 
-/// Chunks of files by vnode, uniquifier and number.
+/// A chunk of a file by vnode, uniquifier and index.
 type Chunk = (u32, u32, u64);
 
-/// A transfer at work.
+/// A transfer in progress.
 pub(crate) struct Sending<'a> {
     stream: &'a mut dyn CallStream,
     writer: Option<Writer>,
@@ -31,18 +32,19 @@ pub(crate) struct Sending<'a> {
     target: Target<'a>,
 }
 
-/// What the target has.
+/// The target's existing data.
 struct Target<'a> {
     way: &'a dyn ClientConnection,
     transaction: i32,
-    /// It has something at all, and answered until now.
+    /// Whether it has any data and all queries so far succeeded.
     is_worth_asking: bool,
-    /// What was asked last, and what it answered.
+    /// Chunks of the last query, with the target's digests.
     known: HashMap<Chunk, Option<Digest>>,
 }
 
 impl<'a> Sending<'a> {
-    /// Begins the stream of TakeVolume to a target with `vnodes` to compare with, which answers on `way`.
+    /// Starts the stream of TakeVolume to a target that has `vnodes` to compare with and answers queries on
+    /// `way`.
     pub(crate) fn begin(
         stream: &'a mut dyn CallStream,
         way: &'a dyn ClientConnection,
@@ -56,12 +58,12 @@ impl<'a> Sending<'a> {
         Sending { stream, writer, gathered, progress, target }
     }
 
-    /// Whether the target is asked for a vnode.
+    /// Returns whether the target is queried for a vnode.
     pub(crate) fn is_compared(status: &VnodeStatus) -> bool {
         !status.is_directory() && status.length >= COMPARED_BYTES_MIN
     }
 
-    /// Bytes of the dump as they are.
+    /// Writes bytes of the dump literally.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> Result<(), AbortCode> {
         if let Some(writer) = &mut self.writer {
             writer.raw(bytes, &mut self.gathered);
@@ -69,7 +71,7 @@ impl<'a> Sending<'a> {
         self.write_if_full()
     }
 
-    /// The data of a file, the first of `upcoming`.
+    /// Sends the data of a file, the first of `upcoming`.
     pub(crate) fn file(
         &mut self,
         source: &mut Source,
@@ -138,7 +140,7 @@ impl<'a> Sending<'a> {
 }
 
 impl Target<'_> {
-    /// What the target has in place of a chunk of the file `status`, the first of `upcoming`.
+    /// Returns the digest that the target has for a chunk of the file `status`, the first of `upcoming`.
     fn digest_of(&mut self, chunk: Chunk, status: &VnodeStatus, upcoming: Upcoming<'_>) -> Option<Digest> {
         if !self.is_worth_asking {
             return None;
@@ -162,13 +164,14 @@ impl Target<'_> {
                     reply.digests.iter().map(|answer| (answer.is_known != 0).then_some(answer.digest));
                 self.known.extend(chunks.zip(answers));
             }
-            // The stream itself tells whether anything is wrong.
+            // If the connection has failed, the stream reports it.
             Err(_) => self.is_worth_asking = false,
         }
     }
 }
 
-/// What to ask for beside a chunk: the rest of its file and the next files, as many as one call may.
+/// Returns the ranges to query along with a chunk: the rest of its file and the next files, up to the limits
+/// of one call.
 fn ranges(chunk: Chunk, status: &VnodeStatus, upcoming: Upcoming<'_>) -> Vec<ChunkRange> {
     let mut left = CHUNK_DIGESTS_MAX as u64;
     let mut ranges = Vec::new();

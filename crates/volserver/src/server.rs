@@ -1,4 +1,4 @@
-//! The server: what it works with, who may use it, and what it does from time to time.
+//! The server: its parts, access control and periodic tasks.
 
 use crate::apart;
 use crate::codes;
@@ -12,33 +12,33 @@ use std::sync::Arc;
 use tracing::{info, warn};
 use volume::{Volume, Volumes};
 
-/// Mark of a volume that is to be destroyed unless its transaction ends well (DESTROY_ME).
+/// Marks a volume that is to be destroyed unless its transaction completes (DESTROY_ME).
 pub(crate) const DESTROY_ME: u8 = 0xd3;
 
-/// Who may change volumes.
+/// Determines who may change volumes.
 pub trait Administrators: Send + Sync {
-    /// Whether the caller is in UserList or holds the cell's key.
+    /// Returns whether the caller is in UserList or holds the cell's key.
     fn is_administrator(&self, caller: &Caller) -> bool;
 }
 
-/// The file server, as far as it must learn what happens to volumes.
+/// The file server, which is notified of changes to volumes.
 pub trait FileService: Send + Sync {
-    /// The volume was deleted, or was offline and may have changed: promises about it are void.
+    /// The volume was deleted, or was offline and may have changed: its callback promises are void.
     fn volume_changed(&self, volume: VolumeId);
 
-    /// `volume` goes to another server: clients are to look it up from now on, also when it is here no more.
+    /// `volume` moves to another server: clients must look it up from now on, even when it is no longer here.
     fn volume_moved(&self, volume: VolumeId);
 }
 
-/// What a [`VolumeServer`] is made of.
+/// The parts of a [`VolumeServer`].
 pub struct VolumeServerParts {
     /// The volumes.
     pub volumes: Arc<Volumes>,
-    /// Who may change them.
+    /// Determines who may change volumes.
     pub administrators: Arc<dyn Administrators>,
-    /// Who must hear of changes.
+    /// Notified of changes.
     pub file_service: Arc<dyn FileService>,
-    /// Tells the time.
+    /// Returns the current time.
     pub clock: Arc<dyn Fn() -> UnixTime + Send + Sync>,
 }
 
@@ -55,7 +55,7 @@ pub struct VolumeServer {
 }
 
 impl VolumeServer {
-    /// A server without transactions.
+    /// Creates a server without transactions.
     pub fn new(parts: VolumeServerParts) -> VolumeServer {
         let transactions = Transactions::new(Arc::clone(&parts.clock), Arc::clone(&parts.file_service));
         VolumeServer {
@@ -68,20 +68,20 @@ impl VolumeServer {
         }
     }
 
-    /// The same server, with these callers allowed to list volumes, partitions and transactions (`-restricted_query`).
+    /// Restricts who may list volumes, partitions and transactions (`-restricted_query`).
     #[must_use]
     pub fn with_queries(self, queries: Access) -> VolumeServer {
         VolumeServer { queries, ..self }
     }
 
-    /// The same server, which ends transactions that nobody has used for longer than these seconds. Clients pause
-    /// between two calls, as long as they wait for a location server that does not answer.
+    /// Sets the time after which unused transactions are ended. Clients pause between calls for as long as a
+    /// location server does not respond.
     #[must_use]
     pub fn with_idle_seconds_max(self, idle_seconds_max: u32) -> VolumeServer {
         VolumeServer { idle_seconds_max, ..self }
     }
 
-    /// The same server with a way to others, which Forward and ForwardMultiple need.
+    /// Provides the connections to other servers that Forward and ForwardMultiple need.
     #[must_use]
     pub fn with_other_servers(self, others: Arc<dyn OtherServers>) -> VolumeServer {
         VolumeServer { other_servers: Some(others), ..self }
@@ -95,14 +95,14 @@ impl VolumeServer {
         &self.transfers
     }
 
-    /// What is and was sent within its transactions, as ListTransfers tells.
+    /// Returns running and recent transfers, as for ListTransfers.
     pub fn sent(&self) -> Vec<TransferInfo> {
         self.transfers.list()
     }
 
-    /// Deletes volumes that were left over when the program ended within the transactions that were
-    /// making them; lets those that are whole take the place of one on another partition that was deleted
-    /// just before. Returns how many were deleted.
+    /// Deletes incomplete volumes that were being created in a transaction when the program ended. Completed
+    /// parked volumes take over their id if the volume on the other partition had just been deleted. Returns
+    /// how many were deleted.
     pub fn delete_unfinished(&self) -> usize {
         let volumes = self.volumes().marked().into_iter();
         let being_made = self.transactions.volumes();
@@ -114,8 +114,9 @@ impl VolumeServer {
         deleted
     }
 
-    /// Ends transactions that nobody has used for [`IDLE_SECONDS_MAX`] or what was
-    /// [set](VolumeServer::with_idle_seconds_max), and deletes the volumes that they were making. Returns how many were ended.
+    /// Ends transactions that have been unused for [`IDLE_SECONDS_MAX`] or the [configured
+    /// time](VolumeServer::with_idle_seconds_max), and deletes the volumes that they were creating. Returns
+    /// how many were ended.
     pub fn expire_transactions(&self) -> usize {
         let expired = self.transactions.expire(self.idle_seconds_max);
         for Expired { volume, used } in &expired {
@@ -142,10 +143,10 @@ impl VolumeServer {
         outcome.is_ok()
     }
 
-    /// Does something while nobody can open a transaction on the volume.
+    /// Runs `work` while no transaction can be opened on the volume.
     ///
     /// # Errors
-    /// VOLSERVOLBUSY if there is a transaction, VOLSERNO_MEMORY if there are too many; what `work` answers.
+    /// VOLSERVOLBUSY if there is a transaction, VOLSERNO_MEMORY if there are too many; the error of `work`.
     pub fn exclusively(
         &self,
         volume: VolumeId,
@@ -179,14 +180,14 @@ impl VolumeServer {
         (self.parts.clock)()
     }
 
-    /// Refuses callers that are not administrators, and writes down what the others do.
+    /// Rejects callers that are not administrators. Audits the decision.
     pub(crate) fn administer(&self, caller: &Caller, what: &str) -> Result<(), AbortCode> {
         let allowed = self.parts.administrators.is_administrator(caller);
         info!(target: "audit", what, allowed, identity = %caller.identity, peer = %caller.peer);
         if allowed { Ok(()) } else { Err(AbortCode::VOLSERBAD_ACCESS) }
     }
 
-    /// The same as [`administer`](VolumeServer::administer) for calls that are too many to be written down.
+    /// Like [`administer`](VolumeServer::administer), but audits only rejections, for very frequent calls.
     pub(crate) fn administer_quietly(&self, caller: &Caller, what: &str) -> Result<(), AbortCode> {
         if self.parts.administrators.is_administrator(caller) {
             Ok(())
@@ -195,7 +196,7 @@ impl VolumeServer {
         }
     }
 
-    /// The transaction of this number and its volume, for one call of an administrator.
+    /// Enters the transaction with this number for one call of an administrator, and returns its volume.
     pub(crate) fn change(
         &self,
         caller: &Caller,
@@ -206,7 +207,7 @@ impl VolumeServer {
         self.look(transaction, procedure)
     }
 
-    /// The same as [`change`](VolumeServer::change) for calls that are too many to be written down.
+    /// Like [`change`](VolumeServer::change), but audits only rejections, for very frequent calls.
     pub(crate) fn change_quietly(
         &self,
         caller: &Caller,
@@ -217,7 +218,7 @@ impl VolumeServer {
         self.look(transaction, procedure)
     }
 
-    /// Refuses callers that may not query volumes.
+    /// Rejects callers that may not query volumes.
     pub(crate) fn check_query(&self, caller: &Caller) -> Result<(), AbortCode> {
         let allowed = match self.queries {
             Access::Anyone => true,
@@ -227,9 +228,9 @@ impl VolumeServer {
         if allowed { Ok(()) } else { Err(AbortCode::VOLSERBAD_ACCESS) }
     }
 
-    /// The flags and the volume of the transaction of this number, for a call that changes nothing. Only administrators,
-    /// who alone open transactions, keep one alive by that; otherwise anyone who guesses a number could keep a volume
-    /// locked.
+    /// Returns the flags and the volume of the transaction with this number, for a call that changes nothing.
+    /// Only administrators, who alone open transactions, keep one alive this way; otherwise anyone who
+    /// guesses a number could keep a volume locked.
     pub(crate) fn query(
         &self,
         caller: &Caller,
@@ -244,7 +245,7 @@ impl VolumeServer {
         Ok((used.flags(), volume))
     }
 
-    /// The transaction of this number and its volume, for one call.
+    /// Enters the transaction with this number for one call, and returns its volume.
     pub(crate) fn look(
         &self,
         transaction: i32,
@@ -255,7 +256,7 @@ impl VolumeServer {
         Ok((used, volume))
     }
 
-    /// The partition of this number, if it is one of this server's.
+    /// Returns the partition with this index, if this server has it.
     pub(crate) fn partition(&self, index: i32) -> Result<PartitionId, AbortCode> {
         let partition = u32::try_from(index).ok().and_then(PartitionId::from_index);
         let ours = partition.filter(|partition| self.volumes().partitions().contains(partition));
@@ -263,7 +264,7 @@ impl VolumeServer {
     }
 }
 
-/// Whether the volume is to be destroyed unless its transaction ends well.
+/// Returns whether the volume is to be destroyed unless its transaction completes.
 pub(crate) fn is_doomed(volume: &Volume) -> bool {
     volume.header().destroy_me == DESTROY_ME
 }

@@ -1,8 +1,8 @@
 //! The target's side of a transfer from a Cellar server.
 //!
-//! The stream is a dump in which chunks may be references to what the volume here has already, or to what
-//! came of a former transfer that was cut off. They are filled in, each checked against its digest, and the
-//! dump goes the way of every restore: built beside the volume, and taken into use all at once.
+//! The stream is a dump in which chunks may be references to data that the volume here already has, or that
+//! was received in an earlier, interrupted transfer. The references are resolved, each checked against its
+//! digest, and the dump is restored like any other: built separately, then taken into use atomically.
 
 use crate::codes::{self, E2BIG, ENOENT};
 use crate::dumping;
@@ -20,10 +20,10 @@ use std::sync::Arc;
 use tracing::{info, warn};
 use volume::{Received, Restoration, Volume, VolumeError};
 
-/// Two to this are [`CHUNK_BYTES`].
+/// Base-2 logarithm of [`CHUNK_BYTES`].
 const CHUNK_SHIFT: u8 = CHUNK_BYTES.trailing_zeros() as u8;
 
-/// Vnodes that could save sending some.
+/// Returns the number of vnodes whose data may not have to be sent.
 pub(crate) fn vnodes(server: &VolumeServer, used: &Use<'_>, volume: &Arc<Volume>) -> Result<u64, AbortCode> {
     let local = Local::new(server, used, volume)?;
     Ok(volume.header().file_count + local.received.map_or(0, |received| received.vnodes()))
@@ -73,7 +73,7 @@ pub(crate) fn take(
         .map_err(|error| (dumping::refused(&error), None))
         .and_then(|restoration| restoring::restore_parts(server, used, restoration, &cookie, &mut expander));
     let is_cut_off = expander.is_cut_off;
-    // Nobody holds what came before any more.
+    // Releases the data received before.
     drop(expander);
     restored.map_err(|(code, left)| {
         if let Some(left) = left.filter(|_| is_cut_off) {
@@ -87,14 +87,14 @@ pub(crate) fn take(
     Ok(())
 }
 
-/// Keeps what came for the next transfer.
+/// Keeps the received data for the next transfer.
 fn keep(volume: &Volume, restoration: Restoration) {
     let vnodes = restoration.vnodes();
     let kept = restoration.keep_for_later();
     info!(volume = %volume.id(), vnodes, ?kept, "a transfer is cut off; what came is kept for the next");
 }
 
-/// Chunks that are here.
+/// Chunks available on this server.
 struct Local {
     volume: Arc<Volume>,
     received: Option<Received>,
@@ -107,12 +107,12 @@ impl Local {
         Ok(Local { volume: Arc::clone(volume), received })
     }
 
-    /// Whatever is here in place of a chunk.
+    /// Returns the data stored here for a chunk, whether current or not.
     fn any(&self, vnode: u32, unique: u32, index: u64) -> Option<Vec<Bytes>> {
         self.in_received(vnode, unique, index).or_else(|| self.in_volume(vnode, unique, index).ok().flatten())
     }
 
-    /// What came before the transfer was cut off.
+    /// Returns data received before an interruption.
     fn in_received(&self, vnode: u32, unique: u32, index: u64) -> Option<Vec<Bytes>> {
         let received = self.received.as_ref().filter(|received| received.chunk_shift() == CHUNK_SHIFT)?;
         let chunk = received.chunk(VnodeId(vnode), unique, index).ok().flatten();
@@ -129,7 +129,7 @@ impl Local {
         reader.next(CHUNK_BYTES).map(Some)
     }
 
-    /// The chunk that a reference means, if it is here as it must be.
+    /// Returns the chunk that a reference names, if it is here and matches its digest.
     fn known(&self, known: &Known) -> Option<Vec<Bytes>> {
         let Known { vnode, unique, index, length, digest: wanted } = *known;
         let is_wanted = |pieces: &Vec<Bytes>| is_chunk(pieces, length, &wanted);
@@ -142,13 +142,13 @@ fn is_chunk(pieces: &[Bytes], length: u32, wanted: &Digest) -> bool {
     pieces.iter().map(Bytes::len).sum::<usize>() == length as usize && digest(pieces) == *wanted
 }
 
-/// A transfer read as the dump that it stands for.
+/// Reads a transfer as the dump that it represents.
 struct Expander<F> {
     local: Local,
     reader: Reader<F>,
     pieces: VecDeque<Bytes>,
     is_over: bool,
-    /// The call failed, not what it brought.
+    /// Whether the call itself failed, rather than its contents.
     is_cut_off: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The service over volumes in memory.
+//! Tests of the service on in-memory volumes.
 
 mod basics;
 mod counting;

@@ -1,12 +1,12 @@
-//! One read of a volume for several targets.
+//! Shares one read of a volume between several targets.
 //!
 //! All targets of a ForwardMultiple go through the same steps: the lists of vnodes, each vnode, each chunk of
-//! data. Whoever comes to a step first reads, and the others take what it read from a window of bounded size
+//! data. The first target to reach a step reads, and the others take the result from a window of bounded size
 //! that holds the steps between the last target and the first.
 //!
-//! When the window is full the first ones wait for the last one, but for each target only so long in all:
-//! then it goes on by itself, with reads of its own. So does a target whose transfer begins anew after it was
-//! cut off. One that fails is not waited for at all.
+//! When the window is full, the first targets wait for the last one, but for each target only for a limited
+//! total time: then it continues alone, with its own reads. So does a target whose transfer restarts after an
+//! interruption. A failed target is not waited for.
 
 use base::AbortCode;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -14,13 +14,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How much a piece counts in the window, in bytes.
+/// The size of a piece in the window.
 pub(crate) trait Weighed {
-    /// That many.
+    /// Returns the size in bytes.
     fn weight(&self) -> usize;
 }
 
-/// Targets that read together. One lock guards it; nothing is read or sent under it.
+/// Targets that share reads. One lock guards the state; nothing is read or sent while holding it.
 pub(crate) struct Together<P> {
     state: Mutex<State<P>>,
     changed: Condvar,
@@ -29,44 +29,44 @@ pub(crate) struct Together<P> {
 }
 
 struct State<P> {
-    /// The step of the first piece.
+    /// Step of the first piece.
     first: u64,
     pieces: VecDeque<Arc<P>>,
     bytes: usize,
-    /// Somebody reads the step behind the last piece.
+    /// Whether a target is reading the step after the last piece.
     is_reading: bool,
-    /// By number; `None` for those who have left.
+    /// Indexed by member number; `None` for targets that have left.
     members: Vec<Option<Standing>>,
 }
 
-/// Where a target is.
+/// Position of a target.
 struct Standing {
     step: u64,
-    /// Since when others wait for it now, and how long they did before.
+    /// Start of the current wait of others for this target, and the total of earlier waits.
     awaited_since: Option<Instant>,
     awaited: Duration,
 }
 
-/// One of the targets. It leaves when this is dropped.
+/// One of the targets. Dropping it leaves the group.
 pub(crate) struct Member<P: Weighed> {
     together: Arc<Together<P>>,
     number: usize,
     step: u64,
 }
 
-/// What to do for a step.
+/// What a target does for a step.
 enum Turn<P> {
-    /// It was read.
+    /// Use the piece that was read.
     Take(Arc<P>),
-    /// Read it for all.
+    /// Read the step for all targets.
     Read,
-    /// Read it for yourself.
+    /// Read the step for this target only.
     Alone,
 }
 
 impl<P: Weighed> Together<P> {
-    /// So many targets at the beginning. The window holds about `window_bytes`, and one target is waited for
-    /// for `patience` in all.
+    /// Creates the members for `count` targets. The window holds about `window_bytes`, and the total wait for
+    /// one target is at most `patience`.
     pub(crate) fn begin(count: usize, window_bytes: usize, patience: Duration) -> Vec<Member<P>> {
         let standing = || Some(Standing { step: 0, awaited_since: None, awaited: Duration::ZERO });
         let members = std::iter::repeat_with(standing).take(count).collect();
@@ -98,7 +98,7 @@ impl<P: Weighed> Together<P> {
         }
     }
 
-    /// The window is full. Those at its beginning are waited for, or not any more.
+    /// Waits for the slowest targets while the window is full, or drops those that have used up their time.
     fn wait_for_last(&self, state: &mut MutexGuard<'_, State<P>>) {
         let now = Instant::now();
         let first = state.first;
@@ -160,7 +160,7 @@ impl<P: Weighed> State<P> {
     }
 }
 
-/// Somebody reads for all; it fails unless it says otherwise.
+/// A read on behalf of all targets; dropping it marks the read as failed.
 struct Reading<'a, P: Weighed>(&'a Together<P>);
 
 impl<P: Weighed> Drop for Reading<'_, P> {
@@ -171,7 +171,7 @@ impl<P: Weighed> Drop for Reading<'_, P> {
 }
 
 impl<P: Weighed> Member<P> {
-    /// The next step, which `read` reads if nobody else did.
+    /// Returns the next step, calling `read` if no other target has read it.
     pub(crate) fn next(&mut self, read: impl FnOnce() -> Result<P, AbortCode>) -> Result<Arc<P>, AbortCode> {
         let step = self.step;
         self.step += 1;
@@ -213,7 +213,7 @@ mod tests {
     const STEPS: u64 = 1000;
     const LONG: Duration = Duration::from_secs(3600);
 
-    /// Goes through the steps from `from` on.
+    /// Performs `steps` and counts the reads.
     fn walk(member: &mut Member<Number>, steps: std::ops::Range<u64>, reads: &AtomicUsize) {
         for step in steps {
             let read = || {

@@ -1,8 +1,8 @@
-//! Transactions: who has which volume, since when, and what for.
+//! Transactions, each of which reserves a volume for a purpose.
 //!
-//! One lock guards the table; nothing is waited for under it. A call that works on a transaction
-//! holds a [`Use`] of it. When a transaction has been ended and its last use is over, it leaves the
-//! table and gives its volume back.
+//! One lock guards the table; nothing blocks while holding it. A call that works on a transaction holds a
+//! [`Use`] of it. When a transaction has been ended and its last use is dropped, it is removed from the table
+//! and releases its volume.
 
 use crate::digesting::Digesting;
 use crate::server::FileService;
@@ -14,14 +14,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use volume::{Volume, VolumeState};
 
-/// After this time without a call a transaction is ended (OLDTRANSTIME), unless something else is
-/// [set](crate::VolumeServer::with_idle_seconds_max).
+/// Idle time after which a transaction is ended (OLDTRANSTIME), unless
+/// [configured](crate::VolumeServer::with_idle_seconds_max) otherwise.
 pub const IDLE_SECONDS_MAX: u32 = 600;
 
-/// Most transactions at a time.
+/// Maximum number of open transactions.
 pub const TRANSACTIONS_MAX: usize = 10_000;
 
-/// Tells the time.
+/// Returns the current time.
 pub(crate) type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;
 
 /// All transactions.
@@ -37,7 +37,7 @@ struct Table {
 }
 
 struct Transaction {
-    /// The number that it was opened with, see [`volume::VolumeHeader::number`].
+    /// Volume id used to open the transaction, see [`volume::VolumeHeader::number`].
     volume_id: VolumeId,
     partition: PartitionId,
     created: UnixTime,
@@ -46,25 +46,25 @@ struct Transaction {
     attach: i32,
     /// Bits of `volume_flags`.
     flags: i32,
-    /// Calls that work on it now.
+    /// Number of calls in progress.
     users: u32,
-    /// No call may begin any more.
+    /// Whether it has been ended, so that no new call may start.
     is_ended: bool,
-    /// The volume has gone to another server.
+    /// Whether the volume has moved to another server.
     has_moved: bool,
     last_procedure: &'static str,
-    /// None until it is attached.
+    /// `None` until the volume is attached.
     volume: Option<Arc<Volume>>,
-    /// How far the digest of its volume is.
+    /// Progress of the volume's digest.
     digesting: Option<Arc<Digesting>>,
 }
 
-/// Why there is no new transaction.
+/// Why a transaction cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// There is one on the volume.
+    /// The volume has one already.
     Busy,
-    /// There are too many.
+    /// There are too many transactions.
     TooMany,
 }
 
@@ -75,14 +75,14 @@ pub(crate) struct Expired<'a> {
 }
 
 impl Transactions {
-    /// No transactions. Numbers begin with one that depends on the time, so that a client which
-    /// still has one from before a restart does not meet somebody else's.
+    /// Creates an empty table. The first number depends on the time, so that a client with a number from
+    /// before a restart does not use another client's transaction.
     pub(crate) fn new(clock: Clock, file_service: Arc<dyn FileService>) -> Transactions {
         let next = ((clock().0 << 4) & 0x3fff_ffff) as i32 + 1;
         Transactions { table: Mutex::new(Table { next, open: BTreeMap::new() }), file_service, clock }
     }
 
-    /// Opens a transaction and uses it. Attach the volume next.
+    /// Opens a transaction and enters it. The caller attaches the volume next.
     pub(crate) fn begin(
         &self,
         volume_id: VolumeId,
@@ -118,7 +118,7 @@ impl Transactions {
         Ok(Use { transactions: self, id, volume_id })
     }
 
-    /// Uses the transaction of this number.
+    /// Enters the transaction with this number.
     pub(crate) fn enter(&self, id: i32, procedure: &'static str) -> Option<Use<'_>> {
         let now = (self.clock)();
         let mut table = self.table.lock();
@@ -130,7 +130,8 @@ impl Transactions {
         Some(Use { transactions: self, id, volume_id: transaction.volume_id })
     }
 
-    /// The flags and the volume of the transaction of this number, without using it: its idle time goes on.
+    /// Returns the flags and the volume of the transaction with this number without entering it, which would
+    /// reset its idle time.
     pub(crate) fn observe(&self, id: i32) -> Option<(i32, Arc<Volume>)> {
         let table = self.table.lock();
         let transaction = table.open.get(&id).filter(|transaction| !transaction.is_ended)?;
@@ -138,13 +139,13 @@ impl Transactions {
         Some((transaction.flags, transaction.attached()?))
     }
 
-    /// The volumes that have transactions, and where they are.
+    /// Returns the volumes that have transactions, with their partitions.
     pub(crate) fn volumes(&self) -> HashSet<(VolumeId, PartitionId)> {
         let table = self.table.lock();
         table.open.values().map(|transaction| (transaction.volume_id, transaction.partition)).collect()
     }
 
-    /// Ends the transactions that nobody uses and has used for longer than `idle_seconds_max`.
+    /// Ends transactions that are not in use and have been idle for longer than `idle_seconds_max`.
     pub(crate) fn expire(&self, idle_seconds_max: u32) -> Vec<Expired<'_>> {
         let now = (self.clock)();
         let mut table = self.table.lock();
@@ -159,13 +160,14 @@ impl Transactions {
         .collect()
     }
 
-    /// All transactions, the latest first (AFSVolMonitor).
+    /// Returns all transactions, newest first (AFSVolMonitor).
     pub(crate) fn monitor(&self) -> Vec<TransDebugInfo> {
         let table = self.table.lock();
         table.open.iter().rev().map(|(&id, transaction)| transaction.debug_info(id)).collect()
     }
 
-    /// Ends one use of a transaction, and the transaction if that was wanted and this was the last.
+    /// Ends a use of a transaction, and removes the transaction if it has been ended and this was the last
+    /// use.
     fn leave(&self, id: i32) {
         let now = (self.clock)();
         let mut table = self.table.lock();
@@ -175,7 +177,7 @@ impl Transactions {
         if !transaction.is_ended || transaction.users > 0 {
             return;
         }
-        // The volume is given back before another transaction can take it.
+        // Releases the volume before another transaction can take it.
         let may_have_changed = transaction.give_back();
         let volume_id = transaction.volume_id;
         let ended = table.open.remove(&id);
@@ -209,13 +211,13 @@ impl Transaction {
         self.users == 0 && now.0.saturating_sub(self.last_used.0) > idle_seconds_max
     }
 
-    /// The volume, unless it was deleted.
+    /// Returns the volume, unless it was deleted.
     fn attached(&self) -> Option<Arc<Volume>> {
         let is_deleted = self.flags & volume_flags::DELETED != 0;
         self.volume.clone().filter(|_| !is_deleted)
     }
 
-    /// Gives the volume back to file service; says whether it was offline.
+    /// Returns the volume to file service; returns whether it was offline.
     fn give_back(&self) -> bool {
         let Some(volume) = self.attached() else { return false };
         let was_offline = volume.state() == VolumeState::Offline;
@@ -249,27 +251,27 @@ pub(crate) struct Use<'a> {
 }
 
 impl Use<'_> {
-    /// The transaction's number.
+    /// Returns the transaction's number.
     pub(crate) fn id(&self) -> i32 {
         self.id
     }
 
-    /// The number of the transaction's volume, which another one on another partition may have too.
+    /// Returns the id of the transaction's volume, which a volume on another partition may share.
     pub(crate) fn volume_id(&self) -> VolumeId {
         self.volume_id
     }
 
-    /// Where the transaction's volume is.
+    /// Returns the partition of the transaction's volume.
     pub(crate) fn partition(&self) -> PartitionId {
         self.with(|transaction| transaction.partition)
     }
 
-    /// The transaction's volume, unless there is none yet or no more.
+    /// Returns the transaction's volume, unless it is not attached yet or was deleted.
     pub(crate) fn volume(&self) -> Option<Arc<Volume>> {
         self.with(|transaction| transaction.attached())
     }
 
-    /// Takes the volume from file service in the measure of the transaction's attach mode.
+    /// Attaches the volume and restricts its file service according to the transaction's attach mode.
     pub(crate) fn attach(&self, volume: &Arc<Volume>) {
         let attach = self.with(|transaction| {
             transaction.volume = Some(Arc::clone(volume));
@@ -278,43 +280,43 @@ impl Use<'_> {
         volume.set_state(state_while(attach, volume.kind()));
     }
 
-    /// Whether somebody has ended it meanwhile.
+    /// Returns whether the transaction was ended meanwhile.
     pub(crate) fn is_ended(&self) -> bool {
         self.with(|transaction| transaction.is_ended)
     }
 
-    /// Bits of `attach_mode`.
+    /// Returns the bits of `attach_mode`.
     pub(crate) fn attach_flags(&self) -> i32 {
         self.with(|transaction| transaction.attach)
     }
 
-    /// Bits of `volume_flags`.
+    /// Returns the bits of `volume_flags`.
     pub(crate) fn flags(&self) -> i32 {
         self.with(|transaction| transaction.flags)
     }
 
-    /// Sets the bits of `volume_flags`; once a volume is deleted it stays so.
+    /// Sets the bits of `volume_flags`, except that the bit for a deleted volume cannot be cleared.
     pub(crate) fn set_flags(&self, flags: i32) {
         self.with(|transaction| transaction.flags = flags | (transaction.flags & volume_flags::DELETED));
     }
 
-    /// The volume is deleted.
+    /// Marks the volume as deleted.
     pub(crate) fn set_deleted(&self) {
         self.with(|transaction| transaction.flags |= volume_flags::DELETED);
     }
 
-    /// The volume has moved.
+    /// Marks the volume as moved, and notifies the file service.
     pub(crate) fn set_moved(&self) {
         self.with(|transaction| transaction.has_moved = true);
         self.transactions.file_service.volume_moved(self.volume_id);
     }
 
-    /// The digest that is computed within the transaction; `begin` begins the first.
+    /// Returns the digest that is computed in the transaction; `begin` creates it on first use.
     pub(crate) fn digesting(&self, begin: impl FnOnce() -> Digesting) -> Arc<Digesting> {
         self.with(|transaction| Arc::clone(transaction.digesting.get_or_insert_with(|| Arc::new(begin()))))
     }
 
-    /// Ends the transaction as soon as its last use is over.
+    /// Ends the transaction as soon as its last use is dropped.
     pub(crate) fn end(self) {
         self.with(|transaction| transaction.is_ended = true);
     }
@@ -332,8 +334,8 @@ impl Drop for Use<'_> {
     }
 }
 
-/// What file service is told of a volume while a transaction has it (VVolOpSetVBusy,
-/// VVolOpLeaveOnline): clones of what cannot change do not disturb, neither does reading.
+/// Returns the state of a volume during a transaction (VVolOpSetVBusy, VVolOpLeaveOnline). Cloning a volume
+/// that cannot change does not restrict file service, and neither does reading.
 fn state_while(attach: i32, kind: VolumeType) -> VolumeState {
     let has = |bit| attach & bit != 0;
     if has(attach_mode::CREATE) {

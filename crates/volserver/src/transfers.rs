@@ -1,4 +1,4 @@
-//! Volumes on their way to other servers, for whoever watches.
+//! Keeps track of transfers to other servers, for monitoring.
 
 use afs_idl::cellar::TransferInfo;
 use base::{AbortCode, UnixTime, VolumeId};
@@ -8,16 +8,16 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Transfers that are remembered; the oldest that are over go.
+/// Maximum number of transfers remembered; beyond it the oldest completed ones are dropped.
 const KEPT_MAX: usize = 128;
-/// Transfers that are listed at a time.
+/// Maximum number of transfers in a listing.
 const LISTED_MAX: usize = afs_idl::cellar::TRANSFERS_MAX;
 
-/// All transfers that are going on, and the latest that were.
+/// All running transfers, and the most recent completed ones.
 #[derive(Default)]
 pub(crate) struct Transfers(Mutex<VecDeque<Arc<Transfer>>>);
 
-/// A volume on its way to one server.
+/// The transfer of a volume to one server.
 pub(crate) struct Transfer {
     transaction: i32,
     volume: VolumeId,
@@ -26,13 +26,13 @@ pub(crate) struct Transfer {
     total: u64,
     done: AtomicU64,
     sent: AtomicU64,
-    /// Seconds since 1970; 0 while it goes on.
+    /// End time in seconds since 1970; 0 while it is running.
     ended: AtomicU32,
     code: AtomicI32,
 }
 
 impl Transfers {
-    /// A new transfer of a volume with `total` bytes.
+    /// Starts a transfer of a volume with `total` bytes.
     pub(crate) fn begin(
         &self,
         transaction: i32,
@@ -53,7 +53,7 @@ impl Transfers {
         transfer
     }
 
-    /// All of them, the oldest first.
+    /// Returns the transfers, oldest first.
     pub(crate) fn list(&self) -> Vec<TransferInfo> {
         let all = self.0.lock();
         all.iter().skip(all.len().saturating_sub(LISTED_MAX)).map(|transfer| transfer.info()).collect()
@@ -61,12 +61,12 @@ impl Transfers {
 }
 
 impl Transfer {
-    /// The target has so many bytes more.
+    /// Counts bytes that the target now has.
     pub(crate) fn add_done(&self, bytes: u64) {
         self.done.fetch_add(bytes, Relaxed);
     }
 
-    /// So many bytes more went over the network.
+    /// Counts bytes sent over the network.
     pub(crate) fn add_sent(&self, bytes: u64) {
         self.sent.fetch_add(bytes, Relaxed);
     }
@@ -79,12 +79,12 @@ impl Transfer {
         self.sent.load(Relaxed)
     }
 
-    /// It goes through the volume from its beginning.
+    /// Resets the progress, because the transfer starts again from the beginning of the volume.
     pub(crate) fn restart(&self) {
         self.done.store(0, Relaxed);
     }
 
-    /// It is over.
+    /// Marks the transfer as ended.
     pub(crate) fn end(&self, now: UnixTime, code: Option<AbortCode>) {
         self.code.store(code.map_or(0, |code| code.0), Relaxed);
         self.ended.store(now.0.max(1), Relaxed);
@@ -102,7 +102,7 @@ impl Transfer {
             to: self.to.into(),
             began: self.began.0,
             ended: self.ended.load(Relaxed),
-            // Blocks in use are no exact measure of what is sent.
+            // Used blocks are only an estimate of the bytes sent.
             total: self.total.max(done),
             done,
             sent: self.sent(),

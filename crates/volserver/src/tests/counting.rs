@@ -1,4 +1,4 @@
-//! Chunks in memory that count how often they are read and how many are stored.
+//! In-memory chunks that count reads and stored chunks.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use store::{
     ChunkAddress, ChunkOwner, ChunkStore, EncodedChunk, MemoryChunks, SegmentRecords, SegmentUse, StoreError,
 };
 
-/// Passes everything on.
+/// Forwards everything to another store.
 pub(super) struct Counting {
     pub(super) chunks: Arc<MemoryChunks>,
     pub(super) reads: Arc<AtomicUsize>,

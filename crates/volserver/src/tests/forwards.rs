@@ -59,7 +59,7 @@ fn a_volume_is_sent_to_one_server_or_to_several() {
 const FILES: usize = 5;
 const FILE_CHUNKS: usize = 3;
 
-/// A server with a volume of some files, and a counter of the chunks that it reads.
+/// Creates a server with a volume of some files, and a counter of the chunks that it reads.
 fn with_files() -> (Cell, Disks) {
     let disks = Disks::default();
     let cell = Cell::on(&disks);
@@ -84,7 +84,7 @@ fn nothing_is_sent_to_a_forbidden_destination() {
     }
 }
 
-/// A target at this port with a volume that is there or not.
+/// Returns a target at this port, creating the volume if it is missing.
 fn target(other: &Cell, id: u32, port: i32) -> vol::Replica {
     let open = other.open(id, LARGE, attach_mode::BUSY);
     let transaction = open.unwrap_or_else(|_| other.create(LARGE, "there", id, id).unwrap());
@@ -92,7 +92,7 @@ fn target(other: &Cell, id: u32, port: i32) -> vol::Replica {
     vol::Replica { transaction, server }
 }
 
-/// Sends what of the volume changed since a date.
+/// Sends the changes of the volume since a date.
 fn send(cell: &Cell, from_date: u32, destinations: Vec<vol::Replica>) -> Vec<i32> {
     let transaction = cell.open(ID, LARGE, attach_mode::BUSY).unwrap();
     let cookie = vol::RestoreCookie { name: "there".into(), ..Default::default() };
@@ -102,7 +102,7 @@ fn send(cell: &Cell, from_date: u32, destinations: Vec<vol::Replica>) -> Vec<i32
     results
 }
 
-/// Sends the volume to servers at these ports, each into a volume of its own from 1 on.
+/// Sends the volume to servers at these ports, each into a separate volume, with ids from 1 on.
 fn send_to(cell: &Cell, other: &Cell, ports: &[i32]) -> Vec<i32> {
     send(cell, 0, (1..).zip(ports).map(|(id, &port)| target(other, id, port)).collect())
 }
@@ -145,7 +145,7 @@ fn of_what_changed_each_chunk_is_read_once_for_all_sites_too_and_nothing_else_is
         let changed = vec![1; FILE_CHUNKS * CHUNK_BYTES];
         write(&volume, cell.now(), "file1", &changed);
         assert_eq!(release(1..=3, START + 50), FILE_CHUNKS);
-        // A site more, which has nothing: a read more, of everything.
+        // An additional site without data needs a full read.
         assert_eq!(release(4..=4, 0), FILES * FILE_CHUNKS);
         for id in 1..=4 {
             let volume = other.volumes.get_any_state(VolumeId(id)).unwrap();
@@ -163,7 +163,7 @@ fn sites_that_need_a_dump_and_sites_that_take_what_they_lack_share_one_read() {
     assert_eq!(send_to(&cell, &other, &[7005, OTHERS, 7005, OTHERS, OTHERS]), [0; 5]);
     assert_eq!(disks.reads.load(Ordering::Relaxed), FILES * FILE_CHUNKS);
     assert!((1..=5).all(|id| has_all(&other, id)));
-    // Those with references have digests between the bytes.
+    // Transfers with references contain digests as well, so their streams are longer.
     let mut lengths = network.streams();
     lengths.sort_unstable();
     assert!(lengths[0] == lengths[2] && lengths[2] < lengths[3] && lengths[3] == lengths[4], "{lengths:?}");
@@ -175,7 +175,7 @@ fn a_target_that_dies_or_is_slow_keeps_the_others_from_nothing() {
     let ((mut cell, disks), other) = (with_files(), Arc::new(Cell::new()));
     let network = Arc::new(Network::of_dumps());
     cell.server = cell.server.with_other_servers(Arc::new(Other::new(&other, &network)));
-    // The slow one takes nothing before the two that are neither have all.
+    // The slow target accepts nothing before the two normal ones have everything.
     let results = send_to(&cell, &other, &[7005, DYING, SLOW, 7005]);
     assert_eq!(results, [0, AbortCode::RX_CALL_DEAD.0, 0, 0]);
     assert!([1, 3, 4].into_iter().all(|id| has_all(&other, id)));

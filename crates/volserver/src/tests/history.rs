@@ -1,4 +1,4 @@
-//! Random histories against a model: who has which volume, and which volumes there are.
+//! Random histories against a model of open transactions and existing volumes.
 
 use super::support::Cell;
 use afs_idl::vol::attach_mode;
@@ -19,9 +19,9 @@ enum Step {
 
 #[derive(Default)]
 struct Model {
-    /// Volumes, and whether they are finished.
+    /// Volumes, and whether they are complete.
     volumes: BTreeMap<u32, bool>,
-    /// Open transactions by volume, and how long they have been idle.
+    /// Open transactions by volume, with their idle time.
     open: BTreeMap<u32, (i32, u32)>,
 }
 
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 impl Model {
-    /// The transaction on a volume, used now; a number that nobody has if there is none.
+    /// Returns the transaction on a volume and resets its idle time; an unused number if there is none.
     fn used(&mut self, id: u32) -> i32 {
         self.open.get_mut(&id).map_or(0, |(transaction, idle)| {
             *idle = 0;

@@ -1,5 +1,6 @@
-//! A volume whose file is longer than 4 GiB and nearly all hole: lengths and places take more than 32 bits on the way. A dump has
-//! its zeros, which are counted here and kept nowhere; another Cellar server is sent none of them.
+//! Transfers of a volume with a file that is longer than 4 GiB and nearly all hole, so that lengths and
+//! offsets take more than 32 bits. A dump contains its zeros, which are counted here and discarded; a
+//! transfer to a Cellar server does not.
 
 use super::support::{Cell, Disks, LARGE, START, admin, fid, unchanged, write_at};
 use super::transfers::{ID, Pair, TARGET};
@@ -13,19 +14,19 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use volume::Volume;
 
 const LENGTH: u64 = 5 << 30;
-/// What the file has besides zeros, and where: the last of it at its end.
+/// Offsets and contents of the file's non-zero parts; the last one is at its end.
 const MARKS: [(u64, &[u8]); 4] = [
     (0, b"at the beginning"),
     ((1 << 32) - 7, b"across 4 GiB"),
     ((1 << 32) + 123_456_789, b"behind it"),
     (LENGTH - 10, b"at the end"),
 ];
-/// More than all else in the volume takes.
+/// More than the rest of the volume takes.
 const LITTLE_BYTES: u64 = 1 << 20;
-/// Pieces of the dump that are on their way at a time.
+/// Pieces of the dump in flight.
 const PIECES: usize = 64;
 
-/// The file, in a volume without a quota.
+/// Creates the file, in a volume without a quota.
 fn write_huge(cell: &Cell, id: u32) {
     let transaction = cell.open(id, LARGE, attach_mode::BUSY).unwrap();
     let info = vol::VolintInfo { max_quota: 0, ..unchanged() };
@@ -37,13 +38,13 @@ fn write_huge(cell: &Cell, id: u32) {
     }
 }
 
-/// The volume has the file, and nothing has been stored of its hole.
+/// Checks that the volume has the file.
 fn check_huge(volume: &Arc<Volume>) {
     let file = fid(volume, volume.lookup(volume.root(), b"huge").unwrap());
     let (status, _) = volume.read(file, 0, 1).unwrap();
     assert_eq!(status.length, LENGTH);
     for (offset, mark) in MARKS {
-        // With what is around it.
+        // Includes some bytes on either side.
         let (before, after) = (offset.min(100), 100.min(LENGTH - offset - mark.len() as u64));
         let wanted = [&vec![0; before as usize], mark, &vec![0; after as usize]].concat();
         let read = volume.read(file, offset - before, wanted.len() as u64).unwrap().1.concat();
@@ -51,7 +52,7 @@ fn check_huge(volume: &Arc<Volume>) {
     }
 }
 
-/// Where a dump goes: through a channel that holds little, counted.
+/// The writing end of a dump: counts the bytes and passes them through a small channel.
 struct Dumping {
     pieces: SyncSender<Bytes>,
     bytes: u64,
@@ -72,7 +73,7 @@ impl CallStream for Dumping {
     }
 }
 
-/// Where it comes from.
+/// The reading end of the dump.
 struct Restoring {
     pieces: Receiver<Bytes>,
     ahead: Bytes,

@@ -1,4 +1,4 @@
-//! A network between volume servers in memory, on which things go wrong.
+//! An in-memory network between volume servers, with fault injection.
 
 use super::support::{Cell, admin};
 use crate::OtherServers;
@@ -10,25 +10,25 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The port of a server that dies after so many bytes of a stream.
+/// Port of a server that fails after this many bytes of a stream.
 pub(super) const DYING: i32 = 2;
 const DYING_BYTES: usize = 1 << 20;
 
-/// The port of a server that takes nothing before so many other streams have arrived.
+/// Port of a server that accepts nothing before this many other streams have arrived.
 pub(super) const SLOW: i32 = 3;
 const BEFORE_SLOW: usize = 2;
 
-/// The port of a server that is not Cellar's.
+/// Port of a server other than Cellar.
 pub(super) const OTHERS: i32 = 4;
 
-/// A port that volumes may not be sent to, and what such a transfer ends with.
+/// Port to which volumes may not be sent, and the resulting error.
 pub(super) const FORBIDDEN: u16 = 5;
 pub(super) const REFUSED: AbortCode = AbortCode(13);
 
-/// What happens on it.
+/// Behaviour and counters of the network.
 #[derive(Default)]
 pub(super) struct Network {
-    /// The other server is Cellar's.
+    /// Whether the other server is a Cellar server.
     is_cellars: bool,
     state: Mutex<State>,
     arrived: Condvar,
@@ -36,21 +36,21 @@ pub(super) struct Network {
 
 #[derive(Default)]
 struct State {
-    /// Of each of the next streams so many bytes arrive.
+    /// Number of bytes that arrive of each of the next streams, in reverse order.
     cuts: Vec<usize>,
-    /// Called when a stream is cut, before its target knows.
+    /// Called when a stream is cut, before the target notices.
     at_cut: Option<Box<dyn FnMut() + Send>>,
-    /// The byte at this place of the next stream changes on the way.
+    /// Offset of a byte to corrupt in the next stream.
     damage: Option<usize>,
-    /// Lengths of the streams that were sent whole.
+    /// Lengths of the streams that were sent completely.
     streams: Vec<usize>,
-    /// Calls that asked for digests.
+    /// Number of calls that requested digests.
     asked: usize,
     pauses: u32,
 }
 
 impl Network {
-    /// The other server takes nothing but dumps.
+    /// Creates a network on which the other server accepts only dumps.
     pub(super) fn of_dumps() -> Network {
         Network::default()
     }
@@ -59,12 +59,12 @@ impl Network {
         Network { is_cellars: true, ..Network::default() }
     }
 
-    /// Cuts the next streams after so many bytes.
+    /// Cuts the next streams, each after the given number of bytes.
     pub(super) fn cut(&self, after: &[usize]) {
         self.state.lock().cuts = after.iter().rev().copied().collect();
     }
 
-    /// Calls that whenever a stream is cut, before its target knows.
+    /// Sets a function to call whenever a stream is cut, before the target notices.
     pub(super) fn at_cut(&self, work: impl FnMut() + Send + 'static) {
         self.state.lock().at_cut = Some(Box::new(work));
     }
@@ -73,7 +73,7 @@ impl Network {
         self.state.lock().damage = Some(at);
     }
 
-    /// Lengths of the streams since this was asked last.
+    /// Returns the lengths of the streams since the last call.
     pub(super) fn streams(&self) -> Vec<usize> {
         std::mem::take(&mut self.state.lock().streams)
     }
@@ -87,7 +87,7 @@ impl Network {
     }
 }
 
-/// Another server, at whatever port but 1.
+/// The other server, at any port except 1.
 pub(super) struct Other {
     cell: Mutex<Arc<Cell>>,
     network: Arc<Network>,
@@ -98,7 +98,7 @@ impl Other {
         Other { cell: Mutex::new(Arc::clone(cell)), network: Arc::clone(network) }
     }
 
-    /// The server is started again.
+    /// Replaces the server after a restart.
     pub(super) fn replace(&self, cell: &Arc<Cell>) {
         *self.cell.lock() = Arc::clone(cell);
     }
@@ -147,7 +147,7 @@ impl ClientConnection for Way {
     }
 }
 
-/// A call that the other server answers when it is complete.
+/// A call that the other server processes when the request is complete.
 struct Call {
     cell: Arc<Cell>,
     network: Arc<Network>,
@@ -181,7 +181,7 @@ impl CallStream for Call {
     }
 }
 
-/// A stream of which so many bytes arrive.
+/// A stream of which only some bytes arrive.
 struct Arriving<'a> {
     stream: MemoryStream,
     left: usize,

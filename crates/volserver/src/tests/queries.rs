@@ -1,4 +1,4 @@
-//! Queries: who may make them, and what they may change.
+//! Tests of queries: who may make them, and what they may change.
 
 use super::support::{Cell, admin, anybody};
 use crate::IDLE_SECONDS_MAX;
@@ -8,7 +8,7 @@ use afs_idl::{CallStream, ReplyWriter};
 use base::{AbortCode, Access, Caller, VolumeId};
 use bytes::Bytes;
 
-/// The three calls that query a transaction.
+/// Makes the three calls that query a transaction.
 fn query(cell: &Cell, caller: &Caller, transaction: i32) -> [Result<(), AbortCode>; 3] {
     let server = &cell.server;
     [
@@ -41,7 +41,7 @@ fn administrators_keep_a_transaction_alive_by_queries() {
     assert_eq!(cell.server.expire_transactions(), 0);
 }
 
-/// All calls that query volumes and partitions.
+/// Makes all calls that query volumes and partitions.
 fn list(cell: &Cell, caller: &Caller) -> [Result<(), AbortCode>; 9] {
     let server = &cell.server;
     let name = || "/vicepa".into();

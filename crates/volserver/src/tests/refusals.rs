@@ -1,4 +1,4 @@
-//! What is asked wrongly, or at the wrong time, is refused with the code that `vos` knows, and nothing is left of it.
+//! Tests that invalid or untimely requests fail with the code that `vos` expects, and leave nothing behind.
 
 use super::network::{Network, Other};
 use super::support::{Cell, DOOMED, Disks, LARGE, actor, admin, read, write};
@@ -19,7 +19,7 @@ const EXDEV: AbortCode = AbortCode(18);
 const ENODEV: AbortCode = AbortCode(19);
 const EINVAL: AbortCode = AbortCode(22);
 
-/// A server with a volume of a few small things.
+/// Creates a server with a volume that has a few small files.
 fn with_volume(disks: &Disks) -> Cell {
     let cell = Cell::on(disks);
     cell.vos_create(LARGE, "home", ID);
@@ -45,14 +45,14 @@ fn restore(cell: &Cell, transaction: i32, name: &str, dump: &[u8]) -> Result<(),
     cell.server.restore(&admin(), request, &mut MemoryStream::new(dump, 1000)).map(drop)
 }
 
-/// Numbers of all volumes on a partition, those too that are not whole.
+/// Returns the ids of all volumes on a partition, including incomplete ones.
 fn numbers(cell: &Cell, partition: i32) -> Vec<u32> {
     let request = vol::ListVolumesRequest { partition, flags: 0 };
     let entries = cell.list_volumes(&admin(), request).unwrap();
     entries.iter().map(|entry| entry.volume_id).collect()
 }
 
-/// A call that begins with the number of a transaction, everything behind it 0.
+/// Makes a call whose request is a transaction number followed by zeros.
 fn call(cell: &Cell, opcode: u32, transaction: i32) -> Result<(), AbortCode> {
     let mut wire = opcode.to_be_bytes().to_vec();
     wire.extend(transaction.to_be_bytes());
@@ -140,7 +140,7 @@ fn names_that_are_too_long_or_none_change_nothing() {
     assert!(cell.create(LARGE, &"x".repeat(31), NEW, 0).is_ok());
 }
 
-/// A transfer of nothing.
+/// Returns an empty transfer.
 fn transfer() -> Vec<u8> {
     let mut stream = Vec::new();
     afs_format::transfer::Writer::begin(&mut stream).end(&mut stream);
@@ -178,12 +178,12 @@ fn clones_that_cannot_be_made_leave_nothing() {
     for kind in [-1, 3, i32::MAX] {
         assert_eq!(of(NEW, kind, 0), Err(EINVAL), "type {kind}");
     }
-    // The clone that it is to take the place of: none, no clone, of another family, elsewhere.
+    // The clone to replace: missing, not a clone, of another family, on another partition.
     assert_eq!(of(NEW, volume_type::READ_ONLY, 999), Err(AbortCode::VNOVOL));
     assert_eq!(of(NEW, volume_type::READ_ONLY, ID), Err(EINVAL));
     assert_eq!(of(NEW, volume_type::READ_ONLY, 912), Err(EXDEV));
     assert_eq!(of(NEW, volume_type::READ_ONLY, 911), Err(AbortCode::VNOVOL));
-    // Its own number, and one that is in use on this partition.
+    // The volume's own id, and one that is in use on this partition.
     assert_eq!(of(ID, volume_type::BACKUP, 0), Err(AbortCode::VOLSERVOLBUSY));
     for kind in [volume_type::READ_WRITE, volume_type::READ_ONLY, volume_type::BACKUP] {
         assert_eq!(of(910, kind, 0), Err(AbortCode::VVOLEXISTS), "type {kind}");
@@ -231,7 +231,7 @@ fn a_dump_that_ends_early_is_refused_wherever_that_is() {
     assert!(volume.status(volume.root()).is_err(), "it has nothing yet");
     assert_eq!(restore(&cell, transaction, "new", &dump), Ok(()));
     assert_eq!(read(&cell.volumes.get_any_state(VolumeId(NEW)).unwrap(), "file"), b"hello");
-    // Whoever restored vanishes.
+    // The client of the restore disappears.
     cell.set_flags(transaction, DOOMED).unwrap();
     cell.pass(IDLE_SECONDS_MAX + 1);
     assert_eq!(cell.server.expire_transactions(), 1);
@@ -268,7 +268,7 @@ fn a_full_disk_is_told_and_nothing_is_left_of_what_did_not_fit() {
         full.check_all(&disks);
         assert_eq!(disks.chunks[0].live_chunks(), 0);
     }
-    // A read-write clone is a copy.
+    // A read-write clone copies the data.
     full.set_free_kib(300);
     let to = full.create(SMALL, "new", NEW, NEW).unwrap();
     restore(&full, to, "new", &dump).unwrap();

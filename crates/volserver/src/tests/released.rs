@@ -1,5 +1,5 @@
-//! Releases to another partition than that of the read-write volume, as `vos release` makes them
-//! (UV_ReleaseVolume), cut off after every step.
+//! Tests of releases to a partition other than that of the read-write volume, as `vos release` makes them
+//! (UV_ReleaseVolume), interrupted after every step.
 
 use super::support::{Cell, DOOMED, Disks, LARGE, admin, histories, read, write};
 use afs_idl::MemoryStream;
@@ -16,18 +16,18 @@ const SMALL: i32 = 0;
 const STEPS: u32 = 8;
 const SEEDS: u64 = 300;
 
-/// A server with a read-write volume on the large partition, and a `vos release` at work.
+/// A server with a read-write volume on the large partition, and a `vos release` in progress.
 struct World {
     disks: Disks,
     cell: Cell,
-    /// What the read-write volume's file holds, and what read-only volumes may show.
+    /// Contents of the read-write volume's file, and the contents that read-only volumes may have.
     written: u32,
     shown: Vec<u32>,
     source: i32,
     clone: i32,
     site: i32,
     since: u32,
-    /// The location database does not say that the site was added and never released to.
+    /// Whether the location database shows that the site has been released to before.
     is_marked: bool,
 }
 
@@ -54,7 +54,7 @@ impl World {
         self.cell.end(transaction).unwrap();
     }
 
-    /// DoVolClone: of the number of the read-only volumes, beside the read-write volume.
+    /// DoVolClone: creates a clone with the read-only id next to the read-write volume.
     fn make_clone(&mut self) {
         assert_eq!(self.cell.open(READ_ONLY, LARGE, attach_mode::OFFLINE), Err(AbortCode::VNOVOL));
         self.source = self.cell.open(ID, LARGE, attach_mode::BUSY).unwrap();
@@ -149,7 +149,7 @@ impl World {
         self.cell = self.cell.after_crash(&mut self.disks, random);
     }
 
-    /// What file service shows under the read-only volumes' number.
+    /// Returns the volume and contents that file service shows under the read-only id.
     fn served(&self) -> Option<(Arc<Volume>, u32)> {
         let volume = self.cell.volumes.get(VolumeId(READ_ONLY)).ok().filter(|one| one.header().in_service)?;
         let read = read(&volume, "file");
@@ -159,7 +159,7 @@ impl World {
         Some((volume, value))
     }
 
-    /// Nothing is left over, and clients see what was released last.
+    /// Checks that nothing is left over and that clients see the last release.
     fn check_end(&self) {
         let (volume, value) = self.served().expect("a read-only volume");
         assert_eq!((volume.partition().index() as i32, value), (SMALL, self.shown[0]));
@@ -205,7 +205,7 @@ fn a_site_shows_its_volume_while_the_next_release_is_made() {
 #[test]
 fn a_site_that_has_it_is_served_although_the_release_failed_for_others() {
     let mut world = World::new();
-    // `vos` leaves the clone then.
+    // `vos` does not remove the clone in this case.
     (0..STEPS - 1).for_each(|step| world.step(step));
     let (volume, value) = world.served().expect("the site's volume");
     assert_eq!((volume.partition().index() as i32, value), (SMALL, world.written));
@@ -220,7 +220,8 @@ fn what_an_older_site_left_behind_does_not_hide_a_newer_one() {
     let mut world = World::new();
     world.release();
     world.write();
-    // The volume's site is now where the volume is (`vos remsite`, `vos addsite`): it is released there by a clone.
+    // The site is moved to the read-write volume's partition (`vos remsite`, `vos addsite`), where a release
+    // makes a clone.
     world.make_clone();
     let clone = world.cell.open(READ_ONLY, LARGE, attach_mode::OFFLINE).unwrap();
     world.cell.set_flags(clone, 0).unwrap();
@@ -228,7 +229,7 @@ fn what_an_older_site_left_behind_does_not_hide_a_newer_one() {
     let (volume, value) = world.served().unwrap();
     assert_eq!((volume.partition().index() as i32, value), (LARGE, world.written));
     assert_eq!(world.cell.list_one(SMALL, READ_ONLY).unwrap().volume_id, READ_ONLY);
-    // Whatever a crash does to it, and whichever is removed, the other is there.
+    // After a crash, and after either volume is removed, the other one is available.
     world.crash(&mut StdRng::seed_from_u64(1));
     assert_eq!(world.served().unwrap().1, world.written);
     world.cell.vos_delete(READ_ONLY, LARGE);

@@ -1,4 +1,4 @@
-//! Transfers whose target is killed amid them: what had come is not sent again.
+//! Tests of transfers whose target is killed: data already received is not sent again.
 
 use super::support::{Disks, LARGE, START, histories};
 use super::transfers::{ID, Pair, TARGET, contents, noise};
@@ -14,16 +14,16 @@ use std::sync::atomic::Ordering;
 use volume::{KEPT_MAX, KEPT_SECONDS, Received, Volume};
 
 const SEEDS: u64 = 150;
-/// Files up to this length are sent without asking.
+/// Files below this length are sent without a query.
 const COMPARED_BYTES_MIN: u64 = 2048;
-/// Frames, statuses, small files and directories of a stream are no more than that.
+/// Upper bound of the frames, statuses, small files and directories in a stream.
 const FRAMES_BYTES: usize = 20_000;
 
 fn large() -> PartitionId {
     PartitionId::from_index(LARGE as u32).unwrap()
 }
 
-/// A chunk of a file of the source.
+/// A chunk of a source file.
 struct Chunk {
     vnode: VnodeId,
     unique: u32,
@@ -31,7 +31,7 @@ struct Chunk {
     data: Bytes,
 }
 
-/// Chunks of all files that are compared, save those of zeros.
+/// Returns the chunks of all files that are compared, except those of zeros.
 fn chunks(volume: &Arc<Volume>) -> Vec<Chunk> {
     let mut files = Vec::new();
     volume
@@ -64,8 +64,7 @@ impl Pair {
         self.other.volumes.received(VolumeId(TARGET), large()).unwrap()
     }
 
-    /// Bytes of chunks that the other server has in one place or the other. What is said to have come is what
-    /// was sent.
+    /// Returns how many of the chunks' bytes the other server has in either place, and their total.
     fn there(&self) -> (usize, usize) {
         let (received, target) = (self.received(), self.other.volumes.get_any_state(VolumeId(TARGET)).ok());
         let (mut there, mut all) = (0, 0);
@@ -83,7 +82,7 @@ impl Pair {
         (there, all)
     }
 
-    /// Sends once more, all at once; only what is not there goes over the network.
+    /// Sends again without an interruption, and checks that only missing data goes over the network.
     fn send_rest(&self) {
         self.network.streams();
         let (there, all) = self.there();
@@ -92,7 +91,8 @@ impl Pair {
         assert!(sent + there < all + FRAMES_BYTES, "{sent} were sent of {all} although {there} were there");
     }
 
-    /// What a kill at the moment of each cut would leave of the disks; the last one.
+    /// Returns a slot that receives, at each cut, the disks as a kill at that moment would leave them; the
+    /// last one stays.
     fn images(&self, seed: u64) -> Arc<Mutex<Option<Disks>>> {
         let image = Arc::new(Mutex::new(None));
         let disks =
@@ -124,8 +124,9 @@ fn what_came_before_the_target_was_killed_is_not_sent_again() {
     assert!(pair.received().is_none(), "nothing is kept of what is whole");
 }
 
-/// Chunks that a site stores for the volume as it is: a new one, or one that has what it was 100 seconds before. With
-/// `is_cut`, half of it comes before the transfer is cut off and the site's transaction goes.
+/// Returns the number of chunks that a site stores for the current volume. The site is new, or has the
+/// contents of 100 seconds before. With `is_cut`, half of the data arrives before an interruption that ends
+/// the site's transaction.
 fn stored(has_site: bool, is_cut: bool) -> usize {
     let mut pair = Pair::new();
     if has_site {
@@ -223,7 +224,7 @@ fn transfers_of_which_the_target_is_killed_again_and_again_come_to_their_end() {
 fn killed(seed: u64, random: &mut StdRng) {
     let mut pair = Pair::new();
     if random.random() {
-        // The site has what the volume had, which new contents are laid over.
+        // The site has the volume's earlier contents, over which new contents are laid.
         pair.send(0);
         let is_written = random.random();
         pair.target().update_header(|header| header.in_service = is_written).unwrap();
@@ -233,7 +234,7 @@ fn killed(seed: u64, random: &mut StdRng) {
     }
     let before = pair.other.volumes.get_any_state(VolumeId(TARGET)).ok().map(|volume| contents(&volume));
     for _ in 0..random.random_range(1..4) {
-        // What did not change since the first time may be sent as such.
+        // Data unchanged since the first transfer may be left out.
         let from_date = if before.is_some() && random.random() { START + 50 } else { 0 };
         let image = pair.images(random.random());
         let cuts: Vec<usize> = (0..6).map(|_| random.random_range(1..7 * CHUNK_BYTES)).collect();
@@ -241,7 +242,7 @@ fn killed(seed: u64, random: &mut StdRng) {
         let open = pair.other.open(TARGET, LARGE, attach_mode::BUSY);
         let to = open.unwrap_or_else(|_| pair.create());
         let sent = pair.forward(to, from_date);
-        // At the last cut, or some time after it.
+        // Either at the last cut, or some time after it.
         let image = image.lock().take().filter(|_| random.random());
         let disks = image.unwrap_or_else(|| pair.disks.after_crash(random));
         pair.restart(disks);

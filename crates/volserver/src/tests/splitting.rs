@@ -1,4 +1,4 @@
-//! SplitVolume, and what is left of it when it is cut off.
+//! Tests of SplitVolume, and of its state after interruptions.
 
 use super::support::{Cell, Disks, LARGE, actor, admin, anybody, fid, histories, write_at};
 use crate::splitting;
@@ -93,7 +93,7 @@ impl World {
     }
 }
 
-/// Everything below a directory by its path: kind, mode, owner, links, and contents.
+/// Everything below a directory by path: kind, mode, owner, links and contents.
 type Tree = BTreeMap<String, (FileKind, u16, UserId, u32, Vec<u8>)>;
 
 fn tree(volume: &Arc<Volume>, directory: Fid, path: &str, found: &mut Tree) {
@@ -119,7 +119,7 @@ fn all_below(volume: &Arc<Volume>, directory: Fid) -> Tree {
     found
 }
 
-/// What is outside the directory, which is gone or a mount point.
+/// Returns everything outside the directory, which is either removed or a mount point.
 fn outside(whole: &Tree) -> Tree {
     whole
         .iter()
@@ -139,7 +139,7 @@ fn a_directory_becomes_a_volume_and_a_mount_point_takes_its_place() {
     let (old, new) = (world.volume(ID), world.volume(NEW));
     assert_eq!(all_below(&new, new.root()), wanted);
     let now = all_below(&old, old.root());
-    // A directory less lies in it.
+    // It has one subdirectory less.
     rest.get_mut("/projects").unwrap().3 -= 1;
     assert_eq!(outside(&now), outside(&rest));
     assert_eq!(now.len(), outside(&rest).len() + 1, "nothing but the mount point is left");
@@ -182,7 +182,7 @@ fn what_cannot_be_split_is_refused_and_stays() {
     assert_eq!(world.cell.server.split_volume(&anybody(), request, &mut stream), Err(AbortCode(1)));
     assert_eq!(all_below(&world.volume(ID), volume.root()), before);
     assert_eq!(world.split(NEW, tree).0, Ok(()));
-    // The new volume is not fresh any more.
+    // The new volume is no longer fresh.
     let projects = world.find(volume.root(), "projects").vnode;
     assert_eq!(world.split(NEW, projects).0, Err(AbortCode(22)));
     world.check();
@@ -193,7 +193,7 @@ fn a_split_that_is_cut_off_loses_nothing() {
     histories(24, cut_off);
 }
 
-/// Nothing is noted any more, or that will be so after some rounds of the server's upkeep.
+/// Checks that no split is pending after some rounds of the server's periodic tasks.
 fn settle(world: &World) {
     let is_noted = || {
         world
@@ -221,7 +221,7 @@ fn cut_off(_: u64, random: &mut StdRng) {
         match step {
             1 => drop(splitting::copy(server, &plan).unwrap()),
             2 => splitting::replace(server, &plan, &noted).unwrap(),
-            // A part of what is removed, or all.
+            // Removes some of the files, or all of them.
             3 => _ = splitting::clear(server, &volume, &noted, random.random_range(1..FILES)).unwrap(),
             _ => _ = splitting::clear(server, &volume, &noted, usize::MAX),
         }
@@ -237,7 +237,7 @@ fn cut_off(_: u64, random: &mut StdRng) {
     let now = all_below(&old, old.root());
     let beside = |tree: &Tree| {
         let mut beside = outside(tree);
-        // Fewer when the directory is removed.
+        // The link count decreases when the directory is removed.
         beside.get_mut("/projects").unwrap().3 = 0;
         beside
     };
@@ -260,7 +260,7 @@ fn cut_off(_: u64, random: &mut StdRng) {
         assert_eq!(left.len(), outside(&whole).len() + 1, "nothing but the mount point is left");
         assert_eq!(all_below(&new, new.root()), wanted);
     } else {
-        // The new volume is as good as one that was just made.
+        // The new volume is equivalent to one that was just created.
         assert_eq!(world.split(NEW, world.tree().vnode).0, Ok(()));
         assert_eq!(all_below(&world.volume(NEW), new.root()), wanted);
     }
@@ -277,7 +277,7 @@ fn what_users_write_into_the_new_volume_stays_whatever_the_note_says() {
     copy.create_file(&world.actor(), copy.root(), b"written", &SetStatus::default()).unwrap();
     settle(&world);
     assert!(world.volume(NEW).lookup(copy.root(), b"written").is_ok());
-    // The directory has got another name when its mount point was there, and was given back by hand.
+    // The directory was renamed when its mount point was created, and was moved back by hand.
     world.cell.volumes.note_replaced(&noted).unwrap();
     let before = all_below(&volume, volume.root());
     settle(&world);
@@ -285,7 +285,7 @@ fn what_users_write_into_the_new_volume_stays_whatever_the_note_says() {
     world.check();
 }
 
-/// A caller who hangs up after so many pieces of text.
+/// A client that aborts after some pieces of text.
 struct HangsUp(usize);
 
 impl CallStream for HangsUp {

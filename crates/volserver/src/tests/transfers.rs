@@ -1,4 +1,4 @@
-//! Volumes that go from one Cellar server to another.
+//! Tests of transfers from one Cellar server to another.
 
 use super::network::{DYING, Network, Other};
 use super::support::{Cell, Disks, LARGE, START, actor, admin, anybody, fid, write_at};
@@ -16,18 +16,18 @@ pub(super) const ID: u32 = 900;
 pub(super) const TARGET: u32 = 901;
 const SERVER: vol::DestServer = vol::DestServer { host: 0x0a00_0001, port: 7005, security_index: 2 };
 
-/// Two servers and a way from one to the other.
+/// Two servers, and a network connection from one to the other.
 pub(super) struct Pair {
     pub(super) cell: Cell,
     pub(super) other: Arc<Cell>,
-    /// The other server's.
+    /// Disks of the other server.
     pub(super) disks: Disks,
     way: Arc<Other>,
     pub(super) network: Arc<Network>,
     pub(super) now: u32,
 }
 
-/// Bytes that do not repeat.
+/// Returns bytes that do not repeat.
 pub(super) fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut step = || {
@@ -56,7 +56,7 @@ impl Pair {
         pair
     }
 
-    /// The other server is started again with these disks.
+    /// Restarts the other server with these disks.
     pub(super) fn restart(&mut self, disks: Disks) {
         let now = self.other.now();
         self.disks = disks;
@@ -87,7 +87,7 @@ impl Pair {
         write_at(&volume, UnixTime(self.now), (volume.root(), name), offset, data, file_length);
     }
 
-    /// A new volume on the other server, with its transaction.
+    /// Creates a volume on the other server and returns its transaction.
     pub(super) fn create(&self) -> i32 {
         self.other.create(LARGE, "there", TARGET, TARGET).unwrap()
     }
@@ -106,7 +106,7 @@ impl Pair {
         sent
     }
 
-    /// Sends into a volume that is there or not, and puts it into service.
+    /// Sends the volume, creating it if it is missing, and puts it into service.
     pub(super) fn send(&self, from_date: u32) {
         let open = self.other.open(TARGET, LARGE, attach_mode::BUSY);
         let to = open.unwrap_or_else(|_| self.create());
@@ -118,7 +118,7 @@ impl Pair {
     }
 }
 
-/// All files by name.
+/// Returns the contents of all files by name.
 pub(super) fn contents(volume: &Arc<Volume>) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut names = Vec::new();
     volume.entries(volume.root(), &mut |name, found| names.push((name.to_vec(), found))).unwrap();
@@ -135,19 +135,19 @@ fn only_what_the_target_lacks_is_sent() {
     let [whole] = pair.network.streams()[..] else { panic!() };
     assert!((7 * CHUNK_BYTES..8 * CHUNK_BYTES).contains(&whole), "{whole}");
     assert_eq!(pair.network.asked(), 0, "an empty volume has nothing");
-    // Everything again: what nobody trusts need not be sent either.
+    // A full transfer does not send existing chunks either, whatever their date.
     pair.send(0);
     let [again] = pair.network.streams()[..] else { panic!() };
     assert!(again < 10_000, "{again}");
     assert_eq!(pair.network.asked(), 1);
-    // One chunk of a large file changed, and one was added at its end.
+    // One chunk of a large file has changed, and one was added at its end.
     pair.now += 100;
     pair.write_at("large", CHUNK_BYTES as u64 + 5, b"changed", 5 * CHUNK_BYTES as u64 + 77);
     pair.write_at("large", 6 * CHUNK_BYTES as u64 + 5, b"added", 6 * CHUNK_BYTES as u64 + 10);
     pair.send(START + 50);
     let [changed] = pair.network.streams()[..] else { panic!() };
     assert!((2 * CHUNK_BYTES..3 * CHUNK_BYTES + 5000).contains(&changed), "{changed}");
-    // Nothing changed.
+    // Nothing has changed.
     pair.send(START + 1000);
     assert!(pair.network.streams()[0] < 2000);
 }
@@ -184,7 +184,7 @@ fn of_a_large_file_what_has_gone_is_told() {
         };
         assert_eq!(pair.cell.server.forward(&admin(), request).err(), Some(AbortCode::RX_CALL_DEAD));
         let [transfer] = &pair.cell.server.sent()[..] else { panic!() };
-        // The fifth chunk of the file never went.
+        // The fifth chunk of the file was never sent completely.
         assert!((3..5).contains(&(transfer.done / CHUNK_BYTES as u64)), "{transfer:?}");
     }
 }
@@ -208,7 +208,7 @@ fn a_transfer_that_is_cut_off_goes_on_where_it_was() {
 #[test]
 fn a_stream_that_changes_on_the_way_leaves_the_target_as_it_was() {
     let pair = Pair::new();
-    // Into an empty volume everything goes as data.
+    // All data of a transfer to an empty volume is sent literally.
     for at in [0, 60, 75, 200, 1000, CHUNK_BYTES, 3 * CHUNK_BYTES, 7 * CHUNK_BYTES - 3, usize::MAX] {
         let to = pair.create();
         pair.network.damage(at);
@@ -315,7 +315,7 @@ fn a_read_write_clone_is_a_volume_of_its_own() {
         (VolumeType::ReadWrite, VolumeId(ID), "home.clone")
     );
     assert_eq!(contents(&clone()), before);
-    // Each goes its own way, and one may go.
+    // The volumes change independently, and either can be deleted.
     pair.write("large", b"changed");
     assert_eq!(contents(&clone()), before);
     let made = clone().create_file(&pair.actor(), clone().root(), b"new", &SetStatus::default());

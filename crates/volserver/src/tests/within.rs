@@ -1,4 +1,4 @@
-//! Moves from one partition to another of the same server, as `vos move` makes them (UV_MoveVolume2), cut off
+//! Tests of moves between partitions of one server, as `vos move` makes them (UV_MoveVolume2), interrupted
 //! after every step.
 
 use super::support::{Cell, DOOMED, Disks, LARGE, admin, histories, read, write};
@@ -16,11 +16,11 @@ const CLONE: u32 = 901;
 const READ_ONLY: u32 = 902;
 const SMALL: i32 = 0;
 const STEPS: u32 = 10;
-/// Until this step the location database points to the old place.
+/// Up to this step the location database points to the source.
 const SWITCH: u32 = 7;
 const SEEDS: u64 = 300;
 
-/// A server, what clients were told is written, and a `vos move` at work.
+/// A server, the contents acknowledged to clients, and a `vos move` in progress.
 struct World {
     disks: Disks,
     cell: Cell,
@@ -126,7 +126,7 @@ impl World {
         self.cell = self.cell.after_crash(&mut self.disks, random);
     }
 
-    /// What `vos` does when a move fails, and whoever comes after it: one of the two goes.
+    /// Cleans up as `vos` does after a failed move, or an operator later: removes one of the two volumes.
     fn recover(&mut self, has_switched: bool) {
         if has_switched {
             self.cell.vos_delete(ID, self.from);
@@ -151,7 +151,7 @@ impl World {
     }
 }
 
-/// After all steps of this and before the next the volume is whole for clients, or they wait.
+/// Checks that between steps, clients see the complete volume or wait.
 fn check_between(world: &World, step: u32) {
     match world.cell.file_service(ID) {
         None => world.check_contents(&world.served()),
@@ -236,12 +236,12 @@ fn cut_off(seed: u64, random: &mut StdRng) {
     let has_switched = steps > SWITCH || steps == SWITCH && random.random();
     match random.random_range(0..3) {
         0 => world.crash(random),
-        // vos is killed, or cannot reach the server for long.
+        // vos is killed, or cannot reach the server for a long time.
         1 => {
             world.cell.pass(700);
             world.cell.server.expire_transactions();
         }
-        // vos ends its transactions before it clears away.
+        // vos ends its transactions before it cleans up.
         _ => [world.clone, world.target, world.source].iter().for_each(|&open| _ = world.cell.end(open)),
     }
     if world.is_served() {
@@ -263,7 +263,7 @@ fn cut_off(seed: u64, random: &mut StdRng) {
 fn a_crash_right_after_the_older_one_is_deleted_leaves_the_newer_one() {
     let mut world = World::new(LARGE, SMALL);
     (0..7).for_each(|step| world.step(step));
-    // What DeleteVolume does first.
+    // The first action of DeleteVolume.
     world.cell.volumes.delete(VolumeId(ID)).unwrap();
     assert!(!world.is_served());
     world.crash(&mut StdRng::seed_from_u64(1));
