@@ -1,4 +1,4 @@
-//! Chores: `cargo xtask generate` and `cargo xtask tidy`.
+//! Repository tasks: `cargo xtask generate` and `cargo xtask tidy`.
 
 mod generate;
 mod idl;
@@ -34,7 +34,7 @@ fn run() -> Result<()> {
     }
 }
 
-/// The directory above this crate's.
+/// Returns the parent of this crate's directory.
 fn repository_root() -> Result<PathBuf> {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     Ok(own.parent().context("xtask has no directory above it")?.to_path_buf())

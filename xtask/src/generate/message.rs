@@ -1,4 +1,4 @@
-//! Structures and groups of numbers in Rust.
+//! Generates Rust structures, and modules of constants for enumerations.
 
 use super::names::{docs, snake};
 use super::types::Scope;
@@ -6,7 +6,7 @@ use crate::idl::syntax::{Enum, Field};
 use anyhow::{Context, Result};
 use std::fmt::Write as _;
 
-/// A module of constants.
+/// Writes a module of constants.
 pub(crate) fn enumeration(out: &mut String, enumeration: &Enum) {
     docs(out, &enumeration.docs);
     let _ = writeln!(out, "pub mod {} {{", snake(&enumeration.name));
@@ -18,12 +18,12 @@ pub(crate) fn enumeration(out: &mut String, enumeration: &Enum) {
     out.push_str("}\n\n");
 }
 
-/// The top bit of a signed word is its sign.
+/// Converts a constant to its type: the top bit of an `i32` is its sign.
 fn constant_value(number: &str, value: i64) -> i64 {
     if number == "i32" { i64::from(value as i32) } else { value }
 }
 
-/// A structure with its codec; a unit structure if there are no fields.
+/// Writes a structure with its codec; a unit structure if there are no fields.
 pub(crate) fn structure(
     out: &mut String,
     scope: &Scope<'_>,

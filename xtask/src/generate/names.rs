@@ -1,9 +1,9 @@
-//! Names and documentation in generated code.
+//! Names and doc comments in generated code.
 
 use std::fmt::Write as _;
 
-/// `GetEntryByIDN` as `get_entry_by_idn`: a word begins at a capital that follows a small letter or
-/// digit, or that is followed by a small letter.
+/// Converts `GetEntryByIDN` to `get_entry_by_idn`. A word starts at a capital that follows a lower-case
+/// letter or digit, or that precedes a lower-case letter.
 pub(crate) fn snake(camel: &str) -> String {
     let letters: Vec<char> = camel.chars().collect();
     let mut out = String::new();
@@ -18,12 +18,12 @@ pub(crate) fn snake(camel: &str) -> String {
     out
 }
 
-/// `GetEntryByIDN` as `GET_ENTRY_BY_IDN`.
+/// Converts `GetEntryByIDN` to `GET_ENTRY_BY_IDN`.
 pub(crate) fn screaming(camel: &str) -> String {
     snake(camel).to_ascii_uppercase()
 }
 
-/// Writes documentation lines.
+/// Writes doc comments.
 pub(crate) fn docs(out: &mut String, lines: &[String]) {
     for line in lines {
         let _ = writeln!(out, "/// {line}");

@@ -1,4 +1,4 @@
-//! Opcodes, server trait, dispatch and client stubs in Rust.
+//! Generates opcodes, the server trait, dispatch and client stubs.
 
 use super::message::structure;
 use super::names::{docs, screaming, snake};
@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Everything about the procedures, if the interface has any.
+/// Writes everything that belongs to the procedures, if the interface has any.
 pub(crate) fn service(out: &mut String, scope: &Scope<'_>, interface: &Interface) -> Result<()> {
     let Some(service) = &interface.service else { return Ok(()) };
     check(&interface.procedures)?;
@@ -131,7 +131,7 @@ fn dispatch(out: &mut String, procedures: &[Procedure]) {
     out.push_str("_ => Err(AbortCode::RXGEN_OPCODE),\n}\n}\n\n");
 }
 
-/// A list of all messages, for tests of the codec.
+/// Writes a list of all messages, for the codec's tests.
 fn checks(out: &mut String, interface: &Interface) {
     out.push_str("#[cfg(test)]\npub(crate) fn check_all(check: &mut dyn crate::tests::Check) {\n");
     for structure in &interface.structs {

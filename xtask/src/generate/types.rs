@@ -1,10 +1,10 @@
-//! How the types of an interface are written, encoded and decoded in Rust.
+//! Rust types of an interface's types, and the code that encodes and decodes them.
 
 use crate::idl::syntax::{Interface, Size, Type};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 
-/// Longest array that is a Rust array; longer ones are `Vec`s, since they have no `Default`.
+/// Largest length that becomes a Rust array; longer ones become `Vec`s, since such arrays have no `Default`.
 const ARRAY_MAX: i64 = 32;
 
 /// The names that an interface can use.
@@ -15,7 +15,7 @@ pub(crate) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// The names of `interface` and what it imports.
+    /// Collects the names of `interface` and of its imports.
     pub(crate) fn new(interface: &'a Interface, all: &'a [Interface]) -> Result<Scope<'a>> {
         let mut scope =
             Scope { aliases: BTreeMap::new(), constants: BTreeMap::new(), structs: BTreeMap::new() };
@@ -36,7 +36,7 @@ impl<'a> Scope<'a> {
         );
     }
 
-    /// The type with aliases replaced at its top.
+    /// Returns the type with an alias at its top replaced by its target.
     fn resolve<'t>(&self, kind: &'t Type) -> &'t Type
     where
         'a: 't,
@@ -60,7 +60,7 @@ impl<'a> Scope<'a> {
         Ok(self.number(size)? > ARRAY_MAX)
     }
 
-    /// The type in Rust.
+    /// Returns the Rust type.
     pub(crate) fn rust(&self, kind: &Type) -> Result<String> {
         Ok(match self.resolve(kind) {
             Type::U32 => "u32".to_owned(),
@@ -103,7 +103,7 @@ impl<'a> Scope<'a> {
         })
     }
 
-    /// A function, path or closure, from a source to a value.
+    /// Returns a function, path or closure that decodes a value from a source.
     pub(crate) fn decoder(&self, kind: &Type) -> Result<String> {
         Ok(match self.resolve(kind) {
             Type::Uuid => "uuid::decode".to_owned(),
@@ -116,7 +116,7 @@ impl<'a> Scope<'a> {
         })
     }
 
-    /// An expression that takes a value from `source`.
+    /// Returns an expression that decodes a value from `source`.
     pub(crate) fn decode(&self, kind: &Type) -> Result<String> {
         Ok(match self.resolve(kind) {
             Type::String(size) => format!("opaque::decode(source, {}).map(XdrString)", written(size)),
@@ -138,7 +138,7 @@ impl<'a> Scope<'a> {
         })
     }
 
-    /// A function, path or closure, from a reference to a value and the output to nothing.
+    /// Returns a function, path or closure that takes a reference to a value and appends it to the output.
     fn encoder(&self, kind: &Type) -> Result<String> {
         Ok(match self.resolve(kind) {
             Type::Uuid => "uuid::encode".to_owned(),
@@ -149,7 +149,7 @@ impl<'a> Scope<'a> {
         })
     }
 
-    /// An expression that appends `value`, a reference or place, to `out`.
+    /// Returns an expression that appends `value`, a reference or place, to `out`.
     pub(crate) fn encode(&self, value: &str, kind: &Type) -> Result<String> {
         Ok(match self.resolve(kind) {
             Type::Uuid => format!("uuid::encode(&{value}, out)"),

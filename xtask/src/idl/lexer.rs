@@ -1,4 +1,4 @@
-//! Words, numbers and signs of an interface file.
+//! Splits an interface file into words, numbers and punctuation.
 
 use anyhow::{Context, Result, bail};
 
@@ -7,11 +7,11 @@ pub(crate) enum Token {
     Word(String),
     Number(i64),
     Sign(char),
-    /// A line of documentation.
+    /// A line of a doc comment.
     Doc(String),
 }
 
-/// A token and the number of its line.
+/// A token and its line number.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placed {
     pub(crate) token: Token,

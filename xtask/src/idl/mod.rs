@@ -1,4 +1,4 @@
-//! The interface language of `idl/`: see `idl/README.md`.
+//! The interface language of `idl/`, described in `idl/README.md`.
 
 mod lexer;
 mod parser;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use syntax::Interface;
 
-/// Reads one interface.
+/// Reads one interface file.
 pub(crate) fn read(path: &Path) -> Result<Interface> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,10 +1,10 @@
-//! From tokens to an [`Interface`].
+//! Parses tokens into an [`Interface`].
 
 use super::lexer::{self, Placed, Token};
 use super::syntax::{Alias, Constant, Enum, Field, Interface, Procedure, Service, Size, Split, Struct, Type};
 use anyhow::{Context, Result, bail, ensure};
 
-/// Parses the file `name`.idl.
+/// Parses the text of the interface called `name`.
 pub(crate) fn parse(name: String, text: &str) -> Result<Interface> {
     let mut parser = Parser { tokens: lexer::split(text)?, next: 0 };
     let mut interface = Interface { name, ..Interface::default() };

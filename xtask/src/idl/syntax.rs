@@ -1,6 +1,6 @@
-//! What an interface consists of.
+//! Syntax tree of an interface.
 
-/// One file.
+/// One interface file.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Interface {
     pub(crate) name: String,
@@ -13,11 +13,11 @@ pub(crate) struct Interface {
     pub(crate) procedures: Vec<Procedure>,
 }
 
-/// Which Rx service the file describes.
+/// The Rx service that the file describes.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Service {
     pub(crate) id: i64,
-    /// None if every server has it beside its own.
+    /// Usual port; `None` if every server offers the service next to its own.
     pub(crate) port: Option<i64>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Service {
 pub(crate) struct Constant {
     pub(crate) docs: Vec<String>,
     pub(crate) name: String,
-    /// Rust's name of the number's type.
+    /// Rust type of the value.
     pub(crate) number: String,
     pub(crate) value: i64,
 }
@@ -66,13 +66,13 @@ pub(crate) struct Procedure {
     pub(crate) rust_name: String,
     pub(crate) opcode: i64,
     pub(crate) split: Option<Split>,
-    /// The server writes the reply in pieces.
+    /// Whether the server writes the reply in pieces.
     pub(crate) is_streamed: bool,
     pub(crate) request: Vec<Field>,
     pub(crate) reply: Vec<Field>,
 }
 
-/// Which way the data of a split procedure goes.
+/// Direction of a split procedure's data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Split {
     ToServer,
@@ -86,15 +86,15 @@ pub(crate) enum Type {
     U64,
     I64,
     Uuid,
-    /// Counted text, at most so long.
+    /// Counted text of at most this length.
     String(Size),
-    /// Counted bytes, at most so many.
+    /// Counted bytes, at most this many.
     Opaque(Size),
-    /// So many bytes.
+    /// Exactly this many bytes.
     Fixed(Size),
-    /// So many characters, a word each.
+    /// This many characters, one word each.
     Chars(Size),
-    /// So many bytes, a word each.
+    /// This many bytes, one word each.
     Octets(Size),
     Named(String),
     Array(Box<Type>, Size),

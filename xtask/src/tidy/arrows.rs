@@ -1,4 +1,4 @@
-//! Dependencies between crates point down the table of ARCHITECTURE.md.
+//! Checks that dependencies between crates point down the table in ARCHITECTURE.md.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Where a crate stands: its row, and whether other crates may use it.
+/// Position of a crate in the table: its row, and whether it is for tests only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Place {
     pub(crate) row: usize,
     pub(crate) is_test: bool,
 }
 
-/// Compares the table with the manifests. A crate may use those of rows above its own; dependencies
-/// for tests alone are free.
+/// Compares the table with the manifests. A crate may use crates of rows above its own; dependencies of tests
+/// are not restricted.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("ARCHITECTURE.md")?;
     let places = table(&text);
@@ -23,7 +23,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     Ok(judge(&places, &dependencies))
 }
 
-/// The crates of the table whose header begins with `| level | crate |`.
+/// Parses the table of crates whose header starts with `| level | crate |`.
 pub(crate) fn table(text: &str) -> BTreeMap<String, Place> {
     let rows = text.lines().skip_while(|line| !line.starts_with("| level | crate |")).skip(2);
     let mut places = BTreeMap::new();
@@ -38,7 +38,7 @@ pub(crate) fn table(text: &str) -> BTreeMap<String, Place> {
     places
 }
 
-/// What cargo knows of the workspace's crates.
+/// Returns the output of `cargo metadata` for the workspace.
 pub(crate) fn metadata(root: &Path) -> Result<Value> {
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["metadata", "--no-deps", "--format-version", "1", "--offline"])
@@ -49,7 +49,7 @@ pub(crate) fn metadata(root: &Path) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Each member of the workspace but this one, and the members that it uses outside tests.
+/// Returns each workspace member except this one, with the members that it uses outside tests.
 fn dependencies(metadata: &Value) -> Result<BTreeMap<String, Vec<String>>> {
     let packages = metadata["packages"].as_array().context("no packages")?;
     let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
@@ -62,7 +62,7 @@ fn dependencies(metadata: &Value) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(all)
 }
 
-/// What is wrong with these dependencies.
+/// Returns the complaints about these dependencies.
 pub(crate) fn judge(
     places: &BTreeMap<String, Place>,
     dependencies: &BTreeMap<String, Vec<String>>,

@@ -1,10 +1,10 @@
-//! Generated files are what the generator makes now.
+//! Checks that the generated files are up to date.
 
 use crate::generate;
 use anyhow::Result;
 use std::path::Path;
 
-/// Compares what is there with what would be generated.
+/// Compares the files on disk with the generator's output.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let directory = root.join(generate::DIRECTORY);
     let files = generate::files(root)?;

@@ -1,17 +1,18 @@
-//! Links between documents resolve, and so do the names of documents in sources, scripts and messages.
+//! Checks that links between documents resolve, and that documents named in sources, scripts and messages
+//! exist.
 
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 use walkdir::{DirEntry, WalkDir};
 
-/// Folders of the repository that are read; the rest is what builds and runs leave behind.
+/// Folders of the repository that are checked; the others hold output of builds and test runs.
 const FOLDERS: [&str; 9] = [".ci", ".cargo", "contrib", "crates", "docs", "fuzz", "idl", "scripts", "xtask"];
 
-/// Folders within these that programs fill.
+/// Subfolders that hold generated data.
 const SKIPPED: [&str; 4] = ["target", "corpus", "artifacts", "testdata"];
 
-/// Texts by their paths from the repository's root.
+/// Texts by path relative to the repository's root.
 pub(crate) type Texts = BTreeMap<String, String>;
 
 /// Checks every document and every mention of one.
@@ -41,7 +42,8 @@ fn is_read(entry: &DirEntry) -> bool {
     !entry.file_type().is_dir() || !SKIPPED.iter().any(|skipped| entry.file_name() == *skipped)
 }
 
-/// The links and mentions that lead nowhere. `exists` answers for paths from the root that are no texts.
+/// Returns the broken links and mentions. `exists` reports whether a path from the root exists that is not a
+/// text.
 pub(crate) fn judge(texts: &Texts, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
     let mut complaints = Vec::new();
     for (path, text) in texts {
@@ -61,7 +63,7 @@ fn is_document(path: &str) -> bool {
     path.rsplit_once('.').is_some_and(|(_, extension)| extension == "md")
 }
 
-/// What is wrong with a link of a document.
+/// Returns the complaint about a document's link, if it is broken.
 fn wrong_link(from: &str, link: &str, texts: &Texts, exists: &dyn Fn(&str) -> bool) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -81,7 +83,7 @@ fn wrong_link(from: &str, link: &str, texts: &Texts, exists: &dyn Fn(&str) -> bo
     }
 }
 
-/// The path from the root that a link of a document means.
+/// Resolves a document's link to a path from the root.
 fn resolve(from: &str, file: &str) -> Option<String> {
     if file.is_empty() {
         return Some(from.to_owned());
@@ -99,7 +101,7 @@ fn resolve(from: &str, file: &str) -> Option<String> {
     Some(path.to_string_lossy().into_owned())
 }
 
-/// The lines of a document that are not code, with their numbers and without code spans.
+/// Returns a document's lines outside code blocks, with their numbers and without code spans.
 fn prose(text: &str) -> Vec<(usize, String)> {
     let mut is_code = false;
     let mut lines = Vec::new();
@@ -113,7 +115,7 @@ fn prose(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// The targets of a document's links, with their lines.
+/// Returns the targets of a document's links, with their line numbers.
 pub(crate) fn links(text: &str) -> Vec<(usize, String)> {
     let mut all = Vec::new();
     for (number, line) in prose(text) {
@@ -123,7 +125,7 @@ pub(crate) fn links(text: &str) -> Vec<(usize, String)> {
     all
 }
 
-/// The anchors of a document's headings, as GitHub makes them.
+/// Returns the anchors of a document's headings, as GitHub derives them.
 pub(crate) fn anchors(text: &str) -> BTreeSet<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut all = BTreeSet::new();
@@ -135,7 +137,7 @@ pub(crate) fn anchors(text: &str) -> BTreeSet<String> {
     all
 }
 
-/// The headings of a document: their anchors before numbers are added, and their lines.
+/// Returns a document's headings: their anchors before numbers are appended, and their line numbers.
 fn headings(text: &str) -> Vec<(String, usize)> {
     let numbers: BTreeSet<usize> = prose(text).into_iter().map(|(number, _)| number).collect();
     let lines = text.lines().enumerate().map(|(index, line)| (line, index + 1));
@@ -151,7 +153,7 @@ fn slug(heading: &str) -> String {
     kept.map(|char| if char == ' ' { '-' } else { char }).collect()
 }
 
-/// The names of documents in `docs` that a text mentions, with their lines.
+/// Returns the names of documents in `docs` that a text mentions, with their line numbers.
 pub(crate) fn mentions(text: &str) -> Vec<(usize, String)> {
     let mut all = Vec::new();
     for (index, line) in text.lines().enumerate() {

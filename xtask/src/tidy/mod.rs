@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use source::SourceFile;
 use std::path::Path;
 
-/// Runs all checks; fails with everything that is wrong.
+/// Runs all checks and fails with the list of all complaints.
 pub(crate) fn check(root: &Path, lower_limits: bool) -> Result<()> {
     let files = source::read_all(root)?;
     let mut complaints = fresh::check(root)?;

@@ -1,8 +1,8 @@
-//! Pure crates do not touch the world.
+//! Checks that pure crates do no I/O and have no ambient inputs.
 
 use super::SourceFile;
 
-/// The crates without sockets, files, threads, clocks and ambient randomness.
+/// Crates without sockets, files, threads, clocks or ambient randomness.
 const PURE: [&str; 14] = [
     "base",
     "xdr",
@@ -20,7 +20,7 @@ const PURE: [&str; 14] = [
     "promote",
 ];
 
-/// What those crates may not name.
+/// Names that these crates must not use.
 const BANNED: [&str; 14] = [
     "std::fs",
     "fs::File",
@@ -38,7 +38,7 @@ const BANNED: [&str; 14] = [
     "std::env",
 ];
 
-/// What the file names although it may not.
+/// Returns a complaint for each banned name that the file uses.
 pub(crate) fn check(file: &SourceFile) -> Vec<String> {
     if !PURE.contains(&file.crate_name()) {
         return Vec::new();
@@ -53,7 +53,7 @@ pub(crate) fn check(file: &SourceFile) -> Vec<String> {
     complaints
 }
 
-/// Whether the line has the words, not as a part of longer ones. `env!` and the like are other things.
+/// Whether the line uses the banned name as whole words. `env!` and the like are unaffected.
 fn names(line: &str, banned: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(banned).any(|(at, _)| {

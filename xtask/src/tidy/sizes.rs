@@ -1,17 +1,17 @@
-//! Files and functions stay short; limits for functions only ever fall.
+//! Checks the lengths of files and functions; the limits for functions may only fall.
 
 use super::SourceFile;
 use super::source::indentation;
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 
-/// The longest file in lines.
+/// Maximum length of a file in lines.
 const FILE_LINES_MAX: usize = 1000;
 
-/// Where the limits for functions are.
+/// File with the limits for functions.
 const LIMITS: &str = "xtask/function-lengths.txt";
 
-/// How many of the longest functions are shown.
+/// Number of longest functions that are printed.
 const SHOWN: usize = 5;
 
 /// A function outside tests.
@@ -21,7 +21,7 @@ pub(crate) struct Function {
     pub(crate) lines: usize,
 }
 
-/// Median, 99th percentile and longest, in lines.
+/// Median, 99th percentile and maximum length, in lines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Lengths {
     pub(crate) median: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Lengths {
     pub(crate) longest: usize,
 }
 
-/// Checks files and functions, and shows how long functions are.
+/// Checks files and functions, and prints the lengths of functions.
 pub(crate) fn check(root: &Path, files: &[SourceFile], lower_limits: bool) -> Result<Vec<String>> {
     let own: Vec<&SourceFile> = files.iter().filter(|file| !file.is_generated()).collect();
     let mut complaints: Vec<String> = own.iter().filter_map(|file| wrong_size(file)).collect();
@@ -46,7 +46,7 @@ pub(crate) fn check(root: &Path, files: &[SourceFile], lower_limits: bool) -> Re
     Ok(complaints)
 }
 
-/// What is wrong with a file's length.
+/// Returns a complaint if the file is empty or too long.
 pub(crate) fn wrong_size(file: &SourceFile) -> Option<String> {
     let SourceFile { path, length, .. } = file;
     if file.all_lines.iter().all(|line| line.trim().is_empty()) {
@@ -56,7 +56,7 @@ pub(crate) fn wrong_size(file: &SourceFile) -> Option<String> {
         .then(|| format!("{path} has {length} lines; at most {FILE_LINES_MAX} are good"))
 }
 
-/// The functions of a file that have bodies.
+/// Returns the file's functions that have a body.
 pub(crate) fn functions(file: &SourceFile) -> Vec<Function> {
     let starts = (0..file.lines.len()).filter(|&index| begins_function(&file.lines[index]));
     starts
@@ -72,8 +72,8 @@ fn begins_function(line: &str) -> bool {
     line.split_whitespace().find(|word| !qualifiers.contains(word)) == Some("fn")
 }
 
-/// Lines from the first, which begins a function, to its end; None if it has no body. Relies on
-/// rustfmt: signature and body end as far in as the function began.
+/// Returns the length of the function that starts at the first line, in lines; `None` if it has no body.
+/// Relies on rustfmt: signature and body end at the indentation of the first line.
 fn function_length(lines: &[String]) -> Option<usize> {
     let indent = indentation(&lines[0]);
     let mut own =
@@ -86,7 +86,7 @@ fn function_length(lines: &[String]) -> Option<usize> {
     }
 }
 
-/// Summary of functions that are sorted from the longest.
+/// Summarises functions that are sorted by length, longest first.
 pub(crate) fn measure(functions: &[Function]) -> Lengths {
     let at = |share: usize| functions.get(functions.len() * share / 100).map_or(0, |function| function.lines);
     Lengths { median: at(50), p99: at(1), longest: at(0) }
@@ -100,7 +100,7 @@ fn show(functions: &[Function], lengths: Lengths) {
     }
 }
 
-/// Limits from their file.
+/// Parses the file of limits.
 pub(crate) fn read(text: &str) -> Result<Lengths> {
     let value = |name: &str| -> Result<usize> {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -128,7 +128,7 @@ fn lower(lengths: Lengths, limits: Lengths) -> Lengths {
     }
 }
 
-/// Which limits are exceeded.
+/// Returns a complaint for each limit that is exceeded.
 pub(crate) fn judge(lengths: Lengths, limits: Lengths) -> Vec<String> {
     let pairs = [
         ("median", lengths.median, limits.median),

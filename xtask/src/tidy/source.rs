@@ -1,4 +1,4 @@
-//! Source files, with their tests cut out.
+//! Rust source files, with their tests cut out.
 
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -6,18 +6,19 @@ use walkdir::WalkDir;
 
 /// A Rust file of the repository.
 pub(crate) struct SourceFile {
-    /// Path from the repository's root.
+    /// Path relative to the repository's root.
     pub(crate) path: String,
     /// Number of lines, tests included.
     pub(crate) length: usize,
-    /// What is not tests, benches or examples; no comments on lines of their own. Cut-out lines are empty.
+    /// Lines without tests, benches, examples and comments on lines of their own; lines that were cut out are
+    /// empty.
     pub(crate) lines: Vec<String>,
     /// Every line.
     pub(crate) all_lines: Vec<String>,
 }
 
 impl SourceFile {
-    /// Reads a file's text.
+    /// Parses a file's text.
     pub(crate) fn new(path: String, text: &str) -> SourceFile {
         let beside = ["/tests/", "/benches/", "/examples/"];
         let is_test = path.ends_with("/tests.rs") || beside.iter().any(|folder| path.contains(folder));
@@ -26,19 +27,19 @@ impl SourceFile {
         SourceFile { path, length: all_lines.len(), lines, all_lines }
     }
 
-    /// The crate that the file belongs to.
+    /// Returns the crate that the file belongs to.
     pub(crate) fn crate_name(&self) -> &str {
         let path = self.path.strip_prefix("crates/").unwrap_or(&self.path);
         path.split('/').next().unwrap_or_default()
     }
 
-    /// Whether a program wrote it.
+    /// Whether the file is generated.
     pub(crate) fn is_generated(&self) -> bool {
         self.path.starts_with(crate::generate::DIRECTORY)
     }
 }
 
-/// Every Rust file of the crates and of this program.
+/// Reads every Rust file of the crates and of xtask.
 pub(crate) fn read_all(root: &Path) -> Result<Vec<SourceFile>> {
     let mut files = Vec::new();
     for top in ["crates", "xtask"] {
@@ -54,13 +55,13 @@ pub(crate) fn read_all(root: &Path) -> Result<Vec<SourceFile>> {
     Ok(files)
 }
 
-/// Width of a line's indentation.
+/// Returns the width of a line's indentation in bytes.
 pub(crate) fn indentation(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// Empties comments and items for tests. Relies on rustfmt: an item ends with a `}` as far in as it
-/// began, or with a `;` on its first line.
+/// Blanks comments and test items. Relies on rustfmt: an item ends with a `}` at its own indentation, or with
+/// a `;` on its first line.
 fn without_tests(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut test_item: Option<usize> = None;

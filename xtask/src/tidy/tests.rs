@@ -128,7 +128,7 @@ fn dependencies_must_be_used() {
     assert_eq!(unused::without_reason(manifest, "| `zero` | `one` |\n").len(), 1);
 }
 
-/// Complaints about documents of these names and texts; the folder `docs/pictures` is there too.
+/// Returns the complaints about documents with these names and texts; the folder `docs/pictures` exists too.
 fn links_of(texts: &[(&str, &str)]) -> Vec<String> {
     let texts = texts.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
     links::judge(&texts, &|path| path == "docs/pictures")
@@ -155,7 +155,7 @@ fn headings_in_code_are_no_anchors() {
 
 #[test]
 fn sources_name_documents_that_exist() {
-    // No name of a document that is not there, since `tidy` reads this file too.
+    // The names of missing documents are built at run time, since `tidy` reads this file too.
     let folder = "docs";
     let name = format!("{folder}/web.md");
     let guide = (name.as_str(), "");

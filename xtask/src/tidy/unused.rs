@@ -1,4 +1,5 @@
-//! Every dependency that a manifest declares is named by the crate's sources, and has its reason.
+//! Checks that crates use every dependency that they declare, and that each dependency has a documented
+//! reason.
 
 use super::SourceFile;
 use super::arrows::metadata;
@@ -7,15 +8,15 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Where the reasons are.
+/// Document with the reasons for dependencies.
 const REASONS: &str = "docs/design/dependencies.md";
 
-/// Packages whose library has another name.
+/// Packages whose library name differs from the package name.
 const LIBRARY_NAMES: [(&str, &str); 1] = [("md-5", "md5")];
 
-/// A line of a crate's manifest.
+/// A dependency that a crate's manifest declares.
 pub(crate) struct Declared {
-    /// The crate's folder, from the repository's root.
+    /// The crate's folder, relative to the repository's root.
     pub(crate) folder: String,
     /// The dependency's name in the manifest.
     pub(crate) name: String,
@@ -23,7 +24,7 @@ pub(crate) struct Declared {
     pub(crate) is_dev: bool,
 }
 
-/// Compares manifests with sources, and the workspace's table with manifests.
+/// Compares the manifests with the sources, and the workspace's table with the manifests.
 pub(crate) fn check(root: &Path, files: &[SourceFile]) -> Result<Vec<String>> {
     let declared = declared(root, &metadata(root)?)?;
     let mut complaints: Vec<String> = declared.iter().filter_map(|one| judge(one, files)).collect();
@@ -49,8 +50,8 @@ fn declared(root: &Path, metadata: &Value) -> Result<Vec<Declared>> {
     Ok(all)
 }
 
-/// What is wrong with a declaration. Files that are tests as a whole count for everything, for crates
-/// that consist of tests.
+/// Returns a complaint if no source uses the dependency. Files that contain only tests count for dependencies
+/// of any kind, since some crates consist of tests.
 pub(crate) fn judge(declared: &Declared, files: &[SourceFile]) -> Option<String> {
     let library = LIBRARY_NAMES.iter().find(|(package, _)| *package == declared.name);
     let library = library.map_or_else(|| declared.name.replace('-', "_"), |(_, name)| (*name).to_owned());
@@ -65,7 +66,7 @@ pub(crate) fn judge(declared: &Declared, files: &[SourceFile]) -> Option<String>
     (!is_used).then(|| format!("{} declares {kind} on {}, which it does not use", folder, declared.name))
 }
 
-/// Whether the line has `library::` or `use library;`, other than in a comment or inside a path.
+/// Whether the line has `library::` or `use library;` outside comments and not inside a longer path.
 fn names(line: &str, library: &str) -> bool {
     let code = line.split("//").next().unwrap_or_default();
     code.match_indices(library).any(|(at, _)| {
@@ -76,7 +77,7 @@ fn names(line: &str, library: &str) -> bool {
     })
 }
 
-/// Libraries of the workspace's manifest that the first column of no table names.
+/// Returns a complaint for each library in the workspace's manifest that no table names in its first column.
 pub(crate) fn without_reason(manifest: &str, reasons: &str) -> Vec<String> {
     let columns = reasons.lines().filter_map(|line| line.strip_prefix('|')?.split('|').next());
     let named: BTreeSet<&str> = columns.flat_map(|column| column.split('`').skip(1).step_by(2)).collect();
@@ -87,7 +88,7 @@ pub(crate) fn without_reason(manifest: &str, reasons: &str) -> Vec<String> {
     names.map(|name| format!("{REASONS} does not say why {name} is a dependency")).collect()
 }
 
-/// The names in `[workspace.dependencies]`.
+/// Returns the names in `[workspace.dependencies]`.
 pub(crate) fn workspace_table(manifest: &str) -> Vec<&str> {
     let table = manifest.lines().skip_while(|line| *line != "[workspace.dependencies]").skip(1);
     let lines = table.take_while(|line| !line.starts_with('['));
