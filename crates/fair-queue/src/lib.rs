@@ -42,8 +42,8 @@ pub enum Class {
     Small,
     /// Moves much data, and may take as long as its client likes.
     Bulk,
-    /// Its client has to be identified first by a query that it may not answer. Served by additional threads,
-    /// which are not counted as workers.
+    /// Its client must first be identified or notified by the server, and may not answer. Served by
+    /// additional threads, which are not counted as workers. These are called unidentified clients below.
     Stranger,
 }
 

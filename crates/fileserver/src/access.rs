@@ -1,7 +1,7 @@
-//! The rules of access (`GetRights`, `Check_PermissionRights` and `CheckWriteMode` of OpenAFS).
+//! Access rules (`GetRights`, `Check_PermissionRights` and `CheckWriteMode` of OpenAFS).
 //!
-//! Access lists belong to directories and govern everything in them. What is left to mode bits is
-//! little: the owner's read, execute and write bits of a file restrict everybody.
+//! Access lists belong to directories and govern everything in them. Mode bits matter little: the owner's
+//! read, execute and write bits of a file restrict all users.
 
 use crate::subject::Subject;
 use afs_format::acl::Acl;
@@ -15,7 +15,7 @@ const OWNER_WRITE: u16 = 0o200;
 const SET_ID_BITS: u16 = 0o6000;
 const EXECUTE_BITS: u16 = 0o111;
 
-/// Rights of the caller and of everybody.
+/// Rights of the caller and of anyone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Access {
     pub(crate) caller: Rights,
@@ -23,10 +23,10 @@ pub(crate) struct Access {
 }
 
 impl Access {
-    /// What `acl` gives. What the caller's groups have and what its host's groups have is computed apart, each less
-    /// its own negative entries, and added (`GetRights`, fs_setacl(1)): a negative entry of a group of hosts takes
-    /// nothing from users. `implicit` is what administrators have in any case. For what is not a
-    /// directory, "administer" says whether the caller owns it.
+    /// Computes the rights that `acl` grants. Those of the caller's groups and of its host's groups are
+    /// computed separately, each minus its own negative entries, and combined (`GetRights`, fs_setacl(1)): a
+    /// negative entry of a host group takes nothing from users. `implicit` are the rights that administrators
+    /// always have. Except on directories, "administer" marks that the caller owns the vnode.
     pub(crate) fn new(acl: &Acl, status: &VnodeStatus, subject: &Subject, implicit: Rights) -> Access {
         let host = acl.rights_of(&subject.host_groups);
         let mut caller = acl.rights_of(&subject.groups) | host;
@@ -43,16 +43,16 @@ impl Access {
     }
 }
 
-/// One caller before one vnode.
+/// Checks the access of one caller to one vnode.
 pub(crate) struct Gate<'a> {
     pub(crate) subject: &'a Subject,
     pub(crate) status: &'a VnodeStatus,
     pub(crate) rights: Rights,
-    /// Whether the caller owns the volume; asked only when it matters.
+    /// Whether the caller owns the volume; evaluated only if it matters.
     pub(crate) owns_volume: &'a dyn Fn() -> bool,
 }
 
-/// What is to be read.
+/// The part of a vnode to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reading {
     Data,
@@ -60,7 +60,7 @@ pub(crate) enum Reading {
     Status,
 }
 
-/// What is to be written.
+/// The part of a vnode to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writing {
     Data,
@@ -68,7 +68,7 @@ pub(crate) enum Writing {
     Status,
 }
 
-/// What the audit calls it when an administrator may write what others may not.
+/// Returns the privilege to audit when an administrator writes something that others may not.
 fn privilege(what: Writing) -> Privilege {
     match what {
         Writing::Data => Privilege::StoreData,
@@ -90,7 +90,8 @@ impl Gate<'_> {
         self.status.owner == self.subject.user
     }
 
-    /// May the caller read? Administrators read any status and list; data is for nobody free.
+    /// Checks that the caller may read. Administrators may read any status and list, but have no special
+    /// rights to data.
     pub(crate) fn read(&self, what: Reading) -> Result<(), AbortCode> {
         if what != Reading::Data && self.subject.administrator {
             current::privilege(if what == Reading::Acl {
@@ -109,10 +110,10 @@ impl Gate<'_> {
         allow_if(past_mode || self.status.mode & OWNER_READ_OR_EXECUTE != 0)
     }
 
-    /// May the caller write, and set `set` with it?
+    /// Checks that the caller may write, and set `set` in the process.
     pub(crate) fn write(&self, what: Writing, set: &SetStatus) -> Result<(), AbortCode> {
         if self.is_just_creating(what) {
-            // The creator of a file may fill it, whatever its mode and with only "insert".
+            // The creator of a file may fill it with only "insert", whatever its mode.
             return self.keep_owner(what, set);
         }
         if what != Writing::Data && self.subject.administrator {
@@ -132,7 +133,7 @@ impl Gate<'_> {
         self.has(Rights::INSERT) && self.owns() && what != Writing::Acl && self.status.kind == FileKind::File
     }
 
-    /// Only administrators give files away.
+    /// Checks that only administrators change the owner or group.
     fn keep_owner(&self, what: Writing, set: &SetStatus) -> Result<(), AbortCode> {
         let new_owner = set.owner.is_some_and(|owner| owner != self.status.owner);
         let new_group = set.group.is_some_and(|group| group != self.status.group);
@@ -164,19 +165,19 @@ impl Gate<'_> {
         }
     }
 
-    /// May the caller change entries of this directory?
+    /// Checks that the caller may change entries of this directory.
     pub(crate) fn change_entries(&self, needed: Rights) -> Result<(), AbortCode> {
         allow_if(self.has(needed))
     }
 
-    /// May the caller make a symbolic link of this mode here? One without execute bits is a mount
-    /// point, for which it must administer the directory.
+    /// Checks that the caller may create a symbolic link with this mode here. One without execute bits is a
+    /// mount point, which requires "administer" on the directory.
     pub(crate) fn link_with_mode(&self, mode: Option<u16>) -> Result<(), AbortCode> {
         let mounts = mode.is_some_and(|mode| mode & EXECUTE_BITS == 0);
         allow_if(!mounts || self.subject.administrator || self.has(Rights::ADMINISTER))
     }
 
-    /// May the caller lock this?
+    /// Checks that the caller may lock this vnode.
     pub(crate) fn lock(&self, kind: LockKind) -> Result<(), AbortCode> {
         let writes = self.has(Rights::WRITE) || (self.owns() && self.has(Rights::INSERT));
         allow_if(writes || (kind == LockKind::Read && self.has(Rights::LOCK)))

@@ -1,8 +1,8 @@
-//! Calls that can be answered without waiting for anything: all that they need is in memory, and
-//! nobody has to be told. The thread that receives answers them itself; every lock on the way is
-//! either only tried or held by nobody while he waits.
+//! Fast path for calls that can be answered without waiting: all the data is in memory, and no client has to
+//! be notified. The receiving thread answers them itself. Every lock on this path is either only tried or
+//! never held while waiting.
 //!
-//! Whatever is not simply well goes the way of all calls: here is no error to be told.
+//! Anything but success falls back to the normal path, which reports errors.
 
 use crate::access::{Access, Reading};
 use crate::counters::Operation;
@@ -21,27 +21,27 @@ use std::time::Duration;
 use volume::{Governed, VnodeStatus, Volume};
 use xdr::Encode;
 
-/// What the reply about one vnode among several takes: AFSFetchStatus and AFSCallBack.
+/// Size of the reply about one of several vnodes: AFSFetchStatus and AFSCallBack.
 const STATUS_BYTES: usize = 4 * (21 + 3);
-/// AFSVolSync, with which the replies end.
+/// Size of AFSVolSync, at the end of replies.
 const SYNC_BYTES: usize = 4 * 6;
-/// The counts of statuses and of callbacks in a reply about several vnodes.
+/// Size of the counts of statuses and of callbacks in a reply about several vnodes.
 const COUNTS_BYTES: usize = 4 * 2;
 
-/// What [`FileServer::answer_at_once`] found.
+/// The result of [`FileServer::answer_at_once`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The whole reply.
+    /// The complete reply.
     pub reply: Bytes,
-    /// How long that took.
+    /// Duration of the call.
     pub time: Duration,
-    /// When it was found.
+    /// End of the call.
     pub ended: Monotonic,
 }
 
 impl FileServer {
-    /// The reply to a whole request, if it is one of those calls. `None` has changed nothing that a
-    /// client could see.
+    /// Returns the reply to a complete request if the fast path applies. `None` has no effect that a client
+    /// could observe.
     pub fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Answer> {
         let (opcode, arguments) = request.split_first_chunk()?;
         match u32::from_be_bytes(*opcode) {
@@ -57,7 +57,7 @@ impl FileServer {
         }
     }
 
-    /// Looks at what the answers to these will need of the clients: callers, hosts and promises.
+    /// Prefetches the callers, hosts and promises that these requests will need.
     pub fn look_ahead(&self, requests: &[(&Caller, &[u8])]) {
         let seen = Subjects::look_ahead(requests.iter().map(|(caller, _)| *caller));
         let fetched = |request: &[u8]| {
@@ -72,7 +72,8 @@ impl FileServer {
         black_box(seen ^ self.hosts().state().look_ahead(calls));
     }
 
-    /// FetchStatus (132) of a vnode in memory, for a host that is known. `None`: not at once.
+    /// FetchStatus (132) of a vnode in memory, for an identified host. Returns `None` if the fast path does
+    /// not apply.
     fn fetch_status_at_once(&self, caller: &Caller, request: rxafs::FetchStatusRequest) -> Option<Answer> {
         let begun = self.clock().monotonic();
         let fid = Fid::from(request.fid);
@@ -88,7 +89,7 @@ impl FileServer {
         Some(self.answered(Operation::FetchStatus, begun, encoded))
     }
 
-    /// InlineBulkStatus (65536) of vnodes of one volume that are all in memory and of which none is refused.
+    /// InlineBulkStatus (65536) of vnodes of one volume that are all in memory and accessible.
     fn inline_bulk_status_at_once(
         &self,
         caller: &Caller,
@@ -126,8 +127,8 @@ impl FileServer {
 }
 
 impl Session<'_> {
-    /// Nothing in the volume changes before this returns: what is told is what was found, though the promise comes
-    /// after it.
+    /// Builds the reply about a vnode. The volume cannot change until this returns, so the status stays valid
+    /// although the promise is made after it was read.
     fn tell_one_at_once(
         &self,
         volume: &Arc<Volume>,
@@ -142,7 +143,7 @@ impl Session<'_> {
         Some(rxafs::FetchStatusReply { status, call_back, sync: wire::vol_sync(volume.dates().0) })
     }
 
-    /// The same for several.
+    /// Like [`Self::tell_one_at_once`], for several vnodes.
     fn tell_at_once(
         &self,
         volume: &Arc<Volume>,
@@ -161,7 +162,7 @@ impl Session<'_> {
         Some(rxafs::InlineBulkStatusReply { statuses, call_backs, sync })
     }
 
-    /// What the caller may do, if that includes reading the status.
+    /// Returns the caller's rights if it may read the status.
     fn look(&self, volume: &Volume, status: &VnodeStatus, acl: &Acl) -> Option<Access> {
         let access = self.access(status, acl);
         if !status.is_directory() {
@@ -170,7 +171,7 @@ impl Session<'_> {
         Some(access)
     }
 
-    /// A volume may have been taken from file service, or another put in its place, before a promise.
+    /// Checks that the volume was not taken offline or replaced before the promise was made.
     fn is_still(&self, volume: &Arc<Volume>) -> Option<()> {
         Arc::ptr_eq(volume, &self.server.volumes().get_at_hand(volume.id())?).then_some(())
     }

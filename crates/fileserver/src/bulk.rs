@@ -1,7 +1,7 @@
 //! Statuses of many vnodes in one call: BulkStatus, InlineBulkStatus.
 //!
-//! Listings of large trees consist of these, so that what has to be asked once for all of a call's FIDs is not asked for
-//! each: the volume, the lock of the promises, whether somebody is writing.
+//! Listings of large trees consist of these calls, so work common to all FIDs of a call is done once: finding
+//! the volume, locking the promises, and checking for a concurrent writer.
 
 use crate::access::Reading;
 use crate::counters::Operation;
@@ -16,7 +16,7 @@ use volume::{Governed, Volume, VolumeError};
 
 type Found = Result<Governed, VolumeError>;
 
-/// What is told of one vnode.
+/// The reply about one vnode.
 struct Told {
     status: rxafs::FetchStatus,
     call_back: rxafs::CallBack,
@@ -24,7 +24,7 @@ struct Told {
 }
 
 impl FileServer {
-    /// BulkStatus (155): all or nothing.
+    /// BulkStatus (155): fails if any vnode fails.
     pub(crate) fn serve_bulk_status(
         &self,
         caller: &Caller,
@@ -43,7 +43,7 @@ impl FileServer {
         })
     }
 
-    /// InlineBulkStatus (65536): errors stand in place of statuses.
+    /// InlineBulkStatus (65536): errors replace individual statuses.
     pub(crate) fn serve_inline_bulk_status(
         &self,
         caller: &Caller,
@@ -57,7 +57,7 @@ impl FileServer {
             for told in told {
                 let (status, call_back) = match told {
                     Ok(Told { status, call_back, .. }) => (status, call_back),
-                    // Who is told so for each file looks nothing up.
+                    // Clients that get this error for each file do not look up the volume.
                     Err(AbortCode::VMOVED) => return Err(AbortCode::VMOVED),
                     Err(code) => (wire::failed_status(session.for_client(code)), rxafs::CallBack::default()),
                 };
@@ -69,14 +69,13 @@ impl FileServer {
     }
 }
 
-/// Bulk calls must be about something; that they are not about more than 50 FIDs is seen to when they
-/// are decoded.
+/// Rejects an empty list; decoding already limits lists to 50 FIDs.
 fn some(fids: &[rxafs::Fid]) -> Result<&[rxafs::Fid], AbortCode> {
     if fids.is_empty() { Err(AbortCode::UAEINVAL) } else { Ok(fids) }
 }
 
 impl Session<'_> {
-    /// What each FID is to this caller, with a promise.
+    /// Returns the status of each FID for this caller, with a promise.
     fn tell_all(&self, fids: &[rxafs::Fid]) -> Vec<Result<Told, AbortCode>> {
         let runs = fids.chunk_by(|one, next| one.volume == next.volume);
         runs.flat_map(|run| self.tell_of_volume(run[0].volume, run)).collect()
@@ -108,7 +107,7 @@ impl Session<'_> {
         Ok(volume)
     }
 
-    /// Those that this caller may see, and why not the others.
+    /// Returns the vnodes that this caller may see, and errors for the others.
     fn views_in(&self, volume: &Arc<Volume>, fids: &[Fid]) -> Vec<Result<View, AbortCode>> {
         let view = |(fid, found): (&Fid, Found)| {
             if fid.vnode.0 == 0 {
@@ -124,7 +123,7 @@ impl Session<'_> {
         fids.iter().zip(volume.statuses_and_acls(fids)).map(view).collect()
     }
 
-    /// Promises, and then looks again at the volume as it is by then, one of whose vnodes is `one`.
+    /// Makes promises, and then reads again from the current volume, which contains the vnode `one`.
     fn promise_and_tell(&self, one: &View, fids: &[Fid]) -> Vec<Result<Told, AbortCode>> {
         let call_backs = self.promise_all(&one.volume, fids);
         let volume = match self.online(one.fid.volume) {

@@ -1,5 +1,5 @@
-//! Between server and client: GetCapabilities, GetTime, GiveUpCallBacks, GiveUpAllCallBacks,
-//! FlushCPS.
+//! Calls about the relation of client and server: GetCapabilities, GetTime, GiveUpCallBacks,
+//! GiveUpAllCallBacks, FlushCPS.
 
 use crate::counters::Operation;
 use crate::server::FileServer;
@@ -54,7 +54,7 @@ impl FileServer {
         })
     }
 
-    /// FlushCPS (162): for administrators of the server.
+    /// FlushCPS (162), for administrators of the server.
     pub(crate) fn serve_flush_cps(
         &self,
         caller: &Caller,

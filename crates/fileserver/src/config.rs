@@ -7,30 +7,30 @@ use std::time::Duration;
 /// Settings of a [`FileServer`](crate::FileServer).
 #[derive(Clone, Debug)]
 pub struct FileServerConfig {
-    /// The server's UUID, under which the location database knows it and clients tell it apart.
+    /// The server's UUID, by which the location database and clients identify it.
     pub uuid: HostUuid,
     /// Rights that administrators have everywhere (`-implicit`).
     pub implicit_admin_rights: Rights,
-    /// How long a caller's groups are believed before they are looked up again.
+    /// How long a caller's groups are cached.
     pub membership_lifetime: Duration,
     /// Limits of hosts and promises.
     pub callbacks: CallbackConfig,
-    /// Most files with locks.
+    /// Maximum number of locked files.
     pub locks_max: usize,
-    /// Most hosts that one change talks to at the same time.
+    /// Maximum number of hosts that one change notifies concurrently.
     pub break_threads_max: usize,
-    /// Most calls of each kind, verified and anonymous, that may wait at the same time until another call has talked to
-    /// their host.
+    /// Maximum number of calls of each kind, verified and anonymous, that may wait at the same time while
+    /// another call contacts their host.
     pub waiting_calls_max: usize,
-    /// How long a silent client is waited for when it is asked who it is.
+    /// How long to wait for a silent client that is being identified.
     pub identify_patience: Duration,
-    /// Likewise if it did not answer a minute ago: shorter than the time after which Rx sends a packet again.
+    /// The same for a client that did not answer recently: shorter than Rx's retransmission timeout.
     pub once_patience: Duration,
-    /// How long a silent client is waited for when its promise is broken.
+    /// How long to wait for a silent client when its promise is broken.
     pub break_patience: Duration,
-    /// How long a silent client is waited for at an address that it may not have any more.
+    /// How long to wait for a silent client at an address that it may have lost.
     pub probe_patience: Duration,
-    /// File data goes to the network in pieces of about this many bytes.
+    /// Approximate size in bytes of the pieces in which file data is sent.
     pub piece_bytes: usize,
 }
 

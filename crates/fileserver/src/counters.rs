@@ -1,4 +1,4 @@
-//! Counts and times of calls, in plain atomics.
+//! Counts and times of calls, in atomics.
 
 use base::{AbortCode, Monotonic};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Calls that are counted together. The first 28 are in the order of extended statistics
+        /// Kinds of calls that are counted separately. The first 28 are in the order of extended statistics
         /// (FS_STATS_RPCIDX_*).
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Operation {
@@ -14,10 +14,10 @@ macro_rules! operations {
         }
 
         impl Operation {
-            /// All of them, in order.
+            /// All operations, in order.
             pub const ALL: &'static [Operation] = &[$(Operation::$name,)*];
 
-            /// The name of the call.
+            /// Returns the name of the call.
             pub fn name(self) -> &'static str {
                 match self { $(Operation::$name => $text,)* }
             }
@@ -60,23 +60,23 @@ operations! {
     CallBackRxConnAddr = "CallBackRxConnAddr",
 }
 
-/// Operations that extended statistics know (FS_STATS_NUM_RPC_OPS).
+/// Number of operations in extended statistics (FS_STATS_NUM_RPC_OPS).
 pub(crate) const XSTAT_OPERATIONS: usize = 28;
 const OPERATIONS: usize = Operation::ALL.len();
 
-/// Upper bounds in bytes of the classes in which transfers are counted; the last has none.
+/// Upper bounds in bytes of the size classes of transfers; the last class is unbounded.
 const SIZE_CLASSES: [u64; 8] = [128, 1_024, 8_192, 16_384, 32_768, 131_072, 524_288, 1_048_576];
 
-/// What happened with one kind of call.
+/// Counts and times of one kind of call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OperationCount {
-    /// Calls begun.
+    /// Calls started.
     pub calls: u64,
-    /// Calls that succeeded. Times are of these only.
+    /// Calls that succeeded. Only these are included in times.
     pub successes: u64,
-    /// Sum of their times.
+    /// Sum of the times.
     pub time: Duration,
-    /// Sum of the squares of their times, in square microseconds.
+    /// Sum of the squares of the times, in square microseconds.
     pub time_squares_us2: u64,
     /// Shortest time; zero before the first success.
     pub time_min: Duration,
@@ -84,16 +84,16 @@ pub struct OperationCount {
     pub time_max: Duration,
 }
 
-/// What happened with transfers of data in one direction.
+/// Counts of data transfers in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransferCount {
-    /// Transfers and their times.
+    /// Counts and times of the transfers.
     pub transfers: OperationCount,
     /// Bytes of successful transfers.
     pub bytes: u64,
-    /// Fewest bytes of one; 0 before the first.
+    /// Size of the smallest transfer in bytes; 0 before the first.
     pub bytes_min: u64,
-    /// Most bytes of one.
+    /// Size of the largest transfer in bytes.
     pub bytes_max: u64,
     /// Successful transfers of at most 128 B, 1, 8, 16, 32, 128, 512 KiB, 1 MiB, and larger ones.
     pub by_size: [u64; 9],
@@ -105,16 +105,16 @@ struct Times {
     successes: AtomicU64,
     ns: AtomicU64,
     squares_us2: AtomicU64,
-    /// One more than the shortest time in ns, so that 0 means none yet.
+    /// The shortest time in ns plus one, or 0 if there is none.
     min_ns_plus_1: AtomicU64,
     max_ns: AtomicU64,
 }
 
-/// Lowers a minimum that is kept as "one more, 0 for none".
+/// Lowers a minimum that is stored plus one, with 0 for none.
 fn lower(minimum: &AtomicU64, value: u64) {
     let value = value.saturating_add(1);
     let update = |old| (old == 0 || value < old).then_some(value);
-    // Failing means that nothing was to be lowered.
+    // An error means that the value is not smaller.
     let _ = minimum.fetch_update(Relaxed, Relaxed, update);
 }
 
@@ -185,12 +185,12 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// A call begins.
+    /// Counts the start of a call.
     pub(crate) fn begin(&self, operation: Operation) {
         self.operations[operation as usize].calls.fetch_add(1, Relaxed);
     }
 
-    /// A call ends.
+    /// Counts the end of a call.
     pub(crate) fn end(&self, operation: Operation, time: Duration, error: Option<AbortCode>) {
         match error {
             None => self.operations[operation as usize].succeeded(time),
@@ -201,37 +201,37 @@ impl Counters {
         }
     }
 
-    /// A transfer to a client ends; `bytes` is `None` if it failed.
+    /// Counts the end of a transfer to a client; `bytes` is `None` if it failed.
     pub(crate) fn fetched(&self, begun: Monotonic, now: Monotonic, bytes: Option<u64>) {
         self.fetched.finished(now.since(begun), bytes);
     }
 
-    /// A transfer from a client ends; `bytes` is `None` if it failed.
+    /// Counts the end of a transfer from a client; `bytes` is `None` if it failed.
     pub(crate) fn stored(&self, begun: Monotonic, now: Monotonic, bytes: Option<u64>) {
         self.stored.finished(now.since(begun), bytes);
     }
 
-    /// One kind of call.
+    /// Returns the counts of one kind of call.
     pub(crate) fn operation(&self, operation: Operation) -> OperationCount {
         self.operations[operation as usize].count()
     }
 
-    /// Calls of any kind.
+    /// Returns the number of calls of all kinds.
     pub(crate) fn all_calls(&self) -> u64 {
         self.operations.iter().map(|times| times.calls.load(Relaxed)).sum()
     }
 
-    /// Transfers to clients and from clients.
+    /// Returns the counts of transfers to clients and from clients.
     pub(crate) fn transfers(&self) -> [TransferCount; 2] {
         [self.fetched.count(), self.stored.count()]
     }
 
-    /// Calls answered "busy".
+    /// Returns the number of calls answered with VBUSY.
     pub(crate) fn busy(&self) -> u64 {
         self.busy.load(Relaxed)
     }
 
-    /// Counts a call for performance data, and says how many that makes (numPerfCalls).
+    /// Counts a request for performance data, and returns the new count (numPerfCalls).
     pub(crate) fn count_statistics_call(&self) -> u64 {
         self.statistics_calls.fetch_add(1, Relaxed) + 1
     }

@@ -1,7 +1,6 @@
-//! What a call asks for, as its first words say it: for its place in the queue before the workers.
+//! Classifies calls by the first words of their requests, for scheduling in the queue of the workers.
 //!
-//! Nothing is believed that costs anything: who asks for much and takes little is charged for what he
-//! took, and who says little and takes much too.
+//! The announced amount of data is not trusted: a call is charged for the amount that it actually moves.
 
 use crate::server::FileServer;
 use afs_idl::fs as rxafs;
@@ -9,21 +8,21 @@ use base::Caller;
 use base::limits::BULK_FIDS_MAX;
 use fair_queue::{Class, Demand, UNIT_BYTES, cost_of};
 
-/// Calls that move no more than this are small: what somebody at a terminal waits for.
+/// Maximum amount of data moved by small calls, for which an interactive user may be waiting.
 const SMALL_BYTES_MAX: u64 = UNIT_BYTES;
 
-/// Statuses that cost as much as a call of its own.
+/// Number of statuses that cost as much as a small call.
 const STATUSES_PER_UNIT: u32 = 8;
 
-/// Words before the position in StoreData and StoreData64: opcode, FID, AFSStoreStatus.
+/// Number of words before the position in StoreData and StoreData64: opcode, FID, AFSStoreStatus.
 const STORE_POSITION: usize = 1 + 3 + 6;
 
-/// Words before it in FetchData and FetchData64: opcode, FID.
+/// Number of words before the position in FetchData and FetchData64: opcode, FID.
 const FETCH_POSITION: usize = 1 + 3;
 
 impl FileServer {
-    /// What a call asks for; `request` is the beginning of it. A client who must first be told or asked
-    /// something, and may not answer, is not to keep others waiting.
+    /// Classifies a call by `request`, its first packet. Clients that must first be identified or notified,
+    /// and may not answer, are in a class of their own so that they do not delay others.
     pub fn demand(&self, caller: &Caller, request: &[u8]) -> Demand {
         let demand = demand_of(request);
         if self.hosts().must_be_talked_to(caller) {
@@ -49,7 +48,8 @@ fn demand_of(request: &[u8]) -> Demand {
     }
 }
 
-/// Directories are listed by those who wait for it, and are never long; clients ask for all of one.
+/// Classifies a fetch. Directories always count as small: interactive users wait for them, they are never
+/// long, and clients request them whole.
 fn fetch(request: &[u8], bytes: u64) -> Demand {
     let vnode = word(request, 2);
     let is_directory = vnode % 2 == 1;
@@ -61,7 +61,7 @@ fn transfer(request: &[u8], bytes: u64) -> Demand {
     Demand { class, volume: word(request, 1), cost: cost_of(bytes) }
 }
 
-/// Calls that begin with a FID or the number of a volume.
+/// Whether a call starts with a FID or a volume number.
 fn is_about_volume(opcode: u32) -> bool {
     matches!(
         opcode,
@@ -73,13 +73,13 @@ fn is_about_volume(opcode: u32) -> bool {
     )
 }
 
-/// A word of the request; 0 if it is not there.
+/// Returns a word of the request, or 0 if it is too short.
 fn word(request: &[u8], index: usize) -> u32 {
     let bytes = request.get(4 * index..).and_then(|rest| rest.first_chunk());
     bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Two of them; negative ones are refused later.
+/// Returns a 64-bit number. Negative ones are refused later.
 fn long(request: &[u8], index: usize) -> u64 {
     u64::from(word(request, index)) << 32 | u64::from(word(request, index + 1))
 }

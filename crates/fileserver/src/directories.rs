@@ -1,4 +1,4 @@
-//! Entries of directories: CreateFile, MakeDir, Symlink, Link, RemoveFile, RemoveDir, Rename, Lookup.
+//! Directory entries: CreateFile, MakeDir, Symlink, Link, RemoveFile, RemoveDir, Rename, Lookup.
 
 use crate::access::{Access, Reading};
 use crate::counters::Operation;
@@ -11,7 +11,7 @@ use base::{AbortCode, Caller, Fid, Rights};
 use events::current::Privilege;
 use volume::{Created, SetStatus, VnodeStatus};
 
-/// Names that no entry may get (`FileNameOK`); the volume checks the rest.
+/// Rejects names that no new entry may have (`FileNameOK`); the volume checks the rest.
 fn check_new_name(name: &[u8]) -> Result<(), AbortCode> {
     if name.ends_with(b"@sys") || name.contains(&b'/') { Err(AbortCode::UAEINVAL) } else { Ok(()) }
 }
@@ -70,8 +70,8 @@ impl FileServer {
         })
     }
 
-    /// Symlink (139): a symbolic link, or with a mode without execute bits a mount point. There is
-    /// no promise in the reply.
+    /// Symlink (139): a symbolic link, or a mount point if the mode has no execute bits. The reply contains
+    /// no promise.
     pub(crate) fn serve_symlink(
         &self,
         caller: &Caller,
@@ -188,7 +188,7 @@ impl FileServer {
         })
     }
 
-    /// Lookup (161), which caches of other servers than OpenAFS's may ask.
+    /// Lookup (161), which other clients than OpenAFS's may use.
     pub(crate) fn serve_lookup(
         &self,
         caller: &Caller,
@@ -222,8 +222,8 @@ fn check_rename(request: &rxafs::RenameRequest, old_name: &[u8], new_name: &[u8]
     if unusable(old_name) || unusable(new_name) { Err(AbortCode::UAEINVAL) } else { Ok(()) }
 }
 
-/// Who must be told of a rename. What was moved changes only if it is a directory with a new `..`;
-/// the reply does not carry its status, so that the caller is told, too.
+/// Returns the change to announce after a rename. The moved vnode itself changes only if it is a directory
+/// with a new `..`. The reply does not contain its status, so the caller is notified as well.
 fn rename_change(renamed: &volume::Renamed, old: &View, new: &View) -> Change {
     let volume = new.volume.id();
     let mut change = Change { others: vec![new.fid], ..Change::default() };
@@ -239,7 +239,7 @@ fn rename_change(renamed: &volume::Renamed, old: &View, new: &View) -> Change {
     }
 }
 
-/// What is told about a new file or directory.
+/// The reply about a new file or directory.
 struct Born {
     fid: Fid,
     status: rxafs::FetchStatus,
@@ -248,23 +248,23 @@ struct Born {
 }
 
 impl Session<'_> {
-    /// A directory in which the caller may do what needs `right`.
+    /// Returns a directory in which the caller has `right`.
     fn directory_to_change(&self, fid: rxafs::Fid, right: Rights) -> Result<View, AbortCode> {
         let view = self.view_to_write(fid, Need::Directory)?;
         self.may_change_entries(&view, right)?;
         Ok(view)
     }
 
-    /// A directory in which the caller may make something of this name and status.
+    /// Returns a directory in which the caller may create an entry with this name and status.
     fn directory_for_new(&self, fid: rxafs::Fid, name: &[u8], set: &SetStatus) -> Result<View, AbortCode> {
         check_new_name(name)?;
         let view = self.directory_to_change(fid, Rights::INSERT)?;
-        // Unlike OpenAFS: nobody but an administrator makes files for others.
+        // Unlike in OpenAFS, only administrators can create files for other users.
         let for_other = set.owner.is_some_and(|owner| owner != self.subject.user);
         if for_other && !self.subject.administrator { Err(AbortCode::UAEPERM) } else { Ok(view) }
     }
 
-    /// Replacing an entry needs the right to delete it.
+    /// Checks for the right to delete an existing entry that would be replaced.
     fn may_replace(&self, directory: &View, name: &[u8]) -> Result<(), AbortCode> {
         match directory.volume.lookup(directory.fid, name) {
             Ok(_) => self.may_change_entries(directory, Rights::DELETE),
@@ -277,9 +277,9 @@ impl Session<'_> {
         self.wire_status(directory.fid, status, directory.access)
     }
 
-    /// Announces what was made, and promises it to its maker. The promise comes before the status,
-    /// for others may have found and changed it already. The maker's rights to it are those to the
-    /// directory and `more`.
+    /// Announces a creation, and promises the new vnode to its creator. The promise is made before the status
+    /// is read, since other clients may have found and changed the vnode already. The creator's rights to it
+    /// are those to the directory and `more`.
     fn born(&self, directory: &View, created: &Created, more: Rights) -> Born {
         let fid = created.status.fid(directory.volume.id());
         let call_back = self.promise(directory, fid);

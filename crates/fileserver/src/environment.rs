@@ -1,4 +1,4 @@
-//! What the file service needs from outside, as traits that the program implements.
+//! The external dependencies of the file service, as traits that the program implements.
 
 use crate::subject::Membership;
 use afs_idl::ClientConnection;
@@ -11,56 +11,57 @@ use volume::Volumes;
 
 /// Connections to clients' callback services.
 pub trait CallbackNetwork: Send + Sync {
-    /// A connection, without security, from this server's own port to the callback service (RXAFSCB,
+    /// Returns an unauthenticated connection from this server's own port to the callback service (RXAFSCB,
     /// service 1) at `peer`. Calls on it fail when the peer has been silent for `patience`.
     fn connection(&self, peer: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection>;
 
-    /// Whether an address is this server's own, so that no message for a client goes there unless it called from there.
+    /// Whether an address is one of this server's own. Messages are sent to such a client address only if a
+    /// client has called from it.
     fn is_own(&self, _ip: IpAddr) -> bool {
         false
     }
 }
 
-/// Time.
+/// A source of time.
 pub trait Clock: Send + Sync {
-    /// For measuring and expiry.
+    /// Returns the time for measurements and expiry.
     fn monotonic(&self) -> Monotonic;
 
-    /// Since 1970.
+    /// Returns the time since 1970.
     fn wall(&self) -> Duration;
 
-    /// Seconds since 1970 as AFS carries them.
+    /// Returns the seconds since 1970, as used in AFS.
     fn unix(&self) -> UnixTime {
         UnixTime(self.wall().as_secs() as u32)
     }
 }
 
-/// Where volumes are, for the old call that asks a file server for it (RXAFS_GetVolumeInfo).
+/// Locations of volumes, for the old call that asks a file server for them (RXAFS_GetVolumeInfo).
 pub trait VolumeLocator: Send + Sync {
-    /// The location of the volume with this name or number.
+    /// Returns the location of the volume with this name or number.
     fn locate(&self, name: &[u8]) -> Result<VolumeInfo, AbortCode>;
 }
 
-/// Numbers of the transport that extended statistics show (rx_stats of OpenAFS).
+/// Transport counters that extended statistics report (rx_stats of OpenAFS).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransportFigures {
-    /// Packets read, of all kinds.
+    /// Packets received, of all types.
     pub packets_read: u64,
-    /// DATA packets read, without duplicates.
+    /// DATA packets received, without duplicates.
     pub data_packets_read: u64,
-    /// ACK packets read.
+    /// ACK packets received.
     pub ack_packets_read: u64,
-    /// DATA packets that had been read before.
+    /// Duplicate DATA packets received.
     pub duplicate_packets_read: u64,
-    /// Packets that fit nothing.
+    /// Packets received that belong to no call.
     pub spurious_packets_read: u64,
-    /// Packets that were too short or malformed.
+    /// Malformed or truncated packets received.
     pub bogus_packets_read: u64,
-    /// Packets sent, of all kinds.
+    /// Packets sent, of all types.
     pub packets_sent: u64,
     /// DATA packets sent for the first time.
     pub data_packets_sent: u64,
-    /// DATA packets sent again.
+    /// DATA packets retransmitted.
     pub data_packets_resent: u64,
     /// ACK packets sent.
     pub ack_packets_sent: u64,
@@ -78,33 +79,33 @@ pub struct TransportFigures {
     pub round_trip_max: Duration,
     /// Round trips measured.
     pub round_trips: u64,
-    /// Connections of clients now.
+    /// Current connections from clients.
     pub server_connections: u64,
-    /// Connections to clients now.
+    /// Current connections to clients.
     pub client_connections: u64,
-    /// Peers known now.
+    /// Currently known peers.
     pub peers: u64,
-    /// Calls under way now.
+    /// Calls in progress.
     pub calls: u64,
-    /// Calls turned away because the server was too busy.
+    /// Calls refused because the server was too busy.
     pub calls_turned_away: u64,
 }
 
-/// Everything that the file service uses.
+/// The external dependencies of the file service.
 #[derive(Clone)]
 pub struct Environment {
     /// The volumes to serve.
     pub volumes: Arc<Volumes>,
-    /// Who callers are.
+    /// Identities and groups of callers.
     pub membership: Arc<dyn Membership>,
-    /// The way to clients.
+    /// Connections to clients.
     pub network: Arc<dyn CallbackNetwork>,
-    /// Time.
+    /// Source of time.
     pub clock: Arc<dyn Clock>,
-    /// Where other volumes are, if this process can know it.
+    /// Locations of other volumes, if this process has them.
     pub locator: Option<Arc<dyn VolumeLocator>>,
-    /// Numbers of the transport now.
+    /// Returns the current transport counters.
     pub transport: Arc<dyn Fn() -> TransportFigures + Send + Sync>,
-    /// Resident size of the process in KiB now.
+    /// Returns the current resident size of the process in KiB.
     pub process_kib: Arc<dyn Fn() -> u64 + Send + Sync>,
 }

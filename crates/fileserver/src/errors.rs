@@ -1,12 +1,12 @@
-//! Errors as clients of different age want them.
+//! Translation of errors for old clients.
 
 use base::AbortCode;
 
 const UAE_FIRST: i32 = AbortCode::UAEPERM.0;
 const UAE_LAST: i32 = AbortCode::UAEMEDIUMTYPE.0;
 
-/// The code for a client that did not say that it translates errors (CLIENT_CAPABILITY_ERRORTRANS):
-/// the errno of Linux instead of the portable "unified" number.
+/// Returns the code for a client that does not translate errors (CLIENT_CAPABILITY_ERRORTRANS): Linux's errno
+/// instead of the portable "unified" number.
 pub(crate) fn untranslated(code: AbortCode) -> AbortCode {
     match code {
         AbortCode::UAEWOULDBLOCK => AbortCode(11),
@@ -15,7 +15,7 @@ pub(crate) fn untranslated(code: AbortCode) -> AbortCode {
     }
 }
 
-/// The table follows Linux, except that it has no place for 58 (EDEADLOCK).
+/// The unified codes follow Linux's errno, but omit 58 (EDEADLOCK).
 fn errno(place: i32) -> i32 {
     const BAD_SLOT: i32 = 57;
     if place > BAD_SLOT { place + 1 } else { place }

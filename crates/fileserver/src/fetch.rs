@@ -11,14 +11,14 @@ use base::{AbortCode, Caller, UserId};
 use bytes::Bytes;
 use volume::FileReader;
 
-/// How long FetchData says its data is: in one word (130) or two (65537).
+/// Number of words for the length in the reply of FetchData: one (130) or two (65537).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LengthWords {
     One,
     Two,
 }
 
-/// A range that cannot wrap around.
+/// Returns position and length of a range that cannot overflow.
 fn range(position: i64, length: i64) -> Result<(u64, u64), AbortCode> {
     let position_max = i64::MAX - length.max(0);
     if position < 0 || length < 0 || position >= position_max {
@@ -101,7 +101,7 @@ impl Session<'_> {
         sent.map(drop)
     }
 
-    /// A directory's list, with names instead of ids.
+    /// Returns a directory's access list with names instead of ids.
     fn acl_text(&self, view: &View) -> Result<Vec<u8>, AbortCode> {
         let (_, acl) = view.volume.status_and_acl(view.fid)?;
         let ids: Vec<UserId> = acl.positive().iter().chain(acl.negative()).map(|entry| entry.id).collect();
@@ -117,7 +117,7 @@ impl Session<'_> {
     }
 }
 
-/// Sends the length and the data; gives the number of bytes.
+/// Sends the length and the data. Returns the number of bytes.
 fn send(
     reader: &mut FileReader,
     words: LengthWords,

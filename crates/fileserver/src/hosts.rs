@@ -1,7 +1,7 @@
-//! Talking to clients: who they are, what they missed, what has changed.
+//! Communication with clients: identification, missed messages, and callback breaks.
 //!
-//! The state is [`Callbacks`]; here are the lock around it, the calls that it asks for, and the
-//! waiting. Nothing is sent while the lock is held.
+//! [`Callbacks`] holds the state. This module adds the lock around it, makes the calls that it requests, and
+//! waits. Nothing is sent while the lock is held.
 
 use crate::config::FileServerConfig;
 use crate::environment::{CallbackNetwork, Clock};
@@ -22,17 +22,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use waits::{Lock, LockName};
 
-/// A call waits this long for another call to finish talking to their common host.
+/// How long a call waits for another call to finish contacting their common host.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// A call takes at most this many steps to be let in. Every step makes progress; this bounds what a
-/// client that answers and forgets again can cost.
+/// Maximum number of steps to admit a call. Every step makes progress; this bounds the cost of a client that
+/// alternately answers and forgets.
 const STEPS_MAX: usize = 1_000;
 
 pub(crate) struct Hosts {
-    /// Guards the state; held only for as long as the state machine thinks.
+    /// The state. The lock is held only while the state machine runs.
     state: Lock<Callbacks>,
-    /// Wakes calls when somebody has reported something to the state machine.
+    /// Wakes waiting calls after a result was reported to the state machine.
     reported: Condvar,
     waiting: WaitingCalls,
     network: Arc<dyn CallbackNetwork>,
@@ -40,11 +40,11 @@ pub(crate) struct Hosts {
     config: Arc<FileServerConfig>,
 }
 
-/// A host whose call may be answered.
+/// A host whose call may be executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entered {
     pub(crate) host: HostId,
-    /// It translates portable error numbers itself.
+    /// Whether the client translates portable error numbers itself.
     pub(crate) translates: bool,
 }
 
@@ -64,13 +64,13 @@ impl Hosts {
         }
     }
 
-    /// The state, for questions and single steps that need no sending.
+    /// Returns the state, for queries and for steps that send nothing.
     #[track_caller]
     pub(crate) fn state(&self) -> MutexGuard<'_, Callbacks> {
         self.state.lock()
     }
 
-    /// Lets a call in: its host is known, has been told what it missed, and counts as up.
+    /// Admits a call: its host is identified, has received all missed messages, and counts as up.
     pub(crate) fn enter(&self, caller: &Caller, active: bool) -> Result<Entered, AbortCode> {
         for _ in 0..STEPS_MAX {
             let now = self.clock.monotonic();
@@ -91,8 +91,8 @@ impl Hosts {
         Err(AbortCode::VBUSY)
     }
 
-    /// The same if nothing has to be sent first; `None` changes nothing. Waits for who has the lock: that is
-    /// shorter than it takes to hand the call to somebody who wants the lock, too.
+    /// Fast path of [`Self::enter`] if nothing has to be sent first; `None` has no effect. Waits for the
+    /// lock, since that takes less time than passing the call to a worker that also needs the lock.
     pub(crate) fn enter_at_once(&self, caller: &Caller, now: Monotonic) -> Option<Entered> {
         let mut state = self.state.lock();
         let (host, capabilities) = state.arrive_at_once(now, caller.peer, caller.connection.number())?;
@@ -100,8 +100,8 @@ impl Hosts {
         Some(Entered { host, translates })
     }
 
-    /// Whether a call may have to wait until its host has said who it is, or has taken a message. Does
-    /// not wait itself: if that cannot be seen now, no.
+    /// Whether a call may have to wait until its host is identified or has received a message. Does not
+    /// block: returns false if the lock is not free.
     pub(crate) fn must_be_talked_to(&self, caller: &Caller) -> bool {
         self.state.try_lock().is_some_and(|state| !state.is_ready(caller.peer, caller.connection.number()))
     }
@@ -133,7 +133,7 @@ impl Hosts {
         }
     }
 
-    /// Checks whether a host still answers at its address, since its UUID was named at another one.
+    /// Checks whether a host still answers at its address, since its UUID was claimed at another one.
     fn probe(&self, probe: &Probe) {
         let answered = self.answers_to(probe.address, probe.uuid).is_ok();
         let shared = self.state.lock().probed(self.clock.monotonic(), probe, answered);
@@ -146,13 +146,14 @@ impl Hosts {
         }
     }
 
-    /// Whether a client with this UUID is at `address`.
+    /// Checks that a client with this UUID answers at `address`.
     fn answers_to(&self, address: SocketAddr, client_uuid: HostUuid) -> Result<(), AbortCode> {
         let connection = self.network.connection(address, self.config.probe_patience);
         cb::probe_uuid(&*connection, &cb::ProbeUuidRequest { client_uuid }).map(drop)
     }
 
-    /// Asks who is there, and whether it has also forgotten everything, as it may be told meanwhile.
+    /// Identifies the client at an address. Also returns whether the client was reset, which happens
+    /// concurrently for some `effort`.
     fn ask_who(&self, address: SocketAddr, effort: Effort) -> (Option<Identification>, bool) {
         let patience = match effort {
             Effort::Once => self.config.once_patience,
@@ -184,7 +185,8 @@ impl Hosts {
         (identification, false)
     }
 
-    /// What a client said, without addresses that are this server's: a bridge may have the same one on both.
+    /// Returns a client's reported identity without addresses of this server: both may have a bridge with the
+    /// same address.
     fn identification(
         &self,
         address: SocketAddr,
@@ -197,7 +199,8 @@ impl Hosts {
         Identification { uuid, addresses, capabilities }
     }
 
-    /// Sends one message, to other addresses of the host too if need be. False if the host is still to be told.
+    /// Sends one message, also to other addresses of the host if necessary. Returns false if the host has
+    /// still not received it.
     fn send(&self, mut delivery: Delivery) -> bool {
         loop {
             let begun = LINES.wants(Event::Callback).then(|| self.clock.monotonic());
@@ -221,7 +224,7 @@ impl Hosts {
         }
     }
 
-    /// A line of a message that was received or given up.
+    /// Writes an event line about a message that was delivered or abandoned.
     #[cold]
     fn leave_line(&self, delivery: &Delivery, outcome: &'static str, begun: Monotonic) {
         let time = u64::try_from(self.clock.monotonic().since(begun).as_nanos()).unwrap_or(u64::MAX);
@@ -248,7 +251,7 @@ impl Hosts {
         }
     }
 
-    /// Sends messages, to several hosts at the same time; returns when each was received or given up.
+    /// Sends messages to several hosts concurrently. Returns when each was delivered or abandoned.
     pub(crate) fn send_all(&self, deliveries: Vec<Delivery>) {
         if deliveries.is_empty() {
             return;
@@ -285,7 +288,7 @@ impl Hosts {
         });
     }
 
-    /// Breaks promises: of `others` for every host but `except`, of `everyone` for that one too.
+    /// Breaks the promises on `others` for every host except `except`, and those on `everyone` for all.
     pub(crate) fn break_files(&self, others: &[Fid], everyone: &[Fid], except: HostId) {
         let mut state = self.state.lock();
         let mut deliveries = state.break_files(others, Some(except));
@@ -297,7 +300,7 @@ impl Hosts {
     }
 }
 
-/// What became of a message; `None` if it goes to another address next.
+/// Returns the name of a message's outcome, or `None` if it goes to another address next.
 fn outcome(delivered: &Delivered) -> Option<&'static str> {
     match delivered {
         Delivered::Done => Some("delivered"),
@@ -315,12 +318,12 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::time::Instant;
 
-    /// Calls that wait.
+    /// Number of waiting calls.
     const CALLS: u64 = 5;
-    /// How long they do, at least.
+    /// Minimum time for which they wait.
     const HELD: Duration = Duration::from_millis(20);
 
-    /// Nobody is talked to, and no time passes.
+    /// An environment without network and with a stopped clock.
     struct Nobody;
 
     impl CallbackNetwork for Nobody {
@@ -339,7 +342,7 @@ mod tests {
         }
     }
 
-    /// What is counted of the lock. No other test of this program has clients.
+    /// Returns the counters of the lock. No other test of this program uses it.
     fn figures() -> LockFigures {
         waits::lock_figures().into_iter().find(|(name, _)| *name == "hosts").unwrap().1
     }

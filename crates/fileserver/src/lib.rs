@@ -1,14 +1,14 @@
-//! The file service (RXAFS): what cache managers call to use files.
+//! The file service (RXAFS), which cache managers use to access files.
 //!
-//! Every call takes the same way, laid down once in [`pipeline`](self): the caller's host is known
-//! and owes no broken promise; who the caller is and which groups it is in is looked up; the volume
-//! and vnode are found; rights are checked; the volume does the work; a promise is made, before what
-//! it covers is read; everybody else's promises are broken before the change is acknowledged; the
-//! call is counted. A handler holds only its middle.
+//! Every call follows the same steps, implemented once in [`pipeline`](self): the caller's host is identified
+//! and has no undelivered callback breaks; the caller's user and groups are looked up; the volume and vnode
+//! are found; rights are checked; the volume performs the operation; a promise is made before the data that
+//! it covers is read; other clients' promises are broken before the change is acknowledged; the call is
+//! counted. A handler contains only the operation itself.
 //!
-//! Rules of access, fields of replies and codes of errors are those of OpenAFS 1.8's file server
-//! (`viced/afsfileprocs.c`), since clients depend on them. Sockets, clocks, volumes and the
-//! protection database come in from outside ([`Environment`]).
+//! Access rules, reply fields and error codes are those of OpenAFS 1.8's file server
+//! (`viced/afsfileprocs.c`), since clients depend on them. Sockets, clocks, volumes and the protection
+//! database are provided by the caller ([`Environment`]).
 
 mod access;
 mod at_once;

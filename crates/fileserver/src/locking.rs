@@ -17,7 +17,7 @@ fn kind(lock_type: i32) -> Result<LockKind, AbortCode> {
     }
 }
 
-/// Nobody writes to a read-only volume: read locks on it are always had, and never kept.
+/// Read locks on a read-only volume are always granted and never stored, since there are no writers.
 fn needs_no_lock(view: &View) -> bool {
     !volumes::is_writable(&view.volume)
 }
@@ -59,7 +59,7 @@ impl FileServer {
         })
     }
 
-    /// ReleaseLock (158, 145). Who waits for a lock learns from a broken callback that it is free.
+    /// ReleaseLock (158, 145). A callback break notifies waiting clients that the lock is free.
     pub(crate) fn serve_release_lock(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! The way of every call, except for its middle.
+//! The steps common to all calls, around their handlers.
 
 use crate::access::{Access, Gate, Reading, Writing};
 use crate::counters::Operation;
@@ -16,17 +16,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use volume::{Actor, SetStatus, VnodeStatus, Volume, VolumeError};
 
-/// One call that has been let in.
+/// An admitted call.
 pub(crate) struct Session<'a> {
     pub(crate) server: &'a FileServer,
     pub(crate) host: HostId,
     pub(crate) subject: Arc<Subject>,
     translates: bool,
-    /// The volume that was looked up last.
+    /// The volume accessed last.
     volume: AtomicU32,
 }
 
-/// What kind of vnode a call is about.
+/// The kind of vnode that a call requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     Anything,
@@ -34,7 +34,7 @@ pub(crate) enum Need {
     NotDirectory,
 }
 
-/// A vnode as one caller sees it.
+/// A vnode with the rights of one caller to it.
 pub(crate) struct View {
     pub(crate) volume: Arc<Volume>,
     pub(crate) fid: Fid,
@@ -43,7 +43,7 @@ pub(crate) struct View {
 }
 
 impl FileServer {
-    /// Counts a call that needs no known host.
+    /// Counts a call that does not require an identified host.
     pub(crate) fn counted<T>(
         &self,
         operation: Operation,
@@ -57,7 +57,7 @@ impl FileServer {
         result
     }
 
-    /// Lets a call in, does `body`, and answers.
+    /// Admits a call, runs `body`, and translates its error for the client.
     pub(crate) fn call<T>(
         &self,
         caller: &Caller,
@@ -70,7 +70,7 @@ impl FileServer {
         })
     }
 
-    /// Like [`Self::call`] for calls that say nothing about the use of files, and nothing of users.
+    /// Like [`Self::call`] for calls that neither indicate use of files nor depend on the user.
     pub(crate) fn idle_call<T>(
         &self,
         caller: &Caller,
@@ -83,7 +83,7 @@ impl FileServer {
         })
     }
 
-    /// Lets a call in that is not one of the file service's own.
+    /// Admits a call of another service than the file service.
     pub(crate) fn session(&self, caller: &Caller) -> Result<Session<'_>, AbortCode> {
         let entered = self.hosts().enter(caller, true)?;
         let subject = self.subjects().of(caller, self.clock().monotonic())?;
@@ -97,7 +97,7 @@ impl Session<'_> {
         Session { server, host: entered.host, subject, translates: entered.translates, volume }
     }
 
-    /// The form of an error that this client understands.
+    /// Translates an error to the form that this client understands.
     pub(crate) fn for_client(&self, code: AbortCode) -> AbortCode {
         if code == AbortCode::VMOVED {
             let volume = VolumeId(self.volume.load(Ordering::Relaxed));
@@ -106,7 +106,7 @@ impl Session<'_> {
         if self.translates { code } else { untranslated(code) }
     }
 
-    /// Who changes something, and when.
+    /// Returns the user and the time of a change.
     pub(crate) fn actor(&self) -> Actor {
         Actor {
             user: self.subject.user,
@@ -116,7 +116,7 @@ impl Session<'_> {
         }
     }
 
-    /// The volume, if it is in file service.
+    /// Returns the volume if it is online.
     pub(crate) fn online(&self, id: VolumeId) -> Result<Arc<Volume>, AbortCode> {
         self.volume.store(id.0, Ordering::Relaxed);
         self.server.volumes().get(id).map_err(|error| match error {
@@ -125,7 +125,7 @@ impl Session<'_> {
         })
     }
 
-    /// The same, and that it is used is counted.
+    /// Like [`Self::online`], but also counts an access to the volume.
     pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, AbortCode> {
         let volume = self.online(id)?;
         current::volume(id.0);
@@ -133,7 +133,7 @@ impl Session<'_> {
         Ok(volume)
     }
 
-    /// What `fid` is to this caller.
+    /// Returns `fid` with this caller's rights to it.
     pub(crate) fn view(&self, fid: rxafs::Fid, need: Need) -> Result<View, AbortCode> {
         let fid = Fid::from(fid);
         if fid.volume.0 == 0 || fid.vnode.0 == 0 {
@@ -147,7 +147,7 @@ impl Session<'_> {
         }
     }
 
-    /// Like [`Self::view`] for a call that changes the vnode.
+    /// Like [`Self::view`], for a call that changes the vnode.
     pub(crate) fn view_to_write(&self, fid: rxafs::Fid, need: Need) -> Result<View, AbortCode> {
         let view = self.view(fid, need)?;
         if volumes::is_writable(&view.volume) { Ok(view) } else { Err(AbortCode::UAEROFS) }
@@ -167,12 +167,12 @@ impl Session<'_> {
         Access::new(acl, status, &self.subject, self.server.config().implicit_admin_rights)
     }
 
-    /// The same vnode as it is now, in the volume as it is now: both may have been replaced.
+    /// Reads the same vnode again, in the current volume: both may have been replaced.
     pub(crate) fn again(&self, view: &View) -> Result<View, AbortCode> {
         self.view_in(self.online(view.fid.volume)?, view.fid)
     }
 
-    /// The wire status of a vnode that this caller sees with `access`.
+    /// Returns the wire status of a vnode to which this caller has `access`.
     pub(crate) fn wire_status(&self, fid: Fid, status: &VnodeStatus, access: Access) -> rxafs::FetchStatus {
         wire::fetch_status(status, access, self.server.lock_count(self.server.clock().monotonic(), fid))
     }
@@ -188,7 +188,8 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// An administrator sets mode bits, which OpenAFS notes whatever bits they are.
+    /// Records the use of a privilege when an administrator sets mode bits. Like OpenAFS, this ignores which
+    /// bits they are.
     pub(crate) fn note_mode(&self, set: &SetStatus, privilege: Privilege) {
         if self.subject.administrator && set.mode.is_some() {
             current::privilege(privilege);
@@ -203,7 +204,7 @@ impl Session<'_> {
         self.with_gate_of(&view.volume, &view.status, view.access, ask)
     }
 
-    /// Of a vnode in `volume` that the caller sees with `access`.
+    /// Runs a check on a vnode in `volume` to which the caller has `access`.
     pub(crate) fn with_gate_of<T>(
         &self,
         volume: &Volume,
@@ -220,7 +221,7 @@ impl Session<'_> {
 }
 
 impl View {
-    /// AFSVolSync of the volume.
+    /// Returns the AFSVolSync of the volume.
     pub(crate) fn sync(&self) -> rxafs::VolSync {
         wire::vol_sync(self.volume.dates().0)
     }

@@ -1,4 +1,4 @@
-//! Making and breaking promises in the course of a call.
+//! Making and breaking callback promises during a call.
 
 use crate::pipeline::{Session, View};
 use crate::{volumes, wire};
@@ -7,24 +7,24 @@ use base::{Fid, Monotonic};
 use callbacks::CallbackKind;
 use volume::Volume;
 
-/// What a call changed.
+/// The vnodes that a call changed.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
-    /// The caller gets the new status in the reply; everybody else must be told.
+    /// Vnodes whose new status is in the reply, so that only other clients must be notified.
     pub(crate) others: Vec<Fid>,
-    /// The caller must be told, too.
+    /// Vnodes about which the caller must be notified as well.
     pub(crate) everyone: Vec<Fid>,
-    /// Gone, with all promises and locks.
+    /// Deleted vnodes, whose promises and locks are dropped.
     pub(crate) gone: Vec<Fid>,
 }
 
 impl Change {
-    /// The caller gets the new status of `fid` in the reply.
+    /// Creates a change of `fid`, whose new status is in the reply.
     pub(crate) fn of(fid: Fid) -> Change {
         Change { others: vec![fid], ..Change::default() }
     }
 
-    /// Another vnode changed: it is gone if it has no name left.
+    /// Adds another changed vnode, which is deleted if it has no name left.
     pub(crate) fn with_target(mut self, fid: Fid, gone: bool) -> Change {
         if gone {
             self.gone.push(fid);
@@ -36,8 +36,8 @@ impl Change {
 }
 
 impl Session<'_> {
-    /// Promises the caller to tell it before `fid` changes. To be called before the status that the
-    /// caller gets is read: what happens in between then breaks the promise instead of escaping it.
+    /// Promises to notify the caller before `fid` changes. To be called before the status for the reply is
+    /// read, so that a change in between breaks the promise.
     pub(crate) fn promise(&self, view: &View, fid: Fid) -> rxafs::CallBack {
         let kind = kind(&view.volume, false);
         let now = self.server.clock().monotonic();
@@ -46,7 +46,7 @@ impl Session<'_> {
         wire::call_back(promised.seconds)
     }
 
-    /// The same for several vnodes of one volume, as calls about many do it.
+    /// Makes promises on several vnodes of one volume, for bulk calls.
     pub(crate) fn promise_all(&self, volume: &Volume, fids: &[Fid]) -> Vec<rxafs::CallBack> {
         let kind = kind(volume, true);
         let (now, mut deliveries) = (self.server.clock().monotonic(), Vec::new());
@@ -62,7 +62,8 @@ impl Session<'_> {
         call_backs
     }
 
-    /// The same if no other host has to give up promises for it, and so nothing to be sent.
+    /// Fast path of [`Self::promise`]: returns `None` if another host would have to give up promises for it,
+    /// which requires sending messages.
     pub(crate) fn promise_at_once(
         &self,
         volume: &Volume,
@@ -77,7 +78,7 @@ impl Session<'_> {
         Some(wire::call_back(promised.seconds))
     }
 
-    /// The same for several vnodes of one volume.
+    /// Fast path of [`Self::promise_all`].
     pub(crate) fn promise_all_at_once(
         &self,
         volume: &Volume,
@@ -93,7 +94,7 @@ impl Session<'_> {
         Some(fids.iter().map(promise).collect())
     }
 
-    /// Tells everybody who must know; to be called after a change, before it is acknowledged.
+    /// Notifies all affected clients. To be called after a change, before it is acknowledged.
     pub(crate) fn announce(&self, change: &Change) {
         for &fid in &change.gone {
             self.server.hosts().state().forget_file(fid);

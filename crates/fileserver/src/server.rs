@@ -1,4 +1,4 @@
-//! The file service as a whole.
+//! The whole file service.
 
 use crate::config::FileServerConfig;
 use crate::counters::{Counters, Operation, OperationCount, TransferCount};
@@ -14,29 +14,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use volume::Volumes;
 
-/// How long a client of opcode 134 is not logged again, and how many of them are remembered.
+/// Period in which a client that uses opcode 134 is logged only once, and maximum number of such clients
+/// remembered.
 const OLD_CLIENTS_PERIOD: Duration = Duration::from_secs(24 * 3600);
 const OLD_CLIENTS_MAX: usize = 256;
 
-/// The file service of one server; serves calls through [`afs_idl::fs::Server`]. All methods may be
-/// called from any thread. Call [`maintain`](Self::maintain) every few minutes, and
+/// The file service of one server; serves calls through [`afs_idl::fs::Server`]. All methods may be called
+/// from any thread. Call [`maintain`](Self::maintain) every few minutes, and
 /// [`volume_changed`](Self::volume_changed) when a volume changes other than through this service.
 pub struct FileServer {
     config: Arc<FileServerConfig>,
     environment: Environment,
     hosts: Hosts,
     subjects: Subjects,
-    /// Guards the locks of files; nothing waits under it.
+    /// File locks. The mutex is never held while waiting.
     locks: Mutex<Locks>,
     counters: Counters,
     moved: MovedAnswers,
-    /// Clients that store access lists by the old opcode.
+    /// Clients that store access lists with the old opcode.
     old_clients: Mutex<Repeats<IpAddr>>,
     started: UnixTime,
 }
 
 impl FileServer {
-    /// A service that has not been called yet.
+    /// Creates a file service.
     pub fn new(config: FileServerConfig, environment: Environment) -> FileServer {
         let config = Arc::new(config);
         let membership = environment.membership.clone();
@@ -53,8 +54,8 @@ impl FileServer {
         }
     }
 
-    /// Logs a client that stores access lists by opcode 134. Clients that use it were found to store wrong
-    /// lists (CVE-2018-7168), so that servers of other versions refuse it.
+    /// Logs a client that stores access lists with opcode 134. Such clients may store wrong lists
+    /// (CVE-2018-7168), so other servers refuse the opcode.
     pub(crate) fn warn_of_old_store_acl(&self, caller: &Caller) {
         let novelty = self.old_clients.lock().check(caller.peer.ip(), self.clock().monotonic());
         if novelty == Novelty::New {
@@ -66,50 +67,51 @@ impl FileServer {
         }
     }
 
-    /// Ends expired promises and forgets hosts that are gone.
+    /// Ends expired promises and removes absent hosts.
     pub fn maintain(&self) {
         let now = self.clock().monotonic();
         self.hosts.state().maintain(now);
     }
 
-    /// Tells every client that all it has cached of `volume` may be wrong: after a release or
-    /// restore, and before the volume goes away. Returns when all have been told or given up.
+    /// Breaks all promises on `volume`, as required after a release or restore and before the volume is
+    /// removed. Returns when every client has been notified or has timed out.
     pub fn volume_changed(&self, volume: VolumeId) {
         let deliveries = self.hosts.state().break_volume(volume);
         self.hosts.send_all(deliveries);
     }
 
-    /// `volume` leaves for another server: clients are to look it up, also when it is here no more.
+    /// Records that `volume` moves to another server, so that clients look up its location, even after it is
+    /// removed here.
     pub fn volume_moved(&self, volume: VolumeId) {
         self.moved.leaves(volume, self.clock().monotonic());
     }
 
-    /// Forgets who is in which group, so that changes count at once.
+    /// Drops all cached group memberships, so that changes take effect immediately.
     pub fn membership_changed(&self) {
         self.subjects.forget_all();
     }
 
-    /// The hosts known now.
+    /// Returns the known hosts.
     pub fn client_hosts(&self) -> Vec<HostInfo> {
         self.hosts.state().hosts().collect()
     }
 
-    /// Counts of hosts and promises.
+    /// Returns the counters of hosts and promises.
     pub fn callback_counters(&self) -> callbacks::Counters {
         self.hosts.state().counters()
     }
 
-    /// UUIDs that two clients were seen to use at the same time.
+    /// Returns the UUIDs that two clients have used at the same time.
     pub fn shared_uuids(&self) -> Vec<callbacks::SharedUuid> {
         self.hosts.state().shared_uuids()
     }
 
-    /// Counts and times of one kind of call.
+    /// Returns counts and times of one kind of call.
     pub fn operation_count(&self, operation: Operation) -> OperationCount {
         self.counters.operation(operation)
     }
 
-    /// Data sent to clients and received from clients.
+    /// Returns the counts of data sent to clients and received from clients.
     pub fn transfer_counts(&self) -> [TransferCount; 2] {
         self.counters.transfers()
     }
@@ -134,7 +136,7 @@ impl FileServer {
         self.locks.lock().count(now, fid)
     }
 
-    /// One for each.
+    /// Returns the lock count of each fid.
     pub(crate) fn lock_counts(&self, now: Monotonic, fids: &[Fid]) -> Vec<i32> {
         let locks = self.locks();
         fids.iter().map(|fid| locks.count(now, *fid)).collect()

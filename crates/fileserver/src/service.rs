@@ -1,4 +1,4 @@
-//! Every procedure of the interface, and who serves it. What is not here is RXGEN_OPCODE.
+//! Maps every procedure of the interface to its handler. Others get RXGEN_OPCODE.
 
 use crate::fetch::LengthWords;
 use crate::server::FileServer;

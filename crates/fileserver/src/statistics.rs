@@ -7,13 +7,13 @@ use afs_idl::fs as rxafs;
 use base::{AbortCode, Caller, Monotonic};
 use std::time::Duration;
 
-/// A host that has used files this recently counts as active.
+/// Period after its last use of files during which a host counts as active.
 const ACTIVE: Duration = Duration::from_secs(15 * 60);
 
-/// The only version of GetStatistics64, which is also how many numbers it has.
+/// The only version of GetStatistics64, which is also the number of its values.
 const STATISTICS64_VERSION: i32 = 16;
 
-/// What both calls tell.
+/// The values that both calls report.
 struct Figures {
     fetches: u64,
     fetch_datas: u64,
@@ -30,7 +30,7 @@ struct Figures {
     process_kib: u64,
 }
 
-/// Bytes per second of transfer time.
+/// Returns the bytes per second of transfer time.
 fn rate(bytes: u64, time: Duration) -> u64 {
     bytes / time.as_secs().max(1)
 }

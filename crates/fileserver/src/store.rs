@@ -13,10 +13,10 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use volume::{DataSource, FileKind, SetStatus, StoreRequest};
 
-/// Files longer than this need StoreData64.
+/// Maximum file length without StoreData64.
 const OLD_LENGTH_MAX: u32 = i32::MAX as u32;
 
-/// The old call's arguments in the new call's form, if they fit into 31 bits.
+/// Converts the old call's arguments to the new call's form, if they fit into 31 bits.
 pub(crate) fn widen(request: rxafs::StoreDataRequest) -> Result<rxafs::StoreData64Request, AbortCode> {
     let rxafs::StoreDataRequest { fid, status, position, length, file_length } = request;
     let end = position.checked_add(length);
@@ -33,7 +33,7 @@ pub(crate) fn widen(request: rxafs::StoreDataRequest) -> Result<rxafs::StoreData
 }
 
 impl FileServer {
-    /// StoreData64 (65538) and, widened, StoreData (133).
+    /// StoreData64 (65538) and, after conversion, StoreData (133).
     pub(crate) fn serve_store_data(
         &self,
         caller: &Caller,
@@ -104,7 +104,7 @@ impl FileServer {
     }
 }
 
-/// The data that a client sends.
+/// The data stream from a client.
 struct Sent<'a>(&'a mut dyn CallStream);
 
 impl DataSource for Sent<'_> {
@@ -117,7 +117,7 @@ impl DataSource for Sent<'_> {
     }
 }
 
-/// Why a list was not understood.
+/// The reason why an access list was rejected.
 enum AclRefusal {
     Text(AclError),
     Code(AbortCode),
@@ -144,7 +144,7 @@ impl Session<'_> {
         let text = AclText::parse(text).map_err(AclRefusal::from)?;
         let lines = text.positive.iter().chain(&text.negative);
         let names: Vec<&[u8]> = lines.map(|line| line.name.as_slice()).collect();
-        // In the order of the lines, which is that of the translation.
+        // The ids are in the order of the lines, in which the conversion requests them.
         let mut ids = self.server.subjects().membership().ids(&names)?.into_iter();
         let id = |name: &[u8]| -> Result<UserId, AclRefusal> {
             let id = ids.next().flatten();
@@ -154,7 +154,8 @@ impl Session<'_> {
     }
 }
 
-/// An entry whose user or group is gone is shown with its number, and may be stored back so.
+/// Parses an id in place of a name: entries of deleted users and groups are shown as numbers, and may be
+/// stored back in this form.
 fn number(name: &[u8]) -> Option<UserId> {
     std::str::from_utf8(name).ok()?.parse().ok().map(UserId)
 }

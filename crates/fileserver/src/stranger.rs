@@ -1,27 +1,28 @@
-//! First contact with a client: asking who it is and telling it to forget everything.
+//! First contact with a client: identification and reset.
 //!
-//! A new client waits for both before its first call is answered, and each way of a packet stands behind those of
-//! everybody else. So, of a client at an address that nobody knows, both calls are under way at the same time.
+//! A new client waits for both before its first call is executed, and in each round trip its packets queue
+//! behind those of all other clients. For a client at an unknown address, both calls are therefore made
+//! concurrently.
 
 use afs_idl::{ClientCall, ClientConnection, StreamSource, cb};
 use base::{AbortCode, HostUuid};
 use xdr::{Decode, Encode, XdrError};
 
-/// What a client said.
+/// A client's answers.
 pub(crate) struct Said {
-    /// Who it is.
+    /// Identity of the client.
     pub(crate) who: Result<cb::TellMeAboutYourselfReply, AbortCode>,
-    /// It has forgotten everything that it was promised before.
+    /// Whether the client was reset.
     pub(crate) was_reset: bool,
 }
 
-/// Asks, and tells at the same time.
+/// Identifies and resets a client concurrently.
 pub(crate) fn ask_and_reset(connection: &dyn ClientConnection, server_uuid: HostUuid) -> Said {
     let reset = cb::InitCallBackState3Request { server_uuid };
     let asked = begin(connection, cb::TELL_ME_ABOUT_YOURSELF, &cb::TellMeAboutYourselfRequest);
     let told = begin(connection, cb::INIT_CALL_BACK_STATE3, &reset);
     let who = asked.and_then(end);
-    // Who does not answer one call does not answer the other: it is given up at once.
+    // A client that does not answer one call will not answer the other, which is abandoned immediately.
     let was_reset = who.is_ok() && told.and_then(end::<cb::InitCallBackState3Reply>).is_ok();
     Said { who, was_reset }
 }

@@ -1,4 +1,4 @@
-//! Who calls, as access lists see it.
+//! Callers as seen by access lists: users and their groups.
 
 use base::{AbortCode, Caller, Identity, LocalAuthority, Monotonic, UserId};
 use events::current;
@@ -11,20 +11,21 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-/// A caller, as access lists see it.
+/// A caller with its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// The user; `anonymous` for everybody without a token or an entry.
+    /// The user; `anonymous` for callers without a token or a database entry.
     pub user: UserId,
-    /// All that the user is (CPS): itself, its groups, system:anyuser.
+    /// The ids that the user acts as (CPS): itself, its groups, system:anyuser.
     pub groups: Vec<UserId>,
-    /// Groups that the caller's address is in.
+    /// Groups that contain the caller's address.
     pub host_groups: Vec<UserId>,
-    /// Member of system:administrators.
+    /// Whether the user is a member of system:administrators.
     pub administrator: bool,
-    /// Administers this server (UserList, `-localauth`).
+    /// Whether the user administers this server (UserList, `-localauth`).
     pub superuser: bool,
-    /// Something could not be learned and was taken to be nothing: ask again soon.
+    /// Whether some groups could not be determined and are missing, so that the query should be repeated
+    /// soon.
     pub is_partial: bool,
 }
 
@@ -35,36 +36,36 @@ impl Subject {
     }
 }
 
-/// The protection database as the file service needs it.
+/// The queries of the protection database that the file service makes.
 pub trait Membership: Send + Sync {
-    /// Who a caller is. An error refuses the call: a caller that is known by name is never taken for
-    /// somebody else because the database does not answer.
+    /// Returns the user and groups of a caller. An error refuses the call: a caller with a name is never
+    /// treated as another user because the database does not answer.
     fn subject(&self, caller: &Caller) -> Result<Subject, AbortCode>;
 
-    /// The names for ids in an access list, one for each; the decimal number where there is none.
+    /// Returns the name of each id in an access list, or its decimal number if it has none.
     fn names(&self, ids: &[UserId]) -> Result<Vec<Vec<u8>>, AbortCode>;
 
-    /// The ids of names in an access list, one for each.
+    /// Returns the id of each name in an access list.
     fn ids(&self, names: &[&[u8]]) -> Result<Vec<Option<UserId>>, AbortCode>;
 
-    /// Forgets what was remembered about the groups of hosts (RXAFS_FlushCPS).
+    /// Drops cached groups of hosts (RXAFS_FlushCPS).
     fn forget_hosts(&self) {}
 }
 
-/// The protection database of this process.
+/// Queries the protection database of this process.
 pub struct LocalMembership {
     protection: Arc<Protection>,
     authority: Arc<dyn LocalAuthority>,
 }
 
 impl LocalMembership {
-    /// Answers from `protection`; `authority` says who is trusted by configuration.
+    /// Creates an instance that queries `protection`; `authority` knows the users trusted by configuration.
     pub fn new(protection: Arc<Protection>, authority: Arc<dyn LocalAuthority>) -> LocalMembership {
         LocalMembership { protection, authority }
     }
 }
 
-/// A database that cannot be read now: clients wait and try again.
+/// Returns the code for a database that cannot be read at present, after which clients retry.
 fn unreadable(error: &ProtectionError) -> AbortCode {
     tracing::error!(%error, "the protection database cannot be read");
     AbortCode::VBUSY
@@ -102,47 +103,47 @@ impl Membership for LocalMembership {
     }
 }
 
-/// What could not be asked, or not all of it, is asked again after this time.
+/// Time after which a failed or partial query is repeated.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Who callers are. What was learnt is attached to the caller's connection, dies with it, and is used again for a while
-/// if it was learnt here, for the same identity at the same address. A connection's caller never changes, but its
-/// groups may.
+/// Cached subjects of callers. A subject is attached to the caller's connection, is dropped with it, and is
+/// reused for a while by the instance that attached it, for the same identity at the same address. A
+/// connection's caller never changes, but its groups may.
 pub(crate) struct Subjects {
     membership: Arc<dyn Membership>,
     lifetime: Duration,
     shared: Arc<Shared>,
 }
 
-/// What the subjects of all connections share.
+/// State shared by the subjects of all connections.
 #[derive(Default)]
 struct Shared {
-    /// How many connections have a subject attached.
+    /// Number of connections with an attached subject.
     attached: AtomicUsize,
-    /// How often something was forgotten.
+    /// Number of invalidations.
     forgotten: AtomicU64,
-    /// Guards the table only; taken after something was forgotten.
+    /// The latest invalidations. The mutex guards only this table, and is taken only after an invalidation.
     log: Mutex<Forgotten>,
 }
 
-/// What was forgotten last, by the count of [`Shared::forgotten`] at that time.
+/// The latest invalidation of all users and of each user, as values of [`Shared::forgotten`].
 #[derive(Default)]
 struct Forgotten {
     all: u64,
     users: HashMap<UserId, u64>,
 }
 
-/// Users that are forgotten one by one; with more of them everybody is.
+/// Maximum number of users that are invalidated individually; beyond it all are.
 const FORGOTTEN_USERS_MAX: usize = 4096;
 
-/// A subject as it is attached to a connection.
+/// A subject attached to a connection.
 struct Attached {
     subject: Arc<Subject>,
-    /// Whom it was learnt for.
+    /// Identity that the subject was determined for.
     identity: Identity,
     peer: SocketAddr,
     until: Monotonic,
-    /// [`Shared::forgotten`] before it was learnt.
+    /// Value of [`Shared::forgotten`] before the subject was determined.
     since: u64,
     shared: Arc<Shared>,
 }
@@ -154,7 +155,7 @@ impl Drop for Attached {
 }
 
 impl Shared {
-    /// Forgets these users, or everybody.
+    /// Invalidates these users, or all if `None`.
     fn forget(&self, users: Option<&[UserId]>) {
         let mut log = self.log.lock();
         let count = self.forgotten.load(Relaxed) + 1;
@@ -167,7 +168,7 @@ impl Shared {
         self.forgotten.store(count, Release);
     }
 
-    /// Whether a user was forgotten after `since`.
+    /// Whether a user was invalidated after `since`.
     fn has_forgotten(&self, user: UserId, since: u64) -> bool {
         if self.forgotten.load(Acquire) == since {
             return false;
@@ -177,7 +178,7 @@ impl Shared {
     }
 }
 
-/// Tells the audit who it is.
+/// Reports the user to the audit of this call.
 fn noted(subject: Arc<Subject>) -> Arc<Subject> {
     current::user(subject.user.0);
     subject
@@ -188,7 +189,8 @@ impl Subjects {
         Subjects { membership, lifetime, shared: Arc::default() }
     }
 
-    /// What is attached to the caller's connection, fresh or stale, if it is about this caller and not forgotten.
+    /// Returns the subject attached to the caller's connection, expired or not, if it belongs to this caller
+    /// and has not been invalidated.
     fn attached(&self, caller: &Caller) -> Option<Arc<Attached>> {
         let attached: Arc<Attached> = caller.connection.attached()?;
         let is_own = Arc::ptr_eq(&attached.shared, &self.shared);
@@ -197,23 +199,24 @@ impl Subjects {
         (is_own && is_caller && is_known).then_some(attached)
     }
 
-    /// Who is calling, if it is remembered well enough.
+    /// Returns the caller's subject if it is cached and has not expired.
     pub(crate) fn fresh(&self, caller: &Caller, now: Monotonic) -> Option<Arc<Subject>> {
         let attached = self.attached(caller)?;
         (now < attached.until).then(|| noted(Arc::clone(&attached.subject)))
     }
 
-    /// Touches the memory of what is remembered of each of these: see [`FileServer::look_ahead`](crate::FileServer::look_ahead).
+    /// Prefetches the cached subjects of these callers; see
+    /// [`FileServer::look_ahead`](crate::FileServer::look_ahead).
     pub(crate) fn look_ahead<'a>(callers: impl Iterator<Item = &'a Caller>) -> u64 {
-        // Each step leads to memory that the one before it names: all of one step, then all of the next.
+        // Each step follows pointers read in the previous one, so it is done for all callers before the next.
         let found: Vec<Arc<Attached>> = callers.filter_map(|caller| caller.connection.attached()).collect();
         let users = found.iter().fold(0, |seen, attached| seen ^ attached.subject.user.0);
         let groups = found.iter().filter_map(|attached| attached.subject.groups.first());
         groups.fold(users as u64, |seen, id| seen ^ id.0 as u64)
     }
 
-    /// Who is calling. As in OpenAFS a connection's caller keeps the groups that it had while nobody
-    /// can say what they are now.
+    /// Returns the caller's subject. As in OpenAFS, a connection's caller keeps its previous groups while the
+    /// current ones cannot be determined.
     pub(crate) fn of(&self, caller: &Caller, now: Monotonic) -> Result<Arc<Subject>, AbortCode> {
         let known = self.attached(caller);
         if let Some(attached) = known.as_ref().filter(|attached| now < attached.until) {
@@ -242,20 +245,20 @@ impl Subjects {
         }));
     }
 
-    /// Forgets what is known about users (RXAFS_FlushCPS).
+    /// Invalidates the subjects of users (RXAFS_FlushCPS).
     pub(crate) fn forget_users(&self, users: &[UserId]) {
         if !users.is_empty() {
             self.shared.forget(Some(users));
         }
     }
 
-    /// Forgets everything; host groups are not kept apart.
+    /// Invalidates all subjects, since host groups are not tracked individually.
     pub(crate) fn forget_all(&self) {
         self.membership.forget_hosts();
         self.shared.forget(None);
     }
 
-    /// How many connections have a subject.
+    /// Returns the number of connections with a subject.
     pub(crate) fn len(&self) -> usize {
         self.shared.attached.load(Relaxed)
     }
@@ -272,7 +275,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::sync::atomic::AtomicBool;
 
-    /// Names are the digits of users' ids.
+    /// A database in which a user's name is its id in decimal.
     #[derive(Default)]
     struct Digits {
         is_down: AtomicBool,

@@ -1,8 +1,8 @@
-//! What directories hold, for `cellar du`: the middle of calls of Cellar's own service.
+//! Sizes of directories, for `cellar du`: the handlers of calls of Cellar's own service.
 //!
-//! Whoever has "lookup" on a directory is told the sums over all that lies in and below it, also of what lies
-//! deeper and that person may not list: sums tell no names, and the quota of a volume tells anybody as much.
-//! Owners of volumes and administrators need no right, as for a status.
+//! A caller with "lookup" on a directory gets the totals of everything in and below it, including
+//! subdirectories that it may not list: totals reveal no names, and the quota of a volume reveals as much to
+//! anyone. Owners of volumes and administrators need no right, as for a status.
 
 use crate::access::Reading;
 use crate::pipeline::{Need, Session, View};
@@ -10,32 +10,32 @@ use crate::server::FileServer;
 use base::{AbortCode, Caller, Fid};
 use volume::Totals;
 
-/// A directory in another one, and what it holds if the caller may know.
+/// A subdirectory with its totals, if the caller may see them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subdirectory {
-    /// Its name.
+    /// Name of the subdirectory.
     pub name: Vec<u8>,
-    /// Which it is.
+    /// FID of the subdirectory.
     pub fid: Fid,
-    /// What it holds, or why the caller is not told.
+    /// Totals of the subdirectory, or the reason why the caller may not see them.
     pub totals: Result<Totals, AbortCode>,
 }
 
 impl FileServer {
-    /// What a directory holds with everything below it.
+    /// Returns the totals of a directory and everything below it.
     ///
     /// # Errors
-    /// UAEACCES, UAENOTDIR, VNOVNODE; UAEAGAIN if it is not counted yet; those of every call.
+    /// UAEACCES, UAENOTDIR, VNOVNODE; UAEAGAIN if it has not been counted yet; errors common to all calls.
     pub fn directory_totals(&self, caller: &Caller, directory: Fid) -> Result<Totals, AbortCode> {
         let session = self.session(caller)?;
         session.totals(&session.listable(directory)?)
     }
 
-    /// The directories in a directory, in the order of their names, from behind `after` on, at most
-    /// `most`; and whether there are more.
+    /// Returns at most `most` subdirectories of a directory after the name `after`, in order of their names,
+    /// and whether there are more.
     ///
     /// # Errors
-    /// UAEACCES, UAENOTDIR, VNOVNODE, those of every call.
+    /// UAEACCES, UAENOTDIR, VNOVNODE, errors common to all calls.
     pub fn subdirectories(
         &self,
         caller: &Caller,

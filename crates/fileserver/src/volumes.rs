@@ -1,4 +1,4 @@
-//! Volumes as a whole: GetVolumeStatus, SetVolumeStatus, GetVolumeInfo.
+//! Calls about whole volumes: GetVolumeStatus, SetVolumeStatus, GetVolumeInfo.
 
 use crate::counters::Operation;
 use crate::pipeline::Need;
@@ -9,13 +9,13 @@ use base::{AbortCode, Caller, Fid, VolumeId, VolumeName, VolumeType};
 use volume::Volume;
 use xdr::XdrString;
 
-/// In AFSFetchVolumeStatus: a volume that can be written.
+/// Volume type in AFSFetchVolumeStatus of a writable volume.
 const READ_WRITE: i32 = 1;
 
-/// In VolumeInfo: that this server knows newer calls, too.
+/// Marks in VolumeInfo that this server also supports newer calls.
 const NEW_LOCATION_SERVICE: u32 = 0xabcd_9999;
 
-/// Whether clients may change what is in the volume.
+/// Whether clients may change the volume's contents.
 pub(crate) fn is_writable(volume: &Volume) -> bool {
     volume.kind() == VolumeType::ReadWrite
 }
@@ -25,7 +25,7 @@ fn root(volume_id: u32) -> Result<rxafs::Fid, AbortCode> {
 }
 
 impl FileServer {
-    /// GetVolumeStatus (149): for everybody.
+    /// GetVolumeStatus (149), open to all callers.
     pub(crate) fn serve_get_volume_status(
         &self,
         caller: &Caller,
@@ -94,7 +94,7 @@ impl FileServer {
         })
     }
 
-    /// GetVolumeInfo (148): where a volume is, from before there was a location service.
+    /// GetVolumeInfo (148): the location of a volume, from the time before location servers.
     pub(crate) fn serve_get_volume_info(
         &self,
         caller: &Caller,
@@ -109,7 +109,7 @@ impl FileServer {
     }
 }
 
-/// An empty name stays as it is.
+/// Parses a new volume name. An empty one leaves the name unchanged.
 fn new_name(name: &XdrString) -> Result<Option<VolumeName>, AbortCode> {
     if name.as_bytes().is_empty() {
         return Ok(None);

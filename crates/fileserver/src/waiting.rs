@@ -1,29 +1,30 @@
-//! How many calls wait for their hosts.
+//! Limits the number of calls that wait for their hosts.
 
 use base::{AbortCode, Identity};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Calls that wait until another call has finished talking to their common host. Verified and anonymous callers have
-/// places of their own: hosts that never answer, which anybody can invent, take none from verified callers.
+/// Counts calls that wait until another call has finished contacting their common host. Verified and
+/// anonymous callers have separate limits: hosts that never answer, which anyone can invent, do not displace
+/// verified callers.
 pub(crate) struct WaitingCalls {
     verified: AtomicUsize,
     anonymous: AtomicUsize,
     max: usize,
 }
 
-/// A place, given back when dropped.
+/// One counted call, released when dropped.
 pub(crate) struct Place<'a>(&'a AtomicUsize);
 
 impl WaitingCalls {
-    /// With `max` places for each kind of caller.
+    /// Allows `max` calls of each kind of caller.
     pub(crate) fn new(max: usize) -> WaitingCalls {
         WaitingCalls { verified: AtomicUsize::new(0), anonymous: AtomicUsize::new(0), max }
     }
 
-    /// Takes a place.
+    /// Counts a call as waiting.
     ///
     /// # Errors
-    /// VBUSY if callers of this kind have taken all.
+    /// VBUSY if too many calls of this kind of caller wait.
     pub(crate) fn enter(&self, identity: &Identity) -> Result<Place<'_>, AbortCode> {
         let count = match identity {
             Identity::Known(_) => &self.verified,

@@ -1,4 +1,4 @@
-//! Between our values and the structures of the interface.
+//! Conversion between internal values and the structures of the interface.
 
 use crate::access::Access;
 use afs_idl::fs as rxafs;
@@ -7,7 +7,7 @@ use volume::{FileKind, SetStatus, VnodeStatus};
 
 const MODE_BITS: u32 = 0o7777;
 
-/// AFSFetchStatus of a vnode.
+/// Returns the AFSFetchStatus of a vnode.
 pub(crate) fn fetch_status(status: &VnodeStatus, access: Access, locks: i32) -> rxafs::FetchStatus {
     let (parent, parent_unique) = match status.kind {
         FileKind::Directory => (status.vnode, status.unique),
@@ -38,12 +38,12 @@ pub(crate) fn fetch_status(status: &VnodeStatus, access: Access, locks: i32) -> 
     }
 }
 
-/// In bulk answers: that there is no status, and why.
+/// Returns a bulk reply's entry for a vnode without status, with the error.
 pub(crate) fn failed_status(code: base::AbortCode) -> rxafs::FetchStatus {
     rxafs::FetchStatus { interface_version: 1, error_code: code.0 as u32, ..rxafs::FetchStatus::default() }
 }
 
-/// The changes that an AFSStoreStatus asks for.
+/// Returns the changes that an AFSStoreStatus requests.
 pub(crate) fn set_status(status: &rxafs::StoreStatus) -> SetStatus {
     let chosen = |bit: u32| status.mask & bit != 0;
     SetStatus {
@@ -54,17 +54,17 @@ pub(crate) fn set_status(status: &rxafs::StoreStatus) -> SetStatus {
     }
 }
 
-/// Whether a client asks for the data to be on the medium before the answer.
+/// Whether a client requests that the data be durable before the reply.
 pub(crate) fn wants_sync(status: &rxafs::StoreStatus) -> bool {
     status.mask & rxafs::store_mask::FSYNC != 0
 }
 
-/// AFSVolSync: only the volume's creation date is used.
+/// Returns an AFSVolSync, of which only the volume's creation date is used.
 pub(crate) fn vol_sync(created: UnixTime) -> rxafs::VolSync {
     rxafs::VolSync { spare1: created.0, ..rxafs::VolSync::default() }
 }
 
-/// A promise of so many seconds, or none.
+/// Returns a promise for this number of seconds, or none if 0.
 pub(crate) fn call_back(seconds: u32) -> rxafs::CallBack {
     rxafs::CallBack {
         version: rxafs::CALLBACK_VERSION,
@@ -76,7 +76,7 @@ pub(crate) fn call_back(seconds: u32) -> rxafs::CallBack {
     }
 }
 
-/// A number of blocks, cut to what 31 bits hold.
+/// Returns a number of blocks, clamped to 31 bits.
 pub(crate) fn blocks(kib: u64) -> i32 {
     i32::try_from(kib).unwrap_or(i32::MAX)
 }

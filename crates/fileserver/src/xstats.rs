@@ -7,17 +7,17 @@ use afs_idl::fs as rxafs;
 use base::AbortCode;
 use std::time::Duration;
 
-/// AFS_XSTAT_VERSION.
+/// Version of the statistics (AFS_XSTAT_VERSION).
 const VERSION: i32 = 2;
-/// Words of struct afs_PerfStats.
+/// Number of words of struct afs_PerfStats.
 const PERFORMANCE_WORDS: usize = 98;
-/// Words of struct fs_stats_FullPerfStats where a time takes two 64-bit numbers.
+/// Number of words of struct fs_stats_FullPerfStats on platforms where a time takes two 64-bit numbers.
 const FULL_PERFORMANCE_WORDS: usize = 666;
-/// What stands for "none yet" in minima: seconds, and bytes.
+/// Initial values of minima: seconds, and bytes.
 const NO_TIME: Duration = Duration::from_secs(999_999);
 const NO_BYTES: u64 = 999_999_999;
 
-/// Words in the order of a C structure.
+/// The words of a C structure in order.
 #[derive(Debug, Default)]
 struct Words(Vec<i32>);
 
@@ -36,8 +36,8 @@ impl Words {
         self.0.resize(self.0.len() + count, 0);
     }
 
-    /// A struct timeval of a 64-bit little-endian machine: low and high word of seconds and of
-    /// microseconds. High words are 0, which is how readers tell the byte order.
+    /// Writes a struct timeval of a 64-bit little-endian machine: low and high word of seconds and of
+    /// microseconds. The high words are 0, from which readers infer the byte order.
     fn time_parts(&mut self, seconds: u64, microseconds: u64) {
         self.put_all(&[seconds, 0, microseconds, 0]);
     }
@@ -46,12 +46,12 @@ impl Words {
         self.time_parts(time.as_secs(), u64::from(time.subsec_micros()));
     }
 
-    /// Two words: a time as seconds and microseconds.
+    /// Writes a time as two words, seconds and microseconds.
     fn short_time(&mut self, time: Duration) {
         self.put_all(&[time.as_secs(), u64::from(time.subsec_micros())]);
     }
 
-    /// numOps, numSuccesses, sum, sum of squares, minimum, maximum.
+    /// Writes numOps, numSuccesses, sum, sum of squares, minimum, maximum.
     fn operation(&mut self, count: &OperationCount) {
         const SQUARE: u64 = 1_000_000_000_000;
         self.put_all(&[count.calls, count.successes]);
@@ -90,7 +90,7 @@ impl FileServer {
         })
     }
 
-    /// struct afs_PerfStats.
+    /// Returns struct afs_PerfStats.
     fn performance(&self) -> Words {
         let mut words = Words::default();
         words.put(self.counters().count_statistics_call());
@@ -105,8 +105,8 @@ impl FileServer {
         words
     }
 
-    /// vcache_L_*, vcache_S_*, vcache_H_*, dir_*. Vnodes of both sorts are in one cache, shown as
-    /// small ones; a header that is in memory stays there.
+    /// Writes vcache_L_*, vcache_S_*, vcache_H_*, dir_*. Vnodes of both sizes share one cache, reported as
+    /// the small one; headers stay in memory once loaded.
     fn put_volume_caches(&self, words: &mut Words) {
         let volume::CacheReport { status, directories, .. } = self.volumes().caches();
         let headers = self.volumes().loaded_count();
@@ -116,11 +116,11 @@ impl FileServer {
         words.put_all(&[directories.entries, directories.hits + directories.misses, directories.misses]);
     }
 
-    /// rx_packetRequests to rx_nFreeCallStructs: 41 words.
+    /// Writes rx_packetRequests to rx_nFreeCallStructs: 41 words.
     fn put_transport(&self, words: &mut Words) {
         let figures = self.transport();
         words.put(figures.packets_read + figures.packets_sent);
-        // No allocation of packets ever fails here; the socket buffer has the size asked for.
+        // Packet allocation never fails here, and the socket buffer has the requested size.
         words.zeros(3);
         words.put_all(&[1, figures.bogus_packets_read]);
         words.zeros(5);
@@ -154,14 +154,14 @@ impl FileServer {
         ]);
     }
 
-    /// host_NumHostEntries to host_ClientBlocks: 8 words. Networks are not told apart here, as
-    /// OpenAFS does not without a list of its own addresses: all count as other networks.
+    /// Writes host_NumHostEntries to host_ClientBlocks: 8 words. All hosts count as being on other networks,
+    /// as in OpenAFS without a list of its own addresses.
     fn put_hosts(&self, words: &mut Words) {
         let hosts = self.callback_counters().hosts;
         words.put_all(&[hosts, 0, hosts, 0, 0, hosts, self.subjects().len() as u64, 0]);
     }
 
-    /// struct fs_stats_FullPerfStats.
+    /// Returns struct fs_stats_FullPerfStats.
     fn full_performance(&self) -> Vec<i32> {
         let mut words = self.performance();
         words.time_parts(u64::from(self.started().0), 0);
@@ -175,7 +175,7 @@ impl FileServer {
         words.0
     }
 
-    /// struct cbcounters.
+    /// Returns struct cbcounters.
     fn callback_statistics(&self) -> Vec<i32> {
         self.counters().count_statistics_call();
         let counters = self.callback_counters();

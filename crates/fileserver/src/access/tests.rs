@@ -1,4 +1,4 @@
-//! The matrix of who may do what.
+//! The matrix of callers and permitted operations.
 
 use super::*;
 use afs_format::acl::AclEntry;
@@ -105,20 +105,20 @@ fn reading() {
         (Case::plain(Directory), "", Acl, NO),
         (Case::plain(SymbolicLink), "l", Data, YES),
         (Case::plain(SymbolicLink), "r", Data, NO),
-        // The owner of the volume can always look, but not read files.
+        // The owner of the volume may always list directories, but not read files.
         (Case::volume_owner(Directory), "", Data, YES),
         (Case::volume_owner(File), "", Data, NO),
-        // Nobody but owner and administrators reads a file without read and execute bits.
+        // Only the owner and administrators may read a file without read and execute bits.
         (Case::plain(File).mode(0o077), "r", Data, NO),
         (Case::plain(File).mode(0o100), "r", Data, YES),
         (Case::plain(File).mode(0o077), "r", Status, YES),
         (Case::owner(File).mode(0), "r", Data, YES),
         (Case::admin(File).mode(0), "r", Data, YES),
-        // A drop box: who put it there may read it back.
+        // In a drop box, the owner of a file may read it back.
         (Case::owner(File), "il", Data, YES),
         (Case::plain(File), "il", Data, NO),
         (Case::owner(Directory), "i", Data, NO),
-        // Administrators see every status and list, but data only by the list.
+        // Administrators may read every status and list, but data only according to the list.
         (Case::admin(File), "", Status, YES),
         (Case::admin(Directory), "", Acl, YES),
         (Case::admin(File), "", Data, NO),
@@ -148,7 +148,7 @@ fn writing() {
         (Case::plain(File).mode(0o444), "w", Data, NO),
         (Case::admin(File).mode(0o444), "w", Data, YES),
         (Case::admin(File), "", Data, NO),
-        // The creator with "insert" alone may fill the file, even one made read-only.
+        // The creator may fill the file with only "insert", even if it is read-only.
         (Case::owner(File).mode(0o444), "i", Data, YES),
         (Case::owner(File).mode(0o444), "w", Data, NO),
         (Case::owner(File), "i", Status, YES),
@@ -226,16 +226,16 @@ fn rights_come_from_lists_hosts_and_ownership() {
 
     let member = access(&subject(OWNER, &[GROUP]), &directory);
     assert_eq!((member.caller, member.anyone), (rights("rlidwka"), rights("l")));
-    // Negative entries win.
+    // Negative entries take precedence.
     assert_eq!(access(&subject(OTHER, &[GROUP]), &directory).caller, rights("rlidka"));
-    // Of a file, "a" tells the owner only that it is one.
+    // On a file, "a" only marks its owner.
     assert_eq!(access(&subject(OTHER, &[GROUP]), &file).caller, rights("rlidk"));
     assert_eq!(access(&subject(OWNER, &[]), &file).caller, rights("la"));
-    // Hosts give rights to everybody on them.
+    // Rights of a host apply to all its users.
     let at_host = Subject { host_groups: vec![UserId(-9)], ..subject(OTHER, &[]) };
     let at_host = access(&at_host, &directory);
     assert_eq!((at_host.caller, at_host.anyone), (rights("lk"), rights("lk")));
-    // What a negative entry of hosts takes is what hosts have, not what users have (fs_setacl(1)).
+    // A negative entry of a host group removes rights of hosts, not those of users (fs_setacl(1)).
     let acl = Acl::new(
         &[entry(UserId::ANYUSER, "rl"), entry(GROUP, "rlidwk"), entry(UserId(-9), "rlik")],
         &[entry(UserId(-9), "ri"), entry(UserId(-8), "lik"), entry(OTHER, "w")],
@@ -252,7 +252,7 @@ fn rights_come_from_lists_hosts_and_ownership() {
     assert_eq!(at_hosts(&[-9], OTHER), rights("rlk"));
     assert_eq!(at_hosts(&[-9, -8], OTHER), rights("rl"));
     assert_eq!(at_hosts(&[-8], UserId::ANONYMOUS), rights("rl"));
-    // Administrators always look up.
+    // Administrators always have "lookup".
     let nothing = Acl::new(&[], &[]).unwrap();
     let admin = subject(OTHER, &[UserId::ADMINISTRATORS]);
     assert_eq!(Access::new(&nothing, &directory, &admin, Rights::LOOKUP).caller, rights("l"));

@@ -1,4 +1,4 @@
-//! Access lists at work: drop boxes, owners, groups.
+//! Access lists in practice: drop boxes, owners, groups.
 
 use crate::people::{ALICE, BOB};
 use crate::wire::mode;
@@ -22,7 +22,7 @@ fn a_drop_box_takes_files_and_gives_them_to_nobody_else() {
     assert_eq!(world.status(&other, file), Err(AbortCode::UAEACCES));
     assert_eq!(world.write(&other, file, b"mine"), Err(AbortCode::UAEACCES));
     assert_eq!(world.read(&bob, file).unwrap(), b"done");
-    // Made read-only: only its maker may write, while it has "insert".
+    // The file was created read-only: only its creator may write to it, given "insert".
     assert_eq!(world.write(&bob, file, b"graded"), Err(AbortCode::UAEACCES));
 }
 
@@ -40,7 +40,7 @@ fn lists_travel_with_names_and_decide_at_once() {
     assert_eq!(world.remove(&bob, sub, "x"), Err(AbortCode::UAEACCES));
     world.remove(&world.client("alice", 1), sub, "x").unwrap();
     assert_eq!(world.set_acl(&carol, sub, "0\n0\n"), Err(AbortCode::UAEACCES));
-    // A file shows its directory's list.
+    // The access list of a file is that of its directory.
     let file = world.create(&carol, sub, "y").unwrap();
     assert_eq!(world.acl(&carol, file).unwrap(), world.acl(&carol, sub).unwrap());
     assert_eq!(world.set_acl(&bob, file, "0\n0\n"), Err(AbortCode::UAENOTDIR));
@@ -58,7 +58,7 @@ fn lists_that_cannot_be_are_refused() {
     assert_eq!(world.set_acl(&bob, root(), "rubbish"), Err(AbortCode::UAEINVAL));
     assert_eq!(world.set_acl(&bob, root(), &many(21)), Err(AbortCode::UAE2BIG));
     assert_eq!(world.acl(&bob, root()).unwrap(), "2\n0\nstaff\t127\nsystem:anyuser\t9\n");
-    // Numbers stand for users that are gone.
+    // Deleted users appear as numbers.
     world.set_acl(&bob, root(), "2\n0\nstaff\t127\n4711\t1\n").unwrap();
     assert_eq!(world.acl(&bob, root()).unwrap(), "2\n0\nstaff\t127\n4711\t1\n");
 }
@@ -87,7 +87,7 @@ fn giving_files_away_is_for_administrators() {
     assert_eq!(chown(&admin, file), Ok(ALICE.0 as u32));
     let status = fs::StoreStatus { mask: fs::store_mask::OWNER, owner: ALICE.0 as u32, ..mode(None) };
     assert_eq!(world.create_with(&bob, root(), "for alice", status), Err(AbortCode::UAEPERM));
-    // The owner of the root directory owns the volume, and so may set any list in it.
+    // The owner of the root directory owns the volume, and so may set any access list in it.
     world.set_acl(&admin, root(), "0\n0\n").unwrap();
     assert_eq!(world.set_acl(&bob, root(), "1\n0\nbob\t127\n"), Err(AbortCode::UAEACCES));
     let status = fs::StoreStatus { mask: fs::store_mask::OWNER, owner: BOB.0 as u32, ..mode(None) };
@@ -139,8 +139,8 @@ fn only_administrators_set_set_id_and_sticky_bits() {
 
     let file = world.create(&bob, root(), "file").unwrap();
     let directory = world.make_dir(&bob, root(), "directory").unwrap();
-    // With INSERT the owner of a file gets what is allowed; elsewhere set-id bits are refused, as
-    // `Check_PermissionRights` does.
+    // With INSERT the owner of a file may set the permitted bits; otherwise set-id bits are refused, as in
+    // `Check_PermissionRights`.
     for (bits, of_file, of_directory) in [
         (0o4755, Ok(0o755), Err(AbortCode::UAEACCES)),
         (0o2755, Ok(0o755), Err(AbortCode::UAEACCES)),

@@ -1,4 +1,4 @@
-//! Volumes as a whole, quotas, and calls that nobody should make.
+//! Calls about whole volumes, quotas, and obsolete calls.
 
 use crate::world::{HOME, QUOTA, RELEASED, World, root};
 use afs_idl::fs::{self, Server};

@@ -1,4 +1,4 @@
-//! Calls that the receiving thread may answer itself.
+//! The fast path.
 
 use crate::world::{Client, World, root};
 use afs_idl::fs::{self, Server};

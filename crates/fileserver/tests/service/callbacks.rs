@@ -1,4 +1,4 @@
-//! Promises made, and broken before a change is acknowledged.
+//! Promises are broken before a change is acknowledged.
 
 use crate::wire::mode;
 use crate::world::{Client, HOME, RELEASED, World, released_root, root, text};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 const NOTHING: [&str; 0] = [];
 
-/// A file of bob's that alice and carol have the status of, and the directory's.
+/// Returns a file of bob's, whose status alice and carol have cached, as well as the directory's.
 fn watched() -> (World, Client, Client, fs::Fid) {
     let world = World::new();
     let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
@@ -46,7 +46,7 @@ fn who_is_told_finds_the_new_version_at_once() {
     });
     world.write(&bob, file, b"new").unwrap();
     assert_eq!(*seen.lock(), b"new");
-    // The promise that alice got meanwhile stands.
+    // The promise that alice obtained in the meantime remains.
     world.write(&bob, file, b"newer").unwrap();
     assert_eq!(world.heard().len(), 2);
 }
@@ -72,7 +72,7 @@ fn each_change_breaks_what_it_changes() {
     world.server.link(&bob.caller, request).unwrap();
     assert_eq!(world.heard(), [both.as_str()]);
     refetch();
-    // A file that keeps a name has changed for its remover, too.
+    // A file that keeps a name has changed for the remover as well.
     world.remove(&bob, root(), "second").unwrap();
     let mut heard = world.heard();
     heard.sort();
@@ -84,7 +84,7 @@ fn each_change_breaks_what_it_changes() {
     world.set_acl(&bob, root(), "2\n0\nstaff\t127\nsystem:anyuser\t9\n").unwrap();
     assert_eq!(world.heard(), [format!("alice drops {d}")]);
     refetch();
-    // Nobody can reach a file that is gone: its promises just end.
+    // Promises on a deleted file end without a break, since no client can reach it.
     world.remove(&bob, root(), "file").unwrap();
     assert_eq!(world.heard(), [format!("alice drops {d}")]);
     assert_eq!(world.server.callback_counters().files_deleted, 1);

@@ -138,7 +138,7 @@ fn wrong_fids_are_told_apart() {
     }
 }
 
-/// Never VMOVED, at which Linux's kafs waits for ever; and both codes that it needs, one after the other.
+/// Never VMOVED, for which Linux's kafs waits forever, but the two codes that it needs, one after the other.
 #[test]
 fn who_asks_for_a_moved_volume_looks_it_up_elsewhere() {
     let world = World::new();
@@ -158,7 +158,7 @@ fn who_asks_for_a_moved_volume_looks_it_up_elsewhere() {
     assert_eq!(world.server.inline_bulk_status(&bob.caller, request), Err(AbortCode::VNOVOL));
 }
 
-/// The volume itself is deleted right after it was said to have moved.
+/// The volume itself is deleted right after it was reported as moved.
 #[test]
 fn a_volume_that_has_left_is_remembered() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! Making, naming and removing.
+//! Creating, renaming and removing entries.
 
 use crate::people::BOB;
 use crate::wire::mode;
@@ -99,7 +99,7 @@ fn links_stay_in_their_directory() {
     let elsewhere = fs::Fid { volume: released_root().volume, ..file };
     assert_eq!(link(root(), "far", elsewhere), Err(AbortCode::UAEXDEV));
     assert_eq!(link(file, "in a file", file), Err(AbortCode::UAENOTDIR));
-    // A file of several names does not leave its directory.
+    // A file with several names cannot move to another directory.
     let rename = |name: &str, new_directory| {
         let (old_name, new_name) = (name.into(), "moved".into());
         let request = fs::RenameRequest { old_directory: root(), old_name, new_directory, new_name };
@@ -173,6 +173,6 @@ fn nothing_changes_in_a_read_only_volume() {
     assert_eq!(world.set_acl(&admin, root, "0\n0\n"), Err(rofs));
     let request = fs::StoreStatusRequest { fid: root, status: mode(Some(0o700)) };
     assert_eq!(world.server.store_status(&admin.caller, request), Err(rofs));
-    // Even those who may not write are told so.
+    // Callers without write access get the same error.
     assert_eq!(world.create(&world.client("carol", 3), root, "x"), Err(rofs));
 }

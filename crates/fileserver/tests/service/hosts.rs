@@ -45,9 +45,10 @@ fn a_host_without_uuid_is_served_the_old_way() {
     let old = world.old_client("carol", 3);
     world.status(&old, root()).unwrap();
     let heard = world.heard();
-    // Told at the same time as it was asked, before anybody knew that it has no UUID, and then again.
+    // The first reset accompanies the identification, when it is not known yet that the client has no UUID;
+    // it is then repeated in the old form.
     assert_eq!(heard, ["carol tells about itself", "carol forgets all", "carol forgets all (old)"]);
-    // It does not translate errors: EACCES and EINVAL of Linux.
+    // The client does not translate errors, so it gets Linux's EACCES and EINVAL.
     assert_eq!(world.create(&old, root(), "file"), Err(AbortCode(13)));
     assert_eq!(world.create(&old, root(), "a/b"), Err(AbortCode(22)));
 }
@@ -59,7 +60,7 @@ fn a_host_that_cannot_be_called_back_is_not_served() {
     alice.station.set_reachable(false);
     assert_eq!(world.status(&alice, root()), Err(AbortCode::RX_CALL_DEAD));
     alice.station.set_reachable(true);
-    // For a minute it is not asked again.
+    // For a minute it is not queried again.
     assert_eq!(world.status(&alice, root()), Err(AbortCode::RX_CALL_DEAD));
     world.clock.advance(60);
     world.status(&alice, root()).unwrap();
@@ -111,7 +112,7 @@ fn a_host_that_moves_is_found_at_its_new_address() {
     assert_eq!((hosts.len(), down), (4, vec!["10.0.0.1:7001".to_owned()]), "admin, bob, and two of alice");
 }
 
-/// Somebody answers to alice's UUID at another address, and gives up all that she was promised.
+/// An impostor answers to alice's UUID at another address, and gives up all promises made to her.
 #[test]
 fn naming_a_clients_uuid_takes_none_of_its_callbacks() {
     let world = World::new();
@@ -132,7 +133,7 @@ fn naming_a_clients_uuid_takes_none_of_its_callbacks() {
     assert_eq!(shared[0].addresses, [alice.caller.peer, thief.caller.peer]);
 }
 
-/// What an impostor takes in the place of a silent client is kept for the client.
+/// A break that an impostor receives instead of a silent client is kept for the client.
 #[test]
 fn a_silent_client_hears_later_what_an_impostor_took() {
     let world = World::new();
@@ -149,7 +150,7 @@ fn a_silent_client_hears_later_what_an_impostor_took() {
     assert_eq!(world.heard(), [format!("alice drops {}", text(file))]);
 }
 
-/// The address that a client named as another interface of its own is probed before it is told anything.
+/// An address that a client reported as another of its interfaces is probed before it gets the message.
 #[test]
 fn a_change_reaches_another_interface_of_a_client() {
     let world = World::new();
@@ -162,7 +163,7 @@ fn a_change_reaches_another_interface_of_a_client() {
     assert_eq!(world.heard(), ["alice is probed".to_owned(), format!("alice drops {}", text(file))]);
 }
 
-/// A server's bridge may have the address that a client's bridge has.
+/// The server's bridge may have the same address as a client's bridge.
 #[test]
 fn no_message_goes_to_an_address_of_the_server() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! The file service as its clients see it, on volumes in memory, with clients that only exist here.
+//! The file service as seen by its clients, on volumes in memory and with simulated clients.
 
 mod access;
 mod administration;

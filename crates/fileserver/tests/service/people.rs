@@ -1,4 +1,4 @@
-//! Who exists in the tests: `admin`, `alice` and `bob` of the group `staff`, and `carol`.
+//! Users of the tests: `admin`, `alice` and `bob` of the group `staff`, and `carol`.
 
 use base::{AbortCode, Caller, Identity, UserId};
 use fileserver::{Membership, Subject};
@@ -21,13 +21,13 @@ const NAMES: [(UserId, &str); 8] = [
     (UserId::AUTHUSER, "system:authuser"),
 ];
 
-/// A protection database of fixed content that counts how often it is asked.
+/// A protection database with fixed contents that counts its queries.
 #[derive(Default)]
 pub(crate) struct People {
     pub(crate) asked: AtomicUsize,
-    /// It does not answer.
+    /// Whether it fails to answer.
     pub(crate) silent: AtomicBool,
-    /// It answers in part only.
+    /// Whether it answers only in part.
     pub(crate) partial: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! Many clients at once: whoever holds a promise never relies on a version older than one that was
+//! Many concurrent clients: a client that holds a promise never relies on a version older than one that was
 //! acknowledged before.
 
 use crate::wire::mode;
@@ -16,7 +16,7 @@ const CLIENTS: u8 = 4;
 const ROUNDS: usize = 20;
 const STEPS_OF_A_ROUND: usize = 20;
 
-/// What a cache manager remembers: versions under promise, and how many breaks it has heard.
+/// The cache of a client: versions under promise, and the number of breaks received.
 #[derive(Default)]
 struct Cache {
     versions: HashMap<u32, u32>,
@@ -34,7 +34,7 @@ struct Machine<'a> {
 }
 
 impl Machine<'_> {
-    /// A status that arrives together with a break may be older than the break.
+    /// A status that arrives together with a break may be older than the break, so it is not cached.
     fn fetch(&self, file: usize) {
         let heard = self.cache.lock().breaks;
         let reply = self.world.status(&self.client, self.files[file]).unwrap();
@@ -82,7 +82,8 @@ impl Machine<'_> {
         let mut random = StdRng::seed_from_u64(seed);
         for step in 0..ROUNDS * STEPS_OF_A_ROUND {
             if step % STEPS_OF_A_ROUND == 0 {
-                // Whoever runs alone for a while must find what the others were promised before.
+                // Synchronises the threads, so that one that runs alone for a while still meets promises made
+                // to the others.
                 round.wait();
             }
             std::thread::yield_now();
@@ -140,7 +141,7 @@ fn a_file_found_by_others_while_it_is_made_is_promised_in_its_last_version() {
     let world = World::new();
     let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
     world.status(&alice, root()).unwrap();
-    // Alice hears of the new file before bob gets his answer, and changes it at once.
+    // Alice is notified of the new file before bob gets his reply, and changes it immediately.
     let (server, caller) = (world.server.clone(), alice.caller.clone());
     alice.station.on_break(move |_| {
         let request = fs::LookupRequest { directory: root(), name: "file".into() };

@@ -1,4 +1,4 @@
-//! What the Linux client (kafs) says in a short session, through the wire form in both directions.
+//! The calls of the Linux client (kafs) in a short session, through the wire form in both directions.
 
 use crate::world::{Client, World, root};
 use afs_idl::{CallStream, MemoryConnection, fs};

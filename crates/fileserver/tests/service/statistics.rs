@@ -1,11 +1,11 @@
-//! Counters that tell the truth.
+//! Accuracy of counters.
 
 use crate::world::{World, root};
 use afs_idl::fs::{self, Server, statistics64_index as place};
 use base::AbortCode;
 use fileserver::Operation;
 
-/// Two failed and three good FetchStatus, a store and a fetch of 1000 bytes.
+/// Returns a world after two failed and three successful FetchStatus, and a store and a fetch of 1000 bytes.
 fn used() -> (World, crate::world::Client) {
     let world = World::new();
     let bob = world.client("bob", 2);
@@ -28,7 +28,7 @@ fn statistics_count_calls_and_bytes() {
     assert_eq!((count.calls, count.successes), (5, 3));
     let statistics = world.server.get_statistics(&bob.caller, fs::GetStatisticsRequest).unwrap().statistics;
     assert_eq!((statistics.total_fetches, statistics.fetch_datas, statistics.fetched_bytes), (6, 1, 1_000));
-    // One StoreACL made the world.
+    // The set-up of the world includes one StoreACL.
     assert_eq!((statistics.total_stores, statistics.store_datas, statistics.stored_bytes), (2, 1, 1_000));
     assert_eq!((statistics.workstations, statistics.active_workstations), (2, 2));
     assert_eq!((statistics.process_size, statistics.start_time), (4_711, 1_700_000_000));
@@ -59,16 +59,16 @@ fn extended_statistics_have_the_layout_of_the_tools() {
     // numOps and numSuccesses of FetchStatus, the third record of 18 words.
     let fetch_status = &full[102 + 2 * 18..];
     assert_eq!(fetch_status[..2], [5, 3]);
-    // A call that never succeeded has the minimum that stands for none.
+    // The minimum of a call that never succeeded has its initial value.
     let rename = &full[102 + 8 * 18..];
     assert_eq!((rename[0], rename[10]), (0, 999_999));
-    // Of fetched data: transfers, least and most bytes, and one of at most 1 KiB.
+    // Fetched data: number of transfers, minimum and maximum size, and one of at most 1 KiB.
     let fetched = &full[102 + 28 * 18..][..30];
     assert_eq!((fetched[0], fetched[1], fetched[19], fetched[20]), (1, 1, 1_000, 1_000));
     assert_eq!(fetched[21..24], [0, 1, 0]);
     let callbacks = collection(3).unwrap().data;
     assert_eq!(callbacks.len(), 16);
-    // AddCallBacks, nFEs, nCBs: the file and nothing else was promised, again and again.
+    // AddCallBacks, nFEs, nCBs: only the file was promised, repeatedly.
     assert!(callbacks[3] >= 5);
     assert_eq!(callbacks[6..8], [1, 1]);
     assert_eq!(collection(4), Err(AbortCode(1)));

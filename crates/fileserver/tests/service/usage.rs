@@ -1,4 +1,4 @@
-//! What directories hold, and who is told.
+//! Sizes of directories, and the rights to see them.
 
 use crate::world::{HOME, RELEASED, World, root};
 use base::{AbortCode, Fid, VnodeId};

@@ -1,11 +1,11 @@
-//! Short forms of the calls.
+//! Short forms of calls.
 
 use crate::world::{Client, World};
 use afs_idl::MemoryStream;
 use afs_idl::fs::{self, Server};
 use base::AbortCode;
 
-/// AFSStoreStatus with a mode, or with nothing.
+/// Returns an AFSStoreStatus that sets a mode, or nothing.
 pub(crate) fn mode(mode: Option<u32>) -> fs::StoreStatus {
     fs::StoreStatus {
         mask: mode.map_or(0, |_| fs::store_mask::MODE),
@@ -59,7 +59,7 @@ impl World {
         self.server.make_dir(&client.caller, request)
     }
 
-    /// Sets the mode; returns what the file server set.
+    /// Sets the mode. Returns the mode that the file server set.
     pub(crate) fn chmod(&self, client: &Client, fid: fs::Fid, bits: u32) -> Result<u32, AbortCode> {
         let request = fs::StoreStatusRequest { fid, status: mode(Some(bits)) };
         self.server.store_status(&client.caller, request).map(|reply| reply.new_status.unix_mode_bits)
@@ -75,7 +75,7 @@ impl World {
         self.server.remove_file(&client.caller, request).map(|reply| reply.directory_status)
     }
 
-    /// Replaces all of a file.
+    /// Replaces a file's contents.
     pub(crate) fn write(
         &self,
         client: &Client,

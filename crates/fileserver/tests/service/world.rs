@@ -1,4 +1,4 @@
-//! A server on volumes in memory, and a network of pretended clients that write down what they hear.
+//! A server on volumes in memory, and a network of simulated clients that log the messages they receive.
 
 use crate::people::People;
 use afs_idl::{ClientConnection, MemoryConnection, MemoryStream, cb, fs};
@@ -25,10 +25,10 @@ const START: Duration = Duration::from_secs(1_700_000_000);
 /// Quota of [`HOME`] in KiB.
 pub(crate) const QUOTA: u64 = 5_000;
 
-/// What happened, in order, over all clients.
+/// Events of all clients, in order.
 pub(crate) type Log = Arc<Mutex<Vec<String>>>;
 
-/// A clock that only moves when told.
+/// A clock that only moves when advanced explicitly.
 #[derive(Default)]
 pub(crate) struct TestClock(AtomicU64);
 
@@ -56,7 +56,7 @@ pub(crate) struct Workstation {
     uuid: Option<HostUuid>,
     reachable: AtomicBool,
     log: Log,
-    /// What the client does while it is told of a broken promise.
+    /// Action of the client while it handles a callback break.
     on_break: Mutex<Option<Reaction>>,
 }
 
@@ -132,7 +132,7 @@ pub(crate) struct TestNetwork {
 }
 
 impl TestNetwork {
-    /// Gives the server this address.
+    /// Makes this address one of the server's own.
     pub(crate) fn own(&self, ip: IpAddr) {
         *self.own.lock() = Some(ip);
     }
@@ -211,8 +211,8 @@ fn volumes(meta: &Arc<MemoryMeta>, durability: Durability) -> Volumes {
 }
 
 impl World {
-    /// A new server with two volumes: [`HOME`], whose root everybody of `staff` may use fully and
-    /// anyone may look into, and [`RELEASED`], which is read-only.
+    /// Creates a server with two volumes: [`HOME`], whose root grants all rights to `staff` and read access
+    /// to anyone, and [`RELEASED`], which is read-only.
     pub(crate) fn new() -> World {
         World::with_config(FileServerConfig::default())
     }
@@ -239,24 +239,24 @@ impl World {
         world
     }
 
-    /// The same volumes, clients and clock under a server that has forgotten everything else.
+    /// Restarts the server with the same volumes, clients and clock. All other state is lost.
     pub(crate) fn restart(&mut self) {
         let config = FileServerConfig::default();
         self.server = start(config, &self.clock, &self.network, &self.people, &self.volumes);
     }
 
-    /// `user` at workstation `number`, on a new connection.
+    /// Returns `user` at workstation `number`, on a new connection.
     pub(crate) fn client(&self, user: &'static str, number: u8) -> Client {
         let name = if user.is_empty() { "nobody" } else { user };
         self.client_with(user, name, number, Some(HostUuid([number; 16])))
     }
 
-    /// Like [`Self::client`], with a cache manager of before UUIDs.
+    /// Like [`Self::client`], with an old cache manager that has no UUID.
     pub(crate) fn old_client(&self, user: &'static str, number: u8) -> Client {
         self.client_with(user, user, number, None)
     }
 
-    /// Somebody at workstation `number` who answers to the UUID of another client.
+    /// Returns a client at workstation `number` that answers to the UUID of another client.
     pub(crate) fn impostor(&self, name: &'static str, number: u8, victim: &Client) -> Client {
         self.client_with("", name, number, victim.station.uuid)
     }
@@ -272,7 +272,7 @@ impl World {
         Client { caller: caller(user, address), station }
     }
 
-    /// The same workstation and user on another connection, from another address.
+    /// Returns the same workstation and user on another connection, from another address.
     pub(crate) fn moved(&self, client: &Client, address: SocketAddr) -> Client {
         let mut stations = self.network.stations.lock();
         stations.remove(&client.caller.peer);
@@ -281,12 +281,12 @@ impl World {
         Client { caller: Caller { peer: address, connection, ..client.caller.clone() }, ..client.clone() }
     }
 
-    /// What clients have heard since the last time.
+    /// Takes the events logged since the previous call.
     pub(crate) fn heard(&self) -> Vec<String> {
         std::mem::take(&mut self.log.lock())
     }
 
-    /// FetchStatus, if the thread that receives may answer it.
+    /// FetchStatus on the fast path, if it applies.
     pub(crate) fn status_at_once(&self, client: &Client, fid: fs::Fid) -> Option<fs::FetchStatusReply> {
         let mut request = xdr::to_vec(&fs::FETCH_STATUS);
         fs::FetchStatusRequest { fid }.encode(&mut request);
@@ -294,7 +294,7 @@ impl World {
         Some(xdr::from_slice(&answer.reply).unwrap())
     }
 
-    /// InlineBulkStatus, if the thread that receives may answer it.
+    /// InlineBulkStatus on the fast path, if it applies.
     pub(crate) fn statuses_at_once(
         &self,
         client: &Client,
@@ -306,7 +306,7 @@ impl World {
         Some(xdr::from_slice(&answer.reply).unwrap())
     }
 
-    /// Makes a call through the wire form, and writes down when it is acknowledged.
+    /// Makes a call in wire form, and logs when it is acknowledged.
     pub(crate) fn wire_call(
         &self,
         client: &Client,
@@ -324,7 +324,7 @@ impl World {
     }
 }
 
-/// The bytes of an answer, or the code that the call ended with.
+/// The bytes of a reply, or the abort code of the call.
 pub(crate) type Reply = Result<Vec<u8>, AbortCode>;
 
 fn start(
