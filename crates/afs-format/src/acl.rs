@@ -1,9 +1,9 @@
 //! Access control lists, in the text form of FetchACL and StoreACL.
 //!
-//! The text is `positives\nnegatives\n`, then one line `name<tab>rights` per entry, the positive
-//! ones first; all numbers are decimal and the text may end in a NUL. On the wire entries carry
-//! names; a name that the protection server does not know travels as the decimal id. This module
-//! parses and prints whatever stands there; the file server translates.
+//! The text is `positives\nnegatives\n`, then one line `name<tab>rights` per entry, the positive ones first;
+//! all numbers are decimal and the text may end in a NUL. On the wire entries have names; an id that the
+//! protection server does not know is sent as a decimal number. This module parses and prints names
+//! unchanged; the file server translates them.
 
 use base::limits::{ACL_ENTRIES_MAX, ACL_TEXT_BYTES_MAX};
 use base::{Rights, UserId};
@@ -14,25 +14,25 @@ use thiserror::Error;
 pub struct AclEntry {
     /// The user or group.
     pub id: UserId,
-    /// What it gets, or with a negative entry what it does not get.
+    /// Rights that are granted or, in a negative entry, denied.
     pub rights: Rights,
 }
 
-/// An access control list: at most 20 entries in all, no id twice among the positive or twice
-/// among the negative ones, both by ascending id. OpenAFS's file server relies on that order where it finds it, in a dump
-/// or on disk: it goes through the list and through somebody's groups side by side (`acl_CheckRights`).
+/// An access control list: at most 20 entries in total, no id twice among the positive or twice among the
+/// negative ones, both in ascending order of id. OpenAFS's file server relies on that order in dumps and on
+/// disk: it merges the list with a user's groups (`acl_CheckRights`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acl {
     positive: Vec<AclEntry>,
     negative: Vec<AclEntry>,
 }
 
-/// An access control list as it travels: with names.
+/// An access control list in its wire form, with names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AclText {
-    /// Entries that give rights.
+    /// Entries that grant rights.
     pub positive: Vec<AclLine>,
-    /// Entries that take rights away.
+    /// Entries that deny rights.
     pub negative: Vec<AclLine>,
 }
 
@@ -41,44 +41,43 @@ pub struct AclText {
 pub struct AclLine {
     /// Name of a user or group, or a decimal id; bytes, since names need not be UTF-8.
     pub name: Vec<u8>,
-    /// The rights.
+    /// Rights of the entry.
     pub rights: Rights,
 }
 
-/// Why an access control list was refused. It is the caller's fault: EINVAL, except `TooMany` which
-/// is E2BIG.
+/// Why an access control list was rejected. The abort code is EINVAL, except for `TooMany`, which is E2BIG.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AclError {
     /// The text is longer than AFSOPAQUEMAX.
     #[error("an ACL of {got} bytes; at most {ACL_TEXT_BYTES_MAX} are allowed")]
     TooLong {
-        /// Its length in bytes.
+        /// Length in bytes.
         got: usize,
     },
     /// More entries than ACL_MAXENTRIES.
     #[error("an ACL of {got} entries; at most {ACL_ENTRIES_MAX} are allowed")]
     TooMany {
-        /// How many.
+        /// Number of entries.
         got: usize,
     },
-    /// A line that does not read as it should.
+    /// A malformed line.
     #[error("line {line} of the ACL is not {expected}")]
     Line {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: usize,
-        /// What should stand there.
+        /// What the line should contain.
         expected: &'static str,
     },
 }
 
 impl Acl {
-    /// The list that a new volume's root directory gets: system:administrators may do everything.
+    /// Returns the list of a new volume's root directory: all rights for system:administrators.
     pub fn administrators() -> Acl {
         Acl { positive: vec![AclEntry { id: UserId::ADMINISTRATORS, rights: Rights::ALL }], negative: vec![] }
     }
 
-    /// A list of these entries. An id that comes twice keeps its last rights, one without rights is
-    /// left out.
+    /// Creates a list of these entries. An id that occurs twice keeps its last rights; an entry without
+    /// rights is dropped.
     pub fn new(positive: &[AclEntry], negative: &[AclEntry]) -> Result<Acl, AclError> {
         let acl = Acl { positive: unique(positive), negative: unique(negative) };
         match acl.positive.len() + acl.negative.len() {
@@ -87,18 +86,18 @@ impl Acl {
         }
     }
 
-    /// Entries that give rights.
+    /// Returns the entries that grant rights.
     pub fn positive(&self) -> &[AclEntry] {
         &self.positive
     }
 
-    /// Entries that take rights away.
+    /// Returns the entries that deny rights.
     pub fn negative(&self) -> &[AclEntry] {
         &self.negative
     }
 
-    /// What somebody has who is all of `ids` (the user, the groups, system:anyuser ...): everything
-    /// that a positive entry gives to any of them, less what a negative entry takes from any.
+    /// Returns the rights of a caller with these `ids` (the user, the groups, system:anyuser ...): everything
+    /// that a positive entry grants to any of them, less what a negative entry denies to any.
     pub fn rights_of(&self, ids: &[UserId]) -> Rights {
         let any = |entries: &[AclEntry]| {
             let of_ids = entries.iter().filter(|entry| ids.contains(&entry.id));
@@ -107,7 +106,7 @@ impl Acl {
         any(&self.positive) & !any(&self.negative)
     }
 
-    /// The list with names, as the wire wants it; `name` gives the name of an id.
+    /// Returns the wire form of the list; `name` returns the name of an id.
     pub fn to_text(&self, mut name: impl FnMut(UserId) -> Vec<u8>) -> AclText {
         let mut lines = |entries: &[AclEntry]| -> Vec<AclLine> {
             entries.iter().map(|entry| AclLine { name: name(entry.id), rights: entry.rights }).collect()
@@ -117,7 +116,7 @@ impl Acl {
     }
 }
 
-/// `entries` with the last rights of every id, without those that have none, in the order of ids.
+/// Returns `entries` with the last rights of every id, without empty ones, sorted by id.
 fn unique(entries: &[AclEntry]) -> Vec<AclEntry> {
     let mut out: Vec<AclEntry> = Vec::with_capacity(entries.len().min(ACL_ENTRIES_MAX));
     for entry in entries {
@@ -132,8 +131,8 @@ fn unique(entries: &[AclEntry]) -> Vec<AclEntry> {
 }
 
 impl AclText {
-    /// Reads the text form. A NUL ends it, a missing one does no harm; spaces and tabs both part a
-    /// name from its rights.
+    /// Parses the text form. The text ends at a NUL, if there is one. Spaces or tabs separate a name from its
+    /// rights.
     pub fn parse(text: &[u8]) -> Result<AclText, AclError> {
         if text.len() > ACL_TEXT_BYTES_MAX {
             return Err(AclError::TooLong { got: text.len() });
@@ -153,7 +152,7 @@ impl AclText {
         Ok(AclText { positive, negative: take(negative)? })
     }
 
-    /// The text form, ending in a NUL as the wire has it.
+    /// Returns the text form with a final NUL, as on the wire.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = format!("{}\n{}\n", self.positive.len(), self.negative.len()).into_bytes();
         for line in self.positive.iter().chain(&self.negative) {
@@ -165,7 +164,7 @@ impl AclText {
         out
     }
 
-    /// The list with ids; `id` translates a name, its error ends the translation.
+    /// Returns the list with ids; `id` translates a name, and its error is returned.
     pub fn to_acl<E: From<AclError>>(
         &self,
         mut id: impl FnMut(&[u8]) -> Result<UserId, E>,

@@ -1,19 +1,19 @@
 //! CellServDB, ThisCell and krb.conf.
 //!
-//! CellServDB(5): a line `>cell #comment` begins a cell, each line `a.b.c.d #host` below it names one
+//! CellServDB(5): a line `>cell #comment` starts a cell, and each line `a.b.c.d #host` below it is one
 //! database server. An address in brackets is a clone without a vote.
 
 use base::CellName;
 use std::net::Ipv4Addr;
 use thiserror::Error;
 
-/// A line that cannot be understood.
+/// A line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line}: {what}")]
 pub struct LineError {
-    /// Line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong, and what would be right.
+    /// What is wrong, and what was expected.
     pub what: String,
 }
 
@@ -26,24 +26,24 @@ impl LineError {
 /// One database server of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellServer {
-    /// Its address.
+    /// Address of the server.
     pub address: Ipv4Addr,
-    /// Its name, from the comment; may be empty.
+    /// Host name, from the comment; may be empty.
     pub host: String,
-    /// A clone has no vote in ubik elections.
+    /// Whether the server is a clone, which has no vote in ubik elections.
     pub is_clone: bool,
 }
 
 /// One cell and its database servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Name.
+    /// Name of the cell.
     pub name: CellName,
-    /// Servers in the order of the file.
+    /// Servers in file order.
     pub servers: Vec<CellServer>,
 }
 
-/// Reads a CellServDB.
+/// Parses a CellServDB.
 pub fn parse_cellservdb(text: &str) -> Result<Vec<Cell>, LineError> {
     let mut cells: Vec<Cell> = Vec::new();
     for (line, raw) in (1..).zip(text.lines()) {
@@ -75,13 +75,13 @@ fn parse_server(line: usize, content: &str, comment: &str) -> Result<CellServer,
     Ok(CellServer { address, host: comment.into(), is_clone: inner.is_some() })
 }
 
-/// Reads ThisCell: the first word of the file.
+/// Parses ThisCell, which is the first word of the file.
 pub fn parse_thiscell(text: &str) -> Result<CellName, LineError> {
     let word = text.split_whitespace().next().unwrap_or_default();
     word.parse().map_err(|error: base::NameError| LineError::new(1, error.to_string()))
 }
 
-/// Reads krb.conf: the realms that count as the cell's own, by default the cell's name in capitals.
+/// Parses krb.conf: the cell's local realms, by default the cell's name in upper case.
 pub fn parse_krb_conf(text: &str, cell: &CellName) -> Vec<String> {
     let realms: Vec<String> =
         text.lines().next().unwrap_or_default().split_whitespace().map(str::to_owned).collect();

@@ -1,34 +1,34 @@
-//! KeyFileExt and KeyFile: the server's keys as OpenAFS's `asetkey` keeps them.
+//! KeyFileExt and KeyFile: the server's keys as written by OpenAFS's `asetkey`.
 //!
-//! All integers are 32 bits, big-endian, and nothing is aligned.
+//! All integers are 32 bits, big-endian and unaligned.
 //!
 //! ```text
 //! KeyFileExt: number of keys, then for each key
-//!     length of what describes the key (16, or more in later versions, this field included),
+//!     length of the key's description (16, or more in later versions, this field included),
 //!     type, version, subtype, [more],
 //!     length of the key, the key
 //! KeyFile:    number of keys (at most 8), then for each key
 //!     version, 8 bytes of DES key
 //! ```
 //!
-//! A KeyFile of OpenAFS before 1.8 has always room for 8 keys; what is not used is not looked at.
+//! A KeyFile of OpenAFS before 1.8 always has space for 8 keys; unused space is ignored.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// Bytes that are kept secret: wiped when dropped, never printed, compared in constant time.
+/// Secret bytes: wiped when dropped, never printed, compared in constant time.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// A secret of these bytes.
+    /// Creates a secret from these bytes.
     pub fn new(bytes: &[u8]) -> Secret {
         Secret(Zeroizing::new(bytes.to_vec()))
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
@@ -49,31 +49,31 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What is wrong with a file of keys, and where.
+/// An error in a key file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("damaged at byte {offset}: {what}")]
 pub struct KeyFileError {
-    /// Bytes from the file's start to what is wrong.
+    /// Offset in bytes from the start of the file.
     pub offset: usize,
     /// What is wrong.
     pub what: &'static str,
 }
 
-/// What a key is for.
+/// The purpose of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyType {
-    /// 0: rxkad with DES. OpenAFS keeps these in KeyFile.
+    /// 0: rxkad with DES. OpenAFS keeps these keys in KeyFile.
     Rxkad,
     /// 1: rxgk.
     Rxgk,
     /// 2: rxkad with Kerberos 5; the subtype is the Kerberos encryption type.
     RxkadKerberos5,
-    /// Something newer than this program.
+    /// An unknown type, from a later version.
     Other(u32),
 }
 
 impl KeyType {
-    /// The type with this number.
+    /// Returns the type with this number.
     pub fn from_number(number: u32) -> KeyType {
         match number {
             0 => KeyType::Rxkad,
@@ -83,7 +83,7 @@ impl KeyType {
         }
     }
 
-    /// The type's number.
+    /// Returns the number of the type.
     pub fn number(self) -> u32 {
         match self {
             KeyType::Rxkad => 0,
@@ -97,34 +97,34 @@ impl KeyType {
 /// A key of KeyFileExt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypedKey {
-    /// What it is for.
+    /// Purpose of the key.
     pub key_type: KeyType,
-    /// Its version.
+    /// Key version number.
     pub kvno: u32,
-    /// Its kind within the type: for [`KeyType::RxkadKerberos5`] the Kerberos encryption type.
+    /// Kind within the type; the Kerberos encryption type for [`KeyType::RxkadKerberos5`].
     pub subtype: u32,
-    /// The key.
+    /// Key bytes.
     pub secret: Secret,
 }
 
 /// A key of KeyFile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DesKey {
-    /// Its version.
+    /// Key version number.
     pub kvno: u32,
-    /// Its eight bytes.
+    /// The eight bytes of the key.
     pub secret: Secret,
 }
 
-/// Bytes that describe a key in KeyFileExt, as far as they are known.
+/// Size in bytes of a key's description in KeyFileExt, as far as it is known.
 const DESCRIPTION_BYTES: usize = 16;
-/// The most keys in a KeyFile.
+/// Maximum number of keys in a KeyFile.
 const DES_KEYS_MAX: usize = 8;
-/// Bytes of a key in a KeyFile with its version.
+/// Size of a key in a KeyFile, including its version.
 const DES_KEY_BYTES: usize = 12;
 
-/// Reads a KeyFileExt. Of keys with the same type, version and subtype the last counts. Types that are
-/// not known are kept; what later versions say of a key beyond the subtype is not.
+/// Parses a KeyFileExt. If keys have the same type, version and subtype, the last one is used. Unknown types
+/// are kept, but not the fields that later versions add after the subtype.
 pub fn parse_extended(bytes: &[u8]) -> Result<Vec<TypedKey>, KeyFileError> {
     let mut reader = Reader { bytes, offset: 0 };
     let count = reader.word("number of keys is cut off")?;
@@ -139,7 +139,7 @@ pub fn parse_extended(bytes: &[u8]) -> Result<Vec<TypedKey>, KeyFileError> {
     Ok(keys.into_values().collect())
 }
 
-/// Writes a KeyFileExt, the keys in the order that `asetkey` writes them in.
+/// Writes a KeyFileExt, with the keys in the order of `asetkey`.
 pub fn write_extended(keys: &[TypedKey]) -> Zeroizing<Vec<u8>> {
     let mut sorted: Vec<_> = keys.iter().collect();
     sorted.sort_by_key(|key| (key.key_type.number(), key.kvno, key.subtype));
@@ -156,7 +156,7 @@ pub fn write_extended(keys: &[TypedKey]) -> Zeroizing<Vec<u8>> {
     out
 }
 
-/// Reads a KeyFile.
+/// Parses a KeyFile.
 pub fn parse_des(bytes: &[u8]) -> Result<Vec<DesKey>, KeyFileError> {
     let mut reader = Reader { bytes, offset: 0 };
     let count = reader.word("number of keys is cut off")? as usize;
@@ -170,7 +170,7 @@ pub fn parse_des(bytes: &[u8]) -> Result<Vec<DesKey>, KeyFileError> {
     (0..count).map(|_| des_key(&mut reader)).collect()
 }
 
-/// Writes a KeyFile. `None` if there are more than 8 keys, or one is not 8 bytes long.
+/// Writes a KeyFile. Returns `None` if there are more than 8 keys, or one is not 8 bytes long.
 pub fn write_des(keys: &[DesKey]) -> Option<Zeroizing<Vec<u8>>> {
     if keys.len() > DES_KEYS_MAX || keys.iter().any(|key| key.secret.expose().len() != 8) {
         return None;
@@ -206,7 +206,7 @@ fn des_key(reader: &mut Reader<'_>) -> Result<DesKey, KeyFileError> {
     Ok(DesKey { kvno, secret: Secret::new(reader.take(8, "key is cut off")?) })
 }
 
-/// Reads from the front and knows where it is.
+/// Reads from a byte slice and keeps track of the offset.
 struct Reader<'a> {
     bytes: &'a [u8],
     offset: usize,

@@ -2,50 +2,50 @@
 //!
 //! ```text
 //! file:   5, version (1 or 2), records until the end
-//! record: length (32 bits, signed), so many bytes; a negative length is a hole of that size,
+//! record: length (32 bits, signed), then that many bytes; a negative length is a hole of that size,
 //!         length 0 ends the file
-//! entry:  number of name components (16 bits; in version 1 the realm counts too),
+//! entry:  number of name components (16 bits; in version 1 the realm is included),
 //!         realm, components (each: 16 bits length, bytes),
 //!         name type (32 bits, not in version 1), time of writing (32 bits),
-//!         version of the key modulo 256 (8 bits), encryption type (16 bits), key (16 bits length, bytes),
-//!         [version of the key (32 bits)], [more]
+//!         key version modulo 256 (8 bits), encryption type (16 bits), key (16 bits length, bytes),
+//!         [key version (32 bits)], [more]
 //! ```
 //!
-//! Version 2 is big-endian. Version 1 has the byte order of the machine that wrote it, so that the
-//! first record's length has to tell.
+//! Version 2 is big-endian. Version 1 has the byte order of the machine that wrote it, which is inferred from
+//! the first record's length.
 
 use base::UnixTime;
 use zeroize::Zeroizing;
 
 pub use crate::keyfile::{KeyFileError, Secret};
 
-/// One key of a keytab.
+/// An entry of a keytab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeytabEntry {
-    /// The principal's name.
+    /// Components of the principal's name.
     pub components: Vec<String>,
-    /// The principal's realm.
+    /// Realm of the principal.
     pub realm: String,
-    /// Kind of name; 1 is an ordinary principal.
+    /// Type of the name; 1 is an ordinary principal.
     pub name_type: u32,
-    /// When the key was put into the file.
+    /// Time at which the key was added to the file.
     pub written: UnixTime,
-    /// The key's version.
+    /// Key version number.
     pub kvno: u32,
     /// Kerberos encryption type.
     pub enctype: i32,
-    /// The key.
+    /// Key bytes.
     pub secret: Secret,
 }
 
 impl KeytabEntry {
-    /// The principal as text, `afs/cell@REALM`.
+    /// Returns the principal as text, `afs/cell@REALM`.
     pub fn principal(&self) -> String {
         format!("{}@{}", self.components.join("/"), self.realm)
     }
 }
 
-/// Reads a keytab of version 1 or 2.
+/// Parses a keytab of version 1 or 2.
 pub fn parse(bytes: &[u8]) -> Result<Vec<KeytabEntry>, KeyFileError> {
     let format = match bytes {
         [5, 1, ..] => Format { version: 1, big_endian: version_1_is_big_endian(bytes) },
@@ -72,7 +72,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<KeytabEntry>, KeyFileError> {
     Ok(entries)
 }
 
-/// Writes a keytab of version 2. `None` if a name, a key, or the number of components is 65,536 or
+/// Writes a keytab of version 2. Returns `None` if a name, a key, or the number of components is 65,536 or
 /// more, or the encryption type does not fit 16 bits.
 pub fn write(entries: &[KeytabEntry]) -> Option<Zeroizing<Vec<u8>>> {
     let mut out = Zeroizing::new(vec![5, 2]);
@@ -105,7 +105,7 @@ fn put(out: &mut Vec<u8>, bytes: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// Whether the first record's length makes sense in big-endian order.
+/// Returns whether the first record's length is plausible in big-endian order.
 fn version_1_is_big_endian(bytes: &[u8]) -> bool {
     bytes.get(2..6).is_some_and(|length| {
         let length = u32::from_be_bytes([length[0], length[1], length[2], length[3]]);
@@ -119,7 +119,7 @@ struct Format {
     big_endian: bool,
 }
 
-/// Reads from the front and knows where it is.
+/// Reads from a byte slice and keeps track of the offset.
 struct Reader<'a> {
     bytes: &'a [u8],
     offset: usize,
@@ -134,7 +134,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// An integer of `N` bytes, at most 4.
+    /// Reads an integer of `N` bytes, at most 4.
     fn number<const N: usize>(&mut self, what: &'static str) -> Result<u32, KeyFileError> {
         let bytes = self.take(N, what)?;
         let add = |value, byte: &u8| value << 8 | u32::from(*byte);
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
         Ok(KeytabEntry { components, realm, name_type, written, kvno, enctype, secret })
     }
 
-    /// The version in 32 bits, where a record has it. Zero also means that it is not there.
+    /// Reads the 32-bit key version if the record has one. Zero also means that it is missing.
     fn long_kvno(&mut self) -> Option<u32> {
         self.number::<4>("").ok().filter(|kvno| *kvno != 0)
     }

@@ -1,4 +1,4 @@
-//! Formats of files and blobs that AFS clients and servers share: bytes in, values out, no I/O.
+//! Formats of files and blobs that AFS clients and servers share. Parses and writes bytes, without I/O.
 
 pub mod acl;
 pub mod cellservdb;

@@ -16,7 +16,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether `address` belongs to the network.
+    /// Returns whether `address` belongs to the network.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         (u32::from(address) ^ self.value) & self.mask == 0
     }
@@ -29,7 +29,8 @@ impl Network {
         Network { value: address.into(), mask: u32::MAX << (32 - length) }
     }
 
-    /// The addresses that a NetRestrict line without a length covers: a byte of 255 fits any.
+    /// Returns the addresses that a NetRestrict line without a length covers; a byte of 255 matches any
+    /// value.
     fn with_wildcards(address: Ipv4Addr) -> Network {
         let mask = address.octets().map(|byte| if byte == 255 { 0 } else { 255 });
         Network { value: address.into(), mask: u32::from_be_bytes(mask) }
@@ -61,7 +62,7 @@ pub struct NetRestrict {
 /// A parsed file and the lines that were passed over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parsed<T> {
-    /// What the valid lines say.
+    /// Contents of the valid lines.
     pub value: T,
     /// The lines that were passed over, in file order.
     pub skipped: Vec<LineError>,
@@ -119,7 +120,7 @@ fn parse_netrestrict_line(content: &str) -> Result<Network, String> {
     Ok(length.map_or(Network::with_wildcards(address), |length| Network::with_length(address, length)))
 }
 
-/// The address and the length in the first word. With a length, bytes at the end may be missing.
+/// Parses the address and the length in the first word. If there is a length, trailing bytes may be missing.
 fn parse_address(content: &str) -> Result<(Ipv4Addr, Option<u32>), String> {
     let word = content.split_whitespace().next().unwrap_or_default();
     let refusal =
@@ -144,21 +145,21 @@ fn parse_address(content: &str) -> Result<(Ipv4Addr, Option<u32>), String> {
     }
 }
 
-/// A decimal number of digits alone.
+/// Parses a decimal number without a sign.
 fn parse_number(text: &str) -> Option<u32> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
 }
 
 impl NetRestrict {
-    /// Whether `address` is left out.
+    /// Returns whether `address` is left out.
     pub fn covers(&self, address: Ipv4Addr) -> bool {
         self.networks.iter().any(|network| network.contains(address))
     }
 }
 
-/// The addresses to register of a machine that has the addresses `have`: those that NetInfo names, in its order, or all
-/// but loopback if no line of it fits; without those that NetRestrict covers.
+/// Returns the addresses to register for a machine with the addresses `have`: those in NetInfo, in its order,
+/// or all except loopback if no line matches; without those that NetRestrict covers.
 pub fn announced(have: &[Ipv4Addr], info: &NetInfo, restrict: &NetRestrict) -> Vec<Ipv4Addr> {
     let mut named = Vec::new();
     for entry in &info.entries {
@@ -195,13 +196,13 @@ mod tests {
             ("", "10.0.1.255\n", "10.0.0.1"),
             ("# ours\n10.0.1.1\nf 192.0.2.7\n", "", "10.0.1.1 192.0.2.7"),
             ("127.0.0.1\n", "", "127.0.0.1"),
-            // A network stands for the first address in it.
+            // A network selects the first address in it.
             ("10.0.0.0/8\n", "", "10.0.0.1"),
             ("10.0.1.0/24\n10.0.0.0/24\n10/8\n", "", "10.0.1.1 10.0.0.1"),
             ("", "10.0.0.0/23\n", ""),
             ("", "10.0.0.0/24 # inner\n", "10.0.1.1"),
             ("f 10.9.9.9\n10.0.0.1", "10.9/16\n", "10.0.0.1"),
-            // Nothing fits: all.
+            // No line matches, so all addresses are registered.
             ("192.0.2.1\n", "", "10.0.0.1 10.0.1.1"),
         ] {
             let (info, restrict) = (parse_netinfo(info), parse_netrestrict(restrict));

@@ -1,8 +1,8 @@
-//! sysid: the file in which a file server keeps the UUID it is registered under.
+//! sysid: the file that stores the UUID under which a file server is registered.
 //!
-//! Layout, in the byte order of the machine that wrote it (little-endian here): magic u32, version
-//! u32, the UUID as a C structure (u32, u16, u16, 8 bytes), number of addresses u32, and as many IPv4
-//! addresses in network order.
+//! Layout, in the byte order of the machine that wrote it (little-endian here): magic u32, version u32, the
+//! UUID as a C structure (u32, u16, u16, 8 bytes), number of addresses u32, and that many IPv4 addresses in
+//! network order.
 
 use base::HostUuid;
 use std::net::Ipv4Addr;
@@ -10,39 +10,39 @@ use thiserror::Error;
 
 const MAGIC: u32 = 0x88aa_bbcc;
 const VERSION: u32 = 1;
-/// Most addresses that are read; servers have far fewer.
+/// Maximum number of addresses that are read; servers have far fewer.
 const ADDRESSES_MAX: usize = 1024;
 
 /// A file server's identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SysId {
-    /// The UUID.
+    /// UUID of the server.
     pub uuid: HostUuid,
-    /// The addresses that were registered last.
+    /// Addresses at the last registration.
     pub addresses: Vec<Ipv4Addr>,
 }
 
-/// A file that is no sysid of this kind of machine.
+/// Why a file is not a sysid file of this kind of machine.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SysIdError {
-    /// Ends too early.
+    /// The file ends too early.
     #[error("the file ends after {got} bytes; {needed} are needed")]
     Short {
-        /// Bytes there are.
+        /// Size of the file in bytes.
         got: usize,
-        /// Bytes there should be.
+        /// Required size in bytes.
         needed: usize,
     },
-    /// A field with a value that cannot be.
+    /// A field has an invalid value.
     #[error("{field} at offset {offset} is {got:#x} instead of {wanted}")]
     Field {
-        /// Its name.
+        /// Name of the field.
         field: &'static str,
-        /// Its offset in bytes.
+        /// Offset of the field in bytes.
         offset: usize,
-        /// What is there.
+        /// Value of the field.
         got: u32,
-        /// What would be right.
+        /// Expected value.
         wanted: &'static str,
     },
 }
@@ -53,14 +53,15 @@ fn word(bytes: &[u8], offset: usize) -> Result<u32, SysIdError> {
     Ok(u32::from_le_bytes([field[0], field[1], field[2], field[3]]))
 }
 
-/// The UUID with its time fields in the other byte order. OpenAFS registers a server with the order of the file's bytes.
+/// Returns the UUID with its time fields in the other byte order. OpenAFS registers a server with the order
+/// of the file's bytes.
 pub fn in_other_order(uuid: HostUuid) -> HostUuid {
     let mut bytes = uuid.0;
     swap_uuid(&mut bytes);
     HostUuid(bytes)
 }
 
-/// Time fields of a UUID are swapped between the C structure and the canonical order.
+/// Swaps a UUID's time fields between the C structure and the canonical order.
 fn swap_uuid(uuid: &mut [u8; 16]) {
     uuid[..4].reverse();
     uuid[4..6].reverse();
@@ -68,7 +69,7 @@ fn swap_uuid(uuid: &mut [u8; 16]) {
 }
 
 impl SysId {
-    /// Reads the file.
+    /// Parses the file.
     pub fn parse(bytes: &[u8]) -> Result<SysId, SysIdError> {
         let field = |field, offset, got, wanted| Err(SysIdError::Field { field, offset, got, wanted });
         match (word(bytes, 0)?, word(bytes, 4)?) {
@@ -94,7 +95,7 @@ impl SysId {
         })
     }
 
-    /// The file's bytes.
+    /// Returns the bytes of the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut uuid = self.uuid.0;
         swap_uuid(&mut uuid);
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As an OpenAFS 1.8.9 file server wrote it on an x86-64 machine.
+    /// Written by an OpenAFS 1.8.9 file server on an x86-64 machine.
     const REAL: [u8; 32] = [
         0xcc, 0xbb, 0xaa, 0x88, 1, 0, 0, 0, 0x00, 0x79, 0x31, 0x3c, 0x87, 0xd9, 0x1b, 0x01, 0x8f, 0xe3, 0x09,
         0x00, 0x63, 0x0a, 0xaa, 0x77, 1, 0, 0, 0, 10, 99, 0, 9,

@@ -1,18 +1,18 @@
-//! What goes between two Cellar servers in place of a volume dump: the same dump, in which a chunk of a
-//! file that the target has already is a reference with its digest (`docs/reference/formats/transfer.md`).
+//! The stream that two Cellar servers use in place of a volume dump: the same dump, in which a chunk of a
+//! file that the target already has is a reference with its digest (`docs/reference/formats/transfer.md`).
 //!
-//! Every chunk of data is checked against its digest before it is given out, and the end mark against all
-//! that came before it.
+//! Every chunk of data is checked against its digest before it is returned, and the end mark against
+//! everything before it.
 
 use bytes::Bytes;
 use thiserror::Error;
 
-/// The bytes of a file that one digest stands for; fewer at its end.
+/// Bytes of a file that one digest covers; fewer at the end of the file.
 pub const CHUNK_BYTES: usize = 256 << 10;
-/// The length of a digest.
+/// Length of a digest in bytes.
 pub const DIGEST_BYTES: usize = 32;
 
-/// What a stream begins with.
+/// Start of a stream.
 const MAGIC: &[u8; 8] = b"CellarT1";
 const TAG_RAW: u8 = b'r';
 const TAG_DATA: u8 = b'd';
@@ -25,7 +25,7 @@ static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 /// BLAKE3 of a chunk's bytes.
 pub type Digest = [u8; DIGEST_BYTES];
 
-/// The digest of some bytes, given in pieces.
+/// Returns the digest of bytes that are given in pieces.
 pub fn digest(pieces: &[Bytes]) -> Digest {
     let mut hasher = blake3::Hasher::new();
     for piece in pieces {
@@ -34,18 +34,18 @@ pub fn digest(pieces: &[Bytes]) -> Digest {
     hasher.finalize().into()
 }
 
-/// A chunk that the target has.
+/// A reference to a chunk that the target has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// The file in the target's volume.
+    /// Vnode of the file in the target's volume.
     pub vnode: u32,
-    /// Its uniquifier.
+    /// Uniquifier of the file.
     pub unique: u32,
-    /// The chunk's number in the file.
+    /// Index of the chunk in the file.
     pub index: u64,
-    /// Its length in bytes.
+    /// Length of the chunk in bytes.
     pub length: u32,
-    /// What it must be.
+    /// Expected digest.
     pub digest: Digest,
 }
 
@@ -54,21 +54,21 @@ pub struct Known {
 pub enum Frame {
     /// Bytes of the dump, at most [`CHUNK_BYTES`].
     Bytes(Vec<Bytes>),
-    /// Bytes of the dump that the target has.
+    /// Reference to bytes of the dump that the target has.
     Known(Known),
-    /// The end, as it must be.
+    /// The end, which has been verified.
     End,
 }
 
-/// Why a stream was refused; `E` is the source's error.
+/// Why a stream was rejected; `E` is the source's error.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TransferError<E> {
-    /// It is not as it must be.
+    /// The stream is malformed or damaged.
     #[error("byte {offset} of the transfer: expected {expected}")]
     Damaged {
-        /// Bytes of the stream before the place.
+        /// Offset in the stream, in bytes.
         offset: u64,
-        /// What should be there.
+        /// What was expected there.
         expected: &'static str,
     },
     /// The source failed.
@@ -76,14 +76,14 @@ pub enum TransferError<E> {
     Source(E),
 }
 
-/// Makes a stream. What each method puts into `out` goes out in that order, the bytes of a chunk behind
-/// [`Writer::data`].
+/// Writes a stream. The bytes that each method appends to `out` are sent in that order, with the bytes of a
+/// chunk after those of [`Writer::data`].
 pub struct Writer {
     transcript: blake3::Hasher,
 }
 
 impl Writer {
-    /// Begins a stream.
+    /// Starts a stream.
     pub fn begin(out: &mut Vec<u8>) -> Writer {
         out.extend_from_slice(MAGIC);
         let mut transcript = blake3::Hasher::new();
@@ -91,7 +91,7 @@ impl Writer {
         Writer { transcript }
     }
 
-    /// Bytes of the dump as they are.
+    /// Appends bytes of the dump literally.
     pub fn raw(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         for part in bytes.chunks(CHUNK_BYTES) {
             let at = out.len();
@@ -102,7 +102,7 @@ impl Writer {
         }
     }
 
-    /// Says that a chunk of `length` bytes (1 to [`CHUNK_BYTES`]) with this digest follows.
+    /// Announces a chunk of `length` bytes (1 to [`CHUNK_BYTES`]) with this digest, which follows.
     pub fn data(&mut self, length: u32, digest: &Digest, out: &mut Vec<u8>) {
         let at = out.len();
         out.push(TAG_DATA);
@@ -111,7 +111,7 @@ impl Writer {
         self.transcript.update(&out[at..]);
     }
 
-    /// As many zeros as a chunk may have bytes, at least one.
+    /// Appends a chunk of `length` zeros (1 to [`CHUNK_BYTES`]).
     pub fn zeros(&mut self, length: u32, out: &mut Vec<u8>) {
         let at = out.len();
         out.push(TAG_ZEROS);
@@ -119,7 +119,7 @@ impl Writer {
         self.transcript.update(&out[at..]);
     }
 
-    /// A chunk that the target has.
+    /// Appends a reference to a chunk that the target has.
     pub fn known(&mut self, known: &Known, out: &mut Vec<u8>) {
         let at = out.len();
         out.push(TAG_KNOWN);
@@ -138,8 +138,8 @@ impl Writer {
     }
 }
 
-/// Takes a stream apart. `source` is called with the most bytes wanted and answers with at least one, or
-/// with none at the end. After [`Frame::End`] or an error it is not to be called again.
+/// Parses a stream. `source` is called with the maximum number of bytes and returns at least one, or none at
+/// the end. No method may be called after [`Frame::End`] or an error.
 pub struct Reader<F> {
     source: F,
     ahead: Bytes,
@@ -150,10 +150,10 @@ pub struct Reader<F> {
 type Outcome<T, E> = Result<T, TransferError<E>>;
 
 impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
-    /// Reads the beginning.
+    /// Reads the start of a stream.
     ///
     /// # Errors
-    /// What is wrong with the stream, or what the source says; so it is with all methods here.
+    /// The stream is malformed or the source failed; this applies to all methods here.
     pub fn open(source: F) -> Outcome<Reader<F>, E> {
         const WHAT: &str = "the beginning of a transfer";
         let transcript = blake3::Hasher::new();
@@ -164,12 +164,12 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
         Ok(reader)
     }
 
-    /// Bytes of the stream that have been read.
+    /// Returns the number of bytes read from the stream.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The next part, checked.
+    /// Returns the next frame, verified.
     pub fn next_frame(&mut self) -> Outcome<Frame, E> {
         let so_far = self.transcript.clone();
         match self.array("a frame")? {
@@ -241,7 +241,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
         if self.ahead.is_empty() { Err(self.before(0, expected)) } else { Ok(()) }
     }
 
-    /// Some bytes of a header; the transcript has them.
+    /// Reads some bytes of a header and adds them to the transcript.
     fn array<const N: usize>(&mut self, expected: &'static str) -> Outcome<[u8; N], E> {
         let mut out = [0; N];
         let mut at = 0;

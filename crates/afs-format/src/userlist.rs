@@ -1,8 +1,8 @@
-//! UserList: who may administer this server.
+//! UserList: the administrators of this server.
 //!
-//! UserList(5): one principal a line, `name`, `name.instance` or `name@REALM`. Lines that begin with
-//! a space carry identities of other security mechanisms in base 64; they are kept as they are when
-//! the file is written again.
+//! UserList(5): one principal per line, `name`, `name.instance` or `name@REALM`. Lines that start with a
+//! space contain identities of other security mechanisms in base 64; they are preserved when the file is
+//! rewritten.
 
 use base::Principal;
 
@@ -13,13 +13,13 @@ enum Line {
     Other(String),
 }
 
-/// The file's contents, order kept.
+/// Contents of the file, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserList {
     lines: Vec<Line>,
 }
 
-/// `name`, `name.instance`, either with `@REALM`.
+/// Parses `name` or `name.instance`, either with `@REALM`.
 pub fn parse_principal(text: &str) -> Option<Principal> {
     let (who, realm) = text.split_once('@').unwrap_or((text, ""));
     let (name, instance) = who.split_once('.').unwrap_or((who, ""));
@@ -28,7 +28,7 @@ pub fn parse_principal(text: &str) -> Option<Principal> {
 }
 
 impl UserList {
-    /// Reads the file; lines that are no principal are kept but grant nothing.
+    /// Parses the file; lines that are not a principal are kept but grant nothing.
     pub fn parse(text: &str) -> UserList {
         let line = |raw: &str| match parse_principal(raw.trim_end()) {
             Some(principal) if !raw.starts_with([' ', '\t']) => Line::Principal(principal),
@@ -37,7 +37,7 @@ impl UserList {
         UserList { lines: text.lines().filter(|raw| !raw.trim().is_empty()).map(line).collect() }
     }
 
-    /// The principals in order.
+    /// Returns the principals in order.
     pub fn principals(&self) -> impl Iterator<Item = &Principal> {
         self.lines.iter().filter_map(|line| match line {
             Line::Principal(principal) => Some(principal),
@@ -45,8 +45,8 @@ impl UserList {
         })
     }
 
-    /// Whether `who` is listed. Principals that are local, listed or not, count as without a realm;
-    /// the realms of others match in any case of letters.
+    /// Returns whether `who` is listed. Local principals, listed or not, match without their realm; other
+    /// realms match case-insensitively.
     pub fn contains(&self, who: &Principal, is_local: impl Fn(&Principal) -> bool) -> bool {
         let plain = |principal: &Principal| {
             let realm =
@@ -57,7 +57,7 @@ impl UserList {
         self.principals().any(|listed| plain(listed) == who)
     }
 
-    /// Adds `who`; false if it was there.
+    /// Adds `who`; returns false if it is already listed.
     pub fn add(&mut self, who: Principal) -> bool {
         let new = !self.principals().any(|listed| *listed == who);
         if new {
@@ -66,14 +66,14 @@ impl UserList {
         new
     }
 
-    /// Removes `who`; false if it was not there.
+    /// Removes `who`; returns false if it is not listed.
     pub fn remove(&mut self, who: &Principal) -> bool {
         let before = self.lines.len();
         self.lines.retain(|line| *line != Line::Principal(who.clone()));
         self.lines.len() < before
     }
 
-    /// The file's text.
+    /// Returns the text of the file.
     pub fn to_text(&self) -> String {
         self.lines
             .iter()

@@ -1,16 +1,16 @@
-//! A simulation of a promotion to many cells: how long it takes, what each link carries and what the
-//! source has to do, in a tree and without one.
+//! Simulates a promotion to many cells: how long it takes, what each link carries and what the source has to
+//! do, with a tree and without one.
 //!
 //! ```text
 //! cargo run --release -p promote --example eighty_cells
 //! ```
 //!
-//! The tree is run by the very code that promotes ([`Promotion`]), with transfers that take their time on a
-//! modelled network: each cell has one link to the others, of the same rate in both directions, and inside a
-//! cell each server has one of its own. Transfers share links fairly (max-min). Data passes through the machine that
-//! runs the promotion, or goes from server to server where cells have a key in common. Verification reads the
-//! received copy, over the links to that machine (OpenAFS's servers), or in the cell at the rate of a disk (Cellar's).
-//! Without the tree the source sends everything to every copy, and nothing is verified.
+//! The tree is run by the production code ([`Promotion`]), with transfers that take time on a simulated
+//! network: each cell has one link to the others, with the same rate in both directions, and inside a cell
+//! each server has its own link. Transfers share links fairly (max-min). Data passes through the machine that
+//! runs the promotion, or goes from server to server if cells have a key in common. Verification reads the
+//! received copy over the links to that machine (OpenAFS servers), or in the cell at the rate of a disk
+//! (Cellar). Without the tree the source sends everything to every copy, and nothing is verified.
 
 use jobs::Place;
 use promote::manifest::{Manifest, SigningKey};
@@ -20,16 +20,16 @@ use std::net::Ipv4Addr;
 
 const CELLS: usize = 80;
 const COPIES: usize = 3;
-/// Cells that are worked on at the same time: as by default, and all of them.
+/// Number of cells processed concurrently: the default, and all of them.
 const PARALLEL: usize = 64;
 const ALL: usize = CELLS;
 const GIB: f64 = 1_073_741_824.0;
 const SIZE_BYTES: f64 = 10.0 * GIB;
-/// Bytes in a second: 1 Gbit/s between cells, 10 Gbit/s inside, a disk.
+/// Rates in bytes per second: 1 Gbit/s between cells, 10 Gbit/s inside, a disk.
 const LINK: f64 = 125e6;
 const LOCAL_LINK: f64 = 1250e6;
 const DISK: f64 = 500e6;
-/// What a few calls over a long distance take.
+/// Seconds that a few calls over a long distance take.
 const CALLS_SECONDS: f64 = 0.5;
 const SOURCE: &str = "source";
 /// The machine that runs the promotion.
@@ -44,16 +44,16 @@ enum Verified {
     InCell,
 }
 
-/// How data comes from one cell to the other.
+/// The path of data from one cell to the other.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
-    /// Through the machine that runs the promotion, as by default.
+    /// Through the machine that runs the promotion (the default).
     ThroughRunner,
     /// From server to server: `common_key = true`.
     Direct,
 }
 
-/// What a tree is like.
+/// Parameters of a tree.
 #[derive(Clone, Copy)]
 struct Plan {
     fanout: usize,
@@ -67,23 +67,23 @@ struct Plan {
 enum Link {
     Out(String),
     In(String),
-    /// A server's own link, or its disk; nobody else is in the way.
+    /// A server's own link, or its disk, used by nothing else.
     Own(String, u32),
 }
 
-/// Something that goes on.
+/// An activity in progress.
 struct Flow {
     task: Option<Task>,
     links: Vec<Link>,
     left: f64,
-    /// Most bytes in a second, whatever the links say.
+    /// Maximum rate in bytes per second, independent of the links.
     most: f64,
     rate: f64,
-    /// What the task brings.
+    /// Result of the task.
     done: Done,
 }
 
-/// What was seen.
+/// Measurements.
 #[derive(Default)]
 struct Figures {
     carried: BTreeMap<Link, f64>,
@@ -100,7 +100,7 @@ fn capacity(link: &Link) -> f64 {
     }
 }
 
-/// Max-min fair rates: the tightest link gives equal parts to its flows, again and again.
+/// Computes max-min fair rates: the tightest link is divided equally among its flows, repeatedly.
 fn share(flows: &mut [Flow]) {
     let mut room: BTreeMap<Link, (f64, f64)> = BTreeMap::new();
     for link in flows.iter().flat_map(|flow| &flow.links) {
@@ -131,7 +131,7 @@ fn share(flows: &mut [Flow]) {
     }
 }
 
-/// Lets time pass until the next flow ends, which is given back.
+/// Advances time until the next flow ends, and returns that flow.
 fn advance(flows: &mut Vec<Flow>, now: &mut f64, figures: &mut Figures) -> Flow {
     share(flows);
     let seconds = flows.iter().map(|flow| flow.left / flow.rate).fold(f64::INFINITY, f64::min);
@@ -187,7 +187,7 @@ fn contents() -> Digest {
     Digest { hash: [1; 32], vnodes: 100_000, bytes: SIZE_BYTES as u64 }
 }
 
-/// A promotion to cells of which none has anything yet, by the code that does it.
+/// Simulates a promotion to cells that have nothing yet, using the production code.
 fn tree(plan: Plan) -> Figures {
     let key = SigningKey::from_seed(&[1; 32]);
     let manifest = Manifest {
@@ -231,7 +231,8 @@ fn tree(plan: Plan) -> Figures {
     }
 }
 
-/// The source sends to every copy in every cell, to so many at the same time; nobody verifies anything.
+/// Simulates the source sending to every copy in every cell, `at_once` at the same time, without
+/// verification.
 fn naive(at_once: usize) -> Figures {
     let (mut figures, mut now, mut flows) = (Figures::default(), 0.0, Vec::new());
     let mut waiting: Vec<usize> = (0..CELLS * COPIES).rev().collect();
@@ -260,7 +261,7 @@ fn naive(at_once: usize) -> Figures {
 }
 
 impl Figures {
-    /// GiB that a link carried.
+    /// Returns the GiB that a link carried.
     fn gib(&self, link: &Link) -> f64 {
         self.carried.get(link).copied().unwrap_or(0.0) / GIB
     }

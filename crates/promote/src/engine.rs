@@ -1,4 +1,4 @@
-//! What comes next in which cell, and what follows from how it ended.
+//! Decides the next task in each cell, and processes the results.
 
 use crate::manifest::{Disbelief, PublicKey};
 use crate::record::{CellRecord, Halt, Held, Home, Record, Stage};
@@ -6,156 +6,157 @@ use crate::{Digest, Tree};
 use jobs::Place;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Times that a step is tried before the cell is left behind.
+/// Number of tries of a step before the cell is left behind.
 const TRIES_MAX: u32 = 3;
-/// Times that contents are sent anew before the cell refuses the version.
+/// Number of retransfers of wrong contents before the cell refuses the version.
 const WRONGS_MAX: u32 = 3;
-/// Incremental transfers begin this much before the clone that they build upon: what changed in the same
-/// second may have changed after.
+/// Incremental transfers start this much before the clone that they build on: what changed in the same second
+/// may have changed after the clone was made.
 const CLOCK_SLACK_SECONDS: u32 = 2;
 
-/// How promotions are done.
+/// Options of promotions.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Most cells that one cell serves.
+    /// Maximum number of cells that one cell serves.
     pub fanout: usize,
-    /// Former versions that are kept in each cell.
+    /// Number of former versions kept in each cell.
     pub keep: usize,
-    /// The keys that each cell trusts, by the cell's name and the key's.
+    /// Keys that each cell trusts, by cell name and key name.
     pub trusted: BTreeMap<String, BTreeMap<String, PublicKey>>,
 }
 
-/// Something to do in a cell. Each can be done twice.
+/// A task in a cell. Tasks are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// The cell.
+    /// Cell of the task.
     pub cell: String,
-    /// What.
+    /// Step to perform.
     pub step: Step,
-    /// Times that it was tried in vain.
+    /// Number of failed tries.
     pub tries: u32,
 }
 
-/// What can be there to do.
+/// A step of a promotion in a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Find out that no volume of this name is there, and choose sites and numbers: [`Done::Home`].
+    /// Check that no volume of this name exists, and choose sites and ids: [`Done::Home`].
     Look,
-    /// Make the staging volume, out of service, and the entry; nothing where they are already.
+    /// Create the staging volume, out of service, and the entry, unless they exist.
     Make(Home),
-    /// Restore a dump of `from` into the staging volume: what changed since `since` (seconds since
-    /// 1970), or everything if that is 0; [`Done::Sent`].
+    /// Restore a dump of `from` into the staging volume: changes since `since` (seconds since 1970), or
+    /// everything if that is 0; [`Done::Sent`].
     Send {
-        /// The cell that has the version; it may be the receiving one.
+        /// The cell that has the version; may be the receiving cell.
         source: String,
         /// Its clone.
         from: Held,
-        /// Where to.
+        /// Destination.
         home: Home,
-        /// From when on.
+        /// Start of the changes, in seconds since 1970.
         since: u32,
     },
-    /// Get a number for a clone: [`Done::Number`].
+    /// Get an id for a clone: [`Done::Number`].
     Number,
-    /// Make a clone with this number of the staging volume, which stays out of service.
+    /// Clone the staging volume under this id; the staging volume stays out of service.
     Freeze {
-        /// Where.
+        /// Location of the staging volume.
         home: Home,
-        /// The number.
+        /// Id of the clone.
         clone: u32,
     },
-    /// Tell what a clone holds: [`Done::Digest`].
+    /// Compute the digest of a clone: [`Done::Digest`].
     Digest(Held),
-    /// Let the read-only volume at the first site show what the staging volume holds, and let clients use
-    /// no other site before it has the same.
+    /// Bring the read-only volume at the first site to the contents of the staging volume, and make clients
+    /// use no other site before it has the same.
     Publish {
-        /// Where the volume lives.
+        /// Location of the volume.
         home: Home,
-        /// The clone that was verified; if the staging volume was changed since, that is
+        /// The clone that was verified; if the staging volume has changed since, the result is
         /// [`Trouble::Changed`].
         verified: Held,
     },
-    /// Send a clone to the read-only volume at another site, and let clients use that again.
+    /// Send a clone to the read-only volume at another site, and make that available to clients again.
     Copy {
-        /// Where the volume lives.
+        /// Location of the volume.
         home: Home,
-        /// What is sent.
+        /// Clone to send.
         from: Held,
-        /// Where to.
+        /// Destination.
         to: Place,
     },
-    /// Choose further sites, until there are so many, and enter them, for clients not to use yet: [`Done::Sites`].
+    /// Choose further sites up to the wanted number and add them to the entry, not yet available to clients:
+    /// [`Done::Sites`].
     Widen {
-        /// Where the volume lives.
+        /// Location of the volume.
         home: Home,
-        /// As many sites are wanted.
+        /// Number of sites wanted.
         copies: usize,
     },
-    /// Remove a clone, if it is there.
+    /// Remove a clone if it exists.
     Drop(Held),
 }
 
-/// What a task brought.
+/// Result of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// Nothing but that it is done.
+    /// The task is done and has no result.
     Well,
-    /// Where the volume is to live.
+    /// Chosen location of the volume.
     Home(Home),
-    /// Further sites, and why there are not enough if that is so.
+    /// Further sites, and the reason if there are not enough.
     Sites(Vec<Place>, Option<String>),
-    /// This many bytes were sent.
+    /// Number of bytes sent.
     Sent(u64),
-    /// A number.
+    /// Allocated id.
     Number(u32),
-    /// What is there.
+    /// Digest of the clone.
     Digest(Digest),
 }
 
-/// Why a task was not done.
+/// Why a task failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// It may work another time.
+    /// A later retry may succeed.
     Passing(String),
-    /// It will not.
+    /// A retry will not succeed.
     Lasting(String),
-    /// The staging volume does not hold any more what was verified: it is sent again.
+    /// The staging volume no longer has the verified contents, and they must be sent again.
     Changed(String),
 }
 
-/// How a task ended.
+/// Outcome of a task.
 pub type Outcome = Result<Done, Trouble>;
 
-/// A promotion at work. Call [`next_task`](Promotion::next_task) for as many tasks as can be worked on at the same
-/// time, write [`record`](Promotion::record) into the journal before any of them is begun, and call
-/// [`finish`](Promotion::finish) with each when it has ended. It is over when `next_task` gives nothing and nothing
-/// is being worked on.
+/// A promotion in progress. Call [`next_task`](Promotion::next_task) for as many tasks as can run
+/// concurrently, write [`record`](Promotion::record) to the journal before starting any of them, and call
+/// [`finish`](Promotion::finish) with each one when it has ended. The promotion is complete when `next_task`
+/// returns `None` and no task is running.
 #[derive(Debug)]
 pub struct Promotion {
     record: Record,
     options: Options,
     busy: BTreeSet<String>,
-    /// Cells, and versions whose manifests they believe.
+    /// Cells, with the versions whose manifests they have accepted.
     believed: BTreeSet<(String, u32)>,
 }
 
 impl Promotion {
-    /// Goes on with what a record says.
+    /// Resumes from a record.
     pub fn new(record: Record, options: Options) -> Promotion {
         Promotion { record, options, busy: BTreeSet::new(), believed: BTreeSet::new() }
     }
 
-    /// What is known now.
+    /// Returns the current record.
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// Ends the work on it.
+    /// Returns the final record.
     pub fn into_record(self) -> Record {
         self.record
     }
 
-    /// The next task, if there is one that nothing else has to precede.
+    /// Returns the next task that can start, if any.
     pub fn next_task(&mut self) -> Option<Task> {
         let mut names = self.record.order.clone();
         names.extend(self.record.cells.keys().filter(|name| !self.record.order.contains(name)).cloned());
@@ -184,7 +185,7 @@ impl Promotion {
         self.record.cells.entry(name.into()).or_default()
     }
 
-    /// Nothing that changes what a cell has is done for a manifest that it does not believe.
+    /// Checks that a cell accepts the manifest; otherwise nothing that changes the cell's contents is done.
     fn believe(&mut self, name: &str) -> Result<(), String> {
         let cell = self.cell(name);
         if matches!(cell.stage, Stage::Settled | Stage::Pruning | Stage::Copying) {
@@ -207,7 +208,7 @@ impl Promotion {
         Ok(())
     }
 
-    /// What is to be done in a cell now.
+    /// Returns the next step in a cell.
     fn step(&mut self, name: &str) -> Option<Step> {
         loop {
             let cell = self.cell(name);
@@ -216,7 +217,7 @@ impl Promotion {
                 (Stage::Settled, _) => return None,
                 (Stage::Beginning, Some(_)) => self.cell_mut(name).stage = Stage::Making,
                 (Stage::Beginning, None) => return Some(Step::Look),
-                // A record that lost its home begins anew.
+                // A record without a home starts again.
                 (_, None) => self.cell_mut(name).stage = Stage::Beginning,
                 (Stage::Making, Some(home)) => return Some(Step::Make(home)),
                 (Stage::Sending, Some(home)) => return self.send(name, home),
@@ -252,7 +253,7 @@ impl Promotion {
         }
     }
 
-    /// Decides what the cell need not keep any more.
+    /// Decides which clones the cell no longer needs.
     fn tidy(&mut self, name: &str) {
         let wanted: BTreeSet<u32> = self.record.cells.values().map(|cell| cell.wanted).collect();
         let keep = self.options.keep + 1;
@@ -272,14 +273,14 @@ impl Promotion {
         let from = self.held(&source, version)?;
         let since = if source == name { 0 } else { self.since(name) };
         let cell = self.cell_mut(name);
-        // While it receives nobody knows what it holds.
+        // The contents are undefined while the volume receives data.
         cell.staged = 0;
         cell.everything = since == 0;
         cell.from = Some(source.clone());
         Some(Step::Send { source, from, home, since })
     }
 
-    /// Since when the staging volume lacks changes; 0 if it needs everything.
+    /// Returns the time since when the staging volume lacks changes; 0 if it needs everything.
     fn since(&self, name: &str) -> u32 {
         let cell = self.cell(name);
         let date = |version: u32| Some(self.record.versions.get(&version)?.manifest.cloned_at);
@@ -297,8 +298,8 @@ impl Promotion {
         own.or_else(source).copied()
     }
 
-    /// The cell that this one is to get a version from; none if that does not have it yet, or has gone
-    /// from everywhere, which is told as trouble.
+    /// Returns the cell from which this one gets a version; `None` if that cell does not have it yet, or if
+    /// no cell has it, which halts this cell.
     fn source(&mut self, name: &str, version: u32) -> Option<String> {
         if self.held(name, version).is_some() {
             return Some(name.to_owned());
@@ -320,7 +321,7 @@ impl Promotion {
         any.cloned()
     }
 
-    /// All cells that have a version, the source first.
+    /// Returns all cells that have a version, the source first.
     fn holders(&self, but: &str, version: u32) -> Vec<String> {
         let source = std::iter::once(&self.record.cell);
         let all = source.chain(&self.record.order).chain(self.record.cells.keys());
@@ -333,7 +334,7 @@ impl Promotion {
         holders
     }
 
-    /// Whether a cell may serve one more, and this one.
+    /// Returns whether a cell may serve another one, and this one in particular.
     fn has_room(&self, holder: &str, receiver: &str, version: u32) -> bool {
         let serves = |(name, cell): &(&String, &CellRecord)| {
             name.as_str() != receiver
@@ -347,7 +348,7 @@ impl Promotion {
         served < self.options.fanout.max(1) && !is_avoided && !is_halted
     }
 
-    /// The nearest cell above this one in the tree that has the version or will have it.
+    /// Returns the nearest ancestor in the tree that has the version or will have it.
     fn ancestor(&self, name: &str, version: u32) -> Ancestor {
         let order = &self.record.order;
         let Some(place) = order.iter().position(|other| other == name) else { return Ancestor::None };
@@ -370,7 +371,7 @@ impl Promotion {
         }
     }
 
-    /// Takes note of how a task ended; `now` in seconds since 1970.
+    /// Processes the outcome of a task; `now` is in seconds since 1970.
     pub fn finish(&mut self, task: &Task, outcome: Outcome, now: u32) {
         self.busy.remove(&task.cell);
         match outcome {
@@ -422,8 +423,8 @@ impl Promotion {
         Some(self.record.versions.get(&self.cell(name).wanted)?.manifest.contents)
     }
 
-    /// The contents are not what the manifest says: they are sent once more, whole, by somebody else if there
-    /// is somebody. What is in use stays in use.
+    /// Handles contents that do not match the manifest: they are sent again completely, from another cell if
+    /// possible. The version in use is not affected.
     fn wrong(&mut self, name: &str, got: Digest, expected: Option<Digest>) {
         let source = self.record.cell.clone();
         let cell = self.cell_mut(name);
@@ -453,7 +454,7 @@ impl Promotion {
     fn failed(&mut self, task: &Task, trouble: Trouble) {
         let cell = self.cell_mut(&task.cell);
         let why = match trouble {
-            // All sites that there are have it; further ones are looked for with the next run.
+            // All existing sites have the version; the next run looks for further ones.
             Trouble::Lasting(why) | Trouble::Passing(why) | Trouble::Changed(why)
                 if matches!(task.step, Step::Widen { .. }) =>
             {
@@ -473,7 +474,7 @@ impl Promotion {
         let mut most = TRIES_MAX;
         match &task.step {
             Step::Send { source, .. } if *source != task.cell => {
-                // Who is to blame cannot be told.
+                // It is unknown which side failed.
                 cell.avoid.push(source.clone());
                 cell.from = None;
             }
@@ -482,7 +483,7 @@ impl Promotion {
                 most *= cell.lacking.len() as u32;
                 cell.lacking.rotate_left(1);
             }
-            // It is tried again with the next version.
+            // Retried with the next version.
             Step::Drop(_) => {
                 cell.stage = Stage::Settled;
                 cell.tries = 0;
@@ -498,7 +499,7 @@ impl Promotion {
 
 enum Ancestor {
     Has(String),
-    /// One that does not have it yet.
+    /// It does not have the version yet.
     Comes,
     None,
 }
@@ -509,7 +510,7 @@ fn describe(digest: Digest) -> String {
 }
 
 impl CellRecord {
-    /// Where to go on when the volume is there: a cell that has the version already needs no transfer.
+    /// Returns the stage after the volume was created: a cell that already has the version needs no transfer.
     fn after_making(&self) -> Stage {
         let is_staged = self.staged == self.wanted;
         if is_staged && self.holds.contains_key(&self.wanted) { Stage::Publishing } else { Stage::Sending }

@@ -1,4 +1,4 @@
-//! What a version is, signed by whoever promoted it.
+//! The signed description of a version.
 
 use crate::Digest;
 use ed25519_dalek::{Signature, Signer, SigningKey as Secret, VerifyingKey};
@@ -7,77 +7,77 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Begins what is signed, so that a signature of something else is none of a manifest.
+/// Prefix of the signed bytes, so that signatures for other purposes are not valid for manifests.
 const CONTEXT: &[u8] = b"Cellar promotion manifest 1\0";
-/// The algorithm, before a key in text.
+/// Prefix of a key in text form.
 const ALGORITHM: &str = "ed25519:";
 const SECRET_PREFIX: &str = "ed25519-secret:";
 
-/// What was promoted.
+/// Description of a promoted version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The volume's name.
+    /// Name of the volume.
     pub volume: String,
-    /// The cell that it comes from.
+    /// Cell of the source volume.
     pub cell: String,
-    /// Its number there.
+    /// Id of the volume in that cell.
     pub volume_id: u32,
     /// Counts the promotions of the volume, from 1.
     pub version: u32,
-    /// When it was promoted: seconds since 1970, by the clock of whoever did it.
+    /// Time of promotion in seconds since 1970, by the promoter's clock.
     pub promoted_at: u32,
-    /// When the volume was cloned: seconds since 1970, by its server's clock.
+    /// Time at which the volume was cloned, in seconds since 1970, by its server's clock.
     pub cloned_at: u32,
-    /// What it holds.
+    /// Digest of the contents.
     pub contents: Digest,
-    /// Who signed: the name of the key.
+    /// Name of the signing key.
     pub signer: String,
 }
 
 /// A manifest and its signature.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SignedManifest {
-    /// What is said.
+    /// The manifest.
     pub manifest: Manifest,
-    /// Ed25519, over [`Manifest::to_bytes`].
+    /// Ed25519 signature of [`Manifest::to_bytes`].
     #[serde(with = "hexadecimal")]
     pub signature: [u8; 64],
 }
 
-/// Why a manifest is not believed.
+/// Why a manifest is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Disbelief {
-    /// The signer is nobody whom the cell trusts.
+    /// The cell does not trust the signer.
     #[error("{cell} does not trust the key `{signer}` that signed the manifest")]
     Unknown {
-        /// The name of the key.
+        /// Name of the key.
         signer: String,
-        /// The cell.
+        /// Cell that rejects it.
         cell: String,
     },
-    /// The signature is of something else, or by somebody else.
+    /// The signature does not match the manifest and the key.
     #[error("the manifest is not signed by `{0}`: it was changed, or forged")]
     Forged(String),
-    /// It is the manifest of something else.
+    /// The manifest describes something else.
     #[error("the manifest is of {what} {got}; {expected} was expected")]
     Other {
-        /// Of what.
+        /// The field that differs.
         what: &'static str,
-        /// What stands in it.
+        /// Its value.
         got: String,
-        /// What should.
+        /// Expected value.
         expected: String,
     },
 }
 
-/// A key that signs.
+/// A signing key.
 pub struct SigningKey(Secret);
 
-/// A key that verifies.
+/// A verification key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PublicKey(VerifyingKey);
 
-/// Why a text is no key.
+/// Why a text is not a key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("this is no key: `{expected}` and {digits} hexadecimal digits are expected")]
 pub struct KeyError {
@@ -86,12 +86,12 @@ pub struct KeyError {
 }
 
 impl SigningKey {
-    /// The key of 32 bytes of chance.
+    /// Creates the key from 32 random bytes.
     pub fn from_seed(seed: &[u8; 32]) -> SigningKey {
         SigningKey(Secret::from_bytes(seed))
     }
 
-    /// The key that verifies what this one signs.
+    /// Returns the key that verifies this key's signatures.
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.verifying_key())
     }
@@ -102,7 +102,7 @@ impl SigningKey {
         SignedManifest { manifest, signature }
     }
 
-    /// The text of a key's file. It is secret.
+    /// Returns the text of a key file, which is secret.
     pub fn to_text(&self) -> String {
         format!("{SECRET_PREFIX}{}", hexadecimal::encode(self.0.as_bytes()))
     }
@@ -145,7 +145,7 @@ fn parse(text: &str, expected: &'static str) -> Result<[u8; 32], KeyError> {
 }
 
 impl Manifest {
-    /// What is signed: every field, texts and numbers alike preceded by their length.
+    /// Returns the bytes to sign: every field, text or number, preceded by its length.
     pub fn to_bytes(&self) -> Vec<u8> {
         let number = |number: u32| number.to_be_bytes().to_vec();
         let fields = [
@@ -170,10 +170,10 @@ impl Manifest {
 }
 
 impl SignedManifest {
-    /// Whether it is to be believed in a cell that trusts these keys, by their names.
+    /// Checks the manifest for a cell that trusts these keys, given by name.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the manifest is rejected.
     pub fn verify<'a>(
         &self,
         cell: &str,
@@ -189,10 +189,10 @@ impl SignedManifest {
         verified.map_err(|_| Disbelief::Forged(signer.clone()))
     }
 
-    /// Whether it is the manifest of this volume of this cell, in this version.
+    /// Checks that the manifest describes this version of this volume of this cell.
     ///
     /// # Errors
-    /// What else it is of.
+    /// The first difference.
     pub fn is_of(&self, volume: &str, cell: &str, version: u32) -> Result<(), Disbelief> {
         let manifest = &self.manifest;
         let pairs = [
@@ -207,7 +207,7 @@ impl SignedManifest {
     }
 }
 
-/// Bytes as text.
+/// Hexadecimal encoding.
 pub(crate) mod hexadecimal {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -1,168 +1,169 @@
-//! What is known about a volume's promotions, and all that the journal keeps of them.
+//! The state of a volume's promotions, as kept in the journal.
 
 use crate::SignedManifest;
 use jobs::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Manifests that are kept, besides those of versions that some cell has.
+/// Number of manifests kept in addition to those of versions that some cell has.
 const MANIFESTS_KEPT: usize = 20;
-/// Times of taking a version into use that are kept of each cell.
+/// Number of arrivals kept for each cell.
 const ARRIVALS_KEPT: usize = 50;
 
 /// A clone of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// Where it is.
+    /// Site of the clone.
     pub place: Place,
-    /// Its number.
+    /// Id of the clone.
     pub volume: u32,
 }
 
-/// Where a promoted volume lives in a cell.
+/// Location of a promoted volume in a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Home {
-    /// The number of the staging volume, which is the family's read-write volume.
+    /// Id of the staging volume, which is the family's read-write volume.
     pub volume: u32,
-    /// The number of the read-only volumes.
+    /// Id of the read-only volumes.
     pub read_only: u32,
-    /// Where the read-only volumes are; at the first place the staging volume is, too. Never empty.
+    /// Sites of the read-only volumes; the first one also has the staging volume. Never empty.
     pub sites: Vec<Place>,
 }
 
-/// What is to be done next in a cell.
+/// The next step in a cell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// To find out where the volume lives, or will.
+    /// Determine the location of the volume.
     #[default]
     Beginning,
-    /// To make the staging volume and the entry.
+    /// Create the staging volume and the entry.
     Making,
-    /// To send the version into the staging volume.
+    /// Send the version to the staging volume.
     Sending,
-    /// To clone the staging volume.
+    /// Clone the staging volume.
     Freezing,
-    /// To compare the clone with the manifest.
+    /// Compare the clone with the manifest.
     Verifying,
-    /// To take it into use at the first site.
+    /// Take the version into use at the first site.
     Publishing,
-    /// To send it to the other sites, and to look for further ones if there are too few.
+    /// Send it to the other sites, and choose further sites if there are too few.
     Copying,
-    /// To remove clones that are not needed any more.
+    /// Remove clones that are no longer needed.
     Pruning,
-    /// Nothing.
+    /// Nothing to do.
     Settled,
 }
 
-/// Why nothing is done in a cell before the next `resume`.
+/// Why no more is done in a cell until the next `resume`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Halt {
-    /// Somebody who is needed does not answer.
+    /// A required server does not respond.
     Behind(String),
-    /// It cannot, or must not, be done.
+    /// Impossible or not permitted.
     Refused(String),
 }
 
-/// A version was taken into use.
+/// A version taken into use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrival {
     /// The version.
     pub version: u32,
-    /// When: seconds since 1970.
+    /// Time in seconds since 1970.
     pub at: u32,
 }
 
-/// A cell.
+/// State of a cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CellRecord {
-    /// The version that it is to have; 0 before there is one.
+    /// The version that the cell should have; 0 if there is none yet.
     pub wanted: u32,
-    /// What comes next.
+    /// Next step.
     pub stage: Stage,
-    /// Why it does not.
+    /// Why the cell has halted.
     pub halt: Option<Halt>,
-    /// Where the volume lives, as soon as that is decided.
+    /// Location of the volume, once chosen.
     pub home: Option<Home>,
-    /// The versions that were taken into use, the one in use last. Going back takes the later ones away.
+    /// Versions taken into use, the current one last. A rollback removes the later ones.
     pub history: Vec<Arrival>,
     /// Verified clones of versions, by version.
     pub holds: BTreeMap<u32, Held>,
-    /// The cell that the wanted version comes from.
+    /// Cell that the wanted version comes from.
     pub from: Option<String>,
-    /// Bytes that were sent to it for the wanted version.
+    /// Bytes sent to the cell for the wanted version.
     pub bytes: u64,
-    /// The sites that do not have the version in use yet.
+    /// Sites at which the version is not in use yet.
     pub lacking: Vec<Place>,
-    /// Read-only sites that it is to have, as far as it has servers. Programs of before did not note it.
+    /// Number of read-only sites wanted, if the cell has enough servers. Missing in journals of older
+    /// versions.
     #[serde(default)]
     pub copies: usize,
-    /// Why it has fewer.
+    /// Why there are fewer sites.
     #[serde(default)]
     pub scarce: Option<String>,
-    /// Further sites were looked for in this run.
+    /// Whether this run has already looked for further sites.
     #[serde(default)]
     pub(crate) looked: bool,
-    /// What further sites are to get was verified long ago, and is verified again.
+    /// Whether the clone for further sites, which was verified earlier, must be verified again.
     #[serde(default)]
     pub(crate) doubted: bool,
-    /// What the staging volume holds; 0 if that is not certain.
+    /// Version in the staging volume; 0 if uncertain.
     pub(crate) staged: u32,
-    /// The clone that is being made; 0 if there is none.
+    /// Id of the clone being made; 0 if there is none.
     pub(crate) clone: u32,
-    /// Clones that are to be removed.
+    /// Clones to remove.
     pub(crate) garbage: Vec<Held>,
-    /// Cells that it is not to get the version from, because that went wrong.
+    /// Cells to avoid as a source, after failed transfers.
     pub(crate) avoid: Vec<String>,
-    /// The next transfer sends everything.
+    /// Whether the next transfer must be full.
     pub(crate) everything: bool,
-    /// Times that the next step was tried in vain.
+    /// Number of failed tries of the next step.
     pub(crate) tries: u32,
-    /// Times that the contents were wrong.
+    /// Number of times that the contents were wrong.
     pub(crate) wrongs: u32,
 }
 
 impl CellRecord {
-    /// The version in use; 0 if there is none.
+    /// Returns the version in use; 0 if there is none.
     pub fn in_use(&self) -> u32 {
         self.history.last().map_or(0, |arrival| arrival.version)
     }
 
-    /// The version that was in use before, if it can be gone back to.
+    /// Returns the version that was in use before, if a rollback to it is possible.
     pub fn former(&self) -> Option<u32> {
         let former = self.history.iter().rev().nth(1)?.version;
         self.holds.contains_key(&former).then_some(former)
     }
 
-    /// Whether every site has the wanted version.
+    /// Returns whether every site has the wanted version.
     pub fn is_current(&self) -> bool {
         self.wanted != 0 && self.in_use() == self.wanted && self.lacking.is_empty()
     }
 
-    /// Whether it has fewer sites than it is to have.
+    /// Returns whether the cell has fewer sites than wanted.
     pub fn is_short(&self) -> bool {
         self.home.as_ref().is_some_and(|home| home.sites.len() < self.copies)
     }
 
-    /// What stands in the way, in words.
+    /// Returns the reason for a halt.
     pub fn trouble(&self) -> Option<&str> {
         match self.halt.as_ref()? {
             Halt::Behind(why) | Halt::Refused(why) => Some(why),
         }
     }
 
-    /// Whether it waits for somebody who did not answer.
+    /// Returns whether the cell waits for a server that did not respond.
     pub fn is_behind(&self) -> bool {
         matches!(self.halt, Some(Halt::Behind(_)))
     }
 
-    /// Whether it was refused.
+    /// Returns whether the version was refused.
     pub fn is_refused(&self) -> bool {
         matches!(self.halt, Some(Halt::Refused(_)))
     }
 
-    /// Lets the cell have another version.
+    /// Sets the wanted version.
     pub(crate) fn want(&mut self, version: u32) {
         self.drop_clone();
         let (home, history, holds) =
@@ -183,7 +184,7 @@ impl CellRecord {
         };
     }
 
-    /// Further sites were looked for.
+    /// Adds the result of looking for further sites.
     pub(crate) fn widen(&mut self, sites: Vec<Place>, scarce: Option<String>) {
         (self.looked, self.tries, self.scarce) = (true, 0, scarce);
         let Some(home) = &mut self.home else { return };
@@ -196,14 +197,15 @@ impl CellRecord {
         }
     }
 
-    /// The clone of the wanted version is not what it was: it is to be sent anew. What is in use stays in use.
+    /// Discards the damaged clone of the wanted version, which is then sent again. The version in use is not
+    /// affected.
     pub(crate) fn lose_clone(&mut self) {
         let damaged = self.holds.remove(&self.wanted);
         self.garbage.extend(damaged);
         (self.staged, self.everything, self.doubted, self.stage) = (0, true, false, Stage::Sending);
     }
 
-    /// Gives up the clone that is being made.
+    /// Discards the clone that is being made.
     pub(crate) fn drop_clone(&mut self) {
         if let (Some(home), true) = (&self.home, self.clone != 0) {
             self.garbage.push(Held { place: home.sites[0], volume: self.clone });
@@ -226,28 +228,28 @@ impl CellRecord {
 /// A volume and its promotions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Its name.
+    /// Name of the volume.
     pub volume: String,
-    /// The cell that it comes from.
+    /// Cell of the source volume.
     pub cell: String,
-    /// Its number there.
+    /// Id of the volume in that cell.
     pub volume_id: u32,
-    /// The manifests, by version.
+    /// Manifests by version.
     pub versions: BTreeMap<u32, SignedManifest>,
-    /// The last version that was given a number.
+    /// Highest version number allocated.
     pub latest: u32,
-    /// The clones in the source cell.
+    /// Clones in the source cell, by version.
     pub holds: BTreeMap<u32, Held>,
-    /// A clone there that has no manifest yet, or is to be removed.
+    /// Clones in the source cell that have no manifest yet, or are to be removed.
     pub loose: Vec<Held>,
-    /// The cells, in the order of the tree.
+    /// Cells in the order of the tree.
     pub order: Vec<String>,
-    /// What is known about each.
+    /// State of each cell.
     pub cells: BTreeMap<String, CellRecord>,
 }
 
 impl Record {
-    /// Of a volume that was never promoted.
+    /// Creates the record of a volume that has not been promoted.
     pub fn new(volume: &str, cell: &str, volume_id: u32) -> Record {
         Record {
             volume: volume.into(),
@@ -262,7 +264,7 @@ impl Record {
         }
     }
 
-    /// Adds a version that has been signed, of which the source cell has this clone.
+    /// Adds a signed version, with its clone in the source cell.
     pub fn add_version(&mut self, signed: SignedManifest, held: Held) {
         let version = signed.manifest.version;
         self.latest = self.latest.max(version);
@@ -271,7 +273,7 @@ impl Record {
         self.loose.retain(|loose| *loose != held);
     }
 
-    /// Lets these cells have a version. Those that have it already stay as they are.
+    /// Sets the version that these cells should have. Cells that already want it are unchanged.
     pub fn want(&mut self, version: u32, cells: &[String]) {
         self.order = cells.to_vec();
         for name in cells {
@@ -282,12 +284,12 @@ impl Record {
         }
     }
 
-    /// Lets a cell have so many read-only sites, from its next run on. What it has more stays.
+    /// Sets the number of read-only sites in a cell, from its next run on. Excess sites are kept.
     pub fn want_copies(&mut self, cell: &str, copies: usize) {
         self.cells.entry(cell.into()).or_default().copies = copies;
     }
 
-    /// Lets a cell go back to the version before; its number.
+    /// Rolls a cell back to the previous version, and returns that version.
     pub fn roll_back(&mut self, cell: &str) -> Option<u32> {
         let record = self.cells.get_mut(cell)?;
         let former = record.former()?;
@@ -295,7 +297,7 @@ impl Record {
         Some(former)
     }
 
-    /// Lets everything go on that stands still.
+    /// Clears all halts so that the cells continue.
     pub fn resume(&mut self) {
         for cell in self.cells.values_mut() {
             cell.halt = None;
@@ -308,8 +310,8 @@ impl Record {
         }
     }
 
-    /// Forgets what nobody needs: clones in the source cell but for the last `keep` and those that somebody
-    /// still waits for, and old manifests. What is to be removed is in `loose` then.
+    /// Drops clones in the source cell except the last `keep` and those that a cell still waits for, and old
+    /// manifests. Clones to remove are then in `loose`.
     pub fn forget(&mut self, keep: usize) {
         let is_waited_for =
             |version: u32| self.cells.values().any(|cell| cell.wanted == version && !cell.is_current());

@@ -79,7 +79,7 @@ impl<T> Gathering<T> {
         self.chunks.push((known, chunk));
     }
 
-    /// Whether enough chunks have been gathered to append them.
+    /// Returns whether enough chunks have been gathered to append them.
     pub(crate) fn is_enough(&self) -> bool {
         self.bytes >= GATHERED_BYTES
     }

@@ -123,7 +123,7 @@ impl Caches {
         self.totals.get(&(instance, directory)).map(|(totals, _)| totals)
     }
 
-    /// Whether the cached record is known to be from this epoch.
+    /// Returns whether the cached record is known to be from this epoch.
     pub(crate) fn has_totals_of(&self, instance: u64, directory: VnodeId, epoch: u64) -> bool {
         self.totals.get(&(instance, directory)).is_some_and(|(_, written)| written == epoch)
     }

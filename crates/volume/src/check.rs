@@ -104,7 +104,7 @@ pub struct CheckReport {
 }
 
 impl CheckReport {
-    /// Whether no damage was found.
+    /// Returns whether no damage was found.
     pub fn is_clean(&self) -> bool {
         self.damage_count == 0
     }

@@ -118,7 +118,7 @@ impl Walk {
         }
     }
 
-    /// A shared chunk is freed if all references to it are removed.
+    /// Counts the shared chunks to which all references would be removed, which frees them.
     fn shared(&mut self, state: &dyn Snapshot) -> Result<(), VolumeError> {
         for (key, count) in std::mem::take(&mut self.shared) {
             let from = keys::row(key);

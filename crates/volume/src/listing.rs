@@ -41,7 +41,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// The state in memory takes precedence over the stored one.
+    /// Returns the entry of a volume, preferring the state in memory to the stored one.
     fn listed(&self, partition: PartitionId, id: VolumeId, stored: Option<VolumeHeader>) -> Option<Listed> {
         let index = self.index.read();
         let loaded = index.find_loaded(id).filter(|volume| volume.partition() == partition);

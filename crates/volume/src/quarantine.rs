@@ -101,7 +101,7 @@ impl Entry {
         Some(Entry { key, family, record, damage: record::get_damage(value)? })
     }
 
-    /// An entry for a chunk is valid as long as the record names the chunk.
+    /// Returns whether the entry is valid; for a chunk, as long as the record names the chunk.
     fn is_valid(&self, meta: &dyn MetaStore) -> Result<bool, VolumeError> {
         let address = self.damage.address;
         if address == ChunkAddress::default() {

@@ -1,110 +1,110 @@
-//! What stands in a dump.
+//! The records of a dump.
 
 use crate::acl::Acl;
 use base::UnixTime;
 
-/// What a dump says about itself.
+/// The header of a dump.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DumpHeader {
-    /// The volume that was dumped.
+    /// Id of the dumped volume.
     pub volume: u32,
-    /// Its name.
+    /// Name of the volume.
     pub name: Vec<u8>,
-    /// Spans of time whose changes are in the dump, as from and to; a full dump begins at 0.
+    /// Time spans, as from and to, whose changes are in the dump; a full dump starts at 0.
     pub dates: Vec<(UnixTime, UnixTime)>,
 }
 
-/// The header of the dumped volume (VolumeDiskData of OpenAFS). What was not in the dump is 0.
+/// The header of the dumped volume (VolumeDiskData of OpenAFS). Fields missing in the dump are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DumpVolume {
-    /// The volume.
+    /// Volume id.
     pub id: u32,
-    /// Version of the header's layout on OpenAFS's disks: 1.
+    /// Layout version of the header on OpenAFS's disks: 1.
     pub version: u32,
-    /// Its name.
+    /// Volume name.
     pub name: Vec<u8>,
-    /// Whether it is in service.
+    /// Whether the volume is in service.
     pub in_service: u8,
-    /// Whether the administrator lets it go online.
+    /// Whether the administrator permits the volume to be online.
     pub blessed: u8,
-    /// The next uniquifier to give out.
+    /// Next uniquifier to allocate.
     pub next_unique: u32,
-    /// 0 read-write, 1 read-only, 2 backup.
+    /// Volume type: 0 read-write, 1 read-only, 2 backup.
     pub kind: u8,
-    /// The read-write volume of its family.
+    /// Id of the read-write volume of its family.
     pub parent: u32,
-    /// The latest read-only clone.
+    /// Id of the latest read-only clone.
     pub clone: u32,
-    /// Most blocks of 1 KiB; 0 is no limit.
+    /// Quota in blocks of 1 KiB; 0 for no limit.
     pub quota_max_kib: u32,
-    /// Fewest blocks that are kept for it.
+    /// Reserved blocks of 1 KiB.
     pub quota_min_kib: u32,
     /// Blocks of 1 KiB in use.
     pub used_kib: u32,
-    /// Vnodes in use.
+    /// Number of vnodes in use.
     pub file_count: u32,
     /// Account number.
     pub account: u32,
     /// Owner of the root directory.
     pub owner: u32,
-    /// When it was made or, of a clone, cloned.
+    /// Creation time; for a clone, the time of cloning.
     pub created: UnixTime,
-    /// Last access.
+    /// Time of the last access.
     pub accessed: UnixTime,
-    /// Last change.
+    /// Time of the last change.
     pub updated: UnixTime,
-    /// When it expires; 0 never.
+    /// Expiry time; 0 for never.
     pub expires: UnixTime,
-    /// When a backup clone was made.
+    /// Time of the last backup clone.
     pub backed_up: UnixTime,
-    /// Why it is offline.
+    /// Reason for being offline.
     pub offline_message: Vec<u8>,
     /// Message of the day; OpenAFS always writes an empty one.
     pub message_of_the_day: Vec<u8>,
-    /// Accesses of the seven days before, yesterday first.
+    /// Accesses on each of the previous seven days, yesterday first.
     pub week_use: [u32; 7],
-    /// When the day began that `day_use` counts.
+    /// Start of the day that `day_use` counts.
     pub day_use_date: UnixTime,
-    /// Accesses of that day.
+    /// Accesses on that day.
     pub day_use: u32,
 }
 
 /// Status of a vnode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VnodeAttributes {
-    /// 1 file, 2 directory, 3 symbolic link.
+    /// Kind: 1 file, 2 directory, 3 symbolic link.
     pub kind: u8,
-    /// Names that lead to it.
+    /// Number of names.
     pub links: u16,
-    /// Counts the changes of its data.
+    /// Counts changes of the data.
     pub data_version: u32,
-    /// When its data changed, as clients say.
+    /// When the data changed, according to the client.
     pub client_modified: UnixTime,
-    /// Who changed it last.
+    /// User who made the last change.
     pub author: u32,
     /// Owner.
     pub owner: u32,
-    /// Unix group; not in the dump if 0.
+    /// Unix group; omitted from the dump if 0.
     pub group: u32,
     /// Unix mode bits.
     pub mode: u16,
-    /// Number of the directory that it lies in; 0 for the root directory.
+    /// Vnode number of the parent directory; 0 for the root directory.
     pub parent: u32,
     /// When anything changed, by the server's clock.
     pub server_modified: UnixTime,
-    /// A directory's access list.
+    /// Access list of a directory.
     pub acl: Option<Acl>,
-    /// Bytes of data that follow; none if the vnode never had any.
+    /// Bytes of data that follow; `None` if the vnode never had any.
     pub length: Option<u64>,
 }
 
-/// One vnode.
+/// A vnode in a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DumpedVnode {
-    /// Its number: odd ones are directories.
+    /// Vnode number; odd for directories.
     pub vnode: u32,
-    /// Its uniquifier.
+    /// Uniquifier.
     pub unique: u32,
-    /// Its status; none in an incremental dump if the vnode is as it was.
+    /// Status; `None` in an incremental dump if the vnode is unchanged.
     pub attributes: Option<VnodeAttributes>,
 }

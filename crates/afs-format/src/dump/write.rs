@@ -1,4 +1,4 @@
-//! Writing. Each function appends what goes before the data of the files, which the caller sends.
+//! Writes dumps. Each function appends what precedes the data of the files, which the caller sends.
 
 use super::{
     ACL_BYTES, ACL_HEADER_BYTES, ACL_VERSION, BEGIN_MAGIC, DumpHeader, DumpVolume, DumpedVnode, END_MAGIC,
@@ -38,7 +38,7 @@ fn text(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
     out.push(0);
 }
 
-/// The beginning of a dump.
+/// Appends the dump header.
 pub fn put_dump_header(out: &mut Vec<u8>, header: &DumpHeader) {
     two_words(out, TAG_DUMP, BEGIN_MAGIC, VERSION);
     word(out, b'v', header.volume);
@@ -47,7 +47,7 @@ pub fn put_dump_header(out: &mut Vec<u8>, header: &DumpHeader) {
     words(out, b't', &dates);
 }
 
-/// The volume's header, in OpenAFS's order.
+/// Appends the volume header, in OpenAFS's order.
 pub fn put_volume(out: &mut Vec<u8>, volume: &DumpVolume) {
     out.push(TAG_VOLUME);
     word(out, b'i', volume.id);
@@ -77,7 +77,7 @@ pub fn put_volume(out: &mut Vec<u8>, volume: &DumpVolume) {
     word(out, b'Z', volume.day_use);
 }
 
-/// A vnode up to its data, of which exactly `length` bytes must follow.
+/// Appends a vnode up to its data, of which exactly `length` bytes must follow.
 pub fn put_vnode(out: &mut Vec<u8>, vnode: &DumpedVnode) {
     two_words(out, TAG_VNODE, vnode.vnode, vnode.unique);
     if let Some(attributes) = &vnode.attributes {
@@ -111,8 +111,8 @@ fn put_attributes(out: &mut Vec<u8>, a: &VnodeAttributes) {
     }
 }
 
-/// An access list: size, version, numbers of all, of positive and of negative entries, then the
-/// positive ones forwards and the negative ones backwards.
+/// Appends an access list: size, version, numbers of all, of positive and of negative entries, then the
+/// positive entries in order and the negative ones in reverse.
 fn put_acl(out: &mut Vec<u8>, acl: &Acl) {
     let end = out.len() + ACL_BYTES;
     let (positive, negative) = (acl.positive(), acl.negative());
@@ -128,7 +128,7 @@ fn put_acl(out: &mut Vec<u8>, acl: &Acl) {
     out.resize(end, 0);
 }
 
-/// The end of a dump.
+/// Appends the end mark.
 pub fn put_end(out: &mut Vec<u8>) {
     word(out, TAG_END, END_MAGIC);
 }

@@ -2,9 +2,9 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Made by OpenAFS 1.8.9's `asetkey` from keys whose byte `i` of `n` is `7 * i + n`.
+/// Written by OpenAFS 1.8.9's `asetkey` from keys whose byte `i` of `n` is `7 * i + n`.
 const EXTENDED: &[u8] = include_bytes!("../../testdata/KeyFileExt");
-/// Made by the same with keys of version 2 and 4.
+/// Written by the same program with keys of version 2 and 4.
 const DES: &[u8] = include_bytes!("../../testdata/KeyFile");
 
 fn made(length: u8) -> Secret {

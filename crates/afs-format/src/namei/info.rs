@@ -1,4 +1,4 @@
-//! What is known about a volume as a whole.
+//! The header file and information file of a volume.
 
 use super::{Image, Inode, NameiError};
 use base::UnixTime;
@@ -6,40 +6,40 @@ use base::UnixTime;
 const HEADER_MAGIC: u32 = 0x88a1_bb3c;
 const INFO_MAGIC: u32 = 0x78a1_b2c5;
 
-/// Bytes of a header file (VolumeDiskHeader).
+/// Size of a header file in bytes (VolumeDiskHeader).
 pub const HEADER_BYTES: usize = 76;
-/// Bytes of a volume's information (VolumeDiskData).
+/// Size of a volume's information file in bytes (VolumeDiskData).
 pub const INFO_BYTES: usize = 552;
-/// What [`VolumeInfo::destroy_me`] is in a volume that was never finished.
+/// Value of [`VolumeInfo::destroy_me`] in a volume that was never completed.
 pub const DESTROY_ME: u8 = 0xd3;
-/// What [`VolumeInfo::needs_salvage`] is in a volume that an error was found in.
+/// Value of [`VolumeInfo::needs_salvage`] in a volume in which an error was found.
 pub const NEEDS_SALVAGE: u8 = 1;
 
 const NAME: &str = "a volume name of at most 31 bytes";
 const MESSAGE: &str = "a message of at most 127 bytes";
 
-/// A header file: which volume, and where its special files are.
+/// A header file: a volume's id, and the inodes of its special files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumePlaces {
-    /// The volume.
+    /// Volume id.
     pub id: u32,
-    /// The read-write volume of its group, whose folder all files of the group are in.
+    /// Id of the read-write volume of its group, whose folder contains all files of the group.
     pub parent: u32,
-    /// The volume's information.
+    /// Inode of the volume's information file.
     pub info: Inode,
-    /// The index of files and links.
+    /// Inode of the index of files and links.
     pub small_index: Inode,
-    /// The index of directories.
+    /// Inode of the index of directories.
     pub large_index: Inode,
-    /// How many volumes of the group use each file.
+    /// Inode of the link table, which counts how many volumes of the group use each file.
     pub link_table: Inode,
 }
 
 impl VolumePlaces {
-    /// Reads a header file.
+    /// Parses a header file.
     ///
     /// # Errors
-    /// Where it is not one.
+    /// The bytes are not a header file.
     pub fn parse(bytes: &[u8]) -> Result<VolumePlaces, NameiError> {
         let image = Image(bytes);
         image.stamp(HEADER_MAGIC, "the mark of a volume's header file (88a1bb3c)")?;
@@ -66,76 +66,76 @@ impl VolumePlaces {
     }
 }
 
-/// A volume's information.
+/// The information file of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeInfo {
-    /// The volume.
+    /// Volume id.
     pub id: u32,
-    /// Its name.
+    /// Volume name.
     pub name: Vec<u8>,
-    /// Not 0 while a server has it, and after one that did not put it away.
+    /// Not 0 while a server has the volume attached, and after one that did not detach it cleanly.
     pub in_use: u8,
-    /// Whether it is in service.
+    /// Whether the volume is in service.
     pub in_service: u8,
-    /// Whether the administrator lets it go online.
+    /// Whether the administrator permits the volume to be online.
     pub blessed: u8,
-    /// [`NEEDS_SALVAGE`] once an error was found in it.
+    /// [`NEEDS_SALVAGE`] if an error was found in the volume.
     pub needs_salvage: u8,
-    /// The next uniquifier to give out.
+    /// Next uniquifier to allocate.
     pub next_unique: u32,
-    /// 0 read-write, 1 read-only, 2 backup.
+    /// Volume type: 0 read-write, 1 read-only, 2 backup.
     pub kind: u32,
-    /// The read-write volume of its group.
+    /// Id of the read-write volume of its group.
     pub parent: u32,
-    /// The latest read-only clone.
+    /// Id of the latest read-only clone.
     pub clone: u32,
-    /// The latest backup clone.
+    /// Id of the latest backup clone.
     pub backup: u32,
-    /// The volume in the dump that it was restored from.
+    /// Id of the dumped volume that this one was restored from.
     pub restored_from: u32,
-    /// [`DESTROY_ME`] while an operation that makes it is under way.
+    /// [`DESTROY_ME`] while the operation that creates the volume is in progress.
     pub destroy_me: u8,
-    /// Most blocks of 1 KiB; 0 is no limit.
+    /// Quota in blocks of 1 KiB; 0 for no limit.
     pub quota_max_kib: u32,
-    /// Fewest blocks that are kept for it.
+    /// Reserved blocks of 1 KiB.
     pub quota_min_kib: u32,
     /// Account number.
     pub account: u32,
     /// Owner of the root directory.
     pub owner: u32,
-    /// Vnodes in use, as the server counted.
+    /// Number of vnodes in use, as counted by the server.
     pub file_count: u32,
-    /// Blocks of 1 KiB in use, as the server counted.
+    /// Blocks of 1 KiB in use, as counted by the server.
     pub used_kib: u32,
-    /// Accesses of the day that began at `day_use_date`.
+    /// Accesses on the day that started at `day_use_date`.
     pub day_use: u32,
-    /// Accesses of the seven days before, yesterday first.
+    /// Accesses on each of the previous seven days, yesterday first.
     pub week_use: [u32; 7],
-    /// When that day began.
+    /// Start of the day that `day_use` counts.
     pub day_use_date: UnixTime,
     /// Counts changes.
     pub update_counter: u32,
-    /// When it was made or, of a clone, cloned.
+    /// Creation time; for a clone, the time of cloning.
     pub created: UnixTime,
-    /// Last access.
+    /// Time of the last access.
     pub accessed: UnixTime,
-    /// Last change.
+    /// Time of the last change.
     pub updated: UnixTime,
-    /// When it expires; 0 never.
+    /// Expiry time; 0 for never.
     pub expires: UnixTime,
-    /// When a backup clone was made.
+    /// Time of the last backup clone.
     pub backed_up: UnixTime,
-    /// When this copy was made.
+    /// Time at which this copy was created.
     pub copied: UnixTime,
-    /// Why it is offline.
+    /// Reason for being offline.
     pub offline_message: Vec<u8>,
 }
 
 impl VolumeInfo {
-    /// Reads a volume's information.
+    /// Parses a volume's information file.
     ///
     /// # Errors
-    /// Where it is not what it should be.
+    /// The bytes are not valid information.
     pub fn parse(bytes: &[u8]) -> Result<VolumeInfo, NameiError> {
         let image = Image(bytes);
         image.stamp(INFO_MAGIC, "the mark of a volume's information (78a1b2c5)")?;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-// Made by OpenAFS 1.8.9: the volume dump in `testdata/dump/full`, restored, released and backed up.
+// Created by OpenAFS 1.8.9: the volume dump in `testdata/dump/full`, restored, released and backed up.
 const HEADER: &[u8] = include_bytes!("../../testdata/vicepa/V0536870912.vol");
 const INFO: &[u8] = include_bytes!("../../testdata/vicepa/AFSIDat/+/++++U/special/zzzz5+++++0");
 const LARGE: &[u8] = include_bytes!("../../testdata/vicepa/AFSIDat/+/++++U/special/zzzzD+++++0");
@@ -64,7 +64,7 @@ fn the_information_is_read() {
     assert_eq!((info.file_count, info.used_kib, info.next_unique), (25, 44, 0x45));
     assert_eq!(info.created, info.copied);
     assert!(info.created > info.updated && info.backed_up >= info.created);
-    // The volume server leaves that behind; the file server takes it away when it has the volume again.
+    // The volume server leaves this message; the file server clears it when it attaches the volume again.
     assert_eq!(info.offline_message, b"A volume utility is running.");
 }
 
@@ -96,7 +96,7 @@ fn the_table_of_links_counts_the_volumes_of_the_group() {
         let at = vnode.inode.links_offset() as usize;
         assert_eq!(vnode.inode.links([LINKS[at], LINKS[at + 1]]), 3, "vnode {number}");
     }
-    // The second version of vnode 2 counts in bits 3 to 5.
+    // Bits 3 to 5 hold the count of the second version of vnode 2.
     assert_eq!(Inode(2 | 1 << 26).links([0b10_1000, 0]), 5);
 }
 
@@ -151,7 +151,7 @@ fn a_record_of_the_wrong_kind_is_refused() {
         record[at] ^= bits;
         NameiVnode::parse(IndexClass::Small, &record).unwrap_err().offset
     };
-    // A directory's kind, the mark, a negative length.
+    // The kind of a directory, the magic, a negative length.
     assert_eq!((spoiled(0, 3), spoiled(36, 1), spoiled(63, 0x80)), (0, 36, 60));
     let mut directory = LARGE[256..512].to_vec();
     directory[64 + 8] = 21;
@@ -173,7 +173,7 @@ proptest! {
         }
     }
 
-    /// Behind sound marks, too.
+    /// Also tests bytes after valid magics.
     #[test]
     fn spoiled_files_are_read_or_refused(at in 8_usize..552, byte in any::<u8>()) {
         let mut info = INFO.to_vec();

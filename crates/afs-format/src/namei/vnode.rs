@@ -1,24 +1,24 @@
-//! The indexes of vnodes.
+//! Vnode indexes.
 
 use super::{Image, Inode, NameiError};
 use crate::acl::Acl;
 use crate::dump::{ACL_BYTES, parse_acl};
 use base::UnixTime;
 
-/// Bytes of a record that all vnodes have.
+/// Size in bytes of the record part that all vnodes have.
 const STATUS_BYTES: usize = 64;
 
-/// Which of a volume's two indexes.
+/// One of a volume's two indexes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexClass {
-    /// Directories, with their access lists: odd vnode numbers.
+    /// Directories, with their access lists; odd vnode numbers.
     Large,
-    /// Files and symbolic links: even numbers.
+    /// Files and symbolic links; even vnode numbers.
     Small,
 }
 
 impl IndexClass {
-    /// Bytes of a record; the stamp takes the place of the first.
+    /// Returns the size of a record in bytes; the stamp occupies the first record's place.
     pub fn record_bytes(self) -> usize {
         match self {
             IndexClass::Large => 256,
@@ -26,16 +26,16 @@ impl IndexClass {
         }
     }
 
-    /// The vnode of the record at this place, counted from 0 and without the stamp's.
+    /// Returns the vnode number of a record, counted from 0 without the stamp's place.
     pub fn vnode(self, place: u32) -> Option<u32> {
         let first = if self == IndexClass::Large { 1 } else { 2 };
         place.checked_mul(2)?.checked_add(first)
     }
 
-    /// Whether an index begins so.
+    /// Checks the stamp at the start of an index.
     ///
     /// # Errors
-    /// Where it does not.
+    /// The bytes are not the stamp of this class.
     pub fn check_stamp(self, bytes: &[u8]) -> Result<(), NameiError> {
         match self {
             IndexClass::Large => {
@@ -60,44 +60,44 @@ impl IndexClass {
     }
 }
 
-/// A vnode as an index has it (VnodeDiskObject).
+/// A vnode in an index (VnodeDiskObject).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NameiVnode {
-    /// 1 file, 2 directory, 3 symbolic link.
+    /// Kind: 1 file, 2 directory, 3 symbolic link.
     pub kind: u8,
     /// Unix mode bits.
     pub mode: u16,
-    /// Names that lead to it.
+    /// Number of names.
     pub links: u16,
-    /// Bytes of data.
+    /// Length of the data in bytes.
     pub length: u64,
-    /// Its uniquifier.
+    /// Uniquifier.
     pub unique: u32,
-    /// Counts the changes of its data.
+    /// Counts changes of the data.
     pub data_version: u32,
-    /// Its data; none if it never had any.
+    /// Inode of the data; the none inode if it never had any.
     pub inode: Inode,
-    /// When its data changed, as clients say.
+    /// When the data changed, according to the client.
     pub client_modified: UnixTime,
-    /// Who changed it last.
+    /// User who made the last change.
     pub author: u32,
     /// Owner.
     pub owner: u32,
-    /// The directory that it lies in; 0 for the root directory.
+    /// Parent directory; 0 for the root directory.
     pub parent: u32,
     /// When anything changed, by the server's clock.
     pub server_modified: UnixTime,
     /// Unix group.
     pub group: u32,
-    /// A directory's access list.
+    /// Access list of a directory.
     pub acl: Option<Acl>,
 }
 
 impl NameiVnode {
-    /// Reads one record; none if no vnode has it.
+    /// Parses a record; returns `None` if no vnode uses it.
     ///
     /// # Errors
-    /// Where it is not sound.
+    /// The record is malformed.
     pub fn parse(class: IndexClass, bytes: &[u8]) -> Result<Option<NameiVnode>, NameiError> {
         let image = Image(bytes);
         let first = image.word(0)?;

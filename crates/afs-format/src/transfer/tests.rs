@@ -10,7 +10,7 @@ fn reader(
     Reader::open(move |wanted| Ok(left.split_to(wanted.min(most).min(left.len()))))
 }
 
-/// All frames; the bytes of each joined.
+/// Reads all frames, joining the bytes of each.
 fn read(bytes: &[u8], most: usize) -> Outcome<Vec<Frame>, Infallible> {
     let (mut reader, mut frames) = (reader(bytes, most)?, Vec::new());
     loop {

@@ -1,5 +1,5 @@
-//! Seeded histories: cells that receive, are away, lose calls and keep the wrong bytes, while whoever
-//! runs the promotion is killed again and again.
+//! Seeded histories: cells receive versions, are down, lose calls and corrupt data, while the process that
+//! runs the promotion is killed repeatedly.
 
 use crate::manifest::{Manifest, SigningKey};
 use crate::{Digest, Done, Held, Home, Options, Outcome, Promotion, Record, Step, Task, Trouble};
@@ -14,7 +14,7 @@ const SOURCE: &str = "source.example";
 const KEEP: usize = 2;
 const COPIES: usize = 3;
 const FANOUT: usize = 3;
-/// Nothing takes more steps than this.
+/// Upper bound of steps in a history.
 const STEPS_MAX: u32 = 200_000;
 
 fn place(cell: u8, server: u8) -> Place {
@@ -27,25 +27,25 @@ fn digest(contents: u64) -> Digest {
     Digest { hash, vnodes: 1, bytes: contents }
 }
 
-/// A cell of the model. 0 is nothing.
+/// A cell of the model. Contents 0 mean that there are none.
 #[derive(Default)]
 struct Cell {
     number: u8,
     is_made: bool,
     staging: u64,
     clones: BTreeMap<u32, u64>,
-    /// What each site shows, and whether clients may use it.
+    /// Contents of each site, and whether clients may use it.
     sites: BTreeMap<Ipv4Addr, (u64, bool)>,
     next: u32,
     down: u32,
-    /// How many of its servers do not answer.
+    /// Number of its servers that do not respond.
     silent: usize,
 }
 
 struct World {
     random: StdRng,
     cells: BTreeMap<String, Cell>,
-    /// Contents by version, and those that were never signed.
+    /// Contents by version.
     versions: BTreeMap<u32, u64>,
     key: SigningKey,
     faults: u32,
@@ -94,7 +94,7 @@ impl World {
         Options { fanout: FANOUT, keep: KEEP, trusted }
     }
 
-    /// Signs a version with other contents, and lets all cells have it.
+    /// Signs a version with new contents, and sets it for all cells.
     fn promote(&mut self) {
         let mut record = self.record();
         let version = record.latest + 1;
@@ -128,7 +128,7 @@ impl World {
         is_so
     }
 
-    /// Works on what the journal says until nothing is left, with kills and other faults.
+    /// Runs promotions from the journal until nothing is left to do, with kills and other faults.
     fn run(&mut self) {
         while !self.run_once() {}
     }
@@ -144,7 +144,7 @@ impl World {
             let may_begin = working.len() < 6 && (working.is_empty() || self.random.random_bool(0.6));
             let begun = if may_begin { promotion.next_task() } else { None };
             if self.chance(0.01) {
-                // Killed: what was handed out is in the journal or not, begun or not.
+                // Killed: tasks handed out may or may not be in the journal, and may or may not have run.
                 for task in working {
                     if self.random.random_bool(0.5) {
                         let _ = self.perform(&task);
@@ -237,7 +237,8 @@ impl World {
         Ok(Done::Well)
     }
 
-    /// The first is the one with the staging volume, which answers.
+    /// Returns a cell's sites, possibly fewer than wanted. The first site has the staging volume; its server
+    /// always responds.
     fn places(&mut self, name: &str) -> Vec<Place> {
         let away = usize::from(self.chance(0.2));
         let cell = &self.cells[name];
@@ -251,7 +252,8 @@ impl World {
         };
         *self.sends.entry(source.to_owned()).or_default() += 1;
         let is_wrong = self.chance(0.03);
-        // The holder's own clone rots, when all of its sites have been served from it. One whose answer was lost is served again.
+        // Corrupts the holder's own clone if all of its sites have been served from it. A site whose reply
+        // was lost is served again.
         let is_known = || self.record().cells.get(source).is_none_or(|cell| cell.lacking.is_empty());
         let is_served = self.cells[source].sites.values().all(|site| site.1) && is_known();
         if source != SOURCE && is_served && self.chance(0.01) {
@@ -259,13 +261,13 @@ impl World {
         }
         let staging = &mut self.cells.get_mut(&task.cell).unwrap().staging;
         let has = (*staging / 10) as u32;
-        // Changes are of use only to what has all that came before them.
+        // An incremental transfer is valid only on a base that has all earlier changes.
         let is_apt = since == 0 || (staging.is_multiple_of(1000) && *staging > 0 && has + 2 >= since);
         *staging = if is_wrong || !is_apt { 77 } else { sent };
         Ok(Done::Sent(1))
     }
 
-    /// What clients may read is a version that was promoted, whole.
+    /// Checks that clients can read only promoted, complete versions.
     fn check(&self, record: &Record) {
         let signed: BTreeSet<u64> = self.versions.values().copied().collect();
         for (name, cell) in &self.cells {
@@ -357,7 +359,7 @@ fn histories_with_faults_end_well_and_never_show_what_was_not_promoted() {
         world.faults = 0;
         world.cells.values_mut().for_each(|cell| cell.down = 0);
         world.run();
-        // What rotted is found at the latest now, when nothing hides it.
+        // Corruption is found now at the latest, when nothing hides it.
         world.run();
         world.assert_all_have(4);
     });
@@ -453,7 +455,7 @@ fn contents_that_stay_wrong_are_refused_and_the_former_version_stays_in_use() {
     world.promote();
     world.run();
     world.promote();
-    // The source's clone is not what was signed.
+    // The source's clone differs from what was signed.
     world.cells.get_mut(SOURCE).unwrap().clones.insert(1002, 13);
     world.run();
     let record = world.record();

@@ -1,4 +1,4 @@
-//! Manifests, keys and digests.
+//! Tests of manifests, keys and digests.
 
 use crate::manifest::{Disbelief, Manifest, PublicKey, SigningKey};
 use crate::{Digest, digest};
@@ -59,7 +59,7 @@ fn every_field_is_signed() {
         change(&mut signed.manifest);
         assert!(verify(&signed, "release", key.public()).is_err(), "change {number}");
     }
-    // What one field loses another does not gain.
+    // Moving bytes from one field to the next invalidates the signature.
     let mut moved = key.sign(manifest());
     moved.manifest.volume = "softwar".into();
     moved.manifest.cell = "ea.example".into();
@@ -80,7 +80,7 @@ fn keys_and_manifests_survive_as_text() {
     assert_eq!(serde_json::from_str::<crate::SignedManifest>(&text).unwrap(), signed);
 }
 
-/// A dump of a file with this status and data; `since` as in an incremental one.
+/// Creates a dump of a file with this status and data; `since` as in an incremental dump.
 fn dump(attributes: &VnodeAttributes, data: &[u8], since: u32, volume: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     let dates = vec![(UnixTime(since), UnixTime(50))];

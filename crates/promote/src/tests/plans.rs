@@ -1,9 +1,9 @@
-//! Properties of the tree.
+//! Tests of the tree's properties.
 
 use crate::Tree;
 use proptest::prelude::*;
 
-/// Steps that a complete tree of this out-degree needs for so many cells.
+/// Returns the steps that a complete tree of this out-degree needs for a number of cells.
 fn logarithm(cells: usize, fanout: usize) -> usize {
     let (mut height, mut level, mut reached) = (0, 1, 0);
     while reached < cells {

@@ -106,7 +106,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// The entries of each directory are contiguous.
+    /// Reads the directory entries; those of each directory are contiguous.
     fn read_entries(&mut self) -> Result<(), VolumeError> {
         let mut directory = VnodeId(0);
         let mut entries = Vec::new();

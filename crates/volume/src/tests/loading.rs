@@ -8,7 +8,7 @@ use store::{Batch, Family, MetaStore};
 const CLONE: u32 = 900;
 const OTHER: VolumeId = VolumeId(7);
 
-/// A volume with a clone, and another volume.
+/// Creates a volume with a clone, and another volume.
 fn server() -> Server {
     let (mut server, volume) = Server::with_volume(options());
     let file = volume.create_file(&actor(1), volume.root(), b"file", &nothing()).unwrap();

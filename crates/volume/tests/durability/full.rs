@@ -38,8 +38,8 @@ fn data(seed: u64) -> Vec<u8> {
     (0..FILE_BYTES).map(next).collect()
 }
 
-/// With `is_asked`, volumes check for free space before a store, as on servers; otherwise only a write
-/// reports that the disk is full.
+/// Creates a small disk with a volume. With `is_asked`, volumes check for free space before a store, as on
+/// servers; otherwise only a write reports that the disk is full.
 fn full(is_asked: bool) -> Full {
     let disk = FaultyDisk::new(1, Garbling { short: true, ..Garbling::default() });
     disk.create_dir(Path::new(FOLDER)).unwrap();
