@@ -1,9 +1,9 @@
-//! Folders in which names chosen by others are used: nothing outside them is reached.
+//! Safe access to folders with untrusted names: nothing outside them is reached.
 //!
-//! A [`Folder`] is an open directory. Every name is looked up in that directory itself, as one component,
-//! and symbolic links are never followed, so neither a name such as `../x` nor a link that somebody put
-//! there leads out of it. What is written goes to a fresh file that takes the name at the end: a link, a
-//! hard link or another user's file of that name is replaced, never written through.
+//! A [`Folder`] is an open directory. Every name is looked up in that directory, as a single component, and
+//! symbolic links are never followed, so neither a name such as `../x` nor a planted link leads out of it.
+//! Data is written to a fresh file that takes the name at the end: a link, a hard link or another user's file
+//! of that name is replaced, never written through.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// How often a look-up is repeated that a concurrent rename disturbed.
+/// How often a lookup is retried that a concurrent rename disturbed.
 const ATTEMPTS: usize = 8;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -29,7 +29,7 @@ pub struct Folder {
     path: PathBuf,
 }
 
-/// A file that has no name yet. Without [`Fresh::keep`] it is removed.
+/// A file that has no name yet. It is removed on drop unless [`Fresh::keep`] is called.
 #[derive(Debug)]
 pub struct Fresh {
     folder: Arc<Folder>,
@@ -42,7 +42,7 @@ pub struct Fresh {
 /// Checks that a name is one component that stays in its folder.
 ///
 /// # Errors
-/// `InvalidInput` that says what is wrong with the name.
+/// `InvalidInput` with a description of the problem.
 pub fn check_name(name: &OsStr) -> io::Result<()> {
     let wrong = match name.as_bytes() {
         b"" => "it is empty",
@@ -56,17 +56,17 @@ pub fn check_name(name: &OsStr) -> io::Result<()> {
 }
 
 impl Folder {
-    /// Opens the folder at a path that the user named. Links on the way are followed, a link that is the last
+    /// Opens the folder at a path given by the user. Links in the path are followed; a link as the last
     /// component only if the path ends in `/`.
     ///
     /// # Errors
-    /// `ENOTDIR` or `ELOOP` if something else is there, or a link.
+    /// `ENOTDIR` or `ELOOP` if it is not a folder, or is a link.
     pub fn open(path: &Path) -> io::Result<Folder> {
         let fd = rustix::fs::open(path, DIRECTORY, Mode::empty())?;
         Ok(Folder { fd, path: path.to_owned() })
     }
 
-    /// Where it is, for messages.
+    /// Returns the path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -74,18 +74,18 @@ impl Folder {
     /// Opens the folder `name`.
     ///
     /// # Errors
-    /// `ENOTDIR` or `ELOOP` if something else is there, or a link.
+    /// `ENOTDIR` or `ELOOP` if it is not a folder, or is a link.
     pub fn enter(&self, name: &OsStr) -> io::Result<Folder> {
         check_name(name)?;
         let fd = rustix::fs::openat(&self.fd, name, DIRECTORY, Mode::empty())?;
         Ok(Folder { fd, path: self.path.join(name) })
     }
 
-    /// Opens the folder `name`, and makes it if it is missing; the flag says so. A link of that name is
-    /// replaced.
+    /// Opens the folder `name`, creating it if it does not exist; the flag is true if it was created. A link
+    /// of that name is replaced.
     ///
     /// # Errors
-    /// `ENOTDIR` if a file is there.
+    /// `ENOTDIR` if it is a file.
     pub fn enter_or_make(&self, name: &OsStr) -> io::Result<(Folder, bool)> {
         match self.enter(name) {
             Err(_) if self.is_link(name) => self.remove(name)?,
@@ -96,19 +96,19 @@ impl Folder {
         Ok((self.enter(name)?, true))
     }
 
-    /// Makes the folder `name`.
+    /// Creates the folder `name`.
     ///
     /// # Errors
-    /// `AlreadyExists` if anything is there, a link too.
+    /// `AlreadyExists` if the name is taken, even by a link.
     pub fn make(&self, name: &OsStr) -> io::Result<()> {
         check_name(name)?;
         Ok(rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o777))?)
     }
 
-    /// Opens a folder some levels below; an empty path is this one.
+    /// Opens a folder some levels below; an empty path means this folder.
     ///
     /// # Errors
-    /// `InvalidInput` if the path leads elsewhere, `ELOOP` if there is a link on the way.
+    /// `InvalidInput` if the path leads outside, `ELOOP` if it contains a link.
     pub fn descend(&self, path: &Path) -> io::Result<Folder> {
         for component in path.components() {
             let Component::Normal(name) = component else {
@@ -122,7 +122,7 @@ impl Folder {
             match rustix::fs::openat2(&self.fd, whole, DIRECTORY, Mode::empty(), beneath) {
                 Ok(fd) => return Ok(Folder { fd, path: self.path.join(path) }),
                 Err(Errno::AGAIN) => {}
-                // Linux before 5.6, or a filter of system calls that does not know this one.
+                // Linux before 5.6, or a seccomp filter that does not know this system call.
                 Err(Errno::NOSYS | Errno::PERM) => break,
                 Err(error) => return Err(error.into()),
             }
@@ -138,10 +138,10 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The names in it, sorted, without `.` and `..`.
+    /// Returns the names in the folder, sorted, without `.` and `..`.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The folder cannot be read.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
@@ -154,7 +154,7 @@ impl Folder {
         Ok(names)
     }
 
-    /// The status of `name`, of a link that of the link itself.
+    /// Returns the status of `name`; for a link, that of the link itself.
     ///
     /// # Errors
     /// `NotFound` among others.
@@ -170,30 +170,30 @@ impl Folder {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// `ELOOP` if it is a link; something else that is no regular file.
+    /// `ELOOP` if it is a link; another error if it is not a regular file.
     pub fn read(&self, name: &OsStr) -> io::Result<File> {
         check_name(name)?;
-        // Opening a pipe that nobody writes to would wait.
+        // Opening a pipe without a writer would block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?);
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
     }
 
-    /// Where the link `name` leads.
+    /// Returns the target of the link `name`.
     ///
     /// # Errors
-    /// `InvalidInput` if it is none.
+    /// `InvalidInput` if it is not a link.
     pub fn read_link(&self, name: &OsStr) -> io::Result<OsString> {
         check_name(name)?;
         let target = rustix::fs::readlinkat(&self.fd, name, Vec::new())?;
         Ok(OsString::from_vec(target.into_bytes()))
     }
 
-    /// Begins a new file that [`Fresh::keep`] gives the name. `mode` has the permission bits, from which the
-    /// umask takes some.
+    /// Creates a new file, to which [`Fresh::keep`] gives the name. `mode` has the permission bits, which the
+    /// umask restricts.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be created.
     pub fn begin(self: &Arc<Folder>, name: &OsStr, mode: u32) -> io::Result<Fresh> {
         check_name(name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -203,7 +203,7 @@ impl Folder {
         Ok(Fresh { folder, file: File::from(fd), temporary, name, is_kept: false })
     }
 
-    /// Makes a symbolic link. What else had the name, but a folder, is replaced.
+    /// Creates a symbolic link. Replaces anything else of that name except a folder.
     ///
     /// # Errors
     /// `EISDIR` if a folder has the name.
@@ -217,7 +217,7 @@ impl Folder {
         Ok(renamed?)
     }
 
-    /// Gives the file `name` one more name, in another folder.
+    /// Creates a hard link to the file `name` in another folder.
     ///
     /// # Errors
     /// `AlreadyExists` if the new name is taken.
@@ -227,18 +227,18 @@ impl Folder {
         Ok(rustix::fs::linkat(&self.fd, name, &folder.fd, other, AtFlags::empty())?)
     }
 
-    /// Sets owner, group, permission bits and the time of the last change, each if given.
+    /// Sets owner, group, permission bits and modification time, each if given.
     ///
     /// # Errors
-    /// The system refuses one.
+    /// An error of the system.
     pub fn set_attributes(&self, attributes: &Attributes) -> io::Result<()> {
         attributes.set(&File::from(self.fd.try_clone()?))
     }
 
-    /// Makes the names in it durable.
+    /// Makes the names in the folder durable.
     ///
     /// # Errors
-    /// The system fails to.
+    /// An error of the system.
     pub fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.fd)?)
     }
@@ -248,14 +248,14 @@ impl Folder {
     }
 }
 
-/// What a file or folder is given besides its contents; `None` leaves it as it is.
+/// Attributes of a file or folder; `None` leaves one unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attributes {
-    /// Owner and group, which are set first since that clears set-id bits.
+    /// Owner and group. They are set first, since that clears set-id bits.
     pub owners: Option<(u32, u32)>,
-    /// Permission bits, exactly: the umask does not count.
+    /// Permission bits, set exactly: the umask does not apply.
     pub mode: Option<u32>,
-    /// The time of the last change.
+    /// Modification time.
     pub modified: Option<SystemTime>,
 }
 
@@ -275,20 +275,20 @@ impl Attributes {
 }
 
 impl Fresh {
-    /// The file, to be written.
+    /// Returns the file for writing.
     pub fn file(&mut self) -> &mut File {
         &mut self.file
     }
 
-    /// As [`Folder::set_attributes`].
+    /// Sets attributes of the file; see [`Folder::set_attributes`].
     ///
     /// # Errors
-    /// The system refuses one.
+    /// An error of the system.
     pub fn set_attributes(&self, attributes: &Attributes) -> io::Result<()> {
         attributes.set(&self.file)
     }
 
-    /// Gives the file its name. What else had it, but a folder, is replaced.
+    /// Gives the file its name. Replaces anything else of that name except a folder.
     ///
     /// # Errors
     /// `EISDIR` if a folder has the name.
@@ -308,7 +308,7 @@ impl Drop for Fresh {
     }
 }
 
-/// Makes something under a name that is free.
+/// Creates an object under an unused name.
 fn with_temporary<T>(make: impl Fn(&OsStr) -> rustix::io::Result<T>) -> io::Result<(OsString, T)> {
     for _ in 0..ATTEMPTS {
         let name = OsString::from(format!(".cellar-{:016x}", rand::random::<u64>()));

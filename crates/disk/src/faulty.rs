@@ -1,12 +1,12 @@
-//! A disk in memory that loses, tears and reorders everything it may, chosen by a seed.
+//! A disk in memory that loses, tears and reorders everything that it may, controlled by a seed.
 //!
-//! Every file and folder is kept twice: as a running program sees it, and as it certainly lies on
-//! the platter; between the two stands the list of changes that no sync covered. A
-//! [crash](FaultyDisk::crash) decides for every sector of a file how many of the changes to it
-//! arrived, for the length of a file likewise, and for every change of a name whether it arrived.
+//! Every file and folder is kept in two states: as seen by a running program, and as certainly stored on the
+//! platter. Between the two is the list of changes that no sync covered. A [crash](FaultyDisk::crash) decides
+//! for every sector of a file, and for the file's length, how many of the changes to it arrived, and for
+//! every change of a name whether it arrived.
 //!
-//! Operations are counted, so that a test can run a history once, read
-//! [`FaultyDisk::operations`], and run it again with a failure or a power cut at any of them.
+//! Operations are counted, so that a test can run a history once, read [`FaultyDisk::operations`], and run it
+//! again with a failure or a power cut at any of them.
 
 mod content;
 mod folder;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use world::World;
 
-/// How finely a power loss cuts writes apart.
+/// Granularity at which a power failure tears writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Torn {
     /// A sector of 512 bytes is old or new.
@@ -29,65 +29,65 @@ pub enum Torn {
     Byte,
 }
 
-/// What this disk does that a better one would not. The default is a disk that only loses and
-/// reorders what was not synced.
+/// Misbehaviour of this disk beyond that of a good one. By default it only loses and reorders changes that
+/// were not synced.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Garbling {
-    /// How finely a power loss cuts writes apart.
+    /// Granularity at which a power failure tears writes.
     pub torn: Torn,
-    /// Whether a power loss may leave noise where something was being written. Bytes beside it in
-    /// the same sector are never harmed: whoever appends relies on that.
+    /// Whether a power failure may leave noise where data was being written. Neighbouring bytes in the same
+    /// sector are never damaged, since appending relies on that.
     pub noise: bool,
-    /// Whether reads and writes may move fewer bytes than asked for.
+    /// Whether reads and writes may transfer fewer bytes than requested.
     pub short: bool,
 }
 
-/// A disk in memory; clones are the same disk.
+/// A disk in memory; clones share its state.
 #[derive(Clone)]
 pub struct FaultyDisk(Arc<Mutex<World>>);
 
 impl FaultyDisk {
-    /// An empty disk without end. The same seed and calls give the same behaviour.
+    /// Creates an empty disk of unlimited size. The same seed and calls result in the same behaviour.
     pub fn new(seed: u64, garbling: Garbling) -> FaultyDisk {
         FaultyDisk(Arc::new(Mutex::new(World::new(seed, garbling))))
     }
 
-    /// The disk as found after a power loss now. This disk stays as it is, so that several crashes
-    /// of one history can be looked at.
+    /// Returns the disk as found after a power failure at this moment. This disk is unchanged, so that
+    /// several crashes of one history can be examined.
     #[must_use]
     pub fn crash(&self) -> FaultyDisk {
         FaultyDisk(Arc::new(Mutex::new(self.0.lock().crash())))
     }
 
-    /// Operations so far; failed ones count.
+    /// Returns the number of operations so far, including failed ones.
     pub fn operations(&self) -> u64 {
         self.0.lock().faults.operations
     }
 
-    /// Makes the operation of this number (the first ever is 0) fail with `kind`. A failing write
-    /// may have written a part; a failing sync may have made a part durable, and the rest never
-    /// will be, although it can be read until the next crash.
+    /// Makes the operation with this number (the first is 0) fail with `kind`. A failing write may have
+    /// written a part. A failing sync may have made a part durable; the rest never will be, although it can
+    /// be read until the next crash.
     pub fn fail_at(&self, operation: u64, kind: io::ErrorKind) {
         self.0.lock().faults.fail_at.insert(operation, kind);
     }
 
-    /// Cuts the power at the operation of this number: it and all later ones fail.
+    /// Cuts the power at the operation with this number: it and all later ones fail.
     pub fn cut_power_at(&self, operation: u64) {
         self.0.lock().faults.power_until = operation;
     }
 
-    /// Bounds the disk: writing more than this many bytes of file contents in all fails with
-    /// `StorageFull`.
+    /// Limits the disk: writing more than this many bytes of file contents in total fails with `StorageFull`.
     pub fn set_capacity(&self, bytes: u64) {
         self.0.lock().capacity_bytes = bytes;
     }
 
-    /// Flips one bit of a file, durably and at once: a medium that rots.
+    /// Flips one bit of a file, durably and immediately: simulates bit rot.
     pub fn flip_bit(&self, path: &Path, offset: u64, bit: u8) -> io::Result<()> {
         self.0.lock().flip_bit(path, offset, bit)
     }
 
-    /// Likewise, but the system's cache still has the byte as it was: until a crash only who reads past it finds out.
+    /// Flips one bit on the disk while the system's cache keeps the original: until a crash, only reads that
+    /// bypass the cache see it.
     pub fn flip_bit_under_cache(&self, path: &Path, offset: u64, bit: u8) -> io::Result<()> {
         self.0.lock().flip_bit_under_cache(path, offset, bit)
     }

@@ -1,11 +1,11 @@
-//! A disk that does something of a test's own before it hands on what it is asked for: waits, counts, holds somebody up.
+//! A disk that runs a test's hook before each operation, for example to wait, count or block a caller.
 
 use crate::{Disk, File, Lock, Space};
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is asked for.
+/// Kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskStep {
     /// A file is created.
@@ -20,21 +20,21 @@ pub enum DiskStep {
 
 type Hook = Arc<dyn Fn(DiskStep) + Send + Sync>;
 
-/// Another disk, before each of whose steps a function is called, on the thread that asks.
+/// Wraps another disk and calls a function before each step, on the calling thread.
 pub struct HookedDisk {
     disk: Arc<dyn Disk>,
     hook: Hook,
-    /// Its files cannot be written past the system's cache.
+    /// Whether its files do not support direct I/O.
     is_buffered: bool,
 }
 
 impl HookedDisk {
-    /// Calls `hook` before `disk` is asked for anything of [`DiskStep`].
+    /// Wraps `disk` so that `hook` is called before each [`DiskStep`].
     pub fn new(disk: Arc<dyn Disk>, hook: impl Fn(DiskStep) + Send + Sync + 'static) -> HookedDisk {
         HookedDisk { disk, hook: Arc::new(hook), is_buffered: false }
     }
 
-    /// The same on a file system that cannot write past the system's cache.
+    /// Makes the disk behave like a file system without direct I/O.
     #[must_use]
     pub fn buffered(self) -> HookedDisk {
         HookedDisk { is_buffered: true, ..self }

@@ -1,4 +1,4 @@
-//! A disk that counts and times what it is asked for.
+//! A disk that counts and times its operations.
 
 use crate::{Disk, File, Lock, Space};
 use events::catalogue::{DiskAccess, DiskFigures};
@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Kinds of accesses, in the order of [`DiskMeter::figures`].
+/// Kinds of access, in the order of [`DiskMeter::figures`].
 pub const ACCESSES: [&str; 3] = ["read", "write", "sync"];
 
-/// A kind of access.
+/// Kind of access.
 #[derive(Clone, Copy, Debug)]
 enum Access {
     Read,
@@ -19,11 +19,11 @@ enum Access {
     Sync,
 }
 
-/// What an access that succeeded moved.
+/// Data transferred by a successful access.
 #[derive(Clone, Copy, Debug, Default)]
 struct Moved {
     bytes: u64,
-    /// It was to go past the system's cache, and did not.
+    /// Whether it was meant to bypass the system's cache, and did not.
     is_buffered: bool,
 }
 
@@ -33,12 +33,12 @@ impl Moved {
     }
 }
 
-/// What has been counted of one disk.
+/// Counters of one disk.
 #[derive(Debug, Default)]
 pub struct DiskMeter(Sharded<[DiskFigures; ACCESSES.len()]>);
 
 impl DiskMeter {
-    /// What happened with accesses of each kind.
+    /// Returns the figures for each kind of access.
     pub fn figures(&self) -> [DiskFigures; ACCESSES.len()] {
         let mut sums = <[DiskFigures; ACCESSES.len()]>::default();
         self.0.each(|shard| sums.iter_mut().zip(shard).for_each(|(sum, part)| sum.add(part)));
@@ -68,14 +68,14 @@ impl DiskMeter {
     }
 }
 
-/// Another disk, measured: reads, writes and syncs of files, and syncs of folders.
+/// Wraps another disk and measures reads, writes and syncs of files, and syncs of folders.
 pub struct MeteredDisk {
     disk: Arc<dyn Disk>,
     meter: Arc<DiskMeter>,
 }
 
 impl MeteredDisk {
-    /// Measures `disk` with `meter`.
+    /// Wraps `disk` and counts its accesses in `meter`.
     pub fn new(disk: Arc<dyn Disk>, meter: Arc<DiskMeter>) -> MeteredDisk {
         MeteredDisk { disk, meter }
     }
@@ -211,7 +211,7 @@ mod tests {
             &memory[memory.as_ptr().align_offset(crate::DIRECT_ALIGNMENT)..][..crate::DIRECT_ALIGNMENT];
         file.write_all_direct_at(&mut [IoSlice::new(block)], 0).unwrap();
         assert!(!file.goes_past_cache());
-        // Which was not to: it is no whole block.
+        // Not meant to bypass the cache, since it is not a whole block.
         file.write_all_direct_at(&mut [IoSlice::new(&block[..100])], 0).unwrap();
         file.write_all_at(&mut [IoSlice::new(block)], 0).unwrap();
         let [_, write, _] = meter.figures();

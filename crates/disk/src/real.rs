@@ -12,27 +12,27 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// Permission bits of what is made: other users of the machine must not read it.
+/// Permission bits of new files and folders: other users of the machine must not read them.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// The disks of this machine, through the operating system's page cache unless a call says otherwise.
+/// The disks of this machine, through the operating system's page cache unless a method bypasses it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
 struct RealFile {
     file: fs::File,
-    /// The same file, opened to go past the page cache; without one if its file system cannot do that.
+    /// The same file opened for direct I/O; `None` if its file system does not support it.
     direct: OnceLock<Option<Direct>>,
-    /// Such an access was refused: this device wants more than [`crate::DIRECT_ALIGNMENT`].
+    /// Whether direct I/O was rejected: this device requires more than [`crate::DIRECT_ALIGNMENT`].
     is_refused: AtomicBool,
 }
 
-/// A file that is written and read past the page cache.
+/// A file opened for direct I/O.
 struct Direct {
     file: fs::File,
-    /// Held while one writes. ext4 lets nobody else write meanwhile where the file grows, and those who wait for
-    /// that spin: 16 of them took five times the processor time of one.
+    /// Held during a write. ext4 allows only one writer while a file grows, and the waiting ones spin: 16 of
+    /// them took five times the processor time of one.
     turn: Mutex<()>,
 }
 
@@ -46,7 +46,7 @@ impl RealFile {
             return None;
         }
         let open = || {
-            // By the descriptor: the name may be another file's by now.
+            // Opened through the descriptor, since the name may refer to another file by now.
             let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             let flags = OFlags::DIRECT.bits() as i32;
             let file = fs::File::options().read(true).write(true).custom_flags(flags).open(path).ok()?;
@@ -55,7 +55,8 @@ impl RealFile {
         self.direct.get_or_init(open).as_ref()
     }
 
-    /// What came of an access past the page cache; `None` if it was refused, and none is tried again.
+    /// Returns the result of a direct access; `None` if direct I/O was rejected, which disables it for this
+    /// file.
     fn unless_refused(&self, done: io::Result<usize>) -> Option<io::Result<usize>> {
         let is_refused = done.as_ref().is_err_and(|error| Errno::from_io_error(error) == Some(Errno::INVAL));
         if is_refused {
@@ -65,11 +66,11 @@ impl RealFile {
     }
 }
 
-/// Lets the system forget what it has cached of the files in `folder`, those of folders in it not, so that what is read
-/// next comes from the device. What is still to be written stays. Where a file system cannot do that, nothing happens.
+/// Drops the system's cached pages of the files in `folder`, but not in its subfolders, so that subsequent
+/// reads come from the device. Dirty pages are kept. Does nothing on file systems that do not support it.
 ///
 /// # Errors
-/// The folder, or a file that is there still, cannot be opened.
+/// The folder, or a file that still exists, cannot be opened.
 pub fn forget_cached(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -93,7 +94,7 @@ fn space_of(facts: &StatVfs) -> Space {
     }
 }
 
-/// Holds the descriptor whose closing gives the lock back.
+/// Holds the descriptor; closing it releases the lock.
 struct RealLock(#[allow(dead_code, reason = "held for its lock, never read")] fs::File);
 
 impl Lock for RealLock {}

@@ -1,5 +1,6 @@
-//! What counting a call costs: `cargo run --release -p observe --example cost CALLS USERS`; instructions with
-//! `valgrind --tool=callgrind`. Each user has a connection, and they take turns. Docs/guide/observe.md has the figures.
+//! Measures what counting a call costs: `cargo run --release -p observe --example cost CALLS USERS`;
+//! instructions with `valgrind --tool=callgrind`. Each user has a connection, and they take turns.
+//! docs/guide/observe.md has the figures.
 
 use base::{Caller, Identity, Principal, SecurityLevel, UnixTime};
 use events::current;
@@ -9,9 +10,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Calls, if the command line says nothing else.
+/// Default number of calls.
 const CALLS: u32 = 1_000_000;
-/// Users, likewise.
+/// Default number of users.
 const USERS: u32 = 100;
 
 fn caller(number: u32) -> Caller {

@@ -1,9 +1,9 @@
-//! What calls of the file service are about.
+//! Classes of the file service's calls.
 
 use afs_idl::fs;
 use events::catalogue::Class;
 
-/// The class of a procedure of RXAFS.
+/// Returns the class of a procedure of RXAFS.
 pub fn class_of_file_call(opcode: u32) -> Class {
     match opcode {
         fs::FETCH_DATA | fs::FETCH_DATA64 => Class::Fetch,

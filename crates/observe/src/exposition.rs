@@ -1,23 +1,23 @@
-//! Figures as Prometheus reads them: its text format, version 0.0.4.
+//! Figures in Prometheus's text format, version 0.0.4.
 
 use crate::{Observed, Sheet, SheetRow, Table, Taker};
 use events::catalogue::ProbeFigures;
 use events::{Declaration, Declared, Figures, Histogram, Kind, Unit, Value};
 use std::fmt::Write as _;
 
-/// The type of the document, for HTTP.
+/// MIME type of the document.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Bounds of the buckets of histograms, as powers of two of nanoseconds: 1 us to 69 s, each four times the
-/// one before.
+/// Bounds of the histogram buckets, as powers of two of nanoseconds: 1 us to 69 s, each four times the
+/// previous one.
 const BOUND_POWERS: [u32; 14] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36];
 
-/// Tables that tell who uses what have rows that are too many, and that are nobody's business.
+/// Returns the exported tables. Per-user tables are private and have too many rows.
 fn told() -> impl Iterator<Item = Table> {
     Table::ALL.iter().copied().filter(|table| !table.is_private())
 }
 
-/// Everything that tells of nobody.
+/// Returns the text with all figures that are not private.
 pub fn exposition(observed: &dyn Observed) -> String {
     let mut text = String::new();
     told().for_each(|table| table.read(observed, Adding(&mut text)));
@@ -25,12 +25,12 @@ pub fn exposition(observed: &dyn Observed) -> String {
     text
 }
 
-/// All metrics.
+/// Returns the declarations of all metrics.
 pub fn metrics() -> Vec<Declaration> {
     told().map(Table::declarations).chain([ProbeFigures::DECLARATIONS]).flatten().copied().collect()
 }
 
-/// Adds tables to the text.
+/// Appends tables to the text.
 struct Adding<'a>(&'a mut String);
 
 impl Taker for Adding<'_> {
@@ -91,7 +91,7 @@ fn add_histogram(
     line(text, &format!("{name}_count"), labels, &histogram.count().to_string());
 }
 
-/// The number in the metric's unit, exactly.
+/// Returns the number in the metric's unit, exactly.
 fn number_of(declaration: &Declaration, number: u64) -> String {
     match declaration.unit {
         Unit::Nanoseconds => format!("{}.{:09}", number / 1_000_000_000, number % 1_000_000_000),

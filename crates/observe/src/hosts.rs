@@ -1,4 +1,4 @@
-//! What each host did, of what is known of its users and its connections.
+//! Figures of each host, combined from those of its users and its connections.
 
 use crate::recorder::Snapshot;
 use crate::sheet::Sheet;
@@ -8,8 +8,8 @@ use events::catalogue::{Class, HostFigures, PeerFigures, UsageFigures};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// Hosts, the most used first. `peers` has ports and addresses as labels; what it does not tell apart is
-/// with the others.
+/// Returns the hosts, the most active first. `peers` has ports and addresses as labels; its common row is
+/// added to that of the hosts.
 pub(crate) fn sheet(snapshot: &Snapshot, peers: &Sheet<PeerFigures>) -> Sheet<HostFigures> {
     let mut hosts: BTreeMap<IpAddr, HostFigures> = BTreeMap::new();
     let mut others = of_usage(snapshot.clients.others());

@@ -1,9 +1,10 @@
-//! What a server's calls, volumes, clients, disks and lanes did: counted while it serves, gathered and
-//! shown when somebody asks.
+//! Figures of a server's calls, volumes, clients, disks and lanes: counted while it serves, collected and
+//! displayed on request.
 //!
-//! [`Recorder`] takes every call when it ends, from any thread; [`ServiceMeter`] is a service's way to it.
-//! [`Snapshot`] is the sum over all threads, in which calls, volumes and clients add up to the same.
-//! [`Table`] is the list of all tables, [`Sheet`] any of them in the form in which it leaves the process.
+//! [`Recorder`] receives every call when it ends, from any thread; [`ServiceMeter`] is its interface for a
+//! service. [`Snapshot`] is the sum over all threads, in which calls, volumes and clients have the same
+//! totals. [`Table`] lists all tables, and [`Sheet`] is any of them in the form in which it leaves the
+//! process.
 
 mod classes;
 mod exposition;
@@ -23,7 +24,7 @@ pub use recorder::{ClientKey, Ended, PERIOD, PairKey, Procedure, Recorder, Servi
 pub use sheet::{Observed, Sheet, SheetRow};
 pub use slow::SlowCall;
 pub use tables::{Table, Taker};
-// For `with_table!`.
+// Used by `with_table!`.
 #[doc(hidden)]
 pub use events::catalogue;
 

@@ -1,12 +1,12 @@
-//! What abort codes mean to somebody who counts them.
+//! Maps abort codes to outcomes.
 
 use base::AbortCode;
 use events::catalogue::Outcome;
 
-/// The first and the last code of rxkad.
+/// Range of rxkad's error codes.
 const RXKAD: std::ops::RangeInclusive<i32> = AbortCode::RXKADINCONSISTENCY.0..=AbortCode::RXKADILLEGALLEVEL.0;
 
-/// How a call ended that a service ended so.
+/// Returns the outcome for a service's result.
 pub fn outcome(result: Result<(), AbortCode>) -> Outcome {
     match result {
         Ok(()) => Outcome::Good,
@@ -17,7 +17,7 @@ pub fn outcome(result: Result<(), AbortCode>) -> Outcome {
 
 fn of_code(code: AbortCode) -> Outcome {
     match code {
-        // What UAEACCES is to clients that do not know it.
+        // UAEACCES as received by clients that do not know it.
         AbortCode(13)
         | AbortCode::UAEACCES
         | AbortCode::UAEPERM

@@ -1,25 +1,25 @@
-//! What a client did with a volume.
+//! Figures of one client with one volume.
 
 use events::Figures;
 use events::catalogue::UsageFigures;
 
-/// What a client did with a volume, by procedure.
+/// Figures of one client with one volume, by procedure.
 #[derive(Clone, Debug, Default)]
 pub struct PairFigures {
-    /// By the numbers of procedures, of which there are as many as services know. A client of a volume uses a
-    /// few, so that a list is searched faster than a table.
+    /// Indexed by procedure number. A client uses only a few procedures on a volume, so searching a list is
+    /// faster than a table.
     calls: Vec<(usize, UsageFigures)>,
 }
 
 impl PairFigures {
-    /// Altogether.
+    /// Returns the sum over all procedures.
     pub fn usage(&self) -> UsageFigures {
         let mut usage = UsageFigures::default();
         self.calls.iter().for_each(|(_, figures)| usage.add(figures));
         usage
     }
 
-    /// The row of a procedure.
+    /// Returns the row of a procedure, creating it if needed.
     pub(crate) fn of_procedure(&mut self, number: usize) -> &mut UsageFigures {
         let place = self.calls.iter().position(|(own, _)| *own == number).unwrap_or_else(|| {
             self.calls.push((number, UsageFigures::default()));
@@ -28,12 +28,12 @@ impl PairFigures {
         &mut self.calls[place].1
     }
 
-    /// Does that to what was done by each procedure.
+    /// Calls `each` with the figures of each procedure.
     pub(crate) fn each_mut(&mut self, each: impl FnMut(&mut UsageFigures)) {
         self.calls.iter_mut().map(|(_, figures)| figures).for_each(each);
     }
 
-    /// Numbers of procedures, and what was done by each.
+    /// Returns procedure numbers with their figures.
     pub fn calls(&self) -> &[(usize, UsageFigures)] {
         &self.calls
     }

@@ -1,4 +1,4 @@
-//! Every call, when it has ended.
+//! Records every call when it has ended.
 
 use crate::pair::PairFigures;
 use crate::sheet::{Sheet, call_sheet};
@@ -15,102 +15,103 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use waits::Called;
 
-/// Volumes, clients, and clients of volumes that have rows of their own, for each thread that serves.
+/// Maximum number of rows for volumes, for clients, and for clients of volumes, per serving thread.
 const ROWS_MAX: usize = 512;
 
-/// How often [`Recorder::next_period`] is to be called.
+/// Interval at which [`Recorder::next_period`] is to be called.
 pub const PERIOD: Duration = Duration::from_secs(16);
 
-/// Likewise in the sum over all threads.
+/// Maximum number of rows in the sum over all threads.
 const SUM_ROWS_MAX: usize = 4096;
 
 /// A client: a user at a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientKey {
-    /// The host.
+    /// Address of the host.
     pub host: IpAddr,
-    /// The user.
+    /// Identity of the user.
     pub user: Identity,
 }
 
 /// A client of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PairKey {
-    /// The volume.
+    /// Volume id.
     pub volume: u32,
-    /// Its client.
+    /// The client.
     pub client: ClientKey,
 }
 
 /// A procedure whose calls are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Procedure {
-    /// The service's name.
+    /// Name of the service.
     pub service: &'static str,
-    /// The procedure's name.
+    /// Name of the procedure.
     pub name: &'static str,
-    /// What its calls are about.
+    /// Class of its calls.
     pub class: Class,
 }
 
-/// Calls that have a procedure which the service does not know.
+/// Name for calls of procedures that the service does not have.
 const UNKNOWN: &str = "unknown";
 
 /// A call that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// The procedure's number; the beginning of the request.
+    /// Opcode, from the start of the request.
     pub opcode: u32,
-    /// How.
+    /// Success or abort code.
     pub result: Result<(), AbortCode>,
-    /// The receiving thread answered it.
+    /// Whether the receiving thread answered it.
     pub at_once: bool,
     /// Bytes of the request that the service read.
     pub received: u64,
     /// Bytes of the reply that it wrote.
     pub sent: u64,
-    /// How long it waited for a worker.
+    /// Time spent waiting for a worker.
     pub wait_ns: u64,
-    /// How long it was served.
+    /// Time spent serving it.
     pub run_ns: u64,
 }
 
-/// Counts calls. Any thread may add; what a thread adds is kept apart from what others add until
-/// somebody asks.
+/// Counts calls. Any thread may add calls; each thread's counts are kept separately and combined on request.
 #[derive(Debug, Default)]
 pub struct Recorder {
     shards: Sharded<Shard>,
-    /// Guards the list of procedures, which grows only while services are made.
+    /// Guards the list of procedures, which grows only while services are created.
     procedures: RwLock<Vec<Procedure>>,
     slow: SlowCalls,
-    /// Calls that take as long are remembered; in nanoseconds, 0 for none.
+    /// Minimum duration of a slow call in nanoseconds; 0 if slow calls are not kept.
     slow_from_ns: AtomicU64,
-    /// Periods that are over; read with the above by every call, and changed once in [`PERIOD`].
+    /// Number of completed periods. Read by every call, together with `slow_from_ns`; changes once per
+    /// [`PERIOD`].
     periods: AtomicU64,
-    /// Nothing is counted: to measure what counting costs.
+    /// Whether counting is off, to measure its cost.
     is_off: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// By the numbers of procedures.
+    /// Figures by procedure number.
     calls: Vec<CallFigures>,
     usage: Option<Usage>,
 }
 
-/// Who used what. A call is added to one row only, that of its procedure, client and volume; what volumes and clients did
-/// is the sum of such rows, made by who asks, and of what was settled when a row had to go.
+/// Figures of volumes and clients. A call is added only to the row of its procedure, client and volume. The
+/// figures of a volume or client are the sum of such rows, computed on request, and of rows that were settled
+/// when they were displaced.
 #[derive(Clone, Debug)]
 struct Usage {
     volumes: Table<u32, UsageFigures>,
     clients: Table<ClientKey, UsageFigures>,
     pairs: Table<PairKey, PairFigures>,
-    /// Where the rows of calls lately were, by connection and volume: calls come in runs, and to look for their
-    /// rows costs more than to add to them. Only a hint: it is looked at whose row it is.
+    /// Positions of recently used rows, by connection and volume: calls come in runs, and finding a row costs
+    /// more than adding to it. Only a hint: the row's key is checked.
     lately: [Option<Place>; LATELY],
 }
 
-/// A power of two.
+/// Must be a power of two.
 const LATELY: usize = 64;
 
 impl Usage {
@@ -119,7 +120,8 @@ impl Usage {
         Usage { volumes, clients, pairs, lately: [None; LATELY] }
     }
 
-    /// Adds what a thread counted; to the sum of all threads, in which rows that have to go were settled before.
+    /// Merges another thread's figures into the sum of all threads, in which displaced rows are settled
+    /// first.
     fn merge(&mut self, other: &Usage) {
         self.volumes.merge(&other.volumes);
         self.clients.merge(&other.clients);
@@ -127,7 +129,7 @@ impl Usage {
         self.pairs.merge(&other.pairs);
     }
 
-    /// It is this period now.
+    /// Starts a period.
     fn begin(&mut self, period: u64) {
         let begin = |row: &mut UsageFigures| {
             row.longest.begin(period);
@@ -150,7 +152,7 @@ impl Usage {
         let place = self.pairs.place_of(&(volume, (host, user)), key, let_go);
         self.lately[slot] = Some(place);
         if !self.add_at(place, volume, caller, call) {
-            // Two keys of one hash: it is nobody's in particular in all tables.
+            // Two keys have the same hash: the call counts towards the common row in all tables.
             self.lately[slot] = None;
             for others in [self.volumes.others_mut(), self.clients.others_mut()] {
                 add(others, call);
@@ -159,7 +161,7 @@ impl Usage {
         }
     }
 
-    /// Adds to the row at this place; false, and nothing is added, if it is not that of the call.
+    /// Adds to the row at this position; returns false and adds nothing if it is not the call's row.
     fn add_at(&mut self, place: Place, volume: u32, caller: &Caller, call: &Counted<'_>) -> bool {
         let Some((key, row)) = self.pairs.at(place) else { return false };
         let PairKey { volume: own, client } = key;
@@ -171,14 +173,14 @@ impl Usage {
     }
 }
 
-/// Where in [`Usage::lately`] the rows of a connection and a volume are noted. Numbers of both go up in steps, by
-/// which they must not meet: the upper bits of a product depend on all bits (Fibonacci hashing).
+/// Returns the index in [`Usage::lately`] for a connection and a volume. The numbers of both increase in
+/// steps, which must not collide: the upper bits of a product depend on all bits (Fibonacci hashing).
 fn slot(connection: u64, volume: u32) -> usize {
     let mixed = connection.wrapping_add(u64::from(volume) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> (u64::BITS - LATELY.trailing_zeros())) as usize
 }
 
-/// Adds what a client did with a volume to what it did at all, and to what was done with the volume.
+/// Adds a displaced row of a client and volume to the totals of the client and of the volume.
 fn settle(
     volumes: &mut Table<u32, UsageFigures>,
     clients: &mut Table<ClientKey, UsageFigures>,
@@ -190,13 +192,13 @@ fn settle(
     clients.row(&key.client).add(&usage);
 }
 
-/// A call, and what is known of it besides.
+/// A call with derived data.
 struct Counted<'a> {
     call: &'a Ended,
     class: Class,
-    /// Of its procedure.
+    /// Number of its procedure.
     number: usize,
-    /// In which it ended.
+    /// Period in which it ended.
     period: u64,
 }
 
@@ -228,8 +230,8 @@ impl Shard {
 }
 
 impl Recorder {
-    /// The way for calls of a service, whose procedures are given by opcode, sorted. A service on several
-    /// ports is one.
+    /// Returns the interface for a service, whose procedures are given sorted by opcode. A service on several
+    /// ports is counted as one.
     pub fn service(
         self: &Arc<Self>,
         name: &'static str,
@@ -251,17 +253,17 @@ impl Recorder {
         ServiceMeter { recorder: Arc::clone(self), name, procedures, class, first }
     }
 
-    /// Remembers calls that take at least as many nanoseconds from now on; 0 for none.
+    /// Keeps calls that take at least `from_ns` nanoseconds from now on; 0 keeps none.
     pub fn remember_slow(&self, from_ns: u64) {
         self.slow_from_ns.store(from_ns, Relaxed);
     }
 
-    /// Whether calls are counted; they are unless somebody measures what that costs.
+    /// Turns counting on or off. It is on unless its cost is being measured.
     pub fn count(&self, is_on: bool) {
         self.is_off.store(!is_on, Relaxed);
     }
 
-    /// The longest calls of the periods before are told apart from those that end from now on.
+    /// Starts the next period, which separates the longest calls so far from those that end from now on.
     pub fn next_period(&self) {
         self.periods.fetch_add(1, Relaxed);
     }
@@ -270,17 +272,18 @@ impl Recorder {
         self.periods.load(Relaxed) + 1
     }
 
-    /// From how many nanoseconds calls are remembered; 0 for none.
+    /// Returns the minimum duration of slow calls in nanoseconds; 0 if they are not kept.
     pub fn slow_from_ns(&self) -> u64 {
         self.slow_from_ns.load(Relaxed)
     }
 
-    /// The last calls that were slow, the oldest first, each with its number from 1.
+    /// Returns the most recent slow calls, the oldest first, each with its number, which starts at 1.
     pub fn slow_calls(&self) -> Vec<(u64, SlowCall)> {
         self.slow.all()
     }
 
-    /// Calls that were counted until now, without who used what: that is much less to add up.
+    /// Returns the calls counted so far, without usage by volume and client, which takes much longer to sum
+    /// up.
     pub fn calls(&self) -> Sheet<CallFigures> {
         let procedures = self.procedures.read().clone();
         let mut calls = vec![CallFigures::default(); procedures.len()];
@@ -288,7 +291,7 @@ impl Recorder {
         call_sheet(&called(procedures, calls))
     }
 
-    /// All that was counted until now.
+    /// Returns everything counted so far.
     pub fn snapshot(&self) -> Snapshot {
         let procedures = self.procedures.read().clone();
         let names = procedures.clone();
@@ -316,12 +319,12 @@ fn add_calls(calls: &mut [CallFigures], shard: &Shard) {
     }
 }
 
-/// Procedures that were called.
+/// Returns the procedures that were called.
 fn called(procedures: Vec<Procedure>, calls: Vec<CallFigures>) -> Vec<(Procedure, CallFigures)> {
     procedures.into_iter().zip(calls).filter(|(_, figures)| figures.calls > 0).collect()
 }
 
-/// A service's way to the [`Recorder`].
+/// A service's interface to the [`Recorder`].
 #[derive(Clone, Debug)]
 pub struct ServiceMeter {
     recorder: Arc<Recorder>,
@@ -332,24 +335,24 @@ pub struct ServiceMeter {
 }
 
 impl ServiceMeter {
-    /// The service's name.
+    /// Returns the service's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether calls are counted at all; see [`Recorder::count`].
+    /// Whether calls are counted; see [`Recorder::count`].
     pub fn is_counting(&self) -> bool {
         !self.recorder.is_off.load(Relaxed)
     }
 
-    /// A call begins on this thread.
+    /// Starts a call on this thread.
     pub fn begin(&self) {
         if self.is_counting() {
             waits::begin(self.name, self.procedures);
         }
     }
 
-    /// Counts a call that has ended, and of which this was noted; `now` is asked only if it was slow.
+    /// Counts a call that has ended, with the facts noted about it. `now` is called only if it was slow.
     pub fn ended(&self, caller: &Caller, noted: &Noted, call: &Ended, now: fn() -> UnixTime) {
         if !self.is_counting() {
             return;
@@ -376,7 +379,7 @@ impl ServiceMeter {
         }
     }
 
-    /// Tells tracers and who profiles.
+    /// Notifies tracers and the profiler.
     fn tell(&self, procedure: &'static str, noted: &Noted, call: &Ended) {
         let code = call.result.map_or_else(|code| code.0, |()| 0);
         let total_ns = call.wait_ns.saturating_add(call.run_ns);
@@ -385,7 +388,7 @@ impl ServiceMeter {
         waits::called(&Called { service: self.name, procedure, total_ns, parts_ns: noted.parts });
     }
 
-    /// Made twice where there is a line, so that who only counts has none in memory.
+    /// Built a second time for a log line, so that plain counting keeps none in memory.
     #[inline]
     fn event(&self, procedure: &'static str, noted: &Noted, call: &Ended) -> CallEnded {
         CallEnded {
@@ -427,17 +430,17 @@ impl ServiceMeter {
     }
 }
 
-/// All calls until some moment. What is in one of the tables is in all.
+/// All calls up to one moment. All tables cover the same calls.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// All procedures, by the numbers that [`PairFigures`] have.
+    /// All procedures, indexed by the numbers in [`PairFigures`].
     pub procedures: Vec<Procedure>,
     /// Procedures that were called.
     pub calls: Vec<(Procedure, CallFigures)>,
-    /// Volumes; 0 stands for calls that used none.
+    /// By volume; 0 stands for calls that used none.
     pub volumes: Table<u32, UsageFigures>,
-    /// Users at hosts.
+    /// By user and host.
     pub clients: Table<ClientKey, UsageFigures>,
-    /// Users at hosts by volume.
+    /// By user, host and volume.
     pub pairs: Table<PairKey, PairFigures>,
 }

@@ -10,63 +10,64 @@ use events::catalogue::{
 };
 use events::{Declared, EVENTS, Figures, LINES};
 
-/// Rows of one sheet, besides that of all others.
+/// Maximum number of rows in a sheet, not counting the common row.
 const ROWS_MAX: usize = 1000;
 
-/// A row: what it is about, nothing for the sum of all others, and figures.
+/// A row: labels, which are empty for the sum of all others, and figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SheetRow<F> {
-    /// What it is about.
+    /// Labels of the row.
     pub labels: Vec<String>,
-    /// What was counted.
+    /// Figures of the row.
     pub figures: F,
 }
 
 /// A table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sheet<F> {
-    /// What the labels are.
+    /// Names of the labels.
     pub labels: &'static [&'static str],
-    /// Its rows.
+    /// Rows of the table.
     pub rows: Vec<SheetRow<F>>,
 }
 
-/// Whatever can be asked about a running server.
+/// The data that a running server exposes.
 pub trait Observed: Send + Sync {
-    /// Calls, volumes and clients.
+    /// Returns calls, volumes and clients.
     fn snapshot(&self) -> Snapshot;
 
-    /// Calls alone, for who looks often: volumes and clients are many.
+    /// Returns calls only, for frequent queries: volumes and clients are many.
     fn calls(&self) -> Sheet<CallFigures> {
         self.snapshot().call_sheet()
     }
 
-    /// Volumes by use, with their names as far as they are at hand: asking must not load them.
+    /// Returns volumes by usage, with their names if loaded: a query must not load volumes.
     fn volumes(&self) -> Sheet<UsageFigures> {
         self.snapshot().volume_sheet()
     }
 
-    /// Users at hosts by use.
+    /// Returns users at hosts by usage.
     fn clients(&self) -> Sheet<UsageFigures> {
         self.snapshot().client_sheet()
     }
 
-    /// From how many nanoseconds calls are remembered as slow, and the last of them by number.
+    /// Returns the minimum duration of slow calls in nanoseconds, and the most recent ones with their
+    /// numbers.
     fn slow(&self) -> (u64, Vec<(u64, SlowCall)>);
 
-    /// Lanes by port and number.
+    /// Returns lanes by port and number.
     fn lanes(&self) -> Sheet<LaneFigures>;
 
-    /// Workers by port.
+    /// Returns workers by port.
     fn workers(&self) -> Sheet<WorkerFigures>;
 
-    /// Disks by partition and kind of access.
+    /// Returns disks by partition and kind of access.
     fn disks(&self) -> Sheet<DiskFigures>;
 
-    /// Caches by name.
+    /// Returns caches by name.
     fn caches(&self) -> Sheet<CacheCounts>;
 
-    /// Locks of this process by name.
+    /// Returns this process's locks by name.
     fn locks(&self) -> Sheet<LockFigures> {
         let mut sheet = Sheet::new(Table::Locks.labels());
         for (name, figures) in waits::lock_figures() {
@@ -75,7 +76,7 @@ pub trait Observed: Send + Sync {
         sheet
     }
 
-    /// Lines of events in this process's log, by event.
+    /// Returns the counters of this process's event lines in the log, by event.
     fn event_lines(&self) -> Sheet<EventFigures> {
         let mut sheet = Sheet::new(Table::Events.labels());
         for (name, figures) in EVENTS.into_iter().zip(LINES.figures()) {
@@ -84,49 +85,49 @@ pub trait Observed: Send + Sync {
         sheet
     }
 
-    /// Peers by port and address, those that sent most first, at most so many as a sheet has rows; and the
-    /// others, those that are forgotten among them.
+    /// Returns peers by port and address, the most active senders first, up to the maximum number of rows;
+    /// and the sum of the others, including forgotten ones.
     fn peers(&self) -> Sheet<PeerFigures> {
         Sheet::new(Table::Peers.labels())
     }
 
-    /// Hosts by what their users did, with their connections.
+    /// Returns hosts with the figures of their users and their connections.
     fn hosts(&self) -> Sheet<HostFigures> {
         crate::hosts::sheet(&self.snapshot(), &self.peers())
     }
 
-    /// Sinks of the audit by name.
+    /// Returns the sinks of the audit by name.
     fn audit(&self) -> Sheet<AuditFigures> {
         Sheet::new(Table::Audit.labels())
     }
 
-    /// Callers that were refused before their call was looked at, by reason.
+    /// Returns callers refused before their call was dispatched, by reason.
     fn refusals(&self) -> Sheet<RefusalFigures> {
         Sheet::new(Table::Refusals.labels())
     }
 
-    /// The last probe from outside, by volume and the server that had it.
+    /// Returns the last probe from outside, by volume and server.
     fn probes(&self) -> Sheet<ProbeFigures> {
         Sheet::new(&["volume", "server"])
     }
 
-    /// The process itself: one row without labels.
+    /// Returns the process itself: one row without labels.
     fn process(&self) -> Sheet<ProcessFigures>;
 
-    /// What clients are told of changes, by port.
+    /// Returns callback promises and callback breaks, by port.
     fn callbacks(&self) -> Sheet<CallbackFigures> {
         Sheet::new(Table::Callbacks.labels())
     }
 
-    /// Partitions by name.
+    /// Returns partitions by name.
     fn partitions(&self) -> Sheet<PartitionFigures> {
         Sheet::new(Table::Partitions.labels())
     }
 }
 
 impl<F: Declared + Figures> Sheet<F> {
-    /// Leaves the heaviest rows, at most as many as a sheet has, and adds the rest to `others`, which becomes
-    /// the last row if anything was counted of it.
+    /// Keeps the heaviest rows, up to the maximum number in a sheet, and adds the rest to `others`, which
+    /// becomes the last row if it is not empty.
     pub fn bound(&mut self, mut others: F) {
         self.rows.sort_by_key(|row| std::cmp::Reverse(row.figures.weight()));
         let rest = self.rows.drain(ROWS_MAX.min(self.rows.len())..);
@@ -138,7 +139,7 @@ impl<F: Declared + Figures> Sheet<F> {
 }
 
 impl<F: Declared> Sheet<F> {
-    /// A sheet without rows.
+    /// Creates a sheet without rows.
     pub fn new(labels: &'static [&'static str]) -> Sheet<F> {
         Sheet { labels, rows: Vec::new() }
     }
@@ -148,29 +149,29 @@ impl<F: Declared> Sheet<F> {
         self.rows.push(SheetRow { labels: labels.into_iter().map(Into::into).collect(), figures });
     }
 
-    /// The names of the figures, in order.
+    /// Returns the names of the figures, in order.
     pub fn names() -> impl Iterator<Item = &'static str> {
         F::DECLARATIONS.iter().map(|declaration| declaration.name)
     }
 }
 
 impl Snapshot {
-    /// Calls by service and procedure.
+    /// Returns calls by service and procedure.
     pub fn call_sheet(&self) -> Sheet<CallFigures> {
         call_sheet(&self.calls)
     }
 
-    /// Volumes, the most used first, and the others; their names are unknown here.
+    /// Returns volumes, the most used first, and the sum of the others. Their names are not known here.
     pub fn volume_sheet(&self) -> Sheet<UsageFigures> {
         sheet_of(Table::Volumes.labels(), &self.volumes, |volume| vec![volume.to_string()])
     }
 
-    /// Clients, likewise.
+    /// Returns clients, the most active first, and the sum of the others.
     pub fn client_sheet(&self) -> Sheet<UsageFigures> {
         sheet_of(Table::Clients.labels(), &self.clients, |client| client.labels().to_vec())
     }
 
-    /// The clients of one volume. Those that have no row are among others of all volumes, and missing.
+    /// Returns the clients of one volume, without those in the common row of all volumes.
     pub fn clients_of(&self, volume: u32) -> Sheet<UsageFigures> {
         let mut pairs: Vec<_> = self.pairs.rows().filter(|(key, _)| key.volume == volume).collect();
         pairs.sort_by_key(|(_, row)| std::cmp::Reverse(row.weight()));
@@ -181,7 +182,7 @@ impl Snapshot {
         sheet
     }
 
-    /// What the clients of one volume called, by procedure.
+    /// Returns the calls of one volume's clients, by procedure.
     pub fn calls_of(&self, volume: u32) -> Sheet<UsageFigures> {
         let mut sheet = Sheet::new(&["host", "user", "service", "procedure"]);
         for (key, row) in self.pairs.rows().filter(|(key, _)| key.volume == volume) {
@@ -197,15 +198,15 @@ impl Snapshot {
 }
 
 impl ClientKey {
-    /// Host and user for people.
+    /// Returns host and user as text.
     pub fn labels(&self) -> [String; 2] {
-        // What a ticket calls its holder may be anything.
+        // The name in a ticket may contain anything.
         let user = self.user.to_string().chars().map(|c| if c.is_control() { '?' } else { c }).collect();
         [self.host.to_string(), user]
     }
 }
 
-/// Calls by service and procedure.
+/// Returns calls by service and procedure.
 pub(crate) fn call_sheet(calls: &[(Procedure, CallFigures)]) -> Sheet<CallFigures> {
     let mut sheet = Sheet::new(Table::Calls.labels());
     for (procedure, figures) in calls {

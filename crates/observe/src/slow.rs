@@ -1,4 +1,4 @@
-//! Calls that took long, and what their time went to.
+//! Slow calls, and where their time went.
 
 use crate::recorder::{ClientKey, Procedure};
 use base::{AbortCode, UnixTime};
@@ -6,39 +6,39 @@ use events::current::PARTS;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 
-/// Calls that are remembered. The oldest of the procedure that has most of them makes room for the next, so that
-/// one slow FetchStatus can still be seen behind thousands of slow stores.
+/// Maximum number of calls kept. To make room, the oldest call of the most frequent procedure is dropped, so
+/// that one slow FetchStatus remains visible among thousands of slow stores.
 const CALLS_MAX: usize = 256;
 
-/// What [`SlowCall::cause`] says of time that went to none of the parts.
+/// Name in [`SlowCall::cause`] for time that belongs to none of the parts.
 const OWN: &str = "work";
 
-/// A call that took long.
+/// A slow call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlowCall {
-    /// When it ended.
+    /// Time at which it ended.
     pub ended: UnixTime,
-    /// What was called.
+    /// Procedure that was called.
     pub procedure: Procedure,
-    /// Who called.
+    /// Client that made the call.
     pub client: ClientKey,
-    /// The first volume that it used; 0 for none.
+    /// First volume that it used; 0 for none.
     pub volume: u32,
-    /// How it ended.
+    /// Success or abort code.
     pub result: Result<(), AbortCode>,
     /// Bytes of the request.
     pub received: u64,
     /// Bytes of the reply.
     pub sent: u64,
-    /// Nanoseconds from its arrival to its end.
+    /// Nanoseconds from arrival to end.
     pub total_ns: u64,
-    /// Nanoseconds of each of [`PARTS`].
+    /// Nanoseconds spent in each of [`PARTS`].
     pub parts_ns: [u64; PARTS.len()],
 }
 
 impl SlowCall {
-    /// What most of the time went to, and how many nanoseconds: one of [`PARTS`], or `work` for what was
-    /// no wait that is known.
+    /// Returns what took most of the time, and how many nanoseconds: one of [`PARTS`], or `work` for time
+    /// outside known waits.
     pub fn cause(&self) -> (&'static str, u64) {
         let waits = self.parts_ns.iter().fold(0, |sum: u64, part| sum.saturating_add(*part));
         let own = (OWN, self.total_ns.saturating_sub(waits));
@@ -47,10 +47,10 @@ impl SlowCall {
     }
 }
 
-/// The last slow calls. Only who was slow touches it.
+/// The most recent slow calls. Touched only when a slow call ends, or on request.
 #[derive(Debug, Default)]
 pub(crate) struct SlowCalls {
-    /// Guards the calls and how many there ever were; nothing waits under it.
+    /// Guards the calls and their total number; nothing blocks under the lock.
     calls: Mutex<(VecDeque<(u64, SlowCall)>, u64)>,
 }
 
@@ -68,15 +68,15 @@ impl SlowCalls {
         calls.0.push_back((number, call));
     }
 
-    /// The calls that are remembered, the oldest first, each with its number from 1.
+    /// Returns the calls kept, the oldest first, each with its number, which starts at 1.
     pub(crate) fn all(&self) -> Vec<(u64, SlowCall)> {
         self.calls.lock().0.iter().cloned().collect()
     }
 }
 
-/// The place of the oldest call of the procedure that was called most often.
+/// Returns the index of the oldest call of the most frequent procedure.
 fn most_common(calls: &VecDeque<(u64, SlowCall)>) -> Option<usize> {
-    // First place and number of calls of each procedure; there are few.
+    // First index and number of calls of each procedure; there are few.
     let mut found: Vec<(&Procedure, usize, usize)> = Vec::new();
     for (place, (_, call)) in calls.iter().enumerate() {
         match found.iter_mut().find(|(procedure, ..)| **procedure == call.procedure) {

@@ -1,5 +1,6 @@
-//! The tables that a server tells of itself, each with one declaration: from it come the numbers and names under
-//! which they are asked for, `cellar stat` and `cellar top`, the page, and the metrics of those that tell of nobody.
+//! The tables that a server exposes, each declared once. The declaration determines the numbers and names by
+//! which they are requested, `cellar stat` and `cellar top`, the page, and the metrics of tables that are not
+//! private.
 
 use crate::sheet::{Observed, Sheet};
 use events::catalogue::{
@@ -9,18 +10,18 @@ use events::catalogue::{
 };
 use events::{Declaration, Declared, Figures};
 
-/// Who takes what stands in a table, whatever it is about.
+/// Receives the contents of a table, whatever its figures are.
 pub trait Taker {
-    /// What it makes of it.
+    /// Result of receiving a table.
     type Made;
 
-    /// Takes it.
+    /// Receives the contents of a table.
     fn take<F: Declared + Figures>(self, sheet: &Sheet<F>) -> Self::Made;
 }
 
-/// Declares tables. Each is `Name = number, "name", "Title", "a row in a few words", figures, labels, way to it`, and
-/// `private` if it tells who uses what. Makes [`Table`], and [`with_table!`](crate::with_table) for who has to know the
-/// type of the figures.
+/// Declares tables. Each is `Name = number, "name", "Title", "a row in a few words", figures, labels, method
+/// that reads it`, and `private` if it reveals who uses what. Generates [`Table`], and
+/// [`with_table!`](crate::with_table) for code that needs the type of the figures.
 macro_rules! tables {
     ($d:tt $(
         $(#[doc = $what:literal])+
@@ -34,56 +35,57 @@ macro_rules! tables {
         }
 
         impl Table {
-            /// All of them, in the order in which they are shown.
+            /// All tables, in the order in which they are displayed.
             pub const ALL: &'static [Table] = &[$(Table::$table),+];
 
-            /// The number that `GetFigures` of idl/cellar.idl has for it.
+            /// Returns the table's number in `GetFigures` of idl/cellar.idl.
             pub const fn number(self) -> u32 {
                 match self { $(Table::$table => $number),+ }
             }
 
-            /// What commands and addresses call it.
+            /// Returns the table's name in commands and URLs.
             pub const fn name(self) -> &'static str {
                 match self { $(Table::$table => $name),+ }
             }
 
-            /// What the page calls it.
+            /// Returns the table's title on the page.
             pub const fn title(self) -> &'static str {
                 match self { $(Table::$table => $title),+ }
             }
 
-            /// What a row is, in a few words.
+            /// Returns a description of a row, in a few words.
             pub const fn about(self) -> &'static str {
                 match self { $(Table::$table => $about),+ }
             }
 
-            /// What it tells, in a sentence.
+            /// Returns a description of the table, in one sentence.
             pub const fn what(self) -> &'static str {
                 match self { $(Table::$table => concat!($($what),+)),+ }
             }
 
-            /// It tells who uses what, and is for superusers and for who has signed in.
+            /// Whether the table reveals who uses what, and so requires a superuser or a signed-in user.
             pub const fn is_private(self) -> bool {
                 match self { $(Table::$table => tables!(@private $($private)?)),+ }
             }
 
-            /// What the labels of its rows are.
+            /// Returns the names of the labels.
             pub const fn labels(self) -> &'static [&'static str] {
                 match self { $(Table::$table => &$labels),+ }
             }
 
-            /// The declarations of its figures.
+            /// Returns the declarations of the figures.
             pub const fn declarations(self) -> &'static [Declaration] {
                 match self { $(Table::$table => <$figures as Declared>::DECLARATIONS),+ }
             }
 
-            /// Gives what stands in it to who takes it.
+            /// Reads the table and passes its contents to `taker`.
             pub fn read<T: Taker>(self, observed: &dyn Observed, taker: T) -> T::Made {
                 match self { $(Table::$table => taker.take(&observed.$sheet())),+ }
             }
         }
 
-        /// Does something with the type of the figures of a [`Table`](crate::Table), under a name of one's own.
+        /// Evaluates an expression with the type of the figures of a [`Table`](crate::Table), under a chosen
+        /// name.
         #[macro_export]
         macro_rules! with_table {
             ($d table:expr, $d of:ident => $d what:expr) => {
@@ -144,12 +146,12 @@ tables! { $
 }
 
 impl Table {
-    /// The table of that name.
+    /// Returns the table with this name.
     pub fn of_name(name: &str) -> Option<Table> {
         Table::ALL.iter().copied().find(|table| table.name() == name)
     }
 
-    /// The table of that number.
+    /// Returns the table with this number.
     pub fn of_number(number: u32) -> Option<Table> {
         Table::ALL.iter().copied().find(|table| table.number() == number)
     }
@@ -171,7 +173,7 @@ mod tests {
             assert_eq!(Table::of_number(table.number()), Some(*table));
             assert!(table.what().ends_with('.') && !table.declarations().is_empty(), "{table:?}");
         }
-        // What idl/cellar.idl has for the rows of one volume.
+        // Numbers that idl/cellar.idl uses for the rows of one volume.
         assert!(!numbers.contains(&4) && !numbers.contains(&13));
     }
 }

@@ -1,4 +1,4 @@
-//! What many calls of many threads add up to.
+//! Sums over many calls on many threads.
 
 use crate::{Ended, Observed, Recorder, ServiceMeter, Sheet, SlowCall, Snapshot};
 use base::{AbortCode, Caller, Identity, Principal, SecurityLevel, UnixTime};
@@ -74,12 +74,12 @@ fn calls_of_many_threads_add_up_in_every_table() {
         let wanted = [host, user, "AFS", procedure];
         calls_of_3.rows.iter().find(|row| row.labels == wanted).map_or(0, |row| row.figures.calls)
     };
-    // Calls 3, 10, 17, ... of 1000: of three users in turn, who each call one procedure only.
+    // Calls 3, 10, 17, ... of 1000, made by three users in turn, each of whom calls only one procedure.
     assert_eq!(of("FetchData", "10.0.0.5", "anonymous"), 48);
     assert_eq!((of("StoreData", "10.0.0.5", "alice"), of("FetchData", "10.0.0.5", "alice")), (48, 0));
 }
 
-/// More clients than have rows: what each did counts for its volume all the same.
+/// With more clients than rows, all their calls still count for the volume.
 #[test]
 fn a_volume_has_the_calls_of_clients_that_lost_their_rows() {
     let recorder = Arc::new(Recorder::default());
@@ -100,7 +100,7 @@ fn a_volume_has_the_calls_of_clients_that_lost_their_rows() {
     assert!(snapshot.pairs.rows().count() <= 4096 && snapshot.clients.rows().count() <= 4096);
 }
 
-/// What a server tells of whose peers are known.
+/// A server with known peers.
 struct WithPeers(Arc<Recorder>);
 
 impl Observed for WithPeers {
@@ -176,7 +176,7 @@ fn invented_hosts_and_volumes_grow_nothing_and_lose_nothing() {
     }
     let snapshot = recorder.snapshot();
     assert!(usage_totals(&snapshot).iter().all(|total| total.calls == 20_000));
-    // Rows that were settled, and those of clients of volumes.
+    // Settled rows, and rows of clients of volumes.
     assert!(snapshot.clients.rows().count() <= 2 * 512);
     let sheet = snapshot.client_sheet();
     assert!(sheet.rows.len() <= 1001);
@@ -219,7 +219,7 @@ fn only_calls_that_take_as_long_are_remembered() {
     );
 }
 
-/// One call that took long hides no others that end after it.
+/// One long call does not hide the calls that end after it.
 #[test]
 fn the_longest_call_is_that_of_the_time_between_two_looks() {
     let recorder = Arc::new(Recorder::default());

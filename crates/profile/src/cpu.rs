@@ -1,4 +1,4 @@
-//! A profile of what runs on the processors.
+//! A profile of the code that runs on the processors.
 
 use crate::folded::{self, Line};
 use crate::report::{Progress, Report};
@@ -13,27 +13,28 @@ use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How often samples are collected; there is room for many more in between.
+/// How often samples are collected; there is space for many more in between.
 const COLLECT_EVERY: Duration = Duration::from_millis(20);
 
-/// How often new threads are looked for.
+/// Interval of scans for new threads.
 const THREADS_EVERY: Duration = Duration::from_millis(200);
 
-/// Threads that are sampled at most.
+/// Maximum number of sampled threads.
 const THREADS_MAX: usize = 8192;
 
-/// A thread's kind, and addresses from the innermost function on.
+/// A thread's kind, and addresses from the innermost function outwards.
 type Key = (String, Vec<u64>);
 
-/// A thread that is sampled.
+/// A sampled thread.
 struct Thread {
     name: String,
-    /// It was there before: its name is its own, and not that of the thread that started it.
+    /// Whether it existed at the previous scan, so that its name is its own and not that of the thread that
+    /// started it.
     is_settled: bool,
     _timer: ThreadTimer,
 }
 
-/// Samples until `is_over`; gives folded stacks in microseconds.
+/// Samples until `is_over` returns true; returns folded stacks in microseconds.
 pub(crate) fn run(hz: u32, progress: &Progress, is_over: impl Fn() -> bool) -> io::Result<Report> {
     let period = Duration::from_secs(1) / hz.max(1);
     let mut unwinding = Unwinding::new();
@@ -62,7 +63,7 @@ fn collect(
         std::thread::sleep(COLLECT_EVERY);
         take(sampling, unwinding, &threads, period, progress, &mut stacks);
     }
-    // No more signals from here on; what they left is taken.
+    // No more signals arrive from here on; the samples they left are collected.
     let names = threads;
     take(sampling, unwinding, &names, period, progress, &mut stacks);
     Ok((stacks, sampling.lost()))
@@ -85,8 +86,8 @@ fn take(
     });
 }
 
-/// Sets timers for threads that have none. Those that have ended keep theirs until their number comes again,
-/// or to the end.
+/// Sets timers for threads that have none. The timers of ended threads are kept until their thread id is
+/// reused, or until the end.
 fn look_for_threads(threads: &mut HashMap<i32, Thread>, period: Duration) -> io::Result<()> {
     let mut present = Vec::new();
     for entry in fs::read_dir("/proc/self/task")? {
@@ -105,7 +106,7 @@ fn look_for_threads(threads: &mut HashMap<i32, Thread>, period: Duration) -> io:
             Ok(timer) => {
                 threads.insert(number, Thread { name: name_of(number), is_settled: false, _timer: timer });
             }
-            // It has ended meanwhile.
+            // The thread has ended in the meantime.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
             Err(error) => return Err(error),
         }
@@ -117,7 +118,7 @@ fn name_of(thread: i32) -> String {
     kind_of(fs::read_to_string(format!("/proc/self/task/{thread}/comm")).unwrap_or_default().trim())
 }
 
-/// The name of a thread without its number: `fs-work17` is one of `fs-work`.
+/// Returns the name of a thread without its number: `fs-work17` becomes `fs-work`.
 fn kind_of(name: &str) -> String {
     let kind = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches(['-', ':', '_']);
     crate::symbols::printable(if kind.is_empty() { name } else { kind })

@@ -4,27 +4,27 @@ use inferno::flamegraph::color::{BasicPalette, Palette};
 use inferno::flamegraph::{self, Options};
 use thiserror::Error;
 
-/// What a flame graph is of.
+/// Subject of a flame graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
-    /// Time on the processor: warm colours.
+    /// Processor time: warm colours.
     Running,
-    /// Time of waiting: cold colours.
+    /// Waiting time: cold colours.
     Waiting,
 }
 
-/// Why there is no flame graph.
+/// Reason why there is no flame graph.
 #[derive(Debug, Error)]
 pub enum FlameError {
     /// There are no stacks.
     #[error("there are no stacks to draw: nothing ran, or nothing waited, while the profile was taken")]
     Empty,
-    /// The stacks are no folded stacks.
+    /// The input is not in the folded format.
     #[error("the stacks cannot be drawn: {0}")]
     Malformed(String),
 }
 
-/// A flame graph as SVG, which can be searched and zoomed in a browser, of folded stacks.
+/// Renders folded stacks as a flame graph: an SVG that can be searched and zoomed in a browser.
 pub fn svg(folded: &str, title: &str, flavour: Flavour) -> Result<String, FlameError> {
     if crate::folded::parse(folded).next().is_none() {
         return Err(FlameError::Empty);

@@ -1,5 +1,5 @@
-//! Folded stacks: a line for each, functions from the outermost on with `;` between, then microseconds. That is
-//! the form that all tools for flame graphs read.
+//! Folded stacks: one line for each, with functions from the outermost inwards separated by `;`, then
+//! microseconds. All flame graph tools read this format.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -11,11 +11,11 @@ pub(crate) struct Line {
     pub(crate) us: u64,
 }
 
-/// What has no line of its own.
+/// Name for stacks without a line of their own.
 const OTHERS: &str = "(others)";
 
-/// The text: equal stacks are one, those of no time are left out, sorted so that the same stacks are the same
-/// text.
+/// Returns the text. Equal stacks are merged, those without time are omitted, and lines are sorted so that
+/// equal input yields equal text.
 pub(crate) fn text(lines: Vec<Line>, others_us: u64) -> String {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for line in lines {
@@ -31,7 +31,7 @@ pub(crate) fn text(lines: Vec<Line>, others_us: u64) -> String {
     text
 }
 
-/// Stacks of a text that anybody may have written; lines that are none are left out.
+/// Parses stacks from untrusted text; malformed lines are skipped.
 pub(crate) fn parse(folded: &str) -> impl Iterator<Item = (&str, u64)> {
     folded.lines().filter_map(|line| {
         let (stack, us) = line.rsplit_once(' ')?;
@@ -42,15 +42,15 @@ pub(crate) fn parse(folded: &str) -> impl Iterator<Item = (&str, u64)> {
 /// Time of one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionTime {
-    /// Its name.
+    /// Name of the function.
     pub name: String,
-    /// Microseconds in which it was itself at work (or waited itself).
+    /// Microseconds in which the function itself was running (or waiting).
     pub own_us: u64,
-    /// Microseconds in which it was active, with those that it called.
+    /// Microseconds in which the function was active, including functions that it called.
     pub total_us: u64,
 }
 
-/// The functions of folded stacks, those with most time of their own first.
+/// Returns the functions in folded stacks, ordered by decreasing own time.
 pub fn functions(folded: &str) -> Vec<FunctionTime> {
     let mut times: HashMap<&str, (u64, u64)> = HashMap::new();
     for (stack, us) in parse(folded) {

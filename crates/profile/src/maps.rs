@@ -1,24 +1,24 @@
-//! What is mapped into this process (`/proc/self/maps`).
+//! Memory mappings of this process (`/proc/self/maps`).
 
 use std::ops::Range;
 
-/// A part of the address space that can be executed.
+/// An executable part of the address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
-    /// Its addresses.
+    /// Address range.
     pub(crate) range: Range<u64>,
-    /// Where it begins in the file.
+    /// Offset of its start in the file.
     pub(crate) offset: u64,
-    /// The file, or a name in brackets.
+    /// Path of the file, or a name in brackets.
     pub(crate) path: String,
 }
 
-/// The executable mappings that have a name.
+/// Returns the executable mappings that have a name.
 pub(crate) fn executable(maps: &str) -> Vec<Mapping> {
     maps.lines().filter_map(mapping).collect()
 }
 
-/// A line like `7f00-7f10 r-xp 00001000 08:01 1234    /usr/lib/libc.so.6`.
+/// Parses a line like `7f00-7f10 r-xp 00001000 08:01 1234    /usr/lib/libc.so.6`.
 fn mapping(line: &str) -> Option<Mapping> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
@@ -32,7 +32,7 @@ fn mapping(line: &str) -> Option<Mapping> {
     is_known.then_some(Mapping { range: hex(start)?..hex(end)?, offset, path: path.to_owned() })
 }
 
-/// The functions that the kernel maps into every process, like `clock_gettime`.
+/// Name of the mapping with the functions that the kernel provides to every process, like `clock_gettime`.
 pub(crate) const VDSO: &str = "[vdso]";
 
 fn hex(text: &str) -> Option<u64> {

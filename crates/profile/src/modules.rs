@@ -1,4 +1,4 @@
-//! The program and the libraries that are loaded: where they are, and how their frames are unwound.
+//! The program and its loaded libraries: their addresses, and the data to unwind their frames.
 
 use crate::maps::{self, Mapping, VDSO};
 use crate::sys;
@@ -10,26 +10,27 @@ use std::ops::Range;
 
 const PAGE: u64 = 4096;
 
-/// The kernel's part is some pages.
+/// Maximum size of the kernel's mapping, which has a few pages.
 const VDSO_BYTES_MAX: u64 = 32 << 10;
 
-/// The program that runs, even if its file was replaced meanwhile.
+/// The running program, even if its file was replaced in the meantime.
 const OWN: &str = "/proc/self/exe";
 
 /// A program or library of this process.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
-    /// The file, if it can be opened.
+    /// Path of the file, if it can be opened.
     pub(crate) file: Option<String>,
-    /// What people call it.
+    /// Name for display.
     pub(crate) name: String,
-    /// Addresses of its code.
+    /// Address range of its code.
     pub(crate) range: Range<u64>,
-    /// What is added to addresses in the file.
+    /// Difference between addresses in memory and in the file.
     pub(crate) bias: u64,
 }
 
-/// What is loaded now, with what unwinding needs. What cannot be read is left out; its frames end stacks.
+/// Returns the loaded modules with their unwinding data. Modules that cannot be read are omitted; stacks end
+/// at their frames.
 pub(crate) fn loaded() -> Vec<(Loaded, Module<Vec<u8>>)> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let own = fs::read_link(OWN).ok().map(|path| path.to_string_lossy().into_owned());
@@ -86,8 +87,8 @@ fn of_object<'d, R: ReadRef<'d>>(
     Some((Loaded { file, name, range: mapping.range.clone(), bias }, module))
 }
 
-/// The executable segment that is mapped there tells how far everything was moved. Another segment may share
-/// its first page in the file.
+/// Computes the load bias from the executable segment mapped there. Another segment may share its first page
+/// in the file.
 fn bias<'d, R: ReadRef<'d>>(mapping: &Mapping, object: &object::File<'d, R>) -> Option<u64> {
     let begin = |value: u64| value - value % PAGE;
     let segment = object.segments().find(|segment| {

@@ -1,6 +1,6 @@
-//! What functions are called in a stack.
+//! Names of functions in a stack.
 
-/// How the standard library calls closures and begins threads: nobody looks for these.
+/// Functions of the standard library that call closures and start threads, omitted from stacks.
 const CALLERS: [&str; 9] = [
     "call",
     "call_mut",
@@ -13,11 +13,11 @@ const CALLERS: [&str; 9] = [
     "thread_start",
 ];
 
-/// Where a library's name stands before: of those of Rust itself.
+/// Directories of Rust's own libraries; the library's name follows.
 const STANDARD: [&str; 3] = ["/library/std/src/", "/library/core/src/", "/library/alloc/src/"];
 
-/// The name of a function with its module. Where a program has tables of lines alone, debuggers are told of most
-/// functions the bare name with the types that it is for, and the file, which tells the module.
+/// Returns the name of a function with its module. In a program that has only line tables, debug information
+/// gives most functions a bare name with its type parameters, and the file, from which the module is derived.
 pub(crate) fn with_module(name: &str, file: Option<&str>) -> String {
     let bare = name.split('<').next().unwrap_or_default();
     match file.and_then(module) {
@@ -26,7 +26,7 @@ pub(crate) fn with_module(name: &str, file: Option<&str>) -> String {
     }
 }
 
-/// It only calls another function.
+/// Whether the function only calls another function.
 pub(crate) fn is_caller(name: &str, file: Option<&str>) -> bool {
     let is_standard = file.is_some_and(|file| STANDARD.iter().any(|library| file.contains(library)));
     let bare = if name.starts_with('<') { name } else { name.split('<').next().unwrap_or_default() };
@@ -34,12 +34,12 @@ pub(crate) fn is_caller(name: &str, file: Option<&str>) -> bool {
     is_standard && (CALLERS.contains(&last) || last.starts_with("{closure"))
 }
 
-/// It is how the system's library begins threads.
+/// Whether the function is where the C library starts threads.
 pub(crate) fn is_beginning(name: &str) -> bool {
     name.starts_with("[libc.so")
 }
 
-/// `rx::lane` of `.../rx/src/lane.rs`, whatever is before.
+/// Returns `rx::lane` for `.../rx/src/lane.rs`, whatever precedes it.
 fn module(file: &str) -> Option<String> {
     let (before, within) = file.strip_suffix(".rs")?.rsplit_once("/src/")?;
     let package = before.rsplit('/').next()?;

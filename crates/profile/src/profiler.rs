@@ -1,4 +1,4 @@
-//! The one profile that this process takes at a time.
+//! The profile of this process; there is at most one at a time.
 
 use crate::report::{Document, Progress, Report};
 use crate::{cpu, waiting};
@@ -8,84 +8,84 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// The longest profile.
+/// Maximum duration of a profile in seconds.
 pub const SECONDS_MAX: u32 = 600;
 
-/// Samples a second of each thread at most.
+/// Maximum number of samples per second and thread.
 pub const HZ_MAX: u32 = 1000;
 
-/// A profile whose owner has not asked for its state for so long is ended and thrown away.
+/// A profile is ended and discarded if its owner has not queried its state for this long.
 pub const LEASE: Duration = Duration::from_secs(20);
 
-/// What is looked at.
+/// Kind of profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What runs on the processors.
+    /// Code that runs on the processors.
     Cpu,
-    /// What calls wait for.
+    /// Waits of calls.
     Waits,
 }
 
-/// A profile that is wanted.
+/// Parameters of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What is looked at.
+    /// Kind of profile.
     pub kind: Kind,
-    /// For how many seconds, 1 to [`SECONDS_MAX`].
+    /// Duration in seconds, 1 to [`SECONDS_MAX`].
     pub seconds: u32,
-    /// Samples a second of each thread that runs, 1 to [`HZ_MAX`]; only for [`Kind::Cpu`].
+    /// Samples per second of each running thread, 1 to [`HZ_MAX`]; only for [`Kind::Cpu`].
     pub hz: u32,
 }
 
-/// Why something is refused.
+/// Reason for refusing a request.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// There is one profile at a time.
+    /// Another profile is running.
     #[error("a profile runs already, for {left_s} more seconds at most: a process takes one at a time")]
     Busy {
-        /// Seconds until it ends by itself.
+        /// Seconds until that profile ends by itself.
         left_s: u64,
     },
-    /// The request makes no sense.
+    /// A parameter is out of bounds.
     #[error("{what} is {got}, but must be between 1 and {max}")]
     Bounds {
-        /// What.
+        /// Name of the parameter.
         what: &'static str,
-        /// What it is.
+        /// Value of the parameter.
         got: u32,
-        /// The most that it can be.
+        /// Maximum value.
         max: u32,
     },
-    /// There is no such profile, or no longer.
+    /// There is no such profile, or it was discarded.
     #[error("there is no profile {0}: it was given up, or another one came after it")]
     Unknown(u64),
-    /// It has not ended.
+    /// The profile has not ended.
     #[error("the profile has not ended yet")]
     NotYet,
-    /// The system could not.
+    /// An error of the system.
     #[error("the profile could not be taken: {0}")]
     Failed(String),
 }
 
-/// How far a profile is.
+/// Progress of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It looks, or makes tables of what it saw.
+    /// Sampling, or processing its samples.
     Runs,
-    /// Its documents can be had.
+    /// Its documents are available.
     Done,
 }
 
-/// How far a profile is.
+/// State of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// Whether it has ended.
     pub stage: Stage,
-    /// How long it has run, or ran.
+    /// Time that it has been running, or ran.
     pub elapsed: Duration,
-    /// Samples taken, or waits noted.
+    /// Number of samples taken or waits recorded.
     pub samples: u64,
-    /// Periods whose samples were given up because too many came at once.
+    /// Periods whose samples were lost because too many arrived at once.
     pub lost: u64,
 }
 
@@ -96,7 +96,7 @@ struct Profile {
     lease: Duration,
     progress: Progress,
     stopping: AtomicBool,
-    /// Guards when its owner asked last, and what came of it; nothing waits under it.
+    /// Guards the time of the owner's last query, and the result; nothing blocks under the lock.
     inner: Mutex<Inner>,
 }
 
@@ -106,10 +106,10 @@ struct Inner {
     result: Option<Result<Report, String>>,
 }
 
-/// Guards which profile is the last one; nothing waits under it.
+/// Guards the latest profile; nothing blocks under the lock.
 static LAST: Mutex<Option<Arc<Profile>>> = Mutex::new(None);
 
-/// Begins a profile; gives its number, which is not guessable by accident, as it is one of 2^63.
+/// Starts a profile and returns its number, one of 2^63, so that it is not guessed by accident.
 ///
 /// # Errors
 /// [`Refusal::Busy`], [`Refusal::Bounds`], [`Refusal::Failed`].
@@ -117,7 +117,7 @@ pub fn start(request: Request) -> Result<u64, Refusal> {
     start_with(request, LEASE)
 }
 
-/// The same, with another lease.
+/// Starts a profile with the given lease.
 pub(crate) fn start_with(request: Request, lease: Duration) -> Result<u64, Refusal> {
     bounds("the number of seconds", request.seconds, SECONDS_MAX)?;
     if request.kind == Kind::Cpu {
@@ -139,10 +139,10 @@ pub(crate) fn start_with(request: Request, lease: Duration) -> Result<u64, Refus
     Ok(id)
 }
 
-/// How far a profile is. Asking keeps it alive for [`LEASE`].
+/// Returns the state of a profile. The query keeps it alive for [`LEASE`].
 ///
 /// # Errors
-/// [`Refusal::Unknown`], and [`Refusal::Failed`] if it has.
+/// [`Refusal::Unknown`], and [`Refusal::Failed`] if it has failed.
 pub fn state(id: u64) -> Result<State, Refusal> {
     let profile = find(id)?;
     let mut inner = profile.inner.lock();
@@ -156,7 +156,7 @@ pub fn state(id: u64) -> Result<State, Refusal> {
     Ok(State { stage, elapsed, samples: progress.samples.load(Relaxed), lost: progress.lost.load(Relaxed) })
 }
 
-/// Ends a profile before its time; what it saw until now can be had as soon as its state says so.
+/// Ends a profile early. Its results so far are available as soon as its state is done.
 ///
 /// # Errors
 /// [`Refusal::Unknown`].
@@ -165,7 +165,7 @@ pub fn stop(id: u64) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// A document of a profile that has ended; empty if that kind of profile has none of this.
+/// Returns a document of a profile that has ended; empty if profiles of its kind do not have it.
 ///
 /// # Errors
 /// [`Refusal::Unknown`], [`Refusal::NotYet`], [`Refusal::Failed`].
@@ -190,7 +190,7 @@ fn find(id: u64) -> Result<Arc<Profile>, Refusal> {
 impl Profile {
     fn new(request: Request, lease: Duration) -> Profile {
         let now = Instant::now();
-        // The hasher of the standard library has a random key of its own.
+        // The standard library's hasher has a random key.
         let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0_u8);
         Profile {
             id: random >> 1 | 1,

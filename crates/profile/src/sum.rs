@@ -1,11 +1,11 @@
-//! What is added up of each stack.
+//! Totals per stack.
 
 use events::Figures;
 
-/// Rows of a table of stacks, for each thread that waits or for all that run.
+/// Maximum number of rows in a table of stacks, per waiting thread or for all running threads together.
 pub(crate) const ROWS_MAX: usize = 4096;
 
-/// How often, how long, how long at most, how many bytes.
+/// Number, total and maximum duration, and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sum {
     pub(crate) count: u64,
@@ -15,7 +15,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// One more.
+    /// Adds one event.
     pub(crate) fn record(&mut self, ns: u64, bytes: u64) {
         self.add(&Sum { count: 1, ns, longest_ns: ns, bytes });
     }

@@ -9,20 +9,20 @@ use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::fs::File;
 
-/// Names are cut to so many letters: generic ones can be pages long.
+/// Maximum length of a name in characters: generic names can be pages long.
 const NAME_CHARS_MAX: usize = 160;
 
-/// Files of what takes a stack: no part of what waited.
+/// Files of the code that takes stacks, which is not part of a wait.
 const TAKERS: [&str; 3] = ["/backtrace-", "crates/waits/src/", "crates/profile/src/waiting.rs"];
 
 /// A function of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Function {
     name: String,
-    /// It is of those that take stacks of threads that have waited. Told by its file: of an inlined function
-    /// programs with tables of lines alone have the name without its module.
+    /// Whether the function belongs to the code that takes stacks of waiting threads. Determined by its file,
+    /// since in programs with only line tables inlined functions have no module in their name.
     takes_stacks: bool,
-    /// It only calls another one.
+    /// Whether the function only calls another one.
     is_caller: bool,
 }
 
@@ -32,20 +32,20 @@ impl Function {
     }
 }
 
-/// Where functions begin and end, and their names.
+/// Start, end and name of each exported function.
 type Exported = Vec<(u64, u64, String)>;
 
-/// Finds names; remembers them.
+/// Finds the names of functions, and caches them.
 pub(crate) struct Symbols<'a> {
     loaded: &'a [Loaded],
-    /// What is known of each of them, as soon as it was asked for.
+    /// Debug information of each module, loaded on first use.
     loaders: Vec<OnceCell<Option<Loader>>>,
     exported: Vec<OnceCell<Option<Exported>>>,
     known: HashMap<u64, Vec<Function>>,
 }
 
 impl<'a> Symbols<'a> {
-    /// For addresses in these.
+    /// Creates a lookup for addresses in these modules.
     pub(crate) fn new(loaded: &'a [Loaded]) -> Symbols<'a> {
         Symbols {
             loaded,
@@ -55,8 +55,8 @@ impl<'a> Symbols<'a> {
         }
     }
 
-    /// The functions of a stack whose innermost address is the first, from the outermost on; without those that
-    /// begin threads and call closures, and of a thread that has waited without those that took its stack.
+    /// Returns the functions of a stack, the outermost first, given addresses from the innermost outwards.
+    /// Omits functions that start threads or call closures and, if `has_waited`, those that took the stack.
     pub(crate) fn stack(&mut self, addresses: &[u64], has_waited: bool) -> Vec<String> {
         let mut functions = Vec::new();
         for address in addresses.iter().rev() {
@@ -70,7 +70,7 @@ impl<'a> Symbols<'a> {
         named.chain([last]).map(|function| function.name).collect()
     }
 
-    /// The functions at an address, the innermost first: several if some were inlined.
+    /// Returns the functions at an address, the innermost first: several if some were inlined.
     fn functions(&mut self, address: u64) -> &[Function] {
         if !self.known.contains_key(&address) {
             let functions = self.find(address);
@@ -99,7 +99,7 @@ impl<'a> Symbols<'a> {
     }
 }
 
-/// What a library exports, sorted by address: what is left of names in one that was stripped.
+/// Returns the exports of a library, sorted by address: the only names left in a stripped one.
 fn exported(file: &str) -> Option<Exported> {
     let cache = ReadCache::new(File::open(file).ok()?);
     let object = object::File::parse(&cache).ok()?;
@@ -114,13 +114,13 @@ fn exported(file: &str) -> Option<Exported> {
     Some(all)
 }
 
-/// The exported function that has this address.
+/// Returns the exported function that contains this address.
 fn name_among(exported: &[(u64, u64, String)], address: u64) -> Option<String> {
     let (_, end, name) = exported[..exported.partition_point(|(begin, ..)| *begin <= address)].last()?;
     (address < *end).then(|| addr2line::demangle_auto(name.as_str().into(), None).into_owned())
 }
 
-/// From what debuggers are told, else from the table of symbols.
+/// Looks up functions in the debug information, or else in the symbol table.
 fn functions_in(loader: &Loader, address: u64) -> Vec<Function> {
     let mut functions = Vec::new();
     if let Ok(mut frames) = loader.find_frames(address) {
@@ -142,12 +142,12 @@ fn functions_in(loader: &Loader, address: u64) -> Vec<Function> {
     functions
 }
 
-/// Without what has a meaning in folded stacks and tables, and not too long.
+/// Removes characters with a meaning in folded stacks and tables, and truncates the name.
 pub(crate) fn printable(name: &str) -> String {
     plain(name).chars().map(|c| if c == ';' { ',' } else { c }).take(NAME_CHARS_MAX).collect()
 }
 
-/// Without what has a meaning in tables.
+/// Removes characters with a meaning in tables.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }

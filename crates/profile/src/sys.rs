@@ -1,11 +1,10 @@
-//! The crate's one module with `unsafe` in it: a timer for each thread, the handler of its signal, and copies
-//! of memory that may not be there.
+//! The only module of the crate with `unsafe` code: a timer for each thread, the handler of its signal, and
+//! copying memory that may not be mapped.
 //!
-//! What the handler may do is little, since it interrupts a thread anywhere, also in the middle of an
-//! allocation: it looks at atomics, writes to a slot of memory that was allocated before and that nobody else
-//! uses as long as it is marked so, makes one system call that POSIX-like async-signal-safe code may make
-//! (`process_vm_readv` keeps no state and takes no lock of the process), and keeps `errno`. It takes no lock,
-//! allocates nothing, unwinds nothing and cannot panic.
+//! The handler may do very little, since it interrupts a thread anywhere, even in the middle of an
+//! allocation: it reads atomics, writes to a preallocated slot that no other code uses while it is marked,
+//! makes one system call that is async-signal-safe (`process_vm_readv` keeps no state and takes no lock of
+//! the process), and preserves `errno`. It takes no lock, does not allocate or unwind, and cannot panic.
 #![allow(
     unsafe_code,
     reason = "signals and timers have no safe wrapper; see the module's text and each block's"
@@ -19,18 +18,18 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Bytes of a stack that are copied. What is deeper is cut off, and told so.
+/// Number of bytes of a stack that are copied. Deeper stacks are truncated and marked so.
 const STACK_BYTES: usize = 32 << 10;
 
-/// Samples that wait to be collected at most.
+/// Maximum number of samples that wait to be collected.
 const SLOTS: usize = 256;
 
-/// Slots that the handler looks at before it gives the sample up.
+/// Number of slots that the handler tries before it drops the sample.
 const TRIES: usize = 16;
 
 const PAGE: u64 = 4096;
 
-/// Pieces of memory that one copy is made of: a page each, since a system call copies whole pieces only.
+/// Number of pieces of one copy: one per page, since the system call copies only whole pieces.
 const PIECES: usize = STACK_BYTES / PAGE as usize + 1;
 
 const FREE: u8 = 0;
@@ -38,24 +37,24 @@ const WRITING: u8 = 1;
 const READY: u8 = 2;
 const READING: u8 = 3;
 
-/// A thread as it was interrupted.
+/// State of an interrupted thread.
 pub(crate) struct Sample {
-    /// Its number.
+    /// Thread id.
     pub(crate) thread: i32,
-    /// How many periods it had run since it was interrupted last: more than one if the system came late.
+    /// Periods since the last interruption: more than one if the system was late.
     pub(crate) periods: u32,
-    /// Where it was.
+    /// Instruction pointer.
     pub(crate) ip: u64,
-    /// Its stack pointer.
+    /// Stack pointer.
     pub(crate) sp: u64,
-    /// Its frame pointer, if it keeps one.
+    /// Frame pointer, if the code maintains one.
     pub(crate) bp: u64,
     length: usize,
     stack: Box<[u8]>,
 }
 
 impl Sample {
-    /// The word at this address of the stack, if it was copied.
+    /// Returns the word at this address of the stack, if it was copied.
     pub(crate) fn word(&self, address: u64) -> Option<u64> {
         let at = usize::try_from(address.checked_sub(self.sp)?).ok()?;
         let bytes = self.stack[..self.length].get(at..at.checked_add(8)?)?;
@@ -68,9 +67,9 @@ struct Slot {
     sample: UnsafeCell<Sample>,
 }
 
-// SAFETY: a sample is touched only by who has moved its slot's state from FREE to WRITING (a handler) or from
-// READY to READING (the collector), which only one thread can, and who gives it back with a release store
-// that the next one acquires.
+// SAFETY: a sample is accessed only by the thread that has moved its slot's state from FREE to WRITING (a
+// handler) or from READY to READING (the collector), which only one thread can do, and which gives it back
+// with a release store that the next one acquires.
 unsafe impl Sync for Slot {}
 
 struct Slots {
@@ -79,7 +78,7 @@ struct Slots {
     lost: AtomicU64,
 }
 
-/// Made by the first profile and kept: a handler may run late.
+/// Created by the first profile and never freed: a handler may run late.
 static ALL: OnceLock<Slots> = OnceLock::new();
 
 static IS_ON: AtomicBool = AtomicBool::new(false);
@@ -105,7 +104,7 @@ fn all() -> &'static Slots {
 }
 
 impl Slots {
-    /// A slot for a handler that would write a sample for so many periods.
+    /// Claims a slot for the sample of a handler, which covers `periods` periods.
     fn claim(&self, periods: u32) -> Option<&Slot> {
         for _ in 0..TRIES {
             let slot = &self.all[self.next.fetch_add(1, Ordering::Relaxed) % SLOTS];
@@ -119,14 +118,14 @@ impl Slots {
     }
 }
 
-/// Samples are taken as long as it lives. There is one at a time: who makes it sees to that.
+/// Samples are taken while this value exists. The caller ensures that there is only one.
 pub(crate) struct Sampling(&'static Slots);
 
 impl Sampling {
-    /// Lets handlers take samples.
+    /// Enables sampling in handlers.
     ///
     /// # Errors
-    /// This processor is not supported, or the system refuses one of the two calls that are needed.
+    /// This processor is not supported, or one of the two required system calls fails.
     pub(crate) fn start() -> io::Result<Sampling> {
         if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "only Linux on x86-64 is supported"));
@@ -144,19 +143,19 @@ impl Sampling {
         Ok(Sampling(all))
     }
 
-    /// Shows each sample that was taken since the last time.
+    /// Calls `show` with each sample taken since the last call.
     pub(crate) fn collect(&self, mut show: impl FnMut(&Sample)) {
         for slot in &self.0.all {
             let state = &slot.state;
             if state.compare_exchange(READY, READING, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                // SAFETY: the state is READING by this exchange, so nobody else touches the sample.
+                // SAFETY: the state is READING by this exchange, so no other thread accesses the sample.
                 show(unsafe { &*slot.sample.get() });
                 state.store(FREE, Ordering::Release);
             }
         }
     }
 
-    /// Periods whose samples were given up for want of a slot.
+    /// Returns the number of periods whose samples were lost for lack of a slot.
     pub(crate) fn lost(&self) -> u64 {
         self.0.lost.load(Ordering::Relaxed)
     }
@@ -165,33 +164,34 @@ impl Sampling {
 impl Drop for Sampling {
     fn drop(&mut self) {
         IS_ON.store(false, Ordering::SeqCst);
-        // What a handler wrote last is not the next profile's.
+        // The last samples must not end up in the next profile.
         self.collect(|_| ());
     }
 }
 
-/// Interrupts a thread each time that it has run for so long.
+/// A timer that interrupts a thread each time it has run for a period.
 pub(crate) struct ThreadTimer(libc::timer_t);
 
 impl ThreadTimer {
-    /// A timer for a thread of this process, whose first period is only this part of one in 1024, so that
-    /// threads are not in step.
+    /// Creates a timer for a thread of this process. Its first period is shortened to `phase` 1024ths, so
+    /// that threads are not in step.
     pub(crate) fn start(thread: i32, period: Duration, phase: u32) -> io::Result<ThreadTimer> {
-        // SAFETY: all bytes zero is a value of this plain structure.
+        // SAFETY: all-zero bytes are a valid value of this plain structure.
         let mut event: libc::sigevent = unsafe { zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_signo = libc::SIGPROF;
         event.sigev_notify_thread_id = thread;
         event.sigev_value = libc::sigval { sival_ptr: thread as usize as *mut libc::c_void };
         let mut timer: libc::timer_t = ptr::null_mut();
-        // SAFETY: both pointers are to local variables of the types that the call wants.
+        // SAFETY: both pointers are to local variables of the types that the call expects.
         if unsafe { libc::timer_create(processor_clock(thread), &raw mut event, &raw mut timer) } != 0 {
             return Err(io::Error::last_os_error());
         }
         let timer = ThreadTimer(timer);
         let first = (period / 1024 * (phase % 1024 + 1)).max(Duration::from_nanos(1));
         let times = libc::itimerspec { it_interval: time(period), it_value: time(first) };
-        // SAFETY: the timer was just made, the structure is a local variable, and no old value is wanted.
+        // SAFETY: the timer was just created, the structure is a local variable, and no old value is
+        // requested.
         if unsafe { libc::timer_settime(timer.0, 0, &raw const times, ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -201,14 +201,14 @@ impl ThreadTimer {
 
 impl Drop for ThreadTimer {
     fn drop(&mut self) {
-        // SAFETY: the timer was made by `start` and is deleted only here. If its thread has ended the call
-        // fails or not, and nothing depends on it.
+        // SAFETY: the timer was created by `start` and is deleted only here. If its thread has ended, the
+        // call may fail, and nothing depends on it.
         unsafe { libc::timer_delete(self.0) };
     }
 }
 
-/// The clock that counts the time a thread runs; its number is what the kernel's `posix-timers.h` makes
-/// of a thread's (CPUCLOCK_PERTHREAD and CPUCLOCK_SCHED).
+/// Returns the clock that counts a thread's running time. Its number is computed as in the kernel's
+/// `posix-timers.h` (CPUCLOCK_PERTHREAD and CPUCLOCK_SCHED).
 fn processor_clock(thread: i32) -> libc::clockid_t {
     (!thread << 3) | 6
 }
@@ -217,8 +217,8 @@ fn time(span: Duration) -> libc::timespec {
     libc::timespec { tv_sec: span.as_secs() as libc::time_t, tv_nsec: span.subsec_nanos().into() }
 }
 
-/// Copies memory of this process from an address; gives how many bytes there were, in whole pages from the
-/// first on. Never faults, whatever the address.
+/// Copies memory of this process from an address; returns the number of bytes copied, in whole pages from the
+/// start. Never faults, whatever the address.
 pub(crate) fn copy_memory(address: u64, buffer: &mut [u8]) -> usize {
     let mut pieces = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; PIECES];
     let (mut count, mut from, mut left) = (0, address, buffer.len() as u64);
@@ -230,7 +230,7 @@ pub(crate) fn copy_memory(address: u64, buffer: &mut [u8]) -> usize {
     }
     let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: the kernel writes at most `buffer.len()` bytes to `buffer`, which is borrowed for writing, and
-    // reads the other addresses as it reads those of another process: what is not mapped fails with EFAULT.
+    // reads the other addresses like those of another process: unmapped ones fail with EFAULT.
     let got = unsafe {
         libc::process_vm_readv(
             libc::getpid(),
@@ -244,45 +244,46 @@ pub(crate) fn copy_memory(address: u64, buffer: &mut [u8]) -> usize {
     usize::try_from(got).unwrap_or(0)
 }
 
-/// Sets the handler. It stays: SIGPROF's default is the end of the process, and one may come late.
+/// Installs the handler, permanently: SIGPROF's default action ends the process, and a signal may arrive
+/// late.
 fn install() -> io::Result<()> {
-    // SAFETY: all bytes zero is a value of this plain structure.
+    // SAFETY: all-zero bytes are a valid value of this plain structure.
     let mut action: libc::sigaction = unsafe { zeroed() };
     action.sa_sigaction = on_signal as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    // SAFETY: the structure is a local variable, the handler is of the type that SA_SIGINFO wants and does
-    // only what handlers may (see the module's text), and no old value is wanted.
+    // SAFETY: the structure is a local variable, the handler has the type that SA_SIGINFO requires and does
+    // only what handlers may (see the module's documentation), and no old value is requested.
     let done = unsafe { libc::sigaction(libc::SIGPROF, &raw const action, ptr::null_mut()) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What the kernel says with a timer's signal (siginfo_t with `_timer` of asm-generic/siginfo.h), as far as libc's type
-/// does not show it.
+/// The kernel's data for a timer's signal (siginfo_t with `_timer` of asm-generic/siginfo.h), including the
+/// fields that libc's type does not expose.
 #[repr(C)]
 struct TimerInfo {
-    /// Number, error, code, and what aligns the rest.
+    /// Signal number, error, code, and padding.
     _common: [libc::c_int; 4],
     _timer: libc::c_int,
-    /// Periods that ended while the signal was on its way, or between two looks at the clock.
+    /// Periods that ended before the signal was delivered, or between two checks of the clock.
     overrun: libc::c_int,
 }
 
-/// See the module's text for what may happen here.
+/// Handles SIGPROF. See the module's documentation for what is allowed here.
 extern "C" fn on_signal(_: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     if !IS_ON.load(Ordering::Relaxed) || info.is_null() || context.is_null() {
         return;
     }
-    // SAFETY: with SA_SIGINFO the kernel passes a valid pointer. Who sends the signal by hand wants no sample.
+    // SAFETY: with SA_SIGINFO the kernel passes a valid pointer. A signal sent by a process is not a timer's.
     if unsafe { (*info).si_code } != libc::SI_TIMER {
         return;
     }
-    // SAFETY: the signal is a timer's, for which the kernel lays the structure out like this.
+    // SAFETY: the signal is a timer's, for which the kernel uses this layout.
     let overrun = unsafe { (*info.cast::<TimerInfo>()).overrun };
     let periods = u32::try_from(overrun).unwrap_or(0).saturating_add(1);
     let Some(slot) = ALL.get().and_then(|slots| slots.claim(periods)) else { return };
     // SAFETY: errno is a variable of this thread; its address is always valid.
     let errno = unsafe { *libc::__errno_location() };
-    // SAFETY: the state is WRITING by this thread's claim, so nobody else touches the sample.
+    // SAFETY: the state is WRITING by this thread's claim, so no other thread accesses the sample.
     let sample = unsafe { &mut *slot.sample.get() };
     // SAFETY: with SA_SIGINFO the kernel passes valid pointers to a siginfo_t, whose value was set by the
     // timer, and to a ucontext_t.
@@ -313,7 +314,7 @@ mod tests {
     use super::*;
     use std::hint::black_box;
 
-    /// How long this thread has run.
+    /// Returns the running time of this thread.
     fn ran() -> Duration {
         let mut time: libc::timespec = unsafe { zeroed() };
         // SAFETY: the structure is a local variable.
@@ -322,9 +323,9 @@ mod tests {
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
 
-    /// Blocks SIGPROF for this thread, or no longer.
+    /// Blocks or unblocks SIGPROF for this thread.
     fn hold_back(how: libc::c_int) {
-        // SAFETY: the set is a local variable, and no old one is wanted.
+        // SAFETY: the set is a local variable, and no old one is requested.
         let done = unsafe {
             let mut set: libc::sigset_t = zeroed();
             libc::sigaddset(&raw mut set, libc::SIGPROF);
@@ -333,7 +334,7 @@ mod tests {
         assert_eq!(done, 0);
     }
 
-    /// As on a machine whose system comes too late to interrupt a thread.
+    /// Simulates a system that is too late to interrupt a thread.
     #[test]
     fn periods_that_ended_while_the_signal_was_held_back_are_counted() {
         let _one = crate::tests::alone();
@@ -354,7 +355,7 @@ mod tests {
             periods += if sample.thread == thread { sample.periods } else { 0 };
         });
         assert!((20..=most).contains(&periods), "{periods} periods, at most {most} ended, {samples} samples");
-        // Those that ended before SIGPROF was held back, and the one that was.
+        // Periods that ended before SIGPROF was blocked, and the blocked signal.
         assert!(samples <= 1 + most - 20 + 1, "{samples} samples of {periods} periods");
     }
 

@@ -1,37 +1,37 @@
-//! Tables of a profile as text: a line of names, then a line for each row, tabulators in between. That is what
-//! goes over the network, and what other programs read.
+//! Tables of a profile as text: a line of column names, then one line per row, separated by tabs. This is the
+//! format on the network and for other programs.
 
 use std::fmt::Write as _;
 use thiserror::Error;
 
-/// Rows of one table that are told.
+/// Maximum number of rows in a table.
 pub(crate) const ROWS_MAX: usize = 2000;
 
-/// Somebody's text is no such table.
+/// The text is not such a table.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("line {line} of the table is malformed: there must be {expected}")]
 pub struct TableError {
-    /// Which line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What there must be.
+    /// Expected contents.
     pub expected: String,
 }
 
 /// A row of a table.
 pub trait Table: Sized {
-    /// The names of the columns: texts first, then numbers.
+    /// Names of the columns: texts first, then numbers.
     const COLUMNS: &'static [&'static str];
 
-    /// How many of them are texts.
+    /// Number of text columns.
     const TEXTS: usize;
 
-    /// The row's texts and numbers, in order.
+    /// Returns the row's texts and numbers, in order.
     fn cells(&self) -> (Vec<String>, Vec<u64>);
 
-    /// The row of these, of which there are as many as there must be.
+    /// Builds the row from texts and numbers, whose counts must match the columns.
     fn of(texts: &[&str], numbers: &[u64]) -> Self;
 
-    /// The table as text.
+    /// Formats the table.
     fn write(rows: &[Self]) -> String {
         let mut text = Self::COLUMNS.join("\t");
         text.push('\n');
@@ -44,7 +44,7 @@ pub trait Table: Sized {
         text
     }
 
-    /// The rows of a text, which anybody may have written.
+    /// Parses the rows of an untrusted text.
     fn read(text: &str) -> Result<Vec<Self>, TableError> {
         let mut lines = text.lines().enumerate();
         if lines.next().is_none_or(|(_, line)| line != Self::COLUMNS.join("\t")) {
@@ -66,24 +66,24 @@ fn row<T: Table>(line: usize, text: &str) -> Result<T, TableError> {
     Ok(T::of(texts, &numbers))
 }
 
-/// Accesses to disks that came about the same way.
+/// Disk accesses with the same stack, volume and client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IoRow {
-    /// read, write or sync.
+    /// Kind of access: read, write or sync.
     pub access: String,
-    /// The volume; 0 for none.
+    /// Volume id; 0 for none.
     pub volume: u64,
-    /// User and host; empty if it was for no call.
+    /// User and host; empty if the access was not for a call.
     pub client: String,
-    /// Service, procedure and functions, with `;` between, the innermost last.
+    /// Service, procedure and functions, separated by `;`, the innermost last.
     pub stack: String,
-    /// How many.
+    /// Number of accesses.
     pub accesses: u64,
     /// Bytes read or written.
     pub bytes: u64,
-    /// How long they took together.
+    /// Total duration in nanoseconds.
     pub total_ns: u64,
-    /// How long the longest took.
+    /// Longest duration in nanoseconds.
     pub longest_ns: u64,
 }
 
@@ -111,20 +111,20 @@ impl Table for IoRow {
     }
 }
 
-/// Waits for locks of one name that were held by one place in the source.
+/// Waits for locks of one name held at one source location.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockRow {
-    /// The lock's name.
+    /// Name of the lock.
     pub lock: String,
-    /// Where it was taken by who held it: file and line.
+    /// Source location where the holder took it: file and line.
     pub holder: String,
-    /// Whose call had to wait: service and procedure; empty if it was none.
+    /// Service and procedure of the waiting call; empty if the thread served no call.
     pub waiter: String,
-    /// How many waits.
+    /// Number of waits.
     pub waits: u64,
-    /// How long they took together.
+    /// Total duration in nanoseconds.
     pub total_ns: u64,
-    /// How long the longest took.
+    /// Longest duration in nanoseconds.
     pub longest_ns: u64,
 }
 
@@ -154,19 +154,19 @@ impl Table for LockRow {
 pub struct LatencyRow {
     /// Service and procedure.
     pub procedure: String,
-    /// What they waited for, with `+` between; `-` for nothing.
+    /// What they waited for, separated by `+`; `-` for nothing.
     pub path: String,
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
-    /// Their times together.
+    /// Total duration in nanoseconds.
     pub total_ns: u64,
-    /// Half of them took at most so long.
+    /// Median duration in nanoseconds.
     pub p50_ns: u64,
-    /// Nine of ten.
+    /// 90th percentile in nanoseconds.
     pub p90_ns: u64,
-    /// 99 of 100.
+    /// 99th percentile in nanoseconds.
     pub p99_ns: u64,
-    /// All.
+    /// Longest duration in nanoseconds.
     pub longest_ns: u64,
 }
 

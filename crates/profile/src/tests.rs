@@ -1,4 +1,4 @@
-//! Known loads: what a profile says of them. A process takes one profile at a time, and so do the tests.
+//! Profiles of known loads. A process takes one profile at a time, so the tests run one at a time, too.
 
 use crate::profiler::start_with;
 use crate::{
@@ -28,7 +28,7 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 const WAITS: Request = Request { kind: Kind::Waits, seconds: 600, hz: 0 };
 const CPU: Request = Request { kind: Kind::Cpu, seconds: 600, hz: 250 };
 
-/// Waits until a profile that was stopped has ended.
+/// Waits until a stopped profile has ended.
 fn ended(id: u64) {
     stop(id).unwrap();
     while state(id).unwrap().stage == Stage::Runs {
@@ -36,8 +36,8 @@ fn ended(id: u64) {
     }
 }
 
-/// Whether names of functions can be looked at. A test program that was stripped has none: then the test
-/// fails, unless `CELLAR_TEST_SKIP` has the word `symbols`.
+/// Whether names of functions are available. A stripped test program has none: then the test fails, unless
+/// `CELLAR_TEST_SKIP` contains the word `symbols`.
 fn has_names() -> bool {
     let program = std::fs::read("/proc/self/exe").unwrap();
     let is_there = object::File::parse(&program[..]).unwrap().section_by_name(".symtab").is_some();
@@ -98,25 +98,25 @@ fn functions_that_burn_the_processor_have_their_shares() {
         return;
     }
     let (three, one, both) = (total_us("burn_three_parts"), total_us("burn_one_part"), total_us("burn_both"));
-    // Of 200 samples or more: five deviations of the share that is right.
+    // For 200 samples or more, the tolerance is five standard deviations of the expected share.
     let share = three * 100 / (three + one).max(1);
     assert!((60..=90).contains(&share), "{share} %, not 75\n{folded}");
     assert!(three + one <= both && (three + one) * 100 >= both * 80, "{three} {one} {both}\n{folded}");
-    // The whole stack is there, from the thread's kind on.
+    // The stack is complete, starting with the thread's kind.
     let line = folded.lines().find(|line| line.contains("burn_three_parts")).unwrap();
     assert!(line.starts_with("burner;") && !line.contains("[cut off]"), "{line}");
     assert!(line.find("burn_both").unwrap() < line.find("burn_three_parts").unwrap(), "{line}");
     assert_eq!(text(id, Document::Io), "");
 }
 
-/// How long this thread has run, by the system's own account.
+/// Returns the running time of this thread as measured by the system.
 fn ran() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
 }
 
-/// The system looks at its timers a few hundred times a second only, so that at this rate most periods end between two
-/// looks.
+/// The system checks its timers only a few hundred times a second, so at this rate most periods end between
+/// two checks.
 #[test]
 fn a_thread_that_runs_has_its_whole_time_at_any_rate() {
     let _one = alone();
@@ -133,7 +133,7 @@ fn a_thread_that_runs_has_its_whole_time_at_any_rate() {
     let folded = text(id, Document::Stacks);
     let of_burner = folded.lines().filter(|line| line.starts_with("allday;"));
     let told_us: u64 = of_burner.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
-    // Its timer is set within a fifth of a second; what found no room is lost.
+    // Its timer is set within a fifth of a second; samples without a slot are lost.
     let lost_us = state(id).unwrap().lost * 1000;
     assert!(told_us <= ran_us + 1000, "{told_us} us of {ran_us}\n{folded}");
     assert!((told_us + lost_us) * 10 >= ran_us * 7, "{told_us} us of {ran_us}, {lost_us} lost\n{folded}");
@@ -153,7 +153,7 @@ fn what_sleeps_is_not_on_the_processor() {
     assert!(slept.is_none_or(|function| function.total_us < 150_000), "it slept");
 }
 
-/// One wait of 200 ms or more for a lock, by a call. How long it really was is told too.
+/// Waits once, for 200 ms or more, for a lock in a call. Returns the actual duration.
 fn wait_for_a_lock(lock: &Lock<u32>) -> Duration {
     let (taken, is_taken) = mpsc::channel();
     let (waiting, is_waiting) = mpsc::channel();
@@ -182,7 +182,7 @@ fn a_held_lock_is_told_with_its_holder_its_waiter_and_its_time() {
     let lock = Lock::new(LockName::Test, 0);
     loop {
         let id = start(WAITS).unwrap();
-        // The profiler's thread begins to listen soon after.
+        // The profiler's thread starts to watch soon after.
         while !waits::is_watched() {
             thread::sleep(Duration::from_millis(1));
         }
@@ -211,7 +211,7 @@ fn a_held_lock_is_told_with_its_holder_its_waiter_and_its_time() {
     }
 }
 
-/// A disk whose files take 50 ms to be read.
+/// A disk whose files take 50 ms to read.
 fn slow_disk() -> HookedDisk {
     HookedDisk::new(Arc::new(RealDisk), |step| {
         if step == DiskStep::Read {
@@ -310,7 +310,7 @@ fn there_is_one_profile_at_a_time_within_bounds() {
 fn a_profile_whose_owner_has_vanished_ends_and_makes_room() {
     let _one = alone();
     let id = start_with(CPU, Duration::from_millis(300)).unwrap();
-    // Nobody asks.
+    // The owner does not query the state.
     let next = loop {
         match start(WAITS) {
             Ok(next) => break next,

@@ -1,15 +1,15 @@
-//! From a copied stack to the functions that were active.
+//! Unwinds a copied stack to the functions that were active.
 
 use crate::modules::{self, Loaded};
 use crate::sys::Sample;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{MayAllocateDuringUnwind, Unwinder as _};
 
-/// Frames of a stack at most; more are recursion without end.
+/// Maximum number of frames; deeper stacks are probably infinite recursion.
 const FRAMES_MAX: usize = 256;
 
-/// In place of the frames that could not be found, because the stack was deeper than what was copied, or
-/// somebody's unwinding tables are missing.
+/// Marks missing frames, because the stack was deeper than what was copied, or a module has no unwinding
+/// tables.
 pub(crate) const CUT_OFF: u64 = 0;
 
 /// Unwinds stacks of this process.
@@ -20,7 +20,7 @@ pub(crate) struct Unwinding {
 }
 
 impl Unwinding {
-    /// Of the process as it is loaded now.
+    /// Creates an unwinder for the modules that are loaded now.
     pub(crate) fn new() -> Unwinding {
         let mut unwinder = UnwinderX86_64::new();
         let mut loaded = Vec::new();
@@ -31,12 +31,12 @@ impl Unwinding {
         Unwinding { unwinder, cache: CacheX86_64::new(), loaded }
     }
 
-    /// What is loaded.
+    /// Returns the loaded modules.
     pub(crate) fn loaded(&self) -> &[Loaded] {
         &self.loaded
     }
 
-    /// Addresses within the functions that were active, the innermost first, and [`CUT_OFF`] last if the
+    /// Returns addresses within the active functions, the innermost first, with [`CUT_OFF`] last if the
     /// outermost was not found.
     pub(crate) fn frames(&mut self, sample: &Sample) -> Vec<u64> {
         let registers = UnwindRegsX86_64::new(sample.ip, sample.sp, sample.bp);

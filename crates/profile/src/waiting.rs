@@ -1,4 +1,4 @@
-//! A profile of waiting: what the waits of calls were for, where they came from, and for whom.
+//! A profile of waiting: what calls waited for, in which code, and for which client.
 
 use crate::folded::{self, Line};
 use crate::modules;
@@ -15,19 +15,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use waits::{Called, Client, Current, Wait, Watcher};
 
-/// Of shorter waits no stack is taken, which would cost more than they do.
+/// Minimum duration of a wait whose stack is taken; for shorter ones that would cost more than the wait.
 const STACK_FROM_NS: u64 = 10_000;
 
-/// What stands in its place.
+/// Name that replaces the stack of shorter waits.
 const SHORT: &str = "(waits shorter than 10 us)";
 
-/// Frames of a stack at most.
+/// Maximum number of frames in a stack.
 const FRAMES_MAX: usize = 128;
 
-/// How often it is looked whether the profile is over.
+/// Interval of checks whether the profile is over.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Addresses from the innermost function on; none of a short wait.
+/// Addresses from the innermost function outwards; empty for a short wait.
 type Stack = Vec<u64>;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -54,10 +54,10 @@ struct LockKey {
     call: [&'static str; 2],
 }
 
-/// What calls a path is: the procedure, and a bit for each of the parts that it waited for.
+/// Kind of calls: the procedure, and a bit for each of the parts that they waited for.
 type PathKey = ([&'static str; 2], u8);
 
-/// What one thread was told.
+/// Waits recorded by one thread.
 struct Shard {
     stacks: Table<StackKey, Sum>,
     io: Table<IoKey, Sum>,
@@ -87,7 +87,7 @@ impl Shard {
     }
 }
 
-/// Notes what it is told.
+/// Records waits.
 #[derive(Default)]
 struct Notes {
     shards: Sharded<Shard>,
@@ -97,7 +97,7 @@ struct Notes {
 impl Watcher for Notes {
     fn waited(&self, wait: &Wait, call: &Current) {
         self.count.fetch_add(1, Relaxed);
-        // Waiting for a worker is nobody's stack.
+        // A wait for a worker has no stack: the call was in the queue.
         let is_short = wait.ns < STACK_FROM_NS || wait.part == Some(Part::Queue);
         let stack = if is_short { Stack::new() } else { stack() };
         let names = [call.service, call.procedure];
@@ -127,11 +127,11 @@ impl Watcher for Notes {
     }
 }
 
-/// The calling thread's stack.
+/// Returns the calling thread's stack.
 fn stack() -> Stack {
     let mut stack = Stack::new();
     backtrace::trace(|frame| {
-        // A return address is behind the call; the outermost is none.
+        // A return address points after the call; the outermost one is null.
         if !frame.ip().is_null() {
             stack.push(frame.ip() as u64 - 1);
         }
@@ -140,7 +140,7 @@ fn stack() -> Stack {
     stack
 }
 
-/// Listens until `is_over`.
+/// Watches until `is_over` returns true.
 pub(crate) fn run(progress: &Progress, is_over: impl Fn() -> bool) -> Option<Report> {
     let notes = Arc::new(Notes::default());
     let watching = waits::watch(notes.clone())?;
@@ -200,7 +200,7 @@ fn io(all: &Shard, symbols: &mut Symbols<'_>) -> Vec<IoRow> {
     told
 }
 
-/// Rows of different addresses in the same functions are one.
+/// Merges rows whose addresses differ but whose functions are the same.
 fn same_as_one(rows: Vec<IoRow>) -> Vec<IoRow> {
     let mut places = HashMap::new();
     let mut told: Vec<IoRow> = Vec::new();
@@ -283,7 +283,7 @@ fn path_name(path: u8) -> String {
     if parts.is_empty() { "-".to_owned() } else { parts.join("+") }
 }
 
-/// Service and procedure; threads that serve no call are one.
+/// Returns service and procedure; threads that serve no call are grouped together.
 fn call_frames([service, procedure]: [&'static str; 2]) -> Vec<String> {
     if service.is_empty() {
         return vec!["(no call)".to_owned()];
@@ -292,7 +292,7 @@ fn call_frames([service, procedure]: [&'static str; 2]) -> Vec<String> {
     vec![printable(service), printable(procedure)]
 }
 
-/// The functions of a stack, the outermost first, without those that took it.
+/// Returns the functions of a stack, the outermost first, without those that took it.
 fn functions(stack: &Stack, symbols: &mut Symbols<'_>) -> Vec<String> {
     if stack.is_empty() {
         return vec![SHORT.to_owned()];

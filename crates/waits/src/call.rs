@@ -1,31 +1,31 @@
-//! Which call a thread serves: what a watcher wants to know of it besides what [`events::current`] notes.
+//! The call that a thread serves: the facts that a watcher needs in addition to those in [`events::current`].
 
 use events::current;
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 
-/// The procedures of a service: numbers and names, sorted.
+/// Opcodes and names of a service's procedures, sorted.
 type Procedures = &'static [(u32, &'static str)];
 
-/// Who calls.
+/// The client that makes a call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Client {
-    /// The host.
+    /// Address of the host.
     pub host: IpAddr,
-    /// The user.
+    /// Name of the user.
     pub user: String,
 }
 
-/// What a thread serves.
+/// The call that a thread serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Current {
-    /// The service; empty if the thread serves no call.
+    /// Name of the service; empty if the thread serves no call.
     pub service: &'static str,
-    /// The procedure; empty as long as it is not known.
+    /// Name of the procedure; empty until it is known.
     pub procedure: &'static str,
-    /// The first volume that the call used; 0 for none.
+    /// First volume that the call used; 0 for none.
     pub volume: u32,
-    /// Who calls, if that was told.
+    /// The client, if it was set.
     pub client: Option<Client>,
 }
 
@@ -36,7 +36,7 @@ thread_local! {
     static IS_CLIENT_KNOWN: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A call of this service begins on this thread: what was noted of the last one is forgotten.
+/// Starts a call of this service on this thread and clears the state of the previous one.
 pub fn begin(service: &'static str, procedures: Procedures) {
     current::begin();
     SERVICE.set((service, procedures));
@@ -46,18 +46,18 @@ pub fn begin(service: &'static str, procedures: Procedures) {
     }
 }
 
-/// The call is one of this procedure.
+/// Sets the call's procedure.
 pub fn opcode(opcode: u32) {
     OPCODE.set(opcode);
 }
 
-/// Who calls; only worth telling while somebody watches.
+/// Sets the client of the call; only useful while a watcher is registered.
 pub fn set_client(client: Client) {
     CLIENT.replace(Some(client));
     IS_CLIENT_KNOWN.set(true);
 }
 
-/// What this thread serves.
+/// Returns the call that this thread serves.
 pub fn current() -> Current {
     let (service, procedures) = SERVICE.get();
     let found = procedures.binary_search_by_key(&OPCODE.get(), |(opcode, _)| *opcode);

@@ -1,13 +1,13 @@
-//! Where threads wait, and who wants to know.
+//! Where threads wait, and who is notified.
 //!
-//! The places where a call can wait (a worker, a lock, a disk, clients) tell it here, once: what they tell
-//! goes to the parts of slow calls ([`events::current`]), to the figures of locks ([`lock_figures`]), to
-//! whoever watches while a profile runs ([`watch`]), and to the static probes that tracers find in the program
-//! ([`probes`]). While nobody watches, a wait costs one look at a flag more, and a probe is an instruction
-//! that does nothing.
+//! The code in which a call can wait (for a worker, a lock, a disk, clients) reports the wait here, once. The
+//! report goes to the breakdown of slow calls ([`events::current`]), to the figures of locks
+//! ([`lock_figures`]), to the watcher while a profile runs ([`watch`]), and to the static probes for tracers
+//! ([`probes`]). Without a watcher, a wait costs one additional check of a flag, and a probe is an
+//! instruction that does nothing.
 //!
-//! A watcher is told on the waiting thread itself, after the wait and outside any signal handler: it may take
-//! the stack.
+//! A watcher is called on the waiting thread itself, after the wait and outside any signal handler, so it may
+//! take the stack.
 
 mod call;
 mod lock;

@@ -1,7 +1,7 @@
-//! Locks with names: how often, how long and for whom threads wait for them is counted.
+//! Named locks that count how often and how long threads wait for them, and which holder they wait for.
 //!
-//! Taking a lock that is free costs one store more than without a name: where it was taken, so that who has to
-//! wait can tell for whom. Everything else happens on threads that have waited anyway.
+//! Taking a free lock costs one more store than an unnamed lock: the location where it was taken, so that a
+//! waiting thread can report the holder. Everything else happens on threads that have waited anyway.
 
 use crate::raw::SiteCell;
 use crate::waiting::contended;
@@ -13,23 +13,23 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
-/// The names of [`LockName`], in order.
+/// Names of [`LockName`], in order.
 pub const LOCKS: [&str; 6] = ["volume", "publish", "hosts", "lane", "segment", "test"];
 
-/// Which lock; all of one kind are counted together.
+/// Name of a lock; all locks of one name are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockName {
-    /// That of a volume and its clones, for changes.
+    /// Lock of a volume and its clones, held for changes.
     Volume,
-    /// That of what readers of a volume see, while a change takes effect.
+    /// Lock of a volume's read view, held while a change takes effect.
     Publish,
-    /// That of the file server's clients and their promises.
+    /// Lock of the file server's clients and their callback promises.
     Hosts,
-    /// That of a lane's connections and calls.
+    /// Lock of a lane's connections and calls.
     Lane,
-    /// That of the segment of a partition that is written.
+    /// Lock of a partition's active segment.
     Segment,
-    /// One of tests; the server has none.
+    /// Lock used by tests only; the server has none.
     Test,
 }
 
@@ -41,10 +41,10 @@ impl LockName {
 
 static FIGURES: LazyLock<Sharded<[LockFigures; LOCKS.len()]>> = LazyLock::new(Sharded::default);
 
-/// Threads that wait, by [`LockName`].
+/// Number of waiting threads, by [`LockName`].
 static WAITING: [AtomicU64; LOCKS.len()] = [const { AtomicU64::new(0) }; LOCKS.len()];
 
-/// A thread that waits, as long as it lives.
+/// Counts a waiting thread while it exists.
 struct Waiting(LockName);
 
 impl Waiting {
@@ -60,21 +60,21 @@ impl Drop for Waiting {
     }
 }
 
-/// What threads of this process waited, by name of the lock. Names of locks that nobody waited for are
-/// there with zeros; that of tests is not.
+/// Returns the waits of this process's threads, by name of the lock. Locks without waits are included with
+/// zeros; those of tests are not.
 pub fn lock_figures() -> Vec<(&'static str, LockFigures)> {
-    // Before what is counted: who does not wait any more is there.
+    // Read before the counts, so that a thread that stops waiting in between is counted there.
     let waiting = WAITING.each_ref().map(|waiting| waiting.load(SeqCst));
     let mut sums = waiting.map(|waiting| LockFigures { waiting, ..LockFigures::default() });
     FIGURES.each(|shard| sums.iter_mut().zip(shard).for_each(|(sum, part)| sum.add(part)));
     LOCKS.into_iter().zip(sums).filter(|(name, _)| *name != LockName::Test.text()).collect()
 }
 
-/// What both kinds of locks know of themselves.
+/// Data common to both kinds of locks.
 #[derive(Debug)]
 struct Named {
     name: LockName,
-    /// Where it was taken last.
+    /// Source location where it was last taken.
     holder: SiteCell,
 }
 
@@ -83,7 +83,7 @@ impl Named {
         Named { name, holder: SiteCell::new() }
     }
 
-    /// Takes the lock with `take`, for which it has to wait.
+    /// Takes the lock with `take`, after the fast path has failed.
     #[cold]
     fn wait<G>(&self, take: impl FnOnce() -> G) -> G {
         let _waiting = Waiting::begin(self.name);
@@ -92,14 +92,14 @@ impl Named {
         let wait = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let event = LockWait { lock: self.name.text(), holder, wait };
         FIGURES.mine()[self.name as usize].count(&event);
-        // What calls note as a wait for a lock is that for changes of their volume: docs/guide/observe.md.
+        // A call's time waiting for locks covers only changes of its volume: docs/guide/observe.md.
         let is_noted = matches!(self.name, LockName::Volume | LockName::Test);
         contended(&event, is_noted);
         guard
     }
 }
 
-/// A mutex with a name.
+/// A named mutex.
 #[derive(Debug)]
 pub struct Lock<T> {
     named: Named,
@@ -107,12 +107,12 @@ pub struct Lock<T> {
 }
 
 impl<T> Lock<T> {
-    /// Guards `value`.
+    /// Creates a lock that guards `value`.
     pub const fn new(name: LockName, value: T) -> Lock<T> {
         Lock { named: Named::new(name), mutex: Mutex::new(value) }
     }
 
-    /// Takes it; who has to wait is counted.
+    /// Takes the lock; counts the wait if it is not free.
     #[track_caller]
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -121,7 +121,7 @@ impl<T> Lock<T> {
         guard
     }
 
-    /// Takes it if it is free.
+    /// Takes the lock if it is free.
     #[track_caller]
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -130,13 +130,13 @@ impl<T> Lock<T> {
         Some(guard)
     }
 
-    /// Without a lock, since nobody else has it.
+    /// Returns the value without locking, since the borrow is exclusive.
     pub fn get_mut(&mut self) -> &mut T {
         self.mutex.get_mut()
     }
 }
 
-/// A lock for many readers or one writer, with a name.
+/// A named read-write lock.
 #[derive(Debug)]
 pub struct SharedLock<T> {
     named: Named,
@@ -144,12 +144,12 @@ pub struct SharedLock<T> {
 }
 
 impl<T> SharedLock<T> {
-    /// Guards `value`.
+    /// Creates a lock that guards `value`.
     pub const fn new(name: LockName, value: T) -> SharedLock<T> {
         SharedLock { named: Named::new(name), lock: RwLock::new(value) }
     }
 
-    /// Takes it for reading. Of readers only the last is known as the holder.
+    /// Takes the lock for reading. If there are several readers, only the last one is known as the holder.
     #[track_caller]
     #[inline]
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -158,7 +158,7 @@ impl<T> SharedLock<T> {
         guard
     }
 
-    /// Takes it for reading, if nobody writes.
+    /// Takes the lock for reading, unless a writer holds it.
     #[track_caller]
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
@@ -167,7 +167,7 @@ impl<T> SharedLock<T> {
         Some(guard)
     }
 
-    /// Takes it for writing.
+    /// Takes the lock for writing.
     #[track_caller]
     #[inline]
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {

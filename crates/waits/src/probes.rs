@@ -1,20 +1,20 @@
-//! Static probes (USDT) for bpftrace, perf, SystemTap and gdb. docs/reference/tracing.md lists them with their
-//! arguments, and a test compares that list with what `readelf` finds in the program.
+//! Static probes (USDT) for bpftrace, perf, SystemTap and gdb. docs/reference/tracing.md lists them with
+//! their arguments; a test compares that list with the probes that `readelf` finds in the program.
 //!
-//! Texts are two arguments: address and length. A probe that nobody traces is one `nop`.
+//! A text takes two arguments: address and length. A probe that is not traced is a single `nop`.
 
 use crate::raw;
 use events::catalogue::PacketResent;
 use events::{Event, LINES};
 use std::net::{IpAddr, SocketAddr};
 
-/// `call__start`: the first bytes of a call were read by a worker.
+/// `call__start`: a worker has read the first bytes of a call.
 #[inline]
 pub fn call_start(service: &str, opcode: u32, host: IpAddr, waited_ns: u64) {
     raw::call_start(service, opcode, number_of(host), waited_ns);
 }
 
-/// A host as probes pass it: its IPv4 address as a number, 0 for any other.
+/// Returns a host as passed to probes: its IPv4 address as a number, 0 for any other.
 #[inline]
 fn number_of(host: IpAddr) -> u64 {
     match host {
@@ -23,33 +23,33 @@ fn number_of(host: IpAddr) -> u64 {
     }
 }
 
-/// `call__end`: a call has ended, whoever served it, so long after its first packet; it received and sent so many
-/// bytes together.
+/// `call__end`: a call has ended, `total_ns` after its first packet, having received and sent `bytes` in
+/// total.
 #[inline]
 pub fn call_end(procedure: &str, volume: u32, code: i32, total_ns: u64, bytes: u64) {
     raw::call_end(procedure, volume, code, total_ns, bytes);
 }
 
-/// `callback__break`: messages to so many clients were sent and answered, or given up.
+/// `callback__break`: callback breaks were sent to `clients` clients, and acknowledged or abandoned.
 #[inline]
 pub fn callback_break(clients: usize, ns: u64) {
     raw::callback_break(clients as u64, ns);
 }
 
-/// `callback__send`: this thread sends a message about changes to a client and waits for the answer.
+/// `callback__send`: this thread sends a callback break to a client and waits for the answer.
 #[inline]
 pub fn callback_send(client: SocketAddr) {
     raw::callback_send(number_of(client.ip()), client.port());
 }
 
-/// `callback__end`: the message was `delivered`, or was not answered: then it goes `elsewhere`, to another address of the
-/// client, or stays `unanswered`.
+/// `callback__end`: the callback break was `delivered`, or was not answered: then it goes `elsewhere`, to
+/// another address of the client, or remains `unanswered`.
 #[inline]
 pub fn callback_end(client: SocketAddr, outcome: &str) {
     raw::callback_end(number_of(client.ip()), client.port(), outcome);
 }
 
-/// `packet__resend`: a DATA packet is sent again.
+/// `packet__resend`: a DATA packet is retransmitted.
 #[inline]
 pub fn packet_resend(connection: u32, call: u32, sequence: u32, bytes: usize) {
     raw::packet_resend(connection, call, sequence, bytes as u64);
@@ -59,13 +59,13 @@ pub fn packet_resend(connection: u32, call: u32, sequence: u32, bytes: usize) {
     }
 }
 
-/// `queue__enter`: a call begins to wait for a worker; so many wait besides.
+/// `queue__enter`: a call starts to wait for a worker, with `waiting` other calls.
 #[inline]
 pub fn queue_enter(waiting: usize) {
     raw::queue_enter(waiting as u64);
 }
 
-/// `queue__leave`: a worker takes a call.
+/// `queue__leave`: a worker takes a call from the queue.
 #[inline]
 pub fn queue_leave(waited_ns: u64) {
     raw::queue_leave(waited_ns);

@@ -1,22 +1,21 @@
-//! The crate's one module with `unsafe` in it: what neither the language nor a library does safely, in a few
-//! lines each.
+//! The only module of the crate with `unsafe` code: what neither the language nor a library can do safely.
 #![allow(unsafe_code, reason = "see the module's text and each block's")]
 
 use std::panic::Location;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// A place in the source, which threads may set and read at any time.
+/// A source location that threads may set and read at any time.
 #[derive(Debug)]
 pub(crate) struct SiteCell(AtomicPtr<Location<'static>>);
 
 impl SiteCell {
-    /// Of no place.
+    /// Creates a cell without a location.
     pub(crate) const fn new() -> SiteCell {
         SiteCell(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// Sets the place. What is there already is not written again: others may be reading it.
+    /// Sets the location. An equal one is not written again, since other threads may be reading it.
     pub(crate) fn set(&self, site: &'static Location<'static>) {
         let site = ptr::from_ref(site).cast_mut();
         if self.0.load(Relaxed) != site {
@@ -24,26 +23,26 @@ impl SiteCell {
         }
     }
 
-    /// The place that was set last.
+    /// Returns the location that was set last.
     pub(crate) fn get(&self) -> Option<&'static Location<'static>> {
-        // SAFETY: the pointer is null or came from a shared reference to something that lives as long as the
-        // program and never changes, in `set`, the only place that writes it; nothing is written through it.
+        // SAFETY: the pointer is null or came from a shared reference with static lifetime, in `set`, the
+        // only place that writes it; nothing is written through it.
         unsafe { self.0.load(Relaxed).as_ref() }
     }
 }
 
-/// Puts a probe of the provider `cellar` where it is expanded: an instruction that does nothing, and a note
-/// in the program that says where it is and which registers hold the arguments: at most six, which is what
-/// bpftrace reads on x86_64.
+/// Places a probe of the provider `cellar` where it is expanded: an instruction that does nothing, and a note
+/// in the program with its address and the registers that hold the arguments. There are at most six
+/// arguments, which is what bpftrace reads on x86_64.
 macro_rules! fire {
     ($name:ident, $($argument:expr),+) => {{
-        // The macro of the crate `probe` contains its own `unsafe` block. SAFETY of that block: the assembly is
-        // one `nop` with inputs only; what it adds besides are notes in sections that are not executed.
+        // The macro of the crate `probe` contains its own `unsafe` block. SAFETY of that block: the assembly
+        // is one `nop` with inputs only; apart from it, it adds only notes in sections that are not executed.
         probe::probe!(cellar, $name, $($argument),+);
     }};
 }
 
-/// A text's address for a tracer, which copies at most as many bytes as the next argument says.
+/// Returns a text's address for a tracer, which copies at most as many bytes as the next argument specifies.
 fn address(text: &str) -> *const u8 {
     text.as_ptr()
 }

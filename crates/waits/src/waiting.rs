@@ -1,4 +1,4 @@
-//! Telling of waits.
+//! Reports waits.
 
 use crate::raw;
 use crate::watch::{Access, Contended, Wait, tell};
@@ -8,28 +8,28 @@ use events::{Happened, LINES, Told};
 use std::cell::Cell;
 
 thread_local! {
-    /// Spans that this thread is in.
+    /// Number of nested spans that this thread is in.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The part, if it is not within another wait.
+/// Returns the part, unless it is nested in another wait.
 fn outermost(part: Part) -> Option<Part> {
     (DEPTH.get() == 0).then_some(part)
 }
 
-/// The thread waited so long for that.
+/// Reports that the thread waited `ns` nanoseconds for `part`.
 pub fn waited(part: Part, ns: u64) {
     current::spent(part, ns);
     tell(&Wait { part: outermost(part), ns, access: None, lock: None });
 }
 
-/// The call that this thread serves has waited so long for a worker. Who watches is told only here, where it
-/// is known which procedure it is; the call has noted it before.
+/// Reports how long the thread's call waited for a worker. The watcher is notified only here, where the
+/// procedure is known; the call has recorded the time earlier.
 pub fn queued(ns: u64) {
     tell(&Wait { part: outermost(Part::Queue), ns, access: None, lock: None });
 }
 
-/// The thread read, wrote or synced.
+/// Reports a disk access of this thread.
 pub fn disk(event: &DiskAccess) {
     let &DiskAccess { access, failed, moved, time, .. } = event;
     raw::disk_access(access, moved, time, failed != 0);
@@ -39,7 +39,7 @@ pub fn disk(event: &DiskAccess) {
     line(event);
 }
 
-/// The thread waited for a lock; of calls that is noted only if `noted`.
+/// Reports a wait for a lock; it is recorded for the call only if `is_noted`.
 pub(crate) fn contended(event: &LockWait, is_noted: bool) {
     let &LockWait { lock, holder, wait } = event;
     raw::lock_wait(lock, wait, holder);
@@ -55,7 +55,7 @@ pub(crate) fn contended(event: &LockWait, is_noted: bool) {
     line(event);
 }
 
-/// A cache lacked or let go of something on this thread.
+/// Reports a cache miss or eviction on this thread.
 pub fn cache(event: &CacheAction) {
     let &CacheAction { cache, misses, evictions, purged, freed, age } = event;
     if misses > 0 {
@@ -70,7 +70,7 @@ pub fn cache(event: &CacheAction) {
     line(event);
 }
 
-/// Leaves a line of what happened to this thread, with the call that it serves, if such lines are wanted.
+/// Logs an event of this thread together with the call that it serves, if such lines are enabled.
 #[inline]
 fn line<E: Happened>(event: &E) {
     if LINES.wants(E::EVENT) {
@@ -78,7 +78,7 @@ fn line<E: Happened>(event: &E) {
     }
 }
 
-/// What a line says of the call that this thread serves; nothing if it serves none.
+/// Returns the fields that describe this thread's call; empty if it serves none.
 fn of_call() -> Vec<(&'static str, Told)> {
     let call = crate::call::current();
     if call.service.is_empty() {
@@ -88,7 +88,7 @@ fn of_call() -> Vec<(&'static str, Told)> {
     vec![("service", call.service.into()), ("procedure", call.procedure.into()), ("volume", volume)]
 }
 
-/// A wait within which whatever else is waited for belongs to it; see [`events::current::enter`].
+/// A wait that includes all waits nested in it; see [`events::current::enter`].
 #[derive(Debug)]
 #[must_use]
 pub struct Span {
@@ -96,14 +96,14 @@ pub struct Span {
     span: Option<current::Span>,
 }
 
-/// The thread begins to wait for that.
+/// Starts a wait.
 pub fn enter(part: Part) -> Span {
     DEPTH.set(DEPTH.get() + 1);
     Span { part, span: Some(current::enter(part)) }
 }
 
 impl Span {
-    /// It waited so long.
+    /// Ends the wait, which took `ns` nanoseconds.
     pub fn leave(mut self, ns: u64) {
         let (part, span) = (self.part, self.span.take());
         drop(self);
@@ -114,7 +114,7 @@ impl Span {
     }
 }
 
-/// Also if what was waited for panicked.
+/// Leaves the span even if the wait panicked.
 impl Drop for Span {
     fn drop(&mut self) {
         DEPTH.set(DEPTH.get().saturating_sub(1));

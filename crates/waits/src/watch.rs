@@ -1,4 +1,4 @@
-//! Who is told of every wait while a profile runs.
+//! The watcher that is notified of every wait while a profile runs.
 
 use crate::call::Current;
 use events::current::{PARTS, Part};
@@ -7,34 +7,34 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// An access to a disk.
+/// A disk access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// What: read, write, sync.
+    /// Kind: read, write, sync.
     pub kind: &'static str,
     /// Bytes read or written.
     pub bytes: u64,
 }
 
-/// A lock that somebody else held.
+/// A contended lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contended {
-    /// Its name.
+    /// Name of the lock.
     pub lock: &'static str,
-    /// Where it was taken by who held it when the wait began.
+    /// Source location where the lock was held when the wait began.
     pub holder: Option<&'static Location<'static>>,
 }
 
 /// A wait that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// What for; nothing if it was within another wait, which will be told as a whole.
+    /// Part of the call's time; `None` if the wait was nested in another one, which is reported as a whole.
     pub part: Option<Part>,
-    /// How long.
+    /// Duration in nanoseconds.
     pub ns: u64,
-    /// If it was for a disk, the access.
+    /// The disk access, if it waited for one.
     pub access: Option<Access>,
-    /// If it was for a lock, which.
+    /// The lock, if it waited for one.
     pub lock: Option<Contended>,
 }
 
@@ -45,33 +45,33 @@ pub struct Called {
     pub service: &'static str,
     /// The procedure.
     pub procedure: &'static str,
-    /// From its arrival to its end.
+    /// Nanoseconds from arrival to end.
     pub total_ns: u64,
-    /// What of that it waited, by [`PARTS`].
+    /// Nanoseconds of these spent waiting, by [`PARTS`].
     pub parts_ns: [u64; PARTS.len()],
 }
 
-/// Who wants to know. Told on the waiting thread, by many threads at a time; must not wait for anything of
-/// which it would be told.
+/// Receives notifications, on the waiting threads and concurrently. Must not itself wait for anything that it
+/// would be notified of.
 pub trait Watcher: Send + Sync {
-    /// This thread, which serves this call, has waited.
+    /// Called after this thread has waited, with the call that it serves.
     fn waited(&self, wait: &Wait, call: &Current);
 
-    /// A call has ended.
+    /// Called when a call has ended.
     fn called(&self, call: &Called);
 }
 
 static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 
-/// Guards who watches; read for as long as he is told something.
+/// Guards the watcher; held for reading during each notification.
 static WATCHER: RwLock<Option<Arc<dyn Watcher>>> = RwLock::new(None);
 
-/// As long as it lives, its watcher is told.
+/// Keeps its watcher registered while it exists.
 #[derive(Debug)]
 #[must_use]
 pub struct Watching(());
 
-/// Tells `watcher` of all waits from now on; `None` if somebody watches already.
+/// Registers `watcher` for all waits from now on; `None` if there is a watcher already.
 pub fn watch(watcher: Arc<dyn Watcher>) -> Option<Watching> {
     let mut current = WATCHER.write();
     if current.is_some() {
@@ -82,7 +82,7 @@ pub fn watch(watcher: Arc<dyn Watcher>) -> Option<Watching> {
     Some(Watching(()))
 }
 
-/// When this returns, the watcher is told nothing more.
+/// Unregisters the watcher, which is not called again once this returns.
 impl Drop for Watching {
     fn drop(&mut self) {
         IS_WATCHED.store(false, Relaxed);
@@ -90,13 +90,13 @@ impl Drop for Watching {
     }
 }
 
-/// Whether somebody watches.
+/// Whether a watcher is registered.
 #[inline]
 pub fn is_watched() -> bool {
     IS_WATCHED.load(Relaxed)
 }
 
-/// Tells who watches of a wait.
+/// Notifies the watcher of a wait.
 #[inline]
 pub(crate) fn tell(wait: &Wait) {
     if is_watched() {
@@ -111,7 +111,7 @@ fn tell_watcher(wait: &Wait) {
     }
 }
 
-/// Tells who watches of a call that has ended.
+/// Notifies the watcher of a call that has ended.
 #[inline]
 pub fn called(call: &Called) {
     if is_watched()

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use tempfile::TempDir;
 
-/// A folder to write to, and a victim beside it.
+/// A folder to write to, and a victim next to it.
 struct Scene {
     root: TempDir,
     folder: Arc<Folder>,

@@ -1,10 +1,10 @@
-//! One file: what is read, what is durable, and the changes between.
+//! One file: its visible and its durable contents, and the changes in between.
 
 use super::{Garbling, Torn};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore};
 
-/// What a drive writes as a whole, in bytes.
+/// Unit that a drive writes atomically, in bytes.
 const SECTOR_BYTES: usize = 512;
 
 #[derive(Clone, Debug)]
@@ -15,11 +15,11 @@ enum Change {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
-    /// As a running program reads it.
+    /// Contents that a running program reads.
     current: Vec<u8>,
-    /// As it certainly is after a power loss, apart from `pending`.
+    /// Contents that certainly survive a power failure, without `pending`.
     durable: Vec<u8>,
-    /// Changes that no sync covered, oldest first.
+    /// Changes not covered by a sync, oldest first.
     pending: Vec<Change>,
 }
 
@@ -36,7 +36,7 @@ impl Change {
         }
     }
 
-    /// Applies what falls into `window`, which starts at `start`.
+    /// Applies the part of the change within `window`, which starts at `start`.
     fn apply_to(&self, start: usize, window: &mut [u8]) {
         let end = start + window.len();
         match self {
@@ -51,7 +51,7 @@ impl Change {
         }
     }
 
-    /// Noise instead of what would have been written; bytes beside it stay whole.
+    /// Writes noise in place of the change; neighbouring bytes stay intact.
     fn garble(&self, start: usize, window: &mut [u8], rng: &mut SmallRng) {
         if let Change::Write { offset, bytes } = self {
             let (from, to) = (start.max(*offset), (start + window.len()).min(offset + bytes.len()));
@@ -100,7 +100,7 @@ impl Content {
         }
     }
 
-    /// A sync that failed: some changes arrived, and the system forgets that the others did not.
+    /// Simulates a failed sync: some changes arrived, and the system drops the others.
     pub(super) fn fail_sync(&mut self, rng: &mut SmallRng, garbling: Garbling) {
         self.durable = self.after_crash(rng, garbling);
         self.pending.clear();
@@ -156,7 +156,7 @@ impl Content {
     }
 }
 
-/// How many of `count` changes arrived: often none or all.
+/// Picks how many of `count` changes arrived: often none or all.
 fn arrived(rng: &mut SmallRng, count: usize) -> usize {
     match rng.random_range(0..4) {
         0 => 0,

@@ -1,4 +1,4 @@
-//! One folder: the names as seen, as durable, and the changes between.
+//! One folder: its visible and its durable names, and the changes in between.
 
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -21,7 +21,7 @@ pub(super) struct Folder {
 }
 
 impl Change {
-    /// Does nothing where an earlier change that it needs was lost.
+    /// Applies the change; does nothing if an earlier change that it depends on was lost.
     fn apply(&self, names: &mut Names) {
         match self {
             Change::Link(name, node) => {

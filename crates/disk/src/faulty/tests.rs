@@ -18,7 +18,7 @@ fn contents(disk: &FaultyDisk, path: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A file whose name is durable.
+/// Returns a file whose name is durable.
 fn durable_file(disk: &FaultyDisk) -> Arc<dyn File> {
     let file = disk.create(Path::new("/a")).unwrap();
     disk.sync_dir(Path::new("/")).unwrap();
@@ -149,7 +149,7 @@ fn the_chosen_operation_fails_and_only_that_one() {
     disk.cut_power_at(disk.operations());
     file.sync_all().unwrap_err();
     assert!(disk.list(Path::new("/")).is_err());
-    // Without power nothing has an effect any more.
+    // Nothing has an effect after a power cut.
     put(&*file, &[9; 5000], 0).unwrap_err();
     file.sync_all().unwrap_err();
     assert!(contents(&disk.crash(), "/a").unwrap().len() <= 3);

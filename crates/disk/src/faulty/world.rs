@@ -1,4 +1,4 @@
-//! The whole disk: a tree of folders and files, and the faults to come.
+//! The whole disk: a tree of folders and files, and the scheduled faults.
 
 use super::Garbling;
 use super::content::Content;
@@ -17,7 +17,7 @@ enum Node {
     File(Content),
 }
 
-/// The root folder's place in `World::nodes`.
+/// Index of the root folder in `World::nodes`.
 const ROOT: usize = 0;
 
 #[derive(Clone, Debug)]
@@ -34,7 +34,7 @@ pub(super) struct World {
     pub(super) locked: BTreeSet<PathBuf>,
     pub(super) faults: Faults,
     pub(super) capacity_bytes: u64,
-    /// Bits that the platter has otherwise than the cache remembers: node, offset, bit.
+    /// Flipped bits on the platter that the cache hides: node, offset, bit.
     unseen: Vec<(usize, usize, u8)>,
 }
 
@@ -43,13 +43,13 @@ impl Faults {
         Faults { operations: 0, fail_at: BTreeMap::new(), power_until: u64::MAX }
     }
 
-    /// Counts one operation, and fails it if its time has come.
+    /// Counts one operation; fails if a fault is scheduled for it.
     fn step(&mut self) -> io::Result<()> {
         self.step_with_effect()?
     }
 
-    /// Likewise for operations that may have a part of their effect although they fail (the inner
-    /// error); after the power went off (the outer error) they have none.
+    /// Counts one operation that may take partial effect although it fails (the inner error). After a power
+    /// cut (the outer error) it has no effect.
     fn step_with_effect(&mut self) -> io::Result<io::Result<()>> {
         let number = self.operations;
         self.operations += 1;
@@ -248,7 +248,7 @@ impl World {
         Ok(self.file(node)?.length() as u64)
     }
 
-    /// All of `count` or, on a disk that does so, at least 1 of it.
+    /// Returns `count` or, on a disk with short transfers, a smaller number that is at least 1.
     fn perhaps_fewer(&mut self, count: usize) -> usize {
         let fewer = self.garbling.short && count > 1 && self.rng.random_ratio(1, 4);
         if fewer { self.rng.random_range(1..count) } else { count }
@@ -262,7 +262,7 @@ impl World {
         self.named_nodes().into_iter().map(|node| length(&self.nodes[node])).sum()
     }
 
-    /// Every node that has a name now; removed files take no space.
+    /// Returns every node with a name; removed files take no space.
     fn named_nodes(&self) -> Vec<usize> {
         let mut found = vec![ROOT];
         let mut next = 0;
@@ -287,7 +287,7 @@ impl World {
         Ok(number)
     }
 
-    /// The parent's node and the name in it.
+    /// Returns the parent's node, and the name in it.
     fn place<'a>(&mut self, path: &'a Path) -> io::Result<(usize, &'a str)> {
         let parent = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
         Ok((self.find(parent)?, file_name(path)?))

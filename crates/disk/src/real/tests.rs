@@ -5,7 +5,7 @@ use crate::DIRECT_ALIGNMENT;
 fn what_is_written_is_read_and_the_end_is_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let file = RealDisk.create(&folder.path().join("a")).unwrap();
-    // More pieces than one system call takes.
+    // More pieces than one system call accepts.
     let bytes: Vec<u8> = (0..3000u32).map(|n| n as u8).collect();
     let mut pieces: Vec<IoSlice<'_>> = bytes.chunks(1).map(IoSlice::new).collect();
     file.write_all_at(&mut pieces, 5).unwrap();
@@ -70,12 +70,12 @@ fn privileged_blocks_count_neither_as_free_nor_in_the_total() {
     let mut facts = statvfs("/").unwrap();
     (facts.f_frsize, facts.f_blocks, facts.f_bfree, facts.f_bavail) = (4096, 1000, 600, 550);
     assert_eq!(space_of(&facts), Space { total_bytes: 950 * 4096, free_bytes: 550 * 4096 });
-    // A file system may report a quota here that leaves more than is free.
+    // With a quota, a file system may report more available than free blocks.
     facts.f_bavail = 700;
     assert_eq!(space_of(&facts), Space { total_bytes: 1000 * 4096, free_bytes: 700 * 4096 });
 }
 
-/// As a block, wherever the allocator put the vector.
+/// Returns an aligned slice, wherever the allocator put the vector.
 fn aligned(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
     memory.resize(length + DIRECT_ALIGNMENT, 0);
     let start = memory.as_ptr().align_offset(DIRECT_ALIGNMENT);
@@ -84,7 +84,7 @@ fn aligned(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
 
 #[test]
 fn what_goes_past_the_cache_is_read_beside_what_does_not() {
-    // Where the file system cannot do it, as in memory, the bytes are to be the same.
+    // On a file system without direct I/O, such as one in memory, the contents are the same.
     for folder in [tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()] {
         let file = RealDisk.create(&folder.path().join("a")).unwrap();
         let mut memory = Vec::new();
@@ -109,7 +109,7 @@ fn what_goes_past_the_cache_is_read_beside_what_does_not() {
         assert_eq!(back, expected);
         assert_eq!(file.length().unwrap(), back.len() as u64);
 
-        // Past the cache the same, up to the end in the middle of a block, and not beyond.
+        // Direct reads return the same, up to the end in the middle of a block and not beyond.
         let mut memory = Vec::new();
         let blocks = aligned(&mut memory, 9 * DIRECT_ALIGNMENT);
         file.read_exact_direct_at(blocks, back.len(), 0).unwrap();
@@ -119,7 +119,7 @@ fn what_goes_past_the_cache_is_read_beside_what_does_not() {
         assert_eq!(blocks[..length], back[DIRECT_ALIGNMENT..]);
         let beyond = file.read_exact_direct_at(blocks, length + 1, second).unwrap_err();
         assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
-        // Nothing is aligned, and it comes all the same.
+        // Nothing is aligned, and the read succeeds nevertheless.
         file.read_exact_direct_at(&mut blocks[1..], 100, 3).unwrap();
         assert_eq!(blocks[1..101], back[3..103]);
     }
@@ -139,7 +139,7 @@ fn a_file_that_refused_to_be_written_past_the_cache_says_so() {
 
 #[test]
 fn what_is_forgotten_is_not_in_the_systems_cache() {
-    // Not in memory: there is no device behind it.
+    // Not on a file system in memory, which has no device.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     fs::create_dir(folder.path().join("more")).unwrap();
     let path = folder.path().join("a");
@@ -152,7 +152,7 @@ fn what_is_forgotten_is_not_in_the_systems_cache() {
         match rustix::io::preadv2(&file, pieces, 8192, rustix::io::ReadWriteFlags::NOWAIT) {
             Ok(count) => Some(count > 0),
             Err(Errno::AGAIN) => Some(false),
-            // There are file systems that do not tell.
+            // Some file systems do not report it.
             Err(Errno::OPNOTSUPP) => None,
             Err(error) => panic!("{error}"),
         }

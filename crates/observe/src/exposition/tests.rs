@@ -1,4 +1,4 @@
-//! The text is what Prometheus' linter wants, and what is installed beside it asks for what there is.
+//! The text satisfies Prometheus's linter, and the installed rules and dashboards use only existing metrics.
 
 use super::*;
 use crate::{Ended, Recorder, SlowCall, Snapshot};
@@ -77,12 +77,12 @@ impl Observed for Sample {
     }
 }
 
-/// The names of all metrics.
+/// Returns the names of all metrics.
 fn metric_names() -> BTreeSet<String> {
     metrics().iter().map(Declaration::metric).collect()
 }
 
-/// The family that a sample belongs to.
+/// Returns the family that a sample belongs to.
 fn family<'a>(name: &'a str, types: &BTreeMap<String, String>) -> &'a str {
     let of =
         |end| name.strip_suffix(end).filter(|stem| types.get(*stem).is_some_and(|kind| kind == "histogram"));
@@ -154,7 +154,7 @@ fn dashboard_and_alerts_ask_for_metrics_that_there_are() {
     }
 }
 
-/// The lines of docs/reference/metrics.md, each with what it is about.
+/// Returns the rows that docs/reference/metrics.md must have.
 fn documented() -> Vec<String> {
     let labels = |labels: &[&str]| labels.join(", ");
     let metric = |of: &[&str], declaration: &Declaration| {

@@ -1,4 +1,4 @@
-//! Known waits, and what is told of them. One test at a time watches: there is one watcher in a process.
+//! Known waits and their reports. Only one test at a time watches, since a process has one watcher.
 
 use super::*;
 use crate::{Called, Current, Wait, Watcher, watch};
@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Somebody waits sooner.
+/// Longer than any thread takes to start waiting.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 static ONE_AT_A_TIME: Plain<()> = Plain::new(());
 
-/// Keeps what it is told of the tests' own locks and disks.
+/// Records reports about the tests' own locks and disks.
 #[derive(Default)]
 struct Notes(Plain<Vec<(Wait, Current)>>);
 
@@ -38,7 +38,8 @@ fn figures() -> LockFigures {
     figures_of(LockName::Test)
 }
 
-/// Has `wait` wait for what `take` takes, once and surely: it is held until the gauge says that somebody waits.
+/// Makes `wait` wait exactly once for what `take` takes, which is held until the gauge shows a waiting
+/// thread.
 fn wait_once<G>(take: impl Fn() -> G + Sync, wait: impl Fn()) {
     wait_once_for(LockName::Test, take, wait);
 }
@@ -147,7 +148,7 @@ fn who_waits_for_a_lock_leaves_a_line_that_says_what_was_counted() {
     assert!(matches!(told(line, "wait_ns"), Some(Told::Number(ns)) if ns > 0), "{line:?}");
 }
 
-/// Each as many times as nothing else here: a wait that was counted under another name would be seen.
+/// Each name has a different number of waits, so that a wait counted under another name is noticed.
 #[test]
 fn locks_of_each_name_are_counted_and_told_under_it_alone() {
     const NAMES: [LockName; 5] =
