@@ -1,5 +1,5 @@
-//! How fast an endpoint makes packets of a reply at each level of rxkad, with everything else (the
-//! client, its deciphering) left out of the count: `cargo run --release -p sim --example seal_speed`.
+//! Measures how fast an endpoint makes the packets of a reply at each level of rxkad, without the time of the
+//! client and its decryption: `cargo run --release -p sim --example seal_speed`.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn address(end: u8) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, 0, 0, end), 7000))
 }
 
-/// Both ends, and the time that the server spent on making packets.
+/// Both ends, and the time that the server has spent making packets.
 struct Transfer {
     now: Monotonic,
     client: Endpoint,
@@ -42,7 +42,7 @@ impl Transfer {
         }
     }
 
-    /// Everything that is under way arrives; time moves on a little.
+    /// Delivers all packets and advances the clock a little.
     fn exchange(&mut self) {
         let wall = UnixTime(1_700_000_000);
         self.now = self.now + Duration::from_micros(50);

@@ -1,4 +1,4 @@
-//! What runs on a host: a server and a client over one endpoint.
+//! The application of a host: a server and a client on one endpoint.
 
 use base::Monotonic;
 use rand::SeedableRng;
@@ -8,19 +8,19 @@ use rx_proto::{CallId, Endpoint, Event};
 use crate::client::Client;
 use crate::server::Server;
 
-/// See the module's description.
+/// A server and a client on one endpoint.
 #[derive(Debug)]
 pub struct Application {
-    /// Serves.
+    /// The server.
     pub server: Server,
-    /// Calls.
+    /// The client.
     pub client: Client,
     random: SmallRng,
     naps: Vec<(Monotonic, CallId)>,
 }
 
 impl Application {
-    /// One that does nothing yet.
+    /// Creates an idle application.
     pub fn new(seed: u64) -> Application {
         Application {
             server: Server::default(),
@@ -30,13 +30,13 @@ impl Application {
         }
     }
 
-    /// When it wants to go on by itself.
+    /// Returns the time at which the application wants to continue.
     pub fn next_wake(&self) -> Option<Monotonic> {
         let nap = self.naps.iter().map(|(at, _)| *at).min();
         [nap, self.client.next_start()].into_iter().flatten().min()
     }
 
-    /// Goes on with everything whose time has come.
+    /// Continues all calls that are due.
     pub fn wake(&mut self, now: Monotonic, endpoint: &mut Endpoint) {
         let (due, later): (Vec<_>, Vec<_>) = self.naps.drain(..).partition(|(at, _)| *at <= now);
         self.naps = later;
@@ -46,7 +46,7 @@ impl Application {
         self.open(now, endpoint);
     }
 
-    /// Reacts to what the endpoint tells.
+    /// Handles an event of the endpoint.
     pub fn handle(&mut self, now: Monotonic, endpoint: &mut Endpoint, event: &Event) {
         match *event {
             Event::CallArrived { call, .. } => {

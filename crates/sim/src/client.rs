@@ -1,4 +1,4 @@
-//! The calling half of a host's application.
+//! The client half of a host's application.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -15,38 +15,38 @@ use crate::security::{self, Class};
 /// The service that every host offers.
 pub const SERVICE: u16 = 1;
 
-/// One call to make.
+/// A planned call.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// What is sent.
+    /// The request to send.
     pub request: Request,
-    /// The client loses interest after so many bytes of its request.
+    /// Number of bytes of the request after which the client abandons the call.
     pub give_up_at: Option<usize>,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// With the whole reply, every byte as it should be.
+    /// The complete and correct reply arrived.
     Replied,
-    /// With an error.
+    /// The call failed.
     Failed(AbortCode),
-    /// The client did not want to know.
+    /// The client abandoned the call.
     GivenUp,
-    /// With a reply that is not right.
+    /// An incorrect reply arrived.
     Wrong,
 }
 
-/// Connections, the calls to make on them, and how they ended.
+/// Connections, the calls to make on them, and their outcomes.
 #[derive(Debug, Default)]
 pub struct Client {
     lines: Vec<Line>,
     calls: HashMap<CallId, ClientCall>,
-    /// By the request's seed.
+    /// Outcomes by the seeds of the requests.
     pub outcomes: BTreeMap<u64, Outcome>,
 }
 
-/// A connection and what is to be called on it.
+/// A connection and the calls to make on it.
 #[derive(Debug)]
 struct Line {
     connection: ConnectionId,
@@ -91,12 +91,12 @@ impl Client {
         self.lines.push(Line { connection, plans, start, started: false });
     }
 
-    /// Whether all calls have been made and have ended.
+    /// Whether all planned calls have been made and have ended.
     pub fn is_idle(&self) -> bool {
         self.calls.is_empty() && self.lines.iter().all(|line| line.plans.is_empty())
     }
 
-    /// Whether the call is one of ours.
+    /// Whether this client made the call.
     pub fn has(&self, call: CallId) -> bool {
         self.calls.contains_key(&call)
     }
@@ -108,12 +108,12 @@ impl Client {
         }
     }
 
-    /// When the next connection begins to be used.
+    /// Returns the time at which the next connection starts its calls.
     pub fn next_start(&self) -> Option<Monotonic> {
         self.lines.iter().filter(|line| !line.started).map(|line| line.start).min()
     }
 
-    /// Opens the calls that are due and find a channel. Gives them.
+    /// Opens the calls that are due, as far as channels are free. Returns them.
     pub fn open(&mut self, now: Monotonic, endpoint: &mut Endpoint) -> Vec<CallId> {
         let mut opened = Vec::new();
         for (place, line) in self.lines.iter_mut().enumerate() {
@@ -142,7 +142,7 @@ impl Client {
         opened
     }
 
-    /// Goes on with a call as far as possible. Gives the time to come back if it pauses.
+    /// Continues a call as far as possible. If it pauses, returns the time to continue.
     pub fn run(
         &mut self,
         now: Monotonic,
@@ -182,14 +182,14 @@ impl Client {
         }
     }
 
-    /// How many calls are under way, per connection, for messages.
+    /// Returns the calls in progress with their connections, for messages.
     pub fn under_way(&self) -> Vec<(usize, Request)> {
         self.calls.values().map(|call| (call.line, call.plan.request)).collect()
     }
 }
 
 impl ClientCall {
-    /// Whether there is more to do at once.
+    /// Writes a piece of the request. Returns whether there is more to do immediately.
     fn write(
         &mut self,
         now: Monotonic,

@@ -1,4 +1,4 @@
-//! One history: a world made up from a seed, lived through, and judged.
+//! One history: a world generated from a seed, run, and checked.
 
 use std::time::Duration;
 
@@ -15,65 +15,65 @@ use crate::security::Class;
 use crate::server::Served;
 use crate::world::World;
 
-/// All calls have ended by then, well or not.
+/// Time by which all calls must have ended, successfully or not.
 const CALLS_END: Duration = Duration::from_secs(20 * 60);
 
-/// Everything has been forgotten by then.
+/// Time after which all state must have been dropped.
 const SILENCE: Duration = Duration::from_secs(60 * 60);
 
-/// An endpoint that forgets everything wakes up for that: once per call, connection and peer, and
-/// for the last retransmissions.
+/// Maximum number of timer expiries while an endpoint drops its state: once per call, connection and peer,
+/// and for the last retransmissions.
 const SILENCE_WAKES_MAX: u64 = 300;
 
-/// What the network is like, and so what may be expected.
+/// The state of the network, which determines the guarantees to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mood {
-    /// Nothing is lost: nothing is sent twice, every call ends well.
+    /// No loss: nothing is retransmitted, and every call succeeds.
     Clean,
-    /// Some loss, duplication and reordering: every call ends well.
+    /// Some loss, duplication and reordering: every call succeeds.
     Rough,
-    /// Much loss, blackouts, short packets only: calls may fail, but only with an error.
+    /// Heavy loss, blackouts, short packets only: calls may fail, but only with an error.
     Broken,
-    /// Damaged datagrams get through: nothing is promised but to survive.
+    /// Damaged datagrams arrive: endpoints only have to survive.
     Hostile,
 }
 
-/// A history to be.
+/// A history that has not run yet.
 #[derive(Debug)]
 pub struct History {
     seed: u64,
     mood: Mood,
-    /// Packets that may be sent again though nothing is lost.
+    /// Maximum number of retransmissions without loss.
     resent_max: u64,
     world: World,
     requests: Vec<Planned>,
 }
 
-/// A call that was planned.
+/// A planned call.
 #[derive(Clone, Copy, Debug)]
 struct Planned {
     from: usize,
-    /// Beyond the last host: where nobody listens.
+    /// Index of the server; beyond the last host for a closed address.
     to: usize,
     class: Class,
     plan: Plan,
 }
 
-/// Senders send again after this time, as long as they have measured nothing.
+/// Retransmission timeout before the first round-trip sample.
 const RESEND_AFTER: Duration = Duration::from_millis(300);
 
-/// What happened.
+/// The results of a history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Calls that ended well.
+    /// Calls that succeeded.
     pub replied: usize,
-    /// Calls that were refused, as they wanted.
+    /// Calls that were refused as requested.
     pub refused: usize,
     /// Calls that failed.
     pub failed: usize,
-    /// Calls given up by their clients.
+    /// Calls abandoned by their clients.
     pub given_up: usize,
-    /// Data packets sent again.
+    /// Data packets retransmitted.
     pub resent: u64,
 }
 
@@ -88,12 +88,12 @@ impl std::ops::AddAssign for Report {
 }
 
 impl History {
-    /// Makes a world and the calls to be made in it.
+    /// Generates a world and its calls.
     pub fn new(seed: u64) -> History {
         History::looking_ahead(seed, true)
     }
 
-    /// With endpoints that look ahead, or do not: that changes nothing.
+    /// Like [`History::new`], with prefetching on or off, which must not change the results.
     pub fn looking_ahead(seed: u64, looks_ahead: bool) -> History {
         let mut random = SmallRng::seed_from_u64(seed);
         let mood = match random.random_range(0..10) {
@@ -106,7 +106,8 @@ impl History {
         let crowd_connections = if looks_ahead { 0 } else { usize::MAX };
         let config = EndpointConfig { crowd_connections, ..config(&mut random, mood) };
         let conditions = conditions(&mut random, mood);
-        // The first packets of a connection are acknowledged after two round trips. Senders do not wait for so long.
+        // The first packets of a connection are acknowledged after two round trips, which may exceed the
+        // retransmission timeout.
         let resent_max = if conditions.delay * 4 > RESEND_AFTER { 3 * u64::from(UNPROVEN_WINDOW) } else { 0 };
         let world = World::new(hosts, &config, conditions, random.random());
         let mut history = History { seed, mood, resent_max, world, requests: Vec::new() };
@@ -119,7 +120,7 @@ impl History {
     fn plan_line(&mut self, random: &mut SmallRng, line: u64) {
         let from = random.random_range(0..self.world.hosts.len());
         let hosts = self.world.hosts.len();
-        // In a clean world nothing is sent in vain.
+        // In a clean world no calls go to closed addresses.
         let vain = self.mood != Mood::Clean && random.random_bool(0.1);
         let to = if vain { hosts } else { (from + random.random_range(1..hosts)) % hosts };
         let class = class(random, self.mood);
@@ -136,10 +137,10 @@ impl History {
         host.application.client.add(now, &mut host.endpoint, address, class, plans.into(), start);
     }
 
-    /// Lives through it and checks everything on the way.
+    /// Runs the history and checks its invariants throughout.
     ///
     /// # Panics
-    /// If anything is not as it should be.
+    /// If a check fails.
     pub fn run(mut self) -> Report {
         self.world.start();
         let end = self.world.now + CALLS_END;
@@ -174,8 +175,8 @@ impl History {
         self.world.hosts.iter().map(|host| host.timer_wakes).sum()
     }
 
-    /// Nothing is remembered and nothing is planned, and getting there took a reasonable number of
-    /// wake-ups.
+    /// Checks that no state and no timers remain, and that reaching this state took a reasonable number of
+    /// timer expiries.
     fn check_silence(&self, wakes: u64) {
         assert!(wakes < SILENCE_WAKES_MAX, "{}: {wakes} wake-ups in silence", self.name());
         for host in &self.world.hosts {
@@ -250,7 +251,7 @@ impl History {
     }
 }
 
-/// A reply must not come from nothing.
+/// Checks that the server actually served a call that got a reply.
 fn check_served(manner: Manner, served: Served, context: &dyn Fn() -> String) {
     match manner {
         Manner::Plain | Manner::Slow | Manner::Lend => assert_eq!(served.complete, 1, "{}", context()),
@@ -259,7 +260,7 @@ fn check_served(manner: Manner, served: Served, context: &dyn Fn() -> String) {
     }
 }
 
-/// Whether a call may end like this where the network is no excuse.
+/// Whether a call may end like this, given that the network is no excuse.
 fn expected(plan: Plan, class: Class, outcome: Outcome) -> bool {
     let refuses = matches!(plan.request.manner, Manner::Refuse | Manner::RefuseEarly);
     match outcome {
@@ -271,7 +272,7 @@ fn expected(plan: Plan, class: Class, outcome: Outcome) -> bool {
     }
 }
 
-/// No endpoint keeps more than it is allowed to.
+/// Checks that no endpoint exceeds its limits.
 fn check_limits(world: &World) {
     for host in &world.hosts {
         let (statistics, config) = (host.endpoint.statistics(), host.endpoint.config());
@@ -283,8 +284,8 @@ fn check_limits(world: &World) {
         let shares = [config.unproven_packets_max, config.anonymous_packets_max, config.packets_max];
         let calls = statistics.calls_by_standing;
         for ((packets, share), calls) in statistics.packets_by_standing.into_iter().zip(shares).zip(calls) {
-            // Beyond the limit every call may still take the one packet that lets it go on, and keeps what came
-            // before its peer's proof.
+            // Beyond the limit every call may still accept the one packet that allows it to proceed, and
+            // keeps the packets received before its peer was verified.
             assert!(packets <= share as u64 + u64::from(UNPROVEN_WINDOW) * calls);
         }
     }
@@ -294,7 +295,7 @@ fn config(random: &mut SmallRng, mood: Mood) -> EndpointConfig {
     let usual = EndpointConfig::default();
     let clean = mood == Mood::Clean;
     EndpointConfig {
-        // Senders begin with 16, so a smaller window costs packets.
+        // Senders start with 16 packets, so a smaller window loses some.
         receive_window_packets: [16, 64, 255, 4][random.random_range(0..if clean { 3 } else { 4 })],
         send_queue_bytes: [2_000, 40_000, 512 * 1024][random.random_range(0..3)],
         packets_max: [8, 400_000][usize::from(clean || random.random_bool(0.8))],
@@ -319,13 +320,13 @@ fn conditions(random: &mut SmallRng, mood: Mood) -> Conditions {
     };
     let from = Monotonic(random.random_range(0..5_000_000_000));
     let blackout = (from, from + Duration::from_secs(random.random_range(1..90)));
-    // Forged notices harm nobody, however many; what a router on the way says may be believed.
+    // Any number of forged notices is harmless, except those of an on-path router, which may be believed.
     let lies = if random.random_bool(0.5) { some(random, 0.5) } else { 0.0 };
     let (clean, rough) = (Conditions { lies, ..clean }, Conditions { lies, notices: 0.7, ..rough });
     match mood {
-        // Even they are not believed where who is said to be gone answers.
+        // Even on-path notices are not believed as long as the peer answers.
         Mood::Clean => Conditions { liars_see: random.random_bool(0.5), ..clean },
-        // Slow links, which drop what waits too long.
+        // Slow links, which drop packets that queue for too long.
         Mood::Rough if random.random_bool(0.2) => {
             Conditions { rate: Some(random.random_range(20_000..2_000_000)), ..rough }
         }
@@ -367,7 +368,7 @@ fn plan(random: &mut SmallRng, mood: Mood, secret: bool, seed: u64) -> Plan {
         _ => Manner::Plain,
     };
     let (request_length, reply_length) = (length(random), length(random));
-    // In a clean world nobody changes his mind: what is under way then would be lost.
+    // In a clean world clients do not abandon calls, because packets in flight would then be lost.
     let fickle = mood != Mood::Clean && random.random_bool(0.05);
     Plan {
         request: Request {

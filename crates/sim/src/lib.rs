@@ -1,9 +1,8 @@
-//! Cells on a virtual network with virtual time: seeded histories against the protocol core.
+//! Cells on a virtual network with virtual time: seeded histories that test the protocol core.
 //!
-//! A [`World`] is a handful of hosts, each an [`rx_proto::Endpoint`] with an application that calls
-//! and serves, joined by a [`Network`] that loses, repeats, delays, reorders and damages datagrams.
-//! Nothing in it knows the real time, and everything random comes from one seed, so a failure is
-//! replayed by its seed.
+//! A [`World`] is a handful of hosts, each an [`rx_proto::Endpoint`] with an application that makes and
+//! serves calls, joined by a [`Network`] that loses, repeats, delays, reorders and damages datagrams. Nothing
+//! reads the real time, and all randomness comes from one seed, so a failure is replayed by its seed.
 
 pub mod application;
 pub mod client;

@@ -1,4 +1,4 @@
-//! A network that is as bad as it is told to be.
+//! A network with configurable faults.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -9,45 +9,46 @@ use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Bytes that IP and UDP put before a datagram.
+/// Length of the IP and UDP headers of a datagram.
 pub const IP_UDP_BYTES: usize = 28;
 
-/// Bytes of a datagram that a notice quotes: an ICMP message has 576 at most (RFC 1812, 4.3.2.3).
+/// Maximum number of bytes of a datagram that a notice quotes: an ICMP message has at most 576 (RFC 1812,
+/// 4.3.2.3).
 const QUOTE_BYTES_MAX: usize = 576 - 28 - IP_UDP_BYTES;
 
-/// How bad.
+/// Faults and limits of the network.
 #[derive(Clone, Debug)]
 pub struct Conditions {
-    /// Share of datagrams lost.
+    /// Fraction of datagrams lost.
     pub loss: f64,
-    /// Share of datagrams that arrive twice.
+    /// Fraction of datagrams that arrive twice.
     pub duplication: f64,
-    /// Share of datagrams that arrive damaged, past the UDP checksum.
+    /// Fraction of datagrams that arrive damaged, undetected by the UDP checksum.
     pub damage: f64,
-    /// Share of datagrams held up, and so overtaken.
+    /// Fraction of datagrams that are delayed, and so overtaken.
     pub reordering: f64,
-    /// Time that every datagram takes.
+    /// Minimum one-way delay of a datagram.
     pub delay: Duration,
-    /// Time on top, evenly distributed from 0.
+    /// Maximum additional delay, uniformly distributed from 0.
     pub jitter: Duration,
-    /// Longest IP packet that passes; longer ones vanish.
+    /// Maximum length of an IP packet; longer ones are silently dropped.
     pub mtu: usize,
-    /// From when until when nothing passes.
+    /// Start and end of an interval in which every datagram is lost.
     pub blackout: Option<(Monotonic, Monotonic)>,
-    /// Bytes per second in each direction; `None` is without bound.
+    /// Bytes per second in each direction; `None` is unlimited.
     pub rate: Option<u64>,
-    /// How long a datagram may wait for its turn at that rate before it is dropped.
+    /// Maximum queueing delay at that rate before a datagram is dropped.
     pub queue: Duration,
-    /// Share of datagrams to closed ports whose senders are told so.
+    /// Fraction of datagrams to closed ports that cause a notice to the sender.
     pub notices: f64,
-    /// Share of datagrams whose senders are told a lie: that a port is closed.
+    /// Fraction of datagrams that cause a forged notice of a closed port.
     pub lies: f64,
-    /// Whether lies are told by who sees the datagrams, and so quote them as they are.
+    /// Whether forged notices come from an on-path attacker, who can quote real packets.
     pub liars_see: bool,
 }
 
 impl Conditions {
-    /// Nothing is lost and nothing overtakes.
+    /// Returns conditions without loss or reordering.
     pub fn perfect(delay: Duration) -> Conditions {
         Conditions {
             loss: 0.0,
@@ -67,38 +68,38 @@ impl Conditions {
     }
 }
 
-/// A datagram on its way.
+/// A datagram in flight.
 #[derive(Clone, Debug)]
 pub struct Datagram {
-    /// Who sent it.
+    /// Address of the sender.
     pub from: SocketAddr,
-    /// Who is to get it.
+    /// Address of the recipient.
     pub to: SocketAddr,
-    /// What it is.
+    /// Contents of the datagram.
     pub bytes: Bytes,
 }
 
-/// Word that a datagram was not delivered.
+/// A notice that a datagram was not delivered.
 #[derive(Clone, Debug)]
 pub struct Notice {
-    /// Who sent it, and is told.
+    /// Sender of the datagram, and recipient of the notice.
     pub to: SocketAddr,
-    /// Where it was sent to.
+    /// Destination of the datagram.
     pub about: SocketAddr,
-    /// How it began.
+    /// First bytes of the datagram.
     pub quote: Bytes,
 }
 
-/// What comes over the network.
+/// An item delivered by the network.
 #[derive(Clone, Debug)]
 pub enum Parcel {
     /// A datagram for a host.
     Datagram(Datagram),
-    /// A notice, true or not, for the sender of one.
+    /// A notice for the sender of a datagram, genuine or forged.
     Notice(Notice),
 }
 
-/// Datagrams and notices on their way, by time of arrival.
+/// Datagrams and notices in flight, by arrival time.
 #[derive(Debug)]
 pub struct Network {
     conditions: Conditions,
@@ -109,7 +110,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// An empty network.
+    /// Creates an empty network.
     pub fn new(conditions: Conditions, seed: u64) -> Network {
         Network {
             conditions,
@@ -120,7 +121,7 @@ impl Network {
         }
     }
 
-    /// Takes a datagram, and perhaps delivers it some day.
+    /// Sends a datagram, which may be lost.
     pub fn send(&mut self, now: Monotonic, datagram: Datagram) {
         let Conditions { loss, duplication, damage, mtu, blackout, .. } = self.conditions;
         let dark = blackout.is_some_and(|(from, until)| from <= now && now < until);
@@ -139,7 +140,7 @@ impl Network {
         self.put(start, Parcel::Datagram(Datagram { bytes, ..datagram }));
     }
 
-    /// A datagram came to a port where nobody listens.
+    /// Reports that a datagram arrived at a closed port, which may cause a notice.
     pub fn refuse(&mut self, now: Monotonic, datagram: &Datagram) {
         if self.random.random_bool(self.conditions.notices) && !self.random.random_bool(self.conditions.loss)
         {
@@ -147,15 +148,14 @@ impl Network {
         }
     }
 
-    /// Tells a sender that its datagram, which is on its way, was not delivered. Who has not seen it
-    /// has to guess how it began.
+    /// Sends a forged notice about a datagram that is in flight. An off-path attacker has to guess the quote.
     fn lie(&mut self, now: Monotonic, datagram: &Datagram) {
         let mut quote = datagram.bytes.to_vec();
         if !self.conditions.liars_see {
             match self.random.random_range(0..4) {
                 0 => quote.truncate(self.random.random_range(0..28)),
                 1 => self.random.fill(&mut quote[..]),
-                // The epoch is the same on all connections, but not their ids.
+                // The epoch is the same on all connections, but the connection id differs.
                 2 => self.random.fill(&mut quote[4..8]),
                 _ => quote[16..20].fill(0),
             }
@@ -163,7 +163,7 @@ impl Network {
         self.put(now, notice(datagram, Bytes::from(quote)));
     }
 
-    /// When the link has sent the datagram; `None` if its queue is full.
+    /// Returns the time at which the link has sent the datagram, or `None` if its queue is full.
     fn queue_up(&mut self, now: Monotonic, datagram: &Datagram) -> Option<Monotonic> {
         let Some(rate) = self.conditions.rate else { return Some(now) };
         let busy = self.busy_until.entry((datagram.from, datagram.to)).or_insert(now);
@@ -186,7 +186,7 @@ impl Network {
         self.under_way.insert((now + delay, self.sent), parcel);
     }
 
-    /// Some bits turned, or the end cut off, or something else altogether.
+    /// Flips some bits, truncates the datagram, or replaces its contents.
     fn damaged(&mut self, bytes: &Bytes) -> Bytes {
         let mut copy = bytes.to_vec();
         match self.random.random_range(0..4) {
@@ -204,12 +204,12 @@ impl Network {
         Bytes::from(copy)
     }
 
-    /// When the next datagram arrives.
+    /// Returns the arrival time of the next item.
     pub fn next_arrival(&self) -> Option<Monotonic> {
         self.under_way.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Something that has arrived.
+    /// Takes an item that has arrived.
     pub fn arrived(&mut self, now: Monotonic) -> Option<Parcel> {
         if self.next_arrival()? > now {
             return None;
@@ -218,7 +218,7 @@ impl Network {
     }
 }
 
-/// What a sender is told about its datagram: no more than ICMP quotes.
+/// Builds a notice about a datagram, with as much of the quote as ICMP allows.
 fn notice(datagram: &Datagram, mut quote: Bytes) -> Parcel {
     quote.truncate(QUOTE_BYTES_MAX);
     Parcel::Notice(Notice { to: datagram.from, about: datagram.to, quote })

@@ -1,37 +1,37 @@
-//! Bytes that can be checked wherever they arrive.
+//! Byte patterns that the receiver can verify.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// The byte at a position of a stream.
+/// Returns the byte at a position of a stream.
 pub fn byte(seed: u64, position: usize) -> u8 {
     let turned = seed.rotate_left((position % 61) as u32) as u8;
     turned ^ (position as u8) ^ ((position >> 8) as u8).wrapping_mul(37)
 }
 
-/// A stretch of a stream.
+/// Returns a section of a stream.
 pub fn stretch(seed: u64, from: usize, length: usize) -> Bytes {
     (from..from + length).map(|position| byte(seed, position)).collect()
 }
 
-/// Whether bytes are those of a stream from a position on.
+/// Whether bytes are those of a stream starting at a position.
 pub fn matches(seed: u64, from: usize, bytes: &[u8]) -> bool {
     bytes.iter().enumerate().all(|(place, got)| *got == byte(seed, from + place))
 }
 
-/// What a server does with a call.
+/// A server's behaviour in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// Reads everything, then replies.
     Plain,
-    /// Reads everything, and then refuses.
+    /// Reads everything, then refuses.
     Refuse,
-    /// Refuses as soon as it knows what is asked.
+    /// Refuses as soon as it has decoded the request's head.
     RefuseEarly,
-    /// Replies as soon as it knows what is asked, and does not look at the rest.
+    /// Replies as soon as it has decoded the request's head, and ignores the rest.
     ReplyEarly,
     /// Reads with pauses, then replies.
     Slow,
-    /// Lends rooms for what comes, and pauses now and then; then replies.
+    /// Provides receive buffers, with occasional pauses; then replies.
     Lend,
 }
 
@@ -40,29 +40,29 @@ impl Manner {
         [Manner::Plain, Manner::Refuse, Manner::RefuseEarly, Manner::ReplyEarly, Manner::Slow, Manner::Lend];
 }
 
-/// The beginning of every request: what the rest is and what is wanted.
+/// The head of every request, which describes the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Identifies the call; the streams of both directions derive from it.
+    /// Identifies the call; the streams of both directions are derived from it.
     pub seed: u64,
-    /// Bytes that follow.
+    /// Number of bytes that follow.
     pub length: usize,
-    /// Bytes wanted back.
+    /// Number of bytes in the reply.
     pub reply_length: usize,
-    /// How the server behaves.
+    /// The server's behaviour.
     pub manner: Manner,
-    /// How long it thinks, in milliseconds.
+    /// Processing time in milliseconds.
     pub think_ms: u16,
 }
 
-/// The longest reply that a server makes. A damaged request could want gigabytes.
+/// Maximum length of a reply. A damaged request could ask for gigabytes.
 const REPLY_BYTES_MAX: usize = 1_000_000;
 
 /// Length of an encoded [`Request`].
 pub const REQUEST_BYTES: usize = 19;
 
 impl Request {
-    /// The request's bytes.
+    /// Encodes the request.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(REQUEST_BYTES);
         out.put_u64(self.seed);
@@ -73,7 +73,7 @@ impl Request {
         out.freeze()
     }
 
-    /// Decodes what [`Request::encode`] made; `None` if it was damaged.
+    /// Decodes an encoded [`Request`]. Returns `None` if it is damaged.
     pub fn decode(mut bytes: &[u8]) -> Option<Request> {
         if bytes.len() < REQUEST_BYTES {
             return None;
@@ -88,7 +88,7 @@ impl Request {
         (request.reply_length <= REPLY_BYTES_MAX).then_some(request)
     }
 
-    /// The seed of the reply's stream.
+    /// Returns the seed of the reply's stream.
     pub fn reply_seed(&self) -> u64 {
         !self.seed
     }

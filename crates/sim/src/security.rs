@@ -8,36 +8,36 @@ use rx_security::{
     ServerSecurity, ServiceKey, forge_local_ticket,
 };
 
-/// Which security class a connection uses.
+/// Security class of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// None.
+    /// The null class.
     Null,
-    /// rxkad at some level.
+    /// rxkad at a given level.
     Rxkad(SecurityLevel),
-    /// rxkad with a ticket that the server cannot open.
+    /// rxkad with a ticket that the server cannot decrypt.
     Impostor,
 }
 
-/// The cell's keys: one, with 32 such bytes. The server's are `keys(7)`.
+/// Returns a cell's key set: one key of 32 bytes with value `fill`. The servers' is `keys(7)`.
 pub fn keys(fill: u8) -> KeySet {
     let mut keys = KeySet::new();
     keys.insert(3, ServiceKey::new(18, &[fill; 32]).expect("a key of the right length"));
     keys
 }
 
-/// What servers accept.
+/// Returns the classes that servers accept.
 pub fn server_classes() -> Vec<Arc<dyn ServerSecurity>> {
     server_classes_with(Arc::new(keys(7)))
 }
 
-/// The same with keys that may change.
+/// Like [`server_classes`], with replaceable keys.
 pub fn server_classes_with(keys: Arc<dyn KeySource>) -> Vec<Arc<dyn ServerSecurity>> {
     let rxkad = RxkadServer::new(keys, LocalRealms::of_cell("sim.example"));
     vec![Arc::new(Null), Arc::new(rxkad)]
 }
 
-/// What a client uses; `None` is the null class.
+/// Returns a client's class; `None` is the null class.
 pub fn client_class(class: Class) -> Option<Arc<dyn ClientSecurity>> {
     let (fill, level) = match class {
         Class::Null => return None,

@@ -1,4 +1,4 @@
-//! The serving half of a host's application.
+//! The server half of a host's application.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -11,32 +11,33 @@ use rx_proto::{CallId, Endpoint, Landed, Read, Write};
 
 use crate::pattern::{self, Manner, REQUEST_BYTES, Request};
 
-/// What refusing servers say.
+/// Abort code of refused calls.
 pub const REFUSAL: AbortCode = AbortCode::VNOVNODE;
 
-/// Half of the replies up to this length are given whole, as servers do that have them at hand.
+/// Half of the replies up to this length are passed to the endpoint whole, as by servers that have them in
+/// memory.
 const WHOLE_REPLY_BYTES: usize = 3000;
 
-/// Rooms of a call at a time, and their lengths: less and more than a packet.
+/// Maximum number of receive buffers of a call, and their lengths: shorter and longer than a packet.
 const ROOMS_MAX: usize = 3;
 const ROOM_BYTES_MAX: usize = 9000;
 
-/// Calls being served, and what has been served.
+/// Calls being served, and results of those that were.
 #[derive(Debug, Default)]
 pub struct Server {
     calls: HashMap<CallId, ServerCall>,
-    /// How often each request has been seen, and how often it was complete and right.
+    /// Counts of each request's calls.
     pub served: BTreeMap<u64, Served>,
-    /// Bytes that were not what they should be.
+    /// Number of mismatches in received data.
     pub wrong: usize,
 }
 
-/// The fate of a request at its server.
+/// Counts of the calls with one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// Calls that began with it.
+    /// Calls whose request arrived.
     pub begun: u32,
-    /// Calls that were read to the end without a wrong byte.
+    /// Calls whose request was read to the end without an error.
     pub complete: u32,
     /// Calls whose reply was acknowledged.
     pub ended: u32,
@@ -48,7 +49,7 @@ struct ServerCall {
     request: Option<Request>,
     received: usize,
     wrong: bool,
-    /// Rooms that the endpoint has.
+    /// Number of buffers that the endpoint holds.
     lent: usize,
     stage: Stage,
 }
@@ -63,7 +64,7 @@ enum Stage {
 }
 
 impl Server {
-    /// A call has come.
+    /// Adds a call that has arrived.
     pub fn arrived(&mut self, call: CallId) {
         let fresh = ServerCall {
             head: Vec::new(),
@@ -76,29 +77,29 @@ impl Server {
         self.calls.insert(call, fresh);
     }
 
-    /// Whether the call is one of ours.
+    /// Whether this server is serving the call.
     pub fn has(&self, call: CallId) -> bool {
         self.calls.contains_key(&call)
     }
 
-    /// Calls being served.
+    /// Returns the number of calls being served.
     pub fn len(&self) -> usize {
         self.calls.len()
     }
 
-    /// Whether nothing is being served.
+    /// Whether no calls are being served.
     pub fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
-    /// The reply has been acknowledged.
+    /// Records that the reply was acknowledged.
     pub fn ended(&mut self, call: CallId) {
         if let Some(request) = self.calls.get(&call).and_then(|it| it.request) {
             self.served.entry(request.seed).or_default().ended += 1;
         }
     }
 
-    /// Goes on with a call as far as possible. Gives the time to come back if it pauses.
+    /// Continues a call as far as possible. If it pauses, returns the time to continue.
     pub fn run(
         &mut self,
         now: Monotonic,
@@ -216,7 +217,7 @@ impl Server {
         }
     }
 
-    /// The whole request has been read.
+    /// Checks and counts a request that has been read completely.
     fn complete(&mut self, call: CallId) {
         let Some(state) = self.calls.get_mut(&call) else { return };
         let Some(request) = state.request else { return };

@@ -1,4 +1,4 @@
-//! Hosts, a network, and a clock that jumps.
+//! Hosts, a network, and a virtual clock.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -12,42 +12,41 @@ use crate::client::SERVICE;
 use crate::network::{Conditions, Datagram, Network, Notice, Parcel};
 use crate::security;
 
-/// Rounds without the clock moving after which something is stuck in a circle.
+/// Maximum number of steps at the same time before the simulation is considered stuck.
 const ROUNDS_MAX: u32 = 100_000;
 
-/// The time of day when a world begins.
+/// Wall-clock time at the start of a world.
 const DAWN: u32 = 1_700_000_000;
 
-/// A computer.
+/// A simulated host.
 #[derive(Debug)]
 pub struct Host {
-    /// Where it is.
+    /// Address of the host.
     pub address: SocketAddr,
-    /// Its Rx.
+    /// The host's Rx endpoint.
     pub endpoint: Endpoint,
-    /// What runs on it.
+    /// The application on the host.
     pub application: Application,
-    /// How often its endpoint wanted to be woken.
+    /// Number of times that the endpoint's timer expired.
     pub timer_wakes: u64,
     traced: bool,
 }
 
-/// See the module's description.
+/// The simulated world.
 #[derive(Debug)]
 pub struct World {
-    /// The time.
+    /// Current time.
     pub now: Monotonic,
     /// The hosts; host n has address 10.0.0.(n + 1).
     pub hosts: Vec<Host>,
-    /// What every host sent, and when, before the network did anything to it; for who watches. `None`
-    /// keeps nothing.
+    /// Every sent datagram with its time, before the network changes it. Recorded only if not `None`.
     pub tapped: Option<Vec<(Monotonic, Datagram)>>,
     network: Network,
     rounds: u32,
 }
 
 impl World {
-    /// Hosts that offer [`SERVICE`], with nothing to do.
+    /// Creates idle hosts that offer [`SERVICE`].
     pub fn new(hosts: usize, config: &EndpointConfig, conditions: Conditions, seed: u64) -> World {
         let mut random = SmallRng::seed_from_u64(seed);
         let now = Monotonic(1);
@@ -55,13 +54,13 @@ impl World {
         World { now, hosts, tapped: None, network: Network::new(conditions, random.random()), rounds: 0 }
     }
 
-    /// The time of day.
+    /// Returns the wall-clock time.
     fn wall(&self) -> UnixTime {
         UnixTime(DAWN + (self.now.0 / 1_000_000_000) as u32)
     }
 
-    /// Lets everything happen that happens until `end`, or until nothing is left to happen, or until
-    /// `done`. Tells the time that it stopped at.
+    /// Runs until `end`, until no events are left, or until `done` returns true. Returns the time at which it
+    /// stopped.
     pub fn run(&mut self, end: Monotonic, done: impl Fn(&World) -> bool) -> Monotonic {
         while !done(self) {
             let next = self.next();
@@ -111,8 +110,8 @@ impl World {
         }
     }
 
-    /// Delivers datagrams that came one after the other from one host to another. Every other host has a kernel
-    /// that merges them.
+    /// Delivers consecutive datagrams from one host to another. Every other host has a kernel that merges
+    /// them.
     fn deliver(&mut self, now: Monotonic, wall: UnixTime, run: Vec<Datagram>) {
         let Some(first) = run.first() else { return };
         let host = self.hosts.iter_mut().enumerate().find(|(_, host)| host.address == first.to);
@@ -134,12 +133,12 @@ impl World {
         }
     }
 
-    /// Where host n is. Nobody listens at the addresses of hosts that there are not.
+    /// Returns the address of host n. Addresses beyond the last host are closed.
     pub fn address(place: usize) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::new(10, 0, 0, place as u8 + 1), 7000))
     }
 
-    /// Starts whatever was planned since the last step.
+    /// Starts the calls planned since the last step.
     pub fn start(&mut self) {
         for host in &mut self.hosts {
             host.application.wake(self.now, &mut host.endpoint);
@@ -147,13 +146,13 @@ impl World {
         }
     }
 
-    /// Whether every call that was planned has ended.
+    /// Whether every planned call has ended.
     pub fn is_idle(&self) -> bool {
         self.hosts.iter().all(|host| host.application.client.is_idle())
     }
 }
 
-/// Whether a kernel may merge a datagram with those before it.
+/// Whether a kernel may merge a datagram with the previous ones.
 fn follows(run: &[Datagram], datagram: &Datagram) -> bool {
     let (Some(first), Some(last)) = (run.first(), run.last()) else { return true };
     let (bytes, most) = (datagram.bytes.len(), first.bytes.len());
@@ -162,7 +161,7 @@ fn follows(run: &[Datagram], datagram: &Datagram) -> bool {
         && (1..=most).contains(&bytes)
 }
 
-/// Where hosts send to.
+/// The network that hosts send to.
 struct Wire<'a> {
     network: &'a mut Network,
     tapped: &'a mut Option<Vec<(Monotonic, Datagram)>>,
@@ -200,8 +199,8 @@ impl Host {
         due
     }
 
-    /// A timer may come up in vain (they are moved lazily), but not again and again: a driver would
-    /// never sleep.
+    /// Checks that the timer makes progress. It may expire without effect (timers are moved lazily), but not
+    /// repeatedly at the same time, or a driver would never sleep.
     fn check_timeout(&mut self, now: Monotonic, wire: &mut Wire<'_>) {
         if self.run_timers(now) {
             self.drain(now, wire);
@@ -210,7 +209,7 @@ impl Host {
         assert!(next.is_none_or(|at| at > now), "at {now:?} a timer is due again at {next:?}");
     }
 
-    /// Events to the application, packets to the network, until there are no more.
+    /// Passes events to the application and packets to the network until there are none.
     fn drain(&mut self, now: Monotonic, wire: &mut Wire<'_>) {
         loop {
             let mut idle = true;
@@ -241,7 +240,7 @@ impl Host {
     }
 }
 
-/// Prints a packet, for who replays a history with `CELLAR_SIM_TRACE=1`.
+/// Prints a packet when a history is replayed with `CELLAR_SIM_TRACE=1`.
 fn trace(now: Monotonic, from: SocketAddr, bytes: &[u8]) {
     let Ok((header, body)) = rx_proto::header::parse(bytes) else { return };
     let rx_proto::Header { cid, call_number, sequence, serial, kind, flags, .. } = header;
@@ -263,7 +262,7 @@ fn trace(now: Monotonic, from: SocketAddr, bytes: &[u8]) {
     }
 }
 
-/// A transmit must be sendable with one `UDP_SEGMENT`.
+/// Checks that a transmit can be sent with one `UDP_SEGMENT`.
 fn check_segments(transmit: &rx_proto::Transmit) {
     let lengths: Vec<usize> = transmit.packets.iter().map(rx_proto::Outgoing::len_bytes).collect();
     let first = *lengths.first().expect("a transmit has packets");

@@ -1,4 +1,4 @@
-//! A hijacker who knows everything about others' connections, and sends from an address of its own.
+//! A hijacker that knows everything about other clients' connections, and sends from its own address.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -29,10 +29,10 @@ const CLASSES: [Class; 4] = [
     Class::Rxkad(SecurityLevel::Encrypted),
 ];
 
-/// Bytes of each request and reply: several packets each way.
+/// Length of each request and reply: several packets each way.
 const MESSAGE_BYTES: usize = 20_000;
 
-/// What a packet could be turned into by somebody who has seen it.
+/// Returns the packets that an attacker could forge from an observed one.
 fn forgeries(seen: &[u8]) -> Vec<Bytes> {
     let (header, body) = parse(seen).expect("a packet of an endpoint");
     let abort = AbortCode::RX_CALL_DEAD.0.to_be_bytes();
@@ -55,14 +55,14 @@ fn forgeries(seen: &[u8]) -> Vec<Bytes> {
     all
 }
 
-/// A client and a server, one way of a packet apart, and what passes between them.
+/// A client, a server and the packets between them, delivered within a step.
 struct Line {
     server: Endpoint,
     client: Endpoint,
     connection: ConnectionId,
     call: Option<(CallId, Bytes)>,
     now: Monotonic,
-    /// The address that the client sends from.
+    /// Source address of the client's packets.
     source: SocketAddr,
     is_attacked: bool,
     calls_done: usize,
@@ -97,7 +97,7 @@ impl Line {
         }
     }
 
-    /// A millisecond.
+    /// Simulates a millisecond.
     fn step(&mut self) {
         self.now = self.now + Duration::from_millis(1);
         self.call();
@@ -114,7 +114,7 @@ impl Line {
         }
     }
 
-    /// Both ends are sent all forgeries of a packet from elsewhere.
+    /// Sends all forgeries of a packet to both ends from another address.
     fn attack(&mut self, seen: &[u8]) {
         if !self.is_attacked {
             return;
@@ -173,7 +173,7 @@ impl Line {
 
 fn sent(endpoint: &mut Endpoint, now: Monotonic) -> Vec<Bytes> {
     let transmits: Vec<_> = std::iter::from_fn(|| endpoint.poll_transmit(now)).collect();
-    // What goes to the hijacker is of no interest to the other end.
+    // Packets to the hijacker are not for the other end.
     let own = transmits.iter().filter(|transmit| transmit.path.remote != HIJACKER);
     own.flat_map(|transmit| transmit.datagrams().map(Bytes::from)).collect()
 }
@@ -207,8 +207,8 @@ fn a_handshake_survives_forgeries() {
     }
 }
 
-/// A client whose packets begin to leave from another of its addresses goes on, if it has a key: replies still reach it at
-/// the first one.
+/// A verified client whose packets start to come from another of its addresses is still served: replies reach
+/// it at the first address.
 #[test]
 fn a_verified_client_may_have_a_second_address() {
     for class in &CLASSES[1..] {
@@ -221,7 +221,7 @@ fn a_verified_client_may_have_a_second_address() {
     }
 }
 
-/// A wrong response is answered, and the client's own still counts.
+/// A wrong response is answered with an abort, but the client's own response still counts.
 #[test]
 fn a_wrong_response_ends_nothing() {
     let mut line = Line::new(Class::Rxkad(SecurityLevel::Clear));
@@ -271,7 +271,8 @@ fn numbers_shown_to(asker: SocketAddr, hosts: &[std::net::IpAddr]) -> (u32, u32)
         checksum: 0,
         service_id: 0,
     };
-    // The first of all connections; padded, since strangers get no more than three times what they send.
+    // Asks for the first connection. The packet is padded, since unproven addresses get at most three times
+    // the bytes that they send.
     let body = [&3u32.to_be_bytes()[..], &0u32.to_be_bytes(), &[0; 200]].concat();
     let datagram = Bytes::from([&question.encode()[..], &body].concat());
     line.server.handle_datagram(line.now, WALL, Path::to(asker), datagram);
@@ -290,7 +291,7 @@ fn strangers_are_not_shown_numbers_of_connections() {
     assert!(epoch != 0 && id != 0);
 }
 
-/// Whoever has a connection that was made with a key begins no call on it once the key is removed.
+/// No call can start on a verified connection after its key is removed.
 #[test]
 fn a_connection_does_not_outlive_its_key() {
     let ring = Arc::new(KeyRing::new(keys(7)));

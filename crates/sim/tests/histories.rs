@@ -1,17 +1,17 @@
-//! Thousands of short histories. A failure names its seed and how to live through it again:
-//! `CELLAR_SIM_SEED=n cargo test -p sim --test histories -- --nocapture`, with `CELLAR_SIM_TRACE=1`
-//! to see every packet. `CELLAR_SIM_COUNT=n` runs another number of them, `CELLAR_SOAK=1` many more,
-//! and `CELLAR_SIM_FIRST=n` begins elsewhere than at 0.
+//! Thousands of short histories. A failure prints its seed and how to replay it: `CELLAR_SIM_SEED=n cargo
+//! test -p sim --test histories -- --nocapture`, with `CELLAR_SIM_TRACE=1` to see every packet.
+//! `CELLAR_SIM_COUNT=n` sets the number of histories, `CELLAR_SOAK=1` increases it, and `CELLAR_SIM_FIRST=n`
+//! sets the first seed.
 
 use sim::{History, Report};
 
-/// Histories without wishes from the environment.
+/// Default number of histories.
 const COUNT: u64 = 3000;
 
-/// So many times more with `CELLAR_SOAK`.
+/// Factor for `CELLAR_SOAK`.
 const SOAK_FACTOR: u64 = 20;
 
-/// Failures after which it is enough.
+/// Number of failures after which the run stops.
 const FAILURES_MAX: usize = 10;
 
 fn number(name: &str) -> Option<u64> {
@@ -23,7 +23,7 @@ fn count() -> u64 {
     number("CELLAR_SIM_COUNT").unwrap_or(COUNT * factor)
 }
 
-/// Lives through all; the message of the history that fails has been printed before the seeds are.
+/// Runs all histories. The messages of failed ones have been printed before their seeds are.
 fn run(seeds: impl Iterator<Item = u64>) -> Report {
     let mut sum = Report::default();
     let mut failed = Vec::new();

@@ -1,4 +1,4 @@
-//! Two endpoints and a perfect wire, step by step.
+//! Two endpoints on a perfect wire, step by step.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use rx_proto::{
 const SERVICE: u16 = 5;
 const DELAY: Duration = Duration::from_millis(1);
 
-/// A client and a server. What one sends the other gets after [`DELAY`].
+/// A client and a server, with a one-way delay of [`DELAY`].
 struct Pair {
     now: Monotonic,
     ends: [Endpoint; 2],
     wire: Vec<(Monotonic, usize, Bytes)>,
     events: [Vec<Event>; 2],
     wakes: [usize; 2],
-    /// Nothing more arrives.
+    /// Whether all further packets are lost.
     cut: bool,
 }
 
@@ -55,7 +55,7 @@ impl Pair {
         self.ends[CLIENT].connect(self.now, path, SERVICE, None, ConnectOptions::default()).unwrap()
     }
 
-    /// Takes what the endpoints have to say.
+    /// Takes the endpoints' packets and events.
     fn drain(&mut self) {
         for end in [CLIENT, SERVER] {
             while let Some(transmit) = self.ends[end].poll_transmit(self.now) {
@@ -66,7 +66,7 @@ impl Pair {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the clock by `span`.
     fn pass(&mut self, span: Duration) {
         let end = self.now + span;
         self.drain();
@@ -98,7 +98,7 @@ impl Pair {
         }
     }
 
-    /// A call that has been answered; not released by the client.
+    /// Makes a call that is answered, but not released by the client.
     fn answered(&mut self, connection: ConnectionId) -> CallId {
         let call = self.ends[CLIENT].open_call(self.now, connection).expect("a free channel");
         self.ends[CLIENT].write(self.now, call, &mut Bytes::from_static(b"question"));
@@ -112,7 +112,7 @@ impl Pair {
         call
     }
 
-    /// A call whose question the server has read.
+    /// Makes a call whose request has arrived at the server.
     fn asked(&mut self) -> (CallId, CallId) {
         let connection = self.connect();
         let call = self.ends[CLIENT].open_call(self.now, connection).expect("a free channel");
@@ -130,7 +130,7 @@ impl Pair {
         arrived.expect("a call")
     }
 
-    /// A call that has sent so much, and has more to send.
+    /// Makes a call that has sent this many bytes and is not finished.
     fn sending(&mut self, bytes: usize) -> CallId {
         let connection = self.connect();
         let call = self.ends[CLIENT].open_call(self.now, connection).expect("a free channel");
@@ -140,7 +140,7 @@ impl Pair {
         call
     }
 
-    /// The window that the server's next acknowledgement of this call offers.
+    /// Returns the window in the server's next acknowledgement of this call.
     fn window_offered(&mut self, call: CallId) -> Option<u32> {
         self.ends[CLIENT].write(self.now, call, &mut Bytes::from(vec![1; 3000]));
         self.ends[CLIENT].flush(self.now, call);
@@ -158,7 +158,7 @@ impl Pair {
         None
     }
 
-    /// The server ends without a word; another, which knows nothing, is there after this time.
+    /// Replaces the server, without notice, by a new one after this time.
     fn restart_server(&mut self, seed: u64, away: Duration) {
         self.cut = true;
         self.pass(away);
@@ -167,7 +167,7 @@ impl Pair {
         self.replace_server(EndpointConfig::default(), seed);
     }
 
-    /// What the server's application reads of a call now.
+    /// Reads all available data of a call at the server.
     fn read_all(&mut self, call: CallId) -> Vec<u8> {
         let mut all = Vec::new();
         while let Read::Data(data) = self.ends[SERVER].read(self.now, call) {
@@ -194,7 +194,7 @@ fn the_last_reply_is_acknowledged_in_time_though_the_next_call_has_nothing_to_sa
     pair.ends[CLIENT].release(pair.now, next);
 }
 
-/// The client lives, but brings nothing more; or takes nothing of what it asked for.
+/// The client is alive, but sends no more data or does not read the reply.
 #[test]
 fn a_server_waits_for_its_client_as_long_as_it_was_told() {
     for (seconds, takes) in [(60, false), (600, false), (60, true), (600, true)] {
@@ -254,7 +254,7 @@ fn a_next_call_that_speaks_at_once_makes_the_last_acknowledgement_superfluous() 
     for round in 0..10 {
         let call = pair.answered(connection);
         pair.ends[CLIENT].release(pair.now, call);
-        // The first reply of all asks whether the client is where it says.
+        // The first reply is a ping that verifies the client's address.
         assert_eq!(pair.acks_sent(), 1, "in round {round}");
     }
     pair.pass(Duration::from_secs(5));
@@ -275,7 +275,7 @@ fn connections_are_counted_by_side_as_long_as_they_are_there() {
     };
     assert_eq!(counted(&pair), [(1, 0, 1), (0, 1, 1)]);
     pair.ends[CLIENT].close(pair.now, connection);
-    // The server is not told, and keeps the connection for a while.
+    // The server is not notified, and keeps the connection for a while.
     pair.pass(EndpointConfig::default().connection_lifetime + Duration::from_secs(60));
     assert_eq!(counted(&pair), [(0, 0, 0), (0, 0, 0)]);
 }
@@ -309,9 +309,7 @@ fn replies_are_under_way_until_they_are_acknowledged() {
     assert_eq!(pair.ends[SERVER].replies_under_way(), 0);
 }
 
-/// Every wake-up must move time on: an endpoint that asked for the same moment again and again once
-/// kept its thread from sleeping.
-/// Restarted servers number their packets from somewhere else: lower for about half of these seeds.
+/// Restarted servers start at another serial number, which is lower for about half of these seeds.
 const RESTARTS: u64 = 40;
 
 #[test]
@@ -348,7 +346,7 @@ fn a_call_of_which_a_server_had_read_some_fails_when_another_comes_after_it() {
         pair.ends[CLIENT].write(pair.now, call, &mut Bytes::from(vec![2; 3000]));
         pair.ends[CLIENT].end(pair.now, call);
         pair.pass(Duration::from_secs(5));
-        // If it is not over, the server waits for the beginning, and asks for it again and again.
+        // If the call has not failed yet, the server waits for its beginning, and requests it repeatedly.
         let served = pair.arrived();
         assert!(!matches!(pair.ends[SERVER].read(pair.now, served), Read::Data(_)));
         pair.pass(Duration::from_secs(6));
@@ -358,6 +356,8 @@ fn a_call_of_which_a_server_had_read_some_fails_when_another_comes_after_it() {
     }
 }
 
+/// Every wake-up must advance the clock: an endpoint that keeps requesting the same time would keep its thread
+/// from sleeping.
 #[test]
 fn idle_endpoints_sleep() {
     let mut pair = Pair::new();
@@ -369,12 +369,12 @@ fn idle_endpoints_sleep() {
     pair.pass(Duration::from_secs(1));
     pair.wakes = [0; 2];
     pair.pass(Duration::from_secs(3600));
-    // The server forgets the connection, and both forget their peer.
+    // The server drops the connection, and both drop their peer.
     assert!(pair.wakes.iter().sum::<usize>() <= 10, "{:?} wake-ups in an idle hour", pair.wakes);
     assert_eq!(pair.ends[SERVER].poll_timeout(), None);
 }
 
-/// As when a server stops: calls in every stage are ended, and nobody comes to release them.
+/// As when a server stops: calls in every stage are ended, but never released.
 #[test]
 fn stopped_endpoints_sleep() {
     let mut pair = Pair::new();
@@ -402,8 +402,8 @@ fn stopped_endpoints_sleep() {
     assert!(calls.drain(..).all(failed));
 }
 
-/// A call whose request has been received and is not answered yet, and the packets of the client's
-/// that the wire carried.
+/// Makes a call whose request has been received and is not answered yet. Also returns the client's packets on
+/// the wire.
 fn asked(pair: &mut Pair) -> (CallId, Vec<Bytes>) {
     let connection = pair.connect();
     let call = pair.ends[CLIENT].open_call(pair.now, connection).expect("a free channel");
@@ -453,7 +453,7 @@ fn who_answers_is_not_gone_whatever_is_said() {
     let (call, sent) = asked(&mut pair);
     let acks = pair.acks_sent();
     for round in 1..=50 {
-        // Twice, since what is doubted need not be doubted again.
+        // Twice, since a call that is in doubt already needs no second check.
         pair.ends[CLIENT].handle_unreachable(pair.now, address(SERVER), &sent[0]);
         pair.ends[CLIENT].handle_unreachable(pair.now, address(SERVER), &sent[0]);
         pair.pass(Duration::from_secs(1));
@@ -467,7 +467,7 @@ fn who_answers_is_not_gone_whatever_is_said() {
     assert_eq!(pair.ends[CLIENT].read(pair.now, call), Read::Data(Bytes::from_static(b"answer")));
 }
 
-/// What a forger makes of a packet that he has not seen.
+/// A forger's change to a packet that it has not seen.
 type Change = Box<dyn Fn(&mut Vec<u8>)>;
 
 #[test]
@@ -548,7 +548,7 @@ fn a_notice_about_a_call_that_is_over_changes_nothing() {
     assert_eq!(pair.ends[CLIENT].read(pair.now, next), Read::Blocked);
 }
 
-/// ACKs of the server that are on the wire: from which packet on, and whether one was asked for.
+/// Returns the server's ACKs on the wire: the first unacknowledged packet, and the reason.
 fn server_acks(pair: &Pair) -> Vec<(u32, Reason)> {
     let to_client = pair.wire.iter().filter(|(_, to, _)| *to == CLIENT);
     let ack = |packet: &Bytes| {
@@ -559,7 +559,7 @@ fn server_acks(pair: &Pair) -> Vec<(u32, Reason)> {
     to_client.filter_map(|(_, _, packet)| ack(packet)).collect()
 }
 
-/// With each ACK that comes before he has read, a reader's server and his sender would have the work of two.
+/// Every ACK sent before the reader has read would double the work of server and sender.
 #[test]
 fn a_reader_who_waits_for_data_acknowledges_it_once_he_has_read() {
     let mut pair = Pair::new();
@@ -581,7 +581,7 @@ fn a_reader_who_waits_for_data_acknowledges_it_once_he_has_read() {
         pair.ends[CLIENT].write(pair.now, call, &mut Bytes::from(vec![1; 40_000]));
         pair.ends[CLIENT].flush(pair.now, call);
         pair.drain();
-        // Until the data has come, and no ACK.
+        // Until the data has arrived, but no ACK.
         pair.pass(DELAY + DELAY / 2);
         assert!(pair.ends[SERVER].statistics().data_received > before + 16);
         assert_eq!(server_acks(&pair), []);
@@ -604,7 +604,8 @@ fn a_reader_who_waits_for_data_acknowledges_it_once_he_has_read() {
     }
 }
 
-/// What finds room is acknowledged like what was read; what finds none once there is room again, in one ACK for all of it.
+/// Data that fits into the provided buffers is acknowledged like data that was read. Data that does not fit
+/// is acknowledged when there is space again, in one ACK for all of it.
 #[test]
 fn what_finds_room_is_acknowledged_at_once_and_what_finds_none_waits_for_the_reader() {
     const ROOM_BYTES: usize = 60_000;
@@ -649,7 +650,7 @@ fn what_finds_room_is_acknowledged_at_once_and_what_finds_none_waits_for_the_rea
     assert_eq!(room.filled().len(), 70_000 - ROOM_BYTES);
 }
 
-/// Packets under way to a server wait in its socket's buffer, which all senders share.
+/// Packets in flight to a server are queued in its socket buffer, which all senders share.
 #[test]
 fn windows_shrink_while_many_calls_receive() {
     let mut pair = Pair::new();
@@ -673,7 +674,8 @@ fn windows_shrink_while_many_calls_receive() {
     assert_eq!(pair.window_offered(first), Some(alone));
 }
 
-/// A call that waits for a worker holds as much as OpenAFS would, and as its reader goes on its caller may send more.
+/// A call that waits for a worker holds as many packets as in OpenAFS, and its caller may send more as it is
+/// read.
 #[test]
 fn windows_of_anonymous_callers_grow_as_they_are_read() {
     let mut pair = Pair::new();
@@ -694,7 +696,7 @@ fn windows_of_anonymous_callers_grow_as_they_are_read() {
     assert!(most >= 2 * u64::from(UNREAD_WINDOW), "{most}");
 }
 
-/// Many calls that nobody reads stay within the room for anonymous callers; each can still be served.
+/// Many unread calls stay within the limit for anonymous callers, and each can still be served.
 #[test]
 fn unread_calls_of_anonymous_callers_share_a_bound() {
     let config = EndpointConfig { anonymous_packets_max: 200, ..EndpointConfig::default() };
@@ -747,20 +749,20 @@ fn calls_from_a_lost_address_fail_at_once() {
     assert_eq!(pair.ends[SERVER].read(pair.now, served), question, "calls of clients go on");
 }
 
-/// Memory of a predecessor that outlasts the tests.
+/// Returns a configuration that remembers its predecessor for longer than the tests take.
 fn successor() -> EndpointConfig {
     EndpointConfig { predecessor_memory: Duration::from_secs(60), ..EndpointConfig::default() }
 }
 
 impl Pair {
-    /// Another process takes the server's port over.
+    /// Replaces the server by another process on the same port.
     fn replace_server(&mut self, config: EndpointConfig, seed: u64) {
         self.ends[SERVER] = Endpoint::new(config, seed, self.now);
         self.ends[SERVER].add_service(service());
         self.events[SERVER].clear();
     }
 
-    /// How a call of the client failed.
+    /// Returns the code with which a call of the client failed.
     fn failure(&self, call: CallId) -> Option<AbortCode> {
         self.events[CLIENT].iter().find_map(|event| match event {
             Event::Failed(failed, code) if *failed == call => Some(*code),
@@ -806,7 +808,7 @@ fn a_call_of_a_process_that_is_gone_is_ended_soon() {
         pair.ends[CLIENT].write(pair.now, call, &mut request);
         pair.ends[CLIENT].end(pair.now, call);
         pair.pass(6 * DELAY);
-        // So that acknowledged packets are gone, and a part of a long request is not.
+        // Lets acknowledged packets be dropped, while a part of a long request is still pending.
         let served = pair.arrived();
         pair.read_all(served);
         pair.pass(500 * DELAY);
@@ -817,12 +819,13 @@ fn a_call_of_a_process_that_is_gone_is_ended_soon() {
     }
 }
 
-/// A ping of a client whose first packet was lost does not end the call.
+/// A client's ping does not end the call if its first packet was lost.
 #[test]
 fn a_call_whose_first_packet_is_lost_is_no_orphan() {
     let mut pair = Pair::new();
     pair.replace_server(successor(), 3);
-    // Without samples of the round trip a packet is sent again late, then soon. Pings come earlier both times.
+    // The first packet is retransmitted late without round-trip samples, and soon with them. Pings are
+    // earlier in both cases.
     for (dead_seconds, is_known) in [(3, false), (1, true)] {
         let options = ConnectOptions {
             dead_time: Some(Duration::from_secs(dead_seconds)),

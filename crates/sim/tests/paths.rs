@@ -1,6 +1,7 @@
-//! How fast one long call is over long, lossy and narrow paths, and what two leave each other.
+//! Throughput of long calls over long, lossy and narrow paths, and how two of them share a path.
 //!
-//! `cargo test --release -p sim --test paths -- --ignored --nocapture` prints the table of docs/lab/benchmarks.md.
+//! `cargo test --release -p sim --test paths -- --ignored --nocapture` prints the table of
+//! docs/lab/benchmarks.md.
 
 use base::{Monotonic, UnixTime};
 use bytes::Bytes;
@@ -16,29 +17,28 @@ const SERVICE: u16 = 5;
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
 
-/// What there is to send never ends.
+/// A piece of the endless data to send.
 static DATA: [u8; 64 * 1024] = [7; 64 * 1024];
 
 fn address(end: usize) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1 + end as u8), 7000))
 }
 
-/// A path of so many Mbit/s and milliseconds there and back, which loses this share, with a queue of so many
-/// milliseconds.
+/// Returns a path with this rate in Mbit/s, round-trip time, loss and queueing delay.
 fn path(megabits: u64, round_trip_ms: f64, loss: f64, queue_ms: u64) -> Conditions {
     let delay = Duration::from_secs_f64(round_trip_ms / 2000.0);
     let queue = Duration::from_millis(queue_ms);
     Conditions { rate: Some(megabits * 125_000), loss, queue, ..Conditions::perfect(delay) }
 }
 
-/// A client that sends without end in each of its calls, and a server that reads.
+/// A client that sends endlessly in each of its calls, and a server that reads.
 struct Transfer {
     now: Monotonic,
     ends: [Endpoint; 2],
     network: Network,
     sending: Vec<CallId>,
     receiving: Vec<CallId>,
-    /// Bytes read of each call, in the order in which they arrived.
+    /// Bytes read of each call, in order of arrival.
     read: Vec<u64>,
 }
 
@@ -81,7 +81,7 @@ impl Transfer {
         }
     }
 
-    /// Lets both applications do what they can, and sends what the endpoints have.
+    /// Runs both applications, and sends the endpoints' datagrams.
     fn work(&mut self) {
         while let Some(event) = self.ends[SERVER].poll_event() {
             if let Event::CallArrived { call, .. } = event {
@@ -115,7 +115,8 @@ impl Transfer {
     }
 }
 
-/// Mbit/s of payload that a call has in so many seconds from its beginning on, and the share of packets sent again.
+/// Returns a call's payload rate in Mbit/s during its first `seconds`, and the fraction of packets
+/// retransmitted.
 fn rate(configs: [&EndpointConfig; 2], conditions: Conditions, seed: u64, seconds: u32) -> (f64, f64) {
     let mut transfer = Transfer::begin(configs, conditions, seed);
     transfer.add_call();
@@ -125,7 +126,7 @@ fn rate(configs: [&EndpointConfig; 2], conditions: Conditions, seed: u64, second
     (megabits(transfer.read.iter().sum(), seconds), again)
 }
 
-/// Mbit/s of so many bytes.
+/// Converts bytes in a number of seconds to Mbit/s.
 fn megabits(bytes: u64, seconds: u32) -> f64 {
     f64::from((bytes / 1000) as u32) * 8e-3 / f64::from(seconds)
 }
@@ -147,8 +148,8 @@ fn losses_do_not_empty_a_far_path() {
     assert!(rate > 200.0 && again < 0.04, "{rate} {again}");
 }
 
-/// Where nothing is paced, what an end of a gap lets go at once overflows the path; where asking about many packets makes
-/// the answers to the first forgotten, the path seems to be full for ever.
+/// Without pacing, filling a gap releases a burst that overflows the path. If requests for acknowledgements
+/// of many packets displaced the pending answers to the first ones, the path would appear permanently full.
 #[test]
 fn no_seed_keeps_a_far_path_empty() {
     let config = EndpointConfig::default();
@@ -170,7 +171,7 @@ fn a_path_with_little_room_is_used_and_not_flooded() {
     assert!(rate > 40.0 && again < 0.01, "{rate} {again}");
 }
 
-/// 255 packets of 1,444 bytes in 20 ms are 147 Mbit/s.
+/// A window of 255 packets of 1,444 bytes per 20 ms is 147 Mbit/s.
 #[test]
 fn a_peer_with_a_smaller_window_has_it() {
     let old = EndpointConfig { receive_window_packets: 255, ..EndpointConfig::default() };

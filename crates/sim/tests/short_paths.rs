@@ -1,4 +1,4 @@
-//! Paths that drop long packets without a word: no ICMP message, no fragments.
+//! Paths that silently drop long packets, without ICMP messages or fragmentation.
 
 use base::{AbortCode, Monotonic, UnixTime};
 use bytes::Bytes;
@@ -22,9 +22,9 @@ struct Pair {
     ends: [Endpoint; 2],
     port: u16,
     network: Network,
-    /// The longest packet that each end sent in DATA, and the longest of all.
+    /// Length of the longest DATA packet and of the longest packet that each end sent.
     longest: [(usize, usize); 2],
-    /// The server is told that paths are short.
+    /// Reports of short paths at the server.
     told: Vec<(SocketAddr, usize)>,
     arrived: Vec<CallId>,
 }
@@ -48,7 +48,7 @@ impl Pair {
         SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1 + end as u8), port))
     }
 
-    /// Another process on the client's host.
+    /// Replaces the client by another process on the same host.
     fn new_client(&mut self, seed: u64) {
         self.port += 1;
         self.ends[CLIENT] = Endpoint::new(EndpointConfig::default(), seed, self.now);
@@ -113,7 +113,7 @@ impl Pair {
         }
     }
 
-    /// A call with a request and a reply of these lengths. Returns what it failed with, and how long it took.
+    /// Makes a call with a request and a reply of these lengths. Returns its result and its duration.
     fn call(&mut self, on: ConnectionId, request: usize, reply: usize) -> (Result<(), AbortCode>, Duration) {
         let began = self.now;
         let call = self.ends[CLIENT].open_call(self.now, on).expect("a free channel");
@@ -222,7 +222,7 @@ fn a_short_path_is_told_once_for_each_host() {
     assert!(pair.longest[SERVER].1 <= 1272, "the host is known: no long ping either");
 }
 
-/// What is numbered cannot be cut again: one call ends with a code that clients try again after.
+/// Numbered packets cannot be split again, so one call ends with a code after which clients retry.
 #[test]
 fn a_path_that_becomes_short_costs_one_call() {
     let mut pair = Pair::new(1500);

@@ -1,4 +1,4 @@
-//! What packets of strangers cost a server: bytes it sends, memory, and other clients' calls.
+//! The cost to a server of packets from unproven addresses: sent bytes, memory, and other clients' calls.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -48,7 +48,8 @@ fn datagram(header: Header, body: &[u8]) -> Bytes {
     [&header.encode()[..], body].concat().into()
 }
 
-/// Every packet type, also such as do not exist, about calls and connections, with bodies of several lengths.
+/// Returns packets of every type, including invalid ones, for calls and connections, with bodies of several
+/// lengths.
 fn strange_datagrams() -> Vec<Bytes> {
     let mut all = Vec::new();
     for kind in (0..=14).chain([255]) {
@@ -74,7 +75,7 @@ fn strange_datagrams() -> Vec<Bytes> {
     all
 }
 
-/// Bytes and datagrams that an endpoint has to send now. Whatever call it announces is answered at length.
+/// Returns the datagrams that an endpoint has to send now. Every announced call gets a long reply.
 fn sent(endpoint: &mut Endpoint, now: Monotonic) -> Vec<Bytes> {
     while let Some(event) = endpoint.poll_event() {
         if let Event::CallArrived { call, .. } = event {
@@ -89,7 +90,7 @@ fn bytes(datagrams: &[Bytes]) -> usize {
     datagrams.iter().map(Bytes::len).sum()
 }
 
-/// Everything that is sent until the end of a minute.
+/// Returns the number of bytes sent within a minute.
 fn sent_in_a_minute(endpoint: &mut Endpoint, from: Monotonic) -> usize {
     let (mut now, mut total) = (from, bytes(&sent(endpoint, from)));
     while let Some(next) = endpoint.poll_timeout().filter(|next| *next <= from + Duration::from_secs(60)) {
@@ -159,7 +160,7 @@ fn no_call_of_an_unproven_address_is_announced() {
         for number in 1..=4 {
             let call = Header { call_number: number, ..header(PacketType::Data, index) };
             server.handle_datagram(now, WALL, Path::to(STRANGER), datagram(call, b"call"));
-            // Echoes of serial numbers that were not sent.
+            // Acknowledges serial numbers that were not sent.
             let mut ack = vec![0; 18];
             ack[12..16].copy_from_slice(&number.to_be_bytes());
             ack[16] = 7;
@@ -171,7 +172,7 @@ fn no_call_of_an_unproven_address_is_announced() {
     }
 }
 
-/// A client on its way to a server, whose datagrams go through at once unless they are lost.
+/// A client whose datagrams arrive immediately unless they are lost.
 struct Caller {
     endpoint: Endpoint,
     address: SocketAddr,
@@ -190,7 +191,7 @@ impl Caller {
         Caller { endpoint, address, connection: connection.expect("room"), call: None, done: 0, failed: 0 }
     }
 
-    /// Begins a call if none is under way, and reads its reply.
+    /// Starts a call if none is in progress, or reads its reply.
     fn work(&mut self, now: Monotonic) {
         while self.endpoint.poll_event().is_some() {}
         let Some(call) = self.call else {
@@ -217,7 +218,7 @@ impl Caller {
     }
 }
 
-/// A server and its honest clients, in steps of a millisecond.
+/// A server and its honest clients, simulated in steps of a millisecond.
 struct Town {
     server: Endpoint,
     callers: Vec<Caller>,
@@ -246,7 +247,7 @@ impl Town {
         self.random() % 100 < self.loss_percent
     }
 
-    /// One millisecond. Datagrams need one in each direction.
+    /// Simulates a millisecond, the time of each one-way trip.
     fn step(&mut self) {
         self.now = self.now + Duration::from_millis(1);
         let now = self.now;
@@ -293,7 +294,7 @@ impl Town {
         }
     }
 
-    /// Packets of a stranger of address `source`, as many as 50,000 a second are in a millisecond.
+    /// Sends a millisecond's share of 50,000 packets per second from unproven addresses chosen by `source`.
     fn flood(&mut self, source: impl Fn(u64) -> SocketAddr) {
         for _ in 0..50 {
             let (place, cid, what) = (self.random(), self.random() as u32, self.random());
@@ -324,7 +325,7 @@ impl Town {
         assert!(peers <= config.unproven_connections_max + self.callers.len(), "{peers} peers");
     }
 
-    /// Calls of each client that ended well.
+    /// Returns the number of successful calls of each client.
     fn done(&self) -> Vec<usize> {
         self.callers.iter().map(|caller| caller.done - caller.failed).collect()
     }
@@ -340,7 +341,7 @@ fn one_host(place: u64) -> SocketAddr {
 
 const RXKAD: Class = Class::Rxkad(SecurityLevel::Clear);
 
-/// The small limits would be full in no time if strangers counted.
+/// Returns limits that would be exhausted immediately if unproven addresses counted.
 fn small() -> EndpointConfig {
     EndpointConfig {
         connections_max: 40,
@@ -381,7 +382,7 @@ fn new_clients_get_in_during_a_flood() {
             (0..100).for_each(|_| town.flood(source));
             town.callers = (0..8).map(|number| Caller::new(number, class, town.now)).collect();
             for _ in 0..patience_ms {
-                // The path to the clients is so long that each is forgotten before it can answer.
+                // The round trip is so long that each client is forgotten before it can answer.
                 town.flood(source);
                 town.step();
                 town.check_bounds();
@@ -396,7 +397,8 @@ fn a_forgotten_handshake_is_completed() {
     let config = EndpointConfig { unproven_connections_max: 1, ..EndpointConfig::default() };
     for class in [RXKAD, Class::Null] {
         let mut town = Town::new(config.clone(), &[class; 4]);
-        // Each new connection pushes the one before it out, and nothing is left but the numbers that come back.
+        // Each new connection evicts the previous one, so only the numbers in the packets themselves can
+        // identify it.
         (0..3000).for_each(|_| town.step());
         assert!(town.done().iter().all(|done| *done > 0), "{class:?}: {:?}", town.done());
         assert!(town.server.statistics().unproven_dropped > 0);
@@ -414,7 +416,7 @@ fn honest_clients_get_through_losses() {
                 (0..30_000).for_each(|_| town.step());
                 shut_out += town.done().iter().filter(|done| **done == 0).count();
             }
-            // Of 80 clients; two of five exchanges fail where 20 % are lost, and senders wait longer after each.
+            // Of 80 clients: at 20 % loss two of five exchanges fail, and senders back off after each.
             assert!(shut_out <= shut_out_max, "{loss_percent} %, {class:?}: {shut_out}");
         }
     }
@@ -439,7 +441,7 @@ fn a_server_that_is_called_has_proved_its_address() {
     let mut town = Town::new(EndpointConfig::default(), &[Class::Null]);
     (0..10).for_each(|_| town.step());
     assert!(town.done()[0] > 1);
-    // Its own call back to the client needs no ping: the client has called it.
+    // The caller's own endpoint needs no ping for the call back, because it has called the server itself.
     let caller = &mut town.callers[0].endpoint;
     let pings = caller.statistics().pings_sent;
     caller.add_service(ServiceConfig {
