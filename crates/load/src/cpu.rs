@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-/// What /proc/PID/stat says, as far as it matters here.
+/// The required fields of /proc/PID/stat.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Process<'a> {
-    /// The program's name as the kernel keeps it, 15 bytes at most.
+    /// Name of the program as stored by the kernel, at most 15 bytes.
     pub name: &'a str,
     /// User and system time in clock ticks.
     pub ticks: u64,
 }
 
-/// proc(5): `PID (NAME) STATE ...`, where utime and stime are the 14th and 15th field. The name may
-/// have blanks and parentheses.
+/// Parses proc(5): `PID (NAME) STATE ...`, where utime and stime are the 14th and 15th field. The name may
+/// contain blanks and parentheses.
 pub fn parse_process(text: &str) -> Option<Process<'_>> {
     let (name_from, name_to) = (text.find('(')? + 1, text.rfind(')')?);
     let name = text.get(name_from..name_to)?;
@@ -25,14 +25,14 @@ pub fn parse_process(text: &str) -> Option<Process<'_>> {
 /// The first line of /proc/stat, in clock ticks of all processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Time in which something ran.
+    /// Time during which a processor was busy.
     pub busy: u64,
-    /// Time that the hypervisor gave to others.
+    /// Time that the hypervisor gave to other guests.
     pub stolen: u64,
 }
 
-/// proc(5): `cpu  user nice system idle iowait irq softirq steal guest guest_nice`; user time
-/// includes guests'.
+/// Parses proc(5): `cpu  user nice system idle iowait irq softirq steal guest guest_nice`; user time includes
+/// that of guests.
 pub fn parse_machine(text: &str) -> Option<Machine> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
     let fields: Vec<u64> = line.split_ascii_whitespace().map_while(|field| field.parse().ok()).collect();
@@ -40,27 +40,27 @@ pub fn parse_machine(text: &str) -> Option<Machine> {
     Some(Machine { busy: user + nice + system + irq + softirq, stolen })
 }
 
-/// Clock ticks as seconds.
+/// Converts clock ticks to seconds.
 pub fn seconds(ticks: u64) -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second().max(1) as f64
 }
 
-/// What one process had used at a moment, in clock ticks.
+/// CPU usage of one process at a point in time, in clock ticks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// All its threads, ended ones too.
+    /// Time of all threads, including ended ones.
     pub ticks: u64,
-    /// Each thread there is.
+    /// Time of each current thread.
     threads: HashMap<u64, u64>,
 }
 
 impl Usage {
-    /// Of this process.
+    /// Returns the usage of this process.
     pub fn of_self() -> Usage {
         Usage::read(Path::new("/proc/self")).unwrap_or_default()
     }
 
-    /// Of another process; `None` if there is none, or it may not be looked at.
+    /// Returns the usage of another process, or `None` if it does not exist or is not accessible.
     pub fn of(pid: u32) -> Option<Usage> {
         Usage::read(&Path::new("/proc").join(pid.to_string()))
     }
@@ -74,7 +74,7 @@ impl Usage {
         Some(Usage { ticks, threads: threads.collect() })
     }
 
-    /// What the busiest thread has used since `earlier`.
+    /// Returns the usage of the busiest thread since `earlier`.
     pub fn busiest_thread_since(&self, earlier: &Usage) -> u64 {
         let used = |(thread, ticks): (&u64, &u64)| {
             ticks.saturating_sub(earlier.threads.get(thread).copied().unwrap_or(0))
@@ -88,7 +88,7 @@ fn ticks_of(directory: &Path) -> Option<u64> {
     parse_process(&text).map(|process| process.ticks)
 }
 
-/// The machine now; nothing if /proc does not say.
+/// Returns the machine's current usage, or zeros if /proc is not readable.
 pub fn machine_now() -> Machine {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     parse_machine(&text).unwrap_or_default()

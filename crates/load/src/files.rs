@@ -1,4 +1,4 @@
-//! Operations on files, each checked as far as its answer tells.
+//! File operations, each checked as far as its reply permits.
 
 use afs_idl::{CallStream, ClientConnection, common, fs};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -9,31 +9,31 @@ use std::time::Duration;
 
 pub use afs_idl::common::Fid;
 
-/// A file server as one client reaches it. Cheap to clone.
+/// One client's access to a file server. Cheap to clone.
 #[derive(Clone)]
 pub struct Files {
     connection: Arc<dyn ClientConnection>,
 }
 
 impl Files {
-    /// Over this connection.
+    /// Creates an instance that uses this connection.
     pub fn new(connection: Arc<dyn ClientConnection>) -> Files {
         Files { connection }
     }
 
-    /// The connection.
+    /// Returns the connection.
     pub fn connection(&self) -> &dyn ClientConnection {
         &*self.connection
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     pub fn make_directory(&self, parent: Fid, name: &str) -> Result<Fid> {
         let request = fs::MakeDirRequest { directory: parent, name: name.into(), status: status(0o755) };
         let reply = patiently("MakeDir", || fs::make_dir(&*self.connection, &request))?;
         Ok(reply.fid)
     }
 
-    /// Makes an empty file.
+    /// Creates an empty file.
     pub fn create(&self, directory: Fid, name: &str) -> Result<Fid> {
         let request = fs::CreateFileRequest { directory, name: name.into(), status: status(0o644) };
         let reply = patiently("CreateFile", || fs::create_file(&*self.connection, &request))?;
@@ -52,19 +52,19 @@ impl Files {
         patiently("RemoveDir", || fs::remove_dir(&*self.connection, &request)).map(drop)
     }
 
-    /// Gives up all promises of the server's. If that fails, the server finds out in its own way.
+    /// Gives up all callback promises. Errors are ignored: the server will detect that the client is absent.
     pub fn give_up_callbacks(&self) {
         let _ = fs::give_up_all_call_backs(&*self.connection, &fs::GiveUpAllCallBacksRequest);
     }
 
-    /// Asks for the status of a file of that length.
+    /// Fetches the status of a file and checks its length.
     pub fn check_status(&self, fid: Fid, length: u64) -> Result<()> {
         let request = fs::FetchStatusRequest { fid };
         let reply = patiently("FetchStatus", || fs::fetch_status(&*self.connection, &request))?;
         check_length(&reply.status, length)
     }
 
-    /// Writes all of a file in one call.
+    /// Writes a whole file in one call.
     pub fn store(&self, fid: Fid, data: &Bytes) -> Result<()> {
         let length = data.len() as u64;
         let status =
@@ -76,7 +76,7 @@ impl Files {
         check_length(&reply.new_status, length)
     }
 
-    /// Reads a file in calls of at most `call_bytes` and compares it with what it must be.
+    /// Reads a file in calls of at most `call_bytes` and compares it with the expected data.
     pub fn fetch_and_compare(&self, fid: Fid, data: &Bytes, call_bytes: u64) -> Result<()> {
         let total = data.len() as u64;
         let mut position = 0;
@@ -104,8 +104,8 @@ impl Files {
     }
 }
 
-/// Reads the eight bytes of length and the data of FetchData64, not a byte more: the rest of the
-/// reply follows. Wrong bytes are read on all the same.
+/// Reads the eight bytes of length and the data of FetchData64 and nothing of the rest of the reply.
+/// Continues after wrong bytes.
 fn receive_and_compare(stream: &mut dyn CallStream, expected: &[u8]) -> Result<bool, AbortCode> {
     let mut length = [0; 8];
     read_exact(stream, &mut length)?;
@@ -125,7 +125,7 @@ fn receive_and_compare(stream: &mut dyn CallStream, expected: &[u8]) -> Result<b
 /// Fills `buffer`.
 ///
 /// # Errors
-/// `RXGEN_CC_UNMARSHAL` if the data end before.
+/// `RXGEN_CC_UNMARSHAL` if the data ends first.
 pub fn read_exact(stream: &mut dyn CallStream, mut buffer: &mut [u8]) -> Result<(), AbortCode> {
     while !buffer.is_empty() {
         match stream.read(buffer)? {
@@ -136,7 +136,7 @@ pub fn read_exact(stream: &mut dyn CallStream, mut buffer: &mut [u8]) -> Result<
     Ok(())
 }
 
-/// The root directory of a volume's read-write copy.
+/// Returns the root directory of a volume's read-write site.
 pub fn volume_root(locations: &dyn ClientConnection, volume: &str) -> Result<Fid> {
     let request = afs_idl::vl::GetEntryByNameNRequest { volume_name: volume.into() };
     let reply = patiently("GetEntryByNameN", || afs_idl::vl::get_entry_by_name_n(locations, &request))
@@ -159,8 +159,8 @@ fn check_length(status: &fs::FetchStatus, expected: u64) -> Result<()> {
     Ok(())
 }
 
-/// Makes a call again while the server says that it is busy, as clients do. OpenAFS's file server does
-/// so while more than a few connections of one client wait to be greeted.
+/// Retries a call while the server is busy, as clients do. OpenAFS's file server is busy while more than a
+/// few connections of one client wait to be identified.
 pub fn patiently<T>(what: &str, mut call: impl FnMut() -> Result<T, AbortCode>) -> Result<T> {
     for _ in 0..BUSY_TRIES {
         match call() {
@@ -174,7 +174,7 @@ pub fn patiently<T>(what: &str, mut call: impl FnMut() -> Result<T, AbortCode>) 
 const BUSY_TRIES: u32 = 1000;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// The modification time of all files here; any would do.
+/// Modification time of all files; the value is arbitrary.
 const TIME: u32 = 1_000_000_000;
 
 #[cfg(test)]

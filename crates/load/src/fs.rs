@@ -1,10 +1,10 @@
-//! Many clients of a file server: up to ten thousand, each with a port, a UUID and a callback service
-//! of its own, doing what a mix says ([`mix`]).
+//! Many clients of a file server: up to ten thousand, each with its own port, UUID and callback service,
+//! which execute a mix of operations ([`mix`]).
 //!
-//! A run has four parts: files and directories are made ([`plan`]); clients begin one after the
-//! other ([`Options::warm_up`]); the clock runs; what was made is removed. Each thread drives its
-//! share of the clients through a [`rx::Swarm`] ([`runner`]): a client is no thread and costs some
-//! microseconds per call, so that the server gets most of the processors.
+//! A run has four parts: files and directories are created ([`plan`]); clients start one after the other
+//! ([`Options::warm_up`]); calls are measured; everything is removed. Each thread drives its share of the
+//! clients through a [`rx::Swarm`] ([`runner`]): a client is not a thread and costs a few microseconds per
+//! call, so that the server gets most of the processors.
 
 mod client;
 mod latency;
@@ -34,35 +34,36 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How a run is made.
+/// Configuration of a run.
 #[derive(Clone)]
 pub struct Options {
-    /// The file server.
+    /// Address of the file server.
     pub server: SocketAddr,
-    /// Addresses of this machine that the clients have; none lets the system choose one for all.
+    /// Local addresses of the clients; if empty, the system chooses one for all.
     pub sources: Vec<IpAddr>,
-    /// The root directories of the volumes that are worked in; one at least.
+    /// Root directories of the volumes to work in; at least one.
     pub volumes: Vec<Fid>,
-    /// As whom; `None` is nobody.
+    /// Credentials of the clients; `None` for anonymous ones.
     pub security: Option<Arc<dyn ClientSecurity>>,
-    /// How long the clock runs.
+    /// Duration of the measurement.
     pub duration: Duration,
-    /// Time in which the clients begin, before the clock runs; `None` is two seconds and one more for
-    /// each thousand clients.
+    /// Period before the measurement in which the clients start; `None` is two seconds plus one for each
+    /// thousand clients.
     pub warm_up: Option<Duration>,
-    /// Decides what clients do in which order.
+    /// Seed of the random order of operations.
     pub seed: u64,
-    /// Threads of the generator.
+    /// Number of generator threads.
     pub threads: usize,
-    /// The server's process, if it is on this machine; found by its port if not said.
+    /// The server's process id, if it is on this machine; determined from its port if `None`.
     pub server_pid: Option<u32>,
-    /// Let the kernel hand on runs of received datagrams as one (`UDP_GRO`).
+    /// Lets the kernel merge received runs of datagrams (`UDP_GRO`).
     pub receive_merging: bool,
 }
 
 impl Options {
-    /// The address of a client, by its number and its group: they take turns, but of several groups the last
-    /// has the last address for itself. So a server that shares its work between users tells it from the rest.
+    /// Returns the address of a client, by its number and its group. Clients use the addresses in turn,
+    /// except that the last of several groups has the last address exclusively, so that a server which shares
+    /// its work between users distinguishes it from the others.
     fn source(&self, number: usize, group: usize, groups: usize) -> IpAddr {
         match (&self.sources[..], self.server.ip()) {
             ([], IpAddr::V4(_)) => Ipv4Addr::UNSPECIFIED.into(),
@@ -79,14 +80,14 @@ impl Options {
     }
 }
 
-/// When the clock runs.
+/// Times of the phases of a run.
 #[derive(Clone, Copy, Debug)]
 struct Schedule {
-    /// Clients begin from here on.
+    /// Clients start from this time on.
     start: Monotonic,
-    /// What ends from here on counts.
+    /// Start of the measurement: calls that end from this time on count.
     from: Monotonic,
-    /// What ends from here on does not.
+    /// End of the measurement: calls that end from this time on do not count.
     to: Monotonic,
 }
 
@@ -127,10 +128,11 @@ fn sleep_until(time: Monotonic) {
     std::thread::sleep(time.since(Swarm::now()));
 }
 
-/// Files that the process has open besides the clients' sockets, generously.
+/// A generous estimate of the process's open files other than the clients' sockets.
 const FILES_BESIDES: usize = 200;
 
-/// Each client is an open file. Where the limit cannot be raised, opening the sockets says so.
+/// Raises the limit on open files, since each client needs one. If that fails, opening the sockets reports
+/// the error.
 fn raise_file_limit(files: usize) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

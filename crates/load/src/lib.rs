@@ -1,10 +1,10 @@
-//! Load generators that are part of the product: they say how fast a server is, Cellar's or
-//! OpenAFS's, and what kept it from being faster.
+//! Load generators, which are part of the product: they measure how fast a server is, Cellar's or OpenAFS's,
+//! and identify the bottleneck.
 //!
-//! * [`rxperf`]: OpenAFS's program of that name, client and server: Rx alone.
-//! * [`fs`]: many clients of a file server, and mixes of what they do.
-//! * [`station`] and [`files`]: one client, a call at a time.
-//! * [`cpu`] and [`watch`]: what processes used meanwhile, and which of them was the limit.
+//! * [`rxperf`]: client and server of OpenAFS's program of this name, which measures Rx alone.
+//! * [`fs`]: many clients of a file server, with mixes of operations.
+//! * [`station`] and [`files`]: one client that makes one call at a time.
+//! * [`cpu`] and [`watch`]: resource usage of processes, and the bottleneck.
 #![allow(clippy::cast_precision_loss, reason = "rates and shares are printed with three digits")]
 
 pub mod cpu;

@@ -1,10 +1,10 @@
-//! A line that shows how far a run is, where there is a terminal.
+//! A progress line, shown on terminals.
 
 use indicatif::ProgressBar;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What threads have done so far; any may add.
+/// Counters of completed calls, which any thread may increase.
 #[derive(Debug, Default)]
 pub struct Tally {
     calls: AtomicU64,
@@ -13,22 +13,22 @@ pub struct Tally {
     is_over: AtomicBool,
 }
 
-/// How often the line changes.
+/// Update interval of the line.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 impl Tally {
-    /// Counts a call and the payload that it moved.
+    /// Counts a call and its payload.
     pub fn call(&self, bytes: u64) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts a call that failed.
+    /// Counts a failed call.
     pub fn failure(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Calls that ended well, payload in bytes, calls that failed.
+    /// Returns the number of successful calls, their payload in bytes, and the number of failed calls.
     pub fn totals(&self) -> (u64, u64, u64) {
         let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
         (get(&self.calls), get(&self.bytes), get(&self.failures))

@@ -1,6 +1,6 @@
-//! OpenAFS's rxperf: a service that takes and gives bytes of no meaning, so that Rx is measured and
-//! nothing behind it. Client and server speak its protocol, version 3 (`src/tools/rxperf/rxperf.c`),
-//! and each works with OpenAFS's other half.
+//! OpenAFS's rxperf: a service that sends and receives meaningless bytes, so that only Rx is measured. Client
+//! and server implement its protocol, version 3 (`src/tools/rxperf/rxperf.c`), and each interoperates with
+//! OpenAFS's counterpart.
 
 mod client;
 mod request;
@@ -16,33 +16,33 @@ pub use server::{Perf, ServerOptions, serve};
 
 use bytes::Bytes;
 
-/// The service id.
+/// Service id.
 pub const SERVICE: u16 = 147;
 
-/// The UDP port.
+/// UDP port.
 pub const PORT: u16 = 7009;
 
-/// The largest piece that either side reads or writes at a time (RXPERF_BUFSIZE).
+/// Maximum size of a read or write on either side (RXPERF_BUFSIZE).
 pub const PIECE_BYTES_MAX: u32 = 512 * 1024;
 
-/// What the server ends its answers with (RXPERF_MAGIC_COOKIE).
+/// The last word of the server's replies (RXPERF_MAGIC_COOKIE).
 const COOKIE: u32 = 0x4711;
 
-/// Transport settings that client and server have in common; `None` leaves the default.
+/// Transport settings common to client and server; `None` selects the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// Socket buffers in bytes.
+    /// Size of the socket buffers in bytes.
     pub buffer_bytes: Option<usize>,
     /// Send and receive window in packets, 1 to 4096.
     pub window_packets: Option<u16>,
-    /// The largest IP packet in bytes.
+    /// Maximum length of an IP packet in bytes.
     pub mtu_bytes: Option<usize>,
-    /// The kernel hands on datagrams one by one as they were sent, not runs of them as one (`UDP_GRO`): it cuts
-    /// what the other end sends as a run.
+    /// Disables merging of received datagrams in the kernel (`UDP_GRO`), which otherwise delivers runs from
+    /// the other end as one.
     pub no_merging: bool,
 }
 
-/// IP and UDP headers.
+/// Length of the IP and UDP headers.
 const IP_UDP_BYTES: usize = 28;
 
 impl Tuning {
@@ -69,7 +69,7 @@ impl Tuning {
 /// Zeros to send.
 static ZEROS: [u8; PIECE_BYTES_MAX as usize] = [0; PIECE_BYTES_MAX as usize];
 
-/// `bytes` of zeros in pieces of at most `piece_bytes`.
+/// Returns `bytes` of zeros in pieces of at most `piece_bytes`.
 fn zeros(bytes: u64, piece_bytes: u32) -> impl Iterator<Item = Bytes> {
     let piece = u64::from(piece_bytes.clamp(1, PIECE_BYTES_MAX));
     (0..bytes.div_ceil(piece))

@@ -1,4 +1,4 @@
-//! AFS clients: each a UDP port with the callback service that file servers expect there.
+//! AFS clients: each a UDP port with the callback service that file servers expect.
 
 use afs_format::keyfile::{KeyType, parse_extended};
 use afs_idl::{ClientConnection, Forgetful, cb};
@@ -16,13 +16,13 @@ use std::sync::Arc;
 /// Service id of RXAFS and, on clients, of RXAFSCB.
 pub const FILE_SERVICE: u16 = 1;
 
-/// One client. It keeps no cache, so that a broken promise needs nothing but an answer.
+/// One client. It has no cache, so a callback break only has to be answered.
 pub struct Station {
     server: Server,
 }
 
 impl Station {
-    /// A client on a free port.
+    /// Starts a client on a free port.
     pub fn start() -> Result<Station> {
         let config = ServerConfig {
             name: "bench".into(),
@@ -40,12 +40,12 @@ impl Station {
         Ok(Station { server })
     }
 
-    /// What the client's port counted.
+    /// Returns the statistics of the client's port.
     pub fn statistics(&self) -> ServerStatistics {
         self.server.statistics()
     }
 
-    /// A connection to a service from the client's port.
+    /// Returns a connection to a service from the client's port.
     pub fn connect(
         &self,
         address: SocketAddr,
@@ -56,7 +56,7 @@ impl Station {
     }
 }
 
-/// rxkad at level crypt, with a ticket that the holder of the cell's key makes for itself.
+/// Returns rxkad at level crypt, with a ticket made with the cell's key.
 pub fn encrypted(key_file: &Path) -> Result<Arc<dyn ClientSecurity>> {
     let bytes = std::fs::read(key_file).with_context(|| key_file.display().to_string())?;
     let mut keys = KeySet::new();

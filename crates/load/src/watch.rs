@@ -1,4 +1,4 @@
-//! What a run used, and what its limit was.
+//! Resource usage of a run, and its bottleneck.
 
 use crate::cpu::{self, Machine, Usage};
 use serde::Serialize;
@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Watches this process, the server's (if it is on this machine) and the machine during a run.
+/// Observes this process, the server's (if it is on this machine) and the machine during a run.
 pub struct Watch {
     begin: Instant,
     server: Option<u32>,
@@ -21,52 +21,52 @@ struct Sample {
     drops: u64,
 }
 
-/// What was used between the beginning and the end of a run.
+/// Resources used during a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Used {
-    /// Length of the run.
+    /// Duration of the run.
     pub seconds: f64,
-    /// Processors that this process may use.
+    /// Number of processors available to this process.
     pub cores: usize,
     /// CPU seconds of this process.
     pub client_cpu: f64,
-    /// CPU seconds of its busiest thread.
+    /// CPU seconds of this process's busiest thread.
     pub client_thread_cpu: f64,
-    /// CPU seconds of the server, if it is on this machine and known.
+    /// CPU seconds of the server, if it is a known process on this machine.
     pub server_cpu: Option<f64>,
-    /// CPU seconds of its busiest thread.
+    /// CPU seconds of the server's busiest thread.
     pub server_thread_cpu: Option<f64>,
-    /// CPU seconds of the machine, all processes and the kernel.
+    /// CPU seconds of the whole machine, including the kernel.
     pub machine_cpu: f64,
-    /// CPU seconds that the hypervisor gave to others.
+    /// CPU seconds that the hypervisor gave to other guests.
     pub stolen_cpu: f64,
-    /// Datagrams that this network namespace dropped for want of buffer.
+    /// Datagrams that this network namespace dropped for lack of buffer space.
     pub drops: u64,
 }
 
-/// What kept a run from being faster.
+/// The bottleneck of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
     /// All processors were busy.
     Processors,
-    /// A thread of the load generator was.
+    /// A thread of the load generator was busy.
     ClientThread,
-    /// A thread of the server was.
+    /// A thread of the server was busy.
     ServerThread,
-    /// Datagrams were dropped for want of buffer.
+    /// Datagrams were dropped for lack of buffer space.
     Drops,
     /// Nothing was busy: calls waited for each other, the disk or the network.
     Waiting,
 }
 
 impl Watch {
-    /// Begins. `server` is the process whose CPU time is counted as the server's.
+    /// Starts the observation. `server` is the process whose CPU time is counted as the server's.
     pub fn start(server: Option<u32>) -> Watch {
         Watch { begin: Instant::now(), server, at_begin: Sample::take(server) }
     }
 
-    /// Ends.
+    /// Ends the observation.
     pub fn finish(&self) -> Used {
         let seconds = self.begin.elapsed().as_secs_f64();
         let (before, after) = (&self.at_begin, Sample::take(self.server));
@@ -98,7 +98,7 @@ impl Sample {
 }
 
 impl Used {
-    /// Judges.
+    /// Determines the bottleneck.
     pub fn limit(&self) -> Limit {
         let is_full = |cpu: f64, cores: f64| cpu + self.stolen_cpu >= BUSY_SHARE * self.seconds * cores;
         if is_full(self.machine_cpu, self.cores as f64) {
@@ -115,7 +115,7 @@ impl Used {
     }
 }
 
-/// A processor or thread that ran for this share of the time had no more to give.
+/// Fraction of the time above which a processor or thread counts as busy.
 const BUSY_SHARE: f64 = 0.9;
 
 impl fmt::Display for Used {
@@ -148,13 +148,14 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Datagrams that the kernel dropped for want of buffer, of all sockets of the machine (or of its network
-/// namespace) since that started.
+/// Returns the number of datagrams that the kernel has dropped for lack of buffer space, over all sockets of
+/// the machine (or of its network namespace).
 pub fn udp_drops_of_machine() -> u64 {
     udp_drops(&std::fs::read_to_string("/proc/net/snmp").unwrap_or_default())
 }
 
-/// RcvbufErrors and SndbufErrors of the two lines `Udp:` of /proc/net/snmp, names first.
+/// Returns RcvbufErrors and SndbufErrors from the two `Udp:` lines of /proc/net/snmp, of which the first has
+/// the names.
 fn udp_drops(text: &str) -> u64 {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
     let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
@@ -163,8 +164,8 @@ fn udp_drops(text: &str) -> u64 {
     wanted.filter_map(|(_, value)| value.parse::<u64>().ok()).sum()
 }
 
-/// The process of this machine (and of this process namespace) that has the UDP port of `server`
-/// open. Others' processes can be seen by root only.
+/// Returns the process on this machine (and in this process namespace) that has the UDP port of `server`
+/// open. Processes of other users are visible only to root.
 pub fn local_server(server: SocketAddr) -> Option<u32> {
     let sockets = std::fs::read_to_string("/proc/net/udp").ok()?;
     let inodes: Vec<String> =
@@ -175,8 +176,8 @@ pub fn local_server(server: SocketAddr) -> Option<u32> {
     pids.find(|pid| *pid != own && has_open(*pid, &inodes))
 }
 
-/// proc(5): ` sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode`,
-/// the port in hexadecimal behind a colon.
+/// Format of proc(5): ` sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout
+/// inode`, with the port in hexadecimal after a colon.
 fn udp_inodes(text: &str, port: u16) -> impl Iterator<Item = &str> {
     let end = format!(":{port:04X}");
     text.lines().filter_map(move |line| {

@@ -1,4 +1,4 @@
-//! One client: a port with its connections, and its streams, each with a call at a time.
+//! One client: a port with its connections, and its streams, each with one call at a time.
 
 use super::mix::{Group, Operation};
 use super::plan::Place;
@@ -17,14 +17,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What became of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The reply was right.
+    /// The reply was correct.
     Right { payload: u64 },
-    /// It was not.
+    /// The reply was incorrect.
     Wrong(&'static str),
-    /// The server is busy; the stream will ask again.
+    /// The server is busy; the stream will retry.
     Busy,
     /// The call failed.
     Failed(AbortCode),
@@ -36,49 +36,49 @@ pub(super) struct Done {
     pub(super) kind: CallKind,
     pub(super) begun: Monotonic,
     pub(super) end: End,
-    /// When the stream goes on, if not at once.
+    /// Time at which the stream continues; `None` for immediately.
     pub(super) resume: Option<Monotonic>,
     pub(super) stream: usize,
 }
 
-/// See the module's text.
+/// A simulated client; see the module documentation.
 pub(super) struct Client {
     place: Place,
     callbacks: Forgetful,
     connections: Vec<ConnectionId>,
     streams: Vec<Stream>,
-    /// Calls of the server whose requests have not come to their end.
+    /// Calls from the server whose requests are incomplete.
     served: Vec<(CallId, Caller, Vec<u8>)>,
 }
 
-/// One after the other.
+/// A sequence of calls, one at a time.
 struct Stream {
     steps: VecDeque<Step>,
     active: Option<Active>,
-    /// When the step in front was first tried, if it was.
+    /// Time at which the first step was first tried.
     begun: Option<Monotonic>,
     created: Fid,
     name: String,
     names: u64,
 }
 
-/// A call under way.
+/// A call in progress.
 struct Active {
     call: CallId,
     step: Step,
-    /// Data that have not found room in the send queue yet.
+    /// Data that did not fit into the send queue yet.
     unsent: Bytes,
     is_sent: bool,
     reply: Reply,
 }
 
-/// How often a busy server is asked.
+/// Pause before retrying a busy server.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// What clients do when a call has failed.
+/// Pause after a failed call.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
-/// What streams need to know of their group.
+/// Properties of a group that its streams use.
 pub(super) struct Habits<'a> {
     pub(super) group: &'a Group,
     pub(super) weights: &'a [(Operation, u32)],
@@ -103,7 +103,7 @@ impl Client {
         }
     }
 
-    /// Opens the connections; nothing is sent.
+    /// Opens the connections, without sending anything.
     pub(super) fn connect(
         &mut self,
         now: Monotonic,
@@ -119,13 +119,13 @@ impl Client {
         Ok(())
     }
 
-    /// Whether a stream has nothing under way, and no part of an operation left.
+    /// Whether a stream has no call in progress and no step left.
     pub(super) fn is_idle(&self, stream: usize) -> bool {
         let stream = &self.streams[stream];
         stream.active.is_none() && stream.steps.is_empty()
     }
 
-    /// Chooses what a stream does next.
+    /// Chooses a stream's next operation.
     pub(super) fn choose(&mut self, stream: usize, habits: &Habits<'_>, random: &mut SmallRng) {
         let sum: u32 = habits.weights.iter().map(|(_, weight)| weight).sum();
         let mut at = random.random_range(0..sum);
@@ -139,7 +139,7 @@ impl Client {
         self.streams[stream].steps = picked.into();
     }
 
-    /// Begins a stream's next call. What fails at once is told.
+    /// Starts a stream's next call. Returns the result if it fails immediately.
     pub(super) fn begin(&mut self, now: Monotonic, endpoint: &mut Endpoint, number: usize) -> Option<Done> {
         let connection = self.connections[number / CHANNELS];
         let stream = &mut self.streams[number];
@@ -163,13 +163,13 @@ impl Client {
         self.go_on(now, endpoint, number)
     }
 
-    /// Gives up all promises, on the first stream, which has nothing else to do.
+    /// Gives up all promises, on the first stream, which is idle.
     pub(super) fn say_goodbye(&mut self, now: Monotonic, endpoint: &mut Endpoint) -> Option<Done> {
         self.streams[0].steps = [Step::GiveUp].into();
         self.begin(now, endpoint, 0)
     }
 
-    /// Something happened to a call.
+    /// Handles an event of a call.
     pub(super) fn on_call(&mut self, now: Monotonic, endpoint: &mut Endpoint, call: CallId) -> Option<Done> {
         if let Some(index) = self.served.iter().position(|(served, ..)| *served == call) {
             let (call, caller, request) = self.served.swap_remove(index);
@@ -181,7 +181,7 @@ impl Client {
         self.go_on(now, endpoint, number)
     }
 
-    /// Sends and reads as much as there is to.
+    /// Sends and reads as much as possible.
     fn go_on(&mut self, now: Monotonic, endpoint: &mut Endpoint, number: usize) -> Option<Done> {
         let stream = &mut self.streams[number];
         let active = stream.active.as_mut()?;
@@ -203,7 +203,7 @@ impl Client {
         Some(stream.conclude(number, step, end, now))
     }
 
-    /// The server calls.
+    /// Handles a call from the server.
     pub(super) fn on_arrival(
         &mut self,
         now: Monotonic,
@@ -244,11 +244,11 @@ impl Client {
     }
 }
 
-/// A server's request is no longer than this.
+/// Maximum length of a server's request.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
 
 impl Stream {
-    /// Takes note of a call's end: the step in front is done, unless it is to be tried again.
+    /// Records a call's end: the first step is finished, unless it is to be retried.
     fn conclude(&mut self, number: usize, step: Step, end: End, now: Monotonic) -> Done {
         self.active = None;
         let begun = self.begun.unwrap_or(now);
@@ -262,7 +262,7 @@ impl Stream {
             self.steps.pop_front();
         }
         if matches!(end, End::Failed(_)) && step == Step::Create {
-            // There is nothing to fill or remove.
+            // There is no file to write or remove.
             self.steps.clear();
         }
         Done { kind: step.kind(), begun, end, resume, stream: number }
@@ -275,7 +275,7 @@ impl Active {
             match endpoint.write(now, self.call, &mut self.unsent) {
                 Write::Accepted(_) => {}
                 Write::Blocked => return,
-                // The reply, or the abort, says more.
+                // The reply or the abort will show the cause.
                 Write::Failed(_) => break,
             }
         }
@@ -284,7 +284,7 @@ impl Active {
         }
     }
 
-    /// The whole reply, or why there is none; `None` if it has not come yet.
+    /// Returns the complete reply or the call's error, or `None` if it has not arrived yet.
     fn receive(&mut self, now: Monotonic, endpoint: &mut Endpoint) -> Option<Result<Reply, AbortCode>> {
         loop {
             match endpoint.read(now, self.call) {
@@ -297,22 +297,23 @@ impl Active {
     }
 }
 
-/// A reply as it comes in: perhaps a length of eight bytes and so many bytes of data, then messages.
+/// A reply in the course of arrival: optionally a length of eight bytes and that many bytes of data, then
+/// messages.
 #[derive(Debug, Default)]
 pub(super) struct Reply {
-    /// What the data must be.
+    /// The expected data.
     expected: Option<Bytes>,
     has_data: bool,
-    /// Data still to come, once the length is known.
+    /// Number of data bytes still to come, once the length is known.
     left: Option<u64>,
-    /// Data seen.
+    /// Number of data bytes received.
     seen: usize,
     is_wrong: bool,
-    /// Messages, and before that the bytes of the length.
+    /// Messages, preceded by the bytes of the length.
     messages: Vec<u8>,
 }
 
-/// Messages of a reply that are kept.
+/// Maximum number of message bytes kept.
 const MESSAGES_BYTES_MAX: usize = 64 * 1024;
 
 impl Reply {
@@ -320,7 +321,7 @@ impl Reply {
         Reply { expected, has_data, ..Reply::default() }
     }
 
-    /// Takes the next bytes.
+    /// Processes the next bytes.
     pub(super) fn take(&mut self, mut data: &[u8]) {
         if self.has_data && self.left.is_none() {
             let wanted = 8 - self.messages.len();
@@ -348,7 +349,7 @@ impl Reply {
         self.seen += bytes.len();
     }
 
-    /// Looks at the whole.
+    /// Checks the complete reply.
     pub(super) fn check(&self, step: Step, place: &Place) -> Result<Option<Fid>, Wrong> {
         let is_short = self.expected.as_ref().is_some_and(|expected| expected.len() != self.seen);
         if self.is_wrong || is_short {

@@ -1,4 +1,4 @@
-//! What was measured: times of calls by group and kind, and how they went over time.
+//! Measurements: latencies of calls by group and kind, and over time.
 
 use super::Schedule;
 use super::client::{Done, End};
@@ -9,49 +9,49 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// All groups' results.
+/// Results of all groups.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// In the mix's order.
+    /// Groups in the order of the mix.
     pub(super) groups: Vec<GroupMeasured>,
     schedule: Schedule,
     interval: Duration,
-    /// Data packets of all clients, warm-up and farewell included.
+    /// Data packets of all clients, including warm-up and shutdown.
     pub(super) packets: crate::rxperf::Packets,
     /// Datagrams that the kernel dropped at the clients' sockets.
     pub(super) client_drops: u64,
 }
 
-/// One group's.
+/// Results of one group.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GroupMeasured {
-    /// By [`KINDS`]' order.
+    /// Results in the order of [`KINDS`].
     pub(super) kinds: [KindMeasured; KINDS.len()],
-    /// Of each client the first call, whenever it was, in nanoseconds: before the server answers that one it asks
-    /// the client who it is.
+    /// Latency in nanoseconds of each client's first call, whenever it was made: the server identifies the
+    /// client before it answers that call.
     pub(super) first: Option<Histogram<u64>>,
-    /// All other calls of each interval.
+    /// Latency of all other calls, per interval.
     pub(super) timeline: Vec<Option<Histogram<u64>>>,
     /// Calls that failed, by abort code.
     pub(super) failures: BTreeMap<i32, u64>,
-    /// What was not as it had been stored.
+    /// Incorrect replies, by the kind of error.
     pub(super) wrong: BTreeMap<&'static str, u64>,
 }
 
-/// One kind's.
+/// Results of one kind of call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KindMeasured {
-    /// In nanoseconds.
+    /// Latency in nanoseconds.
     pub(super) latency: Option<Histogram<u64>>,
     pub(super) payload: u64,
     pub(super) busy: u64,
     pub(super) failed: u64,
 }
 
-/// Intervals of a run at most; none is shorter than a second.
+/// Maximum number of intervals in a run; none is shorter than a second.
 const INTERVALS_MAX: u32 = 300;
 
-/// Digits of latencies that are kept, and for the many histograms of the timeline.
+/// Significant digits of latencies, and of the many histograms of the timeline.
 const DIGITS: u8 = 3;
 const TIMELINE_DIGITS: u8 = 2;
 
@@ -67,13 +67,14 @@ impl Measured {
         }
     }
 
-    /// Takes note of the time of a client's first call.
+    /// Records the latency of a client's first call.
     pub(super) fn record_first(&mut self, group: usize, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         add(&mut self.groups[group].first, nanoseconds, DIGITS);
     }
 
-    /// Takes note of any other call that ended now. Wrong data count at any time, the rest while the clock runs.
+    /// Records any other call that ended now. Wrong data counts at any time, everything else only during the
+    /// measurement.
     pub(super) fn record(&mut self, group: usize, done: &Done, now: Monotonic) {
         let group = &mut self.groups[group];
         if let End::Wrong(what) = done.end {
@@ -103,7 +104,7 @@ impl Measured {
         }
     }
 
-    /// Adds another thread's.
+    /// Adds the results of another thread.
     pub(super) fn merge(&mut self, other: &Measured) {
         for (group, others) in self.groups.iter_mut().zip(&other.groups) {
             group.merge(others);
@@ -112,7 +113,7 @@ impl Measured {
         self.client_drops += other.client_drops;
     }
 
-    /// How the latencies of a group went over time.
+    /// Returns a group's latencies over time.
     pub(super) fn timeline(&self, group: usize) -> Vec<Interval> {
         let seconds = self.interval.as_secs_f64();
         let interval = |(number, histogram): (usize, &Option<Histogram<u64>>)| Interval {
@@ -145,12 +146,12 @@ impl GroupMeasured {
         }
     }
 
-    /// Calls that went well.
+    /// Returns the number of successful calls.
     pub(super) fn calls(&self) -> u64 {
         self.kinds.iter().filter_map(|kind| kind.latency.as_ref()).map(Histogram::len).sum()
     }
 
-    /// Times of calls of all kinds.
+    /// Returns the latencies of calls of all kinds.
     pub(super) fn latency(&self) -> Distribution {
         let mut all = None;
         for kind in &self.kinds {
@@ -159,7 +160,7 @@ impl GroupMeasured {
         all.as_ref().map(Distribution::of).unwrap_or_default()
     }
 
-    /// Payload that they moved.
+    /// Returns the payload of successful calls.
     pub(super) fn payload(&self) -> u64 {
         self.kinds.iter().map(|kind| kind.payload).sum()
     }
@@ -184,18 +185,18 @@ fn join(to: &mut Option<Histogram<u64>>, from: Option<&Histogram<u64>>) {
     }
 }
 
-/// Percentiles of some calls' times in microseconds.
+/// Percentiles of latencies in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Distribution {
-    /// How many calls.
+    /// Number of calls.
     pub calls: u64,
-    /// Half of them were at least as fast.
+    /// Median latency.
     pub p50_us: f64,
-    /// 90 of 100 were.
+    /// 90th percentile of the latency.
     pub p90_us: f64,
-    /// 99 of 100 were.
+    /// 99th percentile of the latency.
     pub p99_us: f64,
-    /// All were.
+    /// Maximum latency.
     pub max_us: f64,
 }
 
@@ -213,16 +214,16 @@ impl Distribution {
     }
 }
 
-/// A second of a run, or a longer piece of a long one.
+/// A second of a run, or a longer interval of a long one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Interval {
-    /// When it began, in seconds since the clock ran.
+    /// Start of the interval, in seconds since the start of the measurement.
     pub second: f64,
-    /// Of all calls that ended in it.
+    /// Latency of all calls that ended in the interval.
     pub latency: Distribution,
 }
 
-/// The kinds that happened in a group, with what was measured.
+/// Returns the kinds of calls that occurred in a group, with their measurements.
 pub(super) fn kinds(group: &GroupMeasured) -> impl Iterator<Item = (CallKind, &KindMeasured)> {
     let happened = |kind: &KindMeasured| kind.latency.is_some() || kind.busy + kind.failed > 0;
     KINDS.into_iter().zip(&group.kinds).filter(move |(_, kind)| happened(kind))

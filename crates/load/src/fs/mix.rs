@@ -1,4 +1,4 @@
-//! What clients do: a small text file in TOML. docs/guide/load.md describes it.
+//! The operations of clients, described by a small TOML file; see docs/guide/load.md.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -8,62 +8,62 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mix {
-    /// For people.
+    /// Title for display.
     pub title: String,
-    /// The groups; one at least.
+    /// The groups; at least one.
     #[serde(rename = "group")]
     pub groups: Vec<Group>,
 }
 
-/// Clients that all do the same.
+/// A group of identical clients.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// For people, and for the names of directories; letters, digits, `-` and `_`.
+    /// Name for display and for directories; letters, digits, `-` and `_`.
     pub name: String,
-    /// How many clients.
+    /// Number of clients.
     pub clients: usize,
-    /// Volumes over which they are spread; as many as there are, if there are fewer.
+    /// Number of volumes over which the clients are distributed; limited to the available ones.
     #[serde(default = "one")]
     pub volumes: usize,
-    /// Operations that each client has under way at a time.
+    /// Number of concurrent operations of each client.
     #[serde(default = "one")]
     pub streams: usize,
     /// Pause after each operation, in milliseconds.
     #[serde(default)]
     pub pause_ms: u64,
-    /// Whether its clients have a thread of the generator for themselves, which goes before the others. Else their
-    /// times contain how long the thread had to do with other clients' datagrams.
+    /// Whether the clients have their own generator thread with a higher priority. Otherwise their latencies
+    /// include the time that the thread spends on other clients' datagrams.
     #[serde(default)]
     pub apart: bool,
-    /// Files in each volume that all the group's clients read.
+    /// Number of files in each volume that all clients of the group read.
     #[serde(default = "one")]
     pub files: usize,
-    /// Length of each of those files, and of those that `write` writes.
+    /// Length of each of these files, and of those that `write` writes.
     #[serde(default = "default_file_size")]
     pub file_size: Size,
-    /// Bytes that one call of `read` asks for.
+    /// Number of bytes that one call of `read` requests.
     #[serde(default = "default_call_size")]
     pub call_size: Size,
-    /// What an operation is, and how often relative to the others.
+    /// Relative frequencies of the operations.
     pub work: Work,
 }
 
-/// Relative frequencies of operations; those not named do not happen.
+/// Relative frequencies of operations; the default is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Work {
-    /// FetchData64 of a whole file, call by call.
+    /// FetchData64 of a whole file in several calls.
     pub read: u32,
-    /// StoreData64 of a whole file of the client's own, in one call.
+    /// StoreData64 of one of the client's own files, whole and in one call.
     pub write: u32,
     /// FetchStatus of a file.
     pub status: u32,
     /// InlineBulkStatus of up to 50 files.
     pub bulk_status: u32,
-    /// FetchData64 of the directory of the files.
+    /// FetchData64 of the directory that contains the files.
     pub list: u32,
-    /// What `find -ls` does: `list`, then `bulk_status` of all files, 50 at a time.
+    /// The calls of `find -ls`: `list`, then `bulk_status` of all files, 50 at a time.
     pub scan: u32,
     /// CreateFile and RemoveFile of the same name, in the client's own directory.
     pub create_remove: u32,
@@ -74,26 +74,26 @@ pub struct Work {
 /// One kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// See [`Work::read`]; so the others.
+    /// See [`Work::read`].
     Read,
-    /// A whole file to the server.
+    /// See [`Work::write`].
     Write,
-    /// One status.
+    /// See [`Work::status`].
     Status,
-    /// Fifty.
+    /// See [`Work::bulk_status`].
     BulkStatus,
-    /// A directory's contents.
+    /// See [`Work::list`].
     List,
-    /// A directory's contents and all statuses.
+    /// See [`Work::scan`].
     Scan,
-    /// A name that comes and goes.
+    /// See [`Work::create_remove`].
     CreateRemove,
-    /// A file that comes and goes.
+    /// See [`Work::small_file`].
     SmallFile,
 }
 
 impl Work {
-    /// Operations and their frequencies; those that happen.
+    /// Returns the operations with non-zero frequencies.
     pub fn weights(&self) -> Vec<(Operation, u32)> {
         let all = [
             (Operation::Read, self.read),
@@ -108,12 +108,12 @@ impl Work {
         all.into_iter().filter(|(_, weight)| *weight > 0).collect()
     }
 
-    /// Whether there must be files that all clients of the group read.
+    /// Whether the group needs files that all its clients read.
     pub fn needs_files(&self) -> bool {
         [self.read, self.status, self.bulk_status, self.list, self.scan].iter().any(|weight| *weight > 0)
     }
 
-    /// Whether clients need directories of their own.
+    /// Whether clients need their own directories.
     pub fn needs_directory(&self) -> bool {
         self.write > 0 || self.create_remove > 0 || self.small_file > 0
     }
@@ -143,7 +143,7 @@ impl TryFrom<SizeText> for Size {
 }
 
 impl Size {
-    /// Reads one.
+    /// Parses a size.
     pub fn parse(text: &str) -> Result<Size> {
         let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (digits, unit) = text.split_at(end);
@@ -162,27 +162,27 @@ impl Size {
     }
 }
 
-/// Clients of all groups.
+/// Maximum number of clients in all groups.
 pub const CLIENTS_MAX: usize = 10_000;
 
-/// Length of a file, since one thread keeps its contents in memory.
+/// Maximum length of a file, whose contents are kept in memory.
 pub const FILE_BYTES_MAX: u64 = 1 << 30;
 
-/// Files of a group in one volume: what a directory has room for, and some.
+/// Maximum number of files of a group in one volume, at least as many as fit into a directory.
 pub const FILES_MAX: usize = 20_000;
 
-/// Operations of a client at a time.
+/// Maximum number of concurrent operations of a client.
 pub const STREAMS_MAX: usize = 32;
 
 impl Mix {
-    /// Reads one, and checks its limits.
+    /// Parses a mix and checks its limits.
     pub fn parse(text: &str) -> Result<Mix> {
         let mix: Mix = toml::from_str(text)?;
         mix.check()?;
         Ok(mix)
     }
 
-    /// The mix of this name that comes with the program, or the one in this file.
+    /// Returns the built-in mix with this name, or reads the mix in the file of this name.
     pub fn find(name: &str) -> Result<Mix> {
         if let Some((_, text)) = READY.iter().find(|(ready, _)| *ready == name) {
             return Mix::parse(text);
@@ -195,7 +195,7 @@ impl Mix {
         Mix::parse(&text).with_context(|| path.display().to_string())
     }
 
-    /// Clients of all groups.
+    /// Returns the number of clients in all groups.
     pub fn clients(&self) -> usize {
         self.groups.iter().map(|group| group.clients).sum()
     }
@@ -251,7 +251,7 @@ fn default_call_size() -> Size {
 
 macro_rules! ready {
     ($($name:literal),* $(,)?) => {
-        /// The mixes that come with the program: names and texts (contrib/mixes).
+        /// Names and texts of the built-in mixes (contrib/mixes).
         pub const READY: &[(&str, &str)] = &[
             $(($name, include_str!(concat!("../../../../contrib/mixes/", $name, ".toml"))),)*
         ];

@@ -1,4 +1,4 @@
-//! What a run works on: directories and files, made before it and removed after it.
+//! The directories and files that a run uses, created before it and removed after it.
 
 use super::Options;
 use super::mix::{Group, Mix};
@@ -12,26 +12,26 @@ use rand::{RngCore, SeedableRng};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Where one client works. Cheap to clone.
+/// The files of one client. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Place {
-    /// The group's directory in the client's volume.
+    /// Directory of the group in the client's volume.
     pub(super) directory: Fid,
-    /// The files in it.
+    /// Files in the group's directory.
     pub(super) files: Arc<[Fid]>,
     /// The client's own directory, if it needs one.
     pub(super) own_directory: Fid,
-    /// A file of each of its streams, if they write.
+    /// A file for each of its streams, if they write.
     pub(super) own_files: Vec<Fid>,
-    /// What files contain.
+    /// Contents of the files.
     pub(super) contents: Bytes,
-    /// What small files contain.
+    /// Contents of small files.
     pub(super) small: Bytes,
 }
 
-/// Everything that was made.
+/// All files and directories created.
 pub(super) struct Plan {
-    /// The clients of each group of the mix.
+    /// Clients of each group of the mix.
     pub(super) groups: Vec<Vec<Place>>,
     made: Vec<Made>,
 }
@@ -42,16 +42,16 @@ struct Made {
     name: String,
     directory: Fid,
     files: Arc<[Fid]>,
-    /// Numbers of clients that have directories of their own there, and those.
+    /// Numbers and directories of the clients with their own directories here.
     own: Vec<(usize, Fid)>,
     own_files: usize,
 }
 
-/// Clients that make and remove files at a time.
+/// Number of clients that create and remove files concurrently.
 const HANDS: usize = 8;
 
 impl Plan {
-    /// Makes all files.
+    /// Creates all files.
     pub(super) fn make(mix: &Mix, options: &Options) -> Result<Plan> {
         let hands = Hands::new(options)?;
         let mut plan = Plan { groups: Vec::new(), made: Vec::new() };
@@ -60,7 +60,7 @@ impl Plan {
             let name = format!("cellar-bench-{run:08x}-{}", group.name);
             let made = plan.make_group(group, &name, options, &hands);
             if let Err(error) = made {
-                // What was made so far goes; the error is what matters.
+                // Removes what has been created; only the first error is reported.
                 let _ = plan.remove_with(&hands);
                 return Err(error.context(format!("group {:?}", group.name)));
             }
@@ -142,7 +142,7 @@ impl Plan {
     }
 }
 
-/// One client's directory, and the files that it writes.
+/// Creates one client's directory, and the files that it writes.
 fn make_own(files: &Files, group: &Group, made: &Made, client: usize) -> Result<(Option<Fid>, Vec<Fid>)> {
     if !group.work.needs_directory() {
         return Ok((None, Vec::new()));
@@ -152,10 +152,10 @@ fn make_own(files: &Files, group: &Group, made: &Made, client: usize) -> Result<
     Ok((Some(directory), own.collect::<Result<_>>()?))
 }
 
-/// Clients that do one thing after the other.
+/// Clients that create and remove files.
 struct Hands {
     files: Vec<Files>,
-    /// They answer callbacks.
+    /// Answer callbacks while in use.
     _stations: Vec<Station>,
 }
 
@@ -168,7 +168,7 @@ impl Hands {
         Ok(Hands { files: stations.iter().map(connect).collect(), _stations: stations })
     }
 
-    /// Does something for every number below `count`, a few at a time; results in order.
+    /// Calls `work` for every number below `count`, with limited concurrency. Returns the results in order.
     fn all<T: Send>(&self, count: usize, work: impl Fn(&Files, usize) -> Result<T> + Sync) -> Result<Vec<T>> {
         let next = AtomicUsize::new(0);
         let take = |files: &Files| {
@@ -198,7 +198,7 @@ impl Hands {
         Ok(all.into_iter().map(|(_, value)| value).collect())
     }
 
-    /// Gives up all promises, so that nobody waits for a client that has gone.
+    /// Gives up all promises, so that the server does not wait for absent clients.
     fn farewell(&self) {
         for files in &self.files {
             files.give_up_callbacks();
@@ -206,7 +206,7 @@ impl Hands {
     }
 }
 
-/// Bytes that no server can compress, the same in every run.
+/// Returns incompressible bytes, the same in every run.
 fn noise(bytes: u64) -> Bytes {
     let mut data = vec![0; bytes as usize];
     SmallRng::seed_from_u64(bytes).fill_bytes(&mut data);

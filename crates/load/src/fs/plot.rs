@@ -1,10 +1,10 @@
-//! Latency over time as a picture.
+//! A plot of latency over time.
 
 use super::latency::{Distribution, Interval};
 use super::report::Report;
 use std::fmt::Write;
 
-/// Size of the picture and of the part with the lines, in its units.
+/// Size of the picture and of the plotting area, in its units.
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 420.0;
 const LEFT: f64 = 70.0;
@@ -12,10 +12,10 @@ const RIGHT: f64 = 720.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 370.0;
 
-/// One per group, in turn.
+/// Colours of the groups, reused after the last.
 const COLOURS: [&str; 6] = ["#1b6ca8", "#c8553d", "#3c8d53", "#7d4e9e", "#b5892b", "#555555"];
 
-/// The percentiles drawn: name, line, value.
+/// A percentile to draw: name, dash pattern, value.
 type Line = (&'static str, &'static str, fn(&Distribution) -> f64);
 const LINES: [Line; 3] = [
     ("p50", "", |latency| latency.p50_us),
@@ -23,7 +23,7 @@ const LINES: [Line; 3] = [
     ("max", "1 3", |latency| latency.max_us),
 ];
 
-/// The picture, in SVG: time from left to right, latency upwards by powers of ten.
+/// Renders the plot as SVG, with time from left to right and latency upwards on a logarithmic scale.
 pub fn svg(report: &Report) -> String {
     let scale = Scale::of(report);
     let mut out = String::new();
@@ -58,10 +58,10 @@ pub fn svg(report: &Report) -> String {
     out
 }
 
-/// From seconds and microseconds to places.
+/// Converts seconds and microseconds to coordinates.
 struct Scale {
     seconds: f64,
-    /// Powers of ten, in microseconds, of the lower and upper edge.
+    /// Exponents of ten, in microseconds, of the lower and upper edge.
     from: i32,
     to: i32,
 }

@@ -1,4 +1,4 @@
-//! What a run found.
+//! The report of a run.
 
 use super::Options;
 use super::latency::{Distribution, GroupMeasured, Interval, Measured, kinds};
@@ -11,82 +11,81 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// One run.
+/// Results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// The mix's title.
+    /// Title of the mix.
     pub title: String,
-    /// What decided the order of operations.
+    /// Seed of the random order of operations.
     pub seed: u64,
-    /// Clients of all groups.
+    /// Number of clients in all groups.
     pub clients: usize,
-    /// Volumes that were there to work in.
+    /// Number of volumes available.
     pub volumes: usize,
-    /// Calls that went well.
+    /// Number of successful calls.
     pub calls: u64,
-    /// The same per second.
+    /// Successful calls per second.
     pub calls_per_second: f64,
-    /// Payload in both directions.
+    /// Payload in both directions, in bytes.
     pub bytes: u64,
-    /// The same per second.
+    /// Payload per second, in bytes.
     pub bytes_per_second: f64,
-    /// CPU seconds of the server by 10^9 bytes, if it is known and there were any.
+    /// Server CPU seconds per 10^9 bytes of payload, if known.
     pub server_cpu_per_gb: Option<f64>,
-    /// CPU seconds of the server by a million calls, likewise.
+    /// Server CPU seconds per million calls, if known.
     pub server_cpu_per_million_calls: Option<f64>,
-    /// The groups, in the mix's order.
+    /// Results of the groups, in the order of the mix.
     pub groups: Vec<GroupReport>,
-    /// Data packets of all clients, warm-up and farewell included.
+    /// Data packets of all clients, including warm-up and shutdown.
     pub packets: Packets,
-    /// Packets that came or went twice, by all packets.
+    /// Fraction of packets that were sent or received twice.
     pub repeated_share: f64,
     /// Datagrams that the kernel dropped at the clients' sockets.
     pub client_drops: u64,
-    /// What the run used.
+    /// Resources used by the run.
     pub used: Used,
-    /// What kept it from being faster.
+    /// The bottleneck of the run.
     pub limit: Limit,
 }
 
-/// One group of clients.
+/// Results of one group of clients.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GroupReport {
-    /// Its name.
+    /// Name of the group.
     pub name: String,
-    /// Its clients.
+    /// Number of clients.
     pub clients: usize,
-    /// Calls that went well.
+    /// Number of successful calls.
     pub calls: u64,
-    /// Payload that they moved.
+    /// Payload of successful calls.
     pub bytes: u64,
-    /// Times of all of them.
+    /// Latency of successful calls.
     pub latency: Distribution,
-    /// Times of the clients' first calls, whenever they were; they are in no other figure.
+    /// Latency of the clients' first calls, whenever they were made; these are in no other figure.
     pub first_calls: Distribution,
-    /// By kind of call.
+    /// Results by kind of call.
     pub kinds: Vec<KindReport>,
     /// Calls that failed, by abort code.
     pub failures: BTreeMap<i32, u64>,
-    /// Replies that were not right, by what was wrong in them; any is a fault of the server or the
-    /// network.
+    /// Incorrect replies by kind of error; any is a fault of the server or the network.
     pub wrong: BTreeMap<&'static str, u64>,
-    /// All calls over time.
+    /// Latency of all calls over time.
     pub timeline: Vec<Interval>,
 }
 
-/// One kind of call.
+/// Results of one kind of call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KindReport {
-    /// The call's name.
+    /// Name of the call.
     pub call: &'static str,
-    /// From the first try to the end of the reply.
+    /// Latency from the first try to the end of the reply.
     #[serde(flatten)]
     pub latency: Distribution,
-    /// Payload.
+    /// Payload in bytes.
     pub bytes: u64,
-    /// Tries that the server answered with "busy".
+    /// Number of tries that the server answered with "busy".
     pub busy: u64,
-    /// Calls that failed or whose replies were not right.
+    /// Number of calls that failed or had incorrect replies.
     pub failed: u64,
 }
 
@@ -130,12 +129,12 @@ impl Report {
         }
     }
 
-    /// Replies that were not right, of all groups.
+    /// Returns the number of incorrect replies in all groups.
     pub fn wrong(&self) -> u64 {
         self.groups.iter().flat_map(|group| group.wrong.values()).sum()
     }
 
-    /// For people.
+    /// Formats the report as text.
     pub fn text(&self) -> String {
         let mut text = format!(
             "{}: {} clients, seed {}, {:.1} s\n{:.0} calls/s, {:.1} MB/s",

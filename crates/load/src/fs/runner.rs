@@ -21,13 +21,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After the clock, operations under way have so long to end.
+/// Maximum time after the measurement for operations in progress to end.
 const FAREWELL_MAX: Duration = Duration::from_secs(30);
 
-/// Socket buffers of one client.
+/// Size of the socket buffers of one client.
 const BUFFER_BYTES: usize = 4 << 20;
 
-/// Runs all clients of a mix and gives what was measured.
+/// Runs all clients of a mix and returns the measurements.
 pub(super) fn run(
     mix: &Mix,
     options: &Options,
@@ -54,20 +54,20 @@ pub(super) fn run(
     })
 }
 
-/// Whose clients a thread drives.
+/// The clients that a thread drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
-    /// Those of all groups that are not apart, in turn with so many threads.
+    /// This thread's part of the clients of all groups that are not isolated.
     InTurn { thread: usize, threads: usize },
-    /// Those of this group.
+    /// The clients of this isolated group.
     Apart { group: usize },
 }
 
-/// The priority of threads of groups apart, where the system allows it: their clients stand for machines of
-/// their own, which do not wait for a processor of this one.
+/// Nice value of the threads of isolated groups, if the system permits it: their clients represent separate
+/// machines, which do not compete for a processor of this one.
 const NICE_APART: i32 = -15;
 
-/// One for each thread.
+/// Returns the share of each thread.
 pub(super) fn shares(mix: &Mix, threads: usize) -> Vec<Share> {
     let in_turn: usize = mix.groups.iter().filter(|group| !group.apart).map(|group| group.clients).sum();
     let threads = threads.max(1).min(in_turn);
@@ -77,7 +77,7 @@ pub(super) fn shares(mix: &Mix, threads: usize) -> Vec<Share> {
 }
 
 impl Share {
-    /// Whether a client belongs to it, by its number and its group.
+    /// Whether a client, given by its number and its group, belongs to this share.
     pub(super) fn has(self, mix: &Mix, number: usize, group: usize) -> bool {
         match self {
             Share::InTurn { thread, threads } => !mix.groups[group].apart && number % threads == thread,
@@ -87,13 +87,13 @@ impl Share {
 
     fn set_priority(self) {
         if matches!(self, Share::Apart { .. }) {
-            // Of this thread alone. Who may not goes on as he is.
+            // Affects only this thread. Without permission its priority stays unchanged.
             let _ = rustix::process::nice(NICE_APART);
         }
     }
 }
 
-/// One thread's share.
+/// A thread that drives clients.
 struct Runner<'a> {
     mix: &'a Mix,
     weights: &'a [Vec<(Operation, u32)>],
@@ -101,9 +101,9 @@ struct Runner<'a> {
     schedule: Schedule,
     tally: &'a Tally,
     swarm: Swarm,
-    /// By port.
+    /// Clients by port.
     members: Vec<Member>,
-    /// Streams that begin or go on at some time.
+    /// Times at which streams start or continue.
     alarms: BinaryHeap<Reverse<(Monotonic, usize, usize)>>,
     random: SmallRng,
     measured: Measured,
@@ -113,14 +113,14 @@ struct Runner<'a> {
 struct Member {
     group: usize,
     client: Client,
-    /// A call of it has ended well.
+    /// Whether one of its calls has succeeded.
     is_known: bool,
-    /// Streams that have stopped for good.
+    /// Number of streams that have stopped.
     stopped: usize,
     leave: Leave,
 }
 
-/// How far a client is with leaving.
+/// Progress of a client's shutdown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leave {
     Not,
@@ -147,7 +147,7 @@ impl<'a> Runner<'a> {
         let ramp = schedule.from.since(schedule.start);
         for (number, (group, place)) in mine {
             let streams = mix.groups[group].streams;
-            // UUIDs are the hosts' identity to the server: they must differ from earlier runs'.
+            // UUIDs identify hosts to the server, so they must differ from those of earlier runs.
             let uuid = HostUuid(rand::random());
             let delay = ramp.mul_f64(0.8 * number as f64 / mix.clients() as f64);
             alarms
@@ -243,7 +243,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Lets a stream go on until it waits for something.
+    /// Continues a stream until it has to wait.
     fn advance(&mut self, port: usize, stream: usize) {
         loop {
             let member = &mut self.members[port];
@@ -263,7 +263,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Takes note of a call's end; says whether the stream goes on at once.
+    /// Records a call's end. Returns whether the stream continues immediately.
     fn finish(&mut self, port: usize, done: &Done) -> bool {
         let now = Swarm::now();
         let member = &mut self.members[port];
@@ -291,8 +291,8 @@ impl<'a> Runner<'a> {
         false
     }
 
-    /// A stream has stopped; after a client's last one it gives up its promises, so that nobody waits
-    /// for it when it has gone.
+    /// Records that a stream has stopped. After its last stream, a client gives up its promises, so that the
+    /// server does not wait for it later.
     fn stop(&mut self, port: usize) {
         let member = &mut self.members[port];
         member.stopped += 1;
@@ -306,7 +306,7 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// What one of many clients has room for in its socket's buffer.
+/// Receive window that fits into the socket buffer of one of many clients.
 const WINDOW_PACKETS: u16 = 128;
 
 fn swarm_config(addresses: Vec<IpAddr>, receive_merging: bool) -> SwarmConfig {

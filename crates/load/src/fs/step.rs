@@ -1,4 +1,4 @@
-//! One call: its request, and what its reply must be.
+//! One call: its request, and the expected reply.
 
 use super::mix::{Group, Operation};
 use super::plan::Place;
@@ -9,30 +9,30 @@ use base::limits::BULK_FIDS_MAX;
 use bytes::Bytes;
 use xdr::{Decode, Encode};
 
-/// What one call of an operation does.
+/// The action of one call of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Bytes of one of the group's files.
+    /// Reads a range of one of the group's files.
     Read { file: usize, position: u64, length: u64 },
-    /// All of the client's own file.
+    /// Writes the client's own file.
     Write,
-    /// Status of one of the group's files.
+    /// Fetches the status of one of the group's files.
     Status { file: usize },
-    /// Statuses of so many files from this one on.
+    /// Fetches the statuses of `count` files from this one on.
     BulkStatus { file: usize, count: usize },
-    /// Contents of the directory with the group's files.
+    /// Fetches the directory with the group's files.
     List,
-    /// Makes a name.
+    /// Creates a file.
     Create,
-    /// Fills what was created.
+    /// Writes the created file.
     WriteSmall,
-    /// Removes the name.
+    /// Removes the file.
     Remove,
     /// Gives up all promises.
     GiveUp,
 }
 
-/// Kinds of calls, as reports tell them apart.
+/// Kinds of calls distinguished in reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallKind {
     /// FetchData64 of a file.
@@ -49,11 +49,11 @@ pub(super) enum CallKind {
     Create,
     /// RemoveFile.
     Remove,
-    /// GiveUpAllCallBacks, with which clients leave; not counted.
+    /// GiveUpAllCallBacks, with which clients end; not counted.
     GiveUp,
 }
 
-/// All that count, in the order of reports.
+/// All counted kinds, in the order of reports.
 pub(super) const KINDS: [CallKind; 7] = [
     CallKind::Read,
     CallKind::List,
@@ -65,7 +65,7 @@ pub(super) const KINDS: [CallKind; 7] = [
 ];
 
 impl CallKind {
-    /// The call's name in the protocol.
+    /// Returns the call's name in the protocol.
     pub(super) fn name(self) -> &'static str {
         match self {
             CallKind::Read => "FetchData64",
@@ -83,13 +83,13 @@ impl CallKind {
 /// Length of the files that [`Operation::SmallFile`] makes.
 pub(super) const SMALL_FILE_BYTES: u64 = 4096;
 
-/// The modification time of all files; any would do.
+/// Modification time of all files; the value is arbitrary.
 const TIME: u32 = 1_000_000_000;
 
-/// Bytes of a directory that are asked for: more than any has.
+/// Number of directory bytes requested, more than any directory has.
 const DIRECTORY_BYTES: i64 = 1 << 30;
 
-/// The calls of an operation; `pick` gives a number below the one it is given.
+/// Returns the calls of an operation. `pick` returns a random number below its argument.
 pub(super) fn steps(operation: Operation, group: &Group, mut pick: impl FnMut(usize) -> usize) -> Vec<Step> {
     let files = group.files;
     match operation {
@@ -120,13 +120,13 @@ fn reads(file: usize, group: &Group) -> Vec<Step> {
     (0..size.div_ceil(call)).map(read).collect()
 }
 
-/// What a step works on.
+/// The files that a step uses.
 pub(super) struct Subject<'a> {
-    /// Where the client works.
+    /// The files of the client.
     pub(super) place: &'a Place,
-    /// The file that was created last by the stream.
+    /// The file that the stream created last.
     pub(super) created: Fid,
-    /// The name that it has, or will have.
+    /// The name of that file, or of the next one.
     pub(super) name: &'a str,
     /// The file that the stream writes.
     pub(super) own_file: Fid,
@@ -146,7 +146,7 @@ impl Step {
         }
     }
 
-    /// The request's messages.
+    /// Returns the messages of the request.
     pub(super) fn request(self, subject: &Subject<'_>) -> Vec<u8> {
         let Subject { place, .. } = subject;
         let name = || subject.name.as_bytes().to_vec().into();
@@ -181,7 +181,7 @@ impl Step {
         }
     }
 
-    /// The data behind the request.
+    /// Returns the data after the request's messages.
     pub(super) fn data(self, place: &Place) -> Bytes {
         match self {
             Step::Write => place.contents.clone(),
@@ -190,18 +190,18 @@ impl Step {
         }
     }
 
-    /// The data that the reply must have; `None` if it has none, or any.
+    /// Returns the expected data of the reply; `None` if it has none, or may have any.
     pub(super) fn expected(self, place: &Place) -> Option<Bytes> {
         let Step::Read { position, length, .. } = self else { return None };
         Some(place.contents.slice(position as usize..(position + length) as usize))
     }
 
-    /// Whether data come before the reply's messages.
+    /// Whether data precedes the reply's messages.
     pub(super) fn has_reply_data(self) -> bool {
         matches!(self, Step::Read { .. } | Step::List)
     }
 
-    /// Payload, without that of directories, whose length is the server's.
+    /// Returns the payload, except for directories, whose length depends on the server.
     pub(super) fn payload(self, place: &Place) -> u64 {
         match self {
             Step::Read { length, .. } => length,
@@ -209,7 +209,7 @@ impl Step {
         }
     }
 
-    /// Looks at a reply's messages; gives the file that was created, if so.
+    /// Checks a reply's messages. Returns the created file, if any.
     pub(super) fn check(self, reply: &[u8], place: &Place) -> Result<Option<Fid>, Wrong> {
         let file_bytes = place.contents.len() as u64;
         match self {
@@ -235,7 +235,7 @@ impl Step {
     }
 }
 
-/// What of a reply was not what it should have been.
+/// The incorrect part of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wrong(pub(super) &'static str);
 
@@ -266,7 +266,7 @@ fn length(status: &fs::FetchStatus, expected: u64) -> Result<(), Wrong> {
     if got == expected { Ok(()) } else { Err(Wrong("the file's length")) }
 }
 
-/// Codes that ask a client to come again.
+/// Whether a code asks the client to retry.
 pub(super) fn is_busy(code: AbortCode) -> bool {
     [AbortCode::VBUSY, AbortCode::RX_RESTARTING].contains(&code)
 }

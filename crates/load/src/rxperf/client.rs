@@ -1,4 +1,4 @@
-//! The client: so many threads, each so many calls, one after the other.
+//! The client: a number of threads, each of which makes a number of consecutive calls.
 
 use super::request::{Request, Step};
 use super::result::{Outcome, Packets};
@@ -15,27 +15,27 @@ use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
 use xdr::{Decode, XdrError};
 
-/// How a client is set up.
+/// Configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
-    /// The server.
+    /// Address of the server.
     pub server: SocketAddr,
-    /// What each call does.
+    /// The request of each call.
     pub request: Request,
-    /// Calls at a time.
+    /// Number of concurrent calls.
     pub threads: usize,
-    /// Calls of each thread.
+    /// Number of calls per thread.
     pub times: u32,
-    /// The server's process, if it is on this machine; found by its port if not said.
+    /// The server's process id, if it is on this machine; determined from its port if `None`.
     pub server_pid: Option<u32>,
     /// Transport settings.
     pub tuning: Tuning,
 }
 
-/// Calls on one connection (RX_MAXCALLS); every so many threads have one of their own.
+/// Number of threads that share a connection, its maximum number of concurrent calls (RX_MAXCALLS).
 const CALLS_PER_CONNECTION: usize = 4;
 
-/// Does it.
+/// Runs the client.
 pub fn run(options: &ClientOptions) -> Result<Outcome> {
     let config = ClientConfig {
         name: "rxperf".into(),
@@ -95,7 +95,7 @@ fn call(connection: &dyn ClientConnection, request: &Request, tally: &Tally) -> 
     Ok(())
 }
 
-/// Makes one call; gives what stands at the end of the answer.
+/// Makes one call. Returns the word at the end of the reply.
 pub(super) fn try_call(connection: &dyn ClientConnection, request: &Request) -> Result<u32, AbortCode> {
     let mut call = connection.begin()?;
     call.write(xdr::to_vec(request).into())?;

@@ -1,11 +1,11 @@
-//! What a client asks for, as it stands on the wire: words of 32 bits, the highest byte first.
+//! Requests on the wire: 32-bit words in big-endian order.
 
 use super::PIECE_BYTES_MAX;
 use anyhow::{Context, Result, bail, ensure};
 use base::AbortCode;
 use xdr::{Decode, Encode, Source, XdrError};
 
-/// The protocol's version (RX_PERF_VERSION).
+/// Protocol version (RX_PERF_VERSION).
 const VERSION: u32 = 3;
 
 /// Commands (RX_PERF_*).
@@ -14,34 +14,34 @@ const RECEIVE: u32 = 1;
 const RPC: u32 = 3;
 const FILE: u32 = 4;
 
-/// Entries of a list that a server takes.
+/// Maximum number of entries in a list that the server accepts.
 pub(super) const LIST_ENTRIES_MAX: u32 = 65_536;
 
-/// One call: version, command, the pieces in which the server is to read and write, and the work.
+/// A request: version, command, sizes of the server's reads and writes, and the work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Bytes that the server reads at a time, at most [`PIECE_BYTES_MAX`].
+    /// Number of bytes that the server reads at a time, at most [`PIECE_BYTES_MAX`].
     pub read_bytes: u32,
-    /// Bytes that it writes at a time, likewise.
+    /// Number of bytes that the server writes at a time, at most [`PIECE_BYTES_MAX`].
     pub write_bytes: u32,
-    /// What is to be moved.
+    /// The transfers to make.
     pub work: Work,
 }
 
-/// What a call moves. Sizes are signed numbers in the original: at most 2^31 - 1.
+/// The transfers of a call. The original's sizes are signed: at most 2^31 - 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// So many bytes to the server.
+    /// This number of bytes to the server.
     Send(u32),
-    /// So many from the server.
+    /// This number of bytes from the server.
     Receive(u32),
-    /// The first to the server, then the second from it.
+    /// The first number of bytes to the server, then the second from it.
     Rpc(u32, u32),
-    /// Each entry so many words of four bytes; 0 turns the direction, which is first to the server.
+    /// Each entry is a number of four-byte words; 0 reverses the direction, which is initially to the server.
     File(Vec<u32>),
 }
 
-/// One part of a call's work.
+/// One transfer of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Bytes from the client to the server.
@@ -51,7 +51,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// How many.
+    /// Returns the number of bytes.
     pub fn bytes(self) -> u64 {
         let (Step::ToServer(bytes) | Step::FromServer(bytes)) = self;
         bytes
@@ -59,7 +59,7 @@ impl Step {
 }
 
 impl Work {
-    /// The parts in their order.
+    /// Returns the transfers in order.
     pub fn steps(&self) -> Vec<Step> {
         match self {
             Work::Send(bytes) => vec![Step::ToServer(size(*bytes))],
@@ -69,17 +69,17 @@ impl Work {
         }
     }
 
-    /// Whether the server ends its answer with a word that says that all went well.
+    /// Whether the server ends its reply with a word that indicates success.
     pub fn has_cookie(&self) -> bool {
         !matches!(self, Work::File(_))
     }
 
-    /// Payload in both directions.
+    /// Returns the payload in both directions, in bytes.
     pub fn bytes(&self) -> u64 {
         self.steps().into_iter().map(Step::bytes).sum()
     }
 
-    /// The command's number.
+    /// Returns the number of the command.
     fn command(&self) -> u32 {
         match self {
             Work::Send(_) => SEND,
@@ -90,7 +90,7 @@ impl Work {
     }
 }
 
-/// Sizes below zero are none.
+/// Converts a size; negative ones count as 0.
 fn size(bytes: u32) -> u64 {
     u64::try_from(bytes.cast_signed()).unwrap_or(0)
 }
@@ -128,8 +128,8 @@ impl Encode for Request {
 }
 
 impl Request {
-    /// Reads one. What is no request of this version, or is too large, ends the call with -1, as
-    /// OpenAFS's server does.
+    /// Decodes a request. Unsupported versions and excessive sizes end the call with -1, as in OpenAFS's
+    /// server.
     pub fn read(source: &mut impl Source) -> Result<Request, AbortCode> {
         let mut word = || u32::decode(source).map_err(refused);
         let (version, command, read_bytes, write_bytes) = (word()?, word()?, word()?, word()?);
@@ -152,15 +152,15 @@ impl Request {
     }
 }
 
-/// What OpenAFS's server ends calls with that it does not understand.
+/// The code with which OpenAFS's server ends calls that it does not understand.
 pub(super) const REFUSED: AbortCode = AbortCode(-1);
 
 fn refused(error: XdrError) -> AbortCode {
     if let XdrError::Source(code) = error { AbortCode(code) } else { REFUSED }
 }
 
-/// Reads a list as OpenAFS's `-f` takes it: a number of words per line, decimal, 0x or 0 before it as
-/// in C; an empty line turns the direction.
+/// Parses a list for OpenAFS's option `-f`: a number of words per line, in decimal or with C's prefixes 0x
+/// and 0; an empty line reverses the direction.
 pub fn parse_list(text: &str) -> Result<Vec<u32>> {
     let lines = text.lines().enumerate();
     let list: Vec<u32> = lines

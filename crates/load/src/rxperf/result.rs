@@ -1,39 +1,39 @@
-//! What a client found, in OpenAFS's words and more.
+//! Results of a client, in OpenAFS's format with additions.
 
 use super::request::{Request, Work};
 use crate::watch::{Limit, Used};
 use serde::Serialize;
 use std::fmt::Write;
 
-/// One run.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Calls at a time.
+    /// Number of concurrent calls.
     pub threads: usize,
-    /// Calls of each thread.
+    /// Number of calls per thread.
     pub times: u32,
-    /// All calls.
+    /// Total number of calls.
     pub calls: u64,
-    /// Payload of all calls in both directions.
+    /// Payload of all calls in both directions, in bytes.
     pub bytes: u64,
-    /// The client's packets.
+    /// Packet counts of the client.
     pub packets: Packets,
-    /// What the run used.
+    /// Resources used by the run.
     pub used: Used,
-    /// What kept it from being faster.
+    /// The bottleneck of the run.
     pub limit: Limit,
 }
 
-/// Data packets as the client saw them.
+/// Data packets as counted by the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Packets {
-    /// Sent for the first time.
+    /// Packets sent for the first time.
     pub sent: u64,
-    /// Sent again.
+    /// Packets retransmitted.
     pub sent_again: u64,
-    /// Received for the first time.
+    /// Packets received for the first time.
     pub received: u64,
-    /// Received again: the server had sent them again though they had arrived.
+    /// Duplicates received: packets that the server retransmitted although they had arrived.
     pub received_again: u64,
 }
 
@@ -47,7 +47,7 @@ impl std::ops::AddAssign for Packets {
 }
 
 impl Packets {
-    /// The sums over some endpoints.
+    /// Returns the sums over several endpoints.
     pub fn of(endpoints: &[rx_proto::Statistics]) -> Packets {
         let mut all = Packets::default();
         for endpoint in endpoints {
@@ -56,7 +56,7 @@ impl Packets {
         all
     }
 
-    /// Adds one endpoint's.
+    /// Adds the counts of one endpoint.
     pub fn add(&mut self, endpoint: &rx_proto::Statistics) {
         self.sent += endpoint.data_sent;
         self.sent_again += endpoint.data_resent;
@@ -64,19 +64,19 @@ impl Packets {
         self.received_again += endpoint.data_duplicates;
     }
 
-    /// Packets that moved twice by packets that moved, 0 to 1 mostly.
+    /// Returns the ratio of repeated packets to all packets, usually between 0 and 1.
     pub fn repeated_share(&self) -> f64 {
         (self.sent_again + self.received_again) as f64 / (self.sent + self.received).max(1) as f64
     }
 }
 
 impl Outcome {
-    /// Payload per second.
+    /// Returns the payload per second.
     pub fn bits_per_second(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.used.seconds.max(1e-9)
     }
 
-    /// The line that OpenAFS's rxperf prints, and more below it. `file` is the list's name.
+    /// Formats the line that OpenAFS's rxperf prints, followed by additions. `file` is the name of the list.
     pub fn text(&self, request: &Request, file: &str) -> String {
         let milliseconds = (self.used.seconds * 1e3) as u64;
         let mut text = format!(
@@ -112,7 +112,7 @@ impl Outcome {
     }
 }
 
-/// Bits per second with four digits, as C's `%.4g` has them.
+/// Formats bits per second with four digits, like C's `%.4g`.
 pub(super) fn rate(bits_per_second: f64) -> String {
     let (value, unit) = match bits_per_second {
         rate if rate > 1e9 => (rate / 1e9, "Gbit/s"),

@@ -1,4 +1,4 @@
-//! The server: does what requests say.
+//! The server, which sends and receives data as requested.
 
 use super::request::{REFUSED, Request, Step};
 use super::{COOKIE, PIECE_BYTES_MAX, SERVICE, Tuning, zeros};
@@ -9,22 +9,22 @@ use rx::{Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry}
 use rx_security::{Null, ServerSecurity};
 use std::sync::Arc;
 
-/// How a server is set up.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// The port; 0 takes a free one.
+    /// Port to listen on; 0 selects a free one.
     pub port: u16,
-    /// Threads that are always there.
+    /// Number of threads that are always running.
     pub threads_min: usize,
-    /// Calls served at a time.
+    /// Maximum number of calls served at a time.
     pub threads_max: usize,
-    /// Threads that receive; `None` is one per processor, four at most.
+    /// Number of receiving threads; `None` is one per processor, at most four.
     pub lanes: Option<usize>,
     /// Transport settings.
     pub tuning: Tuning,
 }
 
-/// Starts a server. It serves until the result is dropped.
+/// Starts a server, which runs until the result is dropped.
 pub fn serve(options: &ServerOptions) -> Result<Server> {
     let default = ServerConfig::default();
     let config = ServerConfig {
@@ -45,7 +45,7 @@ pub fn serve(options: &ServerOptions) -> Result<Server> {
     Server::start(&config, vec![entry]).with_context(|| format!("cannot serve at UDP port {}", options.port))
 }
 
-/// The service.
+/// The rxperf service.
 #[derive(Clone, Copy, Debug)]
 pub struct Perf;
 
@@ -73,7 +73,7 @@ pub(super) fn answer(call: &mut dyn CallStream) -> Result<(), AbortCode> {
     Ok(())
 }
 
-/// Reads so many bytes; fails if there are fewer.
+/// Reads this number of bytes; fails if there are fewer.
 pub(super) fn skip(stream: &mut dyn CallStream, bytes: u64) -> Result<(), AbortCode> {
     let mut left = bytes;
     while left > 0 {

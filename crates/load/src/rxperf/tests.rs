@@ -15,7 +15,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// The words are those that OpenAFS's client writes for these options.
+/// The expected words are those that OpenAFS's client sends for these options.
 #[test]
 fn requests_on_the_wire() {
     for (work, tail) in [
@@ -153,7 +153,7 @@ proptest! {
         let mut begun = words(&[3, command, 1000, 1000]);
         begun.extend_from_slice(&bytes);
         let mut limited = begun.clone();
-        // Sizes that would make gigabytes of answer are not interesting.
+        // Limits sizes, which could otherwise demand gigabytes of reply.
         for word in limited[16..].chunks_mut(4) {
             word[0] = 0;
             if let Some(second) = word.get_mut(1) {
