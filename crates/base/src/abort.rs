@@ -1,14 +1,14 @@
 //! Abort codes: the numbers that a failed call carries on the wire.
 //!
-//! This is the one place that maps errors to wire codes. Names and numbers are those of the
-//! `com_err` tables and headers that clients were built with; file servers send the "unified" (UAE)
-//! numbers for errno values, since errno differs between systems.
+//! This is the only place that maps errors to wire codes. Names and numbers are those of the `com_err` tables
+//! and headers that clients were built with; file servers send the "unified" (UAE) numbers for errno values,
+//! since errno differs between systems.
 
 #![allow(clippy::unreadable_literal, reason = "the numbers are those that com_err prints")]
 
 use std::fmt;
 
-/// A code that ends a call, never 0.
+/// An error code that ends a call; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AbortCode(pub i32);
 
@@ -19,7 +19,7 @@ macro_rules! codes {
             $($(pub const $name: AbortCode = AbortCode($value);)*)*
         }
 
-        /// Every named code, for looking one up. Where a number has two names the first wins.
+        /// Every named code, for lookups. If a number has two names, the first one is used.
         const NAMES: &[(i32, &str)] = &[$($(($value, stringify!($name)),)*)*];
     };
 }
@@ -306,7 +306,7 @@ codes! {
 }
 
 impl AbortCode {
-    /// The code's name, if it has one here.
+    /// Returns the code's name if it is listed here.
     pub fn name(self) -> Option<&'static str> {
         NAMES.iter().find(|(value, _)| *value == self.0).map(|(_, name)| *name)
     }

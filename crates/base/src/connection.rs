@@ -1,17 +1,18 @@
-//! A caller's connection, as services see it.
+//! A caller's connection as seen by services.
 
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The number of the next connection of the process. 2^64 connections do not happen.
+/// Number of the process's next connection. It cannot overflow in practice.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// A connection on which calls arrive. Clones are the same connection.
+/// A connection on which calls arrive. Clones refer to the same connection.
 ///
-/// Its number identifies it in logs and tables. What a service knows about the caller is not looked up by that number
-/// but attached to the connection, so that it dies with it and can never be found through another one.
+/// Its number identifies it in logs and tables. A service does not look up its data about the caller by that
+/// number but attaches it to the connection, so that the data is dropped with the connection and can never be
+/// reached through another one.
 #[derive(Clone)]
 pub struct Connection {
     shared: Arc<Shared>,
@@ -24,26 +25,27 @@ struct Shared {
 }
 
 impl Connection {
-    /// A new connection, with a number that no other connection of the process has or will have.
+    /// Creates a connection with a number that is unique in the process.
     pub fn new() -> Connection {
         let number = NEXT.fetch_add(1, Relaxed);
         assert!(number < u64::MAX, "the process has no connection numbers left");
         Connection { shared: Arc::new(Shared { number, attached: Mutex::default() }) }
     }
 
-    /// The number, unique while the process runs. For logs and for tables that compare the caller as well; no right
-    /// may depend on it alone.
+    /// Returns the number, unique while the process runs. It is for logs and for tables that also compare the
+    /// caller; no permission may depend on it alone.
     pub fn number(&self) -> u64 {
         self.shared.number
     }
 
-    /// What the connection's service attached last, if it is a `T`.
+    /// Returns the value that the connection's service attached last, if it is a `T`.
     pub fn attached<T: Any + Send + Sync>(&self) -> Option<Arc<T>> {
         let attached = self.shared.attached.lock().unwrap_or_else(PoisonError::into_inner).clone();
         attached.and_then(|it| it.downcast().ok())
     }
 
-    /// Attaches a value in place of the one before. A connection belongs to one service, which has the only slot.
+    /// Attaches a value, replacing the previous one. A connection belongs to one service, so there is only
+    /// one slot.
     pub fn attach<T: Any + Send + Sync>(&self, value: Arc<T>) {
         let old = self.shared.attached.lock().unwrap_or_else(PoisonError::into_inner).replace(value);
         drop(old);

@@ -22,8 +22,8 @@ impl VnodeId {
     }
 }
 
-/// A file identifier: volume, vnode and the uniquifier that tells apart successive uses of one
-/// vnode number (AFSFid in the file service's interface).
+/// A file identifier: volume, vnode, and the uniquifier that distinguishes successive uses of a vnode number
+/// (AFSFid in the file service's interface).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fid {
     /// Volume.
@@ -35,7 +35,7 @@ pub struct Fid {
 }
 
 impl Fid {
-    /// The root directory of `volume`.
+    /// Returns the root directory of `volume`.
     pub fn root(volume: VolumeId) -> Fid {
         Fid { volume, vnode: VnodeId::ROOT, unique: 1 }
     }
@@ -53,7 +53,7 @@ impl fmt::Display for VolumeId {
     }
 }
 
-/// A user's (positive) or a group's (negative) number in the protection database ("ViceId").
+/// Number of a user (positive) or a group (negative) in the protection database ("ViceId").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserId(pub i32);
 
@@ -62,9 +62,9 @@ impl UserId {
     pub const ADMINISTRATORS: UserId = UserId(-204);
     /// The group `system:backup`.
     pub const BACKUP: UserId = UserId(-205);
-    /// The group `system:anyuser`, which everybody is in.
+    /// The group `system:anyuser`, which contains every caller.
     pub const ANYUSER: UserId = UserId(-101);
-    /// The group `system:authuser`, which everybody with a valid token of this cell is in.
+    /// The group `system:authuser`, which contains every caller with a valid token of this cell.
     pub const AUTHUSER: UserId = UserId(-102);
     /// The group `system:ptsviewers`.
     pub const PTSVIEWERS: UserId = UserId(-203);
@@ -77,11 +77,11 @@ impl UserId {
     }
 }
 
-/// Kind of a volume, with the numbers of the wire (RWVOL, ROVOL, BACKVOL).
+/// Type of a volume, with the wire numbers (RWVOL, ROVOL, BACKVOL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum VolumeType {
-    /// The one copy that is written to.
+    /// The only writable copy.
     ReadWrite = 0,
     /// A released replica.
     ReadOnly = 1,
@@ -90,7 +90,7 @@ pub enum VolumeType {
 }
 
 impl VolumeType {
-    /// The type with this wire number.
+    /// Returns the type with this wire number.
     pub fn from_wire(value: u32) -> Option<VolumeType> {
         match value {
             0 => Some(VolumeType::ReadWrite),
@@ -106,17 +106,17 @@ impl VolumeType {
 pub struct PartitionId(u8);
 
 impl PartitionId {
-    /// The partition with this number; `None` above 255.
+    /// Returns the partition with this number; `None` above 255.
     pub fn from_index(index: u32) -> Option<PartitionId> {
         u8::try_from(index).ok().map(PartitionId)
     }
 
-    /// 0 for `/vicepa`.
+    /// Returns the number: 0 for `/vicepa`.
     pub fn index(self) -> u32 {
         u32::from(self.0)
     }
 
-    /// The letters behind `vicep`: `a` to `z`, then `aa` to `iv`.
+    /// Returns the letters after `vicep`: `a` to `z`, then `aa` to `iv`.
     pub fn letters(self) -> String {
         let letter = |n: u8| char::from(b'a' + n);
         if self.0 < 26 {
@@ -137,7 +137,7 @@ impl fmt::Display for PartitionId {
 impl FromStr for PartitionId {
     type Err = String;
 
-    /// Accepts `a`, `vicepa` and `/vicepa`.
+    /// Parses `a`, `vicepa` or `/vicepa`.
     fn from_str(text: &str) -> Result<PartitionId, String> {
         let letters = text.strip_prefix('/').unwrap_or(text);
         let letters = letters.strip_prefix("vicep").unwrap_or(letters);
@@ -153,7 +153,7 @@ impl FromStr for PartitionId {
     }
 }
 
-/// The UUID by which a server or a client host is known whatever its addresses (afsUUID).
+/// The UUID that identifies a server or a client host regardless of its addresses (afsUUID).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostUuid(pub [u8; 16]);
 

@@ -1,7 +1,7 @@
-//! Ids, rights, times, abort codes and limits that every crate shares.
+//! Ids, rights, times, abort codes and limits that all crates share.
 //!
-//! Everything here is a value: no input or output, no clock, no ambient randomness. A value that
-//! exists is valid ("parse, do not validate"), so the crates above never check again.
+//! Everything here is a value: no I/O, no clock, no ambient randomness. Every value is valid ("parse, do not
+//! validate"), so the crates above never check it again.
 
 pub mod abort;
 pub mod authority;

@@ -4,45 +4,45 @@ use std::fmt;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// Why a text is not a name of the wanted kind.
+/// Reason why a text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NameError {
-    /// Nothing there.
+    /// The text is empty.
     #[error("the {kind} is empty")]
     Empty {
-        /// What was to be named.
+        /// Kind of name.
         kind: &'static str,
     },
-    /// Too long.
+    /// The text is too long.
     #[error("the {kind} `{text}` has {got} bytes; at most {most} are allowed")]
     TooLong {
-        /// What was to be named.
+        /// Kind of name.
         kind: &'static str,
-        /// What was given.
+        /// Text given.
         text: String,
         /// Its length in bytes.
         got: usize,
-        /// The longest allowed.
+        /// Maximum length in bytes.
         most: usize,
     },
-    /// A character that the name may not have.
+    /// The text contains an invalid character.
     #[error("the {kind} `{text}` has the character {character:?}; {allowed}")]
     Character {
-        /// What was to be named.
+        /// Kind of name.
         kind: &'static str,
-        /// What was given.
+        /// Text given.
         text: String,
-        /// The first character that is not allowed.
+        /// First invalid character.
         character: char,
-        /// What is allowed.
+        /// Description of the valid characters.
         allowed: &'static str,
     },
-    /// Only digits: would be taken for a number.
+    /// The text has only digits and would be taken for a number.
     #[error("the {kind} `{text}` is all digits and would be taken for a number")]
     Number {
-        /// What was to be named.
+        /// Kind of name.
         kind: &'static str,
-        /// What was given.
+        /// Text given.
         text: String,
     },
 }
@@ -66,16 +66,16 @@ fn check(
     }
 }
 
-/// A volume's name: 1 to 31 bytes of letters, digits, `.`, `-` and `_`, not digits alone
-/// (VOLSER_MAXVOLNAME less its NUL; the characters are those that `vos create` takes).
+/// A volume's name: 1 to 31 bytes of letters, digits, `.`, `-` and `_`, but not only digits
+/// (VOLSER_MAXVOLNAME without its NUL; the characters are those that `vos create` accepts).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeName(String);
 
 impl VolumeName {
-    /// The longest name in bytes.
+    /// Maximum length in bytes.
     pub const LENGTH_BYTES_MAX: usize = 31;
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -106,15 +106,15 @@ impl fmt::Display for VolumeName {
     }
 }
 
-/// A snapshot's name: 1 to 64 bytes of letters, digits, `.`, `-` and `_`, not digits alone.
+/// A snapshot's name: 1 to 64 bytes of letters, digits, `.`, `-` and `_`, but not only digits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SnapshotName(String);
 
 impl SnapshotName {
-    /// The longest name in bytes.
+    /// Maximum length in bytes.
     pub const LENGTH_BYTES_MAX: usize = 64;
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -142,17 +142,17 @@ impl fmt::Display for SnapshotName {
     }
 }
 
-/// A cell's name: a domain name of at most 63 bytes, kept in lower case.
+/// A cell's name: a domain name of at most 63 bytes, stored in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CellName(String);
 
 impl CellName {
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The Kerberos realm that goes with the cell unless krb.conf names another.
+    /// Returns the cell's default Kerberos realm, which krb.conf may override.
     pub fn default_realm(&self) -> String {
         self.0.to_ascii_uppercase()
     }

@@ -1,15 +1,15 @@
-//! Who is calling, as the security layer proved it.
+//! The identity of a caller, as proved by the security layer.
 
 use crate::Connection;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-/// A Kerberos 4 style name as rxkad carries it, made from a Kerberos 5 one where need be.
+/// A Kerberos 4 style name as carried by rxkad, converted from a Kerberos 5 name if necessary.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Principal {
     /// First component.
     pub name: String,
-    /// Second component; empty for most people.
+    /// Second component; empty for most users.
     pub instance: String,
     /// Realm or cell; empty means the server's own.
     pub realm: String,
@@ -28,12 +28,12 @@ impl fmt::Display for Principal {
     }
 }
 
-/// What the security layer proved about a caller.
+/// Identity of a caller, as proved by the security layer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
-    /// Nothing (rxnull).
+    /// Not authenticated (rxnull).
     Anonymous,
-    /// The holder of a ticket that the cell's key opened.
+    /// Holder of a ticket that the cell's key decrypted.
     Known(Principal),
 }
 
@@ -46,28 +46,28 @@ impl fmt::Display for Identity {
     }
 }
 
-/// How the packets of a connection are protected (rxkad levels).
+/// Protection of a connection's packets (rxkad levels).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecurityLevel {
-    /// Not at all, or headers only (rxkad clear).
+    /// None, or headers only (rxkad clear).
     Clear = 0,
     /// Integrity.
     Authenticated = 1,
-    /// Integrity and secrecy.
+    /// Integrity and confidentiality.
     Encrypted = 2,
 }
 
-/// The facts about one incoming call that a service may decide on.
+/// Facts about an incoming call on which a service may base decisions.
 #[derive(Clone, Debug)]
 pub struct Caller {
-    /// Who.
+    /// Identity of the caller.
     pub identity: Identity,
-    /// Packet protection.
+    /// Protection of the packets.
     pub level: SecurityLevel,
-    /// Where the call came from.
+    /// Address that the call came from.
     pub peer: SocketAddr,
-    /// The server's address it was sent to.
+    /// Address of the server that it was sent to.
     pub local: IpAddr,
-    /// The connection that the call came on.
+    /// Connection that it arrived on.
     pub connection: Connection,
 }

@@ -1,41 +1,41 @@
-//! Log lines that anybody on the network can cause, each once in a period.
+//! Limits log lines that any host on the network can cause: each appears once in a period.
 
 use crate::Monotonic;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-/// Which keys were reported lately. Holds a bounded number of keys: while it is full, new ones are not reported,
-/// so that forged addresses fill neither the memory nor the log.
+/// Recently reported keys. Their number is bounded: while the limit is reached, new keys are not reported, so
+/// that forged addresses fill neither the memory nor the log.
 #[derive(Debug)]
 pub struct Repeats<K> {
     reported: HashMap<K, Monotonic>,
     period: Duration,
     keys_max: usize,
-    /// When an overflow was last reported.
+    /// Time at which an overflow was last reported.
     overflowed: Option<Monotonic>,
 }
 
-/// Whether to report something.
+/// Whether to report an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Novelty {
-    /// It was not reported in this period.
+    /// The key was not reported in this period.
     New,
-    /// It was.
+    /// The key was reported in this period.
     Repeated,
-    /// There is no room to remember it: report, once in a period, that others are left out.
+    /// The limit is reached: report, once in a period, that further keys are omitted.
     Overflow,
-    /// There is no room, and that has been reported.
+    /// The limit is reached, and that was reported.
     LeftOut,
 }
 
 impl<K: Eq + Hash> Repeats<K> {
-    /// Reports each key once in `period`, and at most `keys_max` keys at a time.
+    /// Creates a limiter that reports each key once in `period`, and remembers at most `keys_max` keys.
     pub fn new(period: Duration, keys_max: usize) -> Repeats<K> {
         Repeats { reported: HashMap::new(), period, keys_max, overflowed: None }
     }
 
-    /// Whether to report `key` now. Counts as reported if so.
+    /// Returns whether to report `key` now; if so, it counts as reported.
     pub fn check(&mut self, key: K, now: Monotonic) -> Novelty {
         let period = self.period;
         let is_recent = |at: &Monotonic| now.since(*at) < period;
@@ -56,7 +56,7 @@ impl<K: Eq + Hash> Repeats<K> {
         Novelty::Overflow
     }
 
-    /// The keys that were reported within the last period.
+    /// Returns the keys reported within the last period.
     pub fn recent(&self, now: Monotonic) -> impl Iterator<Item = &K> {
         self.reported.iter().filter(move |(_, at)| now.since(**at) < self.period).map(|(key, _)| key)
     }
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(checked.iter().filter(|it| **it == Novelty::New).count(), 8);
         assert_eq!(checked.iter().filter(|it| **it == Novelty::Overflow).count(), 1);
         assert_eq!(repeats.reported.len(), 8);
-        // All of them are old, and make room.
+        // All keys have expired and are removed.
         assert_eq!(repeats.check(999, now + PERIOD), Novelty::New);
     }
 }

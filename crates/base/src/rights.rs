@@ -27,7 +27,7 @@ const LETTERS: [(u32, char); 15] = [
 ];
 
 impl Rights {
-    /// No right.
+    /// No rights.
     pub const NONE: Rights = Rights(0);
     /// Read the data of files.
     pub const READ: Rights = Rights(1);
@@ -48,17 +48,17 @@ impl Rights {
     /// The eight rights that sites define themselves.
     pub const USER_DEFINED: Rights = Rights(0xff00_0000);
 
-    /// The rights in these wire bits; bits without a meaning are dropped.
+    /// Creates rights from wire bits; bits without a meaning are dropped.
     pub fn from_bits(bits: u32) -> Rights {
         Rights(bits & (Rights::ALL.0 | Rights::USER_DEFINED.0))
     }
 
-    /// The wire bits.
+    /// Returns the wire bits.
     pub fn bits(self) -> u32 {
         self.0
     }
 
-    /// Whether every right of `wanted` is here.
+    /// Whether all rights of `wanted` are included.
     pub fn contains(self, wanted: Rights) -> bool {
         self.0 & wanted.0 == wanted.0
     }
@@ -86,7 +86,7 @@ impl Not for Rights {
 }
 
 impl fmt::Display for Rights {
-    /// As `fs listacl` prints them: `rlidwka`, then `A` to `H`.
+    /// Formats the rights like `fs listacl`: `rlidwka`, then `A` to `H`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         LETTERS.iter().filter(|(bit, _)| self.0 & bit != 0).try_for_each(|(_, letter)| write!(f, "{letter}"))
     }
@@ -95,7 +95,7 @@ impl fmt::Display for Rights {
 impl FromStr for Rights {
     type Err = String;
 
-    /// Letters as `fs setacl` takes them, or one of its words `read`, `write`, `all`, `none`.
+    /// Parses letters as accepted by `fs setacl`, or one of its words `read`, `write`, `all`, `none`.
     fn from_str(text: &str) -> Result<Rights, String> {
         let letters = match text {
             "read" => "rl",

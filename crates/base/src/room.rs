@@ -1,9 +1,10 @@
-//! Memory that somebody lends for bytes that are to come.
+//! A caller's buffer for incoming bytes.
 
 use std::ops::Range;
 
-/// A part of some memory, to be filled from its beginning on by whoever has the bytes: so that they are copied once, where
-/// they arrive, to where they are wanted. Dropped, the memory is gone; nothing but the part is ever written.
+/// A part of a buffer, filled from its start by the code that receives the bytes, so that they are copied
+/// only once: from where they arrive to where they are needed. Only this part is ever written. Dropping it
+/// frees the buffer.
 #[derive(Debug, Default)]
 pub struct Room {
     memory: Vec<u8>,
@@ -12,18 +13,18 @@ pub struct Room {
 }
 
 impl Room {
-    /// This part of `memory`, in bytes; as much of it as there is.
+    /// Creates a buffer from this part of `memory`, in bytes, limited to the length of `memory`.
     pub fn new(memory: Vec<u8>, part: Range<usize>) -> Room {
         let end = part.end.min(memory.len());
         Room { part: part.start.min(end)..end, memory, filled: 0 }
     }
 
-    /// How many bytes are still to come.
+    /// Returns the number of bytes still missing.
     pub fn left(&self) -> usize {
         self.part.len() - self.filled
     }
 
-    /// Puts the first of these bytes, as many as there is room for, and tells how many.
+    /// Copies as many of these bytes as fit, and returns their number.
     pub fn put(&mut self, bytes: &[u8]) -> usize {
         let count = bytes.len().min(self.left());
         self.memory[self.part.start + self.filled..][..count].copy_from_slice(&bytes[..count]);
@@ -31,12 +32,12 @@ impl Room {
         count
     }
 
-    /// What has been put.
+    /// Returns the bytes copied so far.
     pub fn filled(&self) -> &[u8] {
         &self.memory[self.part.start..][..self.filled]
     }
 
-    /// The memory again, and which part of it was filled.
+    /// Returns the memory and the range that was filled.
     pub fn into_parts(self) -> (Vec<u8>, Range<usize>) {
         let begin = self.part.start;
         (self.memory, begin..begin + self.filled)

@@ -1,17 +1,17 @@
-//! Times as values: the crates below the shell never ask a clock.
+//! Times as values: pure crates never read a clock.
 
 use std::time::Duration;
 
-/// Seconds since 1970 as AFS carries them: 32 bits, unsigned here, so that it ends in 2106.
+/// Seconds since 1970 as carried by AFS: 32 bits, here unsigned, so that it overflows in 2106.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixTime(pub u32);
 
-/// A monotonic instant in nanoseconds since an arbitrary start. Simulators make their own.
+/// A monotonic instant in nanoseconds since an arbitrary start. Simulators generate their own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Monotonic(pub u64);
 
 impl Monotonic {
-    /// The time since `earlier`; zero if `earlier` is later.
+    /// Returns the time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Monotonic) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

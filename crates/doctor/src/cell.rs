@@ -1,35 +1,35 @@
-//! The location database of a cell beside the volumes of its file servers.
+//! The location database of a cell, compared with the volumes of its file servers.
 
 use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 
-/// Kinds of volumes by their place in the ids of an entry.
+/// Suffixes of volume names, indexed by the volume's position in the ids of an entry.
 const SUFFIXES: [&str; 3] = ["", ".readonly", ".backup"];
 
-/// A transaction that was used within so many seconds is an operation in progress.
+/// A transaction used within this many seconds belongs to an operation in progress.
 pub const IN_PROGRESS_SECONDS: u32 = 600;
 
-/// What was seen of a cell.
+/// Observed state of a cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     /// All entries of the location database.
     pub entries: Vec<Entry>,
-    /// The file servers that told what they have, or did not answer.
+    /// The file servers, including those that did not answer.
     pub servers: Vec<FileServer>,
 }
 
 /// An entry of the location database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The read-write volume's name.
+    /// Name of the read-write volume.
     pub name: String,
-    /// Numbers of the read-write, read-only and backup volumes; 0 for none.
+    /// Ids of the read-write, read-only and backup volumes; 0 for none.
     pub ids: [u32; 3],
-    /// Which of them exist.
+    /// Whether each of these volumes exists.
     pub exists: [bool; 3],
-    /// Where they are.
+    /// Sites of the entry.
     pub sites: Vec<Site>,
-    /// Whether the entry was locked at both looks.
+    /// Whether the entry was locked in both samples.
     pub is_locked: bool,
 }
 
@@ -38,20 +38,20 @@ pub struct Entry {
 pub struct Site {
     /// Any address of the server.
     pub server: Ipv4Addr,
-    /// The partition's letters.
+    /// Letters of the partition.
     pub partition: String,
-    /// Whether it has the read-write volume.
+    /// Whether the site has the read-write volume.
     pub is_read_write: bool,
-    /// Whether it was added and never released to.
+    /// Whether the site was added and no release has reached it yet.
     pub is_empty: bool,
 }
 
 /// A file server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileServer {
-    /// Its addresses; the first is shown.
+    /// Addresses of the server; the first one is displayed.
     pub addresses: Vec<Ipv4Addr>,
-    /// Why its volume server does not answer.
+    /// Why its volume server does not answer, if so.
     pub failure: Option<String>,
     /// Volumes on all partitions.
     pub volumes: Vec<Header>,
@@ -62,76 +62,76 @@ pub struct FileServer {
 /// A volume on a server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Its number.
+    /// Volume id.
     pub id: u32,
-    /// The number of its read-write volume.
+    /// Id of its read-write volume.
     pub parent: u32,
-    /// Its name; `None` if it is in use and cannot be read.
+    /// Name of the volume; `None` if it is in use and cannot be read.
     pub name: Option<String>,
-    /// The partition's letters.
+    /// Letters of the partition.
     pub partition: String,
 }
 
 /// An open transaction of a volume server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    /// Its number.
+    /// Transaction number.
     pub id: i32,
-    /// The volume's number.
+    /// Volume id.
     pub volume: u32,
-    /// The partition's letters.
+    /// Letters of the partition.
     pub partition: String,
     /// Seconds since it was last used.
     pub idle_seconds: u32,
 }
 
-/// A volume that a server has.
+/// A volume found on a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held<'a> {
     pub(crate) server: &'a FileServer,
     pub(crate) header: &'a Header,
 }
 
-/// A volume that an entry says is somewhere.
+/// A volume expected at a site according to its entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) entry: &'a Entry,
-    /// The place in [`Entry::ids`].
+    /// Index in [`Entry::ids`].
     pub(crate) kind: usize,
     pub(crate) site: &'a Site,
 }
 
-/// A cell with what is searched for in it.
+/// A cell with lookup tables.
 pub(crate) struct Index<'a> {
     cell: &'a Cell,
-    /// Entries, and the place in their ids, by volume.
+    /// Entry of each volume, with the volume's index in its ids.
     entries: HashMap<u32, (&'a Entry, usize)>,
     /// Servers by address.
     servers: HashMap<Ipv4Addr, &'a FileServer>,
-    /// What servers have: first address, partition, volume.
+    /// Volumes that servers have: first address, partition, volume.
     held: HashSet<(Ipv4Addr, &'a str, u32)>,
-    /// A place of each volume that servers have.
+    /// One location of each volume that servers have.
     somewhere: HashMap<u32, Held<'a>>,
-    /// Volumes that an operation in progress has.
+    /// Volumes used by an operation in progress.
     used: HashSet<u32>,
 }
 
 impl FileServer {
-    /// The address that is shown.
+    /// Returns the address to display.
     pub(crate) fn address(&self) -> Ipv4Addr {
         self.addresses.first().copied().unwrap_or(Ipv4Addr::UNSPECIFIED)
     }
 }
 
 impl Entry {
-    /// The name that the header of a volume has.
+    /// Returns the name in the header of a volume of this kind.
     pub(crate) fn name_of(&self, kind: usize) -> String {
         format!("{}{}", self.name, SUFFIXES[kind])
     }
 }
 
 impl Held<'_> {
-    /// Whether the volume's entry says that it is there.
+    /// Whether the entry has a site at the volume's location.
     pub(crate) fn is_at_site(&self, entry: &Entry, kind: usize) -> bool {
         entry.sites.iter().any(|site| {
             self.server.addresses.contains(&site.server)
@@ -170,18 +170,18 @@ impl<'a> Index<'a> {
         index
     }
 
-    /// The entry that has this volume, and as what.
+    /// Returns the entry of this volume, and the volume's index in its ids.
     pub(crate) fn entry_of(&self, volume: u32) -> Option<(&'a Entry, usize)> {
         self.entries.get(&volume).copied()
     }
 
-    /// All volumes of servers.
+    /// Returns all volumes on servers.
     pub(crate) fn volumes(&self) -> impl Iterator<Item = Held<'a>> {
         let held = |server: &'a FileServer| server.volumes.iter().map(move |header| Held { server, header });
         self.cell.servers.iter().flat_map(held)
     }
 
-    /// All volumes that entries say are somewhere.
+    /// Returns all volumes expected at sites.
     pub(crate) fn wanted(&self) -> impl Iterator<Item = Wanted<'a>> {
         self.cell.entries.iter().flat_map(|entry| {
             entry.sites.iter().flat_map(move |site| {
@@ -193,24 +193,24 @@ impl<'a> Index<'a> {
         })
     }
 
-    /// The server with this address.
+    /// Returns the server with this address.
     pub(crate) fn server(&self, address: Ipv4Addr) -> Option<&'a FileServer> {
         self.servers.get(&address).copied()
     }
 
-    /// Whether a server has what an entry says; `None` if it did not tell.
+    /// Whether a server has the expected volume; `None` if it did not answer.
     pub(crate) fn is_held(&self, wanted: &Wanted<'a>) -> Option<bool> {
         let server = self.server(wanted.site.server).filter(|server| server.failure.is_none())?;
         let id = wanted.entry.ids[wanted.kind];
         Some(self.held.contains(&(server.address(), &wanted.site.partition[..], id)))
     }
 
-    /// A place where the volume is.
+    /// Returns a location of the volume.
     pub(crate) fn find(&self, volume: u32) -> Option<Held<'a>> {
         self.somewhere.get(&volume).copied()
     }
 
-    /// Whether an operation in progress has one of these volumes.
+    /// Whether an operation in progress uses one of these volumes.
     pub(crate) fn is_used(&self, volumes: &[u32]) -> bool {
         volumes.iter().any(|volume| self.used.contains(volume))
     }

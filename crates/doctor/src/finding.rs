@@ -1,30 +1,30 @@
-//! What a rule says.
+//! The result of a rule.
 
-/// Findings of this weight and more: users cannot work, or data is in danger.
+/// Minimum weight of critical findings: users cannot work, or data is at risk.
 pub const CRITICAL: u8 = 80;
 
-/// Findings of this weight and more: users notice.
+/// Minimum weight of serious findings: users notice the problem.
 pub const SERIOUS: u8 = 40;
 
 /// A problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its short name, which stays the same: for scripts.
+    /// Stable short name, for scripts.
     pub problem: &'static str,
-    /// How bad it is: 1 to 100.
+    /// Severity from 1 to 100.
     pub weight: u8,
-    /// What it is, in a sentence.
+    /// Description in one sentence.
     pub what: String,
-    /// The numbers that show it.
+    /// Figures that demonstrate the problem.
     pub evidence: Vec<String>,
-    /// Why it happens.
+    /// Cause of the problem.
     pub cause: String,
-    /// What helps.
+    /// Recommended action.
     pub remedy: String,
 }
 
 impl Finding {
-    /// The weight in a word.
+    /// Returns the severity as a word.
     pub fn severity(&self) -> &'static str {
         match self.weight {
             CRITICAL.. => "critical",

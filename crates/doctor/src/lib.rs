@@ -1,10 +1,10 @@
-//! Known problems of file servers, found in what they tell of themselves.
+//! Finds known problems of file servers in the figures that they report.
 //!
-//! [`diagnose`] is a function of a [`Snapshot`]: two looks at the figures of a server, an interval apart,
-//! with what is known of its settings, its machine, clocks and jobs. Each rule looks at a part of that and says
-//! what it finds, with the numbers that it saw; what is not in the snapshot is no problem. Nothing here asks
-//! anybody, waits or knows a clock, so that every rule has a case in which it fires and a near one in which
-//! it does not (`tests`).
+//! [`diagnose`] is a function of a [`Snapshot`]: two samples of a server's figures, an interval apart,
+//! together with its settings, its machine, clocks and jobs. Each rule examines a part of it and returns its
+//! findings with the figures that support them; data missing from the snapshot is not a problem. The crate
+//! performs no I/O and reads no clock, so that every rule has a case in which it fires and a similar one in
+//! which it does not (`tests`).
 
 pub mod cell;
 mod finding;
@@ -20,7 +20,7 @@ pub use snapshot::{
     Clock, Figures, Job, Labels, Machine, Operation, Port, Registration, Settings, Snapshot, Transport,
 };
 
-/// The problems of a snapshot, the weightiest first.
+/// Returns the problems in a snapshot, by decreasing weight.
 pub fn diagnose(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings: Vec<Finding> = rules::ALL.iter().flat_map(|rule| rule(snapshot)).collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.weight));

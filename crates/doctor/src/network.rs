@@ -1,7 +1,7 @@
-//! What is known of socket buffers and lost datagrams: for `cellar server status`, the server's log and the
+//! Advice about socket buffers and dropped datagrams, for `cellar server status`, the server's log and the
 //! rules.
 
-/// What to do about receive buffers that are smaller than was asked for, if they are.
+/// Returns advice about receive buffers if they are smaller than requested.
 pub fn small_buffers(buffer_kib: u64, wanted_kib: u64) -> Option<String> {
     (buffer_kib < wanted_kib).then(|| {
         format!(
@@ -12,7 +12,7 @@ pub fn small_buffers(buffer_kib: u64, wanted_kib: u64) -> Option<String> {
     })
 }
 
-/// How the system is made to give such buffers.
+/// Returns how to make the system grant such buffers.
 pub(crate) fn raise_limit(wanted_kib: u64) -> String {
     format!(
         "run `sysctl -w net.core.rmem_max={}` and put that into /etc/sysctl.d, or give the server \
@@ -21,6 +21,6 @@ pub(crate) fn raise_limit(wanted_kib: u64) -> String {
     )
 }
 
-/// What to do about drops when the buffers are as large as was asked for.
+/// Advice about drops when the buffers have the requested size.
 pub const MORE_BUFFER: &str = "datagrams were dropped although the buffers are as large as asked for: raise \
     `rx.socket_buffer_mb`, or `rx.lanes` if there are idle processors";

@@ -1,4 +1,4 @@
-//! All rules. Each returns nothing if what it looks for is not there.
+//! All rules. Each returns an empty list if its problem is not present.
 
 mod caches;
 mod cell;
@@ -18,7 +18,7 @@ use crate::snapshot::Snapshot;
 /// A rule.
 pub(crate) type Rule = fn(&Snapshot) -> Vec<Finding>;
 
-/// In no order that matters.
+/// The order does not matter.
 pub(crate) const ALL: &[Rule] = &[
     network::dropped,
     network::small_buffers,

@@ -1,25 +1,25 @@
-//! Calls that took long, as evidence.
+//! Slow calls as evidence.
 
 use crate::text::time;
 
-/// A call that took long, as the server remembers it.
+/// A slow call as recorded by the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlowCall {
-    /// The service, like `AFS`.
+    /// Name of the service, like `AFS`.
     pub service: String,
-    /// The procedure.
+    /// Name of the procedure.
     pub procedure: String,
-    /// The first volume that it used; 0 for none.
+    /// First volume that the call used; 0 for none.
     pub volume: u32,
-    /// Who called.
+    /// User that made the call.
     pub user: String,
-    /// From where.
+    /// Host that the call came from.
     pub host: String,
-    /// Nanoseconds from its arrival to its end.
+    /// Nanoseconds from arrival to end.
     pub total_ns: u64,
-    /// What most of the time went to: one of [`events::current::PARTS`], or `work`.
+    /// What took most of the time: one of [`events::current::PARTS`], or `work`.
     pub cause: String,
-    /// Nanoseconds that went to that.
+    /// Nanoseconds spent on that.
     pub cause_ns: u64,
 }
 
@@ -35,7 +35,7 @@ impl SlowCall {
     }
 }
 
-/// How many calls, how long together, and the longest of them; `None` without any.
+/// Describes the number of calls, their total time, and the longest one; `None` without any.
 pub(crate) fn evidence<'a>(calls: impl Iterator<Item = &'a SlowCall>, why: &str) -> Option<String> {
     let calls: Vec<&SlowCall> = calls.collect();
     let longest = calls.iter().max_by_key(|call| call.total_ns)?;

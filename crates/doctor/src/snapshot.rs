@@ -1,4 +1,4 @@
-//! What rules look at.
+//! The input of rules.
 
 use crate::cell::Cell;
 use crate::slow::SlowCall;
@@ -9,22 +9,22 @@ use events::catalogue::{
 use events::table::{self, Look};
 use std::collections::BTreeMap;
 
-/// What a row is about.
+/// Labels of a row.
 pub type Labels = Vec<String>;
 
-/// All tables of a Cellar server at one moment, with the labels that `cellar stat` shows. Tables that the server
-/// did not tell are empty.
+/// All tables of a Cellar server at one moment, with the labels that `cellar stat` shows. Tables that the
+/// server did not send are empty.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
     /// By service and procedure.
     pub calls: Look<Labels, CallFigures>,
-    /// By number and name.
+    /// By volume id and name.
     pub volumes: Look<Labels, UsageFigures>,
     /// By host and user.
     pub clients: Look<Labels, UsageFigures>,
     /// By partition and kind of access.
     pub disks: Look<Labels, DiskFigures>,
-    /// By port and number.
+    /// By port and lane number.
     pub lanes: Look<Labels, LaneFigures>,
     /// By port.
     pub workers: Look<Labels, WorkerFigures>,
@@ -40,26 +40,26 @@ pub struct Figures {
     pub callbacks: Look<Labels, CallbackFigures>,
     /// By name.
     pub partitions: Look<Labels, PartitionFigures>,
-    /// The process, if it told.
+    /// The process, if reported.
     pub process: ProcessFigures,
-    /// The file server's port, if it told.
+    /// The file server's port, if reported.
     pub transport: Option<Transport>,
 }
 
 /// The file server's port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transport {
-    /// The receive buffer of each socket that was asked for.
+    /// Requested size of each socket's receive buffer.
     pub buffer_wanted_kib: u64,
-    /// What the system gave.
+    /// Size that the system granted.
     pub buffer_kib: u64,
-    /// Datagrams that the kernel dropped at these sockets since the start.
+    /// Datagrams dropped by the kernel at these sockets since the start.
     pub dropped: u64,
-    /// Likewise at all sockets of the server's machine, or of its network namespace.
+    /// Datagrams dropped at all sockets of the server's machine, or of its network namespace.
     pub machine_dropped: u64,
 }
 
-/// Settings of the server, as far as rules name them.
+/// Settings of the server that rules refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// `rx.lanes`.
@@ -70,122 +70,122 @@ pub struct Settings {
     pub user_percent: u8,
 }
 
-/// The machine, if the server runs on the one that asks: what happened between the two looks.
+/// Activity of the machine between the two samples, if the server runs on the same machine as this program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
-    /// Processors.
+    /// Number of processors.
     pub processors: usize,
     /// `net.core.rmem_max`.
     pub rmem_max_bytes: u64,
-    /// Time of all processors together in clock ticks.
+    /// Total time of all processors in clock ticks.
     pub ticks: u64,
-    /// Of that, time in which they did something.
+    /// Ticks of these in which a processor was busy.
     pub busy_ticks: u64,
-    /// Of that, time that the hypervisor gave to others.
+    /// Ticks of these that the hypervisor gave to other machines.
     pub stolen_ticks: u64,
-    /// Datagrams dropped for want of buffer, of all sockets.
+    /// Datagrams dropped at all sockets for lack of buffer space.
     pub udp_drops: u64,
 }
 
-/// A server's clock beside that of who asks.
+/// A server's clock compared with the local one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
-    /// Whose.
+    /// Name of the server.
     pub server: String,
     /// How far it is ahead, in milliseconds.
     pub ahead_ms: i64,
-    /// By how much that may be wrong.
+    /// Maximum error of that, in milliseconds.
     pub error_ms: u64,
 }
 
-/// What is wrong with the server's entry in the location database; each item names the addresses.
+/// Problems with the server's entry in the location database; each item names the addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
-    /// Addresses of the server that another server's entry has.
+    /// Addresses of the server that are in another server's entry.
     pub taken: Vec<String>,
-    /// Servers elsewhere with the server's UUID.
+    /// Other servers with the server's UUID.
     pub copied: Vec<String>,
-    /// Addresses that are not registered for want of room.
+    /// Addresses not registered for lack of space.
     pub left_out: Vec<String>,
 }
 
-/// A job that is not over.
+/// An unfinished job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
-    /// Its number.
+    /// Job number.
     pub id: u32,
-    /// What it is.
+    /// Description of the job.
     pub title: String,
-    /// What happened last, or what is in its way.
+    /// Latest event, or what blocks the job.
     pub latest: String,
-    /// Seconds since then.
+    /// Seconds since the latest event.
     pub silent_seconds: u64,
 }
 
-/// What a port that speaks rxdebug's protocol told at the second look, and what came since the first.
+/// State of a port with rxdebug's protocol at the second sample, and what changed since the first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Port {
-    /// Its name for people.
+    /// Name for display.
     pub name: String,
-    /// Calls that waited for a thread at both looks, the fewer of both.
+    /// Calls waiting for a thread: the minimum of both samples.
     pub waiting: u32,
-    /// Calls that began to wait for a thread since.
+    /// Calls that started to wait for a thread between the samples.
     pub waited: u32,
-    /// Threads that were idle, the more of both looks.
+    /// Idle threads: the maximum of both samples.
     pub idle_threads: u32,
-    /// Packets that were free, the more of both looks.
+    /// Free packet buffers: the maximum of both samples.
     pub free_packets: u32,
-    /// Packets that there are.
+    /// Total number of packet buffers.
     pub packets: u32,
-    /// Calls waited for packets at a look.
+    /// Whether calls waited for packet buffers in a sample.
     pub is_waiting_for_packets: bool,
-    /// Counters by the names of `cellar stat rx`: what came since.
+    /// Increase of counters between the samples, by their names in `cellar stat rx`.
     pub counters: BTreeMap<&'static str, u64>,
 }
 
-/// A kind of call in extended statistics: what came since the first look.
+/// A kind of call in the extended statistics: what happened between the samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Operation {
-    /// Its name.
+    /// Name of the kind.
     pub name: String,
-    /// Calls.
+    /// Number of calls.
     pub calls: u64,
-    /// Their time together in microseconds.
+    /// Total time in microseconds.
     pub time_us: u64,
 }
 
-/// Two looks at a server.
+/// Two samples of a server.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// Seconds between them.
+    /// Seconds between the samples.
     pub seconds: f64,
-    /// The first look.
+    /// The first sample.
     pub before: Figures,
-    /// The second.
+    /// The second sample.
     pub now: Figures,
-    /// Calls that took long, of the last minutes.
+    /// Slow calls of the last minutes.
     pub slow: Vec<SlowCall>,
-    /// Settings, if they are known.
+    /// Settings, if known.
     pub settings: Option<Settings>,
-    /// The machine, if it is this one.
+    /// The machine, if it is the local one.
     pub machine: Option<Machine>,
     /// Clocks of the cell's servers.
     pub clocks: Vec<Clock>,
     /// The server's entry in the location database.
     pub registration: Registration,
-    /// Jobs that are not over.
+    /// Unfinished jobs.
     pub jobs: Vec<Job>,
     /// The cell's location database and volumes, if they could be compared.
     pub cell: Option<Cell>,
-    /// Ports of a server that is not Cellar's.
+    /// Ports of a server other than Cellar.
     pub ports: Vec<Port>,
-    /// Its extended statistics: what came since the first look, by the names of `cellar stat xstat`.
+    /// Increase of its extended statistics between the samples, by their names in `cellar stat xstat`.
     pub extended: BTreeMap<String, i64>,
-    /// Likewise, of its kinds of calls.
+    /// Its kinds of calls.
     pub operations: Vec<Operation>,
 }
 
-/// A table of figures as it came between the two looks.
+/// Defines methods that return the change of a table between the two samples.
 macro_rules! news {
     ($($(#[$doc:meta])* $name:ident: $figures:ty,)+) => {
         impl Snapshot {
@@ -197,54 +197,54 @@ macro_rules! news {
 }
 
 news! {
-    /// Calls.
+    /// Returns the change of the calls.
     calls: CallFigures,
-    /// Volumes.
+    /// Returns the change of the volumes.
     volumes: UsageFigures,
-    /// Clients.
+    /// Returns the change of the clients.
     clients: UsageFigures,
-    /// Disks.
+    /// Returns the change of the disks.
     disks: DiskFigures,
-    /// Lanes.
+    /// Returns the change of the lanes.
     lanes: LaneFigures,
-    /// Workers.
+    /// Returns the change of the workers.
     workers: WorkerFigures,
-    /// Caches.
+    /// Returns the change of the caches.
     caches: CacheCounts,
-    /// Sinks of the audit.
+    /// Returns the change of the audit's sinks.
     audit: AuditFigures,
-    /// Locks.
+    /// Returns the change of the locks.
     locks: LockFigures,
-    /// Callbacks.
+    /// Returns the change of the callbacks.
     callbacks: CallbackFigures,
 }
 
 impl Snapshot {
-    /// Nanoseconds between the looks; not 0.
+    /// Returns the nanoseconds between the samples; never 0.
     pub(crate) fn span_ns(&self) -> u64 {
         #[allow(clippy::cast_sign_loss, reason = "clamped")]
         let ns = (self.seconds.max(0.001) * 1e9) as u64;
         ns
     }
 
-    /// So many a second.
+    /// Formats a count as a rate per second.
     pub(crate) fn rate(&self, count: u64) -> String {
         #[allow(clippy::cast_precision_loss, reason = "people read three digits")]
         let rate = count as f64 / self.seconds.max(0.001);
         if rate >= 10.0 { format!("{rate:.0}/s") } else { format!("{rate:.1}/s") }
     }
 
-    /// How many nanoseconds are of the time between the looks, in percent: 250 is two and a half times.
+    /// Returns `ns` as a percentage of the time between the samples: 250 is two and a half times.
     pub(crate) fn percent_of_span(&self, ns: u64) -> u64 {
         (u128::from(ns) * 100 / u128::from(self.span_ns())) as u64
     }
 
-    /// Slow calls with this dominant cause.
+    /// Returns slow calls with this dominant cause.
     pub(crate) fn slow_for(&self, cause: &str) -> impl Iterator<Item = &SlowCall> {
         self.slow.iter().filter(move |call| call.cause == cause)
     }
 
-    /// The sum of a table.
+    /// Returns the sum of a table.
     pub(crate) fn total<F: events::Figures>(look: &Look<Labels, F>) -> F {
         let mut total = look.1.clone();
         look.0.iter().for_each(|(_, row)| total.add(row));

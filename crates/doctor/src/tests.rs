@@ -1,5 +1,5 @@
-//! Every rule has a case in which it fires, with its numbers in the evidence, and a near one in which it does
-//! not.
+//! Every rule has a case in which it fires, with its figures in the evidence, and a similar one in which it
+//! does not.
 
 mod cell;
 
@@ -22,7 +22,7 @@ fn rows<F: Default>(rows: impl IntoIterator<Item = (&'static str, F)>) -> Look<L
     (rows.into_iter().map(|(name, row)| (labels(name), row)).collect(), F::default())
 }
 
-/// A healthy server, two seconds apart.
+/// Returns two samples of a healthy server, two seconds apart.
 fn healthy() -> Snapshot {
     let lane = LaneFigures { idle: 100 * SECOND, ..LaneFigures::default() };
     let before = Figures {
@@ -37,7 +37,7 @@ fn healthy() -> Snapshot {
     Snapshot { seconds: 2.0, before, now, ..Snapshot::default() }
 }
 
-/// With a change.
+/// Returns a healthy server with one change.
 fn with(change: impl FnOnce(&mut Snapshot)) -> Snapshot {
     let mut snapshot = healthy();
     change(&mut snapshot);
@@ -121,8 +121,8 @@ fn cache(hits: u64, misses: u64, evictions: u64, held: u64, recycle_age: u64) ->
     with(|snapshot| snapshot.now.caches = rows([("chunks", row)]))
 }
 
-/// A call waited for clients, nobody between the two looks: since the start so many did not answer, and so many hosts are
-/// down.
+/// A call waited for clients, and no client failed to answer between the two samples. `unanswered` and
+/// `hosts_down` are the figures since the start.
 fn waited_for_clients(unanswered: u64, hosts_down: u64) -> Snapshot {
     let row =
         CallbackFigures { unanswered, hosts_down, delivered: 5, hosts: 9, ..CallbackFigures::default() };
@@ -228,7 +228,7 @@ fn operation(calls: u64, time_us: u64) -> Snapshot {
     with(|snapshot| snapshot.operations = vec![Operation { name: "StoreData".into(), calls, time_us }])
 }
 
-/// A problem, a snapshot with it, what its evidence must say, and a near snapshot without it.
+/// A problem, a snapshot with it, text that its evidence must contain, and a similar snapshot without it.
 type Case = (&'static str, Snapshot, &'static str, Snapshot);
 
 fn network_cases() -> Vec<Case> {
@@ -268,7 +268,7 @@ fn network_cases() -> Vec<Case> {
             "saturated-lane",
             lane(|lane| (lane.idle, lane.received_datagrams) = (100 * SECOND, 40)),
             "idle 0.0 %",
-            // What an older server does not tell is no evidence; nor is a lane to which little comes.
+            // Missing figures of an older server are no evidence, nor is a lane that receives little.
             lane(|lane| (lane.idle, lane.received_datagrams) = (100 * SECOND, 39)),
         ),
         (
@@ -567,7 +567,7 @@ fn other_cases() -> Vec<Case> {
             "fs: 3 calls waiting at both looks, 40 began to wait between them; 0 threads idle",
             port(|port| (port.idle_threads, port.waiting, port.waited) = (1, 0, 40)),
         ),
-        // As a file server of OpenAFS with `-p 6` tells it.
+        // As reported by an OpenAFS file server with `-p 6`.
         (
             "rx-threads-exhausted",
             port(|port| (port.idle_threads, port.waiting, port.waited) = (2, 53, 15)),
@@ -655,7 +655,7 @@ fn no_rule_is_untested_and_the_weightiest_comes_first() {
     let mut problems: Vec<&str> = cases().iter().map(|(problem, ..)| *problem).collect();
     problems.sort_unstable();
     problems.dedup();
-    // A rule for each problem.
+    // One rule per problem.
     assert_eq!(problems.len(), crate::rules::ALL.len() - 1, "two rules find contended locks");
     let mut all = healthy();
     all.now.lanes.0[0].1.kernel_drops = 5;

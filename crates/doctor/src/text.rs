@@ -1,7 +1,7 @@
-//! Numbers for people.
+//! Numbers formatted for display.
 #![allow(clippy::cast_precision_loss, reason = "people read three digits")]
 
-/// Nanoseconds with three digits.
+/// Formats nanoseconds with three digits.
 pub fn time(ns: u64) -> String {
     let (value, unit) = match ns {
         0 => return "-".to_owned(),
@@ -14,7 +14,7 @@ pub fn time(ns: u64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Bytes in the largest unit of which there is one.
+/// Formats bytes in the largest unit that does not exceed them.
 pub fn bytes(bytes: u64) -> String {
     let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(unit, _)| bytes >= *unit) {
@@ -23,7 +23,7 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// A part of a whole in hundredths; `-` of nothing.
+/// Formats a part of a whole as a percentage; `-` if the whole is 0.
 pub fn percent(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".to_owned(),
@@ -31,7 +31,7 @@ pub fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// A text that begins with a small letter and has no full stop, as a sentence.
+/// Turns a text that starts with a lower-case letter and has no full stop into a sentence.
 pub(crate) fn sentence(text: &str) -> String {
     let mut rest = text.chars();
     let first = rest.next().map(|first| first.to_ascii_uppercase());

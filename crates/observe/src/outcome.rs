@@ -17,7 +17,7 @@ pub fn outcome(result: Result<(), AbortCode>) -> Outcome {
 
 fn of_code(code: AbortCode) -> Outcome {
     match code {
-        // UAEACCES as received by clients that do not know it.
+        // EACCES, which clients that do not know UAEACCES receive in its place.
         AbortCode(13)
         | AbortCode::UAEACCES
         | AbortCode::UAEPERM

@@ -120,8 +120,8 @@ impl Usage {
         Usage { volumes, clients, pairs, lately: [None; LATELY] }
     }
 
-    /// Merges another thread's figures into the sum of all threads, in which displaced rows are settled
-    /// first.
+    /// Merges a thread's figures into the sum of all threads. All rows are settled here, so rows displaced
+    /// from the sum need not be.
     fn merge(&mut self, other: &Usage) {
         self.volumes.merge(&other.volumes);
         self.clients.merge(&other.clients);

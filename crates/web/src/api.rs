@@ -1,4 +1,4 @@
-//! What the page asks for, as JSON. All of it is reading but signing in and out, and profiles.
+//! The page's requests, answered as JSON. All are read-only except signing in and out, and profiles.
 
 use crate::guard::Attempt;
 use crate::history::History;
@@ -12,12 +12,12 @@ use events::current::PARTS;
 use observe::{SlowCall, Table};
 use serde_json::{Value, json};
 
-/// Why something is not told.
+/// Why a request was refused.
 const SIGN_IN: &str =
     "This is for who has signed in: `cellar web login` on the server prints an address to open.\n";
 
 impl Site {
-    /// Answers a request that is for none of the page's files.
+    /// Answers a request for anything other than the page's files.
     pub(crate) fn api(&self, request: &Request) -> Reply {
         let nothing = || Reply::text("404 Not Found", "there is nothing here\n");
         let Some(path) = request.path.strip_prefix("/api/") else { return nothing() };

@@ -1,4 +1,4 @@
-//! The page's files, built into the program. There is nothing to install, and nothing is fetched from
+//! The page's files, built into the program. Nothing has to be installed, and nothing is fetched from
 //! elsewhere.
 
 use crate::http::Reply;
@@ -8,7 +8,7 @@ const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 const SVG: &str = "image/svg+xml";
 
-/// A file: where it is found, what it is, and its contents.
+/// A file: path, content type and contents.
 type Asset = (&'static str, &'static str, &'static [u8]);
 
 macro_rules! assets {
@@ -36,7 +36,7 @@ const ASSETS: &[Asset] = assets! {
     "/flame.js": SCRIPT "flame.js",
 };
 
-/// The file at a path.
+/// Returns the file at a path.
 pub(crate) fn find(path: &str) -> Option<Reply> {
     let (_, kind, bytes) = ASSETS.iter().find(|(own, ..)| *own == path)?;
     Some(Reply::new("200 OK", kind, *bytes))
@@ -50,7 +50,7 @@ mod tests {
         String::from_utf8(bytes.to_vec()).unwrap()
     }
 
-    /// The policy of the page's contents would stop it in a browser; here it is found sooner.
+    /// The content security policy would block violations in a browser; this test finds them earlier.
     #[test]
     fn the_page_needs_no_network_and_has_nothing_inline() {
         for (path, _, bytes) in ASSETS {

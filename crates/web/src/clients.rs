@@ -1,42 +1,42 @@
-//! The clients of a port: how many there may be, and which one makes room for another.
+//! The clients of a port: how many are allowed, and which one is disconnected for another.
 //!
-//! Every client gets a thread, so their number is bounded. One that sends its request slowly, or not at all, costs
-//! as much as one that is served; when there is no room such a client is disconnected, of the address that has the
-//! most. So who opens many connections only ever takes from himself, and a page that many slow clients hold stays
-//! open for others.
+//! Every client has a thread, so their number is bounded. A client that sends its request slowly, or not at
+//! all, costs as much as one being served. When the limit is reached, such a client is disconnected, from the
+//! address that has the most. So an address that opens many connections only harms itself, and many slow
+//! clients cannot block the page for others.
 
 use parking_lot::Mutex;
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::Arc;
 
-/// Clients at a time.
+/// Maximum number of clients.
 const CLIENTS_MAX: usize = 32;
-/// Those of one address, unless many share it.
+/// Maximum number per address, unless many clients share it.
 const CLIENTS_OF_ADDRESS_MAX: usize = 8;
 
-/// The clients that are connected.
+/// The connected clients.
 #[derive(Default)]
 pub(crate) struct Clients {
-    /// Guards the list, in the order of arrival; nothing waits under it.
+    /// Guards the list, which is in order of arrival; nothing blocks under the lock.
     open: Mutex<Vec<Open>>,
 }
 
 struct Open {
     number: u64,
     peer: IpAddr,
-    /// Its request has not come whole.
+    /// Whether its request is incomplete.
     is_asking: bool,
     stream: TcpStream,
 }
 
-/// One of the clients; it is one until this is dropped, by a panic too.
+/// A connected client. It counts until this is dropped, even by a panic.
 pub(crate) struct Client {
     clients: Arc<Clients>,
     number: u64,
 }
 
 impl Clients {
-    /// Takes in a client, which may cost another one its connection.
+    /// Admits a client, which may disconnect another one.
     pub(crate) fn admit(
         self: &Arc<Clients>,
         stream: &TcpStream,
@@ -47,7 +47,7 @@ impl Clients {
         let mut open = self.open.lock();
         let known: Vec<(IpAddr, bool)> = open.iter().map(|open| (open.peer, open.is_asking)).collect();
         if let Some(at) = who_goes(&known, peer, limit) {
-            // Its thread reads or writes in vain, and ends.
+            // Its thread fails to read or write, and ends.
             let _ = open.remove(at).stream.shutdown(Shutdown::Both);
         }
         let number = open.last().map_or(0, |last| last.number + 1);
@@ -57,7 +57,7 @@ impl Clients {
 }
 
 impl Client {
-    /// Its request has come.
+    /// Records that its request is complete.
     pub(crate) fn has_asked(&self) {
         let mut open = self.clients.open.lock();
         if let Some(own) = open.iter_mut().find(|open| open.number == self.number) {
@@ -72,8 +72,8 @@ impl Drop for Client {
     }
 }
 
-/// Which of the clients (in the order of arrival, and whether their requests are still to come) makes room for one
-/// from `peer`, an address that may have `limit` of them.
+/// Selects the client to disconnect for one from `peer`, an address with a limit of `limit` clients. `open`
+/// has, in order of arrival, each client's address and whether its request is incomplete.
 fn who_goes(open: &[(IpAddr, bool)], peer: IpAddr, limit: usize) -> Option<usize> {
     let of = |address: IpAddr| open.iter().filter(|(other, _)| *other == address).count();
     let oldest = |address: IpAddr, asks: bool| open.iter().position(|client| *client == (address, asks));
@@ -84,7 +84,7 @@ fn who_goes(open: &[(IpAddr, bool)], peer: IpAddr, limit: usize) -> Option<usize
         return None;
     }
     let candidates = |asks: bool| open.iter().enumerate().filter(move |(_, client)| client.1 == asks);
-    // Of several with as many, the one that came first.
+    // Of several addresses with equally many clients, the first one.
     let largest =
         |asks: bool| candidates(asks).rev().max_by_key(|(_, client)| of(client.0)).map(|(at, _)| at);
     largest(true).or_else(|| largest(false))
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn who_has_most_and_has_not_asked_goes_first() {
-        // The oldest is served; one address has three that do not ask, another has one.
+        // The oldest is being served; one address has three incomplete requests, another has one.
         let mut open =
             vec![(peer(1), false), (peer(2), true), (peer(3), true), (peer(3), true), (peer(3), true)];
         open.extend((10..).map(|last| (peer(last), false)).take(CLIENTS_MAX - open.len()));

@@ -1,4 +1,4 @@
-//! Who has signed in, and who tried too often.
+//! Sessions, and limits on attempts to sign in.
 
 use crate::key::{Key, Nonce, from_hex, to_hex};
 use parking_lot::Mutex;
@@ -6,42 +6,42 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// How long somebody stays signed in.
+/// Lifetime of a session.
 pub(crate) const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
-/// Browsers that are signed in at a time; the oldest makes room.
+/// Maximum number of sessions; the oldest is removed for a new one.
 const SESSIONS_MAX: usize = 64;
-/// Bytes of a session's secret.
+/// Length of a session's secret in bytes.
 const SECRET_BYTES: usize = 32;
-/// Vain attempts of an address in [`ATTEMPTS_TIME`].
+/// Maximum number of failed attempts per address in [`ATTEMPTS_TIME`].
 const ATTEMPTS_MAX: u32 = 10;
 const ATTEMPTS_TIME: Duration = Duration::from_secs(60);
-/// Addresses whose attempts are counted.
+/// Maximum number of addresses whose attempts are counted.
 const ADDRESSES_MAX: usize = 256;
 
-/// What became of an attempt to sign in.
+/// Result of an attempt to sign in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// The session's secret.
+    /// Success, with the session's secret.
     Fine(String),
-    /// The code is none, or old, or was used.
+    /// The code is invalid, expired, or already used.
     Wrong,
-    /// There were too many.
+    /// Too many failed attempts.
     TooMany,
 }
 
-/// Guards sessions. Times are since 1970; secrets are kept as their hashes only, so that finding one
-/// takes as long whatever it is.
+/// Manages sessions. Times are since 1970. Only hashes of secrets are stored, so that the time of a lookup
+/// does not depend on the secret.
 pub(crate) struct Guard {
     key: Key,
-    /// Guards what has changed since the start; nothing waits under it.
+    /// Guards the mutable state; nothing blocks under the lock.
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// When they end, by the hash of the secret.
+    /// End of each session, by the hash of its secret.
     sessions: HashMap<[u8; 32], Duration>,
-    /// Codes that were used, with the seconds when they end anyway. Only who has the key can add any.
+    /// Used codes with the time in seconds at which they expire. Only holders of the key can add any.
     used: HashMap<Nonce, u64>,
     attempts: HashMap<IpAddr, (u32, Duration)>,
 }
@@ -69,13 +69,13 @@ impl Guard {
         Attempt::Fine(to_hex(&secret))
     }
 
-    /// Whether a browser with this secret has signed in.
+    /// Whether a session with this secret exists.
     pub(crate) fn is_signed_in(&self, secret: &str, now: Duration) -> bool {
         let Some(secret) = from_hex::<SECRET_BYTES>(secret) else { return false };
         self.state.lock().sessions.get(&hash(&secret)).is_some_and(|end| *end > now)
     }
 
-    /// Whether a program told the key itself; `None` if it may not try again yet.
+    /// Whether the text is the key itself, sent by a program; `None` if the address has to wait.
     pub(crate) fn is_key(&self, text: &str, peer: IpAddr, now: Duration) -> Option<bool> {
         let mut state = self.state.lock();
         if !state.may_try(peer, now) {
@@ -88,7 +88,7 @@ impl Guard {
         Some(is_key)
     }
 
-    /// Ends the session.
+    /// Ends a session.
     pub(crate) fn sign_out(&self, secret: &str) {
         if let Some(secret) = from_hex::<SECRET_BYTES>(secret) {
             self.state.lock().sessions.remove(&hash(&secret));
@@ -107,7 +107,8 @@ impl State {
     fn note_failure(&mut self, peer: IpAddr, now: Duration) {
         if self.attempts.len() >= ADDRESSES_MAX && !self.attempts.contains_key(&peer) {
             self.attempts.retain(|_, (_, since)| now.saturating_sub(*since) < ATTEMPTS_TIME);
-            // Who has that many addresses is not held back by forgetting; codes cannot be guessed.
+            // An attacker with that many addresses would not be stopped by the counts anyway; codes cannot be
+            // guessed.
             if self.attempts.len() >= ADDRESSES_MAX {
                 self.attempts.clear();
             }

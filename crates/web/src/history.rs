@@ -1,5 +1,5 @@
-//! What happened lately: a sample every two seconds for a quarter of an hour, with distributions. It takes
-//! 450 times some 850 bytes, 380 KiB, and no more.
+//! Recent history: a sample every two seconds for a quarter of an hour, including distributions. Takes 450
+//! times about 850 bytes, which is 380 KiB.
 
 use events::Histogram;
 use events::catalogue::{CacheCounts, CallFigures, DiskFigures, LaneFigures, WorkerFigures};
@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// From one sample to the next.
+/// Interval between samples.
 pub const PERIOD: Duration = Duration::from_secs(2);
 
-/// Samples that are kept.
+/// Number of samples kept.
 const SAMPLES_MAX: usize = 450;
 
-/// Rows of a heat map: two for each power of two of nanoseconds from 2^9 (half a microsecond), and one for
-/// all below, to 2^36 (69 s), and one for all above.
+/// Rows of a heat map: two for each power of two of nanoseconds from 2^9 (half a microsecond) to 2^36 (69 s),
+/// one for everything below, and one for everything above.
 const LOWEST_POWER: u32 = 9;
 const HIGHEST_POWER: u32 = 36;
 const HEAT_ROWS: usize = 2 * (HIGHEST_POWER - LOWEST_POWER) as usize + 2;
 
-/// What a line of a chart is, and its unit: of what grows, what came in a second; else what there is.
+/// A line of a chart and its unit: the rate per second of a counter, or the value of a gauge.
 struct Line {
     name: &'static str,
     title: &'static str,
@@ -29,7 +29,7 @@ struct Line {
     read: fn(&Sums) -> u64,
 }
 
-/// Lines that belong into one chart.
+/// Lines that share a chart.
 struct Chart {
     title: &'static str,
     unit: &'static str,
@@ -97,7 +97,7 @@ const CHARTS: &[Chart] = &[
     },
 ];
 
-/// Lines of all charts.
+/// Number of lines in all charts.
 const LINES: usize = 12;
 
 /// A heat map: a distribution over time.
@@ -129,7 +129,7 @@ const HEATS: [Heat; 3] = [
     },
 ];
 
-/// Everything that is looked at, summed up.
+/// All sampled figures, summed up.
 #[derive(Clone, Default)]
 struct Sums {
     calls: CallFigures,
@@ -167,18 +167,18 @@ fn total<F: Declared + Figures>(sheet: &Sheet<F>) -> F {
     sum
 }
 
-/// What came in one period.
+/// Figures of one period.
 #[derive(Clone)]
 struct Sample {
     number: u64,
-    /// When it ended, since 1970.
+    /// End of the period, since 1970.
     at: Duration,
     span: Duration,
     lines: [u64; LINES],
     heats: [[u32; HEAT_ROWS]; HEATS.len()],
 }
 
-/// The last samples.
+/// The most recent samples.
 #[derive(Default)]
 pub(crate) struct History {
     samples: VecDeque<Sample>,
@@ -187,7 +187,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Looks again, at this time since 1970.
+    /// Takes a sample at this time since 1970.
     pub(crate) fn look(&mut self, observed: &dyn Observed, at: Duration) {
         let now = Sums::of(observed);
         if let Some((before, since)) = &self.last {
@@ -202,7 +202,7 @@ impl History {
         self.last = Some((now, at));
     }
 
-    /// What there is in it, for who draws it.
+    /// Describes the charts and heat maps, for the code that draws them.
     pub(crate) fn describe() -> Value {
         let line = |line: &Line| json!({ "name": line.name, "title": line.title, "rate": line.grows });
         let chart = |chart: &Chart| {
@@ -219,8 +219,8 @@ impl History {
         })
     }
 
-    /// The samples after one: number, time, span in milliseconds, lines, and for each heat map pairs of row
-    /// and count.
+    /// Returns the samples after a number: number, time, span in milliseconds, lines, and for each heat map
+    /// pairs of row and count.
     pub(crate) fn after(&self, number: u64) -> Value {
         let heat = |rows: &[u32; HEAT_ROWS]| {
             let pairs = rows.iter().enumerate().filter(|(_, count)| **count > 0);
@@ -257,7 +257,7 @@ fn heats(now: &Sums, before: &Sums) -> [[u32; HEAT_ROWS]; HEATS.len()] {
     all
 }
 
-/// The row of a duration.
+/// Returns the row of a duration.
 fn row_of(ns: u64) -> usize {
     let power = ns.max(1).ilog2();
     if power < LOWEST_POWER {
@@ -267,7 +267,7 @@ fn row_of(ns: u64) -> usize {
     (1 + 2 * (power - LOWEST_POWER) as usize + upper_half as usize).min(HEAT_ROWS - 1)
 }
 
-/// The least duration above a row; 0 for the last, which has no end.
+/// Returns the lower bound of the next row; 0 for the last row, which is unbounded.
 fn upper_ns(row: usize) -> u64 {
     if row + 1 == HEAT_ROWS {
         return 0;

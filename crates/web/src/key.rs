@@ -1,5 +1,5 @@
-//! The key of the page: a random file that only the server's own user can read. Who can read it makes
-//! codes with which a browser signs in once.
+//! The key of the page: a random file that only the server's own user can read. Its readers create codes with
+//! which a browser can sign in once.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -8,34 +8,34 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use zeroize::Zeroizing;
 
-/// Bytes of the key.
+/// Length of the key in bytes.
 const KEY_BYTES: usize = 32;
-/// Longest file that is read.
+/// Maximum length of the key file.
 const FILE_BYTES_MAX: u64 = 4096;
-/// Bytes of what makes a code one of its own, of when it ends, and of what proves it.
+/// Lengths of a code's nonce, expiry time and proof.
 const NONCE_BYTES: usize = 16;
 const EXPIRY_BYTES: usize = 8;
 const PROOF_BYTES: usize = 32;
-/// All of a code.
+/// Total length of a code.
 const CODE_BYTES: usize = NONCE_BYTES + EXPIRY_BYTES + PROOF_BYTES;
 
-/// How long a code can be used.
+/// Time during which a code can be used.
 pub const CODE_LIFETIME: Duration = Duration::from_secs(300);
 
-/// What makes a code one of its own.
+/// Makes a code unique.
 pub(crate) type Nonce = [u8; NONCE_BYTES];
 
 /// The key.
 pub struct Key(Zeroizing<[u8; KEY_BYTES]>);
 
-/// Why a file gives no key.
+/// Reason why a file contains no usable key.
 #[derive(Debug)]
 pub enum KeyError {
-    /// It cannot be read or made.
+    /// The file cannot be read or created.
     Io(PathBuf, io::Error),
-    /// Others than its owner can read it.
+    /// Users other than its owner can read the file.
     Open(PathBuf, u32),
-    /// It does not hold 64 hexadecimal digits.
+    /// The file does not contain 64 hexadecimal digits.
     Malformed(PathBuf),
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 impl Key {
-    /// The key in a file; one is made if there is none.
+    /// Loads the key from a file, creating it if it does not exist.
     pub fn load_or_make(path: &Path) -> Result<Key, KeyError> {
         match Key::load(path) {
             Err(KeyError::Io(_, error)) if error.kind() == ErrorKind::NotFound => {
@@ -69,7 +69,7 @@ impl Key {
         }
     }
 
-    /// The key in a file.
+    /// Loads the key from a file.
     pub fn load(path: &Path) -> Result<Key, KeyError> {
         let failed = |error| KeyError::Io(path.to_owned(), error);
         let metadata = std::fs::metadata(path).map_err(failed)?;
@@ -85,15 +85,15 @@ impl Key {
         Ok(Key(Zeroizing::new(bytes)))
     }
 
-    /// A code that a browser can sign in with, once, for [`CODE_LIFETIME`].
+    /// Creates a code with which a browser can sign in, once, within [`CODE_LIFETIME`].
     pub fn code(&self, now: Duration) -> String {
         let nonce: Nonce = rand::random();
         let expiry = (now + CODE_LIFETIME).as_secs().to_be_bytes();
         to_hex(&[&nonce[..], &expiry, self.proof(&nonce, expiry).as_bytes()].concat())
     }
 
-    /// What makes this code one of its own, and when it ends in seconds since 1970; `None` if it is none
-    /// of this key, or too old.
+    /// Returns a code's nonce and its expiry time in seconds since 1970; `None` if it was not made with this
+    /// key, or has expired.
     pub(crate) fn check(&self, code: &str, now: Duration) -> Option<(Nonce, u64)> {
         let bytes: [u8; CODE_BYTES] = from_hex(code)?;
         let nonce: Nonce = bytes[..NONCE_BYTES].try_into().ok()?;
@@ -105,10 +105,10 @@ impl Key {
         (is_ours && expiry >= now.as_secs()).then_some((nonce, expiry))
     }
 
-    /// Whether this is the key itself, as its file holds it, for programs.
+    /// Whether this is the key itself in the form of its file, as sent by programs.
     pub(crate) fn is(&self, text: &str) -> bool {
         let told = Zeroizing::new(from_hex::<KEY_BYTES>(text).unwrap_or_default());
-        // An all-zero key cannot have been made at random.
+        // An all-zero key cannot result from random generation.
         blake3::keyed_hash(&self.0, &told[..]) == blake3::keyed_hash(&self.0, &self.0[..])
             && told[..] != [0; KEY_BYTES]
     }
@@ -118,7 +118,7 @@ impl Key {
     }
 }
 
-/// Only the owner can read it, from its first moment.
+/// Created with permissions that never let anyone but its owner read it.
 fn make(path: &Path) -> io::Result<()> {
     use std::io::Write;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -131,13 +131,13 @@ fn make(path: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Bytes as hexadecimal digits.
+/// Formats bytes as hexadecimal digits.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// So many bytes of exactly twice as many hexadecimal digits.
+/// Parses exactly `2 * N` hexadecimal digits.
 pub(crate) fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     if text.len() != 2 * N || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;

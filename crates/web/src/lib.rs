@@ -1,14 +1,14 @@
-//! What a server shows of itself to browsers.
+//! The web page of a server.
 //!
-//! [`Server`] speaks HTTP for a [`Handler`], everything bounded; metrics use it too. [`Site`] is the handler of
-//! the web page: who asks is checked first ([`Key`], sessions), then the page's files, or what [`Source`] tells
-//! as JSON, are sent. It changes nothing but its own
-//! sessions, and begins and ends profiles for who has signed in. The page itself stands in `assets/`, plain
-//! HTML, CSS and JavaScript, and is built into the program. Tables are declared once in
-//! `events::catalogue`; `tables.rs` lists them with their names, and the page draws whatever is listed.
+//! [`Server`] speaks HTTP for a [`Handler`], with everything bounded; metrics use it too. [`Site`] is the
+//! handler of the page: it authenticates the request ([`Key`], sessions), then sends the page's files, or the
+//! data of [`Source`] as JSON. It changes nothing except its own sessions, and starts and ends profiles for
+//! signed-in users. The page itself is in `assets/`, plain HTML, CSS and JavaScript, built into the program.
+//! Tables are declared once in `events::catalogue`; `tables.rs` lists them with their names, and the page
+//! draws every table in the list.
 //!
-//! To use it: [`Site::new`], [`Server::open`] with it, [`Site::begin`] once all services answer, and from then
-//! on [`Site::sample`] every [`PERIOD`].
+//! To use it: call [`Site::new`], [`Server::open`] with the site, [`Site::begin`] once all services answer,
+//! and from then on [`Site::sample`] every [`PERIOD`].
 
 mod api;
 mod assets;

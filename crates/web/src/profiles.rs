@@ -1,4 +1,4 @@
-//! Profiles of the running server, for who has signed in: begun, asked for, ended, as a picture.
+//! Profiles of the running server, for signed-in users: start, query, stop, and download as a picture.
 
 use crate::api::json_reply;
 use crate::http::Reply;
@@ -6,17 +6,17 @@ use crate::request::{Method, Request};
 use profile::{Document, Flavour, Kind, Refusal, Stage};
 use serde_json::{Value, json};
 
-/// Samples a second of each thread that runs: what `cellar profile cpu` takes too.
+/// Samples per second and running thread, as in `cellar profile cpu`.
 const HZ: u32 = 99;
-/// Longer documents are not for browsers.
+/// Longer documents are not sent to browsers.
 const DOCUMENT_BYTES_MAX: usize = 32 << 20;
 
-/// Whether a path is one of these.
+/// Whether a path belongs to this module.
 pub(crate) fn is_own(path: &str) -> bool {
     path == "profile" || path.starts_with("profile/")
 }
 
-/// Answers who may ask.
+/// Answers an authorised request.
 pub(crate) fn answer(path: &str, request: &Request) -> Option<Reply> {
     let mut words = path.split('/').skip(1);
     let id = words.next();
@@ -37,7 +37,7 @@ pub(crate) fn answer(path: &str, request: &Request) -> Option<Reply> {
     }
 }
 
-/// `cpu 10` or `waits 10`: the kind and for how many seconds.
+/// Parses `cpu 10` or `waits 10`: the kind and the number of seconds.
 fn start(body: &[u8]) -> Reply {
     let text = String::from_utf8_lossy(body);
     let wanted = text.trim().split_once(' ').and_then(|(kind, seconds)| {
@@ -54,7 +54,7 @@ fn start(body: &[u8]) -> Reply {
             "`cpu` or `waits` and a number of seconds are wanted, like `cpu 10`\n",
         );
     };
-    // The number is beyond what numbers of scripts hold exactly.
+    // Sent as text, since the number exceeds the integers that JavaScript represents exactly.
     told(profile::start(wanted).map(|id| json!({ "id": id.to_string() })))
 }
 
@@ -86,7 +86,8 @@ fn state(id: u64) -> Reply {
     json_reply(&value)
 }
 
-/// The picture to keep. It has scripts of its own, for which the page's policy has no room; so it is saved, not shown.
+/// Returns the picture as a download. It contains scripts, which the page's policy does not allow, so it is
+/// saved and not displayed.
 fn picture(id: u64) -> Reply {
     let waits = profile::document(id, Document::Latencies).is_ok_and(|text| !text.is_empty());
     let (title, flavour) = if waits {

@@ -1,41 +1,41 @@
-//! A request of HTTP/1, read from its head.
+//! Parses the head of an HTTP/1 request.
 
 use crate::http::Reply;
 use std::net::IpAddr;
 
-/// Most lines of a head.
+/// Maximum number of headers.
 const HEADERS_MAX: usize = 64;
 
-/// What is asked for.
+/// Method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// To see.
+    /// Reads a resource.
     Get,
-    /// To see whether it is there.
+    /// Reads the headers of a resource.
     Head,
-    /// To do something.
+    /// Performs an action.
     Post,
 }
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What for.
+    /// Method of the request.
     pub method: Method,
-    /// The path, as it was sent: nothing is decoded.
+    /// Path as sent, without decoding.
     pub path: String,
-    /// What followed a question mark.
+    /// Text after the question mark.
     pub query: String,
-    /// Headers by their names in small letters.
+    /// Headers, with names in lower case.
     headers: Vec<(String, String)>,
-    /// What was sent behind the head.
+    /// Body of the request.
     pub body: Vec<u8>,
-    /// Who asks.
+    /// Address of the client.
     pub peer: IpAddr,
 }
 
 impl Request {
-    /// The request that a head begins; what to answer if it is none.
+    /// Parses the head of a request; the error is the reply to a malformed one.
     pub fn parse(head: &[u8], peer: IpAddr) -> Result<Request, Reply> {
         let bad = |what: &str| Reply::text("400 Bad Request", what);
         let text = std::str::from_utf8(head).map_err(|_| bad("no request of HTTP/1\n"))?;
@@ -65,24 +65,24 @@ impl Request {
         Ok(Request { method, path, query, headers, body: Vec::new(), peer })
     }
 
-    /// The first header of a name in small letters.
+    /// Returns the first header with this name, which must be in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str())
     }
 
-    /// The number of a name in the query.
+    /// Returns a parameter of the query as a number.
     pub fn number(&self, name: &str) -> Option<u64> {
         let mut pairs = self.query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.find(|(own, _)| *own == name)?.1.parse().ok()
     }
 
-    /// The cookie of a name.
+    /// Returns the cookie with this name.
     pub fn cookie(&self, name: &str) -> Option<&str> {
         let mut pairs = self.header("cookie")?.split(';').filter_map(|pair| pair.trim().split_once('='));
         pairs.find(|(own, _)| *own == name).map(|(_, value)| value)
     }
 
-    /// How many bytes follow the head; what to answer if that cannot be known.
+    /// Returns the length of the body; the error is the reply if it cannot be determined.
     pub(crate) fn body_length(&self) -> Result<usize, Reply> {
         if self.header("transfer-encoding").is_some() {
             return Err(Reply::text("411 Length Required", "say the length of what you send\n"));

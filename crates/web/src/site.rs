@@ -1,4 +1,4 @@
-//! The web page as a handler of requests: who may see what, and what every answer has in common.
+//! The web page as a handler of requests: access control, and the headers that all replies share.
 
 use crate::guard::{Guard, SESSION_LIFETIME};
 use crate::history::History;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What a page of this server may load, and from where: only its own files. Trusted types make the browser
-/// refuse every way by which text becomes markup.
+/// Content security policy: the page may load only this server's own files. Trusted types make the browser
+/// block every way of turning text into markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types 'none'";
@@ -21,41 +21,42 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 /// How the page is reached.
 #[derive(Clone, Debug, Default)]
 pub struct SiteSettings {
-    /// Names that it is reached by besides addresses and `localhost`.
+    /// Host names of the page, in addition to addresses and `localhost`.
     pub names: Vec<String>,
-    /// Proxies that are reached over TLS. Only what they say of their clients is believed.
+    /// Proxies that clients reach over TLS. Only their headers about clients are trusted.
     pub tls_proxies: Vec<IpAddr>,
 }
 
-/// The page. It answers from its first moment on, and tells that the server is starting until [`Self::begin`].
+/// The page. It answers from the start, and reports that the server is starting until [`Self::begin`] is
+/// called.
 pub struct Site {
     pub(crate) guard: Guard,
     settings: SiteSettings,
     source: OnceLock<Arc<dyn Source>>,
-    /// Guards the last quarter of an hour; locked while a sample is taken or told.
+    /// Guards the history; locked while a sample is taken or sent.
     pub(crate) history: Mutex<History>,
-    /// Cookies know no ports: its number is part of the name.
+    /// Name of the cookie. Cookies are shared between ports, so it includes the port number.
     cookie: OnceLock<String>,
 }
 
 impl Site {
-    /// A page that signs in who has codes of this key.
+    /// Creates a page for which codes made with this key are valid.
     pub fn new(key: Key, settings: SiteSettings) -> Site {
         let (source, history, cookie) = Default::default();
         Site { guard: Guard::new(key), settings, source, history, cookie }
     }
 
-    /// Where it was opened.
+    /// Sets the address that the page was opened on.
     pub fn opened(&self, address: SocketAddr) {
         let _ = self.cookie.set(format!("cellar_{}", address.port()));
     }
 
-    /// All services answer.
+    /// Sets the source, once all services answer.
     pub fn begin(&self, source: Arc<dyn Source>) {
         let _ = self.source.set(source);
     }
 
-    /// Takes a sample for the charts. To be called every [`PERIOD`](crate::PERIOD).
+    /// Takes a sample for the charts. Call it every [`PERIOD`](crate::PERIOD).
     pub fn sample(&self) {
         if let Some(source) = self.source.get() {
             self.history.lock().look(source.observed(), now());
@@ -70,7 +71,7 @@ impl Site {
         self.cookie.get().map_or("cellar", String::as_str)
     }
 
-    /// What makes a browser keep a session's secret, or forget it.
+    /// Returns the header that makes a browser store a session's secret, or delete it.
     pub(crate) fn cookie(&self, request: &Request, secret: Option<&str>) -> String {
         let (value, seconds) = secret.map_or(("", 0), |secret| (secret, SESSION_LIFETIME.as_secs()));
         let name = self.cookie_name();
@@ -82,7 +83,7 @@ impl Site {
         self.settings.tls_proxies.contains(&peer)
     }
 
-    /// Whether nobody on the way could read the request: it came over TLS, or from this machine.
+    /// Whether the request was confidential: it came over TLS, or from this machine.
     pub(crate) fn is_confidential(&self, request: &Request) -> bool {
         if self.is_proxy(request.peer) {
             return request
@@ -92,10 +93,10 @@ impl Site {
         request.peer.is_loopback()
     }
 
-    /// The address whose attempts to sign in are counted.
+    /// Returns the address whose attempts to sign in are counted.
     pub(crate) fn client(&self, request: &Request) -> IpAddr {
         let told = request.header("x-forwarded-for").filter(|_| self.is_proxy(request.peer));
-        // The last one is the proxy's own; those before it are what its client said.
+        // The last address was added by the proxy; earlier ones are the client's own claims.
         let told = told.and_then(|list| list.rsplit(',').next()?.trim().parse().ok());
         told.unwrap_or(request.peer)
     }
@@ -104,8 +105,8 @@ impl Site {
         request.cookie(self.cookie_name())
     }
 
-    /// Whether who asks may see what is private: a browser that has signed in, or a program that has the
-    /// key; what to answer if it tried too often.
+    /// Whether the client may see private data: a signed-in browser, or a program with the key. The error is
+    /// the reply after too many attempts.
     pub(crate) fn is_trusted(&self, request: &Request) -> Result<bool, Reply> {
         if let Some(text) = request.header("authorization").and_then(|text| text.strip_prefix("Bearer ")) {
             if !self.is_confidential(request) {
@@ -118,7 +119,8 @@ impl Site {
         Ok(self.is_confidential(request) && self.secret(request).is_some_and(is_signed_in))
     }
 
-    /// A page elsewhere whose name was made to lead here must not read what this one tells.
+    /// Protects against DNS rebinding: a foreign page whose name resolves to this server must not read its
+    /// data.
     fn is_own_name(&self, host: &str) -> bool {
         let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
         let name = name.map_or(host, |(name, _)| name).trim_start_matches('[').trim_end_matches(']');
@@ -134,7 +136,7 @@ impl Site {
             let words = "This server does not know the name it was asked by; `names` in [web] adds some.\n";
             return Some(Reply::text("421 Misdirected Request", words));
         }
-        // Other pages cannot send this header, nor can forms.
+        // Other pages and forms cannot send this header.
         let is_change = request.method == Method::Post;
         let foreign = request.header("origin").is_some_and(|origin| !is_same(origin, host));
         if is_change && (foreign || request.header("x-cellar").is_none()) {
@@ -168,18 +170,18 @@ impl Handler for Site {
     }
 }
 
-/// Whether an origin is that of the host.
+/// Whether an origin matches the host.
 fn is_same(origin: &str, host: &str) -> bool {
     let name = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
     name.is_some_and(|name| name.eq_ignore_ascii_case(host))
 }
 
-/// What who tried too often is told.
+/// Returns the reply after too many attempts.
 pub(crate) fn too_many() -> Reply {
     Reply::text("429 Too Many Requests", "too many attempts; wait a minute\n").with("Retry-After", "60")
 }
 
-/// The refusal of a key or a code that others could read on its way.
+/// Returns the reply to a key or a code sent over an unprotected connection.
 pub(crate) fn in_clear() -> Reply {
     Reply::text(
         "403 Forbidden",
@@ -189,7 +191,7 @@ pub(crate) fn in_clear() -> Reply {
     )
 }
 
-/// The time since 1970.
+/// Returns the time since 1970.
 pub(crate) fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,42 +1,42 @@
-//! Whom the page asks.
+//! Where the page gets its data.
 
 use observe::Observed;
 use serde_json::Value;
 
-/// What server this is.
+/// Identity of the server.
 #[derive(Clone, Debug, Default)]
 pub struct About {
-    /// The cell's name.
+    /// Name of the cell.
     pub cell: String,
-    /// The server's addresses, for people.
+    /// Addresses of the server, for display.
     pub server: String,
-    /// What the program calls itself.
+    /// Name and version of the program.
     pub version: String,
 }
 
-/// A running server, as far as the page shows it. Nothing here changes anything.
+/// A running server, as far as the page shows it. All methods are read-only.
 pub trait Source: Send + Sync {
-    /// What server this is.
+    /// Returns the identity of the server.
     fn about(&self) -> About;
 
-    /// What it counts.
+    /// Returns its figures.
     fn observed(&self) -> &dyn Observed;
 
-    /// The name of a volume, if that is known without asking the disk.
+    /// Returns the name of a volume, if it is known without a disk access.
     fn volume_name(&self, id: u32) -> Option<String>;
 
-    /// What is known about a volume, with its snapshots; `None` if there is none.
+    /// Describes a volume and its snapshots; `None` if it does not exist.
     fn volume(&self, id: u32) -> Option<Value>;
 
-    /// The volumes of the server from this number on, and whether there are more.
+    /// Lists the server's volumes from this number on, and whether there are more.
     fn volumes(&self, from: u32) -> Value;
 
-    /// Jobs, the latest first, or why they cannot be told.
+    /// Lists jobs, the latest first; the error explains why they are not available.
     fn jobs(&self) -> Result<Value, String>;
 
     /// Whether a history of probes is configured.
     fn has_probes(&self) -> bool;
 
-    /// What probes found lately, or why that cannot be told.
+    /// Returns recent results of probes; the error explains why they are not available.
     fn probes(&self) -> Result<Value, String>;
 }

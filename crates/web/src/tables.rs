@@ -1,11 +1,11 @@
-//! The tables of the page: those of [`observe::Table`], as JSON. The page draws whatever declarations it is told.
+//! The tables of the page: those of [`observe::Table`], as JSON. The page draws every table declared here.
 
 use crate::Source;
 use events::{Declaration, Declared, Figures, Kind, Unit};
 use observe::{Sheet, Table, Taker};
 use serde_json::{Value, json};
 
-/// What the page must know to draw a table.
+/// Describes a table for the code that draws it.
 pub(crate) fn describe(table: Table) -> Value {
     json!({
         "name": table.name(),
@@ -17,8 +17,8 @@ pub(crate) fn describe(table: Table) -> Value {
     })
 }
 
-/// Its rows as they are now: labels, none for the sum of all others, and the numbers of each figure as
-/// `GetFigures` of idl/cellar.idl tells them. Clients may be those of one volume.
+/// Returns the current rows: labels, empty for the sum of all others, and the numbers of each figure in the
+/// form of `GetFigures` of idl/cellar.idl. Clients may be limited to those of one volume.
 pub(crate) fn rows(table: Table, source: &dyn Source, volume: u32) -> Value {
     if table == Table::Clients && volume != 0 {
         return Rows.take(&source.observed().snapshot().clients_of(volume));
@@ -49,7 +49,7 @@ fn figure(declaration: &Declaration) -> Value {
     })
 }
 
-/// Makes rows of a table.
+/// Converts a table to rows.
 struct Rows;
 
 impl Taker for Rows {

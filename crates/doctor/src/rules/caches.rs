@@ -6,19 +6,19 @@ use crate::snapshot::{Labels, Snapshot};
 use crate::text::{bytes, percent, time};
 use events::catalogue::CacheCounts;
 
-/// Fewer questions tell nothing.
+/// Minimum number of lookups for a meaningful result.
 const QUESTIONS_MIN: u64 = 50;
 
-/// A cache that answers fewer hundredths of the questions does not help enough.
+/// A cache with a hit rate below this percentage is ineffective.
 const HITS_PERCENT: u64 = 80;
 
-/// Entries that stay as long are not thrown out too early.
+/// Entries evicted at this age or later are not evicted too early.
 const AGE_NS: u64 = 300_000_000_000;
 
-/// A cache that holds more hundredths of its limit is full.
+/// A cache above this percentage of its limit is full.
 const FULL_PERCENT: u64 = 80;
 
-/// The setting of a cache's size.
+/// Returns the setting for the size of a cache.
 fn setting(cache: &str) -> &'static str {
     match cache {
         "status" => "store.status_cache_mb",
@@ -55,7 +55,7 @@ fn evidence(snapshot: &Snapshot, name: &str, row: &CacheCounts) -> Vec<String> {
     evidence
 }
 
-/// Caches that throw out what they need again.
+/// Reports caches that evict entries that are needed again.
 pub(crate) fn too_small(snapshot: &Snapshot) -> Vec<Finding> {
     let is_small =
         |row: &CacheCounts| misses_much(row) && row.evictions > 0 && is_full(row) && row.recycle_age < AGE_NS;
@@ -81,7 +81,7 @@ pub(crate) fn too_small(snapshot: &Snapshot) -> Vec<Finding> {
     rows.iter().filter(|(_, row)| is_small(row)).map(says).collect()
 }
 
-/// Caches that are still being filled.
+/// Reports caches that are still warming up.
 pub(crate) fn cold(snapshot: &Snapshot) -> Vec<Finding> {
     let is_cold = |row: &CacheCounts| misses_much(row) && row.evictions == 0 && !is_full(row);
     let rows = snapshot.caches().0;

@@ -1,13 +1,14 @@
-//! The location database beside the volumes of the servers. Each line of evidence has the command that mends it.
+//! The location database, compared with the volumes of the servers. Each line of evidence contains the
+//! command that repairs it.
 
 use crate::cell::{Held, IN_PROGRESS_SECONDS, Index, Wanted};
 use crate::finding::Finding;
 use crate::snapshot::Snapshot;
 
-/// Lines of evidence of one finding.
+/// Maximum number of lines of evidence in a finding.
 const LINES_MAX: usize = 20;
 
-/// A finding with as many lines as are of use, if there is one.
+/// Returns a finding with at most [`LINES_MAX`] lines of evidence, if there is any evidence.
 fn finding(problem: &'static str, weight: u8, texts: [&str; 3], mut evidence: Vec<String>) -> Vec<Finding> {
     if evidence.is_empty() {
         return vec![];
@@ -25,18 +26,18 @@ fn index(snapshot: &Snapshot) -> Option<Index<'_>> {
     snapshot.cell.as_ref().map(Index::new)
 }
 
-/// Server and partition as options of `vos`.
+/// Returns server and partition as options of `vos`.
 fn place(held: &Held<'_>) -> String {
     format!("-server {} -partition {}", held.server.address(), held.header.partition)
 }
 
-/// A volume for people.
+/// Returns a volume's description for display.
 fn named(held: &Held<'_>) -> String {
     let name = held.header.name.as_deref().unwrap_or("a volume in use");
     format!("{name} ({}) on {} /vicep{}", held.header.id, held.server.address(), held.header.partition)
 }
 
-/// Volumes whose own names are not those of their entries.
+/// Reports volumes whose names differ from those of their entries.
 pub(crate) fn renamed(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(index) = index(snapshot) else { return vec![] };
     let says = |held: Held<'_>| {
@@ -66,7 +67,7 @@ pub(crate) fn renamed(snapshot: &Snapshot) -> Vec<Finding> {
     )
 }
 
-/// Volumes that no entry knows, or that are not where their entry says.
+/// Reports volumes without an entry, or that are not where their entry says.
 pub(crate) fn orphans(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(index) = index(snapshot) else { return vec![] };
     let says = |held: Held<'_>| {
@@ -106,7 +107,7 @@ pub(crate) fn orphans(snapshot: &Snapshot) -> Vec<Finding> {
     )
 }
 
-/// Clones of volumes with an entry that were made for an operation and left.
+/// Reports clones of volumes with an entry, left behind by an operation.
 pub(crate) fn clones(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(index) = index(snapshot) else { return vec![] };
     let says = |held: Held<'_>| {
@@ -138,7 +139,7 @@ pub(crate) fn clones(snapshot: &Snapshot) -> Vec<Finding> {
     )
 }
 
-/// Sites of entries without their volume.
+/// Reports sites of entries without their volume.
 pub(crate) fn missing(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(index) = index(snapshot) else { return vec![] };
     let is_missing = |wanted: &Wanted<'_>| {
@@ -175,7 +176,7 @@ pub(crate) fn missing(snapshot: &Snapshot) -> Vec<Finding> {
     )
 }
 
-/// Servers that have sites and do not answer.
+/// Reports servers that have sites according to the database and do not answer.
 pub(crate) fn silent(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(index) = index(snapshot) else { return vec![] };
     let servers = snapshot.cell.iter().flat_map(|cell| &cell.servers);
@@ -201,7 +202,7 @@ pub(crate) fn silent(snapshot: &Snapshot) -> Vec<Finding> {
     )
 }
 
-/// Entries that are locked while no operation works on their volumes.
+/// Reports entries that are locked although no operation works on their volumes.
 pub(crate) fn locks(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(index) = index(snapshot) else { return vec![] };
     let entries = snapshot.cell.iter().flat_map(|cell| &cell.entries);
@@ -221,7 +222,7 @@ pub(crate) fn locks(snapshot: &Snapshot) -> Vec<Finding> {
     )
 }
 
-/// Transactions that nobody uses any more.
+/// Reports abandoned transactions.
 pub(crate) fn transactions(snapshot: &Snapshot) -> Vec<Finding> {
     let servers = snapshot.cell.iter().flat_map(|cell| &cell.servers);
     let evidence = servers

@@ -1,13 +1,13 @@
-//! Clients that do not answer or do not take.
+//! Clients that do not answer callback breaks, or read too slowly.
 
 use crate::finding::Finding;
 use crate::slow;
 use crate::snapshot::Snapshot;
 
-/// So many slow calls of one kind are no accident.
+/// Minimum number of slow calls of one kind that is unlikely to be a coincidence.
 const SLOW_CALLS_MIN: usize = 3;
 
-/// Clients that do not answer when they are told of changes.
+/// Reports clients that do not answer callback breaks.
 pub(crate) fn unanswered(snapshot: &Snapshot) -> Vec<Finding> {
     let news = Snapshot::total(&snapshot.callbacks());
     let waited = slow::evidence(snapshot.slow_for("callback"), "waited for clients to answer");
@@ -43,13 +43,13 @@ pub(crate) fn unanswered(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Nobody is known who did not answer: who was waited for did, however late.
+/// Whether all clients that were waited for have answered, however late.
 fn have_all_answered(snapshot: &Snapshot) -> bool {
     let since = Snapshot::total(&snapshot.now.callbacks);
     since.unanswered == 0 || since.hosts_down == 0
 }
 
-/// Clients that answer late when they are told of changes.
+/// Reports clients that answer callback breaks late.
 pub(crate) fn late(snapshot: &Snapshot) -> Vec<Finding> {
     let news = Snapshot::total(&snapshot.callbacks());
     let waited = slow::evidence(snapshot.slow_for("callback"), "waited for clients to answer");
@@ -78,7 +78,7 @@ pub(crate) fn late(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Two clients use one UUID.
+/// Reports two clients with the same UUID.
 pub(crate) fn shared_uuids(snapshot: &Snapshot) -> Vec<Finding> {
     let now = Snapshot::total(&snapshot.now.callbacks);
     if now.shared_uuids == 0 {
@@ -102,7 +102,7 @@ pub(crate) fn shared_uuids(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Promises are taken back for want of room.
+/// Reports callback promises that are revoked for lack of space.
 pub(crate) fn promises_exhausted(snapshot: &Snapshot) -> Vec<Finding> {
     let news = Snapshot::total(&snapshot.callbacks());
     if news.evictions == 0 {
@@ -126,7 +126,7 @@ pub(crate) fn promises_exhausted(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Clients that take or send slowly.
+/// Reports clients that receive or send slowly.
 pub(crate) fn slow_takers(snapshot: &Snapshot) -> Vec<Finding> {
     if snapshot.slow_for("client").count() < SLOW_CALLS_MIN {
         return vec![];

@@ -5,24 +5,24 @@ use crate::snapshot::{Clock, Job, Labels, Snapshot};
 use crate::text::{percent, time};
 use events::catalogue::AuditFigures;
 
-/// Clocks may differ by as much.
+/// Tolerated difference between clocks.
 const SKEW_MS: u64 = 2_000;
 
-/// Tickets of clocks that differ by more are refused (Kerberos allows 5 minutes).
+/// Difference between clocks at which tickets are refused (Kerberos allows 5 minutes).
 const SKEW_REFUSED_MS: u64 = 300_000;
 
-/// A job that says nothing for as long is stuck.
+/// A job without progress for this long is stuck.
 const SILENT_SECONDS: u64 = 900;
 
-/// Processors that are busy for more hundredths of the time are what everything waits for.
+/// The processors are the bottleneck if they are busy for more than this percentage of the time.
 const BUSY_PERCENT: u64 = 95;
 
-/// How far a clock is wrong at least.
+/// Returns the minimum error of a clock.
 fn skew(clock: &Clock) -> u64 {
     clock.ahead_ms.unsigned_abs().saturating_sub(clock.error_ms)
 }
 
-/// Clocks that differ.
+/// Reports clocks that differ from each other.
 pub(crate) fn clocks(snapshot: &Snapshot) -> Vec<Finding> {
     let most = snapshot.clocks.iter().map(skew).max().unwrap_or(0);
     if most < SKEW_MS {
@@ -55,7 +55,7 @@ pub(crate) fn clocks(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Jobs that do not get on.
+/// Reports jobs without progress.
 pub(crate) fn jobs(snapshot: &Snapshot) -> Vec<Finding> {
     let stuck = |job: &&Job| job.silent_seconds >= SILENT_SECONDS;
     let says = |job: &Job| {
@@ -79,7 +79,7 @@ pub(crate) fn jobs(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// An audit that loses records or makes calls wait.
+/// Reports an audit that loses records or delays calls.
 pub(crate) fn audit(snapshot: &Snapshot) -> Vec<Finding> {
     let look = snapshot.audit();
     let is_behind = |row: &&(Labels, AuditFigures)| row.1.dropped > 0 || row.1.failing > 0 || row.1.waits > 0;
@@ -115,7 +115,7 @@ pub(crate) fn audit(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// No processor is free.
+/// Reports processors without idle time.
 pub(crate) fn processors(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(machine) = snapshot.machine else { return vec![] };
     if machine.ticks == 0 || machine.busy_ticks * 100 < machine.ticks * BUSY_PERCENT {

@@ -6,23 +6,23 @@ use crate::snapshot::{Labels, Snapshot};
 use crate::text::{bytes, percent, sentence};
 use events::catalogue::LaneFigures;
 
-/// A lane that has nothing to do for less than this part of the time cannot keep up for long.
+/// A lane that is idle for less than this percentage of the time will not keep up for long.
 const IDLE_PERCENT_MIN: u64 = 10;
 
-/// Datagrams a second below which a lane that is never idle does something else than receive.
+/// A lane without idle time that receives fewer datagrams per second is busy with something else.
 const LANE_DATAGRAMS_MIN: u64 = 20;
 
-/// Of a thousand packets so many may be sent again (C5 of the requirements wants no more).
+/// Tolerated retransmissions per thousand packets (the limit in C5 of the requirements).
 const RESENT_PERMILLE_MAX: u64 = 1;
 
-/// Below so many packets sent again nothing can be said.
+/// Minimum number of retransmissions for a meaningful result.
 const RESENT_MIN: u64 = 20;
 
 fn name(labels: &Labels) -> String {
     labels.join(" lane ")
 }
 
-/// The kernel drops datagrams at the server's sockets.
+/// Reports datagrams dropped by the kernel at the server's sockets.
 pub(crate) fn dropped(snapshot: &Snapshot) -> Vec<Finding> {
     let (lanes, _) = snapshot.lanes();
     let mut evidence: Vec<String> = Vec::new();
@@ -65,7 +65,7 @@ fn buffer_evidence(snapshot: &Snapshot) -> Option<String> {
     ))
 }
 
-/// The system gives smaller buffers than were asked for.
+/// Reports receive buffers smaller than requested.
 pub(crate) fn small_buffers(snapshot: &Snapshot) -> Vec<Finding> {
     let Some(transport) = snapshot.now.transport else { return vec![] };
     if advice(transport.buffer_kib, transport.buffer_wanted_kib).is_none() {
@@ -82,7 +82,7 @@ pub(crate) fn small_buffers(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Other sockets of the machine lose datagrams.
+/// Reports datagrams dropped at other sockets of the machine.
 pub(crate) fn dropped_elsewhere(snapshot: &Snapshot) -> Vec<Finding> {
     let (lanes, _) = snapshot.lanes();
     let own: u64 = lanes.iter().map(|(_, lane)| lane.kernel_drops).sum();
@@ -111,10 +111,10 @@ pub(crate) fn dropped_elsewhere(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Lanes that have no time left.
+/// Reports lanes at their limit.
 pub(crate) fn saturated_lanes(snapshot: &Snapshot) -> Vec<Finding> {
     let (lanes, _) = snapshot.lanes();
-    // What a server of an earlier version does not tell is 0.
+    // Figures that an older server does not report are 0.
     let tells =
         |labels: &Labels| snapshot.now.lanes.0.iter().any(|(other, lane)| other == labels && lane.idle > 0);
     let is_saturated = |lane: &LaneFigures| {
@@ -173,7 +173,7 @@ fn per_second(snapshot: &Snapshot, count: u64) -> u64 {
     (u128::from(count) * 1_000_000_000 / u128::from(snapshot.span_ns())) as u64
 }
 
-/// Packets that have to be sent again.
+/// Reports retransmitted packets.
 pub(crate) fn sent_again(snapshot: &Snapshot) -> Vec<Finding> {
     let lanes = Snapshot::total(&snapshot.lanes());
     let too_many = lanes.data_resent * 1000 > lanes.data_sent * RESENT_PERMILLE_MAX;

@@ -1,17 +1,17 @@
-//! What servers that are not Cellar's tell of themselves (rxdebug's and xstat's questions).
+//! Rules for servers other than Cellar, which report through rxdebug and xstat.
 
 use crate::finding::Finding;
 use crate::snapshot::{Operation, Port, Snapshot};
 use crate::text::{percent, time};
 
-/// Of a thousand packets so many may be sent again, and come twice.
+/// Tolerated retransmissions, and duplicates, per thousand packets.
 const RESENT_PERMILLE_MAX: u64 = 1;
 const TWICE_PERMILLE_MAX: u64 = 10;
 
-/// Below so many packets nothing can be said.
+/// Minimum number of packets for a meaningful result.
 const PACKETS_MIN: u64 = 20;
 
-/// A kind of call that takes as long on average is slow.
+/// A kind of call with this average duration or more is slow.
 const SLOW_US: u64 = 500_000;
 const CALLS_MIN: u64 = 3;
 
@@ -19,12 +19,13 @@ fn count(port: &Port, name: &str) -> u64 {
     port.counters.get(name).copied().unwrap_or(0)
 }
 
-/// A finding for each port of which `says` has something to say.
+/// Collects the findings of `says` for each port.
 fn each(snapshot: &Snapshot, says: impl Fn(&Port) -> Option<Finding>) -> Vec<Finding> {
     snapshot.ports.iter().filter_map(says).collect()
 }
 
-/// Calls wait for threads. Those that OpenAFS keeps for its other services are idle meanwhile.
+/// Reports calls that wait for threads. Threads that OpenAFS reserves for its other services may be idle
+/// meanwhile.
 pub(crate) fn threads(snapshot: &Snapshot) -> Vec<Finding> {
     each(snapshot, |port| {
         if port.waiting == 0 && (port.waited == 0 || port.idle_threads > 0) {
@@ -51,7 +52,7 @@ pub(crate) fn threads(snapshot: &Snapshot) -> Vec<Finding> {
     })
 }
 
-/// Packets run out.
+/// Reports packet buffers that run out.
 pub(crate) fn packets(snapshot: &Snapshot) -> Vec<Finding> {
     let names = [
         "no_packets_receiving",
@@ -82,7 +83,7 @@ pub(crate) fn packets(snapshot: &Snapshot) -> Vec<Finding> {
     })
 }
 
-/// Packets are sent again, or come twice.
+/// Reports packets that are retransmitted or arrive twice.
 pub(crate) fn sent_again(snapshot: &Snapshot) -> Vec<Finding> {
     each(snapshot, |port| {
         let [sent, resent] = ["data_packets_sent", "data_packets_resent"].map(|name| count(port, name));
@@ -113,7 +114,7 @@ pub(crate) fn sent_again(snapshot: &Snapshot) -> Vec<Finding> {
     })
 }
 
-/// Calls are turned away.
+/// Reports calls rejected because the server was busy.
 pub(crate) fn turned_away(snapshot: &Snapshot) -> Vec<Finding> {
     let own = snapshot.extended.get("fs_nBusies").copied().unwrap_or(0);
     let mut findings = each(snapshot, |port| {
@@ -140,7 +141,7 @@ fn busy(evidence: String) -> Finding {
     }
 }
 
-/// Datagrams cannot be sent, or buffers not be had.
+/// Reports datagrams that cannot be sent, or buffers that cannot be allocated.
 pub(crate) fn buffers(snapshot: &Snapshot) -> Vec<Finding> {
     each(snapshot, |port| {
         let names = ["send_failures", "receive_buffer_failures", "send_buffer_failures"];
@@ -160,7 +161,7 @@ pub(crate) fn buffers(snapshot: &Snapshot) -> Vec<Finding> {
     })
 }
 
-/// The table of callbacks is full.
+/// Reports a full table of callbacks.
 pub(crate) fn callback_space(snapshot: &Snapshot) -> Vec<Finding> {
     let count = |name: &str| snapshot.extended.get(name).copied().unwrap_or(0);
     let taken = count("GotSomeSpaces");
@@ -185,7 +186,7 @@ pub(crate) fn callback_space(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Kinds of calls that take long.
+/// Reports kinds of calls that are slow on average.
 pub(crate) fn slow_operations(snapshot: &Snapshot) -> Vec<Finding> {
     let mean = |of: &Operation| of.time_us.checked_div(of.calls).unwrap_or(0);
     let is_slow = |of: &&Operation| of.calls >= CALLS_MIN && mean(of) >= SLOW_US;

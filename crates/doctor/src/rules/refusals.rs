@@ -1,10 +1,10 @@
-//! Callers that are refused before their call is looked at.
+//! Callers refused before their call was dispatched.
 
 use crate::finding::Finding;
 use crate::snapshot::Snapshot;
 use events::Refusal;
 
-/// Callers whose tickets, or whose calls without one, were refused in the last ten minutes.
+/// Reports callers refused in the last ten minutes because of their ticket, or because they had none.
 pub(crate) fn refused(snapshot: &Snapshot) -> Vec<Finding> {
     let recent = snapshot.now.refusals.0.iter().filter(|(_, row)| row.hosts > 0);
     let says = recent.filter_map(|(labels, row)| {

@@ -3,7 +3,7 @@
 use crate::finding::Finding;
 use crate::snapshot::Snapshot;
 
-/// Another server's entry has an address of this one.
+/// Reports an address of this server in another server's entry.
 pub(crate) fn taken(snapshot: &Snapshot) -> Vec<Finding> {
     let evidence = snapshot.registration.taken.clone();
     if evidence.is_empty() {
@@ -23,7 +23,7 @@ pub(crate) fn taken(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Another server has the UUID of this one.
+/// Reports another server with this server's UUID.
 pub(crate) fn copied(snapshot: &Snapshot) -> Vec<Finding> {
     let evidence = snapshot.registration.copied.clone();
     if evidence.is_empty() {
@@ -41,7 +41,7 @@ pub(crate) fn copied(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Addresses are not registered for want of room.
+/// Reports addresses not registered for lack of space.
 pub(crate) fn left_out(snapshot: &Snapshot) -> Vec<Finding> {
     let evidence = snapshot.registration.left_out.clone();
     if evidence.is_empty() {

@@ -6,20 +6,20 @@ use crate::snapshot::{Labels, Snapshot};
 use crate::text::{bytes, percent, time};
 use events::catalogue::{DiskFigures, Outcome};
 
-/// A disk of which one access of ten takes as long is slow.
+/// A disk is slow if the 90th percentile of its accesses reaches this.
 const SLOW_NS: u64 = 50_000_000;
 
-/// Fewer accesses tell nothing.
+/// Minimum number of accesses for a meaningful result.
 const ACCESSES_MIN: u64 = 5;
 
-/// So many slow calls of one kind are no accident.
+/// Minimum number of slow calls of one kind that is unlikely to be a coincidence.
 const SLOW_CALLS_MIN: usize = 3;
 
-/// A partition with less than so many hundredths free is nearly full, and with less than those full.
+/// Percentages of free space below which a partition is nearly full, and full.
 const FREE_PERCENT: u64 = 5;
 const FREE_PERCENT_LEAST: u64 = 1;
 
-/// Accesses to a disk take long.
+/// Reports slow disk accesses.
 pub(crate) fn slow_disk(snapshot: &Snapshot) -> Vec<Finding> {
     let is_slow = |row: &DiskFigures| row.accesses >= ACCESSES_MIN && row.time.quantile(900) >= SLOW_NS;
     let says = |(labels, row): &(Labels, DiskFigures)| {
@@ -57,7 +57,7 @@ pub(crate) fn slow_disk(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Long chunks do not go past the system's cache.
+/// Reports large chunks that do not bypass the system's cache.
 pub(crate) fn buffered(snapshot: &Snapshot) -> Vec<Finding> {
     let rows = snapshot.now.disks.0.iter().filter(|(_, row)| row.buffered > 0);
     let says = |(labels, row): &(Labels, DiskFigures)| {
@@ -86,7 +86,7 @@ pub(crate) fn buffered(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Accesses fail.
+/// Reports failing disk accesses.
 pub(crate) fn failing_disk(snapshot: &Snapshot) -> Vec<Finding> {
     let rows = snapshot.now.disks.0.iter().filter(|(_, row)| row.failed > 0);
     let evidence: Vec<String> = rows
@@ -115,7 +115,7 @@ pub(crate) fn failing_disk(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Partitions without room.
+/// Reports partitions without free space.
 pub(crate) fn full(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (labels, row) in &snapshot.now.partitions.0 {
@@ -146,7 +146,7 @@ pub(crate) fn full(snapshot: &Snapshot) -> Vec<Finding> {
     findings
 }
 
-/// Partitions that could not be opened.
+/// Reports partitions that could not be opened.
 pub(crate) fn offline(snapshot: &Snapshot) -> Vec<Finding> {
     let rows = snapshot.now.partitions.0.iter().filter(|(_, row)| row.offline > 0);
     let says = |(labels, _): &(Labels, _)| Finding {
@@ -165,7 +165,7 @@ pub(crate) fn offline(snapshot: &Snapshot) -> Vec<Finding> {
     rows.map(says).collect()
 }
 
-/// Partitions that take no more writes.
+/// Reports partitions that became read-only.
 pub(crate) fn read_only(snapshot: &Snapshot) -> Vec<Finding> {
     let rows = snapshot.now.partitions.0.iter().filter(|(_, row)| row.read_only > 0);
     let says = |(labels, _): &(Labels, _)| {
@@ -186,7 +186,7 @@ pub(crate) fn read_only(snapshot: &Snapshot) -> Vec<Finding> {
     rows.map(says).collect()
 }
 
-/// Chunks and records that cannot be read.
+/// Reports chunks and records that cannot be read.
 pub(crate) fn damaged(snapshot: &Snapshot) -> Vec<Finding> {
     let rows = snapshot.now.partitions.0.iter().filter(|(_, row)| row.damaged > 0);
     let evidence: Vec<String> =
@@ -209,7 +209,7 @@ pub(crate) fn damaged(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Calls that failed for a reason of the server's own.
+/// Reports calls that failed because of an error in the server.
 pub(crate) fn faults(snapshot: &Snapshot) -> Vec<Finding> {
     let calls = snapshot.calls().0;
     let failed = |row: &events::catalogue::CallFigures| row.outcomes[Outcome::Fault as usize];

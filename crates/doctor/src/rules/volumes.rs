@@ -1,4 +1,4 @@
-//! What single volumes wait for: locks, loading, removal.
+//! Waits related to single volumes: locks, loading, removal.
 
 use crate::finding::Finding;
 use crate::slow::{self, SlowCall};
@@ -7,19 +7,20 @@ use crate::text::time;
 use events::catalogue::{CallFigures, LockFigures};
 use std::collections::BTreeMap;
 
-/// So many slow calls of one kind are no accident.
+/// Minimum number of slow calls of one kind that is unlikely to be a coincidence.
 const SLOW_CALLS_MIN: usize = 3;
 
-/// A lock is contended when so many hundredths of a thread wait for it on average.
+/// A lock is contended if threads wait for it for this percentage of the time in total; 100 is one thread on
+/// average.
 const LOCK_BUSY_PERCENT: u64 = 100;
 
-/// Removing a volume takes this long at most, if all is well.
+/// Removing a volume should not take longer than this.
 const REMOVAL_NS: u64 = 500_000_000;
 
-/// So many deleted volumes wait for their space to be given back before that is worth a word.
+/// Minimum number of deleted volumes waiting for reclamation that is reported.
 const RECLAIMING_MIN: u64 = 3;
 
-/// A volume whose changes wait for each other.
+/// Reports volumes whose changes wait for each other.
 pub(crate) fn contended(snapshot: &Snapshot) -> Vec<Finding> {
     let mut volumes: BTreeMap<u32, usize> = BTreeMap::new();
     snapshot.slow_for("lock").for_each(|call| *volumes.entry(call.volume).or_default() += 1);
@@ -43,7 +44,7 @@ pub(crate) fn contended(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Volumes take long to come into memory.
+/// Reports volumes that are slow to load.
 pub(crate) fn slow_loads(snapshot: &Snapshot) -> Vec<Finding> {
     if snapshot.slow_for("load").count() < SLOW_CALLS_MIN {
         return vec![];
@@ -73,7 +74,7 @@ pub(crate) fn slow_loads(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// A lock for which, on average, at least one thread waits.
+/// Reports locks for which, on average, at least one thread waits.
 pub(crate) fn waited_for(snapshot: &Snapshot) -> Vec<Finding> {
     let rows = snapshot.locks().0;
     let is_busy = |row: &LockFigures| snapshot.percent_of_span(row.wait.sum()) >= LOCK_BUSY_PERCENT;
@@ -108,7 +109,7 @@ fn is_removal(call: &SlowCall) -> bool {
     call.service == "AFSVol" && call.procedure == "DeleteVolume"
 }
 
-/// Removing volumes takes long.
+/// Reports slow removal of volumes.
 pub(crate) fn slow_removal(snapshot: &Snapshot) -> Vec<Finding> {
     let is_row = |labels: &Labels| labels[..] == ["AFSVol", "DeleteVolume"];
     let row = snapshot.now.calls.0.iter().find(|(labels, _)| is_row(labels)).map(|(_, row)| row);
@@ -151,13 +152,13 @@ fn reason(cause: &str) -> &'static str {
     }
 }
 
-/// Space of deleted volumes does not come back.
+/// Reports space of deleted volumes that is not reclaimed.
 pub(crate) fn unreclaimed(snapshot: &Snapshot) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (labels, row) in &snapshot.now.partitions.0 {
         let before = snapshot.before.partitions.0.iter().find(|(other, _)| other == labels);
         let before = before.map_or(0, |(_, row)| row.reclaiming);
-        // A list that shrinks is being worked on.
+        // A list that shrinks is being processed.
         if row.reclaiming < RECLAIMING_MIN || before < RECLAIMING_MIN || row.reclaiming < before {
             continue;
         }

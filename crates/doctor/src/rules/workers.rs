@@ -1,4 +1,4 @@
-//! Worker threads, and who has them.
+//! Worker threads, and the users and volumes that occupy them.
 
 use crate::finding::Finding;
 use crate::slow;
@@ -8,23 +8,24 @@ use events::catalogue::{CallFigures, UsageFigures, WorkerFigures};
 use events::{Figures as _, Histogram};
 use std::collections::BTreeMap;
 
-/// Calls that wait shorter for a worker are no problem.
+/// Shorter waits for a worker are not a problem.
 const WAIT_MIN_NS: u64 = 20_000_000;
 
-/// Somebody who has more than so much of the time of all workers may starve others.
+/// A user with more than this percentage of all workers' time may starve others.
 const SHARE_PERCENT: u64 = 50;
 
-/// A volume that has more than so much of it is hot, if that keeps so much of the workers busy.
+/// A volume is hot if it has more than this percentage of the workers' time, and the workers are busy for at
+/// least `HOT_BUSY_PERCENT`.
 const HOT_PERCENT: u64 = 60;
 const HOT_BUSY_PERCENT: u64 = 25;
 
-/// Fewer calls than this tell nothing of who waits.
+/// Minimum number of calls for a meaningful result about waiting users.
 const CALLS_MIN: u64 = 5;
 
-/// How users without a token are called.
+/// Name of users without a token.
 const NOBODY: &str = "anonymous";
 
-/// All workers of a port are busy and calls wait.
+/// Reports ports at which all workers are busy while calls wait.
 pub(crate) fn exhausted(snapshot: &Snapshot) -> Vec<Finding> {
     let is_full = |row: &WorkerFigures| row.full > 0 && row.waiting > 0;
     let was_full = |labels: &Labels| {
@@ -32,7 +33,7 @@ pub(crate) fn exhausted(snapshot: &Snapshot) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     for (labels, row) in &snapshot.workers().0 {
-        // Calls of other ports than the file server's are too few to fill the histogram's tail.
+        // Ports other than the file server's have too few calls to fill the histogram's tail.
         let is_files = labels.first().is_some_and(|port| port == "fileserver");
         let waits = if is_files { waits(snapshot) } else { Histogram::default() };
         let has_waited = snapshot.percent_of_span(waits.sum()) >= 100 && waits.quantile(900) >= WAIT_MIN_NS;
@@ -43,7 +44,7 @@ pub(crate) fn exhausted(snapshot: &Snapshot) -> Vec<Finding> {
     findings
 }
 
-/// How long calls of the file server's port waited for a worker.
+/// Returns how long calls at the file server's port waited for a worker.
 fn waits(snapshot: &Snapshot) -> Histogram {
     let mut waits = Histogram::default();
     let is_there = |labels: &Labels| labels.first().is_some_and(|name| name == "AFS" || name == "CELLAR");
@@ -85,7 +86,8 @@ fn exhausted_port(snapshot: &Snapshot, labels: &Labels, row: &WorkerFigures, wai
     }
 }
 
-/// What keeps the workers: the procedure that had most of their time, and slow calls that did not wait for a worker.
+/// Returns what occupies the workers: the procedure with most of their time, and evidence of slow calls with
+/// a cause other than waiting for a worker.
 fn what_holds(snapshot: &Snapshot) -> (String, Option<String>) {
     let calls = snapshot.calls().0;
     let sum: u64 = calls.iter().map(|(_, row)| row.run.sum()).sum();
@@ -108,7 +110,7 @@ fn what_holds(snapshot: &Snapshot) -> (String, Option<String>) {
     (holder, cause.and_then(why))
 }
 
-/// Calls are turned away.
+/// Reports calls refused because too many were waiting.
 pub(crate) fn turned_away(snapshot: &Snapshot) -> Vec<Finding> {
     let rows = snapshot.workers().0;
     let refused = rows.iter().filter(|(_, row)| row.refused > 0);
@@ -133,7 +135,7 @@ pub(crate) fn turned_away(snapshot: &Snapshot) -> Vec<Finding> {
     refused.map(says).collect()
 }
 
-/// Somebody who has most of the workers' time while others wait.
+/// Reports a user with most of the workers' time while others wait.
 pub(crate) fn starving_user(snapshot: &Snapshot) -> Vec<Finding> {
     let look = snapshot.clients();
     let all = Snapshot::total(&look);
@@ -176,7 +178,7 @@ pub(crate) fn starving_user(snapshot: &Snapshot) -> Vec<Finding> {
     }]
 }
 
-/// Users are told apart as the queue does: by name, or by host without a token.
+/// Identifies a user in the same way as the queue: by name, or by host without a token.
 fn user_of(labels: &Labels) -> String {
     match &labels[..] {
         [host, user] if user == NOBODY => format!("{NOBODY} at {host}"),
@@ -185,7 +187,7 @@ fn user_of(labels: &Labels) -> String {
     }
 }
 
-/// A volume that has most of the workers' time.
+/// Reports a volume with most of the workers' time.
 pub(crate) fn hot_volume(snapshot: &Snapshot) -> Vec<Finding> {
     let look = snapshot.volumes();
     let all = Snapshot::total(&look);
@@ -245,7 +247,7 @@ fn hot(
     }
 }
 
-/// Panics, which were caught.
+/// Reports panics that were caught.
 pub(crate) fn bugs(snapshot: &Snapshot) -> Vec<Finding> {
     let (panicked, faults) =
         (Snapshot::total(&snapshot.now.workers).panicked, Snapshot::total(&snapshot.now.lanes).faults);

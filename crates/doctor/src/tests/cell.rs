@@ -10,7 +10,7 @@ fn header(id: u32, parent: u32, name: &str) -> Header {
     Header { id, parent, name: Some(name.into()), partition: "a".into() }
 }
 
-/// An entry of a volume with a read-only copy beside it, and both volumes.
+/// An entry of a volume with a read-only copy at the same site, and both volumes.
 fn cell(change: impl FnOnce(&mut Cell)) -> Snapshot {
     let site = |is_read_write| Site { server: SERVER, partition: "a".into(), is_read_write, is_empty: false };
     let entry = Entry {
@@ -77,7 +77,7 @@ pub(super) fn cases() -> Vec<Case> {
             cell(|cell| cell.servers[0].volumes.clear()),
             "home (100) is not on 10.0.0.1 /vicepa: restore it (`vos restore`), or `vos delentry -id home`\n\
              home.readonly (101) is not on 10.0.0.1 /vicepa: `vos release home`",
-            // Nothing was released to the site yet, and the backup volume does not exist.
+            // No release has reached the site yet, and the backup volume does not exist.
             cell(|cell| {
                 cell.servers[0].volumes.pop();
                 cell.entries[0].sites[1].is_empty = true;
@@ -87,7 +87,7 @@ pub(super) fn cases() -> Vec<Case> {
             "silent-servers",
             cell(|cell| cell.servers[0] = FileServer { failure: Some("it is gone".into()), ..silent() }),
             "10.0.0.1: it is gone; entries have 2 volumes there: `bos status 10.0.0.1 -long`",
-            // Nothing is there.
+            // No entry has a site on this server.
             cell(|cell| {
                 cell.servers.push(FileServer {
                     addresses: vec![Ipv4Addr::new(10, 0, 0, 2)],
@@ -114,7 +114,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A server that told nothing.
+/// A server that did not answer.
 fn silent() -> FileServer {
     FileServer { addresses: vec![SERVER], ..FileServer::default() }
 }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Says what it was asked.
+/// Echoes the request.
 struct Echo;
 
 impl Handler for Echo {
@@ -14,7 +14,7 @@ fn ask(server: &Server, request: &[u8]) -> String {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.write_all(request).unwrap();
     let mut reply = Vec::new();
-    // What was not read makes the system cut the connection behind the reply.
+    // Because of unread data, the system resets the connection after the reply.
     let _ = stream.read_to_end(&mut reply);
     String::from_utf8(reply).unwrap()
 }
@@ -41,7 +41,8 @@ fn requests_are_answered_over_a_socket() {
 #[test]
 fn slow_clients_do_not_close_the_port_for_others() {
     let server = Server::open(SocketAddr::from(([127, 0, 0, 1], 0)), Arc::new(Echo)).unwrap();
-    // More than are served at a time, from the address that may have them all; none sends its request whole.
+    // More clients than the maximum, all from one address that may have that many; none completes its
+    // request.
     let slow: Vec<TcpStream> = (0..100)
         .map(|_| {
             let mut stream = TcpStream::connect(server.address()).unwrap();
@@ -54,7 +55,7 @@ fn slow_clients_do_not_close_the_port_for_others() {
     drop(slow);
 }
 
-/// Gives a client's bytes in pieces.
+/// A client that sends its bytes in pieces.
 struct Pieces(Vec<Vec<u8>>);
 
 impl ReadFor for Pieces {

@@ -1,4 +1,4 @@
-//! A server that has been called a few times.
+//! A fake server with a few calls.
 
 use crate::{About, Source};
 use events::catalogue::{CacheCounts, CallFigures, DiskFigures, LaneFigures, ProcessFigures, WorkerFigures};
@@ -6,7 +6,7 @@ use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-/// Counts calls of its own; the rest is as empty as can be.
+/// Counts its calls; all other tables are as empty as possible.
 #[derive(Default)]
 pub(crate) struct FakeServer {
     calls: Mutex<CallFigures>,
@@ -14,7 +14,7 @@ pub(crate) struct FakeServer {
 }
 
 impl FakeServer {
-    /// So many calls of a millisecond come.
+    /// Adds `count` calls of a millisecond each.
     pub(crate) fn add_calls(&self, count: u64) {
         let mut calls = self.calls.lock();
         calls.calls += count;

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 
 const ADDRESS: &str = "127.0.0.1:9798";
 
-/// A proxy with TLS, and a machine that is none.
+/// A proxy with TLS, and a machine that is not a proxy.
 const PROXY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
@@ -53,7 +53,7 @@ impl Case {
         self.site.begin(Arc::new(FakeServer::default()));
     }
 
-    /// The header with which a browser that has signed in asks.
+    /// Returns the header of a signed-in browser.
     fn signed_in(&self) -> String {
         let reply = self.post("/api/login", "", &self.key.code(now()));
         let cookie = reply.headers.iter().find(|(name, _)| *name == "Set-Cookie").unwrap().1.clone();
@@ -83,7 +83,7 @@ fn keys_and_codes_are_taken_over_tls_or_from_this_machine() {
     for (peer, proto, is_taken) in [
         (own, "", true),
         (OTHER, "", false),
-        // Anybody can say that.
+        // Any client can send this header.
         (OTHER, "X-Forwarded-Proto: https\r\n", false),
         (PROXY, "", false),
         (PROXY, "X-Forwarded-Proto: http\r\n", false),
@@ -169,7 +169,7 @@ fn who_uses_what_is_for_who_has_signed_in() {
     assert_eq!(code(&case.get("/api/slow", &signed_in)), "401");
 }
 
-/// The only test of this crate that takes profiles: a process takes one at a time.
+/// The only test of this crate that takes profiles, since a process takes one at a time.
 #[test]
 fn profiles_are_begun_and_ended_by_who_has_signed_in() {
     let case = case();
