@@ -1,8 +1,8 @@
 //! Measures what recording a call costs the thread that serves it: `cargo run --release -p audit --example
 //! audit_cost none|denied|all CALLS`; instructions of that thread with `valgrind --tool=callgrind
-//! --separate-threads=yes`. With `none` no audit is configured, with `denied` a sink has the default filter (which
-//! excludes a successful FetchStatus), with `all` every call is written to /dev/null. docs/guide/audit.md has
-//! the figures.
+//! --separate-threads=yes`. With `none` no audit is configured, with `denied` a sink has the default filter
+//! (which excludes a successful FetchStatus), with `all` every call is written to /dev/null.
+//! docs/guide/audit.md has the figures.
 
 use audit::{Call, Filter, Form, Messages, Policy, ServiceTrail, SinkSettings, Target, Trail};
 use base::{Caller, Identity, LocalAuthority, Monotonic, Principal, SecurityLevel};

@@ -6,7 +6,7 @@ use load::cpu::{Machine, parse_machine, parse_process, seconds};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Programs that are servers: OpenAFS's, and Cellar. Names as /proc has them, 15 bytes at most.
+/// Names of server programs of OpenAFS and Cellar, truncated to 15 bytes as in /proc.
 const SERVERS: &[&str] = &[
     "dafileserver",
     "davolserver",
@@ -19,7 +19,7 @@ const SERVERS: &[&str] = &[
     "cellar",
 ];
 
-/// CPU time used since boot or since a process began, in clock ticks if nothing else is said.
+/// CPU time used since boot or since a process started, in clock ticks unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
     server: Servers,
@@ -27,17 +27,18 @@ pub(crate) struct Reading {
     machine: Machine,
 }
 
-/// What the servers used.
+/// CPU time of the servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Servers {
-    /// Of all their processes, ended threads too.
+    /// All their processes, including ended threads.
     ticks: u64,
-    /// Each thread that there is, in nanoseconds: a tick is a hundredth of a second, and short runs take few.
+    /// Existing threads, in nanoseconds: a tick is a hundredth of a second, and short runs take only a few.
     threads_ns: HashMap<u64, u64>,
 }
 
 impl Servers {
-    /// Time since `earlier`, in seconds: the threads' own, unless one has ended and took its time with it.
+    /// Returns the time since `earlier` in seconds: the sum over threads, or clock ticks if a thread that
+    /// existed then has ended.
     fn since(&self, earlier: &Servers) -> f64 {
         if self.threads_ns.is_empty() || earlier.threads_ns.keys().any(|id| !self.threads_ns.contains_key(id))
         {
@@ -50,7 +51,7 @@ impl Servers {
 }
 
 impl Reading {
-    /// The state of things now, as seen in this process namespace.
+    /// Reads the current CPU times in this process namespace.
     pub(crate) fn now() -> Result<Reading> {
         let read = |path: &str| std::fs::read_to_string(path).with_context(|| path.to_owned());
         let generator = parse_process(&read("/proc/self/stat")?).context("/proc/self/stat")?.ticks;
@@ -58,7 +59,7 @@ impl Reading {
         Ok(Reading { server: servers()?, generator, machine })
     }
 
-    /// CPU time between `earlier` and this.
+    /// Returns the CPU time between `earlier` and this reading.
     pub(crate) fn since(&self, earlier: &Reading) -> CpuSeconds {
         let server_ticks = self.server.ticks.saturating_sub(earlier.server.ticks);
         let generator = self.generator.saturating_sub(earlier.generator);
@@ -72,13 +73,13 @@ impl Reading {
     }
 }
 
-/// User and system time of all servers in this process namespace. The namespace of a cell has no
-/// other cell's.
+/// Returns user and system time of all servers in this process namespace. A cell's namespace contains no
+/// other cell's servers.
 fn servers() -> Result<Servers> {
     let mut all = Servers::default();
     for entry in std::fs::read_dir("/proc").context("/proc")? {
         let path = entry?.path();
-        // A process may end between the listing and the reading: then it is no server.
+        // A process that ends between listing and reading is skipped.
         let Ok(text) = std::fs::read_to_string(path.join("stat")) else { continue };
         let Some(process) = parse_process(&text).filter(|it| SERVERS.contains(&it.name)) else { continue };
         all.ticks += process.ticks;
@@ -87,7 +88,7 @@ fn servers() -> Result<Servers> {
     Ok(all)
 }
 
-/// The threads of a process: `/proc/PID/task/TID/schedstat` begins with the nanoseconds that it ran.
+/// Returns a process's threads: `/proc/PID/task/TID/schedstat` starts with the nanoseconds that it ran.
 fn threads_of(process: &Path) -> Vec<(u64, u64)> {
     let tasks = std::fs::read_dir(process.join("task")).into_iter().flatten().flatten();
     let one = |task: std::fs::DirEntry| {
@@ -124,7 +125,7 @@ mod tests {
             |ticks, threads: &[(u64, u64)]| Servers { ticks, threads_ns: threads.iter().copied().collect() };
         let close = |seconds: f64, expected: f64| (seconds - expected).abs() < 1e-12;
         let earlier = servers(0, &[(7, 1_000), (8, 5_000)]);
-        // One has begun since.
+        // One thread has started since.
         let later = servers(ticks, &[(7, 1_500), (8, 5_000), (9, 250)]);
         assert!(close(later.since(&earlier), 750e-9), "{}", later.since(&earlier));
         let one_ended = servers(ticks, &[(7, 1_500), (9, 250)]);

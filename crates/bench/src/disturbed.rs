@@ -1,29 +1,30 @@
-//! What a hypervisor gives to others: runs that this disturbs are done again, and how much it was is told.
+//! Measures stolen CPU time, which a hypervisor gives to other guests, repeats disturbed runs, and reports
+//! it.
 
 use crate::report::spread;
 use crate::statistics::{Spread, ratio};
 use anyhow::Result;
 use std::time::Duration;
 
-/// What may be given to others during a run, as a part of all processors' time.
+/// Maximum stolen time during a run, as a share of all processors' time.
 const SHARE_MAX: f64 = 0.03;
-/// How often a run is tried.
+/// Maximum number of attempts per run.
 const TRIES: u32 = 5;
-/// Before a run is done again.
+/// Pause before a run is repeated.
 pub(crate) const PAUSE: Duration = Duration::from_secs(5);
 
-/// The part of all processors' time, in so many seconds, that `stolen` seconds of a processor are.
+/// Returns the share of all processors' time, over `seconds`, that `stolen` seconds of one processor make up.
 pub(crate) fn share(stolen: f64, seconds: f64) -> f64 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     ratio(stolen, seconds * cores as f64).unwrap_or(0.0)
 }
 
-/// A run, which says with its result what was given to others meanwhile. One during which that was more than
-/// [`SHARE_MAX`] tells nothing of a server: it is done again after a pause, and of [`TRIES`] like that the least disturbed
-/// counts.
+/// Performs a run, whose result includes the share of stolen time. A run with a share above [`SHARE_MAX`]
+/// says nothing about a server: it is repeated after a pause, and after [`TRIES`] such runs the least
+/// disturbed one counts.
 ///
 /// # Errors
-/// A run fails: no other is tried.
+/// A run failed; it is not repeated.
 pub(crate) fn least<R>(pause: Duration, mut once: impl FnMut() -> Result<(R, f64)>) -> Result<(R, f64)> {
     let mut best = once()?;
     for _ in 1..TRIES {
@@ -40,7 +41,7 @@ pub(crate) fn least<R>(pause: Duration, mut once: impl FnMut() -> Result<(R, f64
     Ok(best)
 }
 
-/// What was given to others in the runs that count, if it was more than nothing.
+/// Describes the stolen time of the runs that count, if there was any.
 pub(crate) fn told(shares: &[f64]) -> Option<String> {
     let disturbed = shares.iter().filter(|share| **share > SHARE_MAX).count();
     let all = Spread::of(shares.iter().map(|share| 100.0 * share)).filter(|all| all.max > 0.0)?;
@@ -53,7 +54,7 @@ pub(crate) fn told(shares: &[f64]) -> Option<String> {
     ))
 }
 
-/// A table, and below it what is [`told`].
+/// Returns a table followed by the text of [`told`].
 pub(crate) fn below(table: &str, shares: &[f64]) -> String {
     told(shares).map_or_else(|| table.to_owned(), |told| format!("{table}\n\n{told}"))
 }

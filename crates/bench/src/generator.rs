@@ -1,4 +1,4 @@
-//! The load generator: runs inside a cell's namespaces and obeys orders from its standard input.
+//! The load generator: runs in a cell's namespaces and executes orders from its standard input.
 
 use crate::cpu::Reading;
 use crate::order::{Answer, CpuSeconds, Latency, Order, Outcome};
@@ -18,13 +18,13 @@ use std::sync::{Arc, Barrier};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// What a generator needs to know before its first order.
+/// What a generator needs before its first order.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct GeneratorOptions {
     /// The server's address
     #[arg(long)]
     address: IpAddr,
-    /// Volumes that anyone may write to; all but the mixes use the first
+    /// Volumes that anyone may write to; all workloads but the mixes use the first
     #[arg(long, required = true)]
     volume: Vec<String>,
     /// The cell's keys
@@ -35,7 +35,7 @@ pub(crate) struct GeneratorOptions {
     partition: PathBuf,
 }
 
-/// Obeys orders until the input ends.
+/// Executes orders until the end of the input.
 pub(crate) fn serve(options: &GeneratorOptions) -> Result<()> {
     let mut generator = Generator::new(options)?;
     answer(&Answer::Ready)?;
@@ -60,18 +60,18 @@ struct Generator {
     roots: Vec<Fid>,
     data: Bytes,
     runs: u32,
-    /// What the last run of a workload that only reads left for the next one.
+    /// State left by the last run of a read-only workload for the next one.
     kept: Option<Kept>,
 }
 
-/// Files that stay.
+/// Files kept between runs.
 struct Kept {
     workload: &'static str,
     bytes: u64,
     tasks: Vec<Task>,
 }
 
-/// What one thread of a workload works on.
+/// What one thread of a workload operates on.
 struct Task {
     files: Files,
     directory: Fid,
@@ -79,14 +79,14 @@ struct Task {
     data: Bytes,
 }
 
-/// What one thread did.
+/// Results of one thread.
 #[derive(Default)]
 struct Done {
     amount: u64,
     latency: Option<Histogram<u64>>,
 }
 
-/// The file of each thread, in the thread's directory.
+/// Name of each thread's file, in the thread's directory.
 const FILE_NAME: &str = "file";
 
 impl Generator {
@@ -112,7 +112,7 @@ impl Generator {
             Some(kept) => kept.tasks,
             None => self.make(workload, order.bytes)?,
         };
-        // What a profile does once, when it sees its first samples, is done before the clock runs.
+        // A profile's one-time work, done at its first samples, is finished before the measurement starts.
         let profile = order.profile_hz.map(|hz| self.begin_profile(hz)).transpose()?;
         greet(workload, &tasks)?;
         if is_new {
@@ -167,7 +167,7 @@ impl Generator {
         outcome_of_mix(workload, &load::fs::run(&mix, &options)?)
     }
 
-    /// One task per thread; every thread has a directory and a file of its own.
+    /// Creates one task per thread; every thread has its own directory and file.
     fn prepare(&self, workload: &Workload, bytes: u64) -> Result<Vec<Task>> {
         let share = share_bytes(workload, bytes) as usize;
         let mut tasks = Vec::new();
@@ -192,7 +192,7 @@ impl Generator {
         Ok(Files::new(station.connect(address, FILE_SERVICE, security)))
     }
 
-    /// Lets nothing that was written before go on being written while the clock runs.
+    /// Flushes earlier writes so that they do not continue during the measurement.
     fn settle(&self) -> Result<()> {
         rustix::fs::sync();
         self.sync_partition()
@@ -237,7 +237,7 @@ struct Profile {
 }
 
 impl Profile {
-    /// Ends it, and waits until the server has made of it what it makes.
+    /// Ends the profile and waits until the server has processed it.
     fn end(self) -> Result<()> {
         let profile = self.profile;
         cellar::stop_profile(&*self.server, &cellar::StopProfileRequest { profile })
@@ -253,7 +253,7 @@ impl Profile {
     }
 }
 
-/// Numbers of `idl/cellar.idl`: the service, a profile's kind, its stages.
+/// Numbers from `idl/cellar.idl`: the service, a kind of profile, its stages.
 const CELLAR_SERVICE: u16 = 20011;
 const ON_PROCESSORS: u32 = 1;
 const PROFILE_RUNS: u32 = 1;
@@ -262,7 +262,8 @@ const PROFILE_DONE: u32 = 2;
 /// Longer than any run.
 const PROFILE_SECONDS: u32 = 600;
 
-/// The times are those of the last group: in mixes with more than one, of somebody at a terminal.
+/// Converts the report of a mix. Latencies are those of the last group: in mixes with several groups, an
+/// interactive user.
 fn outcome_of_mix(workload: &Workload, report: &load::fs::Report) -> Result<Outcome> {
     anyhow::ensure!(report.wrong() == 0, "{} replies were not right", report.wrong());
     let latency = report.groups.last().context("no groups")?.latency;
@@ -275,7 +276,7 @@ fn outcome_of_mix(workload: &Workload, report: &load::fs::Report) -> Result<Outc
         other: (used.machine_cpu - server - used.client_cpu).max(0.0),
         stolen: used.stolen_cpu,
     };
-    // Of a group of which no call ended in the time there is nothing to tell.
+    // A group without completed calls has no latency.
     let latency =
         (latency.max_us > 0.0).then_some(Latency { p50_us: latency.p50_us, p99_us: latency.p99_us });
     Ok(Outcome { amount: amount as f64, seconds: used.seconds, cpu, latency })
@@ -285,7 +286,7 @@ fn join(thread: ScopedJoinHandle<'_, Result<Done>>) -> Result<Done> {
     thread.join().map_err(|_| anyhow!("a thread panicked"))?
 }
 
-/// Bytes of each thread's file.
+/// Returns the size of each thread's file in bytes.
 fn share_bytes(workload: &Workload, bytes: u64) -> u64 {
     match workload.kind {
         Kind::Fetch { .. } | Kind::Store { .. } => {
@@ -295,12 +296,12 @@ fn share_bytes(workload: &Workload, bytes: u64) -> u64 {
     }
 }
 
-/// Whether a workload begins with files that have data.
+/// Whether a workload starts with files that have data.
 fn begins_with_data(workload: &Workload) -> bool {
     matches!(workload.kind, Kind::Fetch { .. } | Kind::Status)
 }
 
-/// Makes what a workload needs, and gets it into the server's memory.
+/// Creates the files of a workload and loads them into the server's memory.
 fn warm(workload: &Workload, task: &Task) -> Result<()> {
     if begins_with_data(workload) {
         task.files.store(task.file, &task.data)?;
@@ -309,7 +310,7 @@ fn warm(workload: &Workload, task: &Task) -> Result<()> {
     Ok(())
 }
 
-/// Lets all threads call at once, so that the connections they need are there before the clock runs.
+/// Makes concurrent calls on all threads, so that the connections exist before the measurement starts.
 fn greet(workload: &Workload, tasks: &[Task]) -> Result<()> {
     let length = |task: &Task| if begins_with_data(workload) { task.data.len() as u64 } else { 0 };
     let call = |task: &Task| {
@@ -322,7 +323,7 @@ fn greet(workload: &Workload, tasks: &[Task]) -> Result<()> {
     })
 }
 
-/// Calls of each thread before the clock runs.
+/// Number of calls per thread before the measurement.
 const GREETINGS: u32 = 50;
 
 fn work(workload: &Workload, task: &Task, time: Duration) -> Result<Done> {
@@ -347,7 +348,7 @@ fn work(workload: &Workload, task: &Task, time: Duration) -> Result<Done> {
     }
 }
 
-/// Does something again and again for that time, and notes how long each took.
+/// Repeats an operation for the given time and records the duration of each.
 fn repeat(time: Duration, mut operation: impl FnMut(u64) -> Result<()>) -> Result<Done> {
     let mut latency = Histogram::new(3)?;
     let begin = Instant::now();
@@ -370,7 +371,7 @@ fn percentiles(done: &[Done]) -> Result<Option<Latency>> {
     Ok((!all.is_empty()).then(|| Latency { p50_us: microseconds(0.5), p99_us: microseconds(0.99) }))
 }
 
-/// After the clock: compares what was stored with what should have been, and removes it.
+/// After the measurement: compares the stored data with the expected data and removes it.
 fn finish(workload: &Workload, tasks: &[Task]) -> Result<()> {
     for task in tasks {
         if workload.kind == Kind::Files {
@@ -382,7 +383,7 @@ fn finish(workload: &Workload, tasks: &[Task]) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that no server can compress, the same in every run.
+/// Returns incompressible bytes, the same in every run.
 fn noise(bytes: u64) -> Bytes {
     let mut data = vec![0; bytes as usize];
     SmallRng::seed_from_u64(1).fill_bytes(&mut data);

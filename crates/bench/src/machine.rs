@@ -1,33 +1,33 @@
-//! Where a measurement was made.
+//! Describes the machine of a measurement.
 
 use interop::cell::tools;
 use serde::Serialize;
 use std::fmt;
 use std::process::Command;
 
-/// The machine and what it runs, in words.
+/// The machine and its software, as text.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Machine {
-    /// Processors that this process may use.
+    /// Number of processors available to this process.
     pub(crate) cores: usize,
-    /// Their kind.
+    /// Model of the processors.
     pub(crate) processor: String,
     /// Memory in MiB.
     pub(crate) memory_mib: u64,
-    /// The kernel's release.
+    /// Release of the kernel.
     pub(crate) kernel: String,
-    /// The distribution.
+    /// Name of the distribution.
     pub(crate) system: String,
     /// Version of the file server's package.
     pub(crate) openafs: String,
-    /// Where the partitions are: file system and device.
+    /// File system and device of the partitions.
     pub(crate) disk: String,
-    /// Load average over a minute when the run began.
+    /// One-minute load average at the start of the run.
     pub(crate) load: String,
 }
 
 impl Machine {
-    /// This one.
+    /// Describes this machine.
     pub(crate) fn here() -> Machine {
         let package = ["-W", "-f", "${Version}", "openafs-fileserver"];
         Machine {
@@ -64,7 +64,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
 }
 
-/// The value of the first line `NAME <separator> VALUE`, without quotes.
+/// Returns the value of the first line `NAME <separator> VALUE`, without quotes.
 fn field(text: &str, name: &str, separator: char) -> String {
     let values = text.lines().filter_map(|line| line.split_once(separator));
     let value = values.into_iter().find(|(key, _)| key.trim() == name).map(|(_, value)| value);

@@ -1,9 +1,9 @@
-//! Cellar beside OpenAFS on this machine.
+//! Compares Cellar with OpenAFS on this machine.
 //!
-//! Starts a cell of each in namespaces of their own, and runs each workload against both in turn,
-//! several rounds of it. A load generator runs inside each cell's namespaces, so that all traffic is
-//! on a loopback device; it compares every byte with what was stored, and a workload that moves
-//! wrong bytes fails. docs/lab/benchmarks.md says what the figures mean.
+//! Starts a cell of each in separate namespaces, and runs each workload against both alternately, in several
+//! rounds. A load generator runs in each cell's namespaces, so that all traffic is on a loopback device. It
+//! compares every byte with what was stored, and a workload with wrong bytes fails. docs/lab/benchmarks.md
+//! explains the figures.
 #![allow(clippy::cast_precision_loss, reason = "rates and times are printed with three digits")]
 
 mod cpu;
@@ -33,20 +33,20 @@ use rustix::fs::FlockOperation;
 use side::Side;
 use std::process::ExitCode;
 
-/// Measures Cellar beside OpenAFS on this machine; needs root and Debian's OpenAFS packages
+/// Compares Cellar with OpenAFS on this machine; needs root and Debian's OpenAFS packages
 #[derive(Debug, Parser)]
 #[command(name = "bench", version, args_conflicts_with_subcommands = true)]
 struct Arguments {
-    /// How often each workload runs against each server
+    /// How often to run each workload against each server
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// How long each run of small calls takes, in seconds
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
-    /// MiB that each bulk run moves
+    /// MiB moved by each bulk run
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=4096))]
     size: u64,
-    /// Only the workloads whose names contain this (again for more)
+    /// Run only workloads whose names contain this (repeatable)
     #[arg(long, value_name = "WORKLOAD")]
     only: Vec<String>,
     /// Arguments of OpenAFS's file server
@@ -55,7 +55,7 @@ struct Arguments {
     /// Print every run as JSON instead of tables
     #[arg(long)]
     json: bool,
-    /// Show the workloads
+    /// List the workloads
     #[arg(long)]
     list: bool,
     #[command(subcommand)]
@@ -64,28 +64,28 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// Makes load inside a cell; the program starts itself so
+    /// Generates load in a cell; started by this program
     #[command(hide = true)]
     Generate(generator::GeneratorOptions),
-    /// Makes or lists a tree of files inside a cell; the program starts itself so
+    /// Creates or lists a tree of files in a cell; started by this program
     #[command(hide = true)]
     Tree(tree::TreeOptions),
-    /// Measures the store: durable small operations with each policy, many files made, listed, cloned
-    /// and removed, and what is written for them
+    /// Measures the store: durable small operations with each policy, many files created, listed, cloned and
+    /// removed, and the bytes written for them
     Store(store::StoreOptions),
     /// Measures operations on whole volumes: dump, restore, release, move
     Volumes(volumes::VolumesOptions),
     /// Measures what counting, the audit and a profile cost a server under full load
     Observing(observing::ObservingOptions),
-    /// Measures Rx alone, `rxperf` with itself, with few and many streams over several paths
+    /// Measures Rx alone: `rxperf` with few and many streams over several paths
     Rxperf(rxperf::RxperfOptions),
-    /// Shows what it is given, and puts it into a document in place of an older table
+    /// Prints its input and replaces a block of a document with it
     Record(record::RecordOptions),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // Inside a cell there are none to end.
+    // In a cell there are no processes to clean up.
     let is_inside = matches!(arguments.role, Some(Role::Generate(_) | Role::Tree(_)));
     if !is_inside && let Err(error) = interop::ending::on_signal() {
         eprintln!("bench: {error:#}");
@@ -155,7 +155,7 @@ fn measure(arguments: &Arguments) -> Result<Report> {
     Ok(report)
 }
 
-/// Sees to it that only one run is under way: the names and addresses of the cells are always the same.
+/// Ensures that only one run is in progress: cells always have the same names and addresses.
 pub(crate) fn alone() -> Result<std::fs::File> {
     let program = std::fs::File::open(std::env::current_exe()?)?;
     rustix::fs::flock(&program, FlockOperation::NonBlockingLockExclusive)
@@ -163,8 +163,8 @@ pub(crate) fn alone() -> Result<std::fs::File> {
     Ok(program)
 }
 
-/// Runs a workload once on each; who is first changes from round to round. A mix of many clients may be more than a
-/// server can bear: that is a result, and the others go on.
+/// Runs a workload once against each server; the order alternates between rounds. A mix of many clients may
+/// overload a server: that is recorded as a result, and the other runs continue.
 fn run_both(
     order: &Order,
     row: &mut Row,

@@ -1,7 +1,8 @@
-//! What it costs that a server tells what it does: how much more a call takes with something on than with it off, from
-//! many pairs of short runs, one shortly after the other. What disturbs the machine lasts longer than a pair, mostly, and
-//! disturbs both; who is first changes from pair to pair. A profile is switched on and off in one running server; what only
-//! a configuration switches is on in one of two servers, and how much two such servers differ without that is measured, too.
+//! Measures the cost of observability: how much more a call costs with a feature than without, from many
+//! pairs of consecutive short runs. Disturbances of the machine usually last longer than a pair and affect
+//! both runs; the order alternates between pairs. A profile is switched on and off in one running server. A
+//! feature that requires configuration is on in one of two servers, and the difference between two identical
+//! servers is measured, too.
 
 use crate::disturbed;
 use crate::machine::Machine;
@@ -15,24 +16,24 @@ use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::time::Duration;
 
-/// What is measured.
+/// Options of the measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ObservingOptions {
-    /// How many pairs of runs each row of the table is made of
+    /// How many pairs of runs each row of the table takes
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// How long each run of small calls takes, in seconds
     #[arg(long, default_value_t = 0.3, value_parser = crate::seconds)]
     seconds: f64,
-    /// MiB that each bulk run moves
+    /// MiB moved by each bulk run
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=4096))]
     size: u64,
-    /// Workloads, by their whole names
+    /// Workloads, by exact name
     #[arg(long, value_name = "WORKLOAD", default_values = ["fetch-1", "fetch-1m-1", "status-32"])]
     only: Vec<String>,
 }
 
-/// A server, and what its configuration has on.
+/// A server and the features enabled in its configuration.
 struct Variant {
     name: &'static str,
     cell: &'static str,
@@ -67,14 +68,14 @@ const AS_IT_IS: usize = 2;
 const AUDIT: usize = 3;
 const AUDIT_OF_ALL: usize = 4;
 
-/// A row: what is on in the second of each pair of runs.
+/// A row of the table: what is enabled in the second run of each pair.
 struct Comparison {
     name: &'static str,
     against: &'static str,
-    /// Places in [`VARIANTS`].
+    /// Indices in [`VARIANTS`].
     off: usize,
     on: usize,
-    /// Samples a second of a profile that runs in the second.
+    /// Samples per second of a profile taken during the second run.
     hz: Option<u32>,
 }
 
@@ -83,7 +84,7 @@ const fn comparison(name: &'static str, against: &'static str, off: usize, on: u
 }
 
 const COMPARISONS: [Comparison; 6] = [
-    // How much pairs differ where nothing does.
+    // Baseline: the variation between identical runs.
     comparison("the same", "the same server", AS_IT_IS, AS_IT_IS),
     comparison("nothing counted", "another such server", NOTHING, ANOTHER),
     comparison("calls counted, as it is", "nothing counted", NOTHING, AS_IT_IS),
@@ -92,10 +93,10 @@ const COMPARISONS: [Comparison; 6] = [
     Comparison { hz: Some(99), ..comparison("and a profile, 99 Hz", "the same server", AS_IT_IS, AS_IT_IS) },
 ];
 
-/// Before a disturbed pair is run again.
+/// Pause before a disturbed pair is repeated.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Measures and prints the table.
+/// Measures and prints the tables.
 pub(crate) fn run(options: &ObservingOptions) -> Result<()> {
     if let Err(missing) = Means::Netns.check() {
         bail!("{missing}");
@@ -104,7 +105,7 @@ pub(crate) fn run(options: &ObservingOptions) -> Result<()> {
     println!("{}\n\n{} pairs of runs a row\n", Machine::here(), options.rounds);
     let mut sides = VARIANTS.iter().map(start).collect::<Result<Vec<_>>>()?;
     for name in &options.only {
-        // Each as soon as it is there: what is broken off has told something.
+        // Printed immediately, so that an aborted measurement still gives partial results.
         println!("{}\n", measure(&mut sides, name, options)?);
     }
     println!(
@@ -113,14 +114,14 @@ pub(crate) fn run(options: &ObservingOptions) -> Result<()> {
     Ok(())
 }
 
-/// Two runs, one shortly after the other: with it off, and with it on.
+/// Two consecutive runs: with the feature off, and with it on.
 type Pair = (Outcome, Outcome);
 
 fn measure(sides: &mut [Side], name: &str, options: &ObservingOptions) -> Result<String> {
     let workload = workload::by_name(name).with_context(|| format!("no workload {name}"))?;
     let order =
         Order { keeps_files: true, ..Order::once(name, (options.seconds * 1e3) as u64, options.size << 20) };
-    // What each needs is made before anything counts.
+    // Creates the files of each server before the measurement.
     sides.iter_mut().try_for_each(|side| side.run_once(&order).map(drop))?;
     let mut pairs: Vec<Vec<Pair>> = COMPARISONS.iter().map(|_| Vec::new()).collect();
     let mut shares = Vec::new();
@@ -145,7 +146,7 @@ fn start(variant: &Variant) -> Result<Side> {
     cell.and_then(|cell| Side::in_cell(Server::Cellar, cell)).with_context(|| variant.name.to_owned())
 }
 
-/// Both runs of a pair, and the greater part of the processors that was taken away during one.
+/// Performs both runs of a pair; returns the larger share of stolen time as well.
 fn run_pair(
     sides: &mut [Side],
     comparison: &Comparison,
@@ -165,18 +166,18 @@ fn run_pair(
     Ok(((off, on), off_share.max(on_share)))
 }
 
-/// Seconds of the server's processors for each call or byte.
+/// Returns the server's CPU seconds per call or byte.
 fn cpu(outcome: &Outcome) -> f64 {
     ratio(outcome.cpu.server, outcome.amount).unwrap_or_default()
 }
 
-/// Seconds that pass for each.
+/// Returns the elapsed seconds per call or byte.
 fn time(outcome: &Outcome) -> f64 {
     ratio(outcome.seconds, outcome.amount).unwrap_or_default()
 }
 
 fn row(workload: &str, comparison: &Comparison, unit: Unit, pairs: &[Pair]) -> Vec<String> {
-    // Microseconds for a call, milliseconds for a megabyte.
+    // Microseconds per call, milliseconds per megabyte.
     let (scale, of) = if unit == Unit::Bytes { (1e9, "ms/MB") } else { (1e6, "us/call") };
     let costs = Spread::of(pairs.iter().map(|(_, on)| cpu(on) * scale)).unwrap_or_default();
     let more = |cost: fn(&Outcome) -> f64| {
@@ -204,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_row_compares_the_two_runs_of_each_pair() {
-        // A machine that becomes three times as slow, and a setting that costs a tenth more all the while.
+        // A machine that becomes three times slower, and a setting that always costs a tenth more.
         let pairs: Vec<Pair> = [1.0, 2.0, 3.0]
             .map(|slow| (outcome(100.0, slow, slow), outcome(200.0, 2.0 * slow, 2.2 * slow)))
             .to_vec();

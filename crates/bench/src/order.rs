@@ -1,57 +1,57 @@
-//! What the program and its load generators tell each other: one line of JSON each.
+//! Messages between the program and its load generators: one line of JSON each.
 
 use crate::disturbed;
 use serde::{Deserialize, Serialize};
 
-/// Asks a generator to run a workload once.
+/// A request to run a workload once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     /// Name of the workload.
     pub(crate) workload: String,
-    /// How long workloads run that have no natural end.
+    /// Duration of workloads without a natural end.
     pub(crate) milliseconds: u64,
-    /// Bytes that bulk workloads move.
+    /// Bytes moved by bulk workloads.
     pub(crate) bytes: u64,
-    /// Samples a second of a profile that the server takes of itself during the run.
+    /// Samples per second of a profile that the server takes of itself during the run.
     pub(crate) profile_hz: Option<u32>,
-    /// Whether the files of a workload that only reads stay, and the next run of it takes them: for many short runs.
+    /// Whether the files of a read-only workload are kept for its next run: for many short runs.
     pub(crate) keeps_files: bool,
 }
 
 impl Order {
-    /// One run with files of its own.
+    /// Creates an order for one run with its own files.
     pub(crate) fn once(workload: &str, milliseconds: u64, bytes: u64) -> Order {
         Order { workload: workload.into(), milliseconds, bytes, profile_hz: None, keeps_files: false }
     }
 }
 
-/// What a generator answers.
+/// Answer of a generator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// It is connected and waits for orders.
+    /// The generator is connected and waits for orders.
     Ready,
     /// The workload ran and moved the right bytes.
     Done(Outcome),
-    /// It did not.
+    /// The workload failed.
     Failed(String),
 }
 
 /// One run of one workload against one server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// Bytes, calls or files done within `seconds`.
+    /// Bytes, calls or files completed within `seconds`.
     pub(crate) amount: f64,
-    /// Time from the first call's begin to the last call's end.
+    /// Time from the start of the first call to the end of the last one.
     pub(crate) seconds: f64,
     /// CPU time used in that time.
     pub(crate) cpu: CpuSeconds,
-    /// How long single operations took, for workloads of small calls.
+    /// Latency of single operations, for workloads of small calls.
     pub(crate) latency: Option<Latency>,
 }
 
 impl Outcome {
-    /// The part of all processors' time that the hypervisor gave to others.
+    /// Returns stolen time as a share of all processors' time.
     pub(crate) fn stolen_share(&self) -> f64 {
         disturbed::share(self.cpu.stolen, self.seconds)
     }
@@ -60,22 +60,22 @@ impl Outcome {
 /// CPU time, user and system, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CpuSeconds {
-    /// All processes of the server, all their threads.
+    /// All processes and threads of the server.
     pub(crate) server: f64,
     /// The load generator.
     pub(crate) generator: f64,
-    /// The rest of the machine, interrupts and the kernel's own threads among it.
+    /// The rest of the machine, including interrupts and kernel threads.
     pub(crate) other: f64,
-    /// What the hypervisor gave to others.
+    /// Time that the hypervisor gave to other guests.
     pub(crate) stolen: f64,
 }
 
-/// Percentiles of one operation's time, in microseconds.
+/// Percentiles of an operation's duration, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Latency {
-    /// Half of the operations were at least as fast.
+    /// Median.
     pub(crate) p50_us: f64,
-    /// 99 of 100 were.
+    /// 99th percentile.
     pub(crate) p99_us: f64,
 }
 

@@ -1,27 +1,27 @@
-//! Tables in a document, replaced by those of a new run.
+//! Replaces tables in a document with those of a new run.
 //!
-//! A block stands between two lines, `<!-- bench NAME -->` and `<!-- /bench NAME -->`; what else the document says is
-//! left as it is.
+//! A block is delimited by two lines, `<!-- bench NAME -->` and `<!-- /bench NAME -->`; the rest of the
+//! document is left unchanged.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 
-/// What is replaced where.
+/// Options of the replacement.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RecordOptions {
-    /// The block's name
+    /// Name of the block
     block: String,
-    /// The document
+    /// Path of the document
     #[arg(long, default_value = "docs/lab/benchmarks.md")]
     file: PathBuf,
 }
 
-/// Shows its input as it comes, and puts it in the block's place when it has ended.
+/// Prints its input as it arrives, and writes it to the block at the end.
 pub(crate) fn run(options: &RecordOptions) -> Result<()> {
     let document = read(&options.file)?;
-    // Before hours of measurements, not after them.
+    // Checked before hours of measurements, not after them.
     replaced(&document, &options.block, "").with_context(|| options.file.display().to_string())?;
     let text = echo(&mut std::io::stdin().lock(), &mut std::io::stdout().lock())?;
     ensure!(!text.trim().is_empty(), "no figures came: {} stays as it is", options.file.display());
@@ -33,7 +33,7 @@ fn read(file: &Path) -> Result<String> {
     fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
 }
 
-/// Whole or not at all.
+/// Writes the file atomically.
 fn write(file: &Path, document: &str) -> Result<()> {
     let new = file.with_extension("new");
     let written = fs::write(&new, document).and_then(|()| fs::rename(&new, file));
@@ -51,7 +51,7 @@ fn echo(from: &mut impl BufRead, to: &mut impl Write) -> Result<String> {
     Ok(all)
 }
 
-/// The document with this text in a block.
+/// Returns the document with this text in a block.
 fn replaced(document: &str, block: &str, text: &str) -> Result<String> {
     let (begin, end) = (format!("<!-- bench {block} -->\n"), format!("<!-- /bench {block} -->\n"));
     let Some((before, rest)) = document.split_once(&begin) else {

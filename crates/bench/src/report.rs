@@ -1,4 +1,4 @@
-//! What is printed.
+//! Prints results.
 
 use crate::disturbed;
 use crate::machine::Machine;
@@ -8,45 +8,45 @@ use crate::workload::{Kind, Unit, Workload};
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
-/// Everything that was measured.
+/// All results.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
-    /// Where.
+    /// Machine of the measurement.
     pub(crate) machine: Machine,
-    /// Runs of each workload on each server.
+    /// Number of runs of each workload on each server.
     pub(crate) rounds: usize,
-    /// How long workloads ran that have no natural end.
+    /// Duration of workloads without a natural end.
     pub(crate) seconds: f64,
-    /// Bytes that bulk workloads moved.
+    /// Bytes moved by bulk workloads.
     pub(crate) bytes: u64,
     /// Arguments of OpenAFS's file server.
     pub(crate) openafs_arguments: String,
-    /// Workloads in their order.
+    /// Workloads in order.
     pub(crate) rows: Vec<Row>,
 }
 
-/// One workload.
+/// Results of one workload.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
-    /// Its name.
+    /// Name of the workload.
     pub(crate) workload: &'static str,
-    /// What it does.
+    /// Description of the workload.
     pub(crate) text: &'static str,
-    /// What is counted.
+    /// Unit that is counted.
     pub(crate) unit: Unit,
-    /// OpenAFS's runs in their order.
+    /// OpenAFS's runs in order.
     pub(crate) openafs: Vec<Outcome>,
-    /// Cellar's.
+    /// Cellar's runs in order.
     pub(crate) cellar: Vec<Outcome>,
     /// Whether it is a mix of many clients.
     #[serde(skip)]
     pub(crate) is_mix: bool,
-    /// Whose runs failed, for each of them.
+    /// Name of the server for each failed run.
     pub(crate) failed: Vec<&'static str>,
 }
 
 impl Row {
-    /// Without runs yet.
+    /// Creates a row without runs.
     pub(crate) fn new(workload: &Workload) -> Row {
         Row {
             workload: workload.name,
@@ -59,7 +59,7 @@ impl Row {
         }
     }
 
-    /// What it does, and how often it could not.
+    /// Returns the description, and how often runs failed.
     fn what(&self) -> String {
         let failures = |server: &str| match self.failed.iter().filter(|failed| **failed == server).count() {
             0 => String::new(),
@@ -80,12 +80,12 @@ impl Row {
         Spread::of(outcomes.iter().map(|outcome| self.rate(outcome))).unwrap_or_default()
     }
 
-    /// Cellar's median rate over OpenAFS's.
+    /// Returns the ratio of Cellar's median rate to OpenAFS's.
     fn comparison(&self) -> Option<f64> {
         ratio(self.rates(&self.cellar).median, self.rates(&self.openafs).median)
     }
 
-    /// Rate per CPU second of the server: what all runs did by what all took.
+    /// Returns the rate per CPU second of the server: total amount divided by total CPU time.
     fn per_server_cpu(&self, outcomes: &[Outcome]) -> Option<f64> {
         let amount: f64 = outcomes.iter().map(|outcome| outcome.amount).sum();
         ratio(amount / self.unit.scale(), outcomes.iter().map(|outcome| outcome.cpu.server).sum())
@@ -93,7 +93,7 @@ impl Row {
 }
 
 impl Report {
-    /// The tables, in Markdown.
+    /// Returns the tables in Markdown.
     pub(crate) fn text(&self) -> String {
         let mut parts = vec![self.machine.to_string(), self.options(), self.rates()];
         parts.extend(self.disturbance());
@@ -106,7 +106,7 @@ impl Report {
         parts.join("\n\n")
     }
 
-    /// What the hypervisor took, if it was more than nothing.
+    /// Describes the stolen time, if there was any.
     fn disturbance(&self) -> Option<String> {
         let outcomes = self.rows.iter().flat_map(|row| row.openafs.iter().chain(&row.cellar));
         disturbed::told(&outcomes.map(Outcome::stolen_share).collect::<Vec<_>>())
@@ -178,7 +178,7 @@ impl Report {
     }
 }
 
-/// A table whose columns from `first_figure` on are figures.
+/// Creates a table; columns from `first_figure` on contain figures.
 pub(crate) fn table(header: &[&str], first_figure: usize) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::ASCII_MARKDOWN).set_header(header);

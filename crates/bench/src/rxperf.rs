@@ -1,5 +1,5 @@
-//! Rx alone: `cellar bench rxperf` with itself, beside OpenAFS's with itself where somebody has built that (no
-//! package of Debian has it), with streams from one to many and over three paths.
+//! Measures Rx alone: `cellar bench rxperf` against itself, and for comparison OpenAFS's `rxperf` against
+//! itself if it has been built (no Debian package contains it), with one to many streams over three paths.
 
 use crate::cpu::Reading;
 use crate::disturbed;
@@ -14,39 +14,40 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What is measured.
+/// Options of the measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RxperfOptions {
     /// How often each row is measured
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// Calls at a time
+    /// Numbers of concurrent calls
     #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 64, 250], value_parser = clap::value_parser!(u32).range(1..=1000))]
     streams: Vec<u32>,
     /// MiB of a run; OpenAFS moves an eighth of it
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=65536))]
     size: u32,
-    /// OpenAFS's program, to measure beside
+    /// OpenAFS's program, to compare with
     #[arg(long, value_name = "PROGRAM")]
     openafs: Option<PathBuf>,
-    /// In a network of its own already
+    /// Set if the network namespace already exists
     #[arg(long, hide = true)]
     inside: bool,
 }
 
-/// Threads that OpenAFS's client takes.
+/// Maximum number of threads of OpenAFS's client.
 const OPENAFS_STREAMS_MAX: u32 = 128;
-/// What a run may take.
+/// Maximum duration of a run.
 const RUN_SECONDS_MAX: &str = "60";
 
-/// What datagrams pass.
+/// Path that datagrams take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
-    /// Runs of datagrams stay together from one end to the other.
+    /// Segmented datagrams stay merged from one end to the other.
     Loopback,
-    /// The kernel cuts each run where it is sent, and nothing puts datagrams together: what segmentation gains at least.
+    /// The kernel splits merged datagrams at the sender, and they are not merged again: the minimum benefit
+    /// of segmentation.
     Segmented,
-    /// Two network namespaces.
+    /// A veth pair between two network namespaces.
     Veth,
 }
 
@@ -61,7 +62,7 @@ impl Route {
         }
     }
 
-    /// Makes the network so.
+    /// Configures the network for this path.
     fn prepare(self) -> Result<()> {
         let segments = if self == Route::Segmented { "1" } else { "65535" };
         ip(&["link", "set", "lo", "gso_max_segs", segments])
@@ -169,14 +170,14 @@ fn row(
     ])
 }
 
-/// One run of a client.
+/// Result of one run of a client.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     megabits: f64,
     server_cpu_per_gb: f64,
 }
 
-/// A server, and how its clients are started.
+/// A server, and the command of its clients.
 struct End {
     name: &'static str,
     program: PathBuf,
@@ -191,12 +192,12 @@ impl End {
         command.args(words).args(["server", "-p", &port.to_string(), "-S", "256"]);
         let server = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let server = server.with_context(|| format!("cannot start {}", program.display()))?;
-        // What comes too early is sent again.
+        // Packets that arrive too early are retransmitted.
         std::thread::sleep(Duration::from_millis(500));
         Ok(End { name, program: program.to_owned(), words, port, server })
     }
 
-    /// None where its client does not take so many streams, or takes too long.
+    /// Runs a client. `None` if it does not support that many streams, or takes too long.
     fn run(
         &self,
         path: Route,
@@ -239,7 +240,7 @@ impl Drop for End {
     }
 }
 
-/// The rate in a client's line: `... msec [7.081 Gbit/s]`.
+/// Parses the rate in a client's output: `... msec [7.081 Gbit/s]`.
 fn megabits(text: &str) -> Option<f64> {
     let (figure, unit) = text.split_once('[')?.1.split_once("bit/s]")?.0.split_once(' ')?;
     let scale = match unit {
@@ -251,7 +252,7 @@ fn megabits(text: &str) -> Option<f64> {
     figure.parse::<f64>().ok().map(|figure| figure * scale)
 }
 
-/// Another network namespace at the other end of a veth pair; it ends with the process that holds it.
+/// A network namespace at the other end of a veth pair; it ends with the process that holds it.
 struct Namespace(Child);
 
 impl Namespace {
@@ -283,7 +284,7 @@ impl Namespace {
         command
     }
 
-    /// What a client is started with, on this path.
+    /// Returns the command that starts a client on this path.
     fn client(&self, path: Route) -> Command {
         if path == Route::Veth { self.enter() } else { Command::new("env") }
     }

@@ -1,4 +1,4 @@
-//! One of the two servers that are compared: its cell, and the load generator in it.
+//! One of the two servers compared: its cell, and the load generator in it.
 
 use crate::disturbed;
 use crate::order::{Answer, Order, Outcome};
@@ -7,7 +7,7 @@ use interop::cell::{Cell, Server, tools};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A cell with a generator that waits for orders. Dropped, both end.
+/// A cell with a generator that waits for orders. Dropping it ends both.
 pub(crate) struct Side {
     generator: Child,
     orders: Option<ChildStdin>,
@@ -16,14 +16,14 @@ pub(crate) struct Side {
     cell: Cell,
 }
 
-/// The volumes that the load goes to: as many as a mix wants.
+/// Volumes for the load: as many as a mix uses.
 const VOLUMES: [&str; 12] = [
     "bench", "bench.2", "bench.3", "bench.4", "bench.5", "bench.6", "bench.7", "bench.8", "bench.9",
     "bench.10", "bench.11", "bench.12",
 ];
 
 impl Side {
-    /// Starts a cell of its own for `server`; `arguments` are those of OpenAFS's file server.
+    /// Starts a cell for `server`; `arguments` are those of OpenAFS's file server.
     pub(crate) fn start(server: Server, arguments: &str) -> Result<Side> {
         let (name, address) = match server {
             Server::OpenAfs => ("benchafs", "10.99.1.1"),
@@ -32,7 +32,7 @@ impl Side {
         Side::in_cell(server, Cell::start_with(server, name, address, &["-f", arguments])?)
     }
 
-    /// In a cell that runs already.
+    /// Starts a generator in a running cell.
     pub(crate) fn in_cell(server: Server, cell: Cell) -> Result<Side> {
         VOLUMES.iter().try_for_each(|volume| cell.open_volume(server, volume))?;
         let mut generator = generator(&cell)?;
@@ -45,17 +45,17 @@ impl Side {
         }
     }
 
-    /// The cell.
+    /// Returns the cell.
     pub(crate) fn cell(&mut self) -> &mut Cell {
         &mut self.cell
     }
 
-    /// Runs a workload once; again if it was disturbed.
+    /// Runs a workload once, repeating it if it was disturbed.
     pub(crate) fn run(&mut self, order: &Order) -> Result<Outcome> {
         disturbed::least(disturbed::PAUSE, || self.run_once(order)).map(|(outcome, _)| outcome)
     }
 
-    /// Runs a workload once, and says what was given to others meanwhile.
+    /// Runs a workload once; returns the share of stolen time as well.
     pub(crate) fn run_once(&mut self, order: &Order) -> Result<(Outcome, f64)> {
         let mut line = serde_json::to_string(order)?;
         line.push('\n');
@@ -81,7 +81,7 @@ impl Side {
 
 impl Drop for Side {
     fn drop(&mut self) {
-        // The end of its input is the generator's end.
+        // Closing its input ends the generator.
         drop(self.orders.take());
         let _ = self.generator.wait();
     }

@@ -2,19 +2,19 @@
 
 use serde::Serialize;
 
-/// Middle and ends of some figures.
+/// Median and extremes of some figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Spread {
-    /// Half of the figures are not greater, half not less.
+    /// Median.
     pub(crate) median: f64,
-    /// The least.
+    /// Minimum.
     pub(crate) min: f64,
-    /// The greatest.
+    /// Maximum.
     pub(crate) max: f64,
 }
 
 impl Spread {
-    /// Of these figures; `None` without any.
+    /// Computes the spread of these figures; `None` if there are none.
     pub(crate) fn of(figures: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut sorted: Vec<f64> = figures.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -24,44 +24,45 @@ impl Spread {
     }
 }
 
-/// How two things compare that were measured in pairs, one shortly after the other, so that what disturbs the machine
-/// disturbs both.
+/// Comparison of two alternatives measured in pairs of consecutive runs, so that disturbances of the machine
+/// affect both.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Paired {
-    /// The middle of the pairs' ratios.
+    /// Median of the pairs' ratios.
     pub(crate) median: f64,
-    /// The middle of all such ratios lies above this
+    /// Lower bound of the 95 percent confidence interval for the median.
     pub(crate) low: f64,
-    /// and below that, in 95 of 100 measurements; with few pairs these are the ends.
+    /// Upper bound of that interval; with few pairs the bounds are the extremes.
     pub(crate) high: f64,
 }
 
 impl Paired {
-    /// Of the ratios of pairs; `None` without any. The bounds are ratios, counted from both ends of the ordered ones:
-    /// how many lie below the true middle is binomial with one half, whatever disturbs them.
+    /// Computes the comparison from the ratios of pairs; `None` if there are none. The bounds are order
+    /// statistics of the ratios: the number of ratios below the true median has a binomial distribution with
+    /// probability one half, whatever the disturbances.
     pub(crate) fn of(ratios: impl IntoIterator<Item = f64>) -> Option<Paired> {
         let mut sorted: Vec<f64> = ratios.into_iter().collect();
         let median = Spread::of(sorted.iter().copied())?.median;
         sorted.sort_by(f64::total_cmp);
         let count = sorted.len();
-        // 1.96 standard deviations, of which one is sqrt(n)/2, below the middle.
+        // 1.96 standard deviations, each of sqrt(n)/2, below the median.
         let from_end = ((count as f64 - 1.96 * (count as f64).sqrt()) / 2.0).floor().max(0.0) as usize;
         Some(Paired { median, low: sorted[from_end], high: sorted[count - 1 - from_end] })
     }
 
-    /// As the tables have it: by how many percent more, and the bounds.
+    /// Formats the comparison for tables: the difference in percent, and its bounds.
     pub(crate) fn percent(self) -> String {
         let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
         format!("{} % ({}..{})", percent(self.median), percent(self.low), percent(self.high))
     }
 }
 
-/// `part` per `whole`, where there is something to divide by.
+/// Returns `part` per `whole`, unless `whole` is 0.
 pub(crate) fn ratio(part: f64, whole: f64) -> Option<f64> {
     (whole > 0.0).then(|| part / whole)
 }
 
-/// A figure with about three digits that matter.
+/// Formats a figure with about three significant digits.
 pub(crate) fn short(figure: f64) -> String {
     match figure.abs() {
         size if size >= 100.0 => format!("{figure:.0}"),
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(Paired::of([]), None);
         assert_eq!(Paired::of([1.1]), paired(1.1, 1.1, 1.1));
         assert_eq!(Paired::of([3.0, 1.0, 2.0]), paired(2.0, 1.0, 3.0), "few: the ends");
-        // 25 pairs: (25 - 9.8) / 2 = 7 lie beyond each bound.
+        // 25 pairs: (25 - 9.8) / 2 = 7 of them are beyond each bound.
         let ratios = |wild: f64| (0..25_u32).map(move |n| if n < 24 { f64::from(n) } else { wild });
         assert_eq!(Paired::of(ratios(24.0)), paired(12.0, 7.0, 17.0));
         assert_eq!(Paired::of(ratios(1e9)), paired(12.0, 7.0, 17.0));

@@ -1,5 +1,5 @@
-//! What the store costs, beside OpenAFS's: small operations with each durability policy, and a volume with
-//! many files that is made, listed with status, cloned and removed.
+//! Compares the cost of the store with OpenAFS's: small operations with each durability policy, and a volume
+//! with many files that is created, listed with status, cloned and removed.
 
 use crate::disturbed;
 use crate::machine::Machine;
@@ -13,10 +13,10 @@ use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::path::Path;
 
-/// What is measured.
+/// Options of the measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct StoreOptions {
-    /// How often each measurement is made on each server
+    /// How often to repeat each measurement on each server
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
     /// How long each run of small operations takes, in seconds
@@ -25,18 +25,18 @@ pub(crate) struct StoreOptions {
     /// How many files the volumes have
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
     files: u32,
-    /// Leaves the small operations out
+    /// Skip the small operations
     #[arg(long)]
     only_tree: bool,
-    /// Leaves the volumes with many files out
+    /// Skip the volumes with many files
     #[arg(long, conflicts_with = "only_tree")]
     only_operations: bool,
-    /// Measures the volumes with many files on Cellar only: OpenAFS takes minutes to remove 100,000 files
+    /// Measure the volumes with many files on Cellar only: OpenAFS takes minutes to remove 100,000 files
     #[arg(long)]
     only_cellar: bool,
 }
 
-/// A server with one way of making things durable.
+/// A server with one durability policy.
 struct Variant {
     name: &'static str,
     cell: &'static str,
@@ -45,9 +45,9 @@ struct Variant {
 }
 
 enum How {
-    /// Arguments of the file server.
+    /// OpenAFS, with arguments of the file server.
     OpenAfs(&'static str),
-    /// `[store] durability`.
+    /// Cellar, with a value of `[store] durability`.
     Cellar(&'static str),
 }
 
@@ -73,7 +73,7 @@ const VARIANTS: [Variant; 5] = [
         how: How::Cellar("interval:500"),
     },
 ];
-/// Of the variants, those that the tree is measured with.
+/// Indices of the variants used for the tree.
 const TREE_OPENAFS: usize = 0;
 const TREE_CELLAR: usize = 2;
 const OPERATIONS: [&str; 2] = ["files-1", "files-16"];
@@ -107,7 +107,7 @@ fn start(variant: &Variant) -> Result<Side> {
     side.and_then(|(server, cell)| Side::in_cell(server, cell)).with_context(|| (*name).to_owned())
 }
 
-/// A table: rates of each policy.
+/// Returns the table of rates for each policy.
 fn operations(options: &StoreOptions) -> Result<String> {
     let mut sides = VARIANTS.iter().map(start).collect::<Result<Vec<_>>>()?;
     let mut shares = Vec::new();
@@ -186,7 +186,7 @@ fn measure_tree(server: Server, cell: &mut Cell, volume: &str, files: u32) -> Re
     Ok([f64::from(files) / make, amplification, warm, cold, clone, remove_clone, remove])
 }
 
-/// Seconds of making or listing the files.
+/// Returns the seconds of creating or listing the files.
 fn tree_stage(cell: &Cell, volume: &str, files: u32, is_list: bool) -> Result<f64> {
     let program = std::env::current_exe()?;
     let mut command =
@@ -198,7 +198,7 @@ fn tree_stage(cell: &Cell, volume: &str, files: u32, is_list: bool) -> Result<f6
     printed.trim().parse().with_context(|| printed)
 }
 
-/// Seconds of a command, without starting it in the cell.
+/// Returns the seconds of a command, without the time of starting it in the cell.
 fn timed(cell: &Cell, command: &str) -> Result<f64> {
     let script = format!("T=$(date +%s%N); {command} >&2 || exit 1; echo took $(( $(date +%s%N) - T ))");
     let printed = cell.shell(&script)?.ok()?;
@@ -206,7 +206,7 @@ fn timed(cell: &Cell, command: &str) -> Result<f64> {
     Ok(nanoseconds.with_context(|| printed)? / 1e9)
 }
 
-/// Bytes that the server's processes caused to be written so far.
+/// Returns the bytes that the server's processes have caused to be written so far.
 fn written(cell: &Cell) -> Result<f64> {
     let script =
         "for p in $(pgrep -x 'cellar|dafileserver|davolserver'); do grep ^write_bytes /proc/$p/io; done";
@@ -219,7 +219,7 @@ fn sync(cell: &Cell) -> Result<()> {
     cell.run("sync -f /vicepa")?.ok().map(drop)
 }
 
-/// Ends the server and starts it again, with the partition's files out of the page cache.
+/// Stops the server and starts it again, with the partition's files evicted from the page cache.
 fn restart(server: Server, cell: &mut Cell) -> Result<()> {
     match server {
         Server::Cellar => cell.end_cellar("TERM")?,
@@ -239,8 +239,7 @@ fn restart(server: Server, cell: &mut Cell) -> Result<()> {
     }
 }
 
-/// Tells the kernel that the files below a folder will not be read soon. Names and inodes stay in its
-/// caches.
+/// Tells the kernel that the files below a folder will not be read soon. Names and inodes stay in its caches.
 fn forget(folder: &Path) -> Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,5 +1,5 @@
-//! Many files in many directories, made and listed as `find -ls` would: the names of each directory and
-//! the status of every file.
+//! Many files in many directories, created and listed as by `find -ls`: the names in each directory and the
+//! status of every file.
 
 use afs_format::directory::DirectoryBlob;
 use afs_idl::{CallStream, fs};
@@ -11,18 +11,18 @@ use load::station::{FILE_SERVICE, Station};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-/// Files of a directory.
+/// Number of files per directory.
 const DIRECTORY_FILES: u32 = 1000;
-/// Contents of each file.
+/// Size of each file.
 const FILE_BYTES: usize = 1024;
-/// Threads that make files, each a client of its own.
+/// Number of threads that create files, each with its own client.
 const MAKERS: u32 = 4;
-/// FIDs of one call; file servers take no more.
+/// Number of FIDs per call; file servers accept no more.
 const BULK: usize = 50;
-/// Bytes of a directory at most.
+/// Maximum size of a directory in bytes.
 const DIRECTORY_BYTES_MAX: u64 = 4 << 20;
 
-/// What a stage is told.
+/// Options of a stage.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct TreeOptions {
     /// The server's address
@@ -31,22 +31,22 @@ pub(crate) struct TreeOptions {
     /// A volume that anyone may write to
     #[arg(long)]
     volume: String,
-    /// How many files
+    /// Number of files
     #[arg(long)]
     files: u32,
-    /// Lists what is there instead of making it
+    /// List the files instead of creating them
     #[arg(long)]
     list: bool,
 }
 
-/// Does a stage and prints the seconds that it took.
+/// Performs a stage and prints its duration in seconds.
 pub(crate) fn run(options: &TreeOptions) -> Result<()> {
     let seconds = if options.list { list(options)? } else { make(options)? };
     println!("{seconds}");
     Ok(())
 }
 
-/// Bytes of contents that so many files have.
+/// Returns the total size of the contents of `files` files.
 pub(crate) fn bytes(files: u32) -> f64 {
     f64::from(files) * FILE_BYTES as f64
 }
@@ -72,7 +72,7 @@ fn make(options: &TreeOptions) -> Result<f64> {
     Ok(begin.elapsed().as_secs_f64())
 }
 
-/// Every fourth directory.
+/// Creates every fourth directory.
 fn make_share(files: &Files, root: Fid, maker: u32, total: u32) -> Result<()> {
     let data = Bytes::from(vec![b'x'; FILE_BYTES]);
     for directory in (maker..total.div_ceil(DIRECTORY_FILES)).step_by(MAKERS as usize) {
@@ -86,7 +86,7 @@ fn make_share(files: &Files, root: Fid, maker: u32, total: u32) -> Result<()> {
     Ok(())
 }
 
-/// One client, one call after the other.
+/// Lists the files with one client, one call at a time.
 fn list(options: &TreeOptions) -> Result<f64> {
     let station = Station::start()?;
     let (files, root) = connect(options, &station)?;
@@ -100,7 +100,7 @@ fn list(options: &TreeOptions) -> Result<f64> {
     Ok(seconds)
 }
 
-/// Reads a directory and asks for the status of everything in it.
+/// Reads a directory and fetches the status of everything in it.
 fn statuses(files: &Files, directory: Fid) -> Result<Vec<Fid>> {
     let fids = entries(files, directory)?;
     for some in fids.chunks(BULK) {

@@ -13,32 +13,33 @@ use interop::means::Means;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// What is measured.
+/// Options of the measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct VolumesOptions {
-    /// How often each operation is measured on each kind of server
+    /// How often to repeat each operation on each kind of server
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
-    /// What the volume of large files holds, in MiB; 0 leaves it out
+    /// Size of the volume with large files, in MiB; 0 skips it
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u64).range(0..=16384))]
     size: u64,
-    /// How many files of 4 KiB the volume of small files holds; 0 leaves it out
+    /// Number of files of 4 KiB in the volume with small files; 0 skips it
     #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     files: u64,
-    /// In place of these: a volume of so many GiB, released between two of Cellar's servers, and again without a change
+    /// Instead of these: release a volume of this many GiB between two Cellar servers, and again without a
+    /// change
     #[arg(long, value_name = "GIB", value_parser = clap::value_parser!(u64).range(1..=64))]
     unchanged: Option<u64>,
-    /// A pause before each operation, in seconds, to let what was written reach the disk
+    /// Pause before each operation, in seconds, so that earlier writes reach the disk
     #[arg(long, default_value_t = 1)]
     pause: u64,
 }
 
-/// Files of the volume of large files: one of them is 1 %.
+/// Number of files in the volume with large files: one of them is 1 %.
 const LARGE_FILES: u64 = 100;
 const SMALL_FILE_BYTES: u64 = 4096;
-/// Small files in a folder.
+/// Number of small files per folder.
 const FOLDER_FILES: u64 = 500;
-/// One in so many changes.
+/// One file in this many is changed.
 const CHANGED: u64 = 100;
 
 /// Files of equal length in one volume.
@@ -62,7 +63,7 @@ impl Contents {
         format!("A volume of {} files, {mib} MiB", self.files)
     }
 
-    /// A script that writes one file of every `step` into this folder, each with other bytes than before.
+    /// Returns a script that writes one of every `step` files into this folder, with new contents each time.
     fn script(self, folder: &str, step: u64) -> String {
         let Contents { files, file_bytes, .. } = self;
         format!(
@@ -77,7 +78,7 @@ impl Contents {
 /// An operation and the command that does it.
 struct Operation {
     name: &'static str,
-    /// What is done before, out of the time: one file in a hundred is written anew.
+    /// Whether one file in a hundred is rewritten first, outside the measured time.
     is_changed: bool,
     command: fn(&Pair, &'static str) -> String,
 }
@@ -135,19 +136,19 @@ impl Pair {
                 (first, second)
             }
         };
-        // For dumps.
+        // Scratch space for dumps.
         first.scratch()?;
         Ok(Pair { first, second, kind })
     }
 
-    /// A volume made file by file.
+    /// Creates a volume file by file.
     fn fill(&self, contents: Contents) -> Result<()> {
         self.first.open_volume(self.kind, contents.volume)?;
         self.write(contents, 1)?;
         self.run(&self.dump(contents.volume))
     }
 
-    /// The same volume from a dump of another cell.
+    /// Restores the same volume from a dump of another cell.
     fn take(&self, contents: Contents, other: &Pair) -> Result<()> {
         let (volume, file) = (contents.volume, other.file().display().to_string());
         self.run(&format!("vos restore {} a {volume} -file {file} -localauth", self.first.address))
@@ -186,7 +187,7 @@ impl Pair {
         format!("vos move {volume} {first} a {first} b -localauth")
     }
 
-    /// All operations once; the seconds of each, and what was given to others in them.
+    /// Performs all operations once; returns the seconds of each, and the share of stolen time.
     fn round(&self, contents: Contents, pause: u64) -> Result<(Vec<f64>, f64)> {
         let (volume, first, second) = (contents.volume, self.first.address, self.second.address);
         self.run(&format!("vos addsite {second} a {volume} -localauth"))?;
@@ -244,11 +245,11 @@ pub(crate) fn run(options: &VolumesOptions) -> Result<()> {
     Ok(())
 }
 
-/// Of OpenAFS and of Cellar, of each round, the seconds of each operation.
+/// For OpenAFS and Cellar, and for each round, the seconds of each operation.
 type Figures = [Vec<Vec<f64>>; 2];
 
-/// The figures, and what was given to others in each round. What follows from one operation is needed by the next, so that
-/// a disturbed round is done again as a whole.
+/// Returns the figures, and the share of stolen time in each round. Each operation depends on the previous
+/// one, so a disturbed round is repeated as a whole.
 fn measure(options: &VolumesOptions, contents: Contents, pairs: [&Pair; 2]) -> Result<(Figures, Vec<f64>)> {
     let mut figures = [Vec::new(), Vec::new()];
     let mut shares = Vec::new();

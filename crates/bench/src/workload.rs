@@ -1,14 +1,14 @@
-//! What is measured.
+//! The measured workloads.
 
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
-/// What one kind of load does.
+/// Kind of load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// FetchData64 of files that the server has in memory, in calls of this many bytes at most.
+    /// FetchData64 of files in the server's memory, in calls of at most this many bytes.
     Fetch {
-        /// Bytes asked for by one call.
+        /// Bytes requested by one call.
         call_bytes: u64,
     },
     /// StoreData64 of new files, one call each.
@@ -22,37 +22,37 @@ pub(crate) enum Kind {
     Files,
     /// A mix of `cellar bench fs`.
     Mix {
-        /// Its name.
+        /// Name of the mix.
         name: &'static str,
-        /// What is counted.
+        /// Unit that is counted.
         unit: Unit,
     },
 }
 
-/// Length of the files that [`Kind::Files`] makes.
+/// Size of the files that [`Kind::Files`] creates.
 pub(crate) const SMALL_FILE_BYTES: u64 = 4096;
 
 /// One workload: a row of the tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Workload {
-    /// Its name on the command line.
+    /// Name on the command line.
     pub(crate) name: &'static str,
-    /// What it does, for people.
+    /// Description for display.
     pub(crate) text: &'static str,
-    /// What it does.
+    /// Kind of load.
     pub(crate) kind: Kind,
-    /// AFS clients, each with a port and a UUID of its own.
+    /// Number of AFS clients, each with its own port and UUID.
     pub(crate) clients: usize,
-    /// Threads of each client, each with one call at a time.
+    /// Threads per client, each with one call at a time.
     pub(crate) threads: usize,
-    /// Whether packets are encrypted (rxkad, level crypt); otherwise there is no security.
+    /// Whether packets are encrypted (rxkad, level crypt); otherwise the null security class is used.
     pub(crate) is_encrypted: bool,
-    /// Divides the bytes that bulk workloads move, for the slow ones.
+    /// Divisor of the bytes moved by bulk workloads, for slow ones.
     pub(crate) bytes_divisor: u64,
 }
 
 impl Workload {
-    /// What is counted.
+    /// Returns the unit that is counted.
     pub(crate) fn unit(&self) -> Unit {
         match self.kind {
             Kind::Fetch { .. } | Kind::Store { .. } => Unit::Bytes,
@@ -63,20 +63,20 @@ impl Workload {
     }
 }
 
-/// What a workload counts.
+/// Unit of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Unit {
-    /// Payload.
+    /// Bytes of payload.
     Bytes,
     /// Calls.
     Calls,
-    /// Files made, filled and removed.
+    /// Files created, filled and removed.
     Files,
 }
 
 impl Unit {
-    /// The unit of rates.
+    /// Returns the name of the unit of rates.
     pub(crate) fn rate_name(self) -> &'static str {
         match self {
             Unit::Bytes => "MB/s",
@@ -85,7 +85,7 @@ impl Unit {
         }
     }
 
-    /// How many of what is counted are one of [`Unit::rate_name`].
+    /// Returns the number of counted units in one of [`Unit::rate_name`].
     pub(crate) fn scale(self) -> f64 {
         if self == Unit::Bytes { 1e6 } else { 1.0 }
     }
@@ -96,7 +96,7 @@ const BY_MEBIBYTE: Kind = Kind::Fetch { call_bytes: 1 << 20 };
 const STORE: Kind = Kind::Store { and_sync: false };
 const STORE_AND_SYNC: Kind = Kind::Store { and_sync: true };
 
-/// A workload without security.
+/// Creates a workload without security.
 const fn plain(
     name: &'static str,
     kind: Kind,
@@ -107,7 +107,7 @@ const fn plain(
     Workload { name, text, kind, clients, threads, is_encrypted: false, bytes_divisor: 1 }
 }
 
-/// A mix, with so many clients in its first group.
+/// Creates a mix with this many clients in its first group.
 const fn mix(
     name: &'static str,
     mix: &'static str,
@@ -160,7 +160,8 @@ pub(crate) const ALL: &[Workload] = &[
     ),
 ];
 
-/// The workloads with one of these names, or whose names contain one of these parts; all without any.
+/// Returns the workloads with one of these names, or whose names contain one of these parts; all of them if
+/// there are none.
 pub(crate) fn select(parts: &[String]) -> Result<Vec<&'static Workload>> {
     if let Some(part) = parts.iter().find(|part| !ALL.iter().any(|workload| is_meant(workload, part))) {
         bail!("no workload is named like {part:?}; --list shows them");
@@ -173,7 +174,7 @@ fn is_meant(workload: &Workload, part: &str) -> bool {
     if by_name(part).is_some() { workload.name == part } else { workload.name.contains(part) }
 }
 
-/// The workload of exactly that name.
+/// Returns the workload with exactly this name.
 pub(crate) fn by_name(name: &str) -> Option<&'static Workload> {
     ALL.iter().find(|workload| workload.name == name)
 }

@@ -3,7 +3,7 @@
 use sniff::pcap::Reader;
 use sniff::{Filter, Limits, Sniffer};
 
-/// A capture file, as `cellar sniff` reads it.
+/// Exercises a capture file as read by `cellar sniff`.
 pub fn capture(data: &[u8]) {
     let Ok(mut reader) = Reader::new(data) else { return };
     let limits = Limits { connections: 16, hosts: 8, volumes: 8, kinds: 4, details: 16 };

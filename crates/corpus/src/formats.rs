@@ -1,4 +1,4 @@
-//! Files and blobs that AFS clients and servers share.
+//! File and data formats that AFS clients and servers share.
 
 use afs_format::acl::{Acl, AclError, AclText};
 use afs_format::cellservdb::{parse_cellservdb, parse_krb_conf, parse_thiscell};
@@ -13,7 +13,7 @@ use base::{CellName, UserId, VnodeId};
 use bytes::Bytes;
 use std::net::Ipv4Addr;
 
-/// Access lists in the text form of the wire.
+/// Exercises access lists in the text form of the wire.
 pub fn acl(data: &[u8]) {
     let Ok(text) = AclText::parse(data) else { return };
     assert_eq!(AclText::parse(&text.to_bytes()).as_ref(), Ok(&text));
@@ -28,7 +28,7 @@ pub fn acl(data: &[u8]) {
     }
 }
 
-/// Directory blobs.
+/// Exercises directory blobs.
 pub fn directory(data: &[u8]) {
     let Ok(mut blob) = DirectoryBlob::parse(&Bytes::copy_from_slice(data)) else { return };
     assert_eq!(blob.length_bytes(), data.len() as u64);
@@ -48,7 +48,7 @@ pub fn directory(data: &[u8]) {
     }
 }
 
-/// CellServDB, ThisCell and krb.conf.
+/// Exercises CellServDB, ThisCell and krb.conf.
 pub fn cellservdb(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let _ = parse_cellservdb(&text);
@@ -56,7 +56,7 @@ pub fn cellservdb(data: &[u8]) {
     let _ = parse_krb_conf(&text, &cell);
 }
 
-/// KeyFileExt and KeyFile.
+/// Exercises KeyFileExt and KeyFile.
 pub fn keyfile(data: &[u8]) {
     if let Ok(parsed) = keys::parse_extended(data) {
         assert_eq!(keys::parse_extended(&keys::write_extended(&parsed)), Ok(parsed));
@@ -64,13 +64,13 @@ pub fn keyfile(data: &[u8]) {
     if let Ok(mut parsed) = keys::parse_des(data)
         && let Some(written) = keys::write_des(&parsed)
     {
-        // It is written in the order of versions.
+        // It is written in order of key versions.
         parsed.sort_by_key(|key| key.kvno);
         assert_eq!(keys::parse_des(&written), Ok(parsed));
     }
 }
 
-/// Keytabs.
+/// Exercises keytabs.
 pub fn keytab(data: &[u8]) {
     if let Ok(entries) = tabs::parse(data) {
         for entry in &entries {
@@ -82,7 +82,7 @@ pub fn keytab(data: &[u8]) {
     }
 }
 
-/// NetInfo and NetRestrict.
+/// Exercises NetInfo and NetRestrict.
 pub fn netinfo(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let info = parse_netinfo(&text).value;
@@ -92,14 +92,14 @@ pub fn netinfo(data: &[u8]) {
     assert!(announced.len() <= have.len() + info.entries.len());
 }
 
-/// sysid files.
+/// Exercises sysid files.
 pub fn sysid(data: &[u8]) {
     if let Ok(id) = SysId::parse(data) {
         assert_eq!(SysId::parse(&id.to_bytes()), Ok(id));
     }
 }
 
-/// UserLists.
+/// Exercises UserLists.
 pub fn userlist(data: &[u8]) {
     let mut list = UserList::parse(&String::from_utf8_lossy(data));
     let principals: Vec<_> = list.principals().cloned().collect();
@@ -111,7 +111,7 @@ pub fn userlist(data: &[u8]) {
     assert_eq!(list.principals().count(), 0);
 }
 
-/// What a dump holds: its header, then every part with its data.
+/// Contents of a dump: its header, then every item with its data.
 type Parts = (DumpHeader, Vec<(Item, Vec<u8>)>);
 
 fn parts(data: &[u8]) -> Option<Parts> {
@@ -137,7 +137,7 @@ fn parts(data: &[u8]) -> Option<Parts> {
     }
 }
 
-/// Volume dumps. What is read is, written again, read as the same.
+/// Exercises volume dumps. A dump that was read and written again reads back the same.
 pub fn dump(data: &[u8]) {
     let Some((header, parts_read)) = parts(data) else { return };
     let mut written = Vec::new();
@@ -153,7 +153,7 @@ pub fn dump(data: &[u8]) {
     assert_eq!(parts(&written), Some((header, parts_read)));
 }
 
-/// The files of a namei partition: header files, information, records of both indexes, tables of links.
+/// Exercises files of a namei partition: headers, volume information, records of both indexes, link tables.
 pub fn namei(data: &[u8]) {
     let _ = VolumeInfo::parse(data);
     let _ = check_links(data);

@@ -1,5 +1,5 @@
-//! Messages of the services. Pieces of the input are requests as a server gets them (opcode and
-//! arguments), and at the same time replies of every kind.
+//! Messages of the services. Each piece of the input is used as a request as received by a server (opcode and
+//! arguments), and also as a reply of every kind.
 
 use crate::frames::frames;
 use crate::replies;
@@ -12,14 +12,14 @@ use xdr::{Decode, Encode, SliceSource};
 /// Decodes bytes as one kind of message.
 pub(crate) type Check = fn(&[u8]);
 
-/// Decodes a message; what it gives must be the same after encoding and decoding it again.
+/// Decodes a message and checks that encoding and decoding it again yields the same.
 pub(crate) fn check<T: Encode + Decode + PartialEq + Debug>(bytes: &[u8]) {
     if let Ok(value) = T::decode(&mut SliceSource::new(bytes)) {
         assert_eq!(xdr::from_slice::<T>(&xdr::to_vec(&value)).as_ref(), Ok(&value));
     }
 }
 
-/// A server that decodes every request, and then answers that it has no such procedure.
+/// A server that decodes every request and then answers that the procedure does not exist.
 struct Nothing;
 
 impl afs_idl::bozo::Server for Nothing {}
@@ -31,7 +31,7 @@ impl afs_idl::rxstats::Server for Nothing {}
 impl afs_idl::vl::Server for Nothing {}
 impl afs_idl::vol::Server for Nothing {}
 
-/// Nobody from nowhere.
+/// Returns an anonymous caller.
 pub(crate) fn anonymous() -> Caller {
     Caller {
         identity: Identity::Anonymous,
@@ -44,7 +44,7 @@ pub(crate) fn anonymous() -> Caller {
 
 type Dispatch = fn(&Nothing, &Caller, &mut dyn CallStream) -> Result<(), AbortCode>;
 
-/// Requests come in pieces of several lengths.
+/// Lengths of the pieces in which requests arrive.
 const PIECE_BYTES: [usize; 2] = [3, 1444];
 
 fn messages(data: &[u8], dispatch: Dispatch, replies: &[Check]) {
@@ -58,7 +58,7 @@ fn messages(data: &[u8], dispatch: Dispatch, replies: &[Check]) {
     }
 }
 
-/// How many replies of each service are checked.
+/// Returns the number of replies checked for each service.
 pub fn replies_checked() -> [(&'static str, usize); 8] {
     [
         ("bozo", replies::BOZO.len()),
@@ -72,42 +72,42 @@ pub fn replies_checked() -> [(&'static str, usize); 8] {
     ]
 }
 
-/// The overseer's service.
+/// Exercises the overseer's service.
 pub fn bozo(data: &[u8]) {
     messages(data, afs_idl::bozo::dispatch, replies::BOZO);
 }
 
-/// The callback service.
+/// Exercises the callback service.
 pub fn cb(data: &[u8]) {
     messages(data, afs_idl::cb::dispatch, replies::CB);
 }
 
-/// Cellar's own service.
+/// Exercises Cellar's own service.
 pub fn cellar(data: &[u8]) {
     messages(data, afs_idl::cellar::dispatch, replies::CELLAR);
 }
 
-/// The file service.
+/// Exercises the file service.
 pub fn fs(data: &[u8]) {
     messages(data, afs_idl::fs::dispatch, replies::FS);
 }
 
-/// The protection service.
+/// Exercises the protection service.
 pub fn pr(data: &[u8]) {
     messages(data, afs_idl::pr::dispatch, replies::PR);
 }
 
-/// The statistics service.
+/// Exercises the statistics service.
 pub fn rxstats(data: &[u8]) {
     messages(data, afs_idl::rxstats::dispatch, replies::RXSTATS);
 }
 
-/// The volume location service.
+/// Exercises the volume location service.
 pub fn vl(data: &[u8]) {
     messages(data, afs_idl::vl::dispatch, replies::VL);
 }
 
-/// The volume service.
+/// Exercises the volume service.
 pub fn vol(data: &[u8]) {
     messages(data, afs_idl::vol::dispatch, replies::VOL);
 }

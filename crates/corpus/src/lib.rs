@@ -1,13 +1,13 @@
 //! Every decoder as a function of arbitrary bytes.
 //!
-//! What comes from the network, from configuration files and from the disk must never make the program
-//! panic, hang, or take more memory than the input is worth. Each function here gives bytes to one
-//! decoder, and to what works on its result; it panics only if something is wrong. The same functions
-//! are called by the test of this crate, with the committed inputs in `corpus/` and mutations of them,
-//! and by the fuzzers in `fuzz/` at the top of the repository.
+//! Data from the network, from configuration files and from the disk must never make the program panic, hang,
+//! or take an excessive amount of memory. Each function here passes bytes to one decoder and to the code that
+//! uses its result; it panics only if something is wrong. The same functions are called by this crate's test,
+//! with the committed inputs in `corpus/` and mutations of them, and by the fuzzers in `fuzz/` at the top of
+//! the repository.
 //!
-//! A new target is a function, a line of [`TARGETS`], a seed in `examples/seed`, and a file in
-//! `fuzz/fuzz_targets`; the test says what is missing. `docs/design/testing.md` tells how to fuzz.
+//! A new target requires a function, a line in [`TARGETS`], a seed in `examples/seed`, and a file in
+//! `fuzz/fuzz_targets`; the test reports what is missing. `docs/design/testing.md` describes how to fuzz.
 
 pub mod captures;
 pub mod formats;
@@ -23,7 +23,7 @@ pub mod segments;
 pub mod services;
 pub mod upkeep;
 
-/// A decoder that is given arbitrary bytes.
+/// A function that exercises a decoder with arbitrary bytes.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
@@ -69,15 +69,15 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("xdr_vol", idl::vol),
 ];
 
-/// The target of this name.
+/// Returns the target with this name.
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
 }
 
-/// Runs the target of this name; for the fuzzers.
+/// Runs the target with this name; used by the fuzzers.
 ///
 /// # Panics
-/// If there is no such target, or if the target finds something wrong.
+/// If there is no such target, or if the target detects an error.
 pub fn run(name: &str, data: &[u8]) {
     let target = target(name).expect("the name of a target");
     target(data);

@@ -1,4 +1,4 @@
-//! Names, ids and patterns in text, as callers and people write them.
+//! Names, ids and patterns in text form, as written by callers and users.
 
 use afs_format::userlist::parse_principal;
 use base::{CellName, PartitionId, Rights, VolumeName};
@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::str::FromStr;
 use vldb::{NamePattern, VolumeQuery};
 
-/// What is parsed reads the same after it was printed.
+/// Checks that a parsed value parses the same after formatting it.
 fn check<T: FromStr + Display>(text: &str) {
     if let Ok(value) = text.parse::<T>() {
         let printed = value.to_string();
@@ -15,7 +15,7 @@ fn check<T: FromStr + Display>(text: &str) {
     }
 }
 
-/// Names of volumes, cells and partitions, rights, principals, queries and patterns of names.
+/// Exercises names of volumes, cells and partitions, rights, principals, queries and name patterns.
 pub fn names(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     check::<VolumeName>(&text);

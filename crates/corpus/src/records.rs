@@ -1,6 +1,6 @@
-//! Records of the databases and volumes, as a damaged disk may hold them: an input is an image of a
-//! metadata store, each piece one record (family, length of the key, key, value). What reads it may
-//! complain about damage and nothing else.
+//! Records of the databases and volumes as they may be on a damaged disk. An input is an image of a metadata
+//! store; each piece is one record (family, length of the key, key, value). Code that reads it may report
+//! damage and no other error.
 
 use crate::frames::{Fields, frames, push};
 use afs_format::acl::Acl;
@@ -16,18 +16,18 @@ use volume::{
     VolumeOptions, Volumes,
 };
 
-/// The time of day.
+/// Current time.
 pub const NOW: UnixTime = UnixTime(1_700_000_000);
-/// Lengths of the chunks that images of volumes name.
+/// Lengths of the chunks that images of volumes reference.
 pub const CHUNKS: [usize; 2] = [4096, 904];
-/// Keys are shorter than this many bytes.
+/// Upper bound of the length of keys.
 const KEY_BYTES_MAX: usize = 100;
-/// Vnodes, entries and the like that are looked at.
+/// Maximum number of vnodes, entries and similar items that are examined.
 const LOOKS: usize = 64;
-/// Steps after which cleaning up must have ended.
+/// Maximum number of purge steps.
 const PURGE_STEPS_MAX: usize = 10_000;
 
-/// The store of an image.
+/// Loads an image into a store.
 pub fn load(image: &[u8]) -> Arc<MemoryMeta> {
     let mut batch = Batch::new();
     for frame in frames(image) {
@@ -42,7 +42,7 @@ pub fn load(image: &[u8]) -> Arc<MemoryMeta> {
     Arc::new(meta)
 }
 
-/// The image of a store.
+/// Returns the image of a store.
 pub fn dump(meta: &dyn MetaStore) -> Vec<u8> {
     let mut image = Vec::new();
     for (number, family) in Family::ALL.into_iter().enumerate() {
@@ -56,7 +56,7 @@ pub fn dump(meta: &dyn MetaStore) -> Vec<u8> {
     image
 }
 
-/// The location database.
+/// Exercises the location database.
 pub fn location_records(data: &[u8]) {
     let Ok(locations) = Locations::open(load(data)) else { return };
     let _ = locations.totals();
@@ -93,7 +93,7 @@ fn change_locations(locations: &Locations) {
     let _ = locations.change_address([10, 0, 0, 5].into(), None);
 }
 
-/// The protection database.
+/// Exercises the protection database.
 pub fn protection_records(data: &[u8]) {
     let Ok(protection) = Protection::open(load(data), Policy::default(), NOW) else { return };
     let cell = Person::cell();
@@ -134,7 +134,7 @@ fn change(protection: &Protection, cell: &Person, id: UserId) -> Result<(), Prot
     protection.delete(cell, id, NOW)
 }
 
-/// The partition that images of volumes are of.
+/// Returns the partition that images of volumes belong to.
 pub fn partition(meta: Arc<dyn MetaStore>, chunks: Arc<dyn ChunkStore>) -> PartitionHandle {
     PartitionHandle {
         id: PartitionId::from_index(0).expect("a small number"),
@@ -144,7 +144,7 @@ pub fn partition(meta: Arc<dyn MetaStore>, chunks: Arc<dyn ChunkStore>) -> Parti
     }
 }
 
-/// Small caches and chunks.
+/// Returns options with small caches and chunks.
 pub fn options() -> VolumeOptions {
     VolumeOptions {
         chunk_shift: 12,
@@ -155,7 +155,7 @@ pub fn options() -> VolumeOptions {
     }
 }
 
-/// Volumes.
+/// Exercises volumes.
 pub fn volume_records(data: &[u8]) {
     let chunks = MemoryChunks::new();
     for length in CHUNKS {
@@ -181,7 +181,7 @@ pub fn volume_records(data: &[u8]) {
     let _ = volumes.create(partition.id, &new_volume(id, name));
 }
 
-/// What is needed to make a read-write volume with a root.
+/// Returns the parameters of a new read-write volume with a root.
 pub fn new_volume(id: VolumeId, name: base::VolumeName) -> NewVolume {
     NewVolume {
         id,

@@ -1,5 +1,5 @@
-//! The replies of every service, each decoded, encoded and decoded again. A test compares the list
-//! with what `afs-idl` has.
+//! The replies of every service, each decoded, encoded and decoded again. A test compares the list with that
+//! of `afs-idl`.
 
 use crate::idl::Check;
 use afs_idl::{bozo, cb, cellar, fs, pr, rxstats, vl, vol};

@@ -1,4 +1,4 @@
-//! Rings of data keys of encrypted partitions.
+//! Data key rings of encrypted partitions.
 
 use crate::segments::crc;
 use disk::{Disk, FaultyDisk, Garbling};
@@ -9,12 +9,13 @@ use uuid::Uuid;
 
 const FOLDER: &str = "/partition";
 const FILE: &str = "/partition/KEYS";
-/// The partition that the rings are of.
+/// UUID of the partition that the rings belong to.
 pub const PARTITION: Uuid = Uuid::from_bytes([9; 16]);
-/// The key that they are wrapped with.
+/// Key that wraps the rings.
 pub const MASTER: [u8; 32] = [7; 32];
 
-/// A ring's file. Behind a first byte of 0 the rest is the file, otherwise all of it but a good checksum.
+/// Exercises a key ring's file. If the first byte is 0, the rest is the complete file; otherwise a correct
+/// checksum is appended.
 pub fn key_ring(data: &[u8]) {
     let Some((raw, rest)) = data.split_first() else { return };
     let contents = if *raw == 0 { rest.to_vec() } else { [rest, &crc(rest)].concat() };
@@ -33,7 +34,7 @@ pub fn key_ring(data: &[u8]) {
     assert_eq!(read(&disk).expect("a disk without faults"), contents, "whoever looks changes nothing");
 }
 
-/// A ring that was just made, as the target wants it.
+/// Returns a newly created ring in the form that the target expects.
 ///
 /// # Errors
 /// None, unless the disk in memory is broken.

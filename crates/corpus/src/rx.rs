@@ -1,4 +1,4 @@
-//! Packets: their headers, and whole conversations with an endpoint.
+//! Packet headers, and whole conversations with an endpoint.
 
 use crate::frames::{Fields, frames};
 use crate::security;
@@ -12,7 +12,7 @@ use rx_security::{ClientSecurity, Null};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Packet headers, and bodies of ACK and DEBUG packets.
+/// Exercises packet headers, and bodies of ACK and DEBUG packets.
 pub fn header(data: &[u8]) {
     if let Ok((header, body)) = packets::parse(data) {
         let again = [&header.encode()[..], body].concat();
@@ -31,8 +31,8 @@ fn acknowledgement(body: &[u8]) {
     }
 }
 
-/// A conversation with an endpoint. The first byte tells whether it is a server (0) or a client, the
-/// rest are steps for [`Machine::step`].
+/// Exercises a conversation with an endpoint. The first byte selects a server (0) or a client; the rest are
+/// steps for [`Machine::step`].
 pub fn endpoint(data: &[u8]) {
     let Some((role, data)) = data.split_first() else { return };
     let mut machine = if role & 1 == 0 { Machine::server() } else { Machine::client() };
@@ -42,7 +42,7 @@ pub fn endpoint(data: &[u8]) {
     machine.finish();
 }
 
-/// What a step does: its first byte.
+/// Kind of a step, given by its first byte.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub enum Step {
@@ -50,31 +50,31 @@ pub enum Step {
     Datagram = 0,
     /// The rest is a datagram from another peer.
     Elsewhere = 1,
-    /// So many milliseconds pass (two bytes).
+    /// Time passes: a number of milliseconds in two bytes.
     Pass = 2,
-    /// Time passes until the endpoint wants to be called.
+    /// Time passes until the endpoint's next timeout.
     Timeout = 3,
-    /// A client begins a call: one byte for the level (3: no security), the rest is the request.
+    /// A client starts a call: one byte for the level (3: no security); the rest is the request.
     Call = 4,
     /// The first call is aborted.
     Abort = 5,
-    /// The network says that datagrams of so many bytes (two) do not get through.
+    /// The network reports that datagrams of a certain size, in two bytes, do not get through.
     TooBig = 6,
-    /// The network says that the packet that follows was not delivered; without one, the last packet.
+    /// The network reports that the packet that follows was not delivered; without one, the last packet.
     Unreachable = 7,
 }
 
-/// The service that is there.
+/// Id of the only service.
 pub const SERVICE: u16 = 1;
-/// Bytes of a reply to each request.
+/// Reply to each request.
 const REPLY: &[u8] = &[0x52; 6000];
-/// Steps of one conversation after which the endpoint must have come to rest.
+/// Maximum number of steps until a conversation must be idle.
 const ROUNDS_MAX: usize = 10_000;
-/// Datagrams that one input can make an endpoint send.
+/// Maximum number of datagrams that one input may make an endpoint send.
 const SENT_MAX: usize = 1_000_000;
 
-/// An endpoint with an application that answers calls. What it does depends on its input alone, so
-/// that conversations that were recorded once can be played again.
+/// An endpoint with an application that answers calls. Its behaviour depends only on its input, so that
+/// recorded conversations can be replayed.
 pub struct Machine {
     endpoint: Endpoint,
     now: Monotonic,
@@ -88,13 +88,13 @@ fn config() -> EndpointConfig {
     EndpointConfig { connections_max: 64, calls_max: 64, packets_max: 1024, ..EndpointConfig::default() }
 }
 
-/// The peers' addresses.
+/// Returns the addresses of a peer.
 fn path(elsewhere: bool) -> Path {
     Path::to(SocketAddr::from(if elsewhere { ([10, 0, 0, 9], 9000) } else { ([10, 0, 0, 2], 7000) }))
 }
 
 impl Machine {
-    /// One that serves, without security and with rxkad.
+    /// Creates a server that accepts rxnull and rxkad.
     pub fn server() -> Machine {
         let mut machine = Machine::new(1);
         machine.endpoint.add_service(ServiceConfig {
@@ -105,7 +105,7 @@ impl Machine {
         machine
     }
 
-    /// One that calls.
+    /// Creates a client.
     pub fn client() -> Machine {
         Machine::new(2)
     }
@@ -121,7 +121,7 @@ impl Machine {
         }
     }
 
-    /// Does one step, and gives the datagrams that it made the endpoint send.
+    /// Performs one step and returns the datagrams that the endpoint sends in response.
     pub fn step(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
         let mut fields = Fields(frame);
         let what = fields.byte();
@@ -143,11 +143,11 @@ impl Machine {
         self.settle()
     }
 
-    /// Lets time pass until nothing is left to be done.
+    /// Advances the time until nothing is left to do.
     pub fn finish(&mut self) {
         for _ in 0..ROUNDS_MAX {
             let Some(next) = self.endpoint.poll_timeout() else { return };
-            // Timers of idle connections go on for twelve minutes.
+            // Timers of idle connections run for twelve minutes.
             self.pass(next.max(Monotonic(self.now.0 + 1_000_000)));
             self.settle();
             if self.now.0 > 10_000_000_000_000 {
@@ -198,7 +198,7 @@ impl Machine {
         self.endpoint.handle_unreachable(self.now, remote, quote);
     }
 
-    /// Handles events and sends until there is nothing more.
+    /// Handles events and sends datagrams until there are none left.
     fn settle(&mut self) -> Vec<Vec<u8>> {
         let mut out = Vec::new();
         for _ in 0..ROUNDS_MAX {
@@ -248,7 +248,7 @@ impl Machine {
         }
     }
 
-    /// Reads a call as far as it has come; answers a request that is complete.
+    /// Reads the data of a call received so far; answers a complete request.
     fn read(&mut self, call: CallId) {
         loop {
             match self.endpoint.read(self.now, call) {

@@ -10,22 +10,22 @@ use rx_security::{
 };
 use std::sync::Arc;
 
-/// The connection that responses are for.
+/// Connection that responses refer to.
 pub const CONNECTION: ConnectionFacts =
     ConnectionFacts { epoch: 1, connection_id: 4, service_id: 1, security_index: 2 };
-/// The time of day.
+/// Current time.
 pub const NOW: UnixTime = UnixTime(1_700_000_000);
 /// Version of the key of type 18 (AES-256).
 pub const KVNO: u32 = 3;
 /// Version of the DES key.
 pub const KVNO_DES: u32 = 4;
-/// The nonce of challenges; with it the server answers what was recorded from OpenAFS.
+/// Nonce of challenges, with which the server accepts the responses recorded from OpenAFS.
 const NONCE: [u8; 16] = [1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const LEVELS: [SecurityLevel; 3] =
     [SecurityLevel::Clear, SecurityLevel::Authenticated, SecurityLevel::Encrypted];
 const DES: i32 = 1;
 const DES_KEY: [u8; 8] = [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef];
-/// Types of keys that the server has, and their lengths.
+/// Types of the server's keys, and their lengths.
 const KEYS: [(i32, u8); 4] = [(18, 32), (17, 16), (16, 24), (23, 16)];
 
 fn service_key(enctype: i32, bytes: u8) -> ServiceKey {
@@ -37,7 +37,7 @@ fn des_key() -> ServiceKey {
     ServiceKey::new(DES, &DES_KEY).expect("a good key")
 }
 
-/// The cell's keys: those that the recordings of `rx-security` were made with.
+/// Returns the cell's keys, which the recordings of `rx-security` were made with.
 pub fn keys() -> KeySet {
     let mut keys = KeySet::new();
     for (enctype, bytes) in KEYS {
@@ -47,13 +47,13 @@ pub fn keys() -> KeySet {
     keys
 }
 
-/// The cell's server.
+/// Returns the cell's server.
 pub fn server() -> RxkadServer {
     let realms = LocalRealms::of_cell("test.example");
     RxkadServer::new(Arc::new(keys()), realms)
 }
 
-/// A client with a ticket of the cell's key.
+/// Returns a client with a ticket encrypted with the cell's key.
 pub fn client(level: SecurityLevel) -> RxkadClient {
     let ticket =
         forge_local_ticket(&keys(), [0x34; 8], [9; 16], LOCAL_TICKET_END_MAX).expect("a good session key");
@@ -68,7 +68,7 @@ fn verify(response: &[u8]) -> Result<Verified, SecurityError> {
     server().accept(CONNECTION, NONCE).verify(response, NOW)
 }
 
-/// Challenges, at a client.
+/// Exercises challenges at a client.
 pub fn challenge(data: &[u8]) {
     for level in LEVELS {
         let mut handshake = client(level).start(CONNECTION).expect("a good ticket");
@@ -76,14 +76,14 @@ pub fn challenge(data: &[u8]) {
     }
 }
 
-/// Responses, at a server. Whoever gets through must be proven.
+/// Exercises responses at a server. An accepted client must have a proved identity.
 pub fn rxkad_response(data: &[u8]) {
     if let Ok(verified) = verify(data) {
         assert_ne!(verified.identity, Identity::Anonymous);
     }
 }
 
-/// Tickets in good responses. The first byte tells of which kind, see [`TicketKind`].
+/// Exercises tickets in valid responses. The first byte selects the kind; see [`TicketKind`].
 pub fn ticket(data: &[u8]) {
     let Some((kind, bytes)) = data.split_first() else { return };
     let (kvno, bytes) = wrapped(*kind, bytes);
@@ -97,21 +97,21 @@ pub fn ticket(data: &[u8]) {
     }
 }
 
-/// What the bytes of an input of [`ticket`] are: the low four bits of the first.
+/// Kind of bytes in an input of [`ticket`]: the low four bits of the first byte.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub enum TicketKind {
-    /// A whole Kerberos 5 ticket.
+    /// A complete Kerberos 5 ticket.
     Kerberos5 = 0,
-    /// Its sealed part.
+    /// The encrypted part of a Kerberos 5 ticket.
     SealedPart = 1,
     /// A Kerberos 4 ticket.
     Kerberos4 = 2,
     /// Plaintext of a Kerberos 4 ticket.
     Kerberos4Plain = 3,
-    /// Plaintext of a Kerberos 5 ticket, to be sealed with AES-256.
+    /// Plaintext of a Kerberos 5 ticket, to be encrypted with AES-256.
     Kerberos5Plain = 4,
-    /// The same with DES.
+    /// Plaintext of a Kerberos 5 ticket, to be encrypted with DES.
     Kerberos5PlainDes = 5,
 }
 
@@ -127,7 +127,7 @@ fn wrapped(kind: u8, bytes: &[u8]) -> (u32, Vec<u8>) {
     }
 }
 
-/// Packets' bodies, with their own checksum and with the right one: level, call number, channel,
+/// Exercises packet bodies, with the given checksum and with the right one: level, call number, channel,
 /// sequence number, checksum, body.
 pub fn rxkad_packet(data: &[u8]) {
     let mut fields = Fields(data);
@@ -146,7 +146,7 @@ pub fn rxkad_packet(data: &[u8]) {
     }
 }
 
-/// krb.conf and krb.excl, as the server uses them.
+/// Exercises krb.conf and krb.excl, as used by the server.
 pub fn krb_conf(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let realms = LocalRealms::of_cell("test.example").with_krb_conf(&text).with_krb_excl(&text);

@@ -14,8 +14,9 @@ const FILE: &str = "/segments/0000000000000001.seg";
 const SEGMENT: u64 = 1;
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 
-/// A segment file. Behind a first byte of 0 the rest is the file. Otherwise pieces of the rest are
-/// records with good checksums: a byte for the codec, four for the length when decoded, the data.
+/// Exercises a segment file. If the first byte is 0, the rest is the complete file. Otherwise the pieces of
+/// the rest are records, which get correct checksums: one byte for the codec, four for the decoded length,
+/// then the data.
 pub fn segment(data: &[u8]) {
     let Some((raw, rest)) = data.split_first() else { return };
     let contents = if *raw == 0 { rest.to_vec() } else { sealed(rest) };
@@ -57,12 +58,12 @@ fn open(disk: Arc<FaultyDisk>) -> Result<SegmentStore, StoreError> {
     SegmentStore::open(disk, Path::new(FOLDER), Arc::new(MemoryMeta::new()), config)
 }
 
-/// What the formats of partitions end with.
+/// Returns the checksum that ends the formats of partitions.
 pub(crate) fn crc(bytes: &[u8]) -> [u8; 4] {
     (checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32).to_be_bytes()
 }
 
-/// A segment whose headers are right; drawn in docs/reference/formats/segment.md.
+/// Builds a segment with valid headers; format: docs/reference/formats/segment.md.
 fn sealed(data: &[u8]) -> Vec<u8> {
     let mut file = [&b"CELLSEGM"[..], &1u32.to_be_bytes(), &[0; 4], &SEGMENT.to_be_bytes(), &[0; 4]].concat();
     file.extend(crc(&file));

@@ -1,5 +1,5 @@
-//! Whole services on stores in memory: an input is a history of calls. The first byte of a piece
-//! tells who calls, the rest is the request.
+//! Whole services on stores in memory. An input is a history of calls; the first byte of a piece selects the
+//! caller, and the rest is the request.
 
 mod client;
 mod file_service;
@@ -24,16 +24,16 @@ use store::MemoryMeta;
 use vldb::Locations;
 use vlserver::{Settings, VlService};
 
-/// Calls of one history.
+/// Maximum number of calls in a history.
 const CALLS_MAX: usize = 64;
-/// Bytes that a client takes before it loses patience.
+/// Number of bytes after which a client aborts the call.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 
-/// Who callers are: nobody, `admin`, who is a superuser, or `alice`.
+/// The callers: anonymous, the superuser `admin`, or the user `alice`.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub enum Who {
-    /// Nobody.
+    /// An anonymous caller.
     Anonymous = 0,
     /// A superuser.
     Admin = 1,
@@ -41,14 +41,14 @@ pub enum Who {
     Alice = 2,
 }
 
-/// A connection for each value of a piece's first byte, the same in all calls.
+/// A connection for each value of a piece's first byte, the same for all calls.
 static CONNECTIONS: [OnceLock<Connection>; 256] = [const { OnceLock::new() }; 256];
 
 fn connection(byte: u8) -> Connection {
     CONNECTIONS[usize::from(byte)].get_or_init(Connection::new).clone()
 }
 
-/// The caller that a piece's first byte names; a set bit 4 means: at another workstation.
+/// Returns the caller selected by a piece's first byte; bit 4 selects another workstation.
 fn caller(byte: u8) -> Caller {
     let host = 1 + (byte >> 4 & 1);
     let peer = SocketAddr::from(([10, 0, 0, host], 7001));
@@ -63,7 +63,7 @@ fn caller(byte: u8) -> Caller {
     Caller { identity, level: SecurityLevel::Encrypted, peer, connection, ..anonymous() }
 }
 
-/// Trusts `admin`.
+/// Makes `admin` a superuser.
 pub(crate) struct Authority;
 
 impl LocalAuthority for Authority {
@@ -76,7 +76,7 @@ impl LocalAuthority for Authority {
     }
 }
 
-/// A client that has sent its request and counts what it gets.
+/// A client that has sent its request and counts the bytes of the reply.
 struct Patience {
     request: MemoryStream,
     got: usize,
@@ -107,7 +107,7 @@ fn history(data: &[u8], mut call: impl FnMut(&Caller, &mut dyn CallStream) -> Re
     }
 }
 
-/// A new protection database with `alice` and a group of hers.
+/// Creates a protection database with the user `alice` and a group that she owns.
 pub fn protection(meta: Arc<MemoryMeta>) -> Arc<Protection> {
     let protection = Protection::open(meta, Policy::default(), NOW);
     let protection = protection.expect("an empty store");
@@ -127,13 +127,13 @@ pub fn protection(meta: Arc<MemoryMeta>) -> Arc<Protection> {
     Arc::new(protection)
 }
 
-/// The protection service.
+/// Exercises the protection service.
 pub fn serve_pr(data: &[u8]) {
     let service = PtService::new(protection(Arc::default()), Arc::new(Authority), Arc::new(|| NOW));
     history(data, |caller, stream| afs_idl::pr::dispatch(&service, caller, stream));
 }
 
-/// The volume location service.
+/// Exercises the volume location service.
 pub fn serve_vl(data: &[u8]) {
     let locations = Locations::open(Arc::new(MemoryMeta::new())).expect("an empty store");
     let service =

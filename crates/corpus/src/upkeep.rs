@@ -1,5 +1,5 @@
-//! What the server keeps for itself beside the volumes: the list of what is damaged, how far the scrubber
-//! is, snapshots and their policies.
+//! Data that the server maintains for itself next to the volumes: the list of damage, the progress of the
+//! scrubber, snapshots and their policies.
 
 use crate::records::{CHUNKS, NOW, load, options, partition};
 use base::{PartitionId, UnixTime, VolumeId};
@@ -8,13 +8,12 @@ use std::sync::Arc;
 use store::{ChunkStore, Codec, MemoryChunks};
 use volume::{CompactionPolicy, NewSnapshot, Period, ScrubPolicy, Snapshot, VolumeError, Volumes};
 
-/// Steps after which a pass of the scrubber must have ended: one for each family, and some for groups that
-/// cannot be read.
+/// Maximum number of steps of a scrubber pass: one for each family, and some for groups that cannot be read.
 const SCRUB_STEPS_MAX: usize = 1000;
-/// Volumes, snapshots and policies that are looked at.
+/// Maximum number of volumes, snapshots and policies that are examined.
 const LOOKS: usize = 16;
 
-/// An image of a metadata store, as in [`crate::records`].
+/// Exercises an image of a metadata store, as in [`crate::records`].
 pub fn upkeep_records(data: &[u8]) {
     let chunks = MemoryChunks::new();
     for length in CHUNKS {
@@ -48,7 +47,7 @@ fn scrub(volumes: &Volumes, partition: PartitionId) {
     panic!("scrubbing does not end");
 }
 
-/// What is done by itself every minute.
+/// Performs the work that is automatic every minute.
 fn automatic(volumes: &Volumes) -> Result<(), VolumeError> {
     for (volume, policy) in volumes.policies()?.into_iter().take(LOOKS) {
         for period in Period::ALL {

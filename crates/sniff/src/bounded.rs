@@ -1,9 +1,9 @@
-//! Tables that do not grow beyond a limit, whatever the traffic.
+//! Tables with a fixed limit, whatever the traffic.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Values by key. Keys beyond the limit share one value.
+/// Values by key. All keys beyond the limit share one value.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounded<K, V> {
     limit: usize,
@@ -16,7 +16,7 @@ impl<K: Eq + Hash, V: Default> Bounded<K, V> {
         Bounded { limit, values: HashMap::new(), others: None }
     }
 
-    /// The key's value, or the one that it shares.
+    /// Returns the key's value, or the shared one.
     pub(crate) fn entry(&mut self, key: K) -> &mut V {
         if self.values.len() < self.limit || self.values.contains_key(&key) {
             return self.values.entry(key).or_default();
@@ -24,17 +24,17 @@ impl<K: Eq + Hash, V: Default> Bounded<K, V> {
         self.others.get_or_insert_default()
     }
 
-    /// The values by key.
+    /// Returns the values by key.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.values.iter()
     }
 
-    /// The value of all keys beyond the limit, if there were any.
+    /// Returns the value of all keys beyond the limit, if there are any.
     pub(crate) fn others(&self) -> Option<&V> {
         self.others.as_ref()
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub(crate) fn clear(&mut self) {
         self.values.clear();
         self.others = None;

@@ -1,4 +1,4 @@
-//! One call, as seen on its way between two hosts.
+//! One call, as seen on the wire between two hosts.
 
 use crate::kind::{self, Kind, Procedure, Service};
 use crate::packet::Piece;
@@ -6,7 +6,7 @@ use crate::sequences::{Arrival, Sequences};
 use crate::traffic::{Calls, Ended};
 use rx_proto::Flags;
 
-/// A call that is under way, or has ended and may still see packets.
+/// A call that is in progress, or has ended and may still receive packets.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) number: u32,
@@ -24,11 +24,11 @@ struct Half {
     sequences: Sequences,
     bytes: u64,
     first_ns: Option<u64>,
-    /// Of the last packet that was new.
+    /// Time of the last new packet.
     newest_ns: u64,
-    /// The number of the last packet, once that has been seen.
+    /// Sequence number of the last packet, once it has been seen.
     last: Option<u32>,
-    /// The packet that asked for an acknowledgement last, and when.
+    /// Latest packet that requested an acknowledgement, and its time.
     probe: Option<(u32, u64)>,
 }
 
@@ -45,7 +45,7 @@ impl Call {
         }
     }
 
-    /// A data packet. Tells how it came.
+    /// Handles a data packet; returns how its sequence number relates to earlier ones.
     pub(crate) fn data(
         &mut self,
         now_ns: u64,
@@ -61,15 +61,15 @@ impl Call {
         arrival
     }
 
-    /// An acknowledgement of the packet with this serial number, by this side. Tells the round trip if
-    /// that packet had asked for it.
+    /// Handles an acknowledgement by this side of the packet with this serial number. Returns the round-trip
+    /// time if that packet had requested it.
     pub(crate) fn acknowledged(&mut self, now_ns: u64, by_client: bool, serial: u32) -> Option<u64> {
         let sent = if by_client { &mut self.reply } else { &mut self.request };
         let (_, at_ns) = sent.probe.take_if(|(probe, _)| *probe == serial)?;
         Some(now_ns.saturating_sub(at_ns) / 1000)
     }
 
-    /// Whether the whole reply has been seen.
+    /// Whether the complete reply has been seen.
     pub(crate) fn is_answered(&self) -> bool {
         self.reply.last.is_some_and(|last| self.reply.sequences.is_complete(last))
     }
@@ -78,12 +78,13 @@ impl Call {
         self.aborted = true;
     }
 
-    /// What is counted of the call, which has ended. It is counted once.
+    /// Ends the call and returns its counts, once.
     pub(crate) fn end(&mut self) -> Option<Ended> {
         if std::mem::replace(&mut self.has_ended, true) {
             return None;
         }
-        // A reply whose end was not captured is one nevertheless: the client went on.
+        // The call counts as answered even if the end of the reply was not captured, since the client
+        // continued.
         let is_answered = !self.aborted && self.reply.first_ns.is_some();
         let since_request = |ns: u64| {
             let sent_ns = self.request.first_ns.map(|_| self.request.newest_ns)?;
@@ -122,7 +123,7 @@ impl Half {
         arrival
     }
 
-    /// Packets below the last that were not seen.
+    /// Returns the number of packets below the last one that were not seen.
     fn missing(&self) -> u64 {
         self.sequences.missing()
     }

@@ -1,28 +1,28 @@
-//! What is out of the ordinary, in sentences.
+//! Describes unusual observations in sentences.
 
 use crate::report::{CallRow, ClientRow, Finding, Report, ServerRow};
 use crate::traffic::{Flow, Traffic};
 
-/// Packets below which a share says nothing.
+/// Minimum number of packets for a meaningful share.
 const PACKETS_LEAST: u64 = 50;
 
-/// Calls below which a share or a percentile says nothing.
+/// Minimum number of calls for a meaningful share or percentile.
 const CALLS_LEAST: u64 = 20;
 
-/// Shares of packets sent again that are worth a word, in tenths of a percent. The network between
-/// servers and clients should lose less than one in a thousand.
+/// Minimum share of retransmitted packets to report, in tenths of a percent. The network between servers and
+/// clients should lose less than one packet in a thousand.
 const RETRANSMITTED_PERMILLE: u64 = 1;
 
-/// Shares of calls that failed which are worth a word.
+/// Minimum share of failed calls to report, in tenths of a percent.
 const ABORTED_PERMILLE: u64 = 10;
 
-/// A latency that somebody who waits notices: a second.
+/// Latency that a waiting user notices: a second.
 const SLOW_US: u64 = 1_000_000;
 
-/// Findings of one sort that are told.
+/// Maximum number of findings of one kind.
 const EACH_MAX: usize = 10;
 
-/// Judges what was counted. The gravest sorts come first.
+/// Evaluates the counts. The most serious kinds come first.
 pub(crate) fn find(report: &Report) -> Vec<Finding> {
     let sorts: [Vec<Finding>; 9] = [
         nothing(report).into_iter().collect(),
@@ -42,7 +42,7 @@ fn finding(about: impl Into<String>, text: String) -> Finding {
     Finding { about: about.into(), text }
 }
 
-/// A share with one decimal of a percent.
+/// Formats a share as a percentage with one decimal.
 fn share(part: u64, whole: u64) -> String {
     let permille = part.saturating_mul(1000).checked_div(whole).unwrap_or(0);
     format!("{}.{} % ({part} of {whole})", permille / 10, permille % 10)
@@ -52,7 +52,7 @@ fn is_worth(part: u64, whole: u64, permille: u64) -> bool {
     part > 0 && part.saturating_mul(1000) >= whole.saturating_mul(permille)
 }
 
-/// Nothing that anything could be said of.
+/// Reports that there is nothing to evaluate.
 fn nothing(report: &Report) -> Option<Finding> {
     let captured = &report.captured;
     let text = if captured.frames == 0 {
@@ -113,7 +113,7 @@ fn unanswered(row: &ServerRow) -> Option<Finding> {
     Some(finding(server, text))
 }
 
-/// A server that clients ask again and again, and that has not sent anything yet.
+/// Reports a server that receives requests repeatedly and has never sent anything.
 fn silent(row: &ServerRow) -> Option<Finding> {
     let Traffic { calls, busy, aborts, challenges, from_client, from_server, .. } = &row.traffic;
     let said = from_server.data + from_server.acks + busy + aborts + challenges;
@@ -135,7 +135,7 @@ fn busy(row: &ClientRow) -> Option<Finding> {
     (busy > 0).then(|| finding(client, text))
 }
 
-/// Packets sent again, either way between a client and its servers.
+/// Reports retransmissions in either direction between a client and its servers.
 fn losses(row: &ClientRow) -> Vec<Finding> {
     let client = &row.client;
     let text = |flow: &Flow, who: &str| {
@@ -155,7 +155,7 @@ fn losses(row: &ClientRow) -> Vec<Finding> {
     [to_server, to_client].into_iter().flatten().map(|text| finding(client, text)).collect()
 }
 
-/// Packets that a server, or its clients, had no room for.
+/// Reports packets that a server or its clients had no space for.
 fn windows(row: &ServerRow) -> Option<Finding> {
     let server = &row.server;
     let refused = |flow: &Flow| flow.acks_exceeds_window + flow.acks_no_space;

@@ -1,33 +1,33 @@
-//! From a captured frame to a UDP datagram.
+//! Decodes captured frames to UDP datagrams.
 //!
-//! Sources: IEEE 802.3 and 802.1Q, RFC 791, RFC 768; the numbers of link types and Linux's cooked
-//! headers are those of the pcap format (<https://www.tcpdump.org/linktypes.html>).
+//! Sources: IEEE 802.3 and 802.1Q, RFC 791, RFC 768; the numbers of link types and Linux's cooked headers are
+//! those of the pcap format (<https://www.tcpdump.org/linktypes.html>).
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// What a captured frame begins with.
+/// Link-layer header of a captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
-    /// Ethernet, perhaps with VLAN tags.
+    /// Ethernet, possibly with VLAN tags.
     Ethernet,
-    /// An IP packet and nothing before it.
+    /// None: the frame starts with an IP packet.
     Raw,
     /// Linux's cooked header of 16 bytes (capturing on "any").
     Cooked,
-    /// Its second version, of 20 bytes.
+    /// Version 2 of Linux's cooked header, of 20 bytes.
     Cooked2,
     /// Four bytes with the address family (BSD's loopback).
     Loopback,
-    /// Not known; by its number.
+    /// Unknown, with its number.
     Other(u32),
 }
 
 impl Link {
-    /// The link type with this number (LINKTYPE_*).
+    /// Returns the link type with this number (LINKTYPE_*).
     pub fn from_number(number: u32) -> Link {
         match number {
             1 => Link::Ethernet,
-            // 101 in files; 12 and 14 are what some systems write for it.
+            // 101 in files; 12 and 14 are written by some systems.
             12 | 14 | 101 | 228 => Link::Raw,
             113 => Link::Cooked,
             276 => Link::Cooked2,
@@ -37,51 +37,51 @@ impl Link {
     }
 }
 
-/// A UDP datagram over IPv4, as far as it was captured.
+/// A UDP datagram over IPv4, as far as captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// The sender.
+    /// Address of the sender.
     pub source: SocketAddrV4,
-    /// The receiver.
+    /// Address of the receiver.
     pub destination: SocketAddrV4,
-    /// What was captured of its payload.
+    /// Captured part of the payload.
     pub payload: &'a [u8],
     /// Payload bytes on the wire.
     pub payload_bytes: usize,
-    /// It is the first of several IP fragments; the others are not looked at.
+    /// Whether it is the first of several IP fragments; the others are ignored.
     pub is_fragmented: bool,
 }
 
-/// What a captured frame is.
+/// Decoded content of a captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// A datagram, or its first fragment.
+    /// A UDP datagram, or its first fragment.
     Udp(Datagram<'a>),
-    /// A fragment but the first.
+    /// A fragment other than the first.
     Fragment,
     /// IPv4, but not UDP.
     OtherProtocol,
-    /// IPv6, of which nothing is looked at: AFS does not speak it.
+    /// IPv6, which is ignored: AFS does not use it.
     Ipv6,
-    /// Not IP, of an unknown link type, or cut off before its headers end.
+    /// Not IP, of an unknown link type, or truncated within its headers.
     Unknown,
 }
 
-/// VLAN tags that are skipped.
+/// Maximum number of VLAN tags that are skipped.
 const TAGS_MAX: usize = 4;
 
-/// The protocol number of UDP.
+/// Protocol number of UDP.
 const UDP: u8 = 17;
 
 /// Length of a UDP header.
 const UDP_HEADER_BYTES: usize = 8;
 
-/// Finds the datagram in a frame.
+/// Decodes the datagram in a frame.
 pub fn decode(link: Link, frame: &[u8]) -> Frame<'_> {
     network_layer(link, frame).and_then(internet).unwrap_or(Frame::Unknown)
 }
 
-/// The IP packet in a frame.
+/// Returns the IP packet in a frame.
 fn network_layer(link: Link, frame: &[u8]) -> Option<&[u8]> {
     match link {
         Link::Ethernet => behind_ethernet(frame),
@@ -104,7 +104,7 @@ fn behind_ethernet(frame: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// What is behind a header of this length whose EtherType, at `place`, is IP.
+/// Returns the data after a header of this length if its EtherType, at `place`, is IP.
 fn behind_type(frame: &[u8], place: usize, length: usize) -> Option<&[u8]> {
     matches!(half(frame, place)?, 0x0800 | 0x86dd).then(|| frame.get(length..))?
 }
@@ -127,7 +127,7 @@ fn internet4(packet: &[u8]) -> Option<Frame<'_>> {
     if fragment & 0x1fff != 0 {
         return Some(Frame::Fragment);
     }
-    // Ethernet pads short frames; a length of 0 is what segmentation offload leaves of a long one.
+    // Ethernet pads short frames; segmentation offload leaves a length of 0 in a long one.
     let total = match usize::from(half(header, 2)?) {
         0 => packet.len(),
         total => total.min(packet.len()),
@@ -145,12 +145,12 @@ fn internet4(packet: &[u8]) -> Option<Frame<'_>> {
     }))
 }
 
-/// Two bytes as a number.
+/// Reads two bytes as a number.
 fn half(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// An IPv4 packet with this datagram in it, for writing captures.
+/// Builds an IPv4 packet with this datagram, for writing captures.
 pub fn encode(
     source: SocketAddrV4,
     destination: SocketAddrV4,
@@ -174,7 +174,7 @@ pub fn encode(
     out
 }
 
-/// The checksum of an IPv4 header (RFC 791).
+/// Computes the checksum of an IPv4 header (RFC 791).
 fn checksum(header: &[u8]) -> u16 {
     let sum: u32 = header.chunks_exact(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     let folded = (sum & 0xffff) + (sum >> 16);

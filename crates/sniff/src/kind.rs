@@ -1,8 +1,8 @@
-//! What is called: the service, the procedure, the volume.
+//! Identifies calls: service, procedure and volume.
 //!
-//! Names come from the interfaces in `idl/`. What a call is about stands in its first packet, which
-//! rxkad leaves readable at level "clear" only: "auth" enciphers the first 8 bytes, and with them the
-//! opcode, "crypt" everything.
+//! Names come from the interfaces in `idl/`. The first packet of a call identifies it. Of rxkad's levels,
+//! only "clear" leaves this readable: "auth" encrypts the first 8 bytes, including the opcode, and "crypt"
+//! encrypts everything.
 
 use afs_idl::common::Fid;
 use afs_idl::{bozo, cb, cellar, fs, pr, rxstats, vl, vol};
@@ -10,49 +10,49 @@ use serde::{Serialize, Serializer};
 use std::fmt;
 use xdr::{Decode, SliceSource};
 
-/// Bytes of an opcode.
+/// Length of an opcode in bytes.
 const OPCODE_BYTES: usize = 4;
 
-/// Bytes that rxkad enciphers at level "auth".
+/// Number of bytes that rxkad encrypts at level "auth".
 const SEALED_BYTES: usize = 8;
 
-/// The number of rxkad among security classes.
+/// Index of rxkad among security classes.
 const RXKAD: u8 = 2;
 
-/// The number of the null security class.
+/// Index of the null security class.
 const NULL: u8 = 0;
 
-/// Service numbers above which OpenAFS's Ubik lies on each database port.
+/// Service numbers of OpenAFS's Ubik on each database port.
 const UBIK_SERVICES: [(u16, Service); 2] = [(50, Service::UbikVote), (51, Service::UbikDisk)];
 
-/// A service.
+/// An AFS service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Service {
     /// The file service.
     File,
     /// The callback service of clients.
     Callback,
-    /// The basic overseer.
+    /// The basic overseer service.
     Overseer,
-    /// Protection.
+    /// The protection service.
     Protection,
-    /// Volume location.
+    /// The volume location service.
     Location,
-    /// Volumes.
+    /// The volume service.
     Volume,
-    /// Rx's own statistics.
+    /// Rx's own statistics service.
     RxStatistics,
     /// Cellar's own service.
     Cellar,
-    /// Votes of OpenAFS's database servers.
+    /// Votes between OpenAFS's database servers.
     UbikVote,
     /// Transactions between OpenAFS's database servers.
     UbikDisk,
-    /// Any other.
+    /// Any other service, with its number.
     Other(u16),
 }
 
-/// Where a connection leads: what tells services of one number apart.
+/// The endpoints of a connection, which distinguish services with the same number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) service_id: u16,
@@ -61,8 +61,8 @@ pub(crate) struct Place {
 }
 
 impl Service {
-    /// File, callback and overseer service have the same number. The file server calls back from its
-    /// own port; its clients may be anywhere.
+    /// Returns the service of a connection. File, callback and overseer service have the same number. The
+    /// file server calls back from its own port; its clients may be on any port.
     pub(crate) fn at(place: Place) -> Service {
         match (place.service_id, place.server_port) {
             (fs::SERVICE_ID, bozo::PORT) => Service::Overseer,
@@ -115,25 +115,25 @@ impl fmt::Display for Service {
     }
 }
 
-/// A procedure, as far as it is known.
+/// A procedure, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Procedure {
-    /// By the protocol's name.
+    /// Name in the protocol.
     Named(&'static str),
-    /// An opcode that has no name here.
+    /// Opcode without a known name.
     Opcode(u32),
-    /// Enciphered.
+    /// Encrypted.
     Sealed,
-    /// The call's first packet was not captured.
+    /// Unknown, since the call's first packet was not captured.
     Unseen,
 }
 
-/// What kind of call.
+/// Kind of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kind {
     /// The service.
     pub service: Service,
-    /// Its procedure.
+    /// Procedure of the service.
     pub procedure: Procedure,
 }
 
@@ -155,7 +155,7 @@ impl Serialize for Kind {
     }
 }
 
-/// What a call's first packet tells: its kind, and the volume it is about.
+/// Returns the kind of a call and the volume it is about, read from its first packet.
 pub(crate) fn read(service: Service, security_index: u8, body: &[u8]) -> (Kind, Option<u32>) {
     let kind = |procedure| Kind { service, procedure };
     let Some((opcode, arguments)) = body.split_first_chunk::<OPCODE_BYTES>() else {
@@ -169,14 +169,14 @@ pub(crate) fn read(service: Service, security_index: u8, body: &[u8]) -> (Kind, 
     }
 }
 
-/// The volume in a call's arguments.
+/// Returns the volume in a call's arguments.
 fn volume(service: Service, opcode: u32, arguments: &[u8]) -> Option<u32> {
     let mut source = SliceSource::new(arguments);
     match (service, opcode) {
         (Service::File, fs::GET_VOLUME_STATUS | fs::SET_VOLUME_STATUS) => u32::decode(&mut source).ok(),
         (Service::File, fs::BULK_STATUS | fs::INLINE_BULK_STATUS | fs::GIVE_UP_CALL_BACKS)
         | (Service::Callback, cb::CALL_BACK) => {
-            // The first of a list.
+            // Takes the first item of the list.
             let count = u32::decode(&mut source).ok()?;
             if count == 0 { None } else { first_fid(&mut source) }
         }
@@ -189,20 +189,20 @@ fn first_fid(source: &mut SliceSource<'_>) -> Option<u32> {
     Some(Fid::decode(source).ok()?.volume)
 }
 
-/// Whether the procedure's first argument is a file's identifier.
+/// Whether the procedure's first argument is a FID.
 fn begins_with_fid(opcode: u32) -> bool {
     matches!(opcode, fs::FETCH_DATA..=fs::OLD_RELEASE_LOCK | fs::SET_LOCK..=fs::RELEASE_LOCK)
         || [fs::LOOKUP, fs::DFS_SYMLINK, fs::STORE_ACL, fs::FETCH_DATA64, fs::STORE_DATA64].contains(&opcode)
 }
 
-/// At level "auth" the opcode is enciphered, the arguments are not, and most calls of the file service
-/// begin with a file's identifier. What cannot be one is taken for enciphered.
+/// Returns the volume of a call at level "auth". The opcode is encrypted, but the arguments are not, and most
+/// calls of the file service start with a FID. Arguments that do not look like one are taken for encrypted.
 fn sealed_volume(service: Service, security_index: u8, body: &[u8]) -> Option<u32> {
     if service != Service::File || security_index != RXKAD {
         return None;
     }
     let fid = Fid::decode(&mut SliceSource::new(body.get(SEALED_BYTES..)?)).ok()?;
-    // Volume numbers begin at 0x20000000; random words pass once in a million times.
+    // Volume ids start at 0x20000000; random words pass this check once in a million times.
     let is_likely = fid.volume >> 28 == 2 && fid.vnode >> 24 == 0 && fid.vnode != 0 && fid.unique >> 24 == 0;
     is_likely.then_some(fid.volume)
 }

@@ -1,11 +1,11 @@
-//! What captured packets tell about Rx and the AFS services, without touching the servers.
+//! Analyses captured Rx and AFS traffic without touching the servers.
 //!
-//! Frames go in, from a file ([`pcap::Reader`]) or from wherever they were captured; a [`Report`]
-//! comes out: calls by kind with their latencies, servers, clients, volumes, aborts, and what is out of
-//! the ordinary. Nothing here opens files or sockets, or asks a clock. [`Sniffer`] tells what to call.
+//! The input is frames, from a file ([`pcap::Reader`]) or a live capture; the output is a [`Report`] with
+//! calls by kind and their latencies, servers, clients, volumes, aborts, and unusual observations. The crate
+//! opens no files or sockets, and reads no clock. [`Sniffer`] documents the calling sequence.
 //!
-//! Nothing that is captured is trusted: every table has a limit ([`Limits`]), and what does not decode
-//! is counted.
+//! Captured data is not trusted: every table has a limit ([`Limits`]), and data that does not decode is
+//! counted.
 
 mod bounded;
 mod call;

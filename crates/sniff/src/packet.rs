@@ -3,20 +3,20 @@
 use rx_proto::limits::{JUMBO_BODY_BYTES, JUMBO_HEADER_BYTES, JUMBO_PACKETS_MAX};
 use rx_proto::{Flags, Header};
 
-/// A data packet, perhaps out of a jumbogram.
+/// A data packet, possibly from a jumbogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
     pub(crate) sequence: u32,
     pub(crate) serial: u32,
     pub(crate) flags: Flags,
-    /// What was captured of the body.
+    /// Captured part of the body.
     pub(crate) body: &'a [u8],
-    /// Bytes of the body on the wire.
+    /// Length of the body on the wire.
     pub(crate) bytes: usize,
 }
 
-/// The packets of a DATA datagram whose body has this length on the wire. What a jumbogram holds behind
-/// the end of what was captured is not seen.
+/// Returns the packets of a DATA datagram whose body has `bytes` bytes on the wire. Packets of a jumbogram
+/// beyond the captured part are not returned.
 pub(crate) fn pieces<'a>(header: &Header, body: &'a [u8], bytes: usize) -> impl Iterator<Item = Piece<'a>> {
     let whole = Piece { sequence: header.sequence, serial: header.serial, flags: header.flags, body, bytes };
     let mut rest = Some(whole);
@@ -30,7 +30,7 @@ pub(crate) fn pieces<'a>(header: &Header, body: &'a [u8], bytes: usize) -> impl 
 }
 
 impl<'a> Piece<'a> {
-    /// Separates the first packet from those behind it.
+    /// Splits off the first packet.
     fn cut(self) -> (Piece<'a>, Option<Piece<'a>>) {
         let is_jumbo = self.flags.contains(Flags::JUMBO_PACKET) && !self.flags.contains(Flags::LAST_PACKET);
         let head_bytes = JUMBO_BODY_BYTES + JUMBO_HEADER_BYTES;

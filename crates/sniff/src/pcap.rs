@@ -1,7 +1,7 @@
-//! Capture files: pcap and pcapng are read, pcap is written.
+//! Capture files: reads pcap and pcapng, writes pcap.
 //!
-//! Sources: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. A file is read from beginning to end
-//! with one buffer, whose size does not depend on what the file claims beyond [`PACKET_BYTES_MAX`].
+//! Sources: draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng. A file is read sequentially with one buffer,
+//! whose size is limited by [`PACKET_BYTES_MAX`], whatever the file claims.
 
 mod blocks;
 mod classic;
@@ -12,29 +12,29 @@ use std::io::{self, Read};
 
 pub use write::Writer;
 
-/// The longest packet that is taken, in bytes (tcpdump's largest snapshot length).
+/// Maximum size of a packet in bytes (tcpdump's largest snapshot length).
 pub const PACKET_BYTES_MAX: usize = 262_144;
 
-/// Why a capture cannot be read (further).
+/// Reason why a capture cannot be read any further.
 #[derive(Debug, thiserror::Error)]
 pub enum PcapError {
     /// The file could not be read.
     #[error("cannot read the capture: {0}")]
     Io(#[from] io::Error),
-    /// It is something else.
+    /// The file has another format.
     #[error("neither a pcap nor a pcapng file: it begins with {0:02x?}")]
     Magic([u8; 4]),
-    /// A length that cannot be right.
+    /// A length is out of range.
     #[error("the capture is damaged: a {what} of {got} bytes, at most {limit} are possible")]
     Length {
-        /// Of what.
+        /// Kind of item.
         what: &'static str,
-        /// The length claimed.
+        /// Length in the file.
         got: u32,
-        /// What would be right.
+        /// Maximum length.
         limit: usize,
     },
-    /// Something that does not belong where it is.
+    /// The file violates the format.
     #[error("the capture is damaged: {0}")]
     Damaged(&'static str),
 }
@@ -42,15 +42,15 @@ pub enum PcapError {
 /// One captured packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// When it was captured, in nanoseconds since 1970.
+    /// Capture time in nanoseconds since 1970.
     pub time_ns: u64,
-    /// What it begins with.
+    /// Link type of the frame.
     pub link: Link,
-    /// What was kept of it.
+    /// Captured bytes.
     pub data: &'a [u8],
 }
 
-/// Reads a capture file: [`Reader::new`], then [`Reader::packet`] until it gives `None`.
+/// Reads a capture file: call [`Reader::new`], then [`Reader::packet`] until it returns `None`.
 #[derive(Debug)]
 pub struct Reader<R> {
     source: Source<R>,
@@ -64,7 +64,7 @@ enum Format {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the beginning of the file and tells its format.
+    /// Reads the start of the file and detects its format.
     pub fn new(input: R) -> Result<Reader<R>, PcapError> {
         let mut source = Source { input, buffer: Vec::new(), is_little: false };
         let magic = source.array::<4>()?;
@@ -79,8 +79,8 @@ impl<R: Read> Reader<R> {
         Ok(Reader { source, format })
     }
 
-    /// The next packet; `None` at the end. A file that ends within a packet, as one does whose writer
-    /// was ended, ends before that packet.
+    /// Returns the next packet; `None` at the end. A file truncated within a packet, for example because its
+    /// writer was killed, ends before that packet.
     pub fn packet(&mut self) -> Result<Option<Packet<'_>>, PcapError> {
         let found = match &mut self.format {
             Format::Classic(classic) => classic.next(&mut self.source),
@@ -107,7 +107,7 @@ struct Found {
     end: usize,
 }
 
-/// A file, its byte order, and the last piece read from it.
+/// A file, its byte order, and the data last read from it.
 #[derive(Debug)]
 struct Source<R> {
     input: R,
@@ -126,18 +126,18 @@ impl<R: Read> Source<R> {
         Ok(word(self.is_little, self.array()?))
     }
 
-    /// Reads so many bytes into the buffer.
+    /// Reads `bytes` bytes into the buffer.
     fn fill(&mut self, bytes: usize) -> Result<(), PcapError> {
         self.buffer.resize(bytes, 0);
         Ok(self.input.read_exact(&mut self.buffer)?)
     }
 
-    /// A number in the buffer.
+    /// Returns a number from the buffer.
     fn buffered_word(&self, at: usize) -> Option<u32> {
         Some(word(self.is_little, *self.buffer.get(at..)?.first_chunk()?))
     }
 
-    /// A number of two bytes in the buffer.
+    /// Returns a two-byte number from the buffer.
     fn buffered_half(&self, at: usize) -> Option<u16> {
         let bytes = *self.buffer.get(at..)?.first_chunk()?;
         Some(if self.is_little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) })

@@ -1,4 +1,4 @@
-//! What was counted, as tables.
+//! The results as tables.
 
 use crate::bounded::Bounded;
 use crate::findings;
@@ -13,58 +13,58 @@ use std::hash::Hash;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// The name of the row that those beyond a limit share.
+/// Name of the row shared by all keys beyond a limit.
 const OTHERS: &str = "others";
 
-/// Everything that was counted.
+/// All results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// What was captured.
+    /// Statistics of the capture.
     pub captured: Captured,
     /// Seconds between the first and the last frame.
     pub seconds: f64,
     /// Rx packets by type; a jumbogram counts once.
     pub packets: BTreeMap<&'static str, u64>,
-    /// All connections together.
+    /// Sum over all connections.
     pub total: Traffic,
-    /// Calls that have not ended.
+    /// Calls in progress.
     pub open: u64,
     /// By kind, the most frequent first.
     pub calls: Vec<CallRow>,
     /// By server, the one with most calls first.
     pub servers: Vec<ServerRow>,
-    /// By client, likewise.
+    /// By client, the one with most calls first.
     pub clients: Vec<ClientRow>,
     /// By volume, the one with most bytes first.
     pub volumes: Vec<VolumeRow>,
     /// By code and kind, the most frequent first.
     pub aborts: Vec<AbortRow>,
-    /// What is out of the ordinary, in sentences.
+    /// Unusual observations, in sentences.
     pub findings: Vec<Finding>,
 }
 
 /// A kind of call.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallRow {
-    /// Its name.
+    /// Name of the kind.
     pub kind: String,
-    /// What was counted.
+    /// Counts of its calls.
     #[serde(flatten)]
     pub counts: Calls,
-    /// From the request's last packet to the reply's first.
+    /// Time from the last packet of the request to the first packet of the reply.
     pub first: Percentiles,
-    /// From the request's last packet to the reply's last.
+    /// Time from the last packet of the request to the last packet of the reply.
     pub last: Percentiles,
 }
 
 /// A server.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerRow {
-    /// Its address and port.
+    /// Address and port.
     pub server: String,
-    /// Its service.
+    /// Service at that port.
     pub service: String,
-    /// What was counted.
+    /// Counts of its traffic.
     #[serde(flatten)]
     pub traffic: Traffic,
 }
@@ -72,45 +72,45 @@ pub struct ServerRow {
 /// A client.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClientRow {
-    /// Its address.
+    /// Address of the client.
     pub client: String,
-    /// What was counted.
+    /// Counts of its traffic.
     #[serde(flatten)]
     pub traffic: Traffic,
-    /// Its calls that ended, by kind.
+    /// Its completed calls, by kind.
     pub kinds: BTreeMap<String, u64>,
 }
 
-/// A volume, by the first file that calls name. Where opcodes are enciphered, it is told by what looks
-/// like a file's identifier.
+/// A volume, identified by the first FID in a call. If opcodes are encrypted, anything that looks like a FID
+/// is used.
 #[derive(Clone, Debug, Serialize)]
 pub struct VolumeRow {
-    /// Its number.
+    /// Volume id.
     pub volume: String,
-    /// What was counted.
+    /// Counts of its calls.
     #[serde(flatten)]
     pub counts: Calls,
 }
 
-/// Calls of one kind that ended with one code.
+/// Calls of one kind that ended with one abort code.
 #[derive(Clone, Debug, Serialize)]
 pub struct AbortRow {
-    /// The code.
+    /// Abort code.
     pub code: i32,
-    /// Its name, if it has one.
+    /// Name of the code, if known.
     pub name: Option<&'static str>,
-    /// The kind of call.
+    /// Kind of call.
     pub kind: Kind,
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
 }
 
-/// Something out of the ordinary.
+/// An unusual observation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is about: a host, a kind of call, the capture.
+    /// Subject: a host, a kind of call, or the capture.
     pub about: String,
-    /// The finding in a sentence.
+    /// Description in one sentence.
     pub text: String,
 }
 
@@ -161,7 +161,7 @@ fn type_name(kind: PacketType) -> &'static str {
     }
 }
 
-/// The table's rows by name, with those beyond its limit.
+/// Returns the table's rows by name, including the one for keys beyond its limit.
 fn named<'a, K: Eq + Hash + 'a, V: Default>(
     table: &'a Bounded<K, V>,
     name: impl Fn(&K) -> String,

@@ -1,25 +1,24 @@
-//! Datagrams that the kernel handled as one.
+//! Splits datagrams that the kernel merged.
 //!
-//! A sender may hand over a run of equal datagrams in one piece (`UDP_SEGMENT`), and a receiver may be
-//! given one (`UDP_GRO`). Who captures on either host sees the run under one UDP header. It is cut
-//! where every piece begins with a packet of the same epoch and direction: Rx's packets have no such
-//! thing within.
+//! A sender may pass a run of equally long datagrams in one call (`UDP_SEGMENT`), and a receiver may get one
+//! (`UDP_GRO`). A capture on either host shows the run under one UDP header. It is split into pieces that
+//! each start with a header of the same epoch and direction, which does not occur within Rx packets.
 
 use crate::frame::Datagram;
 use rx_proto::header::{self, HEADER_BYTES, Header};
 use rx_proto::limits::CHANNEL_MASK;
 use rx_proto::{Flags, PacketType};
 
-/// Packets that one side of a connection may send between two of a run.
+/// Maximum number of other packets that one side of a connection may send between two packets of a run.
 const SERIALS_MAX: u32 = 1000;
 
-/// The datagrams of a run with their lengths on the wire. Of a payload that was not captured to its
-/// end, the rest counts for the last one.
+/// Returns the datagrams of a run with their lengths on the wire. If the payload was truncated, the missing
+/// bytes count for the last datagram.
 pub fn datagrams<'a>(datagram: &Datagram<'a>) -> impl Iterator<Item = (&'a [u8], usize)> {
     let payload = datagram.payload;
     let uncaptured = datagram.payload_bytes - payload.len();
     let bytes = segment_bytes(payload).unwrap_or(payload.len());
-    // An empty payload is a datagram too, and `chunks` wants to be told a length.
+    // An empty payload is a datagram too, and `chunks` requires a length above 0.
     let empty = payload.is_empty().then_some(payload);
     let mut rest = payload.len();
     empty.into_iter().chain(payload.chunks(bytes.max(1))).map(move |piece| {
@@ -28,7 +27,7 @@ pub fn datagrams<'a>(datagram: &Datagram<'a>) -> impl Iterator<Item = (&'a [u8],
     })
 }
 
-/// The length of each datagram but the last, if this is a run.
+/// Returns the length of each datagram but the last if this is a run.
 fn segment_bytes(payload: &[u8]) -> Option<usize> {
     let (first, _) = header::parse(payload).ok()?;
     if !matches!(first.kind, PacketType::Data | PacketType::Ack) {
@@ -52,7 +51,7 @@ fn is_run<'a>(mut last: Header, pieces: impl Iterator<Item = &'a [u8]>) -> bool 
     count > 0
 }
 
-/// Whether one side may have sent these packets one after the other.
+/// Whether one side may have sent these packets in this order.
 fn follows(last: &Header, next: &Header) -> bool {
     let from_client = |header: &Header| header.flags.contains(Flags::CLIENT_INITIATED);
     let is_same_connection = last.cid & !CHANNEL_MASK == next.cid & !CHANNEL_MASK;

@@ -1,46 +1,47 @@
-//! Which packets of one direction of a call have been seen.
+//! Tracks which packets of one direction of a call have been seen.
 
 use rx_proto::limits::WINDOW_MAX;
 
-/// Packets beyond the first unseen one that are told apart: all that fit in a window, behind a packet that is lost.
+/// Number of packets tracked from the first unseen one: all that fit in a window after a lost packet.
 const SPAN: u32 = WINDOW_MAX as u32;
 
-/// A first packet beyond this one tells that the capture began within the call, not that those before it were lost.
+/// If the first packet has a higher number than this, the capture started within the call, and earlier
+/// packets do not count as lost.
 const FIRST_MAX: u32 = 256;
 
-/// Numbers in a word.
+/// Number of sequence numbers per word.
 const WORD: u32 = u64::BITS;
 
-/// What a sequence number means after those before it.
+/// How a sequence number relates to those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The next one.
+    /// The next expected number.
     InOrder,
-    /// So many before it have not been seen.
+    /// This many numbers before it have not been seen.
     AfterGap(u32),
-    /// One of those, after all: it was overtaken, or is a second attempt for one that was lost before
-    /// it came here.
+    /// Fills a gap: it was reordered, or is a retransmission of a packet lost before the capture point.
     IntoGap,
-    /// Seen before.
+    /// Already seen.
     Again,
 }
 
-/// The sequence numbers seen, as a lowest unseen one and a bit for each after it.
+/// The sequence numbers seen, as a lowest unseen number and a bit for each one after it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sequences {
-    /// The lowest number that has not been seen, 0 as long as none has been.
+    /// Lowest unseen number; 0 before the first packet.
     base: u32,
-    /// Bit `number % SPAN`: that number, beyond `base`, has been seen. Empty while there is no gap, as mostly.
+    /// Bit `number % SPAN` is set if that number, beyond `base`, has been seen. Usually empty, since there is
+    /// no gap.
     seen: Vec<u64>,
     highest: u32,
-    /// Numbers that were given up.
+    /// Numbers no longer tracked that were never seen.
     missed: u64,
 }
 
 impl Sequences {
     pub(crate) fn see(&mut self, number: u32) -> Arrival {
         if self.base == 0 {
-            // A capture that begins within a call does not miss what was before it.
+            // In a capture that starts within a call, earlier packets do not count as missing.
             self.base = if number <= FIRST_MAX { 1 } else { number };
             self.highest = self.base - 1;
         }
@@ -66,7 +67,7 @@ impl Sequences {
         self.base > last && self.missed == 0
     }
 
-    /// Numbers below the highest that have not been seen.
+    /// Returns how many numbers below the highest have not been seen.
     pub(crate) fn missing(&self) -> u64 {
         if self.base == 0 {
             return 0;
@@ -98,7 +99,7 @@ impl Sequences {
         }
     }
 
-    /// Goes on to the lowest number that has not been seen.
+    /// Advances to the lowest number that has not been seen.
     fn advance(&mut self) {
         while self.bit(self.base) {
             self.clear(self.base);
@@ -120,7 +121,7 @@ impl Sequences {
     }
 }
 
-/// The word of a number's bit, and that bit.
+/// Returns the index of a number's word, and its bit.
 fn place(number: u32) -> (usize, u64) {
     let offset = number % SPAN;
     ((offset / WORD) as usize, 1 << (offset % WORD))
@@ -174,7 +175,7 @@ mod tests {
         assert!(seen.is_complete(1 + window) && seen.seen.is_empty());
     }
 
-    /// Numbers of a first window, close to each other and not.
+    /// Numbers in a first window, close together and spread out.
     fn spread() -> impl Strategy<Value = u32> {
         prop_oneof![1u32..200, 1u32..=SPAN]
     }

@@ -1,4 +1,4 @@
-//! Follows connections and calls, and counts.
+//! Tracks connections and calls, and counts them.
 
 mod connection;
 
@@ -17,20 +17,20 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// Kinds of packets (rx_packet.h).
+/// Number of packet types (rx_packet.h).
 const PACKET_TYPES: usize = 13;
 
-/// Which datagrams are looked at.
+/// Selects datagrams.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Those from or to one of these ports; all, if there are none.
+    /// Selects datagrams from or to one of these ports; all, if empty.
     pub ports: Vec<u16>,
-    /// Those from or to one of these hosts; all, if there are none.
+    /// Selects datagrams from or to one of these hosts; all, if empty.
     pub hosts: Vec<Ipv4Addr>,
 }
 
 impl Filter {
-    /// Whether a datagram is looked at.
+    /// Whether a datagram is selected.
     pub fn takes(&self, source: SocketAddrV4, destination: SocketAddrV4) -> bool {
         let either = |is_one: &dyn Fn(SocketAddrV4) -> bool| is_one(source) || is_one(destination);
         (self.ports.is_empty() || either(&|address| self.ports.contains(&address.port())))
@@ -38,19 +38,20 @@ impl Filter {
     }
 }
 
-/// How much is remembered at most.
+/// Limits on the size of tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections; beyond them the quarter that was silent longest is forgotten. One takes about a
-    /// kilobyte, and 600 bytes for each of up to four calls, with half a kilobyte more each way while packets are missing.
+    /// Connections. Beyond the limit, the quarter with the longest inactivity is removed. A connection takes
+    /// about a kilobyte, plus 600 bytes for each of up to four calls, and another half kilobyte per direction
+    /// while packets are missing.
     pub connections: usize,
-    /// Clients, and servers; those beyond share a row.
+    /// Clients, and servers; those beyond the limit share a row.
     pub hosts: usize,
-    /// Volumes, likewise.
+    /// Volumes; those beyond the limit share a row.
     pub volumes: usize,
-    /// Kinds of calls, likewise. One takes about 30 kilobytes.
+    /// Kinds of calls; those beyond the limit share a row. A kind takes about 30 kilobytes.
     pub kinds: usize,
-    /// Kinds of calls of single clients, and kinds of aborts; those beyond are not told apart.
+    /// Kinds of calls per client, and kinds of aborts; those beyond the limit are not distinguished.
     pub details: usize,
 }
 
@@ -60,48 +61,48 @@ impl Default for Limits {
     }
 }
 
-/// What was captured, and what became of it.
+/// Statistics of the capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Captured {
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
-    /// Their bytes, as far as they were kept.
+    /// Captured bytes of the frames.
     pub bytes: u64,
-    /// Time of the first, in nanoseconds since 1970.
+    /// Time of the first frame, in nanoseconds since 1970.
     pub first_ns: u64,
-    /// Time of the last.
+    /// Time of the last frame.
     pub last_ns: u64,
-    /// Frames with neither IPv4 nor IPv6, or cut off before the end of their headers.
+    /// Frames with neither IPv4 nor IPv6, or truncated within their headers.
     pub unknown: u64,
     /// Frames with IPv6.
     pub ipv6: u64,
-    /// IPv4, but not UDP.
+    /// Frames with IPv4 but not UDP.
     pub other_protocols: u64,
-    /// Datagrams that the filter left out.
+    /// Datagrams rejected by the filter.
     pub filtered: u64,
-    /// Datagrams of several IP fragments, of which the first is looked at.
+    /// Datagrams of several IP fragments, of which the first is examined.
     pub fragmented: u64,
-    /// IP fragments but the first.
+    /// IP fragments other than the first.
     pub fragments: u64,
-    /// Datagrams that were not captured to their end.
+    /// Truncated datagrams.
     pub cut: u64,
-    /// Datagrams that came as a run under one header.
+    /// Datagrams that were merged with others under one header.
     pub merged: u64,
     /// Datagrams that are not Rx.
     pub not_rx: u64,
-    /// Rx packets that are damaged behind their header.
+    /// Rx packets with a valid header and a damaged body.
     pub malformed: u64,
-    /// Frames that the kernel dropped before they could be looked at.
+    /// Frames dropped by the kernel before they were examined.
     pub dropped: u64,
-    /// Connections that were forgotten to make room.
+    /// Connections removed to make room.
     pub forgotten: u64,
 }
 
-/// Follows connections and calls, and counts.
+/// Tracks connections and calls, and counts them.
 ///
-/// Give it every frame in the order of capturing ([`Sniffer::frame`]), and ask for a [`Report`] when
-/// you want one. [`Sniffer::reset`] begins to count anew, while calls that are under way stay known:
-/// the reports before and after add up.
+/// Pass every frame in capture order to [`Sniffer::frame`], and call [`Sniffer::report`] for a [`Report`] at
+/// any time. [`Sniffer::reset`] sets the counts to zero but keeps calls in progress: the reports before and
+/// after it add up.
 #[derive(Debug)]
 pub struct Sniffer {
     filter: Filter,
@@ -118,18 +119,18 @@ pub struct Sniffer {
     pub(crate) aborts: Bounded<(AbortCode, Kind), u64>,
 }
 
-/// Where an Rx packet was seen.
+/// Where and when an Rx packet was seen.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     now_ns: u64,
     source: SocketAddrV4,
     destination: SocketAddrV4,
-    /// Bytes of the body on the wire.
+    /// Length of the body on the wire.
     body_bytes: usize,
 }
 
 impl Sniffer {
-    /// One that has seen nothing yet.
+    /// Creates an empty sniffer.
     pub fn new(filter: Filter, limits: Limits) -> Sniffer {
         Sniffer {
             filter,
@@ -147,7 +148,7 @@ impl Sniffer {
         }
     }
 
-    /// A captured frame.
+    /// Handles a captured frame.
     pub fn frame(&mut self, time_ns: u64, link: Link, frame: &[u8]) {
         self.see_frame(time_ns, frame.len());
         match frame::decode(link, frame) {
@@ -159,7 +160,7 @@ impl Sniffer {
         }
     }
 
-    /// The kernel dropped so many frames.
+    /// Records that the kernel dropped frames.
     pub fn dropped(&mut self, frames: u64) {
         self.captured.dropped += frames;
     }
@@ -205,7 +206,7 @@ impl Sniffer {
             PacketType::Busy => self.connection(seen, &header).1.traffic.busy += 1,
             PacketType::Challenge => self.connection(seen, &header).1.traffic.challenges += 1,
             PacketType::Response => self.connection(seen, &header).1.traffic.responses += 1,
-            // Questions to the host, which belong to no connection.
+            // Requests to the host itself, which belong to no connection.
             _ => {}
         }
     }
@@ -241,7 +242,7 @@ impl Sniffer {
         }
     }
 
-    /// The packet's connection, which begins with it if it is not known.
+    /// Returns the packet's connection, creating it if it is unknown.
     fn connection(&mut self, seen: Seen, header: &Header) -> (Key, &mut Connection) {
         let (client, server) = if connection::is_from_client(header) {
             (seen.source, seen.destination)
@@ -261,7 +262,7 @@ impl Sniffer {
         (key, connection)
     }
 
-    /// Forgets the quarter of all connections that was silent longest.
+    /// Removes the quarter of all connections that has been inactive longest.
     fn forget_silent(&mut self) {
         let mut times: Vec<u64> = self.connections.values().map(|connection| connection.seen_ns).collect();
         if times.is_empty() {
@@ -282,7 +283,7 @@ impl Sniffer {
         }
     }
 
-    /// Counts a call that ended, with its connection and beyond.
+    /// Counts a completed call for its connection and in the other tables.
     fn record(&mut self, key: Key, call: &CallFacts, ended: &Ended) {
         if let Some(connection) = self.connections.get_mut(&key) {
             connection.count(call, ended);
@@ -298,14 +299,14 @@ impl Sniffer {
         }
     }
 
-    /// Adds what was counted of a connection to its hosts.
+    /// Adds the counts of a connection to its hosts.
     fn settle(&mut self, key: Key, connection: &Connection) {
         self.total += &connection.traffic;
         *self.servers.entry((connection.server, connection.service)) += &connection.traffic;
         *self.clients.entry(*key.client.ip()) += &connection.traffic;
     }
 
-    /// What has been counted since the beginning, or the last [`Sniffer::reset`].
+    /// Returns the results since the start or the last [`Sniffer::reset`].
     pub fn report(&mut self) -> Report {
         let mut connections = std::mem::take(&mut self.connections);
         for (key, connection) in &mut connections {
@@ -319,7 +320,7 @@ impl Sniffer {
         Report::new(self, open)
     }
 
-    /// Counts anew.
+    /// Sets all counts to zero.
     pub fn reset(&mut self) {
         self.captured = Captured::default();
         self.packets = [0; PACKET_TYPES];
@@ -333,7 +334,7 @@ impl Sniffer {
     }
 }
 
-/// What tables want to know of a call.
+/// Attributes of a call that tables use.
 #[derive(Clone, Copy, Debug)]
 struct CallFacts {
     kind: Kind,

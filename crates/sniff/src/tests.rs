@@ -1,4 +1,4 @@
-//! Exchanges whose every number is known, and seeded histories whose numbers the endpoints know.
+//! Exchanges with known counts, and seeded histories whose counts the endpoints know.
 
 mod exchange;
 mod histories;

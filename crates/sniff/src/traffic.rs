@@ -1,41 +1,39 @@
-//! What is counted: of a server, of a client, of a volume, of a kind of call.
+//! Counts for a server, a client, a volume, or a kind of call.
 
 use hdrhistogram::Histogram;
 use rx_proto::ack::Reason;
 use serde::Serialize;
 use std::ops::AddAssign;
 
-/// Packets that one side sent.
+/// Packets sent by one side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Flow {
-    /// Data packets, those of jumbograms one by one.
+    /// Data packets; those of a jumbogram count separately.
     pub data: u64,
-    /// Among them those that had been seen before, sent again by Rx.
+    /// Data packets seen before with another serial number: retransmitted by Rx.
     pub retransmitted: u64,
-    /// Among them those that had been seen before with the very same serial number: repeated by the
-    /// network, or captured twice.
+    /// Data packets seen before with the same serial number: duplicated by the network, or captured twice.
     pub repeated: u64,
-    /// Among them those that came after later ones: overtaken, or a second attempt for one that was lost
-    /// before it was captured.
+    /// Data packets that arrived after later ones: reordered, or retransmissions of packets lost before the
+    /// capture point.
     pub late: u64,
-    /// Gaps in sequence numbers that were seen to open.
+    /// Gaps in sequence numbers that appeared.
     pub gaps: u64,
     /// Acknowledgements.
     pub acks: u64,
-    /// Among them those for packets that had come before.
+    /// Acknowledgements of packets received before.
     pub acks_duplicate: u64,
-    /// Among them those for packets that left a gap.
+    /// Acknowledgements of packets that left a gap.
     pub acks_out_of_sequence: u64,
-    /// Among them those for packets beyond the window.
+    /// Acknowledgements of packets beyond the window.
     pub acks_exceeds_window: u64,
-    /// Among them those for packets that there was no memory for.
+    /// Acknowledgements of packets dropped for lack of memory.
     pub acks_no_space: u64,
-    /// Round trips measured: from a data packet of the other side to the acknowledgement that it asked
-    /// for.
+    /// Round trips measured, from a data packet of the other side to the acknowledgement that it requested.
     pub round_trips: u64,
-    /// Their sum.
+    /// Sum of the round-trip times.
     pub round_trips_us: u64,
-    /// The longest.
+    /// Longest round-trip time.
     pub round_trip_us_max: u64,
 }
 
@@ -78,30 +76,29 @@ impl AddAssign<&Flow> for Flow {
     }
 }
 
-/// Calls that ended, and how.
+/// Completed calls by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Calls {
-    /// All: answered, aborted and unanswered ones.
+    /// All completed calls: answered, aborted and unanswered.
     pub calls: u64,
-    /// Those that ended with an ABORT.
+    /// Calls that ended with an ABORT.
     pub aborted: u64,
-    /// Those whose place was taken by another call although no answer had been seen, or of which nothing
-    /// was seen for long.
+    /// Calls replaced by another one before a reply was seen, or inactive for a long time.
     pub unanswered: u64,
-    /// Bytes of requests, as Rx carried them, without packets sent again.
+    /// Bytes of requests as carried by Rx, without retransmissions.
     pub request_bytes: u64,
-    /// Bytes of replies, likewise.
+    /// Bytes of replies as carried by Rx, without retransmissions.
     pub reply_bytes: u64,
-    /// Packets of these calls that must have been sent, but were not captured.
+    /// Packets of these calls that must have been sent but were not captured.
     pub missing: u64,
-    /// The sum of the times from requests' ends to replies' ends.
+    /// Sum of the times from the end of the request to the end of the reply.
     pub latency_us: u64,
-    /// The longest of them.
+    /// Longest of these times.
     pub latency_us_max: u64,
 }
 
 impl Calls {
-    /// The mean time from requests' ends to replies' ends.
+    /// Returns the mean time from the end of the request to the end of the reply.
     pub fn latency_us_mean(&self) -> u64 {
         let answered = self.calls - self.aborted - self.unanswered;
         self.latency_us.checked_div(answered).unwrap_or(0)
@@ -121,27 +118,27 @@ impl AddAssign<&Calls> for Calls {
     }
 }
 
-/// What is counted of a connection, and of all connections of a host.
+/// Counts of a connection, or of all connections of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
-    /// Connections first seen.
+    /// Connections seen for the first time.
     pub connections: u64,
     /// Calls.
     #[serde(flatten)]
     pub calls: Calls,
-    /// Calls to the callback service without an answer.
+    /// Unanswered calls to the callback service.
     pub callbacks_unanswered: u64,
     /// BUSY packets.
     pub busy: u64,
-    /// ABORT packets, of whichever side.
+    /// ABORT packets of either side.
     pub aborts: u64,
     /// CHALLENGE packets.
     pub challenges: u64,
     /// RESPONSE packets.
     pub responses: u64,
-    /// What the client's side sent.
+    /// Packets of the client's side.
     pub from_client: Flow,
-    /// What the server's side sent.
+    /// Packets of the server's side.
     pub from_server: Flow,
 }
 
@@ -159,20 +156,20 @@ impl AddAssign<&Traffic> for Traffic {
     }
 }
 
-/// A call that has ended.
+/// A completed call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
     pub(crate) counts: Calls,
-    /// From the request's last packet to the reply's first.
+    /// Time from the last packet of the request to the first packet of the reply.
     pub(crate) first_us: Option<u64>,
-    /// From the request's last packet to the reply's last.
+    /// Time from the last packet of the request to the last packet of the reply.
     pub(crate) last_us: Option<u64>,
 }
 
-/// The longest time that is told apart from longer ones: an hour.
+/// Upper limit of the histogram: an hour. Longer times are counted as this.
 const TIME_US_MAX: u64 = 3_600_000_000;
 
-/// Digits that percentiles are exact to.
+/// Number of significant digits of percentiles.
 const DIGITS: u8 = 2;
 
 /// Times in microseconds.
@@ -201,16 +198,16 @@ impl Default for Times {
     }
 }
 
-/// A distribution of times in microseconds, to two digits.
+/// Percentiles of times in microseconds, with two significant digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Percentiles {
-    /// Half of all took no longer.
+    /// Median.
     pub p50_us: u64,
-    /// Nine of ten.
+    /// 90th percentile.
     pub p90_us: u64,
-    /// 99 of a hundred.
+    /// 99th percentile.
     pub p99_us: u64,
-    /// The longest.
+    /// Maximum.
     pub max_us: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A very large volume that is released again without a change, between two of Cellar's servers.
+//! Releases a very large volume again without a change, between two Cellar servers.
 
 use super::{Contents, FOLDER_FILES, Pair};
 use crate::report::table;
@@ -7,12 +7,13 @@ use interop::cell::{Server, cellar_program};
 use std::time::Instant;
 
 const VOLUME: &str = "unchanged";
-/// Bytes of a file.
+/// Size of a file in bytes.
 const FILE_BYTES: u64 = 64 << 20;
-/// Files that are written and copied in at a time: no more room than these is needed beside the volume and its replica.
+/// Number of files written and copied at a time: no more space than these take is needed in addition to the
+/// volume and its replica.
 const FILES_AT_A_TIME: u64 = 16;
 
-/// What is measured, in this order.
+/// The measured steps, in order.
 const RELEASES: [(&str, &str); 4] = [
     ("first release to the other server", "volume release unchanged"),
     ("again, nothing has changed", "volume release unchanged"),
@@ -20,7 +21,7 @@ const RELEASES: [(&str, &str); 4] = [
     ("all of it again (--all)", "volume release unchanged --all"),
 ];
 
-/// Fills a volume of so many GiB that cannot be compressed, every chunk another, releases it and prints a table.
+/// Creates an incompressible volume of `gib` GiB in which all chunks differ, releases it and prints a table.
 pub(super) fn run(gib: u64) -> Result<()> {
     let pair = Pair::start(Server::Cellar).context("Cellar")?;
     pair.first.open_volume(Server::Cellar, VOLUME)?;
@@ -51,13 +52,13 @@ fn fill(pair: &Pair, first: u64, end: u64) -> Result<()> {
     let folder = pair.first.scratch()?.join("files");
     let folder = folder.display().to_string();
     pair.first.shell(&part.script(&folder, 1))?.ok()?;
-    // A part is less than a folder.
+    // A part must fit into one folder.
     ensure!(part.files < FOLDER_FILES, "{} files at a time", part.files);
     pair.run(&format!("{} cp {folder}/0/ cell:{VOLUME}/{first}/", cellar_program()?.display()))?;
     pair.first.shell(&format!("rm -r {folder}"))?.ok().map(drop)
 }
 
-/// What a job says that it sent.
+/// Runs a job and returns the number of bytes that it reports as sent.
 fn sent(pair: &Pair, command: &str) -> Result<u64> {
     let printed = pair.first.run(&format!("{} {command} --json", cellar_program()?.display()))?.ok()?;
     let job: serde_json::Value = serde_json::from_str(&printed).with_context(|| printed.clone())?;
@@ -65,7 +66,7 @@ fn sent(pair: &Pair, command: &str) -> Result<u64> {
     job["sent"].as_u64().context(printed)
 }
 
-/// What has left the first server's machine, with every header.
+/// Returns the bytes sent from the first server's machine, including all headers.
 fn network_bytes(pair: &Pair) -> Result<u64> {
     let read = "for device in $(ls /sys/class/net); do [ $device = lo ] || cat /sys/class/net/$device/statistics/tx_bytes; done";
     let printed = pair.first.shell(read)?.ok()?;

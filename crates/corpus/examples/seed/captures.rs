@@ -1,4 +1,4 @@
-//! Capture files in both formats, with calls that go well and calls that do not.
+//! Capture files in both formats, with successful and failed calls.
 
 use crate::{Seed, seed};
 use afs_idl::common::Fid;
@@ -16,7 +16,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
     vec![seed("capture", "calls.pcap", classic(&packets)), seed("capture", "calls.pcapng", blocks(&packets))]
 }
 
-/// Packets with whether they are the client's.
+/// Returns packets, each with whether the client sent it.
 fn packets() -> Vec<(bool, Vec<u8>)> {
     let fid = Fid { volume: 0x2000_0001, vnode: 1, unique: 1 };
     let request =

@@ -1,4 +1,4 @@
-//! Packets, alone and as conversations between two endpoints.
+//! Packets, single and as conversations between two endpoints.
 
 use crate::{Seed, seed};
 use corpus::frames::push;
@@ -6,7 +6,7 @@ use corpus::rx::{Machine, SERVICE, Step};
 use rx_proto::ack::{Ack, Reason, Trailer};
 use rx_proto::{Flags, Header, PacketType};
 
-/// Level bytes of [`Step::Call`].
+/// Values of the level byte of [`Step::Call`].
 const LEVELS: [(u8, &str); 4] = [(0, "clear"), (1, "authenticated"), (2, "encrypted"), (3, "open")];
 
 pub(crate) fn seeds() -> Vec<Seed> {
@@ -87,7 +87,7 @@ fn headers() -> Vec<Seed> {
     packets().into_iter().map(|(name, packet)| seed("rx_header", name, packet)).collect()
 }
 
-/// Every kind of packet, to a server.
+/// Returns an input with every kind of packet, sent to a server.
 fn questions() -> Vec<u8> {
     let mut input = vec![0];
     for (_, packet) in packets() {
@@ -98,7 +98,7 @@ fn questions() -> Vec<u8> {
     input
 }
 
-/// A client whose calls meet nobody, and notices that are not about them.
+/// Returns an input for a client whose calls are not answered, with reports of undelivered packets.
 fn notices() -> Vec<u8> {
     let mut input = vec![1];
     let [call, unreachable] = [Step::Call as u8, Step::Unreachable as u8];
@@ -111,7 +111,7 @@ fn notices() -> Vec<u8> {
     input
 }
 
-/// The two ends of a conversation, and what is written down of each.
+/// The two ends of a conversation, and the recorded input of each.
 struct Talk {
     machines: [Machine; 2],
     inputs: [Vec<u8>; 2],
@@ -120,7 +120,8 @@ struct Talk {
 }
 
 impl Talk {
-    /// One end does a step, then both do what comes of it. Every so many datagrams one is lost.
+    /// Performs a step at one end and everything that follows from it at both. Every `lost`-th datagram is
+    /// dropped.
     fn step(&mut self, end: usize, frame: &[u8]) {
         push(&mut self.inputs[end], frame);
         for datagram in self.machines[end].step(frame) {

@@ -1,4 +1,4 @@
-//! Files and blobs.
+//! Files and binary formats.
 
 use crate::{Seed, seed, testdata};
 use afs_format::acl::Acl;
@@ -92,7 +92,7 @@ fn directories() -> Vec<Seed> {
     vec![seed("directory", "empty", empty), seed("directory", "holes", blob.pages().concat())]
 }
 
-/// Files of a partition of OpenAFS, of every kind.
+/// Returns files of an OpenAFS partition, of every kind.
 fn namei() -> impl Iterator<Item = Seed> {
     let special = |name: &str| format!("AFSIDat/+/++++U/special/{name}");
     let files = [
@@ -106,7 +106,7 @@ fn namei() -> impl Iterator<Item = Seed> {
     files.into_iter().map(move |(name, path)| seed("namei", name, read(&path)))
 }
 
-/// What OpenAFS made, and the smallest part of it that is sound.
+/// Returns dumps made by OpenAFS, and a minimal valid one.
 fn dumps() -> Vec<Seed> {
     let golden = |name: &str| testdata(&format!("afs-format/testdata/dump/{name}"));
     ["dump", "restored_dump"]
@@ -116,7 +116,7 @@ fn dumps() -> Vec<Seed> {
         .collect()
 }
 
-/// A root directory with one file.
+/// Builds a dump of a root directory with one file.
 fn small_dump() -> Vec<u8> {
     let target = |vnode| EntryTarget { vnode: VnodeId(vnode), unique: vnode };
     let mut blob = DirectoryBlob::new(target(1), target(1));

@@ -11,7 +11,7 @@ const ID: u32 = 536_870_912;
 
 type Name = fn(u32) -> Option<&'static str>;
 
-/// Calls one after the other.
+/// A sequence of calls.
 #[derive(Default)]
 struct History(Vec<u8>);
 
@@ -44,7 +44,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
         seed("serve_vol", "create_and_remove", volumes().0),
         seed("serve_bozo", "status_and_users", overseer().0),
     ];
-    // Every request that can be made of zeros, ones and twos.
+    // Every request with arguments that consist of zeros, ones or twos.
     let services: [(&str, Name); 5] = [
         ("serve_bozo", bozo::procedure_name),
         ("serve_fs", fs::procedure_name),
@@ -65,7 +65,7 @@ pub(crate) fn seeds() -> Vec<Seed> {
     seeds
 }
 
-/// A fid of the volume; the first file is 2.
+/// Builds a FID in the volume; the first file has vnode 2.
 fn fid(vnode: u32, unique: u32) -> fs::Fid {
     fs::Fid { volume: ROOT.volume.0, vnode, unique }
 }

@@ -121,7 +121,7 @@ fn fill_again(volume: &Volume, number: u32) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Its chunks are gone, and a pass of the scrubber has seen it.
+/// Returns an image whose chunks are missing, after a pass of the scrubber.
 fn damaged() -> Result<Vec<u8>, Box<dyn Error>> {
     let meta = Arc::new(MemoryMeta::new());
     let whole = partition(meta.clone(), Arc::new(MemoryChunks::new()));

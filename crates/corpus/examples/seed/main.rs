@@ -1,5 +1,5 @@
-//! Writes the inputs that fuzzing starts from into `corpus/`: what the program's own encoders make,
-//! and what other programs made. Inputs that fuzzers found are left alone.
+//! Writes the seeds for fuzzing to `corpus/`: data from this program's encoders, and data from other
+//! programs. Inputs found by fuzzers are not touched.
 
 mod captures;
 mod conversations;
@@ -12,19 +12,19 @@ mod tickets;
 use std::io;
 use std::path::Path;
 
-/// An input: its target, its file, its bytes.
+/// An input: its target, file name and bytes.
 pub(crate) struct Seed {
     target: &'static str,
     file: String,
     data: Vec<u8>,
 }
 
-/// A new one.
+/// Creates a seed.
 pub(crate) fn seed(target: &'static str, file: impl Into<String>, data: impl Into<Vec<u8>>) -> Seed {
     Seed { target, file: file.into(), data: data.into() }
 }
 
-/// A file of another crate.
+/// Reads a test file of another crate.
 pub(crate) fn testdata(path: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))

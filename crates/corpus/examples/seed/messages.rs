@@ -3,7 +3,7 @@
 use crate::{Seed, seed};
 use corpus::frames::push;
 
-/// Opcodes are below this.
+/// Upper bound of opcodes.
 const OPCODES: u32 = 70_000;
 
 type Name = fn(u32) -> Option<&'static str>;
@@ -23,7 +23,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// All requests of a service with the same arguments.
+/// Returns requests for all procedures of a service, with the same arguments.
 fn requests(name: Name, arguments: &[u8]) -> Vec<u8> {
     let mut input = Vec::new();
     for opcode in (0..OPCODES).filter(|opcode| name(*opcode).is_some()) {
@@ -39,7 +39,7 @@ fn one(frame: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn seeds() -> Vec<Seed> {
-    // A string of nine characters, then numbers that are good as lengths too.
+    // A string of nine characters, then numbers that are also valid lengths.
     let text = [&words(&[9])[..], b"root.cell\0\0\0", &words(&[1; 30])].concat();
     let numbers = words(&(0..300).map(|index| [0, 1, 2, 3, 0, 1][index % 6]).collect::<Vec<_>>());
     let service = |(target, name): (&'static str, Name)| {

@@ -1,4 +1,4 @@
-//! Challenges, responses, tickets and packets of rxkad, segments of chunks, and rings of keys.
+//! Challenges, responses, tickets and packets of rxkad, segments of chunks, and key rings.
 
 use crate::{Seed, seed, testdata};
 use base::SecurityLevel;
@@ -72,8 +72,8 @@ fn tickets() -> Vec<Seed> {
     seeds
 }
 
-/// A credentials cache ends with its last ticket, APPLICATION 1 with a length of two bytes, and the
-/// length of a second one, which is 0.
+/// Extracts the last ticket of a credentials cache: the cache ends with it, an APPLICATION 1 with a two-byte
+/// length, and with the length of a second ticket, which is 0.
 fn ticket_in(cache: &[u8]) -> &[u8] {
     let begin = cache.windows(2).position(|pair| pair == [0x61, 0x82]);
     &cache[begin.expect("a ticket")..cache.len() - 4]
@@ -89,7 +89,7 @@ fn packet(level: SecurityLevel) -> Vec<u8> {
 
 fn segments() -> Vec<Seed> {
     let record = |codec: u8, raw: u32, stored: &[u8]| [&[codec], &raw.to_be_bytes()[..], stored].concat();
-    // Sixty-four times the letter a, in either compression.
+    // The letter a, 64 times, in either compression.
     let lz4 = [&[0x1f, b'a', 1, 0, 43, 0x50][..], b"aaaaa"].concat();
     let zstd = [0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x40, 0x4d, 0, 0, 0x10, b'a', b'a', 1, 0, 0x3b, 0x8b, 0x05];
     let mut sealed = vec![1];

@@ -1,4 +1,4 @@
-//! The callback service of the file service's clients: they agree to everything.
+//! The callback service of the file service's clients, which accepts everything.
 
 use afs_idl::{ClientConnection, Forgetful, MemoryConnection, cb};
 use base::{AbortCode, HostUuid};
@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// All clients.
+/// The network with all clients.
 pub(super) struct Network;
 
 impl CallbackNetwork for Network {

@@ -13,10 +13,10 @@ use std::time::Duration;
 use store::{MemoryChunks, MemoryMeta};
 use volume::{Actor, Volumes};
 
-/// The volume's root, which everybody may use fully.
+/// The volume's root, to which everyone has all rights.
 pub const ROOT: Fid = Fid { volume: VolumeId(536_870_915), vnode: VnodeId(1), unique: 1 };
 
-/// Every look at it takes a millisecond.
+/// A clock that advances by a millisecond whenever it is read.
 #[derive(Default)]
 struct Ticks(AtomicU64);
 
@@ -46,7 +46,7 @@ fn config() -> FileServerConfig {
     FileServerConfig { locks_max: 100, callbacks: CallbackConfig::default(), ..Default::default() }
 }
 
-/// The file service.
+/// Exercises the file service.
 pub fn serve_fs(data: &[u8]) {
     let environment = Environment {
         volumes: Arc::new(volumes()),

@@ -1,4 +1,4 @@
-//! The overseer's service, over a program of two roles that can stop but not start.
+//! The overseer's service, with a program of two roles that can be stopped but not started.
 
 use super::{Authority, history};
 use afs_format::userlist::UserList;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::io::Read;
 use std::sync::Arc;
 
-/// Length of the log.
+/// Length of the log in bytes.
 const LOG_BYTES: u64 = 40_000;
 
 struct Program {
@@ -65,7 +65,7 @@ impl Overseer for Program {
     }
 }
 
-/// The overseer's service. What it made of the list of administrators must be read again as it was.
+/// Exercises the overseer's service. The list of administrators that it wrote must read back unchanged.
 pub fn serve_bozo(data: &[u8]) {
     let program = Arc::new(Program { users: Mutex::new(UserList::parse("admin\n")) });
     let server = BosServer::new(program.clone());

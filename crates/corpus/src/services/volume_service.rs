@@ -12,7 +12,7 @@ use volserver::{Administrators, FileService, IDLE_SECONDS_MAX, VolumeServer, Vol
 use volume::Volumes;
 use volume::check::{CheckOptions, check};
 
-/// Seconds that pass whenever the server asks for the time.
+/// Seconds by which the clock advances whenever the server reads it.
 const TICK_SECONDS: u32 = 5;
 
 impl Administrators for Authority {
@@ -21,7 +21,7 @@ impl Administrators for Authority {
     }
 }
 
-/// A file service that forgets what it is told.
+/// A file service that ignores all notifications.
 struct Deaf;
 
 impl FileService for Deaf {
@@ -47,8 +47,8 @@ fn server(clock: Arc<AtomicU32>, volumes: Arc<Volumes>) -> VolumeServer {
     })
 }
 
-/// The volume service. Transactions are numbered from 1, since the clock begins at 0. At the end all
-/// that are left have timed out.
+/// Exercises the volume service. Transactions are numbered from 1, since the clock starts at 0. At the end
+/// all remaining transactions have timed out.
 pub fn serve_vol(data: &[u8]) {
     let clock = Arc::new(AtomicU32::new(0));
     let server = server(Arc::clone(&clock), volumes(Arc::default()));
@@ -64,7 +64,7 @@ fn administrator() -> Caller {
     super::caller(super::Who::Admin as u8)
 }
 
-/// Restores a dump over a volume.
+/// Restores a dump to a volume.
 fn restore(server: &VolumeServer, transaction: i32, dump: &[u8]) -> Result<(), AbortCode> {
     let cookie = vol::RestoreCookie { name: "home".into(), ..Default::default() };
     let request = vol::RestoreRequest { transaction, flags: 0, cookie };
@@ -79,8 +79,8 @@ fn dump(server: &VolumeServer, transaction: i32) -> Vec<u8> {
     stream.outgoing
 }
 
-/// A dump restored over a volume. If it is refused the volume is as it was, if not it is sound, and its
-/// own dump restores to the same. In each case nothing is left behind.
+/// Exercises a dump restored to a volume. If it is rejected, the volume is unchanged; otherwise the volume is
+/// consistent, and its own dump restores to the same. In either case nothing is left behind.
 pub fn restored_dump(data: &[u8]) {
     let meta = Arc::new(MemoryMeta::new());
     let volumes = volumes(Arc::clone(&meta));

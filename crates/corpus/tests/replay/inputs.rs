@@ -2,19 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-/// One of them.
+/// A committed input.
 pub(crate) struct Input {
-    /// Its file's name.
+    /// Name of its file.
     pub(crate) file: String,
     pub(crate) data: Vec<u8>,
 }
 
-/// Where they are.
+/// Returns the folder of the inputs.
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
-/// Names in a folder, sorted; none if it is not there.
+/// Returns the names in a folder, sorted; empty if it does not exist.
 pub(crate) fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     let mut names: Vec<String> =
@@ -23,7 +23,7 @@ pub(crate) fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// All inputs of a target.
+/// Returns all inputs of a target.
 pub(crate) fn of(target: &str) -> Vec<Input> {
     let folder = folder().join(target);
     let read = |file: String| Input { data: std::fs::read(folder.join(&file)).unwrap(), file };

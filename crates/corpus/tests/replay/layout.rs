@@ -1,9 +1,9 @@
-//! Targets, inputs, fuzzers and tests belong together.
+//! Checks that targets, inputs, fuzzers and tests match.
 
 use crate::inputs;
 use std::path::Path;
 
-/// All inputs together, and the inputs of one target.
+/// Maximum size of all inputs together, and of the inputs of one target.
 const CORPUS_BYTES_MAX: usize = 2 << 20;
 const INPUTS_MAX: usize = 60;
 

@@ -1,8 +1,8 @@
-//! Replays the committed inputs of every target, and seeded mutations of each, with an eye on memory.
+//! Replays the committed inputs of every target, and seeded mutations of each, while measuring memory.
 //!
-//! `CORPUS_SEED` (a number) chooses other mutations, `CELLAR_SOAK=1` makes many more of them. An input
-//! that makes a target panic is kept as a file whose name is printed; once the bug is mended the file
-//! goes to `corpus/<target>/`.
+//! `CORPUS_SEED` (a number) selects other mutations, `CELLAR_SOAK=1` makes many more of them. An input that
+//! makes a target panic is saved to a file whose name is printed; once the bug is fixed, move the file to
+//! `corpus/<target>/`.
 
 mod inputs;
 mod layout;
@@ -15,17 +15,17 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use std::path::PathBuf;
 
-/// Mutations of all inputs of one target together, and of one of them.
+/// Number of mutations for a target, and maximum number for one of its inputs.
 const MUTATIONS_TARGET: usize = 6_000;
 const MUTATIONS_INPUT_MAX: usize = 1_000;
-/// How many times more with `CELLAR_SOAK`.
+/// Factor for these numbers with `CELLAR_SOAK`.
 const SOAK_FACTOR: usize = 50;
 
-/// What a target may take at any time: as much as a whole server at rest and a multiple of its input.
+/// Memory limit of a target: as much as an idle server takes, plus a multiple of the input's length.
 const MEMORY_BYTES: usize = 64 << 20;
 const MEMORY_PER_INPUT_BYTE: usize = 64;
 
-/// One run of a target; tells how to do it again if it panics.
+/// One run of a target; prints how to repeat it if it panics.
 struct Run<'a> {
     target: &'a str,
     origin: &'a str,
@@ -59,7 +59,7 @@ fn seed() -> u64 {
     std::env::var("CORPUS_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// All inputs of a target as they are, then mutated.
+/// Runs a target with all its inputs unchanged, then with mutations.
 fn replay(name: &str) {
     let target = corpus::target(name).expect("a target");
     let inputs = inputs::of(name);

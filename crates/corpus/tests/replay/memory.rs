@@ -1,4 +1,4 @@
-//! An allocator that counts what each thread holds.
+//! An allocator that counts the memory held by each thread.
 #![allow(unsafe_code, reason = "an allocator is unsafe; this one only counts before it asks the system's")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -15,18 +15,18 @@ struct Counting;
 static ALLOCATOR: Counting = Counting;
 
 fn count(change: isize) {
-    // A thread that ends has no counters any more.
+    // An ending thread has no counters any more.
     let _ = LIVE_BYTES.try_with(|live| {
         live.set(live.get() + change);
         PEAK_BYTES.with(|peak| peak.set(peak.get().max(live.get())));
     });
 }
 
-// SAFETY: every call is handed to the system's allocator as it is.
+// SAFETY: every call is passed unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller keeps the contract, which is the same.
+        // SAFETY: the caller upholds the contract, which is the same.
         unsafe { System.alloc(layout) }
     }
 
@@ -49,7 +49,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The most bytes that this thread held at once while `work` ran, beyond what it held before.
+/// Returns the peak of the memory that this thread held while `work` ran, beyond what it held before, in
+/// bytes.
 pub(crate) fn peak(work: impl FnOnce()) -> usize {
     let before = LIVE_BYTES.get();
     PEAK_BYTES.set(before);

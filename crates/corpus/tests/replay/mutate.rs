@@ -1,19 +1,19 @@
-//! Mutations of inputs: of bits and bytes, of words that may be lengths, of whole pieces.
+//! Mutations of inputs: bits and bytes, words that may be lengths, and whole pieces.
 
 use corpus::frames::{frames, push};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use std::ops::Range;
 
-/// Changes of one input.
+/// Maximum number of changes to one input.
 const CHANGES_MAX: usize = 5;
-/// Inputs do not grow beyond this many bytes.
+/// Maximum size of a mutated input.
 const BYTES_MAX: usize = 64 << 10;
-/// Words that are often at the edge of something.
+/// Words that are often boundary values.
 const WORDS: [u32; 12] =
     [0, 1, 2, 3, 4, 0x7f, 0xff, 0xffff, 0x7fff_ffff, 0x8000_0000, 0xffff_fffe, 0xffff_ffff];
 
-/// `data` with some changes; `other` is another input of the same target.
+/// Returns `data` with some changes; `other` is another input of the same target.
 pub(crate) fn mutated(random: &mut SmallRng, data: &[u8], other: &[u8]) -> Vec<u8> {
     let mut out = data.to_vec();
     for _ in 0..random.random_range(1..=CHANGES_MAX) {
@@ -46,14 +46,14 @@ fn place<'a>(random: &mut SmallRng, data: &'a mut [u8]) -> &'a mut u8 {
     &mut data[at]
 }
 
-/// A part of `data`, mostly short.
+/// Returns a range in `data`, usually a short one.
 fn range(random: &mut SmallRng, data: &[u8]) -> Range<usize> {
     let from = random.random_range(0..=data.len());
     let most = if random.random_ratio(1, 4) { data.len() } else { 16 };
     from..data.len().min(from + random.random_range(0..=most))
 }
 
-/// Inserts a part of the other input, or a part of this one a second time.
+/// Inserts a part of the other input, or duplicates a part of this one.
 fn insert(random: &mut SmallRng, data: &mut Vec<u8>, other: Option<&[u8]>) {
     let source = other.unwrap_or(data);
     let part = source[range(random, source)].to_vec();
@@ -61,14 +61,14 @@ fn insert(random: &mut SmallRng, data: &mut Vec<u8>, other: Option<&[u8]>) {
     data.splice(at..at, part);
 }
 
-/// The beginning of this, the end of the other.
+/// Joins the start of this input to the end of the other.
 fn splice(random: &mut SmallRng, data: &mut Vec<u8>, other: &[u8]) {
     let at = random.random_range(0..=data.len().min(other.len()));
     data.truncate(at);
     data.extend_from_slice(&other[at..]);
 }
 
-/// Overwrites a word, mostly an aligned one.
+/// Overwrites a word, usually an aligned one.
 fn put_word(random: &mut SmallRng, data: &mut [u8]) {
     let word = match random.random_range(0..4) {
         0 => data.len() as u32,
@@ -88,7 +88,7 @@ fn write_word(random: &mut SmallRng, data: &mut [u8], word: [u8; 4]) {
     }
 }
 
-/// Writes a word of the input, perhaps a length, over another.
+/// Overwrites a word with another one from the input, possibly a length.
 fn copy_word(random: &mut SmallRng, data: &mut [u8]) {
     let at = random.random_range(0..data.len()) & !3;
     if let Some(word) = data[at..].first_chunk::<4>().copied() {
@@ -96,7 +96,7 @@ fn copy_word(random: &mut SmallRng, data: &mut [u8]) {
     }
 }
 
-/// Drops, doubles or swaps pieces, if the input is made of pieces.
+/// Drops, duplicates or swaps pieces, if the input consists of pieces.
 fn shuffle_frames(random: &mut SmallRng, data: &mut Vec<u8>) {
     let skip = random.random_range(0..=1);
     let mut parts: Vec<Vec<u8>> = frames(&data[skip..]).map(<[u8]>::to_vec).collect();

@@ -1,4 +1,4 @@
-//! The most expensive anonymous call of each service: what it takes while a client takes the reply.
+//! The most expensive anonymous call of each service: its memory use while a client reads the reply.
 
 use crate::memory;
 use afs_idl::{CallStream, MemoryStream, pr, vl, vol};
@@ -15,13 +15,13 @@ use volserver::{Administrators, FileService, VolumeServer, VolumeServerParts};
 use volume::{NewVolume, PartitionHandle, Space, VolumeOptions, Volumes};
 use xdr::{Encode, XdrString};
 
-/// What one anonymous call may take, in bytes. The stores of these tests are in memory, and copy what they scan; a
-/// database on a disk does not.
+/// Maximum memory for one anonymous call, in bytes. The stores of these tests are in memory and copy what
+/// they scan; a database on disk does not.
 const CALL_BYTES_MAX: usize = 4 << 20;
 
 const NOW: UnixTime = UnixTime(1_700_000_000);
 
-/// Trusts nobody.
+/// An authority that trusts no caller.
 struct Nobody;
 
 impl LocalAuthority for Nobody {
@@ -56,7 +56,7 @@ fn anonymous() -> Caller {
     }
 }
 
-/// A client that forgets what it gets.
+/// A client that discards the reply.
 struct Forgetting {
     request: MemoryStream,
     got: usize,
@@ -77,7 +77,7 @@ impl CallStream for Forgetting {
     }
 }
 
-/// Makes one call, and returns how it ended and the size of its reply.
+/// Makes one call; returns its result and the size of its reply.
 fn call(
     (opcode, request): (u32, &impl Encode),
     dispatch: impl FnOnce(&Caller, &mut dyn CallStream) -> Result<(), AbortCode>,

@@ -1,16 +1,16 @@
-//! The pcapng format: blocks with their kind and length in front and the length again behind.
+//! The pcapng format: blocks with their type and length at the start, and the length again at the end.
 //!
-//! A section begins with a block that tells the byte order; interfaces are described by blocks of
-//! their own, and packets name theirs. Blocks that are of no use here are skipped.
+//! A section starts with a block that indicates the byte order. Interfaces are described by separate blocks,
+//! which packets refer to. Blocks of other types are skipped.
 
 use super::{Found, PACKET_BYTES_MAX, PcapError, Source, word};
 use crate::frame::Link;
 use std::io::{self, Read};
 
-/// How a section begins; a palindrome, so it needs no byte order.
+/// Type of the first block of a section; a palindrome, so it is independent of the byte order.
 pub(super) const SECTION: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// Tells the byte order of a section.
+/// Magic number that indicates the byte order of a section.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
 const INTERFACE_BLOCK: u32 = 1;
@@ -18,37 +18,37 @@ const OLD_PACKET_BLOCK: u32 = 2;
 const SIMPLE_PACKET_BLOCK: u32 = 3;
 const PACKET_BLOCK: u32 = 6;
 
-/// Interfaces of one section that are remembered.
+/// Maximum number of interfaces per section.
 const INTERFACES_MAX: usize = 1024;
 
-/// The longest block that is read: a packet with its options.
+/// Maximum size of a block: a packet with its options.
 const BLOCK_BYTES_MAX: usize = PACKET_BYTES_MAX + 65_536;
 
 /// Bytes of a block that are not its content.
 const FRAME_BYTES: usize = 12;
 
-/// The options of interfaces that matter, by number.
+/// Numbers of the interface options that are used.
 const TIME_RESOLUTION: u16 = 9;
 const TIME_OFFSET: u16 = 14;
 
-/// What is known of a section.
+/// State of the current section.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     interfaces: Vec<Interface>,
-    /// Of the last packet, for those that have no time.
+    /// Time of the last packet, used for packets without a time.
     time_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: Link,
-    /// Units of its times in a second.
+    /// Time units per second.
     units: u64,
     offset_seconds: i64,
 }
 
 impl Blocks {
-    /// Reads the first section's block behind its kind.
+    /// Reads the rest of the first section's block, after its type.
     pub(super) fn open<R: Read>(source: &mut Source<R>) -> Result<Blocks, PcapError> {
         let mut blocks = Blocks::default();
         blocks.section(source)?;
@@ -134,7 +134,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// A packet with interface, time and lengths: five words.
+    /// Parses a packet with interface, time and lengths: five words.
     fn packet<R: Read>(&mut self, source: &Source<R>, interface: u32) -> Result<Found, PcapError> {
         let words = (source.buffered_word(4), source.buffered_word(8), source.buffered_word(12));
         let (Some(high), Some(low), Some(kept)) = words else {
@@ -147,7 +147,7 @@ impl Blocks {
         found(source, 20, kept, interface.link, self.time_ns)
     }
 
-    /// A packet of the first interface with nothing but its length on the wire.
+    /// Parses a packet of the first interface that has only its length on the wire.
     fn simple_packet<R: Read>(&mut self, source: &Source<R>) -> Result<Found, PcapError> {
         let first = self.interfaces.first().ok_or(PcapError::Damaged("a packet without any interface"))?;
         let length = source.buffered_word(0).ok_or(PcapError::Damaged("a packet's block is too short"))?;
@@ -178,7 +178,7 @@ impl Interface {
     }
 }
 
-/// Units in a second: a power of ten, or of two if the high bit is set.
+/// Returns the time units per second: a power of ten, or of two if the high bit is set.
 fn units(resolution: u8) -> u64 {
     let base: u64 = if resolution & 0x80 == 0 { 10 } else { 2 };
     base.checked_pow(u32::from(resolution & 0x7f)).unwrap_or(u64::MAX)
@@ -189,7 +189,7 @@ fn offset(is_little: bool, value: &[u8]) -> i64 {
     if is_little { i64::from_le_bytes(*bytes) } else { i64::from_be_bytes(*bytes) }
 }
 
-/// Bytes between a block's first length and its second.
+/// Returns the number of bytes between a block's first length and its second.
 fn content_bytes(length: u32) -> Result<usize, PcapError> {
     let bytes = usize::try_from(length).unwrap_or(usize::MAX);
     if bytes > BLOCK_BYTES_MAX {
@@ -200,7 +200,7 @@ fn content_bytes(length: u32) -> Result<usize, PcapError> {
     Ok(content.next_multiple_of(4))
 }
 
-/// Passes over a block's content and its second length.
+/// Skips a block's content and its second length.
 fn skip<R: Read>(source: &mut Source<R>, content: usize) -> Result<(), PcapError> {
     let wanted = content as u64 + 4;
     let got = io::copy(&mut source.input.by_ref().take(wanted), &mut io::sink())?;

@@ -1,25 +1,25 @@
-//! The pcap format: a header of 24 bytes, then records of 16 bytes and a packet.
+//! The pcap format: a header of 24 bytes, then for each packet a record header of 16 bytes and its data.
 
 use super::{Found, PACKET_BYTES_MAX, PcapError, Source};
 use crate::frame::Link;
 use std::io::Read;
 
-/// The magic number of files whose times are in microseconds.
+/// Magic number of files with times in microseconds.
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 
-/// The magic number of files whose times are in nanoseconds.
+/// Magic number of files with times in nanoseconds.
 pub(super) const NANOSECONDS: u32 = 0xa1b2_3c4d;
 
-/// What the header told.
+/// Contents of the file header.
 #[derive(Debug)]
 pub(super) struct Classic {
     link: Link,
-    /// Nanoseconds in a unit of the second word of times.
+    /// Nanoseconds per unit of the second word of times.
     unit_ns: u64,
 }
 
 impl Classic {
-    /// The byte order and whether times are in nanoseconds, if this is how such a file begins.
+    /// Returns the byte order and whether times are in nanoseconds; `None` for another format.
     pub(super) fn detect(magic: [u8; 4]) -> Option<(bool, bool)> {
         let kinds = [(MICROSECONDS, false), (NANOSECONDS, true)];
         kinds.into_iter().find_map(|(number, nanoseconds)| {
@@ -32,10 +32,10 @@ impl Classic {
         })
     }
 
-    /// Reads the header behind the magic number.
+    /// Reads the rest of the header, after the magic number.
     pub(super) fn open<R: Read>(source: &mut Source<R>, nanoseconds: bool) -> Result<Classic, PcapError> {
         source.array::<16>()?; // version, time zone, accuracy, snapshot length
-        // The upper half may tell of checksums at the frames' ends.
+        // The upper half may describe checksums at the end of frames.
         let link = Link::from_number(source.word()? & 0xffff);
         Ok(Classic { link, unit_ns: if nanoseconds { 1 } else { 1000 } })
     }

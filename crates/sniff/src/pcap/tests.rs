@@ -2,7 +2,7 @@ use super::*;
 use crate::frame::{Frame, decode};
 use proptest::prelude::*;
 
-/// Every packet of a file, as time, link and bytes.
+/// Returns all packets of a file, as time, link and bytes.
 fn packets(file: &[u8]) -> Result<Vec<(u64, Link, Vec<u8>)>, PcapError> {
     let mut reader = Reader::new(file)?;
     let mut all = Vec::new();
@@ -56,7 +56,7 @@ fn both_byte_orders_and_units() {
 
 #[test]
 fn blocks_of_several_interfaces() {
-    // The second interface counts nanoseconds and is 10 s off.
+    // The second interface has nanosecond times and an offset of 10 s.
     let fine =
         [&words(&[113, 0, 0x0001_0009, 9, 0x0008_000e])[..], &10u64.to_le_bytes(), &words(&[0])].concat();
     let file = [

@@ -1,4 +1,4 @@
-//! Writing pcap files.
+//! Writes pcap files.
 
 use super::PACKET_BYTES_MAX;
 use super::classic::NANOSECONDS;
@@ -6,11 +6,11 @@ use crate::frame;
 use std::io::{self, Write};
 use std::net::SocketAddrV4;
 
-/// LINKTYPE_RAW: packets begin with their IP header.
+/// LINKTYPE_RAW: packets start with their IP header.
 const RAW: u32 = 101;
 
-/// Writes a capture of UDP datagrams, with times in nanoseconds. Link headers are not kept, and
-/// datagrams that the kernel handled as one are written one by one, as they were on the wire.
+/// Writes a capture of UDP datagrams, with times in nanoseconds. Link-layer headers are omitted, and
+/// datagrams that the kernel merged are written separately, as they were on the wire.
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     output: W,
@@ -25,7 +25,7 @@ impl<W: Write> Writer<W> {
         Ok(Writer { output })
     }
 
-    /// Writes a datagram of which `payload` is what was captured of `payload_bytes`.
+    /// Writes a datagram with a payload of `payload_bytes`, of which `payload` was captured.
     pub fn datagram(
         &mut self,
         time_ns: u64,
@@ -43,7 +43,7 @@ impl<W: Write> Writer<W> {
         self.output.write_all(&packet)
     }
 
-    /// Has everything written that was buffered, and gives the output back.
+    /// Flushes the buffer and returns the output.
     pub fn finish(mut self) -> io::Result<W> {
         self.output.flush()?;
         Ok(self.output)

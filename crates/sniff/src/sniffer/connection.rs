@@ -11,8 +11,8 @@ use rx_proto::limits::{CHANNEL_MASK, CHANNELS};
 use rx_proto::{Flags, Header};
 use std::net::SocketAddrV4;
 
-/// What tells connections apart. A server that has several addresses may answer from another one than
-/// it was asked at.
+/// Identifies a connection. It excludes the server's address, since a server with several addresses may reply
+/// from another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     epoch: u32,
@@ -26,7 +26,7 @@ impl Key {
     }
 }
 
-/// Whether a packet is the client's.
+/// Whether the client sent the packet.
 pub(super) fn is_from_client(header: &Header) -> bool {
     header.flags.contains(Flags::CLIENT_INITIATED)
 }
@@ -36,16 +36,16 @@ pub(super) fn is_from_client(header: &Header) -> bool {
 pub(super) struct Connection {
     pub(super) server: SocketAddrV4,
     pub(super) service: Service,
-    /// When its last packet was seen.
+    /// Time of its last packet.
     pub(super) seen_ns: u64,
-    /// What was counted since the last report.
+    /// Counts since the last report.
     pub(super) traffic: Traffic,
     calls: [Option<Box<Call>>; CHANNELS],
-    /// The highest serial numbers, of the client and of the server.
+    /// Highest serial numbers of the client and of the server.
     serials: [u32; 2],
 }
 
-/// A call that ended.
+/// A completed call.
 type EndedCall = (CallFacts, Ended);
 
 impl Connection {
@@ -60,13 +60,12 @@ impl Connection {
         }
     }
 
-    /// What the packet's side sent.
+    /// Returns the counts for the side that sent the packet.
     pub(super) fn flow(&mut self, header: &Header) -> &mut Flow {
         if is_from_client(header) { &mut self.traffic.from_client } else { &mut self.traffic.from_server }
     }
 
-    /// The packet's call begins if it is not known. Gives the call whose place it takes, if that had not
-    /// ended.
+    /// Starts the packet's call if it is unknown. Returns the call that it replaces, if that had not ended.
     pub(super) fn begin(&mut self, header: &Header) -> Option<EndedCall> {
         let place = &mut self.calls[header.channel()];
         if place.as_ref().is_some_and(|call| call.number >= header.call_number) {
@@ -76,7 +75,7 @@ impl Connection {
         place.replace(new).and_then(|mut old| end(&mut old))
     }
 
-    /// The data packets of a datagram.
+    /// Handles the data packets of a datagram.
     pub(super) fn data<'a>(&mut self, now_ns: u64, header: &Header, pieces: impl Iterator<Item = Piece<'a>>) {
         let from_client = is_from_client(header);
         let Some(call) = &mut self.calls[header.channel()] else { return };
@@ -84,7 +83,7 @@ impl Connection {
         let serial = &mut self.serials[usize::from(from_client)];
         let flow = if from_client { &mut self.traffic.from_client } else { &mut self.traffic.from_server };
         for piece in pieces {
-            // A packet of a call before this one was sent again, and for nothing.
+            // A needless retransmission of a packet of an earlier call.
             let arrival = if is_current {
                 call.data(now_ns, from_client, header.security_index, &piece)
             } else {
@@ -106,7 +105,7 @@ impl Connection {
     pub(super) fn acknowledgement(&mut self, now_ns: u64, header: &Header, ack: &Ack<'_>) {
         let by_client = is_from_client(header);
         self.flow(header).acknowledgement(ack.reason);
-        // Other acknowledgements may have waited.
+        // Other acknowledgements may have been delayed.
         if ack.reason != Reason::Requested || ack.serial == 0 {
             return;
         }
@@ -119,12 +118,12 @@ impl Connection {
         }
     }
 
-    /// The call on this channel, if it was just answered.
+    /// Takes the call on this channel if its reply is complete.
     pub(super) fn take_answered(&mut self, channel: usize) -> Option<EndedCall> {
         self.calls[channel].as_mut().filter(|call| call.is_answered()).and_then(|call| end(call))
     }
 
-    /// The calls that an ABORT ends: one, or all if it is about the connection.
+    /// Takes the calls that an ABORT ends: one, or all if it concerns the connection.
     pub(super) fn abort(&mut self, header: &Header) -> Vec<EndedCall> {
         let is_all = header.call_number == 0;
         let channel = header.channel();
@@ -141,12 +140,12 @@ impl Connection {
             .collect()
     }
 
-    /// All calls that had not ended, which nobody will hear of again.
+    /// Takes all unfinished calls, of which no more packets will be seen.
     pub(super) fn end_all(&mut self) -> Vec<EndedCall> {
         self.calls.iter_mut().flatten().filter_map(|call| end(call)).collect()
     }
 
-    /// Counts a call that ended.
+    /// Counts a completed call.
     pub(super) fn count(&mut self, call: &CallFacts, ended: &Ended) {
         self.traffic.calls += &ended.counts;
         if call.kind.service == Service::Callback {
@@ -154,7 +153,7 @@ impl Connection {
         }
     }
 
-    /// Calls that have not ended.
+    /// Returns the number of calls in progress.
     pub(super) fn open_calls(&self) -> u64 {
         self.calls.iter().flatten().filter(|call| !call.has_ended).count() as u64
     }

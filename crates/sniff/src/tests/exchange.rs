@@ -1,4 +1,4 @@
-//! Calls by hand: each packet at a chosen time.
+//! Calls built by hand: each packet at a chosen time.
 
 use crate::pcap::{Reader, Writer};
 use crate::{Calls, Filter, Limits, Link, Percentiles, Report, Sniffer, frame};
@@ -44,7 +44,7 @@ impl Exchange {
         Exchange { client, server, now_ns: 1000 * MS, serials: [0; 2], header, frames: Vec::new() }
     }
 
-    /// Time passes.
+    /// Advances the time.
     fn after(&mut self, ns: u64) -> &mut Exchange {
         self.now_ns += ns;
         self
@@ -56,7 +56,7 @@ impl Exchange {
         self
     }
 
-    /// A packet with the next serial number of its side.
+    /// Sends a packet with the next serial number of its side.
     fn packet(&mut self, from_client: bool, kind: PacketType, sequence: u32, flags: Flags, body: &[u8]) {
         let serial = &mut self.serials[usize::from(from_client)];
         *serial += 1;
@@ -196,7 +196,7 @@ fn calls_that_do_not_end_well() {
     exchange.after(MS).packet(false, PacketType::Busy, 0, Flags(0), &[]);
     exchange.after(MS).channel(1, 2).request(1, LAST, &fetch_status());
     exchange.channel(2, 1).request(1, Flags(0), &fetch_status());
-    // The connection is over: both calls that are open end.
+    // The connection is aborted: both open calls end.
     exchange.channel(0, 0).packet(false, PacketType::Abort, 0, Flags(0), &(-3i32).to_be_bytes());
     exchange.channel(3, 1).request(1, LAST, &fetch_status());
     let report = exchange.report();

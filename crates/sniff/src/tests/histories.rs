@@ -1,5 +1,5 @@
-//! Seeded histories of the protocol's simulator, with loss: what is seen on the wire is what the
-//! endpoints say that they sent.
+//! Seeded histories of the protocol's simulator, with loss: the observed traffic matches what the endpoints
+//! report as sent.
 
 use crate::{Filter, Limits, Link, Report, Sniffer, frame};
 use base::{AbortCode, Monotonic};
@@ -15,7 +15,7 @@ use std::time::Duration;
 const DELAY: Duration = Duration::from_millis(5);
 const SEEDS: u64 = 40;
 
-/// A world in which two clients call host 0, and what was seen of it.
+/// A world in which two clients call host 0, and the report of its traffic.
 struct History {
     world: World,
     report: Report,
@@ -79,7 +79,7 @@ fn outcomes(history: &History) -> Vec<Outcome> {
     clients.flat_map(|outcomes| outcomes.values().copied()).collect()
 }
 
-/// Packets of each type and data packets by kind: as the endpoints counted them.
+/// Compares packets by type, and data packets by kind, with the endpoints' counts.
 fn check_packets(seed: u64, history: &History) {
     let report = &history.report;
     let mut sent = Statistics::default();
@@ -102,7 +102,7 @@ fn check_packets(seed: u64, history: &History) {
     assert_eq!(client.acks + server.acks, of(PacketType::Ack), "seed {seed}");
 }
 
-/// Calls, their ends and their bytes: as the clients saw them.
+/// Compares calls, their results and their bytes with the clients' counts.
 fn check_calls(seed: u64, history: &History) {
     let report = &history.report;
     let total = report.total.calls;
@@ -121,7 +121,7 @@ fn check_calls(seed: u64, history: &History) {
     assert_eq!(total.missing, 0, "seed {seed}");
 }
 
-/// The parts of each table sum up to the whole.
+/// Checks that the rows of each table sum up to the total.
 fn check_tables(seed: u64, report: &Report) {
     let total = report.total.calls.calls;
     let sums = [
@@ -155,8 +155,8 @@ fn times_are_those_of_the_network_and_the_server() {
     let history = live(4, Conditions::perfect(DELAY));
     assert_eq!(history.report.total.from_client.retransmitted, 0);
     for row in &history.report.calls {
-        // Seen where they are sent, a request takes the way there and the server's thinking. A long
-        // request is not all there when the server begins to think.
+        // Captured at the sender, the latency includes the request's way to the server and the server's
+        // processing time. A long request has not arrived completely when processing starts.
         let first = row.first;
         assert!(first.p50_us >= 8000 && first.max_us < 100_000, "{}: {first:?}", row.kind);
     }

@@ -1,8 +1,8 @@
 //! Support for compaction: which segments are worth compacting, their records, and copies of chunks.
 //!
 //! This module does not know which metadata references a chunk. The crate above finds the references, makes
-//! copies, changes the references, and releases the old chunks; an entirely released segment is deleted like any
-//! other.
+//! copies, changes the references, and releases the old chunks; an entirely released segment is deleted like
+//! any other.
 
 use super::SegmentStore;
 use super::codec::{Encoded, Stored};

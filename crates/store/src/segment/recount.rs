@@ -51,9 +51,9 @@ impl SegmentStore {
     }
 
     /// Counts the chunks that `state` references in the segments of earlier runs, and marks everything else
-    /// in them as dead; [`SegmentStore::maintain`] deletes what is entirely dead. `state` must be the metadata
-    /// as of the open of the store, before any change. `go_on` is called before each record; if it returns
-    /// false, the result is `None` and nothing was changed.
+    /// in them as dead; [`SegmentStore::maintain`] deletes segments that are entirely dead. `state` must be
+    /// the metadata as of the open of the store, before any change. `go_on` is called before each record; if
+    /// it returns false, the result is `None` and nothing was changed.
     ///
     /// # Errors
     /// Errors of reading the metadata; nothing was changed then.
