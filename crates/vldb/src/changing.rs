@@ -1,4 +1,4 @@
-//! What changes the database.
+//! Operations that change the database.
 
 use crate::draft::Draft;
 use crate::entry::{
@@ -11,10 +11,10 @@ use base::{HostUuid, UnixTime, VolumeId, VolumeType};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-/// Most volume ids given out at once (MAXBUMPCOUNT).
+/// Maximum number of volume ids per reservation (MAXBUMPCOUNT).
 const BUMP_MAX: u32 = i32::MAX as u32;
 
-/// The form in which a caller sees entries.
+/// The wire form in which a caller exchanges entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EntryForm {
     /// The form with room for [`VOLUME_SITES_MAX`] sites (nvldbentry, uvldbentry).
@@ -25,7 +25,7 @@ pub enum EntryForm {
 }
 
 impl EntryForm {
-    /// Sites that an entry of this form can hold (NMAXNSERVERS, OMAXNSERVERS).
+    /// Returns the number of sites that an entry of this form can hold (NMAXNSERVERS, OMAXNSERVERS).
     pub fn sites_max(self) -> usize {
         match self {
             EntryForm::Current => VOLUME_SITES_MAX,
@@ -34,27 +34,27 @@ impl EntryForm {
     }
 }
 
-/// A site as a caller describes it.
+/// A site as described by a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewSite {
-    /// Any address of the server; an unknown one makes a new server.
+    /// Any address of the server. An unknown address creates a new server.
     pub address: Ipv4Addr,
     /// Partition number, 0 to 255.
     pub partition: i32,
-    /// [`site_flags`].
+    /// Combination of [`site_flags`].
     pub flags: i32,
 }
 
-/// An entry as a caller describes it.
+/// An entry as described by a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewLocation {
     /// The read-write volume's name.
     pub name: Vec<u8>,
-    /// Read-write, read-only, backup; 0 for none.
+    /// Ids of the read-write, read-only and backup volumes; 0 for none.
     pub ids: [VolumeId; 3],
-    /// The release clone, or 0.
+    /// Id of the release clone, or 0.
     pub clone: VolumeId,
-    /// [`entry_flags`].
+    /// Combination of [`entry_flags`].
     pub flags: u32,
     /// 1 to 13 sites.
     pub sites: Vec<NewSite>,
@@ -62,37 +62,37 @@ pub struct NewLocation {
     pub form: EntryForm,
 }
 
-/// What to do with one site (VL_UpdateEntry); the steps are taken in the order of the fields.
+/// Changes to one site (VL_UpdateEntry), applied in the order of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SiteUpdate {
     /// The site to change: an address of its server, and its partition.
     pub target: (Ipv4Addr, i32),
-    /// Remove the target.
+    /// Whether to remove the target.
     pub delete: bool,
-    /// Add this site.
+    /// Site to add.
     pub add: Option<NewSite>,
-    /// Move the target to another server.
+    /// New server of the target.
     pub server: Option<Ipv4Addr>,
-    /// Move the target to another partition.
+    /// New partition of the target.
     pub partition: Option<i32>,
-    /// Set the target's flags.
+    /// New flags of the target.
     pub flags: Option<i32>,
 }
 
-/// Fields of an entry to change (VL_UpdateEntry); `None` leaves.
+/// Fields of an entry to change (VL_UpdateEntry); `None` leaves a field unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Update {
-    /// A new name.
+    /// New name.
     pub name: Option<Vec<u8>>,
     /// New [`entry_flags`].
     pub flags: Option<u32>,
-    /// A new release clone.
+    /// New release clone.
     pub clone: Option<VolumeId>,
-    /// New ids: read-write, read-only, backup.
+    /// New ids of the read-write, read-only and backup volumes.
     pub ids: [Option<VolumeId>; 3],
-    /// Changes of sites, at least one if given.
+    /// Changes to sites; must not be empty if present.
     pub sites: Option<Vec<SiteUpdate>>,
-    /// The form in which the caller sees the entry.
+    /// The wire form in which the caller exchanges entries.
     pub form: EntryForm,
 }
 
@@ -110,7 +110,8 @@ fn site(draft: &mut Draft<'_>, new: &NewSite) -> Result<Site, LocationError> {
     Ok(Site { server: draft.server(new.address)?, partition, flags })
 }
 
-/// Checks all of an entry that does not depend on others, and numbers its servers.
+/// Checks everything in an entry that does not depend on other entries, and replaces server addresses by
+/// numbers.
 fn location(draft: &mut Draft<'_>, new: &NewLocation, locked: UnixTime) -> Result<Location, LocationError> {
     let name = new_name(&new.name)?;
     if new.sites.is_empty() || new.sites.len() > new.form.sites_max() {
@@ -123,7 +124,7 @@ fn location(draft: &mut Draft<'_>, new: &NewLocation, locked: UnixTime) -> Resul
     Ok(Location { name, ids: new.ids, clone: new.clone, flags: new.flags, locked, sites })
 }
 
-/// Entries.
+/// Changes to entries.
 impl Locations {
     /// Creates an entry (VL_CreateEntry, VL_CreateEntryN).
     pub fn create(&self, new: &NewLocation) -> Result<EntryNumber, LocationError> {
@@ -145,13 +146,13 @@ impl Locations {
         })
     }
 
-    /// Replaces an entry but for its read-write id and lock, then unlocks what `release` says
-    /// (VL_ReplaceEntry, VL_ReplaceEntryN).
+    /// Replaces an entry except its read-write id and lock, then clears the parts of the lock given by
+    /// `release` (VL_ReplaceEntry, VL_ReplaceEntryN).
     ///
     /// # Errors
     ///
-    /// `Full` if the entry has more sites than `new.form` can hold: the caller was shown only the
-    /// first of them, and would remove the others.
+    /// `Full` if the entry has more sites than `new.form` can hold: the caller has only received the first of
+    /// them, and would remove the others.
     pub fn replace(
         &self,
         id: VolumeId,
@@ -176,8 +177,8 @@ impl Locations {
         })
     }
 
-    /// Changes single fields of an entry, then unlocks what `release` says (VL_UpdateEntry,
-    /// VL_UpdateEntryByName).
+    /// Changes individual fields of an entry, then clears the parts of the lock given by `release`
+    /// (VL_UpdateEntry, VL_UpdateEntryByName).
     pub fn update(
         &self,
         query: &VolumeQuery,
@@ -195,8 +196,8 @@ impl Locations {
         })
     }
 
-    /// Locks an entry for an operation, one of [`entry_flags::OPERATIONS`] (VL_SetLock). Locks stay
-    /// until they are released.
+    /// Locks an entry for an operation, one of [`entry_flags::OPERATIONS`] (VL_SetLock). A lock has no
+    /// timeout.
     pub fn lock(
         &self,
         id: VolumeId,
@@ -217,14 +218,14 @@ impl Locations {
                 return Err(LocationError::Rerelease);
             }
             let flags = old.flags & !entry_flags::OPERATIONS | bits;
-            // 0 would mean "not locked".
+            // 0 means "not locked".
             let locked = UnixTime(now.0.max(1));
             draft.replace(number, &old, &Location { flags, locked, ..old.clone() });
             Ok(())
         })
     }
 
-    /// Unlocks what `release` says; 0 only checks that the volume is there (VL_ReleaseLock).
+    /// Clears the parts of the lock given by `release`; 0 only checks that the entry exists (VL_ReleaseLock).
     pub fn unlock(&self, id: VolumeId, kind: Option<VolumeType>, release: i32) -> Result<(), LocationError> {
         check_release(release)?;
         self.write(|draft| {
@@ -236,7 +237,7 @@ impl Locations {
         })
     }
 
-    /// Reserves `count` volume ids in a row that no entry has; returns the first
+    /// Reserves `count` consecutive volume ids that are in no entry and returns the first
     /// (VL_GetNewVolumeId).
     pub fn new_ids(&self, count: u32) -> Result<VolumeId, LocationError> {
         if count > BUMP_MAX {
@@ -251,12 +252,12 @@ impl Locations {
     }
 }
 
-/// Refuses a new entry in which an id stands for two volumes.
+/// Rejects a new entry in which one id belongs to two volumes.
 fn check_shared(new: &Location) -> Result<(), LocationError> {
     new.shared_id().map_or(Ok(()), |id| Err(LocationError::IdExists(id)))
 }
 
-/// Refuses ids and names that other entries have.
+/// Rejects ids and names that are used by other entries.
 fn check_replacement(draft: &Draft<'_>, old: &Location, new: &Location) -> Result<(), LocationError> {
     let mut fresh = new.ids;
     for id in &mut fresh {
@@ -332,16 +333,16 @@ fn update_site(
     Ok(())
 }
 
-/// Where the site on this server and partition is.
+/// Returns the index of the site on this server and partition.
 fn place(draft: &Draft<'_>, sites: &[Site], (address, partition): (Ipv4Addr, u8)) -> Option<usize> {
     let server = draft.servers.by_address(address);
     sites.iter().position(|site| Some(site.server) == server && site.partition == partition)
 }
 
-/// Servers.
+/// Changes to servers.
 impl Locations {
-    /// Registers a file server's addresses under its UUID (VL_RegisterAddrs). The rules stand at
-    /// [`crate::Servers`].
+    /// Registers a file server's addresses under its UUID (VL_RegisterAddrs). See [`crate::Servers`] for the
+    /// rules.
     pub fn register(&self, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Result<(), LocationError> {
         self.write(|draft| {
             let changed = Arc::make_mut(&mut draft.servers).register(uuid, addresses)?;
@@ -352,8 +353,8 @@ impl Locations {
         })
     }
 
-    /// Gives a server that never registered another address, or with `None` forgets a server that
-    /// has no volumes (VL_ChangeAddr).
+    /// Changes the address of a server that never registered or, with `None`, removes a server that has no
+    /// volumes (VL_ChangeAddr).
     pub fn change_address(&self, old: Ipv4Addr, new: Option<Ipv4Addr>) -> Result<(), LocationError> {
         self.write(|draft| {
             let number = draft.servers.check_change(old, new)?;

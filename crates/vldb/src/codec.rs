@@ -1,4 +1,4 @@
-//! Keys and values in the store; drawn in `docs/reference/formats/locations.md`.
+//! Keys and values in the store, described in `docs/reference/formats/locations.md`.
 
 use crate::entry::{EntryNumber, Location, ServerNumber, Site};
 use crate::error::LocationError;
@@ -7,10 +7,10 @@ use base::limits::{SERVER_ADDRESSES_MAX, VOLUME_SITES_MAX};
 use base::{HostUuid, UnixTime, VolumeId, VolumeName};
 use std::net::Ipv4Addr;
 
-/// The version this code writes and the newest it reads.
+/// Version that this code writes, and the newest that it reads.
 const VERSION: u8 = 1;
 
-/// First eight bytes of a key: which table it belongs to.
+/// First eight bytes of a key: the table that it belongs to.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(crate) enum Table {
@@ -22,23 +22,23 @@ pub(crate) enum Table {
     Servers = 6,
 }
 
-/// What is counted over the whole database.
+/// Counters of the whole database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Where the search for the next new volume id begins.
+    /// Where the search for the next new volume id starts.
     pub max_volume: VolumeId,
-    /// The number of the next new entry.
+    /// Number of the next new entry.
     pub next_entry: EntryNumber,
-    /// Ids in entries, by type.
+    /// Number of ids in entries, by volume type.
     pub volumes: [u32; 3],
-    /// Entries ever created.
+    /// Number of entries ever created.
     pub created: u32,
-    /// Entries ever deleted.
+    /// Number of entries ever deleted.
     pub deleted: u32,
 }
 
 impl Totals {
-    /// Those of a new database.
+    /// Counters of a new database.
     pub(crate) const NEW: Totals = Totals {
         max_volume: VolumeId(0x2000_0000),
         next_entry: EntryNumber(1),
@@ -47,7 +47,7 @@ impl Totals {
         deleted: 0,
     };
 
-    /// Adds or takes away the ids of an entry.
+    /// Adds the ids of an entry to the counters, or subtracts them.
     pub(crate) fn count(&mut self, location: &Location, adds: bool) {
         for (count, id) in self.volumes.iter_mut().zip(location.ids) {
             let one = u32::from(id.0 != 0);
@@ -56,7 +56,7 @@ impl Totals {
     }
 }
 
-/// A key of `table`.
+/// Returns a key of `table`.
 pub(crate) fn key(table: Table, parts: &[&[u8]]) -> Vec<u8> {
     let mut key = (table as u64).to_be_bytes().to_vec();
     for part in parts {
@@ -65,7 +65,7 @@ pub(crate) fn key(table: Table, parts: &[&[u8]]) -> Vec<u8> {
     key
 }
 
-/// The first key behind all of `table`.
+/// Returns the first key after all keys of `table`.
 pub(crate) fn end_of(table: Table) -> Vec<u8> {
     (table as u64 + 1).to_be_bytes().to_vec()
 }
@@ -94,8 +94,8 @@ fn damaged(what: &str, bytes: &[u8]) -> LocationError {
     LocationError::Damaged(format!("{what} of {} bytes", bytes.len()))
 }
 
-/// The 32-bit number that ends a key, behind the table and `parts_bytes` of other parts. A longer key
-/// would stand at another place than its number.
+/// Returns the 32-bit number at the end of a key, after the table and `parts_bytes` of other parts. A key of
+/// any other length is damaged: it would not sort by its number.
 pub(crate) fn last_word(key: &[u8], parts_bytes: usize) -> Result<u32, LocationError> {
     let word = key.get(size_of::<u64>() + parts_bytes..).and_then(|word| word.try_into().ok());
     word.map(u32::from_be_bytes).ok_or_else(|| damaged("key", key))

@@ -1,4 +1,4 @@
-//! One change of the database in the making: records, indices, servers and counts in step.
+//! A change to the database under construction; keeps records, indices, servers and counters consistent.
 
 use crate::codec::{
     Totals, encode_location, encode_server, encode_totals, entry_key, id_key, key, name_key, on_server_key,
@@ -13,8 +13,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use store::{Batch, Family};
 
-/// Collects a change; nothing is visible to others until the batch is committed. Reads see the state
-/// before the change, so each entry is written at most once.
+/// Collects a change, which others see only when the batch is committed. Reads see the state before the
+/// change, so each entry is written at most once.
 pub(crate) struct Draft<'a> {
     pub(crate) lookup: Lookup<'a>,
     pub(crate) servers: Arc<Servers>,
@@ -27,7 +27,7 @@ impl<'a> Draft<'a> {
         Draft { lookup, servers, totals, batch: Batch::new() }
     }
 
-    /// The batch, with the totals if they differ from `before`.
+    /// Returns the batch, with the totals if they differ from `before`, and the new servers and totals.
     pub(crate) fn into_parts(mut self, before: &Totals) -> (Batch, Arc<Servers>, Totals) {
         if self.totals != *before {
             self.put(key(crate::codec::Table::Totals, &[]), encode_totals(&self.totals));
@@ -43,7 +43,7 @@ impl<'a> Draft<'a> {
         self.batch.delete(Family::Locations, key);
     }
 
-    /// The number of the server with this address, given one if it is new.
+    /// Returns the number of the server with this address; assigns one if the address is new.
     pub(crate) fn server(&mut self, address: Ipv4Addr) -> Result<ServerNumber, LocationError> {
         if let Some(number) = self.servers.by_address(address) {
             return Ok(number);
@@ -53,7 +53,7 @@ impl<'a> Draft<'a> {
         Ok(number)
     }
 
-    /// Stores what the table of servers says of one of them.
+    /// Writes the record of a server as it is in the table of servers; deletes the record of a free number.
     pub(crate) fn write_server(&mut self, number: ServerNumber) {
         match self.servers.get(number).map(encode_server) {
             Some(value) => self.put(server_key(number), value),
@@ -61,7 +61,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Refuses ids that are in the database; 0 stands for no id.
+    /// Rejects ids that are in the database; 0 stands for no id.
     pub(crate) fn check_unused(&self, ids: &[VolumeId]) -> Result<(), LocationError> {
         for &id in ids.iter().filter(|id| id.0 != 0) {
             if self.lookup.number_by_id(id)?.is_some() {
@@ -71,7 +71,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Refuses a name that is in the database.
+    /// Rejects a name that is in the database.
     pub(crate) fn check_unused_name(&self, name: &base::VolumeName) -> Result<(), LocationError> {
         match self.lookup.number_by_name(name)? {
             Some(_) => Err(LocationError::NameExists(name.to_string())),
@@ -79,10 +79,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Adds an entry with the next number.
+    /// Adds an entry under the next number.
     pub(crate) fn insert(&mut self, location: &Location) -> Result<EntryNumber, LocationError> {
         let number = self.totals.next_entry;
-        // Numbers travel as signed 32-bit indices.
+        // On the wire, numbers are signed 32-bit indices.
         if number.0 >= i32::MAX as u32 {
             return Err(LocationError::Full);
         }
@@ -93,7 +93,7 @@ impl<'a> Draft<'a> {
         Ok(number)
     }
 
-    /// Replaces what is known of a volume.
+    /// Replaces an entry.
     pub(crate) fn replace(&mut self, number: EntryNumber, old: &Location, new: &Location) {
         self.totals.count(old, false);
         self.totals.count(new, true);
@@ -101,7 +101,7 @@ impl<'a> Draft<'a> {
         self.write(number, new);
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(crate) fn remove(&mut self, number: EntryNumber, old: &Location) {
         self.totals.deleted = self.totals.deleted.saturating_add(1);
         self.totals.count(old, false);

@@ -1,102 +1,102 @@
-//! What is known of one volume: its names, numbers and sites.
+//! A volume's entry: its names, ids and sites.
 
 use crate::error::LocationError;
 use base::{UnixTime, VolumeId, VolumeName, VolumeType};
 
 /// Flags of an entry (VLF_*, VLOP_* of vldbint.xg).
 pub mod entry_flags {
-    /// There is a read-write volume.
+    /// The read-write volume exists.
     pub const RW_EXISTS: u32 = 0x1000;
-    /// There is at least one read-only volume.
+    /// At least one read-only volume exists.
     pub const RO_EXISTS: u32 = 0x2000;
-    /// There is a backup volume.
+    /// The backup volume exists.
     pub const BACKUP_EXISTS: u32 = 0x4000;
-    /// Locked for moving.
+    /// Locked for a move.
     pub const MOVE: u32 = 0x10;
-    /// Locked for releasing.
+    /// Locked for a release.
     pub const RELEASE: u32 = 0x20;
-    /// Locked for making a backup volume.
+    /// Locked while a backup volume is made.
     pub const BACKUP: u32 = 0x40;
-    /// Locked for deleting, or for adding a site.
+    /// Locked while a volume is deleted or a site added.
     pub const DELETE: u32 = 0x80;
-    /// Locked for dumping or restoring.
+    /// Locked for a dump or restore.
     pub const DUMP: u32 = 0x100;
-    /// Everything an entry is locked for.
+    /// All operations that an entry can be locked for.
     pub const OPERATIONS: u32 = MOVE | RELEASE | BACKUP | DELETE | DUMP;
 }
 
 /// Flags of a site (VLSF_*).
 pub mod site_flags {
-    /// The site has the newest release while others do not.
+    /// The site has the newest release, and other sites do not.
     pub const NEW_RELEASE: u8 = 0x01;
     /// The site has, or will have, a read-only volume.
     pub const READ_ONLY: u8 = 0x02;
-    /// The site has the read-write volume, and the backup volume if there is one.
+    /// The site has the read-write volume, and the backup volume if one exists.
     pub const READ_WRITE: u8 = 0x04;
-    /// Reported in a match: the backup volume.
+    /// Result of a match: the backup volume matched.
     pub const BACKUP: u8 = 0x08;
-    /// The site is told by a server's UUID; on the wire only.
+    /// The site is identified by the server's UUID; used only on the wire.
     pub const UUID: u8 = 0x10;
-    /// The site does not have a released volume yet.
+    /// The site has no released volume yet.
     pub const DONT_USE: u8 = 0x20;
     /// Largest value of a site's flags (MAXSERVERFLAG).
     pub const MAX: u8 = 0x80;
 }
 
-/// Which bits of a lock to clear (LOCKREL_*).
+/// Parts of a lock to clear (LOCKREL_*).
 pub mod release {
-    /// The lock itself.
+    /// The time of the lock, which means that the entry is locked.
     pub const TIMESTAMP: i32 = 1;
-    /// What the entry is locked for.
+    /// The operation that the entry is locked for.
     pub const OPERATION: i32 = 2;
-    /// Who locked it.
+    /// The owner of the lock; not stored.
     pub const OWNER: i32 = 4;
 }
 
-/// A server's place in the table of servers; entries name servers by it, so that a change of
-/// addresses changes no entry.
+/// A server's index in the table of servers. Entries refer to servers by it, so that a change of addresses
+/// changes no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerNumber(pub u8);
 
-/// The number of an entry in listing order; from 1, never used again.
+/// The number of an entry in listing order, starting at 1; never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryNumber(pub u32);
 
-/// A place where a volume is.
+/// A server and partition where a volume is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// On which server.
+    /// Number of the server.
     pub server: ServerNumber,
-    /// On which partition (0 = /vicepa).
+    /// Number of the partition (0 = /vicepa).
     pub partition: u8,
-    /// [`site_flags`].
+    /// Combination of [`site_flags`].
     pub flags: u8,
 }
 
-/// What is known of one volume.
+/// The entry of one volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The read-write volume's name, without suffix.
     pub name: VolumeName,
-    /// Ids of the read-write, read-only and backup volumes; 0 where there is none.
+    /// Ids of the read-write, read-only and backup volumes; 0 for none.
     pub ids: [VolumeId; 3],
-    /// The release clone, while there is one.
+    /// Id of the release clone; 0 for none.
     pub clone: VolumeId,
-    /// [`entry_flags`].
+    /// Combination of [`entry_flags`].
     pub flags: u32,
-    /// When it was locked; 0 if it is not.
+    /// Time at which the entry was locked; 0 if it is not locked.
     pub locked: UnixTime,
-    /// Where it is, at most [`base::limits::VOLUME_SITES_MAX`].
+    /// Sites, at most [`base::limits::VOLUME_SITES_MAX`].
     pub sites: Vec<Site>,
 }
 
 impl Location {
-    /// The id of the volume of this type; 0 if there is none.
+    /// Returns the id of the volume of this type; 0 if there is none.
     pub fn id(&self, kind: VolumeType) -> VolumeId {
         self.ids[kind as usize]
     }
 
-    /// The ids of its volumes, each once.
+    /// Returns the ids of the entry's volumes, each once.
     pub(crate) fn volumes(&self) -> impl Iterator<Item = VolumeId> {
         let ids = self.ids;
         (0..ids.len())
@@ -104,8 +104,9 @@ impl Location {
             .map(move |at| ids[at])
     }
 
-    /// An id that would stand for two volumes. That of the read-write volume may be the read-only one's, too, if not both of
-    /// them are there: `vos restore -readonly` and `vos copy -readonly` enter so a volume that is read-only only.
+    /// Returns an id that two volumes would share. The read-write and the read-only id may be equal unless
+    /// both volumes exist: `vos restore -readonly` and `vos copy -readonly` create such an entry for a volume
+    /// without a read-write site.
     pub(crate) fn shared_id(&self) -> Option<VolumeId> {
         let [read_write, read_only, backup] = self.ids;
         let both = entry_flags::RW_EXISTS | entry_flags::RO_EXISTS;
@@ -116,7 +117,7 @@ impl Location {
         Some(read_only).filter(|id| id.0 != 0 && *id == read_write && !is_one)
     }
 
-    /// Undoes what `how` ([`release`]) names.
+    /// Clears the parts of the lock given by `how`, see [`release`].
     pub(crate) fn unlock(&mut self, how: i32) {
         if how & release::TIMESTAMP != 0 {
             self.locked = UnixTime(0);
@@ -127,13 +128,13 @@ impl Location {
     }
 }
 
-/// Checks a wish to release a lock; 0 wishes for nothing.
+/// Checks a request to clear parts of a lock; 0 clears nothing.
 pub(crate) fn check_release(how: i32) -> Result<(), LocationError> {
     let known = release::TIMESTAMP | release::OPERATION | release::OWNER;
     if how == 0 || how & known != 0 { Ok(()) } else { Err(LocationError::BadRelease(how)) }
 }
 
-/// The type of a wire number; `None` stands for any type (-1).
+/// Returns the volume type with this wire number; `None` for any type (-1).
 pub fn volume_type(wire: i32) -> Result<Option<VolumeType>, LocationError> {
     if wire == -1 {
         return Ok(None);
@@ -142,25 +143,25 @@ pub fn volume_type(wire: i32) -> Result<Option<VolumeType>, LocationError> {
     kind.map(Some).ok_or(LocationError::BadVolumeType(wire))
 }
 
-/// A volume as a caller names it.
+/// A volume as identified by a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeQuery {
-    /// By number.
+    /// Volume id.
     Id(VolumeId),
-    /// By the read-write volume's name.
+    /// Name of the read-write volume.
     Name(VolumeName),
 }
 
 const SUFFIXES: [&str; 2] = [".backup", ".readonly"];
 
-/// The name without `.readonly` or `.backup`, if something is left then.
+/// Returns the name without `.readonly` or `.backup`, unless nothing would remain.
 pub fn without_suffix(name: &str) -> &str {
     let stem = SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix));
     stem.filter(|stem| !stem.is_empty()).unwrap_or(name)
 }
 
 impl VolumeQuery {
-    /// Digits are a number; other names may end in `.readonly` or `.backup`, which is ignored.
+    /// Parses an id (only digits) or a name; a suffix `.readonly` or `.backup` is ignored.
     pub fn parse(name: &[u8]) -> Result<VolumeQuery, LocationError> {
         let bad = || LocationError::BadName(String::from_utf8_lossy(name).into_owned());
         let text = std::str::from_utf8(name).map_err(|_| bad())?;
@@ -171,7 +172,7 @@ impl VolumeQuery {
     }
 }
 
-/// A name for a new or renamed volume. One with a suffix could never be looked up.
+/// Parses the name of a new or renamed volume. Rejects names with a suffix, which a query could never find.
 pub fn new_name(name: &[u8]) -> Result<VolumeName, LocationError> {
     let bad = || LocationError::BadName(String::from_utf8_lossy(name).into_owned());
     let text = std::str::from_utf8(name).map_err(|_| bad())?;

@@ -1,119 +1,119 @@
-//! What can go wrong, whose fault it is, and the wire code for it.
+//! Errors of the location database, and their wire codes.
 
 use base::{AbortCode, HostUuid, VolumeId};
 use std::net::Ipv4Addr;
 use store::StoreError;
 use thiserror::Error;
 
-/// A location database operation that did not happen; nothing was changed.
+/// Reason why an operation failed; nothing was changed.
 #[derive(Debug, Error)]
 pub enum LocationError {
-    /// The volume id belongs to a volume already.
+    /// The volume id is in use.
     #[error("volume id {0} is in use")]
     IdExists(VolumeId),
-    /// The name belongs to a volume already.
+    /// The name is in use.
     #[error("the volume name `{0}` is in use")]
     NameExists(String),
-    /// No volume, or no server, is known by what was given.
+    /// No volume or server matches the request.
     #[error("no such entry")]
     NoEntry,
-    /// Not a name that a volume can have.
+    /// Not a valid volume name.
     #[error("`{0}` is not a volume name")]
     BadName(String),
     /// Not a volume type.
     #[error("{0} is not a volume type")]
     BadVolumeType(i32),
-    /// No sites, too many, or a server that cannot be.
+    /// No sites, too many sites, or an impossible server address.
     #[error("bad server or number of servers")]
     BadServer,
-    /// Not a partition.
+    /// Not a partition number.
     #[error("{0} is not a partition")]
     BadPartition(i32),
-    /// Not flags of a site.
+    /// Invalid flags of a site.
     #[error("{0:#x} are not flags of a site")]
     BadSiteFlags(i32),
-    /// The entry contradicts itself or the one it is to replace.
+    /// The entry is inconsistent in itself, or with the entry that it replaces.
     #[error("bad entry: {0}")]
     BadEntry(&'static str),
-    /// More new volume ids wanted than there are.
+    /// More volume ids requested than are available.
     #[error("cannot give out {0} volume ids")]
     BadBump(u32),
     /// The entry is locked.
     #[error("the entry is locked")]
     Locked,
-    /// The lock was given up, but a release was under way and is not finished.
+    /// The entry has no lock but still records an unfinished release.
     #[error("an unfinished release is noted in the entry")]
     Rerelease,
-    /// Not an operation that an entry is locked for.
+    /// Not an operation that an entry can be locked for.
     #[error("{0:#x} is not an operation to lock for")]
     BadOperation(i32),
-    /// Not a way to release a lock.
+    /// Not a valid combination of parts of a lock to release.
     #[error("{0:#x} is not a way to release a lock")]
     BadRelease(i32),
     /// The site to change is not in the entry.
     #[error("the volume has no such site")]
     NoSite,
-    /// The site to add is in the entry already.
+    /// The site to add is already in the entry.
     #[error("the volume has this site already")]
     SiteExists,
-    /// No room for another site or another server, or more sites than the caller's form holds.
+    /// No room for another site or server, or more sites than fit in the caller's form.
     #[error("no room for more sites or servers")]
     Full,
-    /// The addresses belong to other servers, too.
+    /// The addresses belong to several servers.
     #[error("the addresses belong to more than one server")]
     AddressConflict,
-    /// A server that would lose addresses to a registration still serves.
+    /// A registration would take addresses from a server that is still running.
     #[error(
         "server {newcomer} may not register: it would take {} from server {holder}, which serves at {address}; leave the \
          address out on both (NetRestrict, or `announce` in cellar.toml), or remove the old entry with `vos changeaddr`",
         list(lost)
     )]
     StillServing {
-        /// Who registers.
+        /// The registering server.
         newcomer: HostUuid,
-        /// Who has the addresses: a UUID, or an address of a server that never registered.
+        /// The server that has the addresses: its UUID, or its address if it never registered.
         holder: String,
-        /// Where that one serves.
+        /// Address at which that server answers.
         address: Ipv4Addr,
         /// The addresses that it would lose.
         lost: Vec<Ipv4Addr>,
     },
-    /// Two servers have one UUID.
+    /// Two servers have the same UUID.
     #[error(
         "server {uuid} may not register other addresses: another server with this UUID serves at {address}; the sysid \
          file was copied: remove it on the new machine and restart the server there"
     )]
     SharedUuid {
-        /// The UUID.
+        /// The shared UUID.
         uuid: HostUuid,
-        /// Where the other one serves.
+        /// Address at which the other server answers.
         address: Ipv4Addr,
     },
-    /// A server that is to be forgotten still has volumes.
+    /// The server to remove still has volumes.
     #[error("volume entries name this server")]
     ServerInUse,
-    /// A server index outside the table, or no address at all.
+    /// A server index outside the table, or no address.
     #[error("out of range")]
     OutOfRange,
-    /// A mask that asks for none or several things.
+    /// A mask that does not select exactly one way to identify a server.
     #[error("bad mask {0:#x}")]
     BadMask(u32),
-    /// Another database can only be taken over by one that has no volumes of its own.
+    /// An import needs a database without volumes.
     #[error("the database has volumes already")]
     NotNew,
-    /// The answer would be longer than the limit.
+    /// The reply would exceed the limit.
     #[error("more than {0} entries")]
     TooLong(usize),
-    /// A stored record is not what this version writes.
+    /// A stored record is not in the format that this version writes.
     #[error("damaged location record: {0}")]
     Damaged(String),
-    /// The store refused.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl LocationError {
-    /// The wire code (vl_errors.et).
+    /// Returns the abort code (vl_errors.et).
     pub fn abort_code(&self) -> AbortCode {
         match self {
             LocationError::IdExists(_) | LocationError::NotNew | LocationError::ServerInUse => {

@@ -1,4 +1,4 @@
-//! Taking over the entries of another database.
+//! Import of the entries of another database.
 
 use crate::entry::Location;
 use crate::error::LocationError;
@@ -10,23 +10,23 @@ use base::limits::VOLUME_SITES_MAX;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What is taken over.
+/// The contents to import.
 #[derive(Clone, Debug)]
 pub struct Imported {
-    /// Where the search for the next new volume id begins.
+    /// Where the search for the next new volume id starts.
     pub max_volume: VolumeId,
-    /// The servers, under the numbers that sites name.
+    /// The servers, under the numbers that sites refer to.
     pub servers: Vec<(ServerNumber, Server)>,
-    /// The volumes in the order that lists are to have.
+    /// The volumes in listing order.
     pub locations: Vec<Location>,
 }
 
 impl Locations {
-    /// Takes over all volumes and servers of another database, in one change. This one must have no
-    /// volumes; servers that it knows are forgotten, and register again by themselves.
+    /// Imports all volumes and servers of another database, in one change. The database must have no volumes;
+    /// the servers that it has are removed, and register again by themselves.
     ///
     /// # Errors
-    /// `NotNew`, `BadServer` (a site of no known server), `Full`, `NameExists`, `IdExists`.
+    /// `NotNew`, `BadServer` (a site on an unknown server), `Full`, `NameExists`, `IdExists`.
     pub fn import(&self, imported: &Imported) -> Result<(), LocationError> {
         check(imported)?;
         self.write(|draft| {
@@ -47,7 +47,7 @@ impl Locations {
     }
 }
 
-/// A draft sees only what was there before, so what is taken over must agree with itself.
+/// Checks the import for internal consistency: a draft only sees the state before the change.
 fn check(imported: &Imported) -> Result<(), LocationError> {
     let known: HashSet<ServerNumber> = imported.servers.iter().map(|(number, _)| *number).collect();
     let (mut names, mut ids) = (HashSet::new(), HashSet::new());

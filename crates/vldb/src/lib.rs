@@ -1,15 +1,14 @@
-//! The volume location database: which volumes there are, and on which servers.
+//! The volume location database: which volumes exist, and on which servers.
 //!
-//! [`Locations`] is the whole of it; the VL service translates calls into its methods. Entries name
-//! servers by their place in the table of servers ([`Servers`]), so that a server's change of
-//! addresses changes no entry. Entries are found by id, by name and by server through secondary
-//! keys, so that every look-up costs the same however many volumes there are; the records are drawn
-//! in `docs/reference/formats/locations.md`.
+//! [`Locations`] is the whole interface; the VL service translates calls into its methods. Entries refer to
+//! servers by their index in the table of servers ([`Servers`]), so that a change of a server's addresses
+//! changes no entry. Secondary keys find entries by id, name and server, so that the cost of a lookup does
+//! not depend on the number of volumes. The records are described in `docs/reference/formats/locations.md`.
 //!
-//! Behaviour is that of OpenAFS 1.8 with these deliberate differences: an id belongs to one volume
-//! whatever its type, names that could never be looked up are refused, entries keep their place in
-//! lists for ever so that lists in steps neither repeat nor miss entries, and no call looks at
-//! more than a bounded number of entries.
+//! Behaviour is that of OpenAFS 1.8 with these deliberate differences: an id belongs to one volume whatever
+//! its type; names that could never be looked up are rejected; entries keep their position in listings, so
+//! that a listing in steps neither repeats nor misses entries; and no call examines more than a bounded
+//! number of entries.
 
 mod changing;
 mod codec;

@@ -7,20 +7,20 @@ use crate::pattern::NamePattern;
 use std::net::Ipv4Addr;
 use std::ops::ControlFlow;
 
-/// Most entries in one answer of the calls that answer with everything at once.
+/// Maximum number of entries in the reply of a call that returns all entries.
 pub const LIST_ENTRIES_MAX: usize = 200_000;
-/// Most entries looked at for one step of a list in steps, so that a pattern that hardly matches
-/// does not hold a worker for long.
+/// Maximum number of entries examined in one step of a listing, so that a pattern with few matches does not
+/// occupy a worker for long.
 const STEP_ENTRIES_MAX: usize = 50_000;
 
-/// Which entries to list; `None` does not narrow.
+/// Criteria for entries to list; `None` matches every entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// With a site on the server that has this address.
+    /// Only entries with a site on the server that has this address.
     pub server: Option<Ipv4Addr>,
-    /// With a site (on that server) on this partition.
+    /// Only entries with a site on this partition (of that server).
     pub partition: Option<i32>,
-    /// With any of these [`entry_flags`].
+    /// Only entries with any of these [`entry_flags`].
     pub flags: Option<u32>,
 }
 
@@ -46,23 +46,23 @@ impl Filter {
 pub struct Match {
     /// The entry.
     pub location: Location,
-    /// Which volume matched, as a site flag: read-write, read-only or backup.
+    /// The volume that matched, as a site flag: read-write, read-only or backup.
     pub kind: u8,
-    /// At which of the sites.
+    /// Index of the site that matched.
     pub site: usize,
 }
 
-/// One step of a list.
+/// One step of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Matches in listing order.
     pub matches: Vec<Match>,
-    /// Where to go on, if there may be more.
+    /// The entry to continue after, if there may be more.
     pub next: Option<EntryNumber>,
 }
 
 impl Locations {
-    /// The filter's server by number; `Err(())` if nothing can match.
+    /// Returns the number of the filter's server; `Err(())` if nothing can match.
     pub(crate) fn filter_server(&self, filter: &Filter) -> Result<Option<ServerNumber>, ()> {
         match filter.server {
             None => Ok(None),
@@ -70,8 +70,8 @@ impl Locations {
         }
     }
 
-    /// At most `limit` entries behind `previous` of which a volume on a wanted site has a name that
-    /// matches (VL_ListAttributesN2). A step may be short, even empty, without being the last.
+    /// Returns up to `limit` entries after `previous` that have a volume with a matching name on a wanted
+    /// site (VL_ListAttributesN2). A step may be short or even empty without being the last.
     pub fn list_matching(
         &self,
         filter: &Filter,
@@ -101,8 +101,8 @@ impl Locations {
     }
 }
 
-/// The volume and site that match best, found as OpenAFS does: the last wanted site up to the
-/// read-write site, or if there is none among those the first one behind it.
+/// Returns the volume and site that match best, by the rule of OpenAFS: the last wanted site up to the
+/// read-write site, or the first wanted site after it if there is none.
 fn best_match(
     location: &Location,
     server: Option<ServerNumber>,

@@ -1,4 +1,4 @@
-//! The database as a whole, and what is asked of it.
+//! The database as a whole, and its queries.
 
 use crate::codec::Totals;
 use crate::draft::Draft;
@@ -15,26 +15,26 @@ use store::{MetaStore, Snapshot};
 
 /// The location database of a cell.
 ///
-/// All methods take `&self` and may be called from any thread. Those that change something return
-/// when the change is durable. Who may call what is the service's affair.
+/// All methods take `&self` and may be called from any thread. Methods that change something return when the
+/// change is durable. Authorisation is up to the service.
 pub struct Locations {
     meta: Arc<dyn MetaStore>,
-    /// Readers of several records hold it against writers, writers against each other. Nothing
-    /// waits for a disk under it.
+    /// Held for reading while several records are read, and for writing by each change. No thread waits for a
+    /// disk while holding it.
     state: RwLock<State>,
-    /// Changes since the start.
+    /// Number of changes since the start.
     writes: AtomicU32,
 }
 
-/// What is kept in memory besides the records.
+/// State that is kept in memory in addition to the records.
 struct State {
     servers: Arc<Servers>,
     totals: Totals,
 }
 
-/// Reading.
+/// Queries.
 impl Locations {
-    /// Opens the database, an empty one if nothing was stored yet.
+    /// Opens the database; it is empty if the store has no records yet.
     pub fn open(meta: Arc<dyn MetaStore>) -> Result<Locations, LocationError> {
         let lookup = Lookup(&*meta);
         let servers = Arc::new(lookup.servers()?);
@@ -46,38 +46,39 @@ impl Locations {
         Lookup(&*self.meta)
     }
 
-    /// The state of the records as it is now.
+    /// Returns a snapshot of the records.
     pub(crate) fn snapshot(&self) -> Box<dyn Snapshot + '_> {
         self.meta.snapshot()
     }
 
-    /// The table of servers as it is now. Take it behind the entries whose sites it is to explain.
+    /// Returns the current table of servers. Call it after reading entries, so that it has the servers of all
+    /// their sites.
     pub fn servers(&self) -> Arc<Servers> {
         Arc::clone(&self.state.read().servers)
     }
 
-    /// Counts and the largest volume id.
+    /// Returns the counters of the database.
     pub fn totals(&self) -> Totals {
         self.state.read().totals
     }
 
-    /// Changes made since the start.
+    /// Returns the number of changes since the start.
     pub fn writes(&self) -> u32 {
         self.writes.load(Relaxed)
     }
 
-    /// The entry of a volume; with a type only if the id is of that type.
+    /// Returns the entry of a volume. If a type is given, an id only matches a volume of that type.
     pub fn find(&self, query: &VolumeQuery, kind: Option<VolumeType>) -> Result<Location, LocationError> {
         let _consistent = self.state.read();
         self.lookup().find(query, kind).map(|(_, location)| location)
     }
 
-    /// The entry of a read-write volume's name.
+    /// Returns the entry with this read-write volume name.
     pub fn find_by_name(&self, name: &VolumeName) -> Result<Location, LocationError> {
         self.find(&VolumeQuery::Name(name.clone()), None)
     }
 
-    /// The entry behind `previous` (0: the first one), and about how many follow it.
+    /// Returns the entry after `previous` (0: the first one), and roughly how many follow it.
     pub fn next(&self, previous: EntryNumber) -> Result<Option<(EntryNumber, Location, u32)>, LocationError> {
         let mut found = None;
         self.lookup().entries(previous, None, &mut |number, location| {
@@ -88,19 +89,19 @@ impl Locations {
         Ok(found.map(|(number, location)| (number, location, end.saturating_sub(number.0).saturating_sub(1))))
     }
 
-    /// Whether an entry with this number could ever have been listed.
+    /// Whether this number has ever been assigned to an entry.
     pub fn is_listable(&self, number: EntryNumber) -> bool {
         number.0 < self.totals().next_entry.0
     }
 
-    /// Whether any entry names the server.
+    /// Whether any entry has a site on the server.
     pub fn is_used(&self, server: ServerNumber) -> Result<bool, LocationError> {
         self.lookup().is_used(server)
     }
 }
 
 impl Locations {
-    /// Makes one change: durable when this returns, or nothing happened.
+    /// Makes one change. It is durable when this returns; on an error nothing has changed.
     pub(crate) fn write<T>(
         &self,
         make: impl FnOnce(&mut Draft<'_>) -> Result<T, LocationError>,

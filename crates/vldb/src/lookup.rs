@@ -1,4 +1,4 @@
-//! Reading the records.
+//! Reads of the committed records.
 
 use crate::codec::{
     Table, Totals, decode_location, decode_server, decode_totals, end_of, entry_key, entry_number, id_key,
@@ -11,7 +11,7 @@ use base::{VolumeId, VolumeName, VolumeType};
 use std::ops::ControlFlow;
 use store::{Family, KeyRange, MetaStore};
 
-/// Is given keys and values until it breaks or fails.
+/// Receives keys and values until it breaks or fails.
 type Visit<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, LocationError>;
 
 /// The committed records.
@@ -36,7 +36,7 @@ impl Lookup<'_> {
         value.map(|value| decode_location(&value)).transpose()
     }
 
-    /// The entry of a volume; with a type only if the id is of that type.
+    /// Returns the entry of a volume. If a type is given, an id only matches a volume of that type.
     pub(crate) fn find(
         self,
         query: &VolumeQuery,
@@ -69,7 +69,7 @@ impl Lookup<'_> {
         Ok(servers)
     }
 
-    /// Whether any entry names the server.
+    /// Whether any entry has a site on the server.
     pub(crate) fn is_used(self, server: ServerNumber) -> Result<bool, LocationError> {
         let mut used = false;
         let (from, to) =
@@ -81,7 +81,7 @@ impl Lookup<'_> {
         Ok(used)
     }
 
-    /// The lowest `count` ids in a row that no entry has, from `from` on.
+    /// Returns the first of the lowest `count` consecutive ids, starting at `from`, that are in no entry.
     pub(crate) fn unused_ids(self, from: VolumeId, count: u32) -> Result<Option<VolumeId>, LocationError> {
         let mut start = u64::from(from.0);
         let enough = |start: u64, next: u64| next >= start + u64::from(count);
@@ -99,7 +99,7 @@ impl Lookup<'_> {
         Ok(u32::try_from(start).ok().filter(|_| fits).map(VolumeId))
     }
 
-    /// Visits entries behind `previous` in ascending order, of one server or all.
+    /// Visits the entries after `previous` in ascending order, of one server or of all.
     pub(crate) fn entries(
         self,
         previous: EntryNumber,
@@ -115,7 +115,7 @@ impl Lookup<'_> {
         let (from, to) = (on_server_key(server, first), on_server_key(server, EntryNumber(u32::MAX)));
         self.scan(&from, &to, &mut |key, _| {
             let number = EntryNumber(last_word(key, 1)?);
-            // An entry may be deleted between the scan and the look at it.
+            // An entry may be deleted between the scan and this read.
             Ok(match self.location(number)? {
                 Some(location) => visit(number, location),
                 None => ControlFlow::Continue(()),

@@ -1,17 +1,17 @@
-//! Patterns of volume names: POSIX basic regular expressions as GNU's library reads them, which
-//! must match the whole name (VL_ListAttributesN2).
+//! Patterns for volume names: POSIX basic regular expressions in the dialect of the GNU C library, which must
+//! match the whole name (VL_ListAttributesN2).
 //!
-//! Patterns come from callers, so they are matched by an engine whose time is linear in the name,
-//! after translation into its syntax. Back-references, which need exponential time, are refused.
+//! Patterns come from callers, so they are translated for a regex engine that takes linear time.
+//! Back-references, which need exponential time, are rejected.
 
 use crate::error::LocationError;
 use regex::bytes::{Regex, RegexBuilder};
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Longest pattern in bytes (VL_MAXNAMELEN).
+/// Maximum length of a pattern in bytes (VL_MAXNAMELEN).
 const PATTERN_BYTES_MAX: usize = 65;
-/// Memory that a compiled pattern may take; repetitions make it grow.
+/// Maximum size of a compiled pattern in bytes; repetitions make it grow.
 const COMPILED_BYTES_MAX: usize = 1 << 20;
 
 /// A compiled pattern.
@@ -19,7 +19,7 @@ const COMPILED_BYTES_MAX: usize = 1 << 20;
 pub struct NamePattern(Regex);
 
 impl NamePattern {
-    /// Compiles `pattern`; `None` for those that match everything (empty, `.*`).
+    /// Compiles `pattern`; returns `None` for patterns that match everything (empty, `.*`).
     pub fn parse(pattern: &[u8]) -> Result<Option<NamePattern>, LocationError> {
         if pattern.is_empty() || pattern == b".*" {
             return Ok(None);
@@ -40,7 +40,7 @@ fn compile(pattern: &[u8]) -> Option<Regex> {
         return None;
     }
     let text = std::str::from_utf8(pattern).ok()?;
-    // The anchors are part of what is translated: `^a\|b$` means either anchored half.
+    // The anchors are translated together with the pattern: in `^a\|b$` each half has one anchor.
     let translated = translate(&format!("^{text}$"))?;
     RegexBuilder::new(&translated)
         .unicode(false)
@@ -51,11 +51,11 @@ fn compile(pattern: &[u8]) -> Option<Regex> {
         .ok()
 }
 
-/// From basic to the engine's syntax.
+/// Translates a basic regular expression into the engine's syntax.
 fn translate(basic: &str) -> Option<String> {
     let mut out = String::new();
     let mut rest = basic.chars().peekable();
-    // Where an expression begins `*` and `^` have another meaning.
+    // At the start of an expression, `*` and `^` have a different meaning.
     let mut at_start = true;
     while let Some(c) = rest.next() {
         let starts_next = match c {
@@ -103,7 +103,7 @@ fn push_literal(literal: char, out: &mut String) {
     out.push(literal);
 }
 
-/// Behind a backslash; says whether an expression begins behind it.
+/// Translates the character after a backslash; returns whether a new expression starts after it.
 fn escaped(c: char, rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Option<bool> {
     match c {
         '(' | '|' => {
@@ -120,7 +120,7 @@ fn escaped(c: char, rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Option<
     Some(false)
 }
 
-/// `\{m,n\}` behind its opening.
+/// Translates `\{m,n\}` after its opening.
 fn interval(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Option<()> {
     out.push('{');
     if rest.peek() == Some(&',') {
@@ -138,7 +138,7 @@ fn interval(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Option<()> {
     }
 }
 
-/// A bracket expression behind its `[`, in which backslashes mean nothing special.
+/// Translates a bracket expression, in which backslashes are literal, after its `[`.
 fn bracket(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Option<()> {
     out.push('[');
     if rest.next_if_eq(&'^').is_some() {
@@ -159,13 +159,13 @@ fn bracket(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Option<()> {
     }
 }
 
-/// The classes of POSIX.
+/// POSIX character classes.
 const CLASSES: [&str; 12] = [
     "alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper",
     "xdigit",
 ];
 
-/// `[:alpha:]` behind its `[`.
+/// Translates a class such as `[:alpha:]` after its `[`.
 fn class(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Option<()> {
     rest.next();
     let name: String = std::iter::from_fn(|| rest.next_if(char::is_ascii_lowercase)).collect();

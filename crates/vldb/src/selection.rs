@@ -1,4 +1,4 @@
-//! Long lists of entries, read while they are sent.
+//! Long lists of entries that are read while they are sent.
 
 use crate::codec::{Table, decode_location, end_of, entry_key, last_word, on_server_key};
 use crate::entry::{EntryNumber, Location, ServerNumber};
@@ -10,18 +10,19 @@ use store::{Family, KeyRange, Snapshot};
 
 /// The entries that a filter selects in one state of the database.
 ///
-/// Only their numbers are kept in memory. The state is kept until this is dropped; meanwhile the database changes as
-/// ever.
+/// Holds a snapshot and the numbers of the entries; the entries themselves are read on demand. The database
+/// can be changed meanwhile.
 pub struct Selection<'a> {
     snapshot: Box<dyn Snapshot + 'a>,
     numbers: Vec<EntryNumber>,
 }
 
 impl Locations {
-    /// The entries that the filter wants (VL_ListAttributes, VL_ListAttributesN, VL_LinkedList, VL_LinkedListN).
+    /// Selects the entries that match the filter (VL_ListAttributes, VL_ListAttributesN, VL_LinkedList,
+    /// VL_LinkedListN).
     ///
     /// # Errors
-    /// `TooLong` if there are more than [`LIST_ENTRIES_MAX`], and those of the store.
+    /// `TooLong` if there are more than [`LIST_ENTRIES_MAX`], and errors of the store.
     pub fn select(&self, filter: &Filter) -> Result<Selection<'_>, LocationError> {
         let mut selection = Selection { snapshot: self.snapshot(), numbers: Vec::new() };
         if let Ok(server) = self.filter_server(filter) {
@@ -30,10 +31,10 @@ impl Locations {
         Ok(selection)
     }
 
-    /// What [`select`](Locations::select) finds, all at once.
+    /// Returns all entries that [`select`](Locations::select) finds.
     ///
     /// # Errors
-    /// See there.
+    /// As for [`select`](Locations::select).
     pub fn list(&self, filter: &Filter) -> Result<Vec<Location>, LocationError> {
         let selection = self.select(filter)?;
         let mut found = Vec::with_capacity(selection.len());
@@ -46,17 +47,17 @@ impl Locations {
 }
 
 impl Selection<'_> {
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
 
-    /// Whether there are none.
+    /// Whether the selection has no entries.
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
 
-    /// Bytes of memory that this takes.
+    /// Returns the memory held by the numbers, in bytes.
     pub fn held_bytes(&self) -> usize {
         size_of_val(&*self.numbers)
     }
@@ -64,7 +65,7 @@ impl Selection<'_> {
     /// Reads the entries one by one, until `visit` fails.
     ///
     /// # Errors
-    /// What `visit` returns, and those of the store.
+    /// Errors of `visit` and of the store.
     pub fn visit<E: From<LocationError>>(
         &self,
         mut visit: impl FnMut(Location) -> Result<(), E>,

@@ -1,9 +1,9 @@
-//! The table of servers: which addresses are one machine.
+//! The table of servers: which addresses belong to the same machine.
 //!
-//! Entries name servers by their number in this table. A server that registered itself
-//! (VL_RegisterAddrs) is known by its UUID and has up to 15 addresses, whose first one stands for it
-//! in old calls; a server that only ever appeared in an entry is known by one address. The rules are
-//! those of OpenAFS; this module is pure, the whole table is small and lives in memory.
+//! Entries refer to servers by their number in this table. A server that registered itself (VL_RegisterAddrs)
+//! is identified by its UUID and has up to 15 addresses, the first of which is used in old calls. A server
+//! that only appeared in an entry is identified by one address. The rules are those of OpenAFS. This module
+//! does no I/O; the table is small and kept in memory.
 
 use crate::entry::ServerNumber;
 use crate::error::LocationError;
@@ -11,19 +11,19 @@ use base::HostUuid;
 use base::limits::SERVER_ADDRESSES_MAX;
 use std::net::Ipv4Addr;
 
-/// Most servers of a cell (MAXSERVERID + 1).
+/// Maximum number of servers in a cell (MAXSERVERID + 1).
 pub const SERVERS_MAX: usize = 255;
 
-/// How a server is known.
+/// A server, and how it is identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// By the address that an entry named.
+    /// Identified by the address in an entry.
     Address(Ipv4Addr),
-    /// By its own registration.
+    /// Registered itself under a UUID.
     Registered {
-        /// The machine, whatever its addresses.
+        /// Identifies the machine, whatever its addresses.
         uuid: HostUuid,
-        /// Counts registrations, so that clients notice changes.
+        /// Number of registrations, so that clients notice changes.
         uniquifier: i32,
         /// All addresses, the preferred one first.
         addresses: Vec<Ipv4Addr>,
@@ -31,12 +31,12 @@ pub enum Server {
 }
 
 impl Server {
-    /// The one address that old calls give; 0.0.0.0 if other registrations took them all.
+    /// Returns the address for calls that return only one; 0.0.0.0 if other registrations took all of them.
     pub fn first_address(&self) -> Ipv4Addr {
         self.addresses().first().copied().unwrap_or(Ipv4Addr::UNSPECIFIED)
     }
 
-    /// All addresses.
+    /// Returns all addresses.
     pub fn addresses(&self) -> &[Ipv4Addr] {
         match self {
             Server::Address(address) => std::slice::from_ref(address),
@@ -45,8 +45,8 @@ impl Server {
     }
 }
 
-/// Whether the address may stand in the table. OpenAFS marks registered servers by addresses in
-/// 255.0.0.0/8 and free places by 0.0.0.0.
+/// Whether the address may be in the table. OpenAFS marks registered servers by addresses in 255.0.0.0/8, and
+/// free numbers by 0.0.0.0.
 fn is_possible(address: Ipv4Addr) -> bool {
     !address.is_unspecified() && address.octets()[0] != 0xff
 }
@@ -56,18 +56,18 @@ fn is_possible(address: Ipv4Addr) -> bool {
 pub struct Servers(Vec<Option<Server>>);
 
 impl Servers {
-    /// The server with this number.
+    /// Returns the server with this number.
     pub fn get(&self, number: ServerNumber) -> Option<&Server> {
         self.0.get(usize::from(number.0))?.as_ref()
     }
 
-    /// All servers with their numbers, ascending.
+    /// Returns all servers in ascending order of their numbers.
     pub fn iter(&self) -> impl Iterator<Item = (ServerNumber, &Server)> {
         let numbered = self.0.iter().enumerate();
         numbered.filter_map(|(number, server)| Some((ServerNumber(number as u8), server.as_ref()?)))
     }
 
-    /// Sets or clears a place of the table.
+    /// Sets or clears the server with this number.
     pub(crate) fn set(&mut self, number: ServerNumber, server: Option<Server>) {
         let at = usize::from(number.0);
         if self.0.len() <= at {
@@ -76,19 +76,19 @@ impl Servers {
         self.0[at] = server;
     }
 
-    /// The server that has this address.
+    /// Returns the server that has this address.
     pub fn by_address(&self, address: Ipv4Addr) -> Option<ServerNumber> {
         self.iter().find(|(_, server)| server.addresses().contains(&address)).map(|(number, _)| number)
     }
 
-    /// The registered server with this UUID.
+    /// Returns the registered server with this UUID.
     pub fn by_uuid(&self, wanted: HostUuid) -> Option<ServerNumber> {
         self.iter()
             .find(|(_, server)| matches!(server, Server::Registered { uuid, .. } if *uuid == wanted))
             .map(|(number, _)| number)
     }
 
-    /// The number of the server with this address, given one if it is new.
+    /// Returns the number of the server with this address; assigns one if the address is new.
     pub(crate) fn number_for(&mut self, address: Ipv4Addr) -> Result<ServerNumber, LocationError> {
         if let Some(number) = self.by_address(address) {
             return Ok(number);
@@ -107,9 +107,9 @@ impl Servers {
 
     /// Registers a server's addresses (VL_RegisterAddrs); returns the servers that changed.
     ///
-    /// A known UUID takes the new addresses, from other registered servers where need be; it may not
-    /// swallow another server whole. An unknown UUID takes the place of the one server that has
-    /// some of the addresses; if several do, nobody can tell which and it is refused.
+    /// A known UUID gets the new addresses, which are taken from other registered servers if necessary; it
+    /// may not take all addresses of another server. An unknown UUID replaces the one server that has some of
+    /// the addresses. If several servers have some of them, the registration is ambiguous and is rejected.
     pub(crate) fn register(
         &mut self,
         uuid: HostUuid,
@@ -127,7 +127,7 @@ impl Servers {
         }
     }
 
-    /// The entries that would lose addresses if `uuid` registered `addresses`.
+    /// Returns the entries that would lose addresses if `uuid` registered `addresses`.
     pub fn displaced(&self, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Vec<Displaced> {
         let addresses = distinct(addresses);
         let displaced = |server: &Server| {
@@ -200,7 +200,8 @@ impl Servers {
         self.set(number, Some(Server::Registered { uuid, uniquifier: before.wrapping_add(1), addresses }));
     }
 
-    /// Which server a change of address is about (VL_ChangeAddr), refused where it cannot be made.
+    /// Returns the server that a change of address concerns (VL_ChangeAddr), or the reason why the change is
+    /// impossible.
     pub(crate) fn check_change(
         &self,
         old: Ipv4Addr,
@@ -217,32 +218,32 @@ impl Servers {
             return Err(LocationError::AddressConflict);
         }
         match self.get(number) {
-            // Registered servers change their addresses by registering.
+            // Registered servers change their addresses by registering again.
             Some(Server::Address(_)) => Ok(number),
             _ => Err(LocationError::NoEntry),
         }
     }
 }
 
-/// An entry that would lose addresses to a registration.
+/// A table entry that would lose addresses to a registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Displaced {
-    /// Its UUID; `None` if it is known by its address alone.
+    /// UUID of the server; `None` if it never registered.
     pub uuid: Option<HostUuid>,
     /// The addresses that it would lose.
     pub lost: Vec<Ipv4Addr>,
-    /// Its addresses that the registration does not name.
+    /// Its addresses that are not part of the registration.
     pub others: Vec<Ipv4Addr>,
 }
 
-/// A server that has some of the addresses that another one registers.
+/// A server that has some of the addresses being registered by another server.
 struct Overlap {
     number: ServerNumber,
-    /// It has no others.
+    /// Whether it has no other addresses.
     whole: bool,
 }
 
-/// The first possible addresses, each once.
+/// Returns the valid addresses without duplicates, up to the limit.
 fn distinct(addresses: &[Ipv4Addr]) -> Vec<Ipv4Addr> {
     let mut found = Vec::new();
     for &address in addresses {

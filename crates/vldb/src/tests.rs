@@ -31,7 +31,7 @@ impl Fixture {
         Fixture { db: Locations::open(meta.clone()).unwrap(), meta }
     }
 
-    /// What is there after a crash that loses everything not synced.
+    /// Returns the database after a crash that loses everything not synced.
     fn crashed(&self) -> Fixture {
         let meta = Arc::new(self.meta.crash(0));
         Fixture { db: Locations::open(meta.clone()).unwrap(), meta }
@@ -55,7 +55,7 @@ fn site(server: u8, partition: i32, flags: u8) -> NewSite {
     NewSite { address: address(server), partition, flags: flags.into() }
 }
 
-/// A volume with a read-write site only.
+/// Returns a volume that only has a read-write site.
 fn volume(name: &str, id: u32) -> NewLocation {
     NewLocation {
         name: name.into(),

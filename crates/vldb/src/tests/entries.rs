@@ -1,4 +1,4 @@
-//! Entries: rules of creating, finding, changing, locking.
+//! Rules for creating, finding, changing and locking entries.
 
 use super::{Fixture, NOW, address, by_id, by_name, code, site, volume};
 use crate::{NewLocation, SiteUpdate, Update, VolumeQuery, entry_flags, release, site_flags, volume_type};
@@ -93,7 +93,7 @@ fn what_cannot_be_created() {
     assert!(f.create(&NewLocation { sites: vec![site(2, 255, 0x80); 13], ..volume("c", 300) }).is_ok());
 }
 
-/// As `vos restore -readonly` and `vos copy -readonly` make it.
+/// `vos restore -readonly` and `vos copy -readonly` create such an entry.
 #[test]
 fn a_volume_that_is_read_only_only_may_have_one_id_for_both_types() {
     let f = Fixture::new();
@@ -112,7 +112,7 @@ fn a_volume_that_is_read_only_only_may_have_one_id_for_both_types() {
     let replace = |new: &NewLocation| f.db.replace(VolumeId(100), None, new, 0).map_err(code);
     let sites = vec![site(1, 0, 2), site(2, 0, 2)];
     replace(&NewLocation { sites, ..read_only.clone() }).unwrap();
-    // The read-only volume becomes the read-write one, and stands for no other beside it.
+    // The read-only volume may become the read-write volume, but the id cannot belong to both.
     let both = entry_flags::RW_EXISTS | entry_flags::RO_EXISTS;
     assert_eq!(replace(&NewLocation { flags: both, ..read_only.clone() }), Err(AbortCode::VL_BADENTRY));
     let flags = Update { flags: Some(both), ..Update::default() };
@@ -188,7 +188,7 @@ fn locks_exclude_each_other_until_released() {
     }
     assert_eq!(unlock(8), Err(AbortCode::VL_BADRELLOCKTYPE));
     assert_eq!(unlock(0), Ok(()));
-    // A release that was given up without clearing the operation must be finished first.
+    // After a release that was unlocked without clearing the operation, only another release may follow.
     lock(0x20).unwrap();
     unlock(release::TIMESTAMP).unwrap();
     assert_eq!(lock(0x10), Err(AbortCode::VL_RERELEASE));
@@ -257,7 +257,7 @@ fn sites_are_updated_step_by_step() {
     let twelve: Vec<_> = (20..32).map(add).collect();
     update(&twelve).unwrap();
     assert_eq!(update(&[add(50)]), Err(AbortCode::VL_REPSFULL));
-    // What failed left no server behind.
+    // The failed operations left no server behind.
     assert_eq!(f.db.servers().by_address(address(50)), None);
 }
 

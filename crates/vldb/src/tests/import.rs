@@ -1,4 +1,4 @@
-//! Taking over another database.
+//! Import of another database.
 
 use super::{Fixture, NOW, address, volume};
 use crate::{Imported, Location, LocationError, Server, ServerNumber, Site, VolumeQuery, entry_flags};
@@ -30,7 +30,7 @@ fn volumes_servers_and_numbers_are_taken_over() {
     let fixture = Fixture::new();
     fixture.db.register(HostUuid([1; 16]), &[address(1)]).unwrap();
     let mut wanted = imported();
-    // A volume that `vos restore -readonly` made.
+    // A volume created by `vos restore -readonly`.
     wanted.locations[0].flags = entry_flags::RO_EXISTS;
     wanted.locations[0].ids[1] = wanted.locations[0].ids[0];
     fixture.db.import(&wanted).unwrap();

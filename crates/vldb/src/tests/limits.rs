@@ -1,4 +1,4 @@
-//! Costs that must not grow, and many callers at once.
+//! Costs that must not grow with the database, and concurrent callers.
 
 use super::{Fixture, NOW, by_id, by_name, code, volume};
 use crate::{Locations, VolumeQuery};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use store::{HookedMeta, MemoryMeta, MetaStep};
 
-/// Reads that single operations take in a database of this many volumes.
+/// Returns the number of records that each operation reads in a database of this many volumes.
 fn reads(volumes: u32) -> Vec<usize> {
     let records_read = Arc::<AtomicUsize>::default();
     let counter = records_read.clone();

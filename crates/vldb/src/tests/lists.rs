@@ -80,7 +80,7 @@ fn steps_neither_repeat_nor_miss() {
         assert!(matches.len() <= 4);
         names.extend(matches.iter().map(|m| m.location.name.to_string()));
         let Some(next) = next else { break };
-        // Deleting what the step ended with must not lose the place.
+        // The listing continues correctly after the last entry of a step is deleted.
         f.db.delete(matches.last().unwrap().location.ids[0], None).unwrap();
         previous = next;
     }

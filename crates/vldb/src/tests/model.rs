@@ -1,4 +1,4 @@
-//! Seeded histories, compared step by step with a model that is a plain list.
+//! Seeded random histories, compared step by step with a model that is a plain list.
 
 use super::{Fixture, NOW, address, code};
 use crate::{Filter, Location, NewLocation, NewSite, Update, VolumeQuery, release, site_flags};
@@ -81,14 +81,14 @@ impl Model {
     }
 }
 
-/// Whether an id would stand for two volumes.
+/// Whether two volumes of the entry would share an id.
 fn shares(new: &NewLocation) -> bool {
     let [rw, ro, backup] = new.ids;
     let has_both = new.flags & 0x3000 == 0x3000;
     (backup.0 != 0 && [rw, ro].contains(&backup)) || (ro.0 != 0 && rw == ro && has_both)
 }
 
-/// Something to do, made of small random numbers so that histories collide often.
+/// An operation, built from small random numbers so that histories collide often.
 #[derive(Clone, Debug)]
 enum Deed {
     Create(NewLocation),

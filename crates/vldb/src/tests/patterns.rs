@@ -1,4 +1,4 @@
-//! Patterns of names.
+//! Patterns for volume names.
 
 use super::code;
 use crate::NamePattern;
@@ -36,7 +36,7 @@ fn patterns_mean_what_regcomp_says() {
         ("[[:digit:]]*", &["123", ""], &["12a"]),
         ("a&&b", &["a&&b"], &["ab"]),
         ("[a&&b]", &["&", "a"], &["c"]),
-        // The anchors that are put around the pattern belong to its halves.
+        // Each half of the alternation gets one of the anchors added around the pattern.
         ("a\\|b", &["a", "b", "ax", "xb"], &["xa", "bx"]),
         ("a\\", &["a$"], &["a", "a\\"]),
         ("a^b$c", &["a^b$c"], &["abc"]),

@@ -1,4 +1,4 @@
-//! Stored records: what survives, and what is refused.
+//! Stored records: which survive, and which are rejected.
 
 use super::{Fixture, NOW, address, by_id, volume};
 use crate::codec::{

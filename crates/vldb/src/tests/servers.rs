@@ -14,7 +14,7 @@ fn register(f: &Fixture, n: u8, addresses: &[u8]) -> Result<(), AbortCode> {
     f.db.register(uuid(n), &addresses).map_err(code)
 }
 
-/// Every server as (number, UUID's byte, uniquifier, last bytes of its addresses).
+/// Returns every server as (number, first byte of its UUID, uniquifier, last bytes of its addresses).
 fn table(f: &Fixture) -> Vec<(u8, u8, i32, Vec<u8>)> {
     let last = |addresses: &[Ipv4Addr]| addresses.iter().map(|address| address.octets()[3]).collect();
     f.db.servers()
@@ -37,7 +37,7 @@ fn a_server_takes_the_place_of_the_address_that_entries_name() {
     assert_eq!(table(&f), [(0, 7, 1, vec![2, 1])]);
     let server = f.db.find(&by_id(100), None).unwrap().sites[0].server;
     assert_eq!(f.db.servers().get(server).unwrap().first_address(), address(2));
-    // Any of its addresses names it in new entries.
+    // New entries may refer to it by any of its addresses.
     f.create(&NewLocation { sites: vec![site(2, 0, 4), site(1, 1, 4)], ..volume("b", 200) }).unwrap();
     assert_eq!(f.db.find(&by_id(200), None).unwrap().sites.iter().filter(|s| s.server == server).count(), 2);
 }
@@ -60,17 +60,17 @@ fn conflicts_are_refused() {
     let f = Fixture::new();
     register(&f, 1, &[1, 2]).unwrap();
     register(&f, 2, &[3, 4]).unwrap();
-    // A known server may not swallow another whole.
+    // A known server may not take all addresses of another.
     assert_eq!(register(&f, 1, &[1, 3, 4]), Err(AbortCode::VL_MULTIPADDR));
-    // It may take some of another's addresses.
+    // It may take some of another server's addresses.
     register(&f, 1, &[1, 3]).unwrap();
     assert_eq!(table(&f), [(0, 1, 2, vec![1, 3]), (1, 2, 2, vec![4])]);
-    // An unknown one that overlaps two could be either.
+    // An unknown server whose addresses overlap with two servers could be either.
     assert_eq!(register(&f, 3, &[1, 4]), Err(AbortCode::VL_MULTIPADDR));
-    // One that overlaps one takes its place: the machine got a new UUID.
+    // An unknown server that overlaps with one server replaces it: the machine has a new UUID.
     register(&f, 3, &[4, 5]).unwrap();
     assert_eq!(table(&f), [(0, 1, 2, vec![1, 3]), (1, 3, 3, vec![4, 5])]);
-    // An address known only from entries may not be swallowed by a known server either.
+    // A known server may not take the only address of an unregistered server either.
     f.create(&NewLocation { sites: vec![site(9, 0, 4)], ..volume("a", 100) }).unwrap();
     assert_eq!(register(&f, 1, &[1, 9]), Err(AbortCode::VL_MULTIPADDR));
 }
@@ -132,7 +132,7 @@ fn addresses_change_and_go() {
     assert_eq!(change(2, None), Ok(()));
     assert_eq!(table(&f), []);
     assert_eq!(table(&f.crashed()), []);
-    // The lowest place is used again.
+    // The lowest free number is reused.
     f.create(&volume("a", 100)).unwrap();
     assert_eq!(table(&f), [(0, 0, 0, vec![1])]);
 }
