@@ -1,4 +1,4 @@
-//! Who may do what with an entry (the access rules of `pts`).
+//! Access rules: what a caller may do with an entry, as documented for `pts`.
 
 use crate::actor::Actor;
 use crate::entry::{Entry, EntryFlags};
@@ -6,19 +6,20 @@ use crate::error::ProtectionError;
 use crate::tables::{DEPTH_DEFAULT, Tables};
 use base::UserId;
 
-/// Settings of the server that decide on access.
+/// Server settings that affect access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Only administrators change anything, and foreign users cannot register (`-restricted`).
+    /// Whether only administrators may change anything, and foreign users cannot register themselves
+    /// (`-restricted`).
     pub restricted: bool,
-    /// Unauthenticated callers may look up ids of names, nothing else. Stricter than OpenAFS's `-restrict_anonymous`, which
-    /// leaves them lists of members and of owned groups.
+    /// Whether unauthenticated callers may only look up the ids of names. Stricter than OpenAFS's
+    /// `-restrict_anonymous`, which still lets them list members and owned groups.
     pub restrict_anonymous: bool,
     /// Access bits of users that have none set, as [`EntryFlags`] bits (`-default_access`).
     pub user_access: u32,
     /// Access bits of groups that have none set.
     pub group_access: u32,
-    /// How many groups deep membership goes (`-depth`).
+    /// Number of levels of nested groups that count for membership (`-depth`).
     pub depth: u32,
 }
 
@@ -39,7 +40,7 @@ impl Policy {
         if group { self.group_access } else { self.user_access }
     }
 
-    /// The access bits to show for an entry: its own, or the default where it has none.
+    /// Returns the access bits to show for an entry: its own, or the default if none are set.
     pub fn shown_access(&self, entry: &Entry) -> u32 {
         match entry.flags.access_bits() {
             0 => self.default_access(entry.is_group()) >> EntryFlags::ACCESS_SHIFT,
@@ -48,26 +49,26 @@ impl Policy {
     }
 }
 
-/// What a caller wants to do, as the bits that would allow it to members and to anybody.
+/// A requested operation, as the access bits that allow it to members and to anyone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Wish {
     members: u32,
     anyone: u32,
-    /// Members of `system:ptsviewers` may, too.
+    /// Whether members of `system:ptsviewers` are allowed, too.
     viewers: bool,
-    /// Administrators only if the policy is `restricted`.
+    /// Whether the operation is left to administrators if the policy is `restricted`.
     changes: bool,
 }
 
 impl Wish {
-    /// Examine.
+    /// Examine an entry.
     pub(crate) const STATUS: Wish = Wish::look(EntryFlags::STATUS_MEMBER, EntryFlags::STATUS_ANY);
-    /// List elements.
+    /// List the elements of an entry.
     pub(crate) const MEMBERSHIP: Wish = Wish::look(EntryFlags::MEMBERSHIP_MEMBER, EntryFlags::MEMBERSHIP_ANY);
-    /// Learn of one user whether it is in some group.
+    /// Ask whether a user is in a group.
     pub(crate) const BEING_MEMBER: Wish =
         Wish { viewers: false, ..Wish::look(0, EntryFlags::MEMBERSHIP_ANY) };
-    /// List owned groups: any flag will do for members, and groups always have one.
+    /// List owned groups. Any access bit allows this to members, and `GROUP` is always set.
     pub(crate) const OWNED: Wish = Wish::look(u32::MAX, EntryFlags::OWNED_ANY);
     /// Read a raw record.
     pub(crate) const DUMP: Wish = Wish::look(EntryFlags::STATUS_MEMBER, 0);
@@ -75,7 +76,7 @@ impl Wish {
     pub(crate) const ADD: Wish = Wish::change(EntryFlags::ADD_MEMBER, EntryFlags::ADD_ANY);
     /// Remove a member.
     pub(crate) const REMOVE: Wish = Wish::change(EntryFlags::REMOVE_MEMBER, 0);
-    /// Change the entry, or something of the whole database.
+    /// Change the entry, or a property of the whole database.
     pub(crate) const MODIFY: Wish = Wish::change(0, 0);
 
     const fn look(members: u32, anyone: u32) -> Wish {
@@ -87,7 +88,7 @@ impl Wish {
     }
 }
 
-/// One caller's rights in one state of the database.
+/// The rights of one caller in one state of the database.
 pub(crate) struct Access<'t, 'a> {
     pub(crate) tables: &'t Tables<'a>,
     pub(crate) policy: &'t Policy,
@@ -111,7 +112,7 @@ impl Access<'_, '_> {
         Ok(self.actor.id == owner || self.is_in(owner)?)
     }
 
-    /// Refuses unless `wish` is allowed on `entry`, or on the database as a whole if `None`.
+    /// Fails unless `wish` is allowed on `entry`, or on the whole database if `None`.
     pub(crate) fn check(&self, entry: Option<&Entry>, wish: Wish) -> Result<(), ProtectionError> {
         if self.is_allowed(entry, wish)? { Ok(()) } else { Err(ProtectionError::NotPermitted) }
     }
@@ -131,7 +132,7 @@ impl Access<'_, '_> {
         Ok((wish.viewers && self.is_in(UserId::PTSVIEWERS)?) || self.is_administrator()?)
     }
 
-    /// What the entry's own bits, owner and members give.
+    /// Whether the entry's own access bits, owner or members allow `wish`.
     fn is_allowed_by(&self, entry: &Entry, wish: Wish) -> Result<bool, ProtectionError> {
         let mut bits = entry.flags.0;
         if !entry.flags.has(EntryFlags::ACCESS_SET) {
@@ -143,7 +144,7 @@ impl Access<'_, '_> {
             || (entry.is_group() && bits & wish.members != 0 && self.is_in(entry.id)?))
     }
 
-    /// Refuses callers that are neither owner of `entry` nor administrators.
+    /// Fails unless the caller is an administrator or the owner of `entry`.
     pub(crate) fn check_owner(&self, entry: &Entry) -> Result<(), ProtectionError> {
         let may = if self.policy.restricted {
             self.is_administrator()?

@@ -1,47 +1,47 @@
-//! Who asks: a caller's place in the protection database.
+//! Maps callers to entries of the protection database.
 
 use crate::error::ProtectionError;
 use base::{Caller, Identity, LocalAuthority, Principal, UserId};
 
-/// The principal that the cell's own key belongs to; servers and `-localauth` are it.
+/// The principal of the cell's own key, used by servers and `-localauth`.
 const CELL_PRINCIPAL: &[u8] = b"afs";
 
-/// How well a caller is known here.
+/// Whether a caller is authenticated and has an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Proved nothing.
+    /// Not authenticated.
     Anonymous,
-    /// Has an entry.
+    /// Authenticated, with an entry.
     Registered,
-    /// Proved to be somebody, but has no entry.
+    /// Authenticated, but without an entry.
     Unregistered,
 }
 
-/// A caller as the protection rules see it; made by [`identify`].
+/// A caller as the protection rules see it; created by [`identify`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Actor {
-    /// Its id; [`UserId::ANONYMOUS`] if it has none.
+    /// Id of its entry; [`UserId::ANONYMOUS`] if it has none.
     pub id: UserId,
-    /// How well it is known.
+    /// Whether the caller is authenticated and has an entry.
     pub standing: Standing,
-    /// The server's configuration trusts it whatever the database says.
+    /// Whether the server's configuration gives it all rights, whatever the database contains.
     pub superuser: bool,
     /// The name `user@cell` of a caller from another cell.
     pub foreign_name: Option<Vec<u8>>,
 }
 
 impl Actor {
-    /// A caller that proved nothing.
+    /// Returns the actor of an unauthenticated caller.
     pub fn anonymous() -> Actor {
         Actor { id: UserId::ANONYMOUS, standing: Standing::Anonymous, superuser: false, foreign_name: None }
     }
 
-    /// A registered user.
+    /// Returns the actor of a registered user.
     pub fn user(id: UserId) -> Actor {
         Actor { id, standing: Standing::Registered, superuser: false, foreign_name: None }
     }
 
-    /// The cell itself: servers, `-localauth`, and this program's own administration.
+    /// Returns the actor for the cell itself: servers, `-localauth` and this program's own administration.
     pub fn cell() -> Actor {
         Actor {
             id: UserId::ADMINISTRATORS,
@@ -51,14 +51,15 @@ impl Actor {
         }
     }
 
-    /// Callers with a name but no entry get nothing at all (`PRPERM`), unlike anonymous ones.
+    /// Rejects authenticated callers without an entry, which have fewer rights than anonymous ones
+    /// (`PRPERM`).
     pub(crate) fn check_known(&self) -> Result<(), ProtectionError> {
         if self.standing == Standing::Unregistered { Err(ProtectionError::NotPermitted) } else { Ok(()) }
     }
 }
 
-/// The name by which a principal is registered: lower case, `name[.instance][@realm]`; the realm
-/// only for those of other cells.
+/// Returns the name under which a principal is registered, in lower case: `name[.instance][@realm]`, with the
+/// realm only for principals of other cells.
 pub fn registered_name(principal: &Principal, is_local: bool) -> Vec<u8> {
     let mut name = principal.name.clone();
     if !principal.instance.is_empty() {
@@ -73,8 +74,8 @@ pub fn registered_name(principal: &Principal, is_local: bool) -> Vec<u8> {
     name.into_bytes()
 }
 
-/// Who a caller is. Local principals are known by name alone, others by `name@realm`; `id_of_name`
-/// looks such a name up, and its error is the answer.
+/// Identifies a caller. Local principals are registered by name alone, others as `name@realm`; `id_of_name`
+/// looks up that name, and its error is passed on.
 pub fn identify<E>(
     caller: &Caller,
     authority: &dyn LocalAuthority,
@@ -101,8 +102,8 @@ pub fn identify<E>(
     })
 }
 
-/// Whether this is the holder of the cell's own key. A Kerberos principal of that name, whom a realm
-/// vouches for, has a realm and is somebody else, even if the realm is a local one.
+/// Whether this is the principal of the cell's own key. A Kerberos principal of that name has a realm, even
+/// if it is a local one, and is a different principal.
 fn is_cell_principal(principal: &Principal) -> bool {
     principal.name.as_bytes() == CELL_PRINCIPAL && principal.instance.is_empty() && principal.realm.is_empty()
 }

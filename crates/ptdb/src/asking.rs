@@ -1,4 +1,4 @@
-//! What callers may ask, after their rights were checked.
+//! Queries on behalf of callers, with checks of their rights.
 
 use crate::access::{Access, Wish};
 use crate::actor::Actor;
@@ -10,7 +10,7 @@ use base::UserId;
 use std::net::Ipv4Addr;
 use std::ops::ControlFlow;
 
-/// Reading on behalf of somebody.
+/// Queries on behalf of a caller.
 impl Protection {
     pub(crate) fn read_as<T>(
         &self,
@@ -21,7 +21,7 @@ impl Protection {
         self.read(|tables| ask(&Access { tables, policy: &self.policy, actor }))
     }
 
-    /// Like [`Protection::read_as`], but refuses anonymous callers where the policy says so.
+    /// Like [`Protection::read_as`], but rejects anonymous callers if the policy says so.
     fn read_as_known<T>(
         &self,
         actor: &Actor,
@@ -31,7 +31,7 @@ impl Protection {
         self.read_as(actor, ask)
     }
 
-    /// Names of ids; an id without an entry gives its decimal number (PR_IDToName).
+    /// Returns the names of ids; the name of an id without an entry is its decimal number (PR_IDToName).
     pub fn names(&self, actor: &Actor, ids: &[UserId]) -> Result<Vec<Vec<u8>>, ProtectionError> {
         self.read_as_known(actor, |access| {
             let name = |&id: &UserId| {
@@ -42,7 +42,7 @@ impl Protection {
         })
     }
 
-    /// The entry, if the actor may see it (PR_ListEntry).
+    /// Returns the entry, if the actor may see it (PR_ListEntry).
     pub fn examine(&self, actor: &Actor, id: UserId) -> Result<Entry, ProtectionError> {
         self.read_as_known(actor, |access| {
             let entry = access.tables.need(id)?;
@@ -51,17 +51,17 @@ impl Protection {
         })
     }
 
-    /// A group's members or a user's groups (PR_ListElements), ascending.
+    /// Returns a group's members or a user's groups in ascending order (PR_ListElements).
     pub fn elements(&self, actor: &Actor, id: UserId) -> Result<Vec<UserId>, ProtectionError> {
         self.read_as_known(actor, |access| list(access, List::Elements, id))
     }
 
-    /// The groups that a group is in (PR_ListSuperGroups), ascending.
+    /// Returns the groups that a group is in, in ascending order (PR_ListSuperGroups).
     pub fn supergroups(&self, actor: &Actor, id: UserId) -> Result<Vec<UserId>, ProtectionError> {
         self.read_as_known(actor, |access| list(access, List::Supergroups, id))
     }
 
-    /// The current protection set of `id`, if the actor may list its groups (PR_GetCPS).
+    /// Returns the current protection set of `id`, if the actor may list its groups (PR_GetCPS).
     pub fn protection_set_as(&self, actor: &Actor, id: UserId) -> Result<Vec<UserId>, ProtectionError> {
         self.read_as_known(actor, |access| {
             let entry = access.tables.need(id)?;
@@ -70,7 +70,7 @@ impl Protection {
         })
     }
 
-    /// The protection set of a user at a host (PR_GetCPS2); without a user only the host's groups.
+    /// Returns the protection set of a user at a host, or only the host's groups without a user (PR_GetCPS2).
     pub fn protection_set_at(
         &self,
         actor: &Actor,
@@ -90,7 +90,7 @@ impl Protection {
         })
     }
 
-    /// The groups of a host (PR_GetHostCPS).
+    /// Returns the groups of a host (PR_GetHostCPS).
     pub fn host_protection_set_as(
         &self,
         actor: &Actor,
@@ -99,12 +99,12 @@ impl Protection {
         self.read_as_known(actor, |access| host_groups(access.tables, host))
     }
 
-    /// Counts and largest ids (PR_ListMax).
+    /// Returns the counters and largest ids (PR_ListMax).
     pub fn totals_as(&self, actor: &Actor) -> Result<Totals, ProtectionError> {
         self.read_as_known(actor, |access| access.tables.totals())
     }
 
-    /// Whether `user` is in `group` (PR_IsAMemberOf). Either entry's access bits may allow to ask.
+    /// Whether `user` is in `group` (PR_IsAMemberOf). The access bits of either entry may allow the query.
     pub fn is_member_as(&self, actor: &Actor, user: UserId, group: UserId) -> Result<bool, ProtectionError> {
         self.read_as_known(actor, |access| {
             let user_entry = access.tables.need(user)?;
@@ -119,8 +119,8 @@ impl Protection {
         })
     }
 
-    /// Groups that `owner` owns (0: nobody, "orphans") from group `from` on, ascending, at most
-    /// `limit` (PR_ListOwned).
+    /// Returns up to `limit` groups that `owner` owns (0: orphans), in ascending order starting at group
+    /// `from` (PR_ListOwned).
     pub fn owned(
         &self,
         actor: &Actor,
@@ -139,17 +139,17 @@ impl Protection {
         })
     }
 
-    /// The entry at a place of the listing order, for a listing to go on from.
+    /// Returns the entry at a position of the listing order, so that a listing can continue.
     pub fn entry_at(&self, position: u32) -> Result<Option<Entry>, ProtectionError> {
         self.read(|tables| tables.id_at(position)?.map(|id| tables.need(id)).transpose())
     }
 
-    /// The place of an entry in the listing order (PR_WhereIsIt).
+    /// Returns the position of an entry in the listing order (PR_WhereIsIt).
     pub fn position(&self, actor: &Actor, id: UserId) -> Result<u32, ProtectionError> {
         self.read_as_known(actor, |access| Ok(access.tables.need(id)?.position))
     }
 
-    /// The entry at a place of the listing order, with its lists (PR_DumpEntry).
+    /// Returns the entry at a position of the listing order, with its lists (PR_DumpEntry).
     pub fn dump(&self, actor: &Actor, position: u32) -> Result<Dump, ProtectionError> {
         self.read_as_known(actor, |access| {
             access.check(None, Wish::DUMP)?;
@@ -158,8 +158,8 @@ impl Protection {
         })
     }
 
-    /// Entries in listing order from `position` on, at most `limit` (PR_ListEntries), for
-    /// administrators. Also the position to go on from, if there are more.
+    /// Returns up to `limit` entries in listing order, starting at `position`, and the position to continue
+    /// at if there are more (PR_ListEntries). For administrators only.
     pub fn list(
         &self,
         actor: &Actor,
@@ -174,24 +174,24 @@ impl Protection {
     }
 }
 
-/// A raw record, as PR_DumpEntry shows it.
+/// A raw record, as returned by PR_DumpEntry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dump {
     /// The entry.
     pub entry: Entry,
-    /// Its first elements.
+    /// The entry's first elements.
     pub elements: Vec<UserId>,
-    /// The first groups that it is in, if it is a group.
+    /// The first groups that the entry is in, if it is a group.
     pub supergroups: Vec<UserId>,
-    /// The position of the first group it owns.
+    /// Position of the first group that it owns.
     pub first_owned: Option<u32>,
-    /// The position of the next group with the same owner.
+    /// Position of the next group with the same owner.
     pub next_owned: Option<u32>,
 }
 
-/// Elements in a raw record (PRSIZE).
+/// Number of elements in a raw record (PRSIZE).
 const DUMP_ELEMENTS: usize = 10;
-/// Supergroups in a raw record (SGSIZE).
+/// Number of supergroups in a raw record (SGSIZE).
 const DUMP_SUPERGROUPS: usize = 2;
 
 fn dump(tables: &Tables<'_>, id: UserId) -> Result<Dump, ProtectionError> {

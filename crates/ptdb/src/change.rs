@@ -1,4 +1,4 @@
-//! Changing an entry's id, owner or name.
+//! Changes to an entry's id, owner or name.
 
 use crate::entry::Entry;
 use crate::error::{ProtectionError, shown};
@@ -6,18 +6,18 @@ use crate::naming;
 use crate::tables::{List, Tables};
 use base::{UnixTime, UserId};
 
-/// What to change of an entry (PR_ChangeEntry). Empty and 0 mean: leave.
+/// Changes to an entry (PR_ChangeEntry). Empty and 0 leave a field unchanged.
 #[derive(Clone, Debug, Default)]
 pub struct Change {
     /// New name.
     pub name: Vec<u8>,
-    /// New owner; only groups have one to change.
+    /// New owner; only for groups.
     pub owner: UserId,
-    /// New id of the same sign; administrators only.
+    /// New id of the same sign; only for administrators.
     pub new_id: UserId,
 }
 
-/// Who changes.
+/// The user that makes the change, and the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changer {
     pub(crate) id: UserId,
@@ -25,7 +25,8 @@ pub(crate) struct Changer {
     pub(crate) now: UnixTime,
 }
 
-/// Makes the changes in the order id, owner, name. A new owner alone changes the name's prefix too.
+/// Changes the id, owner and name, in this order. A new owner without a new name also changes the name's
+/// prefix.
 pub(crate) fn change(
     tables: &mut Tables<'_>,
     id: UserId,
@@ -87,8 +88,8 @@ fn change_name(
     Ok(())
 }
 
-/// Gives the entry a new id in every record that has the old one, but for its own creations, which
-/// keep it as a fact of history.
+/// Replaces the entry's id in every record that refers to it, except as creator of other entries, which is a
+/// historical fact.
 fn change_id(
     tables: &mut Tables<'_>,
     id: UserId,

@@ -1,4 +1,4 @@
-//! What callers may change, after their rights were checked.
+//! Changes on behalf of callers, with checks of their rights.
 
 use crate::access::{Access, Wish};
 use crate::actor::Actor;
@@ -11,33 +11,33 @@ use crate::remove::remove;
 use crate::tables::{List, Tables};
 use base::{UnixTime, UserId};
 
-/// A new entry as a caller asks for it.
+/// A new entry as requested by a caller.
 #[derive(Clone, Debug)]
 pub struct NewEntry {
-    /// Its name; upper case letters are made lower case.
+    /// Its name; converted to lower case.
     pub name: Vec<u8>,
-    /// A user or a group.
+    /// Whether it is a user or a group.
     pub kind: Kind,
-    /// Its owner if a group; 0 for the creator.
+    /// Owner of a group; 0 for the creator.
     pub owner: UserId,
     /// Its id; `None` for the next free one.
     pub id: Option<UserId>,
 }
 
-/// Fields to set (PR_SetFieldsEntry); `None` leaves.
+/// Fields to set (PR_SetFieldsEntry); `None` leaves a field unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
-    /// Access bits in the wire's place: which to set and to what.
+    /// Access bits at their position on the wire: a mask of those to set, and their values.
     pub access: Option<(u32, u32)>,
-    /// How many groups the user may still create.
+    /// Number of groups that the user may still create.
     pub group_quota: Option<i32>,
-    /// How many foreign users.
+    /// Quota of foreign users.
     pub user_quota: Option<i32>,
 }
 
-/// Changing.
+/// Changes on behalf of a caller.
 impl Protection {
-    /// Checks with `access` what the change needs, then makes it, in one transaction.
+    /// Makes a change in one transaction; `make` checks the caller's rights.
     fn write_as<T>(
         &self,
         actor: &Actor,
@@ -51,8 +51,8 @@ impl Protection {
         Access { tables, policy: &self.policy, actor }
     }
 
-    /// Creates an entry (PR_NewEntry, PR_INewEntry). Users are created by administrators, groups by
-    /// anybody with quota left; somebody from another cell may register itself.
+    /// Creates an entry (PR_NewEntry, PR_INewEntry). Administrators create users, any user with quota left
+    /// creates groups, and a user of another cell may register itself.
     pub fn create(&self, actor: &Actor, new: &NewEntry, now: UnixTime) -> Result<UserId, ProtectionError> {
         let name = new.name.to_ascii_lowercase();
         let registers_itself = actor.foreign_name.as_ref() == Some(&name)
@@ -90,7 +90,7 @@ impl Protection {
             return refuse_if(!admin || new.owner == UserId::ANONYMOUS);
         }
         refuse_if(actor.id == UserId::ANONYMOUS)?;
-        // Only administrators choose a group's id, unless it is the next one anyway.
+        // Only administrators choose a group's id, but anyone may name the next free one.
         let next = UserId(tables.totals()?.max_group.0.wrapping_sub(1));
         refuse_if(!admin && new.id.is_some_and(|id| id != next))
     }
@@ -105,7 +105,7 @@ impl Protection {
         })
     }
 
-    /// Puts a user or a group into a group (PR_AddToGroup).
+    /// Adds a user or a group to a group (PR_AddToGroup).
     pub fn add_to_group(
         &self,
         actor: &Actor,
@@ -121,7 +121,7 @@ impl Protection {
         })
     }
 
-    /// Takes a user or a group out of a group (PR_RemoveFromGroup).
+    /// Removes a user or a group from a group (PR_RemoveFromGroup).
     pub fn remove_from_group(
         &self,
         actor: &Actor,
@@ -136,7 +136,8 @@ impl Protection {
         })
     }
 
-    /// Refuses unless the actor may change the group; says in which list of `id` the group stands.
+    /// Fails unless the actor may change the group's members; returns the list of `id` that contains its
+    /// groups.
     fn check_membership(
         &self,
         tables: &Tables<'_>,
@@ -153,7 +154,7 @@ impl Protection {
         Ok(if element.is_group() { List::Supergroups } else { List::Elements })
     }
 
-    /// Changes id, owner or name (PR_ChangeEntry).
+    /// Changes the id, owner or name of an entry (PR_ChangeEntry).
     pub fn change(
         &self,
         actor: &Actor,
@@ -172,7 +173,7 @@ impl Protection {
         })
     }
 
-    /// Sets access bits and quotas (PR_SetFieldsEntry). Quotas are for administrators.
+    /// Sets access bits and quotas (PR_SetFieldsEntry). Only administrators may set quotas.
     pub fn set_fields(&self, actor: &Actor, id: UserId, fields: Fields) -> Result<(), ProtectionError> {
         refuse_if(is_fixed(id))?;
         self.write_as(actor, |tables| {
@@ -185,7 +186,7 @@ impl Protection {
         })
     }
 
-    /// Sets the largest user id, or the most negative group id, given out (PR_SetMax).
+    /// Sets the counter of assigned ids: the largest user id, or the most negative group id (PR_SetMax).
     pub fn set_max(&self, actor: &Actor, id: UserId, kind: Kind) -> Result<(), ProtectionError> {
         self.write_as(actor, |tables| {
             self.access(tables, actor).check(None, Wish::MODIFY)?;
@@ -204,8 +205,8 @@ impl Protection {
         })
     }
 
-    /// Checks that an administrator names an entry, by id or, if that is 0, by name
-    /// (PR_UpdateEntry, which repairs hash chains; there are none here).
+    /// Checks that the actor is an administrator and that the entry exists, by id or, if that is 0, by name.
+    /// PR_UpdateEntry repairs hash chains in OpenAFS; this database has none.
     pub fn repair(&self, actor: &Actor, id: UserId, name: &[u8]) -> Result<(), ProtectionError> {
         refuse_if(is_fixed(id) || id == UserId::ADMINISTRATORS)?;
         self.read_as(actor, |access| {

@@ -1,13 +1,13 @@
-//! Keys and values in the store; drawn in `docs/reference/formats/protection.md`.
+//! Keys and values in the store, described in `docs/reference/formats/protection.md`.
 
 use crate::entry::{Entry, EntryFlags, Totals};
 use crate::error::ProtectionError;
 use base::{UnixTime, UserId};
 
-/// The version this code writes and the newest it reads.
+/// Version that this code writes, and the newest that it reads.
 const VERSION: u8 = 1;
 
-/// First eight bytes of a key: which table it belongs to.
+/// First eight bytes of a key: the table that it belongs to.
 #[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub(crate) enum Table {
@@ -20,17 +20,17 @@ pub(crate) enum Table {
     Positions = 7,
 }
 
-/// The start of every key of `table`.
+/// Returns the first bytes of every key of `table`.
 pub(crate) fn prefix(table: Table) -> Vec<u8> {
     (table as u64).to_be_bytes().to_vec()
 }
 
-/// Big-endian with the sign turned, so that keys sort as numbers do.
+/// Encodes an id as big-endian with the sign bit flipped, so that keys sort in numerical order.
 fn sortable(id: UserId) -> [u8; 4] {
     ((id.0 as u32) ^ 0x8000_0000).to_be_bytes()
 }
 
-/// A key of `table` made of ids.
+/// Returns a key of `table` that consists of ids.
 pub(crate) fn id_key(table: Table, ids: &[UserId]) -> Vec<u8> {
     let mut key = prefix(table);
     for &id in ids {
@@ -51,13 +51,13 @@ pub(crate) fn position_key(position: u32) -> Vec<u8> {
     key
 }
 
-/// The id that ends `key`.
+/// Returns the id at the end of `key`.
 pub(crate) fn last_id(key: &[u8]) -> Result<UserId, ProtectionError> {
     let bytes = key.last_chunk::<4>().ok_or_else(|| damaged("key", key))?;
     Ok(UserId((u32::from_be_bytes(*bytes) ^ 0x8000_0000) as i32))
 }
 
-/// The id that is a value.
+/// Decodes a value that is an id.
 pub(crate) fn id_value(value: &[u8]) -> Result<UserId, ProtectionError> {
     let bytes = value.try_into().map_err(|_| damaged("id", value))?;
     Ok(UserId(i32::from_be_bytes(bytes)))

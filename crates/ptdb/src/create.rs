@@ -1,4 +1,4 @@
-//! Making entries.
+//! Creation of entries.
 
 use crate::entry::{Entry, EntryFlags};
 use crate::error::{ProtectionError, shown};
@@ -6,35 +6,36 @@ use crate::naming;
 use crate::tables::{List, Tables};
 use base::{UnixTime, UserId};
 
-/// Numbers tried behind the last one given out before giving up.
+/// Maximum number of ids tried after the last assigned one.
 const ID_ATTEMPTS_MAX: u32 = 100_000;
-/// Users of one foreign cell get ids `number << 16 | cell`; larger numbers would make them groups.
+/// Maximum number of a foreign user within its cell: ids are `number << 16 | cell`, and larger numbers would
+/// make the id negative, which is a group's.
 const FOREIGN_NUMBER_MAX: i32 = 0x7fff;
 
-/// A user or a group.
+/// Type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A user of this or, with `@` in the name, of another cell.
+    /// A user of this cell or, with `@` in the name, of another cell.
     User,
     /// A group.
     Group,
 }
 
-/// A new entry as wished for, after the caller's right to create it was checked.
+/// A requested entry, after the check of the caller's rights.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted<'n> {
     pub(crate) name: &'n [u8],
     pub(crate) kind: Kind,
-    /// 0 or anonymous: the creator.
+    /// Owner; the creator if 0 or anonymous.
     pub(crate) owner: UserId,
     pub(crate) creator: UserId,
-    /// The creator is an administrator.
+    /// Whether the creator is an administrator.
     pub(crate) admin: bool,
-    /// `None`: the next free one.
+    /// Id; the next free one if `None`.
     pub(crate) id: Option<UserId>,
 }
 
-/// Makes the entry and returns its id.
+/// Creates the entry and returns its id.
 pub(crate) fn create(
     tables: &mut Tables<'_>,
     wanted: &Wanted<'_>,
@@ -114,7 +115,7 @@ fn blank(wanted: &Wanted<'_>, now: UnixTime) -> Entry {
     }
 }
 
-/// The wanted id, or the next free one of the kind.
+/// Returns the requested id, or the next free one for this type of entry.
 fn pick_id(tables: &Tables<'_>, wanted: &Wanted<'_>) -> Result<UserId, ProtectionError> {
     if let Some(id) = wanted.id {
         return Ok(id);
@@ -143,7 +144,7 @@ fn create_local(tables: &mut Tables<'_>, entry: Entry) -> Result<UserId, Protect
     Ok(id)
 }
 
-/// Takes one group off the creator's quota; administrators' are only made valid.
+/// Charges one group to the creator's quota. Administrators are not charged, but get a valid quota.
 fn charge(tables: &mut Tables<'_>, creator: UserId, admin: bool) -> Result<(), ProtectionError> {
     let Some(old) = tables.entry(creator)? else {
         return Ok(());
@@ -160,8 +161,8 @@ fn charge(tables: &mut Tables<'_>, creator: UserId, admin: bool) -> Result<(), P
     Ok(())
 }
 
-/// A user of another cell: its id is made of its cell group's, it is a member of that group, and
-/// the group's quota pays.
+/// Creates a user of another cell: its id is derived from that of its cell's group, it becomes a member of
+/// that group, and is charged to the group's quota.
 fn create_foreign(
     tables: &mut Tables<'_>,
     mut entry: Entry,

@@ -1,20 +1,20 @@
-//! Entries: users, groups, users of other cells.
+//! Entries: users, groups and users of other cells.
 
 use base::{UnixTime, UserId};
 
-/// State and access bits of an entry, with the numbers of `ptserver.h`. The eight access bits lie
-/// 16 bits up; the wire carries them shifted down ([`EntryFlags::access_bits`]).
+/// State and access bits of an entry, with the values of `ptserver.h`. The eight access bits start at bit 16;
+/// on the wire they are shifted down ([`EntryFlags::access_bits`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryFlags(pub u32);
 
 impl EntryFlags {
     /// The entry is a group (PRGRP).
     pub const GROUP: u32 = 2;
-    /// Access bits were set; without it the server's default ones hold (PRACCESS).
+    /// Access bits are set; without this flag the server's defaults apply (PRACCESS).
     pub const ACCESS_SET: u32 = 1 << 6;
     /// The quota fields are valid (PRQUOTA).
     pub const QUOTA_SET: u32 = 1 << 7;
-    /// Where the access bits begin (PRIVATE_SHIFT).
+    /// Position of the lowest access bit (PRIVATE_SHIFT).
     pub const ACCESS_SHIFT: u32 = 16;
     /// `S`: anyone may examine.
     pub const STATUS_ANY: u32 = 0x80 << 16;
@@ -33,8 +33,8 @@ impl EntryFlags {
     /// `r`: members may remove members.
     pub const REMOVE_MEMBER: u32 = 0x01 << 16;
 
-    /// The bits of an access mask as `pts` shows it, like `S-M--`: letters `S`, `s`, `O`, `M`, `m`, `A`, `a` and `r`, and
-    /// `-` in the place of those that are not set. `None` if there is anything else in it.
+    /// Parses an access mask as printed by `pts`, like `S-M--`: letters `S`, `s`, `O`, `M`, `m`, `A`, `a` and
+    /// `r`, with `-` for bits that are not set. Returns `None` for any other text.
     pub fn parse_access(text: &str) -> Option<u32> {
         text.chars().try_fold(0, |bits, letter| {
             Some(
@@ -59,51 +59,52 @@ impl EntryFlags {
         self.0 & bits == bits
     }
 
-    /// The access bits as the wire carries them.
+    /// Returns the access bits as sent on the wire.
     pub fn access_bits(self) -> u32 {
         self.0 >> EntryFlags::ACCESS_SHIFT
     }
 }
 
-/// One user or group.
+/// A user or group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Positive for users, negative for groups; never changes but by [`crate::Change::new_id`].
+    /// Positive for users, negative for groups; only changed by [`crate::Change::new_id`].
     pub id: UserId,
-    /// 1 to 63 bytes without NUL and newline.
+    /// Name of 1 to 63 bytes, without NUL and newline.
     pub name: Vec<u8>,
     /// State and access bits.
     pub flags: EntryFlags,
-    /// For a user of another cell the group that stands for that cell, else 0.
+    /// For a user of another cell, the group of all users of that cell; otherwise 0.
     pub cell: UserId,
-    /// Who may change the entry; 0 for a group whose owner was deleted ("orphan").
+    /// User or group that may change the entry; 0 for a group whose owner was deleted (an orphan).
     pub owner: UserId,
-    /// Who created it.
+    /// User that created the entry.
     pub creator: UserId,
-    /// Groups that a user may still create; foreign users that a cell's group may still get.
+    /// Number of groups that a user may still create, or of foreign users that may still be added to a cell's
+    /// group.
     pub group_quota: i32,
-    /// Foreign user quota; in a cell's group the highest number given to one of its users.
+    /// Foreign user quota; for a cell's group, the highest number assigned to one of its users.
     pub user_quota: i32,
-    /// Elements: a group's members, or the groups a user is a member of.
+    /// Number of elements: a group's members, or the groups that a user is in.
     pub count: u32,
-    /// Groups that this group is a member of.
+    /// Number of groups that this group is in.
     pub supergroup_count: u32,
-    /// Place in the listing order; never used again.
+    /// Position in the listing order; never reused.
     pub position: u32,
-    /// When the entry was made.
+    /// Time at which the entry was created.
     pub created: UnixTime,
-    /// When an element was last added; 0 if never.
+    /// Time at which an element was last added; 0 if never.
     pub added: UnixTime,
-    /// When an element was last removed; 0 if never.
+    /// Time at which an element was last removed; 0 if never.
     pub removed: UnixTime,
-    /// When name, owner or id last changed; 0 if never.
+    /// Time at which name, owner or id last changed; 0 if never.
     pub changed: UnixTime,
 }
 
 impl Entry {
-    /// Group quota of a new user, and of anybody whose quota was never set.
+    /// Group quota of a new user, and of any user whose quota was never set.
     pub const DEFAULT_QUOTA: i32 = 20;
-    /// Users of another cell that may register themselves unless its group's quota says otherwise.
+    /// Default number of users of another cell that may register themselves.
     pub const DEFAULT_FOREIGN_QUOTA: i32 = 30;
 
     /// Whether this is a group.
@@ -111,12 +112,12 @@ impl Entry {
         self.flags.has(EntryFlags::GROUP)
     }
 
-    /// Whether the name says that this is a user or the group of another cell.
+    /// Whether the name is that of a user of another cell, or of the group of such users.
     pub fn is_foreign(&self) -> bool {
         self.name.contains(&b'@')
     }
 
-    /// Makes the quota fields valid, with their defaults, if they are not.
+    /// Sets the quota fields to their defaults if they are not valid.
     pub(crate) fn settle_quota(&mut self) {
         if !self.flags.has(EntryFlags::QUOTA_SET) {
             self.flags.0 |= EntryFlags::QUOTA_SET;
@@ -126,25 +127,25 @@ impl Entry {
     }
 }
 
-/// What is counted over the whole database.
+/// Counters of the whole database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Largest user id given out (`pts listmax`).
+    /// Largest user id assigned so far (`pts listmax`).
     pub max_user: UserId,
-    /// Most negative group id given out (`pts listmax`).
+    /// Most negative group id assigned so far (`pts listmax`).
     pub max_group: UserId,
-    /// The position that the next new entry gets.
+    /// Position of the next new entry.
     pub next_position: u32,
-    /// Users of this cell.
+    /// Number of users of this cell.
     pub users: u32,
-    /// Groups.
+    /// Number of groups.
     pub groups: u32,
-    /// Users of other cells.
+    /// Number of users of other cells.
     pub foreign_users: u32,
 }
 
 impl Totals {
-    /// Those of an empty database.
+    /// Counters of an empty database.
     pub(crate) const EMPTY: Totals = Totals {
         max_user: UserId(0),
         max_group: UserId(0),
@@ -154,7 +155,7 @@ impl Totals {
         foreign_users: 0,
     };
 
-    /// The counter that `entry` belongs to.
+    /// Returns the counter that includes `entry`.
     pub(crate) fn counter(&mut self, entry: &Entry) -> &mut u32 {
         if entry.is_group() {
             &mut self.groups

@@ -1,69 +1,69 @@
-//! What can go wrong, whose fault it is, and the wire code for it.
+//! Errors of the protection database, and their wire codes.
 
 use base::{AbortCode, UserId};
 use store::StoreError;
 use thiserror::Error;
 
-/// A protection database operation that did not happen; nothing was changed.
+/// Reason why an operation failed; nothing was changed.
 #[derive(Debug, Error)]
 pub enum ProtectionError {
-    /// The name is taken.
+    /// The name is in use.
     #[error("the name `{0}` is taken")]
     NameExists(String),
-    /// The id is taken.
+    /// The id is in use.
     #[error("the id {} is taken", .0.0)]
     IdExists(UserId),
     /// No free id was found.
     #[error("no free id")]
     NoIds,
-    /// There is no entry with this id.
+    /// No entry has this id.
     #[error("there is no entry with id {}", .0.0)]
     NoEntry(UserId),
-    /// The element is not in the list that it is to be taken from.
+    /// The element to remove is not in the list.
     #[error("{} is not in the list of {}", .element.0, .holder.0)]
     NoElement {
-        /// Whose list.
+        /// The entry that the list belongs to.
         holder: UserId,
-        /// What is not in it.
+        /// The missing element.
         element: UserId,
     },
-    /// The caller may not do this.
+    /// The caller lacks the right for this operation.
     #[error("not permitted")]
     NotPermitted,
-    /// A group is needed here.
+    /// The operation needs a group.
     #[error("{} is not a group", .0.0)]
     NotGroup(UserId),
-    /// The name breaks a rule for names.
+    /// The name violates a rule for names.
     #[error("`{0}` is not allowed as a name here")]
     BadName(String),
-    /// Another argument makes no sense.
+    /// Another argument is invalid.
     #[error("bad argument: {0}")]
     BadArgument(&'static str),
     /// The creator's group quota, or the cell's quota of foreign users, is used up.
     #[error("the quota of {} is used up", .0.0)]
     QuotaExceeded(UserId),
-    /// A group without members can own no groups.
+    /// A group without members cannot own groups.
     #[error("the owning group {} is empty", .0.0)]
     GroupEmpty(UserId),
-    /// An entry would be in its own list, or the id is one that no entry can have.
+    /// An entry would be in its own list, or the id can never belong to an entry.
     #[error("{} cannot be related to itself", .0.0)]
     Inconsistent(UserId),
-    /// Another database can only be taken over by one that has no entries of its own.
+    /// An import needs a database without entries other than the built-in ones.
     #[error("the database has entries already")]
     NotNew,
-    /// The answer would be longer than the protocol allows.
+    /// The reply would exceed the protocol's limit.
     #[error("more than {0} elements")]
     TooMany(usize),
-    /// A stored record is not what this version writes.
+    /// A stored record is not in the format that this version writes.
     #[error("damaged protection record: {0}")]
     Damaged(String),
-    /// The store refused.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl ProtectionError {
-    /// The wire code (pterror.et).
+    /// Returns the abort code (pterror.et).
     pub fn abort_code(&self) -> AbortCode {
         match self {
             ProtectionError::NameExists(_) => AbortCode::PREXIST,
@@ -84,7 +84,7 @@ impl ProtectionError {
     }
 }
 
-/// A name as it goes into a message.
+/// Formats a name for a message.
 pub(crate) fn shown(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }

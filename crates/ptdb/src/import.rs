@@ -1,4 +1,4 @@
-//! Taking over the entries of another database.
+//! Import of the entries of another database.
 
 use crate::entry::{Entry, Totals};
 use crate::error::ProtectionError;
@@ -7,34 +7,34 @@ use crate::tables::{List, Tables, opposite};
 use base::{UnixTime, UserId};
 use std::collections::{HashMap, HashSet};
 
-/// What is taken over.
+/// The contents to import.
 #[derive(Clone, Debug)]
 pub struct Imported {
-    /// Largest user id given out.
+    /// Largest user id assigned so far.
     pub max_user: UserId,
-    /// Most negative group id given out.
+    /// Most negative group id assigned so far.
     pub max_group: UserId,
-    /// The entries in the order that lists are to have, each with its elements and supergroups. Their
-    /// counts and positions are made anew.
+    /// The entries in listing order, each with its elements and supergroups. Their counts and positions are
+    /// recomputed.
     pub entries: Vec<(Entry, Vec<UserId>, Vec<UserId>)>,
 }
 
-/// A relation that stood on one side only and was left out.
+/// A relation that was recorded on one side only, and was not imported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OneSided {
-    /// Whose list had it.
+    /// The entry whose list had the element.
     pub holder: UserId,
-    /// What stood there.
+    /// The element of that list.
     pub element: UserId,
 }
 
 impl Protection {
-    /// Takes over all entries of another database, in one change. This one must be new: it has no
-    /// entries besides the built-in ones, which are replaced. A membership counts only if the user's
-    /// and the group's list agree on it; what was left out is returned.
+    /// Imports all entries of another database, in one change. The database must be new: its built-in entries
+    /// are replaced, and there must be no others. A membership is imported only if the lists of both sides
+    /// have it; those left out are returned.
     ///
     /// # Errors
-    /// `NotNew`, or what is wrong with an entry: `NameExists`, `IdExists`.
+    /// `NotNew`, or an entry's error: `NameExists`, `IdExists`.
     pub fn import(&self, imported: &Imported, now: UnixTime) -> Result<Vec<OneSided>, ProtectionError> {
         self.write(|tables| {
             clear(tables)?;
@@ -67,7 +67,7 @@ impl Protection {
     }
 }
 
-/// Takes out what a new database has.
+/// Removes the entries of a new database.
 fn clear(tables: &mut Tables<'_>) -> Result<(), ProtectionError> {
     let totals = tables.totals()?;
     let count = totals.users as usize + totals.groups as usize + totals.foreign_users as usize;
@@ -86,7 +86,7 @@ fn clear(tables: &mut Tables<'_>) -> Result<(), ProtectionError> {
     Ok(())
 }
 
-/// All lists, to see whether both sides of a relation have it.
+/// All lists, to check whether both sides of a relation have it.
 struct Lists(HashMap<UserId, [HashSet<UserId>; 2]>);
 
 impl Lists {

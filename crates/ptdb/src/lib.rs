@@ -1,17 +1,17 @@
-//! The protection database: users, groups, who is in which, and who may change that.
+//! The protection database: users, groups, memberships, and the rights to change them.
 //!
-//! [`Protection`] is the whole of it. Servers of this program ask it directly, for instance for a
-//! user's [`Protection::protection_set`]; calls of the PR interface go through the methods that
-//! take an [`Actor`] and check its rights. Behaviour is that of OpenAFS 1.8 built with supergroups,
-//! down to what `pts` prints, with these deliberate differences:
+//! [`Protection`] is the whole interface. Servers of this program call it directly, for instance for a user's
+//! [`Protection::protection_set`]; calls of the PR interface use the methods that take an [`Actor`] and check
+//! its rights. Behaviour is that of OpenAFS 1.8 built with supergroups, including the output of `pts`, with
+//! these deliberate differences:
 //!
-//! - positions (PR_WhereIsIt, PR_ListEntries) are never used again, so that a listing in steps
-//!   neither repeats nor misses an entry whatever happens between the steps;
+//! - positions (PR_WhereIsIt, PR_ListEntries) are never reused, so that a listing in steps neither repeats nor
+//!   misses an entry, whatever changes between the steps;
 //! - a registered user of another cell may use every call, not only register;
 //! - changing the id of a group that is in groups, or has groups in it, works;
 //! - an unauthenticated caller is never the owner of anything.
 //!
-//! The records are drawn in `docs/reference/formats/protection.md`.
+//! The records are described in `docs/reference/formats/protection.md`.
 
 pub mod access;
 pub mod actor;

@@ -1,4 +1,4 @@
-//! Which names entries may have.
+//! Rules for the names of entries.
 
 use crate::entry::Entry;
 use crate::error::{ProtectionError, shown};
@@ -6,7 +6,7 @@ use crate::tables::Tables;
 use base::UserId;
 use base::limits::PROTECTION_NAME_BYTES_MAX;
 
-/// The group of all users of another cell is `system:authuser@cell`.
+/// Start of the name of the group of all users of another cell: `system:authuser@cell`.
 pub(crate) const FOREIGN_GROUP: &[u8] = b"system:authuser";
 
 pub(crate) fn bad(name: &[u8]) -> ProtectionError {
@@ -18,29 +18,29 @@ fn is_storable(name: &[u8]) -> bool {
         && !name.iter().any(|byte| matches!(byte, b'\n' | 0))
 }
 
-/// A user's name has no colon, or it would look like a group's.
+/// Checks a user's name, which has no colon, since a colon marks a group.
 pub(crate) fn check_user_name(name: &[u8]) -> Result<(), ProtectionError> {
     if is_storable(name) && !name.contains(&b':') { Ok(()) } else { Err(bad(name)) }
 }
 
-/// A group's name has at most one colon.
+/// Checks a group's name, which has at most one colon.
 fn check_group_name(name: &[u8]) -> Result<(), ProtectionError> {
     let after_colon = suffix(name, b':').map_or(&name[..0], |suffix| &suffix[1..]);
     if is_storable(name) && !after_colon.contains(&b':') { Ok(()) } else { Err(bad(name)) }
 }
 
-/// From the first `separator` on.
+/// Returns the part of the name that starts at the first `separator`.
 pub(crate) fn suffix(name: &[u8], separator: u8) -> Option<&[u8]> {
     name.iter().position(|&byte| byte == separator).map(|at| &name[at..])
 }
 
-/// Up to the first `separator`.
+/// Returns the part of the name before the first `separator`.
 pub(crate) fn stem(name: &[u8], separator: u8) -> &[u8] {
     &name[..name.len() - suffix(name, separator).map_or(0, <[u8]>::len)]
 }
 
-/// What stands before the colon in names of groups that `owner` owns; `None` if there is no such
-/// owner, which only administrators may name.
+/// Returns the prefix before the colon in names of groups that `owner` owns; `None` if `owner` does not
+/// exist, which only administrators may request.
 fn owner_prefix(tables: &Tables<'_>, owner: UserId, admin: bool) -> Result<Option<Vec<u8>>, ProtectionError> {
     if owner == UserId::ADMINISTRATORS {
         return Ok(Some(b"system".to_vec()));
@@ -54,8 +54,8 @@ fn owner_prefix(tables: &Tables<'_>, owner: UserId, admin: bool) -> Result<Optio
     Ok(Some(if entry.is_group() { stem(&entry.name, b':').to_vec() } else { entry.name }))
 }
 
-/// The name that a group which is to be called `name` gets if `owner` owns it: `owner:rest`. Only
-/// administrators may do without the colon or use the prefix `system`.
+/// Returns the name of a group requested as `name` and owned by `owner`: `owner:rest`. Only administrators
+/// may omit the colon or use the prefix `system`.
 pub(crate) fn group_name(
     tables: &Tables<'_>,
     name: &[u8],
@@ -72,7 +72,7 @@ pub(crate) fn group_name(
     Ok(corrected)
 }
 
-/// Refuses unless `name` is exactly what a group of `owner` has to be called.
+/// Fails unless `name` is exactly the name that a group of `owner` must have.
 pub(crate) fn check_owned_name(
     tables: &Tables<'_>,
     name: &[u8],
@@ -82,7 +82,7 @@ pub(crate) fn check_owned_name(
     if group_name(tables, name, owner, admin)? == name { Ok(()) } else { Err(bad(name)) }
 }
 
-/// The entry of the group that stands for the cell of the foreign user `name`.
+/// Returns the group of all users of the cell that the foreign user `name` belongs to.
 pub(crate) fn cell_group(tables: &Tables<'_>, name: &[u8]) -> Result<Entry, ProtectionError> {
     let cell = suffix(name, b'@').unwrap_or_default();
     let id = tables.id_of(&[FOREIGN_GROUP, cell].concat())?.ok_or_else(|| bad(name))?;

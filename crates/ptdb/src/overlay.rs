@@ -1,20 +1,20 @@
-//! A view of the protection records that sees its own, not yet committed, changes.
+//! A view of the protection records that includes its own uncommitted changes.
 
 use crate::error::ProtectionError;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use store::{Batch, Family, KeyRange, MetaStore};
 
-/// Is given keys and values until it breaks.
+/// Receives keys and values until it breaks.
 pub(crate) type Visit<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
 
-/// Reads fall through to the store where nothing was changed here.
+/// Uncommitted changes on top of the store.
 pub(crate) struct Overlay<'a> {
     meta: &'a dyn MetaStore,
     changes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
 }
 
-/// The first key behind all keys that start with `prefix`.
+/// Returns the first key after all keys that start with `prefix`.
 fn end_of(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
@@ -23,8 +23,7 @@ fn end_of(prefix: &[u8]) -> Vec<u8> {
             return end;
         }
     }
-    // Tables are numbered far below the largest key, so this is never reached; a scan to here is
-    // empty.
+    // Unreachable, since table numbers are far below the maximum; a scan to an empty key returns nothing.
     end
 }
 
@@ -48,7 +47,7 @@ impl<'a> Overlay<'a> {
         self.changes.insert(key, None);
     }
 
-    /// Calls `visit` with every record under `prefix` whose key is not before `from`, in order.
+    /// Calls `visit` in order for every record under `prefix` whose key is at least `from`.
     pub(crate) fn scan(&self, prefix: &[u8], from: &[u8], visit: Visit<'_>) -> Result<(), ProtectionError> {
         let end = end_of(prefix);
         let from = from.max(prefix);
@@ -81,7 +80,7 @@ impl<'a> Overlay<'a> {
         Ok(())
     }
 
-    /// The changes as one batch.
+    /// Returns the changes as one batch.
     pub(crate) fn into_batch(self) -> Batch {
         let mut batch = Batch::new();
         for (key, value) in self.changes {

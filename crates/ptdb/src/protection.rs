@@ -1,4 +1,4 @@
-//! The database as a whole, and what servers ask of it.
+//! The database as a whole, and the queries of this program's servers.
 
 use crate::access::Policy;
 use crate::actor::Actor;
@@ -13,25 +13,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use store::MetaStore;
 
-/// Most ids in one list that the protocol carries (OPENAFS_MAXPRLIST).
+/// Maximum number of ids in a list of the protocol (OPENAFS_MAXPRLIST).
 pub const LIST_IDS_MAX: usize = 500_000;
 
 /// The protection database of a cell.
 ///
-/// All methods take `&self` and may be called from any thread. Those that change something return
-/// when the change is durable; they take the time as an argument. Those with an [`Actor`] check its
-/// rights first; those without are for servers of this program, which may know everything.
+/// All methods take `&self` and may be called from any thread. Methods that change something return when the
+/// change is durable, and take the time as an argument. Methods with an [`Actor`] check its rights first; the
+/// others are for this program's servers, which have unrestricted access.
 pub struct Protection {
     meta: Arc<dyn MetaStore>,
     pub(crate) policy: Policy,
-    /// Keeps readers from seeing half of two records, and writers from overtaking each other.
-    /// Nothing waits for a disk under it.
+    /// Lets readers see consistent records, and serialises writers. No thread waits for a disk while holding
+    /// it.
     consistency: RwLock<()>,
-    /// Changes since the start.
+    /// Number of changes since the start.
     writes: AtomicU32,
 }
 
-/// The entries of a new database, in the order OpenAFS makes them.
+/// The entries of a new database, in the order in which OpenAFS creates them.
 pub(crate) const BUILT_IN: [(UserId, &[u8]); 6] = [
     (UserId::ADMINISTRATORS, b"system:administrators"),
     (UserId::BACKUP, b"system:backup"),
@@ -41,8 +41,8 @@ pub(crate) const BUILT_IN: [(UserId, &[u8]); 6] = [
     (UserId::ANONYMOUS, b"anonymous"),
 ];
 
-/// Whether the entry is one that nobody may change or delete; `administrators` only counts for some
-/// operations.
+/// Whether the entry can never be changed or deleted. `administrators` is fixed only for some operations,
+/// which check for it themselves.
 pub(crate) fn is_fixed(id: UserId) -> bool {
     matches!(id, UserId::ANYUSER | UserId::AUTHUSER | UserId::ANONYMOUS)
 }
@@ -51,10 +51,10 @@ pub(crate) fn refuse_if(refused: bool) -> Result<(), ProtectionError> {
     if refused { Err(ProtectionError::NotPermitted) } else { Ok(()) }
 }
 
-/// Reading, for servers.
+/// Queries of servers.
 #[allow(clippy::redundant_closure_for_method_calls, reason = "the method's path has one lifetime too few")]
 impl Protection {
-    /// Opens the database, and sets it up with the built-in entries if it is new.
+    /// Opens the database; creates the built-in entries if it is new.
     pub fn open(
         meta: Arc<dyn MetaStore>,
         policy: Policy,
@@ -67,7 +67,7 @@ impl Protection {
         Ok(protection)
     }
 
-    /// The settings that decide on access.
+    /// Returns the settings that affect access.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -95,7 +95,7 @@ impl Protection {
         Ok(made)
     }
 
-    /// Who a caller is (see [`identify`](crate::identify)).
+    /// Identifies a caller, see [`identify`](crate::identify).
     pub fn identify(
         &self,
         caller: &Caller,
@@ -104,23 +104,23 @@ impl Protection {
         crate::identify(caller, authority, |name| self.id_of_name(name))
     }
 
-    /// The id of a name, which is compared byte by byte (registered names are in lower case).
+    /// Returns the id of a name. The comparison is bytewise; registered names are in lower case.
     pub fn id_of_name(&self, name: &[u8]) -> Result<Option<UserId>, ProtectionError> {
         self.read(|tables| tables.id_of(name))
     }
 
-    /// The name of an id.
+    /// Returns the name of an id.
     pub fn name_of_id(&self, id: UserId) -> Result<Option<Vec<u8>>, ProtectionError> {
         Ok(self.entry(id)?.map(|entry| entry.name))
     }
 
-    /// The whole entry of an id.
+    /// Returns the entry of an id.
     pub fn entry(&self, id: UserId) -> Result<Option<Entry>, ProtectionError> {
         self.read(|tables| tables.entry(id))
     }
 
-    /// The current protection set (CPS): the id itself, its groups, the groups that those are in,
-    /// `system:anyuser`, and for users of this cell `system:authuser`; ascending.
+    /// Returns the current protection set (CPS) in ascending order: the id itself, its groups, the groups
+    /// that contain those, `system:anyuser`, and `system:authuser` for users of this cell.
     pub fn protection_set(&self, id: UserId) -> Result<Vec<UserId>, ProtectionError> {
         self.read(|tables| {
             let entry = tables.need(id)?;
@@ -128,13 +128,13 @@ impl Protection {
         })
     }
 
-    /// The groups that a host is in: through the user named like its address, and through those
-    /// named like its networks (`10.1.2.0`, `10.1.0.0`, `10.0.0.0`); ascending.
+    /// Returns the groups of a host in ascending order: those of the user named like its address, and of the
+    /// users named like its networks (`10.1.2.0`, `10.1.0.0`, `10.0.0.0`).
     pub fn host_protection_set(&self, host: Ipv4Addr) -> Result<Vec<UserId>, ProtectionError> {
         self.read(|tables| host_groups(tables, host))
     }
 
-    /// Whether `id` is in `group`, also through other groups.
+    /// Whether `id` is in `group`, directly or through other groups.
     pub fn is_member(&self, id: UserId, group: UserId) -> Result<bool, ProtectionError> {
         self.read(|tables| tables.is_member(id, group, self.policy.depth))
     }
@@ -144,12 +144,12 @@ impl Protection {
         self.is_member(id, UserId::ADMINISTRATORS)
     }
 
-    /// Changes made since the start.
+    /// Returns the number of changes since the start.
     pub fn writes(&self) -> u32 {
         self.writes.load(Relaxed)
     }
 
-    /// Counts and largest ids.
+    /// Returns the counters and largest ids.
     pub fn totals(&self) -> Result<Totals, ProtectionError> {
         self.read(|tables| tables.totals())
     }
@@ -159,13 +159,13 @@ fn set_up(tables: &mut Tables<'_>, now: UnixTime) -> Result<(), ProtectionError>
     for (id, name) in BUILT_IN {
         make_built_in(tables, id, name, now)?;
     }
-    // The first real user is 1, not the one behind `anonymous`.
+    // The first regular user gets id 1, not the one after `anonymous`.
     let totals = Totals { max_user: UserId(0), ..tables.totals()? };
     tables.set_totals(&totals);
     Ok(())
 }
 
-/// Makes one of [`BUILT_IN`].
+/// Creates one of the entries of [`BUILT_IN`].
 pub(crate) fn make_built_in(
     tables: &mut Tables<'_>,
     id: UserId,

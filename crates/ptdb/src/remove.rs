@@ -1,11 +1,11 @@
-//! Deleting entries.
+//! Deletion of entries.
 
 use crate::entry::{Entry, EntryFlags};
 use crate::error::ProtectionError;
 use crate::tables::{List, Tables, opposite};
 use base::{UnixTime, UserId};
 
-/// Takes the entry out of all lists, makes orphans of the groups it owned, gives its quota back.
+/// Removes the entry from all lists, makes the groups that it owns orphans, and refunds its quota.
 pub(crate) fn remove(
     tables: &mut Tables<'_>,
     entry: &Entry,
@@ -45,7 +45,7 @@ fn orphan_owned(tables: &mut Tables<'_>, owner: UserId) -> Result<(), Protection
     Ok(())
 }
 
-/// A deleted foreign user makes room for another in its cell's group.
+/// Increments the quota of the cell's group after the deletion of a foreign user.
 fn refund_cell(tables: &mut Tables<'_>, entry: &Entry) -> Result<(), ProtectionError> {
     match tables.entry(entry.cell)? {
         Some(group) if group.flags.has(EntryFlags::QUOTA_SET) => {
@@ -57,8 +57,8 @@ fn refund_cell(tables: &mut Tables<'_>, entry: &Entry) -> Result<(), ProtectionE
     Ok(())
 }
 
-/// A deleted group may be created again by whoever created it; administrators, who never paid, do
-/// not get more than they began with.
+/// Increments the creator's quota after the deletion of a group. Administrators are never charged, so their
+/// quota does not rise above the default.
 fn refund_creator(tables: &mut Tables<'_>, creator: UserId, depth: u32) -> Result<(), ProtectionError> {
     let Some(old) = tables.entry(creator)? else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Typed access to the protection records: every entry with its secondary keys kept in step.
+//! Typed access to the protection records; keeps entries and secondary keys consistent.
 
 use crate::codec::{
     Table, decode_entry, decode_totals, encode_entry, encode_totals, id_key, id_value, last_id, name_key,
@@ -12,15 +12,15 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use store::{Batch, MetaStore};
 
-/// How many groups deep `is_member` and the protection set look, unless configured (`-depth`).
+/// Default number of levels of nested groups that `is_member` and the protection set follow (`-depth`).
 pub(crate) const DEPTH_DEFAULT: u32 = 5;
 
-/// One of the two lists that an entry has.
+/// One of the two lists of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
     /// Members of a group, or groups of a user.
     Elements,
-    /// Groups that a group is a member of.
+    /// Groups that a group is in.
     Supergroups,
 }
 
@@ -40,7 +40,7 @@ impl List {
     }
 }
 
-/// All tables, seen through the changes of one operation.
+/// All tables, including the uncommitted changes of one operation.
 pub(crate) struct Tables<'a>(Overlay<'a>);
 
 impl<'a> Tables<'a> {
@@ -52,7 +52,7 @@ impl<'a> Tables<'a> {
         self.0.into_batch()
     }
 
-    /// The totals; `None` if the database was never set up.
+    /// Returns the totals; `None` if the database was never initialised.
     pub(crate) fn stored_totals(&self) -> Result<Option<Totals>, ProtectionError> {
         self.0.get(&prefix(Table::Totals))?.map(|value| decode_totals(&value)).transpose()
     }
@@ -69,7 +69,7 @@ impl<'a> Tables<'a> {
         self.0.get(&id_key(Table::Entries, &[id]))?.map(|value| decode_entry(&value)).transpose()
     }
 
-    /// The entry that has to be there.
+    /// Returns the entry, or an error if it does not exist.
     pub(crate) fn need(&self, id: UserId) -> Result<Entry, ProtectionError> {
         self.entry(id)?.ok_or(ProtectionError::NoEntry(id))
     }
@@ -82,7 +82,7 @@ impl<'a> Tables<'a> {
         self.0.get(&position_key(position))?.map(|value| id_value(&value)).transpose()
     }
 
-    /// Adds a new entry with the next position and counts it.
+    /// Adds a new entry at the next position and counts it.
     pub(crate) fn insert(&mut self, mut entry: Entry) -> Result<(), ProtectionError> {
         if self.entry(entry.id)?.is_some() {
             return Err(ProtectionError::IdExists(entry.id));
@@ -100,13 +100,13 @@ impl<'a> Tables<'a> {
         Ok(())
     }
 
-    /// Replaces `old` by `new`, which keeps the position. The lists stay under the old id.
+    /// Replaces `old` by `new`, which keeps the position. The lists remain under the old id.
     pub(crate) fn update(&mut self, old: &Entry, new: &Entry) {
         self.erase(old);
         self.write(new);
     }
 
-    /// Takes the entry out. Its lists must be empty.
+    /// Removes the entry. Its lists must be empty.
     pub(crate) fn remove(&mut self, entry: &Entry) -> Result<(), ProtectionError> {
         let mut totals = self.totals()?;
         let counter = totals.counter(entry);
@@ -137,7 +137,7 @@ impl<'a> Tables<'a> {
         Ok(self.0.get(&id_key(list.table(), &[holder, element]))?.is_some())
     }
 
-    /// Puts `element` into a list of `holder`, counting it and noting when.
+    /// Adds `element` to a list of `holder`, and updates the holder's count and time of the last addition.
     pub(crate) fn add(
         &mut self,
         list: List,
@@ -160,7 +160,8 @@ impl<'a> Tables<'a> {
         Ok(())
     }
 
-    /// Takes `element` out of a list of `holder`.
+    /// Removes `element` from a list of `holder`, and updates the holder's count and time of the last
+    /// removal.
     pub(crate) fn take(
         &mut self,
         list: List,
@@ -183,7 +184,7 @@ impl<'a> Tables<'a> {
         Ok(())
     }
 
-    /// Moves a list to a new holder, and its holder within the lists of others.
+    /// Moves a list to a new holder, and replaces the old holder in the lists of its elements.
     pub(crate) fn rename_in_lists(
         &mut self,
         list: List,
@@ -200,7 +201,7 @@ impl<'a> Tables<'a> {
         Ok(())
     }
 
-    /// A list in ascending order.
+    /// Returns up to `limit` elements of a list in ascending order.
     pub(crate) fn elements(
         &self,
         list: List,
@@ -210,12 +211,12 @@ impl<'a> Tables<'a> {
         self.ids_under(&id_key(list.table(), &[holder]), &[], limit, |_| true)
     }
 
-    /// The groups among a group's members.
+    /// Returns the groups among a group's members.
     fn member_groups(&self, group: UserId) -> Result<Vec<UserId>, ProtectionError> {
         self.ids_under(&id_key(Table::Elements, &[group]), &[], usize::MAX, UserId::is_group)
     }
 
-    /// The groups that `owner` (0: nobody) owns, from group `from` on.
+    /// Returns up to `limit` groups that `owner` owns (0: orphans), starting at group `from`.
     pub(crate) fn owned(
         &self,
         owner: UserId,
@@ -226,7 +227,8 @@ impl<'a> Tables<'a> {
         self.ids_under(&id_key(Table::Owned, &[owner]), &from, limit, |_| true)
     }
 
-    /// Ids that end the keys under `prefix` in ascending order, up to the first that is not `wanted`.
+    /// Returns the ids at the end of the keys under `prefix` in ascending order, up to the first that is not
+    /// `wanted`.
     fn ids_under(
         &self,
         prefix: &[u8],
@@ -250,7 +252,7 @@ impl<'a> Tables<'a> {
         failed.map_or(Ok(found), Err)
     }
 
-    /// Positions and ids from `position` on.
+    /// Visits positions and ids, starting at `position`.
     pub(crate) fn positions(
         &self,
         position: u32,
@@ -265,7 +267,7 @@ impl<'a> Tables<'a> {
         })
     }
 
-    /// Whether `id` is in `group`, directly or through at most `depth` groups in all.
+    /// Whether `id` is in `group`, directly or through a chain of at most `depth` groups including `group`.
     pub(crate) fn is_member(&self, id: UserId, group: UserId, depth: u32) -> Result<bool, ProtectionError> {
         if group == UserId::ANYUSER || (group == UserId::AUTHUSER && id != UserId::ANONYMOUS) {
             return Ok(true);
@@ -279,8 +281,8 @@ impl<'a> Tables<'a> {
         self.is_nested_member(id, group, depth)
     }
 
-    /// Level by level downwards; only groups among the members are looked at, so the cost does not
-    /// grow with the number of users in them.
+    /// Searches level by level downwards. Reads only the groups among the members, so the cost does not grow
+    /// with the number of users in them.
     fn is_nested_member(&self, id: UserId, group: UserId, depth: u32) -> Result<bool, ProtectionError> {
         let mut level = vec![group];
         let mut seen = BTreeSet::from([group]);
@@ -297,14 +299,14 @@ impl<'a> Tables<'a> {
         Ok(false)
     }
 
-    /// Whether `group` has `id` or a pseudo group that everybody like `id` is in as a member.
+    /// Whether the members of `group` include `id`, or a pseudo group that `id` belongs to.
     fn holds(&self, group: UserId, id: UserId) -> Result<bool, ProtectionError> {
         Ok(self.has(List::Elements, group, id)?
             || self.has(List::Elements, group, UserId::ANYUSER)?
             || (id != UserId::ANONYMOUS && self.has(List::Elements, group, UserId::AUTHUSER)?))
     }
 
-    /// The groups of `id` and, through at most `depth` levels, the groups that those are in.
+    /// Returns the groups of `id` and, up to `depth` levels, the groups that contain them.
     pub(crate) fn groups_of(&self, id: UserId, depth: u32) -> Result<BTreeSet<UserId>, ProtectionError> {
         let mut level = self.elements(List::Elements, id, usize::MAX)?;
         let mut found: BTreeSet<UserId> = level.iter().copied().collect();
@@ -320,7 +322,7 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// The list of `element` in which `holder` stands because `element` is in `list` of `holder`.
+/// Returns the list of `element` that contains `holder` if `list` of `holder` contains `element`.
 pub(crate) fn opposite(list: List, holder: UserId, element: UserId) -> List {
     let both_groups = holder.is_group() && element.is_group();
     match list {

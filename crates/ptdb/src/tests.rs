@@ -14,7 +14,7 @@ use store::MemoryMeta;
 
 const NOW: UnixTime = UnixTime(1_700_000_000);
 
-/// A database in memory, and a short way to say things to it.
+/// A database in memory, with short forms of common operations.
 struct Fixture {
     meta: Arc<MemoryMeta>,
     db: Protection,
@@ -31,7 +31,7 @@ impl Fixture {
         Fixture { meta, db }
     }
 
-    /// What is there after a crash that loses everything not synced.
+    /// Returns the database after a crash that loses everything not synced.
     fn crashed(&self) -> Fixture {
         let meta = Arc::new(self.meta.crash(0));
         let db = Protection::open(meta.clone(), *self.db.policy(), UnixTime(NOW.0 + 1)).unwrap();

@@ -1,4 +1,4 @@
-//! Taking over another database.
+//! Import of another database.
 
 use super::{Fixture, NOW};
 use crate::{Actor, Entry, EntryFlags, Imported, Kind, OneSided, ProtectionError};
@@ -29,7 +29,7 @@ fn ids(ids: &[i32]) -> Vec<UserId> {
     ids.iter().copied().map(UserId).collect()
 }
 
-/// Two users, a group of both in another group, and memberships that only one side has.
+/// Returns two users, a group of both in another group, and memberships that only one side has.
 fn imported() -> Imported {
     Imported {
         max_user: UserId(2000),

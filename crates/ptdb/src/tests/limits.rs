@@ -1,4 +1,4 @@
-//! Many entries, and many callers at once.
+//! Many entries, and concurrent callers.
 
 use super::{Fixture, NOW};
 use crate::{Actor, Kind};
@@ -40,7 +40,7 @@ fn a_listing_in_steps_neither_repeats_nor_misses() {
     while let Some(position) = from {
         let (entries, next) = f.db.list(&Actor::cell(), position, 7, &|entry| !entry.is_group()).unwrap();
         seen.extend(entries.into_iter().map(|entry| entry.id));
-        // Changes between the steps.
+        // Change the database between the steps.
         if let Some(&id) = seen.last().filter(|id| id.0 > 0 && **id != UserId::ANONYMOUS) {
             f.db.delete(&Actor::cell(), id, NOW).unwrap();
             f.user(&format!("late{}", id.0));

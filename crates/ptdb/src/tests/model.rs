@@ -1,4 +1,4 @@
-//! Seeded histories, compared step by step with a model in plain maps.
+//! Seeded random histories, compared step by step with a model in plain maps.
 
 use super::{Fixture, NOW, code};
 use crate::{Actor, Change, Kind};
@@ -13,11 +13,11 @@ struct Thing {
     owner: i32,
     creator: i32,
     quota: i32,
-    /// Members of a group; of a user nothing.
+    /// Members of a group; empty for a user.
     members: BTreeSet<i32>,
 }
 
-/// Users and groups with the default access bits.
+/// Users and groups, all with the default access bits.
 #[derive(Clone, Default)]
 struct Model {
     things: BTreeMap<i32, Thing>,
@@ -92,7 +92,7 @@ impl Model {
         Ok(())
     }
 
-    /// The prefix that groups of `owner` have.
+    /// Returns the prefix of groups that `owner` owns.
     fn prefix(&self, owner: i32, admin: bool) -> Result<String, AbortCode> {
         let thing = self.things.get(&owner).ok_or(AbortCode::PRNOENT)?;
         if owner < 0 && thing.members.is_empty() && !admin && owner != ADMINS {
@@ -115,7 +115,7 @@ impl Model {
         let admin = self.is_admin(actor);
         let owner = if owner == 0 { actor } else { owner };
         if admin && !self.things.contains_key(&owner) {
-            // An administrator's word is taken for the name, but the owner must be there, or become it.
+            // An administrator may choose any name, but the owner must exist or be the new group itself.
             if self.taken(name) {
                 return Err(AbortCode::PREXIST);
             }
@@ -228,8 +228,7 @@ impl Model {
         Ok(())
     }
 
-    /// The protection set, by walking upwards without end: a group's depth never matters here, as
-    /// histories are short of five levels only by chance, so depth is respected.
+    /// Returns the protection set, found by walking five levels upwards, which is the default depth.
     fn set(&self, id: i32) -> BTreeSet<i32> {
         let above = |ids: &BTreeSet<i32>| -> BTreeSet<i32> {
             let holds = |thing: &Thing| !thing.members.is_disjoint(ids);
@@ -245,7 +244,7 @@ impl Model {
     }
 }
 
-/// Something to do, made of small random numbers so that histories collide often.
+/// An operation, built from small random numbers so that histories collide often.
 #[derive(Clone, Debug)]
 enum Deed {
     User(String),
@@ -256,7 +255,7 @@ enum Deed {
     Change(i32, String, i32),
 }
 
-/// A user or group that is there, or now and then one that is not.
+/// Returns an existing user or group, and occasionally a nonexistent one.
 fn some_id(rng: &mut StdRng, model: &Model) -> i32 {
     if rng.random_bool(0.5) { some_user(rng, model) } else { some_group(rng, model) }
 }
@@ -295,7 +294,7 @@ fn some_deed(rng: &mut StdRng, model: &Model) -> Deed {
             Deed::Add(some_id(rng, model), if rng.random_bool(0.1) { ADMINS } else { some_group(rng, model) })
         }
         13..15 => Deed::Remove(some_id(rng, model), some_group(rng, model)),
-        // The administrator stays, or little would get done.
+        // The administrator is never deleted, or most operations would fail.
         15..17 => Deed::Delete(match some_id(rng, model) {
             1 => 4711,
             id => id,
@@ -401,6 +400,6 @@ fn run(seed: u64, steps: usize) -> usize {
 #[test]
 fn histories_go_as_in_the_model() {
     let done: usize = (0..60).map(|seed| run(seed, 600)).sum();
-    // A good part of the deeds must not merely be refused.
+    // A good part of the operations must succeed.
     assert!(done > 4000, "only {done} deeds succeeded");
 }

@@ -1,4 +1,4 @@
-//! Who may do what, as one table.
+//! Access rules as one table.
 
 use super::{Fixture, NOW, code};
 use crate::{Actor, Change, EntryFlags, Fields, Kind, NewEntry, Policy};
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 const ACTORS: [&str; 7] = ["anonymous", "stranger", "member", "owner", "viewer", "admin", "cell"];
 
-/// A group `owner:g` with these access bits and people around it.
+/// A group `owner:g` with the given access bits, and an actor of each kind.
 struct Scene {
     f: Fixture,
     group: UserId,
@@ -90,7 +90,7 @@ fn protection_set(s: &Scene, a: &Actor) -> Result<(), AbortCode> {
     s.f.db.protection_set_as(a, s.victim).map(drop).map_err(code)
 }
 
-/// One letter per actor in the order of [`ACTORS`]: `y`es or `.`.
+/// Returns one letter per actor in the order of [`ACTORS`]: `y` if allowed, `.` if not.
 fn answers(access: u32, policy: Policy, deed: Deed) -> String {
     let try_as = |at: usize| {
         let s = scene(access, policy);
@@ -114,7 +114,7 @@ fn everybody_may_what_the_table_says() {
         ("members", none, members, "...yyyy"),
         ("members M", any, members, "yyyyyyy"),
         ("members m", mem, members, "..yyyyy"),
-        // Members always may: the group bit alone satisfies the rule.
+        // Always allowed to members, since the `GROUP` bit satisfies the rule.
         ("owned", none, owned, "..yyyyy"),
         ("owned O", any, owned, "yyyyyyy"),
         ("orphans", any, orphans, ".....yy"),

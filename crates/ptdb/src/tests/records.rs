@@ -1,4 +1,4 @@
-//! Stored records: what survives, and what is refused.
+//! Stored records: which survive, and which are rejected.
 
 use super::{Fixture, NOW};
 use crate::codec::{decode_entry, decode_totals, encode_entry, encode_totals};
@@ -95,7 +95,7 @@ fn what_failed_changed_nothing() {
     let f = Fixture::new();
     let alice = f.user("alice");
     let (all, _) = f.db.list(&Actor::cell(), 0, 100, &|_| true).unwrap();
-    // Fails at its last step, the creation of a group that is too expensive.
+    // Fails in its last step, when the new group exceeds the quota.
     let fields = crate::Fields { group_quota: Some(0), ..crate::Fields::default() };
     f.db.set_fields(&Actor::cell(), alice, fields).unwrap();
     assert_eq!(f.create(&Actor::user(alice), "alice:g", Kind::Group), Err(AbortCode::PRNOMORE));

@@ -1,4 +1,4 @@
-//! What happens to entries, rule by rule.
+//! Effects of operations on entries, rule by rule.
 
 use super::{Fixture, NOW, code};
 use crate::{Actor, Change, EntryFlags, Fields, Kind, NewEntry, Policy};
@@ -102,7 +102,7 @@ fn groups_cost_their_creator_quota_until_they_are_deleted() {
     f.db.delete(&actor, group, NOW).unwrap();
     assert_eq!(f.entry(alice).group_quota, 1);
     assert!(f.create(&actor, "alice:b", Kind::Group).is_ok());
-    // Administrators neither pay nor gain.
+    // Administrators are neither charged nor refunded.
     let admin = f.user("admin");
     f.add(admin, UserId::ADMINISTRATORS);
     let group = f.create(&Actor::user(admin), "free", Kind::Group).unwrap();
@@ -127,7 +127,7 @@ fn the_protection_set_goes_through_groups_of_groups() {
     expected.extend([UserId::ANYUSER, UserId::AUTHUSER, alice]);
     expected.sort();
     assert_eq!(set, expected);
-    // Membership looks at five groups in all.
+    // Membership follows a chain of at most five groups.
     assert!(f.db.is_member(alice, groups[4]).unwrap());
     assert!(!f.db.is_member(alice, groups[5]).unwrap());
     assert_eq!(f.db.elements(&Actor::cell(), groups[1]).unwrap(), [groups[0]]);
@@ -206,7 +206,7 @@ fn deleting_leaves_groups_and_makes_orphans() {
     assert_eq!((group.owner, group.creator, group.count, group.removed), (UserId(0), alice, 1, later));
     assert_eq!(f.db.owned(&Actor::cell(), UserId(0), None, 10).unwrap(), [mine]);
     assert_eq!(f.db.names(&Actor::cell(), &[alice, bob]).unwrap(), [b"1".to_vec(), b"bob".to_vec()]);
-    // An orphan is adopted by an administrator who gives it an owner.
+    // An administrator gives an orphan a new owner.
     let adopt = Change { owner: bob, ..Change::default() };
     f.db.change(&Actor::cell(), mine, &adopt, NOW).unwrap();
     assert_eq!(f.entry(mine).name, b"bob:mine");
