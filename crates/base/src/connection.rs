@@ -20,7 +20,7 @@ pub struct Connection {
 
 struct Shared {
     number: u64,
-    /// Guards the reference only.
+    /// Guards only the reference.
     attached: Mutex<Option<Arc<dyn Any + Send + Sync>>>,
 }
 

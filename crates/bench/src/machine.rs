@@ -18,7 +18,7 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
     /// Name of the distribution.
     pub(crate) system: String,
-    /// Version of the file server's package.
+    /// Version of OpenAFS's file server package.
     pub(crate) openafs: String,
     /// File system and device of the partitions.
     pub(crate) disk: String,

@@ -44,7 +44,7 @@ pub(crate) struct Outcome {
     pub(crate) amount: f64,
     /// Time from the start of the first call to the end of the last one.
     pub(crate) seconds: f64,
-    /// CPU time used in that time.
+    /// CPU time used during `seconds`.
     pub(crate) cpu: CpuSeconds,
     /// Latency of single operations, for workloads of small calls.
     pub(crate) latency: Option<Latency>,

@@ -6,7 +6,7 @@ pub const CRITICAL: u8 = 80;
 /// Minimum weight of serious findings: users notice the problem.
 pub const SERIOUS: u8 = 40;
 
-/// A problem.
+/// A problem found by a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Stable short name, for scripts.

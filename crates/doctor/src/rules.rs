@@ -15,7 +15,7 @@ mod workers;
 use crate::finding::Finding;
 use crate::snapshot::Snapshot;
 
-/// A rule.
+/// A rule: returns the findings about one problem.
 pub(crate) type Rule = fn(&Snapshot) -> Vec<Finding>;
 
 /// The order does not matter.

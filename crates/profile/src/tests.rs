@@ -190,10 +190,10 @@ fn a_held_lock_is_told_with_its_holder_its_waiter_and_its_time() {
         ended(id);
         let rows = LockRow::read(&text(id, Document::Locks)).unwrap();
         let Some(row) = rows.iter().find(|row| row.lock == "test") else {
-            continue; // The holder let go before anybody waited: a very busy machine.
+            continue; // The holder released the lock before the wait began: a very busy machine.
         };
         if row.total_ns < 100_000_000 {
-            continue; // Likewise.
+            continue; // The wait began late, for the same reason.
         }
         assert_eq!((row.waits, row.longest_ns, row.waiter.as_str()), (1, row.total_ns, "TEST WaitForLock"));
         assert!(u128::from(row.total_ns) <= waited.as_nanos(), "{row:?} {waited:?}");

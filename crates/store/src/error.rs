@@ -28,7 +28,7 @@ pub enum StoreError {
     Key {
         /// The partition's folder.
         place: String,
-        /// What is wrong with the key.
+        /// Description of the problem.
         what: String,
     },
     /// The chunk exceeds the maximum size: the caller's fault.
@@ -37,7 +37,7 @@ pub enum StoreError {
         /// Size of the chunk in bytes.
         bytes: usize,
     },
-    /// The partition has no room for new data; deletions still work.
+    /// The partition has no space for new data; deletions still work.
     #[error("no space left on the partition")]
     Full,
     /// The metadata database returned an error.

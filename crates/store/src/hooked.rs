@@ -12,9 +12,9 @@ pub enum MetaStep {
     Get(Family),
     /// A scan begins.
     Scan(Family),
-    /// A scan has come to one more record.
+    /// A scan visits a record.
     Visit(Family),
-    /// A change is made.
+    /// A batch is committed.
     Commit,
     /// A caller waits for changes to become durable.
     Sync,

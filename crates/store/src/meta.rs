@@ -144,8 +144,8 @@ pub trait Snapshot: Send + Sync {
 
 /// An ordered, transactional key-value database.
 ///
-/// Commits are totally ordered: after a crash exactly a prefix of them is there, and that prefix
-/// contains every commit that a returned [`MetaStore::sync`] covered.
+/// Commits are totally ordered: after a crash exactly a prefix of them remains, and it includes every commit
+/// covered by a [`MetaStore::sync`] that returned.
 pub trait MetaStore: Send + Sync {
     /// Returns the value of `key`, if it exists.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError>;

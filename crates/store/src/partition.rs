@@ -192,7 +192,7 @@ impl Partition {
         self.meta.failure()
     }
 
-    /// See [`SegmentStore::maintain`].
+    /// Performs one round of maintenance; see [`SegmentStore::maintain`].
     pub fn maintain(&self) -> Result<usize, StoreError> {
         self.segments.maintain()
     }

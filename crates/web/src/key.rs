@@ -25,7 +25,7 @@ pub const CODE_LIFETIME: Duration = Duration::from_secs(300);
 /// Makes a code unique.
 pub(crate) type Nonce = [u8; NONCE_BYTES];
 
-/// The key.
+/// The key of the page.
 pub struct Key(Zeroizing<[u8; KEY_BYTES]>);
 
 /// Reason why a file contains no usable key.

@@ -18,7 +18,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
      require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// How the page is reached.
+/// How clients reach the page.
 #[derive(Clone, Debug, Default)]
 pub struct SiteSettings {
     /// Host names of the page, in addition to addresses and `localhost`.

@@ -150,7 +150,7 @@ fn packets_that_come_again_late_or_not_at_all() {
     let store = StoreDataRequest { fid: FID, length: 3000, file_length: 3000, ..StoreDataRequest::default() };
     let first = [message(fs::STORE_DATA, &store), vec![1; 1300]].concat();
     exchange.request(1, Flags(0), &first);
-    exchange.after(MS).request(3, Flags::REQUEST_ACK, &[2; 700]); // 2 is lost before it comes here
+    exchange.after(MS).request(3, Flags::REQUEST_ACK, &[2; 700]); // 2 is lost before the capture point
     exchange.after(MS).ack(false, Reason::OutOfSequence, 2);
     exchange.after(MS).request(2, Flags(0), &[2; 800]);
     exchange.after(MS).request(1, Flags(0), &first);

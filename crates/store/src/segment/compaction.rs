@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 impl SegmentStore {
     pub(super) fn find_sparse(&self, dead_percent: u8) -> Vec<SegmentUse> {
         let mut found = self.accounts.lock().sparse(dead_percent);
-        // a/b > c/d without rounding.
+        // Ordered by the dead share, in hundredths of a percent.
         found.sort_by_key(|used| std::cmp::Reverse(used.dead.saturating_mul(10_000) / used.bytes.max(1)));
         found
     }

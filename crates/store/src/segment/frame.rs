@@ -34,7 +34,7 @@ pub(super) fn fill(room: &mut [u8], segment: u64, offset: u64) {
     *header = filler.build(segment, offset);
 }
 
-/// The stored bytes of a chunk, with room for the header before them and for a filler after them.
+/// The stored bytes of a chunk, with space for its header before them and for a filler after them.
 pub(super) struct Frame {
     buffer: Buffer,
     stored_bytes: usize,

@@ -1,4 +1,4 @@
-//! The header of a segment file, and its name.
+//! Headers and names of segment files.
 
 use super::record::crc32c;
 use crate::StoreError;

@@ -1,4 +1,4 @@
-//! Reading one chunk from its file.
+//! Reads chunks from segment files.
 
 use super::codec;
 use super::files::Files;
