@@ -1,7 +1,7 @@
-//! The protection service (PR, service 73 on port 7002): who users are and which groups they are in.
+//! The protection service (PR, service 73 on port 7002): users, groups and memberships.
 //!
-//! [`PtService`] serves the generated interface. It finds out who calls, translates messages, and
-//! leaves every decision to [`ptdb::Protection`].
+//! [`PtService`] implements the generated interface. It identifies callers and translates messages; all rules
+//! are in [`ptdb::Protection`].
 
 mod service;
 mod wire;

@@ -12,17 +12,17 @@ use ptdb::{Actor, Change, Entry, NewEntry, Protection, ProtectionError};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-/// Tells the time of day.
+/// Returns the current time.
 pub type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;
 
-/// Groups in one answer of ListOwned (PR_MAXGROUPS).
+/// Maximum number of groups in a reply of ListOwned (PR_MAXGROUPS).
 const OWNED_MAX: usize = 5000;
-/// Entries in one answer of ListEntries (PR_MAXENTRIES).
+/// Maximum number of entries in a reply of ListEntries (PR_MAXENTRIES).
 const ENTRIES_MAX: usize = 500;
-/// Ids that IDToName translates for a caller that is not authenticated (PR_MAXLIST). Authenticated callers may ask
-/// for every member of the largest group, as `pts membership` does.
+/// Maximum number of ids that IDToName translates for an unauthenticated caller (PR_MAXLIST). Authenticated
+/// callers may request every member of the largest group, as `pts membership` does.
 const ANONYMOUS_IDS_MAX: usize = 5000;
-/// Ids whose names are read under one hold of the database's lock.
+/// Number of ids whose names are read while holding the database's lock once.
 const NAMES_STEP: usize = 128;
 /// Flags of ListEntries.
 const LIST_USERS: i32 = 1;
@@ -35,7 +35,7 @@ pub struct PtService {
     clock: Clock,
 }
 
-/// Writes a list of ids, and that none were left out: all fit, or the call fails.
+/// Writes a list of ids and the number left out, which is always 0: all ids fit, or the call fails.
 fn write_ids(reply: &mut ReplyWriter<'_>, ids: &[UserId]) -> Result<(), AbortCode> {
     hold(reply, size_of_val(ids))?;
     reply.put(&(ids.len() as u32))?;
@@ -50,17 +50,17 @@ fn hold(reply: &mut ReplyWriter<'_>, bytes: usize) -> Result<(), AbortCode> {
 }
 
 fn id_lists(ids: Vec<UserId>) -> (Vec<i32>, i32) {
-    // The last number would say how many did not fit; all fit, or the call fails.
+    // The second number counts ids that did not fit. It is always 0: all fit, or the call fails.
     (wire_ids(ids), 0)
 }
 
 impl PtService {
-    /// Serves `protection`; `authority` says who is trusted and which realms are this cell.
+    /// Serves `protection`; `authority` knows the superusers and the cell's realms.
     pub fn new(protection: Arc<Protection>, authority: Arc<dyn LocalAuthority>, clock: Clock) -> PtService {
         PtService { protection, authority, clock }
     }
 
-    /// Asks the database as the caller.
+    /// Runs a query with the caller's rights.
     fn ask<T>(
         &self,
         caller: &Caller,
@@ -70,7 +70,7 @@ impl PtService {
         actor.and_then(|actor| ask(&self.protection, &actor)).map_err(|error| abort_code(&error))
     }
 
-    /// Changes the database as the caller, and notes it.
+    /// Runs a change with the caller's rights, and records it in the audit log.
     fn change<T>(
         &self,
         caller: &Caller,
@@ -84,7 +84,7 @@ impl PtService {
         outcome
     }
 
-    /// A name without the realm, if that is one of this cell's.
+    /// Returns the name without its realm if that is one of the cell's realms.
     fn local_name<'n>(&self, name: &'n [u8]) -> &'n [u8] {
         let Some(at) = name.iter().position(|&byte| byte == b'@') else {
             return name;
@@ -150,7 +150,7 @@ impl Server for PtService {
         Ok(pr::RemoveFromGroupReply)
     }
 
-    /// Open to everybody, whatever the policy says of anonymous callers.
+    /// Open to everyone, whatever the policy for anonymous callers.
     fn name_to_id(&self, _: &Caller, r: pr::NameToIDRequest) -> Result<pr::NameToIDReply, AbortCode> {
         let id = |name: &xdr::XdrString| {
             let id = self.protection.id_of_name(self.local_name(name.as_bytes()));
@@ -282,7 +282,7 @@ impl Server for PtService {
             let from = from.filter(|entry| entry.owner == owner).map(|entry| entry.id);
             p.owned(actor, owner, from, OWNED_MAX + 1)
         })?;
-        // More than fit: where the next one is tells the client how to go on.
+        // There are more groups; the position of the next one lets the client continue.
         let next = owned.split_off(owned.len().min(OWNED_MAX)).pop();
         let next = next.map(|id| self.ask(caller, |p, _| p.entry(id))).transpose()?.flatten();
         Ok(pr::ListOwnedReply {

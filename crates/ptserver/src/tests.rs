@@ -1,4 +1,4 @@
-//! The service over its wire form.
+//! Tests of the service through its wire format.
 
 use crate::PtService;
 use afs_idl::pr::{self, CheckEntry};
@@ -44,7 +44,7 @@ fn service() -> PtService {
     PtService::new(Arc::new(protection), Arc::new(Trust), Arc::new(|| NOW))
 }
 
-/// Makes one call as it travels.
+/// Makes one call through the wire format.
 fn call<Q: Encode, R: Decode>(
     service: &PtService,
     caller: &Caller,
@@ -63,7 +63,7 @@ fn create(service: &PtService, name: &str, flag: i32, owner: i32) -> i32 {
     call::<_, pr::NewEntryReply>(service, &named("root"), pr::NEW_ENTRY, &request).unwrap().id
 }
 
-/// Words and bytes of a reply as hexadecimal words.
+/// Formats the words of a reply in hexadecimal.
 fn words(reply: &impl Encode) -> String {
     let bytes = xdr::to_vec(reply);
     let word = |word: &[u8]| format!("{:x}", u32::from_be_bytes(word.try_into().unwrap()));
@@ -76,7 +76,7 @@ fn an_entry_travels_as_openafs_sends_it() {
     let request = pr::ListEntryRequest { id: -204 };
     let reply: pr::ListEntryReply =
         call(&service, &caller(Identity::Anonymous), pr::LIST_ENTRY, &request).unwrap();
-    // flags, id, owner, creator, ngroups, nusers, count, five spares, then 64 characters in a word each.
+    // flags, id, owner, creator, ngroups, nusers, count, five spares, then 64 characters of one word each.
     let name: Vec<_> = b"system:administrators".iter().map(|byte| format!("{byte:x}")).collect();
     let zeros = vec!["0"; 64 - name.len()].join(" ");
     let expected = format!("90 ffffff34 ffffff34 ffffff34 14 14 0 0 0 0 0 0 {} {zeros}", name.join(" "));
@@ -246,7 +246,7 @@ proptest! {
     }
 }
 
-/// OPENAFS-SA-2016-001 (CVE-2016-2860): being foreign gives no rights.
+/// OPENAFS-SA-2016-001 (CVE-2016-2860): a foreign user has no special rights to create groups.
 #[test]
 fn sa_2016_001_foreign_users_make_no_groups_of_others() {
     let service = service();

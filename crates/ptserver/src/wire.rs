@@ -1,17 +1,17 @@
-//! Between messages and the database's types.
+//! Conversions between messages and the database's types.
 
 use afs_idl::pr::{CheckEntry, DebugEntry, field_mask};
 use base::{AbortCode, UserId};
 use ptdb::{Dump, Entry, Fields, Kind, Policy, ProtectionError};
 
-/// Type bits of NewEntry and SetMax that ask for a group (PRGRP).
+/// Type bit of NewEntry and SetMax for a group (PRGRP).
 const GROUP: i32 = 2;
-/// Type bit of a foreign user (PRFOREIGN); those are told by the `@` in the name instead.
+/// Type bit of a foreign user (PRFOREIGN); here the `@` in the name marks those.
 const FOREIGN: i32 = 16;
-/// An id that is none (PRBADID).
+/// An invalid id (PRBADID).
 const BAD_ID: i32 = i32::MIN;
 
-/// The kind that the flags of NewEntry ask for.
+/// Returns the type of entry that the flags of NewEntry request.
 pub(crate) fn new_kind(flags: i32) -> Result<Kind, AbortCode> {
     match flags {
         flags if flags & FOREIGN != 0 => Err(AbortCode::PRPERM),
@@ -21,17 +21,17 @@ pub(crate) fn new_kind(flags: i32) -> Result<Kind, AbortCode> {
     }
 }
 
-/// The kind that the flags of SetMax mean.
+/// Returns the type of entry that the flags of SetMax refer to.
 pub(crate) fn max_kind(flags: i32) -> Kind {
     if flags & GROUP != 0 { Kind::Group } else { Kind::User }
 }
 
-/// The kind that goes with an id.
+/// Returns the type of entry that an id belongs to.
 pub(crate) fn kind_of(id: UserId) -> Kind {
     if id.is_group() { Kind::Group } else { Kind::User }
 }
 
-/// The user of GetCPS2, who may be left out.
+/// Returns the optional user of GetCPS2.
 pub(crate) fn optional_user(id: i32) -> Option<UserId> {
     (id != BAD_ID).then_some(UserId(id))
 }
@@ -40,17 +40,17 @@ pub(crate) fn wire_ids(ids: Vec<UserId>) -> Vec<i32> {
     ids.into_iter().map(|id| id.0).collect()
 }
 
-/// A listing position that is 0 for "none" on the wire.
+/// Encodes a listing position for the wire, where 0 means none.
 pub(crate) fn wire_position(position: Option<u32>) -> i32 {
     position.and_then(|position| i32::try_from(position).ok()?.checked_add(1)).unwrap_or(0)
 }
 
-/// The listing position behind a number on the wire.
+/// Decodes a listing position from the wire.
 pub(crate) fn position(wire: i32) -> Option<u32> {
     u32::try_from(wire.checked_sub(1)?).ok()
 }
 
-/// What everybody sees of an entry.
+/// Converts the public part of an entry.
 pub(crate) fn check_entry(policy: &Policy, entry: &Entry) -> CheckEntry {
     CheckEntry {
         flags: policy.shown_access(entry) as i32,
@@ -65,7 +65,7 @@ pub(crate) fn check_entry(policy: &Policy, entry: &Entry) -> CheckEntry {
     }
 }
 
-/// A raw record: the fields of OpenAFS's `prentryg`, chains as positions where we know them.
+/// Converts a raw record: the fields of OpenAFS's `prentryg`, with positions for chain links where available.
 pub(crate) fn debug_entry(dump: &Dump) -> DebugEntry {
     let entry = &dump.entry;
     let mut elements = [0; 10];
@@ -98,7 +98,7 @@ pub(crate) fn debug_entry(dump: &Dump) -> DebugEntry {
     }
 }
 
-/// What SetFieldsEntry sets.
+/// Converts the arguments of SetFieldsEntry.
 pub(crate) fn fields(mask: i32, flags: i32, group_quota: i32, user_quota: i32) -> Fields {
     let access = mask & 0xffff;
     Fields {
@@ -108,7 +108,7 @@ pub(crate) fn fields(mask: i32, flags: i32, group_quota: i32, user_quota: i32) -
     }
 }
 
-/// The wire code of an error; those that are nobody's fault but ours are noted.
+/// Returns an error's abort code. Errors of this server itself are logged.
 pub(crate) fn abort_code(error: &ProtectionError) -> AbortCode {
     let code = error.abort_code();
     if matches!(error, ProtectionError::Store(_) | ProtectionError::Damaged(_)) {

@@ -1,26 +1,27 @@
-//! Registrations that would take addresses from a server that is alive.
+//! Rejects registrations that would take addresses from a running server.
 
 use base::HostUuid;
 use std::net::{IpAddr, Ipv4Addr};
 use vldb::{Displaced, LocationError, Servers};
 
-/// Asks file servers what tells one from another.
+/// Probes file servers, to tell one from another.
 pub trait Neighbours: Send + Sync {
-    /// When the file server at `address` started, in seconds since 1970; `None` if none answers there. `holder` is the UUID
-    /// that is expected: what this machine itself has at an address of its own says nothing about other servers.
+    /// Returns the start time of the file server at `address`, in seconds since 1970; `None` if none answers.
+    /// `holder` is the expected UUID: a server that this machine itself has at one of its own addresses says
+    /// nothing about other servers.
     fn started(&self, address: Ipv4Addr, holder: Option<HostUuid>) -> Option<u32>;
 }
 
-/// A registration.
+/// A registration to check.
 pub(crate) struct Registration<'a> {
     pub(crate) uuid: HostUuid,
     pub(crate) addresses: &'a [Ipv4Addr],
-    /// Where it comes from.
+    /// Address of the caller.
     pub(crate) caller: IpAddr,
 }
 
-/// Refuses a registration that would take addresses from a server that answers at another address of its entry, and is
-/// not the one that registers.
+/// Rejects a registration that would take addresses from a server that still answers at another address of
+/// its entry and is not the registering server.
 pub(crate) fn check(
     neighbours: &dyn Neighbours,
     servers: &Servers,
@@ -62,7 +63,7 @@ fn answer<'a>(
     Some((displaced, address, neighbours.started(address, displaced.uuid)?))
 }
 
-/// When the server that registers started, as it says at an address that is its own alone.
+/// Returns the start time of the registering server, as reported at an address that no other server has.
 fn newcomer(neighbours: &dyn Neighbours, new: &Registration<'_>, displaced: &[Displaced]) -> Option<u32> {
     let is_shared = |address: &Ipv4Addr| displaced.iter().any(|it| it.lost.contains(address));
     let caller = match new.caller {

@@ -1,7 +1,7 @@
 //! The volume location service (VL, service 52 on port 7003): which volumes are on which servers.
 //!
-//! [`VlService`] serves the generated interface. Reading is open to everybody; changing, and asking
-//! for names by pattern, is for superusers. Everything else is decided in [`vldb::Locations`].
+//! [`VlService`] implements the generated interface. Anyone may read; changes and queries by name pattern are
+//! for superusers. All other rules are in [`vldb::Locations`].
 
 mod conflicts;
 mod query;

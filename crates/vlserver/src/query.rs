@@ -1,4 +1,4 @@
-//! What the calls that read are asked, in the database's terms.
+//! Translates queries from the wire into those of the database.
 
 use crate::wire::{WireEntry, abort_code};
 use afs_idl::ReplyWriter;
@@ -11,7 +11,7 @@ use vldb::{
     Servers, VolumeQuery,
 };
 
-/// Entries in one answer of ListAttributesN2 (VLDBALLOCCOUNT).
+/// Number of entries per reply of ListAttributesN2 (VLDBALLOCCOUNT).
 const STEP_ENTRIES: usize = 500;
 
 fn filter(attributes: &ListByAttributes) -> Filter {
@@ -23,22 +23,22 @@ fn filter(attributes: &ListByAttributes) -> Filter {
     }
 }
 
-/// The volume that is asked for, if it is one; the other attributes do not matter then.
+/// Returns the requested volume, if the query selects a single one; other attributes are then ignored.
 fn single(attributes: &ListByAttributes) -> Option<VolumeQuery> {
     let wanted = attributes.mask & list_mask::VOLUME_ID != 0;
     wanted.then_some(VolumeQuery::Id(VolumeId(attributes.volume_id)))
 }
 
-/// How the entries of a list are preceded on the wire.
+/// Framing of a list of entries on the wire.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ListForm {
-    /// Their number, once.
+    /// The number of entries comes first.
     Counted,
-    /// A 1 before each, a 0 after the last.
+    /// A 1 precedes each entry, a 0 follows the last.
     Chained,
 }
 
-/// Writes the number of entries with the attributes, and the entries.
+/// Writes the number of entries that match the attributes, followed by the entries.
 pub(crate) fn write_list<E: WireEntry>(
     locations: &Locations,
     attributes: &ListByAttributes,
@@ -65,7 +65,7 @@ pub(crate) fn write_list<E: WireEntry>(
     writer.end::<E>([])
 }
 
-/// Why a list ended early.
+/// Reason why a list ended early.
 enum Failure {
     Location(LocationError),
     Call(AbortCode),
@@ -77,14 +77,14 @@ impl From<LocationError> for Failure {
     }
 }
 
-/// Writes a list.
+/// Writes a list of entries to a reply.
 struct EntryWriter<'w, 's> {
     form: ListForm,
     reply: &'w mut ReplyWriter<'s>,
 }
 
 impl<'w, 's> EntryWriter<'w, 's> {
-    /// Begins the reply with the number of entries, which is a field of its own.
+    /// Starts the reply with the number of entries, which is a separate field.
     fn begin(
         count: usize,
         form: ListForm,
@@ -114,8 +114,8 @@ impl<'w, 's> EntryWriter<'w, 's> {
     }
 }
 
-/// A step of the list of entries with the attributes and a name that matches, and the index to go
-/// on with, -1 for none.
+/// Returns one step of the list of entries that match the attributes and the pattern, and the index to
+/// continue at (-1 at the end).
 pub(crate) fn list_matching(
     locations: &Locations,
     attributes: &ListByAttributes,
@@ -138,12 +138,12 @@ pub(crate) fn list_matching(
     Ok((entries.collect(), step.next.map_or(-1, |next| next.0 as i32)))
 }
 
-/// The entry that a client says was the previous one; `None` if it cannot have been.
+/// Returns the number of the previous entry as given by a client; `None` if no such entry was ever listed.
 fn entry_number(locations: &Locations, wire: i32) -> Option<EntryNumber> {
     u32::try_from(wire).ok().map(EntryNumber).filter(|&number| locations.is_listable(number))
 }
 
-/// The entry behind the previous one: how many follow it about, its index, and itself.
+/// Returns the entry after the previous one: roughly how many follow it, its index, and the entry.
 pub(crate) fn next<E: WireEntry>(
     locations: &Locations,
     previous: i32,
@@ -160,12 +160,12 @@ pub(crate) fn next<E: WireEntry>(
     })
 }
 
-/// One entry.
+/// Converts one entry to its wire form.
 pub(crate) fn wire<E: WireEntry>(locations: &Locations, location: &Location) -> E {
     E::new(location, &locations.servers())
 }
 
-/// The registered server that is asked for. Exactly one of the ways to name it has to be chosen.
+/// Returns the requested registered server. The request must identify it in exactly one way.
 pub(crate) fn server<'s>(
     servers: &'s Servers,
     wanted: &ListAddrByAttributes,
@@ -180,7 +180,8 @@ pub(crate) fn server<'s>(
     server.filter(|server| matches!(server, Server::Registered { .. })).ok_or(LocationError::NoEntry)
 }
 
-/// Indices count from 1; the last number cannot be asked for (MAXSERVERID).
+/// Converts an index, which starts at 1, to a server number. The last number cannot be requested
+/// (MAXSERVERID).
 fn server_number(index: i32) -> Result<ServerNumber, LocationError> {
     match index {
         1.. if (index as usize) < SERVERS_MAX => Ok(ServerNumber((index - 1) as u8)),

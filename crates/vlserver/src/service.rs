@@ -12,17 +12,17 @@ use std::sync::Arc;
 use vldb::{LocationError, Locations, NamePattern, NewLocation, Server, VolumeQuery, volume_type};
 use xdr::XdrString;
 
-/// Tells the time of day.
+/// Returns the current time.
 pub type Clock = Arc<dyn Fn() -> UnixTime + Send + Sync>;
 
-/// The address that means "remove the other one" in ChangeAddr.
+/// The address that requests removal of the other one in ChangeAddr.
 const NO_ADDRESS: u32 = u32::MAX;
 
 /// Settings of the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Who may list entries and ask for statistics (`-restricted_query`). Single entries and addresses, which cache
-    /// managers need, are for everybody.
+    /// Callers that may list entries and read statistics (`-restricted_query`). Single entries and addresses,
+    /// which cache managers need, are available to everyone.
     pub queries: Access,
 }
 
@@ -37,7 +37,7 @@ pub struct VlService {
 }
 
 impl VlService {
-    /// Serves `locations`; `authority` says who may change them.
+    /// Serves `locations`; `authority` decides which callers may change them.
     pub fn new(
         locations: Arc<Locations>,
         authority: Arc<dyn LocalAuthority>,
@@ -48,21 +48,22 @@ impl VlService {
         VlService { locations, authority, settings, clock, statistics, neighbours: None }
     }
 
-    /// Asks the cell's file servers before a registration takes addresses from one of them.
+    /// Makes the service probe the cell's file servers before a registration takes addresses from one of
+    /// them.
     #[must_use]
     pub fn with_neighbours(mut self, neighbours: Arc<dyn Neighbours>) -> VlService {
         self.neighbours = Some(neighbours);
         self
     }
 
-    /// Refuses a registration that would take addresses from a server that is alive.
+    /// Rejects a registration that would take addresses from a running server.
     fn check_registration(&self, new: &Registration<'_>) -> Result<(), LocationError> {
         let Some(neighbours) = &self.neighbours else { return Ok(()) };
         conflicts::check(&**neighbours, &self.locations.servers(), new)
             .inspect_err(|error| tracing::error!(peer = %new.caller, "registration refused: {error}"))
     }
 
-    /// A call that is open to everybody.
+    /// Handles a call that is open to everyone.
     fn ask<T>(
         &self,
         opcode: u32,
@@ -71,7 +72,7 @@ impl VlService {
         self.statistics.count(opcode, || ask(&self.locations).map_err(|error| abort_code(&error)))
     }
 
-    /// A call that lists much, which may be restricted.
+    /// Handles a call that lists entries, which may be restricted.
     fn list<T>(
         &self,
         caller: &Caller,
@@ -84,7 +85,7 @@ impl VlService {
         })
     }
 
-    /// A call that changes something, for superusers; noted.
+    /// Handles a call that changes something: for superusers only, and recorded in the audit log.
     fn change<T>(
         &self,
         caller: &Caller,
@@ -141,7 +142,7 @@ impl VlService {
         })
     }
 
-    /// Refuses callers that may not list.
+    /// Rejects callers that may not list entries.
     fn check_query(&self, caller: &Caller) -> Result<(), AbortCode> {
         let allowed = self.settings.queries.allows(caller, &*self.authority);
         if allowed { Ok(()) } else { Err(AbortCode::VL_PERM) }
@@ -411,7 +412,7 @@ impl vl::Server for VlService {
         self.attributes::<vl::UVldbEntry>(of, &r.attributes, ListForm::Chained, reply)
     }
 
-    /// Patterns are for superusers, as they make the server look at every entry.
+    /// Patterns are for superusers, since the server has to examine every entry.
     fn list_attributes_n2(
         &self,
         caller: &Caller,

@@ -1,13 +1,13 @@
-//! How often each call was made (VL_GetStats).
+//! Counts calls by procedure (VL_GetStats).
 
 use afs_idl::vl::{OPCODES, Stats};
 use base::{AbortCode, UnixTime};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The opcode that is counted first.
+/// The lowest opcode that is counted.
 const FIRST_OPCODE: u32 = 501;
 
-/// Counters by opcode, from the start of the program.
+/// Counters by opcode since the start of the program.
 pub(crate) struct Statistics {
     start: UnixTime,
     requests: [AtomicU32; OPCODES],

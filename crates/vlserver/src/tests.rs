@@ -1,4 +1,4 @@
-//! The service over its wire form.
+//! Tests of the service through its wire format.
 
 use crate::ubik::VoteService;
 use crate::{Settings, VlService};
@@ -56,7 +56,7 @@ fn service() -> VlService {
     service_with(Settings::default())
 }
 
-/// Makes one call as it travels.
+/// Makes one call through the wire format.
 fn call<Q: Encode, R: Decode>(
     service: &VlService,
     caller: &Caller,
@@ -70,7 +70,7 @@ fn call<Q: Encode, R: Decode>(
     Ok(xdr::from_slice(&stream.outgoing).unwrap())
 }
 
-/// A volume with a read-write site on 192.0.2.1 /vicepa and a read-only one on 192.0.2.2 /vicepb.
+/// Returns a volume with a read-write site on 192.0.2.1 /vicepa and a read-only one on 192.0.2.2 /vicepb.
 fn entry(name: &str, id: u32) -> NVldbEntry {
     let mut entry = NVldbEntry {
         name: name.into(),
@@ -95,7 +95,7 @@ fn register(service: &VlService, uuid: u8, addresses: &[u32]) -> Result<(), Abor
     service.register_addrs(&root(), request).map(drop)
 }
 
-/// Words of a reply in hexadecimal, runs of equal ones as `word*count`.
+/// Formats the words of a reply in hexadecimal, with runs of equal words as `word*count`.
 fn words(reply: &impl Encode) -> String {
     let bytes = xdr::to_vec(reply);
     let words: Vec<_> =
@@ -126,7 +126,7 @@ fn entries_travel_as_openafs_sends_them() {
     );
     let request = vl::GetEntryByNameURequest { volume_name: "a.b.readonly".into() };
     let u: vl::GetEntryByNameUReply = call(&service, &nobody(), 527, &request).unwrap();
-    // Servers as UUIDs of 11 words: an address in the first word, or a registered UUID.
+    // Servers are UUIDs of 11 words: an address in the first word, or a registered UUID.
     assert_eq!(
         words(&u),
         "61 2e 62 0*62 2 c0000201 0*10 7070707 707*2 7*8 0*122 1 0*12 1 0*11 4 12 0*11 20000000 20000001 0*2 \
@@ -249,7 +249,7 @@ fn the_life_of_a_volume() {
     assert_eq!(service.get_entry_by_idn(&nobody(), bad), Err(AbortCode::VL_BADVOLTYPE));
 }
 
-/// A volume with this many sites, each on a server of its own.
+/// Returns a volume with this many sites, each on a different server.
 fn entry_with_sites(name: &str, id: u32, sites: usize) -> NVldbEntry {
     let mut entry = NVldbEntry { server_count: sites as i32, ..entry(name, id) };
     for at in 0..sites {
@@ -362,7 +362,7 @@ fn servers_are_asked_for_in_three_ways() {
     create(&service, "a", FIRST);
     register(&service, 7, &[0xc000_0202, 0x0a00_0001]).unwrap();
     let all = service.get_addrs(&nobody(), vl::GetAddrsRequest::default()).unwrap();
-    // One plain address, one that stands for a registered server.
+    // A plain address, and a reference to a registered server.
     assert_eq!(all.addresses, [0xc000_0201, 0xff00_0002]);
     let ask = |mask, ip_address, index, uuid| {
         let attributes =
@@ -434,7 +434,8 @@ fn vote(opcode: u32, arguments: &[u32]) -> Result<Vec<u32>, AbortCode> {
 #[test]
 fn udebug_sees_a_sync_site_without_others() {
     let state = vote(10001, &[]).unwrap();
-    // ubik_debug_old: 28 words; place of amSyncSite, syncSiteUntil, nServers, recoveryState.
+    // ubik_debug_old has 28 words; checks the positions of amSyncSite, syncSiteUntil, nServers and
+    // recoveryState.
     assert_eq!(state.len(), 28);
     assert_eq!((state[0], state[28 - 1]), (NOW.0, NOW.0));
     assert_eq!(state[13..16], [1, 0x7fff_ffff, 1]);
@@ -462,7 +463,7 @@ proptest! {
     }
 }
 
-/// File servers by the addresses at which they answer, with the time of their start.
+/// The addresses at which file servers answer, with their start times.
 struct Alive(Vec<(u32, u32)>);
 
 impl crate::Neighbours for Alive {
@@ -473,26 +474,26 @@ impl crate::Neighbours for Alive {
 
 #[test]
 fn a_registration_takes_nothing_from_a_server_that_is_alive() {
-    // Servers 1 and 2 both have BRIDGE; the caller is at an address of its own.
+    // Servers 1 and 2 both have the address BRIDGE; the caller's address differs from all of these.
     const FIRST_SERVER: u32 = 0xc000_0201;
     const SECOND_SERVER: u32 = 0xc000_0202;
     const OTHER: u32 = 0xc000_0203;
     const BRIDGE: u32 = 0xac11_0001;
     let conflict = Err(AbortCode::VL_MULTIPADDR);
     for (uuid, addresses, alive, expected) in [
-        // Another server has the bridge's address, too.
+        // Another server also has the address BRIDGE.
         (2, vec![SECOND_SERVER, BRIDGE], vec![(FIRST_SERVER, 7), (SECOND_SERVER, 8)], conflict),
         (2, vec![SECOND_SERVER, BRIDGE], vec![(FIRST_SERVER, 7)], conflict),
         (2, vec![SECOND_SERVER, BRIDGE], vec![(SECOND_SERVER, 8)], Ok(())),
         // The same machine with a new sysid file.
         (2, vec![FIRST_SERVER, BRIDGE], vec![(FIRST_SERVER, 7)], Ok(())),
         (2, vec![SECOND_SERVER, BRIDGE], vec![(FIRST_SERVER, 8), (SECOND_SERVER, 8)], Ok(())),
-        // A copied sysid file, an address that changed, an address that is no longer announced.
+        // A copied sysid file, a changed address, an address that is no longer announced.
         (1, vec![OTHER], vec![(FIRST_SERVER, 7), (OTHER, 8)], conflict),
         (1, vec![OTHER], vec![(OTHER, 8)], Ok(())),
         (1, vec![OTHER, FIRST_SERVER], vec![(FIRST_SERVER, 7), (BRIDGE, 7)], Ok(())),
         (1, vec![FIRST_SERVER], vec![], Ok(())),
-        // Nothing is taken: nobody is asked.
+        // The registration takes no address, so no server is probed.
         (3, vec![OTHER], vec![(FIRST_SERVER, 7)], Ok(())),
     ] {
         let service = service().with_neighbours(Arc::new(Alive(alive.clone())));

@@ -1,12 +1,12 @@
-//! What `udebug` asks of a database port: the voting service of Ubik (VOTE, service 50).
+//! The voting service of Ubik (VOTE, service 50), as far as `udebug` needs it.
 //!
-//! OpenAFS replicates its databases by voting; `udebug` shows the state of that. A database of this
-//! program is on one server, so the answers are those of a cell with a single database server: it
-//! is the sync site for ever, and there are no others. Beacons of other servers are refused, so that
-//! they cannot take this one for a voter. Clients and `vos` and `pts` need none of this: they look
-//! for another server only when told that this one has no quorum.
+//! OpenAFS replicates its databases by voting, and `udebug` shows the state of the vote. A database of this
+//! program is on one server, so the replies are those of a cell with a single database server, which is
+//! always the sync site. Beacons of other servers are rejected, so that they do not count this server as a
+//! voter. Clients, `vos` and `pts` do not need this service: they try another server only if this one reports
+//! that it has no quorum.
 //!
-//! The same service goes on both database ports (7002, 7003).
+//! The same service runs on both database ports (7002, 7003).
 
 use crate::Clock;
 use afs_idl::CallStream;
@@ -16,7 +16,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use xdr::Encode;
 
-/// The service's number (VOTE_SERVICE_ID).
+/// Rx service number (VOTE_SERVICE_ID).
 pub const SERVICE_ID: u16 = 50;
 
 /// Opcodes (ubik_int.xg).
@@ -30,7 +30,7 @@ mod opcode {
     pub(super) const XSDEBUG: u32 = 10007;
 }
 
-/// The procedures by opcode.
+/// Names of the procedures by opcode.
 pub const PROCEDURES: &[(u32, &str)] = &[
     (opcode::DEBUG_OLD, "DebugOld"),
     (opcode::SDEBUG_OLD, "SDebugOld"),
@@ -41,18 +41,18 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (opcode::XSDEBUG, "XSDebug"),
 ];
 
-/// Places for addresses (UBIK_MAX_INTERFACE_ADDR).
+/// Number of addresses in a reply (UBIK_MAX_INTERFACE_ADDR).
 const ADDRESSES: usize = 256;
-/// Nobody was voted for.
+/// No vote was given to any host.
 const NO_HOST: u32 = u32::MAX;
-/// The sync site's mandate does not end.
+/// Time at which the sync site's mandate ends: never.
 const FOREVER: u32 = i32::MAX as u32;
-/// Sync site, with the best and only copy of the database, labelled and sent to all.
+/// Recovery state: sync site, with the best and only copy of the database, labelled and sent to all servers.
 const RECOVERY_STATE: u32 = 0x1f;
-/// There is no such other server.
+/// The requested other server does not exist.
 const NO_SUCH_SERVER: AbortCode = AbortCode(2);
 
-/// Answers for one database.
+/// The voting service of one database.
 pub struct VoteService {
     addresses: Vec<Ipv4Addr>,
     started: UnixTime,
@@ -61,8 +61,8 @@ pub struct VoteService {
 }
 
 impl VoteService {
-    /// Answers for the database of a server with these addresses; `writes` says how many changes it
-    /// has made since it started.
+    /// Creates the service for the database of a server with these addresses. `writes` returns the number of
+    /// changes since the server started.
     pub fn new(
         addresses: Vec<Ipv4Addr>,
         writes: Arc<dyn Fn() -> u32 + Send + Sync>,
@@ -80,10 +80,10 @@ impl VoteService {
             opcode::DEBUG => self.state_and_addresses(&mut reply),
             opcode::XDEBUG => {
                 self.state_and_addresses(&mut reply);
-                // Not a clone, which could never become sync site.
+                // Not a clone; a clone can never become the sync site.
                 0u32.encode(&mut reply);
             }
-            // The interface declares the site as an argument, so nothing is answered.
+            // The interface declares the site as an input argument, so the reply is empty.
             opcode::GET_SYNC_SITE => drop(source.decode_request::<i32>()?),
             opcode::SDEBUG_OLD | opcode::SDEBUG | opcode::XSDEBUG => {
                 source.decode_request::<i32>()?;
@@ -94,7 +94,7 @@ impl VoteService {
         if reply.is_empty() { Ok(()) } else { source.write(reply.into()) }
     }
 
-    /// `ubik_debug` up to its addresses.
+    /// Writes `ubik_debug` up to its addresses.
     fn state(&self, out: &mut Vec<u8>) {
         let now = (self.clock)().0;
         let version = [self.started.0, (self.writes)()];

@@ -1,4 +1,4 @@
-//! Between messages and the database's types.
+//! Conversions between messages and the database's types.
 
 use afs_idl::vl::{
     NVldbEntry, OLD_SITES, SITES, UVldbEntry, VitalHeader, VldbEntry, VldbUpdateEntry, update_mask,
@@ -14,8 +14,8 @@ use xdr::{Encode, XdrString};
 
 /// One of the three forms of an entry.
 pub(crate) trait WireEntry: Default + Encode {
-    /// The entry with its servers' addresses or UUIDs. The old form carries the first 8 sites, as
-    /// OpenAFS sends it: an old client can read from those.
+    /// Converts the entry, with its servers' addresses or UUIDs. The old form has the first 8 sites, as in
+    /// OpenAFS: an old client can read from those.
     fn new(location: &Location, servers: &Servers) -> Self;
 }
 
@@ -27,7 +27,7 @@ fn ids(location: &Location) -> [u32; 3] {
     location.ids.map(|id| id.0)
 }
 
-/// One value for each place of an array, the default where there is no site.
+/// Returns an array with one value per site, and the default for the remaining elements.
 fn for_sites<T: Copy + Default, const N: usize>(sites: &[Site], value: impl Fn(Site) -> T) -> [T; N] {
     std::array::from_fn(|at| sites.get(at).copied().map_or_else(T::default, &value))
 }
@@ -97,12 +97,12 @@ impl WireEntry for UVldbEntry {
     }
 }
 
-/// How the U form tells a server.
+/// Identity of a server in the U form of an entry.
 struct ServerIdentity {
     /// The UUID, or the address in its first four bytes.
     uuid: HostUuid,
     uniquifier: i32,
-    /// Says which.
+    /// [`site_flags::UUID`] if `uuid` is a UUID, 0 if it is an address.
     flag: u8,
 }
 
@@ -120,7 +120,7 @@ fn identity(server: Option<&Server>) -> ServerIdentity {
     }
 }
 
-/// The sites of an entry that a caller describes, of which `count` count.
+/// Returns the sites of a caller's entry: the first `count` elements of the arrays.
 fn new_sites(
     count: i32,
     servers: &[u32],
@@ -171,7 +171,7 @@ pub(crate) fn from_n(entry: NVldbEntry) -> Result<NewLocation, LocationError> {
     })
 }
 
-/// What an update asks for. The spare field carries the read-write id.
+/// Converts an update request. The spare field has the read-write id.
 pub(crate) fn update(wire: &VldbUpdateEntry) -> Result<Update, LocationError> {
     let has = |bit: u32| wire.mask & bit != 0;
     let id = |bit, value| has(bit).then_some(VolumeId(value));
@@ -211,13 +211,13 @@ fn site_update(wire: &VldbUpdateEntry, at: usize) -> SiteUpdate {
     }
 }
 
-/// Size of the head of OpenAFS's database file, and of one entry in it.
+/// Sizes in OpenAFS's database file: of the header, and of one entry.
 const HEADER_BYTES: i32 = 132_120;
 const ENTRY_BYTES: i32 = 148;
 /// The database version with registered servers (VLDBVERSION_4).
 const VERSION: i32 = 4;
 
-/// The head of the database, as if it were OpenAFS's file.
+/// Returns the database header that OpenAFS's file would have.
 pub(crate) fn header(totals: &Totals) -> VitalHeader {
     let entries = i32::try_from(totals.next_entry.0.saturating_sub(1)).unwrap_or(i32::MAX);
     VitalHeader {
@@ -232,11 +232,11 @@ pub(crate) fn header(totals: &Totals) -> VitalHeader {
     }
 }
 
-/// Registered servers in one block of OpenAFS's file.
+/// Number of registered servers per block of OpenAFS's file.
 const SERVERS_PER_BLOCK: u32 = 63;
 
-/// What GetAddrs tells of a server: an address, or for a registered one the mark 255, a block and a
-/// place in it, which clients look up with GetAddrsU.
+/// Returns a server's word in the reply of GetAddrs: an address or, for a registered server, the mark 255, a
+/// block and an index within it, which clients look up with GetAddrsU.
 pub(crate) fn address_word(number: vldb::ServerNumber, server: &Server) -> u32 {
     match server {
         Server::Address(address) => address.to_bits(),
@@ -247,7 +247,7 @@ pub(crate) fn address_word(number: vldb::ServerNumber, server: &Server) -> u32 {
     }
 }
 
-/// The wire code of an error; those that are nobody's fault but ours are noted.
+/// Returns an error's abort code. Errors of this server itself are logged.
 pub(crate) fn abort_code(error: &LocationError) -> AbortCode {
     if matches!(error, LocationError::Store(_) | LocationError::Damaged(_)) {
         tracing::error!(%error, "location database");
