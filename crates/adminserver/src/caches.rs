@@ -1,4 +1,4 @@
-//! What the server keeps in memory.
+//! Calls about the server's caches.
 
 use crate::AdminServer;
 use afs_idl::cellar::{
@@ -9,14 +9,14 @@ use events::catalogue::CACHES;
 use volume::{CacheReport, CacheStatistics};
 
 impl AdminServer {
-    /// GetCacheStatistics (320).
+    /// Handles GetCacheStatistics (opcode 320).
     pub(crate) fn cache_statistics(&self) -> GetCacheStatisticsReply {
         let CacheReport { status, directories, totals, chunks } = self.parts.volumes.caches();
         let caches = CACHES.into_iter().zip([status, directories, totals, chunks]);
         GetCacheStatisticsReply { caches: caches.map(|(name, of)| figures(name, of)).collect() }
     }
 
-    /// PurgeVolumeCache (321).
+    /// Handles PurgeVolumeCache (opcode 321).
     pub(crate) fn purge_cache(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Checks of partitions while they serve: one at a time for each partition, on a thread of its own.
+//! Online checks of partitions: at most one per partition, each on its own thread.
 
 use crate::AdminServer;
 use afs_idl::cellar::{
@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use volume::Volumes;
 use volume::check::{Check, CheckOptions, CheckReport, Checkpoint, Damage, Stage};
 
-/// How a check ended.
+/// Outcome of a check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Done = 2,
@@ -27,7 +27,7 @@ struct Job {
     ending: Option<Ending>,
 }
 
-/// The checks of a server; dropping them ends them.
+/// The checks of a server; dropping them stops them.
 #[derive(Default)]
 pub(crate) struct Checks(Mutex<HashMap<u32, Job>>);
 
@@ -50,7 +50,7 @@ impl Job {
         Ok(Job { check, thread: Some(thread), ending: None })
     }
 
-    /// How it ended; `None` while it runs.
+    /// Returns the outcome; `None` while the check is running.
     fn ending(&mut self) -> Option<Ending> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             self.ending = Some(thread.join().unwrap_or(Ending::Failed));
@@ -58,7 +58,7 @@ impl Job {
         self.ending
     }
 
-    /// Ends it, and waits until it has.
+    /// Stops the check and waits for its thread.
     fn stop(&mut self) {
         self.check.stop();
         if let Some(thread) = self.thread.take() {
@@ -80,7 +80,7 @@ impl Checks {
 }
 
 impl AdminServer {
-    /// StartCheck (330).
+    /// Handles StartCheck (opcode 330).
     pub(crate) fn start_check(&self, caller: &Caller, request: StartCheckRequest) -> Result<(), AbortCode> {
         self.administer(caller, "StartCheck")?;
         let partition = PartitionId::from_index(request.partition);
@@ -100,7 +100,7 @@ impl AdminServer {
         })
     }
 
-    /// GetCheck (331).
+    /// Handles GetCheck (opcode 331).
     pub(crate) fn check_state(
         &self,
         caller: &Caller,
@@ -109,7 +109,7 @@ impl AdminServer {
         self.administer(caller, "GetCheck")?;
         self.checks.with(|jobs| {
             let Some(job) = jobs.get_mut(&request.partition) else { return Ok(GetCheckReply::default()) };
-            // First, so that what a check that is done found is all there.
+            // Read before the state, so that the results of a finished check are complete.
             let ending = job.ending();
             let state = job.check.state();
             let progress = state.progress;
@@ -127,7 +127,7 @@ impl AdminServer {
         })
     }
 
-    /// GetCheckDamages (332).
+    /// Handles GetCheckDamages (opcode 332).
     pub(crate) fn check_damages(
         &self,
         caller: &Caller,
@@ -143,7 +143,7 @@ impl AdminServer {
         })
     }
 
-    /// StopCheck (333).
+    /// Handles StopCheck (opcode 333).
     pub(crate) fn stop_check(&self, caller: &Caller, request: StopCheckRequest) -> Result<(), AbortCode> {
         self.administer(caller, "StopCheck")?;
         self.checks.with(|jobs| {
@@ -186,7 +186,7 @@ fn damage(damage: &Damage) -> CheckDamage {
     }
 }
 
-/// As much of a text as may be sent.
+/// Truncates a text to the maximum length of a reply.
 pub(crate) fn cut(text: &str) -> &str {
     let mut end = text.len().min(TEXT_MAX);
     while !text.is_char_boundary(end) {

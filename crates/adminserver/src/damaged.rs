@@ -1,4 +1,4 @@
-//! What the scrubbers found.
+//! Results of the scrubbers.
 
 use crate::AdminServer;
 use crate::checks::cut;
@@ -7,7 +7,7 @@ use base::{AbortCode, Caller, PartitionId};
 use volume::Quarantined;
 
 impl AdminServer {
-    /// GetDamagedPlaces (334).
+    /// Handles GetDamagedPlaces (opcode 334).
     pub(crate) fn damaged_places(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! What the server counts.
+//! The server's figures.
 
 use crate::AdminServer;
 use afs_idl::cellar::{FigureRow, FigureText, FigureValue, GetFiguresReply, GetFiguresRequest};
@@ -6,13 +6,14 @@ use base::{AbortCode, Caller};
 use events::{Declared, Figures};
 use observe::{Sheet, SheetRow, Table, Taker};
 
-/// The tables of one volume: its clients, and what they called, by procedure. All others are [`Table`]'s.
+/// Number of the table of a volume's clients. The numbers of all other tables except [`CALLS_OF_VOLUME`] are
+/// [`Table`]'s.
 pub const CLIENTS_OF_VOLUME: u32 = 4;
-/// See there.
+/// Number of the table of calls on a volume, by procedure.
 pub const CALLS_OF_VOLUME: u32 = 13;
 
 impl AdminServer {
-    /// GetFigures (500). Who looks every second is not noted for the audit, who may not look is.
+    /// Handles GetFigures (opcode 500). Since programs poll it, the audit log only records rejected callers.
     pub(crate) fn figures(
         &self,
         caller: &Caller,
@@ -34,7 +35,7 @@ impl AdminServer {
     }
 }
 
-/// Makes a reply of a table.
+/// Converts a table to a reply.
 struct Replying;
 
 impl Taker for Replying {

@@ -1,4 +1,4 @@
-//! Jobs of the server's journal.
+//! Calls about the jobs in the server's journal.
 
 use crate::AdminServer;
 use afs_idl::cellar::{
@@ -7,37 +7,38 @@ use afs_idl::cellar::{
 };
 use base::{AbortCode, Caller};
 
-/// Who keeps the journal.
+/// Access to the journal of jobs.
 pub trait JobKeeper: Send + Sync {
-    /// At most `most` jobs with numbers greater than `after`, the oldest first.
+    /// Returns up to `most` jobs with numbers greater than `after`, oldest first.
     ///
     /// # Errors
     /// UAEIO if the journal cannot be read.
     fn list(&self, after: u32, most: usize) -> Result<Vec<JobInfo>, AbortCode>;
 
-    /// One job with its history.
+    /// Returns one job with its history.
     ///
     /// # Errors
-    /// UAENOENT if there is none of this number.
+    /// UAENOENT if no job has this number.
     fn get(&self, job: u32) -> Result<GetJobReply, AbortCode>;
 
-    /// Asks whoever runs a job to undo it.
+    /// Asks the process that runs a job to undo it.
     ///
     /// # Errors
-    /// UAENOENT, UAEINVAL if it is over, UAEIO.
+    /// UAENOENT, UAEINVAL if the job has ended, UAEIO.
     fn cancel(&self, job: u32) -> Result<(), AbortCode>;
 
-    /// Lets a job go on that waits, or that nobody runs; all if none is named. Returns how many.
+    /// Continues a job that is waiting or that no process is running; all such jobs if `job` is `None`.
+    /// Returns their number.
     ///
     /// # Errors
-    /// UAENOENT, UAEINVAL if it is over, UAEIO.
+    /// UAENOENT, UAEINVAL if the job has ended, UAEIO.
     fn resume(&self, job: Option<u32>) -> Result<u32, AbortCode>;
 }
 
 impl AdminServer {
-    /// Says who keeps the jobs; to be called once, when the journal is open.
+    /// Sets the journal; to be called once, when it is open.
     pub fn set_jobs(&self, keeper: Box<dyn JobKeeper>) {
-        // There is one journal: the first stays.
+        // There is only one journal; a second one is ignored.
         let _ = self.jobs.set(keeper);
     }
 
@@ -46,7 +47,7 @@ impl AdminServer {
         self.jobs.get().map(|keeper| &**keeper).ok_or(AbortCode::VBUSY)
     }
 
-    /// ListJobs (400).
+    /// Handles ListJobs (opcode 400).
     pub(crate) fn list_jobs_call(
         &self,
         caller: &Caller,
@@ -56,7 +57,7 @@ impl AdminServer {
         Ok(ListJobsReply { jobs })
     }
 
-    /// GetJob (401).
+    /// Handles GetJob (opcode 401).
     pub(crate) fn get_job_call(
         &self,
         caller: &Caller,
@@ -65,7 +66,7 @@ impl AdminServer {
         self.jobs(caller, "GetJob")?.get(request.job)
     }
 
-    /// CancelJob (402).
+    /// Handles CancelJob (opcode 402).
     pub(crate) fn cancel_job_call(
         &self,
         caller: &Caller,
@@ -75,7 +76,7 @@ impl AdminServer {
         Ok(CancelJobReply)
     }
 
-    /// ResumeJob (403).
+    /// Handles ResumeJob (opcode 403).
     pub(crate) fn resume_job_call(
         &self,
         caller: &Caller,

@@ -1,10 +1,10 @@
-//! Cellar's own service: what administrators and users ask of a server and AFS has no call for.
+//! Cellar's own service: requests of administrators and users for which AFS has no call.
 //!
-//! It is served on the file server's port beside RXAFS, with the same callers. [`AdminServer`] implements
-//! it over the server's volumes; a file for each family of calls, as `idl/cellar.idl` groups them. What
-//! the file server decides (rights on files) comes in from outside.
+//! It is served on the file server's port next to RXAFS, for the same callers. [`AdminServer`] implements it
+//! on top of the server's volumes, with one file per family of calls, grouped as in `idl/cellar.idl`.
+//! Decisions of the file server (rights on files) are passed in from outside.
 //!
-//! Who does not know the service is no Cellar server: OpenAFS answers RX_INVALID_OPERATION.
+//! A server that does not know the service is not a Cellar server: OpenAFS answers RX_INVALID_OPERATION.
 
 mod caches;
 mod checks;

@@ -1,4 +1,4 @@
-//! What the server's log has lines of.
+//! Selection of the events in the server's log.
 
 use crate::AdminServer;
 use afs_idl::cellar::{SetLoggedEventsReply, SetLoggedEventsRequest};
@@ -7,7 +7,7 @@ use events::LINES;
 use events::lines::{Choice, PER_SECOND};
 
 impl AdminServer {
-    /// SetLoggedEvents (540).
+    /// Handles SetLoggedEvents (opcode 540).
     pub(crate) fn choose_events(
         &self,
         caller: &Caller,

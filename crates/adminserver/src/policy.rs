@@ -11,7 +11,7 @@ use std::sync::Arc;
 use volume::{Volume, VolumeError};
 
 impl AdminServer {
-    /// GetVolumePolicy (300).
+    /// Handles GetVolumePolicy (opcode 300).
     pub(crate) fn volume_policy(
         &self,
         request: GetVolumePolicyRequest,
@@ -25,7 +25,7 @@ impl AdminServer {
         })
     }
 
-    /// SetVolumePolicy (301).
+    /// Handles SetVolumePolicy (opcode 301).
     pub(crate) fn set_volume_policy(
         &self,
         caller: &Caller,
@@ -41,7 +41,7 @@ impl AdminServer {
         changed.map(|_| SetVolumePolicyReply).map_err(|error| error.abort_code())
     }
 
-    /// GetVolumeDeduplication (302).
+    /// Handles GetVolumeDeduplication (opcode 302).
     pub(crate) fn volume_deduplication(
         &self,
         request: GetVolumeDeduplicationRequest,
@@ -49,7 +49,7 @@ impl AdminServer {
         Ok(GetVolumeDeduplicationReply { enabled: self.volume(request.volume)?.deduplicates().into() })
     }
 
-    /// SetVolumeDeduplication (303).
+    /// Handles SetVolumeDeduplication (opcode 303).
     pub(crate) fn set_volume_deduplication(
         &self,
         caller: &Caller,
@@ -66,7 +66,7 @@ impl AdminServer {
         changed.map(|_| SetVolumeDeduplicationReply).map_err(|error| error.abort_code())
     }
 
-    /// GetDeduplication (304). A partition that cannot tell is left out.
+    /// Handles GetDeduplication (opcode 304). Partitions without this information are left out.
     pub(crate) fn deduplication(&self) -> GetDeduplicationReply {
         let volumes = &self.parts.volumes;
         let figures = volumes.partitions().into_iter().filter_map(|partition| {

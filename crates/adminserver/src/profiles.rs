@@ -8,29 +8,29 @@ use afs_idl::cellar::{
 use base::{AbortCode, Caller};
 use profile::{Document, Kind, Refusal, Request, Stage};
 
-/// Numbers of kinds of profiles, as `idl/cellar.idl` tells them.
+/// Numbers of the kinds of profiles, as in `idl/cellar.idl`.
 pub mod profile_kinds {
-    /// What runs on the processors.
+    /// Samples of the code that runs on the processors.
     pub const CPU: u32 = 1;
-    /// What calls wait for.
+    /// Waiting times of calls.
     pub const WAITS: u32 = 2;
 }
 
-/// Numbers of stages, likewise.
+/// Numbers of the stages of a profile, as in `idl/cellar.idl`.
 pub mod profile_stages {
-    /// It runs.
+    /// The profile is being recorded.
     pub const RUNS: u32 = 1;
-    /// Its documents can be had.
+    /// The documents are available.
     pub const DONE: u32 = 2;
-    /// It failed.
+    /// Recording failed.
     pub const FAILED: u32 = 3;
 }
 
-/// The most bytes of one piece of a document.
+/// Maximum size of one piece of a document in bytes.
 const PIECE_BYTES_MAX: usize = 65_536;
 
 impl AdminServer {
-    /// StartProfile (520).
+    /// Handles StartProfile (opcode 520).
     pub(crate) fn start_profile_call(
         &self,
         caller: &Caller,
@@ -47,7 +47,7 @@ impl AdminServer {
         Ok(StartProfileReply { profile })
     }
 
-    /// GetProfile (521). Who asks every second is not noted for the audit, who may not ask is.
+    /// Handles GetProfile (opcode 521). Since programs poll it, the audit log only records rejected callers.
     pub(crate) fn get_profile_call(
         &self,
         caller: &Caller,
@@ -74,7 +74,7 @@ impl AdminServer {
         }
     }
 
-    /// StopProfile (522).
+    /// Handles StopProfile (opcode 522).
     pub(crate) fn stop_profile_call(
         &self,
         caller: &Caller,
@@ -85,7 +85,7 @@ impl AdminServer {
         Ok(StopProfileReply)
     }
 
-    /// FetchProfile (523).
+    /// Handles FetchProfile (opcode 523).
     pub(crate) fn fetch_profile_call(
         &self,
         caller: &Caller,

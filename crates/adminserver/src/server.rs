@@ -1,4 +1,4 @@
-//! What the service is made of, and the calls about the server itself.
+//! The service and its parts, and the calls about the server itself.
 
 use crate::checks::Checks;
 use crate::snapshots::{Keeper, SnapshotHost};
@@ -10,25 +10,25 @@ use observe::Observed;
 use std::sync::{Arc, OnceLock};
 use volume::Volumes;
 
-/// What an [`AdminServer`] is made of.
+/// Dependencies of an [`AdminServer`].
 pub struct AdminServerParts {
     /// The server's volumes.
     pub volumes: Arc<Volumes>,
-    /// Who is trusted.
+    /// Decides which callers are superusers.
     pub authority: Arc<dyn LocalAuthority>,
-    /// The time of day.
+    /// Returns the current time.
     pub clock: Arc<dyn Fn() -> UnixTime + Send + Sync>,
-    /// Who knows what directories hold.
+    /// Knows the contents of directories.
     pub usage: Arc<dyn DirectoryUsage>,
-    /// What snapshots need.
+    /// Operations that snapshots need.
     pub snapshots: Arc<dyn SnapshotHost>,
-    /// What the server counts.
+    /// The server's figures.
     pub observed: Arc<dyn Observed>,
-    /// What the program calls itself, like `Cellar 0.1.0`.
+    /// Name and version of the program, like `Cellar 0.1.0`.
     pub version: String,
 }
 
-/// The service; [`afs_idl::cellar::dispatch`] serves a call with it.
+/// The service; pass it to [`afs_idl::cellar::dispatch`] to serve a call.
 pub struct AdminServer {
     pub(crate) parts: AdminServerParts,
     pub(crate) checks: Checks,
@@ -39,7 +39,7 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// A service that started now.
+    /// Creates a service whose start time is now.
     pub fn new(parts: AdminServerParts) -> AdminServer {
         let started = (parts.clock)();
         AdminServer {
@@ -52,18 +52,19 @@ impl AdminServer {
         }
     }
 
-    /// Lets a superuser do `what`, and notes it for the audit.
+    /// Allows `what` to superusers only, and records it in the audit log.
     ///
     /// # Errors
-    /// UAEACCES for anybody else.
+    /// UAEACCES for other callers.
     pub(crate) fn administer(&self, caller: &Caller, what: &str) -> Result<(), AbortCode> {
         let allowed = self.parts.authority.is_superuser(caller);
         tracing::info!(target: "audit", what, allowed, identity = %caller.identity, peer = %caller.peer);
         if allowed { Ok(()) } else { Err(AbortCode::UAEACCES) }
     }
 
-    /// Refuses callers that have not authenticated. They may ask what server this is, and for what the file service
-    /// shows them of a directory; everything else costs more than the question, or is the cell's own business.
+    /// Rejects unauthenticated callers. These may only request the server's name and version, and what the
+    /// file service shows them of a directory. All other calls cost more than the request, or reveal
+    /// internals of the cell.
     ///
     /// # Errors
     /// UAEACCES.
@@ -72,7 +73,8 @@ impl AdminServer {
         if allowed { Ok(()) } else { Err(AbortCode::UAEACCES) }
     }
 
-    /// GetServerInfo (1). Anonymous callers get no partitions: their room is asked of the system for each.
+    /// Handles GetServerInfo (opcode 1). Unauthenticated callers get no partitions, since each one's free
+    /// space costs a system call.
     pub(crate) fn server_info(&self, caller: &Caller) -> GetServerInfoReply {
         let known =
             self.check_verified(caller).map_or_else(|_| Vec::new(), |()| self.parts.volumes.partitions());

@@ -1,4 +1,4 @@
-//! The procedures: where their work is done.
+//! The procedures, with calls of their implementations.
 
 use crate::AdminServer;
 use afs_idl::cellar::{
@@ -100,7 +100,7 @@ impl cellar::Server for AdminServer {
         caller: &Caller,
         request: GetSnapshotSpaceRequest,
     ) -> Result<GetSnapshotSpaceReply, AbortCode> {
-        // Walks all records that the snapshot shares.
+        // For administrators only, since it walks all records that the snapshot shares.
         self.administer(caller, "GetSnapshotSpace")?;
         self.snapshot_space(&self.find_snapshot(request.volume, &request.name)?)
     }

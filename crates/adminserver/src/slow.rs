@@ -1,4 +1,4 @@
-//! Calls that took long.
+//! Slow calls.
 
 use crate::AdminServer;
 use afs_idl::cellar::{GetSlowCallsReply, GetSlowCallsRequest, SlowCallInfo, SlowPart};
@@ -7,7 +7,7 @@ use events::current::PARTS;
 use observe::SlowCall;
 
 impl AdminServer {
-    /// GetSlowCalls (501).
+    /// Handles GetSlowCalls (opcode 501).
     pub(crate) fn slow_calls(
         &self,
         caller: &Caller,

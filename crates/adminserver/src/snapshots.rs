@@ -1,4 +1,4 @@
-//! Named snapshots: the calls, and what the server does by itself when it is time.
+//! Named snapshots: the calls, and the scheduled work of the server.
 
 mod host;
 mod keeper;
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use volume::{Held, Kept, NewSnapshot, Policy, Snapshot, Volume, VolumeError};
 use xdr::XdrString;
 
-/// Longest name that clients mount: with `.readonly` it is as long as a volume's name may be.
+/// Maximum length of a name that clients can mount: with `.readonly` it must still be a valid volume name.
 const MOUNTED_NAME_BYTES_MAX: usize = VolumeName::LENGTH_BYTES_MAX - READ_ONLY.len();
 
-/// What the name of every read-only volume ends in.
+/// Suffix of the name of every read-only volume.
 const READ_ONLY: &str = ".readonly";
 
 fn code(error: &VolumeError) -> AbortCode {
@@ -45,7 +45,7 @@ impl AdminServer {
         if volume.kind() == VolumeType::ReadWrite { Ok(volume) } else { Err(AbortCode::UAEROFS) }
     }
 
-    /// The snapshot of this name, or ENOENT.
+    /// Returns the snapshot with this name, or ENOENT.
     pub(crate) fn find_snapshot(&self, volume: u32, name: &XdrString) -> Result<Snapshot, AbortCode> {
         let found = self.parts.volumes.find_snapshot(VolumeId(volume), &name_of(name)?);
         found.map_err(|error| code(&error))?.ok_or(AbortCode::UAENOENT)
@@ -61,7 +61,7 @@ impl AdminServer {
         Ok(CreateSnapshotReply { snapshot: self.info(&made) })
     }
 
-    /// Makes a snapshot with its entry in the location database, or neither.
+    /// Makes a snapshot and its entry in the location database; on failure neither remains.
     pub(crate) fn make_snapshot(
         &self,
         volume: VolumeId,
@@ -90,7 +90,7 @@ impl AdminServer {
         volumes.find_snapshot(volume, name).map_err(failed)?.ok_or(AbortCode::UAENOENT)
     }
 
-    /// `VOLUME.snap.NAME` where that is short enough and not in use, `snap.NUMBER` elsewhere.
+    /// Returns `VOLUME.snap.NAME` if it is short enough and not in use, otherwise `snap.NUMBER`.
     fn entry_name(
         &self,
         volume: &VolumeName,
@@ -134,7 +134,8 @@ impl AdminServer {
         Ok(GetSnapshotSpaceReply { records, record_bytes, chunks, chunk_bytes })
     }
 
-    /// The entry goes first: what is left after a failure is still listed, and can be removed again.
+    /// Removes a snapshot. Its entry is removed first: what remains after a failure is still listed, and can
+    /// be removed again.
     pub(crate) fn remove_one(&self, snapshot: &Snapshot) -> Result<(), AbortCode> {
         let (id, partition) = (snapshot.id, snapshot.partition);
         self.host().exclusively(id, partition, &mut || {

@@ -1,4 +1,4 @@
-//! Calls of the service as a client makes them.
+//! Calls of the service, made through its interface.
 
 use crate::{
     AdminServer, AdminServerParts, Below, CALLS_OF_VOLUME, CLIENTS_OF_VOLUME, DirectoryUsage, JobKeeper,
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use store::{MemoryChunks, MemoryMeta};
 use volume::{NewVolume, PartitionHandle, Space, Totals, VolumeOptions, Volumes};
 
-/// Trusts `admin`.
+/// An authority with `admin` as its superuser.
 struct Authority;
 
 impl LocalAuthority for Authority {
@@ -37,7 +37,7 @@ impl LocalAuthority for Authority {
     }
 }
 
-/// Knows three directories, of which nobody may look up the last.
+/// Three directories, the last of which is not accessible to anyone.
 struct Usage;
 
 impl DirectoryUsage for Usage {
@@ -76,7 +76,7 @@ fn directories_are_told_as_the_file_server_knows_them() {
     assert_eq!((second.code, second.totals.kib, reply.more), (AbortCode::UAEACCES.0, 0, 1));
 }
 
-/// One job, which waits.
+/// A journal with waiting jobs.
 struct Jobs;
 
 impl JobKeeper for Jobs {
@@ -119,7 +119,7 @@ fn jobs_are_shown_to_superusers_once_there_is_a_journal() {
     assert_eq!((resume(0), resume(2), resume(9)), (Ok(3), Ok(1), Err(AbortCode::UAENOENT)));
 }
 
-/// Notes what it is told.
+/// A host that records the calls made to it.
 #[derive(Default)]
 pub(crate) struct FakeHost {
     state: Mutex<HostState>,
@@ -148,7 +148,7 @@ impl FakeHost {
         self.state.lock().taken.push(name.into());
     }
 
-    /// The location database answers this.
+    /// Sets the error that the location database returns.
     pub(crate) fn fail_with(&self, code: Option<AbortCode>) {
         self.state.lock().failure = code;
     }
@@ -198,7 +198,7 @@ impl SnapshotHost for FakeHost {
     }
 }
 
-/// Counts calls, and has nothing else to count.
+/// Counts calls, and has no other figures.
 #[derive(Default)]
 struct Counting(Arc<Recorder>);
 
@@ -251,14 +251,14 @@ pub(crate) fn known(name: &str) -> Caller {
     caller(Identity::Known(principal))
 }
 
-/// A server of one partition, whose clock goes on by a second whenever somebody looks.
+/// Returns a server with one partition, and a clock that advances by a second each time it is read.
 pub(crate) fn server() -> AdminServer {
     let time = AtomicU32::new(1000);
     let clock = move || UnixTime(time.fetch_add(1, Relaxed));
     server_with(Arc::new(clock), Arc::new(FakeHost::default()))
 }
 
-/// The same, whose clock others set.
+/// Returns a server with one partition, and a clock that the test sets.
 pub(crate) fn server_at(clock: Arc<AtomicU32>, host: Arc<FakeHost>) -> AdminServer {
     server_with(Arc::new(move || UnixTime(clock.load(Relaxed))), host)
 }
@@ -286,7 +286,7 @@ fn anonymous_callers_learn_what_server_this_is_and_no_more() {
     let server = server();
     let info = server.get_server_info(&anonymous(), GetServerInfoRequest).unwrap();
     assert_eq!((info.version.to_string(), info.partitions.len()), ("Cellar x".into(), 0));
-    // Of directories the file service decides, by their access lists.
+    // The file service decides about directories, by their access lists.
     let decided = ["GetServerInfo", "GetDirectoryTotals", "ListSubdirectories"];
     for (opcode, name) in cellar::PROCEDURES.iter().filter(|(_, name)| !decided.contains(name)) {
         let mut request = opcode.to_be_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! What directories hold.
+//! Totals of directories.
 
 use crate::AdminServer;
 use afs_idl::cellar::{
@@ -8,23 +8,22 @@ use afs_idl::cellar::{
 use base::{AbortCode, Caller, Fid, VnodeId, VolumeId};
 use volume::Totals;
 
-/// A directory in another one: its name, which it is, and what it holds, or why the caller is not
-/// told.
+/// A subdirectory: its name, its FID, and its totals or the error for this caller.
 pub type Below = (Vec<u8>, Fid, Result<Totals, AbortCode>);
 
-/// Who knows what directories hold, and who may ask: the file server.
+/// Totals of directories, subject to the caller's rights; implemented by the file server.
 pub trait DirectoryUsage: Send + Sync {
-    /// Of a directory with everything below it.
+    /// Returns the totals of a directory, including everything below it.
     ///
     /// # Errors
-    /// Whatever the caller is to be told.
+    /// The code to return to the caller.
     fn totals(&self, caller: &Caller, directory: Fid) -> Result<Totals, AbortCode>;
 
-    /// Of the directories in a directory whose names come behind `after`, at most `most`, and whether
-    /// there are more.
+    /// Returns up to `most` subdirectories of a directory whose names come after `after`, and whether there
+    /// are more.
     ///
     /// # Errors
-    /// Whatever the caller is to be told.
+    /// The code to return to the caller.
     fn below(
         &self,
         caller: &Caller,
@@ -44,7 +43,7 @@ fn wire(totals: &Totals) -> DirectoryTotals {
 }
 
 impl AdminServer {
-    /// GetDirectoryTotals (200).
+    /// Handles GetDirectoryTotals (opcode 200).
     pub(crate) fn directory_totals(
         &self,
         caller: &Caller,
@@ -55,7 +54,7 @@ impl AdminServer {
         Ok(GetDirectoryTotalsReply { totals: wire(&totals) })
     }
 
-    /// ListSubdirectories (201).
+    /// Handles ListSubdirectories (opcode 201).
     pub(crate) fn subdirectories(
         &self,
         caller: &Caller,

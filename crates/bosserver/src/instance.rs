@@ -1,27 +1,27 @@
-//! Instances: what roles are, how they do, and asking them to do otherwise.
+//! Instances: their definition and state, and changes of their goals.
 
 use crate::overseer::{Overseer, OverseerError, Role, RoleKind, RoleState};
 use afs_idl::bozo::{self, GetInstanceInfoReply, GetInstanceStringsReply, GetStatusReply, Status, goal};
 use base::AbortCode;
 use xdr::XdrString;
 
-/// The parameter number by which `bos` asks for the notifier program.
+/// Parameter number with which `bos` requests the notifier program.
 const NOTIFIER: i32 = 999;
 
-/// The instance with a given number.
+/// Returns the name of an instance by number (BOZO_EnumerateInstance).
 pub(crate) fn enumerate(overseer: &dyn Overseer, index: i32) -> Result<XdrString, AbortCode> {
     let index = usize::try_from(index).map_err(|_| AbortCode::BZDOM)?;
     let role = overseer.roles().into_iter().nth(index).ok_or(AbortCode::BZDOM)?;
     Ok(role.name.into())
 }
 
-/// Type and state (BOZO_GetInstanceInfo).
+/// Returns an instance's type and state (BOZO_GetInstanceInfo).
 pub(crate) fn info(overseer: &dyn Overseer, name: &XdrString) -> Result<GetInstanceInfoReply, AbortCode> {
     let role = find(overseer, name)?;
     Ok(GetInstanceInfoReply { instance_type: kind_name(role.kind).into(), status: status(&role) })
 }
 
-/// State in short (BOZO_GetStatus).
+/// Returns a short form of an instance's state (BOZO_GetStatus).
 pub(crate) fn short_status(overseer: &dyn Overseer, name: &XdrString) -> Result<GetStatusReply, AbortCode> {
     let role = find(overseer, name)?;
     let description = match (role.kind, role.state) {
@@ -32,7 +32,7 @@ pub(crate) fn short_status(overseer: &dyn Overseer, name: &XdrString) -> Result<
     Ok(GetStatusReply { status: state_number(role.state), description: description.into() })
 }
 
-/// A command line by number (BOZO_GetInstanceParm).
+/// Returns a command line by number (BOZO_GetInstanceParm).
 pub(crate) fn parameter(
     overseer: &dyn Overseer,
     name: &XdrString,
@@ -46,7 +46,7 @@ pub(crate) fn parameter(
     role.commands.get(index).map(|command| clipped(command)).ok_or(AbortCode::BZDOM)
 }
 
-/// What made the last error exit (BOZO_GetInstanceStrings).
+/// Returns the reason for the last exit with an error (BOZO_GetInstanceStrings).
 pub(crate) fn strings(
     overseer: &dyn Overseer,
     name: &XdrString,
@@ -56,7 +56,7 @@ pub(crate) fn strings(
     Ok(GetInstanceStringsReply { error_name, ..Default::default() })
 }
 
-/// Sets a role's goal; nothing to do if that is its goal already.
+/// Sets a role's goal; does nothing if the role already has it.
 pub(crate) fn set_goal(
     overseer: &dyn Overseer,
     name: &XdrString,
@@ -76,7 +76,7 @@ pub(crate) fn set_goal(
     overseer.set_goal(&role.name, running, permanent).map_err(OverseerError::abort_code)
 }
 
-/// Brings every role to where `running` says, leaving those alone that are not configured to run.
+/// Sets the goal of every role that is configured to run.
 pub(crate) fn set_all(overseer: &dyn Overseer, running: bool) -> Result<(), AbortCode> {
     let roles = overseer.roles().into_iter().filter(|role| role.configured_running);
     for role in roles.filter(|role| role.goal_running != running) {
@@ -129,7 +129,7 @@ fn status(role: &Role) -> Status {
     }
 }
 
-/// As much of a text as a reply has room for, with its NUL.
+/// Truncates a text to the space of a reply, including its NUL.
 fn clipped(text: &str) -> XdrString {
     XdrString::from(&text.as_bytes()[..text.len().min(bozo::TEXT_MAX - 1)])
 }

@@ -1,4 +1,4 @@
-//! Sending a log (BOZO_GetLog): its text without NULs, and a NUL at the end.
+//! Sends a log (BOZO_GetLog): its text without NULs, and a NUL at the end.
 
 use crate::overseer::{Overseer, OverseerError};
 use afs_idl::CallStream;
@@ -7,19 +7,19 @@ use bytes::Bytes;
 use std::io::{ErrorKind, Read};
 use xdr::XdrString;
 
-/// How much is read at a time.
+/// Number of bytes read at a time.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// The one path that restricted mode lets through: `bos salvage -showlog` asks for it. There is no
-/// salvager, and no such log.
+/// The only path that restricted mode allows, requested by `bos salvage -showlog`. There is no salvager, and
+/// so no such log.
 const SALVAGE_LOG: &str = "/usr/afs/logs/SalvageLog";
 
-/// Folders that OpenAFS keeps its logs in: the canonical one, which paths on the wire name whatever the layout
-/// (`ConstructLocalLogPath`), and that of distributions. Scripts name either.
+/// Folders of OpenAFS's logs: the canonical one, which is used on the wire whatever the layout
+/// (`ConstructLocalLogPath`), and that of distributions. Scripts use either.
 const LOG_FOLDERS: [&str; 2] = ["/usr/afs/logs/", "/var/log/openafs/"];
 
-/// Sends the log called `name`, with or without a canonical folder. A name with another `/` would be another file
-/// of the server's machine; in restricted mode that is BZACCESS.
+/// Sends the log called `name`, with or without one of these folders. A name with another `/` could be any
+/// file of the machine and fails with BZACCESS, as in restricted mode.
 pub(crate) fn send(
     overseer: &dyn Overseer,
     name: &XdrString,

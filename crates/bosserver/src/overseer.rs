@@ -1,78 +1,79 @@
-//! What the service must know and be able to do; the program implements it.
+//! The interface that the program implements for this service.
 
 use base::{AbortCode, Caller, CellName, Principal, UnixTime};
 use std::io::Read;
 use thiserror::Error;
 
-/// The program as seen by its overseer.
+/// The program that the service describes and controls.
 pub trait Overseer: Send + Sync {
-    /// Whether the caller may do what OpenAFS lets those in UserList and holders of the cell's key
-    /// do.
+    /// Whether the caller has the rights that OpenAFS gives to the users in UserList and to holders of the
+    /// cell's key.
     fn is_administrator(&self, caller: &Caller) -> bool;
 
-    /// The roles that are configured, always in the same order.
+    /// Returns the configured roles, always in the same order.
     fn roles(&self) -> Vec<Role>;
 
-    /// The cell's name and database servers.
+    /// Returns the cell's name and database servers.
     fn cell(&self) -> CellDescription;
 
-    /// The administrators of UserList, in order.
+    /// Returns the administrators of UserList, in order.
     fn administrators(&self) -> Result<Vec<Principal>, OverseerError>;
 
-    /// Adds an administrator; [`OverseerError::Exists`] if there.
+    /// Adds an administrator; fails with [`OverseerError::Exists`] if it exists.
     fn add_administrator(&self, who: &Principal) -> Result<(), OverseerError>;
 
-    /// Removes an administrator; [`OverseerError::NotFound`] if not there.
+    /// Removes an administrator; fails with [`OverseerError::NotFound`] if it does not exist.
     fn remove_administrator(&self, who: &Principal) -> Result<(), OverseerError>;
 
-    /// The cell's DES keys, by version.
+    /// Returns the cell's DES keys, by version.
     fn keys(&self) -> Result<KeyList, OverseerError>;
 
-    /// The text of a log. The name has no `/` in it; [`OverseerError::NotFound`] if there is none.
+    /// Returns the text of a log; fails with [`OverseerError::NotFound`] if it does not exist. The name has
+    /// no `/`.
     fn log(&self, name: &str) -> Result<Box<dyn Read + Send>, OverseerError>;
 
-    /// When a program was installed, by its whole path in the canonical form (`/usr/afs/bin/...`).
+    /// Returns the installation times of a program, given its full canonical path (`/usr/afs/bin/...`).
     fn file_dates(&self, _path: &str) -> FileDates {
         FileDates::default()
     }
 
-    /// Brings a role to the wanted state, `permanent`ly or until the program starts again. Only
-    /// asked for when it is in another state.
+    /// Starts or stops a role, `permanent`ly or until the program restarts. Only called if the role has a
+    /// different goal.
     fn set_goal(&self, _role: &str, _running: bool, _permanent: bool) -> Result<(), OverseerError> {
         Err(OverseerError::CannotNow)
     }
 
-    /// Restarts a role, or all.
+    /// Restarts a role, or all of them.
     fn restart(&self, _role: Option<&str>) -> Result<(), OverseerError> {
         Err(OverseerError::CannotNow)
     }
 }
 
-/// A role of the program: what BOZO calls an instance.
+/// A role of the program, called an instance in BOZO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
-    /// Name of the instance: `fs`, `ptserver`, `vlserver`.
+    /// Name of the instance: `fs`, `ptserver` or `vlserver`.
     pub name: String,
-    /// Its type.
+    /// Type of the instance.
     pub kind: RoleKind,
-    /// What it is doing.
+    /// Current state.
     pub state: RoleState,
-    /// Whether it is meant to run now.
+    /// Whether the role should run now.
     pub goal_running: bool,
-    /// Whether it is configured to run.
+    /// Whether the role is configured to run.
     pub configured_running: bool,
-    /// When it last started.
+    /// Time of the last start.
     pub started: UnixTime,
-    /// How often it has started.
+    /// Number of starts.
     pub starts: u32,
-    /// How it last came to an end, if it did.
+    /// The last exit, if any.
     pub last_exit: Option<LastExit>,
-    /// Its command lines, as shown by `bos status -long`.
+    /// Command lines, as shown by `bos status -long`.
     pub commands: Vec<String>,
 }
 
 impl Role {
-    /// A role that was configured to run, started at `started`, and runs.
+    /// Returns a role that is configured to run, was started at `started`, and is running.
     pub fn running(name: &str, kind: RoleKind, started: UnixTime, commands: &[&str]) -> Role {
         Role {
             name: name.to_owned(),
@@ -88,7 +89,7 @@ impl Role {
     }
 }
 
-/// Types of instances that Cellar has.
+/// Types of instances in Cellar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleKind {
     /// `simple`: one server.
@@ -97,43 +98,43 @@ pub enum RoleKind {
     FileServer,
 }
 
-/// What a role is doing.
+/// State of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleState {
     /// Not running.
     Down,
     /// Serving.
     Running,
-    /// Ending.
+    /// Shutting down.
     Stopping,
     /// Not serving yet.
     Starting,
 }
 
-/// How a role last came to an end.
+/// The last exit of a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastExit {
-    /// When.
+    /// Time of the exit.
     pub at: UnixTime,
-    /// Why, if it was an error.
+    /// The error, if one caused the exit.
     pub error: Option<String>,
 }
 
-/// The cell.
+/// The cell's name and database servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellDescription {
-    /// Its name.
+    /// Name of the cell.
     pub name: CellName,
-    /// Its database servers, in the order of CellServDB.
+    /// Database servers, in the order of CellServDB.
     pub hosts: Vec<DatabaseHost>,
 }
 
 /// A database server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseHost {
-    /// Its host name.
+    /// Host name.
     pub name: String,
-    /// Whether it has a copy but no vote.
+    /// Whether the server has a copy of the database but no vote.
     pub is_clone: bool,
 }
 
@@ -142,49 +143,49 @@ pub struct DatabaseHost {
 pub struct KeyList {
     /// The keys.
     pub keys: Vec<KeyVersion>,
-    /// When they last changed.
+    /// Time of their last change.
     pub changed: UnixTime,
 }
 
-/// What is told about a key.
+/// The public properties of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyVersion {
     /// Key version number.
     pub version: u32,
-    /// [`key_checksum`](crate::key_checksum) of it; 0 is shown as none.
+    /// The key's [`key_checksum`](crate::key_checksum); 0 is shown as none.
     pub checksum: u32,
 }
 
-/// When the versions of a program were installed; zero for those that do not exist.
+/// Installation times of a program's versions; 0 for versions that do not exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileDates {
     /// The version in use.
     pub current: UnixTime,
-    /// The one before (`.BAK`).
+    /// The previous version (`.BAK`).
     pub previous: UnixTime,
-    /// The one before that (`.OLD`).
+    /// The version before that (`.OLD`).
     pub oldest: UnixTime,
 }
 
-/// Why the overseer did not do what it was asked.
+/// Reason why a request to the overseer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OverseerError {
-    /// The thing named does not exist.
+    /// The named object does not exist.
     #[error("there is no such thing")]
     NotFound,
-    /// The thing to be added exists.
+    /// The object to add already exists.
     #[error("it is there already")]
     Exists,
-    /// Cellar cannot do it, now or ever.
+    /// Cellar does not support the operation.
     #[error("it cannot be done now")]
     CannotNow,
-    /// Reading or writing failed; the overseer has logged why.
+    /// Reading or writing failed; the overseer has logged the error.
     #[error("input or output failed")]
     Io,
 }
 
 impl OverseerError {
-    /// The wire code.
+    /// Returns the abort code.
     pub fn abort_code(self) -> AbortCode {
         match self {
             OverseerError::NotFound => AbortCode::BZNOENT,

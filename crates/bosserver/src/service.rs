@@ -1,4 +1,4 @@
-//! The procedures: who may call them, and where their work is done.
+//! The procedures: checks of the caller's rights, and calls of their implementations.
 
 use crate::overseer::{FileDates, Overseer, OverseerError};
 use crate::{cell, instance, log};
@@ -8,32 +8,32 @@ use base::{AbortCode, Caller};
 use std::sync::Arc;
 use tracing::info;
 
-/// The service; [`bozo::dispatch`] serves a call with it.
+/// The service; pass it to [`bozo::dispatch`] to serve a call.
 pub struct BosServer {
     overseer: Arc<dyn Overseer>,
 }
 
 impl BosServer {
-    /// A service that speaks for `overseer`.
+    /// Creates a service for `overseer`.
     pub fn new(overseer: Arc<dyn Overseer>) -> BosServer {
         BosServer { overseer }
     }
 
-    /// The overseer, if the caller may do `what`.
+    /// Returns the overseer if the caller is an administrator, and records `what` in the audit log.
     fn administer(&self, caller: &Caller, what: &str) -> Result<&dyn Overseer, AbortCode> {
         let allowed = self.overseer.is_administrator(caller);
         info!(target: "audit", what, allowed, identity = %caller.identity, peer = %caller.peer);
         if allowed { Ok(&*self.overseer) } else { Err(AbortCode::BZACCESS) }
     }
 
-    /// What nobody can do in restricted mode.
+    /// Rejects a procedure that is never allowed in restricted mode.
     fn restricted<Reply>(&self, caller: &Caller, what: &str) -> Result<Reply, AbortCode> {
         self.administer(caller, what)?;
         Err(AbortCode::BZACCESS)
     }
 }
 
-/// The procedures that restricted mode refuses.
+/// Implements the procedures that restricted mode rejects.
 macro_rules! restricted {
     ($($procedure:ident: $request:ident -> $reply:ident;)*) => {$(
         fn $procedure(&self, caller: &Caller, _: bozo::$request) -> Result<bozo::$reply, AbortCode> {
@@ -147,7 +147,7 @@ impl bozo::Server for BosServer {
     }
 
     fn wait_all(&self, caller: &Caller, _: bozo::WaitAllRequest) -> Result<bozo::WaitAllReply, AbortCode> {
-        // An overseer that can stop roles does so before it answers; there is nothing to wait for.
+        // An overseer that can stop roles has done so before it returns, so there is nothing to wait for.
         self.administer(caller, "wait_all")?;
         Ok(bozo::WaitAllReply)
     }

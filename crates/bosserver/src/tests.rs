@@ -12,7 +12,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// An overseer of three roles, of which the last is down, that can stop but not start.
+/// An overseer with three roles, the last of which is down; it can stop roles but not start them.
 #[derive(Default)]
 struct Sample {
     users: Mutex<Vec<Principal>>,
@@ -233,7 +233,7 @@ fn keys_are_told_by_version_and_checksum_alone() {
     assert_eq!((reply.version, reply.key.data), (3, [0; 8]));
     assert_eq!((reply.info.checksum, reply.info.modified_seconds), (77, 500));
     assert_eq!(list(&admin(), 1), Err(AbortCode::BZDOM));
-    // A published value: zeros encrypted with the key of parity bits alone are 8CA64DE9C1B123A7.
+    // Published value: zeros encrypted with the key that consists of parity bits are 8CA64DE9C1B123A7.
     assert_eq!(key_checksum(&[0x01; 8]), 0x8ca6_4de9);
 }
 
@@ -293,7 +293,7 @@ fn dates_of_programs_are_told() {
     assert_eq!(dates("/usr/afs/bin/fileserver"), (0, 0, 0));
 }
 
-/// What public roles for Ansible look for: `bnode (fs|dafs) \S+ 1`.
+/// Public Ansible roles search for `bnode (fs|dafs) \S+ 1`.
 #[test]
 fn bos_config_lists_the_roles() {
     let roles = [
@@ -329,7 +329,7 @@ fn logs_come_without_nuls_and_end_with_one() {
     assert_eq!(get(&anybody(), "FileLog"), Err(AbortCode::BZACCESS));
 }
 
-/// A stream whose peer is gone.
+/// A stream to a peer that has disconnected.
 struct Gone;
 
 impl CallStream for Gone {

@@ -1,4 +1,4 @@
-//! Calls about profiles as a client makes them.
+//! Calls about profiles, made through the service's interface.
 
 use super::*;
 use crate::tests::{known, server};

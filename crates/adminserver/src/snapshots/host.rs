@@ -1,50 +1,50 @@
-//! What snapshots need from outside.
+//! The interface to other services that snapshots need.
 
 use base::{AbortCode, PartitionId, VolumeId};
 
-/// A snapshot's entry in the location database: a family that has only a read-only volume.
+/// A snapshot's entry in the location database, which only has a read-only volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotEntry {
     /// The name that clients mount.
     pub name: String,
-    /// A number for its read-write volume, which there never is.
+    /// Id of its read-write volume, which never exists.
     pub parent: VolumeId,
-    /// The snapshot.
+    /// Id of the snapshot.
     pub id: VolumeId,
-    /// Where on this server it is.
+    /// Partition of this server that has the snapshot.
     pub partition: PartitionId,
 }
 
-/// The location database, the volume service, and the file service, as far as snapshots need them.
+/// The parts of the location database, the volume service and the file service that snapshots need.
 pub trait SnapshotHost: Send + Sync {
-    /// Two volume numbers that were never used, the first of them.
+    /// Reserves two consecutive new volume ids and returns the first.
     ///
     /// # Errors
-    /// What the location database answers.
+    /// Errors of the location database.
     fn new_ids(&self) -> Result<VolumeId, AbortCode>;
 
     /// Whether an entry has this name.
     ///
     /// # Errors
-    /// Likewise.
+    /// Errors of the location database.
     fn is_name_taken(&self, name: &str) -> Result<bool, AbortCode>;
 
-    /// Makes an entry.
+    /// Creates an entry.
     ///
     /// # Errors
-    /// Likewise.
+    /// Errors of the location database.
     fn register(&self, entry: &SnapshotEntry) -> Result<(), AbortCode>;
 
-    /// Removes the entry of a snapshot; that there is none is no error.
+    /// Removes the entry of a snapshot. Succeeds if the entry does not exist.
     ///
     /// # Errors
-    /// Likewise.
+    /// Errors of the location database.
     fn unregister(&self, id: VolumeId) -> Result<(), AbortCode>;
 
-    /// Does something while no volume transaction can be opened on the volume.
+    /// Runs `work` while no volume transaction can be opened on the volume.
     ///
     /// # Errors
-    /// VOLSERVOLBUSY if there is one; what `work` answers.
+    /// VOLSERVOLBUSY if a transaction is open; errors of `work`.
     fn exclusively(
         &self,
         volume: VolumeId,
@@ -52,6 +52,6 @@ pub trait SnapshotHost: Send + Sync {
         work: &mut dyn FnMut() -> Result<(), AbortCode>,
     ) -> Result<(), AbortCode>;
 
-    /// Clients have to be told: promises about the volume are void.
+    /// Breaks the clients' callback promises on the volume.
     fn volume_changed(&self, volume: VolumeId);
 }

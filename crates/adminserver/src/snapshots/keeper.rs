@@ -1,35 +1,35 @@
-//! Making and removing snapshots when it is time.
+//! Scheduled creation and removal of snapshots.
 
 use crate::AdminServer;
 use base::{AbortCode, SnapshotName, UnixTime, VolumeId};
 use std::sync::atomic::{AtomicU32, Ordering};
 use volume::{Kept, Period, Snapshot, SnapshotDue};
 
-/// After this time what failed is tried again, in seconds.
+/// Delay before failed work is retried, in seconds.
 const RETRY_SECONDS: u32 = 60;
 
-/// When there is something to do next, in seconds since 1970.
+/// Time of the next scheduled work, in seconds since 1970.
 #[derive(Default)]
 pub(crate) struct Keeper {
     next: AtomicU32,
 }
 
 impl Keeper {
-    /// There may be something to do at once.
+    /// Schedules work for the next call.
     pub(crate) fn wake(&self) {
         self.next.store(0, Ordering::Relaxed);
     }
 
-    /// There may be something to do at this time.
+    /// Schedules work for this time, if none is scheduled earlier.
     fn wake_at(&self, when: UnixTime) {
         self.next.fetch_min(when.0, Ordering::Relaxed);
     }
 }
 
 impl AdminServer {
-    /// Makes the snapshots that are due by their volumes' policies, and removes those that are not kept any
-    /// more. Call it every few seconds from a thread of its own; it looks at anything only when an hour
-    /// begins, when a snapshot expires, and when a policy was set. What fails is tried again a minute later.
+    /// Makes the snapshots that are due by their volumes' policies, and removes those that have expired. Call
+    /// it every few seconds from a dedicated thread; it only does work at the start of an hour, when a
+    /// snapshot expires, and after a policy was set. Failed work is retried a minute later.
     pub fn keep_snapshots(&self) {
         let now = (self.parts.clock)();
         if now.0 < self.keeper.next.load(Ordering::Relaxed) {
@@ -43,7 +43,7 @@ impl AdminServer {
         }
     }
 
-    /// Does what can be done; the last error, if there was one.
+    /// Does all work that is due, even if some of it fails; returns the last error.
     fn keep_all(&self, now: UnixTime) -> Result<(), AbortCode> {
         let volumes = &self.parts.volumes;
         let mut result = Ok(());
@@ -89,7 +89,7 @@ impl AdminServer {
         removed
     }
 
-    /// A snapshot that expires was made.
+    /// Schedules the removal of a new snapshot that expires at this time.
     pub(crate) fn expires_at(&self, when: UnixTime) {
         if when > UnixTime(0) {
             self.keeper.wake_at(when);
@@ -97,7 +97,7 @@ impl AdminServer {
     }
 }
 
-/// `auto-` and the time, UTC.
+/// Returns `auto-` and the time in UTC.
 fn automatic_name(now: UnixTime) -> Result<SnapshotName, AbortCode> {
     let time = jiff::Timestamp::from_second(now.0.into()).map_err(|_| AbortCode::UAEINVAL)?;
     time.strftime("auto-%Y%m%d-%H%M%S").to_string().parse().map_err(|_| AbortCode::UAEINVAL)

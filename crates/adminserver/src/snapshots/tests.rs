@@ -1,4 +1,4 @@
-//! Snapshots as administrators and the clock ask for them.
+//! Snapshots made by administrators and on schedule.
 
 use super::{SnapshotEntry, SnapshotHost};
 use crate::AdminServer;
@@ -11,7 +11,7 @@ use volume::{Actor, NewVolume, SetStatus};
 
 const HOME: VolumeId = VolumeId(536_870_912);
 
-/// Monday, the second of November 2026, at midnight.
+/// Monday, 2 November 2026, at midnight.
 const MONDAY: u32 = 1_793_577_600;
 
 struct World {
@@ -91,7 +91,7 @@ fn a_snapshot_has_an_entry_that_clients_can_mount() {
     let [SnapshotEntry { name, parent, id, partition }] = &entries[..] else { panic!("{entries:?}") };
     assert_eq!((name.as_str(), id.0, parent.0), ("home.alice.snap.monday", made.volume, made.volume - 1));
     assert_eq!(*partition, PartitionId::from_index(2).unwrap());
-    // Too long with `.readonly`, or taken: the number stands for it.
+    // The name is too long with `.readonly`, or in use: the number replaces it.
     let long = world.create("before-the-upgrade", 0).unwrap();
     assert_eq!(long.volume_name.to_string(), format!("snap.{}.readonly", long.volume));
     world.host.take_name("home.alice.snap.other");
@@ -159,7 +159,7 @@ fn snapshots_come_and_go_with_the_time() {
     world.change("late");
     world.at(30 * 3600);
     assert_eq!(world.names(), ["auto-20261102-030005", "auto-20261103-060000"]);
-    // What could not be done is done a minute later.
+    // Failed work is retried a minute later.
     world.change("later");
     world.host.fail_with(Some(AbortCode::RX_CALL_DEAD));
     world.at(31 * 3600);
@@ -176,7 +176,7 @@ fn snapshots_come_and_go_with_the_time() {
     assert_eq!(world.names().len(), 2, "without a policy nothing comes or goes");
 }
 
-/// The fake keeps what it is told.
+/// The fake host fails as configured.
 #[test]
 fn the_host_refuses_when_it_is_told_to() {
     let host = FakeHost::default();
