@@ -1,26 +1,27 @@
-//! Values in numbered places, each of which may stand in several chains: in the order of age, say, and among those
-//! of its owner. Joining and leaving a chain costs the same however long it is, and no allocation.
+//! Intrusive linked lists over a slab: values in numbered places, each of which may be in several chains, for
+//! example by age and by owner. Adding to a chain and removing from it takes constant time and does not
+//! allocate.
 
 use std::iter::successors;
 use std::ops::{Index, IndexMut};
 
-/// No place.
+/// Marks the absence of a place.
 const NONE: u32 = u32::MAX;
 
-/// Values in places, with links for so many chains (at least one).
+/// Values in places, with links for `KINDS` kinds of chains (at least one).
 ///
-/// [`add`](Self::add) a value, [`push`](Self::push) its place to one [`Chain`] of each kind at most; before the place
-/// is [given back](Self::give_back), [`unlink`](Self::unlink) it from each. A chain belongs to one kind (`by`, counted
-/// from 0) of one of these, and its owner passes it in.
+/// [`add`](Self::add) a value, and [`push`](Self::push) its place to at most one [`Chain`] of each kind;
+/// before [giving back](Self::give_back) the place, [`unlink`](Self::unlink) it from each. A chain belongs to
+/// one kind (`by`, counted from 0) of one `Places`, and its owner passes it in.
 #[derive(Debug)]
 pub struct Places<T, const KINDS: usize> {
     slots: Vec<Slot<T, KINDS>>,
-    /// The first that is free; each leads to the next behind it by its first links.
+    /// First free place; each free place's first link leads to the next.
     free: u32,
     len: usize,
 }
 
-/// What a place takes; public for those who count bytes.
+/// Storage of one place; public so that users can account for its size.
 #[derive(Debug)]
 pub struct Slot<T, const KINDS: usize> {
     value: T,
@@ -36,7 +37,7 @@ struct Links {
 
 const UNLINKED: Links = Links { before: NONE, behind: NONE };
 
-/// Places that are linked to each other, first to last.
+/// Linked places, from first to last.
 #[derive(Clone, Copy, Debug)]
 pub struct Chain {
     first: u32,
@@ -45,22 +46,22 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// How many places stand in it.
+    /// Returns the number of places in the chain.
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether there is none.
+    /// Whether the chain is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The one that has stood in it longest.
+    /// Returns the place that has been in the chain longest.
     pub fn first(&self) -> Option<u32> {
         present(self.first)
     }
 
-    /// The one that came last.
+    /// Returns the place that was added last.
     pub fn last(&self) -> Option<u32> {
         present(self.last)
     }
@@ -83,17 +84,17 @@ impl<T, const KINDS: usize> Default for Places<T, KINDS> {
 }
 
 impl<T, const KINDS: usize> Places<T, KINDS> {
-    /// How many places are taken.
+    /// Returns the number of places in use.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether none is.
+    /// Whether no place is in use.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Puts a value in a place, which it answers.
+    /// Stores a value and returns its place.
     pub fn add(&mut self, value: T) -> u32 {
         self.len += 1;
         let slot = Slot { value, links: [UNLINKED; KINDS] };
@@ -107,19 +108,19 @@ impl<T, const KINDS: usize> Places<T, KINDS> {
         self.slots.len() as u32 - 1
     }
 
-    /// Another value may have the place. This one stays until then.
+    /// Frees a place for reuse. Its value is kept until then.
     pub fn give_back(&mut self, place: u32) {
         self.len -= 1;
         self.slots[place as usize].links[0].behind = self.free;
         self.free = place;
     }
 
-    /// The value in a place.
+    /// Returns the value in a place.
     pub fn get(&self, place: u32) -> Option<&T> {
         self.slots.get(place as usize).map(|slot| &slot.value)
     }
 
-    /// Puts a place that stands in no chain of this kind at the end of one.
+    /// Appends a place that is in no chain of this kind to one.
     pub fn push(&mut self, by: usize, chain: &mut Chain, place: u32) {
         self.slots[place as usize].links[by] = Links { before: chain.last, behind: NONE };
         match self.slots.get_mut(chain.last as usize) {
@@ -130,7 +131,7 @@ impl<T, const KINDS: usize> Places<T, KINDS> {
         chain.len += 1;
     }
 
-    /// Takes a place out of the chain of this kind that it stands in.
+    /// Removes a place from its chain of this kind.
     pub fn unlink(&mut self, by: usize, chain: &mut Chain, place: u32) {
         let Links { before, behind } = self.slots[place as usize].links[by];
         match self.slots.get_mut(before as usize) {
@@ -144,12 +145,12 @@ impl<T, const KINDS: usize> Places<T, KINDS> {
         chain.len -= 1;
     }
 
-    /// Who came behind a place in its chain of this kind.
+    /// Returns the place after this one in its chain of this kind.
     pub fn behind(&self, by: usize, place: u32) -> Option<u32> {
         present(self.slots[place as usize].links[by].behind)
     }
 
-    /// All places of a chain, first to last.
+    /// Returns all places of a chain, from first to last.
     pub fn chained(&self, by: usize, chain: &Chain) -> impl Iterator<Item = u32> + '_ {
         successors(chain.first(), move |place| self.behind(by, *place))
     }

@@ -3,11 +3,11 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Kinds of chains, and chains of each kind.
+/// Number of kinds, and of chains per kind.
 const KINDS: usize = 2;
 const CHAINS: usize = 3;
 
-/// The same with queues that are searched.
+/// Reference model: queues that are searched linearly.
 #[derive(Default)]
 struct Plain {
     values: BTreeMap<u32, u64>,
@@ -15,7 +15,7 @@ struct Plain {
 }
 
 impl Plain {
-    /// Which chain of a kind a place stands in.
+    /// Returns the index of the chain of a kind that a place is in.
     fn chain_of(&self, by: usize, place: u32) -> Option<usize> {
         self.chains[by].iter().position(|chain| chain.contains(&place))
     }
@@ -45,7 +45,7 @@ fn random_histories_agree_with_queues() {
             let chosen = plain.values.keys().copied().nth(rng.random_range(0..12));
             let (by, at) = (rng.random_range(0..KINDS), rng.random_range(0..CHAINS));
             match (rng.random_range(0..8), chosen) {
-                // Into a chain, or to another one.
+                // Add to a chain, or move to another one.
                 (0..=3, Some(place)) => {
                     if let Some(old) = plain.chain_of(by, place) {
                         places.unlink(by, &mut chains[by][old], place);

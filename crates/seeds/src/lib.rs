@@ -1,24 +1,24 @@
-//! Seeded histories of tests: where their seeds begin, and which one failed.
+//! Seeds for randomised tests, and a report of the seed that failed.
 //!
-//! [`play`] lives through some of them. They begin with seed 0, or with `CELLAR_SEED_FIRST`: so `make soak`
-//! lives through others each time, and a person again through the one that failed.
+//! [`play`] runs a history for several consecutive seeds, starting at 0 or at `CELLAR_SEED_FIRST`. With that
+//! variable `make soak` runs different histories each time, and a developer repeats the one that failed.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// The variable with the first seed.
+/// Environment variable with the first seed.
 const FIRST: &str = "CELLAR_SEED_FIRST";
 
-/// So many seeds, from the first one on.
+/// Returns `count` seeds, starting at the first one.
 ///
 /// # Panics
-/// If the variable has no number.
+/// If the variable is not a number.
 pub fn seeds(count: u64) -> Range<u64> {
     let first = std::env::var(FIRST).map_or(0, |text| number(&text));
     first..first.saturating_add(count)
 }
 
-/// Plays a history for each of so many seeds. If one fails, says how to begin with that one, and fails.
+/// Runs a history for each of `count` seeds. If one panics, prints how to start with that seed, and panics.
 pub fn play(count: u64, history: impl FnMut(u64)) {
     play_all(seeds(count), history);
 }

@@ -1,14 +1,14 @@
-//! Lists of things: counted, chained, and of fixed length. How one element is coded is given to each
-//! function, since elements may be strings with bounds of their own.
+//! Lists: counted, chained, and of fixed length. Each function takes the codec of one element as an argument,
+//! since elements may be strings with their own bounds.
 
 /// Counted lists: a length, then that many elements.
 pub mod list {
     use crate::{Decode, Encode, Source, XdrError};
 
-    /// Elements that are allocated for before the first has arrived.
+    /// Number of elements to allocate before the first has arrived.
     const RESERVED_ITEMS_MAX: usize = 16;
 
-    /// Appends `items` behind their number.
+    /// Appends the number of `items`, and the items.
     pub fn encode<T>(items: &[T], out: &mut Vec<u8>, encode_item: impl Fn(&T, &mut Vec<u8>)) {
         (items.len() as u32).encode(out);
         for item in items {
@@ -16,7 +16,7 @@ pub mod list {
         }
     }
 
-    /// Takes a list of at most `most` elements.
+    /// Decodes a list of at most `most` elements.
     pub fn decode<T, S: Source + ?Sized>(
         source: &mut S,
         most: usize,
@@ -34,11 +34,11 @@ pub mod list {
     }
 }
 
-/// Linked lists: before each element a 1, at the end a 0.
+/// Linked lists: a 1 before each element, and a 0 at the end.
 pub mod chain {
     use crate::{Decode, Encode, Source, XdrError};
 
-    /// Appends `items`, each behind a 1, and a 0.
+    /// Appends `items`, each after a 1, and a final 0.
     pub fn encode<T>(items: &[T], out: &mut Vec<u8>, encode_item: impl Fn(&T, &mut Vec<u8>)) {
         for item in items {
             true.encode(out);
@@ -47,7 +47,7 @@ pub mod chain {
         false.encode(out);
     }
 
-    /// Takes a linked list of at most `most` elements.
+    /// Decodes a linked list of at most `most` elements.
     pub fn decode<T, S: Source + ?Sized>(
         source: &mut S,
         most: usize,
@@ -75,7 +75,7 @@ pub mod array {
         }
     }
 
-    /// Takes `N` elements.
+    /// Decodes `N` elements.
     pub fn decode<T: Default, const N: usize, S: Source + ?Sized>(
         source: &mut S,
         mut decode_item: impl FnMut(&mut S) -> Result<T, XdrError>,
@@ -88,11 +88,11 @@ pub mod array {
     }
 }
 
-/// Arrays of a fixed length that are held in a `Vec` because they are long.
+/// Arrays of a fixed length that are kept in a `Vec` because they are long.
 pub mod long_array {
     use crate::{Source, XdrError};
 
-    /// Appends exactly `length` elements: those of `items`, cut off or filled up with the default.
+    /// Appends exactly `length` elements: `items`, truncated or padded with the default.
     pub fn encode<T: Default>(
         items: &[T],
         out: &mut Vec<u8>,
@@ -107,7 +107,7 @@ pub mod long_array {
         }
     }
 
-    /// Takes exactly `length` elements; `length` is the interface's, not the peer's.
+    /// Decodes exactly `length` elements; `length` comes from the interface, not from the peer.
     pub fn decode<T, S: Source + ?Sized>(
         source: &mut S,
         length: usize,

@@ -29,7 +29,7 @@ impl Encode for bool {
 }
 
 impl Decode for bool {
-    /// Every number but 0 is true, as C programs read it.
+    /// Treats every number but 0 as true, as C programs do.
     fn decode<S: Source + ?Sized>(source: &mut S) -> Result<bool, XdrError> {
         Ok(u32::decode(source)? != 0)
     }

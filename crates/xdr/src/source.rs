@@ -1,26 +1,26 @@
-//! Where bytes to decode come from.
+//! Sources of bytes to decode.
 
 use crate::XdrError;
 
-/// A supplier of bytes.
+/// A source of bytes.
 pub trait Source {
-    /// Fills `buf`, or fails: with [`XdrError::Ended`] when there are not so many bytes.
+    /// Fills `buf`; fails with [`XdrError::Ended`] if there are not enough bytes.
     fn read_exact(&mut self, buf: &mut [u8]) -> Result<(), XdrError>;
 }
 
-/// Bytes that are all here already.
+/// A source of bytes in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct SliceSource<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> SliceSource<'a> {
-    /// Reads from the start of `bytes`.
+    /// Creates a source that starts at the beginning of `bytes`.
     pub fn new(bytes: &'a [u8]) -> SliceSource<'a> {
         SliceSource { rest: bytes }
     }
 
-    /// How many bytes have not been read yet.
+    /// Returns the number of unread bytes.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }

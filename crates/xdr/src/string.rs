@@ -3,22 +3,22 @@
 use std::borrow::Cow;
 use std::fmt;
 
-/// A string as AFS knows them: bytes, in no particular character set.
+/// A string as used by AFS: bytes in no particular character set.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct XdrString(pub Vec<u8>);
 
 impl XdrString {
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The text, if it is UTF-8.
+    /// Returns the text, if it is UTF-8.
     pub fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
     }
 
-    /// The text, with replacement characters where it is not UTF-8.
+    /// Returns the text, with replacement characters for invalid UTF-8.
     pub fn to_text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }
@@ -76,16 +76,16 @@ impl PartialEq<&str> for XdrString {
 pub mod opaque {
     use crate::{Decode, Encode, Source, XdrError};
 
-    /// How far the buffer grows ahead of the bytes that have arrived.
+    /// Number of bytes by which the buffer grows beyond those that have arrived.
     const STEP_BYTES: usize = 4096;
 
-    /// Appends `bytes` behind their number.
+    /// Appends the number of `bytes`, and the bytes.
     pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
         (bytes.len() as u32).encode(out);
         super::fixed::encode(bytes, out);
     }
 
-    /// Takes at most `most` bytes.
+    /// Decodes at most `most` bytes.
     pub fn decode<S: Source + ?Sized>(source: &mut S, most: usize) -> Result<Vec<u8>, XdrError> {
         let got = u32::decode(source)? as usize;
         if got > most {
@@ -102,7 +102,7 @@ pub mod opaque {
     }
 }
 
-/// Bytes whose number the interface fixes, padded to whole words: XDR's `opaque[N]`.
+/// Bytes of a length that the interface fixes, padded to whole words: XDR's `opaque[N]`.
 pub mod fixed {
     use crate::{Source, XdrError};
 
@@ -112,7 +112,7 @@ pub mod fixed {
         out.extend_from_slice(&[0; 3][..padding(bytes.len())]);
     }
 
-    /// Takes `N` bytes and their padding.
+    /// Decodes `N` bytes and skips their padding.
     pub fn decode<const N: usize, S: Source + ?Sized>(source: &mut S) -> Result<[u8; N], XdrError> {
         let mut bytes = [0; N];
         source.read_exact(&mut bytes)?;
@@ -120,7 +120,7 @@ pub mod fixed {
         Ok(bytes)
     }
 
-    /// Takes the padding behind `length` bytes, whatever it is.
+    /// Skips the padding after `length` bytes, whatever its value.
     pub(super) fn skip_padding<S: Source + ?Sized>(source: &mut S, length: usize) -> Result<(), XdrError> {
         source.read_exact(&mut [0; 3][..padding(length)])
     }
@@ -130,18 +130,18 @@ pub mod fixed {
     }
 }
 
-/// Bytes in a C array of `char`: a word each.
+/// Bytes in a C array of `char`: one word each.
 pub mod octets {
     use crate::{Decode, Encode, Source, XdrError};
 
-    /// Appends a word for each byte.
+    /// Appends one word per byte.
     pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
         for &byte in bytes {
             u32::from(byte).encode(out);
         }
     }
 
-    /// Takes `N` words and keeps their low bytes (a peer with signed characters extends the sign).
+    /// Decodes `N` words and keeps their low bytes (a peer with signed characters extends the sign).
     pub fn decode<const N: usize, S: Source + ?Sized>(source: &mut S) -> Result<[u8; N], XdrError> {
         let mut bytes = [0; N];
         for byte in &mut bytes {
@@ -151,12 +151,12 @@ pub mod octets {
     }
 }
 
-/// A C `char name[N]`: N words with one character each; what follows the first NUL has no meaning.
+/// A C `char name[N]`: N words of one character each; everything after the first NUL is ignored.
 pub mod chars {
     use super::XdrString;
     use crate::{Decode, Encode, Source, XdrError};
 
-    /// Appends `length` words; the last one is always NUL, so that a string too long is cut off.
+    /// Appends `length` words; the last one is always NUL, so a string that is too long is truncated.
     pub fn encode(text: &XdrString, out: &mut Vec<u8>, length: usize) {
         let kept = &text.0[..text.0.len().min(length.saturating_sub(1))];
         for &byte in kept {
@@ -165,8 +165,8 @@ pub mod chars {
         out.resize(out.len() + 4 * (length - kept.len()), 0);
     }
 
-    /// Takes `length` words (the interface's length, not the peer's) and keeps what stands before
-    /// the first NUL, or before the last word, which has to be NUL.
+    /// Decodes `length` words (the interface's length, not the peer's). Returns the characters before the
+    /// first NUL, or before the last word, which must be NUL.
     pub fn decode<S: Source + ?Sized>(source: &mut S, length: usize) -> Result<XdrString, XdrError> {
         let mut bytes = Vec::with_capacity(length);
         for _ in 0..length {

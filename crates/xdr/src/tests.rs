@@ -4,7 +4,7 @@ use crate::{
 };
 use proptest::prelude::*;
 
-/// A source that gives zeros and counts them, up to an end.
+/// A source that returns zeros and counts them, up to a limit.
 struct Zeros {
     left: usize,
     largest_read: usize,
