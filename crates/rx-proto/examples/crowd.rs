@@ -1,9 +1,10 @@
-//! What a short call costs in a server's endpoint, by the number of its clients:
+//! Measures the cost of a short call in a server's endpoint for different numbers of clients:
 //!
 //!     cargo run --release -p rx-proto --example crowd -- [CALLS [BATCH [CLIENTS...]]]
 //!
-//! All clients have called before. They call in no order, so many of them at a time, as a lane takes their datagrams in: what is
-//! measured is the endpoint and the memory that it waits for, without a kernel and without a service.
+//! All clients have called before. They call in no particular order, in batches like those in which a lane
+//! passes datagrams to its endpoint. The measurement covers the endpoint and its memory accesses, without a
+//! kernel and without a service.
 
 use base::{Monotonic, UnixTime};
 use bytes::Bytes;
@@ -21,10 +22,11 @@ const REQUEST_BYTES: usize = 16;
 const REPLY_BYTES: usize = 120;
 const WALL: UnixTime = UnixTime(1_700_000_000);
 
-/// As a lane takes them.
+/// Transmits per poll, as in a lane.
 const TRANSMITS: usize = 16;
 
-/// About what a call takes with its service and the kernel: as often are timers looked at.
+/// Approximate duration of a call with its service and the kernel, and therefore the interval at which timers
+/// are checked.
 const CALL_TIME: Duration = Duration::from_micros(11);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -44,10 +46,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A server and what its clients have sent.
+/// A server and the datagrams that its clients have sent.
 struct Crowd {
     endpoint: Endpoint,
-    /// How many calls each has made.
+    /// Number of calls made by each client.
     made: Vec<u32>,
     now: Monotonic,
     datagrams: Vec<(Path, Bytes)>,
@@ -66,9 +68,9 @@ impl Crowd {
         Crowd { endpoint, made, now: Monotonic(1), datagrams: Vec::new(), arrived: Vec::new() }
     }
 
-    /// So many calls, `batch` at a time.
+    /// Makes `calls` calls, `batch` at a time.
     fn call_some(&mut self, calls: u32, batch: u32) {
-        // None twice in a batch: a client waits for its reply.
+        // No client occurs twice in a batch, because a client waits for its reply.
         const STRIDE: u64 = 7919;
         let clients = self.made.len() as u64;
         let nth = |n: u32| (u64::from(n) * STRIDE % clients) as u32;
@@ -78,7 +80,7 @@ impl Crowd {
         }
     }
 
-    /// One call of each of these.
+    /// Makes one call for each of these clients.
     fn call(&mut self, clients: impl Iterator<Item = u32>) {
         for client in clients {
             self.now = self.now + CALL_TIME;
@@ -129,7 +131,7 @@ fn path(client: u32) -> Path {
     Path::to(SocketAddr::from(([10, high, middle, low], 7001)))
 }
 
-/// The client has read the reply: it is where it says it is.
+/// Returns the client's acknowledgement of a reply, which also proves the client's address.
 fn acknowledgement(of: Header) -> Bytes {
     let header = Header { kind: PacketType::Ack, flags: Flags::CLIENT_INITIATED, ..of };
     let (serial, reason, trailer) = (of.serial, Reason::Requested, Trailer::default());
@@ -147,7 +149,7 @@ fn acknowledgement(of: Header) -> Bytes {
     datagram.into()
 }
 
-/// A client's nth call, whose packet also says that it has the reply to the one before.
+/// Returns the client's call with this number, whose packet also acknowledges the reply to the previous call.
 fn request(client: u32, number: u32) -> Bytes {
     let header = Header {
         epoch: 0x8000_0000 | client,

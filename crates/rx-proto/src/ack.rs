@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0  u16 buffer space (unused)    2  u16 skew (unused)
-//!  4  u32 first packet not yet read by the receiver's application; all before are done with
+//!  4  u32 first packet not yet read by the receiver's application; all earlier ones are complete
 //!  8  u32 previous packet          here: the highest one received
 //! 12  u32 serial                   of the packet that caused this ACK, or 0
 //! 16  u8  reason                  17  u8 count
@@ -10,61 +10,62 @@
 //!     3 bytes 0
 //!     u32 longest packet accepted, u32 interface's packet length,
 //!     u32 receive window, u32 packets per jumbogram accepted       (each optional)
-//!     u32 BEYOND, u16 count, count bytes                           (optional, of Cellar only)
+//!     u32 BEYOND, u16 count, count bytes                           (optional, Cellar only)
 //! ```
 //!
-//! The last speaks of packets from (first + 255) on, a bit for each, the lowest bit of a byte first. It is there if more than
-//! 255 packets lie behind a gap, which only those have sent who were offered, and took, a larger window than others have.
+//! The last field has one bit for each packet from (first + 255) on, the lowest bit of a byte first. It is
+//! present if more than 255 packets follow a gap. Only a peer that was offered a larger window than usual,
+//! and used it, can send that many.
 //!
-//! rx-spec, "Acknowledgement packets"; struct rx_ackPacket and what follows it in rxi_SendAck.
+//! rx-spec, "Acknowledgement packets"; struct rx_ackPacket and the fields after it in rxi_SendAck.
 
 use crate::limits::{ACKS_MAX, WINDOW_MAX};
 
-/// Bytes before the bits.
+/// Length of the fixed part that precedes the received bits, in bytes.
 const FIXED_BYTES: usize = 18;
 
-/// Unused bytes between bits and trailer.
+/// Number of unused bytes between the received bits and the trailer.
 const GAP_BYTES: usize = 3;
 
-/// Bytes of a whole trailer.
+/// Length of a complete trailer, in bytes.
 const TRAILER_BYTES: usize = 16;
 
-/// What the bits for more packets begin with: "Cell".
+/// Marker that precedes the bits for further packets: "Cell".
 const BEYOND: u32 = 0x4365_6c6c;
 
-/// Bytes of bits for more packets.
+/// Maximum number of bytes that hold the bits for further packets.
 pub(crate) const BEYOND_BYTES_MAX: usize = (WINDOW_MAX - ACKS_MAX).div_ceil(8);
 
-/// The longest body.
+/// Maximum length of a body, in bytes.
 pub const ACK_BYTES_MAX: usize = FIXED_BYTES + ACKS_MAX + GAP_BYTES + TRAILER_BYTES + 6 + BEYOND_BYTES_MAX;
 
-/// Why an ACK was sent (RX_ACK_*).
+/// Reason for sending an ACK (RX_ACK_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// The packet asked for it.
+    /// The packet requested an ACK.
     Requested,
     /// The packet had been received before.
     Duplicate,
     /// The packet left a gap before it.
     OutOfSequence,
-    /// The packet lies beyond the window and was dropped.
+    /// The packet was beyond the window and was dropped.
     ExceedsWindow,
     /// There was no memory for the packet.
     NoSpace,
-    /// Are you there?
+    /// Asks whether the peer is alive.
     Ping,
-    /// Yes.
+    /// Answers a ping.
     PingResponse,
-    /// Some time after the last packet.
+    /// Sent some time after the last packet.
     Delay,
-    /// Now and then, during a transfer.
+    /// Sent occasionally during a transfer.
     Idle,
-    /// Not known.
+    /// An unknown reason.
     Other(u8),
 }
 
 impl Reason {
-    /// The reason with this number.
+    /// Returns the reason with this number.
     pub fn from_wire(number: u8) -> Reason {
         match number {
             1 => Self::Requested,
@@ -80,7 +81,7 @@ impl Reason {
         }
     }
 
-    /// Whether a DATA packet that arrived caused the ACK.
+    /// Whether an ACK with this reason responds to a DATA packet.
     pub(crate) fn answers_data(self) -> bool {
         matches!(
             self,
@@ -88,7 +89,7 @@ impl Reason {
         )
     }
 
-    /// The number in packets.
+    /// Returns the number of the reason on the wire.
     pub fn to_wire(self) -> u8 {
         match self {
             Self::Requested => 1,
@@ -105,7 +106,7 @@ impl Reason {
     }
 }
 
-/// An ACK's body; the bits are borrowed.
+/// The body of an ACK, which borrows the received bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack<'a> {
     /// The first packet not yet read.
@@ -114,24 +115,25 @@ pub struct Ack<'a> {
     pub previous: u32,
     /// Serial of the packet answered, or 0.
     pub serial: u32,
-    /// Why it was sent.
+    /// Reason for sending the ACK.
     pub reason: Reason,
-    /// One byte per packet from `first` on; bit 0 says received.
+    /// One byte per packet from `first` on; bit 0 is set if the packet has been received.
     pub received: &'a [u8],
-    /// What the receiver can take.
+    /// The receiver's limits.
     pub trailer: Trailer,
-    /// One bit per packet from `first + 255` on, the lowest of a byte first; only behind a full trailer.
+    /// One bit per packet from `first + 255` on, the lowest bit of a byte first; present only after a
+    /// complete trailer.
     pub beyond: &'a [u8],
 }
 
-/// What the sender of an ACK can take. Old peers leave fields out.
+/// The limits of an ACK's sender. Old peers omit fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trailer {
     /// Longest packet, Rx header included.
     pub packet_bytes_max: Option<u32>,
-    /// What its interface carries whole, likewise.
+    /// Longest packet that the sender's interface carries unfragmented, Rx header included.
     pub interface_bytes: Option<u32>,
-    /// Packets from `first` on that it has room for.
+    /// Number of packets from `first` on for which the sender has room.
     pub window: Option<u32>,
     /// Packets per datagram.
     pub jumbo_packets: Option<u32>,
@@ -141,11 +143,11 @@ pub struct Trailer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("ACK body of {got} bytes, at least {FIXED_BYTES} are needed")]
 pub struct AckError {
-    /// Its length.
+    /// Length of the body, in bytes.
     pub got: usize,
 }
 
-/// Decodes an ACK's body. Bits cut off by the packet's end are not acknowledged.
+/// Decodes the body of an ACK. Packets whose bits the end of the packet cuts off count as not acknowledged.
 pub fn parse(body: &[u8]) -> Result<Ack<'_>, AckError> {
     let Some((fixed, rest)) = body.split_first_chunk::<FIXED_BYTES>() else {
         return Err(AckError { got: body.len() });
@@ -178,7 +180,7 @@ fn parse_trailer(bytes: &[u8]) -> Trailer {
 }
 
 impl Ack<'_> {
-    /// Whether it says that each packet has been received, from `first` on.
+    /// Returns for each packet from `first` on whether it has been received.
     pub fn bits(&self) -> impl Iterator<Item = bool> {
         let beyond = if self.received.len() == ACKS_MAX { self.beyond } else { &[] };
         let bit_of = |byte: &u8| {
@@ -190,7 +192,7 @@ impl Ack<'_> {
         self.received.iter().map(|bit| bit & 1 != 0).chain(beyond.iter().flat_map(bit_of))
     }
 
-    /// Appends the body. A trailer ends at its first missing field.
+    /// Appends the encoded body. The trailer ends at its first missing field.
     pub fn encode(&self, out: &mut impl Extend<u8>) {
         let count = self.received.len().min(ACKS_MAX);
         out.extend([0; 4]);
@@ -283,7 +285,7 @@ mod tests {
         let bits: Vec<usize> =
             ack.bits().enumerate().skip(255).filter_map(|(n, bit)| bit.then_some(n)).collect();
         assert_eq!(bits, [255, 257, 270]);
-        // What is cut off, or of somebody else, says nothing.
+        // A truncated field and one with another marker are ignored.
         let last = out.len() - 1;
         assert_eq!(parse(&out[..last]).unwrap().beyond, [0; 0]);
         out[18 + 255 + 3 + 16] = b'K';

@@ -1,28 +1,28 @@
-//! Answers of rxdebug's protocol (doc/txt/rx-debug.txt), for who asks: what [`crate::debug`] encodes
-//! and OpenAFS's servers and clients send.
+//! Decoding of the answers of rxdebug's protocol (doc/txt/rx-debug.txt), which [`crate::debug`] encodes and
+//! OpenAFS's servers and clients send.
 
 use crate::limits::CHANNELS;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// What is asked for, as numbers on the wire (RX_DEBUGI_*).
+/// Kinds of request, as numbers on the wire (RX_DEBUGI_*).
 pub mod kind {
-    /// [`super::Basics`].
+    /// Requests [`super::Basics`].
     pub const BASICS: u32 = 1;
-    /// The n-th connection on which something is going on.
+    /// Requests the n-th active connection.
     pub const BUSY_CONNECTION: u32 = 2;
-    /// The n-th [`super::Connection`].
+    /// Requests the n-th [`super::Connection`].
     pub const CONNECTION: u32 = 3;
-    /// [`super::counters`].
+    /// Requests the [`super::counters`].
     pub const COUNTERS: u32 = 4;
-    /// The n-th [`super::Peer`].
+    /// Requests the n-th [`super::Peer`].
     pub const PEER: u32 = 5;
 }
 
-/// The entry that says that there are no more.
+/// Marks an entry after the last one.
 const NONE_SUCH: u32 = 0xffff_ffff;
 
-/// The counters in their order on the wire (struct rx_statistics). Those whose names end in `_us` are
-/// times of two words, seconds and microseconds.
+/// Names of the counters in their order on the wire (struct rx_statistics). Those that end in `_us` are times
+/// of two words, seconds and microseconds.
 pub const COUNTERS: [&str; 64] = [
     "packet_requests",
     "no_packets_receiving",
@@ -90,7 +90,7 @@ pub const COUNTERS: [&str; 64] = [
     "busies",
 ];
 
-/// The counters of an answer by name; as many as it holds.
+/// Returns the names and values of the counters that an answer contains.
 pub fn counters(body: &[u8]) -> Vec<(&'static str, u64)> {
     let mut fields = Fields(body);
     let value = |name: &'static str| {
@@ -100,29 +100,29 @@ pub fn counters(body: &[u8]) -> Vec<(&'static str, u64)> {
     COUNTERS.into_iter().map_while(value).collect()
 }
 
-/// Basic numbers (struct rx_debugStats).
+/// Basic figures of an endpoint (struct rx_debugStats).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Basics {
-    /// Packets that are free.
+    /// Number of free packets.
     pub free_packets: u32,
-    /// Calls executed since the start.
+    /// Number of calls executed since the start.
     pub calls: u32,
-    /// Whether calls wait for packets.
+    /// Whether calls are waiting for packets.
     pub is_waiting_for_packets: bool,
-    /// Which layouts the answers have, a letter.
+    /// Version of the answers' layouts, a letter.
     pub version: u8,
-    /// Calls that wait for a thread.
+    /// Number of calls waiting for a thread.
     pub waiting: u32,
-    /// Threads that wait for calls.
+    /// Number of threads waiting for calls.
     pub idle_threads: u32,
-    /// Calls that ever waited for a thread.
+    /// Total number of calls that have waited for a thread.
     pub waited: u32,
-    /// Packets there are.
+    /// Total number of packets.
     pub packets: u32,
 }
 
 impl Basics {
-    /// Decodes an answer; `None` if it is too short.
+    /// Decodes an answer. Returns `None` if it is too short.
     pub fn parse(body: &[u8]) -> Option<Basics> {
         let mut fields = Fields(body);
         let free_packets = fields.word()?;
@@ -145,53 +145,53 @@ impl Basics {
 /// One channel of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channel {
-    /// The number of its last call.
+    /// Number of the channel's last call.
     pub call_number: u32,
-    /// RX_STATE_*: 0 not initialised, 1 precall, 2 active, 3 dally, 4 hold, 5 reset.
+    /// State of the channel, RX_STATE_*: 0 not initialised, 1 precall, 2 active, 3 dally, 4 hold, 5 reset.
     pub state: u8,
-    /// RX_MODE_*: 1 sending, 2 receiving, 3 error, 4 eof.
+    /// Mode of the channel, RX_MODE_*: 1 sending, 2 receiving, 3 error, 4 eof.
     pub mode: u8,
-    /// RX_CALL_*.
+    /// Flags of the call, RX_CALL_*.
     pub flags: u8,
-    /// 1: packets to read, 2: packets to send.
+    /// Queued packets: 1 to read, 2 to send.
     pub other: u8,
 }
 
 /// A connection (struct rx_debugConn).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
-    /// The other side.
+    /// Address of the peer.
     pub peer: SocketAddrV4,
     /// Connection id.
     pub id: u32,
     /// Epoch.
     pub epoch: u32,
-    /// Packets sent on it.
+    /// Number of packets sent on the connection.
     pub serial: u32,
-    /// Its channels.
+    /// Channels of the connection.
     pub channels: [Channel; CHANNELS],
-    /// Why it is dead, or 0.
+    /// Error that ended the connection, or 0.
     pub error: i32,
-    /// RX_CONN_*.
+    /// Flags of the connection, RX_CONN_*.
     pub flags: u8,
-    /// Whether the answering side is its server.
+    /// Whether the answering side is the server of the connection.
     pub is_server: bool,
     /// Security class.
     pub security_index: u8,
-    /// rxkad's level.
+    /// Protection level of rxkad.
     pub security_level: u8,
-    /// Data packets received and sent through the security class.
+    /// Numbers of data packets received and sent through the security class.
     pub packets: [u32; 2],
-    /// Bytes received and sent through the security class.
+    /// Numbers of bytes received and sent through the security class.
     pub bytes: [u32; 2],
-    /// When the ticket expires, in seconds since 1970; 0 without one.
+    /// Expiry time of the ticket, in seconds since 1970; 0 without a ticket.
     pub expires: u32,
     /// Packet length, Rx header included.
     pub packet_bytes: u32,
 }
 
 impl Connection {
-    /// Decodes an answer. `Some(None)` says that there are no more; `None`, that it is too short.
+    /// Decodes an answer. Returns `Some(None)` after the last entry and `None` if the answer is too short.
     pub fn parse(body: &[u8]) -> Option<Option<Connection>> {
         let mut fields = Fields(body);
         let address = Ipv4Addr::from(fields.bytes::<4>()?);
@@ -244,38 +244,38 @@ impl Connection {
 /// A peer (struct rx_debugPeer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address.
+    /// Address of the peer.
     pub address: SocketAddrV4,
-    /// When it was last heard of: seconds since 1970 from OpenAFS, 0 from Cellar.
+    /// Time of the last packet from the peer: seconds since 1970 from OpenAFS, 0 from Cellar.
     pub idle_when: u32,
-    /// Connections to it.
+    /// Number of connections to the peer.
     pub connections: u16,
     /// Smoothed round-trip time.
     pub round_trip_us: u32,
-    /// Its mean deviation.
+    /// Mean deviation of the round-trip time.
     pub round_trip_deviation_us: u32,
     /// Retransmission timeout.
     pub timeout_us: u64,
-    /// Data packets sent.
+    /// Number of data packets sent.
     pub sent: u32,
-    /// Data packets sent again.
+    /// Number of data packets retransmitted.
     pub resent: u32,
-    /// Packet length now, Rx header included.
+    /// Current packet length, Rx header included.
     pub packet_bytes: u16,
-    /// The longest packet that it takes.
+    /// Longest packet that the peer accepts.
     pub packet_bytes_max: u16,
     /// Congestion window.
     pub window_packets: u16,
     /// Packets per datagram.
     pub jumbo_packets: u16,
-    /// Bytes sent.
+    /// Number of bytes sent.
     pub bytes_sent: u64,
-    /// Bytes received.
+    /// Number of bytes received.
     pub bytes_received: u64,
 }
 
 impl Peer {
-    /// Decodes an answer. `Some(None)` says that there are no more; `None`, that it is too short.
+    /// Decodes an answer. Returns `Some(None)` after the last entry and `None` if the answer is too short.
     pub fn parse(body: &[u8]) -> Option<Option<Peer>> {
         let mut fields = Fields(body);
         let address = fields.word()?;
@@ -320,7 +320,7 @@ impl Peer {
     }
 }
 
-/// Big-endian fields, one after the other.
+/// A reader of consecutive big-endian fields.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -346,7 +346,7 @@ impl Fields<'_> {
         Some(halves)
     }
 
-    /// Seconds and microseconds.
+    /// Reads seconds and microseconds.
     fn clock_us(&mut self) -> Option<u64> {
         Some(u64::from(self.word()?) * 1_000_000 + u64::from(self.word()?))
     }

@@ -1,26 +1,26 @@
-//! A token bucket: how often something may happen.
+//! A token bucket, which limits the rate of an event.
 
 use base::Monotonic;
 
-/// Nanoseconds of one second.
+/// One second in nanoseconds.
 const SECOND: u64 = 1_000_000_000;
 
-/// See the module's description. Starts full, with one second's worth.
+/// A token bucket that starts full, with the tokens of one second.
 #[derive(Debug)]
 pub(crate) struct TokenBucket {
     per_second: u64,
-    /// In nanoseconds of waiting.
+    /// Unused waiting time in nanoseconds, at most one second.
     saved: u64,
     at: Monotonic,
 }
 
 impl TokenBucket {
-    /// A bucket that gives so many tokens a second; 0 never gives any.
+    /// Creates a bucket that provides `per_second` tokens per second; with 0 it never provides any.
     pub(crate) fn new(per_second: u32, now: Monotonic) -> TokenBucket {
         TokenBucket { per_second: per_second.into(), saved: SECOND, at: now }
     }
 
-    /// Takes a token, if there is one.
+    /// Takes a token if one is available, and returns whether it did.
     pub(crate) fn take(&mut self, now: Monotonic) -> bool {
         let waited = now.since(self.at).as_nanos().min(u128::from(SECOND)) as u64;
         self.saved = (self.saved + waited).min(SECOND);

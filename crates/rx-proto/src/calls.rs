@@ -1,21 +1,21 @@
-//! All calls of an endpoint: those that are at work, and those that rest.
+//! All calls of an endpoint: active ones and resting ones.
 
 use crate::call::Call;
 use crate::call::rest::Rest;
 use crate::slab::{Key, Slab};
 
-/// See the module's description. A call keeps its key, whichever it is.
+/// The calls of an endpoint. A call keeps its key when it changes between active and resting.
 #[derive(Debug)]
 pub(crate) struct Calls {
     places: Slab<Place>,
-    /// What rests, side by side.
+    /// The resting calls, stored contiguously.
     rests: Slab<Rest>,
 }
 
-/// Where a call is.
+/// Storage location of a call.
 #[derive(Debug)]
 enum Place {
-    /// Boxed: they are large, and come and go.
+    /// An active call, boxed because it is large and short-lived.
     AtWork(Box<Call>),
     Resting(Key),
 }
@@ -25,17 +25,17 @@ impl Calls {
         Calls { places: Slab::new(), rests: Slab::new() }
     }
 
-    /// How many there are of both.
+    /// Returns the number of active and resting calls.
     pub(crate) fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// Stores one that is at work.
+    /// Stores an active call.
     pub(crate) fn insert(&mut self, call: Box<Call>) -> Key {
         self.places.insert_with(|_| Place::AtWork(call))
     }
 
-    /// Takes out one that is at work.
+    /// Removes an active call.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Call>> {
         self.get(key)?;
         match self.places.remove(key)? {
@@ -44,7 +44,7 @@ impl Calls {
         }
     }
 
-    /// One that is at work.
+    /// Returns an active call.
     #[inline]
     pub(crate) fn get(&self, key: Key) -> Option<&Call> {
         match self.places.get(key)? {
@@ -53,7 +53,7 @@ impl Calls {
         }
     }
 
-    /// One that is at work.
+    /// Returns an active call.
     #[inline]
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Call> {
         match self.places.get_mut(key)? {
@@ -62,7 +62,7 @@ impl Calls {
         }
     }
 
-    /// One that rests.
+    /// Returns a resting call.
     pub(crate) fn resting(&self, key: Key) -> Option<&Rest> {
         match self.places.get(key)? {
             Place::AtWork(_) => None,
@@ -70,7 +70,7 @@ impl Calls {
         }
     }
 
-    /// Keeps of one that is at work no more than this, and gives it back.
+    /// Replaces an active call by its compact form, and returns the call.
     pub(crate) fn put_to_rest(&mut self, key: Key, rest: Rest) -> Option<Box<Call>> {
         let place = self.places.get_mut(key).filter(|place| matches!(place, Place::AtWork(_)))?;
         match std::mem::replace(place, Place::Resting(self.rests.insert_with(|_| rest))) {
@@ -79,7 +79,7 @@ impl Calls {
         }
     }
 
-    /// Puts one that rested back to work.
+    /// Replaces a resting call by its restored active call.
     pub(crate) fn put_to_work(&mut self, key: Key, call: Box<Call>) {
         if let Some(place) = self.places.get_mut(key)
             && let Place::Resting(rest) = std::mem::replace(place, Place::AtWork(call))
@@ -88,7 +88,7 @@ impl Calls {
         }
     }
 
-    /// Forgets one that rests.
+    /// Removes a resting call.
     pub(crate) fn discard_resting(&mut self, key: Key) {
         if let Some(&Place::Resting(rest)) = self.places.get(key) {
             self.rests.discard(rest);
@@ -96,7 +96,7 @@ impl Calls {
         }
     }
 
-    /// All of both: those at work, and nothing for each that rests.
+    /// Iterates over all calls: active ones, and `None` for each resting call.
     pub(crate) fn all(&self) -> impl Iterator<Item = Option<&Call>> {
         let places = (0..self.places.places()).filter_map(|place| self.places.at(place));
         places.map(|(_, place)| match place {

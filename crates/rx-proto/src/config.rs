@@ -1,4 +1,4 @@
-//! What an endpoint can be told about how to behave.
+//! Configuration of endpoints, services and connections.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,91 +11,99 @@ use rx_security::ServerSecurity;
 /// Behaviour of a whole endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
-    /// What VERSION packets are answered with; cut at 64 bytes.
+    /// Text with which VERSION packets are answered; truncated to 64 bytes.
     pub version: String,
-    /// Packets of one call that are kept before the application reads them, 1 to 4096. Peers may
-    /// have as many under way to us, if they are few; see `receive_budget_packets`.
+    /// Maximum number of a call's packets that are stored before the application reads them, 1 to 4096. Peers
+    /// may have this many in flight towards this endpoint if few calls receive much data; see
+    /// `receive_budget_packets`.
     pub receive_window_packets: u16,
-    /// Packets that peers may have under way to all calls that receive much: each is offered its share as its
-    /// window, though never less than 32. What is under way waits in the socket's buffer: more of it than is
-    /// handled within some ten milliseconds only makes everybody wait, or is dropped.
+    /// Total number of packets that peers may have in flight to all calls that receive much data. Each of
+    /// these calls offers its share as its window, though never less than 32. Packets in flight wait in the
+    /// socket's buffer: more than the endpoint handles within about ten milliseconds only cause delays or are
+    /// dropped.
     pub receive_budget_packets: usize,
-    /// Packets of one call under way, 1 to 4096, if the peer's window allows it. More than 255 are on paths of 1 ms
-    /// and more only: on shorter ones they gain nothing.
+    /// Maximum number of a call's packets in flight, 1 to 4096, if the peer's window allows it. More than 255
+    /// are used only on paths of 1 ms and more; on shorter ones they have no benefit.
     pub send_window_packets: u16,
-    /// Bytes that a call takes from its writer beyond what is under way; at least 32,768 are.
+    /// Maximum number of bytes that a call accepts from its writer beyond those in flight; at least 32,768.
     pub send_queue_bytes: usize,
-    /// Datagram size, Rx header included, that most paths carry and that padded pings try first. 1472 fills an
-    /// Ethernet frame over IPv4; over IPv6 20 bytes are taken off, here and below.
+    /// Datagram size, Rx header included, that most paths carry and that padded pings try first. 1472 fills
+    /// an Ethernet frame over IPv4; over IPv6 this and the sizes below are reduced by 20 bytes.
     pub packet_bytes: usize,
-    /// Datagram size that a path is assumed to carry before a padded ping was answered, if that is less than
-    /// `packet_bytes`. 1252 fills the 1280 bytes that every IPv6 path has. Loopback carries `packet_bytes`.
+    /// Datagram size that a path is assumed to carry until a padded ping has been answered, if less than
+    /// `packet_bytes`. 1252 fills the 1280 bytes that every IPv6 path carries. Loopback carries
+    /// `packet_bytes`.
     pub packet_bytes_assumed: usize,
-    /// Datagram size that padded pings try to reach; not more than `packet_bytes` means no more than that.
+    /// Maximum datagram size that padded pings try. Values up to `packet_bytes` have no effect.
     pub packet_bytes_max: usize,
-    /// Datagrams in one [`crate::Transmit`] at most.
+    /// Maximum number of datagrams in one [`crate::Transmit`].
     pub transmit_packets: usize,
-    /// Silence of a peer after which its calls fail with `RX_CALL_DEAD`. Pings are sent at a sixth
-    /// of it.
+    /// Time of silence after which the calls of a peer fail with `RX_CALL_DEAD`. Pings are sent at intervals
+    /// of a sixth of it.
     pub dead_time: Duration,
-    /// Time without progress after which a call that waits for its client fails with
-    /// `RX_CALL_TIMEOUT`.
+    /// Time without progress after which a call that waits for its client fails with `RX_CALL_TIMEOUT`.
     pub server_idle_time: Duration,
-    /// A server connection without calls for this long is dropped (OpenAFS: 12 minutes).
+    /// Time after which a server connection without calls is dropped (OpenAFS: 12 minutes).
     pub connection_lifetime: Duration,
-    /// For this long after the start, a client that keeps pinging for a call whose first packet does not arrive is
-    /// sent `RX_RESTARTING`: another process served the port before. Zero, the default, never does. Clients ping
-    /// every few seconds.
+    /// Time after the start during which a client that keeps pinging for a call whose first packet does not
+    /// arrive is answered with `RX_RESTARTING`, because another process served the port before. Zero, the
+    /// default, disables this. Clients ping every few seconds.
     pub predecessor_memory: Duration,
-    /// Delay of an acknowledgement that nobody asked for.
+    /// Delay of an acknowledgement that the peer did not request.
     pub ack_delay: Duration,
-    /// Delay of the acknowledgement of a reply's last packet: the next call may make it superfluous.
+    /// Delay of the acknowledgement of a reply's last packet, which the next call may make unnecessary.
     pub last_ack_delay: Duration,
-    /// Connections, of both directions. Of those whose callers are not verified half as many are kept; of those that
-    /// have proved nothing only `unproven_connections_max`, in addition.
+    /// Maximum number of connections in both directions. At most half as many may have callers that are not
+    /// verified. Connections that have proved nothing are counted separately, up to
+    /// `unproven_connections_max`.
     pub connections_max: usize,
-    /// Connections of clients that have proved nothing: not even that their address is theirs.
+    /// Maximum number of connections whose clients have proved nothing, not even that their source address is
+    /// genuine.
     pub unproven_connections_max: usize,
-    /// Packets kept of their calls.
+    /// Maximum number of stored packets of calls on such connections.
     pub unproven_packets_max: usize,
-    /// With fewer connections [`crate::Endpoint::look_ahead`] does nothing, services are not asked to, and calls do not rest
-    /// while their replies are under way: all is in the processor's caches.
+    /// Number of connections below which [`crate::Endpoint::look_ahead`] does nothing, services do not
+    /// prefetch either, and calls do not rest while their replies are in flight, because everything fits into
+    /// the processor's caches.
     pub crowd_connections: usize,
-    /// Calls, of both directions, released or not. Half as many are kept in addition on connections whose callers are
-    /// not verified: neither kind takes the other's room.
+    /// Maximum number of calls in both directions, released or not. Half as many more are allowed on
+    /// connections whose callers are not verified; neither kind takes the other's share.
     pub calls_max: usize,
-    /// Packets received and not yet read, of verified callers.
+    /// Maximum number of received but unread packets of verified callers.
     pub packets_max: usize,
-    /// The same of anonymous callers, in addition. Each holds on to no more memory than its own length until its call is
-    /// being read.
+    /// Maximum number of received but unread packets of anonymous callers, in addition. Until its call is
+    /// being read, each packet takes no more memory than its own length.
     pub anonymous_packets_max: usize,
-    /// Who may ask with DEBUG and VERSION packets.
+    /// Hosts that may send DEBUG and VERSION packets.
     pub rxdebug: DebugAudience,
-    /// Hosts whose DEBUG questions are answered in full. Others get three times the length of their question at most, are
-    /// answered that there is no such entry where that is too little, and see zeros in place of the numbers of connections,
-    /// with which packets can be forged. Loopback addresses and the server's own count as own hosts.
+    /// Trusted hosts, whose DEBUG requests are answered in full. Other hosts receive answers of at most three
+    /// times the length of their request, or the answer that there is no such entry if that is too short,
+    /// with zeros in place of the connection numbers that would allow them to forge packets. Loopback
+    /// addresses and the server's own addresses are always trusted.
     pub own_hosts: Vec<IpAddr>,
-    /// DEBUG and VERSION packets answered in a second.
+    /// Maximum number of DEBUG and VERSION packets answered per second.
     pub rxdebug_per_second: u32,
-    /// Aborts of server calls to one peer that go out at once, counted since its last success.
+    /// Number of aborts of server calls to one peer that are sent without delay, counted since its last
+    /// successful call.
     pub abort_burst: u32,
-    /// Time between further aborts to that peer.
+    /// Interval between further aborts to that peer.
     pub abort_interval: Duration,
 }
 
 impl EndpointConfig {
-    /// Sends, and asks for, no datagrams of more than `bytes`, Rx header included.
+    /// Limits datagrams, both those sent and those requested from peers, to `bytes` bytes, Rx header
+    /// included.
     pub fn limit_packets(&mut self, bytes: usize) {
         self.packet_bytes = self.packet_bytes.min(bytes);
         self.packet_bytes_max = bytes;
     }
 
-    /// The largest window that a call is offered.
+    /// Returns the largest window that a call is offered.
     pub(crate) fn receive_window(&self) -> u32 {
         u32::from(self.receive_window_packets).clamp(1, WINDOW_MAX as u32)
     }
 
-    /// Packets received and not yet read that are kept of calls whose callers have proved this much.
+    /// Returns the maximum number of received but unread packets of calls with this level of proof.
     pub(crate) fn packets_share(&self, standing: Standing) -> usize {
         match standing {
             Standing::Unproven => self.unproven_packets_max,
@@ -104,8 +112,8 @@ impl EndpointConfig {
         }
     }
 
-    /// Bytes that a call may keep from its writer: room for two packets at least, so that a full
-    /// packet and the beginning of the next always find place.
+    /// Returns the maximum number of bytes that a call accepts from its writer: at least two packets, so that
+    /// a full packet and the beginning of the next always fit.
     pub(crate) fn send_queue_limit(&self) -> usize {
         self.send_queue_bytes.max(2 * crate::limits::PACKET_BYTES_MAX)
     }
@@ -145,37 +153,37 @@ impl Default for EndpointConfig {
     }
 }
 
-/// Who may ask with DEBUG and VERSION packets.
+/// Hosts that may send DEBUG and VERSION packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DebugAudience {
     /// Every host.
     #[default]
     Anyone,
-    /// [`EndpointConfig::own_hosts`].
+    /// Only [`EndpointConfig::own_hosts`].
     OwnHosts,
     /// No host.
     Nobody,
 }
 
-/// How many calls of this standing are kept.
+/// Returns the maximum number of calls with this level of proof.
 pub(crate) fn calls_share(max: usize, standing: Standing) -> usize {
     if standing == Standing::Verified { max } else { (max / 2).max(1) }
 }
 
-/// A service that the endpoint answers for.
+/// A service that the endpoint provides.
 #[derive(Clone)]
 pub struct ServiceConfig {
-    /// The number in packet headers.
+    /// Service id in packet headers.
     pub id: u16,
-    /// For people.
+    /// Name for logs and statistics.
     pub name: String,
-    /// The security classes that callers may use. A packet that names another one is answered with
+    /// Security classes that callers may use. A packet that names another one is answered with
     /// `RX_INVALID_OPERATION`.
     pub security: Vec<Arc<dyn ServerSecurity>>,
 }
 
 impl ServiceConfig {
-    /// The security class with this number.
+    /// Returns the security class with this number.
     pub(crate) fn class(&self, index: u8) -> Option<&Arc<dyn ServerSecurity>> {
         self.security.iter().find(|class| class.index() == index)
     }
@@ -193,11 +201,11 @@ impl std::fmt::Debug for ServiceConfig {
 /// Behaviour of one client connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConnectOptions {
-    /// Instead of [`EndpointConfig::dead_time`].
+    /// Replacement for [`EndpointConfig::dead_time`].
     pub dead_time: Option<Duration>,
-    /// Time without a byte from the server, though it answers pings, after which a call fails with
-    /// `RX_CALL_TIMEOUT`. `None` waits for ever.
+    /// Time without data from the server, even if it answers pings, after which a call fails with
+    /// `RX_CALL_TIMEOUT`. `None` disables the limit.
     pub idle_time: Option<Duration>,
-    /// Longest duration of a call, likewise.
+    /// Maximum duration of a call, after which it fails in the same way. `None` disables the limit.
     pub call_time_max: Option<Duration>,
 }

@@ -1,61 +1,63 @@
-//! How many packets of a call may be under way.
+//! Congestion control: the number of packets that a call may have in flight.
 //!
-//! Up to 255 packets, and on short paths: slow start, additive increase, one decrease per round trip with loss (RFC 5681 in
-//! packets; OpenAFS and Linux rxrpc do the same). On long paths, a window also
+//! Up to 255 packets, and on short paths: slow start, additive increase, one decrease per round trip with
+//! loss (RFC 5681 in packets; OpenAFS and Linux rxrpc do the same). On long paths, a window also
 //!
-//! - grows beyond 255 packets, by a 64th in a round trip, as long as nothing queues on the path (round trips take as long
-//!   as the shortest did); else it shrinks by as much: so what is there first makes room for what comes later;
-//! - ends its slow start when packets begin to queue, and not only with the first loss (RFC 9406);
-//! - takes a few losses in a round trip for what far networks lose anyway, if nothing queues: each costs one packet and not
-//!   three tenths of the window. If something queues, the first costs what queues. With more than a 50th lost, the path is
-//!   full.
+//! - grows beyond 255 packets, by a 64th per round trip, as long as no packets queue on the path (round trips take as long
+//!   as the shortest did). Otherwise it shrinks by the same amount, so that existing transfers make room for new ones;
+//! - ends its slow start when packets begin to queue, rather than only with the first loss (RFC 9406);
+//! - treats a few losses per round trip as the normal loss of a long path, if no packets queue: each costs one packet rather
+//!   than three tenths of the window. If packets queue, the first loss costs as many packets as queue. If more than a 50th
+//!   is lost, the path is full.
 
 use base::Monotonic;
 
 use crate::limits::{ACKS_MAX, WINDOW_MAX};
 use crate::rtt::Rtt;
 
-/// Packets before anything is known about the path (RFC 6928).
+/// Initial window in packets, before the path has been measured (RFC 6928).
 const INITIAL: u32 = 10;
 
-/// A remembered window is believed for this many nanoseconds.
+/// Time for which a remembered window is used, in nanoseconds.
 const MEMORY_NS: u64 = 10_000_000_000;
 
-/// The largest window on short paths, and where nothing is known of the path.
+/// Maximum window on short paths and on paths not measured yet.
 const SHORT_MAX: u32 = ACKS_MAX as u32;
 
-/// On long paths, windows grow and shrink by this part of themselves in a round trip.
+/// Fraction by which windows on long paths grow and shrink per round trip: one part in `STEP`.
 const STEP: u32 = 64;
 
-/// After so many round trips without a decrease it grows by twice as much, after twice as many by three times, up to an
-/// eighth of itself.
+/// Number of round trips without a decrease after which a window grows twice as fast; after twice as many it
+/// grows three times as fast, and so on, up to an eighth of the window per round trip.
 const FASTER: u32 = 8;
 
-/// The part of a window that may get lost in a round trip on a far path that is not full.
+/// Fraction of a window, one part in `LOSS`, that may be lost per round trip on a far path that is not full.
 const LOSS: u32 = 50;
 
-/// So many may besides: in a round trip of few packets, chance loses more than its share.
+/// Number of further losses that are accepted: in a round trip of few packets, chance exceeds the fraction.
 const LOSSES_MIN: u32 = 3;
 
-/// The window of one call.
+/// The congestion window of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Congestion {
     window: u32,
     threshold: u32,
     credit: u32,
-    /// Losses of packets sent before this transmission belong to a decrease already made.
+    /// Transmission number: losses of packets sent before it belong to a decrease already made.
     recovery: u64,
-    /// Round trips of packets sent before this transmission may still tell of the time before the decrease.
+    /// Transmission number: round trips of packets sent before it may still reflect the time before the
+    /// decrease.
     settled: u64,
-    /// Losses of packets sent before this transmission, and not before the last such one, are of one round trip.
+    /// Transmission number at which the current round trip ends; losses of packets sent before it count for
+    /// this round trip.
     round: u64,
-    /// So many.
+    /// Number of packets lost in the current round trip.
     lost: u32,
-    /// Round trips in which the window grew, since it last became smaller.
+    /// Number of round trips in which the window has grown since its last decrease.
     grown: u32,
 }
 
-/// What a peer's last call learnt.
+/// The final state of a peer's last call, from which its next call starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Learnt {
     pub(crate) window: u32,
@@ -64,7 +66,8 @@ pub(crate) struct Learnt {
 }
 
 impl Congestion {
-    /// Starts where the peer's last call ended, unless that is long ago.
+    /// Creates the window of a new call. It starts where the peer's last call ended, unless that was long
+    /// ago.
     pub(crate) fn new(learnt: Option<Learnt>, now: Monotonic) -> Congestion {
         let (window, threshold) = match learnt {
             Some(learnt) if now.0.saturating_sub(learnt.at.0) < MEMORY_NS => {
@@ -76,17 +79,18 @@ impl Congestion {
         Congestion { window, threshold, credit: 0, recovery: 0, settled: 0, round: 0, lost: 0, grown: 0 }
     }
 
-    /// Packets that may be under way.
+    /// Returns the number of packets that may be in flight.
     pub(crate) fn window(&self) -> u32 {
         self.window
     }
 
-    /// For the peer's next call.
+    /// Returns the state for the peer's next call.
     pub(crate) fn learnt(&self, now: Monotonic) -> Learnt {
         Learnt { window: self.window, threshold: self.threshold, at: now }
     }
 
-    /// `count` packets have arrived. `limited`: the window was what kept more from being sent.
+    /// Processes the arrival of `count` packets. `limited` states that the window was the reason for not
+    /// sending more.
     pub(crate) fn on_acked(&mut self, count: u32, limited: bool, rtt: &Rtt) {
         if !limited || count == 0 {
             return;
@@ -114,7 +118,7 @@ impl Congestion {
         self.grown += 1;
     }
 
-    /// A little smaller: where the slow start is over it does not begin again.
+    /// Reduces the window slightly, without restarting a completed slow start.
     fn shrink(&mut self, window: u32) {
         if self.window >= self.threshold {
             self.threshold = window;
@@ -122,7 +126,7 @@ impl Congestion {
         self.window = window;
     }
 
-    /// A packet of transmission number `order` was lost; `next` is the next transmission's number.
+    /// Processes the loss of transmission number `order`; `next` is the number of the next transmission.
     pub(crate) fn on_lost(&mut self, order: u64, next: u64, rtt: &Rtt) {
         if order < self.recovery {
             return;
@@ -145,7 +149,7 @@ impl Congestion {
         (self.credit, self.grown) = (0, 0);
     }
 
-    /// Nothing came back for a whole timeout.
+    /// Processes a timeout: the peer has acknowledged nothing for its whole duration.
     pub(crate) fn on_timeout(&mut self, in_flight: u32, next: u64) {
         self.threshold = (in_flight.min(self.window) / 2).max(2);
         self.window = 2;
@@ -174,7 +178,7 @@ mod tests {
         assert_eq!(congestion.window(), 10);
     }
 
-    /// Of a path that takes 20 ms, and took so many just now.
+    /// Returns the state of a path whose shortest round trip is 20 ms and whose latest is `latest_ms`.
     fn far(latest_ms: u64) -> Rtt {
         let mut rtt = Rtt::default();
         for ms in [20, latest_ms] {
@@ -215,7 +219,7 @@ mod tests {
         let mut congestion = begin();
         lose(&mut congestion, 8, &far(20));
         assert_eq!(congestion.window(), 492);
-        // More than a 50th and three within one round trip is too much, once.
+        // More than a 50th plus three packets lost in one round trip causes a decrease, once.
         lose(&mut congestion, 4, &far(20));
         assert_eq!(congestion.window(), 488);
         lose(&mut congestion, 8, &far(20));
@@ -226,7 +230,7 @@ mod tests {
             let mut congestion = begin();
             congestion.on_lost(1, 500, &rtt);
             assert_eq!(congestion.window(), left);
-            // What is measured now may be of packets that were sent before that.
+            // The current measurement may concern packets sent before the decrease.
             congestion.on_lost(501, 900, &far(25));
             assert_eq!(congestion.window(), left - 1);
         }

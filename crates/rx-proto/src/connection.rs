@@ -17,9 +17,9 @@ use crate::slab::Key;
 use crate::standing::Standing;
 use crate::timers::{Armed, earlier, look};
 
-/// What a packet's connection is found by: its numbers and the peer's address. Connections that have a key of their own, and
-/// whose epoch is unique without an address (its high bit is set, rxi_FindConnection), are found without the address, too:
-/// hosts have several.
+/// The key by which a packet's connection is found: its ids and the peer's address. Because hosts have
+/// several addresses, a connection is also found without the address if it has a cryptographic key and its
+/// epoch is unique by itself (its high bit is set, rxi_FindConnection).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionKey {
     epoch: u32,
@@ -33,61 +33,61 @@ impl ConnectionKey {
         ConnectionKey { epoch, id: cid & !CHANNEL_MASK, server: side == Side::Server, remote: Some(remote) }
     }
 
-    /// The key without the address, if the epoch allows that.
+    /// Returns the key without the address, if the epoch allows that.
     pub(crate) fn anywhere(self) -> Option<ConnectionKey> {
         (self.epoch & EPOCH_ANY_ADDRESS != 0).then_some(ConnectionKey { remote: None, ..self })
     }
 }
 
-/// The bit of an epoch that says "random, and unique without an address".
+/// The bit of an epoch that marks it as random and unique without an address.
 pub(crate) const EPOCH_ANY_ADDRESS: u32 = 0x8000_0000;
 
-/// A failed server connection goes on refusing packets for this long.
+/// Time for which a failed server connection continues to refuse packets.
 const FAILED_LIFETIME: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// Packets sent last that a peer may quote to prove its address.
+/// Number of recently sent packets whose serial a peer may echo to prove its address.
 const ECHOES_MAX: u32 = 64;
 
-/// See the module's description.
+/// A connection to or from a peer, with its channels and its security state.
 pub(crate) struct Connection {
     pub(crate) side: Side,
     pub(crate) key: ConnectionKey,
-    /// What services know it by.
+    /// Handle that services use to identify the connection.
     handle: base::Connection,
     pub(crate) facts: ConnectionFacts,
     pub(crate) path: Path,
-    /// Another address of the peer, which has sent what only the peer can make.
+    /// Another address of the peer, from which an authenticated packet has arrived.
     pub(crate) alternate: Option<SocketAddr>,
     pub(crate) peer: Key,
     pub(crate) channels: [Channel; CHANNELS],
     pub(crate) security: Security,
     pub(crate) error: Option<AbortCode>,
     pub(crate) used_at: Monotonic,
-    /// Client: a challenge was answered.
+    /// Client: whether a challenge has been answered.
     pub(crate) has_responded: bool,
-    /// Client: a call found no channel.
+    /// Client: whether a call is waiting for a channel.
     pub(crate) wants_channel: bool,
     pub(crate) limits: TimeLimits,
     pub(crate) armed: Armed,
-    /// The deadlines of the calls on the channels.
+    /// Deadlines of the calls on the channels.
     pub(crate) channels_armed: [Armed; CHANNELS],
     pub(crate) counters: ConnectionCounters,
     serial: u32,
-    /// The serial number of its first packet.
+    /// Serial of the first packet sent on the connection.
     first_serial: u32,
-    /// How much its peer has proved; what it counts as.
+    /// Level of proof of the peer, under which the connection is counted.
     pub(crate) standing: Standing,
-    /// Not before then is its peer asked for a proof again.
+    /// Time before which the peer is not asked for a proof again.
     pub(crate) ask_after: Monotonic,
-    /// When the security class proved its caller.
+    /// Time at which the security class proved the caller.
     pub(crate) verified_at: Option<Monotonic>,
-    /// Not before then is another abort of the connection sent.
+    /// Time before which no further abort of the connection is sent.
     pub(crate) abort_after: Monotonic,
-    /// An abort of the connection that is held back.
+    /// Time at which a delayed abort of the connection is sent.
     pub(crate) abort_at: Option<Monotonic>,
 }
 
-/// For rxdebug.
+/// Traffic counters for rxdebug.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionCounters {
     pub(crate) packets_received: u32,
@@ -96,23 +96,23 @@ pub(crate) struct ConnectionCounters {
     pub(crate) bytes_sent: u32,
 }
 
-/// One of the four places for calls.
+/// One of the four channels, each of which carries one call at a time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Channel {
-    /// The number of the present or last call, 0 if there has been none.
+    /// Number of the current or last call, or 0 before the first.
     pub(crate) number: u32,
-    /// The call that has it.
+    /// The current call.
     pub(crate) call: Option<Key>,
-    /// What became of call `number`, once it is gone.
+    /// Outcome of call `number` after its removal.
     pub(crate) outcome: Outcome,
-    /// Not before then is a late packet answered again.
+    /// Time before which late packets are not answered again.
     pub(crate) answer_after: Monotonic,
 }
 
-/// What late packets of an ended call are answered with.
+/// The answer to late packets of an ended call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) enum Outcome {
-    /// Nothing.
+    /// No answer.
     #[default]
     Silence,
     /// All packets before this one have been received.
@@ -120,39 +120,39 @@ pub(crate) enum Outcome {
     Aborted(AbortCode),
 }
 
-/// The security class's part of a connection.
+/// The security state of a connection.
 pub(crate) struct Security {
-    /// `None` is no protection at all (null class), or not known yet.
+    /// Protection of packets; `None` for the null class, and before the handshake has completed.
     protection: Option<Box<dyn PacketProtection>>,
     pub(crate) stage: Stage,
 }
 
-/// How far the handshake is.
+/// Progress of the handshake.
 pub(crate) enum Stage {
-    /// Server: the client has to answer.
+    /// Server: the client has to answer the challenge.
     Challenging(Challenging),
-    /// Server: the caller is known.
+    /// Server: the caller is verified.
     Verified(Proof),
-    /// Client.
+    /// Client side; the handshake is `None` if the class has none.
     Client(Option<Box<dyn ClientHandshake>>),
 }
 
-/// A challenge that waits for its response.
+/// A challenge that awaits its response.
 pub(crate) struct Challenging {
     pub(crate) handshake: Box<dyn ServerHandshake>,
     pub(crate) is_sent: bool,
-    /// A response has come.
+    /// Whether a response has arrived.
     pub(crate) is_answered: bool,
 }
 
-/// What a handshake proved.
+/// The result of a handshake.
 pub(crate) struct Proof {
     pub(crate) identity: Identity,
     pub(crate) level: SecurityLevel,
     pub(crate) expires: Option<UnixTime>,
-    /// Of the key that the proof was made with.
+    /// Lease of the key with which the proof was made.
     pub(crate) lease: Option<KeyLease>,
-    /// The peer has answered a challenge, so its address is its own.
+    /// Whether the peer has answered a challenge, which also proves its address.
     pub(crate) challenged: bool,
 }
 
@@ -168,7 +168,7 @@ impl Security {
         Security { protection: None, stage: Stage::Challenging(challenging) }
     }
 
-    /// Takes over what a handshake led to.
+    /// Creates the state after a completed handshake.
     pub(crate) fn verified(index: u8, verified: Verified, challenged: bool) -> Security {
         let Verified { protection, identity, level, expires, lease, .. } = verified;
         let null = index == rx_security::null::NULL_INDEX;
@@ -178,12 +178,12 @@ impl Security {
         }
     }
 
-    /// Whether packets have to be kept as they are until the client has answered.
+    /// Whether received packets have to be stored encrypted until the client has answered.
     pub(crate) fn is_challenging(&self) -> bool {
         matches!(self.stage, Stage::Challenging(_))
     }
 
-    /// Whether both ends have a key by which packets are known to be theirs.
+    /// Whether both ends share a key that authenticates their packets.
     pub(crate) fn has_key(&self) -> bool {
         self.protection.is_some()
     }
@@ -192,19 +192,19 @@ impl Security {
         self.protection.as_ref().map_or(Overhead::NONE, |it| it.overhead())
     }
 
-    /// Whether payloads are passed on as they are.
+    /// Whether payloads are sent unchanged.
     pub(crate) fn is_plain(&self) -> bool {
         self.overhead() == Overhead::NONE
     }
 
-    /// The checksums of consecutive packets whose payloads are passed on as they are.
+    /// Computes the checksums of consecutive packets whose payloads are sent unchanged.
     pub(crate) fn checksums(&mut self, first: PacketFacts, checksums: &mut [u16]) {
         if let Some(protection) = &mut self.protection {
             protection.checksums(first, checksums);
         }
     }
 
-    /// Protects several payloads; leaves them alone if there is no protection.
+    /// Protects several payloads, or leaves them unchanged if there is no protection.
     pub(crate) fn protect_all(
         &mut self,
         packets: &[(PacketFacts, &[Bytes])],
@@ -228,7 +228,7 @@ impl Security {
     }
 }
 
-/// What a new connection is made of.
+/// Parameters of a new connection.
 pub(crate) struct NewConnection {
     pub(crate) side: Side,
     pub(crate) facts: ConnectionFacts,
@@ -236,7 +236,8 @@ pub(crate) struct NewConnection {
     pub(crate) peer: Key,
     pub(crate) security: Security,
     pub(crate) limits: TimeLimits,
-    /// The first packet's serial. Unpredictable, so that only who sees our packets can echo it.
+    /// Serial of the first packet. It is unpredictable, so that only a host that receives this side's packets
+    /// can echo it.
     pub(crate) serial: u32,
     pub(crate) standing: Standing,
 }
@@ -272,7 +273,7 @@ impl Connection {
         }
     }
 
-    /// Reads a little of each part that a call on this channel needs: see [`crate::Endpoint::look_ahead`].
+    /// Prefetches each part that a call on this channel needs: see [`crate::Endpoint::look_ahead`].
     pub(crate) fn look(&self, channel: usize) -> u64 {
         let Channel { number, answer_after, .. } = self.channels[channel];
         let security = matches!(self.security.stage, Stage::Verified(_)) ^ self.security.protection.is_some();
@@ -283,31 +284,32 @@ impl Connection {
         u64::from(numbers) ^ u64::from(security) ^ times ^ armed ^ place
     }
 
-    /// The serial number for the next packet; never 0, which means "none" in ACKs.
+    /// Returns the serial for the next packet; never 0, which means "none" in ACKs.
     pub(crate) fn next_serial(&mut self) -> u32 {
         let serial = self.serial;
         self.serial = if serial == u32::MAX { 1 } else { serial + 1 };
         serial
     }
 
-    /// Whether one of the last packets sent on it had this serial number. Nobody can guess it who has not seen them.
+    /// Whether one of the last packets sent on the connection had this serial. Only a host that received them
+    /// can know it.
     pub(crate) fn has_sent_lately(&self, serial: u32) -> bool {
         let sent = self.serial.wrapping_sub(self.first_serial);
         (1..=sent.min(ECHOES_MAX)).contains(&self.serial.wrapping_sub(serial))
     }
 
-    /// The number of the next packet, for rxdebug.
+    /// Returns the serial of the next packet, for rxdebug.
     pub(crate) fn serial(&self) -> u32 {
         self.serial
     }
 
-    /// The header of a packet about the connection, with the next serial number.
+    /// Returns the header of a packet that concerns the connection, with the next serial.
     pub(crate) fn header(&mut self, kind: PacketType) -> Header {
         let serial = self.next_serial();
         Header { serial, ..self.template(kind) }
     }
 
-    /// What headers of packets of a call have in common.
+    /// Returns the fields that the headers of a call's packets have in common.
     pub(crate) fn call_template(&self, kind: PacketType, channel: u8, number: u32) -> Header {
         let header = self.template(kind);
         Header { cid: header.cid | u32::from(channel), call_number: number, ..header }
@@ -329,7 +331,7 @@ impl Connection {
         }
     }
 
-    /// The header of a packet of a call, with the next serial number.
+    /// Returns the header of a packet of a call, with the next serial.
     pub(crate) fn call_header(&mut self, kind: PacketType, channel: u8, number: u32) -> Header {
         let header = self.header(kind);
         Header { cid: header.cid | u32::from(channel), call_number: number, ..header }
@@ -340,12 +342,12 @@ impl Connection {
         self.channels.iter().any(|channel| channel.call.is_some())
     }
 
-    /// The call numbers that go into a response: the present or last ones.
+    /// Returns the call numbers for a response: those of the current or last calls.
     pub(crate) fn call_numbers(&self) -> [u32; CHANNELS] {
         self.channels.map(|channel| channel.number)
     }
 
-    /// The facts about the caller for services.
+    /// Returns the caller's identity and addresses for services.
     pub(crate) fn caller(&self) -> Caller {
         let (identity, level) = match &self.security.stage {
             Stage::Verified(proof) => (proof.identity.clone(), proof.level),
@@ -364,25 +366,26 @@ impl Connection {
         }
     }
 
-    /// The window that a call begins with, where the peer's last call had room for `last` packets: without a security
-    /// class a server offers no more than this before it reads.
+    /// Returns the send window with which a call begins, if the peer's last call had room for `last` packets.
+    /// Without a security class, a server offers no more than `UNREAD_WINDOW` packets before it reads.
     pub(crate) fn first_window(&self, last: u32) -> u32 {
         let is_anonymous = self.facts.security_index == rx_security::null::NULL_INDEX;
         if is_anonymous && self.side == Side::Client { last.min(UNREAD_WINDOW) } else { last }
     }
 
-    /// Whether its calls are served only while its peer's address is proved: its security class has proved nothing.
+    /// Whether calls are served only after the peer's address is proved, because the security class has not
+    /// proved it.
     pub(crate) fn needs_reach(&self) -> bool {
         self.side == Side::Server
             && !matches!(&self.security.stage, Stage::Verified(proof) if proof.challenged)
     }
 
-    /// When to look at the connection again.
+    /// Returns the next time at which the connection has to be checked.
     pub(crate) fn deadline(&self, lifetime: std::time::Duration) -> Option<Monotonic> {
         earlier(self.abort_at, self.expiry(lifetime))
     }
 
-    /// When to forget the connection if nothing happens on it.
+    /// Returns the time at which the connection is removed if it is not used.
     pub(crate) fn expiry(&self, lifetime: std::time::Duration) -> Option<Monotonic> {
         let lifetime = match self.standing {
             _ if self.error.is_some() => lifetime.min(FAILED_LIFETIME),

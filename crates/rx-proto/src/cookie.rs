@@ -1,11 +1,12 @@
-//! Numbers that a peer has to echo, made so that they can be checked without having been kept.
+//! Numbers that a peer has to echo, generated so that they can be verified without being stored.
 //!
-//! The first serial number and the challenge's nonce of a server connection are a keyed hash of the peer's address, of
-//! what names the connection, and of a time slot. As long as the connection is kept nothing depends on that. When a flood
-//! has pushed it out, the echo of the ping or the response to the challenge is checked by making the numbers again.
+//! The first serial and the challenge's nonce of a server connection are a keyed hash of the peer's address,
+//! of the numbers that identify the connection, and of a time slot. This does not matter as long as the
+//! connection exists. If a flood has evicted it, the echo of the ping or the response to the challenge is
+//! verified by computing the numbers again.
 //!
-//! A response could be replayed if its connection was verified and then forgotten within the life of its nonce. So the
-//! secret is changed whenever that happens: see [`Cookies::forget`].
+//! A response could be replayed if its connection was verified and then removed within the lifetime of its
+//! nonce. The secret is therefore changed whenever that happens: see [`Cookies::forget`].
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,32 +14,32 @@ use std::time::Duration;
 use base::Monotonic;
 use rx_security::ConnectionFacts;
 
-/// How long a time slot is. Numbers of the slot before are valid, too.
+/// Length of a time slot. Numbers of the previous slot are valid too.
 const SLOT: Duration = Duration::from_secs(32);
 
-/// How long after they were made the numbers of a connection may still be accepted.
+/// Maximum time for which the numbers of a connection are accepted after they were generated.
 pub(crate) const COOKIE_LIFETIME: Duration = Duration::from_secs(2 * SLOT.as_secs());
 
-/// Pings of one connection that are recognised by their serial numbers without the connection.
+/// Number of pings of a connection whose serials are recognised without the connection.
 const PINGS_MAX: u32 = 4;
 
 /// The numbers of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cookie {
-    /// The nonce of its challenge.
+    /// Nonce of the challenge.
     pub(crate) nonce: [u8; 16],
-    /// The serial number of its first packet.
+    /// Serial of the first packet.
     pub(crate) serial: u32,
 }
 
 impl Cookie {
-    /// Whether a serial number is that of one of its first packets.
+    /// Whether `serial` is the serial of one of the connection's first packets.
     pub(crate) fn has_serial(&self, serial: u32) -> bool {
         serial.wrapping_sub(self.serial) < PINGS_MAX
     }
 }
 
-/// See the module's description.
+/// The generator of cookies.
 pub(crate) struct Cookies {
     secret: [u8; 32],
 }
@@ -48,17 +49,17 @@ impl Cookies {
         Cookies { secret }
     }
 
-    /// Makes all numbers invalid that were made before.
+    /// Replaces the secret, which invalidates all earlier numbers.
     pub(crate) fn forget(&mut self, secret: [u8; 32]) {
         self.secret = secret;
     }
 
-    /// The numbers for a new connection.
+    /// Returns the numbers for a new connection.
     pub(crate) fn make(&self, now: Monotonic, remote: SocketAddr, facts: &ConnectionFacts) -> Cookie {
         self.of_slot(slot(now), remote, facts)
     }
 
-    /// All that a peer may still echo now.
+    /// Returns all numbers that a peer may still echo.
     pub(crate) fn valid(&self, now: Monotonic, remote: SocketAddr, facts: &ConnectionFacts) -> [Cookie; 2] {
         let slot = slot(now);
         [slot, slot.wrapping_sub(1)].map(|slot| self.of_slot(slot, remote, facts))
@@ -80,7 +81,7 @@ impl Cookies {
         let hash = hasher.finalize();
         let (nonce, rest) = hash.as_bytes().split_first_chunk::<16>().expect("32 bytes are more than 16");
         let serial = rest.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-        // Far from the end of all serial numbers, and not 0, which means "none".
+        // Far from the largest serial, and never 0, which means "none".
         Cookie { nonce: *nonce, serial: (serial & 0x7fff_ffff) | 1 }
     }
 }

@@ -148,8 +148,8 @@ fn losses_do_not_empty_a_far_path() {
     assert!(rate > 200.0 && again < 0.04, "{rate} {again}");
 }
 
-/// Without pacing, filling a gap releases a burst that overflows the path. If requests for acknowledgements
-/// of many packets displaced the pending answers to the first ones, the path would appear permanently full.
+/// Without pacing, filling a gap releases a burst that overflows the path. And if new round-trip measurements
+/// replaced the oldest ones, no round trip would ever be measured, and the path would appear full forever.
 #[test]
 fn no_seed_keeps_a_far_path_empty() {
     let config = EndpointConfig::default();

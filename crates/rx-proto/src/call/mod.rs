@@ -1,4 +1,4 @@
-//! One call: its two halves, its place on a connection, its clocks.
+//! A call: its sending and receiving halves, its phase and its deadlines.
 
 mod pace;
 pub(crate) mod receive;
@@ -18,27 +18,28 @@ use crate::timers::{Armed, earlier, look};
 use receive::ReceiveQueue;
 use send::SendQueue;
 
-/// Which end of a connection we are.
+/// The local end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Side {
     Client,
     Server,
 }
 
-/// Where a call is in its life.
+/// Phase of a call's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Server: packets have arrived, and the peer has to prove itself or its address. The user does not know of it.
+    /// Server: packets have arrived, but the peer has to prove its identity or address first. The application
+    /// does not know the call yet.
     Waiting,
-    /// The user reads and writes, or has released it and the rest is being sent.
+    /// The application reads and writes, or has released the call while the remaining data is being sent.
     Active,
-    /// Both directions are through.
+    /// Both directions are complete.
     Done,
-    /// Over.
+    /// The call has ended with this code.
     Failed(AbortCode),
 }
 
-/// See the module's description.
+/// A call on a channel of a connection.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) connection: Key,
@@ -48,51 +49,51 @@ pub(crate) struct Call {
     pub(crate) phase: Phase,
     pub(crate) send: SendQueue,
     pub(crate) receive: ReceiveQueue,
-    /// The user has let go of it.
+    /// Whether the application has released the call.
     pub(crate) released: bool,
     pub(crate) reader_waits: bool,
     pub(crate) writer_waits: bool,
-    /// It is in the endpoint's queue of calls with something to send.
+    /// Whether the call is in the endpoint's queue of calls with something to send.
     pub(crate) ready: bool,
-    /// It is in the endpoint's list of calls whose deadline has to be looked at.
+    /// Whether the call is in the endpoint's list of calls whose deadline has to be updated.
     pub(crate) unarmed: bool,
-    /// Its own deadline, once it has left its channel.
+    /// The call's own deadline, used once the call has left its channel.
     pub(crate) armed: Armed,
     pub(crate) clocks: Clocks,
     pub(crate) limits: TimeLimits,
-    /// A failed call whose abort is held back.
+    /// Time at which the delayed abort of a failed call is sent.
     pub(crate) abort_at: Option<Monotonic>,
-    /// A ping is to be sent.
+    /// A ping to send.
     pub(crate) ping: Option<Ping>,
-    /// What it counts as.
+    /// Level of proof under which the call is counted.
     pub(crate) standing: Standing,
     pub(crate) damaged: u32,
-    /// It is counted among those that receive much.
+    /// Whether the call is counted among the calls that receive much data.
     pub(crate) is_bulk: bool,
-    /// Client: the acknowledgement that the channel's last call still owes, until this call's first
-    /// packet makes it superfluous.
+    /// Client: the deferred final acknowledgement of the channel's previous call, until this call's first
+    /// packet makes it unnecessary.
     pub(crate) owed: Option<OwedAck>,
-    /// Client: the network said that the peer is not there.
+    /// Client: an unconfirmed ICMP notice that the peer is unreachable.
     pub(crate) doubt: Option<Doubt>,
 }
 
-/// A notice that the peer cannot be reached, and how long the peer has to prove it wrong.
+/// A notice that the peer is unreachable, and the time by which the peer has to disprove it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Doubt {
     pub(crate) since: Monotonic,
     pub(crate) until: Monotonic,
 }
 
-/// What a ping is for.
+/// Purpose of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ping {
-    /// To hear whether the peer is there.
+    /// Checks whether the peer is alive.
     Plain,
-    /// To find out whether the path carries packets of so many bytes.
+    /// Checks whether the path carries packets of this many bytes.
     Probe(usize),
 }
 
-/// The last acknowledgement of a call that has left its channel.
+/// The deferred final acknowledgement of a call that has left its channel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwedAck {
     pub(crate) number: u32,
@@ -101,17 +102,17 @@ pub(crate) struct OwedAck {
     pub(crate) at: Monotonic,
 }
 
-/// When things happened last.
+/// Times of a call's latest events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
     pub(crate) started: Monotonic,
     pub(crate) received: Monotonic,
     pub(crate) sent: Monotonic,
-    /// Data moved in either direction, or the user did something.
+    /// Time at which data last moved in either direction or the application last acted on the call.
     pub(crate) progress: Monotonic,
 }
 
-/// How long to wait for what.
+/// Limits on the waiting times of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimeLimits {
     pub(crate) dead: Duration,
@@ -120,20 +121,20 @@ pub(crate) struct TimeLimits {
 }
 
 impl TimeLimits {
-    /// Time between pings to a silent peer.
+    /// Returns the time between pings to a silent peer.
     pub(crate) fn ping(&self) -> Duration {
         self.dead / 6
     }
 }
 
-/// The memory of a call's queues, for the next call. Most calls are small ones.
+/// The allocations of a call's queues, kept for the next call. Most calls are small.
 #[derive(Debug, Default)]
 pub(crate) struct SpareQueues {
     pub(crate) send: send::SpareQueues,
     pub(crate) receive: receive::SpareQueue,
 }
 
-/// What a new call is made of.
+/// Parameters of a new call.
 pub(crate) struct NewCall {
     pub(crate) connection: Key,
     pub(crate) side: Side,
@@ -148,17 +149,17 @@ pub(crate) struct NewCall {
     pub(crate) standing: Standing,
 }
 
-/// What has become too late.
+/// The limit that a call has exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// The peer is silent.
+    /// The peer has been silent for too long.
     Dead,
-    /// There is no progress.
+    /// The call has made no progress, or has taken too long in total.
     TimedOut,
 }
 
 impl Call {
-    /// Reads a little of each part, so that all of it is in the processor's caches.
+    /// Prefetches each part of the call into the processor's caches; the result is meaningless.
     pub(crate) fn look(&self) -> u64 {
         let channel = u64::from(self.channel) ^ self.limits.dead.as_secs();
         let limits = self.limits.idle.map_or(0, |idle| idle.as_secs());
@@ -167,7 +168,7 @@ impl Call {
         channel ^ limits ^ times ^ rare ^ self.armed.look() ^ self.send.look() ^ self.receive.look()
     }
 
-    /// A new one in the memory of one that is over and cleared.
+    /// Creates a call, reusing the allocations of a completed and cleared call if there is one.
     pub(crate) fn reusing(spare: Option<Box<Call>>, parts: NewCall, now: Monotonic) -> Box<Call> {
         let Some(mut call) = spare else { return Box::new(Call::new(parts, SpareQueues::default(), now)) };
         let queues = call.take_spare();
@@ -202,24 +203,24 @@ impl Call {
         }
     }
 
-    /// Lets go of all packets. Tells whether the memory that is left is so little that it may be kept for
-    /// another call.
+    /// Drops all packets. Returns whether the remaining allocations are small enough to be kept for another
+    /// call.
     pub(crate) fn clear(&mut self) -> bool {
         let (send, receive) = (self.send.clear(), self.receive.clear());
         send && receive
     }
 
-    /// The queues' memory of a call that was cleared.
+    /// Takes the queues' allocations from a cleared call.
     pub(crate) fn take_spare(&mut self) -> SpareQueues {
         SpareQueues { send: self.send.take_spare(), receive: self.receive.take_spare() }
     }
 
-    /// Whether packets still go back and forth.
+    /// Whether the call still exchanges packets.
     pub(crate) fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Waiting | Phase::Active)
     }
 
-    /// The code it failed with.
+    /// Returns the code with which the call failed.
     pub(crate) fn failure(&self) -> Option<AbortCode> {
         match self.phase {
             Phase::Failed(code) => Some(code),
@@ -227,8 +228,8 @@ impl Call {
         }
     }
 
-    /// Whether an ACK is to be sent now. While the peer has to prove itself only pings are answered: what is not
-    /// acknowledged is sent again, and each time the peer is asked again.
+    /// Whether an ACK has to be sent now. Until the peer has proved itself, only its pings are answered: it
+    /// then retransmits unacknowledged packets, and each of them makes this side repeat its challenge.
     pub(crate) fn owes_ack(&self) -> bool {
         match self.phase {
             Phase::Waiting => self.receive.acks.has_pong(),
@@ -236,13 +237,13 @@ impl Call {
         }
     }
 
-    /// Whether a server's reply may leave: a client that is still sending would take it as a breach
-    /// of protocol (it means "I have heard enough").
+    /// Whether a server's reply may be sent. A client that is still sending would take the reply for a
+    /// protocol violation, since it means that the server needs no more data.
     pub(crate) fn may_send(&self) -> bool {
         self.side == Side::Client || self.receive.is_complete()
     }
 
-    /// Whether both directions are through.
+    /// Whether both directions are complete.
     pub(crate) fn is_through(&self) -> bool {
         match self.side {
             Side::Client => self.receive.is_complete(),
@@ -250,23 +251,24 @@ impl Call {
         }
     }
 
-    /// Whether its caller is not verified, and about nothing of it has been read.
+    /// Whether the caller is not verified and almost nothing of the call has been read.
     pub(crate) fn is_unread_of_anonymous(&self) -> bool {
         self.standing != Standing::Verified && self.receive.next() <= UNREAD_WINDOW
     }
 
-    /// Opens the window up to `most` packets: that of an anonymous caller by as much as has been read.
+    /// Opens the receive window up to `most` packets; the window of an anonymous caller only grows as its
+    /// data is read.
     pub(crate) fn open_window(&mut self, most: u32) {
         let read = self.receive.next() - 1;
         self.receive.set_window(self.standing.window(most, read));
     }
 
-    /// Whether it receives much, and more is to come.
+    /// Whether the call receives much data and expects more.
     pub(crate) fn receives_much(&self) -> bool {
         self.receive.highest() > BULK_PACKETS && !self.receive.is_complete()
     }
 
-    /// Whether nothing is left to do for the protocol.
+    /// Whether the protocol has nothing left to do for this call.
     pub(crate) fn is_over(&self) -> bool {
         match self.phase {
             Phase::Waiting | Phase::Active => false,
@@ -275,12 +277,12 @@ impl Call {
         }
     }
 
-    /// The longest plain payload that fits into the packets to send now.
+    /// Returns the longest plain payload that fits into the packets to send now.
     pub(crate) fn payload_max(room: usize, overhead: rx_security::Overhead) -> usize {
         overhead.payload_max(room.max(PACKET_BYTES_MIN / 2)).max(1)
     }
 
-    /// Whether it waits for data or window from the peer rather than from its user.
+    /// Whether the call waits for data or window from the peer rather than for its application.
     fn waits_for_peer(&self) -> bool {
         let wants_data = !self.receive.is_complete() && !self.receive.is_readable();
         let wants_window = self.send.is_waiting() || self.send.pending_bytes() > 0;
@@ -290,7 +292,7 @@ impl Call {
         }
     }
 
-    /// Looks at the limits on waiting.
+    /// Returns the limit that the call has exceeded, if any.
     pub(crate) fn lateness(&self, now: Monotonic) -> Option<Late> {
         if !self.is_running() {
             return None;
@@ -303,12 +305,12 @@ impl Call {
         (total || idle && self.waits_for_peer()).then_some(Late::TimedOut)
     }
 
-    /// When to send a ping if nothing else is heard or sent.
+    /// Returns the time to send a ping if nothing is received or sent before.
     pub(crate) fn ping_at(&self) -> Monotonic {
         self.clocks.received.max(self.clocks.sent) + self.limits.ping()
     }
 
-    /// The earliest of all times to look at the call, but for its send queue's.
+    /// Returns the earliest of the call's deadlines, except that of its send queue.
     pub(crate) fn deadline(&self, now: Monotonic) -> Option<Monotonic> {
         let acks = self.receive.acks.deadline();
         match self.phase {
@@ -319,7 +321,7 @@ impl Call {
                 let limits = [
                     self.ping.is_none().then(|| self.ping_at()),
                     Some(self.clocks.received + self.limits.dead),
-                    // What the user keeps waiting does not time out, but has to be looked at again.
+                    // A call that waits for its application does not time out, but has to be checked again.
                     self.limits.idle.map(|idle| (self.clocks.progress + idle).max(now + self.limits.ping())),
                     self.limits.total.map(|total| self.clocks.started + total),
                     self.owed.map(|owed| owed.at),

@@ -1,5 +1,5 @@
-//! How many packets may leave at once on long paths: when a gap is filled, a window opens by thousands, and what is narrow
-//! on the way has no room for them.
+//! Pacing of packets on long paths. When a gap is filled, the window opens by thousands of packets, more than
+//! a bottleneck on the path can buffer.
 
 use std::time::Duration;
 
@@ -7,42 +7,43 @@ use base::Monotonic;
 
 use crate::rtt::Rtt;
 
-/// Windows that may leave in a round trip: enough to double what is under way, as a slow start does.
+/// Number of windows that may be sent per round trip: enough to double the packets in flight, as slow start
+/// does.
 const WINDOWS: u32 = 2;
 
-/// The part of a window that may leave at once.
+/// Fraction of a window that may be sent in one burst: one part in `BURST`.
 const BURST: u32 = 16;
 
-/// So many packets may leave at once in any case.
+/// Minimum size of a burst, in packets.
 const BURST_MIN: u32 = 32;
 
-/// No shorter are the times between bursts.
+/// Minimum time between bursts.
 const INTERVAL: Duration = Duration::from_millis(1);
 
-/// What may leave now.
+/// The pacing state of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     packets: u32,
-    /// Of the last refill.
+    /// Time of the last refill.
     at: Monotonic,
-    /// In which one packet is gained; zero where nothing is paced.
+    /// Time after which one more packet may be sent; zero where packets are not paced.
     each: Duration,
-    /// All that might leave has left, since this was asked last.
+    /// Whether pacing has held packets back since [`Pace::take_held`] was last called.
     has_held: bool,
 }
 
 impl Pace {
-    /// Without bound, until something is known of the path.
+    /// Creates a state that does not limit packets, for use until the path has been measured.
     pub(crate) fn new() -> Pace {
         Pace { packets: u32::MAX, at: Monotonic(0), each: Duration::ZERO, has_held: false }
     }
 
-    /// Of one packet that has left, and nothing that was heard.
+    /// Whether exactly one packet has been sent and the path has not been measured yet.
     pub(crate) fn is_of_first(self) -> bool {
         self.packets == u32::MAX - 1 && self.each == Duration::ZERO && !self.has_held
     }
 
-    /// Packets that may leave now.
+    /// Returns the number of packets that may be sent now.
     pub(crate) fn packets(self) -> u32 {
         self.packets
     }
@@ -51,7 +52,7 @@ impl Pace {
         self.packets = self.packets.saturating_sub(1);
     }
 
-    /// Time has passed.
+    /// Adds the packets gained since the last refill.
     pub(crate) fn refill(&mut self, now: Monotonic, window: u32, rtt: &Rtt) {
         let Some(smoothed) = rtt.smoothed().filter(|_| rtt.is_long()) else {
             *self = Pace::new();
@@ -70,12 +71,12 @@ impl Pace {
         }
     }
 
-    /// Whether all that might leave has left since the last call.
+    /// Returns whether pacing has held packets back since the previous call.
     pub(crate) fn take_held(&mut self) -> bool {
         std::mem::take(&mut self.has_held)
     }
 
-    /// When more may leave, if nothing may now.
+    /// Returns the time at which more packets may be sent, if none may be sent now.
     pub(crate) fn next(self) -> Option<Monotonic> {
         (self.packets == 0).then(|| self.at + self.each.max(INTERVAL))
     }
@@ -136,7 +137,7 @@ mod tests {
         let mut pace = Pace::new();
         pace.refill(ms(0), 10, &far);
         (0..BURST_MIN).for_each(|_| pace.on_sent());
-        // One packet in 5 ms.
+        // One packet is gained per 5 ms.
         (1..5).for_each(|at| {
             pace.refill(ms(at), 10, &far);
             assert_eq!((pace.packets(), pace.next()), (0, Some(ms(5))));

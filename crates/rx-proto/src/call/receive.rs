@@ -1,4 +1,5 @@
-//! The receiving half of a call: packets in order for the reader, acknowledgements for the peer.
+//! The receiving half of a call: delivers packets in order to the reader and plans acknowledgements for the
+//! peer.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,46 +10,48 @@ use bytes::{Buf, Bytes};
 use crate::ack::Reason;
 use crate::header::Flags;
 
-/// Packets received in a row, unasked, after which an ACK is due (rxi_SoftAckRate).
+/// Number of consecutive packets, received without a request for an ACK, after which an ACK is due
+/// (rxi_SoftAckRate).
 const RECEIVED_PER_ACK: u32 = 2;
 
-/// Packets read since the peer last heard of it, after which an ACK is due. Linux counts its congestion window from the
-/// first packet that was not read: with few packets under way, a client waits for this.
+/// Number of packets read since the last ACK after which another ACK is due. Linux counts its congestion
+/// window from the first unread packet, so a client with few packets in flight waits for this ACK.
 const READ_PER_ACK: u32 = 4;
 
-/// How long an ACK waits for a reader who was told that there is something, so that what he reads is in it.
+/// Maximum delay of an ACK after the reader was notified of data, so that the ACK includes what the reader
+/// reads.
 const READER_TIME: Duration = Duration::from_millis(2);
 
-/// See the module's description.
+/// The received packets of a call and its planned acknowledgements.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
-    /// First packet that the reader has not taken.
+    /// Sequence number of the first unread packet.
     next: u32,
-    /// First packet that is missing.
+    /// Sequence number of the first missing packet.
     missing: u32,
-    /// From `next` on; the packets beyond `missing` with gaps.
+    /// Packets from `next` on; those beyond `missing` have gaps.
     slots: VecDeque<Option<Slot>>,
     highest: u32,
     last: Option<u32>,
     window: u32,
     held: usize,
     discarding: bool,
-    /// Most calls have none.
+    /// Receive buffers provided by the reader; most calls have none.
     lent: Option<Box<Lent>>,
     pub(crate) acks: AckPlan,
 }
 
-/// Rooms in which the reader wants what comes next, in their order: full ones, then at most one that is partly filled.
+/// Receive buffers for the next data, in order: full ones, then at most one that is partly filled.
 #[derive(Debug, Default)]
 struct Lent {
     rooms: VecDeque<Room>,
 }
 
-/// An empty queue that has memory.
+/// An empty queue whose allocation is reused.
 #[derive(Debug, Default)]
 pub(crate) struct SpareQueue(VecDeque<Option<Slot>>);
 
-/// More room than this is given back.
+/// Maximum capacity of a queue whose allocation is kept, in packets.
 const SPARE_PACKETS_MAX: usize = 256;
 
 /// A received packet.
@@ -56,39 +59,39 @@ const SPARE_PACKETS_MAX: usize = 256;
 struct Slot {
     body: Bytes,
     checksum: u16,
-    /// Still as it came: its connection was not verified yet.
+    /// Whether the body is still encrypted, because the connection was not verified when it arrived.
     sealed: bool,
 }
 
-/// What became of a packet.
+/// Classification of an arriving packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It is what the reader waits for, or follows that without a gap.
+    /// The packet is the next one for the reader, or follows the received ones without a gap.
     InOrder,
-    /// There is a gap before it.
+    /// A gap precedes the packet.
     OutOfOrder,
     Duplicate,
     BeyondWindow,
-    /// After the last packet, or a second last packet.
+    /// The packet follows the last packet, or is a second last packet.
     Impossible,
 }
 
 /// The acknowledgements that are due.
 #[derive(Debug, Default)]
 pub(crate) struct AckPlan {
-    /// To send at once: why, and in answer to which serial.
+    /// Reason and answered serial of an ACK to send immediately.
     due: Option<(Reason, u32)>,
-    /// Serial of a ping to answer.
+    /// Serial of an unanswered ping.
     pong: Option<u32>,
     at: Option<Monotonic>,
-    /// What is due waits for the reader, until then.
+    /// Time until which a due ACK waits for the reader.
     reader_until: Option<Monotonic>,
     received: u32,
     read: u32,
 }
 
 impl ReceiveQueue {
-    /// See [`Call::look`](super::Call::look).
+    /// Prefetches the queue: see [`Call::look`](super::Call::look).
     pub(crate) fn look(&self) -> u64 {
         let times = crate::timers::look(self.acks.at) ^ crate::timers::look(self.acks.reader_until);
         u64::from(self.next) ^ self.held as u64 ^ times
@@ -109,19 +112,19 @@ impl ReceiveQueue {
         }
     }
 
-    /// Lets go of all packets; tells whether its memory is little.
+    /// Drops all packets. Returns whether the remaining allocation is small.
     pub(crate) fn clear(&mut self) -> bool {
         self.slots.clear();
         self.lent = None;
         self.slots.capacity() <= SPARE_PACKETS_MAX
     }
 
-    /// Its memory, once it is cleared.
+    /// Takes the allocation of a cleared queue.
     pub(crate) fn take_spare(&mut self) -> SpareQueue {
         SpareQueue(std::mem::take(&mut self.slots))
     }
 
-    /// What storing this packet would give.
+    /// Returns how an arriving packet would be classified.
     pub(crate) fn classify(&self, sequence: u32, flags: Flags) -> Arrival {
         if sequence == 0 {
             return Arrival::Impossible;
@@ -142,7 +145,7 @@ impl ReceiveQueue {
         if sequence == self.missing { Arrival::InOrder } else { Arrival::OutOfOrder }
     }
 
-    /// Stores a packet that [`ReceiveQueue::classify`] found to be new.
+    /// Stores a packet that [`ReceiveQueue::classify`] has found to be new.
     pub(crate) fn insert(&mut self, sequence: u32, flags: Flags, body: Bytes, checksum: u16, sealed: bool) {
         let place = (sequence - self.next) as usize;
         let slot = Some(Slot { body, checksum, sealed });
@@ -168,7 +171,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Takes the next payload, if it has arrived and is not sealed.
+    /// Takes the next payload, if it has arrived and is not encrypted.
     pub(crate) fn pop(&mut self) -> Option<Bytes> {
         let body = std::mem::take(&mut self.front_mut()?.body);
         self.slots.pop_front();
@@ -178,17 +181,18 @@ impl ReceiveQueue {
         Some(body)
     }
 
-    /// Takes a room for what the reader wants next, behind those that are here already.
+    /// Adds a receive buffer for the reader's next data, after those already present.
     pub(crate) fn lend(&mut self, room: Room) {
         self.lent.get_or_insert_default().rooms.push_back(room);
     }
 
-    /// Whether what comes next is put into a room.
+    /// Whether the next data is put into a receive buffer.
     pub(crate) fn has_rooms(&self) -> bool {
         self.lent.is_some()
     }
 
-    /// Puts what can be read into the rooms, as far as it fits; tells how many packets that empties.
+    /// Copies readable data into the receive buffers as far as it fits. Returns the number of packets that
+    /// this empties.
     pub(crate) fn land(&mut self) -> usize {
         let Some(mut lent) = self.lent.take() else { return 0 };
         let before = self.held;
@@ -207,7 +211,7 @@ impl ReceiveQueue {
         before - self.held
     }
 
-    /// The first room, if it is full or nothing more will come.
+    /// Returns the first receive buffer, if it is full or no more data will come.
     pub(crate) fn take_room(&mut self) -> Option<Room> {
         if !self.has_room_to_give() {
             return None;
@@ -220,33 +224,33 @@ impl ReceiveQueue {
         first
     }
 
-    /// Whether [`ReceiveQueue::take_room`] will give one.
+    /// Whether [`ReceiveQueue::take_room`] would return a buffer.
     fn has_room_to_give(&self) -> bool {
         let first = self.lent.as_ref().and_then(|lent| lent.rooms.front());
         first.is_some_and(|first| first.left() == 0 || self.is_read())
     }
 
-    /// What [`ReceiveQueue::pop`] would give.
+    /// Returns the packet that [`ReceiveQueue::pop`] would take.
     fn front_mut(&mut self) -> Option<&mut Slot> {
         self.slots.front_mut()?.as_mut().filter(|slot| !slot.sealed)
     }
 
-    /// From now on nobody reads: what arrives is dropped.
+    /// Drops unread packets and all that arrive from now on. Returns the number of packets dropped.
     pub(crate) fn discard(&mut self) -> usize {
         self.discarding = true;
         self.lent = None;
         self.drop_unread()
     }
 
-    /// Drops what can be read, if nobody reads; tells how many packets.
+    /// Drops readable packets if reading has ended. Returns the number of packets dropped.
     pub(crate) fn drop_unread(&mut self) -> usize {
         let before = self.held;
         while self.discarding && self.pop().is_some() {}
         before - self.held
     }
 
-    /// Opens packets that were kept sealed. Those that do not open are dropped, and may be sent
-    /// again. Tells how many were dropped.
+    /// Decrypts the packets that were stored encrypted. Those that fail to decrypt are dropped and may be
+    /// retransmitted. Returns the number of packets dropped.
     pub(crate) fn unseal(&mut self, mut open: impl FnMut(u32, u16, Bytes) -> Option<Bytes>) -> usize {
         let before = self.held;
         for (place, entry) in self.slots.iter_mut().enumerate() {
@@ -264,67 +268,67 @@ impl ReceiveQueue {
         before - self.held
     }
 
-    /// All packets up to the last have arrived.
+    /// Whether all packets up to the last have arrived.
     pub(crate) fn is_complete(&self) -> bool {
         self.last.is_some_and(|last| self.missing > last)
     }
 
-    /// All have been read, too.
+    /// Whether all packets up to the last have been read.
     pub(crate) fn is_read(&self) -> bool {
         self.last.is_some_and(|last| self.next > last)
     }
 
-    /// Whether there is something for the reader to take.
+    /// Whether the reader has something to take.
     pub(crate) fn is_readable(&self) -> bool {
         self.has_room_to_give() || matches!(self.slots.front(), Some(Some(slot)) if !slot.sealed)
     }
 
-    /// Whether there are packets without a gap before them, sealed or not.
+    /// Whether unread packets without a gap before them are present, encrypted or not.
     pub(crate) fn has_unread(&self) -> bool {
         self.missing > self.next
     }
 
-    /// Packets kept.
+    /// Returns the number of stored packets.
     pub(crate) fn held(&self) -> usize {
         self.held
     }
 
-    /// The first packet not read: what ACKs begin with.
+    /// Returns the sequence number of the first unread packet, with which ACKs begin.
     pub(crate) fn next(&self) -> u32 {
         self.next
     }
 
-    /// The first packet not received.
+    /// Returns the sequence number of the first missing packet.
     pub(crate) fn missing(&self) -> u32 {
         self.missing
     }
 
-    /// The highest packet received. It never goes back: peers drop ACKs in which it does.
+    /// Returns the highest sequence number received. It never decreases: peers drop ACKs in which it does.
     pub(crate) fn highest(&self) -> u32 {
         self.highest
     }
 
-    /// Packets from `next` on that there is room for.
+    /// Returns the number of packets from `next` on for which there is room.
     pub(crate) fn window(&self) -> u32 {
         self.window
     }
 
-    /// Changes the window; what is there stays.
+    /// Changes the window; packets already stored remain.
     pub(crate) fn set_window(&mut self, window: u32) {
         self.window = window;
     }
 
-    /// One byte per packet from `next` on: is it here?
+    /// Returns one byte per packet from `next` on: 1 if the packet is stored, otherwise 0.
     pub(crate) fn bits(&self) -> impl Iterator<Item = u8> {
         self.slots.iter().map(|slot| u8::from(slot.is_some()))
     }
 
-    /// The reader, who was told at `now` that there is something, acknowledges what is due, with what he reads.
+    /// Delays due ACKs until the reader, notified at `now`, has read, so that they include what it reads.
     pub(crate) fn leave_acks_to_reader(&mut self, now: Monotonic) {
         self.acks.reader_until.get_or_insert(now + READER_TIME);
     }
 
-    /// Decides on acknowledging a packet. `at` is for the case that nothing else comes up.
+    /// Decides how to acknowledge a packet. `at` is the time to acknowledge it if nothing else causes an ACK.
     pub(crate) fn plan_ack(&mut self, arrival: Arrival, flags: Flags, serial: u32, at: Monotonic) {
         let acks = &mut self.acks;
         match arrival {
@@ -347,7 +351,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Decides on telling the peer that the reader has read.
+    /// Decides how to report the reader's progress to the peer.
     pub(crate) fn plan_window_ack(&mut self, at: Monotonic) {
         self.acks.reader_until = None;
         if self.is_complete() {
@@ -360,16 +364,17 @@ impl ReceiveQueue {
     }
 }
 
-/// See [`super::rest`].
+/// Compact storage: see [`super::rest`].
 impl ReceiveQueue {
-    /// The last packet, if all have been read and nothing is to be said about them.
+    /// Returns the last packet's sequence number, if all packets have been read and no acknowledgement is
+    /// pending.
     pub(crate) fn rest(&self) -> Option<u32> {
         let is_through = self.is_read() && self.held == 0 && self.slots.is_empty() && self.discarding;
         let is_silent = self.acks.due.is_none() && self.acks.at.is_none() && self.acks.pong.is_none();
         self.last.filter(|last| is_through && is_silent && self.highest == *last)
     }
 
-    /// All packets up to this one, the last, have been read.
+    /// Sets the state after all packets up to `last`, the last one, have been read.
     pub(crate) fn resume(&mut self, last: u32) {
         (self.next, self.missing, self.highest) = (last + 1, last + 1, last);
         (self.last, self.discarding) = (Some(last), true);
@@ -377,7 +382,7 @@ impl ReceiveQueue {
 }
 
 impl AckPlan {
-    /// An ACK is due now. One that reports trouble is not replaced by one that does not.
+    /// Makes an ACK due now. One that reports a problem is not replaced by one that does not.
     pub(crate) fn propose(&mut self, reason: Reason, serial: u32) {
         let trouble = |reason| {
             matches!(
@@ -398,22 +403,22 @@ impl AckPlan {
         }
     }
 
-    /// An ACK is due at this time, if none is sent before.
+    /// Makes an ACK due at this time, unless one is sent before.
     pub(crate) fn propose_at(&mut self, at: Monotonic) {
         self.at = crate::timers::earlier(self.at, Some(at));
     }
 
-    /// The peer sent a ping.
+    /// Records a ping from the peer.
     pub(crate) fn on_ping(&mut self, serial: u32) {
         self.pong = Some(serial);
     }
 
-    /// The time of an ACK that is delayed, if there is one.
+    /// Returns the time of a delayed ACK, if there is one.
     pub(crate) fn deadline(&self) -> Option<Monotonic> {
         crate::timers::earlier(self.at, self.reader_until.filter(|_| self.due.is_some()))
     }
 
-    /// Looks at the deadline.
+    /// Handles expired deadlines.
     pub(crate) fn on_time(&mut self, now: Monotonic) {
         if self.at.is_some_and(|at| at <= now) {
             self.at = None;
@@ -422,12 +427,12 @@ impl AckPlan {
         self.reader_until.take_if(|until| *until <= now);
     }
 
-    /// Whether an ACK is to be sent now.
+    /// Whether an ACK has to be sent now.
     pub(crate) fn is_due(&self) -> bool {
         self.due.is_some() && self.reader_until.is_none() || self.pong.is_some()
     }
 
-    /// Takes the ACK to send now. Any ACK says all there is to say.
+    /// Takes the ACK to send now. Any ACK contains the complete state, so all other plans are dropped.
     pub(crate) fn take(&mut self) -> Option<(Reason, u32)> {
         let chosen = match self.pong {
             Some(serial) => Some((Reason::PingResponse, serial)),
@@ -437,23 +442,24 @@ impl AckPlan {
         Some(chosen)
     }
 
-    /// Takes the serial of a ping to answer, and nothing else.
+    /// Takes the serial of an unanswered ping and leaves the other plans unchanged.
     pub(crate) fn take_pong(&mut self) -> Option<u32> {
         self.pong.take()
     }
 
-    /// Whether a ping waits for its answer.
+    /// Whether a ping is unanswered.
     pub(crate) fn has_pong(&self) -> bool {
         self.pong.is_some()
     }
 
-    /// What is about to be sent makes ACKs superfluous, but not the answer to a ping.
+    /// Cancels ACKs that the next packet makes unnecessary, but not the answer to a ping.
     pub(crate) fn cancel(&mut self) {
         *self = AckPlan { pong: self.pong, ..AckPlan::default() };
     }
 }
 
-/// The delay of an ACK: a reply's last packet may be acknowledged by the next call.
+/// Returns the delay of an ACK. The delay for a reply's last packet is configured separately, because the
+/// next call may acknowledge it.
 pub(crate) fn ack_delay(config: &crate::EndpointConfig, last_of_reply: bool) -> Duration {
     if last_of_reply { config.last_ack_delay } else { config.ack_delay }
 }

@@ -1,9 +1,11 @@
-//! A server's call that has sent its short reply and hears nothing of it yet, in little memory.
+//! Compact storage of a resting call: a server call that has sent its short reply and awaits the
+//! acknowledgement.
 //!
-//! Nearly all calls end so: the client's next call on the channel says that it has the reply. Until then thousands of calls,
-//! one for each client, would lie about, and each would have to be fetched into a processor's caches to be thrown away. So
-//! what rests is a few facts in one piece, from which the call is made again, just as it was, if anything else happens; and
-//! its memory, which is at hand now, serves the next calls.
+//! Nearly all calls end this way: the client's next call on the channel acknowledges the reply. Until then
+//! thousands of idle calls, one per client, would stay in memory, and each would have to be fetched into a
+//! processor's caches only to be dropped. A resting call is therefore reduced to a few facts in one
+//! allocation, from which the call is restored exactly if anything else happens. The call's own allocation,
+//! which is still in the cache, serves the next calls.
 
 use base::Monotonic;
 use bytes::Bytes;
@@ -13,18 +15,19 @@ use crate::congestion::Learnt;
 use crate::slab::Key;
 use crate::standing::Standing;
 
-/// Longer replies are kept where they are. FetchStatus's takes 120.
+/// Maximum length of a reply that is copied into the resting call; longer ones stay in place. The reply to
+/// FetchStatus takes 120 bytes.
 const SHORT_BYTES: usize = 128;
 
-/// See the module's description.
+/// The facts from which a resting call can be restored.
 #[derive(Debug)]
 pub(crate) struct Rest {
     pub(crate) connection: Key,
     pub(crate) channel: u8,
     pub(crate) number: u32,
-    /// When it has to be looked at.
+    /// Time at which the call has to be restored.
     pub(crate) deadline: Monotonic,
-    /// The request's last packet.
+    /// Sequence number of the request's last packet.
     pub(crate) request_last: u32,
     pub(crate) damaged: u32,
     pub(crate) standing: Standing,
@@ -32,24 +35,24 @@ pub(crate) struct Rest {
     pub(crate) sent: Sent,
 }
 
-/// The reply's one packet, which was sent once.
+/// The single packet of the reply, sent once.
 #[derive(Debug)]
 pub(crate) struct Sent {
     pub(crate) at: Monotonic,
-    /// When its acknowledgement is overdue.
+    /// Time at which its acknowledgement is overdue.
     pub(crate) timeout_at: Monotonic,
-    /// What the peer had room for.
+    /// Number of packets for which the peer had room.
     pub(crate) window: u32,
     pub(crate) learnt: Learnt,
-    /// Its serial, if its acknowledgement tells the round trip time.
+    /// Serial of the packet, if its acknowledgement measures the round-trip time.
     pub(crate) probe: Option<u32>,
     pub(crate) checksum: u16,
-    /// The security class has made the body.
+    /// Whether the security class has transformed the body.
     pub(crate) is_sealed: bool,
     pub(crate) body: Body,
 }
 
-/// A packet's body.
+/// The body of a packet.
 #[derive(Debug)]
 pub(crate) enum Body {
     Short(u8, [u8; SHORT_BYTES]),
@@ -68,7 +71,7 @@ impl Body {
         }
     }
 
-    /// In memory of its own if it is short.
+    /// Returns the bytes, copied into a new allocation if they are short.
     pub(crate) fn bytes(&self) -> Bytes {
         match self {
             Body::Short(length, bytes) => Bytes::copy_from_slice(&bytes[..usize::from(*length)]),
@@ -78,7 +81,7 @@ impl Body {
 }
 
 impl Rest {
-    /// Reads a little of each part that the next call needs: see [`crate::Endpoint::look_ahead`].
+    /// Prefetches each part that the next call needs: see [`crate::Endpoint::look_ahead`].
     pub(crate) fn look(&self) -> u64 {
         let body = match &self.sent.body {
             Body::Short(length, _) => u64::from(*length),
@@ -89,7 +92,7 @@ impl Rest {
 }
 
 impl Call {
-    /// What has to be kept of it, if it may rest until `deadline`.
+    /// Returns the call's compact form with this deadline, if the call may rest.
     pub(crate) fn rest(&self, deadline: Monotonic) -> Option<Rest> {
         let is_released = self.side == Side::Server && self.phase == Phase::Active && self.released;
         let is_waited_for = self.ready || self.unarmed || self.reader_waits || self.writer_waits;
@@ -110,7 +113,7 @@ impl Call {
         })
     }
 
-    /// Makes a new call what it was.
+    /// Restores the stored state in a new call.
     pub(crate) fn resume(&mut self, rest: &Rest) {
         self.released = true;
         self.damaged = rest.damaged;
@@ -120,7 +123,7 @@ impl Call {
     }
 }
 
-// Of thousands of clients each has one: four lines of a processor's caches, with what its place takes.
+// Each of thousands of clients has one: together with its slot it takes four cache lines.
 const _: () = assert!(size_of::<Rest>() <= 248);
 
 #[cfg(test)]

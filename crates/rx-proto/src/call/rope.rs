@@ -1,25 +1,25 @@
-//! Bytes to send, by reference: from the first that may have to be sent again to the last written.
+//! Bytes to send, held by reference: from the first that may have to be retransmitted to the last written.
 //!
-//! A packet is a place in the rope and a length. What is sent refers to the rope's chunks once for all
-//! packets of a batch, not once for each: chunks are shared with caches and with other calls, and each
-//! reference taken or dropped is a write to memory that other processors hold.
+//! A packet is a position in the rope and a length. A batch of packets refers to each of the rope's chunks
+//! once, rather than once per packet: chunks are shared with caches and other calls, and each reference taken
+//! or dropped writes to memory that other processors have cached.
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-/// See the module's description.
+/// A sequence of byte chunks from which packets are cut.
 #[derive(Debug, Default)]
 pub(crate) struct Rope {
     chunks: VecDeque<Bytes>,
-    /// Number of the first chunk: they are counted from the call's beginning.
+    /// Number of the first chunk, counted from the beginning of the call.
     first: u32,
-    /// The first byte that is in no packet yet.
+    /// Position of the first byte that is not in a packet yet.
     cut: Place,
     uncut_bytes: usize,
 }
 
-/// A byte: the number of its chunk, and its place there.
+/// The position of a byte: the number of its chunk and the offset in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     chunk: u32,
@@ -27,9 +27,9 @@ pub(crate) struct Place {
 }
 
 impl Rope {
-    /// See [`Call::look`](super::Call::look).
+    /// Prefetches the rope: see [`Call::look`](super::Call::look).
     pub(crate) fn look(&self) -> u64 {
-        // The first byte is written when the memory is freed, and whether others have the chunk stands elsewhere.
+        // Freeing the chunk writes its first byte, and its reference count is in a separate allocation.
         let chunk = self
             .chunks
             .front()
@@ -37,22 +37,22 @@ impl Rope {
         chunk ^ self.uncut_bytes as u64
     }
 
-    /// An empty one with the memory of another.
+    /// Creates an empty rope that reuses an allocation.
     pub(crate) fn reusing(chunks: VecDeque<Bytes>) -> Rope {
         Rope { chunks, ..Rope::default() }
     }
 
-    /// Its memory, once it is cleared.
+    /// Takes the allocation of a cleared rope.
     pub(crate) fn take_memory(&mut self) -> VecDeque<Bytes> {
         std::mem::take(&mut self.chunks)
     }
 
-    /// Chunks that it has memory for.
+    /// Returns the capacity in chunks.
     pub(crate) fn room(&self) -> usize {
         self.chunks.capacity()
     }
 
-    /// Adds bytes at the end.
+    /// Appends bytes.
     pub(crate) fn push(&mut self, piece: Bytes) {
         self.uncut_bytes += piece.len();
         if !piece.is_empty() {
@@ -60,17 +60,17 @@ impl Rope {
         }
     }
 
-    /// The only chunk that there ever was, if all of it is in packets.
+    /// Returns the only chunk that was ever appended, if all of it is in packets.
     pub(crate) fn only_chunk(&self) -> Option<&Bytes> {
         self.chunks.front().filter(|_| self.chunks.len() == 1 && self.first == 0 && self.uncut_bytes == 0)
     }
 
-    /// Bytes that are in no packet yet.
+    /// Returns the number of bytes that are not in a packet yet.
     pub(crate) fn uncut_bytes(&self) -> usize {
         self.uncut_bytes
     }
 
-    /// Makes a packet of the next bytes, of which there must be so many; tells where it begins.
+    /// Makes a packet of the next `bytes` bytes, which must be present. Returns its start.
     pub(crate) fn cut(&mut self, bytes: usize) -> Place {
         let start = self.cut;
         self.uncut_bytes -= bytes;
@@ -87,7 +87,8 @@ impl Rope {
         start
     }
 
-    /// Lets go of all chunks before the one with this place; `None` is the first byte in no packet.
+    /// Drops all chunks before the one at this position; `None` stands for the first byte that is not in a
+    /// packet.
     pub(crate) fn forget_before(&mut self, place: Option<Place>) {
         let keep = place.unwrap_or(self.cut).chunk;
         while self.first != keep {
@@ -96,7 +97,7 @@ impl Rope {
         }
     }
 
-    /// Lets go of all that is in no packet, too.
+    /// Drops all chunks, including bytes that are not in a packet.
     pub(crate) fn clear(&mut self) {
         self.first = self.first.wrapping_add(self.chunks.len() as u32);
         self.chunks.clear();
@@ -104,7 +105,7 @@ impl Rope {
         self.uncut_bytes = 0;
     }
 
-    /// Slices for `bytes` bytes from `start` on.
+    /// Returns slices that contain the `bytes` bytes from `start` on.
     pub(crate) fn slices(&self, start: Place, bytes: usize) -> Vec<Bytes> {
         let mut gathered = Gathered::default();
         gathered.add(self, start, bytes);
@@ -117,21 +118,21 @@ impl Rope {
     }
 }
 
-/// Packets' bytes put in a row.
+/// The concatenated bytes of packets.
 #[derive(Debug, Default)]
 pub(crate) struct Gathered {
     pub(crate) slices: Vec<Bytes>,
-    /// The last slice in the making: chunk, beginning, end.
+    /// The unfinished last slice: chunk, start and end.
     open: Option<(u32, u32, u32)>,
 }
 
 impl Gathered {
-    /// An empty row with the memory of another.
+    /// Creates an empty sequence that reuses an allocation.
     pub(crate) fn reusing(slices: Vec<Bytes>) -> Gathered {
         Gathered { slices, open: None }
     }
 
-    /// Adds bytes of a rope, which must be the same for all until [`Gathered::close`].
+    /// Appends bytes of a rope. The rope must be the same until [`Gathered::close`].
     pub(crate) fn add(&mut self, rope: &Rope, start: Place, bytes: usize) {
         let (mut at, mut left) = (start, bytes as u32);
         while left > 0 {
@@ -148,13 +149,13 @@ impl Gathered {
         }
     }
 
-    /// Adds bytes that are in no rope.
+    /// Appends bytes that are not in a rope.
     pub(crate) fn add_slices(&mut self, rope: &Rope, slices: &[Bytes]) {
         self.close(rope);
         self.slices.extend_from_slice(slices);
     }
 
-    /// Makes the last slice.
+    /// Completes the last slice.
     pub(crate) fn close(&mut self, rope: &Rope) {
         if let Some((chunk, begin, end)) = self.open.take() {
             self.slices.push(rope.chunk(chunk).slice(begin as usize..end as usize));

@@ -1,13 +1,14 @@
-//! The sending half of a call: what is written, cut into packets, sent, acknowledged, sent again.
+//! The sending half of a call: cuts written data into packets, sends them, tracks acknowledgements and
+//! retransmits.
 //!
-//! Bytes stay a [`Rope`] until the window lets packets go; then some are cut off the front, as many as one
-//! batch holds, and sealed by the security class if it wants that. From then on only their serial numbers
-//! and flags change.
+//! Bytes stay in a [`Rope`] until the window admits packets. Then as many packets as one batch holds are cut
+//! off the front and, if the security class requires it, transformed by it. From then on only their serial
+//! numbers and flags change.
 //!
-//! Every transmission, first or repeated, has an *order*: its number among the call's
-//! transmissions. A packet is lost if one sent three transmissions later has arrived, or one sent
-//! later and long enough ago (RFC 9002, 6.1, with orders for packet numbers). Rx's own rule, to
-//! send again what was sent before the packet that an ACK names, is the same with a patience of one.
+//! Every transmission, first or repeated, has an *order*: its number among the call's transmissions. A packet
+//! is lost if one sent three transmissions later has arrived, or one sent later and long enough ago (RFC
+//! 9002, 6.1, with orders in place of packet numbers). Rx's own rule, to retransmit everything sent before
+//! the packet that an ACK names, is the same with a threshold of one.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,75 +24,76 @@ use crate::congestion::Congestion;
 use crate::rtt::Rtt;
 use crate::timers::look;
 
-/// Transmissions that must have overtaken a packet for it to be lost.
+/// Number of later transmissions, one of which must have arrived for a packet to count as lost.
 const REORDER_PACKETS: u64 = 3;
 
-/// No ACK is overtaken by later ones for so long. One that is older by its number than what was heard before this time is
-/// of a peer that counts anew, since it was restarted.
+/// Maximum time by which later ACKs overtake an ACK. After this time an ACK with a lower serial comes from a
+/// peer that has restarted and numbers its packets from the beginning.
 const OVERTAKEN_MAX: Duration = Duration::from_secs(1);
 
-/// So many ACKs that ask again for what had been read, and no other, are of such a peer.
+/// Number of ACKs, all requesting packets that were already read, after which the peer is taken to have
+/// restarted.
 const BEHIND_ACKS: u32 = 3;
 
-/// Round trips being measured at once.
+/// Maximum number of concurrent round-trip measurements.
 const PROBES: usize = 4;
 
-/// See the module's description.
+/// The written data and the sent packets of a call.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
-    /// What has been written, from the first packet in `packets` on.
+    /// Written data, from the first packet in `packets` on.
     rope: Rope,
-    /// Bytes not cut yet that may leave in a packet that is not full.
+    /// Number of bytes, not cut into packets yet, that may be sent in a packet that is not full.
     flush_bytes: usize,
     ended: bool,
-    /// The peer does not want to hear more: what is written is dropped.
+    /// Whether the peer wants no more data; anything written is dropped.
     muted: bool,
-    /// The packet that carries LAST_PACKET has been cut.
+    /// Whether the packet that carries LAST_PACKET has been cut.
     last_cut: bool,
-    /// Sequence number of the first packet in `packets`; all before are done with.
+    /// Sequence number of the first packet in `packets`; all earlier ones are complete.
     first: u32,
     packets: VecDeque<SentPacket>,
     in_flight: u32,
     lost: u32,
     received: u32,
     next_order: u64,
-    /// Order of the latest transmission known to have arrived, plus one.
+    /// One more than the order of the latest transmission known to have arrived.
     arrived: u64,
-    /// Packets from `first` on that the peer has room for.
+    /// Number of packets from `first` on for which the peer has room.
     window: u32,
-    /// The largest that is used of it.
+    /// Maximum window that is used, whatever the peer offers.
     window_max: u32,
     pub(crate) congestion: Congestion,
     pace: Pace,
     backoff: u32,
     timeout_at: Option<Monotonic>,
     loss_at: Option<Monotonic>,
-    /// Of the last ACK that told something new, and when it came.
+    /// Serial of the last ACK with new information; `acked_at` is its time of arrival.
     ack_serial: Option<u32>,
     acked_at: Monotonic,
-    /// ACKs since then that asked again for what had been read.
+    /// Number of ACKs since then that requested packets already read.
     behind: u32,
-    /// An ACK was the answer to a DATA packet since the first timeout in a row.
+    /// Whether an ACK has responded to a DATA packet since the first of the consecutive timeouts.
     is_answered: bool,
     probes: [Option<Probe>; PROBES],
 }
 
-/// Empty queues that have memory.
+/// Empty queues whose allocations are reused.
 #[derive(Debug, Default)]
 pub(crate) struct SpareQueues {
     chunks: VecDeque<Bytes>,
     packets: VecDeque<SentPacket>,
 }
 
-/// More room than this is given back.
+/// Maximum capacity of a queue whose allocation is kept, in packets.
 const SPARE_PACKETS_MAX: usize = 256;
 
-/// A cut packet. Windows hold many: it is kept small.
+/// A packet cut from the rope. It is kept small because windows hold many.
 #[derive(Debug)]
 struct SentPacket {
-    /// Where it begins in the rope.
+    /// Start of the packet in the rope.
     start: Place,
-    /// Its body, if that is not what stands in the rope.
+    /// Body of the packet, if it differs from the bytes in the rope.
     sealed: Option<Box<[Bytes]>>,
     order: u64,
     sent_at: Monotonic,
@@ -103,14 +105,14 @@ struct SentPacket {
 }
 
 impl SentPacket {
-    /// Whether its arrival tells that its latest transmission arrived: after a retransmission it may be an
-    /// earlier one.
+    /// Whether an acknowledgement of the packet proves that its latest transmission arrived. After a
+    /// retransmission an earlier one may have arrived instead.
     fn tells_order(&self, now: Monotonic, least: Duration) -> bool {
         self.transmissions == 1 || self.transmissions > 1 && now.since(self.sent_at) >= least
     }
 }
 
-/// What a header says of a packet.
+/// The properties of a packet that its header contains.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SentFacts {
     pub(crate) sequence: u32,
@@ -123,44 +125,45 @@ pub(crate) struct SentFacts {
 enum SentState {
     InFlight,
     Lost,
-    /// The peer has it, but may still drop it.
+    /// The peer has received the packet but may still drop it.
     Received,
 }
 
-/// A packet whose answer tells the round trip time.
+/// A packet whose acknowledgement measures the round-trip time.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     serial: u32,
     sent_at: Monotonic,
 }
 
-/// What an ACK changed.
+/// The effects of an ACK.
 #[derive(Debug, Default)]
 pub(crate) struct AckResult {
-    /// Packets that arrived, as we now know.
+    /// Number of packets newly known to have arrived.
     pub(crate) newly: u32,
-    /// Packets lost, as we now know.
+    /// Number of packets newly known to be lost.
     pub(crate) lost: u32,
-    /// The serial it names is one that we sent and were waiting to hear of.
+    /// Measured round-trip time, if the ACK answers a packet that was being measured.
     pub(crate) round_trip: Option<Duration>,
-    /// The ACK is older than what is known already, or impossible.
+    /// Whether the ACK is outdated or impossible.
     pub(crate) stale: bool,
-    /// The peer wants again what it had read before, which is not kept: it was restarted, and knows nothing of the call.
+    /// Whether the peer requests packets that it had read and that are no longer stored: it has restarted and
+    /// does not know the call.
     pub(crate) has_forgotten: bool,
 }
 
-/// What a timeout asks for.
+/// The action that a timeout requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timeout {
     Nothing,
-    /// Packets have been marked for sending again.
+    /// Packets have been marked for retransmission.
     Resend,
-    /// Only the peer's window keeps us waiting: ask whether it has opened.
+    /// Only the peer's window holds back data: a ping has to find out whether it has opened.
     Ping,
 }
 
 impl SendQueue {
-    /// See [`Call::look`](super::Call::look).
+    /// Prefetches the queue: see [`Call::look`](super::Call::look).
     pub(crate) fn look(&self) -> u64 {
         let packet = self.packets.front().map_or(0, |packet| packet.order ^ u64::from(packet.checksum));
         let times = look(self.timeout_at) ^ look(self.loss_at) ^ self.acked_at.0;
@@ -170,7 +173,8 @@ impl SendQueue {
         packet ^ self.rope.look() ^ self.arrived ^ times ^ first ^ last ^ u64::from(windows)
     }
 
-    /// `window` is what the peer is believed to have room for, `window_max` how much of what it says is used.
+    /// Creates a queue. `window` is the number of packets for which the peer is assumed to have room,
+    /// `window_max` the maximum that is used of the window it reports.
     pub(crate) fn new(window: u32, window_max: u32, congestion: Congestion, spare: SpareQueues) -> SendQueue {
         SendQueue {
             rope: Rope::reusing(spare.chunks),
@@ -200,19 +204,20 @@ impl SendQueue {
         }
     }
 
-    /// Lets go of everything; tells whether its memory is little.
+    /// Drops all data. Returns whether the remaining allocations are small.
     pub(crate) fn clear(&mut self) -> bool {
         self.rope.clear();
         self.packets.clear();
         self.rope.room().max(self.packets.capacity()) <= SPARE_PACKETS_MAX
     }
 
-    /// Its memory, once it is cleared.
+    /// Takes the allocations of a cleared queue.
     pub(crate) fn take_spare(&mut self) -> SpareQueues {
         SpareQueues { chunks: self.rope.take_memory(), packets: std::mem::take(&mut self.packets) }
     }
 
-    /// Takes bytes off the front of `data` while fewer than `limit` wait.
+    /// Takes bytes off the front of `data` as long as fewer than `limit` are pending. Returns the number of
+    /// bytes taken.
     pub(crate) fn push(&mut self, data: &mut Bytes, limit: usize) -> usize {
         if self.muted {
             return data.split_to(data.len()).len();
@@ -236,22 +241,22 @@ impl SendQueue {
         self.ended
     }
 
-    /// Bytes written and not cut yet.
+    /// Returns the number of bytes written but not cut into packets yet.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.rope.uncut_bytes()
     }
 
-    /// Everything has been sent and has arrived.
+    /// Whether everything has been sent and has arrived.
     pub(crate) fn is_finished(&self) -> bool {
         self.last_cut && self.received as usize == self.packets.len()
     }
 
-    /// Nothing has been sent yet.
+    /// Whether nothing has been sent yet.
     pub(crate) fn is_unstarted(&self) -> bool {
         self.next_order == 0
     }
 
-    /// Packets sent and not known to have arrived.
+    /// Whether any packets have been sent but are not known to have arrived.
     pub(crate) fn is_waiting(&self) -> bool {
         self.in_flight + self.lost > 0
     }
@@ -264,18 +269,18 @@ impl SendQueue {
         self.in_flight < self.congestion.window() && self.pace.packets() > 0
     }
 
-    /// Whether a new packet of up to `payload_max` bytes is there to be cut. A full packet that may
-    /// turn out to be the last is kept until that is known, so that no empty one has to follow.
+    /// Whether a new packet of up to `payload_max` bytes can be cut. A full packet that may turn out to be
+    /// the last is held back until that is certain, so that no empty packet has to follow it.
     pub(crate) fn has_new(&self, payload_max: usize) -> bool {
         !self.last_cut && (self.ended || self.pending_bytes() > payload_max || self.flush_bytes > 0)
     }
 
-    /// Whether there may be anything to send at all, whatever the windows say.
+    /// Whether there may be anything to send at all, regardless of the windows.
     pub(crate) fn has_any(&self) -> bool {
         self.lost > 0 || !self.last_cut && (self.ended || self.pending_bytes() > 0)
     }
 
-    /// Whether the peer's window may be what keeps data from being sent: if there are new ones.
+    /// Whether the peer's window would hold back new packets, if there are any.
     pub(crate) fn may_be_blocked(&self) -> bool {
         !self.last_cut && !self.window_is_open()
     }
@@ -289,14 +294,14 @@ impl SendQueue {
         self.has_room() && (self.lost > 0 || (self.has_new(payload_max) && self.window_is_open()))
     }
 
-    /// How many new packets the windows let through now, if there is that much to send.
+    /// Returns the number of new packets that the windows admit now, if there is enough to send.
     fn new_packets_max(&self) -> usize {
         let unacknowledged = self.window.saturating_sub(self.packets.len() as u32);
         let room = self.congestion.window().saturating_sub(self.in_flight);
         unacknowledged.min(room).min(self.pace.packets()) as usize
     }
 
-    /// Place of the first packet from `from` on that is to be sent, if one may be sent now.
+    /// Returns the index of the first packet from `from` on that has to be sent, if one may be sent now.
     pub(crate) fn next_unsent(&self, from: usize) -> Option<usize> {
         if self.lost == 0 || !self.has_room() {
             return None;
@@ -305,8 +310,8 @@ impl SendQueue {
         Some(from + place)
     }
 
-    /// Cuts up to `packets_max` packets, as the windows allow. Until they are sent they count as lost.
-    /// Tells how many there are, behind those that were there before.
+    /// Cuts up to `packets_max` packets, as the windows allow. They count as lost until they are sent.
+    /// Returns the number of packets cut; they follow those already in the queue.
     pub(crate) fn cut(&mut self, payload_max: usize, packets_max: usize) -> usize {
         let before = self.packets.len();
         let mut left = packets_max.min(self.new_packets_max());
@@ -336,20 +341,21 @@ impl SendQueue {
         self.lost += 1;
     }
 
-    /// The payload of a packet that was just cut.
+    /// Returns the payload of a packet that was just cut.
     pub(crate) fn payload(&self, place: usize) -> Vec<Bytes> {
         let packet = &self.packets[place];
         self.rope.slices(packet.start, packet.body_bytes as usize)
     }
 
-    /// The security class wants nothing of packets just cut, from this place on, but these checksums.
+    /// Sets the checksums of packets just cut, from this index on. The security class leaves their payloads
+    /// unchanged.
     pub(crate) fn set_checksums(&mut self, place: usize, checksums: &[u16]) {
         for (packet, checksum) in self.packets.range_mut(place..).zip(checksums) {
             packet.checksum = *checksum;
         }
     }
 
-    /// The security class has made this of packets just cut, from this place on.
+    /// Stores the bodies that the security class has produced for packets just cut, from this index on.
     pub(crate) fn set_sealed(&mut self, place: usize, sealed: Vec<rx_security::Protected>) {
         for (packet, sealed) in self.packets.range_mut(place..).zip(sealed) {
             packet.body_bytes = sealed.len() as u32;
@@ -359,13 +365,13 @@ impl SendQueue {
         self.forget_sent();
     }
 
-    /// Lets go of what is in no packet that may have to be sent again.
+    /// Drops the bytes that no packet needs for a retransmission.
     fn forget_sent(&mut self) {
         let first = self.packets.front().filter(|packet| packet.sealed.is_none());
         self.rope.forget_before(first.map(|packet| packet.start));
     }
 
-    /// The packet in this place.
+    /// Returns the properties of the packet at this index.
     pub(crate) fn packet(&self, place: usize) -> SentFacts {
         let packet = &self.packets[place];
         SentFacts {
@@ -376,7 +382,7 @@ impl SendQueue {
         }
     }
 
-    /// Adds the body of the packet in this place to others of this queue.
+    /// Appends the body of the packet at this index to other bodies of this queue.
     pub(crate) fn gather(&self, place: usize, bodies: &mut Gathered) {
         let packet = &self.packets[place];
         match &packet.sealed {
@@ -385,20 +391,20 @@ impl SendQueue {
         }
     }
 
-    /// Nothing more is added.
+    /// Completes the gathered bodies.
     pub(crate) fn close_gathered(&self, bodies: &mut Gathered) {
         bodies.close(&self.rope);
     }
 
-    /// Packets are about to be sent. If none are under way, the time that their acknowledgement may take begins
-    /// now, whatever was waited for before.
+    /// Prepares for sending a batch. If no packets are in flight, the time for their acknowledgement starts
+    /// now, regardless of any earlier timeout.
     pub(crate) fn begin_batch(&mut self) {
         if !self.is_waiting() {
             self.timeout_at = None;
         }
     }
 
-    /// The packet in this place is sent now. Tells whether it was sent before.
+    /// Records that the packet at this index is sent now. Returns whether it was sent before.
     pub(crate) fn on_sent(&mut self, place: usize, now: Monotonic) -> bool {
         let packet = &mut self.packets[place];
         packet.order = self.next_order;
@@ -412,26 +418,28 @@ impl SendQueue {
         packet.transmissions > 1
     }
 
-    /// Whether the peer should be asked to acknowledge a packet that was just sent at once: when it is
-    /// sent again, and when a measurement is wanted (and when there will be silence after it, which is known
-    /// only later: [`SendQueue::should_ask_before_silence`]). A short transfer's last packet is answered
-    /// anyway (by the reply, or by the next call).
+    /// Whether the peer should be asked to acknowledge a packet immediately: a retransmission, or a packet
+    /// whose round trip is to be measured. (A packet before a pause should request an ACK too, which is known
+    /// only later: [`SendQueue::should_ask_before_silence`].) The last packet of a short transfer is
+    /// acknowledged anyway, by the reply or by the next call.
     pub(crate) fn should_request_ack(&self, packet: SentFacts, again: bool) -> bool {
         again || if packet.last { packet.sequence > 3 } else { !self.is_measuring() }
     }
 
-    /// Whether the peer should be asked to acknowledge a packet, not asked to yet, since nothing can follow it now.
+    /// Whether the peer should be asked to acknowledge a packet that does not request it yet, because nothing
+    /// can follow the packet now.
     pub(crate) fn should_ask_before_silence(&self, packet: SentFacts, payload_max: usize) -> bool {
         !packet.last && !self.wants_to_send(payload_max)
     }
 
-    /// New round trips are measured from the first place on.
+    /// Whether a round trip is being measured.
     fn is_measuring(&self) -> bool {
         self.probes.iter().any(Option::is_some)
     }
 
-    /// An answer to the packet with this serial will tell the round trip time. Where many are on their way, the oldest
-    /// stay: of a path on which more packets than that are asked about in a round trip, nothing else would be learnt.
+    /// Starts a measurement of the round trip with the packet of this serial. If all slots are in use, the
+    /// oldest measurements stay: on a path where more packets than that request an ACK per round trip, no
+    /// measurement would ever complete otherwise.
     pub(crate) fn add_probe(&mut self, serial: u32, now: Monotonic, rtt: &Rtt) {
         let oldest = self.probes[PROBES - 1];
         if oldest.is_none_or(|probe| now.since(probe.sent_at) > rtt.timeout(0)) {
@@ -443,15 +451,15 @@ impl SendQueue {
     fn take_probe(&mut self, serial: u32, now: Monotonic) -> Option<Duration> {
         let place = self.probes.iter().position(|probe| probe.is_some_and(|probe| probe.serial == serial))?;
         let probe = self.probes[place]?;
-        // Older ones may have been lost; an answer to them would tell nothing new.
+        // Older packets may have been lost, and an answer to them would provide no new information.
         self.probes[place..].fill(None);
         Some(now.since(probe.sent_at))
     }
 
-    /// Takes in an ACK. `header_serial` is the ACK packet's own: it tells whether the ACK is older
-    /// than one seen before. (OpenAFS goes by `previous`, which older versions of it let go back.) A peer that was
-    /// restarted has other numbers: after [`OVERTAKEN_MAX`] they count, and if it lacks nothing but what is
-    /// kept here, it is sent to it again.
+    /// Processes an ACK. `header_serial`, the serial of the ACK packet itself, shows whether the ACK is older
+    /// than an earlier one. (OpenAFS uses `previous`, which its older versions allow to decrease.) A
+    /// restarted peer starts from other serials: they are accepted after [`OVERTAKEN_MAX`], and if the peer
+    /// lacks only packets that are still stored here, these are retransmitted.
     pub(crate) fn on_ack(
         &mut self,
         ack: &Ack<'_>,
@@ -497,12 +505,12 @@ impl SendQueue {
         self.ack_serial.is_none_or(is_later) || self.is_long_ago(now)
     }
 
-    /// Whether no ACK that came before told something new for so long that none of them is on its way.
+    /// Whether the last ACK with new information is so old that no earlier ACK can still be in flight.
     fn is_long_ago(&self, now: Monotonic) -> bool {
         now.since(self.acked_at) >= OVERTAKEN_MAX
     }
 
-    /// Drops packets that the peer's application has read.
+    /// Drops the first `count` packets, which the peer's application has read.
     fn drop_read(&mut self, count: usize, now: Monotonic, least: Duration) -> u32 {
         let mut newly = 0;
         for packet in self.packets.drain(..count) {
@@ -577,7 +585,7 @@ impl SendQueue {
         lost
     }
 
-    /// All that was sent has arrived: an ACKALL, or the beginning of the reply, says so.
+    /// Marks everything sent as received, as reported by an ACKALL or by the beginning of the reply.
     pub(crate) fn on_all_received(&mut self, now: Monotonic) {
         self.acked_at = now; // ACKs that the reply overtook are still on their way
         self.first = self.next_sequence();
@@ -588,7 +596,7 @@ impl SendQueue {
         self.backoff = 0;
     }
 
-    /// The peer has ended what we are saying by beginning its reply.
+    /// Ends the data early, because the peer has begun its reply.
     pub(crate) fn cut_short(&mut self, now: Monotonic) {
         self.on_all_received(now);
         self.rope.clear();
@@ -596,18 +604,18 @@ impl SendQueue {
         (self.ended, self.last_cut, self.muted) = (true, true, true);
     }
 
-    /// What is written is dropped.
+    /// Whether written data is dropped.
     pub(crate) fn is_muted(&self) -> bool {
         self.muted
     }
 
-    /// Every packet, up to the last, has been sent at least once.
+    /// Whether every packet up to the last has been cut.
     pub(crate) fn is_all_cut(&self) -> bool {
         self.last_cut
     }
 
-    /// When to look at lost packets or at a silent peer. Also decides from when to count. `is_blocked`: the
-    /// peer's window keeps new packets from being sent.
+    /// Returns the time to check for lost packets or a silent peer, and starts that time if necessary.
+    /// `is_blocked` states that the peer's window holds back new packets.
     pub(crate) fn deadline(&mut self, now: Monotonic, rtt: &Rtt, is_blocked: bool) -> Option<Monotonic> {
         let next = self.pace.next().filter(|_| self.has_any() && self.in_flight < self.congestion.window());
         if !self.is_waiting() && !is_blocked {
@@ -619,7 +627,8 @@ impl SendQueue {
         crate::timers::earlier(crate::timers::earlier(Some(timeout_at), self.loss_at), next)
     }
 
-    /// Some receivers sit on the acknowledgement of the last packet for 400 ms.
+    /// Returns the extra time for the acknowledgement of the last packet, which some receivers delay by 400
+    /// ms.
     fn ack_allowance(&self) -> Duration {
         if self.last_cut && self.packets.back().is_some_and(|packet| packet.transmissions == 1) {
             Duration::from_millis(400)
@@ -628,7 +637,7 @@ impl SendQueue {
         }
     }
 
-    /// Looks at the deadlines.
+    /// Handles expired deadlines.
     pub(crate) fn on_time(&mut self, now: Monotonic, rtt: &Rtt) -> Timeout {
         self.pace.refill(now, self.congestion.window(), rtt);
         if self.loss_at.is_some_and(|at| at <= now) && self.detect_losses(now, rtt) > 0 {
@@ -652,8 +661,9 @@ impl SendQueue {
         Timeout::Resend
     }
 
-    /// Body bytes of the first packet that has not arrived, and when it was sent last, if it was sent at least
-    /// `transmissions_min` times without any answer: a peer that has no room for a packet says so.
+    /// Returns the body length of the first packet that has not arrived and the time it was last sent, if it
+    /// was sent at least `transmissions_min` times without any answer. A peer that has no room for a packet
+    /// would answer.
     pub(crate) fn stuck(&self, transmissions_min: u32) -> Option<(usize, Monotonic)> {
         if self.is_answered {
             return None;
@@ -668,30 +678,31 @@ impl SendQueue {
         self.ack_serial.is_some()
     }
 
-    /// Timeouts in a row.
+    /// Returns the number of consecutive timeouts.
     pub(crate) fn backoff(&self) -> u32 {
         self.backoff
     }
 
-    /// Sequence number of the packet in this place.
+    /// Returns the sequence number of the packet at this index.
     pub(crate) fn sequence(&self, place: usize) -> u32 {
         self.first.wrapping_add(place as u32)
     }
 
-    /// Packets held for possible retransmission.
+    /// Returns the number of packets stored for possible retransmission.
     pub(crate) fn packets(&self) -> usize {
         self.packets.len()
     }
 
-    /// Packets sent so far, and so the next sequence number less one.
+    /// Returns the number of packets cut so far, which is the next sequence number less one.
     pub(crate) fn sequences(&self) -> u32 {
         self.next_sequence().wrapping_sub(1)
     }
 }
 
-/// See [`super::rest`].
+/// Compact storage: see [`super::rest`].
 impl SendQueue {
-    /// What has to be kept of it, if it has sent one packet, which is all, and has heard nothing.
+    /// Returns the queue's compact form, if it consists of a single packet, sent once, and the peer has not
+    /// acknowledged anything.
     pub(crate) fn rest(&self) -> Option<Sent> {
         let (packet, [probe, older @ ..]) = (self.packets.front()?, &self.probes);
         let body = match packet.sealed.as_deref() {
@@ -720,7 +731,7 @@ impl SendQueue {
         })
     }
 
-    /// Makes an empty one what it was.
+    /// Restores the stored state in an empty queue.
     pub(crate) fn resume(&mut self, sent: &Sent) {
         let mut body = sent.body.bytes();
         let sealed = sent.is_sealed.then(|| Box::from([body.clone()]));
@@ -737,5 +748,5 @@ impl SendQueue {
     }
 }
 
-// Thousands of calls may have a window full of them under way.
+// Thousands of calls may have a full window of them in flight.
 const _: () = assert!(size_of::<SentPacket>() <= 56);

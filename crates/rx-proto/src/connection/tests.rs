@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Reuses of each place; every lane's places wear out many times.
+/// Number of steps, enough to exhaust the slots' generations in every lane many times.
 const STEPS: usize = 20_000;
 
 fn connection(user: Option<u32>) -> Connection {
@@ -40,8 +40,8 @@ fn connection(user: Option<u32>) -> Connection {
     Connection::new(parts, Monotonic(0))
 }
 
-/// What a service remembers about a connection is about that connection's caller, however places of two lanes are used
-/// again, also when their generations are exhausted.
+/// Checks that the data a service attaches to a connection stays with that connection's caller when the slots
+/// of two lanes are reused, even after their generations are exhausted.
 #[test]
 fn what_is_remembered_is_always_of_the_same_caller() {
     let mut random = SmallRng::seed_from_u64(1);

@@ -4,7 +4,7 @@ const NOW: Monotonic = Monotonic(1_000);
 const LATER: Monotonic = Monotonic(2_000);
 const NONE: Flags = Flags(0);
 
-/// A queue of a window of 255, and what it does with packets as an endpoint would.
+/// A queue with a window of 255, used as an endpoint would use it.
 struct Harness(ReceiveQueue);
 
 impl Harness {
@@ -77,8 +77,8 @@ fn every_second_packet_and_what_was_asked_for_is_acknowledged_at_once() {
     assert_eq!(queue.ack(), Some(Reason::Delay));
 }
 
-/// Reads so many packets at a time of a sender that goes on only when it hears that they were read; tells how many were
-/// read when each ACK was sent for it.
+/// Reads `at_once` packets at a time from a sender that continues only when an ACK reports them as read.
+/// Returns how many packets had been read when each ACK was sent.
 fn reads_per_ack(window: u32, at_once: u32) -> Vec<u32> {
     let (mut queue, mut sent, mut read, mut acknowledged) = (Harness::new(), 0, 0, 0);
     let mut acks = Vec::new();
@@ -120,7 +120,7 @@ fn of_less_the_sender_hears_later() {
     assert_eq!((queue.ack(), queue.0.acks.deadline()), (None, Some(LATER)));
 }
 
-/// Whether an ACK is due at once, and when one is due at last.
+/// Returns whether an ACK is due now, and the deadline of a delayed one.
 fn plan(queue: &Harness) -> (bool, Option<Monotonic>) {
     (queue.0.acks.is_due(), queue.0.acks.deadline())
 }
@@ -176,7 +176,7 @@ fn room(bytes: usize) -> Room {
     Room::new(vec![0; bytes + 8], 8..8 + bytes)
 }
 
-/// The rooms that come back, with what is in them.
+/// Returns the contents of the receive buffers that are ready.
 fn landed(queue: &mut ReceiveQueue) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| queue.take_room()).map(|room| room.filled().to_vec()).collect()
 }
@@ -195,7 +195,7 @@ fn what_comes_is_put_into_rooms_in_order_however_packets_lie() {
     }
     assert_eq!((queue.land(), queue.next(), queue.missing()), (1, 2, 2));
     assert_eq!(landed(&mut queue), [b"ab"]);
-    // Behind a gap nothing lands, and then all of it; what no room is left for waits.
+    // No data is copied from behind a gap until the gap is filled; data that does not fit waits.
     insert(&mut queue, 3, NONE, b"fgh", false);
     assert_eq!((queue.land(), queue.is_readable()), (0, false));
     insert(&mut queue, 2, NONE, b"de", false);
@@ -204,7 +204,7 @@ fn what_comes_is_put_into_rooms_in_order_however_packets_lie() {
     assert!(queue.is_readable() && queue.is_complete() && !queue.is_read());
     assert_eq!(landed(&mut queue), [&b"cdef"[..], b"", b"ghi"]);
     assert!(!queue.has_rooms() && queue.is_readable());
-    // The end leaves a room that is not full.
+    // At the end of the data a partly filled buffer is returned.
     queue.lend(room(9));
     assert_eq!((queue.land(), queue.is_read()), (1, true));
     assert_eq!(landed(&mut queue), [b"jkl"]);

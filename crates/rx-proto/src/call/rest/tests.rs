@@ -29,7 +29,7 @@ fn call() -> Call {
     *Call::reusing(None, parts, Monotonic(5_000))
 }
 
-/// A call that has read its request, and sent this as its reply.
+/// Returns a call that has read its request and sent this reply.
 fn answered(reply: &[u8], is_sealed: bool) -> Call {
     let mut call = call();
     for sequence in 1..=3 {
@@ -78,7 +78,7 @@ fn a_call_is_made_again_as_it_was() {
     }
 }
 
-/// Something that a call waits for, or did not do.
+/// A change that prevents a call from resting.
 type Change = fn(&mut Call);
 
 #[test]
