@@ -1,4 +1,4 @@
-//! Cells in namespaces of their own: OpenAFS's, and Cellar's in its place.
+//! Test cells in separate network namespaces, served by OpenAFS or by Cellar.
 
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::OsString;
@@ -8,19 +8,19 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The folder of the scripts that make namespaces and boot guests.
+/// Returns the folder of the scripts that create namespaces and boot guests.
 pub fn tools() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tools")
 }
 
-/// The `cellar` program beside this one.
+/// Returns the `cellar` program in this program's folder.
 pub fn cellar_program() -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("cellar");
     ensure!(path.exists(), "{} is missing; `make interop` builds it", path.display());
     Ok(path)
 }
 
-/// Where programs are looked for by commands in cells: `cellar` is the one beside this program.
+/// Returns the search path for commands in cells; `cellar` is the one in this program's folder.
 fn search_path() -> Result<OsString> {
     let program = cellar_program()?;
     let others = std::env::var_os("PATH").unwrap_or_default();
@@ -28,22 +28,22 @@ fn search_path() -> Result<OsString> {
     Ok(std::env::join_paths(folders)?)
 }
 
-/// How long a command may take before it is ended.
+/// Time limit for a command, in seconds.
 const COMMAND_SECONDS: &str = "900";
 
-/// With such a file in its folder a cell is started with it, and else as OpenAFS's would be.
+/// A cell with this file in its folder is started with it, other cells with OpenAFS's configuration.
 const CONFIGURATION: &str = "cellar.toml";
 
-/// Who serves a cell.
+/// The software that serves a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// Debian's OpenAFS packages: the demand-attach file server and its friends.
+    /// Debian's OpenAFS packages: the demand-attach file server and the other servers.
     OpenAfs,
     /// This project.
     Cellar,
 }
 
-/// What a command did.
+/// Result of a command.
 #[derive(Clone, Debug)]
 pub struct Output {
     /// Exit status; -1 if a signal ended it.
@@ -53,16 +53,16 @@ pub struct Output {
 }
 
 impl Output {
-    /// The text, if the command succeeded.
+    /// Returns the text, or an error if the command failed.
     pub fn ok(self) -> Result<String> {
         ensure!(self.status == 0, "exit status {}:\n{}", self.status, self.text);
         Ok(self.text)
     }
 }
 
-/// A running cell; dropping it ends its servers and removes its files.
+/// A running cell; dropping it stops its servers and removes its files.
 pub struct Cell {
-    /// Name of its namespace and of its one host.
+    /// Name of its namespace and of its only host.
     pub name: &'static str,
     /// Its address on the bridge.
     pub address: &'static str,
@@ -72,12 +72,12 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// A cell named `test.example` with one partition.
+    /// Starts a cell named `test.example` with one partition.
     pub fn start(server: Server, name: &'static str, address: &'static str) -> Result<Cell> {
         Cell::start_with(server, name, address, &[])
     }
 
-    /// The same with further options of the `openafs-cell` tool.
+    /// Starts a cell with additional options for the `openafs-cell` tool.
     pub fn start_with(
         server: Server,
         name: &'static str,
@@ -90,7 +90,7 @@ impl Cell {
         Cell::start_on(name, address, options, "true")
     }
 
-    /// Cellar's cell; `script` runs inside it before the server starts, to set up its partitions.
+    /// Starts a Cellar cell; `script` runs inside it before the server starts, to set up its partitions.
     pub fn start_on(
         name: &'static str,
         address: &'static str,
@@ -105,7 +105,7 @@ impl Cell {
         Ok(cell)
     }
 
-    /// OpenAFS's file server on a host of its own, in the cell of `host`.
+    /// Starts an OpenAFS file server on a new host, in the cell of `host`.
     pub fn start_joining(host: &Cell, name: &'static str, address: &'static str) -> Result<Cell> {
         let cell = Cell::prepare_joining(host, name, address)?;
         let programs = ["dafileserver -L", "davolserver", "salvageserver", "dasalvager"];
@@ -120,8 +120,8 @@ impl Cell {
         Ok(cell)
     }
 
-    /// Cellar's file server on a host of its own, in the cell of `host`. The first database server that
-    /// its CellServDB names, `nobody`, does not exist.
+    /// Starts a Cellar file server on a new host, in the cell of `host`. The first database server in its
+    /// CellServDB, `nobody`, does not exist.
     pub fn start_cellar_joining(
         host: &Cell,
         name: &'static str,
@@ -136,7 +136,7 @@ impl Cell {
         cell.join_with_cellar(host)
     }
 
-    /// The same with the CellServDB that `host` has.
+    /// Starts a Cellar file server on a new host, with the same CellServDB as `host`.
     pub fn start_cellar_like(host: &Cell, name: &'static str, address: &'static str) -> Result<Cell> {
         Cell::prepare_joining(host, name, address)?.join_with_cellar(host)
     }
@@ -147,7 +147,7 @@ impl Cell {
         Ok(self)
     }
 
-    /// A host without servers that is in the cell of `host` and has its key.
+    /// Creates a host without servers that is in the cell of `host` and has its key.
     pub(crate) fn prepare_joining(host: &Cell, name: &'static str, address: &'static str) -> Result<Cell> {
         let cell = Cell::prepare("none", name, address, &[])?;
         for file in [
@@ -179,8 +179,8 @@ impl Cell {
         bail!("the file server {} does not join the cell", self.address)
     }
 
-    /// Cellar's cell with these lines in its configuration file, after the sections of cell, server and
-    /// partitions.
+    /// Starts a Cellar cell with these lines in its configuration file, after the sections of cell, server
+    /// and partitions.
     pub fn start_configured(name: &'static str, address: &'static str, lines: &str) -> Result<Cell> {
         let mut cell = Cell::prepare("none", name, address, &[])?;
         cell.configure(address, "", lines)?;
@@ -188,7 +188,8 @@ impl Cell {
         Ok(cell)
     }
 
-    /// Cellar's file server on a host of its own, in the cell of `host`, likewise.
+    /// Starts a Cellar file server on a new host, in the cell of `host`, with these lines in its
+    /// configuration file.
     pub fn start_configured_joining(
         host: &Cell,
         name: &'static str,
@@ -200,7 +201,8 @@ impl Cell {
         cell.join_with_cellar(host)
     }
 
-    /// Writes the configuration file: the address of the databases, further lines of the section of the server, and of others.
+    /// Writes the configuration file, with the address of the databases, additional lines for the server's
+    /// section, and further sections.
     fn configure(&self, databases: &str, server: &str, lines: &str) -> Result<()> {
         let text = format!(
             "[cell]\nname = \"test.example\"\nkeyfile = \"/etc/openafs/server/KeyFileExt\"\n\
@@ -212,7 +214,7 @@ impl Cell {
         Ok(std::fs::write(self.path().join(CONFIGURATION), text)?)
     }
 
-    /// The namespaces, configuration and keys, and the servers of `kind`.
+    /// Creates the namespaces, configuration and keys, and starts the servers of `kind`.
     pub(crate) fn prepare(
         kind: &str,
         name: &'static str,
@@ -230,7 +232,7 @@ impl Cell {
         Ok(cell)
     }
 
-    /// The folder of the cell's files: `etc`, `var`, `vicepa`, `rxkad.keytab` ...
+    /// Returns the folder of the cell's files: `etc`, `var`, `vicepa`, `rxkad.keytab` ...
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -238,7 +240,7 @@ impl Cell {
     fn tool(&self, arguments: &[&str]) -> Result<Output> {
         let mut command = Command::new(tools().join("openafs-cell"));
         command.arg("-d").arg(self.path()).args(arguments).env("PATH", search_path()?).stdin(Stdio::null());
-        // The holder of the namespaces would keep a pipe open for ever, so a file takes the output.
+        // The process that holds the namespaces would keep a pipe open forever, so the output goes to a file.
         let log = tempfile::NamedTempFile::new()?;
         let (stdout, stderr) = outputs(log.path())?;
         let status = command.stdout(stdout).stderr(stderr).status()?;
@@ -246,7 +248,8 @@ impl Cell {
         Ok(Output { status: status.code().unwrap_or(-1), text })
     }
 
-    /// Runs a command, its words separated by blanks, inside the cell; `cellar` is the program that is tested.
+    /// Runs a command inside the cell, given as words separated by blanks; `cellar` is the program under
+    /// test.
     pub fn run(&self, command: &str) -> Result<Output> {
         let words: Vec<&str> = command.split_whitespace().collect();
         self.run_words(&words)
@@ -264,13 +267,13 @@ impl Cell {
         self.tool(&["run", "bash", "-c", script])
     }
 
-    /// Starts Cellar with the OpenAFS configuration it finds in the cell, and waits until it serves.
+    /// Starts Cellar with the cell's OpenAFS configuration, and waits until it serves.
     pub fn start_cellar(&mut self) -> Result<()> {
         self.start_cellar_alone()?;
         self.wait_until_serving()
     }
 
-    /// The same without waiting.
+    /// Starts Cellar without waiting.
     pub fn start_cellar_alone(&mut self) -> Result<()> {
         self.begin_cellar(&[])
     }
@@ -281,7 +284,7 @@ impl Cell {
         self.wait_until_serving()
     }
 
-    /// Kills the server below a supervisor, and waits until the supervisor has started another.
+    /// Kills the server under a supervisor, and waits until the supervisor has started another.
     pub fn kill_supervised(&self) -> Result<()> {
         let supervisor = self.server_pid()?;
         let old = daemon(supervisor)?.context("the supervisor has no server")?;
@@ -320,7 +323,8 @@ impl Cell {
             }
             let registered = self.run("vos listaddrs -localauth")?;
             let is_registered = registered.status == 0 && !registered.text.trim().is_empty();
-            // Another server may have answered for this one, which was registered before.
+            // A server that is still registered may not be running: the list of addresses came from another
+            // one.
             if is_registered && self.run(&format!("vos listpart {} -localauth", self.address))?.status == 0 {
                 return Ok(());
             }
@@ -329,23 +333,23 @@ impl Cell {
         bail!("cellar serve does not answer:\n{}", self.cellar_log())
     }
 
-    /// The last lines of Cellar's log.
+    /// Returns the last 40 lines of Cellar's log.
     pub fn cellar_log(&self) -> String {
         let text = std::fs::read_to_string(self.path().join("cellar.log")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// The process of the server, as this program's process namespace numbers it.
+    /// Returns the process id of the server in this program's process namespace.
     ///
     /// # Errors
-    /// It does not run.
+    /// If the server is not running.
     pub fn server_pid(&self) -> Result<u32> {
         let child = self.daemon.as_ref().context("Cellar does not run")?;
         daemon(child.id())?.context("Cellar has ended already")
     }
 
-    /// Sends `signal` (`TERM`, `KILL` ...) to Cellar and waits for its end.
+    /// Sends `signal` (`TERM`, `KILL` ...) to Cellar and waits until it exits.
     pub fn end_cellar(&mut self, signal: &str) -> Result<()> {
         let mut child = self.daemon.take().context("Cellar does not run")?;
         let pid = daemon(child.id())?.context("Cellar has ended already")?;
@@ -363,7 +367,7 @@ impl Cell {
         bail!("Cellar did not end within 30 s of SIG{signal}:\n{}", self.cellar_log())
     }
 
-    /// Whether Cellar has ended, though nobody called [`Cell::end_cellar`]; then it may be started again.
+    /// Whether Cellar has exited without [`Cell::end_cellar`]. If so, it can be started again.
     pub fn has_ended(&mut self) -> Result<bool> {
         let has_ended = self.daemon.as_mut().context("Cellar does not run")?.try_wait()?.is_some();
         if has_ended {
@@ -377,14 +381,14 @@ impl Cell {
         self.tool(&["mount", directory.to_str().context("path")?])?.ok().map(drop)
     }
 
-    /// A folder for what scripts keep outside the cell.
+    /// Returns a folder for files that scripts keep outside the cell.
     pub fn scratch(&self) -> Result<PathBuf> {
         let path = self.path().join("scratch");
         std::fs::create_dir_all(&path)?;
         Ok(path)
     }
 
-    /// Makes a volume whose root directory anyone may read and write.
+    /// Creates a volume whose root directory anyone may read and write.
     pub fn open_volume(&self, server: Server, volume: &str) -> Result<()> {
         match server {
             Server::OpenAfs => self.tool(&["volume", volume])?.ok().map(drop),
@@ -407,7 +411,7 @@ impl Drop for Cell {
     }
 }
 
-/// The server among the descendants of the process that started it in its namespaces. Others of Cellar's
+/// Returns the server among the descendants of the process that started it in its namespaces. Other Cellar
 /// programs may run there too.
 fn daemon(ancestor: u32) -> Result<Option<u32>> {
     let children = Command::new("pgrep").args(["-P", &ancestor.to_string()]).output()?;
@@ -424,14 +428,14 @@ fn daemon(ancestor: u32) -> Result<Option<u32>> {
     Ok(None)
 }
 
-/// A program of Cellar's that runs beside the servers, until [`Beside::end`].
+/// A Cellar program that runs next to the servers, until [`Beside::end`].
 pub struct Beside {
     child: Child,
     log: tempfile::NamedTempFile,
 }
 
 impl Cell {
-    /// Starts Cellar's program in the cell with these arguments, not as its server.
+    /// Starts the `cellar` program in the cell with these arguments, in addition to the server.
     pub fn start_beside(&self, arguments: &[&str]) -> Result<Beside> {
         let log = tempfile::NamedTempFile::new()?;
         let mut command = Command::new(tools().join("openafs-cell"));
@@ -443,18 +447,18 @@ impl Cell {
 }
 
 impl Beside {
-    /// Whether it has ended by itself.
+    /// Whether the program has exited.
     pub fn has_ended(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_some())
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the program exits.
     pub fn wait(&mut self) -> Result<Output> {
         let status = self.child.wait()?.code().unwrap_or(-1);
         Ok(Output { status, text: String::from_utf8_lossy(&std::fs::read(self.log.path())?).into_owned() })
     }
 
-    /// Asks it to end (SIGTERM), waits until it has, and says what it printed.
+    /// Sends SIGTERM, waits until the program exits, and returns its output.
     pub fn end(&mut self) -> Result<String> {
         if let Some(pid) = daemon(self.child.id())? {
             Command::new("kill").arg(pid.to_string()).status()?;
@@ -470,7 +474,7 @@ impl Drop for Beside {
     }
 }
 
-/// A program's two outputs into one file: neither writes over what the other has written.
+/// Opens one file for both outputs of a program, so that neither overwrites the other.
 fn outputs(path: &Path) -> Result<(File, File)> {
     let file = File::options().append(true).open(path)?;
     Ok((file.try_clone()?, file))

@@ -1,8 +1,8 @@
-//! Writers over the wire: programs of their own, which the tests of the store start inside a cell.
+//! Writers that tests of the store run as separate processes inside a cell.
 //!
-//! Every step of [`write`] follows from its number, so what must be there after any number of steps is
-//! known without notes: when the server was killed the next writer begins by comparing everything with
-//! what was acknowledged, and goes on. [`fill`] fills a partition.
+//! Every step of [`write`] is determined by its number, so the expected contents after any number of steps
+//! are known. After the server was killed, the next writer first compares the contents with the acknowledged
+//! steps, and then continues. [`fill`] fills a partition.
 
 use afs_idl::fs as rxafs;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -18,22 +18,22 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Names of a writer.
+/// Number of file names per writer.
 const FILES: u32 = 8;
-/// Contents at most: two chunks and a part.
+/// Maximum length of a file: two chunks and a partial one.
 const BYTES_MAX: usize = 600_000;
 const ATTRIBUTES: Attributes = Attributes { mode: 0o644, modified: 1_000_000_000 };
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// A directory of a volume, as a client without a cache sees it.
+/// A directory of a volume, accessed without a cache.
 struct Place {
     cell: CellClient,
     server: Ipv4Addr,
     directory: Node,
 }
 
-/// What a step does.
+/// One step of a writer.
 enum Step {
     Create(String),
     Store(String, Vec<u8>),
@@ -41,7 +41,7 @@ enum Step {
     Rename(String, String),
 }
 
-/// The step of this number, given what is there before it.
+/// Returns the step with this number, given the files before it.
 fn step(writer: u32, number: u64, files: &Files) -> Step {
     let mut rng = SmallRng::seed_from_u64(number << 8 | u64::from(writer));
     let mut name = || format!("file-{}", rng.random_range(0..FILES));
@@ -79,7 +79,7 @@ fn imagine(step: Step, files: &mut Files) {
 }
 
 impl Place {
-    /// The directory `name` in the root of a volume; made if it is not there.
+    /// Opens the directory `name` in the root of a volume; creates it if it does not exist.
     fn open(server: Ipv4Addr, volume: &str, name: &str) -> Result<Place> {
         let cell = CellClient::new(Arc::new(AfsNetwork::start(None)?), vec![server])?;
         let root = cell.root_of(volume)?;
@@ -102,7 +102,7 @@ impl Place {
         made.map_err(|code| anyhow!("CreateFile {name}: {code:?}"))
     }
 
-    /// The length of what was there before is gone.
+    /// Stores a file; truncates it to the new length.
     fn store(&self, file: &Node, data: &[u8]) -> Result<()> {
         self.cell.store(file, ATTRIBUTES, &mut &data[..], data.len() as u64, &mut |_| ())
     }
@@ -134,7 +134,7 @@ impl Place {
         }
     }
 
-    /// Everything, read to the last byte.
+    /// Reads all files completely.
     fn contents(&self) -> Result<Files> {
         let mut files = Files::new();
         for entry in self.cell.list(&self.directory)? {
@@ -158,8 +158,8 @@ fn compare(found: &Files, expected: &Files) -> Result<()> {
     Ok(())
 }
 
-/// Compares what is there with what `done` steps made, or one more, and goes on to `until` steps. Says
-/// the number of steps that are done on a line of its own, after the comparison and after each.
+/// Compares the files with the result of `done` steps, or of one more, and continues up to `until` steps.
+/// Prints the number of completed steps on a separate line, after the comparison and after each step.
 pub(crate) fn write(server: Ipv4Addr, volume: &str, writer: u32, done: u64, until: u64) -> Result<()> {
     let place = Place::open(server, volume, &format!("writer-{writer}"))?;
     let (mut files, mut done_now) = (Files::new(), 0);
@@ -191,11 +191,11 @@ fn say(done: u64) -> Result<()> {
 }
 
 const FILL_BYTES: usize = 1 << 20;
-/// How long deleted data may take to become free space.
+/// Time limit for deleted data to become free space.
 const REGAIN: Duration = Duration::from_secs(60);
 
-/// Fills the partition of a volume several times: what does not fit must be refused as VDISKFULL and
-/// change nothing, what is there must stay, deletions must work, and their space must come back.
+/// Fills the partition of a volume several times. Data that does not fit must be rejected with VDISKFULL and
+/// change nothing; existing data must remain; deletions must work, and their space must become free again.
 pub(crate) fn fill(server: Ipv4Addr, volume: &str, rounds: u64) -> Result<()> {
     let place = Place::open(server, volume, "fill")?;
     let (mut files, mut most) = (Files::new(), 0);
@@ -220,7 +220,7 @@ fn fill_once(place: &Place, round: u64, files: &mut Files) -> Result<usize> {
     for number in 0.. {
         let name = format!("fill-{round}-{number}");
         let data = noise(&mut SmallRng::seed_from_u64(round << 32 | number), FILL_BYTES);
-        // A name is metadata, for which there is a reserve.
+        // A name is metadata, for which space is reserved.
         let file = place.create(&name)?;
         match place.store(&file, &data) {
             Ok(()) => _ = files.insert(name, data),
@@ -240,7 +240,7 @@ fn check_full(error: &anyhow::Error) -> Result<()> {
     Ok(())
 }
 
-/// As the client says it.
+/// The client's message for VDISKFULL.
 const FULL: &str = "the partition is full";
 
 fn refuse_overwrite(place: &Place, files: &Files) -> Result<()> {
@@ -260,7 +260,7 @@ fn remove_half(place: &Place, files: &mut Files) -> Result<()> {
     Ok(())
 }
 
-/// Waits until there is room for most of what was there before.
+/// Waits until at least 80 percent of the former space is free.
 fn regain(place: &Place, files: usize) -> Result<()> {
     let deadline = Instant::now() + REGAIN;
     let request = rxafs::GetVolumeStatusRequest { volume_id: place.directory.fid.volume.0 };

@@ -1,10 +1,10 @@
-//! OpenAFS's database servers on several hosts, which vote for one of them to take changes (Ubik). No overseer runs
-//! beside them, which would start again whom a test ends.
+//! OpenAFS database servers on several hosts, which elect a sync site by voting (Ubik). They run without an
+//! overseer, which would restart the servers that a test stops.
 
 use crate::cell::Cell;
 use anyhow::{Context, Result};
 
-/// A database server's program.
+/// A database server program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Database {
     /// `vlserver`.
@@ -14,7 +14,7 @@ pub enum Database {
 }
 
 impl Database {
-    /// Both.
+    /// Both programs.
     pub const ALL: [Database; 2] = [Database::Locations, Database::Protection];
 
     fn program(self) -> &'static str {
@@ -32,14 +32,15 @@ impl Database {
     }
 }
 
-/// The hosts of a cell's databases.
+/// The database hosts of a cell.
 pub struct Databases {
-    /// In the order of their addresses: the first one that is up becomes sync site.
+    /// Hosts in the order of their addresses: the first one that is up becomes the sync site.
     pub hosts: Vec<Cell>,
 }
 
 impl Databases {
-    /// A cell that has nothing else, on hosts with these names and addresses. Who takes changes is not decided yet.
+    /// Starts a cell that only has databases, on hosts with these names and addresses. Returns before a sync
+    /// site is elected.
     pub fn start(hosts: &[(&'static str, &'static str)]) -> Result<Databases> {
         let (&(name, address), others) = hosts.split_first().context("no hosts")?;
         let first = Cell::prepare("none", name, address, &[])?;
@@ -58,7 +59,7 @@ impl Databases {
         Ok(databases)
     }
 
-    /// Starts a server that does not run.
+    /// Starts a server that is not running.
     pub fn start_server(&self, host: usize, database: Database) -> Result<()> {
         let (host, program) = (&self.hosts[host], database.program());
         let pid = host.scratch()?.join(program);
@@ -73,14 +74,14 @@ impl Databases {
         host.shell(&format!("kill -{signal} $(cat {})", pid.display()))?.ok().map(drop)
     }
 
-    /// What `udebug` says of a server.
+    /// Returns the output of `udebug` for a server.
     pub fn state(&self, host: usize, database: Database) -> Result<String> {
         let host = &self.hosts[host];
         let command = format!("timeout 5 udebug {} {}", host.address, database.port());
         host.run(&command).map(|output| output.text)
     }
 
-    /// Whether `host` knows that it is to follow the sync site `site`: from then on changes are taken.
+    /// Whether `host` follows the sync site `site`; from then on changes are accepted.
     pub fn follows(&self, host: usize, site: usize) -> Result<bool> {
         let vote = format!("Last yes vote for {} was ", self.hosts[site].address);
         for database in Database::ALL {
@@ -93,7 +94,7 @@ impl Databases {
         Ok(true)
     }
 
-    /// The versions of a database on all hosts, as `udebug` says them.
+    /// Returns the versions of a database on all hosts, as printed by `udebug`.
     pub fn versions(&self, database: Database) -> Result<Vec<String>> {
         let version = |host: usize| {
             let state = self.state(host, database)?;

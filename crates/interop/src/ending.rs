@@ -1,4 +1,5 @@
-//! The end of the program by a signal: cells outlive who started them, so they are ended first.
+//! Cleanup when a signal ends the program: cells outlive the process that started them, so they must be
+//! stopped first.
 
 use anyhow::Result;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -8,31 +9,31 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Guards the folders of all running cells; whoever ends cells holds it as long as that takes.
+/// Guards the folders of all running cells; held while cells are stopped.
 static CELLS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Guards the numbers and the folders of the programs that run for this one ([`crate::limited`]); whoever ends them holds it
-/// as long as that takes, so that no other begins.
+/// Guards the process ids and folders of the programs started by this one ([`crate::limited`]); held while
+/// they are stopped, so that no other starts.
 static PROGRAMS: Mutex<Vec<(u32, PathBuf)>> = Mutex::new(Vec::new());
 
-/// The file that says which cells run.
+/// File with the list of running cells.
 static LIST: OnceLock<PathBuf> = OnceLock::new();
-/// Its name in the folder of a program.
+/// Name of that file in a program's folder.
 const LIST_NAME: &str = "cells";
 
-/// What a program that runs for this one may take to end its cells.
+/// Time limit for a program started by this one to stop its cells, in seconds.
 pub const END_SECONDS: u64 = 300;
-/// What the end of one cell may take; OpenAFS's servers have 90 s of it.
+/// Time limit for stopping one cell, in seconds; OpenAFS's servers have 90 s of it.
 const CELL_SECONDS: &str = "150";
 
-/// What a shell says of a program that a signal ended, less the signal's number.
+/// Base of a shell's exit status for a program that was ended by a signal; the signal's number is added.
 const SIGNALLED: i32 = 128;
 
-/// From now on SIGINT, SIGTERM and SIGHUP end all cells and remove their files, and then the program. To be called
-/// once, when the program begins.
+/// Makes SIGINT, SIGTERM and SIGHUP stop all cells, remove their files, and exit. To be called once, at the
+/// start of the program.
 ///
 /// # Errors
-/// Signals cannot be taken, or no thread started.
+/// If signals cannot be handled, or a thread cannot be started.
 pub fn on_signal() -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -46,7 +47,7 @@ pub fn on_signal() -> Result<()> {
             }
             _ = std::fs::remove_dir_all(folder);
         }
-        // As long as it is held nobody else ends a cell, nor begins one.
+        // While this is held, no other thread stops or starts a cell.
         let mut cells = cells();
         cells.drain(..).for_each(|folder| remove(&folder));
         write_list(&cells);
@@ -56,7 +57,7 @@ pub fn on_signal() -> Result<()> {
 }
 
 fn cells() -> MutexGuard<'static, Vec<PathBuf>> {
-    // A list of paths is whole whoever panicked.
+    // A list of paths is consistent even if a thread has panicked.
     CELLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -64,13 +65,13 @@ fn programs() -> MutexGuard<'static, Vec<(u32, PathBuf)>> {
     PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on the folders of the running cells stand in a file in this folder, for who started this program
-/// ([`crate::limited::run`]). To be called once, when the program begins.
+/// Keeps a list of the running cells' folders in a file in this folder, for the process that started this
+/// program ([`crate::limited::run`]). To be called once, at the start of the program.
 pub fn list_in(folder: &Path) {
     LIST.get_or_init(|| folder.join(LIST_NAME));
 }
 
-/// The cells that the program with this folder has.
+/// Returns the cells of the program with this folder.
 pub(crate) fn listed(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_to_string(folder.join(LIST_NAME)).unwrap_or_default().lines().map(PathBuf::from).collect()
 }
@@ -83,7 +84,8 @@ fn write_list(cells: &[PathBuf]) {
     }
 }
 
-/// Begins a program in a group of its own, which ends when this program is told to; its folder goes with it.
+/// Starts a program with `begin`, and registers it and its folder for cleanup. The program must run in its
+/// own process group.
 pub(crate) fn program_begins(
     folder: &Path,
     begin: impl FnOnce() -> std::io::Result<Child>,
@@ -94,12 +96,13 @@ pub(crate) fn program_begins(
     Ok(child)
 }
 
-/// The one with this folder has ended. Does not return while a signal ends all.
+/// Unregisters the program with this folder, which has exited. Blocks forever if a signal is ending this
+/// program.
 pub(crate) fn forget_program(folder: &Path) {
     programs().retain(|(_, other)| other != folder);
 }
 
-/// Tells their groups, and waits until the programs have ended their cells.
+/// Sends SIGTERM to the programs' process groups, and waits until the programs have stopped their cells.
 fn end_programs(programs: &[(u32, PathBuf)]) {
     for (id, _) in programs {
         crate::limited::signal("TERM", &format!("-{id}"));
@@ -111,15 +114,15 @@ fn end_programs(programs: &[(u32, PathBuf)]) {
     }
 }
 
-/// There is a cell in this folder from now on.
+/// Registers a cell with this folder.
 pub(crate) fn begun(folder: &Path) {
     let mut cells = cells();
     cells.push(folder.to_owned());
     write_list(&cells);
 }
 
-/// Ends the cell of this folder by `stop` and removes its files. Does not return while a signal ends all: two who end one
-/// cell would hinder each other.
+/// Stops the cell with this folder by calling `stop`, and removes its files. Blocks forever if a signal is
+/// ending this program, since two threads that stop one cell would interfere.
 pub(crate) fn end(folder: &Path, stop: impl FnOnce()) {
     let mut cells = cells();
     stop();
@@ -128,7 +131,7 @@ pub(crate) fn end(folder: &Path, stop: impl FnOnce()) {
     write_list(&cells);
 }
 
-/// Ends the cell of this folder and removes its files.
+/// Stops the cell with this folder and removes its files.
 pub(crate) fn remove(folder: &Path) {
     let mut stop = Command::new("timeout");
     stop.arg(CELL_SECONDS).arg(crate::cell::tools().join("openafs-cell"));

@@ -1,14 +1,14 @@
-//! Attackers, and the honest clients that work beside them.
+//! Attackers, and honest clients that run at the same time.
 //!
-//! A [`Target`] is a cell of Cellar's with a network of 65,536 addresses that nobody answers at. The process that runs a
-//! test is the attacker: it stands on the other side of the cell's link, so everything here stays inside the
-//! namespaces of one test.
+//! A [`Target`] is a Cellar cell with a network of 65,536 addresses at which no host answers. The process
+//! that runs a test is the attacker: it is at the other end of the cell's link, so all traffic stays inside
+//! the namespaces of one test.
 //!
 //! * [`packet`] builds single Rx datagrams, valid or not.
-//! * [`Spoofer`] sends them from any address; [`Flood`] does so at a rate.
+//! * [`Spoofer`] sends them from any address; [`Flood`] does so at a given rate.
 //! * [`Listener`] counts what the server sends to these addresses.
-//! * [`Load`] is what `cellar bench fs` measured of honest clients.
-//! * [`Client`] is an honest client with a callback service and, if wanted, the cell's key.
+//! * [`Load`] is the result of `cellar bench fs` for honest clients.
+//! * [`Client`] is an honest client with a callback service and, optionally, the cell's key.
 
 mod client;
 mod flood;

@@ -1,7 +1,6 @@
-//! The real OpenAFS tools and the real kernel client against Cellar.
+//! Support for running the real OpenAFS tools and the real kernel client against Cellar.
 //!
-//! The library starts cells (OpenAFS's or Cellar's) in namespaces of their own; the program runs the
-//! tests.
+//! The library starts OpenAFS or Cellar cells in separate namespaces; the program runs the tests.
 
 pub mod cell;
 pub mod databases;

@@ -1,4 +1,5 @@
-//! A program that may take so long and no longer, with all that it starts: a test that hangs holds nobody up.
+//! Runs a program and all its descendants with a time limit, so that a hanging test does not block the
+//! others.
 
 use crate::ending;
 use anyhow::{Context, Result};
@@ -11,42 +12,44 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// What a program may take.
+/// Time limits of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Until it is told to end.
+    /// Time until it is sent SIGTERM.
     pub run: Duration,
-    /// From then on, until it is killed: it ends its cells meanwhile.
+    /// Additional time until it is killed, in which it stops its cells.
     pub end: Duration,
 }
 
 /// How a program ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// By itself; with its last lines.
+    /// It exited by itself; with its last lines of output.
     Itself(ExitStatus, String),
-    /// It was ended; with what it was doing then.
+    /// It exceeded its time limit; with a description of its state.
     Late(String),
 }
 
-/// How many lines of the output and of each log are told.
+/// Number of lines of the output and of each log to report.
 const LINES_TOLD: usize = 20;
-/// How much of a log is looked at.
+/// Number of bytes to read from the end of a log.
 const LOG_TAIL_BYTES: u64 = 16 << 10;
-/// How much of a command line is told.
+/// Number of characters of a command line to report.
 const COMMAND_CHARACTERS: usize = 300;
-/// How often is looked whether it has ended.
+/// Interval for polling whether the program has exited.
 const LOOK: Duration = Duration::from_millis(100);
-/// What those that it started may take after it has ended: guests are put away by who runs them.
+/// Time limit for the program's descendants after its exit: processes that run guests still have to stop
+/// them.
 const OTHERS_END: Duration = Duration::from_secs(40);
-/// For what is in the pipe still when it has ended; what it left behind may hold the pipe open.
+/// Time limit for reading the rest of the pipe after the exit; a descendant may hold it open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Runs a program in a process group of its own. `say` gets each line of its output at once. In `folder`, which
-/// is its own, it lists its cells ([`ending::list_in`]); what is on the list in the end is ended.
+/// Runs a program in a new process group. `say` receives each line of its output immediately. The program
+/// lists its cells in its own `folder` ([`ending::list_in`]); cells that are still listed at the end are
+/// stopped.
 ///
 /// # Errors
-/// It cannot be started.
+/// If the program cannot be started.
 pub fn run(command: &mut Command, limits: Limits, folder: &Path, mut say: impl FnMut(&str)) -> Result<Ended> {
     let (lines, mut child) = start(command, folder)?;
     let mut last = VecDeque::new();
@@ -88,7 +91,7 @@ fn start(command: &mut Command, folder: &Path) -> Result<(Receiver<String>, Chil
     let (output, input) = std::io::pipe()?;
     command.stdin(Stdio::null()).stdout(input.try_clone()?).stderr(input).process_group(0);
     let child = ending::program_begins(folder, || command.spawn());
-    // The writing end in this process goes with it.
+    // Closes this process's copies of the writing end.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let child = child.with_context(|| format!("cannot start {}", command.get_program().display()))?;
     let (sender, lines) = channel();
@@ -106,7 +109,7 @@ fn start(command: &mut Command, folder: &Path) -> Result<(Receiver<String>, Chil
     Ok((lines, child))
 }
 
-/// Its status, or none when the time is over.
+/// Waits for the program; returns its status, or `None` after the time limit.
 fn wait(child: &mut Child, limit: Duration, mut meanwhile: impl FnMut()) -> Option<ExitStatus> {
     let deadline = Instant::now() + limit;
     while Instant::now() < deadline {
@@ -118,7 +121,7 @@ fn wait(child: &mut Child, limit: Duration, mut meanwhile: impl FnMut()) -> Opti
     None
 }
 
-/// Its output is closed: nothing to hear.
+/// Pauses between polls once the program's output is closed.
 fn idle() -> bool {
     std::thread::sleep(LOOK);
     true
@@ -133,7 +136,7 @@ fn told(limit: Duration, processes: &[Process], logs: &str, last: &str) -> Strin
     text
 }
 
-/// The ends of the logs of these cells: Cellar's, the guests', OpenAFS's.
+/// Returns the last lines of the logs of these cells: those of Cellar, the guests and OpenAFS.
 fn logs(cells: &[PathBuf]) -> String {
     let mut text = String::new();
     for cell in cells {
@@ -167,7 +170,7 @@ fn end_of(file: &Path) -> std::io::Result<String> {
     Ok(lines[lines.len().saturating_sub(LINES_TOLD)..].join("\n"))
 }
 
-/// A process and what tells it from a later one of the same number.
+/// A process, with its start time to distinguish it from a later one with the same id.
 #[derive(Debug)]
 struct Process {
     id: u32,
@@ -175,7 +178,7 @@ struct Process {
     command: String,
 }
 
-/// A process and all below it.
+/// Returns a process and all its descendants.
 fn processes(id: u32) -> Vec<Process> {
     let mut found = vec![id];
     let all: Vec<(u32, u32)> = std::fs::read_dir("/proc")
@@ -193,18 +196,18 @@ fn processes(id: u32) -> Vec<Process> {
     found.into_iter().filter_map(Process::of).collect()
 }
 
-/// What /proc says of a process that runs, from its state on (proc(5): the third).
+/// Returns the fields of /proc/PID/stat of a running process, starting with its state (the third in proc(5)).
 fn fields(id: u32) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(") ")?;
     Some(rest.split(' ').map(str::to_owned).collect()).filter(|fields: &Vec<String>| fields[0] != "Z")
 }
 
-/// Where in [`fields`] the parent is, and the time of the begin.
+/// Indices of the parent and of the start time in [`fields`].
 const PARENT: usize = 1;
 const BEGUN: usize = 19;
 
-/// Whether a process of this number runs.
+/// Whether a process with this id is running.
 pub(crate) fn is_running(id: u32) -> bool {
     fields(id).is_some()
 }
@@ -226,7 +229,8 @@ impl Process {
     }
 }
 
-/// To a process, or to a group with a minus before it. It may have ended just now.
+/// Sends a signal to a process, or to a process group if the id has a minus sign. The process may have exited
+/// already.
 pub(crate) fn signal(name: &str, whom: &str) {
     _ = Command::new("kill").args(["-s", name, "--", whom]).stderr(Stdio::null()).status();
 }
@@ -235,7 +239,7 @@ pub(crate) fn signal(name: &str, whom: &str) {
 mod tests {
     use super::*;
 
-    /// No test waits so long.
+    /// Limits that no test reaches.
     const LONG: Limits = Limits { run: Duration::from_secs(600), end: Duration::from_secs(600) };
 
     fn shell(script: &str, limits: Limits) -> (Ended, Vec<String>) {
@@ -265,7 +269,7 @@ mod tests {
 
     #[test]
     fn who_hangs_is_ended_with_what_it_started() {
-        // One that hears, one in a session of its own that does not.
+        // Both processes ignore SIGTERM; one is in a new session, which a signal to the group does not reach.
         let script = "echo begun; trap '' TERM; setsid bash -c 'echo $$; exec sleep 98761' & sleep 98762";
         let limits = Limits { run: Duration::from_secs(3), end: Duration::from_secs(1) };
         let (Ended::Late(told), heard) = shell(script, limits) else { panic!("it ended by itself") };

@@ -1,14 +1,15 @@
-//! Interoperability tests: software that nobody here wrote against Cellar.
+//! Interoperability tests: Cellar against independent software.
 //!
-//! `interop [FILTER...]` runs the tests whose names contain a filter, all without one; `--list` shows
-//! them. The tests need root, network namespaces, Debian's OpenAFS packages, /dev/fuse and QEMU. A
-//! test whose means are missing fails and says what is missing, unless `CELLAR_TEST_SKIP` names that
-//! means ([`Means`]; docs/design/testing.md has the words): then the summary counts it as skipped.
+//! `interop [FILTER...]` runs the tests whose names contain a filter, or all tests without one; `--list`
+//! shows them. The tests need root, network namespaces, Debian's OpenAFS packages, /dev/fuse and QEMU. A test
+//! whose requirements are not met fails with a list of what is missing, unless `CELLAR_TEST_SKIP` names that
+//! requirement ([`Means`]; docs/design/testing.md has the names): then it is counted as skipped.
 //!
-//! Each test is a process of its own, with a network of its own, so that several run at a time: twice as many as there are
-//! processors (`CELLAR_TEST_JOBS` says otherwise), since most of them wait most of the time. Tests that measure rates or keep
-//! all processors busy run after the others, one at a time. A test may take
-//! `CELLAR_TEST_LIMIT` seconds: one that hangs fails, and what it started is ended before the next begins.
+//! Each test runs in a separate process with its own network, so that several run in parallel: twice as many
+//! as there are processors (override with `CELLAR_TEST_JOBS`), since most of them mainly wait. Tests that
+//! measure rates or use all processors run after the others, one at a time. `CELLAR_TEST_LIMIT` is the time
+//! limit for a test in seconds: a test that hangs fails, and its processes are stopped before the next test
+//! starts.
 
 mod churn;
 mod privileged;
@@ -32,7 +33,7 @@ pub(crate) struct Test {
 
 enum Outcome {
     Passed,
-    /// With what was wrong.
+    /// The test failed for this reason.
     Failed(String),
     Skipped,
 }
@@ -92,16 +93,17 @@ fn main() -> ExitCode {
     if passed + skipped > 0 && failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The first argument of the process of one test; its name and a folder follow.
+/// First argument of the process that runs one test; the test's name and a folder follow.
 const OWN_PROCESS: &str = "run-alone";
-/// In that folder: why it failed.
+/// File in that folder with the reason for a failure.
 const FAILURE: &str = "failure";
 
-/// What a test may take if nothing else is said. The slowest ones take 7 minutes on two processors.
+/// Default time limit for a test, in seconds. The slowest tests take 7 minutes on two processors.
 const LIMIT_SECONDS: u64 = 1800;
-/// More tests at a time have no place: each may have several servers, and a guest of 1 GiB.
+/// Maximum number of tests in parallel: each may run several servers, and a guest of 1 GiB.
 const JOBS_MAX: usize = 8;
-/// They wait for votes, for limits of time to pass, for servers to start: less than half of each processor is used by one.
+/// Tests per processor. They mostly wait for votes, timeouts and starting servers; each uses less than half a
+/// processor.
 const JOBS_PER_PROCESSOR: usize = 2;
 
 fn limits() -> Result<Limits> {
@@ -114,7 +116,7 @@ fn limits() -> Result<Limits> {
     Ok(Limits { run: Duration::from_secs(seconds), end: Duration::from_secs(ending::END_SECONDS) })
 }
 
-/// How many tests run at a time.
+/// Returns the number of tests to run in parallel.
 fn jobs() -> Result<usize> {
     let Ok(text) = std::env::var("CELLAR_TEST_JOBS") else {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -125,7 +127,7 @@ fn jobs() -> Result<usize> {
     })
 }
 
-/// Runs all, so many at a time; in the order of their ends.
+/// Runs all tests, up to `jobs` in parallel; returns the outcomes in the order of completion.
 fn run_all<'a>(tests: &[&'a Test], limits: Limits, jobs: usize) -> Vec<(&'a str, Outcome)> {
     let next = Mutex::new(tests.iter());
     let outcomes = Mutex::new(Vec::new());
@@ -142,7 +144,7 @@ fn run_all<'a>(tests: &[&'a Test], limits: Limits, jobs: usize) -> Vec<(&'a str,
     outcomes.into_inner().unwrap()
 }
 
-/// The process of one test.
+/// Runs one test in this process.
 fn own_process(name: &str, folder: &Path) -> ExitCode {
     ending::list_in(folder);
     let tests = tests::all().into_iter().chain(tests::alone()).chain(tests::hidden());
@@ -158,11 +160,11 @@ fn own_process(name: &str, folder: &Path) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Gives what follows a network and a list of named ones that nobody else has.
+/// Runs a command with a private network and a private list of named network namespaces.
 const OWN_NETWORK: &str =
     "mkdir -p /run/netns && mount -t tmpfs tmpfs /run/netns && ip link set lo up && exec \"$@\"";
 
-/// Runs a test in a process of its own, with a network of its own. Its output gets a mark.
+/// Runs a test in a new process with its own network. `mark` precedes each line of its output.
 fn apart(test: &Test, limits: Limits, mark: &str) -> Result<()> {
     let folder = tempfile::Builder::new().prefix("cellar-interop-test-").tempdir()?;
     let mut command = Command::new("unshare");
@@ -182,10 +184,10 @@ fn apart(test: &Test, limits: Limits, mark: &str) -> Result<()> {
     }
 }
 
-/// How many lines of a failure are said again below everything.
+/// Number of lines of a failure that are repeated in the summary.
 const REPEATED_LINES: usize = 80;
 
-/// The first line and the last ones of a long text.
+/// Returns the first line and the last lines of a long text.
 fn end_of(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     match lines.len().checked_sub(REPEATED_LINES) {
@@ -196,9 +198,9 @@ fn end_of(text: &str) -> String {
     }
 }
 
-/// The program as one of the writers that tests start: `write SERVER VOLUME WRITER DONE UNTIL`, `fill
-/// SERVER VOLUME ROUNDS`; as an administrator: `privileged DATABASES SERVER
-/// VOLUME TOKEN`; as whoever: `list DATABASES VOLUME TOKEN`.
+/// Runs one of the helper programs that tests start. Writers: `write SERVER VOLUME WRITER DONE UNTIL` and
+/// `fill SERVER VOLUME ROUNDS`; an administrator: `privileged DATABASES SERVER VOLUME TOKEN`; any user: `list
+/// DATABASES VOLUME TOKEN`.
 fn writer(arguments: &[String]) -> Option<Result<()>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let number = |word: &str| word.parse::<u64>().with_context(|| format!("{word} is no number"));

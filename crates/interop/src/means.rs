@@ -1,4 +1,4 @@
-//! What a machine must offer for a test, and how to find out.
+//! Requirements of tests, and checks whether the machine meets them.
 
 use crate::cell::tools;
 use std::fmt;
@@ -6,26 +6,26 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Something that a machine may lack.
+/// A requirement that a machine may not meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Means {
     /// Root, network namespaces and OpenAFS's packages.
     Netns,
     /// /dev/fuse and afsd.fuse.
     Fuse,
-    /// QEMU and what it needs to boot a Debian kernel.
+    /// QEMU, and everything needed to boot a Debian kernel.
     Emulation,
     /// The kernel of [`BACKPORTS`], from Debian's archive.
     Backports,
-    /// Wireshark without windows.
+    /// Wireshark's command-line program.
     Tshark,
-    /// bpftrace, and a kernel that lets it attach.
+    /// bpftrace, and a kernel that allows it to attach.
     Bpftrace,
-    /// strace, which ends a program at a certain system call.
+    /// strace, used to kill a program at a particular system call.
     Strace,
-    /// The journal of systemd, whatever began the machine.
+    /// The programs of systemd's journal; systemd need not be the machine's init.
     Journald,
-    /// Loop devices and ext4, whose errors can be triggered.
+    /// Loop devices, and ext4 with a way to trigger errors.
     Loop,
 }
 
@@ -46,13 +46,13 @@ impl fmt::Display for Means {
 }
 
 impl Means {
-    /// Whether the person asked to do without.
+    /// Whether the user chose to skip tests with this requirement.
     pub fn is_skipped(self) -> bool {
         let list = std::env::var("CELLAR_TEST_SKIP").unwrap_or_default();
         list.split([',', ' ']).any(|word| word == self.to_string())
     }
 
-    /// What is missing, in words.
+    /// Returns a description of what is missing, if anything.
     pub fn check(self) -> Result<(), String> {
         let paths: &[&str] = match self {
             Means::Netns => &["/usr/sbin/bosserver", "/usr/bin/vos", "/usr/bin/rxdebug", "/usr/bin/nsenter"],
@@ -76,10 +76,10 @@ impl Means {
         }
     }
 
-    /// Fetches what only the machine's own network has: tests have networks of their own.
+    /// Downloads what a test needs in advance, since tests have no access to the machine's network.
     ///
     /// # Errors
-    /// What was wrong.
+    /// A description of the failure.
     pub fn prepare(self) -> Result<(), String> {
         match self {
             Means::Emulation => {
@@ -95,13 +95,13 @@ impl Means {
     }
 }
 
-/// The Debian suite with the newest kernel that guests boot.
+/// Debian suite with the newest kernel that guests boot.
 pub const BACKPORTS: &str = "trixie-backports";
 
-/// Fetches a kernel for guests, unless it is in the cache.
+/// Downloads a kernel for guests, unless it is cached.
 ///
 /// # Errors
-/// What was wrong.
+/// A description of the failure.
 fn fetch(options: &[&str]) -> Result<(), String> {
     let mut command = Command::new(tools().join("kafs-vm"));
     let output = command.arg("--fetch").args(options).stdin(Stdio::null()).output();
@@ -111,7 +111,7 @@ fn fetch(options: &[&str]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("kafs-vm --fetch {options}: {printed}")) }
 }
 
-/// Whether the file is there, in /bin, /usr/bin, /sbin or /usr/sbin whichever was named.
+/// Whether the file exists, in /bin, /usr/bin, /sbin or /usr/sbin if not at its own path.
 fn exists(path: &str) -> bool {
     let name = Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or_default();
     Path::new(path).exists()

@@ -1,10 +1,10 @@
-//! What differs between two equal runs is replaced by names: times, ids, addresses, sizes.
+//! Replaces everything that differs between two equal runs by names: times, ids, addresses, sizes.
 
 use regex::Regex;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// Replaces what a run cannot repeat, and numbers volume ids in the order of their appearance.
+/// Replaces values that differ between runs, and numbers volume ids in order of appearance.
 #[derive(Default)]
 pub struct Normaliser {
     ids: HashMap<String, String>,
@@ -19,7 +19,7 @@ static RULES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         ),
         rule(r"\b\d{1,2}/\d{1,2}/\d{2,4} \d\d:\d\d(:\d\d)?", "DATE"),
         rule(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b", "DATE"),
-        // As `vos -format` says it: the seconds since 1970 before the date.
+        // `vos -format` prints the seconds since 1970 before the date.
         rule(r"\b[12]\d{9}[ \t]+DATE\b", "SECONDS DATE"),
         rule(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{2}-?[0-9a-f]{2}-[0-9a-f]{12}", "UUID"),
         rule(r"\b10\.99\.0\.\d{1,3}\b", "ADDRESS"),
@@ -33,7 +33,7 @@ static VOLUME_ID: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b5368\d{5}\b"
 static BLANKS: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"[ \t]+").expect("a valid pattern"));
 
 impl Normaliser {
-    /// `text` with everything that cannot repeat replaced; `host` is the server's own name.
+    /// Returns `text` with all such values replaced; `host` is the server's own name.
     pub fn apply(&mut self, text: &str, host: &str) -> String {
         let mut out = text.to_owned();
         for (pattern, to) in RULES.iter() {

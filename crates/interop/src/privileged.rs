@@ -1,5 +1,5 @@
-//! People over the wire, with a token: an administrator who uses what only administrators may, and whoever lists a volume. A program
-//! of its own, which tests start inside a cell.
+//! Clients with a token: an administrator who makes calls that only administrators may make, and a user who
+//! lists a volume. Tests start them as separate processes inside a cell.
 
 use afs_idl::{ClientConnection, fs};
 use anyhow::{Context, Result, ensure};
@@ -12,13 +12,13 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The head of a token's file, before its ticket (struct rxrpc_key_data_v1, as `kafs-token` writes it).
+/// Length of a token file before its ticket (struct rxrpc_key_data_v1, as written by `kafs-token`).
 const HEAD_BYTES: usize = 24;
-/// DES, as session keys of rxkad are.
+/// Key type of DES, used for session keys of rxkad.
 const DES: i32 = 1;
 
-/// Calls one after the other, in a directory of its own, and says how each ended. The cell's databases are at these
-/// addresses, with commas between.
+/// Makes a series of calls in a new directory, and prints the result of each. `databases` is a
+/// comma-separated list of the addresses of the cell's databases.
 pub(crate) fn call(databases: &str, server: Ipv4Addr, volume: &str, token: &Path) -> Result<()> {
     let cell = cell(databases, token)?;
     let files = cell.connection(server, Interface::Files);
@@ -54,7 +54,7 @@ pub(crate) fn call(databases: &str, server: Ipv4Addr, volume: &str, token: &Path
     Ok(())
 }
 
-/// Says what is in the root directory of a volume, a name a line.
+/// Prints the names in the root directory of a volume, one per line.
 pub(crate) fn list(databases: &str, volume: &str, token: &Path) -> Result<()> {
     let cell = cell(databases, token)?;
     for entry in cell.list(&cell.root_of(volume)?)? {
@@ -63,7 +63,7 @@ pub(crate) fn list(databases: &str, volume: &str, token: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The cell whose databases are at these addresses, over connections with a token.
+/// Connects to the cell with these database addresses, with a token.
 fn cell(databases: &str, token: &Path) -> Result<CellClient> {
     let databases = databases.split(',').map(str::parse).collect::<Result<Vec<Ipv4Addr>, _>>()?;
     let security = RxkadClient::from_ticket(ticket(token)?, SecurityLevel::Encrypted)?;

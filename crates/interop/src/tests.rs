@@ -1,4 +1,4 @@
-//! The tests, a file for each peer.
+//! The tests, one file per peer.
 
 mod admin;
 mod asking;
@@ -42,8 +42,8 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Every test in the order of running: first those that take long, so that none of them runs alone in the end; of these
-/// first those that wait, beside which the guests have the processors.
+/// Returns all tests in running order. Long tests come first, so that none of them runs alone at the end;
+/// those that mainly wait come before those with guests, which can then use the processors.
 pub(crate) fn all() -> Vec<Test> {
     [
         electing::tests(),
@@ -86,22 +86,22 @@ pub(crate) fn all() -> Vec<Test> {
     .collect()
 }
 
-/// Tests that run after the others, one at a time: they measure rates, or keep all processors busy.
+/// Returns the tests that run after the others, one at a time: they measure rates or use all processors.
 pub(crate) fn alone() -> Vec<Test> {
     hostile::alone()
 }
 
-/// Tests that are only run when they are called by their whole names: some of them must fail.
+/// Returns tests that only run when requested by full name; some of them must fail.
 pub(crate) fn hidden() -> Vec<Test> {
     limits::hidden()
 }
 
-/// A file of this crate.
+/// Returns the path of a file of this crate.
 pub(crate) fn own_file(relative: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
 }
 
-/// Writes a script into the cell's folder: settings, the common functions, the parts of `guest/`.
+/// Writes a script into the cell's folder: settings, the common functions, and parts from `guest/`.
 pub(crate) fn script(cell: &Cell, name: &str, prelude: &str, parts: &[&str]) -> Result<PathBuf> {
     let read =
         |part: &str| std::fs::read_to_string(own_file("guest").join(part)).with_context(|| part.to_owned());
@@ -115,13 +115,13 @@ pub(crate) fn script(cell: &Cell, name: &str, prelude: &str, parts: &[&str]) -> 
     Ok(path)
 }
 
-/// How long each test takes that can go on, if somebody asks for the long forms of tests (`SOAK_MINUTES`).
+/// Returns the duration of each test that can run for any time, if long tests are requested (`SOAK_MINUTES`).
 pub(crate) fn soak() -> Option<Duration> {
     let minutes = std::env::var("SOAK_MINUTES").ok()?.parse::<u64>().ok()?;
     Some(Duration::from_secs(60 * minutes))
 }
 
-/// Asks `done` every now and then until it says yes.
+/// Polls `done` until it returns true.
 pub(crate) fn wait_for(limit: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + limit;
     while !done()? {
@@ -131,12 +131,12 @@ pub(crate) fn wait_for(limit: Duration, mut done: impl FnMut() -> Result<bool>) 
     Ok(())
 }
 
-/// How often a Cellar server was called by these names.
+/// Returns the number of calls of these procedures to a Cellar server.
 pub(crate) fn calls(server: &Cell, procedures: &[&str]) -> Result<u64> {
     figure(server, procedures, "calls")
 }
 
-/// The sum of a figure of these procedures of a Cellar server, as `cellar stat calls` has it.
+/// Returns the sum of a figure over these procedures of a Cellar server, as printed by `cellar stat calls`.
 pub(crate) fn figure(server: &Cell, procedures: &[&str], figure: &str) -> Result<u64> {
     let rows = server.run("cellar stat calls --json")?.ok()?;
     let rows: Value = serde_json::from_str(&rows).context(rows)?;

@@ -1,25 +1,25 @@
-//! The Linux kernel's own AFS client, in an emulated guest.
+//! The Linux kernel's AFS client, in an emulated guest.
 
 use crate::cell::{Cell, Output, tools};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// A guest to boot beside a cell.
+/// A guest that is connected to a cell's network.
 pub struct Guest<'a> {
     cell: &'a Cell,
     arguments: Vec<String>,
     log: PathBuf,
 }
 
-/// A guest that runs while the test does something else.
+/// A guest that runs in the background of a test.
 pub struct Running {
     child: Child,
     log: PathBuf,
 }
 
 impl<'a> Guest<'a> {
-    /// A guest whose kafs knows the cell; it ends with an error after `seconds`.
+    /// Returns a guest whose kafs is configured for the cell; it fails after `seconds`.
     pub fn new(cell: &'a Cell, name: &str, seconds: u32) -> Guest<'a> {
         let arguments = ["--netns", cell.name, "--server", cell.address, "--timeout", &seconds.to_string()]
             .map(String::from)
@@ -27,7 +27,7 @@ impl<'a> Guest<'a> {
         Guest { cell, arguments, log: cell.path().join(format!("guest-{name}.log")) }
     }
 
-    /// Further options of the `kafs-vm` tool.
+    /// Adds options for the `kafs-vm` tool.
     #[must_use]
     pub fn with(mut self, options: &[&str]) -> Guest<'a> {
         self.arguments.extend(options.iter().map(|&option| option.to_owned()));
@@ -55,24 +55,24 @@ impl<'a> Guest<'a> {
         Ok(Running { child, log: self.log })
     }
 
-    /// Boots the guest, runs the script and waits for its end.
+    /// Boots the guest, runs the script and waits until it ends.
     pub fn run(self, script: &Path) -> Result<Output> {
         self.start(script)?.finish()
     }
 }
 
 impl Running {
-    /// What the guest has printed so far.
+    /// Returns the guest's output so far.
     pub fn printed(&self) -> String {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
-    /// Whether it still runs.
+    /// Whether the guest is still running.
     pub fn is_running(&mut self) -> Result<bool> {
         Ok(self.child.try_wait()?.is_none())
     }
 
-    /// Waits for the end.
+    /// Waits until the guest ends.
     pub fn finish(mut self) -> Result<Output> {
         let status = self.child.wait()?;
         Ok(Output { status: status.code().unwrap_or(-1), text: self.printed() })
@@ -82,7 +82,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            // The tool ends its guest on SIGTERM.
+            // The tool stops its guest on SIGTERM.
             let _ = Command::new("kill").arg(self.child.id().to_string()).status();
             let _ = self.child.wait();
         }

@@ -15,13 +15,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The service of callbacks.
+/// Service id of callbacks.
 const CALLBACKS: u16 = 1;
 
-/// An honest client gives up a call that takes longer.
+/// Time limit of a call, after which the client gives up.
 const CALL_MAX: Duration = Duration::from_secs(30);
 
-/// A client of the target. It answers what file servers ask.
+/// A client of the target. It answers the calls of file servers.
 pub struct Client {
     server: Server,
     security: Option<Arc<dyn ClientSecurity>>,
@@ -29,18 +29,18 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client without a token at this address of the namespace.
+    /// Creates a client without a token at this address of the namespace.
     ///
     /// # Errors
-    /// What the system said.
+    /// Errors of the operating system.
     pub fn anonymous(address: Ipv4Addr, uuid: HostUuid) -> Result<Client> {
         Client::open(address, uuid, None)
     }
 
-    /// A client that holds the key of the cell, as administrators' tools on a server do.
+    /// Creates a client with the key of the cell, like administrators' tools on a server.
     ///
     /// # Errors
-    /// The cell has no key, or what the system said.
+    /// If the cell has no key; errors of the operating system.
     pub fn administrator(address: Ipv4Addr, cell: &Cell) -> Result<Client> {
         let extended = Some(cell.path().join("etc/server/KeyFileExt"));
         let keys = keys::load(&KeyFiles { extended, ..KeyFiles::default() }, &SecuritySettings::default())?;
@@ -66,15 +66,15 @@ impl Client {
         Ok(Client { server, security, promises })
     }
 
-    /// Files whose callback promises the server has broken, in the order of the breaks.
+    /// Returns the files whose callback promises the server has broken, in the order of the breaks.
     pub fn broken(&self) -> Vec<common::Fid> {
         self.promises.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The same client, as the rest of the program uses it.
+    /// Returns this client as a [`CellClient`].
     ///
     /// # Errors
-    /// None that is expected.
+    /// None expected.
     pub fn of_cell(self: &Arc<Client>, databases: Ipv4Addr) -> Result<CellClient> {
         CellClient::new(Arc::clone(self) as Arc<dyn Network>, vec![databases])
     }
@@ -88,15 +88,15 @@ impl Network for Client {
     }
 }
 
-/// A UUID that no other client has.
+/// Returns a UUID that no other client has.
 pub fn uuid() -> HostUuid {
     HostUuid(rand::random())
 }
 
-/// The callback service, which notes what is broken.
+/// A callback service that records callback breaks.
 struct Promises {
     about: Forgetful,
-    /// Guards the list.
+    /// Guards the list of files.
     broken: Mutex<Vec<common::Fid>>,
 }
 

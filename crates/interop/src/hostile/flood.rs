@@ -1,4 +1,4 @@
-//! Datagrams at a rate.
+//! Datagrams at a given rate.
 
 use super::packet;
 use super::spoofer::Spoofer;
@@ -10,26 +10,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Makes a datagram for a service, by its number in the flood.
+/// Builds a datagram for a service, given its number in the flood.
 type Make = Arc<dyn Fn(u16, u32) -> Vec<u8> + Send + Sync>;
 
-/// What a flood is made of.
+/// Parameters of a flood.
 #[derive(Clone)]
 pub struct Shape {
-    /// Datagrams each second.
+    /// Datagrams per second.
     pub rate: u32,
-    /// It ends after so many.
+    /// Number of datagrams after which the flood ends.
     pub datagrams_max: u32,
-    /// How many addresses take turns.
+    /// Number of source addresses, used in rotation.
     pub sources: u32,
-    /// Ports and services that are called in turn, each with a connection of its own per datagram.
+    /// Ports and services, called in rotation; each datagram starts a new connection.
     pub services: Vec<(SocketAddrV4, u16)>,
-    /// The datagrams.
+    /// Builds the datagrams.
     pub datagram: Make,
 }
 
 impl Shape {
-    /// Anonymous calls of these ports and services of the target. None has a procedure.
+    /// Returns a flood of anonymous calls to these ports and services of the target. Their opcode does not
+    /// exist.
     pub fn calls(rate: u32, sources: u32, services: &[(u16, u16)]) -> Shape {
         let services = services.iter().map(|&(port, service)| (at(port), service)).collect();
         let datagram = Arc::new(|service_id, number| packet::call(service_id, number, 0, &[]));
@@ -37,36 +38,36 @@ impl Shape {
     }
 }
 
-/// What a flood did.
+/// Result of a flood.
 #[derive(Clone, Copy, Debug)]
 pub struct Flooded {
-    /// Datagrams that left.
+    /// Number of datagrams sent.
     pub sent: u32,
-    /// How long it took.
+    /// Duration of the flood.
     pub took: Duration,
 }
 
 impl Flooded {
-    /// Datagrams each second.
+    /// Returns the datagrams per second.
     pub fn rate(&self) -> f64 {
         f64::from(self.sent) / self.took.as_secs_f64().max(0.001)
     }
 }
 
-/// A flood that goes on until it is ended or has sent all.
+/// A flood that runs until it is stopped or has sent all datagrams.
 pub struct Flood {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Flooded>>>,
 }
 
-/// How often a flood sends its next datagrams.
+/// Interval between batches of datagrams.
 const TICK: Duration = Duration::from_millis(1);
 
 impl Flood {
-    /// Begins it.
+    /// Starts a flood.
     ///
     /// # Errors
-    /// The process may not send from others' addresses.
+    /// If the process may not send from other hosts' addresses.
     pub fn start(shape: Shape) -> Result<Flood> {
         let spoofer = Spoofer::open()?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -76,19 +77,19 @@ impl Flood {
         Ok(Flood { stop, thread: Some(thread) })
     }
 
-    /// Waits until it has sent all.
+    /// Waits until all datagrams are sent.
     ///
     /// # Errors
-    /// A datagram could not be sent.
+    /// If a datagram could not be sent.
     pub fn finish(mut self) -> Result<Flooded> {
         let thread = self.thread.take().context("ended already")?;
         thread.join().map_err(|_| anyhow::anyhow!("the flood panicked"))?
     }
 
-    /// Ends it now.
+    /// Stops the flood.
     ///
     /// # Errors
-    /// A datagram could not be sent.
+    /// If a datagram could not be sent.
     pub fn end(self) -> Result<Flooded> {
         self.stop.store(true, Ordering::Relaxed);
         self.finish()

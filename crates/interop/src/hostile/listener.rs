@@ -1,4 +1,4 @@
-//! What passes the link between attacker and server.
+//! Captures traffic on the link between attacker and server.
 
 use anyhow::{Context, Result};
 use rx::Tap;
@@ -8,35 +8,36 @@ use std::time::{Duration, Instant};
 const IP_BYTES_MIN: usize = 20;
 const UDP_BYTES: usize = 8;
 
-/// A UDP datagram that passed, or a run of them that the kernel handles as one.
+/// A captured UDP datagram, or several that the kernel handles as one.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// Where it came from.
+    /// Source address.
     pub from: SocketAddrV4,
-    /// Where it was sent to.
+    /// Destination address.
     pub to: SocketAddrV4,
-    /// Behind the UDP header.
+    /// Data after the UDP header.
     pub payload: &'a [u8],
 }
 
-/// Sees the UDP datagrams of one interface.
+/// Captures the UDP datagrams of one interface.
 pub struct Listener {
     tap: Tap,
 }
 
 impl Listener {
-    /// Listens at an interface of the attacker's namespace.
+    /// Opens an interface of the attacker's namespace.
     ///
     /// # Errors
-    /// The process may not do so, or there is no such interface.
+    /// If the process lacks the privilege, or the interface does not exist.
     pub fn open(interface: &str) -> Result<Listener> {
         Ok(Listener { tap: Tap::open(Some(interface), &[]).with_context(|| interface.to_owned())? })
     }
 
-    /// Gives `see` everything that passes until `until`. Returns how many datagrams passed unseen, because too many came.
+    /// Passes all datagrams until `until` to `see`. Returns the number of datagrams lost because too many
+    /// arrived.
     ///
     /// # Errors
-    /// What the system said.
+    /// Errors of the operating system.
     pub fn listen(&mut self, until: Instant, mut see: impl FnMut(Datagram<'_>)) -> Result<u32> {
         while let Some(left) = until.checked_duration_since(Instant::now()) {
             if let Some(passed) = self.tap.next(left.min(Duration::from_millis(100)))?

@@ -1,28 +1,29 @@
-//! Verified clients at work.
+//! Load from verified clients.
 
 use super::target::SERVER;
 use crate::cell::Cell;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// What `cellar bench fs` measured.
+/// Results of `cellar bench fs`.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Calls that succeeded, each second.
+    /// Successful calls per second.
     pub rate: f64,
-    /// The share of packets that were sent again.
+    /// Share of packets that were retransmitted.
     pub repeated: f64,
-    /// Calls that failed, or whose replies were wrong.
+    /// Number of calls that failed or had a wrong reply.
     pub failed: u64,
-    /// Calls that the server answered with "busy".
+    /// Number of calls that the server rejected as busy.
     pub busy: u64,
 }
 
 impl Load {
-    /// Runs clients with the cell's key on `host` in a volume of the target. `mix` describes them (docs/guide/load.md).
+    /// Runs clients with the cell's key on `host`, in a volume of the target. `mix` describes them
+    /// (docs/guide/load.md).
     ///
     /// # Errors
-    /// They could not begin.
+    /// If the clients could not start.
     pub fn run(host: &Cell, volume: &str, mix: &str, seconds: u32) -> Result<Load> {
         let path = host.path().join("mix.toml");
         std::fs::write(&path, mix)?;

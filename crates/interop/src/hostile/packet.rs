@@ -1,11 +1,11 @@
-//! Single Rx datagrams, as an attacker makes them.
+//! Single Rx datagrams, as built by an attacker.
 
 use rx_proto::{Flags, Header, PacketType};
 
-/// An epoch whose high bit is set: the address does not matter for finding the connection.
+/// An epoch with the high bit set, so that the address does not matter for finding the connection.
 pub const ANY_ADDRESS_EPOCH: u32 = 0x8000_0000;
 
-/// The header of the first packet of a connection's first call. Connection ids differ by `number`.
+/// Returns the header of the first packet of a connection's first call. Connection ids differ by `number`.
 pub fn first(service_id: u16, number: u32) -> Header {
     Header {
         epoch: ANY_ADDRESS_EPOCH | ((number >> 20) + 1),
@@ -22,27 +22,27 @@ pub fn first(service_id: u16, number: u32) -> Header {
     }
 }
 
-/// Header and body as they are sent.
+/// Encodes a header and body.
 pub fn datagram(header: &Header, body: &[u8]) -> Vec<u8> {
     [&header.encode()[..], body].concat()
 }
 
-/// A whole call in one packet, anonymous, on a connection of its own.
+/// Returns an anonymous call that fits in one packet, on a new connection.
 pub fn call(service_id: u16, number: u32, opcode: u32, arguments: &[u8]) -> Vec<u8> {
     datagram(&first(service_id, number), &request(opcode, arguments))
 }
 
-/// The first packet of a connection of rxkad, which has proved nothing yet.
+/// Returns the first packet of an rxkad connection that is not authenticated yet.
 pub fn rxkad_call(service_id: u16, number: u32) -> Vec<u8> {
     datagram(&Header { security_index: 2, ..first(service_id, number) }, &[0; 4])
 }
 
-/// An opcode and its encoded arguments.
+/// Returns an opcode and its encoded arguments.
 pub fn request(opcode: u32, arguments: &[u8]) -> Vec<u8> {
     [&opcode.to_be_bytes()[..], arguments].concat()
 }
 
-/// An ABORT with this code. Call number 0 means the whole connection.
+/// Returns an ABORT with this code. Call number 0 means the whole connection.
 pub fn abort(of: &Header, call_number: u32, code: i32) -> Vec<u8> {
     let header = Header {
         kind: PacketType::Abort,
@@ -54,11 +54,11 @@ pub fn abort(of: &Header, call_number: u32, code: i32) -> Vec<u8> {
     datagram(&header, &code.to_be_bytes())
 }
 
-/// An acknowledgement of everything below `first`, and of nothing from there on.
+/// Returns an acknowledgement of all packets below `first`, and of none after that.
 pub fn acknowledge(of: &Header, first: u32, reason: u8) -> Vec<u8> {
     let header =
         Header { kind: PacketType::Ack, sequence: 0, flags: of.flags.without(Flags::LAST_PACKET), ..*of };
-    // Buffer space, maximal skew, first packet, previous packet, serial, reason, count of packets; then nothing of them.
+    // Buffer space, maximum skew, first packet, previous packet, serial, reason, number of packets (0).
     let mut body = vec![0, 0, 0, 0];
     body.extend([first, first.wrapping_sub(1), of.serial].iter().flat_map(|word| word.to_be_bytes()));
     body.extend([reason, 0, 0, 0, 0]);
