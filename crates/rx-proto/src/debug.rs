@@ -1,4 +1,5 @@
-//! Answers to rxdebug: layouts of doc/txt/rx-debug.txt, version 'S' (OpenAFS 1.6 and later).
+//! Encoding of answers to rxdebug, in the layouts of doc/txt/rx-debug.txt, version 'S' (OpenAFS 1.6 and
+//! later).
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -6,21 +7,21 @@ use std::time::Duration;
 use crate::limits::CHANNELS;
 use crate::statistics::Statistics;
 
-/// The version of these layouts (RX_DEBUGI_VERSION).
+/// Version of these layouts (RX_DEBUGI_VERSION).
 pub const DEBUG_VERSION: u8 = b'S';
 
-/// Says that there is no such entry.
+/// Marks an entry after the last one.
 const NONE_SUCH: u32 = 0xffff_ffff;
 
-/// RX_DEBUGI_BADTYPE.
+/// Error for an unknown kind of request (RX_DEBUGI_BADTYPE).
 const BAD_TYPE: i32 = -8;
 
-/// What is asked for (RX_DEBUGI_*).
+/// The kind of a request (RX_DEBUGI_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Basic numbers.
+    /// Basic figures.
     Basics,
-    /// The n-th connection on which something is going on.
+    /// The n-th active connection.
     BusyConnection(u32),
     /// The n-th connection.
     Connection(u32),
@@ -28,12 +29,12 @@ pub enum Question {
     Counters,
     /// The n-th peer.
     Peer(u32),
-    /// A type that does not exist.
+    /// An unknown kind.
     Unknown,
 }
 
 impl Question {
-    /// Decodes the body of a DEBUG packet; `None` if it is too short.
+    /// Decodes the body of a DEBUG packet. Returns `None` if it is too short.
     pub fn parse(body: &[u8]) -> Option<Question> {
         let kind = u32::from_be_bytes(*body.first_chunk()?);
         let index = u32::from_be_bytes(*body.get(4..)?.first_chunk()?);
@@ -53,7 +54,7 @@ pub fn is_question(datagram: &[u8]) -> bool {
     crate::header::parse(datagram).is_ok_and(|(header, _)| header.kind == crate::PacketType::Debug)
 }
 
-/// struct rx_debugStats.
+/// Basic figures (struct rx_debugStats).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Basics {
     pub(crate) free_packets: u64,
@@ -69,7 +70,7 @@ impl std::ops::AddAssign for Basics {
         self.free_packets += other.free_packets;
         self.packets += other.packets;
         self.calls += other.calls;
-        // Every endpoint is told these of all of its server's workers.
+        // Every endpoint holds these figures for all workers of its server, so they are not added up.
         self.waiting = self.waiting.max(other.waiting);
         self.waited = self.waited.max(other.waited);
         self.idle_workers = self.idle_workers.max(other.idle_workers);
@@ -89,21 +90,21 @@ impl Basics {
     }
 }
 
-/// What a channel looks like from outside.
+/// The state of a channel as rxdebug shows it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChannelView {
     pub(crate) number: u32,
-    /// RX_STATE_*.
+    /// State of the channel, RX_STATE_*.
     pub(crate) state: u8,
-    /// RX_MODE_*.
+    /// Mode of the channel, RX_MODE_*.
     pub(crate) mode: u8,
-    /// RX_CALL_*, as far as they fit.
+    /// Flags of the call, RX_CALL_*, as far as they fit into a byte.
     pub(crate) flags: u8,
-    /// 1: packets to read, 2: packets to send.
+    /// Queued packets: 1 to read, 2 to send.
     pub(crate) other: u8,
 }
 
-/// struct rx_debugConn.
+/// A connection (struct rx_debugConn).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionView {
     pub(crate) remote: SocketAddr,
@@ -118,7 +119,7 @@ pub(crate) struct ConnectionView {
     pub(crate) packet_bytes: usize,
 }
 
-/// struct rx_securityObjectStats.
+/// The security state of a connection (struct rx_securityObjectStats).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SecurityView {
     pub(crate) index: u8,
@@ -152,7 +153,7 @@ impl ConnectionView {
         out.0
     }
 
-    /// The answer beyond the last connection.
+    /// Returns the answer to a request for an entry after the last connection.
     pub(crate) fn none() -> Vec<u8> {
         let mut out = Fields::default();
         out.zeros(4);
@@ -164,7 +165,7 @@ impl ConnectionView {
 
 impl SecurityView {
     fn encode(self, out: &mut Fields) {
-        // RX_SECTYPE_NULL, RX_SECTYPE_KAD, or unknown; flag 1 is "no state yet", 2 "authenticated".
+        // RX_SECTYPE_NULL, RX_SECTYPE_KAD, or unknown. Flag 1 means "no state yet", flag 2 "authenticated".
         let kind = match self.index {
             0 => 1,
             2 => 3,
@@ -182,7 +183,7 @@ impl SecurityView {
     }
 }
 
-/// struct rx_debugPeer.
+/// A peer (struct rx_debugPeer).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerView {
     pub(crate) remote: SocketAddr,
@@ -217,7 +218,8 @@ impl PeerView {
         out.count(self.resent);
         out.zeros(12); // skew in and out, rate flag
         let maximum = self.packet_bytes_max as u16;
-        // natural, maximal; packets per datagram twice; now; window; packets per datagram; sequence
+        // Natural and maximum packet length, packets per datagram (twice), current packet length, window,
+        // packets per datagram, sequence number.
         let fields = [length, maximum, 1, 1, length, self.window as u16, 1, 0];
         for value in fields {
             out.u16(value);
@@ -228,7 +230,7 @@ impl PeerView {
         out.0
     }
 
-    /// The answer beyond the last peer.
+    /// Returns the answer to a request for an entry after the last peer.
     pub(crate) fn none() -> Vec<u8> {
         let mut out = Fields::default();
         out.u32(NONE_SUCH);
@@ -237,7 +239,7 @@ impl PeerView {
     }
 }
 
-/// struct rx_statistics.
+/// Encodes the counters (struct rx_statistics).
 pub(crate) fn encode_counters(counters: &Statistics) -> Vec<u8> {
     let mut out = Fields::default();
     let kinds = |table: &[u64; crate::statistics::PACKET_TYPES], kind: crate::PacketType| table[kind.index()];
@@ -279,17 +281,18 @@ pub(crate) fn encode_counters(counters: &Statistics) -> Vec<u8> {
     out.0
 }
 
-/// The beginning of the answer beyond the last connection and the last peer. Who asks looks no further.
+/// Returns the beginning of the answers to requests for entries after the last connection or peer. Clients
+/// read no further.
 pub(crate) fn encode_no_entry() -> Vec<u8> {
     [0xff; 8].to_vec()
 }
 
-/// The answer to a question that does not exist.
+/// Returns the answer to an unknown kind of request.
 pub(crate) fn encode_unknown() -> Vec<u8> {
     BAD_TYPE.to_be_bytes().to_vec()
 }
 
-/// IPv6 does not fit into these layouts.
+/// Returns the IPv4 address, or zeros for IPv6, which these layouts cannot represent.
 fn ipv4(address: SocketAddr) -> [u8; 4] {
     match address.ip().to_canonical() {
         IpAddr::V4(ip) => ip.octets(),
@@ -297,7 +300,7 @@ fn ipv4(address: SocketAddr) -> [u8; 4] {
     }
 }
 
-/// Big-endian fields, one after the other.
+/// An encoder of consecutive big-endian fields.
 #[derive(Debug, Default)]
 struct Fields(Vec<u8>);
 
@@ -314,7 +317,7 @@ impl Fields {
         self.bytes(&value.to_be_bytes());
     }
 
-    /// A counter, of which 32 bits fit.
+    /// Appends the low 32 bits of a counter.
     fn count(&mut self, value: u64) {
         self.u32(value as u32);
     }

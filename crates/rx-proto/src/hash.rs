@@ -1,4 +1,4 @@
-//! A seeded hasher: fast, and not predictable for peers that choose connection ids.
+//! A seeded hasher: fast, and unpredictable for peers that choose connection ids.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher};
@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 /// A map whose order and collisions depend on the endpoint's seed.
 pub(crate) type SeededMap<K, V> = HashMap<K, V, SeededState>;
 
-/// Two secret words.
+/// The secret of a hasher, two words.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SeededState {
     start: u64,
@@ -27,7 +27,7 @@ impl BuildHasher for SeededState {
     }
 }
 
-/// Multiplies to 128 bits and folds, word by word.
+/// A hasher that multiplies word by word to 128 bits and folds the product.
 #[derive(Debug)]
 pub(crate) struct SeededHasher {
     state: u64,

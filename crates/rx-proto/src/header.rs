@@ -1,9 +1,9 @@
 //! The 28-byte header of every Rx packet.
 //!
 //! ```text
-//!  0  u32 epoch            when the client began, or random with the high bit set
+//!  0  u32 epoch            time at which the client started, or random with the high bit set
 //!  4  u32 connection id    low two bits: channel
-//!  8  u32 call number      0: about the connection
+//!  8  u32 call number      0: concerns the connection
 //! 12  u32 sequence         of a data packet in its call, from 1
 //! 16  u32 serial           counts packets sent on the connection
 //! 20  u8  type   21 u8 flags   22 u8 user status   23 u8 security index
@@ -14,10 +14,10 @@
 
 use crate::limits::CHANNEL_MASK;
 
-/// Length of a header.
+/// Length of a header, in bytes.
 pub const HEADER_BYTES: usize = 28;
 
-/// Where fields stand that differ between the packets of a batch.
+/// Offsets of the fields that differ between the packets of a batch.
 pub(crate) mod place {
     use std::ops::Range;
 
@@ -27,24 +27,24 @@ pub(crate) mod place {
     pub(crate) const CHECKSUM: Range<usize> = 24..26;
 }
 
-/// What a packet is for (rx_packet.h, RX_PACKET_TYPE_*).
+/// Type of a packet (rx_packet.h, RX_PACKET_TYPE_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PacketType {
-    /// A piece of a call's data.
+    /// Carries part of a call's data.
     Data = 1,
-    /// What has been received.
+    /// Reports which packets have been received.
     Ack = 2,
-    /// The server cannot take the call now.
+    /// Reports that the server cannot accept the call now.
     Busy = 3,
-    /// The call or connection is over.
+    /// Ends the call or the connection with an error.
     Abort = 4,
-    /// Everything has been received.
+    /// Reports that everything has been received.
     AckAll = 5,
-    /// The server wants to know who is calling.
+    /// Requires the client to prove its identity.
     Challenge = 6,
-    /// The client's answer to that.
+    /// The client's answer to a challenge.
     Response = 7,
-    /// Questions of rxdebug and the answers.
+    /// Requests of rxdebug and their answers.
     Debug = 8,
     /// Unused.
     Params = 9,
@@ -54,12 +54,12 @@ pub enum PacketType {
     Unused11 = 11,
     /// Unused.
     Unused12 = 12,
-    /// Which software is this?
+    /// Requests the version of the peer's software.
     Version = 13,
 }
 
 impl PacketType {
-    /// The type with this number.
+    /// Returns the type with this number.
     pub fn from_wire(number: u8) -> Option<PacketType> {
         Some(match number {
             1 => Self::Data,
@@ -79,7 +79,7 @@ impl PacketType {
         })
     }
 
-    /// Position in tables of counters.
+    /// Returns the type's position in tables of counters.
     pub fn index(self) -> usize {
         self as usize - 1
     }
@@ -90,37 +90,37 @@ impl PacketType {
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// Sent by the side that began the connection.
+    /// The sender is the client of the connection.
     pub const CLIENT_INITIATED: Flags = Flags(1);
-    /// Please acknowledge at once.
+    /// The receiver should acknowledge the packet immediately.
     pub const REQUEST_ACK: Flags = Flags(2);
-    /// The sender's last data packet of the call.
+    /// The packet is the sender's last data packet of the call.
     pub const LAST_PACKET: Flags = Flags(4);
     /// More packets follow immediately.
     pub const MORE_PACKETS: Flags = Flags(8);
-    /// On an ACK: the receiver acknowledges often enough for slow start.
+    /// On an ACK: the receiver acknowledges frequently enough for slow start.
     pub const SLOW_START_OK: Flags = Flags(32);
     /// On data: another packet follows in the same datagram.
     pub const JUMBO_PACKET: Flags = Flags(32);
 
-    /// Whether all of `other`'s flags are set.
+    /// Whether all flags of `other` are set.
     pub fn contains(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// These and those.
+    /// Returns the union of both sets of flags.
     #[must_use]
     pub fn with(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
 
-    /// These, and `other` if `condition`.
+    /// Returns these flags, and those of `other` if `condition` is true.
     #[must_use]
     pub fn with_if(self, condition: bool, other: Flags) -> Flags {
         if condition { self.with(other) } else { self }
     }
 
-    /// These without those.
+    /// Returns these flags without those of `other`.
     #[must_use]
     pub fn without(self, other: Flags) -> Flags {
         Flags(self.0 & !other.0)
@@ -130,55 +130,55 @@ impl Flags {
 /// A decoded header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Chosen by the client; with the high bit set it is random, and the peer's address does not
-    /// matter for finding the connection.
+    /// Number chosen by the client. If its high bit is set, it is random and the connection is found without
+    /// the peer's address.
     pub epoch: u32,
     /// Connection id, with the channel in the low two bits.
     pub cid: u32,
-    /// Number of the call on its channel; 0 for packets about the connection.
+    /// Number of the call on its channel; 0 for packets that concern the connection.
     pub call_number: u32,
     /// Sequence number of a data packet, from 1.
     pub sequence: u32,
-    /// Counts what the sender sent on the connection.
+    /// Serial of the packet among those that the sender has sent on the connection.
     pub serial: u32,
-    /// What the packet is for.
+    /// Type of the packet.
     pub kind: PacketType,
-    /// See [`Flags`].
+    /// Flags of the packet.
     pub flags: Flags,
-    /// Free for applications.
+    /// Field for use by applications.
     pub user_status: u8,
-    /// The connection's security class.
+    /// Security class of the connection.
     pub security_index: u8,
-    /// For the security class.
+    /// Field for use by the security class.
     pub checksum: u16,
-    /// The service called.
+    /// Id of the called service.
     pub service_id: u16,
 }
 
-/// Why bytes are not an Rx packet.
+/// The reason why a datagram is not a valid Rx packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
-    /// Shorter than a header.
+    /// The datagram is shorter than a header.
     #[error("datagram of {got} bytes is shorter than an Rx header")]
     Short {
-        /// Its length.
+        /// Length of the datagram.
         got: usize,
     },
-    /// A type that does not exist.
+    /// The packet type does not exist.
     #[error("packet type {got} does not exist")]
     Type {
-        /// Its number.
+        /// Number of the type.
         got: u8,
     },
 }
 
 impl Header {
-    /// The channel of the connection.
+    /// Returns the channel of the connection.
     pub fn channel(&self) -> usize {
         (self.cid & CHANNEL_MASK) as usize
     }
 
-    /// The header's bytes.
+    /// Returns the encoded header.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         for (place, value) in

@@ -1,38 +1,38 @@
-//! A question of rxdebug. It is about a whole server, though it reaches only one of the endpoints
-//! that the server is made of: every one of them adds what it knows.
+//! Requests of rxdebug. They concern a whole server, but reach only one of its endpoints, so every endpoint
+//! adds its part of the answer.
 
 use crate::debug::{self, Basics, ConnectionView, PeerView, Question};
 use crate::header::Header;
 use crate::path::Path;
 use crate::statistics::Statistics;
 
-/// A question on its way through a server's endpoints.
+/// An rxdebug request that passes through the endpoints of a server.
 ///
-/// [`crate::Endpoint::inquire`] of the endpoint that the DEBUG packet reached begins it,
-/// [`crate::Endpoint::examine`] of every endpoint in the same order each time adds to it, and
-/// [`crate::Endpoint::answer`] of the first sends the sum. The entries of a list are those of the
-/// first endpoint, then those of the second, and so on.
+/// [`crate::Endpoint::inquire`] of the endpoint that received the DEBUG packet creates it,
+/// [`crate::Endpoint::examine`] of every endpoint, always in the same order, adds to it, and
+/// [`crate::Endpoint::answer`] of the first sends the result. The entries of a list are those of the first
+/// endpoint, then those of the second, and so on.
 #[derive(Debug)]
 pub struct Inquiry {
     pub(crate) path: Path,
     pub(crate) header: Header,
     pub(crate) progress: Progress,
-    /// Bytes that the body of the answer may have.
+    /// Maximum length of the answer's body, in bytes.
     pub(crate) room: usize,
 }
 
-/// What has been found so far.
+/// The part of the answer collected so far.
 #[derive(Debug)]
 pub(crate) enum Progress {
     Basics(Basics),
     Counters(Box<Statistics>),
-    /// The entry wanted is still this many away.
+    /// The list that is being searched, and the number of entries still to skip.
     Seeking(List, u32),
     Found(Vec<u8>),
     Unknown,
 }
 
-/// What can be asked for one by one.
+/// A list whose entries are requested one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum List {
     BusyConnections,
@@ -53,7 +53,8 @@ impl Inquiry {
         Inquiry { path, header, progress, room }
     }
 
-    /// The body of the answer. Where there is no room for it, it says that there is no such entry, or no such question.
+    /// Returns the body of the answer. If it exceeds the maximum length, the body reports that the entry, or
+    /// the kind of request, does not exist.
     pub(crate) fn body(&self) -> Vec<u8> {
         let body = self.full_body();
         if body.len() <= self.room {

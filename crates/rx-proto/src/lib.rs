@@ -1,12 +1,12 @@
 //! The Rx protocol as a pure state machine.
 //!
-//! Datagrams and the time go in; datagrams, deadlines and events come out. There are no sockets, no
-//! threads, no clock and no ambient randomness, so the same code runs behind real sockets and under
-//! a simulator with virtual time. [`Endpoint`] tells what to call in which order.
+//! Its inputs are datagrams and the time; its outputs are datagrams, deadlines and events. It uses no
+//! sockets, threads, clock or ambient randomness, so the same code runs behind real sockets and in a
+//! simulator with virtual time. [`Endpoint`] documents the order of calls.
 //!
 //! Protocol sources: "The Rx Specification" (OpenAFS doc/txt/rx-spec.txt), the Rx debug protocol
-//! (doc/txt/rx-debug.txt), and the behaviour of OpenAFS 1.8 and of Linux rxrpc, with which this
-//! endpoint has to talk.
+//! (doc/txt/rx-debug.txt), and the behaviour of OpenAFS 1.8 and Linux rxrpc, with which this endpoint has to
+//! interoperate.
 
 pub mod ack;
 pub mod answers;

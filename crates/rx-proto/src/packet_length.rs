@@ -1,9 +1,10 @@
-//! How long packets to a peer may be.
+//! Discovery of the maximum length of packets to a peer.
 //!
-//! Where routers drop long packets without an ICMP message, or where that message or the fragments are dropped, nothing
-//! tells the sender. A DATA packet keeps its contents once it was sent, since receivers take the first packet of a
-//! sequence number that they see: it cannot be cut again. So packets are short until the path has answered a padded ping,
-//! which loses nothing if it is dropped (RFC 8899; OpenAFS pads pings as well, `rxi_SendAck` with `RX_ACK_MTU`).
+//! If routers drop long packets without an ICMP message, or if that message or fragments are dropped, the
+//! sender is not notified. The contents of a DATA packet are fixed once it has been sent, because receivers
+//! use the first packet with a given sequence number: it cannot be split into shorter ones. Packets are
+//! therefore short until the path has answered a padded ping, which can be dropped without loss of data (RFC
+//! 8899; OpenAFS pads pings as well, `rxi_SendAck` with `RX_ACK_MTU`).
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -15,55 +16,55 @@ use crate::hash::{SeededMap, SeededState};
 use crate::limits::{PACKET_BYTES_MAX, PACKET_BYTES_MIN};
 use crate::slab::Key;
 
-/// IPv6 headers are so much longer than IPv4's.
+/// Difference between the lengths of IPv6 and IPv4 headers.
 const IPV6_EXTRA_BYTES: usize = 20;
 
-/// How long until another length is tried after one that failed.
+/// Time until another length is tried after one has failed.
 const PROBE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long until all lengths are tried again: paths change (RFC 8899, PMTU_RAISE_TIMER).
+/// Time until all lengths are tried again, because paths change (RFC 8899, PMTU_RAISE_TIMER).
 const RAISE_INTERVAL: Duration = Duration::from_secs(600);
 
-/// The shortest time that an answer to a padded ping may take.
+/// Minimum time allowed for the answer to a padded ping.
 const PATIENCE_MIN: Duration = Duration::from_millis(500);
 
-/// A length is given up after this many padded pings without an answer from a peer that answered others.
+/// Number of padded pings, unanswered by a peer that answered others, after which a length is given up.
 const PROBES_MAX: u32 = 3;
 
-/// A length that is less than this above the present one is not worth a ping.
+/// Minimum difference from the current length for which a ping is worthwhile.
 const GAIN_MIN: usize = 16;
 
-/// Lengths to fall back to when packets of more bytes do not arrive.
+/// Lengths to fall back to when longer packets do not arrive.
 const STEPS: [usize; 3] = [1252, 1000, PACKET_BYTES_MIN];
 
-/// Hosts with short paths that are remembered.
+/// Maximum number of hosts with short paths that are remembered.
 const HOSTS_MAX: usize = 4096;
 
-/// See the module's description. Lengths include the Rx header.
+/// The packet length for a peer. All lengths include the Rx header.
 #[derive(Debug)]
 pub(crate) struct PacketLength {
-    /// Known to get through, or assumed to.
+    /// Length known or assumed to arrive.
     proven: usize,
-    /// What packets fall back to.
+    /// Length to fall back to.
     safe: usize,
-    /// The length that is tried first.
+    /// Length tried first.
     usual: usize,
-    /// The most that is tried.
+    /// Maximum length that is tried.
     ceiling: usize,
     /// `usual` and `ceiling` as configured.
     configured: (usize, usize),
     advertised: usize,
     probe_at: Monotonic,
-    /// When the configured lengths are tried again.
+    /// Time at which the configured lengths are tried again.
     raise_at: Option<Monotonic>,
     awaited: Option<Awaited>,
-    /// Padded pings of the present length without an answer.
+    /// Number of unanswered padded pings of the length being tried.
     silent: u32,
-    /// The path was found to be short and the endpoint has not taken note.
+    /// Whether the path was found to be short and this has not been reported to the endpoint yet.
     news: bool,
 }
 
-/// A padded ping under way.
+/// A padded ping in flight.
 #[derive(Clone, Copy, Debug)]
 struct Awaited {
     connection: Key,
@@ -73,7 +74,7 @@ struct Awaited {
 }
 
 impl PacketLength {
-    /// `short` is what is known of the host's path.
+    /// Creates the state for a peer. `short` is the known limit of the host's path, if any.
     pub(crate) fn new(address: SocketAddr, config: &EndpointConfig, short: Option<Short>) -> PacketLength {
         let extra = if address.is_ipv6() { IPV6_EXTRA_BYTES } else { 0 };
         let bound = |bytes: usize| bytes.saturating_sub(extra).clamp(PACKET_BYTES_MIN, PACKET_BYTES_MAX);
@@ -96,22 +97,22 @@ impl PacketLength {
         }
     }
 
-    /// See [`crate::Endpoint::look_ahead`].
+    /// Prefetches the state: see [`crate::Endpoint::look_ahead`].
     pub(crate) fn look(&self) -> u64 {
         self.proven as u64
     }
 
-    /// The length to send now.
+    /// Returns the current maximum packet length.
     pub(crate) fn packet_bytes(&self) -> usize {
         self.proven.min(self.advertised)
     }
 
-    /// What the peer says it takes.
+    /// Applies the maximum length that the peer advertises.
     pub(crate) fn advertised(&mut self, bytes: usize) {
         self.advertised = bytes.clamp(PACKET_BYTES_MIN, PACKET_BYTES_MAX);
     }
 
-    /// The network says so.
+    /// Applies a maximum length that the network has reported.
     pub(crate) fn too_big(&mut self, bytes: usize) {
         let bytes = bytes.max(PACKET_BYTES_MIN);
         for length in [&mut self.safe, &mut self.usual, &mut self.ceiling, &mut self.proven] {
@@ -119,8 +120,8 @@ impl PacketLength {
         }
     }
 
-    /// The length of a padded ping to send now, if one is worth it. `heard_at` is when the peer was heard last, `patience`
-    /// how long an answer may take.
+    /// Returns the length of a padded ping to send now, if one is worthwhile. `heard_at` is the time of the
+    /// peer's last packet, `patience` the time allowed for an answer.
     pub(crate) fn probe(&mut self, now: Monotonic, heard_at: Monotonic, patience: Duration) -> Option<usize> {
         if self.raise_at.is_some_and(|at| at <= now) {
             self.raise_at = None;
@@ -142,17 +143,17 @@ impl PacketLength {
         Some(goal)
     }
 
-    /// Whether a padded ping has no answer though the peer was heard since.
+    /// Whether a padded ping is unanswered although the peer has sent packets since.
     pub(crate) fn is_unanswered(&self, heard_at: Monotonic) -> bool {
         self.awaited.is_some_and(|awaited| heard_at > awaited.at)
     }
 
-    /// A padded ping was sent.
+    /// Records that a padded ping was sent.
     pub(crate) fn on_probe_sent(&mut self, now: Monotonic, connection: Key, serial: u32, bytes: usize) {
         self.awaited = Some(Awaited { connection, serial, bytes, at: now });
     }
 
-    /// A ping was answered. Returns whether it was the padded one that was waited for.
+    /// Processes the answer to a ping. Returns whether it answers the padded ping in flight.
     pub(crate) fn on_answer(&mut self, connection: Key, serial: u32) -> bool {
         let is_its = |it: &mut Awaited| (it.connection, it.serial) == (connection, serial);
         let Some(awaited) = self.awaited.take_if(is_its) else { return false };
@@ -161,7 +162,7 @@ impl PacketLength {
         true
     }
 
-    /// Packets go unanswered: back to what is safe.
+    /// Falls back to the safe length because packets are not acknowledged.
     pub(crate) fn on_black_hole(&mut self, now: Monotonic) {
         if self.proven > self.safe {
             self.proven = self.safe;
@@ -169,7 +170,8 @@ impl PacketLength {
         }
     }
 
-    /// Packets of `bytes` do not arrive though shorter ones do.
+    /// Falls back to a shorter length because packets of `bytes` bytes do not arrive although shorter ones
+    /// do.
     pub(crate) fn on_dropped(&mut self, now: Monotonic, bytes: usize) {
         let step = STEPS.into_iter().find(|step| *step < bytes).unwrap_or(PACKET_BYTES_MIN);
         self.safe = self.safe.min(step);
@@ -186,31 +188,31 @@ impl PacketLength {
         self.raise_at = Some(now + RAISE_INTERVAL);
     }
 
-    /// What is safe, if the path was found to be short since the last time.
+    /// Returns the safe length, if the path was found to be short since the previous call.
     pub(crate) fn take_news(&mut self) -> Option<usize> {
         std::mem::take(&mut self.news).then_some(self.safe)
     }
 
-    /// The length that packets fall back to.
+    /// Returns the length to fall back to.
     pub(crate) fn safe(&self) -> usize {
         self.safe
     }
 
-    /// The most that may ever be sent.
+    /// Returns the maximum length that is tried.
     pub(crate) fn ceiling(&self) -> usize {
         self.ceiling
     }
 }
 
-/// What is known of the path to a host.
+/// The limit of a short path to a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Short {
-    /// What gets through.
+    /// Length that arrives.
     bytes: usize,
     since: Monotonic,
 }
 
-/// Hosts whose paths are short: their next ports need not find that out again.
+/// Hosts with short paths, remembered so that the host's other ports need not discover them again.
 #[derive(Debug)]
 pub(crate) struct ShortPaths {
     hosts: SeededMap<IpAddr, Found>,
@@ -218,7 +220,7 @@ pub(crate) struct ShortPaths {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
-    /// Peers that never answered padded pings.
+    /// Number of peers that never answered padded pings.
     silent: u32,
     short: Option<Short>,
 }
@@ -228,12 +230,12 @@ impl ShortPaths {
         ShortPaths { hosts: SeededMap::with_hasher(state) }
     }
 
-    /// What is known of the path to a host.
+    /// Returns the limit of the path to a host, if it is known to be short.
     pub(crate) fn get(&self, host: IpAddr) -> Option<Short> {
         if self.hosts.is_empty() { None } else { self.hosts.get(&host)?.short }
     }
 
-    /// The path to a host carries no more than `bytes`. Returns whether that is new.
+    /// Records that the path to a host carries at most `bytes` bytes. Returns whether that is new.
     pub(crate) fn insert(&mut self, now: Monotonic, host: IpAddr, bytes: usize) -> bool {
         let found = self.entry(host);
         let is_new = found.short.is_none_or(|known| bytes < known.bytes);
@@ -241,15 +243,16 @@ impl ShortPaths {
         is_new
     }
 
-    /// A peer at this host ends that was heard after a padded ping without answering it; `bytes` get through to it. Returns
-    /// whether there were enough of them to call the path short, and it was not known.
+    /// Records the removal of a peer at this host that sent packets after a padded ping but never answered
+    /// it; packets of `bytes` bytes reach it. Returns whether this makes the path count as short for the
+    /// first time.
     pub(crate) fn on_silence(&mut self, now: Monotonic, host: IpAddr, bytes: usize) -> bool {
         let found = self.entry(host);
         found.silent += 1;
         found.silent == PROBES_MAX && self.insert(now, host, bytes)
     }
 
-    /// A padded ping to the host was answered.
+    /// Removes the host, because a padded ping to it has been answered.
     pub(crate) fn remove(&mut self, host: IpAddr) {
         if !self.hosts.is_empty() {
             self.hosts.remove(&host);

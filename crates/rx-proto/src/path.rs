@@ -1,19 +1,19 @@
-//! Where a datagram goes to or comes from.
+//! The addresses of a datagram.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// The two ends of a datagram's way. Replies take the way of what they answer, so that a host with
-/// several addresses answers from the one it was asked at.
+/// The two ends of a datagram's path. An answer uses the path of the packet it answers, so that a host with
+/// several addresses answers from the one that received the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// The other end.
+    /// Address of the remote end.
     pub remote: SocketAddr,
-    /// This host's address; `None` leaves the choice to the system.
+    /// Local address; `None` leaves the choice to the system.
     pub local: Option<IpAddr>,
 }
 
 impl Path {
-    /// A way to `remote` from whichever local address the system picks.
+    /// Returns a path to `remote` from a local address that the system chooses.
     pub fn to(remote: SocketAddr) -> Path {
         Path { remote, local: None }
     }

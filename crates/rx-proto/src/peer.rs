@@ -1,4 +1,4 @@
-//! What is known about a host and port: path, congestion, reachability, behaviour.
+//! The state of a peer, a host and port: path, congestion, reachability, behaviour.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use crate::packet_length::{PacketLength, Short};
 use crate::rtt::Rtt;
 use crate::timers::{Armed, look};
 
-/// The window that a peer is assumed to have before it has said so (rx_initSendWindow).
+/// Window that a peer is assumed to have until it reports one (rx_initSendWindow).
 const WINDOW_INITIAL: u32 = 16;
 
-/// A peer without connections is remembered for this long (rx_idlePeerTime).
+/// Time for which a peer without connections is remembered (rx_idlePeerTime).
 pub(crate) const PEER_LIFETIME: Duration = Duration::from_secs(60);
 
-/// See the module's description.
+/// A host and port with which the endpoint communicates.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) rtt: Rtt,
     pub(crate) learnt: Option<Learnt>,
-    /// Connections that name this peer.
+    /// Number of connections that refer to this peer.
     pub(crate) connections: usize,
     pub(crate) idle_since: Monotonic,
-    /// When a packet came on one of its connections.
+    /// Time at which the last packet arrived on one of the peer's connections.
     pub(crate) heard_at: Monotonic,
     pub(crate) armed: Armed,
     pub(crate) mtu: PacketLength,
@@ -38,40 +38,40 @@ pub(crate) struct Peer {
     aborts: AbortBrake,
 }
 
-/// What was counted of a peer.
+/// Counters of a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerCounters {
-    /// Connections made, by either side.
+    /// Number of connections created by either side.
     pub connections: u64,
-    /// Packets received on them.
+    /// Number of packets received on the connections.
     pub received: u64,
-    /// Bytes of those.
+    /// Number of bytes in these packets.
     pub bytes_received: u64,
-    /// DATA packets sent, for the first time or again.
+    /// Number of DATA packets sent, retransmissions included.
     pub sent: u64,
-    /// DATA packets of those that were sent again.
+    /// Number of DATA packets retransmitted.
     pub resent: u64,
-    /// Bytes of all packets sent on connections.
+    /// Number of bytes in all packets sent on the connections.
     pub bytes_sent: u64,
-    /// Round trips measured.
+    /// Measured round trips.
     pub round_trips: RoundTrips,
 }
 
-/// Round trips by their lengths.
+/// A histogram of round-trip times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundTrips {
-    /// How many took less than a microsecond, then how many of the others less than two, four and so on; the last
-    /// are all that took longer.
+    /// Number of round trips shorter than a microsecond, then number of the others shorter than two, four
+    /// microseconds and so on; the last entry counts all longer ones.
     pub counts: [u32; RoundTrips::POWERS],
-    /// The sum of all.
+    /// Sum of all round-trip times.
     pub total: Duration,
 }
 
 impl RoundTrips {
-    /// Lengths that are told apart: up to a minute.
+    /// Number of ranges, which cover times up to a minute.
     pub const POWERS: usize = 28;
 
-    /// Adds one.
+    /// Adds a round trip.
     pub(crate) fn record(&mut self, round_trip: Duration) {
         let power = round_trip.as_micros().checked_ilog2().map_or(0, |power| power as usize + 1);
         let count = &mut self.counts[power.min(RoundTrips::POWERS - 1)];
@@ -88,7 +88,7 @@ impl RoundTrips {
 }
 
 impl PeerCounters {
-    /// Adds what another counted.
+    /// Adds the counts of another set of counters.
     pub fn add(&mut self, other: &PeerCounters) {
         self.connections += other.connections;
         self.received += other.received;
@@ -100,26 +100,26 @@ impl PeerCounters {
     }
 }
 
-/// A peer as it is now.
+/// A snapshot of a peer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerReport {
-    /// Where it is.
+    /// Address of the peer.
     pub address: SocketAddr,
-    /// Connections that there are.
+    /// Number of existing connections.
     pub connections: usize,
-    /// What was counted.
+    /// Counters of the peer.
     pub counters: PeerCounters,
-    /// The smoothed round-trip time; zero if none was measured.
+    /// Smoothed round-trip time; zero before the first measurement.
     pub rtt: Duration,
-    /// Its mean deviation.
+    /// Mean deviation of the round-trip time.
     pub rtt_variation: Duration,
-    /// After so long what was not acknowledged is sent again.
+    /// Retransmission timeout.
     pub timeout: Duration,
-    /// Packets that its last call had room for.
+    /// Number of packets for which the peer's last call had room.
     pub window_packets: u32,
-    /// Packets that may be under way at a time to it, as its last call learnt; 0 if none did.
+    /// Congestion window in packets at the end of the last call; 0 if there is none.
     pub congestion_window_packets: u32,
-    /// The longest packet that is sent to it.
+    /// Maximum length of packets sent to the peer.
     pub packet_bytes: usize,
 }
 
@@ -146,7 +146,7 @@ impl Peer {
         }
     }
 
-    /// What is known of it.
+    /// Returns a snapshot of the peer's state.
     pub(crate) fn report(&self) -> PeerReport {
         PeerReport {
             address: self.address,
@@ -161,7 +161,7 @@ impl Peer {
         }
     }
 
-    /// Reads a little of each part that a call needs: see [`crate::Endpoint::look_ahead`].
+    /// Prefetches each part that a call needs: see [`crate::Endpoint::look_ahead`].
     pub(crate) fn look(&self) -> u64 {
         let learnt = self.learnt.map_or(0, |learnt| learnt.at.0);
         let counters = self.counters.connections ^ self.counters.bytes_sent;
@@ -170,12 +170,12 @@ impl Peer {
         self.heard_at.0 ^ self.armed.look() ^ learnt ^ counters ^ reached ^ rtt ^ self.mtu.look()
     }
 
-    /// Packets that the peer's last call had room for.
+    /// Returns the number of packets for which the peer's last call had room.
     pub(crate) fn window(&self) -> u32 {
         self.window
     }
 
-    /// Takes in what an ACK says about the peer.
+    /// Applies the limits that an ACK reports.
     pub(crate) fn on_trailer(&mut self, trailer: &Trailer) {
         if let Some(window) = trailer.window {
             self.window = window.max(1);
@@ -185,27 +185,27 @@ impl Peer {
         }
     }
 
-    /// The peer has echoed something unpredictable that was sent to its address.
+    /// Records that the peer has echoed an unpredictable number sent to its address.
     pub(crate) fn on_reached(&mut self, now: Monotonic) {
         self.reach.until = Some(now + REACH_LIFETIME);
     }
 
-    /// Whether the address was proved lately: new calls may be served at once.
+    /// Whether the address was proved recently, so that new calls are served immediately.
     pub(crate) fn is_reached(&self, now: Monotonic) -> bool {
         self.reach.until.is_some_and(|until| now < until)
     }
 
-    /// Whether the proof of the address is so young that no new one has to be asked for.
+    /// Whether the proof of the address is so recent that no new one is requested.
     pub(crate) fn is_fresh(&self, now: Monotonic) -> bool {
         self.reach.until.is_some_and(|until| now + REACH_LIFETIME / 2 < until)
     }
 
-    /// Whether the address has ever been proved: no bytes are counted any more.
+    /// Whether the address has ever been proved, after which bytes are no longer counted.
     pub(crate) fn is_proven(&self) -> bool {
         self.reach.until.is_some()
     }
 
-    /// Bytes came from the address.
+    /// Adds the credit for bytes received from the address.
     pub(crate) fn on_bytes(&mut self, bytes: u32) {
         if !self.is_proven() {
             let credit = (AMPLIFICATION_MAX as u32).saturating_mul(bytes);
@@ -213,7 +213,8 @@ impl Peer {
         }
     }
 
-    /// Whether a datagram of this length may be sent to the address. To one that has proved nothing that takes credit.
+    /// Whether a datagram of this length may be sent to the address. An address that has proved nothing pays
+    /// for it with its credit.
     pub(crate) fn spend(&mut self, bytes: usize) -> bool {
         if self.is_proven() {
             return true;
@@ -223,34 +224,34 @@ impl Peer {
         left.is_some()
     }
 
-    /// The length of a padded ping to send now, if one is worth it.
+    /// Returns the length of a padded ping to send now, if one is worthwhile.
     pub(crate) fn probe(&mut self, now: Monotonic) -> Option<usize> {
         self.mtu.probe(now, self.heard_at, self.rtt.timeout(0))
     }
 
-    /// A call ended well.
+    /// Resets the delay of aborts after a successful call.
     pub(crate) fn on_success(&mut self) {
         self.aborts = AbortBrake::default();
     }
 
-    /// How long an abort has to wait, if at all.
+    /// Returns the delay of an abort, if it has to be delayed.
     pub(crate) fn abort_delay(&mut self, code: AbortCode, config: &EndpointConfig) -> Option<Duration> {
         self.aborts.delay(code, config)
     }
 }
 
-/// Whether packets to the peer's address reach the peer. Answers to forged addresses would turn a server against
-/// others.
+/// Reachability of the peer's address. Without this check, answers to forged addresses would let a server be
+/// used to attack other hosts.
 #[derive(Debug, Default)]
 struct Reach {
-    /// The end of the last proof's life; `None` if the address has proved nothing yet.
+    /// Expiry of the last proof; `None` if the address has proved nothing yet.
     until: Option<Monotonic>,
-    /// Bytes that may be sent before it has.
+    /// Number of bytes that may be sent before the address is proved.
     credit_bytes: u32,
 }
 
-/// Slows down clients that repeat a failing call (rxi_SendCallAbort: after so many equal aborts
-/// each further one waits).
+/// Slows down clients that repeat a failing call (rxi_SendCallAbort: after a number of equal aborts, each
+/// further one is delayed).
 #[derive(Debug, Default)]
 struct AbortBrake {
     code: Option<AbortCode>,

@@ -1,43 +1,44 @@
-//! How long a packet and its acknowledgement take (RFC 6298, with Rx's delays added).
+//! Round-trip time estimation (RFC 6298, with Rx's delays added).
 
 use std::time::Duration;
 
 use base::Monotonic;
 
-/// Before anything is known.
+/// Initial timeout, before the first measurement.
 const INITIAL: Duration = Duration::from_secs(1);
 
-/// Least slack over the smoothed time: receivers may sit on an acknowledgement for 100 ms.
+/// Minimum slack beyond the smoothed time, because receivers may delay an acknowledgement by 100 ms.
 const SLACK_MIN: Duration = Duration::from_millis(200);
 
-/// The most that doubling leads to.
+/// Maximum timeout after doubling.
 const TIMEOUT_MAX: Duration = Duration::from_secs(15);
 
-/// The shortest time is that of the present and the last span of this length: paths change.
+/// Length of a span: the shortest time is taken over the current and the previous span, because paths change.
 const LEAST_SPAN: Duration = Duration::from_secs(30);
 
-/// A path is long from this on.
+/// Round-trip time from which a path counts as long.
 const LONG_PATH: Duration = Duration::from_millis(1);
 
-/// On a path from this on, losses need not be a sign of congestion.
+/// Round-trip time from which losses on a path need not indicate congestion.
 const FAR: Duration = Duration::from_millis(4);
 
-/// What measurements differ by without packets waiting on the path: receivers take so long to read.
+/// Minimum difference between measurements that indicates queueing: smaller ones may be due to the receiver's
+/// reading time.
 const QUEUE_MIN: Duration = Duration::from_millis(3);
 
-/// Estimate for one peer.
+/// The estimate for a peer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
     smoothed: Option<Duration>,
     latest: Duration,
     variation: Duration,
     least: Option<Duration>,
-    /// Of the span that began then, for when it is over.
+    /// Start of the current span and the shortest time in it, which is used when the next span begins.
     least_since: Option<(Monotonic, Duration)>,
 }
 
 impl Rtt {
-    /// Takes a measurement in.
+    /// Adds a measurement.
     pub(crate) fn sample(&mut self, now: Monotonic, sample: Duration) {
         self.latest = sample;
         self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
@@ -60,49 +61,49 @@ impl Rtt {
         }
     }
 
-    /// The smoothed round trip time.
+    /// Returns the smoothed round-trip time.
     pub(crate) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
     }
 
-    /// How far measurements lie from it.
+    /// Returns the mean deviation of the measurements.
     pub(crate) fn variation(&self) -> Duration {
         self.variation
     }
 
-    /// The shortest time seen; zero if none.
+    /// Returns the shortest round-trip time, or zero before the first measurement.
     pub(crate) fn least(&self) -> Duration {
         self.least.unwrap_or_default()
     }
 
-    /// Whether more may be under way than is on the networks of one place.
+    /// Whether the path is longer than one within a local network, so that larger windows are useful.
     pub(crate) fn is_long(&self) -> bool {
         self.least() >= LONG_PATH
     }
 
-    /// Whether the path is so long that packets are lost on it without its being full.
+    /// Whether the path is so long that packets may be lost on it without congestion.
     pub(crate) fn is_far(&self) -> bool {
         self.least() >= FAR
     }
 
-    /// Whether packets wait somewhere on the path: the latest took an eighth longer than need be.
+    /// Whether packets queue on the path: the latest round trip took an eighth longer than the shortest.
     pub(crate) fn is_queueing(&self) -> bool {
         self.latest > self.least() + (self.least() / 8).max(QUEUE_MIN)
     }
 
-    /// What would be left of a window, were nothing to wait.
+    /// Returns the part of a window that would be in flight if no packets queued.
     pub(crate) fn unqueued(&self, window: u32) -> u32 {
         let latest = self.latest.as_micros().max(1);
         (u128::from(window) * self.least().as_micros() / latest) as u32
     }
 
-    /// Time to wait for an acknowledgement after `backoff` timeouts in a row.
+    /// Returns the time to wait for an acknowledgement after `backoff` consecutive timeouts.
     pub(crate) fn timeout(&self, backoff: u32) -> Duration {
         let once = self.smoothed.map_or(INITIAL, |smoothed| smoothed + (self.variation * 4).max(SLACK_MIN));
         (once * (1 << backoff.min(6))).min(TIMEOUT_MAX)
     }
 
-    /// Time after which a packet overtaken by others counts as lost (RFC 9002, 6.1.2).
+    /// Returns the time after which a packet overtaken by others counts as lost (RFC 9002, 6.1.2).
     pub(crate) fn loss_delay(&self) -> Duration {
         self.smoothed
             .map_or(INITIAL, |smoothed| smoothed * 9 / 8 + self.variation)

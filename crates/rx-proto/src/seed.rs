@@ -1,10 +1,10 @@
-//! What an endpoint's random choices follow from.
+//! The source of an endpoint's randomness.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha12Rng;
 
-/// The seed of an endpoint. In production it is 256 unpredictable bits: epochs, connection ids, serials, nonces and the keys
-/// of cookies follow from it. Simulations expand a small number.
+/// The seed of an endpoint, from which epochs, connection ids, serials, nonces and the keys of cookies are
+/// derived. In production it consists of 256 unpredictable bits. Simulations expand a small number.
 #[derive(Clone, Copy)]
 pub struct Seed([u8; 32]);
 
@@ -20,7 +20,7 @@ impl From<[u8; 32]> for Seed {
     }
 }
 
-/// For simulations: 64 bits can be searched.
+/// Seeds of simulations only: 64 bits can be found by exhaustive search.
 impl From<u64> for Seed {
     fn from(number: u64) -> Seed {
         Seed(ChaCha12Rng::seed_from_u64(number).get_seed())

@@ -1,7 +1,7 @@
 //! Storage with stable, never reused keys.
 //!
-//! A place is used again with a new generation. When its generations are exhausted the place is retired, so that no key ever
-//! comes back.
+//! A slot is reused with a new generation. When its generations are exhausted the slot is retired, so that no
+//! key ever recurs.
 
 /// Index and generation of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,13 +11,13 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// Both parts in one number, different from that of every other key of the slab.
+    /// Returns both parts as one number, which is unique within the slab.
     pub(crate) fn number(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 }
 
-/// A vector with holes. A key of a removed entry finds nothing, even if its place is taken again.
+/// A vector with reusable slots. The key of a removed entry finds nothing, even if its slot is in use again.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -40,7 +40,7 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// Stores the value that `make` makes of its future key.
+    /// Stores the value that `make` creates for its future key.
     pub(crate) fn insert_with(&mut self, make: impl FnOnce(Key) -> T) -> Key {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, value: None });
@@ -64,7 +64,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Counts an entry out; its place is free for the next one unless its generations are exhausted.
+    /// Accounts for a removed entry and frees its slot, unless the slot's generations are exhausted.
     fn vacate(&mut self, key: Key) {
         if key.generation < u32::MAX {
             self.free.push(key.index);
@@ -72,7 +72,7 @@ impl<T> Slab<T> {
         self.len -= 1;
     }
 
-    /// Removes an entry where it is, and moves it nowhere.
+    /// Removes an entry in place, without moving it out.
     pub(crate) fn discard(&mut self, key: Key) {
         if let Some(slot) = self.slots.get_mut(key.index as usize)
             && slot.generation == key.generation
@@ -93,17 +93,17 @@ impl<T> Slab<T> {
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
-    /// The keys of all entries.
+    /// Returns the keys of all entries.
     pub(crate) fn keys(&self) -> Vec<Key> {
         (0..self.places()).filter_map(|place| self.at(place)).map(|(key, _)| key).collect()
     }
 
-    /// The number of places, taken or free, and what is at one.
+    /// Returns the number of slots, used and free.
     pub(crate) fn places(&self) -> usize {
         self.slots.len()
     }
 
-    /// The entry at a place.
+    /// Returns the entry in a slot.
     pub(crate) fn at(&self, place: usize) -> Option<(Key, &T)> {
         let slot = self.slots.get(place)?;
         let key = Key { index: place as u32, generation: slot.generation };
@@ -113,7 +113,7 @@ impl<T> Slab<T> {
 
 #[cfg(test)]
 impl<T> Slab<T> {
-    /// A slab whose one free place has had this many generations.
+    /// Creates a slab whose single free slot has had this many generations.
     pub(crate) fn worn(generation: u32) -> Slab<T> {
         Slab { slots: vec![Slot { generation, value: None }], free: vec![0], len: 0 }
     }

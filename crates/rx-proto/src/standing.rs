@@ -1,32 +1,33 @@
-//! The ladder of proof: what a peer has shown about itself.
+//! The levels of proof of peers.
 
 use crate::limits::UNREAD_WINDOW;
 
-/// How much is proved about the peer of a connection or call. Each rung includes those below it.
+/// The level of proof of a connection's or call's peer. Each level includes those below it.
 ///
-/// Every limit and every order of eviction goes by it, whatever the security class is: what is proved less is kept in
-/// smaller numbers, goes first, and never takes the room of what is proved more.
+/// All limits and all orders of eviction depend on it, regardless of the security class: entries with less
+/// proof are stored in smaller numbers, are evicted first, and never take the share of those with more proof.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Standing {
-    /// Nothing: the source address may be forged.
+    /// Nothing is proved: the source address may be forged.
     #[default]
     Unproven,
-    /// The address has echoed an unpredictable number that was sent to it.
+    /// The address has echoed an unpredictable number sent to it.
     Reachable,
-    /// The security class has proved the caller on this connection. Connections made from here count as verified.
+    /// The security class has proved the caller on this connection. Connections opened by this endpoint count
+    /// as verified.
     Verified,
 }
 
 impl Standing {
-    /// The number of rungs.
+    /// Number of levels.
     pub const COUNT: usize = 3;
 
-    /// The window of a call, up to `most` packets, of which `read` have been read.
+    /// Returns the window of a call, up to `most` packets, after `read` packets have been read.
     pub(crate) fn window(self, most: u32, read: u32) -> u32 {
         if self == Standing::Verified { most } else { most.min(read + UNREAD_WINDOW) }
     }
 
-    /// Its place in arrays with an entry for each rung.
+    /// Returns the index of the level in arrays with one entry per level.
     pub fn index(self) -> usize {
         self as usize
     }

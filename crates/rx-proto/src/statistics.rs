@@ -1,4 +1,4 @@
-//! What an endpoint has counted since it began.
+//! Counters of an endpoint.
 
 use std::time::Duration;
 
@@ -6,104 +6,106 @@ use crate::call::Side;
 use crate::header::PacketType;
 use crate::standing::Standing;
 
-/// Kinds of packets that are counted, by packet type less one (RX_N_PACKET_TYPES).
+/// Number of counted packet types; the index is the type less one (RX_N_PACKET_TYPES).
 pub const PACKET_TYPES: usize = 13;
 
-/// Counters, all since the endpoint began; `*_now` are present numbers.
+/// Counters since the endpoint was created; those named `*_now` are current numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Packets received, by type.
     pub packets_received: [u64; PACKET_TYPES],
     /// Packets sent, by type.
     pub packets_sent: [u64; PACKET_TYPES],
-    /// Bytes of datagrams received.
+    /// Bytes in datagrams received.
     pub bytes_received: u64,
-    /// Bytes of datagrams sent.
+    /// Bytes in datagrams sent.
     pub bytes_sent: u64,
-    /// Datagrams that are no Rx packets, or whose body does not hold together.
+    /// Datagrams that are not Rx packets or whose body is inconsistent.
     pub malformed: u64,
-    /// Packets that fit no connection or call.
+    /// Packets that match no connection or call.
     pub spurious: u64,
-    /// Packets dropped that would have begun a call after [`Endpoint::hold_new_calls`](crate::Endpoint::hold_new_calls).
+    /// Packets dropped that would have started a call after
+    /// [`Endpoint::hold_new_calls`](crate::Endpoint::hold_new_calls).
     pub calls_held: u64,
-    /// Calls of a predecessor on the port whose clients were sent `RX_RESTARTING`.
+    /// Calls of an earlier process on the port whose clients were sent `RX_RESTARTING`.
     pub calls_orphaned: u64,
     /// Data packets received for the first time.
     pub data_received: u64,
     /// Data packets received again.
     pub data_duplicates: u64,
-    /// Data packets dropped because they lie beyond the window.
+    /// Data packets dropped because they were beyond the window.
     pub data_beyond_window: u64,
     /// Data packets dropped because a limit on memory was reached.
     pub data_no_space: u64,
-    /// Data packets whose protection did not hold.
+    /// Data packets that failed their integrity check.
     pub data_damaged: u64,
     /// Data packets sent for the first time.
     pub data_sent: u64,
-    /// Data packets sent again.
+    /// Data packets retransmitted.
     pub data_resent: u64,
-    /// Of those, packets sent again early because acknowledgements showed a gap.
+    /// Data packets retransmitted early because acknowledgements showed a gap.
     pub data_resent_early: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
-    /// ACK packets sent that are pings.
+    /// Pings sent.
     pub pings_sent: u64,
-    /// Calls begun by clients.
+    /// Calls started by clients.
     pub calls_accepted: u64,
-    /// Calls begun here.
+    /// Calls started by this endpoint.
     pub calls_opened: u64,
-    /// Calls that ended well.
+    /// Calls that succeeded.
     pub calls_ended: u64,
     /// Calls that failed.
     pub calls_failed: u64,
-    /// Calls that were refused because too many were waiting or running.
+    /// Calls refused because too many were waiting or running.
     pub calls_refused: u64,
-    /// Aborts held back to slow a peer down.
+    /// Aborts delayed to slow down a peer.
     pub aborts_delayed: u64,
     /// Connections refused at the limit.
     pub connections_refused: u64,
-    /// Notices that a packet of a client call could not be delivered.
+    /// Such notices that were ignored because they concerned other packets or were forged.
     pub unreachable: u64,
     /// Such notices about other packets, or forged.
     pub unreachable_ignored: u64,
     /// Security handshakes that failed.
     pub handshakes_failed: u64,
-    /// Server connections present.
+    /// Existing server connections.
     pub server_connections_now: u64,
-    /// Client connections present.
+    /// Existing client connections.
     pub client_connections_now: u64,
-    /// Round trip samples.
+    /// Round-trip measurements.
     pub rtt_samples: u64,
-    /// Their sum.
+    /// Sum of the measured round-trip times.
     pub rtt_total: Duration,
-    /// The least one.
+    /// Shortest measured round-trip time.
     pub rtt_min: Option<Duration>,
-    /// The greatest one.
+    /// Longest measured round-trip time.
     pub rtt_max: Duration,
-    /// Connections present.
+    /// Existing connections.
     pub connections_now: u64,
-    /// Calls present.
+    /// Existing calls.
     pub calls_now: u64,
-    /// Peers present.
+    /// Existing peers.
     pub peers_now: u64,
-    /// Packets received and not yet read.
+    /// Packets received but not yet read.
     pub packets_now: u64,
-    /// Connections present, by [`Standing`]; so the next two.
+    /// Existing connections, by [`Standing`].
     pub connections_by_standing: [u64; Standing::COUNT],
-    /// Calls present.
+    /// Existing calls, by [`Standing`].
     pub calls_by_standing: [u64; Standing::COUNT],
-    /// Packets received and not yet read.
+    /// Packets received but not yet read, by [`Standing`].
     pub packets_by_standing: [u64; Standing::COUNT],
-    /// Connections dropped because their peers proved nothing, to make room or after some time.
+    /// Connections dropped because their peers proved nothing, either to make room or after a timeout.
     pub unproven_dropped: u64,
-    /// DEBUG and VERSION packets not answered: the host may not ask, or too many asked.
+    /// DEBUG and VERSION packets not answered because the host is not permitted or the rate limit was
+    /// exceeded.
     pub questions_refused: u64,
-    /// Datagrams not sent because the address had proved nothing, and had sent too little.
+    /// Datagrams not sent because the address had proved nothing and had sent too little.
     pub unproven_withheld: u64,
 }
 
 impl Statistics {
-    /// The connections present that are of this side.
+    /// Returns the number of existing connections on this side.
     pub(crate) fn connections_of(&mut self, side: Side) -> &mut u64 {
         match side {
             Side::Client => &mut self.client_connections_now,
@@ -168,30 +170,30 @@ fn add_each<const N: usize>(sums: &mut [u64; N], others: &[u64; N]) {
 }
 
 impl Statistics {
-    /// Counts a packet received.
+    /// Counts a received packet.
     pub(crate) fn received(&mut self, kind: PacketType) {
         self.packets_received[kind.index()] += 1;
     }
 
-    /// Counts packets that are kept until they are read.
+    /// Counts packets that are stored until they are read.
     pub(crate) fn keep(&mut self, standing: Standing, packets: usize) {
         self.packets_now += packets as u64;
         self.packets_by_standing[standing.index()] += packets as u64;
     }
 
-    /// Counts kept packets that were read or dropped.
+    /// Counts stored packets that were read or dropped.
     pub(crate) fn let_go(&mut self, standing: Standing, packets: usize) {
         self.packets_now -= packets as u64;
         self.packets_by_standing[standing.index()] -= packets as u64;
     }
 
-    /// Counts a packet sent.
+    /// Counts a sent packet.
     pub(crate) fn sent(&mut self, kind: PacketType, bytes: usize) {
         self.packets_sent[kind.index()] += 1;
         self.bytes_sent += bytes as u64;
     }
 
-    /// Counts DATA packets sent, of which some were sent before; bytes in all.
+    /// Counts sent DATA packets, `resent` of which are retransmissions, with `bytes` bytes in total.
     pub(crate) fn sent_data(&mut self, packets: u64, resent: u64, bytes: u64) {
         self.packets_sent[PacketType::Data.index()] += packets;
         self.bytes_sent += bytes;

@@ -1,11 +1,11 @@
 //! All deadlines of an endpoint in order.
 //!
-//! Every call, connection and peer has at most one entry: its earliest deadline. A deadline that
-//! moves into the future leaves its entry where it is; when that comes up nothing is due and the
-//! entry is made anew. So the steady state of a transfer costs nothing here.
+//! Every call, connection and peer has at most one entry: its earliest deadline. When a deadline moves into
+//! the future, its entry stays in place; when the entry expires, nothing is due and the entry is created
+//! again. The steady state of a transfer therefore costs nothing here.
 //!
-//! Nor does the steady state of many short calls: the entry of a call on its channel is the channel's, and the
-//! next call there finds it.
+//! Neither does the steady state of many short calls: the entry of a call on its channel belongs to the
+//! channel, and the next call on the channel uses it again.
 
 use std::collections::BTreeSet;
 
@@ -13,29 +13,29 @@ use base::Monotonic;
 
 use crate::slab::Key;
 
-/// Whose deadline.
+/// The owner of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timed {
     /// A call that has left its channel.
     Call(Key),
-    /// The call on this channel of a connection, whichever it is then.
+    /// The current call on this channel of a connection.
     Channel(Key, u8),
     Connection(Key),
     Peer(Key),
 }
 
-/// The entry that something has in [`Timers`], kept by the thing itself.
+/// The entry of an object in [`Timers`], stored in the object itself.
 #[derive(Debug, Default)]
 pub(crate) struct Armed(Option<Monotonic>);
 
-/// See the module's description.
+/// The ordered deadlines of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     queue: BTreeSet<(Monotonic, Timed)>,
 }
 
 impl Timers {
-    /// Makes sure that `what` comes up at `at` or before.
+    /// Ensures that `what` expires at `at` or earlier.
     pub(crate) fn arm(&mut self, what: Timed, armed: &mut Armed, at: Option<Monotonic>) {
         let Some(at) = at else { return };
         if armed.0.is_some_and(|old| old <= at) {
@@ -46,19 +46,19 @@ impl Timers {
         armed.0 = Some(at);
     }
 
-    /// Removes the entry of something that ceases to be.
+    /// Removes the entry of an object that is being removed.
     pub(crate) fn disarm(&mut self, what: Timed, armed: &mut Armed) {
         if let Some(old) = armed.0.take() {
             self.queue.remove(&(old, what));
         }
     }
 
-    /// The first entry.
+    /// Returns the earliest deadline.
     pub(crate) fn next(&self) -> Option<Monotonic> {
         self.queue.first().map(|&(at, _)| at)
     }
 
-    /// Takes an entry that is due. Its owner's [`Armed`] must be cleared with [`Armed::fired`].
+    /// Removes and returns an entry that is due. Its owner's [`Armed`] must be cleared with [`Armed::fired`].
     pub(crate) fn pop_due(&mut self, now: Monotonic) -> Option<Timed> {
         if self.next()? > now {
             return None;
@@ -68,23 +68,23 @@ impl Timers {
 }
 
 impl Armed {
-    /// The entry has been taken by [`Timers::pop_due`].
+    /// Records that [`Timers::pop_due`] has removed the entry.
     pub(crate) fn fired(&mut self) {
         self.0 = None;
     }
 
-    /// See [`look`].
+    /// Prefetches the deadline: see [`look`].
     pub(crate) fn look(&self) -> u64 {
         look(self.0)
     }
 }
 
-/// A deadline as a number that means nothing, for who looks ahead.
+/// Returns a deadline as a meaningless number, for prefetching.
 pub(crate) fn look(at: Option<Monotonic>) -> u64 {
     at.map_or(0, |at| at.0)
 }
 
-/// The earlier of two deadlines.
+/// Returns the earlier of two deadlines.
 pub(crate) fn earlier(one: Option<Monotonic>, other: Option<Monotonic>) -> Option<Monotonic> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),

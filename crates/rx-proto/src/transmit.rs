@@ -5,42 +5,42 @@ use bytes::Bytes;
 use crate::Path;
 use crate::header::HEADER_BYTES;
 
-/// Datagrams for one path. All but the last have the same length and the last is not longer, so
-/// that one `UDP_SEGMENT` send can carry them; together they fit into 65,000 bytes.
+/// Datagrams for one path. All but the last have the same length and the last is not longer, so that one
+/// `UDP_SEGMENT` send can carry them. Their total length is at most 65,000 bytes.
 #[derive(Clone, Debug)]
 pub struct Transmit {
-    /// Where to, and from which address.
+    /// Destination, and the local address to send from.
     pub path: Path,
-    /// At least one.
+    /// The datagrams, at least one.
     pub packets: Vec<Outgoing>,
-    /// The bodies of all packets, one after the other: what belongs together where it comes from is one
-    /// piece here, however many packets it fills. So a packet costs no reference of its own.
+    /// Concatenated bodies of all packets. Bytes that are contiguous at their source form one piece, however
+    /// many packets they fill, so that a packet needs no reference of its own.
     pub bodies: Vec<Bytes>,
 }
 
-/// One datagram: an Rx header, and so many bytes of [`Transmit::bodies`].
+/// A datagram: an Rx header and a number of bytes of [`Transmit::bodies`].
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing {
     /// The encoded header.
     pub header: [u8; HEADER_BYTES],
-    /// Length of what follows it.
+    /// Length of the body, in bytes.
     pub body_bytes: u32,
 }
 
 impl Outgoing {
-    /// The datagram's length.
+    /// Returns the length of the datagram.
     pub fn len_bytes(&self) -> usize {
         HEADER_BYTES + self.body_bytes as usize
     }
 }
 
 impl Transmit {
-    /// The bodies, to be taken packet by packet.
+    /// Returns a reader that takes the bodies packet by packet.
     pub fn bodies(&self) -> Bodies<'_> {
         Bodies { rest: &self.bodies, offset: 0 }
     }
 
-    /// The datagrams, copied, for tests and for simulators.
+    /// Returns copies of the datagrams, for tests and simulators.
     pub fn datagrams(&self) -> impl Iterator<Item = Vec<u8>> {
         let mut bodies = self.bodies();
         self.packets.iter().map(move |packet| {
@@ -52,7 +52,7 @@ impl Transmit {
     }
 }
 
-/// What is left of a transmit's bodies.
+/// A reader of the remaining bodies of a transmit.
 #[derive(Clone, Debug)]
 pub struct Bodies<'a> {
     rest: &'a [Bytes],
@@ -60,7 +60,7 @@ pub struct Bodies<'a> {
 }
 
 impl<'a> Bodies<'a> {
-    /// Takes the pieces of the next so many bytes.
+    /// Passes the pieces that make up the next `bytes` bytes to `piece`.
     pub fn next(&mut self, bytes: usize, mut piece: impl FnMut(&'a [u8])) {
         let mut left = bytes;
         while left > 0

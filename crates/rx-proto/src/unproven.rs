@@ -1,9 +1,10 @@
-//! Connections whose peers have proved nothing yet: how many are kept, and which one goes first.
+//! Connections whose peers have proved nothing yet: their limits and the order in which they are evicted.
 //!
-//! Anybody can begin a connection with one small packet under any source address. So these have room of their own, and
-//! when it is full an old one is dropped for each new one. No host gets much of the room: one at its limit replaces its
-//! own oldest connection. A client whose connection was dropped too early still gets in: its proof can be checked without
-//! the connection (see [`crate::cookie`]).
+//! Any host can start a connection with one small packet under any source address. These connections
+//! therefore have a limit of their own, and once it is reached an old one is dropped for each new one. The
+//! number per host is limited too: a host at its limit replaces its own oldest connection. A client whose
+//! connection was dropped too early can still connect, because its proof can be verified without the
+//! connection (see [`crate::cookie`]).
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -12,7 +13,8 @@ use crate::hash::{SeededMap, SeededState};
 use crate::limits::{UNPROVEN_PER_HOST_CROWDED, UNPROVEN_PER_HOST_MAX};
 use crate::slab::Key;
 
-/// What counts as one host: an IPv4 address, or an IPv6 network of 64 bits, all of which one host may own.
+/// The unit that counts as a host: an IPv4 address, or an IPv6 network of 64 bits, all of which may belong to
+/// one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Host {
     V4(u32),
@@ -28,25 +30,25 @@ impl Host {
     }
 }
 
-/// See the module's description.
+/// The connections that have proved nothing, by host and age.
 #[derive(Debug)]
 pub(crate) struct Unproven {
     members: SeededMap<Key, Host>,
     hosts: SeededMap<Host, Holdings>,
-    /// Oldest first.
+    /// All connections, oldest first.
     order: Order,
     max: usize,
 }
 
-/// What one host has.
+/// The connections of a host.
 #[derive(Debug, Default)]
 struct Holdings {
     order: Order,
     members: usize,
 }
 
-/// Connections in the order of their arrival. Those that have left are skipped later, and swept out when they are
-/// more than those that are left.
+/// Connections in the order of their arrival. Removed ones are skipped later, and are purged when they
+/// outnumber the remaining ones.
 #[derive(Debug, Default)]
 struct Order(VecDeque<Key>);
 
@@ -67,7 +69,7 @@ impl Order {
 }
 
 impl Unproven {
-    /// Room for `max` connections.
+    /// Creates a pool for `max` connections.
     pub(crate) fn new(max: usize, state: SeededState) -> Unproven {
         Unproven {
             members: SeededMap::with_hasher(state),
@@ -77,7 +79,7 @@ impl Unproven {
         }
     }
 
-    /// The connection that has to go before one more of this host may be inserted, if there is one.
+    /// Returns the connection to evict before another one of this host is inserted, if any.
     pub(crate) fn victim(&mut self, host: Host) -> Option<Key> {
         let crowded = self.members.len() >= self.max / 2;
         let share = if crowded { UNPROVEN_PER_HOST_CROWDED } else { UNPROVEN_PER_HOST_MAX };
@@ -89,7 +91,7 @@ impl Unproven {
         }
     }
 
-    /// The connection that came first.
+    /// Returns the oldest connection.
     pub(crate) fn oldest(&mut self) -> Option<Key> {
         self.order.oldest(&self.members)
     }
@@ -102,7 +104,7 @@ impl Unproven {
         self.members.insert(key, host);
     }
 
-    /// Takes a connection out that is proved or gone; nothing happens if it is not here.
+    /// Removes a connection that is proved or closed. Has no effect if it is not in the pool.
     pub(crate) fn remove(&mut self, key: Key) {
         let Some(host) = self.members.remove(&key) else { return };
         let Some(holdings) = self.hosts.get_mut(&host) else { return };
