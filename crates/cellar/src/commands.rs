@@ -1,4 +1,4 @@
-//! What a person can do with `cellar` besides serving.
+//! The subcommands of `cellar` other than `serve`.
 
 pub mod bench;
 pub mod context;

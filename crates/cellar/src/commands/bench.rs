@@ -1,4 +1,4 @@
-//! `cellar bench`: load on servers, and what they make of it. docs/guide/load.md says how to use it.
+//! `cellar bench`: puts load on servers and measures the result. See docs/guide/load.md for its use.
 
 pub mod fs;
 pub mod rxperf;
@@ -6,20 +6,20 @@ pub mod rxperf;
 use anyhow::Result;
 use clap::Subcommand;
 
-/// What to measure.
+/// Measure servers under load.
 #[derive(Subcommand)]
 pub enum Bench {
-    /// Rx alone: OpenAFS's rxperf, client and server.
+    /// Measure Rx alone with OpenAFS's rxperf, as client or server.
     Rxperf {
-        /// Which end.
+        /// End to run.
         #[command(subcommand)]
         command: rxperf::Rxperf,
     },
-    /// Many clients of a file server, and how long it lets them wait.
+    /// Simulate many clients of a file server and measure the latency of their calls.
     Fs(Box<fs::Fs>),
 }
 
-/// Does it.
+/// Runs the command.
 pub fn run(command: &Bench) -> Result<()> {
     match command {
         Bench::Rxperf { command } => rxperf::run(command),

@@ -1,4 +1,4 @@
-//! What all commands need: whom to ask, as whom, and how to print.
+//! What all commands need: the servers to call, the identity to use and the output format.
 
 use crate::client::CellClient;
 use crate::config::{self, Settings, openafs};
@@ -15,13 +15,13 @@ use std::sync::Arc;
 /// Options of every command that talks to a cell.
 #[derive(Args, Clone)]
 pub struct Connect {
-    /// The server's configuration; without it, OpenAFS's in /etc/openafs/server.
+    /// Configuration of the server; OpenAFS's in /etc/openafs/server by default.
     #[arg(long, global = true, env = "CELLAR_CONFIG")]
     config: Option<PathBuf>,
-    /// Ask without authenticating.
+    /// Make anonymous calls, without authenticating.
     #[arg(long, global = true)]
     noauth: bool,
-    /// A database server of the cell, in place of those configured; may be repeated.
+    /// Database server of the cell, overriding the configured ones; may be repeated.
     #[arg(long = "server", global = true)]
     servers: Vec<Ipv4Addr>,
     /// Print JSON.
@@ -30,49 +30,49 @@ pub struct Connect {
 }
 
 impl Connect {
-    /// As a superuser of the cell that a configuration tells.
+    /// Options for a superuser of the cell that a configuration describes.
     pub fn to_the_cell(config: Option<PathBuf>, json: bool) -> Connect {
         Connect { config, noauth: false, servers: vec![], json }
     }
 }
 
-/// What all commands need.
+/// The context that all commands share.
 pub struct Context {
-    /// How to print.
+    /// Output format.
     pub format: Format,
     connect: Connect,
 }
 
 impl Context {
-    /// From the command line.
+    /// Creates a context from the command line.
     pub fn new(connect: &Connect) -> Context {
         let format = if connect.json { Format::Json } else { Format::Text };
         Context { format, connect: connect.clone() }
     }
 
-    /// The configuration: from the file named, or OpenAFS's.
+    /// Returns the configuration: the named file's, or OpenAFS's.
     pub fn settings(&self) -> Result<Settings> {
         load_settings(self.connect.config.as_deref())
     }
 
-    /// The first database server named on the command line.
+    /// Returns the first database server named on the command line.
     pub(super) fn named_server(&self) -> Option<Ipv4Addr> {
         self.connect.servers.first().copied()
     }
 
-    /// Whom to ask what it does, if nobody says which server: the file server that the configuration is of; from
-    /// elsewhere, the first database server.
+    /// Returns the server to watch if the command line names none: the file server that the configuration
+    /// belongs to, or on other machines the first database server.
     pub(super) fn server_to_watch(&self, client: &CellClient) -> Ipv4Addr {
         let own = || self.settings().ok()?.own_file_server();
         self.named_server().or_else(own).unwrap_or_else(|| client.default_server())
     }
 
-    /// Whether the command does not authenticate.
+    /// Returns whether the command runs without authenticating.
     pub(super) fn is_anonymous(&self) -> bool {
         self.connect.noauth
     }
 
-    /// A client of the cell, authenticated unless the person said otherwise.
+    /// Returns a client of the cell, authenticated unless the command line says otherwise.
     pub fn client(&self) -> Result<CellClient> {
         let anonymous = self.connect.noauth;
         let settings =
@@ -89,8 +89,7 @@ impl Context {
         CellClient::new(Arc::new(AfsNetwork::start(security)?), servers)
     }
 
-    /// The server's settings. Somebody who does not authenticate may not be able to read them, and
-    /// does not need them.
+    /// Returns the server's settings. An anonymous user may be unable to read them and does not need them.
     fn settings_for(&self, anonymous: bool) -> Result<Option<Settings>> {
         match self.settings() {
             Ok(settings) => Ok(Some(settings)),
@@ -102,7 +101,7 @@ impl Context {
     }
 }
 
-/// The settings of a configuration file, or what OpenAFS would take.
+/// Loads the settings from a configuration file, or those that OpenAFS would use.
 pub fn load_settings(path: Option<&Path>) -> Result<Settings> {
     match path {
         Some(path) => config::file::load(path),
@@ -110,7 +109,7 @@ pub fn load_settings(path: Option<&Path>) -> Result<Settings> {
     }
 }
 
-/// The database servers of the workstation's cell, from /etc/openafs.
+/// Returns the database servers of the workstation's cell, from /etc/openafs.
 fn client_database_servers() -> Result<Vec<Ipv4Addr>> {
     let read = |name: &str| {
         let path = Path::new("/etc/openafs").join(name);

@@ -1,7 +1,7 @@
 //! `cellar cp`: copies files and trees into and out of a cell.
 //!
-//! Names and links of the tree that is copied are its owner's: neither direction follows a symbolic link
-//! within the tree, and nothing outside the target is written ([`disk::beneath`]).
+//! The owner of the source tree controls its names and links, so neither direction follows a symbolic link
+//! within the tree or writes anything outside the target ([`disk::beneath`]).
 
 mod fetching;
 mod storing;
@@ -25,21 +25,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// Copy files and trees into and out of a cell. `cell:VOLUME/PATH` names a file in the cell. A source
-/// directory that ends in `/` stands for its contents. Symbolic links of a tree are copied and never
-/// followed. A local target that is itself a link is followed if it ends in `/`. Modes of local files
-/// are those in the cell less the umask, without set-id and sticky bits.
+/// directory that ends in `/` stands for its contents. Symbolic links within a tree are copied, never
+/// followed. A local target that is itself a link is followed if it ends in `/`. Local files get the mode of
+/// the file in the cell less the umask, without the set-user-ID, set-group-ID and sticky bits.
 #[derive(Args)]
 pub struct Copy {
-    /// What to copy.
+    /// File or directory to copy.
     source: String,
-    /// Where to.
+    /// Destination.
     target: String,
-    /// Files in flight at once.
+    /// Maximum number of concurrent file transfers.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
     jobs: u8,
 }
 
-/// What was copied.
+/// Totals of what was copied.
 #[derive(Serialize)]
 struct Summary {
     files: u64,
@@ -50,7 +50,7 @@ struct Summary {
     skipped: Vec<String>,
 }
 
-/// A file to be transferred once its directory exists.
+/// A file to transfer once its directory exists.
 enum Job {
     Store { path: PathBuf, input: File, file: Node, attributes: Attributes, length: u64 },
     Fetch { file: Node, folder: Arc<Folder>, name: OsString },

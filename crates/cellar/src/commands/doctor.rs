@@ -1,4 +1,4 @@
-//! `cellar doctor`: known problems of a server, named with what shows them.
+//! `cellar doctor`: finds known problems of a server and reports the evidence for each.
 
 mod around;
 mod cell;
@@ -20,45 +20,45 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// Nothing was found, something was, it could not be looked.
+/// Exit statuses: no finding, at least one finding, examination failed.
 const HEALTHY: u8 = 0;
 const ILL: u8 = 1;
 const UNSEEN: u8 = 2;
 
-/// Columns of a line of text.
+/// Columns per line of text.
 const WIDTH: usize = 100;
 
-/// The port of file servers.
+/// UDP port of file servers.
 const FILE_PORT: u16 = 7000;
 
-/// Whom to examine, and for how long.
+/// Find known problems of a server.
 #[derive(Args)]
 pub struct Examining {
-    /// The server, Cellar's or OpenAFS's, with its port if only that is to be asked; the file server of this
-    /// machine's configuration, else the first database server, if left out.
+    /// Server to examine, Cellar's or OpenAFS's, with a port to examine only that port; defaults to the file
+    /// server in this machine's configuration, or else the first database server.
     #[arg(long, value_name = "HOST[:PORT]")]
     on: Option<ServerAddress>,
-    /// Seconds between the two looks.
+    /// Seconds between the two samples.
     #[arg(long, default_value_t = 5, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=3600))]
     interval: u32,
 }
 
-/// What was seen, and what could not be.
+/// Results of an examination.
 struct Examined {
     server: SocketAddrV4,
     version: String,
     snapshot: Snapshot,
-    /// What could not be looked at, and why.
+    /// What could not be examined, and why.
     unseen: Vec<String>,
 }
 
-/// Who asks.
+/// The client that examines, with what it could not do.
 struct Asking {
     client: CellClient,
     unseen: Vec<String>,
 }
 
-/// Runs the command; the exit status is its answer.
+/// Runs the command; the exit status tells whether there are findings.
 pub fn run(context: &Context, examining: &Examining) -> ExitCode {
     let told = examine(context, examining).and_then(|examined| tell(context.format, &examined));
     match told {
@@ -76,7 +76,7 @@ fn examine(context: &Context, examining: &Examining) -> Result<Examined> {
     let Asking { client, unseen } = asking(context, named)?;
     let server = named.unwrap_or_else(|| SocketAddrV4::new(context.server_to_watch(&client), FILE_PORT));
     transport::version(server)?;
-    // Without a key a Cellar server is looked at as another server is, by what it tells everybody.
+    // Without a key, a Cellar server is examined like a foreign one, through what it reveals to any caller.
     let may_ask = server.port() == FILE_PORT && unseen.is_empty() && !context.is_anonymous();
     let info = if may_ask { who(&client, *server.ip()) } else { None };
     let begun = around::Begun::now(*server.ip());
@@ -91,7 +91,7 @@ fn examine(context: &Context, examining: &Examining) -> Result<Examined> {
     Ok(examined)
 }
 
-/// With the cell's key if there is one to be had; anybody may ask for most.
+/// Returns a client that has the cell's key if there is one; most requests need no authentication.
 fn asking(context: &Context, named: Option<SocketAddrV4>) -> Result<Asking> {
     let refused = match (context.client(), named) {
         (Ok(client), _) => return Ok(Asking { client, unseen: vec![] }),
@@ -103,13 +103,13 @@ fn asking(context: &Context, named: Option<SocketAddrV4>) -> Result<Asking> {
     Ok(Asking { client, unseen: vec![format!("asked without authenticating: {refused:#}")] })
 }
 
-/// What a Cellar server says of itself; `None` of another server, or if nobody is there.
+/// Asks a Cellar server about itself; `None` for a foreign server or one that does not answer.
 fn who(client: &CellClient, server: Ipv4Addr) -> Option<GetServerInfoReply> {
     let connection = client.connection(server, Interface::Cellar);
     cellar::get_server_info(&*connection, &GetServerInfoRequest).ok()
 }
 
-/// Prints the findings; whether there are any.
+/// Prints the findings and returns whether there are any.
 fn tell(format: Format, examined: &Examined) -> Result<bool> {
     let findings = doctor::diagnose(&examined.snapshot);
     if format == Format::Json {
@@ -144,7 +144,7 @@ fn lines(examined: &Examined, findings: &[Finding]) -> Vec<String> {
     lines
 }
 
-/// A text under a heading, in lines of at most [`WIDTH`] unless a word is longer.
+/// Formats text under a heading, in lines of at most [`WIDTH`] columns unless a word is longer.
 fn paragraph(heading: &str, text: &str) -> Vec<String> {
     let mut lines = vec![format!("   {heading:<9}")];
     for word in text.split_whitespace() {
@@ -185,7 +185,7 @@ impl Examined {
         Examined { server, version, snapshot: Snapshot::default(), unseen: vec![] }
     }
 
-    /// What an answer tells; without one, that it could not be looked at.
+    /// Returns the value of an answer; for an error, records it and returns the default.
     fn seen<T: Default>(&mut self, what: &str, answer: Result<T>) -> T {
         answer.with_context(|| what.to_owned()).unwrap_or_else(|error| {
             let line = format!("{error:#}");

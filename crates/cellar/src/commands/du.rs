@@ -1,5 +1,5 @@
-//! `cellar du`: what directories hold. A Cellar server knows it without looking at what is in them; with other
-//! servers every directory and file is looked at.
+//! `cellar du`: shows the disk usage of directories. A Cellar server keeps these totals; for other servers,
+//! every directory and file is read.
 
 mod asking;
 #[cfg(test)]
@@ -19,50 +19,50 @@ use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;
 
-/// Show how much is in directories and everything below them. A Cellar server knows it, however much it is; of
-/// other servers' every file is looked at. Mount points are not followed below the directories that
-/// are named.
+/// Show the disk usage of directories and everything below them. A Cellar server keeps these totals, so even
+/// large trees take no time; for other servers every file is examined. Mount points below the named
+/// directories are not followed.
 #[derive(Args)]
 pub struct DiskUsage {
-    /// Directories: `VOLUME/PATH` or `cell:VOLUME/PATH`.
+    /// Directories, as `VOLUME/PATH` or `cell:VOLUME/PATH`.
     #[arg(required = true)]
     paths: Vec<String>,
-    /// Show subdirectories too, down to this depth.
+    /// Show subdirectories down to this depth.
     #[arg(long, default_value_t = 1, value_name = "LEVELS")]
     depth: usize,
-    /// Show nothing but the directories that are named; the same as --depth 0.
+    /// Show only the named directories; the same as --depth 0.
     #[arg(short, long, conflicts_with = "depth")]
     summarize: bool,
-    /// The largest first.
+    /// Sort by size, largest first.
     #[arg(long)]
     sort: bool,
-    /// Look at every file, whatever the server knows.
+    /// Examine every file even if the server keeps totals.
     #[arg(long)]
     walk: bool,
 }
 
-/// Who summed up.
+/// Source of the totals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Source {
-    /// The server, which keeps the sums.
+    /// The server, which keeps them.
     Server,
-    /// This program, which looked at every file.
+    /// This program, which examined every file.
     Walk,
 }
 
-/// A directory below one that was named.
+/// A named directory, or one below it.
 #[derive(Clone, Debug)]
 struct Found {
-    /// Names on the way down.
+    /// Path from the named directory.
     way: Vec<String>,
-    /// What it holds, or why that is not known.
+    /// The directory's totals, or why they are unknown.
     totals: Result<DirectoryTotals, AbortCode>,
-    /// Not everything in and below it could be looked at.
+    /// Whether parts of the tree could not be read.
     is_partial: bool,
 }
 
-/// A directory that is shown.
+/// A row of the output.
 #[derive(Debug, Serialize)]
 struct Shown {
     path: String,
@@ -73,7 +73,7 @@ struct Shown {
     source: Source,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     partial: bool,
-    /// Why nothing is known.
+    /// Why the totals are unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
@@ -113,7 +113,7 @@ impl Shown {
     }
 }
 
-/// Runs the command. What cannot be told is said in its row, and at the end.
+/// Runs the command. Failures are shown in their rows and summed up at the end.
 pub fn run(context: &Context, command: &DiskUsage) -> Result<()> {
     let client = context.client()?;
     let mut shown = Vec::new();
@@ -146,7 +146,7 @@ fn show(client: &CellClient, command: &DiskUsage, path: &str) -> Result<Vec<Show
     Ok(found.iter().map(|found| Shown::new(&path, found, source)).collect())
 }
 
-/// Asks the server, or walks where it does not know.
+/// Asks the server, and walks the tree if the server keeps no totals.
 fn look(
     client: &CellClient,
     node: &Node,
@@ -165,7 +165,7 @@ fn look(
     Ok((walking::walk(client, node, depth)?, Source::Walk))
 }
 
-/// By names; what lies in a directory before the directory, as `du` does.
+/// Orders by name, with the contents of a directory before the directory, as `du` does.
 fn below_first(a: &[String], b: &[String]) -> std::cmp::Ordering {
     let differs = a.iter().zip(b).map(|(a, b)| a.cmp(b)).find(|order| order.is_ne());
     differs.unwrap_or_else(|| b.len().cmp(&a.len()))

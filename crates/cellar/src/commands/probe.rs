@@ -1,5 +1,5 @@
-//! `cellar probe`: access latency as users see it: a small file is written and read on each server, at
-//! intervals, and what came of it is kept.
+//! `cellar probe`: measures access latency as users see it. It periodically writes and reads a small file on
+//! each server and records the results.
 
 mod history;
 mod report;
@@ -23,64 +23,64 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The file that is written, in the root directory of each volume.
+/// Name of the probe file, in the root directory of each volume.
 const FILE: &str = ".cellar-probe";
 
-/// Volumes that are probed at a time: a thread each.
+/// Maximum number of volumes probed at a time, with a thread each.
 const VOLUMES_MAX: usize = 256;
 
-/// What [`recent`] tells of: a day, and at most so many outcomes.
+/// Period that [`recent`] covers, a day, and its maximum number of outcomes.
 const RECENT_MS: u64 = 24 * 3600 * 1000;
 const RECENT_OUTCOMES_MAX: usize = 3000;
 
-/// How much of the end of a history [`latest`] reads.
+/// Bytes at the end of a history that [`latest`] reads.
 const LATEST_BYTES: u64 = 1 << 20;
 
-/// How often it is looked whether to end.
+/// Interval between checks for the end of the command.
 const NAP: Duration = Duration::from_millis(100);
 
-/// Access latency from outside.
+/// Measure access latency from outside.
 #[derive(Subcommand)]
 pub enum Probe {
-    /// Write and read a small file in each of some volumes, at intervals, until Ctrl-C.
+    /// Write and read a small file in each volume at intervals, until Ctrl-C.
     Run(Run),
-    /// Show latencies and incidents of what was kept.
+    /// Show latencies and incidents of a recorded history.
     Report(Report),
 }
 
-/// What to probe, and how often.
+/// Write and read a small file in each volume at intervals, until Ctrl-C.
 #[derive(Args)]
 pub struct Run {
-    /// The volumes: one on each server that is of interest, in which the caller may create, write and
-    /// read files.
+    /// Volumes to probe: one on each server of interest, in which the caller may create, write and read
+    /// files.
     #[arg(required = true)]
     volumes: Vec<String>,
-    /// Where to keep what came of it, a line of JSON each.
+    /// File in which to record outcomes, as a line of JSON each.
     #[arg(long, value_name = "FILE")]
     history: PathBuf,
-    /// Seconds from one round to the next.
+    /// Seconds between two rounds.
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     interval: u64,
-    /// Lines that are kept; the oldest go.
+    /// Maximum number of recorded lines; the oldest are dropped.
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(100..))]
     keep: u64,
-    /// Only one round, and fail if any volume did.
+    /// Run a single round, and fail if any volume failed.
     #[arg(long)]
     once: bool,
 }
 
-/// What to show.
+/// Show latencies and incidents of a recorded history.
 #[derive(Args)]
 pub struct Report {
-    /// Where it was kept.
+    /// File with the recorded outcomes.
     #[arg(long, value_name = "FILE")]
     history: PathBuf,
-    /// Only the last so many hours.
+    /// Show only the last HOURS hours.
     #[arg(long)]
     hours: Option<u64>,
 }
 
-/// Runs a command.
+/// Runs the command.
 pub fn run(context: &Context, command: &Probe) -> Result<()> {
     match command {
         Probe::Run(run) => probe(context, run),
@@ -92,7 +92,7 @@ pub fn run(context: &Context, command: &Probe) -> Result<()> {
     }
 }
 
-/// The last day of a history for the web page: in short, and its latest outcomes, the oldest first.
+/// Returns the last day of a history for the web page: a summary and the latest outcomes, oldest first.
 pub(crate) fn recent(history: &Path) -> Result<Value> {
     let (mut outcomes, damaged) = history::read(history)?;
     let since_ms = now_ms().saturating_sub(RECENT_MS);
@@ -102,7 +102,7 @@ pub(crate) fn recent(history: &Path) -> Result<Value> {
     Ok(json!({ "summary": summary, "outcomes": latest }))
 }
 
-/// The last outcome of each volume, as figures, with the server that had it then or before.
+/// Returns the last outcome of each volume as figures, with the volume's last known server.
 pub(crate) fn latest(history: &Path) -> Result<Vec<([String; 2], ProbeFigures)>> {
     let mut latest = BTreeMap::new();
     let mut servers: HashMap<String, String> = HashMap::new();
@@ -144,7 +144,7 @@ fn probe(context: &Context, run: &Run) -> Result<()> {
     Ok(())
 }
 
-/// Every volume once, all at the same time: one that does not answer delays no other.
+/// Probes every volume once, concurrently, so that one that does not answer delays no other.
 fn round(client: &CellClient, volumes: &[String]) -> Vec<Outcome> {
     thread::scope(|scope| {
         let probes: Vec<_> = volumes.iter().map(|volume| scope.spawn(|| visit(client, volume))).collect();
@@ -153,7 +153,7 @@ fn round(client: &CellClient, volumes: &[String]) -> Vec<Outcome> {
     })
 }
 
-/// One volume: locate, write, read, compare.
+/// Probes one volume: locates it, writes, reads and compares the file.
 fn visit(client: &CellClient, volume: &str) -> Outcome {
     let mut outcome = Outcome::new(volume, now_ms());
     let started = Instant::now();
@@ -165,7 +165,7 @@ fn visit(client: &CellClient, volume: &str) -> Outcome {
     outcome
 }
 
-/// What fails, and why.
+/// The step that failed, and why.
 type Failure = (&'static str, anyhow::Error);
 
 fn steps(client: &CellClient, volume: &str, outcome: &mut Outcome) -> Result<(), Failure> {
@@ -197,7 +197,7 @@ fn timed<T>(step: &'static str, act: impl FnOnce() -> Result<T>) -> Result<(T, u
     Ok((value, started.elapsed().as_micros() as u64))
 }
 
-/// The file, which is made if it is not there.
+/// Opens the probe file, creating it if necessary.
 fn open(client: &CellClient, volume: &str) -> Result<Node> {
     let root = client.root_of(volume)?;
     match client.child(&root, FILE.as_bytes())? {

@@ -1,4 +1,4 @@
-//! `cellar profile`: flame graphs and tables of what a running server does and waits for.
+//! `cellar profile`: flame graphs and tables of where a running server spends its time.
 
 use super::Context;
 use super::stat::figures::time;
@@ -21,83 +21,84 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// How often the server is asked how far it is.
+/// Interval at which the server is asked for its progress.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// A document that a server sends at most.
+/// Maximum size of a document from a server.
 const DOCUMENT_BYTES_MAX: u64 = 256 << 20;
 
-/// Rows of a table that people see; `--json` has all.
+/// Rows of a table in text output; `--json` prints all.
 const ROWS_SHOWN: usize = 40;
 
-/// What a running server does and waits for, looked at for some seconds. For superusers.
+/// Profile a running server for some seconds. For superusers.
 #[derive(Subcommand)]
 pub enum Profile {
-    /// Which functions run on the processors, and from where they are called.
+    /// Show which functions run on the processors, and their callers.
     Cpu {
-        /// Whom to look at.
+        /// Server and duration.
         #[command(flatten)]
         taking: Taking,
-        /// Samples a second of each thread that runs.
+        /// Samples per second of each running thread.
         #[arg(long, default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
         hz: u32,
-        /// What to make of it.
+        /// Output.
         #[command(flatten)]
         drawing: Drawing,
     },
-    /// What calls wait for (a worker, locks, disks, clients), by procedure, volume and functions.
+    /// Show what calls wait for (a worker, locks, disks, clients), by procedure, volume and function.
     OffCpu {
-        /// Whom to look at.
+        /// Server and duration.
         #[command(flatten)]
         taking: Taking,
-        /// What to make of it.
+        /// Output.
         #[command(flatten)]
         drawing: Drawing,
     },
-    /// Accesses to disks by functions, volume and client.
+    /// Show disk accesses by function, volume and client.
     Io(Taking),
-    /// Waits for locks by lock, who held it, and who waited.
+    /// Show waits for locks by lock, holder and waiter.
     Locks(Taking),
-    /// Latencies by procedure and what its calls waited for.
+    /// Show latencies by procedure and what its calls waited for.
     Latency(Taking),
 }
 
-/// Whom to look at, and for how long.
+/// Server and duration.
 #[derive(Args)]
 pub struct Taking {
-    /// For how many seconds.
+    /// Duration of the profile in seconds.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
-    /// The file server; that of this machine's configuration, else the first database server, if left out.
+    /// File server to profile; defaults to the one in this machine's configuration, or else the first
+    /// database server.
     #[arg(long)]
     on: Option<Ipv4Addr>,
 }
 
-/// What to make of stacks.
+/// Output for stacks.
 #[derive(Args)]
 pub struct Drawing {
-    /// Write a flame graph, which browsers show.
+    /// Write a flame graph, for browsers.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Write folded stacks, which other tools read.
+    /// Write folded stacks, for other tools.
     #[arg(long, value_name = "FILE")]
     folded: Option<PathBuf>,
-    /// Print times by function; done too if no file is asked for.
+    /// Print times by function; the default if no file is written.
     #[arg(long)]
     table: bool,
 }
 
-/// A profile that was taken.
+/// A finished profile.
 struct Taken {
     connection: std::sync::Arc<dyn ClientConnection>,
     server: Ipv4Addr,
     profile: u64,
     state: GetProfileReply,
-    // Its port is what the connection goes through.
+    // Kept because the connection uses its socket.
     _client: crate::client::CellClient,
 }
 
-/// Runs a command.
+/// Runs the command.
 pub fn run(context: &Context, command: &Profile) -> Result<()> {
     match command {
         Profile::Cpu { taking, hz, drawing } => {
@@ -136,7 +137,7 @@ fn take(context: &Context, taking: &Taking, kind: u32, hz: u32) -> Result<Taken>
     Ok(Taken { connection, server, profile, state, _client: client })
 }
 
-/// Until it has ended. The server ends it when nobody asks any more.
+/// Waits until the profile has ended. The server ends it early if no client asks for its progress.
 fn wait(
     connection: &dyn ClientConnection,
     server: Ipv4Addr,
@@ -154,7 +155,7 @@ fn wait(
         let left =
             Duration::from_secs(seconds.into()).saturating_sub(Duration::from_millis(state.elapsed_ms));
         if left.is_zero() {
-            // It ends by itself; this only says that nobody wants more.
+            // It ends by itself; this only says that the client needs no more data.
             let _ = cellar::stop_profile(connection, &StopProfileRequest { profile });
         }
         thread::sleep(left.clamp(Duration::from_millis(50), ASK_EVERY));
@@ -162,7 +163,7 @@ fn wait(
 }
 
 impl Taken {
-    /// A whole document, in pieces.
+    /// Fetches a whole document, in pieces.
     fn fetch(&self, document: Document) -> Result<String> {
         let mut bytes = Vec::new();
         loop {
@@ -203,7 +204,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Functions by their own time.
+/// Prints functions by their own time.
 fn functions(format: Format, taken: &Taken, folded: &str) -> Result<()> {
     let all = profile::functions(folded);
     let sum: u64 = all.iter().map(|function| function.own_us).sum();
@@ -233,7 +234,7 @@ fn percent(part: u64, of: u64) -> String {
     format!("{}.{} %", permille / 10, permille % 10)
 }
 
-/// A row of a table as it is shown.
+/// A table row for display.
 trait Shown: Table {
     fn headings() -> &'static [&'static str];
     fn texts(&self) -> Vec<String>;
@@ -248,7 +249,7 @@ fn show<T: Shown>(context: &Context, taking: &Taking, document: Document) -> Res
     context.format.table(headings, texts, &Value::Array(rows.iter().map(json_of).collect()))
 }
 
-/// The columns by name.
+/// Returns the row's columns by name.
 fn json_of<T: Table>(row: &T) -> Value {
     let (texts, numbers) = row.cells();
     let values = texts.into_iter().map(Value::from).chain(numbers.into_iter().map(Value::from));
@@ -269,7 +270,7 @@ impl Shown for IoRow {
             HumanBytes(self.bytes).to_string(),
             time(self.total_ns),
             time(self.longest_ns),
-            // What is called is below what calls it.
+            // Callees come below their callers.
             self.stack.replace(';', "\n"),
         ]
     }

@@ -1,4 +1,4 @@
-//! `cellar promote`: a volume of one cell becomes read-only volumes of others.
+//! `cellar promote`: distributes a volume of one cell to read-only volumes of other cells.
 
 mod shown;
 
@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Carry a volume of one cell to read-only volumes of other cells, from cell to cell in a tree, signed and
-/// verified.
+/// Distribute a volume of one cell to read-only volumes of other cells, from cell to cell in a tree, signed
+/// and verified.
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Promote {
@@ -30,10 +30,10 @@ pub struct Promote {
     common: Common,
 }
 
-/// What all of these commands take.
+/// Options of all promotion commands.
 #[derive(Args, Clone)]
 struct Common {
-    /// The cells, how to administer them, and whom they trust.
+    /// File that lists the cells, the administrative access to each and the keys that they trust.
     #[arg(long, global = true, env = "CELLAR_PROMOTE", default_value = "/etc/cellar/promote.toml")]
     cells: PathBuf,
     /// Print JSON.
@@ -41,43 +41,43 @@ struct Common {
     json: bool,
 }
 
-/// A promotion.
+/// Distribute a volume to other cells.
 #[derive(Args)]
 struct New {
-    /// The read-write volume in the source cell.
+    /// Read-write volume in the source cell.
     #[arg(required = true)]
     volume: Option<VolumeName>,
-    /// The cells that are to have it.
+    /// Cells to distribute the volume to.
     #[arg(long, num_args = 1.., value_name = "CELL")]
     to: Vec<String>,
-    /// A file with their names, one in a line; `#` begins a remark.
+    /// File with the names of target cells, one per line; `#` starts a comment.
     #[arg(long, value_name = "FILE")]
     to_file: Option<PathBuf>,
-    /// Copies in each cell; what promote.toml says if left out. Where there are more they stay.
+    /// Number of copies in each cell; promote.toml's by default. Additional copies are left in place.
     #[arg(long, value_name = "N")]
     copies: Option<usize>,
-    /// Most cells that one cell serves; what promote.toml says if left out.
+    /// Maximum number of cells that one cell serves; promote.toml's by default.
     #[arg(long, value_name = "N")]
     fanout: Option<usize>,
-    /// Take over volumes of this name that the cells have already, with what they hold.
+    /// Take over volumes of this name that already exist in the cells, with their contents.
     #[arg(long)]
     adopt: bool,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show what each cell has, as the last run knew it.
+    /// Show what each cell has, as of the last run.
     Status(Status),
-    /// Go on with cells that were left behind or refused, and with what was interrupted.
+    /// Continue with cells that lag or refused the volume, and with interrupted promotions.
     Resume(Resume),
-    /// Go back to the version that was in use before. Nothing is sent between cells for that.
+    /// Return to the version that was in use before. Nothing is sent between cells.
     Rollback(Rollback),
     /// Print the signed manifest of a version.
     Manifest(ManifestOf),
-    /// Keys that sign manifests.
+    /// Manage the keys that sign manifests.
     Key {
         #[command(subcommand)]
         command: Key,
@@ -86,18 +86,18 @@ enum Command {
 
 #[derive(Args)]
 struct Status {
-    /// The volume.
+    /// Name of the volume.
     volume: VolumeName,
-    /// Ask each cell's location servers and the servers of all sites what is there now.
+    /// Query each cell's location servers and the servers of all sites for the present state.
     #[arg(long)]
     ask: bool,
 }
 
 #[derive(Args)]
 struct Resume {
-    /// The volume.
+    /// Name of the volume.
     volume: VolumeName,
-    /// Say which cells it would go on with, and do nothing.
+    /// Show which cells would be continued without doing it.
     #[arg(long)]
     dry_run: bool,
 }
@@ -105,15 +105,15 @@ struct Resume {
 #[derive(Args)]
 #[command(group(ArgGroup::new("where").required(true).args(["within", "everywhere"])))]
 struct Rollback {
-    /// The volume.
+    /// Name of the volume.
     volume: VolumeName,
-    /// In these cells.
+    /// Cells to roll back.
     #[arg(long = "in", num_args = 1.., value_name = "CELL")]
     within: Vec<String>,
-    /// In all cells that have it.
+    /// Roll back all cells that have the volume.
     #[arg(long)]
     everywhere: bool,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
 }
@@ -121,23 +121,23 @@ struct Rollback {
 #[derive(Args)]
 #[command(disable_version_flag = true)]
 struct ManifestOf {
-    /// The volume.
+    /// Name of the volume.
     volume: VolumeName,
-    /// The version; the latest if left out.
+    /// Version of the volume; the latest by default.
     #[arg(long)]
     version: Option<u32>,
 }
 
 #[derive(Subcommand)]
 enum Key {
-    /// Make one, in a new file that only you can read; prints the public key for [trusted].
+    /// Generate a key in a new file that only you can read, and print its public key for [trusted].
     New {
-        /// The file.
+        /// File to create.
         file: PathBuf,
     },
-    /// Print the public key of one.
+    /// Print the public key of a signing key.
     Show {
-        /// The file.
+        /// File with the signing key.
         file: PathBuf,
     },
 }
@@ -166,7 +166,7 @@ pub fn run(promote: &Promote) -> Result<()> {
     }
 }
 
-/// What commands about one volume work with.
+/// The state that commands about one volume share.
 struct Opened {
     config: Config,
     journal: Journal,
@@ -189,14 +189,14 @@ impl Opened {
     fn cells(&self, adopt: bool) -> Result<Cells<'_>> {
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
-            // The second one ends the program at once; the journal knows where everything is.
+            // The second signal ends the program immediately; the journal has the state of everything.
             signal_hook::flag::register_conditional_shutdown(signal, 1, stop.clone())?;
             signal_hook::flag::register(signal, stop.clone())?;
         }
         Ok(Cells::new(&self.config, self.volume.as_str(), stop, adopt))
     }
 
-    /// Carries on what the record says, tells what became of it, and fails if not all cells are current.
+    /// Resumes the recorded promotion, reports the outcome, and fails unless all cells are current.
     fn carry_on(&self, mut record: Record, cells: &Cells<'_>, _claim: &Claim) -> Result<()> {
         record.resume();
         self.journal.write(&record)?;
@@ -270,7 +270,7 @@ fn begin(mut open: Opened, new: &New) -> Result<()> {
     open.carry_on(record, &cells, &claim)
 }
 
-/// The cells that a person named.
+/// Returns the cells named on the command line.
 fn targets(config: &Config, new: &New) -> Result<Vec<String>> {
     let mut targets = new.to.clone();
     if let Some(file) = &new.to_file {
@@ -350,7 +350,7 @@ fn key(format: Format, command: &Key) -> Result<()> {
     }
 }
 
-/// A key is never written over another.
+/// Writes a new file; never overwrites an existing key.
 fn write_new(file: &Path, text: &str) -> Result<()> {
     use std::io::Write as _;
     let shown = || format!("cannot make {}", file.display());

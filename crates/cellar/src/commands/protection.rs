@@ -11,23 +11,23 @@ use base::AbortCode;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-/// Users.
+/// Manage users.
 #[derive(Subcommand)]
 pub enum User {
-    /// Make a user.
+    /// Create a user.
     Create(Create),
     /// Remove a user.
     Remove(Remove),
-    /// Show a user and the groups it is in.
+    /// Show a user and its groups.
     Examine(Name),
     /// List all users.
     List,
 }
 
-/// Groups.
+/// Manage groups.
 #[derive(Subcommand)]
 pub enum Group {
-    /// Make a group.
+    /// Create a group.
     Create(CreateGroup),
     /// Remove a group.
     Remove(Remove),
@@ -35,72 +35,72 @@ pub enum Group {
     Examine(Name),
     /// List all groups.
     List,
-    /// Put a user (or a group) into a group.
+    /// Add a user (or a group) to a group.
     Add(Membership),
-    /// Take a user out of a group.
+    /// Remove a user from a group.
     Drop(Membership),
 }
 
-/// A new user.
+/// Create a user.
 #[derive(Args)]
 pub struct Create {
-    /// Its name.
+    /// Name of the user.
     name: String,
-    /// Its number; the next free one if left out.
+    /// Number of the user; the next free one by default.
     #[arg(long)]
     id: Option<i32>,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// A new group.
+/// Create a group.
 #[derive(Args)]
 pub struct CreateGroup {
-    /// Its name, `OWNER:NAME` for groups that belong to somebody.
+    /// Name of the group; `OWNER:NAME` for groups that belong to a user.
     name: String,
-    /// Who owns it; the caller if left out.
+    /// Owner of the group; the caller by default.
     #[arg(long)]
     owner: Option<String>,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// A user or group to remove.
+/// Remove a user or group.
 #[derive(Args)]
 pub struct Remove {
-    /// Its name.
+    /// Name of the user or group.
     name: String,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// One user or group.
+/// Show a user or group.
 #[derive(Args)]
 pub struct Name {
-    /// Its name.
+    /// Name of the user or group.
     name: String,
 }
 
-/// A user and a group.
+/// Change the membership of a user in a group.
 #[derive(Args)]
 pub struct Membership {
-    /// The user.
+    /// Name of the user.
     user: String,
-    /// The group.
+    /// Name of the group.
     group: String,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// PRGROUPS, by which ListEntries gives groups.
+/// PRGROUPS: the ListEntries flag that selects groups.
 const LIST_GROUPS: i32 = 2;
-/// The flag by which NewEntry makes a group.
+/// The NewEntry flag that creates a group.
 const NEW_GROUP: i32 = 2;
-/// The number that stands for an unknown name.
+/// The ID that stands for an unknown name.
 const ANONYMOUS: i32 = 32766;
 
 #[derive(Serialize)]
@@ -124,7 +124,7 @@ impl Row for Entry {
     }
 }
 
-/// What would be changed.
+/// The outcome of a dry run.
 #[derive(Default, Serialize)]
 struct Foretold<'a> {
     operation: &'static str,
@@ -187,14 +187,14 @@ fn foretell_group(context: &Context, cell: &CellClient, create: &CreateGroup) ->
     context.format.done(&told, format!("would make the group {name} of {}", owner.unwrap_or("the caller")))
 }
 
-/// Refuses as the server would if a name or a number is somebody's already.
+/// Fails as the server would if the name or the number is already in use.
 fn check_free(cell: &CellClient, name: &str, id: Option<i32>) -> Result<()> {
     let taken = |code| Err(failed(format!("create {name}"))(code));
     if find_id(cell, name)?.is_some() {
         return taken(AbortCode::PREXIST);
     }
     match id {
-        // A number that nobody has is shown as itself.
+        // The server returns an unused number as its own name.
         Some(id) if names_of(cell, vec![id])? != [id.to_string()] => taken(AbortCode::PRIDEXIST),
         _ => Ok(()),
     }
@@ -228,7 +228,7 @@ fn drop_from(context: &Context, cell: &CellClient, pair: &Membership) -> Result<
     context.format.done(&true, format!("{} is no longer in {}", pair.user, pair.group))
 }
 
-/// The outer result is whether the caller may do it.
+/// Preflights a membership change. The outer result says whether the caller is authorised.
 fn foretell_membership(
     context: &Context,
     cell: &CellClient,
@@ -249,7 +249,7 @@ fn elements_of(cell: &CellClient, id: i32) -> Result<Vec<i32>, AbortCode> {
     cell.database(Interface::Protection, |pr| pr::list_elements(pr, &request)).map(|reply| reply.list)
 }
 
-/// Makes a user or group and gives its number.
+/// Creates a user or group and returns its number.
 pub fn create_entry(cell: &CellClient, name: &str, id: Option<i32>, flag: i32, owner: i32) -> Result<i32> {
     let doing = || failed(format!("create {name}"));
     if let Some(id) = id {
@@ -262,7 +262,7 @@ pub fn create_entry(cell: &CellClient, name: &str, id: Option<i32>, flag: i32, o
     Ok(reply.id)
 }
 
-/// The number of a user or group that must exist.
+/// Returns the number of a user or group, which must exist.
 pub fn id_of(cell: &CellClient, name: &str) -> Result<i32> {
     match find_id(cell, name)? {
         Some(id) => Ok(id),

@@ -20,33 +20,34 @@ use serde::Serialize;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Servers.
+/// Show or change the state of a running server.
 #[derive(Subcommand)]
 pub enum Server {
-    /// Show what a Cellar server is and how it does: its version, since when it runs, calls that wait,
-    /// datagrams that were lost and what helps against that, its partitions.
+    /// Show the state of a Cellar server: version, start time, waiting calls, lost datagrams and their
+    /// remedies, partitions.
     Status(On),
-    /// Choose of which events the server's log has lines, from now on until it ends: call, disk, lock, callback,
-    /// packet, cache, all; disk=10ms for those that took as long. For superusers.
+    /// Choose the events that the server logs until it stops: call, disk, lock, callback, packet, cache, all;
+    /// with a minimum duration as in disk=10ms. For superusers.
     LogEvents(LogEvents),
 }
 
-/// Which events.
+/// Choose the events that the server logs.
 #[derive(Args)]
 pub struct LogEvents {
-    /// The events; none ends it.
+    /// Events to log; without any, event logging is turned off.
     events: Vec<String>,
-    /// More lines than that are left out, and counted.
+    /// Maximum number of lines per second; excess lines are dropped and counted.
     #[arg(long, default_value_t = EVENT_LINES_PER_SECOND)]
     per_second: u32,
     #[command(flatten)]
     on: On,
 }
 
-/// Which server.
+/// Server to query.
 #[derive(Args)]
 pub struct On {
-    /// The file server; that of this machine's configuration, else the first database server, if left out.
+    /// File server to query; defaults to the one in this machine's configuration, or else the first database
+    /// server.
     #[arg(long)]
     on: Option<Ipv4Addr>,
 }
@@ -61,7 +62,7 @@ struct Status {
     transport: Option<Transport>,
 }
 
-/// How the file server's port does.
+/// State of the file server's port.
 #[derive(Serialize)]
 struct Transport {
     sockets: u32,
@@ -93,7 +94,7 @@ impl Row for Partition {
     }
 }
 
-/// Runs a command.
+/// Runs the command.
 pub fn run(context: &Context, command: &Server) -> Result<()> {
     match command {
         Server::Status(on) => status(context, on),
@@ -102,7 +103,7 @@ pub fn run(context: &Context, command: &Server) -> Result<()> {
 }
 
 fn log_events(context: &Context, wanted: &LogEvents) -> Result<()> {
-    // Said better here than by the server's code.
+    // Reports a clearer error than the server's abort code.
     Choice::parse(wanted.events.iter().map(String::as_str)).map_err(Error::msg)?;
     let client = context.client()?;
     let server = wanted.on.on.unwrap_or_else(|| context.server_to_watch(&client));
@@ -140,7 +141,7 @@ fn status(context: &Context, on: &On) -> Result<()> {
     context.format.rows(&status.partitions)
 }
 
-/// `None` if the server is of a version that does not say.
+/// `None` if the server's version does not report it.
 fn transport(connection: &dyn ClientConnection) -> Option<Transport> {
     cellar::get_transport(connection, &GetTransportRequest).ok().map(|reply| Transport::from(&reply))
 }

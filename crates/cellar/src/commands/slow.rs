@@ -1,4 +1,4 @@
-//! `cellar slow`: calls that took long, and why.
+//! `cellar slow`: slow calls and the causes of their latency.
 
 use super::Context;
 use super::stat::figures::time;
@@ -15,16 +15,17 @@ use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
 
-/// How often `--follow` looks.
+/// Polling interval of `--follow`.
 const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 
-/// The last calls that took long, and what their time went to. For superusers.
+/// Show the latest slow calls and where their time went. For superusers.
 #[derive(Args)]
 pub struct Telling {
-    /// The file server; that of this machine's configuration, else the first database server, if left out.
+    /// File server to query; defaults to the one in this machine's configuration, or else the first database
+    /// server.
     #[arg(long)]
     on: Option<Ipv4Addr>,
-    /// Go on with what comes.
+    /// Continue with new slow calls as they occur.
     #[arg(long, conflicts_with = "json")]
     follow: bool,
 }
@@ -72,7 +73,7 @@ fn opening(reply: &GetSlowCallsReply) -> String {
     }
 }
 
-/// When, what, by whom, how long, and why, in one line.
+/// Describes a call in one line: time, procedure, caller, duration and cause.
 fn sentence(call: &SlowCallInfo) -> String {
     let when =
         jiff::Timestamp::from_second(call.ended.into()).map(|when| when.to_string()).unwrap_or_default();
@@ -90,7 +91,7 @@ fn sentence(call: &SlowCallInfo) -> String {
     )
 }
 
-/// The dominant cause in words, and all parts that matter.
+/// Describes the dominant cause and all significant parts of the time.
 fn why(call: &SlowCallInfo) -> String {
     let cause = match call.cause.to_string().as_str() {
         "queue" => "it waited for a worker",

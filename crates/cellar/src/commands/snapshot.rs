@@ -16,116 +16,117 @@ use serde::Serialize;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Named snapshots of a volume.
+/// Manage named snapshots of a volume.
 #[derive(Subcommand)]
 pub enum Snapshot {
-    /// Make one: a read-only volume that shows VOLUME as it is now. Takes no space until VOLUME changes.
+    /// Create a snapshot: a read-only volume with the present contents of VOLUME. It takes no space until
+    /// VOLUME changes.
     Create(Create),
-    /// List those of a volume, the oldest first.
+    /// List the snapshots of a volume, oldest first.
     List(List),
-    /// Remove one.
+    /// Remove a snapshot.
     Remove(Remove),
-    /// Make the contents of VOLUME those of a snapshot. What was changed since is lost unless another snapshot
-    /// shows it; all snapshots stay.
+    /// Restore the contents of VOLUME from a snapshot. Later changes are lost unless another snapshot has
+    /// them; all snapshots are kept.
     Rollback(Rollback),
-    /// Show or set how many snapshots the server makes and keeps by itself.
+    /// Show or set the number of automatic snapshots that the server keeps.
     Policy(Policy),
-    /// Make a mount point that leads to a snapshot.
+    /// Create a mount point for a snapshot.
     Mount(Mount),
 }
 
-/// A new snapshot.
+/// Create a snapshot.
 #[derive(Args)]
 pub struct Create {
-    /// The read-write volume: its name or number.
+    /// Name or number of the read-write volume.
     volume: String,
-    /// The snapshot's name, like `before-upgrade`.
+    /// Name of the snapshot, like `before-upgrade`.
     name: SnapshotName,
-    /// Remove it by itself after this time, like `30d`, `12h` or `2w`.
+    /// Remove the snapshot automatically after this time, like `30d`, `12h` or `2w`.
     #[arg(long, value_name = "TIME")]
     expires: Option<Span>,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Whose.
+/// List the snapshots of a volume.
 #[derive(Args)]
 pub struct List {
-    /// The volume: its name or number.
+    /// Name or number of the volume.
     volume: String,
-    /// Show what removing each would give back; looks through all that the volume holds.
+    /// Show the space that removing each snapshot would free; this scans the whole volume.
     #[arg(long)]
     space: bool,
 }
 
-/// A snapshot.
+/// A snapshot of a volume.
 #[derive(Args)]
 pub struct Which {
-    /// The volume: its name or number.
+    /// Name or number of the volume.
     volume: String,
-    /// The snapshot's name.
+    /// Name of the snapshot.
     name: SnapshotName,
 }
 
-/// What to remove.
+/// Remove a snapshot.
 #[derive(Args)]
 pub struct Remove {
     #[command(flatten)]
     which: Which,
-    /// Say what would be removed and what that would give back, and do nothing.
+    /// Show what would be removed and the space that would be freed, without removing anything.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// What to go back to.
+/// Restore the contents of a volume from a snapshot.
 #[derive(Args)]
 pub struct Rollback {
     #[command(flatten)]
     which: Which,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// A policy. What is left out is 0 as soon as anything is given.
+/// Show or set the policy for automatic snapshots. When any count is given, those left out are set to 0.
 #[derive(Args)]
 pub struct Policy {
-    /// The read-write volume: its name or number.
+    /// Name or number of the read-write volume.
     volume: String,
-    /// Keep one of each of the last N hours in which it changed.
+    /// Keep one snapshot for each of the last N hours with changes.
     #[arg(long, value_name = "N")]
     hourly: Option<u16>,
-    /// Likewise of days.
+    /// Keep one snapshot for each of the last N days with changes.
     #[arg(long, value_name = "N")]
     daily: Option<u16>,
-    /// Likewise of weeks.
+    /// Keep one snapshot for each of the last N weeks with changes.
     #[arg(long, value_name = "N")]
     weekly: Option<u16>,
-    /// Likewise of months.
+    /// Keep one snapshot for each of the last N months with changes.
     #[arg(long, value_name = "N")]
     monthly: Option<u16>,
-    /// Make and remove none by itself from now on; what is there stays.
+    /// Stop creating and removing snapshots automatically; existing ones stay.
     #[arg(long, conflicts_with_all = ["hourly", "daily", "weekly", "monthly"])]
     none: bool,
-    /// Say what would be set, and do nothing.
+    /// Show what would be set without setting it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// Where to mount what.
+/// Create a mount point for a snapshot.
 #[derive(Args)]
 pub struct Mount {
     /// VOLUME/PATH of the mount point.
     place: String,
     #[command(flatten)]
     which: Which,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// A time like `30d`, in seconds.
+/// A duration like `30d`, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span(u32);
 
@@ -206,7 +207,7 @@ impl Shown {
 
 /// A volume and the server that has its snapshots.
 pub struct Target {
-    /// As the person named it.
+    /// The name given on the command line.
     name: String,
     id: VolumeId,
     server: Arc<dyn ClientConnection>,
@@ -214,12 +215,12 @@ pub struct Target {
 }
 
 impl Target {
-    /// Where a volume is that is only looked at.
+    /// Locates a volume for reading its snapshots.
     pub fn find(cell: &CellClient, volume: &str) -> Result<Target> {
         Target::new(cell, volume, &volume::locate_to_read(cell, volume)?)
     }
 
-    /// Where a volume is whose snapshots are to be changed: by an entry that is not behind.
+    /// Locates a volume for changing its snapshots, with an entry that is not out of date.
     fn to_change(cell: &CellClient, volume: &str) -> Result<Target> {
         Target::new(cell, volume, &cell.locate_newest(volume)?)
     }
@@ -230,7 +231,7 @@ impl Target {
         Ok(Target { name: volume.into(), id: located.read_write(), server, site })
     }
 
-    /// An answer in words that say what would be right.
+    /// Explains an abort code and suggests a remedy.
     fn explain(&self, doing: &str, code: AbortCode) -> anyhow::Error {
         let (volume, server) = (&self.name, self.site.server);
         let why = match code {
@@ -257,7 +258,7 @@ impl Target {
         anyhow::anyhow!("cannot {doing}: {why}")
     }
 
-    /// Refuses who may not change snapshots.
+    /// Fails unless the caller may change snapshots.
     fn check_right(&self, cell: &CellClient, doing: &str) -> Result<()> {
         cell.check_administers(self.site.server).map_err(|code| self.explain(doing, code))
     }
@@ -284,7 +285,7 @@ impl Target {
         found.ok_or_else(|| self.explain(doing, AbortCode::UAENOENT))
     }
 
-    /// Bytes that removing a snapshot gives back.
+    /// Returns the bytes that removing a snapshot frees.
     fn space_of(&self, info: &SnapshotInfo, doing: &str) -> Result<u64> {
         let request = cellar::GetSnapshotSpaceRequest { volume: self.id.0, name: info.name.clone() };
         let space =
@@ -347,7 +348,7 @@ fn make(cell: &CellClient, create: &Create) -> Result<SnapshotInfo> {
     Ok(made.snapshot)
 }
 
-/// A snapshot that would be made.
+/// A snapshot that would be created.
 #[derive(Serialize)]
 struct Foretold<'a> {
     volume: &'a str,
@@ -381,7 +382,7 @@ fn show(context: &Context, cell: &CellClient, list: &List) -> Result<()> {
     context.format.rows(&rows)
 }
 
-/// What removing a snapshot would do.
+/// Shows what removing a snapshot would do.
 fn tell(context: &Context, cell: &CellClient, Which { volume, name }: &Which) -> Result<()> {
     let (target, doing) = (Target::find(cell, volume)?, format!("remove the snapshot {name}"));
     target.check_right(cell, &doing)?;
@@ -450,7 +451,7 @@ impl Row for Kept {
     }
 }
 
-/// What a policy is, and what it would be.
+/// The present policy and the new one.
 #[derive(Serialize)]
 struct Foreseen {
     present: Kept,
@@ -464,7 +465,7 @@ impl Kept {
         Kept { volume: volume.into(), hourly, daily, weekly, monthly }
     }
 
-    /// In words.
+    /// Describes the change.
     fn told(&self) -> String {
         let Kept { hourly, daily, weekly, monthly, .. } = self;
         match [hourly, daily, weekly, monthly] {
@@ -498,16 +499,16 @@ fn keep(context: &Context, cell: &CellClient, wanted: &Policy) -> Result<()> {
     context.format.rows(&[Kept::new(&wanted.volume, target.policy()?)])
 }
 
-/// Snapshots that go with a volume.
+/// Snapshots to be removed with their volume.
 pub struct Doomed {
     /// The volume; `None` if it can have no snapshots.
     target: Option<Target>,
-    /// Their names.
+    /// Names of the snapshots.
     pub names: Vec<String>,
 }
 
 impl Doomed {
-    /// Removes them.
+    /// Removes the snapshots.
     pub fn remove(&self) -> Result<()> {
         let Some(target) = &self.target else { return Ok(()) };
         let removed = self.names.iter().try_for_each(|name| target.remove(name));
@@ -515,15 +516,16 @@ impl Doomed {
     }
 }
 
-/// Before a volume is removed: its snapshots go with it if the person wants that; else there must be none.
+/// Checks snapshots before their volume is removed: fails if there are any, unless `with_snapshots` asks for
+/// their removal too.
 pub fn doomed(cell: &CellClient, volume: &str, with_snapshots: bool) -> Result<Doomed> {
     let none = || Doomed { target: None, names: Vec::new() };
-    // What has no read-write site can have no snapshots.
+    // A volume without a read-write site can have no snapshots.
     let located = cell.locate_newest(volume)?;
     let Ok(target) = Target::new(cell, volume, &located) else { return Ok(none()) };
     let names = match target.list() {
         Ok(found) => found.iter().map(|info| info.name.to_string()).collect::<Vec<_>>(),
-        // Not Cellar's, or the volume's server does not answer: then nothing is removed anyhow.
+        // A foreign server, or one that does not answer: in that case nothing is removed anyway.
         Err(AbortCode::RX_INVALID_OPERATION | AbortCode::RXGEN_OPCODE | AbortCode::RX_CALL_DEAD) => {
             return Ok(none());
         }

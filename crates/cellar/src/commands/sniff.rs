@@ -1,4 +1,4 @@
-//! `cellar sniff`: what passes between clients and servers, seen without touching them.
+//! `cellar sniff`: analyses the traffic between clients and servers passively.
 
 mod capture;
 mod tables;
@@ -15,46 +15,46 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Where AFS's servers and clients are, if nothing else is said.
+/// Default UDP ports of AFS's servers and clients.
 const PORTS: [u16; 10] = [7000, 7001, 7002, 7003, 7004, 7005, 7006, 7007, 7008, 7009];
 
-/// How long to wait for packets before looking whether it is time to end.
+/// Maximum wait for packets before the next check of the time.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What to look at, and how to show it.
+/// Analyse AFS traffic passively, from a capture file or a network interface.
 #[derive(Args)]
 pub struct Sniff {
-    /// A pcap or pcapng file; `-` is standard input.
+    /// pcap or pcapng file; `-` is standard input.
     #[arg(required_unless_present = "interface", conflicts_with = "interface")]
     file: Option<PathBuf>,
-    /// Look at what passes this network interface; `any` is all of them. Needs root.
+    /// Capture on this network interface; `any` is all of them. Needs root.
     #[arg(long, short)]
     interface: Option<String>,
-    /// Only what comes from or goes to this host; may be repeated.
+    /// Only packets from or to this host; may be repeated.
     #[arg(long = "host", value_name = "ADDRESS")]
     hosts: Vec<Ipv4Addr>,
-    /// Only what comes from or goes to this UDP port; may be repeated. 7000 to 7009 if left out.
+    /// Only packets from or to this UDP port; may be repeated. Defaults to 7000 to 7009.
     #[arg(long = "port", value_name = "PORT")]
     ports: Vec<u16>,
-    /// All UDP ports. Whatever happens to look like Rx is taken for it.
+    /// All UDP ports. Anything that resembles Rx is treated as Rx.
     #[arg(long, conflicts_with = "ports")]
     all_ports: bool,
-    /// Show what came in each so many seconds (of a file: by the packets' times), and count anew.
+    /// Print a report every SECONDS seconds (by packet time for a file), each counted from zero.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     interval: Option<u64>,
-    /// End after one interval, of 10 seconds if --interval does not say otherwise.
+    /// End after one interval, of 10 seconds unless --interval is given.
     #[arg(long)]
     once: bool,
-    /// End after so many seconds.
+    /// End after SECONDS seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
-    /// Keep what is seen in this file, which `cellar sniff` and Wireshark can read.
+    /// Write the captured packets to this file, for `cellar sniff` or Wireshark.
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Rows of each table.
+    /// Number of rows per table.
     #[arg(long, default_value_t = 20)]
     top: usize,
-    /// Print JSON, an object per interval.
+    /// Print JSON, one object per interval.
     #[arg(long)]
     json: bool,
 }
@@ -62,7 +62,7 @@ pub struct Sniff {
 /// The interval of --once.
 const ONCE_SECONDS: u64 = 10;
 
-/// Looks, counts, and shows.
+/// Runs the command.
 pub fn run(sniff: &Sniff) -> Result<()> {
     let filter = Filter { ports: sniff.ports()?, hosts: sniff.hosts.clone() };
     let stop = Arc::new(AtomicBool::new(false));
@@ -135,26 +135,26 @@ impl Sniff {
     }
 }
 
-/// When to show what was counted, by the packets' times or the time of day.
+/// Decides when to report, by packet time or the time of day.
 struct Clock {
     interval_ns: Option<u64>,
     length_ns: Option<u64>,
     start_ns: Option<u64>,
-    /// Intervals that ended.
+    /// Number of intervals reported.
     shown: u64,
-    /// Something came since the last one ended.
+    /// Whether any packet arrived in the current interval.
     is_fresh: bool,
     is_over: bool,
 }
 
-/// What a time means.
+/// The result of advancing the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tick {
-    /// Nothing.
+    /// The interval continues.
     Running,
-    /// An interval ended before.
+    /// An interval has ended.
     Due,
-    /// Nothing from then on counts.
+    /// The capture has ended; packets from then on are not counted.
     Over,
 }
 
@@ -173,13 +173,13 @@ impl Clock {
         }
     }
 
-    /// Nothing from then on counts.
+    /// Ends the capture at this time.
     fn end_at(&mut self, now_ns: u64) {
         let passed_ns = now_ns.saturating_sub(*self.start_ns.get_or_insert(now_ns));
         self.length_ns = Some(self.length_ns.unwrap_or(u64::MAX).min(passed_ns));
     }
 
-    /// It is so late. After a silence, the intervals without anything are passed over.
+    /// Advances the clock. After a silence, empty intervals are skipped.
     fn tick(&mut self, now_ns: u64) -> Tick {
         let passed_ns = now_ns.saturating_sub(*self.start_ns.get_or_insert(now_ns));
         self.is_over |= self.length_ns.is_some_and(|length_ns| passed_ns >= length_ns);

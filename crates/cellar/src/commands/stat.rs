@@ -1,4 +1,4 @@
-//! `cellar stat`: figures of a running server.
+//! `cellar stat`: statistics of a running server.
 
 pub(crate) mod address;
 pub(crate) mod again;
@@ -23,35 +23,36 @@ use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use std::net::Ipv4Addr;
 
-/// Figures of a running server.
+/// Show statistics of a running server.
 #[derive(Subcommand)]
 pub enum Stat {
-    /// Show what the server's caches hold and how often they could answer, since its start and, with
-    /// --interval, since the last look.
+    /// Show the sizes and hit rates of the server's caches, since its start and, with --interval, since the
+    /// previous sample.
     Caches(Caches),
-    /// Show what equal chunks that are stored once save on each partition, and what that costs.
+    /// Show the savings and costs of deduplication on each partition.
     Deduplication(deduplication::Deduplication),
-    /// Show a table that servers tell of themselves.
+    /// Show one of the server's tables.
     #[command(flatten)]
     Table(tables::Asked),
-    /// Show what any Rx server or client tells of its transport, OpenAFS's too: version, counters,
-    /// connections, peers (rxdebug's questions).
+    /// Show the transport state of any Rx server or client, including OpenAFS's: version, counters,
+    /// connections and peers, through rxdebug requests.
     Rx(transport::Transport),
-    /// Show the extended statistics of any file server or client, OpenAFS's too (xstat's).
+    /// Show the extended statistics (xstat) of any file server or client, including OpenAFS's.
     Xstat(xstat::Xstat),
 }
 
-/// Whose caches, and how often.
+/// Show the sizes and hit rates of a server's caches.
 #[derive(Args)]
 pub struct Caches {
-    /// The file server; that of this machine's configuration, else the first database server, if left out.
+    /// File server to query; defaults to the one in this machine's configuration, or else the first database
+    /// server.
     #[arg(long)]
     on: Option<Ipv4Addr>,
     #[command(flatten)]
     again: Again,
 }
 
-/// One cache: absolute figures, and what came since the last look.
+/// One cache: totals, and changes since the previous sample.
 #[derive(Serialize)]
 struct Cache {
     name: String,
@@ -111,7 +112,7 @@ impl Row for Cache {
     }
 }
 
-/// Hits among all, in tenths of a hundredth.
+/// Formats the share of hits among all lookups as a percentage with one decimal.
 fn rate(hits: u64, misses: u64) -> String {
     Show::Share.text(share(hits, hits.saturating_add(misses)))
 }
@@ -120,7 +121,7 @@ fn age(ms: u64) -> String {
     if ms == 0 { "-".to_owned() } else { format!("{}.{} s", ms / 1000, ms % 1000 / 100) }
 }
 
-/// Runs a command.
+/// Runs the command.
 pub fn run(context: &Context, command: &Stat) -> Result<()> {
     match command {
         Stat::Caches(caches) => show_caches(context, caches),
@@ -157,7 +158,7 @@ fn look(connection: &dyn ClientConnection, server: Ipv4Addr) -> Result<Vec<Cache
     Ok(reply.caches)
 }
 
-/// A server that was started again counts from zero.
+/// A restarted server counts from zero.
 fn rows(now: &[CacheFigures], before: &[CacheFigures]) -> Vec<Cache> {
     let row = |(now, before): (&CacheFigures, &CacheFigures)| Cache {
         name: now.name.to_string(),

@@ -17,49 +17,48 @@ use std::path::{Path, PathBuf};
 use store::Inspection;
 use volume::check::{CheckOptions, CheckReport, Progress, Stage, check};
 
-/// Partitions and what is stored in them.
+/// Check, analyse and rekey partitions.
 #[derive(Subcommand)]
 pub enum Store {
-    /// Prove that partitions are in order; changes nothing. Their server must not be running, or does it
-    /// itself with --on.
+    /// Verify the consistency of partitions without changing anything. Their server must be stopped, unless
+    /// it runs the check itself (--on).
     ///
-    /// No crash makes this necessary. Prints a line for each damage that says where it is, and ends with
-    /// status 1 if there is any.
+    /// Crashes do not require a check. Prints a line with the location of each damage, and exits with status
+    /// 1 if there is any.
     Check(Check),
-    /// Tell what a tree would take under each compression, before it is stored. Reads the files only.
+    /// Estimate the space that a tree would take under each compression policy. Only reads the files.
     ///
-    /// Files are cut into chunks and encoded as the store would, and decoded again. The last line is for
-    /// comparison: what another file system would take that compresses records of 128 KiB with gzip-6.
-    /// Metadata is not counted. Links are not followed; what cannot be read is skipped and named.
+    /// Files are cut into chunks, encoded as in the store and decoded again. The last line is for comparison:
+    /// the space on a file system that compresses records of 128 KiB with gzip-6. Metadata is not counted.
+    /// Links are not followed; unreadable files are skipped and listed.
     Analyze(analyze::Analyze),
-    /// Show what a running server has found damaged on its partitions while it read everything again and again,
-    /// and where other copies of these volumes are; status 1 if there is anything. For superusers.
+    /// Show the damage that a running server's scrubber has found on its partitions, and other copies of the
+    /// affected volumes; exits with status 1 if there is any. For superusers.
     ///
-    /// Read-only copies beside the read-write volume on the same partition, backups and snapshots share its
-    /// data and so the damage; they are not other copies. A place leaves the list when the file is rewritten
-    /// there or deleted.
+    /// Read-only copies on the same partition as the read-write volume, backups and snapshots share its data
+    /// and therefore the damage; they are not listed as other copies. An entry disappears when that part of
+    /// the file is rewritten or deleted.
     Damaged(damaged::Damaged),
-    /// Change the keys of an encrypted partition. Its server must not be running.
+    /// Change the keys of an encrypted partition. Its server must be stopped.
     ///
-    /// The data keys are wrapped with another master key, or a data key is added for what is written from
-    /// then on, or both. No data is rewritten. Change the configuration to the new master key before the
-    /// next start.
+    /// Wraps the data keys with another master key, adds a data key for new data, or both. Existing data is
+    /// not rewritten. Set the new master key in the configuration before the next start.
     Rekey(rekey::Rekey),
 }
 
-/// What to check.
+/// Verify the consistency of partitions.
 #[derive(Args)]
 pub struct Check {
-    /// Partitions, like /vicepa; those of the configuration if left out.
+    /// Partitions, like /vicepa; those in the configuration by default.
     partitions: Vec<PathBuf>,
-    /// The server's configuration; without it, OpenAFS's in /etc/openafs/server.
+    /// Configuration of the server; OpenAFS's in /etc/openafs/server by default.
     #[arg(long, env = "CELLAR_CONFIG")]
     config: Option<PathBuf>,
-    /// Read all file data too and verify its checksums.
+    /// Also read all file data and verify its checksums.
     #[arg(long)]
     data: bool,
-    /// The master key of an encrypted partition, if the configuration does not name it. Without one, what
-    /// is encrypted is not decrypted; its checksums are verified all the same.
+    /// Master key of an encrypted partition, unless the configuration names it. Without a key, encrypted data
+    /// is not decrypted, but its checksums are still verified.
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Print JSON.
@@ -69,7 +68,7 @@ pub struct Check {
     online: online::Online,
 }
 
-/// What was found in a partition.
+/// Result for a partition.
 #[derive(Serialize)]
 struct Checked {
     partition: String,
@@ -86,7 +85,7 @@ struct Checked {
     damages: Vec<Found>,
 }
 
-/// One damage.
+/// A damage.
 #[derive(Clone, Serialize, Deserialize)]
 struct Found {
     volume: Option<u32>,
@@ -126,7 +125,7 @@ impl Row for Checked {
     }
 }
 
-/// Runs a command.
+/// Runs the command.
 pub fn run(command: &Store) -> Result<()> {
     match command {
         Store::Check(check) => run_check(check),
@@ -149,7 +148,7 @@ fn run_check(check: &Check) -> Result<()> {
     finish(&all, format)
 }
 
-/// Prints what was found; it is an error if that is something.
+/// Prints the results; fails if there is any damage.
 fn finish(all: &[Checked], format: Format) -> Result<()> {
     for damaged in all {
         print_damages(damaged, format);
@@ -162,7 +161,7 @@ fn finish(all: &[Checked], format: Format) -> Result<()> {
     Ok(())
 }
 
-/// Partitions, and where their master keys come from.
+/// Returns the partitions with the sources of their master keys.
 fn partitions(check: &Check) -> Result<Vec<(PathBuf, Option<KeySource>)>> {
     let given = check.key_file.clone().map(|path| KeySource::File(path, Exposure::Refused));
     if !check.partitions.is_empty() && (given.is_some() || check.config.is_none()) {
@@ -182,7 +181,7 @@ fn partitions(check: &Check) -> Result<Vec<(PathBuf, Option<KeySource>)>> {
 
 fn check_partition(path: &Path, key: Option<&KeySource>, options: CheckOptions) -> Result<Checked> {
     let key = key.map(KeySource::load).transpose()?;
-    // The error says its cause itself.
+    // The error already names its cause.
     let opened = Inspection::open_encrypted(path, key.as_ref()).map_err(|error| anyhow!("{error}"))?;
     let bar = Bar::new();
     let report = check(opened.meta(), Some(opened.segments()), options, &mut |progress| bar.show(progress));
@@ -228,7 +227,7 @@ impl Checked {
     }
 }
 
-/// Shows how far a check is, if somebody looks.
+/// Progress bar of a check, if standard error is a terminal.
 struct Bar(ProgressBar);
 
 impl Bar {

@@ -1,4 +1,4 @@
-//! `cellar top`: what a server does, while it does it.
+//! `cellar top`: live view of a server's activity.
 
 mod foreign;
 mod keys;
@@ -30,40 +30,42 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Show what a server does, in all tables of `cellar stat`. Keys: 1 to 9, 0, Tab or Shift-Tab choose a table, arrows a
-/// row and the column to sort by, r turns the order, / filters, Enter goes from a volume to its clients and on to what
-/// they call, Escape back, a shows all since the start in place of rates, space pauses, ? shows all keys, q ends.
+/// Watch a server live, through all tables of `cellar stat`. Keys: 1 to 9, 0, Tab or Shift-Tab select a
+/// table, arrows select a row and the column to sort by, r reverses the order, / filters, Enter opens the
+/// clients of a volume and then the calls of a client, Escape returns, a toggles between rates and totals
+/// since the start, space pauses, ? shows all keys, q quits.
 #[derive(Args)]
 pub struct Showing {
-    /// The server, Cellar's or, as far as they tell, OpenAFS's, of which a port may be named; the file server of this
-    /// machine's configuration, else the first database server, if left out.
+    /// Server to watch, Cellar's or, with fewer tables, OpenAFS's, with a port to watch only that port;
+    /// defaults to the file server in this machine's configuration, or else the first database server.
     #[arg(long, value_name = "HOST[:PORT]")]
     on: Option<ServerAddress>,
-    /// Seconds between two looks; 2 in a terminal. With --once, what came between two looks is printed, by second;
-    /// with --json, that again and again, a document a line.
+    /// Seconds between two samples; defaults to 2 in a terminal. With --once, print the rates per second
+    /// between two samples; with --json, do so repeatedly, with one document per line.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     interval: Option<u32>,
-    /// With --json and --interval: end after so many documents.
+    /// With --json and --interval, end after this number of documents.
     #[arg(long, value_name = "LOOKS", requires = "interval", conflicts_with = "once")]
     count: Option<u32>,
-    /// Print every table once, and end: everything since the server's start, unless there is an --interval. --json
-    /// alone does too.
+    /// Print every table once and end: totals since the server's start, or rates with --interval. --json
+    /// without
+    /// --interval implies it.
     #[arg(long)]
     once: bool,
 }
 
-/// Seconds between two looks, if nothing else is said.
+/// Default number of seconds between two samples.
 const INTERVAL_S: u32 = 2;
 
-/// Somebody who asks a server of Cellar's.
+/// Queries a Cellar server.
 struct Asking {
     server: Ipv4Addr,
     connection: Arc<dyn ClientConnection>,
-    // Its port is what the connection goes through.
+    // Kept because the connection uses its socket.
     _client: CellClient,
 }
 
-/// Somebody who asks any server.
+/// Queries any server.
 enum Asker {
     Own(Asking),
     Foreign(Foreign),
@@ -86,7 +88,7 @@ pub fn run(context: &Context, top: &Showing) -> Result<()> {
 }
 
 impl Asker {
-    /// Whoever that is: a server that does not know Cellar's service is another's.
+    /// Connects to the server; one that does not know Cellar's service is a foreign server.
     fn find(context: &Context, named: Option<&ServerAddress>) -> Result<Asker> {
         let address = match named {
             Some(named) => Some(named.resolve(fs::PORT)?),
@@ -96,7 +98,7 @@ impl Asker {
         let client = match (context.client(), address) {
             (Ok(client), _) => client,
             (Err(error), None) => return Err(error),
-            // Whom others tell of themselves, they tell anybody.
+            // Foreign servers answer anonymous callers too.
             (Err(error), Some(address)) => {
                 return Foreign::find(address, all).map(Asker::Foreign).map_err(|_| error);
             }
@@ -104,7 +106,8 @@ impl Asker {
         let server = address.unwrap_or_else(|| SocketAddrV4::new(context.server_to_watch(&client), fs::PORT));
         transport::version(server)?;
         let connection = client.connection(*server.ip(), Interface::Cellar);
-        // Without a key a Cellar server is watched as another server is, by what it tells everybody.
+        // Without a key, a Cellar server is watched like a foreign one, through what it reveals to any
+        // caller.
         let may_ask = server.port() == fs::PORT && !context.is_anonymous();
         if may_ask && get_server_info(&*connection, &GetServerInfoRequest).is_ok() {
             return Ok(Asker::Own(Asking { server: *server.ip(), connection, _client: client }));
@@ -116,7 +119,7 @@ impl Asker {
         matches!(self, Asker::Foreign(_))
     }
 
-    /// Whom it asks.
+    /// Describes the server.
     fn about(&self) -> String {
         match self {
             Asker::Own(asking) => asking.server.to_string(),

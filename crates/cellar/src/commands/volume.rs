@@ -29,69 +29,69 @@ pub use creating::{Create, create_volume};
 pub(super) use mounting::foretell as foretell_mount_point;
 pub use mounting::make_mount_point;
 
-/// Volumes.
+/// Manage volumes.
 #[derive(Subcommand)]
 pub enum Volume {
-    /// Make a read-write volume.
+    /// Create a read-write volume.
     Create(Create),
     /// List the volumes of a server.
     List(Server),
-    /// Show one volume.
+    /// Show a volume.
     Examine(Name),
-    /// Change a volume's quota, or how its data is stored from now on.
+    /// Change a volume's quota, or how its new data is stored.
     Set(policy::Set),
-    /// Throw what the server holds of a volume in memory out of its caches.
+    /// Drop a volume from the server's in-memory caches.
     Forget(policy::Forget),
     /// Remove a volume: its data and its entry in the location database.
     Remove(removing::Remove),
     /// Move a read-write volume to another server while it is in use.
     Move(operations::Move),
-    /// Copy a read-write volume to a new one.
+    /// Copy a read-write volume to a new volume.
     Copy(operations::CopyVolume),
-    /// Bring the read-only copies to what the read-write volume is now.
+    /// Update the read-only copies to the read-write volume's present contents.
     Release(operations::Release),
-    /// Make the backup volume, or bring it up to date.
+    /// Create or update the backup volume.
     Backup(operations::Backup),
-    /// Make a directory a volume of its own, and put a mount point in its place.
+    /// Turn a directory into a volume, and mount it in the directory's place.
     Split(operations::SplitVolume),
-    /// Write a volume into a file.
+    /// Dump a volume to a file.
     Dump(files::DumpVolume),
-    /// Make a volume of a dump in a file, or restore one over a volume.
+    /// Create a volume from a dump file, or restore a dump over a volume.
     Restore(restoring::RestoreVolume),
-    /// What moves, copies, releases, backups, restores and splits you began, and how they went.
+    /// List, show, resume and cancel jobs: moves, copies, releases, backups, restores and splits.
     Jobs {
-        /// What to do; they are listed if nothing is said.
+        /// What to do; jobs are listed by default.
         #[command(subcommand)]
         command: Option<following::Jobs>,
     },
-    /// Named snapshots of a volume.
+    /// Manage named snapshots of a volume.
     Snapshot {
         /// What to do.
         #[command(subcommand)]
         command: snapshot::Snapshot,
     },
-    /// Make a mount point: DIRECTORY/NAME leads to VOLUME.
+    /// Create a mount point: DIRECTORY/NAME leads to VOLUME.
     Mount(mounting::Mount),
     /// Remove a mount point.
     Unmount(mounting::Unmount),
 }
 
-/// A server.
+/// List the volumes of a server.
 #[derive(Args)]
 pub struct Server {
-    /// The file server; the first database server if left out.
+    /// File server to query; the first database server by default.
     #[arg(long)]
     on: Option<Ipv4Addr>,
 }
 
-/// A volume.
+/// Show a volume.
 #[derive(Args)]
 pub struct Name {
-    /// Its name or number.
+    /// Name or number of the volume.
     volume: String,
 }
 
-/// What is shown of a volume.
+/// A volume as displayed.
 #[derive(Serialize)]
 struct Shown {
     name: String,
@@ -104,13 +104,13 @@ struct Shown {
     quota_kib: i32,
     files: i32,
     updated: u32,
-    /// Asked for only when one volume is examined; OpenAFS's servers have none.
+    /// Requested only when one volume is examined; OpenAFS's servers do not have it.
     compression: Option<String>,
-    /// Likewise: chunks of equal contents are stored once from now on.
+    /// Whether chunks of equal contents are stored once; requested like `compression`.
     deduplication: Option<bool>,
 }
 
-/// One volume with what its server tells of it alone.
+/// A single volume, with the properties that are requested individually.
 #[derive(Serialize)]
 #[serde(transparent)]
 struct Examined(Shown);
@@ -179,7 +179,7 @@ pub fn run(context: &Context, command: &Volume) -> Result<()> {
     }
 }
 
-/// The commands that ask a few servers once.
+/// Runs the commands that need only a few requests.
 fn run_here(context: &Context, command: &Volume) -> Result<()> {
     let cell = context.client()?;
     match command {
@@ -197,14 +197,14 @@ fn run_here(context: &Context, command: &Volume) -> Result<()> {
     }
 }
 
-/// A transaction on a volume server; ended when dropped, so that nothing stays locked.
+/// A transaction on a volume server; dropping it ends it, so that nothing stays locked.
 struct Transaction<'a> {
     server: &'a dyn ClientConnection,
     id: i32,
 }
 
 impl<'a> Transaction<'a> {
-    /// Begins one for something of `attach_mode`, which says what others may do meanwhile.
+    /// Begins a transaction with this `attach_mode`, which limits concurrent use of the volume.
     fn begin(
         flags: i32,
         server: &'a dyn ClientConnection,
@@ -234,7 +234,7 @@ impl Drop for Transaction<'_> {
     }
 }
 
-/// Seconds since 1970 for people.
+/// Formats seconds since 1970.
 fn time(seconds: u32) -> String {
     jiff::Timestamp::from_second(seconds.into())
         .map(|at| at.strftime("%F %T").to_string())
@@ -277,7 +277,7 @@ fn list(cell: &CellClient, on: Ipv4Addr) -> Result<Vec<Shown>> {
     Ok(rows)
 }
 
-/// Where a volume is that is read or looked at. Who is told what may not be so any more is told that, too.
+/// Locates a volume for reading. Prints a warning if the location may be out of date.
 pub(super) fn locate_to_read(cell: &CellClient, volume: &str) -> Result<Located> {
     let (located, may_be_behind) = cell.locate_to_read(volume)?;
     if may_be_behind {

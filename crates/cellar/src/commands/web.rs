@@ -1,4 +1,4 @@
-//! `cellar web`: signing in to the server's page.
+//! `cellar web`: signs in to the server's web page.
 
 use super::Context;
 use anyhow::{Context as _, Result};
@@ -7,11 +7,11 @@ use serde_json::json;
 use std::time::{SystemTime, UNIX_EPOCH};
 use web::{CODE_LIFETIME, Key};
 
-/// The web page of the server.
+/// Use the server's web page.
 #[derive(Subcommand)]
 pub enum Web {
-    /// Print an address that signs a browser in, once, within five minutes. Who can read the server's key of
-    /// the page may do that.
+    /// Print an address that signs a browser in, once, within five minutes. Anyone who can read the server's
+    /// web key may do that.
     Login,
 }
 

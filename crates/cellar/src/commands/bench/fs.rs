@@ -1,4 +1,4 @@
-//! `cellar bench fs`: many clients of a file server.
+//! `cellar bench fs`: simulates many clients of a file server.
 
 use crate::commands::context::load_settings;
 use crate::network::local_authentication_at;
@@ -15,62 +15,60 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Many clients of a file server, and how long it lets them wait.
+/// Simulate many clients of a file server and measure the latency of their calls.
 #[derive(Args)]
 pub struct Fs {
-    /// What the clients do: a file, or one of the mixes that `--list` shows.
+    /// Workload of the clients: a file, or one of the mixes shown by `--list`.
     #[arg(required_unless_present = "list")]
     mix: Option<String>,
-    /// Show the mixes that come with the program.
+    /// List the built-in mixes.
     #[arg(long)]
     list: bool,
-    /// The file server's address.
+    /// Address of the file server.
     #[arg(long, required_unless_present = "list")]
     server: Option<IpAddr>,
-    /// Its port.
+    /// UDP port of the file server.
     #[arg(long, default_value_t = 7000)]
     port: u16,
-    /// The volume-location server's address, if another.
+    /// Address of the volume location server; defaults to the file server's.
     #[arg(long)]
     location_server: Option<IpAddr>,
-    /// An address of this machine for the clients; may be repeated, then they take turns, and of several groups
-    /// the last has the last one for itself. The system chooses if not said.
+    /// Local address for the clients; may be repeated. Clients use the addresses in rotation; with several
+    /// groups, the last group has the last address to itself. The system chooses one by default.
     #[arg(long = "from", value_name = "ADDRESS")]
     sources: Vec<IpAddr>,
-    /// A volume to work in; may be repeated. The clients must have all rights in its root directory.
+    /// Volume to work in; may be repeated. The clients need all rights in its root directory.
     #[arg(long = "volume", required_unless_present = "list")]
     volumes: Vec<String>,
-    /// Clients of the first group, in place of what the mix says.
+    /// Number of clients in the first group, overriding the mix.
     #[arg(long, value_parser = value_parser!(u16).range(1..=mix::CLIENTS_MAX as i64))]
     clients: Option<u16>,
-    /// How long the clock runs, in seconds.
+    /// Length of the measurement in seconds.
     #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     seconds: f64,
-    /// Time in which the clients begin, before the clock runs, in seconds; two and one more for each
-    /// thousand clients if not said. With 0 all begin at once, and their first calls count.
+    /// Time in seconds over which the clients start, before the measurement; defaults to two seconds plus one
+    /// per thousand clients. With 0, all start together, and their first calls are measured.
     #[arg(long, value_parser = seconds_or_none)]
     warm_up: Option<f64>,
-    /// Decides the order of operations; a random one if not said.
+    /// Seed for the order of operations; random by default.
     #[arg(long)]
     seed: Option<u64>,
-    /// Threads of the load generator, one per processor if not said.
+    /// Threads of the load generator; one per processor by default.
     #[arg(long, value_parser = value_parser!(u16).range(1..=64))]
     threads: Option<u16>,
-    /// Authenticate with the cell's key, with this protection of packets; nobody in particular calls
-    /// if not said.
+    /// Authenticate with the cell's key at this security level; calls are anonymous by default.
     #[arg(long)]
     level: Option<Level>,
-    /// The configuration with the cell's key; OpenAFS's in /etc/openafs/server if not said.
+    /// Configuration with the cell's key; OpenAFS's in /etc/openafs/server by default.
     #[arg(long, env = "CELLAR_CONFIG")]
     config: Option<PathBuf>,
-    /// Receive datagrams one by one, as most networks bring them: the kernel is not to hand on runs of them as one
-    /// (UDP_GRO).
+    /// Receive datagrams one by one, as on most networks, by disabling UDP receive offload (UDP_GRO).
     #[arg(long)]
     no_gro: bool,
-    /// The server's process, if it is on this machine; found by the port if not said.
+    /// PID of the server if it runs on this machine; found by its port by default.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
-    /// Draw latency over time, into this file.
+    /// Plot latency over time into this file.
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
     /// Print JSON.
@@ -78,18 +76,18 @@ pub struct Fs {
     json: bool,
 }
 
-/// Protection of packets.
+/// Security level: what rxkad protects in packets.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Level {
-    /// None but of their headers.
+    /// Protect packet headers only.
     Clear,
-    /// Against changes.
+    /// Protect data against modification.
     Auth,
-    /// Encryption.
+    /// Encrypt data.
     Crypt,
 }
 
-/// Runs it.
+/// Runs the command.
 pub fn run(arguments: &Fs) -> Result<()> {
     if arguments.list {
         return list();
@@ -155,7 +153,7 @@ fn options(arguments: &Fs) -> Result<Options> {
     })
 }
 
-/// The volumes' root directories.
+/// Returns the root directories of the volumes.
 fn volumes(arguments: &Fs, location_server: IpAddr) -> Result<Vec<Fid>> {
     let station = Station::start()?;
     let locations = station.connect(SocketAddr::new(location_server, 7003), 52, None);

@@ -1,4 +1,4 @@
-//! `cellar bench rxperf`: OpenAFS's options, in their letters.
+//! `cellar bench rxperf`: Rx throughput, with the option letters of OpenAFS's rxperf.
 
 use crate::output::Format;
 use anyhow::{Context, Result, bail};
@@ -9,33 +9,32 @@ use signal_hook::iterator::Signals;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
-/// One of the two ends.
+/// Measure Rx alone with OpenAFS's rxperf, as client or server.
 #[derive(Subcommand)]
 pub enum Rxperf {
-    /// Take and give bytes until SIGINT or SIGTERM.
+    /// Serve calls until SIGINT or SIGTERM.
     Server(ServerArguments),
-    /// Make calls and say how fast they were.
+    /// Make calls and report their throughput.
     Client(Box<ClientArguments>),
 }
 
-/// What both ends take.
+/// Options of both ends.
 #[derive(Args)]
 struct TuningArguments {
-    /// UDP socket buffers in KiB.
+    /// UDP socket buffer size in KiB.
     #[arg(short = 'u', long = "udp-buffer", value_name = "KIB", value_parser = value_parser!(u32).range(1..=1 << 20))]
     udp_buffer: Option<u32>,
     /// Send and receive window in packets.
     #[arg(short = 'W', long = "window", value_name = "PACKETS", value_parser = value_parser!(u16).range(1..=4096))]
     window: Option<u16>,
-    /// The largest IP packet in bytes.
+    /// Maximum IP packet size in bytes.
     #[arg(short = 'm', long = "mtu", value_name = "BYTES", value_parser = value_parser!(u32).range(576..=1500))]
     mtu: Option<u32>,
-    /// Receive datagrams one by one, as most networks bring them: the kernel is not to hand on runs of them as one
-    /// (UDP_GRO).
+    /// Receive datagrams one by one, as on most networks, by disabling UDP receive offload (UDP_GRO).
     #[arg(long)]
     no_gro: bool,
-    /// Options of OpenAFS's that change nothing here: jumbograms are never sent, there is no hot
-    /// thread, statistics cost nothing.
+    /// OpenAFS options that have no effect here: jumbograms are never sent, there is no hot thread, and
+    /// statistics cost nothing.
     #[command(flatten)]
     ignored: Ignored,
 }
@@ -56,20 +55,20 @@ struct Ignored {
     peer_timeout: Option<u32>,
 }
 
-/// The server's options.
+/// Options of the server.
 #[derive(Args)]
 #[command(disable_version_flag = true)]
 pub struct ServerArguments {
     /// UDP port.
     #[arg(short, long, default_value_t = PORT)]
     port: u16,
-    /// Threads that are always there.
+    /// Number of threads that always run.
     #[arg(short = 's', long = "threads-min", default_value_t = 16, value_parser = value_parser!(u16).range(1..=1000))]
     threads_min: u16,
-    /// Calls served at a time.
+    /// Maximum number of concurrent calls.
     #[arg(short = 'S', long = "threads-max", default_value_t = 256, value_parser = value_parser!(u16).range(1..=1000))]
     threads_max: u16,
-    /// Threads that receive, one per processor if not said.
+    /// Number of receiving threads; one per processor by default.
     #[arg(long, value_parser = value_parser!(u16).range(1..=64))]
     lanes: Option<u16>,
     #[command(flatten)]
@@ -79,46 +78,46 @@ pub struct ServerArguments {
 /// What the client does in each call.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Command {
-    /// Bytes to the server.
+    /// Send data to the server.
     Send,
-    /// Bytes from the server.
+    /// Receive data from the server.
     Recv,
-    /// Some bytes there, some back.
+    /// Send a request and receive a reply.
     Rpc,
-    /// What a file says.
+    /// Send and receive as a file specifies.
     File,
 }
 
-/// The client's options.
+/// Options of the client.
 #[derive(Args)]
 #[command(disable_version_flag = true)]
 pub struct ClientArguments {
-    /// What to do.
+    /// Kind of call.
     #[arg(short = 'c', long = "command", ignore_case = true)]
     command: Command,
-    /// Bytes of a send or recv call.
+    /// Bytes transferred in a send or recv call.
     #[arg(short = 'b', long = "bytes", default_value_t = 1 << 20, value_parser = value_parser!(u32).range(0..=i64::from(i32::MAX)))]
     bytes: u32,
-    /// Bytes that an rpc call sends.
+    /// Bytes sent in an rpc call.
     #[arg(short = 'S', long = "send-bytes", default_value_t = 3, value_parser = value_parser!(u32).range(0..=i64::from(i32::MAX)))]
     send_bytes: u32,
-    /// Bytes that an rpc call receives.
+    /// Bytes received in an rpc call.
     #[arg(short = 'R', long = "receive-bytes", default_value_t = 30, value_parser = value_parser!(u32).range(0..=i64::from(i32::MAX)))]
     receive_bytes: u32,
-    /// The list for file calls: a number of four-byte words per line; an empty line turns from
+    /// File that describes the file calls: a number of four-byte words per line; an empty line switches from
     /// sending to receiving.
     #[arg(short = 'f', long = "file", required_if_eq("command", "file"))]
     file: Option<PathBuf>,
-    /// Calls of each thread.
+    /// Number of calls per thread.
     #[arg(short = 'T', long = "times", default_value_t = 100, value_parser = value_parser!(u32).range(1..))]
     times: u32,
-    /// Threads, each with one call at a time.
+    /// Number of threads, each with one call at a time.
     #[arg(short = 't', long = "threads", default_value_t = 1, value_parser = value_parser!(u16).range(1..=1000))]
     threads: u16,
-    /// The server's address or name.
+    /// Address or name of the server.
     #[arg(short = 's', long = "server", default_value = "127.0.0.1")]
     server: String,
-    /// Its UDP port.
+    /// UDP port of the server.
     #[arg(short, long, default_value_t = PORT)]
     port: u16,
     /// Bytes written at a time.
@@ -127,10 +126,10 @@ pub struct ClientArguments {
     /// Bytes read at a time.
     #[arg(short = 'r', long = "read-bytes", default_value_t = 512 << 10, value_parser = value_parser!(u32).range(1..=512 << 10))]
     read_bytes: u32,
-    /// The server's process, if it is on this machine; found by the port if not said.
+    /// PID of the server if it runs on this machine; found by its port by default.
     #[arg(long, value_name = "PID")]
     server_pid: Option<u32>,
-    /// OpenAFS's for printing statistics; they are always printed.
+    /// Accepted for compatibility with OpenAFS: statistics are always printed.
     #[arg(short = 'D', hide = true, action = ArgAction::SetTrue)]
     statistics: bool,
     /// Print JSON.
@@ -140,7 +139,7 @@ pub struct ClientArguments {
     tuning: TuningArguments,
 }
 
-/// Serves or calls.
+/// Runs the command.
 pub fn run(command: &Rxperf) -> Result<()> {
     match command {
         Rxperf::Server(arguments) => serve(arguments),
@@ -214,7 +213,7 @@ fn work(arguments: &ClientArguments) -> Result<Work> {
     })
 }
 
-/// The first IPv4 address of a host, or else its first.
+/// Resolves a host to its first IPv4 address, or to its first address if it has no IPv4 address.
 fn resolve(host: &str, port: u16) -> Result<SocketAddr> {
     let found: Vec<SocketAddr> =
         (host, port).to_socket_addrs().with_context(|| format!("cannot find {host}"))?.collect();

@@ -1,4 +1,4 @@
-//! What is around the server: its machine, its settings, the clocks of the cell, jobs.
+//! The server's environment: its machine, its settings, the clocks of the cell, jobs.
 
 use super::{Examined, FILE_PORT};
 use crate::client::describe::failed;
@@ -21,19 +21,20 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long servers are given to tell their time; they are asked at the same time.
+/// Time limit for servers to report their time; they are asked concurrently.
 const CLOCK_PATIENCE: Duration = Duration::from_secs(8);
 
-/// Servers whose time is asked at most.
+/// Maximum number of servers whose clocks are checked.
 const CLOCKS_MAX: usize = 64;
 
-/// How often each is asked: the shortest question tells most, and the first makes the server ask who we are.
+/// Number of requests per server: the one with the shortest round trip is the most precise, and the first
+/// makes the server ask for this client's identity.
 const CLOCK_QUESTIONS: usize = 3;
 
-/// The service of files.
+/// Service ID of the file server.
 const FILE_SERVICE: u16 = 1;
 
-/// The machine at the first look, if the server runs on this one.
+/// The machine at the first sample, if the server runs on this one.
 pub(super) struct Begun {
     server: Ipv4Addr,
     is_here: bool,
@@ -50,7 +51,7 @@ impl Begun {
         Begun { server, is_here, at: Instant::now(), busy, drops }
     }
 
-    /// Adds to what was seen of the server.
+    /// Adds the environment to the examination of the server.
     pub(super) fn finish(self, context: &Context, client: &CellClient, examined: &mut Examined) {
         if self.is_here {
             examined.snapshot.machine = Some(self.machine());
@@ -84,7 +85,7 @@ impl Begun {
             let now = processors();
             now.as_ref().zip(self.busy.as_ref()).map_or(0, |(now, then)| ms(of(now).saturating_sub(of(then))))
         };
-        // The clocks of both are read one after the other.
+        // The two clocks are read one after the other.
         let span = u64::try_from(self.at.elapsed().as_millis()).unwrap_or(u64::MAX);
         let ticks = span.saturating_mul(processors_now as u64);
         Machine {
@@ -116,7 +117,7 @@ fn of_settings(settings: &Settings) -> doctor::Settings {
     }
 }
 
-/// What stands against the registration of this machine's server.
+/// Finds problems with the registration of this machine's server.
 fn registration(settings: &Settings, client: &CellClient) -> Result<Registration> {
     let mut found = Registration::default();
     let chosen = settings.announced_now().unwrap_or_default();
@@ -138,7 +139,7 @@ fn registration(settings: &Settings, client: &CellClient) -> Result<Registration
     Ok(found)
 }
 
-/// Jobs that are not over, of this machine's server, or of the person if there is none.
+/// Returns the unfinished jobs of this machine's server, or the user's own if there is no server.
 fn jobs(settings: &Settings) -> Result<Vec<Job>> {
     let servers = settings.jobs_path();
     let journal =
@@ -153,7 +154,7 @@ fn jobs(settings: &Settings) -> Result<Vec<Job>> {
     Ok(jobs.into_iter().filter(|job| !job.is_over()).map(shown).collect())
 }
 
-/// The clocks of the server and of the cell's other file servers beside this machine's.
+/// Compares the clocks of the server and of the cell's other file servers with this machine's.
 fn clocks(client: &CellClient, server: Ipv4Addr, examined: &mut Examined) {
     let others = client.file_servers().map_err(failed("list the file servers of the cell"));
     let others = examined.seen("clocks of other servers", others);
@@ -172,7 +173,8 @@ fn clocks(client: &CellClient, server: Ipv4Addr, examined: &mut Examined) {
     examined.snapshot.clocks = told;
 }
 
-/// The times that came in time. Who does not answer is asked on until the network ends.
+/// Returns the times received within the limit. Requests to servers that do not answer continue until the
+/// network is dropped.
 fn times(network: &AfsNetwork, servers: &[Ipv4Addr]) -> Vec<Clock> {
     let (told, answers) = mpsc::channel();
     for server in servers {
@@ -180,7 +182,7 @@ fn times(network: &AfsNetwork, servers: &[Ipv4Addr]) -> Vec<Clock> {
         let (told, server) = (told.clone(), server.to_string());
         thread::spawn(move || {
             if let Ok(clock) = time_of(&*connection, &server) {
-                // Who asked may be gone.
+                // The receiver may be gone.
                 let _ = told.send(clock);
             }
         });
@@ -191,7 +193,7 @@ fn times(network: &AfsNetwork, servers: &[Ipv4Addr]) -> Vec<Clock> {
     std::iter::from_fn(next).collect()
 }
 
-/// The answer to the quickest of a few questions: half its time is how much it may be wrong.
+/// Takes the fastest answer of a few requests; half its round trip is the uncertainty.
 fn time_of(connection: &dyn ClientConnection, server: &str) -> Result<Clock, AbortCode> {
     let mut best: Option<Clock> = None;
     for _ in 0..CLOCK_QUESTIONS {

@@ -1,4 +1,4 @@
-//! The location database and the volumes of the cell's servers, for comparison.
+//! Compares the location database with the volumes on the cell's servers.
 
 use super::Examined;
 use crate::client::describe::{describe, failed};
@@ -13,13 +13,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long all servers are given to list their volumes; they are asked at the same time.
+/// Time limit for all servers to list their volumes; they are asked concurrently.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a server is given to list its partitions, which takes it milliseconds.
+/// Time limit for a server to list its partitions, which takes milliseconds.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Entries whose locks are checked twice.
+/// Maximum number of entries whose locks are checked twice.
 const LOCKED_MAX: usize = 200;
 
 /// Flags of an entry that an operation has locked.
@@ -29,19 +29,19 @@ const LOCKED: i32 = vl::entry_flags::MOVE
     | vl::entry_flags::DELETE
     | vl::entry_flags::DUMP;
 
-/// Flags of an entry by the kinds of its volumes.
+/// Flags that say which types of volume an entry has.
 const EXISTS: [i32; 3] =
     [vl::entry_flags::READ_WRITE_EXISTS, vl::entry_flags::READ_ONLY_EXISTS, vl::entry_flags::BACKUP_EXISTS];
 
-/// What the thread of a server sends.
+/// Message from a server's thread.
 enum Told {
-    /// It answers.
+    /// The server answers.
     Here,
-    /// What it has, or why that is not known.
+    /// The server's volumes, or why they could not be listed.
     All(Result<FileServer, AbortCode>),
 }
 
-/// Looks at the entries, the volumes and the entries that were locked once more.
+/// Examines the entries and the volumes, and checks the locked entries a second time.
 pub(super) fn look(client: &CellClient, examined: &mut Examined) {
     let entries = match entries(client).map_err(failed("list the location database")) {
         Ok(entries) => entries,
@@ -108,7 +108,7 @@ fn letters(partition: i32) -> Option<String> {
     Some(id.letters())
 }
 
-/// What the volume servers have, and those that do not answer.
+/// Returns the volumes of the servers, and which servers do not answer.
 fn volumes(client: &CellClient, table: Vec<Vec<Ipv4Addr>>, examined: &mut Examined) -> Vec<FileServer> {
     let (told, answers) = mpsc::channel();
     for (place, addresses) in table.iter().enumerate() {
@@ -158,7 +158,7 @@ fn volumes(client: &CellClient, table: Vec<Vec<Ipv4Addr>>, examined: &mut Examin
     servers
 }
 
-/// What a volume server has. Calls `here` as soon as it has answered.
+/// Lists the volumes of a server. Calls `here` as soon as the server has answered.
 fn server(
     connection: &dyn ClientConnection,
     addresses: Vec<Ipv4Addr>,
@@ -166,7 +166,8 @@ fn server(
 ) -> Result<FileServer, AbortCode> {
     let partitions = vol::x_list_partitions(connection, &vol::XListPartitionsRequest)?.partitions;
     here();
-    // Operations in progress, before and after the volumes: what they have made or deleted meanwhile was not left behind.
+    // Transactions in progress before and after listing: volumes that they created or deleted meanwhile are
+    // not leftovers.
     let open = || vol::monitor(connection, &vol::MonitorRequest).map(|reply| reply.transactions);
     let mut transactions: Vec<Transaction> = open()?.iter().map(transaction).collect();
     let mut volumes = Vec::new();

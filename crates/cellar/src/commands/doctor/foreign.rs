@@ -1,4 +1,4 @@
-//! Two looks at a server that is not Cellar's: rxdebug's questions, and the extended statistics.
+//! Takes two samples of a foreign server: rxdebug requests and the extended statistics.
 
 use super::{Examined, FILE_PORT};
 use crate::client::Network;
@@ -17,20 +17,20 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The ports of OpenAFS's servers.
+/// UDP ports of OpenAFS's servers.
 const PORTS: [(u16, &str); 4] =
     [(FILE_PORT, "fileserver"), (7002, "ptserver"), (7003, "vlserver"), (7005, "volserver")];
 
-/// The service of files.
+/// Service ID of the file server.
 const FILE_SERVICE: u16 = 1;
 
-/// One look at a port.
+/// One sample of a port.
 struct Look {
     basics: Basics,
     counters: BTreeMap<&'static str, u64>,
 }
 
-/// Looks at the server, waits, and looks again: at one port, or at all that servers have.
+/// Takes two samples `interval` seconds apart, of one port or of all ports that servers use.
 pub(super) fn examine(server: SocketAddrV4, all: bool, interval: u32) -> Result<Examined> {
     let mut examined = Examined::new(server, transport::version(server)?);
     let statistics = (server.port() == FILE_PORT).then(|| Statistics::start(server)).transpose();
@@ -59,7 +59,7 @@ pub(super) fn examine(server: SocketAddrV4, all: bool, interval: u32) -> Result<
     Ok(examined)
 }
 
-/// Asks all ports at the same time: one that does not answer is waited for.
+/// Queries all ports concurrently, because a port that does not answer costs a time-out.
 fn look(ports: &[(SocketAddrV4, &str)]) -> Vec<Result<Look>> {
     let ask = |address: SocketAddrV4| {
         let mut asker = Asker::new(address)?;
@@ -88,25 +88,25 @@ fn port(name: &str, before: &Look, now: &Look) -> Port {
     }
 }
 
-/// How long the extended statistics are waited for. To tell them takes a thread of the server's, and that it has none to
-/// spare may be what is wrong with it; rxdebug's questions take none.
+/// Time limit for the extended statistics. A request takes one of the server's threads, and a lack of threads
+/// may be the very problem; rxdebug requests need none.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// Whom to ask for the extended statistics, and what was seen first.
+/// The connection for extended statistics, and their first sample.
 struct Statistics<Seen> {
-    // Its port is what the connection goes through.
+    // Kept because the connection uses its socket.
     network: AfsNetwork,
     connection: Arc<dyn ClientConnection>,
     before: Seen,
 }
 
-/// What is still to be heard.
+/// A pending answer.
 type Answer = Receiver<Result<[Layout; 2]>>;
 
 fn ask(connection: &Arc<dyn ClientConnection>) -> Answer {
     let (told, answer) = mpsc::channel();
     let connection = connection.clone();
-    // It ends with the connection's network; who asked may be gone by then.
+    // The thread ends with the connection's network; the receiver may be gone by then.
     thread::spawn(move || _ = told.send(collections(&*connection)));
     answer
 }

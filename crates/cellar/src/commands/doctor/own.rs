@@ -1,4 +1,4 @@
-//! Two looks at a Cellar server.
+//! Takes two samples of a Cellar server.
 
 use super::{Examined, FILE_PORT};
 use crate::client::{CellClient, Interface};
@@ -15,10 +15,10 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Slow calls that ended at most so many seconds ago are looked at.
+/// Maximum age, in seconds, of the slow calls examined.
 const SLOW_SECONDS: u32 = 300;
 
-/// Looks at the server, waits, and looks again.
+/// Takes two samples `interval` seconds apart.
 pub(super) fn examine(
     client: &CellClient,
     server: Ipv4Addr,
@@ -30,7 +30,7 @@ pub(super) fn examine(
     let begun = Instant::now();
     examined.snapshot.before = figures(&mut examined, &*connection, server)?;
     thread::sleep(Duration::from_secs(interval.into()));
-    // From the middle of one look to the middle of the other would be more exact; looks take milliseconds.
+    // The middle of each sample would be more exact, but a sample takes only milliseconds.
     examined.snapshot.seconds = begun.elapsed().as_secs_f64();
     examined.snapshot.now = figures(&mut examined, &*connection, server)?;
     let calls = examined.seen("slow calls", slow::ask(&*connection, server, 0)).calls;
@@ -40,7 +40,7 @@ pub(super) fn examine(
 }
 
 fn figures(examined: &mut Examined, connection: &dyn ClientConnection, server: Ipv4Addr) -> Result<Figures> {
-    // A server that tells nothing of its calls cannot be examined.
+    // A server that does not report its calls cannot be examined.
     let calls = look(connection, server, Source::Table(Table::Calls))?;
     let mut table = Tables { examined, connection, server };
     Ok(Figures {
@@ -56,13 +56,13 @@ fn figures(examined: &mut Examined, connection: &dyn ClientConnection, server: I
         locks: table.look("locks", Table::Locks),
         callbacks: table.look("callbacks", Table::Callbacks),
         partitions: table.look("partitions", Table::Partitions),
-        // Its one row has no labels.
+        // The table's only row has no labels.
         process: table.look("the process", Table::Process).1,
         transport: table.transport(),
     })
 }
 
-/// Asks for one table after the other.
+/// Queries one table after another.
 struct Tables<'a> {
     examined: &'a mut Examined,
     connection: &'a dyn ClientConnection,

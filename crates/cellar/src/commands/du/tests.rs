@@ -1,4 +1,4 @@
-//! A file server with Cellar's service beside it, or without it, over the network of this machine.
+//! A file server with and without Cellar's service, over the loopback interface.
 
 use super::{DiskUsage, Found, Shown, Source, asking, below_first, show, walking};
 use crate::client::{CellClient, Network};
@@ -33,7 +33,7 @@ fn actor() -> Actor {
     Actor { user: UserId(1), privileged: true, in_transaction: false, now: UnixTime(1) }
 }
 
-/// Everybody is nobody in particular.
+/// Treats every caller as anonymous.
 struct Anybody;
 
 impl Membership for Anybody {
@@ -67,7 +67,7 @@ impl LocalAuthority for Anybody {
     }
 }
 
-/// There is none.
+/// Refuses every request; these tests make no snapshots.
 impl SnapshotHost for Anybody {
     fn new_ids(&self) -> Result<VolumeId, AbortCode> {
         Err(AbortCode::UAEACCES)
@@ -97,7 +97,7 @@ impl SnapshotHost for Anybody {
     fn volume_changed(&self, _: VolumeId) {}
 }
 
-/// A server that has not counted yet.
+/// A server that has not computed its totals yet.
 impl DirectoryUsage for Anybody {
     fn totals(&self, _: &Caller, _: Fid) -> Result<Totals, AbortCode> {
         Err(AbortCode::UAEAGAIN)
@@ -108,7 +108,7 @@ impl DirectoryUsage for Anybody {
     }
 }
 
-/// The location database knows one volume.
+/// A location database with a single volume.
 impl vl::Server for Anybody {
     fn get_entry_by_name_n(
         &self,
@@ -143,7 +143,7 @@ where
     }
 }
 
-/// The usual network, but all services are at one port of this machine.
+/// The usual network, but with all services on one local port.
 struct OnePort {
     network: AfsNetwork,
     port: u16,
@@ -155,12 +155,12 @@ impl Network for OnePort {
     }
 }
 
-/// How the server answers about directories.
+/// How the server answers requests for directory totals.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// As OpenAFS's: it does not know the service.
+    /// Like OpenAFS: the service is unknown.
     Foreign,
-    /// It has not counted yet.
+    /// The totals are not computed yet.
     Uncounted,
     Cellar,
 }
@@ -204,7 +204,8 @@ fn file(volume: &Volume, directory: Fid, name: &str, length: usize) -> Fid {
     fid
 }
 
-/// /many with 120 files, two names of one of them and /many/deep/deeper; /empty; /secret, where nobody may look.
+/// Creates /many with 120 files, a second link to one of them and /many/deep/deeper; /empty; and the
+/// unreadable /secret.
 fn fill(volume: &Volume) {
     let anybody = AclEntry { id: UserId::ANYUSER, rights: Rights::READ | Rights::LOOKUP };
     volume.set_acl(&actor(), volume.root(), Acl::new(&[anybody], &[]).unwrap()).unwrap();
@@ -273,7 +274,7 @@ fn du(depth: usize, walk: bool) -> DiskUsage {
     DiskUsage { paths: vec![], depth, summarize: false, sort: false, walk }
 }
 
-/// Path, bytes, blocks, files and directories of each row.
+/// Returns path, bytes, blocks, files and directories of each row.
 fn rows(shown: &[Shown]) -> Vec<(&str, u64, u64, u64, u64)> {
     shown.iter().map(|row| (&*row.path, row.bytes, row.kib, row.files, row.directories)).collect()
 }
@@ -334,7 +335,7 @@ fn what_other_servers_have_is_looked_at_file_by_file() {
         rows(&shown).into_iter().map(|row| (row.0.to_owned(), row.1, row.2, row.3, row.4)).collect::<Vec<_>>()
     };
     let foreign = sums(Kind::Foreign, false);
-    // All but what nobody may look at: a file of 2000 bytes.
+    // All but the unreadable file of 2000 bytes.
     assert_eq!(foreign[4], ("cell:home/".to_owned(), 9191, 144, 122, 5));
     let cellar = world(Kind::Cellar);
     let known = show(&cellar.client, &du(2, false), "home").unwrap();

@@ -1,4 +1,4 @@
-//! What came of probes: a file with a line of JSON each, the oldest first.
+//! Outcomes of probes: a file with one line of JSON per outcome, oldest first.
 
 use crate::files;
 use anyhow::{Context, Result, ensure};
@@ -9,16 +9,16 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-/// The longest line that is read.
+/// Maximum length of a line that is read.
 const LINE_BYTES_MAX: u64 = 65_536;
 
-/// What came of one probe.
+/// Outcome of one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Outcome {
-    /// When it began, in milliseconds since 1970.
+    /// Start time, in milliseconds since 1970.
     pub(super) time_ms: u64,
     pub(super) volume: String,
-    /// Where the location database says that the volume is.
+    /// The volume's server according to the location database.
     pub(super) server: Option<String>,
     pub(super) locate_us: Option<u64>,
     pub(super) open_us: Option<u64>,
@@ -27,7 +27,7 @@ pub(super) struct Outcome {
     pub(super) total_us: u64,
     /// The step that failed.
     pub(super) step: Option<String>,
-    /// Why.
+    /// Cause of the failure.
     pub(super) error: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Outcome {
         }
     }
 
-    /// What metrics tell of it.
+    /// Returns the outcome as figures for metrics.
     pub(super) fn figures(&self) -> ProbeFigures {
         let ns = |us: Option<u64>| us.unwrap_or(0).saturating_mul(1000);
         ProbeFigures {
@@ -59,7 +59,7 @@ impl Outcome {
         }
     }
 
-    /// Of a probe that broke down.
+    /// The outcome of a probe whose thread panicked.
     pub(super) fn broken(volume: &str) -> Outcome {
         let step = Some("probe".to_owned());
         Outcome {
@@ -70,7 +70,7 @@ impl Outcome {
     }
 }
 
-/// A history that is being written.
+/// A history being written.
 #[derive(Debug)]
 pub(super) struct History {
     path: PathBuf,
@@ -79,7 +79,8 @@ pub(super) struct History {
 }
 
 impl History {
-    /// A history of at most `keep` outcomes, and a quarter more before the oldest go.
+    /// Opens a history of at most `keep` outcomes; it may exceed that by a quarter before the oldest are
+    /// dropped.
     pub(super) fn open(path: &Path, keep: usize) -> Result<History> {
         let lines = match File::open(path) {
             Ok(file) => lines(file, usize::MAX).with_context(|| format!("cannot read {}", path.display()))?.0,
@@ -89,7 +90,7 @@ impl History {
         Ok(History { path: path.to_owned(), keep, lines })
     }
 
-    /// Adds outcomes at the end.
+    /// Appends outcomes.
     pub(super) fn append(&mut self, outcomes: &[Outcome]) -> Result<()> {
         let path = self.path.clone();
         let doing = || format!("cannot write {}", path.display());
@@ -111,7 +112,7 @@ impl History {
         Ok(())
     }
 
-    /// Keeps the last lines, in a new file that takes the old one's place.
+    /// Keeps the last lines, in a new file that replaces the old one.
     fn shorten(&mut self) -> Result<()> {
         let total = lines(File::open(&self.path)?, usize::MAX)?.0;
         let (_, start) = lines(File::open(&self.path)?, total.saturating_sub(self.keep))?;
@@ -127,7 +128,7 @@ impl History {
     }
 }
 
-/// Counts lines, at most so many. Tells the count, and where the next one begins.
+/// Counts up to `limit` lines. Returns the count and the offset of the next line.
 fn lines(file: File, limit: usize) -> io::Result<(usize, u64)> {
     let mut input = BufReader::new(file);
     let (mut count, mut place) = (0, 0);
@@ -156,7 +157,7 @@ fn ends_with_line(path: &Path) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// All outcomes, and how many lines are none.
+/// Reads all outcomes, and counts the unreadable lines.
 pub(super) fn read(path: &Path) -> Result<(Vec<Outcome>, usize)> {
     let doing = || format!("cannot read {}", path.display());
     let mut input = BufReader::new(File::open(path).with_context(doing)?);
@@ -179,7 +180,7 @@ pub(super) fn read(path: &Path) -> Result<(Vec<Outcome>, usize)> {
     }
 }
 
-/// The outcomes at the end of a history, in so many bytes; lines that are none are left out.
+/// Reads the outcomes in the last `bytes` bytes of a history; unreadable lines are skipped.
 pub(super) fn read_last(path: &Path, bytes: u64) -> Result<Vec<Outcome>> {
     let doing = || format!("cannot read {}", path.display());
     let mut file = File::open(path).with_context(doing)?;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Everything.
+/// Everything that a report shows.
 #[derive(Debug, Serialize)]
 pub(super) struct Summary {
     volumes: Vec<VolumeRow>,
@@ -16,21 +16,21 @@ pub(super) struct Summary {
     damaged_lines: usize,
 }
 
-/// One volume. Times are of probes that succeeded.
+/// One volume. Times are those of successful probes.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct VolumeRow {
     volume: String,
-    /// Where it was last.
+    /// Last known server.
     server: Option<String>,
     probes: usize,
     failures: usize,
     write: Times,
     read: Times,
-    /// From locating to comparing.
+    /// Whole probe, from locating the volume to comparing the data.
     total: Times,
 }
 
-/// A distribution, if there is anything in it.
+/// A distribution of times; empty without successful probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(clippy::struct_field_names, reason = "units come last")]
 struct Times {
@@ -39,22 +39,22 @@ struct Times {
     max_us: Option<u64>,
 }
 
-/// Probes of a volume that failed one after the other.
+/// Consecutive failed probes of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Incident {
     volume: String,
     server: Option<String>,
-    /// When the first one began, in milliseconds since 1970.
+    /// Start of the first failed probe, in milliseconds since 1970.
     start_ms: u64,
-    /// When the first one after it that succeeded began; none if it lasts.
+    /// Start of the next successful probe; `None` while the incident lasts.
     end_ms: Option<u64>,
     failures: usize,
-    /// What failed first.
+    /// The step that failed first.
     step: String,
     error: String,
 }
 
-/// Prints what was kept since a time.
+/// Prints the outcomes since a time.
 pub(super) fn show(format: Format, outcomes: &[Outcome], since_ms: u64, damaged_lines: usize) -> Result<()> {
     let summary = summarise(outcomes, since_ms, damaged_lines);
     if format == Format::Json {
@@ -100,7 +100,7 @@ impl VolumeRow {
 }
 
 impl Times {
-    /// Nearest rank: the least value that so many are not above.
+    /// Percentiles by the nearest-rank method.
     fn of(values: impl Iterator<Item = u64>) -> Times {
         let mut values: Vec<u64> = values.collect();
         values.sort_unstable();
@@ -144,7 +144,7 @@ impl Incident {
     }
 }
 
-/// Milliseconds.
+/// Formats microseconds as milliseconds.
 pub(super) fn ms(us: u64) -> String {
     format!("{}.{:02}", us / 1000, us % 1000 / 10)
 }

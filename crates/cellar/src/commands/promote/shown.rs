@@ -1,4 +1,4 @@
-//! What `cellar promote` prints.
+//! Output of `cellar promote`.
 
 use crate::output::Row;
 use crate::promotions::asking::Found;
@@ -9,7 +9,7 @@ use promote::{CellRecord, Record, Stage, Step, Task, Tree, Trouble};
 use serde::Serialize;
 use std::time::Duration;
 
-/// A cell as it is shown.
+/// A cell as displayed.
 #[derive(Serialize)]
 pub(super) struct CellShown {
     cell: String,
@@ -24,44 +24,44 @@ pub(super) struct CellShown {
     volume: Option<u32>,
     sites: Vec<Place>,
     lacking: Vec<Place>,
-    /// How many sites it is to have, as far as it has servers.
+    /// Intended number of sites, limited by the number of servers in the cell.
     copies: usize,
     trouble: Option<String>,
-    /// What was found at its sites, if they were asked.
+    /// State of the sites, if they were queried.
     found: Option<Vec<Found>>,
 }
 
 impl CellShown {
-    /// The cell's name.
+    /// Returns the cell's name.
     pub(super) fn name(&self) -> &str {
         &self.cell
     }
 
-    /// Adds what was found at its sites.
+    /// Adds the queried state of its sites.
     pub(super) fn add(&mut self, found: Vec<Found>) {
         self.found = Some(found);
     }
 
-    /// How many sites have the version: as they were found, or else as it is known.
+    /// Returns the number of sites with the version: as queried, or else as recorded.
     fn sites_with_it(&self) -> usize {
         let known = || self.sites.len() - self.lacking.len().min(self.sites.len());
         let well = |found: &Vec<Found>| found.iter().filter(|site| site.trouble.is_none()).count();
         self.found.as_ref().map_or_else(known, well)
     }
 
-    /// All that is not as it is to be.
+    /// Lists everything that differs from the intended state.
     fn troubles(&self) -> String {
         let told = |site: &Found| Some(format!("{}: {}", site.place, site.trouble.as_ref()?));
         let found = self.found.iter().flatten().filter_map(told);
         self.trouble.clone().into_iter().chain(found).collect::<Vec<_>>().join("; ")
     }
 
-    /// All cells of a record.
+    /// Returns all cells of a record.
     pub(super) fn all(record: &Record) -> Vec<CellShown> {
         record.cells.iter().map(|(name, cell)| CellShown::new(name, cell)).collect()
     }
 
-    /// Those of a record with which it is to go on: they do not have what they are to have, or too few copies of it.
+    /// Returns the cells that need work: those with another version than intended, or too few copies of it.
     pub(super) fn unfinished(record: &Record) -> Vec<CellShown> {
         let is_short = record.cells.iter().filter(|(_, cell)| cell.is_current() && cell.is_short());
         let is_short = is_short.map(|(name, cell)| (name.as_str(), cell));
@@ -89,13 +89,13 @@ impl CellShown {
     }
 }
 
-/// The cells that do not have what they are to have.
+/// Returns the cells that do not have the intended version.
 pub(super) fn late(record: &Record) -> impl Iterator<Item = (&str, &CellRecord)> {
     let cells = record.cells.iter().filter(|(_, cell)| cell.wanted != 0 && !cell.is_current());
     cells.map(|(name, cell)| (name.as_str(), cell))
 }
 
-/// Why it has fewer sites than it is to have.
+/// Explains why the cell has fewer sites than intended.
 fn scarcity(cell: &CellRecord) -> Option<String> {
     cell.scarce.as_ref().filter(|_| cell.is_short()).map(|why| format!("no further copy: {why}"))
 }
@@ -150,7 +150,7 @@ pub(super) struct PlanShown {
 }
 
 impl PlanShown {
-    /// The plan for these cells.
+    /// Returns the plan for these cells.
     pub(super) fn all(config: &Config, record: &Record, cells: &[String], tree: Tree) -> Vec<PlanShown> {
         let common = |cell: &str| config.cells.get(cell).is_some_and(|cell| cell.common_key);
         let row = |(number, cell): (usize, &String)| {
@@ -186,7 +186,7 @@ impl Row for PlanShown {
     }
 }
 
-/// A line on the terminal that tells how far it is.
+/// A progress line on the terminal.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
@@ -199,7 +199,7 @@ impl Progress {
         Progress(bar)
     }
 
-    /// A task has ended.
+    /// Updates the line when a task has ended.
     pub(super) fn update(&self, record: &Record, task: &Task, trouble: Option<&Trouble>) {
         let current = record.cells.values().filter(|cell| cell.is_current()).count();
         self.0.set_position(current as u64);

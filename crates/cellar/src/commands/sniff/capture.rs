@@ -1,4 +1,4 @@
-//! Where packets come from, and where they are kept.
+//! Sources of packets, and the capture file they are written to.
 
 use anyhow::{Context as _, Result};
 use rx::Tap;
@@ -9,7 +9,7 @@ use std::io::{BufReader, BufWriter, Read};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Packets of one step, so that who waits for the time sees it pass.
+/// Maximum number of packets per step, so that the main loop can check the time regularly.
 const STEP_PACKETS: usize = 1000;
 
 /// A capture file or an interface.
@@ -18,18 +18,18 @@ pub(super) enum Source {
     Live(Tap),
 }
 
-/// What may come after a step.
+/// What to expect after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// More at once.
+    /// More packets immediately.
     More,
-    /// More, but nobody knows when.
+    /// More packets at an unknown time.
     Idle,
-    /// Nothing.
+    /// No more packets.
     Ended,
 }
 
-/// A packet from either.
+/// A packet from a file or an interface.
 pub(super) struct Captured<'a> {
     pub(super) time_ns: u64,
     pub(super) link: Link,
@@ -54,7 +54,7 @@ impl Source {
         Ok(Source::Live(tap))
     }
 
-    /// Takes some packets, or waits for one.
+    /// Takes up to [`STEP_PACKETS`] packets, waiting up to `patience` for each on an interface.
     pub(super) fn step(
         &mut self,
         patience: Duration,
@@ -79,13 +79,13 @@ impl Source {
         Ok(Step::More)
     }
 
-    /// The time of day, where packets come as it passes.
+    /// Returns the time of day for an interface, `None` for a file.
     pub(super) fn now_ns(&self) -> Option<u64> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         matches!(self, Source::Live(_)).then(|| since.map_or(0, |span| span.as_nanos() as u64))
     }
 
-    /// Packets that the kernel dropped since this was asked last.
+    /// Returns the number of packets that the kernel dropped since the last call.
     pub(super) fn take_drops(&mut self) -> u64 {
         match self {
             Source::File(_) => 0,
@@ -94,13 +94,13 @@ impl Source {
     }
 }
 
-/// Begins a capture file.
+/// Creates a capture file.
 pub(super) fn writer(path: &Path) -> Result<Writer<BufWriter<File>>> {
     let doing = || format!("cannot write {}", path.display());
     Writer::new(BufWriter::new(File::create(path).with_context(doing)?)).with_context(doing)
 }
 
-/// Keeps the datagrams of a packet that the filter takes.
+/// Writes the datagrams of a packet that pass the filter.
 pub(super) fn keep(
     writer: &mut Writer<BufWriter<File>>,
     filter: &Filter,

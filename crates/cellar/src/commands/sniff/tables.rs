@@ -1,4 +1,4 @@
-//! A report as tables for people.
+//! A report as tables.
 
 use crate::output::{Format, Row, line};
 use anyhow::Result;
@@ -6,10 +6,10 @@ use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use sniff::{AbortRow, CallRow, Calls, ClientRow, Flow, Report, ServerRow, Traffic, VolumeRow};
 
-/// Kinds of calls that a client's row names.
+/// Number of call types that a client's row names.
 const KINDS_SHOWN: usize = 3;
 
-/// Prints a report: what was captured, the tables that are not empty, and the findings.
+/// Prints a report: capture totals, the non-empty tables and the findings.
 pub(super) fn show(report: &Report, top: usize) -> Result<()> {
     summary(report)?;
     table("CALLS", &report.calls, top, Call)?;
@@ -63,7 +63,7 @@ fn bytes(number: u64) -> String {
     HumanBytes(number).to_string()
 }
 
-/// Milliseconds with the digits that matter.
+/// Formats microseconds as milliseconds, with two decimals below 10 ms and one above.
 fn ms(us: u64) -> String {
     match us {
         0..10_000 => format!("{}.{:02}", us / 1000, us % 1000 / 10),
@@ -75,14 +75,14 @@ fn mean_trip(flow: &Flow) -> String {
     flow.round_trips_us.checked_div(flow.round_trips).map_or_else(|| "-".to_owned(), ms)
 }
 
-/// Headings among which are those of [`call_cells`].
+/// Headings, including those of [`call_cells`].
 macro_rules! with_calls {
     ([$($before:literal),*], $count:literal, [$($after:literal),* $(,)?]) => {
         &[$($before,)* $count, "ABORTED", "UNANSWERED", "ASKED", "ANSWERED", $($after),*]
     };
 }
 
-/// The same, and those of [`traffic_cells`].
+/// Headings, including those of [`call_cells`] and [`traffic_cells`].
 macro_rules! with_traffic {
     ([$($before:literal),*], $again:literal, $and_again:literal, [$($after:literal),*]) => {
         with_calls!([$($before),*], "CALLS", [
@@ -91,7 +91,7 @@ macro_rules! with_traffic {
     };
 }
 
-/// The columns that calls of every sort have.
+/// Columns common to all types of calls.
 fn call_cells(calls: &Calls) -> Vec<String> {
     vec![
         count(calls.calls),
@@ -102,7 +102,7 @@ fn call_cells(calls: &Calls) -> Vec<String> {
     ]
 }
 
-/// The columns of a host's packets.
+/// Columns for a host's packets.
 fn traffic_cells(traffic: &Traffic) -> Vec<String> {
     let (client, server) = (&traffic.from_client, &traffic.from_server);
     let again = |flow: &Flow| format!("{}/{}", count(flow.retransmitted + flow.late), count(flow.data));

@@ -11,7 +11,7 @@ fn parse(words: &[&str]) -> Result<Sniff, clap::Error> {
     Line::try_parse_from([&["sniff"], words].concat()).map(|line| line.sniff)
 }
 
-/// How many of the packets with these times each report counts.
+/// Returns how many packets with these times each report counts.
 fn counted(words: &[&str], times_ms: &[u64]) -> Vec<usize> {
     let mut clock = Clock::new(&parse(words).unwrap());
     let mut reports = vec![0];

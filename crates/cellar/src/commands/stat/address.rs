@@ -1,4 +1,4 @@
-//! A server named on the command line, perhaps with its port.
+//! A server named on the command line, optionally with its port.
 
 use anyhow::{Context as _, Result};
 use std::convert::Infallible;
@@ -18,12 +18,12 @@ impl FromStr for ServerAddress {
 }
 
 impl ServerAddress {
-    /// Whether it names a port.
+    /// Returns whether it includes a port.
     pub(crate) fn has_port(&self) -> bool {
         self.0.contains(':')
     }
 
-    /// Its IPv4 address, at this port if it names none.
+    /// Resolves it to an IPv4 address, with `port` if it includes none.
     pub(crate) fn resolve(&self, port: u16) -> Result<SocketAddrV4> {
         let ServerAddress(text) = self;
         let named = if self.has_port() { text.clone() } else { format!("{text}:{port}") };

@@ -1,4 +1,4 @@
-//! Looking again and again.
+//! Periodic sampling.
 
 use crate::output;
 use anyhow::Result;
@@ -6,29 +6,29 @@ use clap::Args;
 use std::thread;
 use std::time::Duration;
 
-/// How often to look.
+/// Sampling options.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Again {
-    /// Look again and again, so many seconds apart, and show what came meanwhile.
+    /// Repeat every SECONDS seconds, and show the changes since the previous sample.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     interval: Option<u32>,
-    /// End after so many looks.
+    /// End after this number of samples.
     #[arg(long, value_name = "LOOKS", requires = "interval")]
     count: Option<u32>,
 }
 
 impl Again {
-    /// After each interval, if there is one, so often.
+    /// Samples `count` times at `interval`; without an interval, once.
     pub(crate) fn new(interval: Option<u32>, count: Option<u32>) -> Again {
         Again { interval, count }
     }
 
-    /// Whether the first look is the only one.
+    /// Returns whether only the first sample is taken.
     pub(crate) fn is_once(self) -> bool {
         self.interval.is_none()
     }
 
-    /// Looks after each interval, as often as is wanted, and as long as somebody reads what is printed.
+    /// Samples after each interval, up to the requested number of times and while standard output is open.
     pub(crate) fn each(self, mut look: impl FnMut() -> Result<()>) -> Result<()> {
         let Some(interval) = self.interval else { return Ok(()) };
         let mut looks = 0;

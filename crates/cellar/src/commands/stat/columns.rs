@@ -1,4 +1,4 @@
-//! What people are shown of each table.
+//! Text columns of each table.
 
 use super::figures::{Column, Show, Shown, share};
 use events::catalogue::{
@@ -28,7 +28,7 @@ impl Shown for CallFigures {
     ];
 }
 
-/// Columns, with those of calls by class between the first and the last.
+/// Lists columns, with those for call classes between the first and the last.
 macro_rules! with_classes {
     ([$($first:expr),* $(,)?], [$($last:expr),* $(,)?]) => {
         &[

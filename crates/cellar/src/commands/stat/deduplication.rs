@@ -1,4 +1,4 @@
-//! `cellar stat deduplication`: what sharing equal chunks gains, and what it costs.
+//! `cellar stat deduplication`: savings and costs of sharing equal chunks.
 
 use crate::client::Interface;
 use crate::client::describe::failed;
@@ -12,21 +12,22 @@ use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;
 use std::net::Ipv4Addr;
 
-/// Whose.
+/// Show the savings and costs of deduplication on each partition.
 #[derive(Args)]
 pub struct Deduplication {
-    /// The file server; that of this machine's configuration, else the first database server, if left out.
+    /// File server to query; defaults to the one in this machine's configuration, or else the first database
+    /// server.
     #[arg(long)]
     on: Option<Ipv4Addr>,
 }
 
-/// One partition.
+/// Savings on one partition.
 #[derive(Debug, PartialEq, Serialize)]
 struct Savings {
     partition: String,
-    /// Chunks of volumes that deduplicate.
+    /// Chunks of volumes with deduplication enabled.
     chunks: u64,
-    /// Of these, named more than once.
+    /// Of these, the chunks with more than one reference.
     shared_chunks: u64,
     names: u64,
     stored_bytes: u64,

@@ -1,4 +1,4 @@
-//! What a server counted, as it tells it, and what came between two looks.
+//! A server's figures, and their changes between two samples.
 #![allow(clippy::cast_precision_loss, reason = "rates and times are shown with three digits")]
 
 use crate::client::describe::failed;
@@ -13,16 +13,16 @@ use observe::Table;
 use serde_json::{Map, json};
 use std::net::Ipv4Addr;
 
-/// What a row is about.
+/// Identifies a row.
 pub(crate) type Labels = Vec<String>;
 
-/// Which table, or what part of one.
+/// A table, or part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     Table(Table),
     /// The clients of one volume.
     ClientsOf(u32),
-    /// What the clients of one volume called.
+    /// Calls made by the clients of one volume.
     CallsOf(u32),
 }
 
@@ -36,7 +36,7 @@ impl Source {
         GetFiguresRequest { table, volume }
     }
 
-    /// What the labels of its rows are.
+    /// Returns the names of the row labels.
     pub(crate) fn labels(self) -> &'static [&'static str] {
         match self {
             Source::Table(table) => table.labels(),
@@ -46,7 +46,7 @@ impl Source {
     }
 }
 
-/// Does something with the type of the figures of a [`Source`], under a name of one's own.
+/// Evaluates an expression with the figures type of a [`Source`] bound to a chosen name.
 macro_rules! with_figures {
     ($source:expr, $figures:ident => $what:expr) => {
         match $source {
@@ -63,36 +63,36 @@ macro_rules! with_figures {
 }
 pub(crate) use with_figures;
 
-/// How the number of a column is shown.
+/// Display format of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Show {
-    /// Things that happened.
+    /// Number of events.
     Count,
-    /// Bytes that were moved.
+    /// Bytes transferred.
     Bytes,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     Time,
-    /// Nanoseconds that add up.
+    /// Accumulated time in nanoseconds.
     Sum,
-    /// Things that there are now.
+    /// Present number of things.
     Now,
-    /// Bytes as they are now, or on average.
+    /// Present or average size in bytes.
     Size,
-    /// A part of a whole, as [`share`] makes it.
+    /// A fraction, as returned by [`share`].
     Share,
-    /// Thousandths of things that happened in a second.
+    /// Events per second, in thousandths.
     Rate,
-    /// Nanoseconds since 1970.
+    /// Time in nanoseconds since 1970.
     Moment,
 }
 
-/// A part of a whole in thousandths and one more, so that of nothing it is 0.
+/// Returns a fraction in thousandths plus one, or 0 if `whole` is 0.
 pub(crate) fn share(part: u64, whole: u64) -> u64 {
     part.saturating_mul(1000).checked_div(whole).map_or(0, |permille| permille + 1)
 }
 
 impl Show {
-    /// The number for people.
+    /// Formats the number.
     pub(crate) fn text(self, number: u64) -> String {
         match self {
             Show::Count | Show::Now => indicatif::HumanCount(number).to_string(),
@@ -111,7 +111,7 @@ impl Show {
         }
     }
 
-    /// The number by second, if it is one of those that grow while something happens.
+    /// Converts counts, bytes and accumulated times to rates per second; returns other numbers unchanged.
     pub(crate) fn rate(self, number: u64, seconds: f64) -> u64 {
         match self {
             Show::Bytes | Show::Sum => (number as f64 / seconds.max(0.001)).round() as u64,
@@ -120,22 +120,22 @@ impl Show {
         }
     }
 
-    /// How that is shown.
+    /// Returns the display format of the rate.
     pub(crate) fn of_rate(self) -> Show {
         if self == Show::Count { Show::Rate } else { self }
     }
 }
 
-/// A column: its heading, and what stands in it.
+/// A column: heading, format and value.
 pub(crate) type Column<F> = (&'static str, Show, fn(&F) -> u64);
 
-/// Figures that tables show.
+/// Figures that can be shown as a table.
 pub(crate) trait Shown: Declared + Figures + 'static {
-    /// Columns for people.
+    /// Text columns.
     const COLUMNS: &'static [Column<Self>];
 }
 
-/// Asks a server.
+/// Fetches a table from a server.
 pub(crate) fn look<F: Declared + Figures>(
     connection: &dyn ClientConnection,
     server: Ipv4Addr,
@@ -147,7 +147,7 @@ pub(crate) fn look<F: Declared + Figures>(
     Ok(read(&reply))
 }
 
-/// The figures of a reply.
+/// Decodes the figures in a reply.
 pub(crate) fn read<F: Declared + Figures>(reply: &GetFiguresReply) -> Look<Labels, F> {
     let names: Vec<String> = reply.names.iter().map(|name| name.text.to_string()).collect();
     let mut look = (Vec::new(), F::default());
@@ -166,8 +166,8 @@ fn figures<F: Declared>(names: &[String], row: &FigureRow) -> F {
     })
 }
 
-/// All figures of a row under their names, distributions as what people ask of them; times in nanoseconds. What grows is
-/// by second, if it is of so many seconds.
+/// Returns all figures of a row by name, with distributions as percentiles and times in nanoseconds. If
+/// `seconds` is given, counters become rates per second.
 pub(crate) fn json_of<F: Declared>(
     headings: &[&str],
     labels: &Labels,
@@ -184,7 +184,7 @@ pub(crate) fn json_of<F: Declared>(
     object
 }
 
-/// So many in so many seconds, by second, with three decimals.
+/// Returns a rate per second with three decimals.
 pub(crate) fn by_second(number: u64, seconds: f64) -> serde_json::Value {
     json!((number as f64 * 1000.0 / seconds.max(0.001)).round() / 1000.0)
 }

@@ -1,4 +1,4 @@
-//! `cellar stat TABLE` for each table that servers tell.
+//! `cellar stat TABLE` for each table that servers offer.
 
 use super::again::Again;
 use super::figures::{self, Labels, Shown, Source, with_figures};
@@ -12,35 +12,36 @@ use events::table::{self, Look};
 use observe::Table;
 use std::net::Ipv4Addr;
 
-/// Whom to ask, and how often.
+/// Server to query, and sampling interval.
 #[derive(Args, Clone)]
 struct Looking {
-    /// The file server; that of this machine's configuration, else the first database server, if left out.
+    /// File server to query; defaults to the one in this machine's configuration, or else the first database
+    /// server.
     #[arg(long)]
     on: Option<Ipv4Addr>,
     #[command(flatten)]
     again: Again,
 }
 
-/// The same of tables that can be narrowed to a volume.
+/// Options of tables that can be restricted to a volume.
 #[derive(Args, Clone)]
 struct Narrowed {
     #[command(flatten)]
     looking: Looking,
-    /// Only what was done with this volume, by number: calls by whom they were made, clients by what they did
-    /// with it. For superusers.
+    /// Restrict the table to this volume, by number: calls by their callers, or clients by their use of it.
+    /// For superusers.
     #[arg(long, value_name = "ID")]
     volume: Option<u32>,
 }
 
-/// A table, as it was asked for. The commands are those of [`Table::ALL`].
+/// The requested table. There is one command per table in [`Table::ALL`].
 pub struct Asked {
     source: Source,
     looking: Looking,
 }
 
 impl Asked {
-    /// All but the caches, of which `cellar stat caches` has always shown both what there is and what came.
+    /// All tables but the caches, for which `cellar stat caches` shows both totals and changes.
     fn tables() -> impl Iterator<Item = Table> {
         Table::ALL.iter().copied().filter(|table| *table != Table::Caches)
     }
@@ -59,7 +60,7 @@ impl Asked {
         } else {
             Looking::augment_args(command)
         };
-        // Options have an account of themselves, which is none of the table.
+        // The options' struct would otherwise set its own doc comment as the description.
         command.about(format!("Show {}{rest}{who}", first.to_lowercase()))
     }
 
@@ -102,7 +103,7 @@ impl FromArgMatches for Asked {
     }
 }
 
-/// Shows it.
+/// Runs the command.
 pub(super) fn run(context: &Context, asked: &Asked) -> Result<()> {
     with_figures!(asked.source, Figures => show::<Figures>(context, &asked.looking, asked.source))
 }
@@ -140,10 +141,10 @@ pub(crate) fn print<F: Shown>(format: Format, headings: &[&str], look: &Look<Lab
     format.table(headings, rows.iter().map(cells).collect(), &serde_json::Value::Array(json.collect()))
 }
 
-/// What those who have no row are called.
+/// Label of the row that sums up all clients without a row of their own.
 pub(crate) const OTHERS: &str = "(others)";
 
-/// The heaviest rows first, and behind them the others, if they have anything.
+/// Returns the rows, heaviest first, followed by the [`OTHERS`] row unless it is empty.
 pub(crate) fn rows<F: Shown>(headings: &[&str], look: &Look<Labels, F>) -> Vec<(Labels, F)> {
     let mut rows = look.0.clone();
     rows.sort_by(|(a_labels, a), (b_labels, b)| {

@@ -1,5 +1,5 @@
-//! `cellar stat rx`: what any Rx server or client, OpenAFS's too, says of its transport to who asks
-//! with rxdebug's protocol.
+//! `cellar stat rx`: transport state of any Rx server or client, including OpenAFS's, through the rxdebug
+//! protocol.
 
 use super::address::ServerAddress;
 use super::again::Again;
@@ -16,46 +16,46 @@ use std::io::ErrorKind;
 use std::net::{SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// How long an answer is waited for before the question is asked again, and how often it is asked.
+/// Time limit for an answer before the request is repeated, and number of attempts.
 const PATIENCE: Duration = Duration::from_secs(2);
 const ATTEMPTS: u32 = 5;
 
-/// Entries of one list that are asked for; one question each.
+/// Maximum number of entries requested per list; each takes one request.
 const ENTRIES_MAX: u32 = 100_000;
 
-/// The longest answer: the longest packet.
+/// Maximum size of an answer, that of a packet.
 const ANSWER_BYTES_MAX: usize = 16_384;
 
-/// Body bytes of the other questions: servers answer strangers with three times a question's length at most.
+/// Body size of most requests: servers limit answers to unproven addresses to three times the request.
 const QUESTION_BYTES: usize = 84;
 
-/// Body bytes of a question for the version.
+/// Body size of a version request.
 const VERSION_BYTES: usize = 65;
 
-/// Whom to ask, and about what.
+/// Show the transport state of an Rx server or client.
 #[derive(Args)]
 pub struct Transport {
-    /// The server or client, with its port if that is not 7000.
+    /// Server or client to query; its port defaults to 7000.
     #[arg(value_name = "HOST[:PORT]")]
     at: ServerAddress,
-    /// Show every connection too.
+    /// Show every connection.
     #[arg(long)]
     connections: bool,
-    /// Show every peer too, with round-trip time, window and packets sent again.
+    /// Show every peer, with round-trip time, window and retransmissions.
     #[arg(long)]
     peers: bool,
     #[command(flatten)]
     again: Again,
 }
 
-/// Everything that was answered.
+/// All answers.
 #[derive(Serialize)]
 struct Told {
     server: String,
     version: String,
     basics: BasicsRow,
     counters: BTreeMap<&'static str, u64>,
-    /// What came since the last time.
+    /// Increase since the previous sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<BTreeMap<&'static str, u64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,7 +123,7 @@ struct PeerRow {
     bytes_received: u64,
 }
 
-/// Asks and shows.
+/// Runs the command.
 pub(super) fn run(context: &Context, transport: &Transport) -> Result<()> {
     let mut asker = Asker::new(transport.at.resolve(7000)?)?;
     let mut told = transport.ask(&mut asker)?;
@@ -153,7 +153,7 @@ impl Transport {
     }
 }
 
-/// Counters that grew. One that fell is of a server that was started again, and counts from zero.
+/// Returns the counters that grew. A counter that fell belongs to a restarted server, which counts from zero.
 pub(crate) fn since(
     now: &BTreeMap<&'static str, u64>,
     before: &BTreeMap<&'static str, u64>,
@@ -197,8 +197,7 @@ fn show(format: Format, told: &Told) -> Result<()> {
     Ok(())
 }
 
-/// Asks one server, a question at a time.
-/// What a server says that it is, Cellar's or another one; soon known of one that says nothing.
+/// Returns the version of a Cellar or foreign server; fails quickly if nothing answers.
 pub(crate) fn version(server: SocketAddrV4) -> Result<String> {
     let told = Asker::new(server).and_then(|mut asker| asker.version());
     told.with_context(|| {
@@ -206,6 +205,7 @@ pub(crate) fn version(server: SocketAddrV4) -> Result<String> {
     })
 }
 
+/// Queries one server, one request at a time.
 pub(crate) struct Asker {
     socket: UdpSocket,
     server: SocketAddrV4,
@@ -237,7 +237,7 @@ impl Asker {
                 service_id: 0,
             };
             let sent = self.socket.send(&[&header.encode()[..], body].concat());
-            // A refusal of the last question may be reported here.
+            // This may report an ICMP error for an earlier request.
             sent.or_else(|error| if is_refusal(&error) { Ok(0) } else { Err(error) })?;
             if let Some(answer) = self.receive(kind)? {
                 return Ok(answer);
@@ -246,7 +246,7 @@ impl Asker {
         bail!("{server} does not answer questions of rxdebug")
     }
 
-    /// The answer to the last question; `None` if it does not come in time.
+    /// Waits for the answer to the last request; `None` after the time limit.
     fn receive(&self, kind: PacketType) -> Result<Option<Vec<u8>>> {
         let deadline = Instant::now() + PATIENCE;
         let mut buffer = vec![0; ANSWER_BYTES_MAX];

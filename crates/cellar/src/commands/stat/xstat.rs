@@ -1,5 +1,5 @@
-//! `cellar stat xstat`: the extended statistics that file servers and clients, OpenAFS's too, give to
-//! anybody (GetXStats).
+//! `cellar stat xstat`: the extended statistics that file servers and clients, including OpenAFS's, return to
+//! any caller (GetXStats).
 
 use super::address::ServerAddress;
 use super::again::Again;
@@ -19,27 +19,27 @@ pub(crate) mod layout;
 
 use layout::{Figure, Layout, Operation};
 
-/// The version of the layouts (AFS_XSTAT_VERSION, AFSCB_XSTAT_VERSION).
+/// Version of the layouts (AFS_XSTAT_VERSION, AFSCB_XSTAT_VERSION).
 const VERSION: i32 = 2;
 
-/// Whom to ask, and for what.
+/// Show the extended statistics of a file server or client.
 #[derive(Args)]
 pub struct Xstat {
-    /// The file server, with its port if that is not 7000; or with --client the client, at 7001.
+    /// Server or client to query; the port defaults to 7000, with --client to 7001.
     #[arg(value_name = "HOST[:PORT]")]
     at: ServerAddress,
-    /// The collection: 0 calls, 1 performance, 2 performance with each kind of call, 3 (of file servers)
+    /// Collection: 0 calls, 1 performance, 2 performance with each type of call, 3 (file servers only)
     /// callbacks.
     #[arg(long, default_value_t = 2)]
     collection: i32,
-    /// Ask a client's cache manager, whose figures have numbers but no names here.
+    /// Query a client's cache manager; its figures are shown by number, without names.
     #[arg(long)]
     client: bool,
     #[command(flatten)]
     again: Again,
 }
 
-/// A collection, decoded.
+/// A decoded collection.
 #[derive(Serialize)]
 struct Told {
     server: String,
@@ -74,14 +74,14 @@ struct OperationRow {
     time_us_since: Option<u64>,
 }
 
-/// What a server answered.
+/// Reply of a server or client.
 struct Answer {
     version: i32,
     time: i32,
     layout: Layout,
 }
 
-/// Asks and shows.
+/// Runs the command.
 pub(super) fn run(context: &Context, xstat: &Xstat) -> Result<()> {
     let (port, service) = if xstat.client { (cb::PORT, cb::SERVICE_ID) } else { (fs::PORT, fs::SERVICE_ID) };
     let server = xstat.at.resolve(port)?;
@@ -142,7 +142,7 @@ impl FigureRow {
 }
 
 impl OperationRow {
-    /// A server that was started again counts from zero.
+    /// A restarted server counts from zero.
     fn new(operation: &Operation, old: Option<&Operation>) -> OperationRow {
         let old = old.filter(|old| old.calls <= operation.calls);
         OperationRow {
@@ -159,7 +159,7 @@ impl OperationRow {
     }
 }
 
-/// Performance with each kind of call, and callbacks, of a file server.
+/// Fetches a file server's performance with each type of call, and its callback counters.
 pub(crate) fn collections(connection: &dyn ClientConnection) -> Result<[Layout; 2]> {
     let ask = |collection: i32| -> Result<Layout> {
         let request = fs::GetXStatsRequest { client_version: VERSION, collection };

@@ -1,4 +1,4 @@
-//! `cellar store analyze`: what a tree would take, before it is stored.
+//! `cellar store analyze`: estimates the space that a tree would take.
 
 mod measure;
 mod walk;
@@ -13,21 +13,22 @@ use std::path::PathBuf;
 use store::Codec;
 use walk::Tree;
 
-/// zstd:19 would take ten times as long as all of these together.
+/// Default policies. zstd:19 is left out: it would take ten times as long as all of these together.
 const POLICIES: [Codec; 5] = [Codec::Raw, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(3), Codec::Zstd(9)];
 
-/// What to analyze.
+/// Estimate the space that a tree would take.
 #[derive(Args)]
 pub struct Analyze {
-    /// A folder or a file.
+    /// Directory or file to analyse.
     path: PathBuf,
     /// Policies to try: raw, lz4, zstd:1 to zstd:19 [default: raw,lz4,zstd:1,zstd:3,zstd:9]
     #[arg(long, value_delimiter = ',', value_name = "POLICY")]
     policies: Vec<Codec>,
-    /// Read only so much of the data, in percent, chosen evenly; what deduplication saves is not known then.
+    /// Read only this percentage of the data, evenly distributed; the savings of deduplication are then
+    /// unknown.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=99))]
     sample: Option<u8>,
-    /// Threads; as many as there are processors if left out.
+    /// Number of threads; one per processor by default.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
     /// Print JSON.
@@ -35,37 +36,37 @@ pub struct Analyze {
     json: bool,
 }
 
-/// What was found.
+/// Result of the analysis.
 #[derive(Serialize)]
 struct Analysis {
     path: String,
     files: u64,
     directories: u64,
     links: u64,
-    /// Devices, sockets and the like: not stored in AFS.
+    /// Devices, sockets and the like, which AFS cannot store.
     others: u64,
     bytes: u64,
-    /// Bytes of contents that would lie in the metadata, not compressed.
+    /// Bytes of contents that would be stored inline in the metadata, uncompressed.
     inline_bytes: u64,
     chunks: u64,
-    /// Percent of the data that was looked at.
+    /// Percentage of the data analysed.
     sampled: u8,
     seconds: f64,
     skipped: Vec<String>,
     policies: Vec<PolicyRow>,
 }
 
-/// What one policy would do.
+/// Result for one policy.
 #[derive(Serialize)]
 struct PolicyRow {
     policy: String,
-    /// Bytes on the disk, contents in the metadata included.
+    /// Bytes on disk, including contents in the metadata.
     stored_bytes: u64,
     ratio: f64,
-    /// Bytes less with deduplication; not known from a sample.
+    /// Bytes saved by deduplication; `None` for a sample.
     deduplication_saves_bytes: Option<u64>,
     ratio_with_deduplication: Option<f64>,
-    /// 10^6 bytes before compression in a second of processor time.
+    /// Megabytes (10^6 bytes, uncompressed) per second of processor time.
     compress_mb_s: f64,
     decompress_mb_s: f64,
 }
@@ -92,7 +93,7 @@ fn rate(mb_s: f64) -> String {
     if mb_s > 0.0 { format!("{mb_s:.0}") } else { "-".to_owned() }
 }
 
-/// Analyzes a tree and prints what was found.
+/// Analyses a tree and prints the results.
 pub(super) fn run(analyze: &Analyze) -> Result<()> {
     let format = if analyze.json { Format::Json } else { Format::Text };
     let began = std::time::Instant::now();
@@ -134,7 +135,7 @@ fn print(analysis: &Analysis) -> Result<()> {
 }
 
 fn summarize(analyze: &Analyze, tree: Tree, measured: &Measured, seconds: f64) -> Analysis {
-    // What was read stands for the whole.
+    // Scales the sample up to the whole tree.
     let scale = |bytes: u64| match measured.bytes {
         0 => bytes,
         read => (u128::from(bytes) * u128::from(tree.bytes) / u128::from(read)) as u64,

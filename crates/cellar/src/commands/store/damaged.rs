@@ -1,4 +1,5 @@
-//! `cellar store damaged`: what the scrubbers of a running server found, and where else it can be had.
+//! `cellar store damaged`: the scrubber findings of a running server, and other copies of the affected
+//! volumes.
 
 use super::online::server_partitions;
 use crate::client::describe::failed;
@@ -17,13 +18,14 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-/// Whose.
+/// Show damage found by a running server's scrubber.
 #[derive(Args)]
 pub struct Damaged {
-    /// The file server; that of this machine's configuration, else the first database server, if left out.
+    /// File server to query; defaults to the one in this machine's configuration, or else the first database
+    /// server.
     #[arg(long, value_name = "ADDRESS")]
     on: Option<Ipv4Addr>,
-    /// The server's configuration; without it, OpenAFS's in /etc/openafs/server.
+    /// Configuration of the server; OpenAFS's in /etc/openafs/server by default.
     #[arg(long, env = "CELLAR_CONFIG")]
     config: Option<PathBuf>,
     /// Print JSON.
@@ -31,7 +33,7 @@ pub struct Damaged {
     json: bool,
 }
 
-/// One place.
+/// A damaged place.
 #[derive(Serialize)]
 #[allow(
     clippy::struct_field_names,
@@ -78,7 +80,7 @@ impl Row for Place {
     }
 }
 
-/// Runs the command: status 1 if anything is damaged.
+/// Runs the command: exit status 1 if anything is damaged.
 pub(super) fn run(asked: &Damaged) -> Result<()> {
     let context = Context::new(&Connect::to_the_cell(asked.config.clone(), asked.json));
     let client = context.client()?;
@@ -97,7 +99,7 @@ pub(super) fn run(asked: &Damaged) -> Result<()> {
     if all.is_empty() { Ok(()) } else { bail!("{} damaged places", all.len()) }
 }
 
-/// How far the scrubber is, beside the table.
+/// Prints the scrubber's progress to standard error.
 fn tell(id: PartitionId, scrubbed: &GetDamagedPlacesReply) {
     let last = match scrubbed.finished {
         0 => "no full pass yet".to_owned(),
@@ -108,7 +110,7 @@ fn tell(id: PartitionId, scrubbed: &GetDamagedPlacesReply) {
     eprintln!("{id}: {last}; {now}: {records} records, {chunks} chunks, {}", HumanBytes(scrubbed.bytes));
 }
 
-/// Who is asked, and what the location database has said.
+/// The server to query, and cached location entries.
 struct Asking<'a> {
     client: &'a CellClient,
     on: Ipv4Addr,
@@ -167,7 +169,8 @@ impl Asking<'_> {
     }
 }
 
-/// Copies of a volume whose bytes are their own: a read-only site beside the read-write one shares them.
+/// Copies of a volume with their own data: a read-only site on the partition of the read-write volume shares
+/// it.
 fn elsewhere(located: &Located, on: Ipv4Addr, partition: PartitionId) -> Vec<String> {
     let is_other = |site: &&Site| site.server != on || site.partition != partition;
     let told = |site: &Site| {

@@ -1,4 +1,4 @@
-//! `cellar store check --on`: a check beside a running server, which does the work itself.
+//! `cellar store check --on`: a check that a running server carries out itself.
 
 use super::{Bar, Check, Checked, Found, finish};
 use crate::client::describe::failed;
@@ -23,26 +23,26 @@ use std::thread;
 use std::time::{Duration, Instant};
 use volume::check::{Progress, Stage};
 
-/// Between two questions how far it is.
+/// Interval between requests for the progress.
 const POLL: Duration = Duration::from_millis(300);
-/// Between two notes of how far it came.
+/// Interval between writes of the progress file.
 const SAVE: Duration = Duration::from_secs(2);
 
-/// Options of a check beside a running server.
+/// Options of a check by a running server.
 #[derive(Args)]
 pub(super) struct Online {
-    /// Let this running file server check its partitions itself while it serves.
+    /// Have this running file server check its partitions itself while it serves.
     #[arg(long, value_name = "ADDRESS")]
     pub(super) on: Option<Ipv4Addr>,
-    /// How much of the time the check may work, in hundredths.
+    /// Maximum share of time that the check may use, in percent.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100), requires = "on")]
     percent: u32,
-    /// Note in this file how far the check came, and go on there if an earlier one was interrupted.
+    /// Record progress in this file, and continue from it if an earlier check was interrupted.
     #[arg(long, value_name = "FILE", requires = "on")]
     resume: Option<PathBuf>,
 }
 
-/// What was counted and found.
+/// Counts and damages.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Part {
     vnodes: u64,
@@ -51,7 +51,7 @@ struct Part {
     damages: Vec<Found>,
 }
 
-/// How far the check of a partition came.
+/// Progress of the check of a partition.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Saved {
     data: bool,
@@ -61,7 +61,7 @@ struct Saved {
     found: Part,
 }
 
-/// By partition.
+/// Progress by partition.
 type Notes = BTreeMap<String, Saved>;
 
 /// Checks partitions of the server at `on`.
@@ -88,7 +88,7 @@ fn partitions(check: &Check, client: &CellClient, on: Ipv4Addr) -> Result<Vec<Pa
     server_partitions(client, on)
 }
 
-/// The partitions of a server.
+/// Returns the partitions of a server.
 pub(super) fn server_partitions(client: &CellClient, on: Ipv4Addr) -> Result<Vec<PartitionId>> {
     let connection = client.connection(on, Interface::Cellar);
     let info = cellar::get_server_info(&*connection, &GetServerInfoRequest)
@@ -142,7 +142,7 @@ impl Run<'_> {
         Ok(checked(self.id, &state.records, records.and(before.found).and(found)))
     }
 
-    /// Where an earlier check of the same kind ended.
+    /// Returns the recorded position of an earlier check of the same kind.
     fn begin_from(&self, resume: Option<&Path>) -> Result<Saved> {
         let fresh = Saved { data: self.check.data, ..Saved::default() };
         let Some(path) = resume else { return Ok(fresh) };
@@ -182,7 +182,7 @@ impl Run<'_> {
         asked.map_err(failed(format!("ask {} about the check of {}", self.on, self.id)))
     }
 
-    /// Brings a part up to what `counts` tells; what the server found since is for the next time.
+    /// Updates `part` to the state in `counts`; later findings are left for the next update.
     fn fetch(&self, number: u32, counts: &CheckCounts, part: &mut Part) -> Result<()> {
         while (part.damages.len() as u64) < counts.damages {
             let from = part.damages.len() as u32;
@@ -190,7 +190,7 @@ impl Run<'_> {
             let got = cellar::get_check_damages(self.connection, &request)
                 .map_err(failed(format!("ask {} what is damaged in {}", self.on, self.id)))?;
             if got.damages.is_empty() {
-                // Not all of very many are told.
+                // The server limits how many damages it lists.
                 break;
             }
             part.damages.extend(got.damages.iter().map(|damage| Found {
@@ -215,7 +215,7 @@ impl Run<'_> {
         }
     }
 
-    /// Notes how far it came, or that it is done.
+    /// Records the progress, or removes it when the check has finished.
     fn note(&self, path: &Path, saved: Option<&Saved>) -> Result<()> {
         let mut notes = read_notes(path)?;
         notes.remove(&self.id.to_string());

@@ -1,4 +1,4 @@
-//! `cellar store rekey`: another master key, another data key.
+//! `cellar store rekey`: replaces the master key, or adds a data key.
 
 use crate::commands::context::load_settings;
 use crate::config::Settings;
@@ -11,28 +11,28 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use store::Partition;
 
-/// What to change.
+/// Change the keys of an encrypted partition.
 #[derive(Args)]
 pub struct Rekey {
-    /// The partition's folder, like /vicepa.
+    /// Directory of the partition, like /vicepa.
     partition: PathBuf,
-    /// The server's configuration, which names the present master key; without it, OpenAFS's in
-    /// /etc/openafs/server.
+    /// Configuration of the server, which names the present master key; OpenAFS's in /etc/openafs/server by
+    /// default.
     #[arg(long, env = "CELLAR_CONFIG")]
     config: Option<PathBuf>,
-    /// The present master key, in place of the configuration's.
+    /// File with the present master key, overriding the configuration.
     #[arg(long, value_name = "FILE", conflicts_with = "key_command")]
     key_file: Option<PathBuf>,
-    /// A command that prints the present master key.
+    /// Command that prints the present master key.
     #[arg(long, value_name = "COMMAND")]
     key_command: Option<String>,
-    /// The master key from now on; the present one if left out.
+    /// File with the new master key; the master key stays the same by default.
     #[arg(long, value_name = "FILE", conflicts_with = "new_key_command")]
     new_key_file: Option<PathBuf>,
-    /// A command that prints it.
+    /// Command that prints the new master key.
     #[arg(long, value_name = "COMMAND")]
     new_key_command: Option<String>,
-    /// Encrypt what is written from now on with a new data key.
+    /// Encrypt new data with a new data key.
     #[arg(long)]
     new_data_key: bool,
     /// Print JSON.
@@ -46,13 +46,13 @@ struct Rekeyed {
     data_keys: usize,
 }
 
-/// Which key opens the partition in `path`, if the configuration names one.
+/// Returns the key source that the configuration names for the partition in `path`.
 pub(super) fn configured(settings: &Settings, path: &Path) -> Option<KeySource> {
     let is_it = |known: &Path| known == path || known.canonicalize().ok() == path.canonicalize().ok();
     settings.partitions.iter().find(|known| is_it(&known.path)).and_then(|known| known.key.clone())
 }
 
-/// Wraps the data keys anew.
+/// Wraps the data keys with the new master key.
 pub(super) fn run(rekey: &Rekey) -> Result<()> {
     let present = present(rekey)?;
     let next = match (&rekey.new_key_file, &rekey.new_key_command) {

@@ -1,5 +1,5 @@
-//! A server that is not Cellar's, asked for the tables of `cellar top`: with rxdebug's questions, which every
-//! port answers, and for the file server's extended statistics.
+//! Tables of `cellar top` for a foreign server, from rxdebug requests, which every port answers, and the file
+//! server's extended statistics.
 
 use super::state::Pane;
 use super::told::{self, Told};
@@ -15,7 +15,7 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::thread;
 
-/// The ports of OpenAFS's servers.
+/// UDP ports of OpenAFS's servers.
 pub(crate) const PORTS: [(u16, &str); 5] = [
     (fs::PORT, "fileserver"),
     (7002, "ptserver"),
@@ -24,30 +24,30 @@ pub(crate) const PORTS: [(u16, &str); 5] = [
     (7007, "bosserver"),
 ];
 
-/// The state of a channel on which a call is going on (RX_STATE_ACTIVE).
+/// State of a channel with an active call (RX_STATE_ACTIVE).
 const ACTIVE: u8 = 2;
 
-/// Nanoseconds of a microsecond.
+/// Nanoseconds per microsecond.
 const US: u64 = 1000;
 
-/// Whom to ask.
+/// A foreign server and its responding ports.
 pub(super) struct Foreign {
     pub(super) server: SocketAddrV4,
     pub(super) version: String,
-    /// Those that answer, by the names of their servers.
+    /// Ports that answer, with the names of their servers.
     ports: Vec<(&'static str, SocketAddrV4)>,
-    /// Of a file server.
+    /// Extended statistics, for a file server only.
     statistics: Option<Statistics>,
 }
 
 struct Statistics {
     connection: Arc<dyn ClientConnection>,
-    // Its port is what the connection goes through.
+    // Kept because the connection uses its socket.
     _network: AfsNetwork,
 }
 
 impl Foreign {
-    /// Finds out what answers at a host, or at one port of it if `all` is not set.
+    /// Finds out what answers on a host: on all known ports, or only on the given one unless `all` is set.
     pub(super) fn find(server: SocketAddrV4, all: bool) -> Result<Foreign> {
         let version = transport::version(server)?;
         let others = PORTS.into_iter().filter(|(port, _)| all && *port != server.port());
@@ -59,7 +59,7 @@ impl Foreign {
         Ok(Foreign { server, version, ports, statistics })
     }
 
-    /// A look at a table; `None` if such a server does not tell it.
+    /// Fetches a table; `None` if such a server does not have it.
     pub(super) fn look(&self, pane: Pane) -> Result<Option<Told>> {
         if self.untold(pane).is_some() {
             return Ok(None);
@@ -76,7 +76,7 @@ impl Foreign {
         }))
     }
 
-    /// Why a table is not told.
+    /// Explains why a table is not available.
     pub(super) fn untold(&self, pane: Pane) -> Option<&'static str> {
         match pane {
             Pane::Of(Table::Volumes) => Some(
@@ -195,7 +195,7 @@ impl Foreign {
         Ok(told)
     }
 
-    /// Whatever is not zero.
+    /// Returns all figures other than zero.
     fn figures(&self) -> Result<Told> {
         let mut told = Told::new(&told::FIGURES);
         let mut add = |source: &str, name: &str, value: u64| {
@@ -216,7 +216,8 @@ impl Foreign {
     }
 }
 
-/// Those ports that answer; all are asked at the same time, because one that does not is waited for.
+/// Returns the ports that answer. All are queried concurrently, because one that does not answer costs a
+/// time-out.
 fn answering(ports: impl Iterator<Item = (&'static str, SocketAddrV4)>) -> Vec<(&'static str, SocketAddrV4)> {
     let ports: Vec<_> = ports.collect();
     thread::scope(|scope| {
@@ -239,13 +240,14 @@ impl Statistics {
     }
 }
 
-/// Calls that were made on a connection, which numbers them by channel from 1 on, and those that are going on.
+/// Returns the number of calls made on a connection, from its channels' call numbers, which start at 1, and
+/// the number of active calls.
 fn calls_of(connection: &Connection) -> (u64, u64) {
     let calls = connection.channels.iter().map(|channel| u64::from(channel.call_number)).sum();
     (calls, connection.channels.iter().filter(|channel| channel.state == ACTIVE).count() as u64)
 }
 
-/// A word of the statistics, which has no sign but is told as one that has.
+/// Converts a word of the statistics, which is unsigned but transmitted as a signed number.
 fn word(value: i64) -> u64 {
     u64::try_from(value).unwrap_or_else(|_| u64::from(value as u32))
 }

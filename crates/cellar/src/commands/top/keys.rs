@@ -1,6 +1,6 @@
-//! Keys, from the bytes that a terminal sends.
+//! Decodes keys from terminal input.
 
-/// A key that means something.
+/// A recognised key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Char(char),
@@ -18,7 +18,7 @@ pub(super) enum Key {
     Interrupt,
 }
 
-/// The keys of bytes that came together.
+/// Decodes bytes that were read together.
 pub(super) fn keys(bytes: &[u8]) -> Vec<Key> {
     let mut rest = bytes;
     let mut keys = Vec::new();
@@ -38,7 +38,7 @@ pub(super) fn keys(bytes: &[u8]) -> Vec<Key> {
     keys
 }
 
-/// What follows an escape: the final byte ends a sequence, whatever it means.
+/// Decodes the bytes after an escape. The final byte ends the sequence even if it is unknown.
 fn escape(behind: &[u8]) -> (Option<Key>, usize) {
     let (Some(b'[' | b'O'), sequence) = (behind.first(), behind.get(1..).unwrap_or_default()) else {
         return (Some(Key::Escape), 0);

@@ -1,4 +1,4 @@
-//! All tables for who has no terminal: since the server's start, or what comes between looks.
+//! Prints all tables without a terminal: totals since the server's start, or changes between samples.
 
 use super::Asker;
 use super::sample::Sample;
@@ -9,11 +9,11 @@ use anyhow::Result;
 use serde_json::{Map, Value, json};
 use std::time::Instant;
 
-/// A look at each table, and when it was.
+/// A sample of each table and its time.
 type Looks = Vec<(Pane, Sample, Instant)>;
 
-/// Prints all tables: once as they are, or after each interval what came meanwhile, by second. JSON of one of these is
-/// a document of many lines if it is the only one, else a line.
+/// Prints all tables: totals once, or rates per second after each interval. A single JSON document is
+/// indented; a series has one document per line.
 pub(super) fn print(format: Format, asker: &Asker, again: Again, only: bool) -> Result<()> {
     let mut before = look(asker)?;
     if again.is_once() {
@@ -33,7 +33,7 @@ fn look(asker: &Asker) -> Result<Looks> {
     state.panes().iter().map(look).collect()
 }
 
-/// How it is printed.
+/// Output options.
 struct Printing<'a> {
     format: Format,
     asker: &'a Asker,
@@ -41,7 +41,7 @@ struct Printing<'a> {
 }
 
 impl Printing<'_> {
-    /// The tables of a look; by second what came after the one before, if there is one.
+    /// Prints the tables; as rates per second if there is an earlier sample.
     fn tables(&self, now: Looks, before: Option<&Looks>) -> Result<()> {
         let mut document = self.about()?;
         for (place, (pane, sample, at)) in now.into_iter().enumerate() {
@@ -62,7 +62,7 @@ impl Printing<'_> {
         }
     }
 
-    /// Whom it is of, if that is not a server of Cellar's.
+    /// Returns the name and version of a foreign server.
     fn about(&self) -> Result<Map<String, Value>> {
         let mut document = Map::new();
         if let Asker::Foreign(foreign) = self.asker {

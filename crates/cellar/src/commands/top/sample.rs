@@ -1,4 +1,4 @@
-//! A look at a table, whatever it is about.
+//! A sample of a table of any type.
 
 use super::screen::Grid;
 use super::state::Client;
@@ -10,18 +10,18 @@ use serde_json::{Value, json};
 use std::any::Any;
 use std::sync::Arc;
 
-/// A look at a table.
+/// A sample of a table.
 #[derive(Clone)]
 pub(super) enum Sample {
-    /// Of a server of Cellar's.
+    /// From a Cellar server.
     Own(Arc<dyn Seen>),
-    /// Of another.
+    /// From a foreign server.
     Told(Told),
-    /// Such a server does not tell it, because of this.
+    /// Not available from such a server, for this reason.
     Untold(&'static str),
 }
 
-/// What was seen, of figures of any kind.
+/// A sample of figures of any type.
 pub(super) trait Seen: Any + Send + Sync {
     fn since(&self, before: &dyn Seen) -> Option<Arc<dyn Seen>>;
     fn of_client(&self, client: &Client) -> Arc<dyn Seen>;
@@ -59,7 +59,7 @@ impl Sample {
         Sample::Own(Arc::new(look))
     }
 
-    /// What came after `before`, a sample of the same table.
+    /// Returns the changes since `before`, a sample of the same table.
     pub(super) fn since(&self, before: &Sample) -> Option<Sample> {
         match (self, before) {
             (Sample::Own(now), Sample::Own(before)) => now.since(&**before).map(Sample::Own),
@@ -68,7 +68,7 @@ impl Sample {
         }
     }
 
-    /// Only what one client called: its rows, without host and user.
+    /// Keeps only the rows of one client, without their host and user labels.
     pub(super) fn of_client(self, client: &Client) -> Sample {
         match self {
             Sample::Own(look) => Sample::Own(look.of_client(client)),
@@ -76,7 +76,7 @@ impl Sample {
         }
     }
 
-    /// The table for people; by second, if it is of so many seconds.
+    /// Returns the table as text; as rates per second if `seconds` is given.
     pub(super) fn grid(&self, headings: &[&str], seconds: Option<f64>) -> Grid {
         match self {
             Sample::Own(look) => look.grid(headings, seconds),
@@ -85,7 +85,7 @@ impl Sample {
         }
     }
 
-    /// The table for programs, likewise.
+    /// Returns the table as JSON; as rates per second if `seconds` is given.
     pub(super) fn json(&self, headings: &[&str], seconds: Option<f64>) -> Value {
         match self {
             Sample::Own(look) => look.json(headings, seconds),

@@ -1,4 +1,4 @@
-//! A table as it is shown, whatever it is about.
+//! A table of any type, ready for display.
 
 use super::told::Told;
 use crate::commands::stat::figures::{Labels, Show, Shown};
@@ -16,14 +16,14 @@ pub(super) struct Grid {
 /// One row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GridRow {
-    /// What it is about.
+    /// Labels that identify the row.
     pub(super) labels: Labels,
-    /// Numbers of the columns.
+    /// One number per column.
     pub(super) numbers: Vec<u64>,
 }
 
 impl Grid {
-    /// The rows of a look; numbers by second, if it is of so many seconds.
+    /// Builds the grid of a sample; as rates per second if `seconds` is given.
     pub(super) fn new<F: Shown>(headings: &[&str], look: &Look<Labels, F>, seconds: Option<f64>) -> Grid {
         let number = |figures: &F| {
             let of = |(_, show, of): &(&str, Show, fn(&F) -> u64)| {
@@ -43,7 +43,7 @@ impl Grid {
         }
     }
 
-    /// What a server of others tells; by second likewise.
+    /// Builds the grid of a foreign server's sample; as rates per second if `seconds` is given.
     pub(super) fn of_told(told: &Told, seconds: Option<f64>) -> Grid {
         let columns: Vec<(&'static str, Show)> =
             told.layout.columns.iter().map(|(heading, show, _)| (*heading, *show)).collect();
@@ -62,40 +62,41 @@ impl Grid {
         Grid { labels: upper(told.layout.headings), columns, rows }
     }
 
-    /// A sentence where there is no table.
+    /// Builds a grid that shows a sentence in place of a table.
     pub(super) fn of_sentence(sentence: &str) -> Grid {
         let row = GridRow { labels: vec![sentence.to_owned()], numbers: vec![] };
         Grid { labels: vec!["NOT TOLD".to_owned()], columns: vec![], rows: vec![row] }
     }
 
-    /// All headings, labels first.
+    /// Returns all headings, labels first.
     pub(super) fn headings(&self) -> Vec<String> {
         let columns = self.columns.iter().map(|(heading, _)| (*heading).to_owned());
         self.labels.iter().cloned().chain(columns).collect()
     }
 
-    /// How many of them are labels.
+    /// Returns the number of label columns.
     pub(super) fn label_count(&self) -> usize {
         self.labels.len()
     }
 
-    /// How many are numbers.
+    /// Returns the number of numeric columns.
     pub(super) fn column_count(&self) -> usize {
         self.columns.len()
     }
 
-    /// All rows as text.
+    /// Returns all rows as text.
     pub(super) fn texts(&self) -> Vec<Vec<String>> {
         self.rows.iter().map(|row| self.text(row)).collect()
     }
 
-    /// A row as text.
+    /// Returns a row as text.
     pub(super) fn text(&self, row: &GridRow) -> Vec<String> {
         let numbers = self.columns.iter().zip(&row.numbers).map(|((_, show), number)| show.text(*number));
         row.labels.iter().cloned().chain(numbers).collect()
     }
 
-    /// The rows whose labels have these letters, by a column, the greatest first unless `ascending`.
+    /// Returns the rows with a label that contains `filter`, sorted by a column, largest first unless
+    /// `ascending`.
     pub(super) fn sorted(&self, column: usize, ascending: bool, filter: &str) -> Vec<GridRow> {
         let filter = filter.to_lowercase();
         let matches = |row: &&GridRow| row.labels.iter().any(|label| label.to_lowercase().contains(&filter));

@@ -1,28 +1,28 @@
-//! What is shown, and what keys change about it: pure, so that it can be tested without a terminal.
+//! State of the display, and how keys change it. It is pure, so that it can be tested without a terminal.
 
 use super::keys::Key;
 use super::screen::Grid;
 use crate::commands::stat::figures::Source;
 use observe::Table;
 
-/// A table that can be chosen.
+/// A table that can be selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pane {
     Of(Table),
-    /// Everything else that a server of others tells.
+    /// Remaining figures of a foreign server.
     Figures,
 }
 
-/// Those of Cellar's servers: all that there are.
+/// Tables of Cellar servers: all tables.
 const OWN: [Pane; Table::ALL.len()] = panes();
 
-/// Those of a server that is not Cellar's: those that have keys, and what is in none of them.
+/// Tables of foreign servers: those with keys, and the remaining figures.
 const FOREIGN: [Pane; KEYS + 1] = panes();
 
-/// Tables that have a digit.
+/// Number of tables with a digit key.
 pub(super) const KEYS: usize = 10;
 
-/// The first tables, in the order of their keys; for the last place there may be none.
+/// Returns the first tables, in the order of their keys, followed by [`Pane::Figures`] if there is room.
 const fn panes<const N: usize>() -> [Pane; N] {
     let mut panes = [Pane::Figures; N];
     let mut place = 0;
@@ -40,7 +40,7 @@ impl Default for Pane {
 }
 
 impl Pane {
-    /// What it is called.
+    /// Returns the table's name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Pane::Of(table) => table.name(),
@@ -48,7 +48,7 @@ impl Pane {
         }
     }
 
-    /// What it is called above it.
+    /// Returns the title above the table.
     pub(super) fn title(self) -> &'static str {
         match self {
             Pane::Of(table) => table.title(),
@@ -56,7 +56,7 @@ impl Pane {
         }
     }
 
-    /// What its labels are.
+    /// Returns the label headings.
     pub(super) fn headings(self) -> &'static [&'static str] {
         match self {
             Pane::Of(table) => table.labels(),
@@ -64,24 +64,24 @@ impl Pane {
         }
     }
 
-    /// Whom to ask for it, of Cellar's servers.
+    /// Returns the source of the table on Cellar servers.
     pub(super) fn source(self) -> Source {
         match self {
             Pane::Of(table) => Source::Table(table),
-            // No server of Cellar's has a table of other figures.
+            // Cellar servers have no table of remaining figures.
             Pane::Figures => Source::Table(Table::Calls),
         }
     }
 }
 
-/// What is to be done after a key.
+/// What to do after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// End.
+    /// Quit.
     Quit,
-    /// Show the same figures again.
+    /// Redraw the same figures.
     Show,
-    /// Ask for another table.
+    /// Fetch another table.
     Change,
 }
 
@@ -92,48 +92,48 @@ pub(super) struct Client {
     pub(super) user: String,
 }
 
-/// What is shown, and how.
+/// What is displayed, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
-    /// The server is not Cellar's.
+    /// Whether the server is a foreign one.
     pub(super) is_foreign: bool,
     pub(super) pane: Pane,
-    /// The volume whose clients are shown in place of the volumes.
+    /// Volume whose clients are displayed in place of the volumes.
     pub(super) volume: Option<(u32, String)>,
-    /// The client of that volume whose calls are shown in place of the clients.
+    /// Client of that volume whose calls are displayed in place of the clients.
     pub(super) client: Option<Client>,
-    /// The column of numbers that rows are sorted by.
+    /// Index of the numeric column to sort by.
     pub(super) sort: usize,
     pub(super) ascending: bool,
     pub(super) filter: String,
-    /// Letters go to the filter.
+    /// Whether keys edit the filter.
     pub(super) filtering: bool,
-    /// The row that is marked, among those that are shown.
+    /// Index of the selected row among the displayed rows.
     pub(super) selected: usize,
-    /// Everything since the server's start, and not what comes in a second.
+    /// Whether totals since the server's start are displayed in place of rates.
     pub(super) absolute: bool,
     pub(super) paused: bool,
-    /// The keys are shown in place of the table.
+    /// Whether the list of keys is displayed in place of the table.
     pub(super) helping: bool,
 }
 
-/// Rows that a page is.
+/// Rows per page.
 const PAGE: usize = 10;
-/// Letters of a filter.
+/// Maximum length of a filter, in characters.
 const FILTER_MAX: usize = 64;
 
 impl State {
-    /// The tables that there are.
+    /// Returns the available tables.
     pub(super) fn panes(&self) -> &'static [Pane] {
         if self.is_foreign { &FOREIGN } else { &OWN }
     }
 
-    /// The place of the table that is shown among them.
+    /// Returns the index of the displayed table.
     pub(super) fn place(&self) -> usize {
         self.panes().iter().position(|pane| *pane == self.pane).unwrap_or(0)
     }
 
-    /// Whom to ask for what is shown.
+    /// Returns the source of the displayed table.
     pub(super) fn source(&self) -> Source {
         match (&self.volume, &self.client) {
             (None, _) => self.pane.source(),
@@ -142,7 +142,7 @@ impl State {
         }
     }
 
-    /// What the labels of what is shown are.
+    /// Returns the label headings of the displayed table.
     pub(super) fn headings(&self) -> &'static [&'static str] {
         match (&self.volume, &self.client) {
             (None, _) => self.pane.headings(),
@@ -151,7 +151,7 @@ impl State {
         }
     }
 
-    /// A key was pressed while `grid` was shown.
+    /// Handles a key that was pressed while `grid` was displayed.
     pub(super) fn key(&mut self, key: Key, grid: &Grid) -> Action {
         if self.filtering {
             return self.filter_key(key);
@@ -210,7 +210,7 @@ impl State {
         Action::Change
     }
 
-    /// From a volume to its clients, and from one of them to what it called.
+    /// Opens the clients of the selected volume, or the calls of the selected client.
     fn enter(&mut self, grid: &Grid) -> Action {
         if self.pane != Pane::Of(Table::Volumes) || self.client.is_some() {
             return Action::Show;
@@ -231,7 +231,7 @@ impl State {
         Action::Change
     }
 
-    /// Without the filter; without one, from calls to the clients, from clients to the volumes.
+    /// Clears the filter; without a filter, returns from calls to clients or from clients to volumes.
     fn back(&mut self) -> Action {
         if !self.filter.is_empty() {
             self.filter.clear();
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
     use events::catalogue::UsageFigures;
 
-    /// Volumes 1 to 4 with 10 to 40 calls.
+    /// A grid of volumes 1 to 4 with 10 to 40 calls.
     fn volumes() -> Grid {
         let row = |id: u64| {
             let figures = UsageFigures { calls: id * 10, failed: 5 - id, ..UsageFigures::default() };
@@ -262,7 +262,7 @@ mod tests {
         rows.iter().map(|row| row.labels[0].clone()).collect()
     }
 
-    /// Presses keys; gives what the last one asked for.
+    /// Presses keys and returns the last action.
     fn press(state: &mut State, keys: &[Key]) -> Action {
         let grid = volumes();
         keys.iter().fold(Action::Show, |_, key| state.key(*key, &grid))
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(press(&mut state, &[Key::Enter]), Action::Change);
         assert_eq!((state.source(), state.headings()), (Source::ClientsOf(3), &["host", "user"][..]));
         assert_eq!(state.volume, Some((3, "home.3".to_owned())));
-        // The grid of this test has volumes where hosts would be.
+        // The grid of this test has volumes in place of hosts.
         assert_eq!(press(&mut state, &[Key::Enter]), Action::Change);
         let client = Client { host: "4".into(), user: "home.4".into() };
         assert_eq!((state.source(), &state.client), (Source::CallsOf(3), &Some(client)));

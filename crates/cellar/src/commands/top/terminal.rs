@@ -1,4 +1,4 @@
-//! The person's terminal.
+//! The user's terminal.
 
 use super::watching::Event;
 use anyhow::{Context, Result};
@@ -7,17 +7,17 @@ use std::io::{Read, Write};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-/// How soon a terminal of another size has its lines.
+/// Interval at which a change of the terminal's size is noticed.
 pub(super) const REDRAWN_EVERY: Duration = Duration::from_millis(500);
 
-/// Screen if the terminal does not say.
+/// Screen size if the terminal does not report one.
 const USUAL_SIZE: (u16, u16) = (80, 24);
 
-/// A terminal that shows our screen instead of what was there. Dropped, it shows that again.
+/// A terminal on its alternate screen; dropping it restores the original screen.
 pub(super) struct Terminal;
 
 impl Terminal {
-    /// Takes the terminal.
+    /// Switches to the alternate screen.
     pub(super) fn open() -> Result<Terminal> {
         terminal::enable_raw_mode().context("cannot use the terminal")?;
         let terminal = Terminal;
@@ -25,12 +25,12 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Columns and lines.
+    /// Returns the number of columns and lines.
     pub(super) fn size() -> (u16, u16) {
         terminal::size().unwrap_or(USUAL_SIZE)
     }
 
-    /// Shows these lines.
+    /// Displays these lines.
     pub(super) fn show(lines: &[String]) -> Result<()> {
         let mut text = String::from("\x1b[H");
         for (index, line) in lines.iter().enumerate() {
@@ -46,13 +46,13 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // Nothing better can be done if that fails.
+        // Nothing more can be done if this fails.
         let _ = execute!(std::io::stdout(), terminal::LeaveAlternateScreen, cursor::Show);
         let _ = terminal::disable_raw_mode();
     }
 }
 
-/// Reads standard input on a thread of its own, which ends with the process.
+/// Reads standard input on a thread of its own, which runs until the process ends.
 pub(super) fn read_keys(events: Sender<Event>) {
     std::thread::spawn(move || {
         let mut buffer = [0; 256];

@@ -1,35 +1,35 @@
-//! Tables of what a server of others tells: its own figures, and columns that are made of them.
+//! Tables of a foreign server: the figures it reports, and columns computed from them.
 
 use crate::commands::stat::figures::{Labels, Show, by_second, share};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What a figure does.
+/// How a figure behaves over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It grows while something happens. One that fell is of a server that was started again.
+    /// A counter. If it fell, the server was restarted.
     Sum,
-    /// It grows and falls: what it has grown by.
+    /// A number that grows and falls; the difference is its growth.
     Rise,
-    /// It is what there is now, or the greatest since the start.
+    /// A present value, or a maximum since the start.
     Now,
 }
 
-/// The number of a column, of the figures of a row.
+/// Computes a column's number from the figures of a row.
 type Number = fn(&[u64]) -> u64;
 
-/// What a table has.
+/// Layout of a table.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// What its labels are. Rows that are told of with more labels are added up.
+    /// Label headings. Rows that differ only in further labels are summed.
     pub(super) headings: &'static [&'static str],
-    /// What is told of each row, units last.
+    /// Figures of each row, units last.
     pub(super) figures: &'static [(&'static str, Kind)],
-    /// What is shown of that.
+    /// Columns computed from the figures.
     pub(super) columns: &'static [(&'static str, Show, Number)],
 }
 
-/// A look at a table.
+/// A sample of a table.
 #[derive(Clone, Debug)]
 pub(super) struct Told {
     pub(super) layout: &'static Layout,
@@ -41,13 +41,13 @@ impl Told {
         Told { layout, rows: BTreeMap::new() }
     }
 
-    /// Adds a row, or to one.
+    /// Adds figures to the row with these labels, creating it if necessary.
     pub(super) fn add<const N: usize>(&mut self, labels: &[&str], figures: [u64; N]) {
         let labels = labels.iter().map(|&label| label.to_owned()).collect();
         add(&mut self.rows, labels, &figures);
     }
 
-    /// What came after `before`.
+    /// Returns the changes since `before`.
     pub(super) fn since(&self, before: &Told) -> Told {
         let news = |(labels, now): (&Labels, &Vec<u64>)| {
             let old = before.rows.get(labels);
@@ -64,7 +64,7 @@ impl Told {
         Told { layout: self.layout, rows: self.rows.iter().map(news).collect() }
     }
 
-    /// The rows that are shown: what has the same labels is added up.
+    /// Returns the rows for display, summing those with the same displayed labels.
     fn shown(&self) -> BTreeMap<Labels, Vec<u64>> {
         let mut shown = BTreeMap::new();
         for (labels, figures) in &self.rows {
@@ -74,13 +74,13 @@ impl Told {
         shown
     }
 
-    /// Labels and numbers of the columns.
+    /// Returns labels and column values of the rows.
     pub(super) fn numbers(&self) -> Vec<(Labels, Vec<u64>)> {
         let numbers = |figures: &[u64]| self.layout.columns.iter().map(|(_, _, of)| of(figures)).collect();
         self.shown().into_iter().map(|(labels, figures)| (labels, numbers(&figures))).collect()
     }
 
-    /// Each row with what was told of it; by second what grows, if it is of so many seconds.
+    /// Returns each row with its figures; growing figures become rates per second if `seconds` is given.
     pub(super) fn json(&self, seconds: Option<f64>) -> Value {
         let value = |kind: Kind, figure: u64| match seconds {
             Some(seconds) if kind != Kind::Now => by_second(figure, seconds),
@@ -110,7 +110,7 @@ fn mean(sum: u64, of: u64) -> u64 {
     sum.checked_div(of).unwrap_or(0)
 }
 
-/// The file server's calls, as its extended statistics count and time them.
+/// Calls of the file server, from its extended statistics.
 pub(super) static CALLS: Layout = Layout {
     headings: &["service", "procedure"],
     figures: &[
@@ -126,13 +126,13 @@ pub(super) static CALLS: Layout = Layout {
         ("FAILED", Show::Count, |row| row[0].saturating_sub(row[1])),
         ("IN", Show::Bytes, |row| row[2]),
         ("OUT", Show::Bytes, |row| row[3]),
-        // Only calls that succeeded are timed.
+        // Only successful calls are timed.
         ("RUN MEAN", Show::Time, |row| mean(row[4], row[1])),
         ("MAX", Show::Time, |row| row[5]),
     ],
 };
 
-/// Caches of vnodes and of directories.
+/// Vnode and directory caches.
 pub(super) static CACHES: Layout = Layout {
     headings: &["cache"],
     figures: &[("asked", Kind::Sum), ("misses", Kind::Sum), ("writes", Kind::Sum), ("entries", Kind::Now)],
@@ -145,7 +145,7 @@ pub(super) static CACHES: Layout = Layout {
     ],
 };
 
-/// What each port received and sent.
+/// Traffic of each port.
 pub(super) static LANES: Layout = Layout {
     headings: &["port"],
     figures: &[
@@ -177,7 +177,7 @@ pub(super) static LANES: Layout = Layout {
     ],
 };
 
-/// Threads of each port, and calls that wait for them.
+/// Threads of each port, and calls that wait for one.
 pub(super) static WORKERS: Layout = Layout {
     headings: &["port"],
     figures: &[
@@ -196,7 +196,7 @@ pub(super) static WORKERS: Layout = Layout {
     ],
 };
 
-/// What passed between each port and its peers.
+/// Traffic between each port and its peers.
 pub(super) static PEERS: Layout = Layout {
     headings: &["port", "peer"],
     figures: &[
@@ -225,7 +225,7 @@ pub(super) static PEERS: Layout = Layout {
     ],
 };
 
-/// Hosts, told of by connection and peer: calls are those of connections that are there.
+/// Hosts, summed from connections and peers. Calls are those of present connections.
 pub(super) static HOSTS: Layout = Layout {
     headings: &["host"],
     figures: &[
@@ -244,7 +244,7 @@ pub(super) static HOSTS: Layout = Layout {
     ],
 };
 
-/// Everything that is told, under the names that it has there.
+/// All reported figures, by their original names.
 pub(super) static FIGURES: Layout = Layout {
     headings: &["source", "figure"],
     figures: &[("value", Kind::Now), ("risen", Kind::Rise)],
@@ -264,7 +264,7 @@ mod tests {
         now.add(&["10.0.0.1", "connection 1"], [9, 1, 1, 0, 0]);
         now.add(&["10.0.0.1", "connection 3"], [4, 0, 1, 0, 0]);
         now.add(&["10.0.0.1", "peer 7001"], [0, 0, 0, 10, 20]);
-        // The second connection, which is gone, takes nothing from the others.
+        // The second connection is gone and reduces no other row.
         assert_eq!(now.since(&before).numbers(), [(vec!["10.0.0.1".to_owned()], vec![6, 1, 2, 10, 20])]);
         assert_eq!(now.json(None)[0]["calls"], 13);
         let rates = now.since(&before).json(Some(4.0));

@@ -1,4 +1,4 @@
-//! The lines of the screen.
+//! Lays out the lines of the screen.
 
 use super::screen::{Grid, GridRow};
 use super::state::{KEYS, Pane, State};
@@ -6,17 +6,17 @@ use super::state::{KEYS, Pane, State};
 /// Columns and lines of the terminal.
 pub(super) type Size = (u16, u16);
 
-/// Begins and ends what stands out.
+/// Start and end of highlighted text.
 const REVERSE: &str = "\x1b[7m";
 const PLAIN: &str = "\x1b[0m";
 
-/// Lines that are no rows: title, tables, headings, help.
+/// Number of lines other than rows: title, tables, headings, help.
 const OTHER_LINES: usize = 4;
 
-/// Between columns.
+/// Gap between columns.
 const GAP: &str = "  ";
 
-/// The last line, and that of a narrow terminal.
+/// Help line, and its variant for narrow terminals.
 const HELP: &str = "q quit  ? keys  0-9 Tab tables  arrows row, sort  r reverse  / filter  Enter clients  Esc back  a all  space pause";
 const SHORT_HELP: &str = "q quit  ? keys  0-9 tables  arrows row, sort  / filter";
 
@@ -40,16 +40,16 @@ const ALL_KEYS: [&str; 16] = [
     "What each column means: docs/guide/observe.md.",
 ];
 
-/// What stands above the table.
+/// Text above the table.
 pub(super) struct About<'a> {
-    /// Who is asked, and how often.
+    /// Server and interval.
     pub(super) whom: &'a str,
-    /// Why there is nothing new.
+    /// Why the figures are out of date.
     pub(super) trouble: Option<String>,
 }
 
-/// The whole screen, each line as wide as the terminal at most. Keeps the marked row among those that
-/// there are.
+/// Lays out the whole screen, with lines cut to the terminal's width. Limits the selection to the existing
+/// rows.
 pub(super) fn lines(
     state: &mut State,
     grid: &Grid,
@@ -70,7 +70,7 @@ pub(super) fn lines(
     lines
 }
 
-/// Headings and rows.
+/// Lays out headings and rows.
 fn table(state: &mut State, grid: &Grid, width: usize, room: usize) -> Vec<String> {
     let rows = grid.sorted(state.sort, state.ascending, &state.filter);
     state.selected = state.selected.min(rows.len().saturating_sub(1));
@@ -88,8 +88,8 @@ fn table(state: &mut State, grid: &Grid, width: usize, room: usize) -> Vec<Strin
     lines
 }
 
-/// The columns that are shown: labels, and numbers from the first one that leaves room for that which rows are
-/// sorted by.
+/// Selects the columns to display: labels, and numeric columns from the first one at which the sort column
+/// still fits.
 fn shown(widths: &[usize], labels: usize, sort: usize, width: usize) -> Vec<usize> {
     let columns = |first: usize| (0..labels).chain(first..widths.len());
     let end = |first: usize| -> usize {
@@ -117,8 +117,8 @@ fn title(state: &State, is_rate: bool, about: &About<'_>, width: usize) -> Strin
     }
 }
 
-/// The names of the tables with their keys; in a narrow terminal closer together, and from such a one on that the
-/// chosen one is there.
+/// Lays out the table names with their keys. In a narrow terminal they are closer together, and leading names
+/// are left out until the selected one fits.
 fn tabs(state: &State, width: usize) -> String {
     let text = |(index, pane): (usize, &Pane), wide: bool| {
         let key = match index {
@@ -165,7 +165,7 @@ fn widths(headings: &[String], texts: &[Vec<String>]) -> Vec<usize> {
     (0..headings.len()).map(width).collect()
 }
 
-/// Labels to the left, numbers to the right.
+/// Joins cells, with labels left-aligned and numbers right-aligned.
 fn join(cells: &[String], widths: &[usize], labels: usize, shown: &[usize]) -> String {
     let pad = |column: &usize| {
         let (width, cell) = (widths[*column], cells.get(*column).map_or("", String::as_str));
@@ -186,7 +186,7 @@ fn help(state: &State, width: usize) -> String {
     if whole.len() <= width { whole } else { format!("{filter}{SHORT_HELP}") }
 }
 
-/// The beginning of a line, without what a terminal would take for commands.
+/// Cuts a line to a width and removes control characters.
 fn cut(line: &str, width: usize) -> String {
     line.chars().filter(|c| !c.is_control()).take(width).collect()
 }

@@ -1,4 +1,4 @@
-//! The terminal goes on whatever the server does: it is asked on a thread of its own.
+//! The interactive loop. The server is queried on a separate thread, so that the terminal stays responsive.
 
 use super::keys::{Key, keys};
 use super::sample::Sample;
@@ -13,21 +13,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the loop waits for.
+/// Events handled by the loop.
 pub(super) enum Event {
-    /// Bytes that the person typed.
+    /// Input from the terminal.
     Typed(Vec<u8>),
-    /// Nobody types any more.
+    /// End of the input.
     Closed,
-    /// What the server answered to the question of that number.
+    /// Answer to the query with this number.
     Answer(u64, Box<Result<Sample>>),
 }
 
-/// Asks the server; the answers come as events.
+/// Queries the server on its own thread; answers arrive as events.
 struct Looker(Sender<(u64, Pane, Source)>);
 
 impl Looker {
-    /// The thread ends when this is dropped, or with the process if the server keeps it waiting.
+    /// Starts the thread. It ends when this is dropped, or with the process if the server does not answer.
     fn start(asker: Asker, events: Sender<Event>) -> Looker {
         let (sender, questions) = channel::<(u64, Pane, Source)>();
         thread::spawn(move || {
@@ -41,16 +41,16 @@ impl Looker {
     }
 }
 
-/// Two looks at the table that is shown.
+/// Two samples of the displayed table.
 struct Looks {
-    /// The question that is not answered yet, and those that were.
+    /// The pending query, and the number of queries so far.
     asked: Option<u64>,
     numbers: u64,
     now: Option<(Sample, Instant)>,
     before: Option<(Sample, Instant)>,
-    /// When the next look is due.
+    /// Due time of the next sample.
     due: Instant,
-    /// What the server last said in place of an answer, and since when it does.
+    /// Last error, and the time of the first error in a row.
     trouble: Option<(Error, Instant)>,
 }
 
@@ -59,21 +59,21 @@ impl Looks {
         Looks { asked: None, numbers: 0, now: None, before: None, due: Instant::now(), trouble: None }
     }
 
-    /// Asks anew, whatever is still asked.
+    /// Sends a new query, superseding a pending one.
     fn ask(&mut self, looker: &Looker, state: &State) {
         self.numbers += 1;
         self.asked = Some(self.numbers);
-        // It fails only if the thread has panicked, which the person sees.
+        // This fails only if the thread has panicked, which the user sees.
         let _ = looker.0.send((self.numbers, state.pane, state.source()));
     }
 
-    /// Another table: what was seen of this one is of no use.
+    /// Switches to another table and discards the samples of this one.
     fn change(&mut self, looker: &Looker, state: &State) {
         (self.now, self.before) = (None, None);
         self.ask(looker, state);
     }
 
-    /// An answer has come, maybe to what nobody wants to know any more.
+    /// Handles an answer; ignores it if the query was superseded.
     fn hear(&mut self, number: u64, answer: Result<Sample>, interval: Duration) {
         if self.asked != Some(number) {
             return;
@@ -82,7 +82,7 @@ impl Looks {
         (self.asked, self.due) = (None, now + interval);
         match answer {
             Ok(sample) => {
-                // What came while nobody was told cannot be said by second.
+                // Rates are meaningless over a period with failed queries.
                 let last = self.now.replace((sample, now));
                 self.before = if self.trouble.take().is_none() { last } else { None };
             }
@@ -93,7 +93,7 @@ impl Looks {
         }
     }
 
-    /// Rates between the two looks; everything since the start until there are two.
+    /// Returns rates between the two samples, or totals since the start until there are two.
     fn grid(&self, state: &State) -> (Grid, bool) {
         let Some((now, at)) = &self.now else { return (Grid::default(), false) };
         let news = self.before.as_ref().filter(|_| !state.absolute);
@@ -107,24 +107,24 @@ impl Looks {
         (sample.grid(state.headings(), span), span.is_some())
     }
 
-    /// What is wrong, for people.
+    /// Describes the current error.
     fn trouble(&self) -> Option<String> {
         let (error, since) = self.trouble.as_ref()?;
         Some(format!("no answer for {} s: {error:#}; asked again and again", since.elapsed().as_secs()))
     }
 }
 
-/// Until the person has seen enough.
+/// Runs the loop until the user quits.
 pub(super) fn watch(asker: Asker, interval: Duration) -> Result<()> {
     let mut state = State { is_foreign: asker.is_foreign(), ..State::default() };
     let about = format!("{} every {} s", asker.about(), interval.as_secs());
-    // A server that tells nothing is an error like that of other commands.
+    // An initial error is reported as in other commands.
     let first = asker.look(state.pane, state.source())?;
     let (sender, events) = channel();
     let looker = Looker::start(asker, sender.clone());
     let mut looks = Looks { asked: Some(0), ..Looks::new() };
     looks.hear(0, Ok(first), interval);
-    // Gives the terminal back at the end.
+    // Restores the terminal when dropped.
     let _terminal = Terminal::open()?;
     terminal::read_keys(sender);
     let mut waiting = VecDeque::new();
@@ -146,7 +146,7 @@ pub(super) fn watch(asker: Asker, interval: Duration) -> Result<()> {
     }
 }
 
-/// A key, if one comes before something else happens.
+/// Returns the next key, if one is pressed before another event.
 fn next_key(
     waiting: &mut VecDeque<Key>,
     events: &Receiver<Event>,
@@ -156,7 +156,7 @@ fn next_key(
     if let Some(key) = waiting.pop_front() {
         return Some(key);
     }
-    // While it is waited for an answer the clock goes on, and the terminal may get another size.
+    // While an answer is pending, the screen is still redrawn, for the clock and a changed terminal size.
     let until = if looks.asked.is_some() { Instant::now() + terminal::REDRAWN_EVERY } else { looks.due };
     let limit = until.saturating_duration_since(Instant::now()).min(terminal::REDRAWN_EVERY);
     match events.recv_timeout(limit) {

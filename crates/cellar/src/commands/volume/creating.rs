@@ -12,30 +12,30 @@ use serde::Serialize;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-/// A new volume.
+/// Create a read-write volume.
 #[derive(Args)]
 pub struct Create {
-    /// Its name.
+    /// Name of the volume.
     name: VolumeName,
-    /// The file server; the first database server if left out.
+    /// File server for the volume; the first database server by default.
     #[arg(long)]
     on: Option<Ipv4Addr>,
-    /// The partition, like `a`; the server's first if left out.
+    /// Partition, like `a`; the server's first by default.
     #[arg(long)]
     partition: Option<PartitionId>,
-    /// How much it may hold: KiB, or a number with K, M, G or T, like 2G; 0 is unlimited.
+    /// Maximum size: KiB, or a number with K, M, G or T, like 2G; 0 is unlimited.
     #[arg(long, default_value = "5000", value_parser = quota::parse)]
     quota: i32,
-    /// Rights on its root directory besides the administrators', like `system:anyuser=rl`.
+    /// Rights on the root directory, in addition to the administrators', like `system:anyuser=rl`.
     #[arg(long, value_name = "WHO=RIGHTS")]
     acl: Vec<String>,
-    /// Say what would be made, and do nothing.
+    /// Show what would be created without creating it.
     #[arg(long)]
     dry_run: bool,
 }
 
 impl Create {
-    /// A volume on the default server and partition.
+    /// Options for a volume on the default server and partition.
     pub fn with_acl(name: VolumeName, quota: i32, acl: &[&str]) -> Create {
         Create {
             name,
@@ -48,7 +48,7 @@ impl Create {
     }
 }
 
-/// A volume that was made.
+/// A created volume.
 #[derive(Serialize)]
 pub struct Made {
     name: String,
@@ -57,7 +57,7 @@ pub struct Made {
     partition: String,
 }
 
-/// A volume that would be made.
+/// A volume that would be created.
 #[derive(Serialize)]
 struct Foretold<'a> {
     name: &'a str,
@@ -68,12 +68,12 @@ struct Foretold<'a> {
     is_done: bool,
 }
 
-/// What was found out before anything is made.
+/// Results of the checks before creation.
 struct Plan {
     on: Ipv4Addr,
     server: Arc<dyn ClientConnection>,
     partition: PartitionId,
-    /// What is set on the root directory; nothing where only administrators are to have rights.
+    /// Access list to set on the root directory; `None` to leave rights to administrators only.
     access_list: Option<String>,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn run(context: &Context, cell: &CellClient, create: &Create) -> Resu
     context.format.done(&Foretold { name, server: on, partition, quota_kib, acl, is_done: false }, sentence)
 }
 
-/// Makes a volume the way `vos create` does: number, volume, entry; undone if the entry cannot be made.
+/// Creates a volume like `vos create`: number, volume, entry. Undoes it if the entry cannot be created.
 pub fn create_volume(cell: &CellClient, create: &Create) -> Result<Made> {
     let Plan { on, server, partition, access_list } = plan(cell, create)?;
     let name = create.name.as_str();
@@ -117,7 +117,8 @@ pub fn create_volume(cell: &CellClient, create: &Create) -> Result<Made> {
     Ok(Made { name: name.into(), id, server: on, partition: partition.to_string() })
 }
 
-/// Whether it can be made, as far as that can be asked: what would stop it half-way is to be told before.
+/// Checks in advance, as far as possible, whether the volume can be created, so that it does not fail
+/// half-way.
 fn plan(cell: &CellClient, create: &Create) -> Result<Plan> {
     cell.check_name_is_free(create.name.as_str())?;
     let access_list = access_list(cell, &create.acl)?;
@@ -145,7 +146,7 @@ fn choose(partitions: &[PartitionId], wanted: Option<PartitionId>) -> Result<Par
     }
 }
 
-/// A server's first partition.
+/// Returns a server's first partition.
 pub(super) fn first_partition(server: &dyn ClientConnection) -> Result<PartitionId> {
     choose(&partitions(server)?, None)
 }
@@ -191,7 +192,7 @@ fn nuke(server: &dyn ClientConnection, partition: PartitionId, id: u32) -> Resul
     vol::nuke_volume(server, &request).map(drop)
 }
 
-/// The ACL of a root directory, of `WHO=RIGHTS` grants to people and groups that there are.
+/// Builds the access list of a root directory from `WHO=RIGHTS` grants; users and groups must exist.
 fn access_list(cell: &CellClient, grants: &[String]) -> Result<Option<String>> {
     if grants.is_empty() {
         return Ok(None);

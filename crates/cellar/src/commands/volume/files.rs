@@ -1,4 +1,4 @@
-//! `cellar volume dump`: volumes into files.
+//! `cellar volume dump`: dumps volumes to files.
 
 use super::{Transaction, time};
 use crate::client::describe::failed;
@@ -22,25 +22,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes that are read or written at a time.
+/// Number of bytes read or written at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A dump to a file.
+/// Dump a volume to a file.
 #[derive(Args)]
 pub struct DumpVolume {
-    /// The volume: its name, also with `.readonly` or `.backup`, or its number.
+    /// Name of the volume, optionally with `.readonly` or `.backup`, or its number.
     volume: String,
-    /// The file; it is replaced when the dump is whole.
+    /// File to write; an existing one is replaced once the dump is complete.
     file: PathBuf,
-    /// Only what changed since this time, in seconds since 1970.
+    /// Dump only changes since this time, in seconds since 1970.
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     since: u32,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// What would be dumped.
+/// The outcome of a dry run.
 #[derive(Serialize)]
 struct Foretold<'a> {
     volume: u32,
@@ -48,16 +48,16 @@ struct Foretold<'a> {
     server: Ipv4Addr,
     partition: String,
     file: String,
-    /// Whether there is such a file, which would be replaced.
+    /// Whether the file exists and would be replaced.
     replaces: bool,
     since: u32,
-    /// What the volume has; nothing if its server cannot tell.
+    /// Size of the volume; `None` if its server cannot report it.
     size_kib: Option<u64>,
     changed: Option<u32>,
     is_done: bool,
 }
 
-/// What was transferred.
+/// Result of a transfer.
 #[derive(Serialize)]
 pub(super) struct Transferred {
     pub(super) volume: u32,
@@ -70,7 +70,7 @@ pub(super) struct Transferred {
 }
 
 impl Transferred {
-    /// In words.
+    /// Describes size, time and rate.
     pub(super) fn rate(&self) -> String {
         let milliseconds = (self.seconds * 1000.0) as u64;
         let rate = self.bytes.saturating_mul(1000) / milliseconds.max(1);
@@ -87,7 +87,7 @@ fn bar(format: Format, total: u64) -> ProgressBar {
     bar
 }
 
-/// Writes a volume into a file.
+/// Dumps a volume to a file.
 pub(super) fn dump(context: &Context, request: &DumpVolume) -> Result<()> {
     let cell = context.client()?;
     let located = super::locate_to_read(&cell, &request.volume)?;
@@ -109,7 +109,7 @@ pub(super) fn dump(context: &Context, request: &DumpVolume) -> Result<()> {
     } else {
         let name = request.file.file_name().with_context(shown)?;
         let folder = Folder::open(&folder_of(&request.file).join("")).map(Arc::new).with_context(shown)?;
-        // Whoever has the dump has all files of the volume, whatever their access lists say.
+        // A dump contains all files of the volume, whatever their access lists, so it must be private.
         let mut fresh = folder.begin(name, 0o600).with_context(shown)?;
         done.bytes = write(fresh.file())?;
         fresh.keep().with_context(shown)?;
@@ -120,7 +120,7 @@ pub(super) fn dump(context: &Context, request: &DumpVolume) -> Result<()> {
     context.format.done(&done, text)
 }
 
-/// Whether it is a pipe or a device, which is written to as it is and not replaced.
+/// Returns whether this is a pipe or a device, which is written directly and not replaced.
 fn is_stream(path: &Path) -> bool {
     path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
@@ -129,7 +129,7 @@ fn folder_of(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Refuses what is found out only when all has been sent, or cannot be written at all.
+/// Fails early if the file cannot be written, before any data is sent.
 fn check_file(path: &Path) -> Result<()> {
     let shown = || format!("cannot write {}", path.display());
     if path.is_dir() {
@@ -143,7 +143,7 @@ fn check_file(path: &Path) -> Result<()> {
         .with_context(shown)
 }
 
-/// Says what would be dumped, or why not.
+/// Prints what would be dumped, or fails like the dump.
 fn foretell(
     context: &Context,
     cell: &CellClient,

@@ -1,4 +1,4 @@
-//! Running jobs in this process while a person watches, and `cellar volume jobs`.
+//! Runs jobs in this process while a user watches; `cellar volume jobs`.
 
 mod elsewhere;
 mod foretelling;
@@ -23,64 +23,64 @@ use signal_hook::iterator::Signals;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-/// Jobs: moves, copies, releases, backups and restores of volumes.
+/// List, show, resume and cancel jobs.
 #[derive(Subcommand)]
 pub enum Jobs {
-    /// List them, the oldest first.
+    /// List jobs, oldest first.
     List {
         #[command(flatten)]
         whose: Whose,
     },
-    /// Show one with its history.
+    /// Show a job with its history.
     Show {
-        /// Its number.
+        /// Number of the job.
         job: u32,
         #[command(flatten)]
         whose: Whose,
     },
-    /// Finish or undo what was interrupted, and nobody runs. A Cellar server does that by itself with those
-    /// that were begun on its machine; there, and elsewhere with --on, what waits goes on at once.
+    /// Finish or undo interrupted jobs that no process is running. A Cellar server does so by itself for jobs
+    /// started on its machine; there, and elsewhere with --on, this makes waiting jobs continue immediately.
     Resume {
-        /// The job; all that are not over if left out.
+        /// Number of the job; all unfinished jobs by default.
         job: Option<u32>,
         #[command(flatten)]
         whose: Whose,
-        /// Say what would be done with each, and do nothing.
+        /// Show what would be done with each job without doing it.
         #[arg(long)]
         dry_run: bool,
     },
-    /// Undo a job that is not over, if it can still be undone.
+    /// Undo an unfinished job if that is still possible.
     Cancel {
-        /// Its number.
+        /// Number of the job.
         job: u32,
         #[command(flatten)]
         whose: Whose,
-        /// Say what would be done with it, and do nothing.
+        /// Show what would be done without doing it.
         #[arg(long)]
         dry_run: bool,
     },
 }
 
 impl Jobs {
-    /// What is done if nothing is said.
+    /// The default command.
     pub(super) const ALL: Jobs = Jobs::List { whose: Whose { on: None } };
 }
 
-/// Whose jobs are meant.
+/// Server that runs the jobs.
 #[derive(Args)]
 pub struct Whose {
-    /// The Cellar server whose jobs they are; this machine's if left out.
+    /// Cellar server with the jobs; this machine's by default.
     #[arg(long, value_name = "ADDRESS")]
     on: Option<Ipv4Addr>,
 }
 
-/// A journal, and whether a server takes over what nobody runs.
+/// A journal, and whether it belongs to a server, which resumes interrupted jobs.
 pub(super) struct Kept {
     pub(super) journal: Journal,
     pub(super) is_servers: bool,
 }
 
-/// The journal of this machine's server, or else the person's own.
+/// Opens the journal of this machine's server, or else the user's own.
 pub(super) fn journal(context: &Context) -> Result<Kept> {
     let settings = context.settings().ok();
     let servers = settings.as_ref().and_then(|settings| Journal::of_server(settings.jobs_path()));
@@ -90,7 +90,7 @@ pub(super) fn journal(context: &Context) -> Result<Kept> {
     Ok(Kept { journal, is_servers })
 }
 
-/// The same for a job that is to be left to a server if `detach` says so.
+/// Opens the journal as [`journal`] does; fails if `detach` is set and no server would run the job.
 pub(super) fn journal_for(context: &Context, detach: bool) -> Result<Kept> {
     let kept = journal(context)?;
     if detach && !kept.is_servers {
@@ -99,7 +99,7 @@ pub(super) fn journal_for(context: &Context, detach: bool) -> Result<Kept> {
     Ok(kept)
 }
 
-/// Says that a job is left to a server.
+/// Reports that a job was handed to a server.
 pub(super) fn tell_detached(context: &Context, job: &Job) -> Result<()> {
     let sentence = format!("job {}: `cellar volume jobs show {}` tells how it goes", job.id, job.id);
     context.format.done(&job.id, sentence)
@@ -127,7 +127,7 @@ pub(super) fn run(context: &Context, command: &Jobs) -> Result<()> {
 
 fn list(context: &Context, journal: &Journal) -> Result<Vec<Shown>> {
     let jobs = journal.all()?;
-    // Only for what runs is there anything to ask.
+    // Servers are queried only for running jobs.
     let asks = jobs.iter().any(|job| !job.is_over());
     let cell = asks.then(|| context.client().ok()).flatten();
     let told = cell.as_ref().map(traffic::of_jobs);
@@ -139,7 +139,7 @@ fn list(context: &Context, journal: &Journal) -> Result<Vec<Shown>> {
     jobs.iter().map(shown).collect()
 }
 
-/// What was sent for a job that nobody runs.
+/// Returns the recorded traffic of a job that is not running.
 fn so_far(job: &Job) -> Told {
     Told { traffic: job.traffic(), rate: 0 }
 }
@@ -182,7 +182,7 @@ fn foretell_resuming(context: &Context, journal: &Journal, only: Option<u32>) ->
     let mut all = Vec::new();
     for job in jobs {
         let is_running = journal.claim(job.id)?.is_none();
-        // Of many only those that nobody runs are taken.
+        // Without a job number, only interrupted jobs are resumed.
         if is_running && only.is_none() {
             continue;
         }
@@ -227,13 +227,13 @@ fn resume(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()>
     }
 }
 
-/// Runs a job until it is over, or interrupted, and says how it went.
+/// Runs a job until it is finished or interrupted, and reports the result.
 pub(super) fn follow(context: &Context, cell: &CellClient, journal: &Journal, mut job: Job) -> Result<()> {
     let end = carry_on(context, cell, journal, &mut job)?;
     report(context, &job, end)
 }
 
-/// Runs a job until it is over, or interrupted.
+/// Runs a job until it is finished or interrupted.
 pub(super) fn carry_on(
     context: &Context,
     cell: &CellClient,
@@ -246,7 +246,7 @@ pub(super) fn carry_on(
     let waits = job.waits();
     let watch = |job: &Job| {
         bar.show(job);
-        // Nobody waits before a terminal for servers that are away.
+        // An interactive command does not wait for unreachable servers.
         if job.stage == Stage::CatchingUp && job.waits() > waits {
             wishes.set(Wish::Stop);
         }
@@ -259,7 +259,7 @@ pub(super) fn carry_on(
     Ok(end)
 }
 
-/// The first Ctrl-C cancels, the second leaves the job as it is; so does SIGTERM.
+/// The first Ctrl-C cancels the job; the second suspends it, as SIGTERM does.
 fn listen(wishes: &Arc<Wishes>, job: u32) -> Result<signal_hook::iterator::Handle> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (handle, wishes) = (signals.handle(), wishes.clone());
@@ -279,7 +279,7 @@ fn listen(wishes: &Arc<Wishes>, job: u32) -> Result<signal_hook::iterator::Handl
     Ok(handle)
 }
 
-/// How long it took, and how much was sent if anything was.
+/// Describes the duration and, if anything was sent, the amount.
 fn amount(seconds: u32, traffic: Traffic) -> String {
     if traffic == Traffic::default() {
         return format!("{seconds} s");
@@ -288,15 +288,15 @@ fn amount(seconds: u32, traffic: Traffic) -> String {
     format!("{seconds} s, sent {sent} for {done}")
 }
 
-/// What was, or would be, in the way of a job.
+/// Describes the error of a job.
 pub(super) fn explain(trouble: &str, code: Option<AbortCode>) -> String {
     let Some(code) = code else { return trouble.to_owned() };
-    // The code stands behind its words.
+    // The text already ends with the code.
     let what = trouble.strip_suffix(&format!(": {code}")).unwrap_or(trouble);
     format!("{what}: {}", describe(code))
 }
 
-/// Says how a job went.
+/// Reports the result of a job.
 pub(super) fn report(context: &Context, job: &Job, end: End) -> Result<()> {
     let (title, id) = (job.title(), job.id);
     match (end, job.stage) {

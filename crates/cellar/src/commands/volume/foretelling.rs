@@ -21,7 +21,7 @@ struct Plan<'a> {
     is_done: bool,
 }
 
-/// Says what a job would do.
+/// Prints what a job would do.
 pub(super) fn foretell(context: &Context, cell: &CellClient, job: &Job) -> Result<()> {
     let outlook = &ask(cell, job)?;
     let Job { operation, volume, name, from, .. } = job;
@@ -29,7 +29,7 @@ pub(super) fn foretell(context: &Context, cell: &CellClient, job: &Job) -> Resul
     context.format.done(&plan, format!("would do the {}\n{}", job.title(), lines(job, outlook).join("\n")))
 }
 
-/// What servers say of a job, or why it would be refused.
+/// Runs the preflight checks of a job; fails if it would be refused.
 pub(super) fn ask(cell: &CellClient, job: &Job) -> Result<Outlook> {
     match jobs::foretell(job, &CellWorld::to_ask(cell)) {
         Ok(outlook) => Ok(outlook),
@@ -41,7 +41,7 @@ pub(super) fn ask(cell: &CellClient, job: &Job) -> Result<Outlook> {
     }
 }
 
-/// All of it for people, line by line.
+/// Formats the results as lines of text.
 pub(super) fn lines(job: &Job, outlook: &Outlook) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(outlook.source.as_ref().map(|told| volume(&job.name, told)));

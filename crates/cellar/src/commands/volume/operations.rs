@@ -11,78 +11,78 @@ use clap::Args;
 use jobs::{Job, Operation, Place};
 use std::net::Ipv4Addr;
 
-/// A move.
+/// Move a read-write volume to another server.
 #[derive(Args)]
 pub struct Move {
-    /// The read-write volume: its name or number.
+    /// Name or number of the read-write volume.
     volume: String,
-    /// The server to move it to.
+    /// Target server.
     #[arg(long)]
     to: Ipv4Addr,
-    /// The partition there, like `a`; the server's first if left out.
+    /// Target partition, like `a`; the server's first by default.
     #[arg(long)]
     partition: Option<PartitionId>,
     #[command(flatten)]
     how: How,
 }
 
-/// A copy.
+/// Copy a read-write volume to a new volume.
 #[derive(Args)]
 pub struct CopyVolume {
-    /// The read-write volume: its name or number.
+    /// Name or number of the read-write volume.
     volume: String,
-    /// The name of the new volume.
+    /// Name of the new volume.
     name: VolumeName,
-    /// The server to make it on; the volume's own if left out.
+    /// Target server; the volume's own by default.
     #[arg(long)]
     to: Option<Ipv4Addr>,
-    /// The partition there, like `a`; the volume's own, or another server's first, if left out.
+    /// Target partition, like `a`; by default the volume's own, or on another server its first.
     #[arg(long)]
     partition: Option<PartitionId>,
     #[command(flatten)]
     how: How,
 }
 
-/// A release.
+/// Update the read-only copies of a volume.
 #[derive(Args)]
 pub struct Release {
-    /// The volume: its name or number.
+    /// Name or number of the volume.
     volume: String,
-    /// Send everything to every site, whether it has it or not.
+    /// Send everything to every site, even if it is up to date.
     #[arg(long)]
     all: bool,
     #[command(flatten)]
     how: How,
 }
 
-/// A backup.
+/// Create or update the backup volume.
 #[derive(Args)]
 pub struct Backup {
-    /// The read-write volume: its name or number.
+    /// Name or number of the read-write volume.
     volume: String,
     #[command(flatten)]
     how: How,
 }
 
-/// A directory that becomes a volume.
+/// Turn a directory into a volume.
 #[derive(Args)]
 pub struct SplitVolume {
-    /// VOLUME/PATH of the directory. Everything below it goes into the new volume.
+    /// VOLUME/PATH of the directory. Everything below it moves to the new volume.
     directory: String,
-    /// The name of the new volume, which is made beside the old one.
+    /// Name of the new volume, which is created on the same partition.
     #[arg(long)]
     to: VolumeName,
     #[command(flatten)]
     how: How,
 }
 
-/// How it is done.
+/// How to run the job.
 #[derive(Args)]
 pub(super) struct How {
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
-    /// Let this machine's Cellar server do it, and return at once.
+    /// Hand the job to this machine's Cellar server and return immediately.
     #[arg(long, conflicts_with = "dry_run")]
     detach: bool,
 }
@@ -123,7 +123,7 @@ pub(super) fn back_up(context: &Context, request: &Backup) -> Result<()> {
     do_job(context, &context.client()?, &request.volume, &Operation::Backup, &request.how)
 }
 
-/// Makes a directory a volume of its own.
+/// Turns a directory into a volume.
 pub(super) fn split(context: &Context, request: &SplitVolume) -> Result<()> {
     let (cell, place) = (context.client()?, &request.directory);
     let path = CellPath::parse(place.strip_prefix("cell:").unwrap_or(place))?;
@@ -134,7 +134,7 @@ pub(super) fn split(context: &Context, request: &SplitVolume) -> Result<()> {
     if node.fid.vnode == VnodeId::ROOT {
         bail!("{place} is the root of a volume; name a directory below it");
     }
-    // It may lie in a volume that is mounted in the one of the path.
+    // The directory may belong to a volume mounted along the path.
     let volume = node.fid.volume.0.to_string();
     if !is_read_write(&cell, node.fid.volume)? {
         bail!("{place} lies in a volume that is not read-write");
@@ -144,7 +144,7 @@ pub(super) fn split(context: &Context, request: &SplitVolume) -> Result<()> {
     do_job(context, &cell, &volume, &operation, &request.how)
 }
 
-/// Whether a number is that of a read-write volume.
+/// Returns whether a number is that of a read-write volume.
 pub(super) fn is_read_write(cell: &CellClient, volume: VolumeId) -> Result<bool> {
     Ok(cell.locate_newest(&volume.0.to_string())?.read_write() == volume)
 }

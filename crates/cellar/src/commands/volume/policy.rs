@@ -1,4 +1,4 @@
-//! What can be set of a volume: its quota, and how its data is stored, which only Cellar's servers can be told.
+//! Settings of a volume: its quota, and how its data is stored, which only Cellar servers support.
 
 use super::quota;
 use crate::client::describe::failed;
@@ -15,34 +15,33 @@ use serde::Serialize;
 use std::net::Ipv4Addr;
 use store::Codec;
 
-/// A change of a volume.
+/// Change the settings of a volume.
 #[derive(Args)]
 #[group(id = "changes", required = true, multiple = true, args = ["quota", "compression", "deduplication"])]
 pub struct Set {
-    /// Its name or number.
+    /// Name or number of the volume.
     volume: String,
-    /// How much it may hold: KiB, or a number with K, M, G or T, like 2G; 0 is unlimited.
+    /// Maximum size: KiB, or a number with K, M, G or T, like 2G; 0 is unlimited.
     #[arg(long, value_parser = quota::parse)]
     quota: Option<i32>,
-    /// How file data is compressed that is written from now on: raw, lz4, zstd:1 to zstd:19, or `default`
-    /// to follow the server's setting.
+    /// Compression of new file data: raw, lz4, zstd:1 to zstd:19, or `default` for the server's setting.
     #[arg(long, value_name = "POLICY", value_parser = parse)]
     compression: Option<Compression>,
-    /// Whether file data that is written from now on shares chunks of equal contents with other files of
-    /// the partition. What is shared stays so.
+    /// Whether new file data shares chunks of equal contents with other files on the partition. Existing
+    /// sharing is kept.
     #[arg(long, value_enum)]
     deduplication: Option<Switch>,
-    /// Say what would be set, and do nothing.
+    /// Show what would be set without setting it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// A volume whose caches are emptied.
+/// Drop a volume from the server's in-memory caches.
 #[derive(Args)]
 pub struct Forget {
-    /// Its name or number.
+    /// Name or number of the volume.
     volume: String,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
 }
@@ -50,9 +49,9 @@ pub struct Forget {
 /// On or off.
 #[derive(Clone, Copy, ValueEnum)]
 enum Switch {
-    /// Chunks of equal contents are stored once.
+    /// Store chunks of equal contents once.
     On,
-    /// Each file has chunks of its own.
+    /// Store separate chunks for each file.
     Off,
 }
 
@@ -62,7 +61,7 @@ impl Switch {
     }
 }
 
-/// A policy of its own, or the server's.
+/// A compression policy; `None` is the server's.
 #[derive(Clone, Copy)]
 struct Compression(Option<Codec>);
 
@@ -76,7 +75,7 @@ fn parse(text: &str) -> Result<Compression, String> {
     }
 }
 
-/// What is set then.
+/// The settings afterwards.
 #[derive(Serialize)]
 struct Changed {
     volume: String,
@@ -86,7 +85,7 @@ struct Changed {
     is_done: bool,
 }
 
-/// Entries that were thrown out of the caches; none are counted where nothing is done.
+/// Number of entries dropped from the caches; zero in a dry run.
 #[derive(Serialize)]
 struct Forgotten {
     volume: String,
@@ -96,25 +95,25 @@ struct Forgotten {
     is_done: bool,
 }
 
-/// Sets what is named of a read-write volume.
+/// Applies the settings to a read-write volume.
 pub(super) fn set(context: &Context, cell: &CellClient, set: &Set) -> Result<()> {
     let (changed, sentence) = if set.dry_run { foretell(cell, set)? } else { change(cell, set)? };
     context.format.done(&changed, sentence)
 }
 
 impl Set {
-    /// Whether something is set that OpenAFS's servers do not have.
+    /// Returns whether any setting is one that OpenAFS's servers do not have.
     fn sets_policy(&self) -> bool {
         self.compression.is_some() || self.deduplication.is_some()
     }
 }
 
-/// What refused to set a policy, in words.
+/// Describes a failure to set the policy.
 fn refused(set: &Set, server: Ipv4Addr) -> impl FnOnce(AbortCode) -> anyhow::Error + use<> {
     failed(format!("set the policy of {} on {server} (only Cellar's servers have policies)", set.volume))
 }
 
-/// Likewise a quota.
+/// Describes a failure to set the quota.
 fn refused_quota(set: &Set, server: Ipv4Addr) -> impl FnOnce(AbortCode) -> anyhow::Error + use<> {
     failed(format!("set the quota of {} on {server}", set.volume))
 }
@@ -146,7 +145,7 @@ fn change(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
     Ok((changed, sentence))
 }
 
-/// What setting it would do; what is not named stays as it is.
+/// Predicts the settings; those not named stay as they are.
 fn foretell(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
     let located = cell.locate_newest(&set.volume)?;
     let (site, id) = (located.read_write_site()?, located.read_write().0);
@@ -172,7 +171,7 @@ fn foretell(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
     Ok((changed, sentence))
 }
 
-/// What was set, or would be.
+/// Describes the settings.
 fn sentence(set: &Set, changed: &Changed) -> String {
     let (has, when, is) =
         if changed.is_done { ("has", "now", "is") } else { ("would have", "then", "would be") };
@@ -188,7 +187,7 @@ fn sentence(set: &Set, changed: &Changed) -> String {
     format!("{}: {}", changed.volume, said.join("; "))
 }
 
-/// Empties the caches of a volume.
+/// Drops a volume from the caches.
 pub(super) fn forget(context: &Context, cell: &CellClient, forget: &Forget) -> Result<()> {
     let (forgotten, sentence) = empty_caches(cell, forget)?;
     context.format.done(&forgotten, sentence)
@@ -204,7 +203,7 @@ fn empty_caches(cell: &CellClient, forget: &Forget) -> Result<(Forgotten, String
     };
     if *dry_run {
         cell.check_administers(site.server).map_err(refused())?;
-        // Whether it is there.
+        // Checks that the volume exists.
         cellar::get_volume_policy(&*server, &GetVolumePolicyRequest { volume: id }).map_err(refused())?;
         let sentence = format!("would throw out of the caches of {} what they hold of {volume}", site.server);
         let (status, directories, chunks) = (0, 0, 0);
@@ -221,19 +220,19 @@ fn empty_caches(cell: &CellClient, forget: &Forget) -> Result<(Forgotten, String
     Ok((Forgotten { volume: located.name, status, directories, chunks, is_done: true }, sentence))
 }
 
-/// Whether a volume shares chunks; `None` if its server does not tell.
+/// Returns whether a volume shares chunks; `None` if its server does not report it.
 pub(super) fn deduplicates(cell: &CellClient, server: Ipv4Addr, id: u32) -> Option<bool> {
     let server = cell.connection(server, Interface::Cellar);
     let request = GetVolumeDeduplicationRequest { volume: id };
     cellar::get_volume_deduplication(&*server, &request).ok().map(|reply| reply.enabled != 0)
 }
 
-/// In words.
+/// Formats a switch.
 pub(super) fn on_or_off(is_on: bool) -> &'static str {
     if is_on { "on" } else { "off" }
 }
 
-/// What applies to a volume; `None` if its server does not tell.
+/// Returns the effective compression policy of a volume; `None` if its server does not report it.
 pub(super) fn effective(cell: &CellClient, server: Ipv4Addr, id: u32) -> Option<String> {
     let server = cell.connection(server, Interface::Cellar);
     let reply = cellar::get_volume_policy(&*server, &GetVolumePolicyRequest { volume: id }).ok()?;

@@ -1,4 +1,4 @@
-//! Quotas: how much a volume may hold.
+//! Quotas: maximum sizes of volumes.
 
 use super::Transaction;
 use crate::client::{CellClient, Interface};
@@ -7,13 +7,13 @@ use afs_idl::vol;
 use base::{AbortCode, PartitionId};
 use std::net::Ipv4Addr;
 
-/// Units with their KiB, as `fs setquota` knows them.
+/// Unit suffixes and their KiB, as in `fs setquota`.
 const UNITS: [(char, i32); 4] = [('K', 1), ('M', 1 << 10), ('G', 1 << 20), ('T', 1 << 30)];
 
-/// A quota in KiB: `5000`, `500M`, `2G`, `2GiB`; 0 is none.
+/// Parses a quota into KiB: `5000`, `500M`, `2G`, `2GiB`; 0 is unlimited.
 ///
 /// # Errors
-/// It is no such number, or more than AFS can say (2 TiB less one KiB).
+/// If it is not such a number, or exceeds AFS's maximum (2 TiB less one KiB).
 pub(super) fn parse(text: &str) -> Result<i32, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
@@ -35,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<i32, String> {
     number.ok_or_else(|| format!("`{text}` is more than a quota can be, which is {} KiB", i32::MAX))
 }
 
-/// In words.
+/// Formats a quota.
 pub(super) fn in_words(kib: i32) -> String {
     match u64::try_from(kib) {
         Ok(kib @ 1..) => format!("a quota of {}", indicatif::HumanBytes(kib << 10)),
@@ -43,15 +43,15 @@ pub(super) fn in_words(kib: i32) -> String {
     }
 }
 
-/// The quota of a volume in KiB, which its file server tells to whoever can look at it.
+/// Returns the quota of a volume in KiB; its file server reports it to any caller with access to the volume.
 pub(super) fn get(cell: &CellClient, server: Ipv4Addr, volume: u32) -> Result<i32, AbortCode> {
     let server = cell.connection(server, Interface::Files);
     let request = GetVolumeStatusRequest { volume_id: volume };
     fs::get_volume_status(&*server, &request).map(|reply| reply.status.max_quota)
 }
 
-/// Sets it, as `vos setfields -maxquota` does. (OpenAFS's file servers let only people do it, not those who have the
-/// cell's key.) Calls that use the volume wait meanwhile.
+/// Sets the quota like `vos setfields -maxquota`. (OpenAFS's file servers allow this only to users, not to
+/// holders of the cell's key.) Calls on the volume wait meanwhile.
 pub(super) fn set(
     cell: &CellClient,
     (server, partition): (Ipv4Addr, PartitionId),
@@ -64,7 +64,7 @@ pub(super) fn set(
     transaction.end()
 }
 
-/// Whether it may be set. What uses the volume does not notice.
+/// Checks whether the quota may be set, without affecting use of the volume.
 pub(super) fn check(
     cell: &CellClient,
     (server, partition): (Ipv4Addr, PartitionId),

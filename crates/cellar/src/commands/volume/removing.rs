@@ -12,23 +12,23 @@ use clap::Args;
 use serde::Serialize;
 use std::net::Ipv4Addr;
 
-/// A volume to remove.
+/// Remove a volume.
 #[derive(Args)]
 pub struct Remove {
-    /// Its name or number.
+    /// Name or number of the volume.
     volume: String,
-    /// Remove its snapshots too.
+    /// Also remove its snapshots.
     #[arg(long)]
     snapshots: bool,
-    /// Remove its read-only copies too, on whatever servers they are.
+    /// Also remove its read-only copies, on all servers.
     #[arg(long)]
     copies: bool,
-    /// Say what would be done, and do nothing.
+    /// Show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// What is removed.
+/// What is removed, or would be.
 #[derive(Serialize)]
 struct Removed {
     volume: String,
@@ -37,7 +37,7 @@ struct Removed {
     is_done: bool,
 }
 
-/// One of its volumes.
+/// One of the removed volumes.
 #[derive(Serialize)]
 struct RemovedVolume {
     id: u32,
@@ -46,7 +46,7 @@ struct RemovedVolume {
 }
 
 impl Removed {
-    /// In words.
+    /// Describes what would be removed.
     fn foretold(&self) -> String {
         let place = |one: &RemovedVolume| format!("{} on {} {}", one.id, one.server, one.partition);
         let volumes: Vec<String> = self.volumes.iter().map(place).collect();
@@ -73,7 +73,7 @@ pub(super) fn remove(context: &Context, cell: &CellClient, request: &Remove) -> 
     for (site, id) in &doomed {
         let server = cell.connection(site.server, Interface::Volumes);
         match delete(&*server, site.partition, *id) {
-            // Already gone: what is left to do is the rest.
+            // Already gone; continue with the others.
             Ok(()) | Err(AbortCode::VNOVOL) => {}
             Err(code) => {
                 let (server, partition) = (site.server, site.partition);
@@ -96,7 +96,8 @@ fn removed(volume: &str, doomed: &[(Site, VolumeId)], snapshots: Vec<String>, is
     Removed { volume: volume.into(), volumes: doomed.iter().map(one).collect(), snapshots, is_done }
 }
 
-/// What is to be deleted and where, the read-write volume last: what is left after a failure can still be found.
+/// Lists what to delete and where, with the read-write volume last, so that the rest can still be found after
+/// a failure.
 fn doomed(located: &Located, with_copies: bool) -> Result<Vec<(Site, VolumeId)>> {
     let id = |kind: VolumeType| Some(located.ids[kind as usize]).filter(|id| *id != VolumeId(0));
     let mut doomed = Vec::new();
@@ -119,7 +120,7 @@ fn doomed(located: &Located, with_copies: bool) -> Result<Vec<(Site, VolumeId)>>
     Ok(doomed)
 }
 
-/// By the first number that the entry has: it is found by a number of the kind that is named only.
+/// Names the entry by its first number: the entry is found only by a number of the given type.
 fn entry_of(located: &Located) -> vl::DeleteEntryRequest {
     let kind = located.ids.iter().position(|id| *id != VolumeId(0)).unwrap_or(0);
     vl::DeleteEntryRequest { volume_id: located.ids[kind].0, volume_type: kind as i32 }

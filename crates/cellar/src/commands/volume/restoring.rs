@@ -1,4 +1,4 @@
-//! `cellar volume restore`: volumes of files, and what files have over volumes.
+//! `cellar volume restore`: creates volumes from dump files, or restores dumps over volumes.
 
 use super::files::Transferred;
 use super::{first_partition, following, foretelling};
@@ -21,55 +21,56 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Instant;
 
-/// What the name of a read-only volume ends with.
+/// Suffix of a read-only volume's name.
 const ENDING: &str = ".readonly";
 
-/// A volume from a file.
+/// Create a volume from a dump file, or restore a dump over a volume.
 #[derive(Args)]
 pub struct RestoreVolume {
-    /// The dump.
+    /// Dump file.
     file: PathBuf,
-    /// The name of the new volume, or of the one to restore over; without `.readonly`.
+    /// Name of the volume to create or overwrite, without `.readonly`.
     name: VolumeName,
-    /// The file server; the first database server if left out, or where the volume is.
+    /// File server; by default the volume's own, or for a new volume the first database server.
     #[arg(long)]
     on: Option<Ipv4Addr>,
-    /// The partition, like `a`; the server's first if left out, or where the volume is.
+    /// Partition, like `a`; by default the volume's own, or for a new volume the server's first.
     #[arg(long)]
     partition: Option<PartitionId>,
-    /// What to do if there is a volume of the name.
+    /// What to do if a volume of this name exists.
     #[arg(long, value_enum, default_value_t = Overwrite::Abort, value_name = "HOW")]
     overwrite: Overwrite,
-    /// Leave the volume out of service.
+    /// Leave the volume offline.
     #[arg(long)]
     offline: bool,
-    /// Make a read-only volume, which no read-write one stands behind; or restore over such a one, on all of its sites.
+    /// Create a read-only volume without a read-write volume, or restore over such a volume on all its sites.
     #[arg(long)]
     readonly: bool,
-    /// A further site of the new read-only volume, which gets it from the first one: an address, or with the
-    /// partition, like `192.0.2.3/b`. May be given several times.
+    /// Additional site of the new read-only volume, copied from the first one: an address, optionally with a
+    /// partition, like `192.0.2.3/b`. May be repeated.
     #[arg(long, value_name = "SITE", requires = "readonly", conflicts_with = "offline")]
     also_on: Vec<Spot>,
-    /// Check the dump, say what would be done, and do nothing.
+    /// Check the dump and show what would be done without doing it.
     #[arg(long)]
     dry_run: bool,
-    /// Let this machine's Cellar server do it, and return at once. It has to be able to read the file.
+    /// Hand the job to this machine's Cellar server, which must be able to read the file, and return
+    /// immediately.
     #[arg(long, conflicts_with = "dry_run")]
     detach: bool,
 }
 
-/// What to do with a volume that is there.
+/// What to do with an existing volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Overwrite {
-    /// Leave it alone and fail.
+    /// Fail and leave the volume unchanged.
     Abort,
-    /// Replace all that it has.
+    /// Replace all contents of the volume.
     Full,
-    /// Apply a dump of changes to it.
+    /// Apply an incremental dump to the volume.
     Incremental,
 }
 
-/// A server, and perhaps a partition of it.
+/// A server and optionally a partition of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Spot {
     server: Ipv4Addr,
@@ -101,16 +102,16 @@ struct Plan {
 /// The volume to restore over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Over {
-    /// The number by which its entry is found.
+    /// Number that identifies its entry.
     family: u32,
-    /// Its own.
+    /// Number of the volume itself.
     volume: u32,
     place: Place,
-    /// The other sites of a read-only volume, which get it from there.
+    /// Other sites of a read-only volume, which are updated from `place`.
     others: Vec<Place>,
 }
 
-/// The volume to restore over; `None` if there is none of the name.
+/// Returns the volume to restore over; `None` if no volume has this name.
 fn over(cell: &CellClient, request: &RestoreVolume) -> Result<Option<Over>> {
     let name = request.name.as_str();
     let name_bytes_max = VolumeName::LENGTH_BYTES_MAX - ENDING.len();
@@ -159,7 +160,7 @@ fn place_of(site: &Site) -> Place {
     Place { server: site.server, partition: site.partition.index() as i32 }
 }
 
-/// The site of a read-only volume to which the file goes: the one that was named, or the first.
+/// Returns the site of a read-only volume that receives the file: the named one, or the first.
 fn first_site<'a>(located: &'a Located, request: &RestoreVolume) -> Result<&'a Site> {
     let name = &located.name;
     if !request.also_on.is_empty() {
@@ -173,7 +174,7 @@ fn first_site<'a>(located: &'a Located, request: &RestoreVolume) -> Result<&'a S
     site.with_context(|| format!("the volume {name} has no site"))
 }
 
-/// Refuses a dump that does not fit what a volume has, as far as their dates tell.
+/// Fails if a dump does not fit a volume's contents, judging by their dates.
 fn check_fits(contents: &Contents, path: &Path, volume: &VolintInfo) -> Result<()> {
     let (path, name) = (path.display(), &volume.name);
     if !contents.is_incremental() {
@@ -191,7 +192,7 @@ fn check_fits(contents: &Contents, path: &Path, volume: &VolintInfo) -> Result<(
     Ok(())
 }
 
-/// What would be done, in words.
+/// Describes what would be done.
 fn foretell(
     request: &RestoreVolume,
     contents: &Contents,
@@ -224,7 +225,7 @@ fn foretell(
     format!("would {what}{offline}{further}")
 }
 
-/// Reads the dump to its end and compares it with the volume that it is for.
+/// Reads the dump to its end and compares it with the volume to restore over.
 fn check(
     cell: &CellClient,
     request: &RestoreVolume,
@@ -246,7 +247,7 @@ fn check(
     Ok((contents, Some(volume)))
 }
 
-/// Where a new volume is made.
+/// Returns the place for a new volume.
 fn place_of_new(cell: &CellClient, request: &RestoreVolume) -> Result<Place> {
     let server = request.on.unwrap_or(cell.default_server());
     place_on(cell, Spot { server, partition: request.partition })
@@ -261,7 +262,7 @@ fn place_on(cell: &CellClient, Spot { server, partition }: Spot) -> Result<Place
     Ok(Place { server, partition: partition.index() as i32 })
 }
 
-/// Where further sites of a new read-only volume are made.
+/// Returns the places for additional sites of a new read-only volume.
 fn further_places(cell: &CellClient, request: &RestoreVolume, first: Place) -> Result<Vec<Place>> {
     if request.also_on.len() >= SITES {
         bail!("a volume has at most {SITES} sites");
@@ -276,13 +277,13 @@ fn further_places(cell: &CellClient, request: &RestoreVolume, first: Place) -> R
     request.also_on.iter().map(|spot| place_on(cell, *spot)).collect()
 }
 
-/// Makes a volume of what is in a file, or puts that over one.
+/// Creates a volume from a file, or restores the file over a volume.
 pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> {
     let cell = context.client()?;
     let (path, name) = (&request.file, request.name.to_string());
     let shown = || format!("cannot read {}", path.display());
     let bytes = File::open(path).and_then(|file| file.metadata()).with_context(shown)?.len();
-    // Whoever goes on with it later does so from another folder.
+    // The job may be resumed by a process with another working directory.
     let whole = path.canonicalize().with_context(shown)?;
     let whole = whole.to_str().with_context(|| format!("{} is no UTF-8", path.display()))?;
     let over = over(&cell, request)?;
@@ -297,7 +298,7 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     let mut done = Transferred { volume, name, server, file, bytes, seconds: 0.0, is_done: false };
     let operation = operation(request, whole, over.is_some(), (place, further.clone()));
     let make = |id| Job::new(id, operation.clone(), family, &done.name, place);
-    // OpenAFS's servers overwrite as they read, so what is overwritten is not left to them to check.
+    // OpenAFS's servers overwrite a volume while they read the dump, so the dump is checked here first.
     let checked = over.as_ref().map(|over| check(&cell, request, Some(over))).transpose()?;
     if request.dry_run {
         let job = make(0);
@@ -332,7 +333,7 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     context.format.done(&done, text)
 }
 
-/// What servers say of it.
+/// Runs the preflight checks and adds warnings about free space.
 fn outlook(cell: &CellClient, job: &Job, bytes: u64) -> Result<Outlook> {
     let mut outlook = foretelling::ask(cell, job)?;
     let short: Vec<String> = short_of_room(&outlook.rooms, bytes).collect();
@@ -340,7 +341,7 @@ fn outlook(cell: &CellClient, job: &Job, bytes: u64) -> Result<Outlook> {
     Ok(outlook)
 }
 
-/// Where a dump of so many bytes does not fit as it is.
+/// Describes the places that lack free space for a dump of this size, uncompressed.
 fn short_of_room(rooms: &[Room], bytes: u64) -> impl Iterator<Item = String> {
     let is_short = move |room: &&Room| room.free_kib.saturating_mul(1024) < bytes;
     rooms.iter().filter(is_short).map(move |room| {
@@ -363,7 +364,8 @@ fn operation(
     Operation::Restore { file, name: request.name.to_string(), to, offline, readonly, also }
 }
 
-/// Why a server says of a dump that it is damaged. OpenAFS's servers say so of a full partition, too.
+/// Explains why a server reports that a dump is damaged. OpenAFS's servers also report this for a full
+/// partition.
 fn flaw(cell: &CellClient, job: &Job, path: &Path, bytes: u64) -> Option<String> {
     match &job.operation {
         Operation::Overwrite { changes: true, .. } => {

@@ -1,16 +1,16 @@
-//! The words of extended statistics with their names: struct afs_PerfStats, fs_stats_FullPerfStats and
-//! cbcounters (viced/fs_stats.h, viced/callback.h). Figures have the names that `xstat_fs_test` prints.
+//! Layouts of the extended statistics, with names: struct afs_PerfStats, fs_stats_FullPerfStats and
+//! cbcounters (viced/fs_stats.h, viced/callback.h). Names are those printed by `xstat_fs_test`.
 
 use afs_idl::fs::statistics_collection as collections;
 use std::time::Duration;
 
-/// Words of struct afs_PerfStats, spares included.
+/// Number of words in struct afs_PerfStats, including spares.
 const PERFORMANCE_WORDS: usize = 98;
 
-/// Ranges of bytes by which transfers are counted.
+/// Number of size ranges by which transfers are counted.
 const TRANSFER_BUCKETS: usize = 9;
 
-/// What struct afs_PerfStats holds before its spares.
+/// Fields of struct afs_PerfStats before its spares.
 const PERFORMANCE: [&str; 70] = [
     "numPerfCalls",
     "vcache_L_Entries",
@@ -84,7 +84,7 @@ const PERFORMANCE: [&str; 70] = [
     "fs_GetCapabilities",
 ];
 
-/// The calls that struct fs_stats_DetailedStats counts and times.
+/// Calls counted and timed in struct fs_stats_DetailedStats.
 const OPERATIONS: [&str; 28] = [
     "FetchData",
     "FetchACL",
@@ -116,10 +116,10 @@ const OPERATIONS: [&str; 28] = [
     "GetXStats",
 ];
 
-/// The transfers of data that it counts besides.
+/// Data transfers that it also counts.
 const TRANSFERS: [&str; 2] = ["FetchData (data)", "StoreData (data)"];
 
-/// What struct cbcounters holds.
+/// Fields of struct cbcounters.
 const CALLBACKS: [&str; 16] = [
     "DeleteFiles",
     "DeleteCallBacks",
@@ -146,36 +146,36 @@ pub(crate) struct Layout {
     pub(crate) operations: Vec<Operation>,
 }
 
-/// One number.
+/// A named number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Figure {
     pub(crate) name: String,
     pub(crate) value: i64,
 }
 
-/// One kind of call, or of transfer.
+/// A type of call or transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
     pub(crate) calls: i64,
     pub(crate) successes: i64,
     pub(crate) time_us: u64,
-    /// 0 if there was none.
+    /// 0 without a success.
     pub(crate) time_us_min: u64,
     pub(crate) time_us_max: u64,
-    /// KiB moved; of transfers only.
+    /// KiB transferred; `None` for calls.
     pub(crate) kib: Option<i64>,
 }
 
 impl Layout {
-    /// Words whose meaning is not known here, by their place.
+    /// Names words of unknown meaning by their index.
     pub(crate) fn numbered(words: &[i32]) -> Layout {
         let name =
             |(place, value): (usize, &i32)| Figure { name: format!("word_{place}"), value: (*value).into() };
         Layout { figures: words.iter().enumerate().map(name).collect(), operations: Vec::new() }
     }
 
-    /// A file server's collection. One of another length than is known is only numbered.
+    /// Decodes a file server's collection. Words of an unexpected length are only numbered.
     pub(crate) fn of_file_server(collection: i32, words: &[i32]) -> Layout {
         match (collection, words.len()) {
             (collections::PERFORMANCE, PERFORMANCE_WORDS) => Layout::named(&PERFORMANCE, words),
@@ -194,7 +194,7 @@ impl Layout {
         Layout { figures: figures.map(figure).collect(), operations: Vec::new() }
     }
 
-    /// Times have two words from a 32-bit server, four from a 64-bit one.
+    /// A time takes two words from a 32-bit server and four from a 64-bit server.
     fn full_performance(words: &[i32]) -> Option<Layout> {
         let words_with = |time: usize| {
             let operation = 2 + 4 * time;
@@ -219,7 +219,7 @@ impl Layout {
     }
 }
 
-/// Words that are taken one after the other.
+/// Decodes words in sequence.
 struct Words<'a> {
     words: &'a [i32],
     time_words: usize,
@@ -232,8 +232,8 @@ impl Words<'_> {
         Some((*word).into())
     }
 
-    /// A struct timeval. Of the two halves of a number on a 64-bit server one is 0, and which one
-    /// depends on its byte order.
+    /// Decodes a struct timeval. A 64-bit server sends each number as two halves; one is 0, and its byte
+    /// order decides which.
     fn time(&mut self) -> Option<Duration> {
         let mut number = || -> Option<u64> {
             let mut value = 0;
@@ -267,7 +267,7 @@ impl Words<'_> {
 mod tests {
     use super::*;
 
-    /// Full performance with `FetchStatus` called 5 times, and 7 KiB fetched.
+    /// Words of a full performance collection with 5 `FetchStatus` calls and 7 KiB fetched.
     fn words(time: impl Fn(i32, i32) -> Vec<i32>) -> Vec<i32> {
         let operation = |calls: i32| {
             let times = [time(calls, 10), time(0, 0), time(0, 3), time(2, 4)].concat();

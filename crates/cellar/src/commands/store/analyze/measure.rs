@@ -1,4 +1,4 @@
-//! Reads files as they would be stored, and tries every policy on every chunk.
+//! Reads files as they would be stored and applies every policy to every chunk.
 
 use super::walk::{Tree, skip};
 use bytes::Bytes;
@@ -17,23 +17,23 @@ use std::time::Duration;
 use store::{ChunkOwner, Codec, EncodedChunk};
 use volume::VolumeOptions;
 
-/// What the comparison is called in the table.
+/// Name of the comparison in the table.
 const GZIP: &str = "gzip-6 128K";
-/// Records of a ZFS file system, and the sectors that it rounds up to.
+/// Record size of a ZFS file system, and the sector size to which it rounds up.
 const GZIP_RECORD_BYTES: usize = 128 << 10;
 const SECTOR_BYTES: u64 = 512;
 
-/// The beginning of a chunk's hash.
+/// A truncated chunk hash.
 type Hash = [u8; 16];
 
-/// What one policy did.
+/// Totals for one policy.
 pub(super) struct Tally {
     pub(super) name: String,
-    /// `None` is another file system's compression, for comparison: it has no inline data.
+    /// `None` for the comparison with another file system, which has no inline data.
     codec: Option<Codec>,
-    /// Of chunks.
+    /// Bytes of encoded chunks.
     pub(super) stored_bytes: u64,
-    /// Of these, what is there already.
+    /// Of these, bytes in duplicate chunks.
     pub(super) duplicate_bytes: u64,
     pub(super) compressing: Duration,
     pub(super) decompressing: Duration,
@@ -45,17 +45,17 @@ impl Tally {
         Tally { name, codec, stored_bytes: 0, duplicate_bytes: 0, compressing, decompressing }
     }
 
-    /// Whether it is one of Cellar's policies.
+    /// Returns whether this is one of Cellar's policies.
     pub(super) fn is_ours(&self) -> bool {
         self.codec.is_some()
     }
 }
 
-/// What was found in all files, or in the sample.
+/// Totals for all files, or for the sample.
 #[derive(Default)]
 pub(super) struct Measured {
     pub(super) bytes: u64,
-    /// Contents so short that they lie in the metadata.
+    /// Bytes of files short enough to be stored inline in the metadata.
     pub(super) inline_bytes: u64,
     pub(super) chunks: u64,
     pub(super) tallies: Vec<Tally>,
@@ -63,7 +63,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Bytes that were compressed.
+    /// Returns the number of bytes compressed.
     pub(super) fn tried_bytes(&self, tally: &Tally) -> u64 {
         if tally.is_ours() { self.bytes - self.inline_bytes } else { self.bytes }
     }
@@ -90,7 +90,7 @@ impl Measured {
     }
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Work<'a> {
     tree: &'a Tree,
     next: AtomicUsize,
@@ -101,7 +101,7 @@ struct Work<'a> {
     bar: ProgressBar,
 }
 
-/// Tries all policies on all files.
+/// Applies all policies to all files.
 pub(super) fn measure(tree: &Tree, policies: &[Codec], sample: Option<u8>, threads: usize) -> Measured {
     let bar = ProgressBar::new(tree.bytes);
     let style = ProgressStyle::with_template("{wide_bar} {bytes} of {total_bytes} {bytes_per_sec} {eta}");
@@ -151,7 +151,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Chosen by name and place, so that the same call gives the same answer.
+    /// Selects by name and offset, so that the same command gives the same result.
     fn is_in_sample(&self, path: &Path, index: u64) -> bool {
         let Some(percent) = self.sample else { return true };
         let mut hasher = blake3::Hasher::new();
@@ -185,7 +185,7 @@ impl Work<'_> {
     }
 }
 
-/// Processor time of this thread: what else the machine does is not counted.
+/// Returns the processor time of this thread, which excludes the machine's other work.
 fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec as u32)
@@ -206,8 +206,8 @@ fn ours(tally: &mut Tally, codec: Codec, chunk: &Bytes, is_new: bool) -> Result<
     if decoded == chunk { Ok(()) } else { Err(format!("{codec} gave other bytes back")) }
 }
 
-/// As ZFS would with `compression=gzip-6 recordsize=128K`: what does not shrink by an eighth stays, and all
-/// is rounded up to sectors.
+/// Compresses like ZFS with `compression=gzip-6 recordsize=128K`: a record that does not shrink by an eighth
+/// stays uncompressed, and sizes are rounded up to sectors.
 fn gzip(tally: &mut Tally, chunk: &Bytes) -> Result<(), String> {
     for record in chunk.chunks(GZIP_RECORD_BYTES) {
         let began = cpu_time();

@@ -4,24 +4,24 @@ use anyhow::Result;
 use std::path::{Path, PathBuf};
 use walkdir::WalkDir;
 
-/// Skipped files that are named; of more only a word is said.
+/// Maximum number of skipped files that are listed; the rest is summarised in one line.
 const SKIPPED_MAX: usize = 1000;
 
-/// What there is in a tree. Links are not followed.
+/// Contents of a tree. Links are not followed.
 #[derive(Default)]
 pub(super) struct Tree {
-    /// Regular files with their lengths.
+    /// Regular files with their sizes.
     pub(super) files: Vec<(PathBuf, u64)>,
-    /// The sum of these.
+    /// Total size of the files.
     pub(super) bytes: u64,
     pub(super) directories: u64,
     pub(super) links: u64,
     pub(super) others: u64,
-    /// What cannot be read, and why.
+    /// What could not be read, and why.
     pub(super) skipped: Vec<String>,
 }
 
-/// Looks at all names below `path`; an error says that `path` itself cannot be read.
+/// Walks the tree below `path`; fails only if `path` itself cannot be read.
 pub(super) fn look(path: &Path) -> Result<Tree> {
     std::fs::symlink_metadata(path)?;
     let mut tree = Tree::default();
@@ -40,7 +40,7 @@ pub(super) fn look(path: &Path) -> Result<Tree> {
     Ok(tree)
 }
 
-/// Notes what is skipped, within bounds.
+/// Records a skipped file, up to the limit.
 pub(super) fn skip(skipped: &mut Vec<String>, what: String) {
     match skipped.len() {
         0..SKIPPED_MAX => skipped.push(what),

@@ -1,4 +1,4 @@
-//! `cellar volume jobs --on ADDRESS`: the jobs of a server, asked over the network.
+//! `cellar volume jobs --on ADDRESS`: jobs of a remote server.
 
 use super::Jobs;
 use super::foretelling::{self, Foretold};
@@ -73,7 +73,7 @@ fn list(way: &dyn ClientConnection) -> Result<Vec<Shown>> {
     loop {
         let reply = cellar::list_jobs(way, &ListJobsRequest { after });
         let jobs = reply.map_err(|code| explained(0, code))?.jobs;
-        // A server that repeats itself is not asked for ever.
+        // Stop if a server repeats itself, rather than loop forever.
         let Some(last) = jobs.last().map(|job| job.id).filter(|&last| last > after) else { return Ok(all) };
         after = last;
         for info in &jobs {

@@ -1,4 +1,4 @@
-//! `cellar volume jobs resume|cancel --dry-run`: what either would do with a job, by how far the job is.
+//! `cellar volume jobs resume|cancel --dry-run`: predicts the effect on a job from its stage.
 
 use super::Jobs;
 use super::shown::Shown;
@@ -27,13 +27,13 @@ impl Row for Foretold {
 }
 
 impl Foretold {
-    /// What letting a job go on would do.
+    /// Predicts the effect of resuming a job.
     pub(super) fn resume(shown: Shown) -> Foretold {
         let would = if shown.is_running { "wait no longer" } else { going_on(shown.stage) };
         Foretold::new(shown, would)
     }
 
-    /// What cancelling it would do.
+    /// Predicts the effect of cancelling a job.
     pub(super) fn cancel(shown: Shown) -> Foretold {
         let would = cancelled(shown.stage, shown.operation == "release");
         Foretold::new(shown, would)
@@ -46,7 +46,7 @@ impl Foretold {
 }
 
 impl Jobs {
-    /// Whether it only asks what would be done.
+    /// Returns whether this is a dry run.
     pub(super) fn is_dry(&self) -> bool {
         matches!(self, Jobs::Resume { dry_run: true, .. } | Jobs::Cancel { dry_run: true, .. })
     }

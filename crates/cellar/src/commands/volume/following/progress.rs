@@ -1,4 +1,4 @@
-//! What a person sees while a job runs: what is being done, and how much of what is sent.
+//! Progress display of a running job: its current step and transfer.
 
 use crate::client::CellClient;
 use crate::jobs::traffic;
@@ -9,18 +9,18 @@ use parking_lot::{Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// How often the bar turns, and how often the servers are asked.
+/// Interval at which the spinner moves.
 const TICK: Duration = Duration::from_millis(200);
 const PERIOD: Duration = Duration::from_millis(500);
 
 const PLAIN: &str = "{spinner} {elapsed_precise} {wide_msg}";
 const WITH_BYTES: &str = "{spinner} {elapsed_precise} [{bar:20}] {percent}% {bytes}/{total_bytes} {binary_bytes_per_sec} {wide_msg}";
 
-/// A line of the terminal.
+/// A progress line on the terminal.
 pub(super) struct Bar<'a> {
     line: ProgressBar,
     cell: &'a CellClient,
-    /// The job as it was recorded last; none when it is over.
+    /// The job as last recorded; `None` once it has ended.
     job: Mutex<Option<Job>>,
     over: Condvar,
 }
@@ -33,13 +33,13 @@ impl<'a> Bar<'a> {
         Bar { line: bar, cell, job: Mutex::new(Some(job.clone())), over: Condvar::new() }
     }
 
-    /// The job is so far now.
+    /// Displays the present state of the job.
     pub(super) fn show(&self, job: &Job) {
         self.line.set_message(format!("{}: {}", job.title(), job.latest()));
         *self.job.lock() = Some(job.clone());
     }
 
-    /// So many bytes of so many are done.
+    /// Displays the number of bytes transferred.
     pub(super) fn show_bytes(&self, done: u64, total: u64) {
         if self.line.length() != Some(total) {
             set_style(&self.line, WITH_BYTES);
@@ -48,10 +48,10 @@ impl<'a> Bar<'a> {
         self.line.set_position(done);
     }
 
-    /// Shows how much has been sent while something is done.
+    /// Displays transfer progress while `work` runs.
     pub(super) fn while_shown<T>(&self, work: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
-            // Who does not see it need not ask.
+            // Servers are queried only if the line is visible.
             if !self.line.is_hidden() {
                 scope.spawn(|| self.watch());
             }
@@ -75,7 +75,7 @@ impl<'a> Bar<'a> {
     }
 }
 
-/// Ends the showing, however the work ends.
+/// Ends the display when dropped, even by a panic.
 struct End<'b, 'a>(&'b Bar<'a>);
 
 impl Drop for End<'_, '_> {

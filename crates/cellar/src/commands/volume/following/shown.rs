@@ -1,4 +1,4 @@
-//! Jobs as they are printed.
+//! Output of jobs.
 
 use crate::commands::Context;
 use crate::jobs::traffic::Told;
@@ -10,7 +10,7 @@ use jobs::{Event, Job, Stage};
 use serde::Serialize;
 use xdr::XdrString;
 
-/// A job as it is shown.
+/// A job as displayed.
 #[derive(Serialize)]
 pub(super) struct Shown {
     pub(super) job: u32,
@@ -24,18 +24,18 @@ pub(super) struct Shown {
     latest: Option<u32>,
     doing: String,
     trouble: Option<String>,
-    /// Bytes of what was or is being sent, those that the targets have, and those that were sent.
+    /// Bytes to transfer, bytes that the targets have, and bytes sent.
     total: u64,
     done: u64,
     sent: u64,
-    /// Bytes of `done` in a second.
+    /// Rate of `done` in bytes per second.
     rate: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     events: Vec<Event>,
 }
 
 impl Shown {
-    /// A job of a journal here.
+    /// Builds the display of a local journal's job.
     pub(super) fn new(job: &Job, is_running: bool, told: Told) -> Shown {
         Shown {
             job: job.id,
@@ -57,7 +57,7 @@ impl Shown {
         }
     }
 
-    /// A job that a server tells of; `None` if it is of a later version, whose stages are not known here.
+    /// Builds the display of a remote server's job; `None` if a newer version reports an unknown stage.
     pub(super) fn told(info: &JobInfo) -> Option<Shown> {
         let text = |text: &XdrString| text.to_string();
         let some = |at: u32| (at != 0).then_some(at);
@@ -81,7 +81,7 @@ impl Shown {
         })
     }
 
-    /// Prints it with its history.
+    /// Prints the job with its history.
     pub(super) fn show(self, context: &Context, events: Vec<Event>) -> Result<()> {
         if context.format == crate::output::Format::Json {
             return context.format.done(&Shown { events, ..self }, "");
@@ -92,7 +92,7 @@ impl Shown {
         context.format.rows(&events.into_iter().map(Happened).collect::<Vec<_>>())
     }
 
-    /// How much of what has been sent.
+    /// Describes the progress of the transfer.
     fn progress(&self) -> String {
         if self.total == 0 {
             return "-".into();
@@ -122,7 +122,7 @@ impl Row for Shown {
     }
 }
 
-/// Something that happened to a job.
+/// An event in a job's history.
 #[derive(Serialize)]
 struct Happened(Event);
 
