@@ -341,7 +341,7 @@ impl ReceiveQueue {
                 if flags.contains(Flags::REQUEST_ACK) {
                     acks.propose(Reason::Requested, serial);
                 } else if self.missing <= self.highest {
-                    acks.propose(Reason::OutOfSequence, serial); // another gap follows
+                    acks.propose(Reason::OutOfSequence, serial); // a gap follows the packet
                 } else if acks.received >= RECEIVED_PER_ACK && self.last.is_none() {
                     acks.propose(Reason::Idle, serial);
                 } else {

@@ -542,7 +542,7 @@ impl SendQueue {
                 continue;
             }
             if is_received {
-                packet.state = SentState::Lost; // dropped again, as it may
+                packet.state = SentState::Lost; // the peer may drop a packet again
                 self.received -= 1;
                 self.lost += 1;
                 continue;
@@ -567,7 +567,7 @@ impl SendQueue {
         let mut lost = 0;
         for packet in &mut self.packets {
             if packet.transmissions == 0 || packet.transmissions == 1 && packet.order >= self.arrived {
-                break; // what follows was sent later still
+                break; // later packets were sent after this one
             }
             if packet.state != SentState::InFlight || packet.order >= self.arrived {
                 continue;
@@ -587,7 +587,7 @@ impl SendQueue {
 
     /// Marks everything sent as received, as reported by an ACKALL or by the beginning of the reply.
     pub(crate) fn on_all_received(&mut self, now: Monotonic) {
-        self.acked_at = now; // ACKs that the reply overtook are still on their way
+        self.acked_at = now; // ACKs overtaken by the reply are still in flight
         self.first = self.next_sequence();
         self.packets.clear();
         self.rope.forget_before(None);

@@ -1,4 +1,4 @@
-//! New connections and calls from clients, and the proof of who they are.
+//! Creation of connections and calls for clients.
 
 use base::{AbortCode, Monotonic, UnixTime};
 use bytes::Bytes;
@@ -21,10 +21,10 @@ use crate::slab::Key;
 use crate::standing::Standing;
 use crate::unproven::Host;
 
-/// Connections that are looked at to make room for a new one.
+/// Number of random slots examined for a connection to evict.
 const EVICTION_SAMPLE: usize = 64;
 
-/// A connection that a client begins.
+/// Parameters of a new connection of a client.
 pub(super) struct NewServer {
     pub(super) facts: ConnectionFacts,
     pub(super) path: Path,
@@ -34,7 +34,7 @@ pub(super) struct NewServer {
 }
 
 impl Endpoint {
-    /// Makes a connection for a packet that belongs to none.
+    /// Creates a connection for a packet that belongs to none.
     pub(super) fn accept_connection(
         &mut self,
         now: Monotonic,
@@ -57,8 +57,9 @@ impl Endpoint {
             service_id: header.service_id,
             security_index: header.security_index,
         };
-        // Anything but the beginning of a call is from before we began, or proves what was forgotten. Otherwise be
-        // silent: an answer confuses clients (rxi_ReceiveServerCall).
+        // A packet that does not begin a call either belongs to a connection from before this endpoint's
+        // start, or proves an evicted connection. In the first case no answer is sent, because it would
+        // confuse clients (rxi_ReceiveServerCall).
         let begins = header.kind == PacketType::Data
             && header.call_number != 0
             && (1..=ACKS_MAX as u32).contains(&header.sequence);
@@ -78,7 +79,7 @@ impl Endpoint {
         Some(self.add_server_connection(now, new))
     }
 
-    /// What a new connection from this address counts as, with room made for it.
+    /// Returns the level of proof of a new connection from this address, after making room for it.
     fn standing_of_new(&mut self, now: Monotonic, remote: SocketAddr) -> Standing {
         let peer = self.peer_index.get(&remote).and_then(|key| self.peers.get(*key));
         let is_reached = peer.is_some_and(|peer| peer.is_reached(now));
@@ -91,7 +92,7 @@ impl Endpoint {
         Standing::Unproven
     }
 
-    /// Stores a connection of a client, for whose standing room has been made.
+    /// Stores a connection of a client, for which room has been made.
     pub(super) fn add_server_connection(&mut self, now: Monotonic, new: NewServer) -> Key {
         let NewServer { facts, path, security, serial, standing } = new;
         let limits =
@@ -135,7 +136,7 @@ impl Endpoint {
         key
     }
 
-    /// Finds or makes the peer of a new connection.
+    /// Finds or creates the peer of a new connection.
     pub(super) fn peer_at(&mut self, now: Monotonic, remote: SocketAddr) -> Key {
         let config = &self.config;
         let (peers, short_paths) = (&mut self.peers, &self.short_paths);
@@ -151,8 +152,8 @@ impl Endpoint {
         key
     }
 
-    /// Whether one more connection of this standing may be stored. At the limit an idle one has to go. What is not
-    /// verified never takes the room of what is.
+    /// Whether one more connection with this level of proof may be stored. At the limit an idle one is
+    /// evicted. Unverified connections never take the share of verified ones.
     pub(super) fn make_room(&mut self, now: Monotonic, standing: Standing) -> bool {
         let max = self.config.connections_max as u64;
         let [_, reachable, verified] = self.statistics.connections_by_standing;
@@ -168,8 +169,9 @@ impl Endpoint {
         has_room
     }
 
-    /// Drops an idle connection of a client, of this standing or less: among a few picked at random the one whose peer
-    /// has proved least, and of these the one idle for longest. The unproven have room of their own, and stay.
+    /// Evicts an idle connection of a client with at most this level of proof. Of a few picked at random it
+    /// takes the one with the least proof, and of these the one idle for longest. Unproven connections have a
+    /// limit of their own and are not evicted here. Returns whether one was evicted.
     fn evict_idle(&mut self, now: Monotonic, most: Standing) -> bool {
         let places = self.connections.places();
         let mut first: Option<(Standing, Monotonic, Key)> = None;
@@ -189,7 +191,7 @@ impl Endpoint {
         first.is_some()
     }
 
-    /// Makes a call for a packet with a new call number.
+    /// Creates a call for a packet with a new call number.
     pub(super) fn accept_call(
         &mut self,
         now: Monotonic,
@@ -226,14 +228,14 @@ impl Endpoint {
         Some(self.add_call(now, key, header.channel(), header.call_number))
     }
 
-    /// Whether one more call on connections of this standing may be stored. The unproven have few connections, and
-    /// need no other limit.
+    /// Whether one more call on connections with this level of proof may be stored. Unproven connections are
+    /// few, so their calls need no other limit.
     pub(super) fn has_room_for_call(&self, standing: Standing) -> bool {
         let present = self.statistics.calls_by_standing[standing.index()] as usize;
         standing == Standing::Unproven || present < calls_share(self.config.calls_max, standing)
     }
 
-    /// Why the proof of a connection's caller does not hold any more, if so.
+    /// Returns why the proof of a connection's caller is no longer valid, or `None` if it is valid.
     fn lapse(&self, key: Key, wall: UnixTime) -> Option<AbortCode> {
         let Stage::Verified(proof) = &self.connections.get(key)?.security.stage else { return None };
         if proof.lease.as_ref().is_some_and(KeyLease::is_revoked) {
@@ -242,7 +244,7 @@ impl Endpoint {
         proof.expires.is_some_and(|end| wall >= end).then_some(AbortCode::RXKADEXPIRED)
     }
 
-    /// Sends a packet about the call that a packet belongs to, whether or not the call is known.
+    /// Sends a packet that concerns the call of `packet`, whether or not the call exists.
     fn send_call_packet(&mut self, key: Key, packet: &Packet, kind: PacketType, body: Bytes) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let theirs = &packet.header;
@@ -250,8 +252,8 @@ impl Endpoint {
         self.send_on(key, &header, body);
     }
 
-    /// Whether a new call would end one that is still under way, on a connection whose packets can be told from forged
-    /// ones.
+    /// Whether a new call would end one that is still in progress, on a connection whose packets are
+    /// authenticated.
     fn would_interrupt(&self, key: Key, packet: &Packet) -> bool {
         let Some(connection) = self.connections.get(key).filter(|it| it.security.has_key()) else {
             return false;
@@ -260,8 +262,8 @@ impl Endpoint {
         old.is_some_and(|call| !(call.send.is_all_cut() && call.receive.is_complete()))
     }
 
-    /// A new call on a channel ends the old one: either it was the old reply's acknowledgement, or
-    /// the client has given the old call up.
+    /// Ends the old call on a channel when a new one begins: the new call either acknowledges the old reply
+    /// or shows that the client has given the old call up.
     pub(super) fn supersede(&mut self, now: Monotonic, key: Key, channel: usize) {
         let Some(old) = self.connections.get(key).and_then(|it| it.channels[channel].call) else { return };
         if self.end_rest(now, old) {
@@ -276,7 +278,7 @@ impl Endpoint {
         }
     }
 
-    /// Stores a call on a channel of a connection.
+    /// Stores a new call on a channel of a connection.
     pub(super) fn add_call(&mut self, now: Monotonic, key: Key, channel: usize, number: u32) -> Key {
         let send_window = u32::from(self.config.send_window_packets).clamp(1, WINDOW_MAX as u32);
         let connection = self.connections.get_mut(key).expect("the caller has looked it up");

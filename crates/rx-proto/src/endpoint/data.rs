@@ -1,4 +1,4 @@
-//! DATA and ACK packets of a call.
+//! Processing of DATA and ACK packets of calls.
 
 use base::{AbortCode, Monotonic, UnixTime};
 use bytes::{Buf, Bytes};
@@ -18,7 +18,7 @@ use crate::limits::{
 use crate::slab::Key;
 use crate::standing::Standing;
 
-/// One data packet, perhaps out of a jumbogram.
+/// A data packet, possibly from a jumbogram.
 #[derive(Clone, Debug)]
 struct Data {
     sequence: u32,
@@ -52,8 +52,8 @@ impl Endpoint {
         self.announce(now, key);
     }
 
-    /// A data packet that is no jumbogram, of which there are more: who calls this calls
-    /// [`Endpoint::announce`] and [`Endpoint::settle`] after the last.
+    /// Processes one of several data packets, none of them a jumbogram. The caller calls
+    /// [`Endpoint::announce`] and [`Endpoint::settle`] after the last one.
     pub(super) fn on_plain_data(&mut self, now: Monotonic, key: Key, packet: Packet) {
         let Packet { header, body, .. } = packet;
         let Header { sequence, serial, flags, checksum, .. } = header;
@@ -67,7 +67,7 @@ impl Endpoint {
         }
         call.clocks.received = now;
         if call.side == Side::Client && !call.send.is_finished() && data.sequence > 0 {
-            call.send.cut_short(now); // a reply says that the request has arrived
+            call.send.cut_short(now); // a reply acknowledges the request
             self.wake_writer(key);
         }
         let Some(call) = self.calls.get_mut(key) else { return };
@@ -96,10 +96,10 @@ impl Endpoint {
         call.receive.plan_ack(arrival, flags, serial, at);
     }
 
-    /// Opens and keeps a packet; tells whether it was accepted.
+    /// Decrypts and stores a packet. Returns whether it was accepted.
     fn store(&mut self, now: Monotonic, key: Key, data: Data, arrival: Arrival) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
-        // The packet that the reader waits for is taken in any case, so that every call goes on.
+        // The packet for which the reader waits is stored in any case, so that every call makes progress.
         let standing = call.standing;
         if standing == Standing::Unproven && !self.make_room_for_unproven(now, key, data.body.len()) {
             self.statistics.data_no_space += 1;
@@ -123,7 +123,7 @@ impl Endpoint {
         };
         match opened {
             Ok(body) => {
-                // A packet that nobody reads yet must not keep the large buffer that it was received in.
+                // A packet that is not read yet must not keep the large receive buffer it arrived in.
                 let body = if call.is_unread_of_anonymous() { Bytes::copy_from_slice(&body) } else { body };
                 call.receive.insert(data.sequence, data.flags, body, data.checksum, sealed);
                 call.clocks.progress = now;
@@ -143,7 +143,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether a packet of a call whose peer has proved nothing may be kept. The oldest of its kind go for it.
+    /// Whether a packet of a call whose peer has proved nothing may be stored. The oldest unproven
+    /// connections are dropped to make room.
     fn make_room_for_unproven(&mut self, now: Monotonic, key: Key, bytes: usize) -> bool {
         let Some(connection) = self.calls.get(key).map(|call| call.connection) else { return false };
         let kept = |endpoint: &Endpoint| {
@@ -170,7 +171,7 @@ impl Endpoint {
             call.open_window(self.config.receive_window());
         }
         let wakes = call.reader_waits && (call.receive.is_readable() || call.receive.is_read());
-        // Who lends rooms comes for packets only when none is left for them.
+        // A reader that provides receive buffers only reads packets when no buffer is left.
         let reader_comes = if call.receive.has_rooms() { call.receive.has_unread() } else { wakes };
         if receives_much && reader_comes {
             call.receive.leave_acks_to_reader(now);
@@ -212,7 +213,7 @@ impl Endpoint {
         let result = call.send.on_ack(&ack, packet.header.serial, now, &peer.rtt);
         if let Some(round_trip) = result.round_trip {
             peer.on_reached(now);
-            // Others may have waited for something.
+            // Other acknowledgements may have been delayed.
             if matches!(ack.reason, Reason::Requested | Reason::PingResponse | Reason::OutOfSequence) {
                 peer.rtt.sample(now, round_trip);
                 peer.counters.round_trips.record(round_trip);
@@ -234,7 +235,7 @@ impl Endpoint {
         self.wake_writer(key);
     }
 
-    /// An ACK came for a call that is gone. It may answer a padded ping.
+    /// Processes an ACK for a call that no longer exists. It may answer a padded ping.
     pub(super) fn on_late_ack(&mut self, connection: Key, packet: &Packet) {
         let ack = ack::parse(&packet.body).ok().filter(|ack| ack.reason == Reason::PingResponse);
         if let Some(ack) = ack {
@@ -242,7 +243,7 @@ impl Endpoint {
         }
     }
 
-    /// A ping was answered. If it was padded, the path carries packets of its length.
+    /// Processes the answer to a ping. If the ping was padded, the path carries packets of its length.
     fn on_ping_response(&mut self, connection: Key, serial: u32) {
         let peer = self.connections.get(connection).and_then(|it| self.peers.get_mut(it.peer));
         if let Some(peer) = peer
@@ -252,7 +253,7 @@ impl Endpoint {
         }
     }
 
-    /// Tells a writer that waits for room that there is some.
+    /// Notifies a writer that waits for room in the send queue.
     pub(super) fn wake_writer(&mut self, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
         if call.writer_waits && call.send.pending_bytes() <= self.config.send_queue_limit() / 2 {
@@ -261,13 +262,14 @@ impl Endpoint {
         }
     }
 
-    /// The body of an ACK for a call that is gone and was received up to `next`.
+    /// Returns the body of an ACK for a call that no longer exists and of which all packets before `next`
+    /// were received.
     pub(super) fn late_ack(&mut self, next: u32, header: &crate::Header) -> Bytes {
         let ping = header.kind == crate::PacketType::Ack;
         self.final_ack(next, if ping { Reason::PingResponse } else { Reason::Duplicate }, header.serial)
     }
 
-    /// The body of the last ACK of a call.
+    /// Returns the body of the last ACK of a call.
     pub(super) fn closing_ack(&mut self, next: u32) -> Bytes {
         self.final_ack(next, Reason::Delay, 0)
     }
@@ -288,7 +290,7 @@ impl Endpoint {
 }
 
 impl Data {
-    /// Cuts off what follows this packet in a jumbogram.
+    /// Splits off the packets that follow this one in a jumbogram.
     fn split_jumbo(&mut self) -> Result<Option<Data>, ()> {
         if !self.flags.contains(Flags::JUMBO_PACKET) {
             return Ok(None);

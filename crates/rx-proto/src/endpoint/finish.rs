@@ -1,4 +1,4 @@
-//! How calls and connections end.
+//! The end of calls and connections.
 
 use std::time::Duration;
 
@@ -18,23 +18,23 @@ use crate::path::Path;
 use crate::slab::Key;
 use crate::timers::Timed;
 
-/// A late packet of a call that is gone is answered this often.
+/// Minimum interval between answers to late packets of a call that no longer exists.
 const LATE_ANSWER_INTERVAL: Duration = Duration::from_millis(200);
 
-/// An abort of a connection is repeated this often.
+/// Minimum interval between aborts of a connection.
 const CONNECTION_ABORT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Whether the peer is told that a call failed.
+/// The parties that are notified of a call's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tell {
     Peer,
-    /// The user said so himself.
+    /// Only the peer, because the application itself caused the failure.
     PeerOnly,
     Nobody,
 }
 
 impl Endpoint {
-    /// Brings everything that depends on a call's state up to date. To be called after any change.
+    /// Updates everything that depends on a call's state. Must be called after any change.
     pub(super) fn settle(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get(key) else { return };
         if call.phase == Phase::Active && call.is_through() {
@@ -60,7 +60,7 @@ impl Endpoint {
         }
     }
 
-    /// Brings the deadlines of all calls up to date that were settled: once for each, however often it was.
+    /// Updates the deadlines of all settled calls, once per call.
     pub(super) fn rearm_settled(&mut self, now: Monotonic) {
         let mut unarmed = std::mem::take(&mut self.unarmed);
         unarmed.drain(..).for_each(|key| self.rearm(now, key));
@@ -91,7 +91,7 @@ impl Endpoint {
         }
     }
 
-    /// Both directions are through.
+    /// Completes a call after both directions have completed.
     fn complete(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
         call.phase = Phase::Done;
@@ -143,7 +143,7 @@ impl Endpoint {
         self.settle(now, key);
     }
 
-    /// Sends an abort now, or later to a peer that repeats its mistakes.
+    /// Sends an abort now, or later to a peer that repeats a failing call.
     fn tell_abort(&mut self, now: Monotonic, key: Key, code: AbortCode) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let Some(connection) = self.connections.get_mut(call.connection) else { return };
@@ -170,14 +170,14 @@ impl Endpoint {
         self.send_on(on, &header, abort_body(code));
     }
 
-    /// Takes a call off its channel.
+    /// Removes a call from its channel.
     fn detach(&mut self, now: Monotonic, key: Key, outcome: Outcome) {
         let Some(call) = self.calls.get(key) else { return };
         let (connection, channel) = (call.connection, call.channel);
         self.leave_channel(now, (connection, channel), key, outcome);
     }
 
-    /// The same for a call on this channel of this connection.
+    /// Removes a call from this channel of this connection.
     pub(super) fn leave_channel(
         &mut self,
         now: Monotonic,
@@ -197,7 +197,7 @@ impl Endpoint {
         self.arm_connection(connection_key);
     }
 
-    /// Tells a client that waits for a channel.
+    /// Notifies a client that waits for a channel.
     pub(super) fn offer_channel(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if std::mem::take(&mut connection.wants_channel) {
@@ -205,7 +205,7 @@ impl Endpoint {
         }
     }
 
-    /// Forgets a call.
+    /// Removes a call.
     pub(super) fn remove_call(&mut self, now: Monotonic, key: Key) {
         if let Some(call) = self.calls.get(key) {
             let received = call.receive.missing();
@@ -220,14 +220,14 @@ impl Endpoint {
         self.keep_spare(call);
     }
 
-    /// Keeps the memory of a call for the next one.
+    /// Keeps the allocations of a call for the next one.
     pub(super) fn keep_spare(&mut self, mut call: Box<Call>) {
         if call.clear() && self.spare_calls.len() < super::SPARE_MAX {
             self.spare_calls.push(call);
         }
     }
 
-    /// Makes a connection unusable; its calls fail.
+    /// Makes a connection unusable and fails its calls.
     pub(super) fn fail_connection(&mut self, now: Monotonic, key: Key, code: AbortCode) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.error.is_some() {
@@ -240,7 +240,7 @@ impl Endpoint {
         for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
             self.wake(now, call);
             self.fail(now, call, code, Tell::Nobody);
-            // What is done and only lingers has no use any more.
+            // A completed call that only waits to acknowledge its reply is of no further use.
             if self.calls.get(call).is_some_and(|call| call.released) {
                 self.remove_call(now, call);
             }
@@ -248,7 +248,7 @@ impl Endpoint {
         self.arm_connection(key);
     }
 
-    /// Forgets a connection. It must not have calls on its channels.
+    /// Removes a connection, which must not have calls on its channels.
     pub(super) fn remove_connection(&mut self, now: Monotonic, key: Key) {
         let Some(mut connection) = self.connections.remove(key) else { return };
         self.timers.disarm(Timed::Connection(key), &mut connection.armed);
@@ -261,7 +261,7 @@ impl Endpoint {
         self.statistics.connections_by_standing[connection.standing.index()] -= 1;
         *self.statistics.connections_of(connection.side) -= 1;
         if connection.verified_at.is_some_and(|at| now.since(at) < COOKIE_LIFETIME) {
-            self.cookies.forget(self.random.random()); // its response must not count again
+            self.cookies.forget(self.random.random()); // prevents a replay of its response
         }
         if let Some(peer) = self.peers.get_mut(connection.peer) {
             peer.connections -= 1;
@@ -276,7 +276,7 @@ impl Endpoint {
         }
     }
 
-    /// Forgets a peer that has no connections.
+    /// Removes a peer that has no connections.
     pub(super) fn forget_peer(&mut self, key: Key) {
         let Some(mut peer) = self.peers.remove(key) else { return };
         if peer.mtu.is_unanswered(peer.heard_at) {
@@ -291,7 +291,7 @@ impl Endpoint {
         self.statistics.peers_now = self.peers.len() as u64;
     }
 
-    /// Brings a connection's timer up to date.
+    /// Updates a connection's timer.
     pub(super) fn arm_connection(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key) {
             let at = connection.deadline(self.config.connection_lifetime);
@@ -299,7 +299,7 @@ impl Endpoint {
         }
     }
 
-    /// Says that the whole connection has failed, if that has not just been said.
+    /// Sends an abort of the whole connection, unless one was sent recently.
     pub(super) fn send_connection_abort(&mut self, now: Monotonic, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(code) = connection.error.filter(|_| now >= connection.abort_after) else { return };
@@ -309,7 +309,7 @@ impl Endpoint {
         self.send_on(key, &header, abort_body(code));
     }
 
-    /// A packet came for a call that is gone: its sender has not heard of the end.
+    /// Answers a packet for a call that no longer exists and whose end the sender does not know yet.
     pub(super) fn answer_late(&mut self, now: Monotonic, key: Key, header: &Header) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let channel = &mut connection.channels[header.channel()];
@@ -333,8 +333,8 @@ impl Endpoint {
         self.send_on(key, &answer, body);
     }
 
-    /// Queues a packet of a connection outside of the calls' order. To an address that has proved nothing it is sent
-    /// only if that has sent enough.
+    /// Queues a packet of a connection independently of the calls' queue. If the address has proved nothing,
+    /// the packet is sent only if enough bytes have arrived from there.
     pub(super) fn send_on(&mut self, key: Key, header: &Header, body: Bytes) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(peer) = self.peers.get_mut(connection.peer) else { return };
@@ -351,7 +351,7 @@ impl Endpoint {
         self.send_control(path, header, body);
     }
 
-    /// Queues a packet outside of the calls' order and of any connection.
+    /// Queues a packet independently of the calls' queue and of any connection.
     pub(super) fn send_control(&mut self, path: Path, header: &Header, body: Bytes) {
         if self.control.len() < crate::limits::CONTROL_PACKETS_MAX {
             self.statistics.sent(header.kind, crate::header::HEADER_BYTES + body.len());
@@ -360,7 +360,7 @@ impl Endpoint {
     }
 }
 
-/// The body of an ABORT packet.
+/// Returns the body of an ABORT packet.
 pub(super) fn abort_body(code: AbortCode) -> Bytes {
     Bytes::copy_from_slice(&code.0.to_be_bytes())
 }

@@ -1,4 +1,4 @@
-//! Datagrams in: finding the connection and the call that a packet belongs to.
+//! Processing of received datagrams: finds the connection and the call to which a packet belongs.
 
 use base::{AbortCode, Monotonic, UnixTime};
 use bytes::{Buf, Bytes};
@@ -11,7 +11,7 @@ use crate::header::{self, Flags, HEADER_BYTES, Header, PacketType};
 use crate::path::Path;
 use crate::slab::Key;
 
-/// A packet as it came.
+/// A received packet.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub(super) path: Path,
@@ -20,14 +20,14 @@ pub(super) struct Packet {
 }
 
 impl Endpoint {
-    /// Takes in a datagram.
+    /// Processes a datagram.
     pub(super) fn input(&mut self, now: Monotonic, wall: UnixTime, path: Path, datagram: Bytes) {
         if let Some(packet) = self.take_in(path, datagram) {
             self.sort(now, wall, packet);
         }
     }
 
-    /// Sorts a packet by what it is about.
+    /// Dispatches a packet by its type.
     pub(super) fn sort(&mut self, now: Monotonic, wall: UnixTime, packet: Packet) {
         match packet.header.kind {
             PacketType::Version => self.answer_version(now, &packet),
@@ -36,7 +36,7 @@ impl Endpoint {
         }
     }
 
-    /// Counts a datagram and finds its header.
+    /// Counts a datagram and parses its header.
     pub(super) fn take_in(&mut self, path: Path, mut datagram: Bytes) -> Option<Packet> {
         self.statistics.bytes_received += datagram.len() as u64;
         let Ok((header, _)) = header::parse(&datagram) else {
@@ -51,7 +51,7 @@ impl Endpoint {
     fn connection_input(&mut self, now: Monotonic, wall: UnixTime, packet: Packet) {
         let Some(key) = self.find_connection(now, wall, &packet) else { return };
         let Some(connection) = self.connections.get_mut(key) else { return };
-        // A forged packet could name another class than the connection has.
+        // A forged packet may name a security class other than the connection's.
         if connection.facts.security_index != packet.header.security_index {
             self.statistics.spurious += 1;
             return;
@@ -61,7 +61,7 @@ impl Endpoint {
         if is_own {
             connection.path = packet.path;
         }
-        // Only who has seen our packets knows the ids of connections that we began.
+        // Only a host that has received this endpoint's packets knows the ids of its client connections.
         let proves_address = is_own && connection.side == Side::Client;
         let length = (HEADER_BYTES + packet.body.len()) as u32;
         connection.counters.packets_received = connection.counters.packets_received.wrapping_add(1);
@@ -85,7 +85,7 @@ impl Endpoint {
         }
     }
 
-    /// The packet's connection; a new one for the first packet of a new client.
+    /// Returns the packet's connection. Creates a connection for the first packet of a new client.
     fn find_connection(&mut self, now: Monotonic, wall: UnixTime, packet: &Packet) -> Option<Key> {
         let Packet { header, path, .. } = packet;
         let (side, key) = key_of(header, path);
@@ -102,7 +102,7 @@ impl Endpoint {
         self.accept_connection(now, wall, packet)
     }
 
-    /// Answers a packet that belongs to nothing with an abort.
+    /// Answers a packet that belongs to no connection with an abort.
     pub(super) fn refuse(&mut self, packet: &Packet, code: AbortCode) {
         let theirs = &packet.header;
         if theirs.kind == PacketType::Abort {
@@ -161,7 +161,7 @@ impl Endpoint {
         }
     }
 
-    /// Gives a packet to the call it belongs to.
+    /// Passes a packet to its call.
     fn deliver(&mut self, now: Monotonic, wall: UnixTime, key: Key, packet: Packet) {
         self.wake(now, key);
         let Some(call) = self.calls.get_mut(key) else { return };
@@ -169,7 +169,7 @@ impl Endpoint {
             PacketType::Data => self.on_data(now, wall, key, packet),
             PacketType::Ack => self.on_ack(now, key, &packet),
             PacketType::Abort => self.fail(now, key, abort_code(&packet.body), Tell::Nobody),
-            // The server is alive, and that is all a BUSY says.
+            // A BUSY only shows that the server is alive.
             PacketType::Busy => call.clocks.received = now,
             PacketType::AckAll => {
                 call.clocks.received = now;
@@ -182,14 +182,14 @@ impl Endpoint {
     }
 }
 
-/// What a packet's connection is found by, and which side of it this is.
+/// Returns the local side and the key of a packet's connection.
 pub(super) fn key_of(header: &Header, path: &Path) -> (Side, ConnectionKey) {
     let client_sent = header.flags.contains(Flags::CLIENT_INITIATED);
     let side = if client_sent { Side::Server } else { Side::Client };
     (side, ConnectionKey::new(header.epoch, header.cid, side, path.remote))
 }
 
-/// What an ABORT packet says. 0 would be no error at all.
+/// Returns the code of an ABORT packet. 0 would not be an error, so it is replaced.
 fn abort_code(body: &[u8]) -> AbortCode {
     let code = body.first_chunk().map_or(0, |bytes| i32::from_be_bytes(*bytes));
     if code == 0 { AbortCode::RX_PROTOCOL_ERROR } else { AbortCode(code) }

@@ -1,4 +1,4 @@
-//! Questions that are answered without a connection: DEBUG and VERSION packets.
+//! Requests that are answered without a connection: DEBUG and VERSION packets.
 
 use base::Monotonic;
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use crate::path::Path;
 use crate::peer::Peer;
 use crate::slab::Slab;
 
-/// Where the last question about the n-th of something was answered: the next one goes on there.
+/// The position at which the last request for the n-th entry was answered; the next search continues there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cursor {
     index: u32,
@@ -24,7 +24,7 @@ pub(super) struct Cursor {
 }
 
 impl Cursor {
-    /// The place of the n-th entry of a slab that `counts`, or how many there are.
+    /// Returns the slot of the n-th entry for which `counts` is true, or the number of such entries.
     fn find<T>(&mut self, slab: &Slab<T>, index: u32, counts: impl Fn(&T) -> bool) -> Result<usize, u32> {
         if index < self.index {
             *self = Cursor::default();
@@ -38,16 +38,17 @@ impl Cursor {
             }
             self.place += 1;
         }
-        // Stays at the end, so that who goes on in other endpoints does not count again each time.
+        // The cursor stays at the end, so that requests that continue in other endpoints do not count the
+        // entries again.
         Err(self.index)
     }
 
-    /// The place of the n-th entry of all.
+    /// Returns the slot of the n-th entry, or the number of entries.
     fn find_any<T>(&mut self, slab: &Slab<T>, index: u32) -> Result<usize, u32> {
         if index as usize >= slab.len() {
             return Err(slab.len() as u32);
         }
-        // Entries may have been added behind the cursor.
+        // Entries may have been added in slots before the cursor.
         self.find(slab, index, |_| true).or_else(|_| Cursor::default().find(slab, index, |_| true))
     }
 }
@@ -62,7 +63,7 @@ pub(super) struct Cursors {
 
 impl Endpoint {
     pub(super) fn answer_version(&mut self, now: Monotonic, packet: &Packet) {
-        // Only what a client asks is answered: two servers must not keep answering each other.
+        // Only requests of clients are answered, so that two servers cannot keep answering each other.
         if !packet.header.flags.contains(Flags::CLIENT_INITIATED) {
             return;
         }
@@ -74,7 +75,7 @@ impl Endpoint {
         self.send_answer(packet.path, packet.header, body);
     }
 
-    /// Bytes that the body of the answer to a question may have; `None` if it is not answered.
+    /// Returns the maximum length of an answer's body, or `None` if the request is not answered.
     fn answer_room(&mut self, now: Monotonic, packet: &Packet) -> Option<usize> {
         let is_own = self.trusts(packet.path);
         let may_ask = match self.config.rxdebug {
@@ -90,7 +91,7 @@ impl Endpoint {
         Some(if is_own { usize::MAX } else { AMPLIFICATION_MAX * asked - HEADER_BYTES })
     }
 
-    /// A question that only this endpoint was asked.
+    /// Answers a request that concerns this endpoint alone.
     pub(super) fn answer_debug(&mut self, now: Monotonic, packet: &Packet) {
         if let Some(mut inquiry) = self.begin_inquiry(now, packet) {
             self.add_to(now, &mut inquiry);
@@ -125,7 +126,7 @@ impl Endpoint {
         }
     }
 
-    /// The n-th entry of a list, or how many there are.
+    /// Returns the n-th entry of a list, or the number of entries.
     fn entry(&mut self, now: Monotonic, asker: Path, list: List, index: u32) -> Result<Vec<u8>, u32> {
         let Cursors { busy, connections, peers } = &mut self.cursors;
         let place = match list {
@@ -153,7 +154,8 @@ impl Endpoint {
         }
     }
 
-    /// What is shown of a connection. The numbers by which its packets are known go to trusted hosts only.
+    /// Returns what rxdebug shows of a connection. Only trusted hosts receive the numbers that identify its
+    /// packets.
     fn view_for(&self, asker: Path, connection: &Connection) -> ConnectionView {
         let view = self.view(connection);
         if self.trusts(asker) {
@@ -163,7 +165,7 @@ impl Endpoint {
         ConnectionView { epoch: 0, id: 0, serial: 0, channels, ..view }
     }
 
-    /// Whether a question comes from this host, or from one that the configuration trusts.
+    /// Whether a request comes from this host or from one that the configuration trusts.
     fn trusts(&self, asker: Path) -> bool {
         let host = asker.remote.ip().to_canonical();
         host.is_loopback() || asker.local == Some(asker.remote.ip()) || self.config.own_hosts.contains(&host)
@@ -188,7 +190,7 @@ impl Endpoint {
     fn channel_view(&self, channel: &Channel) -> ChannelView {
         let Some(call) = channel.call.and_then(|key| self.calls.get(key)) else {
             let view = ChannelView { number: channel.number, ..ChannelView::default() };
-            // Who rests has the whole request, and has sent the whole reply.
+            // A resting call has received the whole request and sent the whole reply.
             let is_resting = channel.call.is_some_and(|key| self.calls.resting(key).is_some());
             return if is_resting {
                 ChannelView { state: 4, mode: 4, flags: 32, other: 2, ..view }
@@ -212,12 +214,12 @@ impl Endpoint {
     }
 }
 
-/// rxi_IsConnInteresting: a call is under way, or waits for a channel.
+/// Whether a call is in progress or waits for a channel (rxi_IsConnInteresting).
 fn is_busy(connection: &Connection) -> bool {
     connection.wants_channel || connection.has_calls()
 }
 
-/// RX_STATE_* and RX_MODE_*.
+/// Returns the RX_STATE_* and RX_MODE_* of a call.
 fn state_and_mode(call: &Call) -> (u8, u8) {
     let sending = match call.side {
         Side::Client => !call.send.is_ended(),

@@ -1,8 +1,8 @@
-//! Looking at what many packets will need, before any of them is taken in.
+//! Prefetching of the state that a batch of packets needs, before any of them is processed.
 //!
-//! Of thousands of clients nothing is in a processor's caches when their next packets come. Taken in one by one, each would
-//! wait for its connection, then for its call, then for its peer. Looked at one after the other, with nothing that depends
-//! on what came before, they are all fetched at a time.
+//! With thousands of clients, a client's state is no longer in the processor's caches when its next packet
+//! arrives. If packets were processed one by one, each would wait for its connection, then its call, then its
+//! peer. A pass in which no access depends on an earlier one fetches all of them concurrently.
 
 use std::hint::black_box;
 
@@ -15,7 +15,7 @@ use crate::path::Path;
 use crate::peer::Peer;
 
 impl Endpoint {
-    /// See the module's text. Changes nothing that shows.
+    /// Prefetches the state for these packets. Has no visible effect.
     pub(super) fn foresee<'a>(&mut self, packets: impl Iterator<Item = (&'a Path, &'a [u8])>) {
         if !self.is_crowded() {
             return;

@@ -1,11 +1,11 @@
-//! Where packets of a connection may come from.
+//! The addresses from which packets of a connection are accepted.
 //!
-//! OpenAFS finds a connection whose epoch has its high bit set whatever address a packet comes from, so that anybody who
-//! knows the numbers of a connection can end it or change it. Here a connection belongs to one address. A packet from
-//! elsewhere counts only if the peer alone can have made it: new data that unseals with the connection's key. That
-//! address is then the peer's as well, for hosts with several; what is sent still goes to the first one, as in OpenAFS.
-//! Nobody can take the numbers of another's connection either: the same numbers from another address are another
-//! connection.
+//! OpenAFS finds a connection whose epoch has its high bit set for packets from any address, so that any host
+//! that knows the connection's numbers can end or change it. Here a connection belongs to one address. A
+//! packet from another address is accepted only if the peer alone can have created it: if it is new data that
+//! decrypts with the connection's key. The address then counts as the peer's as well, for hosts with several;
+//! packets are still sent to the first one, as in OpenAFS. Other hosts cannot take over the numbers of a
+//! connection either: the same numbers from another address denote another connection.
 
 use rx_security::PacketFacts;
 
@@ -19,7 +19,7 @@ use crate::limits::JUMBO_BODY_BYTES;
 use crate::slab::Key;
 
 impl Endpoint {
-    /// Lets a connection with a key be found by packets from its peer's other addresses.
+    /// Allows packets from the peer's other addresses to find a connection with a key.
     pub(super) fn index_anywhere(&mut self, key: Key) {
         let Some(connection) = self.connections.get(key).filter(|it| it.security.has_key()) else { return };
         if let Some(anywhere) = connection.key.anywhere() {
@@ -27,7 +27,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes a connection out of the index.
+    /// Removes a connection from the index.
     pub(super) fn unindex(&mut self, key: Key, index_key: ConnectionKey) {
         self.index.remove(&index_key);
         if let Some(anywhere) = index_key.anywhere()
@@ -37,11 +37,12 @@ impl Endpoint {
         }
     }
 
-    /// The connection of a packet that comes from another address than the connection is with.
+    /// Returns the connection of a packet that comes from another address than the connection's.
     pub(super) fn find_elsewhere(&mut self, index_key: ConnectionKey, packet: &Packet) -> Option<Key> {
         let key = *self.index.get(&index_key.anywhere()?)?;
         let remote = packet.path.remote;
-        // Whoever overheard that data may have sent it first: what ends a connection comes from its own address.
+        // A host that overheard the data may have sent it first, so packets that end a connection are
+        // accepted only from its own address.
         let goes_on = matches!(packet.header.kind, PacketType::Data | PacketType::Ack | PacketType::AckAll);
         let is_known = goes_on && self.connections.get(key).is_some_and(|it| it.alternate == Some(remote));
         if is_known || self.is_new_data(key, &packet.header) && self.unseals(key, packet) {
@@ -51,7 +52,7 @@ impl Endpoint {
         None
     }
 
-    /// Whether it is data that has not come before: a packet that was overheard proves nothing.
+    /// Whether the packet contains data that has not arrived before; a replayed packet proves nothing.
     fn is_new_data(&mut self, key: Key, header: &Header) -> bool {
         let is_data = header.kind == PacketType::Data && !header.flags.contains(Flags::JUMBO_PACKET);
         let Some(connection) = self.connections.get(key).filter(|it| is_data && it.error.is_none()) else {
@@ -66,7 +67,8 @@ impl Endpoint {
         matches!(arrival, Some(Arrival::InOrder | Arrival::OutOfOrder))
     }
 
-    /// Whether a packet, of a jumbogram the first, opens with the key of a connection that has one.
+    /// Whether the packet, or the first packet of a jumbogram, decrypts with the key of the connection.
+    /// Returns false if the connection has no key.
     pub(super) fn unseals(&mut self, key: Key, packet: &Packet) -> bool {
         let header = &packet.header;
         let (channel, call_number) = (header.channel() as u8, header.call_number);

@@ -1,4 +1,4 @@
-//! Packets out: acknowledgements, pings and data of the calls that have something to send.
+//! Sending of packets: acknowledgements, pings and data of the calls that have something to send.
 
 use base::Monotonic;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -18,23 +18,23 @@ use crate::peer::Peer;
 use crate::slab::Key;
 use crate::transmit::{Outgoing, Transmit};
 
-/// Only calls that send more than this look for longer packets.
+/// Number of sent packets beyond which a call probes the path for longer packets.
 const PROBE_AFTER_PACKETS: u32 = 8;
 
-/// Packets enciphered at a time; more gain nothing.
+/// Maximum number of packets encrypted together; more have no benefit.
 const SEALED_MAX: usize = 16;
 
-/// The packets of one [`Transmit`] in the making.
+/// The packets of a [`Transmit`] under construction.
 struct Batch {
     packets: Vec<Outgoing>,
     bodies: Gathered,
     packets_max: usize,
-    /// Body length of the first one.
+    /// Body length of the first packet.
     body_bytes: usize,
     total_bytes: usize,
     closed: bool,
     resent: u64,
-    /// The last packet that was added, and its serial, if it does not ask for an ACK.
+    /// The last packet and its serial, if it does not request an ACK.
     unasked: Option<(SentFacts, u32)>,
 }
 
@@ -52,7 +52,7 @@ impl Batch {
         }
     }
 
-    /// How many bodies of this length may be added.
+    /// Returns the number of bodies of this length that can still be added.
     fn room(&self, body_bytes: usize) -> usize {
         if self.packets.is_empty() {
             return self.packets_max.min(TRANSMIT_BYTES_MAX / (HEADER_BYTES + body_bytes)).max(1);
@@ -78,7 +78,7 @@ impl Batch {
         self.unasked = (!flags.contains(Flags::REQUEST_ACK)).then_some((packet, serial));
     }
 
-    /// Marks all packets but the last, and the last as well if others follow at once.
+    /// Sets MORE_PACKETS on all packets but the last, and on the last as well if others follow immediately.
     fn mark_more(&mut self, follows: bool) {
         let count = self.packets.len() - usize::from(!follows);
         for packet in &mut self.packets[..count] {
@@ -86,7 +86,7 @@ impl Batch {
         }
     }
 
-    /// The last packet asks for an ACK after all.
+    /// Makes the last packet request an ACK.
     fn ask_for_ack(&mut self) {
         if let Some(last) = self.packets.last_mut() {
             last.header[place::FLAGS] |= Flags::REQUEST_ACK.0;
@@ -95,7 +95,7 @@ impl Batch {
 }
 
 impl Endpoint {
-    /// The next datagrams to send.
+    /// Returns the next datagrams to send.
     pub(super) fn next_transmit(&mut self, now: Monotonic) -> Option<Transmit> {
         if let Some((path, header, body)) = self.control.pop_front() {
             return Some(self.single(path, header, body));
@@ -135,7 +135,7 @@ impl Endpoint {
         self.transmit_ack(now, key, reason, serial, Ping::Plain)
     }
 
-    /// A transmit of one packet.
+    /// Creates a transmit of one packet.
     fn single(&mut self, path: Path, header: [u8; HEADER_BYTES], body: Bytes) -> Transmit {
         let SpareTransmit { mut packets, mut bodies } = self.spare.pop().unwrap_or_default();
         packets.push(Outgoing { header, body_bytes: body.len() as u32 });
@@ -143,13 +143,14 @@ impl Endpoint {
         Transmit { path, packets, bodies }
     }
 
-    /// Sends as much data as one transmit holds and the windows allow.
+    /// Sends as much data as fits into one transmit and the windows allow.
     fn transmit_data(&mut self, now: Monotonic, key: Key) -> Option<Transmit> {
         let payload_max = self.payload_max(self.calls.get(key)?.connection);
         let call = self.calls.get_mut(key)?;
         let connection = self.connections.get_mut(call.connection)?;
         let peer = self.peers.get_mut(connection.peer)?;
-        // Before a long reply's first packet: in the end of a call there may be nobody to answer.
+        // The path is probed before the first packet of a long reply: near the end of a call the peer may no
+        // longer answer.
         let may_probe = call.side == Side::Server && call.send.is_unstarted();
         if may_probe
             && call.send.pending_bytes() > payload_max
@@ -179,7 +180,7 @@ impl Endpoint {
         Some(Transmit { path, packets, bodies })
     }
 
-    /// Sends an ACK, padded if it is a ping that probes the path.
+    /// Sends an ACK. A ping that probes the path is padded.
     fn transmit_ack(
         &mut self,
         now: Monotonic,
@@ -218,13 +219,13 @@ impl Endpoint {
         Some(self.single(path, header.encode(), body))
     }
 
-    /// What a call may be offered as its window beside the others that receive.
+    /// Returns the maximum window of a call, given the other calls that receive much data.
     fn window_share(&self) -> u32 {
         let share = self.config.receive_budget_packets / self.bulk_calls.max(1);
         share.clamp(SHARED_WINDOW_MIN, WINDOW_MAX) as u32
     }
 
-    /// What ACKs say about what we can take.
+    /// Returns the limits that ACKs report to peers.
     pub(super) fn trailer(&self) -> Trailer {
         let length = self.config.packet_bytes_max.max(self.config.packet_bytes) as u32;
         Trailer {
@@ -235,7 +236,7 @@ impl Endpoint {
         }
     }
 
-    /// Payload bytes of a full packet on this connection.
+    /// Returns the payload length of a full packet on this connection.
     pub(super) fn payload_max(&self, key: Key) -> usize {
         let connection = self.connections.get(key);
         let peer = connection.and_then(|it| self.peers.get(it.peer));
@@ -245,7 +246,7 @@ impl Endpoint {
     }
 }
 
-/// Adds packets to a batch, those to be sent again first, as many as it holds and the windows allow.
+/// Adds packets to a batch, retransmissions first, as many as fit and the windows allow.
 fn fill(
     now: Monotonic,
     call: &mut Call,
@@ -271,7 +272,7 @@ fn fill(
         }
         let serial = connection.next_serial();
         let again = call.send.on_sent(place, now);
-        // An answer proves the address again before the last proof is too old.
+        // The acknowledgement renews the proof of the address before the last one expires.
         let request_ack = !is_fresh || call.send.should_request_ack(packet, again);
         if request_ack {
             call.send.add_probe(serial, now, &peer.rtt);
@@ -292,8 +293,8 @@ fn fill(
     Ok(())
 }
 
-/// Cuts new packets for a batch, and has them sealed: several at a time, which takes a third of the time of one
-/// after the other.
+/// Cuts new packets for a batch and has the security class process them. Processing several at a time takes a
+/// third of the time of processing them one by one.
 fn cut_some(
     call: &mut Call,
     connection: &mut Connection,
@@ -327,7 +328,7 @@ fn cut_some(
     Ok(())
 }
 
-/// What the packets of a batch change, once for all of them.
+/// Applies the effects of a batch's packets, once for all of them.
 fn after_filling(
     now: Monotonic,
     call: &mut Call,
@@ -344,9 +345,9 @@ fn after_filling(
     }
     batch.mark_more(call.send.wants_to_send(payload_max));
     call.clocks.sent = now;
-    call.owed = None; // a new call says that the last one is through
+    call.owed = None; // a new call acknowledges the last reply
     if call.side == Side::Server {
-        call.receive.acks.cancel(); // a reply says that the request has arrived
+        call.receive.acks.cancel(); // a reply acknowledges the request
     }
     connection.used_at = now;
     peer.counters.sent += batch.packets.len() as u64;
@@ -358,7 +359,7 @@ fn after_filling(
     }
 }
 
-/// Counts what is sent on a connection.
+/// Counts the packets and bytes sent on a connection.
 pub(super) fn count_bytes(connection: &mut Connection, peer: &mut Peer, packets: usize, bytes: usize) {
     peer.counters.bytes_sent += bytes as u64;
     let counters = &mut connection.counters;

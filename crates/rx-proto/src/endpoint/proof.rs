@@ -1,9 +1,10 @@
-//! The ladder of proof: what peers are asked for before their calls are served, and what follows from their answers.
+//! The proofs that peers have to provide before their calls are served.
 //!
-//! A connection of a security class that challenges is verified by the response. For the others the peer's address has
-//! to be proved: it must echo the unpredictable serial number of a ping (OpenAFS's file servers ask for the same, see
-//! `rx_SetCheckReach`). Until then the call's packets are kept, and are not acknowledged: so the client repeats its
-//! request, and each repetition is answered with a challenge or a ping. Nothing is sent because of time that passes.
+//! A connection whose security class challenges is verified by the response. For others the peer's address
+//! has to be proved: it must echo the unpredictable serial of a ping (OpenAFS's file servers require the
+//! same, see `rx_SetCheckReach`). Until then the call's packets are stored but not acknowledged, so the
+//! client repeats its request, and each repetition is answered with a challenge or a ping. No timer causes
+//! packets to be sent.
 
 use base::{AbortCode, Monotonic, UnixTime};
 use bytes::Bytes;
@@ -25,11 +26,11 @@ use crate::limits::{CHANNELS, PROOF_INTERVAL};
 use crate::slab::Key;
 use crate::standing::Standing;
 
-/// Shortest time between two answers to wrong responses on one connection.
+/// Minimum interval between answers to invalid responses on a connection.
 const BAD_RESPONSE_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Endpoint {
-    /// Packets of a call have come: it is announced to the user, or its peer is asked for a proof.
+    /// Announces a call whose packets have arrived to the application, or asks its peer for a proof.
     pub(super) fn announce(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key).filter(|call| call.phase == Phase::Waiting) else { return };
         let connection_key = call.connection;
@@ -65,7 +66,7 @@ impl Endpoint {
         });
     }
 
-    /// Sends a challenge, unless one has just been sent.
+    /// Sends a challenge, unless one was sent recently.
     fn challenge(&mut self, now: Monotonic, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Stage::Challenging(challenging) = &mut connection.security.stage else { return };
@@ -79,7 +80,7 @@ impl Endpoint {
         self.send_on(key, &header, body);
     }
 
-    /// An ACK came for a call that waits for its peer's proof.
+    /// Processes an ACK for a call that awaits its peer's proof.
     pub(super) fn on_waiting_ack(&mut self, now: Monotonic, key: Key, packet: &Packet) {
         let Some(call) = self.calls.get(key) else { return };
         let connection_key = call.connection;
@@ -93,7 +94,7 @@ impl Endpoint {
         }
     }
 
-    /// The peer's address has echoed what was sent to it.
+    /// Records that the peer's address has echoed a number sent to it.
     fn prove_reachable(&mut self, now: Monotonic, key: Key) {
         let Some(connection) = self.connections.get(key) else { return };
         if let Some(peer) = self.peers.get_mut(connection.peer) {
@@ -112,12 +113,12 @@ impl Endpoint {
         }
     }
 
-    /// A client answers a challenge.
+    /// Processes a client's response to a challenge.
     pub(super) fn on_response(&mut self, now: Monotonic, wall: UnixTime, key: Key, body: &[u8]) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Stage::Challenging(challenging) = &mut connection.security.stage else { return };
         if !challenging.is_sent {
-            return; // from before we began; the client will send its call again
+            return; // predates this connection; the client will repeat its call
         }
         let is_first = !std::mem::replace(&mut challenging.is_answered, true);
         if !is_first && !self.late_responses.take(now) {
@@ -151,7 +152,8 @@ impl Endpoint {
         }
     }
 
-    /// Answers a wrong response, which ends nothing: it may be forged, and the client's own may still come.
+    /// Answers an invalid response. The connection stays, because the response may be forged and the client's
+    /// own may still arrive.
     fn refuse_response(&mut self, now: Monotonic, key: Key, code: AbortCode) {
         let Some(connection) = self.connections.get_mut(key).filter(|it| now >= it.abort_after) else {
             return;
@@ -161,8 +163,8 @@ impl Endpoint {
         self.send_on(key, &header, abort_body(code));
     }
 
-    /// The caller is known: what he has sent is opened. `numbers` are the client's own word on which
-    /// calls are current; older ones are replays.
+    /// Decrypts the stored packets of a verified caller and announces its calls. `numbers` are the current
+    /// call numbers according to the client; calls with lower numbers are replays.
     fn open_waiting(&mut self, now: Monotonic, key: Key, numbers: [u32; CHANNELS]) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         for (channel, number) in connection.channels.iter_mut().zip(numbers) {
@@ -196,8 +198,8 @@ impl Endpoint {
         self.statistics.let_go(call.standing, dropped);
     }
 
-    /// A packet of no known connection may prove what was forgotten: see [`crate::cookie`]. Gives the connection that
-    /// it makes again, without calls; the client will repeat its request.
+    /// Processes a packet that belongs to no connection but may prove an evicted one: see [`crate::cookie`].
+    /// Returns the connection created again, without calls; the client will repeat its request.
     pub(super) fn accept_proof(
         &mut self,
         now: Monotonic,
@@ -249,7 +251,7 @@ impl Endpoint {
     ) -> Option<Verified> {
         for cookie in self.cookies.valid(now, packet.path.remote, &facts) {
             let outcome = class.accept(facts, cookie.nonce).verify(&packet.body, wall);
-            // Of the slot before, perhaps.
+            // The nonce may belong to the previous time slot.
             if matches!(outcome, Err(SecurityError::OutOfSequence { .. })) {
                 continue;
             }
@@ -286,7 +288,8 @@ impl Endpoint {
         Some(key)
     }
 
-    /// The peer of a connection has proved more. False if there is no room for what it is now: then it is dropped.
+    /// Raises a connection's level of proof. Returns false if the limit for the new level is reached and the
+    /// connection was dropped.
     fn raise(&mut self, now: Monotonic, key: Key, to: Standing) -> bool {
         let Some(connection) = self.connections.get(key) else { return false };
         let from = connection.standing;
@@ -325,20 +328,21 @@ impl Endpoint {
         }
     }
 
-    /// There is no room for a call whose peer has just proved itself: the client shall try again.
+    /// Refuses a call whose peer has just proved itself but for which there is no room, so that the client
+    /// retries it.
     fn turn_away(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get(key) else { return };
         let (connection_key, channel, number) = (call.connection, call.channel, call.number);
         self.statistics.calls_refused += 1;
         self.fail(now, key, AbortCode::RX_CALL_DEAD, Tell::Nobody);
         let Some(connection) = self.connections.get_mut(connection_key) else { return };
-        // The same call is new when it comes again.
+        // A retry of the call must count as a new call.
         connection.channels[usize::from(channel)].number = number.saturating_sub(1);
         let header = connection.call_header(PacketType::Busy, channel, number);
         self.send_on(connection_key, &header, Bytes::new());
     }
 
-    /// Forgets a connection on which no call has been announced, and its calls; nobody is told.
+    /// Drops a connection on which no call has been announced, and its calls, without notifying either side.
     pub(super) fn drop_unproven(&mut self, now: Monotonic, key: Key) {
         let Some(connection) = self.connections.get(key) else { return };
         debug_assert!(connection.side == Side::Server, "the user's own connections are not dropped");
@@ -350,7 +354,7 @@ impl Endpoint {
         self.remove_connection(now, key);
     }
 
-    /// A call whose peer was asked for a proof has waited too long.
+    /// Ends a call that has waited too long for its peer's proof.
     pub(super) fn waiting_call_time(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get(key).filter(|call| call.lateness(now).is_some()) else { return };
         let connection_key = call.connection;

@@ -1,4 +1,4 @@
-//! Server calls whose short replies are under way rest: see [`crate::call::rest`].
+//! Resting of server calls whose short replies are in flight: see [`crate::call::rest`].
 
 use base::Monotonic;
 
@@ -10,8 +10,8 @@ use crate::limits::WINDOW_MAX;
 use crate::slab::Key;
 
 impl Endpoint {
-    /// Puts a call on its channel to rest until this time, if nothing but that is left to wait for. Of few clients all calls
-    /// are at hand: there it would be work for nothing.
+    /// Stores a call on its channel in compact form until this time, if nothing but the acknowledgement is
+    /// outstanding. With few clients all calls fit into the caches, and this would have no benefit.
     pub(super) fn put_to_rest(&mut self, key: Key, until: Option<Monotonic>) {
         if !self.is_crowded() {
             return;
@@ -23,7 +23,7 @@ impl Endpoint {
         }
     }
 
-    /// A call that rests goes on. To be called before anything happens to it but its end by the next call.
+    /// Restores a resting call. Must be called before any event of the call, except its end by the next call.
     pub(super) fn wake(&mut self, now: Monotonic, key: Key) {
         let Some(rest) = self.calls.resting(key) else { return };
         let Some(connection) = self.connections.get(rest.connection) else { return };
@@ -45,7 +45,8 @@ impl Endpoint {
         self.calls.put_to_work(key, call);
     }
 
-    /// The client's next call says that it has the reply: what rested is over. False if this call does not rest.
+    /// Ends a resting call, because the client's next call acknowledges the reply. Returns false if the call
+    /// is not resting.
     pub(super) fn end_rest(&mut self, now: Monotonic, key: Key) -> bool {
         let Some(rest) = self.calls.resting(key) else { return false };
         let (connection, channel, learnt) = (rest.connection, rest.channel, rest.sent.learnt);

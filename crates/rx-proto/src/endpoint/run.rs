@@ -1,8 +1,8 @@
-//! Datagrams that came as one: mostly the data of one call.
+//! Processing of merged datagrams, mostly the data of one call.
 //!
-//! The kernel merges datagrams of one sender that follow each other. Where the first of them belongs
-//! has to be found out, and then it is known for the others: the run of data packets of one call goes to
-//! it packet by packet, and what follows from it (acknowledgements, timers, events) is done at its end.
+//! The kernel merges consecutive datagrams of one sender. The call is looked up for the first of them only.
+//! The following data packets of the same call are passed to it one by one, and their effects
+//! (acknowledgements, timers, events) are applied once at the end.
 
 use base::{Monotonic, UnixTime};
 use bytes::Bytes;
@@ -15,13 +15,13 @@ use crate::header::{Flags, HEADER_BYTES, Header, PacketType};
 use crate::path::Path;
 use crate::slab::Key;
 
-/// Data packets of one call in a row.
+/// Consecutive data packets of one call.
 struct Run {
-    /// The first one's.
+    /// Header of the first packet.
     header: Header,
     connection: Key,
     call: Key,
-    /// Those after the first.
+    /// Number of packets after the first.
     packets: u32,
     bytes: u64,
 }
@@ -37,7 +37,7 @@ impl Run {
 }
 
 impl Endpoint {
-    /// Sorts datagrams that came as one.
+    /// Processes merged datagrams.
     pub(super) fn input_run(
         &mut self,
         now: Monotonic,
@@ -63,7 +63,8 @@ impl Endpoint {
         self.end_run(now, run);
     }
 
-    /// The call of a data packet that was just taken in, if what follows may go to it at once.
+    /// Starts a run after a processed data packet, if the packets that follow can be passed directly to its
+    /// call.
     fn begin_run(&self, path: Path, header: Header) -> Option<Run> {
         let client_sent = header.flags.contains(Flags::CLIENT_INITIATED);
         let side = if client_sent { Side::Server } else { Side::Client };
@@ -101,7 +102,7 @@ impl Endpoint {
     }
 }
 
-/// Whether it is one packet of a call's data.
+/// Whether the packet contains data of a call and is not a jumbogram.
 fn is_plain_data(header: &Header) -> bool {
     header.kind == PacketType::Data && header.call_number != 0 && !header.flags.contains(Flags::JUMBO_PACKET)
 }

@@ -1,9 +1,10 @@
-//! The change from one process to the next behind a port whose sockets stay open.
+//! The transition from one process to the next behind a port whose sockets stay open.
 //!
-//! The process that leaves stops accepting calls: packets that would begin one are dropped without an answer, so that
-//! clients repeat them to its successor. The process that comes knows none of the calls that its predecessor was
-//! serving. A client whose request the predecessor has acknowledged does not repeat it, and would ping until it gives
-//! up. It is sent an abort with `RX_RESTARTING` instead, after which cache managers begin the operation again.
+//! The old process stops accepting calls: it drops packets that would begin one without an answer, so that
+//! clients repeat them to the new process. The new process does not know the calls that the old one was
+//! serving. A client whose request the old process has acknowledged does not repeat it, and would ping until
+//! it gives up. It is sent an abort with `RX_RESTARTING` instead, after which cache managers restart the
+//! operation.
 
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
@@ -19,23 +20,25 @@ use crate::hash::SeededState;
 use crate::header::{Flags, Header, PacketType};
 use crate::slab::Key;
 
-/// Time in which a client sends the first packet of a call again if it still has it.
+/// Time within which a client retransmits the first packet of a call if it still has it.
 const ORPHAN_AGE: Duration = Duration::from_secs(3);
 
-/// Unknown calls that are remembered. A call whose place another one takes ends with the client's dead time instead.
+/// Maximum number of unknown calls remembered. A call whose slot is overwritten ends with the client's dead
+/// time instead.
 const SUSPECTS_MAX: usize = 1024;
 
-/// Unknown calls whose clients have pinged: orphans, or calls whose first packet was lost and is still to come.
+/// Unknown calls for which clients have pinged: either calls of the old process, or calls whose first packet
+/// was lost and will be retransmitted.
 pub(super) struct Suspects {
     hasher: SeededState,
-    /// By the hash of the call. Empty until there is one.
+    /// The calls, at the index given by their hash. Empty until the first one is recorded.
     places: Vec<Option<Suspect>>,
 }
 
 #[derive(Clone, Copy)]
 struct Suspect {
     call: SuspectId,
-    /// When the first ping arrived.
+    /// Time at which the first ping arrived.
     since: Monotonic,
 }
 
@@ -52,8 +55,8 @@ impl Suspects {
         Suspects { hasher, places: Vec::new() }
     }
 
-    /// Records a ping for an unknown call. Returns whether the call is an orphan: an earlier ping is so old that the
-    /// client would have sent the first packet again if it still had it.
+    /// Records a ping for an unknown call. Returns whether the call is an orphan: whether an earlier ping is
+    /// so old that the client would have retransmitted the first packet if it still had it.
     fn is_orphan(&mut self, now: Monotonic, remote: SocketAddr, header: &Header) -> bool {
         let Header { epoch, cid, call_number, .. } = *header;
         let call = SuspectId { remote, epoch, cid, call_number };
@@ -70,13 +73,13 @@ impl Suspects {
 }
 
 impl Endpoint {
-    /// Accepts no new connections of clients and no new calls from now on. Calls under way go on.
+    /// Stops accepting new connections of clients and new calls. Calls in progress continue.
     pub fn hold_new_calls(&mut self) {
         self.holds_new_calls = true;
     }
 
-    /// Drops a packet that would begin a call, if calls are held. A call on the channel of one that is through still
-    /// acknowledges the reply of that one.
+    /// Drops a packet that would begin a call, if new calls are held, and returns whether it did. The packet
+    /// still acknowledges the reply of a completed call on the same channel.
     pub(super) fn is_held(&mut self, now: Monotonic, key: Key, channel: usize) -> bool {
         if !self.holds_new_calls {
             return false;
@@ -90,8 +93,8 @@ impl Endpoint {
         true
     }
 
-    /// Answers a ping about an unknown call if its server was the predecessor. A first ping is not answered: it may
-    /// have overtaken the call's first packet, or that packet was lost and is sent again.
+    /// Answers a ping for an unknown call if the old process was its server. A first ping is not answered: it
+    /// may have overtaken the call's first packet, or that packet was lost and will be retransmitted.
     pub(super) fn end_unknown(&mut self, now: Monotonic, packet: &Packet) {
         let asks = packet.header.kind == PacketType::Ack && packet.header.flags.contains(Flags::REQUEST_ACK);
         let is_suspect = asks && packet.header.call_number != 0 && self.had_predecessor(now);
@@ -101,18 +104,19 @@ impl Endpoint {
         }
     }
 
-    /// Whether the call is probably the predecessor's: its first packet has not come.
+    /// Whether the call probably belongs to the old process, because its first packet has not arrived.
     fn is_orphan(&self, now: Monotonic, call: &Call) -> bool {
         call.side == Side::Server && call.receive.missing() == 1 && self.had_predecessor(now)
     }
 
-    /// Whether a packet beyond the window must not be acknowledged: Linux gives up a call if it is told so before any
-    /// packet of the call is acknowledged.
+    /// Whether a packet beyond the window must not be acknowledged: Linux gives up a call if it receives such
+    /// an ACK before any packet of the call is acknowledged.
     pub(super) fn is_silent_about(&self, now: Monotonic, key: Key) -> bool {
         self.calls.get(key).is_some_and(|call| call.receive.highest() == 0 && self.is_orphan(now, call))
     }
 
-    /// Ends a call for which its client pings though it had time to send the first packet again. Returns whether it did.
+    /// Ends a call for which the client pings although it had time to retransmit the first packet. Returns
+    /// whether the call was ended.
     pub(super) fn end_orphan(&mut self, now: Monotonic, key: Key) -> bool {
         let is_over = |call: &Call| now.since(call.clocks.started) >= ORPHAN_AGE && self.is_orphan(now, call);
         let ends = self.calls.get(key).is_some_and(is_over);

@@ -1,4 +1,4 @@
-//! What happens because time passes.
+//! Processing of expired deadlines.
 
 use base::{AbortCode, Monotonic};
 
@@ -12,15 +12,16 @@ use crate::limits::PACKET_BYTES_MIN;
 use crate::slab::Key;
 use crate::timers::Timed;
 
-/// Timeouts in a row after which long packets are suspected of not getting through.
+/// Number of consecutive timeouts after which long packets are suspected of not arriving.
 const BLACK_HOLE_TIMEOUTS: u32 = 3;
 
-/// Timeouts in a row after which that is certain, if the peer answers shorter packets.
+/// Number of consecutive timeouts after which this is certain, if the peer answers shorter packets.
 const DROPPED_TIMEOUTS: u32 = 5;
 
 impl Endpoint {
     pub(super) fn run_timers(&mut self, now: Monotonic) {
-        // First all, then each: what becomes due meanwhile has to wait for its turn.
+        // All entries that are due are taken first, so that those that become due during processing wait for
+        // the next run.
         let mut due = std::mem::take(&mut self.due);
         due.extend(std::iter::from_fn(|| self.timers.pop_due(now)));
         for what in due.drain(..) {
@@ -115,8 +116,8 @@ impl Endpoint {
         }
     }
 
-    /// Ends a call whose packets are too long for the path: they cannot be cut again. Its caller tries again, with
-    /// shorter ones.
+    /// Ends a call whose packets are too long for the path, because they cannot be split again. The caller
+    /// retries with shorter ones.
     fn end_if_dropped(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let Some((body_bytes, sent_at)) = call.send.stuck(DROPPED_TIMEOUTS) else { return };
@@ -135,7 +136,7 @@ impl Endpoint {
         self.fail(now, key, code, Tell::Peer);
     }
 
-    /// Remembers, and tells the user, that a path was found to be short.
+    /// Remembers that a path was found to be short, and reports it to the application.
     pub(super) fn note_short_path(&mut self, now: Monotonic, peer: Key) {
         let Some(peer) = self.peers.get_mut(peer) else { return };
         let Some(packet_bytes) = peer.mtu.take_news() else { return };

@@ -1,15 +1,15 @@
-//! What hosts and routers say about packets that did not arrive (ICMP).
+//! Processing of ICMP notices from hosts and routers about packets that did not arrive.
 //!
-//! Whoever calls a program that has exited hears at once that nobody listens, and need not wait for
-//! the dead time. But anybody can send such a notice, and OpenAFS believes every one that names a
-//! peer's address and port (`rxi_ProcessNetError`, `rxi_CheckPeerDead`). Here a notice counts only
-//! if it quotes the header of a packet sent lately: its random connection id and serial number are
-//! known to nobody who does not see our packets.
+//! With such notices, a caller learns immediately that the called program has exited, without waiting for the
+//! dead time. But any host can send one, and OpenAFS accepts every notice that names a peer's address and
+//! port (`rxi_ProcessNetError`, `rxi_CheckPeerDead`). Here a notice counts only if it quotes the header of a
+//! recently sent packet, whose random connection id and serial are known only to hosts that receive this
+//! endpoint's packets.
 //!
-//! Even then it is a doubt and no proof: the peer may be about to start, or a second way to it may
-//! work. The calls of that connection ask the peer with a ping, and end with `RX_CALL_DEAD` only if
-//! nothing at all is heard from it for about a round trip. As in OpenAFS only calls made from here
-//! can end like this, never those of clients.
+//! Even then the notice does not prove that the peer is unreachable: the peer may be about to start, or
+//! another path to it may work. The calls of the connection send a ping, and end with `RX_CALL_DEAD` only if
+//! nothing arrives from the peer for about a round trip. As in OpenAFS, only calls started by this endpoint
+//! can end this way, never those of clients.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -22,18 +22,18 @@ use crate::connection::{Connection, ConnectionKey};
 use crate::header::{self, Flags, Header};
 use crate::slab::Key;
 
-/// A quoted packet is one of so many last ones of its connection.
+/// Maximum age of a quoted packet, in packets sent on its connection.
 const SERIALS_BACK: u32 = 4096;
 
-/// How long a doubted peer may take to answer if its round trip time is not known.
+/// Time allowed for the peer's answer if its round-trip time is not known.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// It never takes more than this part of the dead time.
+/// Limit on the time allowed: the dead time divided by this.
 const GRACE_SHARE: u32 = 8;
 
 impl Endpoint {
-    /// The connection and the header of the packet to `remote` that begins with `quote`, if it was
-    /// sent lately.
+    /// Returns the connection and the header of the packet to `remote` that begins with `quote`, if it was
+    /// sent recently.
     pub(super) fn find_sent(&self, remote: SocketAddr, quote: &[u8]) -> Option<(Key, Header)> {
         let (header, _) = header::parse(quote).ok()?;
         let client_sent = header.flags.contains(Flags::CLIENT_INITIATED);
@@ -45,7 +45,7 @@ impl Endpoint {
         (lately && connection.path.remote == remote).then_some((key, header))
     }
 
-    /// A packet to `remote` that begins with `quote` is said not to have arrived.
+    /// Processes a notice that a packet to `remote`, which begins with `quote`, did not arrive.
     pub(super) fn on_unreachable(&mut self, now: Monotonic, remote: SocketAddr, quote: &[u8]) {
         let Some(key) = self.find_client_call(remote, quote) else {
             self.statistics.unreachable_ignored += 1;
@@ -58,8 +58,9 @@ impl Endpoint {
         }
     }
 
-    /// Fails the client connections whose packets leave from an address that this host has lost. OpenAFS's servers and
-    /// Cellar's answer to the address that a connection began with, so that no other address can take it over.
+    /// Fails the client connections whose packets are sent from an address that this host has lost. OpenAFS's
+    /// and Cellar's servers send replies to the address with which a connection began, so that no other
+    /// address can take it over.
     pub(super) fn on_source_gone(&mut self, now: Monotonic, local: IpAddr) {
         for key in self.connections.keys() {
             let uses = |it: &Connection| it.side == Side::Client && it.path.local == Some(local);
@@ -69,7 +70,8 @@ impl Endpoint {
         }
     }
 
-    /// The connection of the client call that the quoted packet belongs to, if that still runs.
+    /// Returns the connection of the client call to which the quoted packet belongs, if the call is still
+    /// running.
     fn find_client_call(&self, remote: SocketAddr, quote: &[u8]) -> Option<Key> {
         let (key, header) = self.find_sent(remote, quote)?;
         let connection = self.connections.get(key).filter(|it| it.side == Side::Client)?;
@@ -92,7 +94,7 @@ impl Endpoint {
         self.settle(now, key);
     }
 
-    /// Whether a call's peer was doubted and has had its time to answer. A doubt is told once.
+    /// Whether the peer of a call has not answered in time after a notice. Each notice is confirmed once.
     pub(super) fn is_doubt_confirmed(&mut self, now: Monotonic, key: Key) -> bool {
         let Some(call) = self.calls.get_mut(key) else { return false };
         let Some(doubt) = call.doubt.take_if(|doubt| doubt.until <= now) else { return false };

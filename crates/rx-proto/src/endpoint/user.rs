@@ -1,4 +1,4 @@
-//! What the user asks of calls and connections.
+//! Operations of the application on calls and connections.
 
 use base::{AbortCode, Monotonic, Room};
 use bytes::Bytes;
@@ -209,7 +209,8 @@ impl Endpoint {
         Ok(self.add_connection(now, parts))
     }
 
-    /// A random id that is not in use. (Ids that count up collided after restarts.)
+    /// Returns a random connection id that is not in use. Consecutive ids would collide with those from
+    /// before a restart.
     fn free_connection_id(&mut self, path: Path) -> u32 {
         loop {
             let id = self.random.random::<u32>() & !CHANNEL_MASK;
@@ -243,8 +244,8 @@ impl Endpoint {
         Some(call_key)
     }
 
-    /// A channel without a call, or with one that is through and waits only to acknowledge: the new
-    /// call does that.
+    /// Returns a channel without a call, or with a completed one that only waits to acknowledge its reply,
+    /// which the new call does instead.
     fn free_channel(&self, key: Key) -> Option<usize> {
         let connection = self.connections.get(key)?;
         let lingers = |channel: &Channel| {
@@ -252,11 +253,11 @@ impl Endpoint {
             call.is_none_or(|call| call.released && call.phase == Phase::Done)
         };
         let usable = |channel: &Channel| channel.number < u32::MAX && lingers(channel);
-        // The one used last has its peer's state still warm.
+        // The first usable channel is the one used last, whose state is still in the peer's caches.
         (0..CHANNELS).find(|&channel| usable(&connection.channels[channel]))
     }
 
-    /// Takes a call that is through off its channel; gives what it still owes to the server.
+    /// Removes a completed call from its channel. Returns its deferred acknowledgement to the server.
     fn clear_channel(&mut self, now: Monotonic, key: Key, channel: usize) -> Option<OwedAck> {
         let old = self.connections.get(key)?.channels[channel].call?;
         let owed = self.calls.get(old).and_then(|call| owed_ack(call, now));
@@ -286,7 +287,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends the acknowledgement of a call that has left its channel.
+    /// Sends the deferred final acknowledgement of a call that has left its channel.
     pub(super) fn send_owed_ack(&mut self, key: Key, channel: u8, owed: OwedAck) {
         let body = self.closing_ack(owed.missing);
         let Some(connection) = self.connections.get_mut(key) else { return };
@@ -294,10 +295,10 @@ impl Endpoint {
         self.send_on(key, &header, body);
     }
 
-    /// The server asks who we are.
+    /// Processes a challenge of the server.
     pub(super) fn on_challenge(&mut self, now: Monotonic, key: Key, body: &[u8]) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        // Without a call of ours on the way somebody else is asking.
+        // Without a call in progress, the challenge does not come from the server.
         if !connection.has_calls() {
             return;
         }
@@ -314,7 +315,7 @@ impl Endpoint {
                 let header = connection.header(PacketType::Response);
                 self.send_on(key, &header, Bytes::from(response));
             }
-            // A forged challenge ends nothing once a good one was answered.
+            // A forged challenge has no effect once a valid one has been answered.
             Err(_) if connection.has_responded => self.statistics.spurious += 1,
             Err(error) => {
                 self.statistics.handshakes_failed += 1;
@@ -325,7 +326,7 @@ impl Endpoint {
     }
 }
 
-/// What a call that is through still has to tell its server.
+/// Returns the acknowledgement that a completed call still has to send to its server.
 fn owed_ack(call: &Call, now: Monotonic) -> Option<OwedAck> {
     let at = if call.receive.acks.is_due() { Some(now) } else { call.receive.acks.deadline() };
     at.map(|at| OwedAck { number: call.number, missing: call.receive.missing(), at })

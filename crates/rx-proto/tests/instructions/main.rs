@@ -1,10 +1,10 @@
-//! How many instructions a packet and a call take in the protocol core.
+//! Measures the number of instructions per packet and per call in the protocol core.
 //!
-//! Times differ from run to run and between machines; the number of instructions hardly does. This program
-//! runs itself under valgrind with each workload twice, with few and with many steps, so that what both runs
-//! have in common (the start, making the connection) does not count. The result must be within [`TOLERANCE`]
-//! percent of what `bounds.txt` says: who makes something slower notices, and who makes it faster writes the
-//! new bounds down, so that it stays so.
+//! Times differ between runs and machines; the number of instructions hardly does. This program runs itself
+//! under valgrind with each workload twice, with few and with many steps, so that the cost common to both
+//! runs (startup, creating the connection) cancels out. The result must be within [`TOLERANCE`] percent of
+//! the bound in `bounds.txt`: a change that slows something down fails the test, and a change that speeds
+//! something up has to update the bound, so that the gain is kept.
 
 mod pair;
 
@@ -12,17 +12,17 @@ use pair::Pair;
 use std::fmt::Write as _;
 use std::process::{Command, ExitCode};
 
-/// Percent by which a count may differ from its bound.
+/// Maximum difference between a count and its bound, in percent.
 const TOLERANCE: f64 = 5.0;
 
-/// The C library copies with what the processor has, and a repeated move counts for each byte: the count
-/// should not depend on the processor.
+/// Settings that make the C library copy without processor-specific instructions. It normally chooses them by
+/// processor, and a repeated move counts once per byte, so the count would depend on the processor.
 const PLAIN_COPIES: &str =
     "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-ERMS,-FSRM,-AVX_Fast_Unaligned_Load,-Fast_Unaligned_Copy";
 
 const BOUNDS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/instructions/bounds.txt");
 
-/// What is counted: a name, what does it so many times, and two numbers of times.
+/// A workload: its name, the function that repeats it, and two numbers of repetitions.
 struct Workload {
     name: &'static str,
     run: fn(&mut Pair, u32),
@@ -51,7 +51,8 @@ const WORKLOADS: [Workload; 3] = [
     },
 ];
 
-/// Data in a full packet between the two: 1472 bytes less the header, and what is kept free for security classes.
+/// Data in a full packet between the two endpoints: 1472 bytes less the header and the bytes reserved for
+/// security classes.
 const PACKET_DATA: usize = 1444;
 
 fn main() -> ExitCode {
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
     match &arguments[..] {
         [verb, name, times] if verb == "run" => run(name, times),
         _ if arguments.iter().any(|it| it == "--list") => println!("instructions: test"),
-        // A filter of `cargo test` that means other tests.
+        // A `cargo test` filter that selects other tests.
         [first, ..] if !first.starts_with('-') && !"instructions".contains(first.as_str()) => {}
         _ => return guard(),
     }
@@ -71,7 +72,7 @@ fn run(name: &str, times: &str) {
     (workload.run)(&mut Pair::new(), times.parse().expect("a number"));
 }
 
-/// The test itself.
+/// Runs the measurements and compares them with their bounds.
 fn guard() -> ExitCode {
     let skipped = std::env::var("CELLAR_TEST_SKIP").unwrap_or_default();
     if skipped.split([',', ' ']).any(|word| word == "valgrind") {
@@ -89,7 +90,7 @@ fn guard() -> ExitCode {
     }
 }
 
-/// Instructions of one step.
+/// Returns the number of instructions per step.
 fn count(workload: &Workload) -> Result<f64, String> {
     let few = instructions(workload.name, workload.few)?;
     let many = instructions(workload.name, workload.many)?;
@@ -98,7 +99,7 @@ fn count(workload: &Workload) -> Result<f64, String> {
     Ok(f64::from(more) / f64::from(workload.many - workload.few))
 }
 
-/// Instructions of a whole run.
+/// Returns the number of instructions of a whole run.
 fn instructions(name: &str, times: u32) -> Result<u64, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new("valgrind")
@@ -136,7 +137,8 @@ fn judge(counts: &[f64]) -> Result<(), String> {
             let _ = writeln!(wrong, "one {name} took {count:.0} instructions, {percent:+.1} % of {bound:.0}");
         }
     }
-    // Others make other instructions: the bounds are those of the tests' usual build for this architecture.
+    // The bounds apply to the usual build of the tests for this architecture; other builds execute other
+    // instructions.
     if wrong.is_empty() || !cfg!(all(debug_assertions, target_arch = "x86_64")) {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! A client and a server that talk without a network.
+//! A client and a server endpoint connected without a network.
 
 use base::{Monotonic, UnixTime};
 use bytes::Bytes;
@@ -14,21 +14,21 @@ use std::time::Duration;
 const SERVICE: u16 = 7;
 const WALL: UnixTime = UnixTime(1_700_000_000);
 
-/// What one batch of datagrams takes on the way.
+/// Transmission time of a batch of datagrams.
 const DELAY: Duration = Duration::from_micros(20);
 
-/// One end.
+/// One of the two endpoints.
 struct End {
     endpoint: Endpoint,
     address: SocketAddr,
-    /// The call that it is in.
+    /// The current call.
     call: Option<CallId>,
-    /// What it still has to write.
+    /// Data that remains to be written.
     left: Bytes,
     has_ended: bool,
     received: usize,
     is_complete: bool,
-    /// Kept for its memory.
+    /// Data read; the allocation is kept for reuse.
     data: Vec<Bytes>,
 }
 
@@ -53,7 +53,7 @@ impl End {
         (self.has_ended, self.received, self.is_complete) = (false, 0, false);
     }
 
-    /// Does whatever can be done with the call; `may_write` says whether it is this end's turn.
+    /// Makes all possible progress with the call; `may_write` returns whether this end may write now.
     fn work(&mut self, now: Monotonic, may_write: impl FnOnce(&End) -> bool) {
         while let Some(event) = self.endpoint.poll_event() {
             if let Event::CallArrived { call, .. } = event {
@@ -90,7 +90,7 @@ impl End {
         self.has_ended = true;
     }
 
-    /// Sends all that it has to the other end; false if there was nothing.
+    /// Sends everything that is queued to the other end. Returns false if there was nothing to send.
     fn send(&mut self, now: Monotonic, to: &mut End) -> bool {
         let mut has_sent = false;
         while let Some(transmit) = self.endpoint.poll_transmit(now) {
@@ -110,7 +110,8 @@ impl End {
     }
 }
 
-/// The datagrams of a transmit one after the other, as a kernel that cuts and merges them hands them on.
+/// Returns the concatenated datagrams of a transmit, as a kernel that segments and merges them passes them
+/// on.
 fn as_one(transmit: &Transmit) -> Vec<u8> {
     let bytes = transmit.packets.iter().map(Outgoing::len_bytes).sum();
     let (mut all, mut bodies) = (Vec::with_capacity(bytes), transmit.bodies());
@@ -121,7 +122,7 @@ fn as_one(transmit: &Transmit) -> Vec<u8> {
     all
 }
 
-/// See the module's text.
+/// The two connected endpoints.
 pub(crate) struct Pair {
     client: End,
     server: End,
@@ -143,7 +144,7 @@ impl Pair {
         Pair { client, server, connection: connection.expect("a connection"), now: Monotonic(1) }
     }
 
-    /// One call from its beginning to its end.
+    /// Performs one complete call.
     pub(crate) fn call(&mut self, request_bytes: usize, reply_bytes: usize) {
         let call = self.client.endpoint.open_call(self.now, self.connection).expect("a channel");
         self.client.begin(Some(call), vec![1; request_bytes].into());
@@ -164,7 +165,8 @@ impl Pair {
         let sent = self.client.send(self.now, &mut self.server);
         self.server.work(self.now, |server| server.is_complete);
         let answered = self.server.send(self.now, &mut self.client);
-        // Between two calls no time passes: else it depends on the phase of the timers how many of them run.
+        // No time passes between two calls; otherwise the number of timers that run would depend on their
+        // phase.
         if !sent && !answered && !self.client.is_complete {
             let next =
                 [&self.client, &self.server].into_iter().filter_map(|end| end.endpoint.poll_timeout()).min();

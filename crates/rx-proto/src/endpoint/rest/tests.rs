@@ -10,7 +10,8 @@ use std::time::Duration;
 
 const SERVICE: u16 = 5;
 const WALL: UnixTime = UnixTime(1_700_000_000);
-/// The address of the client was proved at time 0: so long ago that the next reply asks for a new proof.
+/// Start of the tests, so long after the proof of the client's address at time 0 that the next reply requests
+/// a new proof.
 const START: Monotonic = Monotonic(50_000_000_000);
 
 struct Server(Endpoint);
@@ -43,7 +44,7 @@ impl Server {
         packets.map(|packet| crate::header::parse(&packet.header).expect("a header").0).collect()
     }
 
-    /// A call that was answered, and its reply's header.
+    /// Makes a call and answers it. Returns the reply's header.
     fn answers(&mut self, now: Monotonic, number: u32) -> Header {
         self.takes(now, request(number), b"asks");
         let sent = self.sends(now);
@@ -82,7 +83,7 @@ fn request(number: u32) -> Header {
     }
 }
 
-/// What a client says of a reply that it has.
+/// Returns the client's acknowledgement of a reply.
 fn acknowledgement(reply: Header) -> (Header, Vec<u8>) {
     let header = Header { kind: PacketType::Ack, flags: Flags::CLIENT_INITIATED, serial: 99, ..reply };
     let (received, trailer) = (&[][..], Trailer::default());
