@@ -75,7 +75,7 @@ pub struct NameiVnode {
     pub unique: u32,
     /// Counts changes of the data.
     pub data_version: u32,
-    /// Inode of the data; the none inode if it never had any.
+    /// Inode of the data; 0 or all ones if it never had any.
     pub inode: Inode,
     /// When the data changed, according to the client.
     pub client_modified: UnixTime,
