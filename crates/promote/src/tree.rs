@@ -22,7 +22,7 @@ impl Tree {
         (cell / self.fanout).checked_sub(1)
     }
 
-    /// Returns the cells that this one serves; `None` stands for the source.
+    /// Returns the cells that this one serves; `None` means the source.
     pub fn children(&self, of: Option<usize>) -> std::ops::Range<usize> {
         let first = of.map_or(0, |cell| (cell + 1).saturating_mul(self.fanout));
         first.min(self.cells)..first.saturating_add(self.fanout).min(self.cells)

@@ -60,7 +60,7 @@ pub(crate) fn begin_beside(
 }
 
 impl Continued {
-    /// Reads which vnodes were received. The data is over `below`, or in its own group.
+    /// Reads which vnodes were received. Their records are newer than `below`, or in a separate group.
     pub(crate) fn new(
         target: &Volume,
         received: Received,

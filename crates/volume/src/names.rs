@@ -52,7 +52,7 @@ fn is_dots(name: &[u8]) -> bool {
 }
 
 impl Volume {
-    /// CreateFile: an empty file of mode 0777 unless `set` says otherwise, data version 0.
+    /// CreateFile: an empty file of data version 0, and of mode 0777 unless `set` specifies another one.
     ///
     /// # Errors
     /// `NoVnode`, `NotDirectory`, `ReadOnly`, `InvalidName`, `NameTooLong`, `Exists`, `DirectoryFull`,

@@ -56,7 +56,7 @@ pub(crate) struct Progress {
     group: Option<Arc<Group>>,
     /// Read views of the group at the last step.
     readers: Vec<Sight>,
-    /// Whether a read view seen at an earlier step is gone, so that records already passed must be examined
+    /// Whether a read view seen at an earlier step has ended, so that records already passed must be examined
     /// again.
     is_outdated: bool,
 }
