@@ -12,8 +12,8 @@
 //!
 //! The [`Kind`] of the caller precedes all of these. Each kind has its own part of the [`Queue`]: waiting
 //! calls, sub-queues, volumes and guaranteed workers. Verified callers go first, so that a flood of calls
-//! that cost nothing to make neither causes refusals of theirs nor delays them; anonymous callers keep their
-//! guaranteed part. When too many calls of a kind wait, the newest call of the user with the most is evicted
+//! that cost nothing to make neither delays their calls nor causes them to be refused; anonymous callers keep
+//! their guaranteed part. When too many calls of a kind wait, the newest call of the user with the most is evicted
 //! in favour of users with fewer.
 //!
 //! In addition, there are limits on the calls being served. While others wait, one user and one volume hold

@@ -34,7 +34,8 @@ const FASTER: u32 = 8;
 /// Fraction of a window, one part in `LOSS`, that may be lost per round trip on a far path that is not full.
 const LOSS: u32 = 50;
 
-/// Number of further losses that are accepted: in a round trip of few packets, chance exceeds the fraction.
+/// Number of losses accepted in addition, since in a round trip of few packets chance losses may exceed that
+/// fraction.
 const LOSSES_MIN: u32 = 3;
 
 /// The congestion window of a call.

@@ -105,6 +105,6 @@ pub enum Write {
     Accepted(usize),
     /// The send queue is full; [`Event::Writable`] follows.
     Blocked,
-    /// The call has failed, or its data was ended before.
+    /// The call has failed, or its data has already been ended.
     Failed(AbortCode),
 }

@@ -72,7 +72,7 @@ pub const UNPROVEN_WINDOW: u32 = 16;
 /// proof.
 pub const UNPROVEN_BODY_BYTES_MAX: usize = 2048;
 
-/// Window of an anonymous caller's call of which nothing has been read yet: as much as OpenAFS offers
+/// Window of an anonymous caller's call before any of its data is read: as much as OpenAFS offers
 /// (rx_maxReceiveWindow). It grows as data is read, so that calls waiting for a worker hold little memory.
 pub const UNREAD_WINDOW: u32 = SHARED_WINDOW_MIN as u32;
 

@@ -24,7 +24,7 @@ use crate::congestion::Congestion;
 use crate::rtt::Rtt;
 use crate::timers::look;
 
-/// Number of later transmissions, one of which must have arrived for a packet to count as lost.
+/// Number of transmissions by which a packet must be overtaken to count as lost.
 const REORDER_PACKETS: u64 = 3;
 
 /// Maximum time by which later ACKs overtake an ACK. After this time an ACK with a lower serial comes from a

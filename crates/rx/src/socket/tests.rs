@@ -222,7 +222,7 @@ fn errors_about_one_peer_cost_no_other_peers_datagrams() {
                 some.iter().map(|one| transmit(to.local(), std::slice::from_ref(one))).collect();
             let mut gather = Gather::default();
             for one in &good {
-                // Lets the first datagram of the next gather meet the last one's error.
+                // The first datagram of the next gather receives the error that the last one caused.
                 gather.push(one);
                 gather.push(&bad);
             }
