@@ -1,9 +1,10 @@
 //! NetInfo and NetRestrict: the addresses that a server registers.
 //!
-//! NetInfo(5) lists the addresses to register. `f ADDRESS` registers an address that the machine does not have
-//! (behind a translator). NetRestrict(5) lists the addresses to leave out. Both take a network as `ADDRESS/LENGTH`;
-//! NetRestrict also takes 255 for any value of a byte, as older versions of OpenAFS do. Only the first word of a line
-//! counts, and a line that cannot be parsed is passed over, as in OpenAFS (`src/auth/netrestrict.c`).
+//! NetInfo(5) lists the addresses to register. `f ADDRESS` registers an address that the machine does not
+//! have (behind a translator). NetRestrict(5) lists the addresses to omit. Both accept a network as
+//! `ADDRESS/LENGTH`; NetRestrict also accepts 255 for any value of a byte, as older versions of OpenAFS do.
+//! Only the first word of a line counts, and a line that cannot be parsed is skipped, as in OpenAFS
+//! (`src/auth/netrestrict.c`).
 
 use crate::cellservdb::LineError;
 use std::net::Ipv4Addr;

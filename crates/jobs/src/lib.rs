@@ -9,7 +9,8 @@
 //! These rules make that safe:
 //!
 //! - The location database is authoritative, as read from the server that accepts changes. A copy of a
-//!   volume is removed only while the job holds the lock of the entry and the entry, read again, points elsewhere.
+//!   volume is removed only while the job holds the lock of the entry and the entry, read again, points
+//!   elsewhere.
 //! - A call without a reply may have been executed. So every step is idempotent, or first checks the
 //!   current state of locks, transactions, volumes and entries.
 //! - A volume that moves is out of service on disk at its source before the entry may point to the

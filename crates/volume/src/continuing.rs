@@ -1,12 +1,12 @@
 //! Resumes an interrupted transfer on top of the data already received.
 //!
-//! The new contents are laid over the received data, as over a volume's contents
-//! ([`overlaying`](crate::overlaying)), in the next epoch of its group. So data that was received and is sent
-//! or referred to again is not written again and never stored twice. Received data that is not in the new
-//! contents is deleted in that epoch.
+//! The new contents are overlaid on the received data, as on a volume's contents
+//! ([`overlaying`](crate::overlaying)), in the next epoch of its group. So data that was received before and
+//! is sent or referred to again is not written again and never stored twice. Received data that is not in the
+//! new contents is deleted in that epoch.
 //!
-//! Received data is in its own group, or over the volume's contents in the volume's group. A vnode that is
-//! unchanged from the volume is already in place only in the second case, and only if nothing of it was
+//! Received data is in a separate group, or on top of the volume's contents in the volume's group. A vnode
+//! that is unchanged in the volume is already in place only in the second case, and only if no part of it was
 //! received; otherwise it is read from the volume and stored as if it had been sent.
 
 use crate::keys::{self, FileKey};

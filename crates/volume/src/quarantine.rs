@@ -2,8 +2,8 @@
 //!
 //! An entry is kept in the metadata under the key of the damaged record, or of the record that names the
 //! damaged chunk. If several files share a chunk, each has an entry. An entry is removed when its record no
-//! longer exists or names another chunk, that is, when the file was rewritten or deleted. It is also removed when a
-//! full scrubber pass found no damage there.
+//! longer exists or names another chunk, that is, when the file was rewritten or deleted. It is also removed
+//! when a full scrubber pass found no damage there.
 
 use crate::named::Name;
 use crate::record::{self, Extent, StoredDamage};
