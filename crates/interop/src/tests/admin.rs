@@ -1,10 +1,10 @@
-//! `vos`, `pts`, `bos`, `rxdebug`, `xstat_fs_test`: the same commands against OpenAFS and Cellar, and
-//! what they print compared.
+//! Runs the same `vos`, `pts`, `bos`, `rxdebug` and `xstat_fs_test` commands against OpenAFS and Cellar, and
+//! compares their output.
 //!
-//! `suites/*.txt` holds the commands, one a line, `$ADDR` standing for the server, `$OTHER` for the cell's second
-//! one if it has one, `$DUMPS` for the folder of volume dumps that OpenAFS made, `$SCRATCH` for one of the cell's own. What may differ
-//! stands in `suites/expected-differences.toml`, with a reason each; an entry that no longer differs
-//! is an error, so that the file can only shrink.
+//! `suites/*.txt` has the commands, one per line. `$ADDR` stands for the server, `$OTHER` for the cell's
+//! second server if it has one, `$DUMPS` for the folder of volume dumps made by OpenAFS, `$SCRATCH` for a
+//! folder of the cell. Permitted differences are listed in `suites/expected-differences.toml`, each with a
+//! reason. An entry that no longer differs is an error, so that the file can only shrink.
 
 use crate::Test;
 use crate::tests::own_file;
@@ -40,21 +40,21 @@ struct Expected {
     difference: Vec<Difference>,
 }
 
-/// A command whose output is not that of OpenAFS.
+/// A command whose output differs from that of OpenAFS.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Difference {
-    /// The suite's name.
+    /// Name of the suite.
     suite: String,
-    /// The line of the suite.
+    /// Line of the suite.
     command: String,
-    /// Why it differs.
+    /// Reason for the difference.
     reason: String,
-    /// A regular expression that Cellar's whole normalised output must match.
+    /// Regular expression for all of Cellar's normalised output.
     cellar: String,
 }
 
-/// What one command did to one cell.
+/// Result of one command in one cell.
 #[derive(PartialEq)]
 struct Observed {
     status: i32,
@@ -67,7 +67,7 @@ struct Subject {
     other: Option<Cell>,
 }
 
-/// Runs a suite in two cells made with these options of the `openafs-cell` tool.
+/// Runs a suite in two cells created with these options of the `openafs-cell` tool.
 fn compare(suite: &str, options: &[&str]) -> Result<()> {
     let openafs = Cell::start_with(Server::OpenAfs, "afs1", "10.99.0.1", options)?;
     let cellar = Cell::start_with(Server::Cellar, "cellar1", "10.99.0.4", options)?;
@@ -112,7 +112,7 @@ fn compare_suite(
     let lines: Vec<&str> =
         text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).collect();
     for &line in &lines {
-        // Side by side: a release to several sites takes `vos` five seconds, whatever the servers are.
+        // In parallel, since `vos` takes five seconds to release to several sites, whatever the servers are.
         let (theirs, ours) = std::thread::scope(|scope| {
             let theirs = scope.spawn(|| observe(openafs, line, &mut left));
             let ours = observe(cellar, line, &mut right);
@@ -146,7 +146,7 @@ fn judge_expected(entry: &Difference, theirs: &Observed, ours: &Observed) -> Res
 }
 
 fn observe(subject: &Subject, line: &str, normaliser: &mut Normaliser) -> Result<Observed> {
-    // Numbers that count what happened are replaced where a line asks for it.
+    // If a line requests it, numbers that depend on previous events are replaced.
     let (line, numbers) = match line.strip_prefix("numbers-aside ") {
         Some(rest) => (rest, true),
         None => (line, false),
@@ -155,7 +155,7 @@ fn observe(subject: &Subject, line: &str, normaliser: &mut Normaliser) -> Result
     let dumps = own_file("../afs-format/testdata/dump");
     let (dumps, scratch) = (dumps.to_str().context("path")?, cell.scratch()?);
     let scratch = scratch.to_str().context("path")?;
-    // Tools refuse a line without the address of a second server.
+    // Without a second server `$OTHER` is empty, and the tools reject the line.
     let other = other.as_ref().map_or("", |other| other.address);
     let line = line.replace("$ADDR", cell.address).replace("$OTHER", other);
     let line = line.replace("$DUMPS", dumps).replace("$SCRATCH", scratch);

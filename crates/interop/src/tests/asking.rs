@@ -1,9 +1,9 @@
-//! `cellar stat rx` and `cellar stat xstat` beside `rxdebug` and `xstat_fs_test`: of both servers, they
-//! tell the same figures. `cellar top` tells those of OpenAFS's in its tables. `afsmonitor` and `scout` show
-//! the same of both servers, on a terminal.
+//! Compares statistics tools: `cellar stat rx` and `cellar stat xstat` return the same figures of both
+//! servers as `rxdebug` and `xstat_fs_test`, `cellar top` shows those of OpenAFS's server in its tables, and
+//! `afsmonitor` and `scout` show the same for both servers, on a terminal.
 //!
-//! Asking changes some figures, so Cellar's tool asks before and after the other one, whose figures
-//! have to lie between.
+//! Each query changes some figures, so Cellar's tool runs before and after the other one, whose figures must
+//! be in between.
 
 use crate::Test;
 use crate::tests::own_file;
@@ -29,8 +29,8 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// What there is at the moment of asking, and may be otherwise a moment later; a minimum that is 0
-/// until something was measured; and what starts over with every second.
+/// Figures that are not compared: momentary values, a minimum that is 0 until it is measured, and a fraction
+/// of a second.
 const FLEETING: [&str; 5] =
     ["rx_nCallStructs", "rx_nFreeCallStructs", "rx_minRtt_Sec", "rx_minRtt_Usec", "rx_totalRtt_Usec"];
 
@@ -68,7 +68,8 @@ fn ask(server: Server, name: &'static str, address: &'static str) -> Result<()> 
     Ok(())
 }
 
-/// What `afsmonitor` notes and `scout` shows after files were copied into the server and out of it.
+/// Compares the output of `afsmonitor` and the screen of `scout` after files were copied to the server and
+/// back.
 fn monitor(server: Server, name: &'static str, address: &'static str) -> Result<()> {
     let cell = Cell::start(server, name, address)?;
     cell.open_volume(server, "work.1")?;
@@ -100,7 +101,7 @@ fn monitor(server: Server, name: &'static str, address: &'static str) -> Result<
         let [before, after] = [&at_first, &noted].map(|figures| figures[&format!("{operation} successes")]);
         after - before
     };
-    // Of directories something is fetched, too.
+    // Directories are fetched as well.
     let [stored, created, fetched] = ["storedata", "createfile", "fetchdata"].map(of_copying);
     ensure!(
         stored == files && created == files && fetched > files,
@@ -108,7 +109,7 @@ fn monitor(server: Server, name: &'static str, address: &'static str) -> Result<
     );
     compare(&of_scout(&shown, address)?, &as_scout(server, &before), &as_scout(server, &after))
         .context("scout")?;
-    // Two probes, of which the server counts each: nothing else here asks so.
+    // The server counts each of the two probes; nothing else in this test makes such calls.
     let asked = ["calls", "successes"].map(|part| {
         let figure = format!("getstatistics {part}");
         after[&figure] - before[&figure]
@@ -118,7 +119,7 @@ fn monitor(server: Server, name: &'static str, address: &'static str) -> Result<
     Ok(())
 }
 
-/// Runs a program that wants a terminal until there is this word in the file, and tells what the file has then.
+/// Runs a program on a terminal until `file` contains `word`, and returns the file's contents.
 fn on_terminal(cell: &Cell, program: &str, screen: &Path, file: &Path, word: &str) -> Result<String> {
     let (screen, file) = (screen.display(), file.display());
     let waited = cell.shell(&format!(
@@ -135,10 +136,11 @@ fn on_terminal(cell: &Cell, program: &str, screen: &Path, file: &Path, word: &st
     waited.ok().with_context(|| program.to_owned())
 }
 
-/// The columns of `scout` that hold numbers.
+/// The numeric columns of `scout`.
 const SCOUT: [&str; 4] = ["connections", "fetches", "stores", "hosts"];
 
-/// The row of a server on `scout`'s screen, which is drawn by moving to and fro; the first probe's is whole.
+/// Parses a server's row on `scout`'s screen. Only the first probe's row is complete, since later ones update
+/// parts of it.
 fn of_scout(shown: &str, address: &str) -> Result<Figures> {
     let shown = Regex::new(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][0-9A-Z]|[\x00-\x1f]")?.replace_all(shown, " ");
     let row = Regex::new(&format!(r"(\d+) +(\d+) +(\d+) +(\d+) +{} +a:\d+", address.replace('.', r"\.")))?;
@@ -151,8 +153,8 @@ fn of_scout(shown: &str, address: &str) -> Result<Figures> {
         .collect()
 }
 
-/// What `scout` shows in a row, by what `xstat_fs_test` has of it. OpenAFS's server counts as connections those on which
-/// somebody called who is known.
+/// Computes `scout`'s row from the figures of `xstat_fs_test`. OpenAFS's server only counts connections with
+/// an authenticated caller.
 fn as_scout(server: Server, figures: &Figures) -> Figures {
     let connections = if server == Server::OpenAfs { "host_NumClients" } else { "rx_nServerConns" };
     let calls = |names: [&str; 3]| names.map(|name| figures[&format!("{name} calls")]).iter().sum();
@@ -168,7 +170,8 @@ fn as_scout(server: Server, figures: &Figures) -> Figures {
         .collect()
 }
 
-/// `cellar top` of OpenAFS's file server after calls of some kinds, beside what OpenAFS's own programs print.
+/// Compares `cellar top` for OpenAFS's file server, after calls of several kinds, with the output of
+/// OpenAFS's programs.
 fn top() -> Result<()> {
     let cell = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
     cell.open_volume(Server::OpenAfs, "work.1")?;
@@ -209,7 +212,7 @@ fn top() -> Result<()> {
     Ok(())
 }
 
-/// What the tables of `cellar top` tell, under the names of `theirs`. What they leave out is 0.
+/// Converts the tables of `cellar top` to the names of `theirs`. Missing figures are 0.
 fn of_top(told: &Value, theirs: &Figures) -> Figures {
     let mut figures: Figures = theirs.keys().map(|name| (name.clone(), 0)).collect();
     let rows = |table: &str| told[table].as_array().cloned().unwrap_or_default();
@@ -231,7 +234,7 @@ fn of_top(told: &Value, theirs: &Figures) -> Figures {
     figures
 }
 
-/// Each figure of theirs lies between ours. Tells how many there were.
+/// Checks that each figure of OpenAFS's tool is between Cellar's two. Returns the number of figures.
 fn compare(theirs: &Figures, before: &Figures, after: &Figures) -> Result<usize> {
     for (name, theirs) in theirs {
         let (Some(before), Some(after)) = (before.get(name), after.get(name)) else {
@@ -251,7 +254,7 @@ fn counters(told: &Value) -> Figures {
     figures
 }
 
-/// What rxdebug prints, under the names that `cellar stat rx` has for it.
+/// Parses the output of rxdebug, with the names of `cellar stat rx`.
 fn of_rxdebug(printed: &str) -> Result<Figures> {
     let types = r"data (\d+) ack (\d+) busy (\d+) abort (\d+) ackall (\d+) challenge (\d+) response (\d+) debug (\d+)";
     let names = |prefix: &str| {
@@ -302,7 +305,7 @@ fn of_xstat(told: &Value) -> Figures {
     figures
 }
 
-/// What xstat_fs_test prints: `NUMBER name`, and `Name: NUMBER ops (NUMBER OK); ...`.
+/// Parses the output of xstat_fs_test: `NUMBER name`, and `Name: NUMBER ops (NUMBER OK); ...`.
 fn of_xstat_fs_test(printed: &str) -> Result<Figures> {
     let figure = Regex::new(r"(?m)^\s+(\d+) (\w+)\s*$")?;
     let operation = Regex::new(r"(\w+): (\d+) ops \((\d+) OK\)")?;

@@ -1,4 +1,4 @@
-//! The audit in OpenAFS's form beside what OpenAFS's own servers write for the same commands.
+//! Compares the audit log in OpenAFS's format with that of OpenAFS's own servers for the same commands.
 
 use crate::Test;
 use crate::tests::kafs::token;
@@ -19,8 +19,8 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// A journal of the cell's own: in a /run and with a number of the machine that nobody else sees, in memory, without what
-/// the kernel says, and without a limit of records.
+/// Starts a journal for the cell only: with a private /run and machine id, in memory, without kernel
+/// messages, and without a rate limit.
 const BEGIN_JOURNAL: &str = "
     set -e
     if [ ! -e /run/machine-id ]; then
@@ -47,10 +47,10 @@ const END_JOURNAL: &str = "
     for i in $(seq 100); do kill -0 $journal 2>/dev/null || exit 0; sleep 0.1; done
     echo 'systemd-journald does not end'; exit 1";
 
-/// Cellar writes everything, as OpenAFS does.
+/// Makes Cellar record all events, as OpenAFS does.
 const SINK: &str = "[audit.openafs]\nfile = \"/var/log/openafs/Audit\"\nformat = \"openafs\"\nevents = [\"all\"]\npolicy = \"block\"";
 
-/// What is done to both; some of it is denied or fails. CELLAR is Cellar's program, as a client.
+/// Commands for both servers; some are denied or fail. CELLAR is Cellar's program, as a client.
 const COMMANDS: [&str; 34] = [
     "pts createuser ann -localauth",
     "pts creategroup ann:friends -owner ann -localauth",
@@ -88,10 +88,11 @@ const COMMANDS: [&str; 34] = [
     "cellar cp cell:open.1/first/ $SCRATCH/back/",
 ];
 
-/// Whose lines are compared with each other: one client's calls of one service are in order.
+/// Services whose lines are compared separately, since only calls of one client to one service are in order.
 const SERVICES: [&str; 5] = ["AFS_PTS_", "AFS_VS_", "AFS_VL_", "AFS_BOS_", "AFS_SRX_"];
 
-/// Once in dozens of runs OpenAFS's volume server says that it could not dump a volume (VOLSERDUMPERROR).
+/// Number of attempts: once in dozens of runs OpenAFS's volume server fails to dump a volume
+/// (VOLSERDUMPERROR).
 const ATTEMPTS: usize = 3;
 
 fn compare() -> Result<()> {
@@ -104,11 +105,11 @@ fn compare() -> Result<()> {
     bail!("OpenAFS could not dump a volume {ATTEMPTS} times")
 }
 
-/// Whether OpenAFS's servers did all that they were asked for, in which case both wrote the same.
+/// Compares both logs. Returns false if an OpenAFS server failed to do what it was asked.
 fn is_compared() -> Result<bool> {
     let openafs = Cell::start_with(Server::OpenAfs, "audit1", "10.99.0.97", &["-A"])?;
     let cellar = Cell::start_configured("audit2", "10.99.0.98", SINK)?;
-    // OpenAFS's cell has it already.
+    // OpenAFS's cell already has this user.
     cellar.run("pts createuser admin -id 1 -localauth")?.ok()?;
     cellar.run("pts adduser admin system:administrators -localauth")?.ok()?;
     let all = [lines(&openafs)?, lines(&cellar)?];
@@ -143,7 +144,8 @@ fn is_compared() -> Result<bool> {
     Ok(true)
 }
 
-/// The real journal has every record, with what it is searched by, also of the time in which it did not run.
+/// Checks that the real journal has every record, with its search fields, even those from while it was not
+/// running.
 fn journal() -> Result<()> {
     let cell = Cell::start_configured("audit3", "10.99.0.99", "[audit.journal]\njournal = true")?;
     let shell = |script: &str| cell.shell(script)?.ok();
@@ -157,7 +159,7 @@ fn journal() -> Result<()> {
     create("meanwhile")?;
     shell(BEGIN_JOURNAL)?;
     let counted: Value = serde_json::from_str(&shell("cellar stat audit --json")?)?;
-    // A line beside those of calls says when the audit began.
+    // In addition to the calls, a line records the start of the audit log.
     let records = counted[0]["records"].as_u64().context("records")?;
     let calls =
         |entries: &[Value]| entries.iter().filter(|entry| tells(entry, "\"procedure\":")).count() as u64;
@@ -183,7 +185,7 @@ fn journal() -> Result<()> {
     Ok(())
 }
 
-/// What the journal has of the audit, as soon as it is whole.
+/// Returns the audit records in the journal, once they are complete.
 fn entries(cell: &Cell, is_whole: impl Fn(&[Value]) -> bool) -> Result<Vec<Value>> {
     let mut entries = Vec::new();
     for _ in 0..100 {
@@ -200,8 +202,8 @@ fn entries(cell: &Cell, is_whole: impl Fn(&[Value]) -> bool) -> Result<Vec<Value
     bail!("the journal has no more than {entries:?}\n{}", cell.cellar_log())
 }
 
-/// How the calls of an administrator end that ordinary users may not make, and what the file server writes of them, in
-/// its order.
+/// Returns the results of calls that only administrators may make, and the file server's audit lines for
+/// them, in order.
 fn privileged(cell: &Cell) -> Result<Vec<String>> {
     let program = std::env::current_exe()?.display().to_string();
     let token = token(cell, "admin")?;
@@ -215,7 +217,7 @@ fn privileged(cell: &Cell) -> Result<Vec<String>> {
     Ok(said.lines().map(str::to_owned).chain(written.iter().filter(is_of).cloned()).collect())
 }
 
-/// What the commands leave in a cell's audit, normalised.
+/// Returns the normalised audit lines of a cell for the commands.
 fn lines(cell: &Cell) -> Result<Vec<String>> {
     cell.open_volume(Server::OpenAfs, "open.1")?;
     written(cell, || commands(cell))
@@ -233,12 +235,12 @@ fn commands(cell: &Cell) -> Result<()> {
     Ok(())
 }
 
-/// What something leaves in a cell's audit, normalised.
+/// Returns the normalised audit lines that `act` adds to a cell's audit log.
 fn written(cell: &Cell, act: impl FnOnce() -> Result<()>) -> Result<Vec<String>> {
     std::thread::sleep(Duration::from_secs(1));
     let before = read(cell)?;
     act()?;
-    // The last line is in the file some milliseconds after its call has ended.
+    // The last line is written some milliseconds after its call has ended.
     std::thread::sleep(Duration::from_secs(1));
     let after = read(cell)?;
     let news = after.iter().zip(&before).map(|(after, before)| {
@@ -251,7 +253,7 @@ fn written(cell: &Cell, act: impl FnOnce() -> Result<()>) -> Result<Vec<String>>
     Ok(lines)
 }
 
-/// The files of the audit, as they are now.
+/// Reads the audit files.
 fn read(cell: &Cell) -> Result<Vec<String>> {
     let folder = cell.path().join("log");
     let mut names: Vec<_> = std::fs::read_dir(&folder)?
@@ -267,7 +269,7 @@ fn text(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Without times, numbers of threads, addresses and numbers of transactions: each server has its own.
+/// Removes values that differ between servers: times, thread ids, addresses and transaction ids.
 fn normalised(text: &str, address: &str) -> Result<Vec<String>> {
     let transaction = Regex::new(
         "^((?:\\[T\\] )?EVENT AFS_VS_(?:CrVol|DelVol|Clone|ReClone|TransCr|EndTrn|SetFlgs|GetFlgs|SetInfo|SetIdTy|SetDate|\
@@ -277,8 +279,8 @@ fn normalised(text: &str, address: &str) -> Result<Vec<String>> {
     Ok(records(text)?.into_iter().map(plain).collect())
 }
 
-/// Each record without its time as one line, with `[T] ` for the number of a thread: OpenAFS writes access lists as they are, which takes several,
-/// and Cellar escapes what is no character.
+/// Returns each record as one line without its time, with `[T] ` for a thread id. OpenAFS writes access lists
+/// unescaped, over several lines; Cellar escapes control characters.
 fn records(text: &str) -> Result<Vec<String>> {
     let beginning =
         Regex::new("^[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9]{2} [0-9:]{8} [0-9]{4} (\\[[0-9]+\\] )?(EVENT .*)$")?;
@@ -300,14 +302,14 @@ fn records(text: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// A line without the number of its thread.
+/// Returns a line without its thread id.
 fn event(line: &str) -> &str {
     line.strip_prefix("[T] ").unwrap_or(line)
 }
 
-/// The lines about a service, and what is said beforehand of callers without a token. What OpenAFS's file
-/// server itself asks the protection server is left out: Cellar's has the database in the same process. Files
-/// are copied by several calls at a time, in any order.
+/// Returns the lines of a service, including the preceding ones about unauthenticated callers. Omits the
+/// queries of OpenAFS's file server to the protection server, since Cellar's file server has the database in
+/// the same process. Sorts the file server's lines: files are copied by several concurrent calls.
 fn of(lines: &[String], service: &str) -> Vec<String> {
     let of_file_server = ["AFS_PTS_GetCPS", "AFS_PTS_GetHCPS", "_Start ", "_Finish ", "STR afs ID 32766"];
     let is_of = |line: &&String| {
@@ -318,7 +320,7 @@ fn of(lines: &[String], service: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut is_asking = false;
     for line in lines.iter().filter(is_of) {
-        // The call's own line stands behind those of the names that it asks for.
+        // A call's own line follows those of the names that it looks up.
         let is_own = of_file_server.iter().any(|own| line.contains(own));
         if !is_own && !is_asking {
             found.push(line.clone());

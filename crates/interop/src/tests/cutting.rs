@@ -1,5 +1,5 @@
-//! The network between two servers is cut amid moves and releases: for less time than anybody gives the other up after, and for
-//! longer than a transaction that nobody uses is kept.
+//! Cuts the network between two servers during moves and releases: for less time than any call timeout, and
+//! for longer than an unused transaction is kept.
 
 use crate::Test;
 use crate::tests::dumps::{dumped, dumped_from, vnodes};
@@ -18,18 +18,19 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "network-cut", needs: &[Means::Netns], run: network_cut }]
 }
 
-/// How long a transaction may be unused: the shortest time that can be configured.
+/// Time limit of an unused transaction, the shortest that can be configured.
 const IDLE_SECONDS: u64 = 120;
-/// Less than the silence after which a call is given up (30 s), and than the system takes to find that nobody answers for the address.
+/// Shorter than the timeout of a call without packets (30 s), and than the system's detection of an
+/// unreachable neighbour.
 const SHORT: Duration = Duration::from_secs(3);
-/// Until calls have ended, and then longer than the transactions' time.
+/// Long enough for calls to time out, and then for unused transactions to expire.
 const LONG: Duration = Duration::from_secs(30 + IDLE_SECONDS + 30);
-/// What each volume holds, and how fast it goes: slow enough that both are seen under way.
+/// Size of each volume, and the network rate: slow enough to observe both transfers in progress.
 const FILE_MIB: u64 = 24;
 const RATE: &str = "48mbit";
-/// Of each so much has been sent when the network is cut.
+/// Number of bytes that each job has sent when the network is cut.
 const SENT_BYTES: u64 = 2 << 20;
-/// How long a job may take to send that, and what it left on a server to go.
+/// Time limit for a job to send that much, and for transactions to disappear from a server.
 const LIMIT: Duration = Duration::from_secs(90);
 
 fn network_cut() -> Result<()> {
@@ -51,7 +52,8 @@ fn network_cut() -> Result<()> {
     Ok(())
 }
 
-/// Moves a volume and releases another one, both of the first server, and cuts the second one off amid both. What became of them.
+/// Moves one volume of the first server and releases another, and disconnects the second server during both.
+/// Returns the jobs at their end.
 fn cut_amid(first: &Cell, second: &Cell, which: &str, time: Duration) -> Result<Vec<Value>> {
     let (moved, released) = (format!("moved.{which}"), format!("released.{which}"));
     for volume in [&moved, &released] {
@@ -74,7 +76,7 @@ fn cut_amid(first: &Cell, second: &Cell, which: &str, time: Duration) -> Result<
     link(second, "down")?;
     std::thread::sleep(time);
     link(second, "up")?;
-    // They would go on by themselves; with each try that failed they wait twice as long.
+    // The jobs would continue by themselves, but the delay doubles with each failed attempt.
     all(first, &[format!("cellar volume jobs resume --on {}", first.address)])?;
     finish(first)?;
     let ended = ours()?;
@@ -100,14 +102,14 @@ fn cut_amid(first: &Cell, second: &Cell, which: &str, time: Duration) -> Result<
     Ok(ended)
 }
 
-/// Takes a server's cable away, or puts it in again.
+/// Disconnects a server's network interface, or connects it again.
 fn link(cell: &Cell, state: &str) -> Result<()> {
     let set = Command::new("ip").args(["link", "set", &format!("v-{}", cell.name), state]).status()?;
     ensure!(set.success(), "the link of {} is not {state}: {set}", cell.name);
     Ok(())
 }
 
-/// No lock, no transaction, nothing temporary, and each volume once.
+/// Checks that there is no lock, no transaction and nothing temporary, and that each volume exists once.
 fn nothing_is_left(first: &Cell, second: &Cell, volumes: [&String; 2]) -> Result<()> {
     for cell in [first, second] {
         wait_for(LIMIT, || {

@@ -1,4 +1,4 @@
-//! Volumes travel as dumps between OpenAFS's and Cellar's volume servers, and stay what they are.
+//! Volumes stay unchanged when they are dumped and restored between OpenAFS's and Cellar's volume servers.
 
 use crate::Test;
 use crate::tests::own_file;
@@ -11,13 +11,14 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "dump-crossing", needs: &[Means::Netns], run: crossing }]
 }
 
-/// OpenAFS to Cellar and back again, whole and then what changed.
+/// From OpenAFS to Cellar and back, with a full dump and then an incremental one.
 fn crossing() -> Result<()> {
     let openafs = Cell::start(Server::OpenAfs, "afs1", "10.99.0.1")?;
     let cellar = Cell::start(Server::Cellar, "cellar1", "10.99.0.4")?;
     for how in ["full", "incremental"] {
         let golden = own_file("../afs-format/testdata/dump").join(how);
-        // What changed goes to both that have the rest; the way back is always whole.
+        // The incremental dump is restored on both servers that have the full one; the way back always uses a
+        // full dump.
         restore(&openafs, "home", &golden, how)?;
         let there = dumped(&openafs, "home", how)?;
         restore(&cellar, "home", if how == "full" { &there } else { &golden }, how)?;
@@ -39,12 +40,12 @@ fn restore(cell: &Cell, volume: &str, dump: &Path, how: &str) -> Result<()> {
     cell.run(&command)?.ok().map(drop).context(command)
 }
 
-/// The dump of a volume in a file of this name.
+/// Dumps a volume to a file of this name.
 pub(crate) fn dumped(cell: &Cell, volume: &str, name: &str) -> Result<PathBuf> {
     dump(cell, volume, name, "")
 }
 
-/// The dump of the copy of a volume that `server` has.
+/// Dumps the copy of a volume on `server`.
 pub(crate) fn dumped_from(cell: &Cell, volume: &str, server: &str) -> Result<PathBuf> {
     dump(cell, volume, &format!("{volume}.{server}"), &format!("-server {server} -partition a"))
 }
@@ -56,7 +57,7 @@ fn dump(cell: &Cell, volume: &str, name: &str, options: &str) -> Result<PathBuf>
     Ok(path)
 }
 
-/// What a dump holds from the root directory on: before it stand ids and dates of the copy.
+/// Returns a dump from the root directory on, without the ids and dates of the copy before it.
 pub(crate) fn vnodes(dump: &[u8]) -> Result<Vec<u8>> {
     let begin = dump.windows(10).position(|bytes| bytes == [3, 0, 0, 0, 1, 0, 0, 0, 1, b't']);
     Ok(dump[begin.context("no root directory in the dump")?..].to_vec())

@@ -1,9 +1,9 @@
-//! A cell with three of OpenAFS's database servers, of which the sync site goes and comes back.
+//! A cell with three OpenAFS database servers whose sync site fails and recovers.
 //!
-//! OpenAFS's times cannot be set: the first sync site takes changes a minute and a half after the start. When it is
-//! gone, the others wait 75 s before they vote for another one, and that one lets its first change wait until the lost
-//! one can have nobody's vote any more, which makes three minutes. A server that is back may not vote for 75 s; until then
-//! it misses every change, and is sent the database at most half a minute later.
+//! OpenAFS's timers cannot be configured. The first sync site accepts changes a minute and a half after the
+//! start. If it fails, the others wait 75 s before they vote for another one, which delays its first change
+//! until the lost site cannot have any votes left: three minutes in all. A server that has recovered may not
+//! vote for 75 s. Until then it misses every change; it receives the database at most half a minute later.
 
 use crate::Test;
 use crate::tests::joining::nothing_is_left_on;
@@ -20,13 +20,14 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 const HOSTS: [(&str, &str); 3] = [("ubik1", "10.99.0.31"), ("ubik2", "10.99.0.32"), ("ubik3", "10.99.0.33")];
-/// OpenAFS's file server; people work on this host.
+/// OpenAFS's file server, whose host also runs the clients.
 const OPENAFS: (&str, &str) = ("afs6", "10.99.0.34");
 const CELLAR: (&str, &str) = ("cellar6", "10.99.0.35");
 
-/// How long an election may take: if two run for it at once both vote for themselves, and all wait once more.
+/// Time limit for an election: if two candidates vote for themselves at the same time, all servers wait once
+/// more.
 const ELECTION: Duration = Duration::from_secs(420);
-/// How long a server that is back may be behind.
+/// Time limit for a recovered server to catch up.
 const CATCHING_UP: Duration = Duration::from_secs(150);
 
 struct Site {
@@ -89,8 +90,8 @@ impl Site {
         all(&self.openafs, &commands)
     }
 
-    /// The sync site of locations is killed, the one of protection stands still. A file server that starts now knows nobody,
-    /// and serves who has rights by the group of a host all the same.
+    /// Kills the sync site of locations, and suspends that of protection. A file server that starts now has
+    /// no cached entries, and still serves users whose rights come from a host's group.
     fn without_sync_site(&mut self) -> Result<()> {
         self.work(0)?;
         self.databases.signal(0, Database::Locations, "KILL")?;
@@ -109,7 +110,7 @@ impl Site {
         Ok(())
     }
 
-    /// Somebody without a token writes a file and reads it.
+    /// Writes a file and reads it, without a token.
     fn work(&self, round: u32) -> Result<()> {
         let folder = self.openafs.scratch()?;
         let (file, copied) = (folder.join("work"), folder.join("copied"));
@@ -125,7 +126,7 @@ impl Site {
         self.all(&[&format!("cellar volume move tree --to {address}")])
     }
 
-    /// Asks one of the location servers.
+    /// Runs a command that uses a single location server.
     fn ask(&self, host: usize, command: &str) -> Result<String> {
         let folder = self.openafs.scratch()?.join(HOSTS[host].0);
         std::fs::create_dir_all(&folder)?;
@@ -142,7 +143,7 @@ impl Site {
         Ok(site.trim().to_owned())
     }
 
-    /// What each server has of both databases.
+    /// Returns the contents of both databases on each server.
     fn contents(&self) -> Result<Vec<[String; 2]>> {
         let of_host = |host| {
             let locations = self.ask(host, "vos listvldb -noresolve")?;
@@ -151,7 +152,7 @@ impl Site {
         (0..HOSTS.len()).map(of_host).collect()
     }
 
-    /// Whether all servers have the same, in the same version.
+    /// Whether all servers have the same contents and version.
     fn agree(&self) -> Result<bool> {
         let mut are_same = true;
         for database in Database::ALL {

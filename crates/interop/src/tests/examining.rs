@@ -1,4 +1,5 @@
-//! `cellar doctor` of OpenAFS's servers: it invents nothing of one that is well, and finds that one has no threads left.
+//! `cellar doctor` for OpenAFS's servers: it reports no problem of a healthy server, and finds one without
+//! free threads.
 
 use crate::Test;
 use crate::tests::own_file;
@@ -11,14 +12,14 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "doctor-openafs", needs: &[Means::Netns], run: examine }]
 }
 
-/// What the machine has and does is nobody's fault here: other tests run beside this one.
+/// Findings about the machine are ignored, since other tests run at the same time.
 const OF_THE_MACHINE: [&str; 2] = ["datagrams-dropped-elsewhere", "processors-busy"];
 
-/// Calls that have begun: StoreData (133) of which no more than the opcode comes, each on a connection of its own, more
-/// than any number of threads. The first packets are headed by epoch, connection, call, sequence, serial (4 bytes each),
-/// type, the flag of clients, no security, and the service (rx_packet.h). To a file server a call has come when it
-/// knows that its client can be reached: what is sent besides answers the question, which it asks by an ACK of reason
-/// PING. The calls end with the shell.
+/// Starts more calls than a server can have threads: StoreData (133), sending only the opcode, each on a new
+/// connection. Packet headers have epoch, connection, call, sequence, serial (4 bytes each), type, the client
+/// flag, no security, and the service (rx_packet.h). A file server counts a call as arrived once it knows
+/// that the client can be reached: it sends an ACK of reason PING, which the second packet answers. The calls
+/// end with the shell.
 const BEGIN_CALLS: &str = r"
 exec {udp}<>/dev/udp/$ADDR/7000
 one='\x00\x00\x00\x01'
@@ -69,13 +70,13 @@ fn examine() -> Result<()> {
     Ok(())
 }
 
-/// The document, behind which errors may stand.
+/// Parses the document, which errors may follow.
 fn of(printed: &str) -> Result<Value> {
     let mut documents = serde_json::Deserializer::from_str(printed).into_iter();
     documents.next().context("nothing")?.with_context(|| printed.to_owned())
 }
 
-/// Findings of such problems.
+/// Returns the findings of the wanted problems.
 fn found(told: &Value, wanted: impl Fn(&str) -> bool) -> Vec<&Value> {
     let all = told["findings"].as_array().into_iter().flatten();
     all.filter(|finding| finding["problem"].as_str().is_some_and(&wanted)).collect()

@@ -1,4 +1,5 @@
-//! File systems that become read-only below a running server: that of one partition, and that of the cell's databases.
+//! File systems that become read-only under a running server: that of a partition, and that of the cell's
+//! databases.
 
 use crate::Test;
 use crate::tests::wait_for;
@@ -22,7 +23,7 @@ const IMAGE: &str = "/var/lib/openafs/failing.img";
 const DATABASES: &str = "/var/lib/openafs/db";
 const WRITERS: u32 = 4;
 
-/// An ext4 file system on this folder that an error makes read-only.
+/// Returns the command that creates an ext4 file system on this folder; it becomes read-only on an error.
 fn make(folder: &str) -> String {
     format!(
         "mkdir -p {folder} && truncate -s 300M {IMAGE} && mkfs.ext4 -q -F {IMAGE} && {} && touch {folder}/AlwaysAttach",
@@ -34,7 +35,7 @@ fn mount(folder: &str) -> String {
     format!("mount -o loop,errors=remount-ro {IMAGE} {folder}")
 }
 
-/// Lets the kernel find an error in the file system on this folder.
+/// Makes the kernel find an error in the file system on this folder.
 fn fail(cell: &Cell, folder: &str) -> Result<()> {
     let device = format!("$(basename $(findmnt -nro SOURCE {folder} | tail -n 1))");
     cell.shell(&format!("echo 1 > /sys/fs/ext4/{device}/trigger_fs_error"))?.ok()?;
@@ -75,7 +76,7 @@ fn partition_fails() -> Result<()> {
     copy_in(&cell, "b", "again")
 }
 
-/// Several clients create files on both partitions all the time; the file system of one fails amid that.
+/// Several clients create files on both partitions while the file system of one fails.
 fn write_while_it_fails(cell: &Cell) -> Result<()> {
     let folder = cell.path().display();
     let one = format!(
@@ -106,7 +107,7 @@ fn refuses_changes_of_b_only(cell: &Cell) -> Result<()> {
     Ok(())
 }
 
-/// Whatever shows partitions names the one that failed.
+/// Checks that every command that shows partitions reports the failed one.
 fn is_named(cell: &Cell) -> Result<()> {
     let room = cell.run(&format!("vos partinfo {} b", cell.address))?.ok()?;
     ensure!(room.contains("Free space on partition /vicepb: 0 K"), "{room}");
@@ -117,7 +118,7 @@ fn is_named(cell: &Cell) -> Result<()> {
     Ok(())
 }
 
-/// The partitions, each with whether it is read-only.
+/// Returns the partitions, each with 1 if it is read-only.
 fn read_only(cell: &Cell) -> Result<Vec<(String, u64)>> {
     let rows = cell.run("cellar stat partitions --json")?.ok()?;
     let rows: Value = serde_json::from_str(&rows).context(rows)?;

@@ -1,5 +1,5 @@
-//! `--dry-run` of operations that are jobs, in a cell of OpenAFS with a file server of Cellar: asking changes nothing, and what is
-//! foretold becomes of the job.
+//! `--dry-run` of volume jobs, in an OpenAFS cell with a Cellar file server: a dry run changes nothing, and
+//! predicts what the job then does.
 
 use crate::Test;
 use crate::tests::joining::{Pair, nothing_is_left_on};
@@ -15,10 +15,12 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "joining-foretold", needs: &[Means::Netns], run: foretold }]
 }
 
-/// A job, and what a dry run says of it. `OPENAFS` and `CELLAR` are the servers' addresses, `FOLDER` is one for files.
+/// A job, and the expected output of its dry run. `OPENAFS` and `CELLAR` are the servers' addresses, `FOLDER`
+/// is a folder.
 type Told = (&'static str, &'static str);
 
-/// Something is in the way, with these commands, of jobs that are refused for it, all at the same time; then it is put away again.
+/// Commands that set up an obstacle, the jobs that are rejected because of it (run concurrently), and
+/// commands that remove the obstacle.
 struct Obstacle {
     put: &'static [&'static str],
     refused: &'static [Told],
@@ -53,7 +55,7 @@ const OBSTACLES: &[Obstacle] = &[
         ],
         away: &[],
     },
-    // The entry is locked; the volume is out of service; it is not there.
+    // A locked entry, a volume that is offline, and one that does not exist.
     Obstacle {
         put: &[
             "vos lock theirs",
@@ -116,7 +118,7 @@ const OBSTACLES: &[Obstacle] = &[
     },
 ];
 
-/// What is done as it was told, each after those before it.
+/// Jobs that succeed as predicted, one after the other.
 const DONE: &[Told] = &[
     ("backup theirs", "clone theirs on OPENAFS /vicepa as theirs.backup"),
     ("backup theirs", "bring theirs.backup on OPENAFS /vicepa up to date"),
@@ -139,7 +141,7 @@ const DONE: &[Told] = &[
     ("move ours --to OPENAFS --partition b", "into service on OPENAFS /vicepb"),
 ];
 
-/// How long somebody may take to begin.
+/// Time limit for an operation to start.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn foretold() -> Result<()> {
@@ -164,14 +166,15 @@ fn foretold() -> Result<()> {
     nothing_is_left_on(&pair.openafs, &[&pair.openafs, &pair.cellar])
 }
 
-/// A cell with OpenAFS's server, of two partitions, and Cellar's, and whoever asks them.
+/// A cell with OpenAFS's server, which has two partitions, and Cellar's.
 struct Asking {
     pair: Pair,
     folder: PathBuf,
 }
 
 impl Asking {
-    /// Volumes `theirs` and `ours` on OpenAFS's and Cellar's server, with sites on both; others for being taken away.
+    /// Creates the volumes `theirs` and `ours` on OpenAFS's and Cellar's server, with sites on both, and
+    /// volumes to take offline or remove.
     fn start() -> Result<Asking> {
         let pair = Pair::start_with(&["-p", "2"])?;
         let folder = pair.openafs.scratch()?;
@@ -206,14 +209,14 @@ impl Asking {
         self.pair.all(&filled.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Runs `cellar volume` on OpenAFS's host, with a journal of its own.
+    /// Runs `cellar volume` on OpenAFS's host, with a separate journal.
     fn run(&self, job: &str) -> Result<Output> {
         let (folder, program) = (self.folder.display(), cellar_program()?);
         let command = format!("env XDG_STATE_HOME={folder} {} volume {job}", program.display());
         self.pair.openafs.run(&self.filled(&command))
     }
 
-    /// What a dry run says, which succeeds or does not.
+    /// Returns the output of a dry run, which must succeed if `is_done`, and otherwise fail.
     fn ask(&self, job: &str, is_done: bool) -> Result<String> {
         let asked = self.run(&format!("{job} --dry-run"))?;
         ensure!(
@@ -225,7 +228,7 @@ impl Asking {
         Ok(asked.text)
     }
 
-    /// Nothing is changed by what is asked.
+    /// Checks that `ask` changes nothing.
     fn unchanged<T>(&self, ask: impl FnOnce() -> Result<T>) -> Result<T> {
         let before = self.state()?;
         let told = ask()?;
@@ -235,10 +238,10 @@ impl Asking {
         Ok(told)
     }
 
-    /// What the location database and both servers have, and what is open there.
+    /// Returns the contents of the location database and of both servers, and their open transactions.
     fn state(&self) -> Result<String> {
         let (theirs, ours) = (self.pair.openafs.address, self.pair.cellar.address);
-        // Who looks for a directory reads, and that is noted.
+        // Access counts are left out, since a lookup of a directory is an access.
         let script = format!(
             "vos listvldb -localauth; for server in {theirs} {ours}; do \
              vos listvol $server -long -localauth | grep -v 'accesses in the past day\\|Last Access'; \
@@ -248,18 +251,18 @@ impl Asking {
         self.pair.openafs.shell(&script)?.ok()
     }
 
-    /// A dry run says this of a job, which would be done or not.
+    /// Checks that a dry run prints the expected text for a job that would succeed, or not.
     fn tells(&self, job: &str, is_done: bool, expected: &str) -> Result<String> {
         let (told, expected) = (self.ask(job, is_done)?, self.filled(expected));
         ensure!(told.contains(&expected), "{job} --dry-run: {told}");
         Ok(told)
     }
 
-    /// Dry runs refuse these jobs for the reason for which they are refused then.
+    /// Checks that dry runs reject these jobs for the same reason as the jobs themselves.
     fn are_refused(&self, jobs: &[Told]) -> Result<()> {
         let ask = || together(jobs, |(job, expected)| self.tells(job, false, expected)).into_iter().collect();
         let foretold: Vec<String> = self.unchanged(ask)?;
-        // Some wait before they give up.
+        // In parallel, since some jobs wait before they give up.
         let ended = together(jobs, |(job, _)| self.run(job));
         for (((job, _), foretold), ended) in jobs.iter().zip(foretold).zip(ended) {
             let ended = ended?;
@@ -272,7 +275,8 @@ impl Asking {
         Ok(())
     }
 
-    /// A dump need not fit where it seems not to: that is only a caution. OpenAFS's server then says that the dump is damaged.
+    /// A dump that seems too large only causes a warning. OpenAFS's server then reports that the dump is
+    /// damaged.
     fn full_partition(&self) -> Result<()> {
         self.all(&["mount -t tmpfs -o size=100k tmpfs /vicepb"])?;
         let job = "restore FOLDER/dump new --on OPENAFS --partition b";
@@ -283,10 +287,10 @@ impl Asking {
         self.all(&["umount /vicepb"])
     }
 
-    /// Somebody dumps a volume, and takes his time: a dump is refused, a job waits for him.
+    /// While a slow client dumps a volume, another dump is rejected, and a job waits.
     fn busy_volume(&self) -> Result<()> {
         let (folder, host) = (self.folder.display(), &self.pair.openafs);
-        // More than is on its way when nobody takes it.
+        // More than the buffers hold between server and client.
         host.shell(&format!("head -c 4M /dev/zero > {folder}/zeros"))?.ok()?;
         copy(host, &format!("{folder}/zeros cell:theirs/zeros"))?;
         let wait = format!("until [ -e {folder}/go ]; do sleep 0.1; done; cat > /dev/null");
@@ -313,10 +317,10 @@ impl Asking {
         self.are_refused(&[("dump theirs FOLDER/busy", "another operation has the volume")])
     }
 
-    /// One of the servers is away. A release waits for it alone.
+    /// One of the servers is down. Only a release waits for it.
     fn server_away(&mut self) -> Result<()> {
         self.pair.cellar.end_cellar("TERM")?;
-        // Some seconds pass before a server that says nothing is given up.
+        // In parallel, since a call to a server that does not answer takes some seconds to time out.
         let asked = [
             ("move theirs --to CELLAR --partition a", false, "the server does not answer"),
             ("copy theirs new.2 --to CELLAR --partition a", false, "the server does not answer"),
@@ -331,7 +335,7 @@ impl Asking {
     }
 }
 
-/// Does something for each, all at the same time.
+/// Runs `work` for all elements concurrently.
 fn together<A: Sync, T: Send>(each: &[A], work: impl Fn(&A) -> T + Sync) -> Vec<T> {
     let work = &work;
     std::thread::scope(|scope| {
@@ -340,7 +344,7 @@ fn together<A: Sync, T: Send>(each: &[A], work: impl Fn(&A) -> T + Sync) -> Vec<
     })
 }
 
-/// The reason alone.
+/// Extracts the reason from a message.
 fn why(told: &str) -> &str {
     let reason = told.trim().rsplit(": ").next().unwrap_or_default();
     reason.split(" [").next().unwrap_or_default()

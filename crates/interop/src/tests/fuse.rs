@@ -1,8 +1,8 @@
 //! OpenAFS's own cache manager, as a FUSE file system, mounts a cell.
 //!
-//! `afsd.fuse` cannot do all that the kernel's clients can (links count one, times are not set), so the
-//! same script runs in a cell of OpenAFS's servers first: Cellar must print the same, the steps that
-//! fail in both included; the one difference is [`LONG_NAME`].
+//! `afsd.fuse` lacks some features of the kernel clients (link counts are one, times are not set), so the
+//! same script first runs in a cell of OpenAFS's servers. With Cellar its output must be the same, including
+//! the steps that fail in both; the only difference is [`LONG_NAME`].
 
 use crate::Test;
 use crate::tests::{script, wait_for};
@@ -16,8 +16,8 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "fuse-files", needs: &[Means::Netns, Means::Fuse], run: files }]
 }
 
-/// What OpenAFS's server takes and Cellar refuses: with such a name in it the kernel's client gives up
-/// the whole directory as damaged.
+/// OpenAFS's server accepts such a name and Cellar rejects it: the kernel's client treats the whole directory
+/// as damaged if it has such a name.
 const LONG_NAME: &str = "FAIL: a name of 256 bytes: was not refused\n";
 
 fn files() -> Result<()> {
@@ -46,7 +46,7 @@ fn files() -> Result<()> {
     Ok(())
 }
 
-/// Mounts the cell, waits for its root directory, runs `body` with that, unmounts.
+/// Mounts the cell, waits for its root directory, runs `body` with that, and unmounts.
 pub(crate) fn in_mounted_cell<T>(cell: &Cell, body: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     let mount = cell.path().join("afs");
     std::fs::create_dir(&mount)?;
@@ -61,7 +61,7 @@ pub(crate) fn in_mounted_cell<T>(cell: &Cell, body: impl FnOnce(&Path) -> Result
     unmounted?.ok().map(|_| result)
 }
 
-/// What the file script prints: its steps, and what failed in each.
+/// Returns the output of the file script: its steps, and the failures in each.
 fn run_script(cell: &Cell, root: &Path) -> Result<String> {
     let prelude = format!("D={} S={} MANY=5000", root.display(), cell.scratch()?.display());
     let script = script(cell, "fuse", &prelude, &["files.sh"])?;
@@ -72,8 +72,8 @@ fn run_script(cell: &Cell, root: &Path) -> Result<String> {
     Ok(without_clock(&text))
 }
 
-/// The text without the number of failures, and without the time of now, which stands where a file's
-/// time could not be set.
+/// Returns the text without the number of failures, and without the current time, which appears where a
+/// file's time could not be set.
 fn without_clock(text: &str) -> String {
     let counts = |line: &&str| !line.ends_with(" failed");
     let line = |line: &str| match line.strip_prefix("FAIL: mtime: got '") {
@@ -85,7 +85,7 @@ fn without_clock(text: &str) -> String {
     text.lines().filter(counts).map(line).collect()
 }
 
-/// A file in another volume, reached through a mount point.
+/// Reads a file in another volume through a mount point.
 fn through_mount_point(cell: &Cell, root: &Path) -> Result<()> {
     let file = root.join("data/through");
     let command = format!("echo inside >{0} && cat {0}", file.display());

@@ -1,5 +1,5 @@
-//! Attackers from other addresses against the release program: what each of them must not achieve. docs/design/testing.md
-//! lists them.
+//! Attacks from other addresses on the release program, and the effects that they must not have.
+//! docs/design/testing.md lists them.
 
 mod amplify;
 mod callbacks;
@@ -25,7 +25,7 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// Those that send tens of thousands of datagrams a second.
+/// Tests that send tens of thousands of datagrams per second.
 pub(crate) fn alone() -> Vec<Test> {
     vec![
         test("hostile-flood", flood::flood),

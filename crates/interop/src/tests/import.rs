@@ -1,4 +1,4 @@
-//! A cell changes its database servers: what OpenAFS's databases held, Cellar's hold.
+//! Migration of a cell's databases and partitions: Cellar has the same contents as OpenAFS had.
 
 pub(crate) mod content;
 mod damaging;
@@ -23,10 +23,10 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// More members than an entry and its first continuation have room for.
+/// More members than fit in an entry and its first continuation block.
 const MEMBERS: u32 = 60;
 
-/// What both must answer alike.
+/// Commands that must print the same in both cells.
 const QUESTIONS: &[&str] = &[
     "pts listentries -users -groups -localauth",
     "pts membership many -localauth",
@@ -56,7 +56,7 @@ fn taken_over() -> Result<()> {
             let (ran, was_killed) = run_until_sync(&cellar, import, sync)?;
             ensure!(was_killed || ran.status == 0, "{}", ran.text);
             killed += u32::from(was_killed);
-            // Nothing of it is there, or all.
+            // Either nothing was imported, or everything.
             let again = cellar.run(import)?;
             let is_there = again.status != 0 && again.text.contains("already");
             ensure!(is_there || was_killed && again.status == 0, "a second time: {}", again.text);
@@ -72,7 +72,7 @@ fn taken_over() -> Result<()> {
         }
         ensure!(sync < SYNCS_MAX, "an import has no end");
     }
-    // New ones go on where the old ones ended.
+    // New ids continue after the imported ones.
     cellar.run("pts createuser after -localauth")?.ok()?;
     let id = cellar.run("pts examine after -localauth")?.ok()?;
     ensure!(id.contains(&format!("id: {}", 1000 + MEMBERS + 1)), "{id}");
@@ -118,8 +118,8 @@ fn answers(cell: &Cell) -> Result<Vec<(&'static str, String)>> {
     QUESTIONS.iter().map(ask).collect()
 }
 
-/// A volume with all that a volume can hold, its clone of before the last change and that of after it, a
-/// new one, one that is offline, and one that is to be damaged.
+/// A volume with everything that a volume can hold, its clones from before and after the last change, a new
+/// volume, an offline one, and one to be damaged.
 const VOLUMES: [&str; 6] = ["tree", "tree.readonly", "tree.backup", "new", "small.readonly", "victim"];
 
 const SIZE: content::Size = content::Size { many: 3000, sparse_bytes: 20 << 20 };
@@ -179,11 +179,11 @@ fn partition_taken_over() -> Result<()> {
     Ok(())
 }
 
-/// More syncs than a thread of an import makes.
+/// More syncs than a thread makes during an import.
 const SYNCS_MAX: usize = 100;
 
-/// Begins an import again and again: strace ends it (SIGKILL) at the first sync of any of its threads, then at the second,
-/// and so on, until one goes through. No end damages what is stored.
+/// Repeats an import: strace kills it (SIGKILL) at the first sync of any of its threads, then at the second,
+/// and so on, until one import completes. No kill may damage the store.
 fn interrupted(cellar: &Cell, partition: &Path) -> Result<()> {
     let import = format!("cellar import vicep {} --to a", partition.display());
     for sync in 1..=SYNCS_MAX {
@@ -200,7 +200,7 @@ fn interrupted(cellar: &Cell, partition: &Path) -> Result<()> {
     bail!("an import of {} volumes has no end", VOLUMES.len())
 }
 
-/// Runs a command, which strace ends (SIGKILL) at this sync of any of its threads; tells whether it did.
+/// Runs a command, which strace kills (SIGKILL) at this sync of any of its threads; returns whether it did.
 fn run_until_sync(cell: &Cell, command: &str, sync: usize) -> Result<(Output, bool)> {
     let trace = cell.scratch()?.join("trace");
     let inject = format!("-e trace=fsync,fdatasync -e inject=fsync,fdatasync:signal=SIGKILL:when={sync}");
@@ -208,15 +208,15 @@ fn run_until_sync(cell: &Cell, command: &str, sync: usize) -> Result<(Output, bo
     Ok((ran, std::fs::read_to_string(&trace)?.contains("killed by SIGKILL")))
 }
 
-/// What Cellar dumps is what OpenAFS dumped, with headers, numbers and times. OpenAFS's count of files has the
-/// root directory in it if the volume was restored, and else not; Cellar's never has. Clones that share contents with
-/// their read-write volume have its next uniquifier, which nobody gives out.
+/// Checks that Cellar's dump equals OpenAFS's, including headers, numbers and times. OpenAFS's file count
+/// includes the root directory only if the volume was restored; Cellar's never does. Clones that share
+/// contents with their read-write volume have its next uniquifier, which is never assigned.
 fn compare_dumps(cellar: &Cell, volume: &str, before: &Path) -> Result<()> {
     let after = dumped(cellar, volume, volume)?;
     let (before, after) = (before.display(), after.display());
     let command = format!("cellar dump diff --everything --json {before} {after}");
     let result = cellar.run(&command)?;
-    // What it says of the number of differences comes behind the list.
+    // The number of differences follows the list.
     let mut values = serde_json::Deserializer::from_str(&result.text).into_iter::<serde_json::Value>();
     let found = values.next().with_context(|| result.text.clone())??;
     let is_meant = |difference: &serde_json::Value| match difference["what"].as_str() {
@@ -254,16 +254,16 @@ fn make_volumes(cell: &Cell) -> Result<()> {
     Ok(())
 }
 
-/// The one data file of this length, which only the volume `victim` has twice: the last is taken.
+/// Returns a data file with this length. Two volumes have one; the result is that of `victim`.
 fn file_of_length(partition: &Path, length: u64) -> Result<PathBuf> {
     let found = files(partition)?.into_iter().filter(|(_, (bytes, _))| *bytes == length);
     let mut found: Vec<PathBuf> = found.map(|(path, _)| path).collect();
-    // The volume that was made last has the higher number, and so the folder that sorts last.
+    // The volume created last has the higher number, and its folder sorts last.
     found.sort();
     found.pop().context("no data file of the victim's length")
 }
 
-/// All files with lengths and times of change.
+/// Returns all files with their lengths and modification times.
 fn files(folder: &Path) -> Result<BTreeMap<PathBuf, (u64, SystemTime)>> {
     let mut out = BTreeMap::new();
     for entry in walkdir::WalkDir::new(folder) {

@@ -1,4 +1,4 @@
-//! Moves, releases, copies and restores whose servers, or whoever runs them, are killed in the middle.
+//! Moves, releases, copies and restores during which a server, or the process that runs them, is killed.
 
 use crate::Test;
 use crate::tests::mixed::{all, copy, fetch_and_compare};
@@ -14,25 +14,25 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "jobs-killed", needs: &[Means::Netns], run: killed }]
 }
 
-/// The rounds of each operation; each kills something.
+/// Number of rounds per operation; each kills a process.
 const ROUNDS: u32 = 2;
-/// How long a job that was interrupted may take to be finished or undone.
+/// Time limit for an interrupted job to be finished or undone.
 const JOB_LIMIT: Duration = Duration::from_secs(180);
-/// A file that takes a while to send.
+/// Size of a file that takes a while to send.
 const BIG_FILE_MIB: u32 = 24;
 
-/// What is killed in a round.
+/// The process that is killed in a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Victim {
-    /// The command line that runs the job.
+    /// The command that runs the job.
     Runner,
-    /// One server, with the databases.
+    /// The server with the databases.
     First,
-    /// The other.
+    /// The other server.
     Second,
 }
 
-/// Numbers that follow from a seed (xorshift).
+/// Pseudo-random numbers from a seed (xorshift).
 struct Dice(u64);
 
 impl Dice {
@@ -86,7 +86,7 @@ fn killed() -> Result<()> {
     compare_big(&first, "tree", &big)
 }
 
-/// A volume that was to be made is there with its entry and all of its contents, or neither is.
+/// Checks that the volume to be created exists with its entry and all contents, or not at all.
 fn check_new(first: &Cell, name: &str, listed: &str, big: &Path) -> Result<()> {
     let line = format!("{name} ");
     let count = listed.lines().filter(|found| found.starts_with(&line)).count();
@@ -96,7 +96,7 @@ fn check_new(first: &Cell, name: &str, listed: &str, big: &Path) -> Result<()> {
     if is_known { compare_big(first, name, big) } else { Ok(()) }
 }
 
-/// The large file of a volume is what it was made of.
+/// Checks the contents of a volume's large file.
 fn compare_big(first: &Cell, volume: &str, big: &Path) -> Result<()> {
     let copied = first.scratch()?.join("copied");
     copy(first, &format!("cell:{volume}/big {}", copied.display()))?;
@@ -104,13 +104,13 @@ fn compare_big(first: &Cell, volume: &str, big: &Path) -> Result<()> {
     first.shell(&format!("rm {}", copied.display()))?.ok().map(drop)
 }
 
-/// The server that does not have the read-write volume.
+/// Returns the server that does not have the read-write volume.
 fn other(first: &Cell, second: &Cell) -> Result<&'static str> {
     let shown = first.run("cellar volume examine tree")?.ok()?;
     Ok(if shown.contains(first.address) { second.address } else { first.address })
 }
 
-/// Begins a job and leaves it to itself.
+/// Starts a job in the background.
 pub(crate) fn begin(cell: &Cell, command: &str) -> Result<()> {
     let folder = cell.scratch()?;
     let line = format!(
@@ -125,7 +125,7 @@ fn kill(first: &mut Cell, second: &mut Cell, victim: Victim) -> Result<()> {
     match victim {
         Victim::Runner => {
             let pid = first.scratch()?.join("runner.pid");
-            // It may be over already.
+            // The job may have ended already.
             first.shell(&format!("kill -KILL $(cat {})", pid.display()))?;
         }
         Victim::First => {
@@ -140,7 +140,7 @@ fn kill(first: &mut Cell, second: &mut Cell, victim: Victim) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the server has finished or undone what was interrupted.
+/// Waits until the server has finished or undone all interrupted jobs.
 pub(crate) fn finish(cell: &Cell) -> Result<()> {
     let deadline = Instant::now() + JOB_LIMIT;
     loop {
@@ -153,13 +153,14 @@ pub(crate) fn finish(cell: &Cell) -> Result<()> {
     }
 }
 
-/// The jobs of a cell's server, as `--json` shows them.
+/// Returns the jobs of a cell's server, as printed with `--json`.
 pub(crate) fn jobs(cell: &Cell) -> Result<Vec<Value>> {
     let listed = cell.run("cellar volume jobs list --json")?.ok()?;
     serde_json::from_str(&listed).with_context(|| format!("no list of jobs: {listed}"))
 }
 
-/// Nothing is locked, nothing is left over, and the volume is there once. What the servers list.
+/// Checks that nothing is locked or left over, and that the volume exists once. Returns the servers' lists of
+/// volumes.
 fn check(first: &Cell, second: &Cell) -> Result<String> {
     let all = settled(first, second)?;
     let copies = all.lines().filter(|line| line.starts_with("tree ")).count();
@@ -167,7 +168,8 @@ fn check(first: &Cell, second: &Cell) -> Result<String> {
     Ok(all)
 }
 
-/// Nothing is locked, busy or out of service, and no temporary clone is left over. What the servers list.
+/// Checks that nothing is locked, busy or offline, and that no temporary clone is left over. Returns the
+/// servers' lists of volumes.
 pub(crate) fn settled(first: &Cell, second: &Cell) -> Result<String> {
     let locked = first.run("vos listvldb -locked -localauth")?.ok()?;
     ensure!(locked.contains("Total entries: 0"), "{locked}");

@@ -1,5 +1,4 @@
-//! A cell of both the other way round: OpenAFS has the databases and a file server, Cellar's file
-//! server joins.
+//! A mixed cell: OpenAFS has the databases and a file server, and a Cellar file server joins.
 
 use crate::Test;
 use crate::tests::dumps::{dumped_from, vnodes};
@@ -18,10 +17,10 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// An address of nobody, which Cellar's CellServDB names as the first database server.
+/// An unused address, which Cellar's CellServDB has as its first database server.
 pub(crate) const NOBODY: &str = "10.99.0.43";
 
-/// OpenAFS's cell and Cellar's file server in it.
+/// An OpenAFS cell with a Cellar file server.
 pub(crate) struct Pair {
     pub(crate) openafs: Cell,
     pub(crate) cellar: Cell,
@@ -32,15 +31,15 @@ impl Pair {
         Pair::start_with(&[])
     }
 
-    /// The same with options of the `openafs-cell` tool for OpenAFS's cell.
+    /// Starts a pair; `options` are those of the `openafs-cell` tool for OpenAFS's cell.
     pub(crate) fn start_with(options: &[&str]) -> Result<Pair> {
         let openafs = Cell::start_with(Server::OpenAfs, "afs4", "10.99.0.41", options)?;
         let cellar = Cell::start_cellar_joining(&openafs, "cellar4", "10.99.0.42", NOBODY)?;
         Ok(Pair { openafs, cellar })
     }
 
-    /// Runs commands on the database server, where `OPENAFS` and `CELLAR` stand for the addresses and
-    /// `vos` authenticates with the cell's key.
+    /// Runs commands on the database server. `OPENAFS` and `CELLAR` stand for the addresses, and `vos`
+    /// authenticates with the cell's key.
     pub(crate) fn all(&self, commands: &[&str]) -> Result<()> {
         let full = |command: &&str| {
             let end = if command.starts_with("vos ") { " -localauth" } else { "" };
@@ -52,12 +51,12 @@ impl Pair {
             .with_context(|| format!("Cellar's log ends:\n{}", self.cellar.cellar_log()))
     }
 
-    /// Whether the copies of a volume on both servers hold the same.
+    /// Checks that the copies of a volume on both servers are equal.
     fn same_on_both(&self, volume: &str) -> Result<()> {
         self.same((volume, self.openafs.address), (volume, self.cellar.address))
     }
 
-    /// Whether two volumes, each on a server, hold the same.
+    /// Checks that two volumes, each on a given server, are equal.
     fn same(&self, one: (&str, &str), other: (&str, &str)) -> Result<()> {
         let [here, there] = [one, other]
             .map(|(volume, server)| vnodes(&std::fs::read(dumped_from(&self.openafs, volume, server)?)?));
@@ -68,7 +67,7 @@ impl Pair {
     }
 }
 
-/// Volumes are made on Cellar's server, and go to and from it.
+/// Creates volumes on Cellar's server, and moves them to and from it.
 fn moves() -> Result<()> {
     let pair = Pair::start()?;
     let listed = pair.openafs.run("vos listaddrs -noresolve -localauth")?.ok()?;
@@ -105,12 +104,12 @@ fn moves() -> Result<()> {
     nothing_is_left(&pair)
 }
 
-/// No entry is locked, and no volume is in a state that somebody would have to clear up.
+/// Checks that no entry is locked, and that no volume needs repair.
 fn nothing_is_left(pair: &Pair) -> Result<()> {
     nothing_is_left_on(&pair.openafs, &[&pair.openafs, &pair.cellar])
 }
 
-/// The same for any file servers, asked from one host.
+/// Checks the same for any file servers, from one host.
 pub(crate) fn nothing_is_left_on(host: &Cell, servers: &[&Cell]) -> Result<()> {
     let locked = host.run("vos listvldb -locked -localauth")?.ok()?;
     ensure!(locked.contains("Total entries: 0"), "{locked}");
@@ -121,7 +120,7 @@ pub(crate) fn nothing_is_left_on(host: &Cell, servers: &[&Cell]) -> Result<()> {
     Ok(())
 }
 
-/// Read-only copies on both servers, from a read-write volume on either, whole and then what changed.
+/// Releases to both servers, from a read-write volume on either, first in full and then incrementally.
 fn releases() -> Result<()> {
     let pair = Pair::start()?;
     pair.openafs.open_volume(Server::OpenAfs, "theirs")?;
@@ -144,7 +143,7 @@ fn releases() -> Result<()> {
     nothing_is_left(&pair)
 }
 
-/// The database server goes and comes back while Cellar's file server runs, and is not there when it
+/// The database server stops and restarts while Cellar's file server runs, and is down when the file server
 /// starts.
 fn databases_down() -> Result<()> {
     let mut pair = Pair::start()?;
@@ -156,12 +155,12 @@ fn databases_down() -> Result<()> {
     let read = format!("cellar cp --noauth --server {host} cell:data/file {}.copy", file.display());
     pair.all(&[&read])?;
 
-    // Protection servers only: who needs nothing of them is served all the time.
+    // Only the protection server is down: callers that do not depend on it are served.
     pair.all(&["bos stop OPENAFS ptserver -wait -localauth"])?;
     pair.all(&[&read])?;
     pair.all(&["bos start OPENAFS ptserver -localauth"])?;
 
-    // A start without any database server: it serves, and registers once there is one.
+    // Without any database server at its start, the file server serves and registers as soon as there is one.
     pair.cellar.end_cellar("TERM")?;
     pair.all(&["bos stop OPENAFS ptserver -wait -localauth", "bos stop OPENAFS vlserver -wait -localauth"])?;
     pair.cellar.start_cellar_alone()?;

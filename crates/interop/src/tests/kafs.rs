@@ -10,11 +10,11 @@ use std::path::Path;
 use std::time::Duration;
 
 pub(crate) const NEEDS: &[Means] = &[Means::Netns, Means::Emulation];
-/// What the tests with the newest kernel need.
+/// Requirements of tests with the newest kernel.
 pub(crate) const NEEDS_NEWEST: &[Means] = &[Means::Netns, Means::Emulation, Means::Backports];
-/// The kernel of a guest: Debian 12's.
+/// Option for the default kernel of a guest, Debian 12's.
 pub(crate) const OWN: &[&str] = &[];
-/// The kernel of a guest: the newest one that Debian has.
+/// Option for the newest kernel in Debian.
 pub(crate) const NEWEST: &[&str] = &["--kernel", BACKPORTS];
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -48,7 +48,7 @@ fn run_in(guest: Guest<'_>, cell: &Cell, script: &Path) -> Result<()> {
     output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
 }
 
-/// With so many files in one directory.
+/// Runs the file scripts, with `many` files in one directory.
 fn files(kernel: &[&str], many: u32) -> Result<()> {
     let cell = cellar()?;
     cell.open_volume(Server::Cellar, "data")?;
@@ -79,15 +79,15 @@ fn mount_points() -> Result<()> {
     run_script(&cell, "mounts", "", &["mounts.sh"], 120)
 }
 
-/// People with Kerberos tickets, forged with the cell's key as a KDC would make them: rights, groups,
-/// owners, over connections that rxkad encrypts.
+/// Users with Kerberos tickets, forged with the cell's key as a KDC would issue them: rights, groups and
+/// owners, over connections encrypted by rxkad.
 fn users() -> Result<()> {
     let cell = cellar()?;
     cell.open_volume(Server::Cellar, "data")?;
     users_of(&cell).with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log()))
 }
 
-/// The same in the cell whose databases `cell` has; the volume `data` is there, open to all.
+/// Tests users in the cell with the databases of `cell`; its volume `data` must be open to everyone.
 pub(crate) fn users_of(cell: &Cell) -> Result<()> {
     for command in [
         "pts createuser u1 -id 1001 -localauth",
@@ -113,7 +113,7 @@ pub(crate) fn users_of(cell: &Cell) -> Result<()> {
     output.ok().map(drop)
 }
 
-/// The file of a token for `user`, from a ticket made with the cell's key.
+/// Creates a token file for `user`, with a ticket made with the cell's key.
 pub(crate) fn token(cell: &Cell, user: &str) -> Result<String> {
     let path = |name: &str| cell.path().join(format!("{name}.{user}")).display().to_string();
     let (cache, token) = (path("ccache"), path("token"));
@@ -153,7 +153,7 @@ fn two_clients() -> Result<()> {
     Ok(())
 }
 
-/// Snapshots are made, mounted and rolled back to under a client that has the volume mounted.
+/// Makes, mounts and rolls back to snapshots while a client has the volume mounted.
 fn snapshots() -> Result<()> {
     let cell = cellar()?;
     cell.open_volume(Server::Cellar, "data")?;
@@ -182,10 +182,11 @@ fn snapshots() -> Result<()> {
     output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
 }
 
-/// Linux 6.1 falls over a null pointer here if a call is refused before its sendmsg() has returned.
+/// Function in which Linux 6.1 dereferences a null pointer if a call is rejected before its sendmsg() has
+/// returned.
 const REFUSAL_BUG: &str = "afs_process_async_call";
 
-/// Runs a test, and again if [`REFUSAL_BUG`] ended its guest.
+/// Runs a test, and repeats it once if [`REFUSAL_BUG`] crashed its guest.
 pub(crate) fn again_if_guest_fell(test: fn() -> Result<()>) -> Result<()> {
     match test() {
         Err(error) if format!("{error:#}").contains(REFUSAL_BUG) => {
@@ -217,8 +218,8 @@ fn server_restart(kernel: &[&str]) -> Result<()> {
     output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
 }
 
-/// The server is killed while a client appends lines, and its supervisor keeps the sockets: the client sees no error,
-/// and no line is lost.
+/// Kills the server while a client appends lines, and its supervisor keeps the sockets: the client sees no
+/// error, and no line is lost.
 fn server_supervised() -> Result<()> {
     let mut cell = cellar()?;
     cell.open_volume(Server::Cellar, "data")?;
@@ -247,20 +248,20 @@ fn server_supervised() -> Result<()> {
     output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
 }
 
-/// How often the server is killed while the client writes.
+/// Number of times that the server is killed while the client writes.
 const KILLS: usize = 3;
 
-/// The numbers of the records whose writing was announced.
+/// Returns the numbers of the records that the script reported as written.
 pub(crate) fn acknowledged(printed: &str) -> Vec<u32> {
     let number = |line: &str| line.trim().strip_prefix("acknowledged ")?.parse().ok();
     printed.lines().filter_map(number).collect()
 }
 
-/// The server is killed several times while a client writes; every record whose write was
-/// acknowledged must be there, whole, after the last start.
+/// Kills the server several times while a client writes; every record whose write was acknowledged must be
+/// complete after the last start.
 ///
-/// Linux 6.1 now and then falls over a null pointer when its probe of the killed server is refused
-/// before sendmsg() has returned. Then what it had acknowledged is checked, and another guest goes on.
+/// Linux 6.1 occasionally dereferences a null pointer when its probe of the killed server is rejected before
+/// sendmsg() has returned. In that case the acknowledged records are checked, and another guest continues.
 fn server_killed() -> Result<()> {
     let mut cell = cellar()?;
     let (mut kills, mut survived) = (0, 0);
@@ -285,11 +286,11 @@ fn server_killed() -> Result<()> {
 
 const GUESTS_MAX: usize = 6;
 
-/// What a guest did while the server was killed.
+/// Result of a guest that wrote while the server was killed.
 struct Written {
     acknowledged: Vec<u32>,
     kills: usize,
-    /// It did all that it was to do.
+    /// Whether it completed its script.
     ended: bool,
 }
 

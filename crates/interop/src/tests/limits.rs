@@ -13,7 +13,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "a-hanging-test", needs: &[Means::Netns], run: a_hanging_test }]
 }
 
-/// Called by the test above.
+/// Tests run by the one above.
 pub(crate) fn hidden() -> Vec<Test> {
     vec![
         Test { name: "hangs-in-its-cell", needs: &[Means::Netns], run: hangs },
@@ -22,14 +22,14 @@ pub(crate) fn hidden() -> Vec<Test> {
     ]
 }
 
-/// Name of the namespace in which the hanging test hangs.
+/// Namespace of the hanging test.
 const NAMESPACE: &str = "hangs";
-/// What may be found among all processes of the machine.
+/// Command line by which the process can be found on the machine.
 const SLEEP: &str = "sleep 98763";
 
 fn hangs() -> Result<()> {
     println!("about to hang");
-    // What the cell has as OpenAFS's logs.
+    // Writes to one of the cell's OpenAFS logs.
     let script = format!("echo said to its log > /var/log/openafs/TestLog; exec {SLEEP}");
     Cell::start_on(NAMESPACE, "10.99.0.101", &[], &script).map(drop)
 }
@@ -48,7 +48,7 @@ fn is_running() -> Result<bool> {
     is_there(&["-x", "-f", SLEEP])
 }
 
-/// Whether the machine has such a process, as pgrep(1) asks for it.
+/// Whether pgrep(1) finds a process with these arguments.
 fn is_there(arguments: &[&str]) -> Result<bool> {
     Ok(!Command::new("pgrep").args(arguments).output()?.stdout.is_empty())
 }
@@ -88,11 +88,11 @@ fn a_hanging_test() -> Result<()> {
     nothing_is_left(folder.path())
 }
 
-/// Of the cell that somebody hung in, whose files were here.
+/// Checks that nothing is left of the cell of the hanging test, whose files were in this folder.
 fn nothing_is_left(folder: &Path) -> Result<()> {
     let files: Vec<_> = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
     ensure!(files.is_empty(), "still there: {files:?}");
-    // What holds the namespaces of a cell is called so.
+    // Name of the process that holds a cell's namespaces.
     let holder = format!("^openafs-cell:{NAMESPACE} ");
     ensure!(!is_there(&["-f", &holder])?, "the cell's namespaces are still there");
     ensure!(!is_running()?, "`{SLEEP}` still runs");

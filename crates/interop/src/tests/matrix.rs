@@ -1,8 +1,8 @@
-//! Every operation on volumes in every direction between OpenAFS's and Cellar's servers, with OpenAFS's `vos`
-//! and with `cellar volume`: after each, everything is read by a client without a cache and dumped, and
-//! both must be what the source was.
+//! Every volume operation in every direction between OpenAFS's and Cellar's servers, with OpenAFS's `vos` and
+//! with `cellar volume`. After each, a client without a cache reads everything, and the volume is dumped;
+//! both must equal the source.
 //!
-//! The client is `afsd.fuse`. It shows no access lists; the dumps have those.
+//! The client is `afsd.fuse`. It does not show access lists; the dumps do.
 
 pub(crate) mod seen;
 mod table;
@@ -20,23 +20,23 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "volume-matrix", needs: &[Means::Netns, Means::Fuse], run: matrix }]
 }
 
-/// OpenAFS's cell, whose databases all use.
+/// OpenAFS's host, which has the databases of all servers.
 const OPENAFS: (&str, &str) = ("afs6", "10.99.0.71");
-/// Cellar's file servers in it.
+/// Cellar's file servers in the cell.
 const CELLAR: [(&str, &str); 2] = [("cellar6", "10.99.0.72"), ("cellar7", "10.99.0.73")];
-/// An address of nobody, which Cellar's CellServDB names as the first database server.
+/// An unused address, which Cellar's CellServDB has as its first database server.
 const NOBODY: &str = "10.99.0.74";
 
 const SIZE: Size = Size { many: 300, sparse_bytes: 1 << 20 };
-/// What the changes write.
+/// Texts written by the changes.
 const FIRST_TEXT: &str = "written before the second release\n";
 const SECOND_TEXT: &str = "written before the third\n";
 
-/// OpenAFS 1.8.9's volume server makes the read-only volume the read-write one, and then answers with the length of a
-/// path as if it were an error (`namei_ConvertROtoRWvolume`), so that `vos` leaves the entry as it was.
+/// Message for a bug of OpenAFS 1.8.9's volume server: it converts the read-only volume, and then returns the
+/// length of a path as an error (`namei_ConvertROtoRWvolume`), so that `vos` leaves the entry unchanged.
 const LENGTH_AS_CODE: &str = "to RW volume failed with code";
 
-/// A client changes the volume. (Each in one line; what it prints is not looked at.)
+/// Commands by which a client changes the volume, as one line each; their output is ignored.
 const CHANGE: [&str; 2] = [
     "printf 'written before the second release\\n' >new && mkdir made && yes cellar | head -c 300000 >made/blob \
      && ln new hard && ln -s made/blob soft && mv sparse moved && rm link && chmod 640 new",
@@ -75,7 +75,7 @@ fn matrix() -> Result<()> {
     nothing_is_left(&openafs, &clients)
 }
 
-/// No entry is locked, and no volume is in a state that somebody would have to clear up.
+/// Checks that no entry is locked, and that no volume needs repair.
 fn nothing_is_left(openafs: &Cell, servers: &[&Cell]) -> Result<()> {
     let locked = openafs.run("vos listvldb -locked -localauth")?.ok()?;
     ensure!(locked.contains("Total entries: 0"), "{locked}");
@@ -86,19 +86,19 @@ fn nothing_is_left(openafs: &Cell, servers: &[&Cell]) -> Result<()> {
     Ok(())
 }
 
-/// One direction. Its client runs in a namespace of its own, that of one of the servers.
+/// One direction. Its client runs in the namespace of one of the servers.
 struct Way<'a> {
     title: &'static str,
     short: &'static str,
     from: &'a Cell,
     to: &'a Cell,
-    /// The databases' host.
+    /// The host of the databases.
     host: &'a Cell,
     client: &'a Cell,
     golden: &'a PathBuf,
 }
 
-/// What was done and what was compared then.
+/// Operations, and what was compared after each.
 type Rows = Vec<(&'static str, String)>;
 
 impl Way<'_> {
@@ -108,7 +108,7 @@ impl Way<'_> {
         Ok(rows)
     }
 
-    /// Runs a command beside the databases, in which `@FROM` and `@TO` stand for the servers.
+    /// Runs a command on the databases' host, in which `@FROM` and `@TO` stand for the servers.
     fn run(&self, command: &str) -> Result<String> {
         let end = if command.starts_with("vos ") { " -localauth" } else { "" };
         let command = command.replace("@FROM", self.from.address).replace("@TO", self.to.address);
@@ -124,7 +124,7 @@ impl Way<'_> {
             .with_context(|| format!("{volume} on {}", server.address))
     }
 
-    /// A row, if the volume on the target holds what it should.
+    /// Compares the volume on the target with the expected contents, and returns a row of the table.
     fn same(&self, what: &'static str, volume: &str, wanted: &Seen) -> Result<(&'static str, String)> {
         self.same_on(self.to, what, volume, wanted)
     }
@@ -142,7 +142,8 @@ impl Way<'_> {
         Ok((what, found.extent()))
     }
 
-    /// The client changes the read-write volume on the source; what it holds then, which is something else.
+    /// Changes the read-write volume through the client; returns the new contents, which must differ from the
+    /// old ones.
     fn change(&self, volume: &str, number: usize, server: &Cell, before: &Seen) -> Result<Seen> {
         through_client(self.client, &format!("test.example:{volume}"), CHANGE[number])?;
         let after = self.look(volume, server)?;
@@ -152,7 +153,7 @@ impl Way<'_> {
         Ok(after)
     }
 
-    /// The volume that a restored dump makes on the source, compared with what the dump was made of.
+    /// Compares a volume restored on the source with the contents of the dump.
     fn made(&self, volume: &str) -> Result<Seen> {
         let made = self.look(volume, self.from)?;
         compare_lines(&made.listing, &expected(&nodes(SIZE)?)?).context("not what the dump was made of")?;
@@ -178,7 +179,7 @@ impl Way<'_> {
         Ok(rows)
     }
 
-    /// Everything after which the volume is still on the source.
+    /// Runs the operations that leave the volume on the source.
     fn copied_with_vos(&self, volume: &str) -> Result<Rows> {
         let golden = self.golden.display();
         self.run(&format!("vos restore @FROM a {volume} -file {golden}"))?;
@@ -216,7 +217,7 @@ impl Way<'_> {
         Ok(rows)
     }
 
-    /// A shadow has no entry of its own: the volume's is made to name its place for the time of the comparison.
+    /// Makes a shadow, which has no entry: during the comparison the volume's entry has the shadow's site.
     fn shadow(
         &self,
         what: &'static str,
@@ -231,7 +232,7 @@ impl Way<'_> {
         Ok(row)
     }
 
-    /// The server with the read-write volume has lost it: the read-only one takes its place, and is written.
+    /// Removes the read-write volume, converts a read-only one to replace it, and writes to it.
     fn converted(&self, volume: &str) -> Result<(&'static str, String)> {
         self.run(&format!("vos restore @FROM a {volume} -file {}", self.golden.display()))?;
         let first = self.made(volume)?;
@@ -251,7 +252,7 @@ impl Way<'_> {
         Ok(row)
     }
 
-    /// A move, and clones on both sides of it.
+    /// Moves a volume, and makes clones before and after.
     fn moved_with_vos(&self, volume: &str) -> Result<Rows> {
         self.run(&format!("vos restore @FROM a {volume} -file {}", self.golden.display()))?;
         let first = self.made(volume)?;
@@ -270,7 +271,7 @@ impl Way<'_> {
         Ok(rows)
     }
 
-    /// A clone has no entry by which a client would find it.
+    /// Compares a clone by its dump only, since it has no entry by which a client could find it.
     fn clone_row(&self, what: &'static str, clone: &str, wanted: &Seen) -> Result<(&'static str, String)> {
         let listed = self.run("vos listvol @TO a -noresolve")?;
         let line = listed.lines().find(|line| line.split_whitespace().next() == Some(clone));

@@ -1,4 +1,4 @@
-//! A cell of both: Cellar has the databases and a file server, OpenAFS's file server is its second one.
+//! A mixed cell: Cellar has the databases and a file server, and OpenAFS has a second file server.
 
 use crate::Test;
 use crate::tests::dumps::{dumped_from, vnodes};
@@ -14,7 +14,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "mixed-cell", needs: &[Means::Netns], run: mixed }]
 }
 
-/// Less than the tree has that is copied; an empty volume is some 2 KiB.
+/// Less than the size of the copied tree; an empty volume has some 2 KiB.
 const LEAST_BYTES: usize = 100_000;
 
 fn mixed() -> Result<()> {
@@ -34,7 +34,7 @@ fn mixed() -> Result<()> {
     fetch_and_compare(&cellar, "first", &tree)?;
     fetch_and_compare(&cellar, "second", &tree)?;
 
-    // Read-only copies on both, from a read-write volume on either.
+    // Read-only copies on both servers, from a read-write volume on either.
     openafs.open_volume(Server::OpenAfs, "theirs")?;
     copy(&cellar, &format!("{}/ cell:theirs/first/", tree.display()))?;
     for volume in ["tree", "theirs"] {
@@ -67,8 +67,8 @@ fn mixed() -> Result<()> {
     asked_who_people_are(&cellar, &openafs)
 }
 
-/// OpenAFS's file server asks Cellar's protection server who is in which group: whoever comes into one of an access list is let in,
-/// and whoever is taken out is kept out, over the next connection.
+/// OpenAFS's file server gets group memberships from Cellar's protection server. A user added to a group in
+/// an access list gains access with the next connection, and a removed user loses it.
 fn asked_who_people_are(cellar: &Cell, openafs: &Cell) -> Result<()> {
     let file = cellar.scratch()?.join("for-friends");
     std::fs::write(&file, "for friends\n")?;
@@ -120,7 +120,7 @@ pub(crate) fn copy(cell: &Cell, paths: &str) -> Result<()> {
     all(cell, &[format!("cellar cp {paths}")])
 }
 
-/// What stands in `tree/FOLDER` is what stands in `source`.
+/// Checks that `tree/FOLDER` equals `source`.
 pub(crate) fn fetch_and_compare(cell: &Cell, folder: &str, source: &Path) -> Result<()> {
     let fetched = cell.scratch()?.join("fetched");
     copy(cell, &format!("cell:tree/{folder}/ {}", fetched.display()))?;

@@ -1,8 +1,8 @@
-//! Clients in a cell that Cellar's file server has joined: people of OpenAFS's protection server, and a
-//! volume that moves while it is written.
+//! Clients in a cell that Cellar's file server has joined: users of OpenAFS's protection server, and a volume
+//! that moves while it is written.
 //!
-//! When the volume leaves OpenAFS's server the client is OpenAFS's: the kernel's kafs waits for ever after VMOVED;
-//! see `docs/design/testing.md`. When it leaves Cellar's it is kafs, too.
+//! When the volume leaves OpenAFS's server, the client is OpenAFS's: the kernel's kafs waits forever after
+//! VMOVED; see `docs/design/testing.md`. When it leaves Cellar's server, the client may be kafs.
 
 use crate::Test;
 use crate::tests::fuse::in_mounted_cell;
@@ -26,15 +26,17 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// A second file server of Cellar in the cell.
+/// A second Cellar file server in the cell.
 const SECOND: (&str, &str) = ("cellar5", "10.99.0.44");
 
-/// What the kernel may tell the writer, and a reader, of one move: whoever asks amid it finds that the volume has gone, looks it up
-/// and asks again, and what was on its way meanwhile is told as an error once.
+/// Maximum number of errors that the kernel reports to the writer, or to a reader, per move. A call during
+/// the move finds that the volume has gone, looks it up and retries; a call that was in flight is reported
+/// once as an error.
 const ERRORS_PER_MOVE_MAX: usize = 2;
 
-/// The kernel's client writes, renames and reads while its volume moves between Cellar's servers and from there to
-/// OpenAFS's, without its caches. It must go on, never read anything wrong, and nothing that was acknowledged may be missing.
+/// The kernel's client writes, renames and reads, uncached, while its volume moves between Cellar's servers
+/// and from there to OpenAFS's. It must continue and never read wrong data, and no acknowledged record may be
+/// missing.
 fn moves_under_kafs(kernel: &[&str]) -> Result<()> {
     let pair = Pair::start()?;
     let second = Cell::start_cellar_joining(&pair.openafs, SECOND.0, SECOND.1, NOBODY)?;
@@ -81,7 +83,7 @@ fn moves_under_kafs(kernel: &[&str]) -> Result<()> {
         "{read_back} of {} records were read back",
         written.len()
     );
-    // OpenAFS's server was asked for the rest, after the last move.
+    // Reads after the last move went to OpenAFS's server.
     let fetches = &["FetchData", "FetchData64"];
     let asked = calls(&pair.cellar, fetches)? + calls(&second, fetches)?;
     ensure!(
@@ -93,9 +95,10 @@ fn moves_under_kafs(kernel: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Nothing was read that is wrong, and few operations failed. How many records were read back.
+/// Checks that no wrong data was read and that few operations failed. Returns the number of records that were
+/// read back.
 fn check_reads(printed: &str, moves: usize) -> Result<usize> {
-    // Two programs print into one line now and then.
+    // Occasionally the output of two programs is mixed in one line.
     let wrong: Vec<_> = printed.lines().filter(|line| line.contains("WRONG ")).collect();
     ensure!(wrong.is_empty(), "the client read what was never written: {wrong:?}");
     for told in [lines(printed, "refused "), lines(printed, "unread ")] {
@@ -105,7 +108,7 @@ fn check_reads(printed: &str, moves: usize) -> Result<usize> {
     Ok(lines(printed, "read record ").len())
 }
 
-/// The lines of what a guest printed that begin so.
+/// Returns the lines of a guest's output that start with `begin`.
 fn lines<'a>(printed: &'a str, begin: &str) -> Vec<&'a str> {
     printed.lines().map(str::trim).filter(|line| line.starts_with(begin)).collect()
 }
@@ -117,22 +120,24 @@ fn joined_users() -> Result<()> {
     users_of(&pair.openafs).with_context(|| format!("Cellar's log ends:\n{}", pair.cellar.cellar_log()))
 }
 
-/// The partitions of OpenAFS's server that the volume comes from, each once.
+/// Partitions of OpenAFS's server that the volume moves from, each once.
 ///
-/// OpenAFS 1.8.9's file server may keep the special files of a volume open that leaves while a client uses
-/// it. If that volume returns to the same partition it reads the deleted files, finds its header to need
-/// salvage, and goes on so until it gives the volume up: the salvager finds nothing wrong.
+/// OpenAFS 1.8.9's file server may keep the special files of a volume open when the volume moves away while a
+/// client uses it. If that volume returns to the same partition, the server reads the deleted files, finds
+/// that the header needs salvaging, and repeats this until it gives up on the volume: the salvager finds
+/// nothing wrong.
 const PARTITIONS: [&str; 4] = ["a", "b", "c", "d"];
-/// Records that the client writes before the volume moves on.
+/// Number of records that the client writes before the next move.
 const RECORDS: usize = 20;
-/// The same of the kernel's client, which is emulated and reads each record back; and how often it reads the file of before meanwhile.
+/// The same for the kernel's client, which runs emulated and reads each record back, and the number of times
+/// that it reads an older file meanwhile.
 const KERNEL_RECORDS: usize = 8;
 const READS: usize = 5;
-/// The volume that the client works in: what it finds below its mount point.
+/// The volume that the client uses: the one below its mount point.
 const VOLUME: &str = "root.cell";
 
-/// A client writes, reads back and renames all the time. It must not see one error, and nothing that
-/// was acknowledged may be missing at the end.
+/// A client continuously writes, reads back and renames. It must not see a single error, and no acknowledged
+/// record may be missing at the end.
 fn volume_moves() -> Result<()> {
     let pair = Pair::start_with(&["-p", "4"])?;
     pair.openafs.open_volume(Server::OpenAfs, VOLUME)?;
@@ -144,7 +149,7 @@ fn volume_moves() -> Result<()> {
     Ok(())
 }
 
-/// What the client printed.
+/// Runs the client while the volume moves, and returns its output.
 fn write_under_moves(pair: &Pair, root: &Path) -> Result<String> {
     let folder = pair.openafs.scratch()?;
     let (log, stop) = (folder.join("client.log"), folder.join("stop"));
@@ -152,7 +157,7 @@ fn write_under_moves(pair: &Pair, root: &Path) -> Result<String> {
     let script = script(&pair.openafs, "moving", &prelude, &["moving.sh"])?;
     let printed = || std::fs::read_to_string(&log).unwrap_or_default();
     let (moved, ended) = std::thread::scope(|scope| {
-        // A client whose volume is lost would wait for ever.
+        // A client that loses its volume would wait forever.
         let command = format!("timeout -s KILL 600 bash {} >{} 2>&1", script.display(), log.display());
         let client = scope.spawn(move || pair.openafs.shell(&command));
         let moved = move_about(pair, &|| acknowledged(&printed()).len(), &|| !client.is_finished());
@@ -165,7 +170,7 @@ fn write_under_moves(pair: &Pair, root: &Path) -> Result<String> {
     Ok(printed())
 }
 
-/// Moves the volume whenever the client has written some more; it ends on Cellar's server.
+/// Moves the volume each time the client has written some records; it ends on Cellar's server.
 fn move_about(pair: &Pair, written: &dyn Fn() -> usize, is_writing: &dyn Fn() -> bool) -> Result<()> {
     let some_more = || {
         let before = written();

@@ -1,4 +1,4 @@
-//! `cellar probe` beside an OpenAFS and a Cellar file server, of which one is killed and comes back.
+//! `cellar probe` with an OpenAFS and a Cellar file server, one of which is killed and restarted.
 
 use crate::Test;
 use crate::tests::joining::Pair;
@@ -14,10 +14,10 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "probe", needs: &[Means::Netns], run: probe }]
 }
 
-/// Longer than any client waits for a server that is gone.
+/// Longer than any client waits for a server that is down.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The volume on OpenAFS's server, and that on Cellar's.
+/// The volumes on OpenAFS's and on Cellar's server.
 const VOLUMES: [&str; 2] = ["theirs", "ours"];
 
 fn probe() -> Result<()> {
@@ -55,7 +55,7 @@ fn probe() -> Result<()> {
     let incident = &incidents[0];
     let (start, end) = (incident["start_ms"].as_u64(), incident["end_ms"].as_u64());
     ensure!(incident["volume"] == VOLUMES[1] && incident["server"] == pair.cellar.address, "{incident}");
-    // A probe that was under way when the server was killed began before.
+    // A probe that was running when the server was killed started earlier.
     ensure!(start.is_some_and(|start| start + 60_000 > killed_ms && start < started_ms), "{incident}");
     ensure!(end.is_some_and(|end| end > killed_ms && Some(end) > start), "{incident}");
     let text = pair.openafs.run(&format!("cellar probe report --history {path}"))?.ok()?;
@@ -64,7 +64,7 @@ fn probe() -> Result<()> {
     Ok(())
 }
 
-/// Until a line of the history is so.
+/// Waits until a line of the history matches.
 fn wait_until(history: &Path, is_so: impl Fn(&Value) -> bool) -> Result<()> {
     wait_for(PATIENCE, || {
         let text = std::fs::read_to_string(history).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A volume of Cellar's cell is promoted to a cell of OpenAFS's servers, with read-only copies on two of them;
-//! and one between cells of Cellar's.
+//! Promotion of a volume from a Cellar cell to a cell with OpenAFS servers, with read-only copies on two of
+//! them; and between Cellar cells.
 
 mod cells;
 
@@ -29,7 +29,7 @@ struct World {
     cells: PathBuf,
 }
 
-/// Promoted, a change promoted, and back.
+/// Promotes a volume, promotes a change, and rolls it back.
 fn to_openafs() -> Result<()> {
     let world = World::start()?;
     world.source.open_volume(Server::Cellar, VOLUME)?;
@@ -83,12 +83,13 @@ impl World {
         self.source.run(&command)?.ok().context(command)
     }
 
-    /// What OpenAFS's client sees in the target cell.
+    /// Returns what OpenAFS's client sees in the target cell.
     fn seen_in_target(&self) -> Result<Vec<String>> {
         listing(&self.target, &format!("test.example:{VOLUME}.readonly"), LIST)
     }
 
-    /// What the source has is what both servers of the target have, and what a client sees there.
+    /// Checks that both servers of the target have the contents of the source, and that a client sees them
+    /// there.
     fn same_everywhere(&self) -> Result<Vec<String>> {
         let wanted = listing(&self.source, &format!("home.example:{VOLUME}"), LIST)?;
         let seen = self.seen_in_target()?;
@@ -100,7 +101,7 @@ impl World {
         Ok(seen)
     }
 
-    /// The dump of the read-only volume from the root directory on.
+    /// Checks that both read-only copies are equal; returns their dump from the root directory on.
     fn copies_are_equal(&self) -> Result<Vec<u8>> {
         let copy = format!("{VOLUME}.readonly");
         let [one, other] = [&self.target, &self.second]

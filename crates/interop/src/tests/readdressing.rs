@@ -11,7 +11,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "address-change", needs: &[Means::Netns], run: address_change }]
 }
 
-/// Within this time the server is registered under its new address.
+/// Time limit for the server to register its new address.
 const LIMIT: Duration = Duration::from_secs(60);
 const OLD: &str = "10.99.0.162";
 const NEW: &str = "10.99.0.163";
@@ -20,7 +20,7 @@ fn address_change() -> Result<()> {
     let databases = Cell::start(Server::Cellar, "addr1", "10.99.0.161")?;
     let moving = Cell::start_cellar_like(&databases, "addr2", OLD)?;
     change(&databases, &moving)?;
-    // The database server loses the address that its own CellServDB names: it still finds itself.
+    // The database server loses the address in its own CellServDB, and still recognises itself.
     databases.shell(&swap("10.99.0.161", "10.99.0.164"))?.ok()?;
     let registered = |log: &str| {
         let mut lines = log.lines().filter(|line| line.contains("registered in the location database"));
@@ -37,7 +37,7 @@ fn change(databases: &Cell, moving: &Cell) -> Result<()> {
         Ok(listed.contains(NEW) && !listed.contains(OLD))
     })
     .with_context(|| moving.cellar_log())?;
-    // Look-ups at the protection server, and the volume server's calls to others, leave from the new address.
+    // Protection server lookups, and the volume server's calls to others, use the new address.
     for command in [
         format!("vos create {NEW} a moved -localauth"),
         format!("vos move moved {NEW} a 10.99.0.161 a -localauth"),

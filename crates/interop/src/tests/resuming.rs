@@ -1,4 +1,4 @@
-//! Transfers whose target is killed amid them: what had come is not sent again.
+//! Transfers during which the target is killed: data that has arrived is not sent again.
 
 use crate::Test;
 use crate::tests::jobs::{begin, finish, jobs};
@@ -12,15 +12,16 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "transfers-resumed", needs: &[Means::Netns], run: resumed }]
 }
 
-/// A file that takes a while to send.
+/// Size of a file that takes a while to send.
 const BIG_FILE_MIB: u64 = 384;
-/// When so many bytes were sent the target is killed.
+/// Number of bytes sent before the target is killed.
 const KILLED_AFTER: u64 = 200 << 20;
-/// What may have been sent and not be noted: the step of 64 MiB after which it is, and what is on its way.
+/// Maximum number of bytes that were sent but not recorded: recording happens every 64 MiB, and some data is
+/// in flight.
 const SLACK: u64 = 100 << 20;
-/// How often a job may be over before it is seen to send.
+/// Maximum number of attempts to observe a job while it sends.
 const ATTEMPTS_MAX: u32 = 5;
-/// How long a job may take to begin to send.
+/// Time limit for a job to start sending.
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn resumed() -> Result<()> {
@@ -55,7 +56,7 @@ fn compare(cell: &Cell, volume: &str) -> Result<()> {
     cell.shell(&format!("cmp {} {}", big.display(), copied.display()))?.ok().map(drop)
 }
 
-/// What a server said of its transfers: bytes that were sent, and whether that was all.
+/// Returns the transfers in a server's log: the number of bytes sent, and whether the transfer was complete.
 pub(crate) fn transfers(cell: &Cell) -> Vec<(u64, bool)> {
     let log = std::fs::read_to_string(cell.path().join("cellar.log")).unwrap_or_default();
     let of_line = |line: &str| {
@@ -66,8 +67,8 @@ pub(crate) fn transfers(cell: &Cell) -> Vec<(u64, bool)> {
     log.lines().filter(|line| line.contains("is sent to another server")).filter_map(of_line).collect()
 }
 
-/// Lets a job send a volume from one server to the other, which is killed amid it. A job that is over before that is
-/// undone by `back`, and begun again.
+/// Runs a job that sends a volume from one server to the other, and kills the receiver meanwhile. If the job
+/// completes before that, `back` undoes it, and it starts again.
 fn interrupted(first: &Cell, second: &mut Cell, command: &str, back: &str) -> Result<()> {
     for _ in 0..ATTEMPTS_MAX {
         let (before, behind) = (transfers(first).len(), jobs(first)?.len());
@@ -89,7 +90,7 @@ fn interrupted(first: &Cell, second: &mut Cell, command: &str, back: &str) -> Re
     anyhow::bail!("{ATTEMPTS_MAX} times over before it was seen to send")
 }
 
-/// The second transfer brought what the first one had not.
+/// Checks that the second transfer only sent what the first one had not.
 fn check(sent: &[(u64, bool)]) -> Result<()> {
     let [(before, false), (after, true), ..] = sent else {
         anyhow::bail!("the transfers were {sent:?}");
@@ -104,7 +105,7 @@ fn check(sent: &[(u64, bool)]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the job behind so many others was seen to have sent some of a volume; else it is over.
+/// Waits until the job with index `behind` has sent part of a volume; returns false if it has completed.
 fn wait_until_sent(cell: &Cell, behind: usize) -> Result<bool> {
     let deadline = Instant::now() + LIMIT;
     loop {

@@ -1,4 +1,4 @@
-//! A path that drops long packets without a word: no ICMP message, no fragments.
+//! A path that silently drops long packets: no ICMP message, no fragments.
 
 use crate::Test;
 use crate::tests::mixed::copy;
@@ -10,7 +10,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "short-path", needs: &[Means::Netns], run: short_path }]
 }
 
-/// Longer frames than one burst are dropped: IP packets of 1300 bytes pass.
+/// Drops frames longer than one burst; IP packets of up to 1300 bytes pass.
 const SHORT: &str = "tc qdisc replace dev eth0 root tbf rate 100mbit burst 1314 latency 200ms";
 const FILE_MIB: u64 = 4;
 

@@ -1,4 +1,4 @@
-//! What a person at a terminal sees while a volume is sent, and who sees nothing of it.
+//! Progress bars on a terminal while a volume is sent, and their absence elsewhere.
 
 use crate::Test;
 use crate::tests::mixed::{all, copy};
@@ -10,8 +10,8 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "progress-bars", needs: &[Means::Netns], run: progress_bars }]
 }
 
-/// What the volume holds, and how fast it goes: slower than the slowest machine, so that everything is seen under way
-/// several times.
+/// Size of the volume, and the network rate: slower than the slowest machine, so that several intermediate
+/// states appear.
 const FILE_MIB: u64 = 48;
 const RATE: &str = "64mbit";
 const COLUMNS: usize = 120;
@@ -49,7 +49,7 @@ fn progress_bars() -> Result<()> {
     Ok(())
 }
 
-/// What a terminal of [`COLUMNS`] gets from `cellar volume`.
+/// Returns the output of `cellar volume` on a terminal with [`COLUMNS`].
 fn seen(cell: &Cell, command: &str) -> Result<String> {
     let typed = cell.scratch()?.join("typed");
     cell.shell(&format!(
@@ -59,7 +59,7 @@ fn seen(cell: &Cell, command: &str) -> Result<String> {
     .ok()
     .with_context(|| std::fs::read_to_string(&typed).unwrap_or_default())?;
     let all = std::fs::read_to_string(&typed)?;
-    // The program's own lines stand between two of script's.
+    // The program's own output is between two lines of script(1).
     let (_, rest) = all.split_once('\n').context("no first line")?;
     Ok(rest.rsplit_once("\nScript done").map_or(rest, |(own, _)| own).to_owned())
 }
@@ -86,7 +86,7 @@ fn on_a_terminal(cell: &Cell, command: &str) -> Result<()> {
     Ok(())
 }
 
-/// The messages of a command whose errors go to a file, and nothing in the file.
+/// Checks that a command whose errors go to a file prints its message, and writes nothing to the file.
 fn without_one(cell: &Cell, command: &str) -> Result<()> {
     let errors = cell.scratch()?.join("errors");
     let said = cell.shell(&format!("cellar volume {command} 2> {}", errors.display()))?.ok()?;
@@ -96,7 +96,7 @@ fn without_one(cell: &Cell, command: &str) -> Result<()> {
     Ok(())
 }
 
-/// A terminal as far as bars need one: lines, and what moves among them and erases.
+/// A terminal that supports what progress bars use: lines, cursor movement and erasing.
 #[derive(Default)]
 struct Screen {
     lines: Vec<Vec<char>>,
@@ -154,7 +154,7 @@ impl Screen {
         self.column += 1;
     }
 
-    /// The lines that are not empty.
+    /// Returns the lines that are not empty.
     fn text(&self) -> String {
         let lines = self.lines.iter().map(|line| line.iter().collect::<String>().trim_end().to_owned());
         lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")

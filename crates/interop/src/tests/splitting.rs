@@ -1,4 +1,4 @@
-//! `cellar volume split`: a directory becomes a volume of its own, also if the server is killed amid it.
+//! `cellar volume split`: a directory becomes a volume, even if the server is killed meanwhile.
 
 use crate::Test;
 use crate::tests::jobs::{begin, finish};
@@ -13,9 +13,9 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "splits", needs: &[Means::Netns], run: splits }]
 }
 
-/// How long after the command began the server is killed, in milliseconds.
+/// Times after the start of the command at which the server is killed, in milliseconds.
 const KILLED_AFTER_MS: [u64; 4] = [150, 400, 800, 1500];
-/// A file that takes a while to copy.
+/// Size of a file that takes a while to copy.
 const BIG_FILE_MIB: u32 = 64;
 
 fn cellar(cell: &Cell, command: &str) -> Result<String> {
@@ -60,7 +60,7 @@ fn splits() -> Result<()> {
     Ok(())
 }
 
-/// What the directory held is read through its name, in the volume that it is now.
+/// Checks that the contents of the directory can be read under its name, and in the new volume.
 fn is_split(cell: &Cell, parent: &str, name: &str, source: &std::path::Path) -> Result<()> {
     fetch_and_compare(cell, name, source).context("through the mount point")?;
     let fetched = cell.scratch()?.join("whole");
@@ -72,7 +72,7 @@ fn is_split(cell: &Cell, parent: &str, name: &str, source: &std::path::Path) -> 
     has_nothing_aside(cell, parent)
 }
 
-/// The mount point or the directory, and nothing else that was needed on the way.
+/// Checks that the mount point or directory remains, and no temporary files.
 fn has_nothing_aside(cell: &Cell, parent: &str) -> Result<()> {
     super::wait_for(Duration::from_secs(90), || {
         let listed = cellar(cell, &format!("du {parent} --json"))?;
@@ -81,7 +81,7 @@ fn has_nothing_aside(cell: &Cell, parent: &str) -> Result<()> {
     .context("what was split off is removed")
 }
 
-/// It is split off, or it is as it was.
+/// Checks that the directory was split off, or is unchanged.
 fn settled(cell: &Cell, name: &str, is_split: bool, big: &std::path::Path) -> Result<()> {
     let copied = cell.scratch()?.join("copied");
     copy(cell, &format!("cell:tree/{name}/big {}", copied.display()))?;

@@ -1,5 +1,5 @@
-//! Whoever runs a job is killed at every one of its steps: strace ends it (SIGKILL) at each of its syncs in turn, twice for each
-//! record in the journal: before the record takes the place of the one before it, and after.
+//! Kills the process that runs a job at every step: strace kills it (SIGKILL) at each of its syncs, two per
+//! record in the journal: before the record replaces the previous one, and after.
 
 use crate::Test;
 use crate::tests::dumps::{dumped_from, vnodes};
@@ -21,19 +21,19 @@ pub(crate) fn tests() -> Vec<Test> {
 
 /// More syncs than any of the jobs has.
 const SYNCS_MAX: usize = 200;
-/// What a volume has, besides its name: more than one chunk.
+/// Size of a file in a volume, apart from its name: more than one chunk.
 const FILE_KIB: usize = 300;
-/// Syncs before a job stands in the journal: it is not begun if its runner ends there.
+/// Number of syncs before a job is in the journal: if the process is killed there, the job does not start.
 const SYNCS_UNTIL_RECORDED: usize = 1;
 
-/// What is done with a volume `s1`, `s2` ...; and the new volume that it makes, if it makes one.
+/// An operation on a volume `s1`, `s2` ...; and the prefix of the new volume that it creates, if any.
 pub(crate) struct Work {
     pub(crate) word: &'static str,
     pub(crate) command: fn(&Cells, usize) -> String,
     pub(crate) makes: Option<&'static str>,
 }
 
-/// The cell: two servers, the first with the databases, and how many volumes there are.
+/// The cell: two servers, the first with the databases, and the number of volumes.
 pub(crate) struct Cells {
     pub(crate) first: Cell,
     pub(crate) second: Cell,
@@ -62,14 +62,15 @@ pub(crate) const WORKS: [Work; 6] = [
 ];
 
 impl Work {
-    /// Which volume has what the new volume of this number is to have, which is one that was written or the first one's dump.
+    /// Returns the number of the volume whose contents the new volume must have: a restore uses the first
+    /// volume's dump.
     pub(crate) fn like(&self, n: usize) -> usize {
         if self.word == "restore" { 1 } else { n }
     }
 }
 
 impl Cells {
-    /// Names and addresses of both; `nobody` is where no server is.
+    /// Starts both servers, given their names and addresses; `nobody` is an unused address.
     pub(crate) fn start(
         first: (&'static str, &'static str),
         second: (&'static str, &'static str),
@@ -80,14 +81,14 @@ impl Cells {
         Cells::of(first, second)
     }
 
-    /// Two servers of one cell, the first with the databases.
+    /// Creates the cell from two servers, the first of which has the databases.
     fn of(first: Cell, second: Cell) -> Result<Cells> {
         let noise = first.scratch()?.join("noise");
         first.shell(&format!("head -c {FILE_KIB}K /dev/urandom > {}", noise.display()))?.ok()?;
         Ok(Cells { first, second, volumes: 0 })
     }
 
-    /// The second server, or the first.
+    /// Returns the second server, or the first.
     pub(crate) fn server(&mut self, is_second: bool) -> &mut Cell {
         if is_second { &mut self.second } else { &mut self.first }
     }
@@ -96,8 +97,8 @@ impl Cells {
         self.first.path().join("scratch").display().to_string()
     }
 
-    /// Makes volumes until there are so many: each has a file with its name and more, the same again in a directory, and
-    /// read-only sites on both servers.
+    /// Creates volumes up to this number. Each has a file with its name and random data, a copy of it in a
+    /// directory, and read-only sites on both servers.
     pub(crate) fn have(&mut self, count: usize) -> Result<()> {
         while self.volumes < count {
             let n = self.volumes + 1;
@@ -115,7 +116,7 @@ impl Cells {
         Ok(())
     }
 
-    /// Runs a command until its sync of this number; whether it was killed there.
+    /// Runs a command that is killed at its sync of this number; returns whether it was.
     fn is_killed(&self, command: &str, sync: usize) -> Result<bool> {
         let trace = format!("{}/trace", self.folder());
         let inject = format!("-e trace=fsync -e inject=fsync:signal=SIGKILL:when={sync}");
@@ -125,7 +126,7 @@ impl Cells {
         Ok(is_killed)
     }
 
-    /// What the volumes have is what was written to them.
+    /// Compares the contents of volumes with what was written to them.
     pub(crate) fn compare(&self, names: impl Iterator<Item = (String, usize)>) -> Result<()> {
         let folder = self.folder();
         let one = |(name, n): (String, usize)| {
@@ -137,8 +138,8 @@ impl Cells {
         self.first.shell(&format!("set -e; {}", script.join("; ").replace(" && ", "; ")))?.ok().map(drop)
     }
 
-    /// Nothing is locked, open or left over, each volume is there once, and the location database knows all of them. The
-    /// volumes that it knows.
+    /// Checks that nothing is locked, open or left over, that each volume exists once, and that the location
+    /// database has all of them. Returns the volumes in the database.
     pub(crate) fn check(&self) -> Result<BTreeSet<String>> {
         let listed = settled(&self.first, &self.second)?;
         for cell in [&self.first, &self.second] {
@@ -164,8 +165,8 @@ impl Cells {
         Ok(known)
     }
 
-    /// Kills the runner of this command, with a volume of its own each time, at some of its syncs until it has no more; the servers
-    /// finish or undo all of that. How many volumes there are then.
+    /// Repeats a command, each time on a new volume, and kills it at one of its syncs, until it has no more;
+    /// the servers finish or undo all jobs. Returns the number of volumes.
     fn kill_between(
         &mut self,
         what: &str,
@@ -196,7 +197,7 @@ impl Cells {
         Ok(self.volumes)
     }
 
-    /// Kills the runner of this work at each of its syncs, and compares what comes of that.
+    /// Kills the process that runs this work at each of its syncs, and checks the outcome.
     fn step_through(&mut self, work: &Work) -> Result<()> {
         let (began, before) = (Instant::now(), last(&jobs(&self.first)?));
         let mut killed = 0;
@@ -238,7 +239,7 @@ impl Cells {
     }
 }
 
-/// The highest number of a job.
+/// Returns the highest job number.
 fn last(jobs: &[Value]) -> Option<u64> {
     jobs.iter().filter_map(|job| job["job"].as_u64()).max()
 }
@@ -253,11 +254,12 @@ fn killed() -> Result<()> {
     Ok(())
 }
 
-/// Between OpenAFS's server and Cellar's: from which sync on the runner is killed, and at every which one.
+/// For jobs between OpenAFS's server and Cellar's: the first sync at which the process is killed, and the
+/// interval.
 const BETWEEN: (usize, usize) = (SYNCS_UNTIL_RECORDED + 1, 5);
 
-/// A move from OpenAFS's server to Cellar's, which has the databases, and a release from there to both, whose runner is killed at
-/// some of its syncs.
+/// A move from OpenAFS's server to Cellar's, which has the databases, and a release from there to both; the
+/// process that runs them is killed at some of its syncs.
 fn between_killed() -> Result<()> {
     let first = Cell::start(Server::Cellar, "step3", "10.99.0.89")?;
     let second = Cell::start_joining(&first, "step4", "10.99.0.90")?;

@@ -1,5 +1,5 @@
-//! The store under real processes: servers that are killed while several clients write, a partition that
-//! is full, and a partition that is broken.
+//! The store in real processes: servers that are killed while several clients write, a full partition, and a
+//! damaged partition.
 
 use crate::Test;
 use crate::tests::soak;
@@ -23,11 +23,11 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// How often the server is killed at least.
+/// Minimum number of times that the server is killed.
 const KILLS: u32 = 6;
 const WRITERS: u32 = 4;
 const VOLUMES: [&str; 2] = ["killed0", "killed1"];
-/// How long a writer may go on after its server is dead.
+/// Time limit for a writer to exit after its server was killed.
 const END: Duration = Duration::from_secs(60);
 
 /// A writer that runs inside the cell.
@@ -59,15 +59,15 @@ impl Writer {
         Ok(String::from_utf8_lossy(&std::fs::read(&self.log)?).into_owned())
     }
 
-    /// The number of steps that were acknowledged, once it has compared what was there.
+    /// Returns the number of acknowledged steps, once the writer has finished its initial comparison.
     fn done(&self) -> Result<Option<u64>> {
         let printed = self.printed()?;
-        // The last line may be half written.
+        // The last line may be incomplete.
         let whole = printed.rfind('\n').map_or("", |end| &printed[..end]);
         Ok(whole.lines().filter_map(|line| line.strip_prefix("done ")?.parse().ok()).next_back())
     }
 
-    /// Waits for its end; true if it did all that it was to do.
+    /// Waits until the writer exits; returns whether it completed all steps.
     fn end(&mut self) -> Result<bool> {
         let deadline = Instant::now() + END;
         loop {
@@ -120,8 +120,8 @@ fn server_killed() -> Result<()> {
     Ok(())
 }
 
-/// Every writer compares what is there with what was acknowledged to it, and goes on until the server
-/// is killed.
+/// Starts writers, which first compare the contents with their acknowledged steps, and kills the server while
+/// they write.
 fn write_and_kill(cell: &mut Cell, done: &mut [u64], rng: &mut SmallRng) -> Result<()> {
     let mut writers = (0..)
         .zip(done.iter())
@@ -140,7 +140,7 @@ fn write_and_kill(cell: &mut Cell, done: &mut [u64], rng: &mut SmallRng) -> Resu
         Ok(now.iter().all(Option::is_some) && new >= wanted)
     })?;
     if rng.random() {
-        // With the clone's deletion under way and pages shared.
+        // The server is then killed while it deletes the old clone and pages are shared.
         cell.run(&format!("vos backup {} -localauth", VOLUMES[0]))?.ok()?;
     }
     std::thread::sleep(Duration::from_millis(rng.random_range(0..300)));
@@ -154,7 +154,7 @@ fn write_and_kill(cell: &mut Cell, done: &mut [u64], rng: &mut SmallRng) -> Resu
     cell.start_cellar()
 }
 
-/// Some 200 MB beside the reserve.
+/// Some 200 MB in addition to the reserve.
 const SMALL_PARTITION: &str = "mount -t tmpfs -o size=320m tmpfs /vicepa && touch /vicepa/AlwaysAttach";
 
 fn partition_full() -> Result<()> {

@@ -1,5 +1,5 @@
-//! Servers are killed at their first syncs while a volume is moved, released, copied and so on: strace ends one (SIGKILL) when any
-//! one of its threads syncs for the first, second, third time.
+//! Kills servers at their first syncs while a volume is moved, released, copied and so on: strace kills a
+//! server (SIGKILL) when any of its threads syncs for the first, second or third time.
 
 use crate::Test;
 use crate::tests::jobs::{begin, finish, jobs};
@@ -15,8 +15,9 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "servers-killed-at-syncs", needs: &[Means::Netns, Means::Strace], run: killed }]
 }
 
-/// Of which work which server is killed (the second is the target), at how many of its syncs at least and at most; at all, if
-/// there is time. For the first it takes some four seconds each, for the target four times as long.
+/// For each operation, the server to kill (the second is the target), and the minimum and maximum number of
+/// its syncs to kill it at; the long form of the test has no maximum. Each kill takes some four seconds for
+/// the first server, and four times as long for the target.
 const KILLS: [(&str, bool, usize, usize); 10] = [
     ("release", false, 3, 6),
     ("move", false, 2, 6),
@@ -29,7 +30,7 @@ const KILLS: [(&str, bool, usize, usize); 10] = [
     ("copy", true, 1, 2),
     ("restore", true, 1, 2),
 ];
-/// How long strace may take to attach, and a job to be over or to meet its server's end.
+/// Time limit for strace to attach, and for a job to complete or its server to be killed.
 const LIMIT: Duration = Duration::from_secs(60);
 const NAP: Duration = Duration::from_millis(100);
 
@@ -53,7 +54,7 @@ fn killed() -> Result<()> {
     Ok(())
 }
 
-/// Does this with a volume of its own, and kills a server at this sync; whether it had so many.
+/// Runs an operation on a new volume, and kills a server at this sync; returns false if it had fewer syncs.
 fn is_hit(cells: &mut Cells, work: &Work, is_second: bool, sync: usize) -> Result<bool> {
     let n = cells.volumes + 1;
     cells.have(n)?;
@@ -66,7 +67,7 @@ fn is_hit(cells: &mut Cells, work: &Work, is_second: bool, sync: usize) -> Resul
     if !is_hit {
         let_go(cells.server(is_second), &trace)?;
     }
-    // If the server was away before the job was recorded, the journal does not tell of it yet.
+    // If the server was down before the job was recorded, the journal does not have the job yet.
     crate::tests::wait_for(2 * LIMIT, || Ok(!is_running(cells)?)).context("the runner does not end")?;
     finish(&cells.first)?;
     let told = std::fs::read_to_string(format!("{}/runner.log", cells.folder()))?;
@@ -83,7 +84,7 @@ fn is_hit(cells: &mut Cells, work: &Work, is_second: bool, sync: usize) -> Resul
     Ok(is_hit)
 }
 
-/// Has strace kill the cell's server when a thread of it syncs for the time of this number.
+/// Makes strace kill the cell's server when one of its threads makes its sync of this number.
 fn attach(victim: &Cell, trace: &str, sync: usize) -> Result<()> {
     let calls = "fsync,fdatasync";
     let script = format!(
@@ -98,7 +99,8 @@ fn attach(victim: &Cell, trace: &str, sync: usize) -> Result<()> {
     .with_context(|| std::fs::read_to_string(&told).unwrap_or_default())
 }
 
-/// Waits until the server was killed, and starts it again; or until the job's runner has ended without that. Which it was.
+/// Waits until the server was killed, and restarts it; or until the job's process has exited. Returns whether
+/// the server was killed.
 fn meets_its_end(cells: &mut Cells, is_second: bool) -> Result<bool> {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -119,9 +121,9 @@ fn meets_its_end(cells: &mut Cells, is_second: bool) -> Result<bool> {
     }
 }
 
-/// Ends strace. It may have killed the server just now, who syncs without jobs, too: then starts that again.
+/// Stops strace, and restarts the server if it was just killed; a server also syncs without jobs.
 fn let_go(victim: &mut Cell, trace: &str) -> Result<()> {
-    // Told to end while a process that it follows is about to, it waits for that for ever.
+    // If strace gets SIGTERM while a traced process is exiting, it waits for that process forever.
     let end = format!(
         "strace=$(cat {trace}.pid); kill $strace
          for nap in $(seq 60); do kill -0 $strace || exit; sleep 0.05; done; kill -9 $strace"
@@ -134,7 +136,7 @@ fn let_go(victim: &mut Cell, trace: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether the program that began the job runs.
+/// Whether the process that started the job is running.
 fn is_running(cells: &Cells) -> Result<bool> {
     Ok(cells.first.shell(&format!("kill -0 $(cat {}/runner.pid)", cells.folder()))?.status == 0)
 }

@@ -1,5 +1,5 @@
 //! The probes and their scripts with the real bpftrace: every script is compiled for the program and attached
-//! to a server that serves, and what a probe counts is what the server counted.
+//! to a running server, and the counts of probes equal those of the server.
 
 use crate::Test;
 use crate::tests::fuse::in_mounted_cell;
@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::TryRecvError;
 
-/// Calls that are made while a probe counts them.
+/// Number of calls made while a probe counts them.
 const CALLS: u64 = 25;
 
-/// Ends a tracer in the background of a shell. It ignores the signal until it has attached everything, which is after it has
-/// said that it does: so it is told until it has ended.
+/// Stops a tracer in the background of a shell. The tracer ignores the signal until it has attached
+/// everything, which is later than its message, so the signal is repeated until it exits.
 const END: &str = "while kill -INT $tracer 2>/dev/null; do sleep 0.5; done";
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -63,10 +63,10 @@ fn trace() -> Result<()> {
     Ok(())
 }
 
-/// How often what happened to which cache or message.
+/// Counts by event and by cache or message type.
 type Counts = BTreeMap<(String, String), u64>;
 
-/// What probes say of caches and of messages to clients is what the server counts.
+/// Compares the probes' counts of caches and callback messages with those of the server.
 fn trace_caches_and_callbacks() -> Result<()> {
     let cell = Cell::start_configured("cellar1", "10.99.0.4", "[store]\nchunk_cache_mb = 1\n")?;
     let program = cellar_program()?;
@@ -90,7 +90,8 @@ fn trace_caches_and_callbacks() -> Result<()> {
     let before = caches(&shell(&format!("{cellar} stat --json caches"))?)?;
     let tracer = format!("bpftrace -p {} -e '{}'", server(&cell)?, text.concat());
     let traced_work = |root: &Path| {
-        // Read, changed by another while the reader has a promise, forgotten by the server, and read again.
+        // A file is read, changed by another client while the reader has a promise, dropped from the server's
+        // caches, and read again.
         let work = format!(
             "cat {}/f1 >/dev/null; {cellar} cp {data}/f2 cell:root.cell/f1; {cellar} cp cell:root.cell/ {data}.read
              {cellar} volume forget root.cell; {cellar} cp cell:root.cell/ {data}.again",
@@ -122,7 +123,8 @@ fn trace_caches_and_callbacks() -> Result<()> {
     Ok(())
 }
 
-/// Does something while a server of another cell, whose program is the same, misses and forgets all the time.
+/// Runs `traced` while a server of another cell, which runs the same program, continuously has cache misses
+/// and purges.
 fn beside_a_busy_neighbour<T>(cellar: &str, traced: impl FnOnce() -> Result<T>) -> Result<T> {
     let neighbour = Cell::start(Server::Cellar, "cellar2", "10.99.0.5")?;
     neighbour.open_volume(Server::Cellar, "root.cell")?;
@@ -143,7 +145,7 @@ fn beside_a_busy_neighbour<T>(cellar: &str, traced: impl FnOnce() -> Result<T>) 
     })
 }
 
-/// What the server counts of its caches.
+/// Parses the server's counters of its caches.
 fn caches(json: &str) -> Result<Counts> {
     let rows: Value = serde_json::from_str(json)?;
     let mut counts = Counts::new();
@@ -156,7 +158,8 @@ fn caches(json: &str) -> Result<Counts> {
     Ok(counts)
 }
 
-/// The process of a cell's server, as the cell sees it. Tracers look at it alone: other tests run the same program.
+/// Returns the process id of a cell's server in the cell. Tracers attach only to this process, since other
+/// tests run the same program.
 fn server(cell: &Cell) -> Result<u32> {
     let pid = cell.shell("pgrep -o -x cellar")?.ok()?;
     pid.trim().parse().with_context(|| format!("not a process: {pid}"))
@@ -176,12 +179,12 @@ fn scripts() -> Result<Vec<PathBuf>> {
     Ok(scripts)
 }
 
-/// Calls that anybody may make.
+/// Returns a script of calls that anyone may make.
 fn work(cellar: &str) -> String {
     format!("for i in $(seq {CALLS}); do {cellar} server status >/dev/null; done")
 }
 
-/// Compiles a script, and then runs it while there are calls.
+/// Compiles a script, and then runs it during a call.
 fn attach(cell: &Cell, cellar: &str, pid: u32, script: &Path) -> Result<()> {
     let run = own_file("../../contrib/bpftrace/run");
     let name = script.display();
@@ -200,7 +203,8 @@ fn attach(cell: &Cell, cellar: &str, pid: u32, script: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a tracer prints that says `ready` when it is, while `work` is done.
+/// Runs `work` while a tracer runs, and returns the tracer's output. The tracer prints `ready` when it has
+/// started.
 fn traced(cell: &Cell, tracer: &str, work: &str) -> Result<String> {
     cell.shell(&format!(
         "log=$(mktemp); {tracer} >$log 2>&1 & tracer=$!

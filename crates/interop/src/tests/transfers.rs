@@ -1,5 +1,5 @@
-//! What goes from one Cellar server to another: only what is missing; what goes from one of its partitions to
-//! another; and `vos` that is killed meanwhile.
+//! Transfers between Cellar servers, which only send missing data; transfers between partitions of a server;
+//! and a `vos` that is killed meanwhile.
 
 use crate::Test;
 use crate::tests::mixed::{all, copy};
@@ -16,13 +16,13 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-/// A file that takes a while to send.
+/// Size of a file that takes a while to send.
 const BIG_FILE_MIB: u64 = 64;
-/// What a release of a few changed chunks may send.
+/// Maximum number of bytes sent by a release of a few changed chunks.
 const SENT_BYTES_MAX: u64 = 4 << 20;
-/// How long a command of `vos` may take to begin to send.
+/// Time limit for a `vos` command to start sending.
 const LIMIT: Duration = Duration::from_secs(120);
-/// How often one may be over before it is seen to send.
+/// Maximum number of attempts to observe a command while it sends.
 const ATTEMPTS_MAX: u32 = 10;
 
 fn transfers() -> Result<()> {
@@ -55,7 +55,7 @@ fn cellar(cell: &Cell, command: &str) -> Result<String> {
     cell.run(&format!("cellar {command}"))?.ok()
 }
 
-/// A number of a JSON object that was printed.
+/// Extracts a number from a printed JSON object.
 fn number(json: &str, name: &str) -> Result<u64> {
     let key = format!("\"{name}\": ");
     let at = json.find(&key).with_context(|| format!("no {name} in {json}"))? + key.len();
@@ -111,9 +111,9 @@ fn restored(first: &Cell) -> Result<()> {
     Ok(())
 }
 
-/// Kills `vos` while it lets a volume be sent. What it left open is ended by a restart of both servers (or ten
-/// minutes later); nothing that it began stays, and the same command succeeds then. A command that is over before
-/// it is seen to send is undone with `back`, and given again.
+/// Kills `vos` while it sends a volume. A restart of both servers (or ten minutes' wait) ends what it left
+/// open; nothing that it created remains, and the same command then succeeds. A command that completes before
+/// it is seen sending is undone with `back`, and run again.
 fn killed(cells: &mut [&mut Cell], command: &str, back: Option<&str>) -> Result<()> {
     let Some((target, _)) = cells.split_last() else { return Ok(()) };
     let (first, mut attempts) = (&cells[0], 0);
@@ -136,7 +136,7 @@ fn killed(cells: &mut [&mut Cell], command: &str, back: Option<&str>) -> Result<
     Ok(())
 }
 
-/// Whether `vos` was killed while it sent; if not, it had done its work.
+/// Returns whether `vos` was killed while sending; otherwise it has completed.
 fn cut_off(first: &Cell, target: &Cell, command: &str) -> Result<bool> {
     let sends = format!("vos status {} -localauth 2> /dev/null | grep -q Restore", target.address);
     let seconds = LIMIT.as_secs();
@@ -187,7 +187,7 @@ fn within() -> Result<()> {
     Ok(())
 }
 
-/// The volume is on this partition alone, where the location database says that it is.
+/// Checks that the volume is only on this partition, and that the location database has that site.
 fn is_on(cell: &Cell, partition: &str) -> Result<()> {
     for other in ["a", "b"] {
         let listed = cell.run(&format!("vos listvol {} {other} -localauth", cell.address))?.ok()?;
@@ -200,7 +200,7 @@ fn is_on(cell: &Cell, partition: &str) -> Result<()> {
     Ok(())
 }
 
-/// Releases of a volume to another partition of its own server.
+/// Releases a volume to another partition of its own server.
 fn releases_within() -> Result<()> {
     let mut cell = Cell::start_with(Server::Cellar, "send4", "10.99.0.75", &["-p", "2"])?;
     let server = cell.address;
@@ -254,7 +254,8 @@ fn write(cell: &Cell, text: &str) -> Result<()> {
     copy(cell, &format!("{} cell:tree/text", file.display()))
 }
 
-/// A client reads this in the read-only volume, which is on this partition and nothing of which is elsewhere.
+/// Checks that a client reads this text in the read-only volume, and that the volume is only on this
+/// partition.
 fn shows(cell: &Cell, text: &str, partition: &str) -> Result<()> {
     let copied = cell.scratch()?.join("copied");
     copy(cell, &format!("cell:tree.readonly/text {}", copied.display()))?;

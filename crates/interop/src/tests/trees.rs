@@ -1,4 +1,4 @@
-//! Real trees through `cellar cp` and `afsio`, compared by SHA-256, also after a restart.
+//! Copies real trees with `cellar cp` and `afsio`, and compares them by SHA-256, also after a restart.
 
 use crate::Test;
 use anyhow::{Context, Result, ensure};
@@ -12,7 +12,7 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "trees-in-and-out", needs: &[Means::Netns], run: trees_in_and_out }]
 }
 
-/// What one name in a tree is.
+/// An entry of a tree.
 #[derive(Debug, PartialEq, Eq)]
 enum Node {
     Directory,
@@ -42,8 +42,8 @@ fn survey(root: &Path) -> Result<BTreeMap<PathBuf, Node>> {
     Ok(out)
 }
 
-/// The trees that are moved: documentation (many small files, links) and the standard library's
-/// sources or whatever headers the machine has.
+/// Returns the trees to copy: documentation (many small files, links), and the standard library's sources or
+/// any headers on the machine.
 fn sources() -> Vec<(&'static str, PathBuf)> {
     let candidates = [("doc", "/usr/share/doc"), ("include", "/usr/include"), ("lib", "/usr/lib/rustlib")];
     let mut out: Vec<(&str, PathBuf)> = candidates
@@ -82,7 +82,7 @@ fn trees_in_and_out() -> Result<()> {
     afsio(&cell)
 }
 
-/// Everything in `source` is in `copy`, and nothing else.
+/// Checks that `copy` has everything in `source`, and nothing else.
 pub(crate) fn compare(source: &Path, copy: &Path) -> Result<()> {
     let (want, got) = (survey(source)?, survey(copy)?);
     for (path, node) in &want {
@@ -94,7 +94,7 @@ pub(crate) fn compare(source: &Path, copy: &Path) -> Result<()> {
     Ok(())
 }
 
-/// OpenAFS's `afsio`, whose paths begin at root.afs, reads and overwrites files.
+/// Reads and overwrites files with OpenAFS's `afsio`, whose paths start at root.afs.
 fn afsio(cell: &Cell) -> Result<()> {
     for volume in ["root.afs", "root.cell"] {
         cell.open_volume(Server::Cellar, volume)?;
@@ -114,8 +114,8 @@ fn afsio(cell: &Cell) -> Result<()> {
     cell.shell(&read)?.ok().context("afsio read")?;
     let refused = cell.shell(&format!("head -c 1234 {original} | afsio write -file {path}"))?;
     ensure!(refused.text.contains("use -force"), "afsio write over a file: {}", refused.text);
-    // Over a longer file `-force` changes the beginning and leaves the rest, as pwrite does. (1.8.9
-    // cannot make a file that it is given by path, not even on OpenAFS's servers.)
+    // On a longer file `-force` changes the start and keeps the rest, like pwrite. (1.8.9 cannot create a
+    // file given by its path, not even on OpenAFS's servers.)
     cell.run(&format!("cellar cp {original} cell:root.cell/stored.new"))?.ok()?;
     for command in [
         format!("tail -c 1234567 {original} >{original}.tail"),

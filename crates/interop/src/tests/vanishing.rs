@@ -1,5 +1,5 @@
-//! Clients that are killed while they have a transaction open on a volume: what is busy meanwhile, and that nothing of
-//! it is left when the transaction's time is over.
+//! Clients that are killed while they have a transaction open on a volume: what is busy meanwhile, and that
+//! nothing is left after the transaction has timed out.
 
 use crate::Test;
 use crate::tests::mixed::{all, copy};
@@ -13,20 +13,20 @@ pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "clients-vanish", needs: &[Means::Netns], run: clients_vanish }]
 }
 
-/// The shortest time that can be configured.
+/// Time limit of an unused transaction, the shortest that can be configured.
 const IDLE_SECONDS: u64 = 120;
-/// A pause that a client may make, as for the next tape. File servers wait less long.
+/// A pause that a client may make, for instance to change a tape. File servers have a shorter timeout.
 const PAUSE: Duration = Duration::from_secs(70);
-/// When it must be over even on a slow machine; OpenAFS's own time is longer.
+/// Time limit for the transactions to end, even on a slow machine; OpenAFS's own timeout is longer.
 const LIMIT: Duration = Duration::from_secs(480);
-/// How long a client may take until it stands still.
+/// Time limit for a client to reach the point where it blocks.
 const BEGIN: Duration = Duration::from_secs(120);
-/// More than pipes and Rx hold of a dump on its way to a client that does not read.
+/// More of a dump than pipes and Rx can buffer for a client that does not read.
 const FILE_MIB: u64 = 16;
-/// How much of a dump a restore gets to read.
+/// Size of the part of a dump that a restore can read.
 const HALF_MIB: u64 = 8;
 
-/// The volumes that the clients have, and the last procedure of their transactions.
+/// The volumes used by the clients, and the last procedure of their transactions.
 const TAKEN: [(&str, &str); 4] =
     [("dumped", "Dump"), ("dumped.ours", "Dump"), ("overwritten", "Restore"), ("restored", "Restore")];
 
@@ -53,13 +53,13 @@ fn clients_vanish() -> Result<()> {
     nothing_is_left(&ours).with_context(|| ours.cellar_log())
 }
 
-/// Lets the clients begin; what others are told then.
+/// Starts the clients; returns the output of other commands meanwhile.
 fn begun(cell: &Cell) -> Result<String> {
     TAKEN.iter().try_for_each(|(volume, procedure)| begin(cell, volume, procedure))?;
     while_they_last(cell)
 }
 
-/// Volumes of one file each, and a dump.
+/// Creates volumes with one file each, and a dump.
 fn prepare(cell: &Cell, server: Server) -> Result<()> {
     let folder = cell.scratch()?;
     let folder = folder.display();
@@ -72,7 +72,7 @@ fn prepare(cell: &Cell, server: Server) -> Result<()> {
     Ok(())
 }
 
-/// Starts a client whose output nobody reads, or whose input stops, and waits until it stands still.
+/// Starts a client whose output is never read, or whose input stops, and waits until it blocks.
 fn begin(cell: &Cell, volume: &str, procedure: &str) -> Result<()> {
     let (folder, server) = (cell.scratch()?, cell.address);
     let folder = folder.display();
@@ -82,7 +82,7 @@ fn begin(cell: &Cell, volume: &str, procedure: &str) -> Result<()> {
     };
     let client = match volume {
         "dumped" => "vos dump dumped -localauth > >(exec sleep 9999)".to_owned(),
-        // It writes into a pipe, whose reader opens it and reads nothing.
+        // It writes to a pipe that is opened but never read.
         "dumped.ours" => {
             format!("sleep 9999 <> {folder}/ours & exec cellar volume dump {volume} {folder}/ours")
         }
@@ -109,17 +109,17 @@ fn begin(cell: &Cell, volume: &str, procedure: &str) -> Result<()> {
 }
 
 fn is_running(cell: &Cell, volume: &str) -> Result<bool> {
-    // A zombie's command line is empty.
+    // The command line of a zombie is empty.
     let pid = format!("$(cat {}/{volume}.pid)", cell.scratch()?.display());
     Ok(cell.shell(&format!("grep -q . /proc/{pid}/cmdline"))?.status == 0)
 }
 
-/// What a client has printed.
+/// Returns the output of a client.
 fn said(cell: &Cell, volume: &str) -> Result<String> {
     Ok(std::fs::read_to_string(cell.path().join(format!("scratch/{volume}.said")))?)
 }
 
-/// The shell becomes the client, so that its number is known.
+/// Replaces the shell by the client, so that its process id is known.
 fn with_exec(client: &str) -> String {
     if client.starts_with("vos") { format!("exec {client}") } else { client.to_owned() }
 }
@@ -128,7 +128,7 @@ fn status(cell: &Cell) -> Result<String> {
     cell.run(&format!("vos status {} -localauth", cell.address))?.ok()
 }
 
-/// What others are told of the volumes, without numbers.
+/// Returns the output of other commands on the volumes, without digits.
 fn while_they_last(cell: &Cell) -> Result<String> {
     let listed = cell.run(&format!("vos listvol {} a -localauth", cell.address))?.ok()?;
     let busy = listed.lines().filter(|line| line.contains("busy") || line.contains("Total volumes"));
@@ -145,7 +145,7 @@ fn while_they_last(cell: &Cell) -> Result<String> {
     Ok(said.join("\n").chars().filter(|character| !character.is_ascii_digit()).collect())
 }
 
-/// First the client alone: it never sees its pipe closed.
+/// Kills the client first, so that it never sees its pipe closed.
 fn kill(cell: &Cell, volume: &str) -> Result<()> {
     let pid = std::fs::read_to_string(cell.scratch()?.join(format!("{volume}.pid")))?;
     let pid = pid.trim();

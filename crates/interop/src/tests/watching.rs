@@ -1,4 +1,4 @@
-//! `cellar sniff` beside tshark: both read the same capture of real clients and servers.
+//! `cellar sniff` and tshark read the same capture of real clients and servers.
 
 mod dissected;
 
@@ -10,7 +10,7 @@ use interop::means::Means;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is captured: calls to every service, a file of some size both ways, a call that fails.
+/// Commands to capture: calls to every service, a larger file in both directions, a call that fails.
 const WORK: &str = "
 vos listvol $ADDR -localauth
 vos examine work.1 -localauth
@@ -25,10 +25,11 @@ vos dump work.1 -file $SCRATCH/work.dump -localauth
 vos restore $ADDR a work.2 -file $SCRATCH/work.dump -localauth
 true";
 
-/// What is copied both ways, besides small files.
+/// Size of the file that is copied in both directions, in addition to small ones.
 const BIG_FILE_BYTES: &str = "2000000";
 
-/// Files and folders of many packets and of few, both ways, made anew and written over, by the key's user and by nobody.
+/// Copies files and folders of many and few packets in both directions, new and overwritten, with the cell's
+/// key and unauthenticated.
 const FILES: &str = "
 set -e
 mkdir -p $SCRATCH/out/folder
@@ -41,15 +42,15 @@ cellar cp $SCRATCH/out/ cell:work.1/$TO.mine/
 cellar cp cell:work.1/$TO.mine/big $SCRATCH/out/big
 diff -r $SCRATCH/out $SCRATCH/back.$TO";
 
-/// Loses one packet in thirty, half of them before they are captured and half thereafter: one in sixty of each. In the classic
-/// instructions of packet filters: a random number; is it great? 2 drops, 0 lets pass. There is no netem in some kernels.
+/// Loses one packet in thirty, half of them before the capture and half after it: one in sixty of each. The
+/// classic BPF program compares a random number with a limit; 2 drops, 0 passes. Some kernels have no netem.
 const LOSSES: &str = "
 tc qdisc add dev lo clsact
 for side in ingress egress; do
     tc filter add dev lo $side bpf direct-action bytecode '4,32 0 0 4294963256,37 0 1 4223384507,6 0 0 2,6 0 0 0'
 done";
 
-/// Captures on a lossy network, at most.
+/// Maximum number of captures on a lossy network.
 const LOSSY_MAX: usize = 8;
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -84,7 +85,7 @@ fn watch(server: Server, name: &'static str, address: &'static str) -> Result<()
     );
 
     cell.shell(LOSSES)?.ok().context("losing packets with tc, by the kernel's cls_bpf")?;
-    // What gets lost is chance: a few runs of packets, and now and then none before the capture.
+    // The losses are random: a few runs of packets, and sometimes none before the capture.
     for number in 0..LOSSY_MAX {
         let lossy = see(&cell, &format!("lossy{number}"), FILES)?;
         let (packets, calls) = lossy.compare()?;
@@ -100,13 +101,13 @@ fn watch(server: Server, name: &'static str, address: &'static str) -> Result<()
     bail!("nothing was lost in {LOSSY_MAX} captures")
 }
 
-/// What both make of the same packets.
+/// The results of both programs for the same packets.
 struct Both {
     live: Value,
     theirs: Dissected,
 }
 
-/// Does the work while `cellar sniff` looks on, and has tshark read what it wrote.
+/// Runs `work` while `cellar sniff` captures, and has tshark read the capture.
 fn see(cell: &Cell, what: &str, work: &str) -> Result<Both> {
     let scratch = cell.scratch()?.join(what);
     std::fs::create_dir(&scratch)?;
@@ -114,7 +115,7 @@ fn see(cell: &Cell, what: &str, work: &str) -> Result<Both> {
     let work = [("$ADDR", cell.address), ("$SCRATCH", scratch), ("$TO", what), ("$BYTES", BIG_FILE_BYTES)]
         .iter()
         .fold(work.to_owned(), |work, (name, value)| work.replace(name, value));
-    // The watcher is ready when its packet socket is bound.
+    // The sniffer is ready when its packet socket is bound.
     cell.shell(&format!(
         "cellar sniff -i lo --write {scratch}/seen.pcap --json >{scratch}/live.json & watcher=$!
          until awk 'NR > 1 && $5 > 0 {{ found = 1 }} END {{ exit !found }}' /proc/net/packet
@@ -135,7 +136,7 @@ fn see(cell: &Cell, what: &str, work: &str) -> Result<Both> {
     Ok(Both { live, theirs: Dissected::read(&listed.ok()?)? })
 }
 
-/// What was seen live is what the file tells.
+/// Compares the live report with the one made from the file.
 fn compare_reports(live: &Value, again: &Value) -> Result<()> {
     for part in ["packets", "calls", "clients", "volumes", "aborts", "total", "open"] {
         ensure!(live[part] == again[part], "{part}: live {}\nfrom the file {}", live[part], again[part]);
@@ -145,13 +146,14 @@ fn compare_reports(live: &Value, again: &Value) -> Result<()> {
 }
 
 impl Both {
-    /// So many of both sides, by tshark.
+    /// Returns tshark's count for both directions.
     fn sum(&self, what: &str) -> u64 {
         let sides = ["/from_client/", "/from_server/"].map(|side| format!("{side}{what}"));
         sides.iter().filter_map(|place| self.theirs.total.get(place)).sum()
     }
 
-    /// Everything that both can tell. Tells how many packets there were, and calls whose kind tshark can read.
+    /// Compares everything that both programs report. Returns the number of packets, and of calls whose type
+    /// tshark can decode.
     fn compare(&self) -> Result<(u64, u64)> {
         let packets = self.compare_packets()?;
         let (live, theirs) = (&self.live, &self.theirs);
@@ -162,7 +164,7 @@ impl Both {
         Ok((packets, self.compare_calls()?))
     }
 
-    /// Packets by type, and acknowledgements by reason.
+    /// Compares packets by type, and acknowledgements by reason.
     fn compare_packets(&self) -> Result<u64> {
         let theirs = &self.theirs;
         let ours = self.live["packets"].as_object().context("packets")?;
@@ -194,7 +196,7 @@ impl Both {
         Ok(())
     }
 
-    /// Calls whose kind tshark can read, their bytes and times.
+    /// Compares the calls whose type tshark can decode, with their bytes and times.
     fn compare_calls(&self) -> Result<u64> {
         let rows = self.live["calls"].as_array().context("calls")?;
         let (mut calls, mut more) = (0, 0);

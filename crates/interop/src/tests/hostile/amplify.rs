@@ -1,5 +1,5 @@
-//! A single datagram from an address that never answers: whatever it is, the server sends at most three times its bytes
-//! to that address (RFC 9000, section 8.1).
+//! Single datagrams from addresses that never answer: whatever a datagram contains, the server sends at most
+//! three times its size to that address (RFC 9000, section 8.1).
 
 use super::interfaces::{Procedure, procedures};
 use afs_idl::{bozo, cellar as own, fs, pr, vl, vol};
@@ -11,18 +11,18 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-/// Most bytes out for each byte in.
+/// Maximum number of bytes sent per byte received.
 const FACTOR: u32 = 3;
-/// Datagrams each second: slow enough that no limit on strangers hides what one of them gets.
+/// Datagrams per second, low enough that no limit for unproven addresses affects the replies to one of them.
 const RATE: u32 = 250;
-/// How long the server is listened to after the last datagram: repeats and pings of its own come in this time.
+/// Time to capture after the last datagram; covers retransmissions and pings of the server.
 const LISTEN: Duration = Duration::from_secs(35);
-/// More do not fit in a packet.
+/// Maximum number of words that fit in a packet.
 const WORDS_MAX: usize = 340;
 
-/// An interface of this text, at a port.
+/// Port, service id, and text of the interface.
 type Served = (u16, u16, &'static str);
-/// What the servers of databases say to each other has no interface in idl/.
+/// Calls between database servers, which have no interface in idl/.
 const UBIK: &str = "procedure Beacon = 10000 {
     in state: u32
     in start: u32
@@ -67,7 +67,7 @@ const SERVICES: [Served; 16] = [
 ];
 const PORTS: [u16; 5] = [7000, 7002, 7003, 7005, 7007];
 
-/// A datagram and what it is.
+/// A datagram with a description.
 struct Probe {
     name: String,
     port: u16,
@@ -84,7 +84,8 @@ pub(super) fn amplify() -> Result<()> {
     judge(&probes, &sent)
 }
 
-/// Each procedure of each service: in one packet, with and without its end; and by rxkad.
+/// Returns calls of each procedure of each service, in one complete or incomplete packet, and one rxkad call
+/// per service.
 fn calls() -> Result<Vec<Probe>> {
     let mut probes = Vec::new();
     for (port, service_id, interface) in SERVICES {
@@ -105,7 +106,7 @@ fn calls() -> Result<Vec<Probe>> {
     Ok(probes)
 }
 
-/// Calls whose answers are long, as they are made.
+/// Returns valid calls that have long replies.
 fn known_calls() -> Vec<Probe> {
     let mut probes = Vec::new();
     let mut add = |name: &str, port, service_id, opcode, arguments: Vec<u8>| {
@@ -142,12 +143,13 @@ fn known_calls() -> Vec<Probe> {
     probes
 }
 
-/// The root directory of a volume that may be there.
+/// Returns the root directory of a volume that probably exists.
 fn common_fid() -> afs_idl::common::Fid {
     afs_idl::common::Fid { volume: 536_870_912, vnode: 1, unique: 1 }
 }
 
-/// Every type of packet at every port, with and without a call number, with bodies of some lengths.
+/// Returns packets of every type for every port, with and without a call number, with bodies of various
+/// lengths.
 fn kinds() -> Vec<Probe> {
     let mut probes = Vec::new();
     let lengths = [0, 4, 8, 24, 65, 500];
@@ -174,10 +176,10 @@ fn kinds() -> Vec<Probe> {
     probes
 }
 
-/// Where a header says what kind of packet it is.
+/// Offset of the packet type in a header.
 const KIND: usize = 20;
 
-/// Bytes that begin with a small number.
+/// Returns a body that starts with a small number.
 fn body(length: usize, number: usize) -> Vec<u8> {
     let mut body = vec![0; length];
     if let Some(last) = body.get_mut(3) {
@@ -186,7 +188,7 @@ fn body(length: usize, number: usize) -> Vec<u8> {
     body
 }
 
-/// What rxdebug asks.
+/// Returns a request of rxdebug.
 fn debug(port: u16, question: u32) -> Probe {
     let header = Header { kind: PacketType::Debug, flags: Flags::CLIENT_INITIATED, ..first(0, question) };
     let body = [question.to_be_bytes(), [0; 4]].concat();
@@ -197,7 +199,8 @@ fn debug(port: u16, question: u32) -> Probe {
     }
 }
 
-/// Sends all, each from an address of its own, and counts what the server sends to each.
+/// Sends all datagrams, each from a different address, and counts the bytes that the server sends to each
+/// address.
 fn send(probes: &[Probe], mut listener: Listener) -> Result<BTreeMap<Ipv4Addr, u32>> {
     let start = Instant::now();
     let duration = Duration::from_secs(1) * probes.len() as u32 / RATE + LISTEN;
@@ -224,7 +227,7 @@ fn send(probes: &[Probe], mut listener: Listener) -> Result<BTreeMap<Ipv4Addr, u
     Ok(out)
 }
 
-/// How many rows are shown.
+/// Number of results to print.
 const SHOWN: usize = 10;
 
 fn judge(probes: &[Probe], out: &BTreeMap<Ipv4Addr, u32>) -> Result<()> {

@@ -1,4 +1,5 @@
-//! Somebody who says that he is another client gets none of its callback promises, and cannot give them up.
+//! A client that claims another client's UUID receives none of its callback breaks, and cannot give up its
+//! promises.
 
 use crate::tests::wait_for;
 use afs_idl::fs::{self, FetchStatusRequest, GiveUpAllCallBacksRequest, GiveUpCallBacksRequest};
@@ -19,7 +20,7 @@ const WRITER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 203);
 const BREAK_MAX: Duration = Duration::from_secs(10);
 const ATTRIBUTES: Attributes = Attributes { mode: 0o644, modified: 1_000_000_000 };
 
-/// What a thief does after it has called with the victim's UUID.
+/// Actions of a thief after a call with the victim's UUID.
 type Theft = fn(&dyn ClientConnection, common::Fid) -> Result<(), AbortCode>;
 const THEFTS: [(&str, Theft); 4] = [
     ("a call", |_, _| Ok(())),
@@ -43,7 +44,7 @@ pub(super) fn callbacks() -> Result<()> {
     let victim = Client::anonymous(VICTIM, of_victim)?;
     let writer = Arc::new(Client::anonymous(WRITER, uuid())?).of_cell(SERVER)?;
     let root = writer.root_of("work.1")?;
-    // Without a thief.
+    // First without a thief.
     let file = create(&writer, &root, "before")?;
     look(&victim, file.fid.into())?;
     store(&writer, &file)?;
@@ -54,7 +55,7 @@ pub(super) fn callbacks() -> Result<()> {
         look(&victim, fid).context("the victim")?;
         let thief = Client::anonymous(THIEF, of_victim)?;
         look(&thief, fid).context("the thief")?;
-        // The server may refuse it, or say that it did as asked.
+        // The server may reject the call, or pretend to have executed it.
         let answer = theft(&*thief.connect((SERVER, 7000).into(), 1), fid);
         store(&writer, &file)?;
         wait_for(BREAK_MAX, || Ok(victim.broken().contains(&fid)))

@@ -1,9 +1,10 @@
-//! Fifty thousand calls a second from addresses that prove nothing, at every port. Twenty verified clients keep half of
-//! their throughput, and every call of theirs succeeds.
+//! Fifty thousand calls per second from unproven addresses, to every port. Twenty verified clients keep half
+//! of their throughput, and all of their calls succeed.
 //!
-//! Attacker, clients and server share this machine's processors, so the throughput to compare with is not that of an idle
-//! machine: the same attacker runs, but sends to closed ports of a host without servers. What differs is what the server
-//! does with the datagrams: it receives and answers each. Its answers are dropped when they have left its namespace.
+//! Attacker, clients and server share this machine's processors, so the baseline is not an idle machine: the
+//! same attacker runs, but sends to closed ports of a host without servers. The difference is the server's
+//! work on the datagrams: it receives and answers each. Its replies are dropped when they have left its
+//! namespace.
 
 use anyhow::{Context, Result, ensure};
 use base::HostUuid;
@@ -14,18 +15,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const RATE: u32 = 50_000;
-/// Addresses that take turns.
+/// Number of source addresses, used in rotation.
 const SOURCES: u32 = 4096;
-/// Ports and services that are called.
+/// Ports and services to call.
 const SERVICES: [(u16, u16); 4] = [(7000, 1), (7002, 73), (7003, 52), (7005, 4)];
 const SECONDS: u32 = 8;
 const MIX: &str = "title = \"verified clients\"\n[[group]]\nname = \"verified\"\nclients = 20\nfiles = 20\n\
                    file_size = \"64KiB\"\nwork = { status = 6, read = 3, small_file = 1 }\n";
-/// Between rounds of tools, whose programs take processors from the clients.
+/// Pause between runs of the tools, whose processes compete with the clients.
 const PAUSE: Duration = Duration::from_millis(300);
-/// The host that datagrams are sent to in vain.
+/// The host without servers.
 const SINK: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 6);
-/// Most that a new client waits for its first answer after the flood.
+/// Maximum time that a new client waits for its first reply after the flood.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 pub(super) fn flood() -> Result<()> {
@@ -52,7 +53,7 @@ pub(super) fn flood() -> Result<()> {
     Ok(())
 }
 
-/// Runs the clients beside a flood, and administrators' tools beside both.
+/// Runs the clients and administrators' tools during a flood.
 fn work(cell: &Cell, host: &Cell, shape: &Shape) -> Result<Load> {
     let before = dropped(cell)?;
     let flood = Flood::start(shape.clone())?;
@@ -81,7 +82,7 @@ fn work(cell: &Cell, host: &Cell, shape: &Shape) -> Result<Load> {
     Ok(load)
 }
 
-/// Datagrams that the kernel of a host dropped because their socket's buffer was full.
+/// Returns the number of datagrams that the kernel of a host dropped because a socket's buffer was full.
 fn dropped(host: &Cell) -> Result<u64> {
     let lines = host.shell("grep ^Udp: /proc/net/snmp")?.ok()?;
     let [names, values] = [0, 1].map(|line| lines.lines().nth(line).unwrap_or_default().split_whitespace());
@@ -89,7 +90,7 @@ fn dropped(host: &Cell) -> Result<u64> {
     Ok(found.1.parse()?)
 }
 
-/// Each tool makes a connection of its own.
+/// Runs tools that each make a new connection.
 fn use_tools(host: &Cell) -> Result<()> {
     for command in
         ["pts examine admin -localauth", "vos listaddrs -localauth", "vos listvol 10.99.0.4 -localauth"]
@@ -99,7 +100,7 @@ fn use_tools(host: &Cell) -> Result<()> {
     Ok(())
 }
 
-/// New clients are answered at once.
+/// Checks that a new client is answered promptly.
 fn at_once() -> Result<()> {
     let start = Instant::now();
     let client = Arc::new(Client::anonymous(ATTACKER, HostUuid(rand::random()))?);

@@ -1,4 +1,4 @@
-//! What a server sends to another one cannot be read on the way, and goes to file servers of the cell only.
+//! Data sent from one server to another is encrypted, and is only sent to file servers of the cell.
 
 use afs_idl::vol::{self, DestServer, ForwardRequest, RestoreCookie, TransCreateRequest};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -9,11 +9,11 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the file consists of. Between the marks is a number, so that no two chunks are equal.
+/// Text that the file consists of, with a number between repetitions so that no two chunks are equal.
 const MARKER: &str = "a secret that stays in its cell";
 const LINES: u32 = 40_000;
 const OTHER: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 5);
-/// How long it takes at most until a server that was asked to send something has sent it.
+/// Time limit for the server to answer a request to send a volume.
 const REFUSED: Duration = Duration::from_secs(20);
 /// ITReadOnly: the transaction does not change the volume.
 const READ_ONLY: i32 = 2;
@@ -31,7 +31,7 @@ pub(super) fn forward() -> Result<()> {
     Ok(())
 }
 
-/// Moves the volume there and back again.
+/// Moves the volume to the other server and back.
 fn move_unread(target: &Target) -> Result<()> {
     let mut listener = Listener::open(&target.link())?;
     let done = AtomicBool::new(false);
@@ -60,7 +60,7 @@ fn run_moves(target: &Target) -> Result<()> {
     Ok(())
 }
 
-/// Bytes between the servers, and datagrams of these that have the marker.
+/// Returns the number of bytes sent between the servers, and of their datagrams that contain the marker.
 fn listen(listener: &mut Listener, done: &AtomicBool) -> Result<(u64, u64)> {
     let (mut between, mut readable) = (0, 0);
     while !done.load(Ordering::Relaxed) {
@@ -77,7 +77,7 @@ fn listen(listener: &mut Listener, done: &AtomicBool) -> Result<(u64, u64)> {
     Ok((between, readable))
 }
 
-/// An administrator of one server names hosts that are no file servers of the cell.
+/// An administrator of one server names hosts that are not file servers of the cell.
 fn refuse_foreign(target: &Target) -> Result<()> {
     let mut listener = Listener::open(target.interface())?;
     let client = Client::administrator(ATTACKER, &target.cell)?;

@@ -1,5 +1,5 @@
-//! Somebody who knows a connection's numbers but sends from another address ends and changes nothing. Who asks a server for
-//! these numbers from elsewhere gets zeros.
+//! An attacker that knows a connection's numbers but sends from another address cannot end or change
+//! anything. A client that requests these numbers from another host gets zeros.
 
 use afs_idl::fs::{FetchStatusRequest, fetch_status};
 use anyhow::{Context, Result, ensure};
@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const SECONDS: u32 = 5;
-/// Clients that pause, so that the attacker keeps up with them.
+/// Clients that pause, so that the attacker can keep up.
 const MIX: &str = "title = \"verified clients\"\n[[group]]\nname = \"verified\"\nclients = 4\npause_ms = 4\nfiles = 4\n\
                    file_size = \"64KiB\"\nwork = { status = 4, read = 2, write = 1, small_file = 1 }\n";
-/// Packets that are answered with forged ones, each second.
+/// Maximum number of packets per second that are answered with forged ones.
 const FORGED_MAX: f64 = 400.0;
 
-/// Verified clients, and those who are about to prove who they are, beside an attacker that sees their packets.
+/// Runs verified clients, and clients that are authenticating, against an attacker that sees their packets.
 pub(super) fn hijack() -> Result<()> {
     let target = Target::start()?;
     target.cell.open_volume(Server::Cellar, "work.1")?;
@@ -44,7 +44,7 @@ pub(super) fn hijack() -> Result<()> {
     Ok(())
 }
 
-/// Makes a new verified connection for each call; all must succeed.
+/// Makes calls on new verified connections until `done`; all must succeed.
 fn begin_until(target: &Target, done: impl Fn() -> bool) -> Result<u64> {
     let administrator = Arc::new(Client::administrator(ATTACKER, &target.cell)?);
     let fid = administrator.of_cell(SERVER)?.root_of("work.1")?.fid;
@@ -58,7 +58,7 @@ fn begin_until(target: &Target, done: impl Fn() -> bool) -> Result<u64> {
     Ok(calls)
 }
 
-/// Answers each packet of a client with forged ones from elsewhere, to both ends.
+/// Answers each packet of a client with forged ones from other addresses, to both ends.
 fn attack(mut listener: Listener, done: &AtomicBool, forged: &AtomicU64) -> Result<()> {
     let mut spoofer = Spoofer::open()?;
     let (start, mut seen) = (Instant::now(), 0_u32);
@@ -81,7 +81,7 @@ fn attack(mut listener: Listener, done: &AtomicBool, forged: &AtomicU64) -> Resu
     Ok(())
 }
 
-/// The header of a packet that a client sent to the file server.
+/// Returns the header of a packet that a client sent to the file server.
 fn of_client(passed: &Datagram<'_>) -> Option<(Header, SocketAddrV4)> {
     let is_own = passed.from.ip().octets()[1] == 98;
     let (header, _) = header::parse(passed.payload).ok()?;
@@ -90,7 +90,7 @@ fn of_client(passed: &Datagram<'_>) -> Option<(Header, SocketAddrV4)> {
         .then_some((header, passed.from))
 }
 
-/// What may end or change a call or a connection if it is believed, to the server and to the client.
+/// Returns packets for server and client that would end or change a call or connection if accepted.
 fn forge(of: &Header, client: SocketAddrV4) -> Vec<(SocketAddrV4, Vec<u8>)> {
     let to_server = Header { serial: of.serial + 1, ..*of };
     let to_client = Header { flags: Flags::default(), ..to_server };
@@ -111,7 +111,7 @@ fn forge(of: &Header, client: SocketAddrV4) -> Vec<(SocketAddrV4, Vec<u8>)> {
             bare(PacketType::AckAll, of.call_number, &[]),
             acknowledge(&header, of.sequence + 1000, 4),
             acknowledge(&header, 1, 2),
-            // Version 2, a nonce, level, and room.
+            // Version 2, a nonce, a level, and padding.
             bare(PacketType::Challenge, 0, &[0, 0, 0, 2, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0]),
             bare(PacketType::Response, 0, &[0xff; 120]),
             datagram(&data, &[0xff; 64]),
@@ -123,7 +123,7 @@ fn forge(of: &Header, client: SocketAddrV4) -> Vec<(SocketAddrV4, Vec<u8>)> {
     all
 }
 
-/// What OpenAFS's rxdebug prints on the server's own host, and elsewhere.
+/// Compares the output of OpenAFS's rxdebug on the server's own host with that on another host.
 pub(super) fn rxdebug() -> Result<()> {
     let target = Target::start()?;
     target.cell.open_volume(Server::Cellar, "work.1")?;
@@ -153,7 +153,7 @@ pub(super) fn rxdebug() -> Result<()> {
     Ok(())
 }
 
-/// What rxdebug prints in the attacker's namespace.
+/// Returns the output of rxdebug in the attacker's namespace.
 fn elsewhere(options: &[&str]) -> Result<String> {
     let output = Command::new("timeout")
         .args(["20", "rxdebug", &SERVER.to_string(), "7000"])
@@ -164,7 +164,7 @@ fn elsewhere(options: &[&str]) -> Result<String> {
     Ok(text)
 }
 
-/// Epoch and connection id of each connection that rxdebug prints.
+/// Returns the epoch and connection id of each connection in rxdebug's output.
 fn numbers(printed: &str) -> Vec<(u32, u32)> {
     let ids = printed.split("Cuid ").skip(1);
     let number = |text: &str| u32::from_str_radix(text.trim_end_matches(','), 16).ok();

@@ -1,5 +1,5 @@
-//! Connections that come and go by the hundred thousand while administrators call: nobody without a token gets an
-//! administrator's rights.
+//! Hundreds of thousands of short connections while administrators make calls: no client without a token gets
+//! an administrator's rights.
 
 use crate::tests::soak;
 use afs_idl::fs::{FetchStatusRequest, fetch_status};
@@ -12,16 +12,17 @@ use interop::hostile::{ATTACKER, Client, Flood, SERVER, Shape, Target, at, uuid}
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Calls and their aborts. Unit tests of rx and rx-proto begin just below the wrap of connection numbers; only the long form
-/// of this one sends as many as it once took.
+/// Number of calls, each followed by an abort. Unit tests of rx and rx-proto start just below the wraparound
+/// of connection numbers; only the long form of this test sends enough to reach it.
 const PAIRS: u32 = 100_000;
 const PAIRS_LONG: u32 = 17_000_000;
 const RATE: u32 = 40_000;
-/// Anonymous clients, and the calls of each: few, because a server delays its answers to those who are refused again and again.
+/// Number of anonymous clients, and of calls per client: low, because a server delays replies to clients
+/// whose calls are repeatedly denied.
 const CLIENTS: u32 = 60;
 const CALLS: u32 = 8;
 const ATTRIBUTES: Attributes = Attributes { mode: 0o644, modified: 1_000_000_000 };
-/// EACCES, as it is sent to clients that do not translate errors.
+/// EACCES, as sent to clients that do not translate errors.
 const EACCES: AbortCode = AbortCode(13);
 
 pub(super) fn identity() -> Result<()> {
@@ -30,7 +31,7 @@ pub(super) fn identity() -> Result<()> {
     target.cell.run(create)?.ok()?;
     let administrator = Arc::new(Client::administrator(ATTACKER, &target.cell)?);
     let cell = administrator.of_cell(SERVER)?;
-    // A directory's status is for everybody, as in OpenAFS; that of a file in it is not.
+    // As in OpenAFS, anyone may read a directory's status, but not that of a file in it.
     let file = cell.create(&cell.root_of("secret")?, b"file", ATTRIBUTES);
     let file = file.map_err(|code| anyhow::anyhow!("CreateFile: {code:?}"))?.fid;
     refuse_strangers(file, 1).context("before the attack")?;
@@ -45,7 +46,7 @@ pub(super) fn identity() -> Result<()> {
     })
 }
 
-/// Calls on new connections, all of which must succeed.
+/// Makes calls on new connections until `done`; all must succeed.
 fn call_until(client: &Client, file: Fid, done: &AtomicBool) -> Result<u64> {
     let mut calls = 0;
     while !done.load(Ordering::Relaxed) {
@@ -78,7 +79,7 @@ fn attack(file: Fid) -> Result<()> {
     refuse_strangers(file, CLIENTS)
 }
 
-/// Anonymous calls, all of which must be refused.
+/// Makes anonymous calls; all must be denied.
 fn refuse_strangers(file: Fid, clients: u32) -> Result<()> {
     for number in 0..clients {
         let client = Client::anonymous(ATTACKER, uuid())?;

@@ -1,23 +1,23 @@
-//! How long requests are, by the interfaces in idl/ (idl/README.md describes the language).
+//! Lengths of requests, from the interfaces in idl/ (idl/README.md describes the language).
 
 use anyhow::{Context, Result, bail};
 use std::collections::HashMap;
 
-/// What another file may import.
+/// The definitions that other files may import.
 const COMMON: &str = include_str!("../../../../../idl/common.idl");
 
 /// A procedure of an interface.
 pub(super) struct Procedure {
     pub(super) name: String,
     pub(super) opcode: u32,
-    /// How many words of zeros are a request's arguments that decode.
+    /// Length of a request's shortest valid arguments, in words that are all zero.
     pub(super) words: usize,
 }
 
-/// The procedures that an interface has.
+/// Returns the procedures of an interface.
 ///
 /// # Errors
-/// The text names what it does not define.
+/// If the text refers to an undefined name.
 pub(super) fn procedures(text: &str) -> Result<Vec<Procedure>> {
     let mut types = Types::default();
     types.read(COMMON);
@@ -37,12 +37,12 @@ pub(super) fn procedures(text: &str) -> Result<Vec<Procedure>> {
     Ok(procedures)
 }
 
-/// Lines without comments.
+/// Returns the lines without comments.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(|line| line.split("//").next().unwrap_or_default().trim())
 }
 
-/// What is defined: numbers, and of types the parts.
+/// Definitions: constants, and the parts of types.
 #[derive(Default)]
 struct Types<'a> {
     numbers: HashMap<&'a str, usize>,
@@ -72,7 +72,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// How many words of zeros a value has: lists, strings and chains are empty.
+    /// Returns the number of zero words that a value consists of; lists, strings and chains are empty.
     fn words(&self, kind: &str) -> Result<usize> {
         if kind.ends_with('>') {
             return Ok(1);

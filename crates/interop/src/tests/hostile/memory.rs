@@ -1,4 +1,4 @@
-//! What strangers send costs the server a bounded amount of memory.
+//! Traffic from unproven addresses costs the server a bounded amount of memory.
 
 use crate::tests::soak;
 use afs_idl::pr::{IDToNameRequest, id_to_name};
@@ -12,14 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How much the process may grow. It is also the bound for an hour: what strangers may occupy has limits, which are reached
-/// within the first second; from then on it stays the same. Most of it are huge pages of the allocator, some 8 MiB for each
-/// of the worker threads that serve anonymous callers, whose number is bounded (174 MiB in all without huge pages).
+/// Maximum growth of the process. It also holds for an hour: memory for unproven addresses is limited, and
+/// the limits are reached within the first second. Most of it are huge pages of the allocator, some 8 MiB for
+/// each worker thread that serves anonymous callers, whose number is bounded (174 MiB in all without huge
+/// pages).
 const GROWTH_MAX: u64 = 768 << 20;
 const RATE: u32 = 25_000;
 /// Each address calls from five ports.
 const DATAGRAMS: u32 = 5 * STRANGERS;
-/// Clients that ask for the names of so many ids at a time.
+/// Number of clients that request the names of many ids at the same time.
 const ASKING: usize = 64;
 const IDS: i32 = 500_000;
 const SAMPLE: Duration = Duration::from_millis(50);
@@ -52,7 +53,7 @@ pub(super) fn memory() -> Result<()> {
     Ok(())
 }
 
-/// Whole calls, calls without an end, packets far ahead, and first packets of rxkad.
+/// Returns complete calls, incomplete calls, packets far ahead, or first packets of rxkad.
 fn unproved(service_id: u16, number: u32) -> Vec<u8> {
     let open = Header { flags: Flags::CLIENT_INITIATED, ..first(service_id, number) };
     match number / 5 % 4 {
@@ -63,7 +64,7 @@ fn unproved(service_id: u16, number: u32) -> Vec<u8> {
     }
 }
 
-/// Asks for as much as anonymous calls can. That it is refused is right.
+/// Requests as much as an anonymous call can. It may be rejected.
 fn ask(number: usize) -> Result<()> {
     let client = Client::anonymous(ATTACKER, uuid())?;
     let protection = client.connect((SERVER, 7002).into(), 73);
@@ -76,7 +77,7 @@ fn ask(number: usize) -> Result<()> {
     Ok(())
 }
 
-/// The most memory that the server occupied.
+/// Returns the server's maximum memory usage.
 fn watch(target: &Target, done: &AtomicBool) -> Result<u64> {
     let mut most = 0;
     while !done.load(Ordering::Relaxed) {

@@ -1,4 +1,5 @@
-//! Twelve thousand calls of strangers at the file port. New connections of verified users are served meanwhile.
+//! Twelve thousand calls from unproven addresses to the file port. New connections of verified users are
+//! served meanwhile.
 
 use afs_idl::fs::{FetchStatusRequest, fetch_status};
 use anyhow::{Result, ensure};
@@ -9,11 +10,11 @@ use interop::hostile::{ATTACKER, Client, Flood, SERVER, Shape, Target, at};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Calls of strangers, each from an address of its own.
+/// Number of calls from unproven addresses, each from a different one.
 const STRANGERS: u32 = 12_000;
-/// How long verified users make new connections: as long as strangers' calls were kept once.
+/// Duration in which verified users make new connections.
 const DURATION: Duration = Duration::from_secs(10);
-/// Users at a time.
+/// Number of concurrent users.
 const USERS: usize = 4;
 
 pub(super) fn queue() -> Result<()> {

@@ -1,4 +1,4 @@
-//! A dump with all that a volume can hold, to be restored by OpenAFS.
+//! A dump with everything that a volume can hold, for OpenAFS to restore.
 
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::{DirectoryBlob, EntryTarget};
@@ -13,21 +13,21 @@ pub(crate) const VICTIM_BYTES: u64 = 54_321;
 
 const TIME: u32 = 1_600_000_000;
 
-/// How much of it there is.
+/// Size of the contents.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
-    /// Names in the large directory.
+    /// Number of names in the large directory.
     pub(crate) many: u32,
-    /// Length of a file with data at both ends only.
+    /// Length of a file that only has data at both ends.
     pub(crate) sparse_bytes: usize,
 }
 
-/// Vnodes by number: directories are odd, everything else even.
+/// A vnode. Directories have odd numbers, everything else has even ones.
 pub(crate) struct Node {
     pub(crate) vnode: u32,
     pub(crate) attributes: VnodeAttributes,
     pub(crate) data: Vec<u8>,
-    /// What a directory holds.
+    /// Entries of a directory.
     pub(crate) names: Vec<(String, u32)>,
 }
 
@@ -85,7 +85,7 @@ fn status(vnode: u32, parent: u32, mode: u16) -> VnodeAttributes {
     }
 }
 
-/// What the volume holds, from the root directory on.
+/// Returns the contents of the volume, starting with the root directory.
 pub(crate) fn nodes(size: Size) -> Result<Vec<Node>> {
     let name = |name: &str, vnode| (name.to_owned(), vnode);
     let entry = |id, bits| AclEntry { id: UserId(id), rights: Rights::from_bits(bits) };
@@ -123,7 +123,7 @@ pub(crate) fn nodes(size: Size) -> Result<Vec<Node>> {
     Ok(out)
 }
 
-/// The dump.
+/// Returns the dump.
 pub(crate) fn dump(size: Size) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     put_dump_header(
@@ -131,7 +131,7 @@ pub(crate) fn dump(size: Size) -> Result<Vec<u8>> {
         &DumpHeader { volume: 7, name: b"whole".to_vec(), dates: vec![(UnixTime(0), UnixTime(TIME))] },
     );
     let nodes = nodes(size)?;
-    // OpenAFS takes the sum over from the dump.
+    // OpenAFS takes this sum from the dump.
     let used = nodes.iter().map(|node| (node.data.len() as u32).div_ceil(1024).max(1)).sum();
     let volume = DumpVolume {
         id: 7,

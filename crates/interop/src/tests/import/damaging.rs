@@ -1,4 +1,5 @@
-//! Damage to a partition that OpenAFS's server made, whose clones share files: what is refused, and what is told of it.
+//! Damage to a partition written by OpenAFS's server, whose clones share files: which volumes are rejected,
+//! and with which message.
 
 use super::content::VICTIM_BYTES;
 use super::files;
@@ -9,29 +10,29 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Digits of six bits of the numbers in names, the lowest first.
+/// Digits of six bits for numbers in file names, lowest first.
 const DIGITS: &str = "+=0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Kinds of the files that belong to a volume as a whole.
+/// Types of the files that belong to a volume as a whole.
 const SMALL_INDEX: u64 = 2;
 const LARGE_INDEX: u64 = 3;
 const LINKS: u64 = 6;
-/// In a record of an index.
+/// Offsets in a record of an index.
 const LINK_COUNT_OFFSET: u64 = 2;
 const MAGIC_OFFSET: u64 = 36;
 /// Volumes of the group whose clones share files.
 const GROUP: [&str; 3] = ["tree", "tree.readonly", "tree.backup"];
 
-/// Bytes of a file, changed or gone.
+/// A change to a file, or its removal.
 struct Damage {
     what: &'static str,
     file: PathBuf,
-    /// What stands where then; none: the file is gone.
+    /// New bytes and their offset; `None` to remove the file.
     bytes: Option<(u64, Vec<u8>)>,
     volumes: &'static [&'static str],
     told: &'static str,
 }
 
-/// Numbers of volumes by name, of what `vos listvol` prints.
+/// Parses the ids of volumes by name from the output of `vos listvol`.
 pub(super) fn numbers(listed: &str) -> BTreeMap<String, u64> {
     let rows = listed.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -40,7 +41,8 @@ pub(super) fn numbers(listed: &str) -> BTreeMap<String, u64> {
     rows.collect()
 }
 
-/// Does each to the partition and imports: those that it is done to are refused and named, and only they; then undoes it.
+/// Applies each damage to the partition and imports it: exactly the affected volumes must be rejected and
+/// reported. Then repairs the damage.
 pub(super) fn each_is_named(
     partition: &Path,
     numbers: &BTreeMap<String, u64>,
@@ -117,7 +119,8 @@ fn damages(partition: &Path, numbers: &BTreeMap<String, u64>) -> Result<Vec<Dama
     ])
 }
 
-/// The file that all volumes of the group have, with its number; by the table of links they are three.
+/// Returns the file that all volumes of the group share, with its number; the link table counts three of
+/// them.
 fn shared_file(partition: &Path, links: &Path) -> Result<(PathBuf, Inode)> {
     let found = files(partition)?.into_iter().find(|(_, (bytes, _))| *bytes == VICTIM_BYTES);
     let (path, _) = found.context("no data file of the victim's length")?;

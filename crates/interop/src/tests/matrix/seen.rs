@@ -1,4 +1,4 @@
-//! What a volume holds, as OpenAFS's cache manager shows it and as `vos dump` has it.
+//! The contents of a volume as shown by OpenAFS's cache manager and by `vos dump`.
 
 use crate::tests::dumps::vnodes;
 use crate::tests::import::content::Node;
@@ -8,10 +8,10 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-/// Lists a directory tree with digests, without its root, of which the client shows the mount point; what lies
-/// behind the mount point `mount` is another volume.
+/// Lists a directory tree with digests. Leaves out its root, since the client shows the mount point there,
+/// and the mount point `mount`, which leads to another volume.
 ///
-/// Inode numbers end in the vnode's number, so names of one file have the same.
+/// Inode numbers end in the vnode number, so names of the same file have the same one.
 pub(crate) const LIST: &str = "find . -mindepth 1 -path ./mount -prune -o \
     -printf '%P|%y|%m|%U|%G|%n|%s|%T@|%l|%i\\n' 2>/dev/null; \
     find . -mindepth 1 -path ./mount -prune -o -type f -print0 2>/dev/null | \
@@ -19,23 +19,23 @@ pub(crate) const LIST: &str = "find . -mindepth 1 -path ./mount -prune -o \
 
 /// One volume on one server.
 pub(super) struct Seen {
-    /// A line for each name with kind, mode, owner, group, links, length, time, target and vnode, and one for
-    /// each file with its SHA-256; sorted.
+    /// A line per name with type, mode, owner, group, links, length, time, target and vnode, and a line per
+    /// file with its SHA-256; sorted.
     pub(super) listing: Vec<String>,
-    /// The dump from the root directory on: with access lists and data versions.
+    /// The dump from the root directory on, which includes access lists and data versions.
     pub(super) vnodes: Vec<u8>,
     dump: PathBuf,
 }
 
 impl Seen {
-    /// Reads the volume to the last byte with a client that begins without a cache, and dumps it beside the databases.
+    /// Reads the whole volume with a client that starts without a cache, and dumps it on the databases' host.
     pub(super) fn look(client: &Cell, host: &Cell, volume: &str, server: &str) -> Result<Seen> {
         let listing = listing(client, &format!("test.example:{volume}"), LIST)?;
         let (vnodes, dump) = dump_of(host, volume, server)?;
         Ok(Seen { listing, vnodes, dump })
     }
 
-    /// Fails with the first differences unless both hold the same.
+    /// Fails with the first differences unless both are equal.
     pub(super) fn compare(&self, wanted: &Seen) -> Result<()> {
         compare_lines(&self.listing, &wanted.listing)?;
         if self.vnodes != wanted.vnodes {
@@ -47,7 +47,7 @@ impl Seen {
         Ok(())
     }
 
-    /// What was compared.
+    /// Describes what was compared.
     pub(super) fn extent(&self) -> String {
         let digests = self.listing.iter().filter(|line| is_digest(line)).count();
         format!(
@@ -63,7 +63,7 @@ impl Seen {
     }
 }
 
-/// The dump of a volume, which need not have an entry if it is named by its number, from the root directory on.
+/// Returns the dump of a volume from the root directory on. A volume given by number needs no entry.
 pub(super) fn dump_of(host: &Cell, volume: &str, server: &str) -> Result<(Vec<u8>, PathBuf)> {
     let dump = host.scratch()?.join(format!("{volume}.seen"));
     let command =
@@ -72,7 +72,8 @@ pub(super) fn dump_of(host: &Cell, volume: &str, server: &str) -> Result<(Vec<u8
     Ok((vnodes(&std::fs::read(&dump)?)?, dump))
 }
 
-/// The lines that a command prints in the root of `CELL:VOLUME`, sorted, with vnodes in place of inodes.
+/// Returns the lines that a command prints in the root of `CELL:VOLUME`, sorted, with vnodes instead of
+/// inodes.
 pub(crate) fn listing(client: &Cell, volume: &str, command: &str) -> Result<Vec<String>> {
     let text = through_client(client, volume, command)?;
     let mut lines: Vec<String> = text.lines().map(with_vnode).collect();
@@ -80,13 +81,13 @@ pub(crate) fn listing(client: &Cell, volume: &str, command: &str) -> Result<Vec<
     Ok(lines)
 }
 
-/// Runs a shell command in the root of `CELL:VOLUME`, which a new client mounts and unmounts.
+/// Runs a shell command in the root of `CELL:VOLUME`, mounted by a new client for this command.
 pub(super) fn through_client(client: &Cell, volume: &str, command: &str) -> Result<String> {
     let mount = client.path().join("seen");
     std::fs::create_dir_all(&mount)?;
     client.mount_fuse(&mount)?;
     let root = format!("{}/.:mount/{volume}", mount.display());
-    // The client takes a moment; an unmount that is refused would fail the next mount.
+    // Retries, since the client needs a moment; an unmount that fails would make the next mount fail.
     let text = client.shell(&format!(
         "for i in $(seq 600); do cd {root} && break; sleep 0.1; done 2>/dev/null; cd {root} && {{ {command}; }}"
     ));
@@ -99,7 +100,7 @@ pub(super) fn through_client(client: &Cell, volume: &str, command: &str) -> Resu
     Ok(text)
 }
 
-/// The vnode's number in place of the inode's, which has the volume's in it.
+/// Replaces the inode number, which includes the volume, by the vnode number.
 fn with_vnode(line: &str) -> String {
     match line.rsplit_once('|').and_then(|(head, inode)| Some((head, inode.parse::<u64>().ok()?))) {
         Some((head, inode)) => format!("{head}|{}", inode & 0xffff),
@@ -115,7 +116,7 @@ fn hex(data: &[u8]) -> String {
     format!("{:x}", Sha256::digest(data))
 }
 
-/// Most lines that a failure shows.
+/// Maximum number of lines in a failure message.
 const SHOWN: usize = 8;
 
 pub(crate) fn compare_lines(got: &[String], wanted: &[String]) -> Result<()> {
@@ -130,7 +131,7 @@ pub(crate) fn compare_lines(got: &[String], wanted: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What Cellar's comparer of dumps says.
+/// Returns the output of `cellar dump diff`.
 fn difference(one: &Path, other: &Path) -> Result<String> {
     let output = std::process::Command::new(cellar_program()?)
         .args(["dump", "diff", "--everything"])
@@ -139,7 +140,7 @@ fn difference(one: &Path, other: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What a client must list of a volume that was made of these nodes.
+/// Returns the expected listing of a volume with these nodes.
 pub(super) fn expected(nodes: &[Node]) -> Result<Vec<String>> {
     let by_vnode: HashMap<u32, &Node> = nodes.iter().map(|node| (node.vnode, node)).collect();
     let mut lines = Vec::new();
@@ -167,7 +168,7 @@ fn lines_of(path: &str, node: &Node) -> Vec<String> {
     };
     let mut lines = vec![format!(
         "{path}|{kind}|{:o}|{}|{}|{}|{}|{}.0000000000|{target}|{}",
-        // The client shows no more.
+        // The client does not show the other bits.
         is.mode & 0o777,
         is.owner,
         is.group,

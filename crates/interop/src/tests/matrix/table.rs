@@ -1,9 +1,9 @@
-//! Operations by directions, and what was compared after each.
+//! Table of operations by direction, with what was compared after each.
 
 use anyhow::{Result, ensure};
 use std::fmt;
 
-/// Rows in the order in which they were done first.
+/// Rows in the order of their first occurrence.
 #[derive(Default)]
 pub(super) struct Table {
     directions: Vec<String>,
@@ -11,7 +11,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// What one direction did.
+    /// Adds the results of one direction.
     pub(super) fn add(&mut self, direction: &str, rows: Vec<(&'static str, String)>) {
         self.directions.push(direction.to_owned());
         for (operation, compared) in rows {
@@ -22,7 +22,7 @@ impl Table {
         }
     }
 
-    /// Fails unless every operation was done in every direction.
+    /// Fails unless every operation ran in every direction.
     pub(super) fn is_whole(&self, directions: usize) -> Result<()> {
         for (operation, cells) in &self.rows {
             ensure!(cells.len() == directions, "{operation} was done in {} directions", cells.len());

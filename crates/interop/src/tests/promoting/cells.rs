@@ -1,4 +1,5 @@
-//! Three cells of three of Cellar's servers each. Of the two that get the volume the first serves the second.
+//! Three cells of three Cellar servers each. Two of them receive the volume; the first of these sends it to
+//! the second.
 
 use crate::tests::dumps::dumped_from;
 use crate::tests::mixed::copy;
@@ -14,35 +15,36 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const VOLUME: &str = "software";
-/// A cell's servers; the first has its databases.
+/// The servers of a cell; the first has its databases.
 type Servers = [Cell; 3];
-/// The key that two cells have.
+/// The key shared by two cells.
 const COMMON: &[&str] = &["-k", "5c1e0d2f93a84b7660d1f2e3948576a7b8c9daebfc0d1e2f3041526374859607"];
-/// The server of a cell that gets a version first and sends it to the others: not that of the databases.
+/// Index of the server of a cell that receives a version first and sends it to the others; not that of the
+/// databases.
 const FIRST: usize = 1;
-/// A file that takes a while to send.
+/// Size of a file that takes a while to send.
 const BIG_FILE_MIB: u32 = 48;
-/// More than a change of a few files takes, and far less than the whole volume.
+/// More than a change of a few files needs, and much less than the whole volume.
 const CHANGE_BYTES_MAX: u64 = 4 << 20;
 /// Procedures by which a server receives a volume.
 const RECEIVING: &[&str] = &["Restore", "TakeVolume"];
-/// How often a transfer is tried to be met before it is over.
+/// Maximum number of attempts to interrupt a transfer before it is complete.
 const AIMS_MAX: u32 = 5;
-/// How long a promotion may take to begin to send.
+/// Time limit for a promotion to start sending.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct World {
     home: Servers,
-    /// Has a key in common with the source: servers of both talk to each other.
+    /// Shares a key with the source, so that servers of both cells can talk to each other.
     middle: Servers,
     last: Servers,
     cells: PathBuf,
     public: PublicKey,
-    /// Versions that were made.
+    /// Number of versions so far.
     version: u32,
 }
 
-/// Promoted, a change promoted, servers killed on both ways, and back.
+/// Promotes a volume, promotes a change, kills servers during both transfers, and rolls back.
 pub(super) fn through() -> Result<()> {
     let mut world = World::start()?;
     world.home[0].open_volume(Server::Cellar, VOLUME)?;
@@ -50,13 +52,14 @@ pub(super) fn through() -> Result<()> {
         "cp -r {} NEW; head -c {BIG_FILE_MIB}M /dev/urandom >NEW/big",
         own_file("src").display()
     ))?;
-    // A dump of what was changed since a version takes what is two seconds older, too, if it is relayed.
+    // A relayed dump of the changes since a version also includes changes up to two seconds before it.
     std::thread::sleep(Duration::from_secs(3));
     let before = world.sent()?;
     world.promote_all()?;
     let sent: Vec<u64> = world.sent()?.iter().zip(before).map(|(now, before)| now - before).collect();
     println!("interop: dumps that servers of each cell sent: {sent:?}");
-    // Once from the source; once to the next cell and to two sites; to two sites. What fails is done again.
+    // The source sends once; the middle cell sends to the next cell and to two sites; the last cell sends to
+    // two sites. Failed transfers are repeated.
     ensure!(sent[0] == 1 && sent[1] >= 3 && sent[2] >= 2, "dumps that servers of each cell sent: {sent:?}");
     let whole = world.received()?;
     world.everywhere(1)?;
@@ -80,7 +83,7 @@ pub(super) fn through() -> Result<()> {
     world.everywhere(former)
 }
 
-/// Servers of the two cells that have a key in common.
+/// Servers of the two cells that share a key.
 const HOME: [&str; 3] = ["10.99.0.11", "10.99.0.12", "10.99.0.13"];
 const MIDDLE: [&str; 3] = ["10.99.0.21", "10.99.0.22", "10.99.0.23"];
 
@@ -119,12 +122,12 @@ impl World {
         Ok(World { home, middle, last, cells, public, version: 0 })
     }
 
-    /// The folder with what a version holds.
+    /// Returns the folder with the contents of a version.
     fn tree(&self, version: u32) -> Result<PathBuf> {
         Ok(self.home[0].scratch()?.join(format!("version{version}")))
     }
 
-    /// The volume gets one more folder, which `script` fills: NEW stands for it.
+    /// Adds a folder to the volume, which `script` fills; NEW stands for its path.
     fn change(&mut self, script: &str) -> Result<()> {
         let (old, tree) = (self.tree(self.version)?, self.tree(self.version + 1)?);
         self.version += 1;
@@ -145,10 +148,10 @@ impl World {
         self.begin(&[VOLUME, "--to", "middle.example", "last.example"])
     }
 
-    /// What a promotion printed at its end, if it is good.
+    /// Runs a promotion, and returns the JSON that it prints at its end.
     fn promote(&self, words: &[&str]) -> Result<Value> {
         let text = self.begin(words)?.wait()?.ok().with_context(|| words.join(" "))?;
-        // Progress may stand before it.
+        // Progress messages may precede it.
         let begin = text.find(['[', '{']).with_context(|| text.clone())?;
         serde_json::from_str(&text[begin..]).with_context(|| text.clone())
     }
@@ -157,13 +160,13 @@ impl World {
         self.promote(&[VOLUME, "--to", "middle.example", "last.example"]).map(drop)
     }
 
-    /// What the promotion knows of itself.
+    /// Returns the promotion's record in its journal.
     fn journal(&self) -> Result<Value> {
         let path = self.home[0].path().join(format!("state/home.example/{VOLUME}.json"));
         Ok(serde_json::from_slice::<Value>(&std::fs::read(path)?)?["record"].take())
     }
 
-    /// Dumps that servers of each cell sent.
+    /// Returns the number of dumps sent by the servers of each cell.
     fn sent(&self) -> Result<[u64; 3]> {
         let of = |servers: &Servers| {
             servers
@@ -174,7 +177,7 @@ impl World {
         Ok([of(&self.home)?, of(&self.middle)?, of(&self.last)?])
     }
 
-    /// Bytes of dumps that each server of the two cells received.
+    /// Returns the number of bytes of dumps that each server of the two cells received.
     fn received(&self) -> Result<Vec<u64>> {
         self.middle
             .iter()
@@ -183,8 +186,8 @@ impl World {
             .collect()
     }
 
-    /// Promotes a large change and kills these servers of the middle cell while `to` is sent to. It is certain that a transfer was
-    /// cut off if `transfers` counts more than the one that is needed.
+    /// Promotes a large change and kills these servers of the middle cell during the transfer to `to`. A
+    /// transfer was interrupted if `transfers` increases by more than one.
     fn kill(&mut self, to: &str, victims: &[usize], transfers: fn(&World) -> Result<u64>) -> Result<()> {
         for _ in 0..AIMS_MAX {
             self.change(&format!("head -c {BIG_FILE_MIB}M /dev/urandom >NEW/big"))?;
@@ -224,8 +227,8 @@ impl World {
         bail!("no transfer to {to} was cut off")
     }
 
-    /// Both cells have the version in use: its signature is good, each of the six copies holds what it says and clients
-    /// read the tree; nothing is left over anywhere.
+    /// Checks that both cells use the version: its signature is valid, each of the six copies matches the
+    /// manifest, clients can read the tree, and nothing is left over.
     fn everywhere(&self, version: u32) -> Result<()> {
         let number = version.to_string();
         let manifest: SignedManifest =
@@ -285,7 +288,8 @@ fn servers(
     Ok([host, second, third])
 }
 
-/// No entry of the cell is locked, no transaction is open on the server, and it has this many volumes.
+/// Checks that no entry of the cell is locked, that no transaction is open on the server, and that it has
+/// this many volumes.
 fn nothing_is_left(host: &Cell, server: &Cell, volumes: usize) -> Result<()> {
     let locked = host.run("vos listvldb -locked -localauth")?.ok()?;
     ensure!(locked.contains("Total entries: 0"), "{locked}");
@@ -300,7 +304,7 @@ fn nothing_is_left(host: &Cell, server: &Cell, volumes: usize) -> Result<()> {
     Ok(())
 }
 
-/// What a full dump holds.
+/// Returns the digest of a full dump.
 fn contents(dump: Vec<u8>) -> Result<Digest> {
     let mut left = Bytes::from(dump);
     Ok(digest::of_dump(|most| Ok::<_, Infallible>(left.split_to(most.min(left.len()))))?)

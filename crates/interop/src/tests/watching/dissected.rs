@@ -1,10 +1,11 @@
-//! What tshark's dissection of a capture comes to: packets, calls and their times, added up by a way of its own.
+//! Evaluates tshark's dissection of a capture: packets, calls and their times, computed independently of
+//! `cellar sniff`.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Types of packets by their numbers (rx_packet.h), as `cellar sniff` names them.
+/// Packet types by number (rx_packet.h), with the names of `cellar sniff`.
 const TYPES: [(u32, &str); 8] = [
     (DATA, "data"),
     (ACK, "ack"),
@@ -19,10 +20,10 @@ const DATA: u32 = 1;
 const ACK: u32 = 2;
 const ABORT: u32 = 4;
 
-/// Bytes of UDP's and Rx's headers.
+/// Length of the UDP and Rx headers in bytes.
 const HEADER_BYTES: u64 = 8 + 28;
 
-/// What tshark is asked about each packet: first what Rx says, then the opcodes of [`SERVICES`].
+/// Fields that tshark prints for each packet: first those of Rx, then the opcodes of [`SERVICES`].
 pub(super) const FIELDS: [&str; 21] = [
     "frame.time_epoch",
     "ip.src",
@@ -47,10 +48,10 @@ pub(super) const FIELDS: [&str; 21] = [
     "afs.bos.opcode",
 ];
 
-/// The name of an opcode.
+/// Returns the name of an opcode.
 type Name = fn(u32) -> Option<&'static str>;
 
-/// Services as `cellar sniff` names them, and their opcodes.
+/// Services with the names of `cellar sniff`, and their opcodes.
 const SERVICES: [(&str, Name); 6] = [
     ("fs", afs_idl::fs::procedure_name),
     ("cb", afs_idl::cb::procedure_name),
@@ -60,48 +61,48 @@ const SERVICES: [(&str, Name); 6] = [
     ("bos", afs_idl::bozo::procedure_name),
 ];
 
-/// Figures of a row of `cellar sniff --json`, by where they stand in it.
+/// Figures of a row of `cellar sniff --json`, by JSON pointer.
 pub(super) type Figures = BTreeMap<String, u64>;
 
-/// What tshark counts.
+/// Figures computed from tshark's output.
 #[derive(Default)]
 pub(super) struct Dissected {
-    /// Packets by type.
+    /// Number of packets by type.
     pub(super) packets: BTreeMap<&'static str, u64>,
-    /// ACK packets by reason.
+    /// Number of ACK packets by reason.
     pub(super) reasons: BTreeMap<u32, u64>,
-    /// Calls that ended by kind, as far as it can be read and has a name.
+    /// Completed calls by type, if it can be decoded and has a name.
     pub(super) calls: BTreeMap<String, Kind>,
-    /// Calls whose kind tshark cannot read, though it is to be seen: their first packet came late.
+    /// Number of calls whose type tshark cannot decode although it was captured: their first packet was late.
     pub(super) misread: u64,
     pub(super) total: Figures,
-    /// By address and port.
+    /// Figures by address and port.
     pub(super) servers: BTreeMap<String, Figures>,
-    /// By address.
+    /// Figures by address.
     pub(super) clients: BTreeMap<String, Figures>,
     connections: HashMap<Key, Connection>,
 }
 
-/// Calls of one kind.
+/// Calls of one type.
 #[derive(Default)]
 pub(super) struct Kind {
     pub(super) figures: Figures,
-    /// Times in microseconds, from the requests' ends to the replies' beginnings, and to their ends.
+    /// Times in microseconds from the end of each request to the start of its reply, and to its end.
     pub(super) times: [Vec<u64>; 2],
 }
 
-/// Client, epoch, and number without the channel.
+/// Client, epoch, and connection id without the channel.
 type Key = (String, String, u32);
 
 struct Connection {
     client: String,
     server: String,
-    /// The highest serial numbers of the client's data packets and of the server's.
+    /// Highest serial numbers of the client's and the server's data packets.
     serials: [u32; 2],
     calls: HashMap<u32, Call>,
 }
 
-/// The call on a channel.
+/// The current call on a channel.
 #[derive(Default)]
 struct Call {
     number: u32,
@@ -121,7 +122,7 @@ struct Half {
     newest_ns: u64,
 }
 
-/// A line of tshark's.
+/// A line of tshark's output.
 struct Packet<'a> {
     at_ns: u64,
     /// Address and port.
@@ -167,7 +168,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Who this is about: the client, then the server.
+    /// Returns the client and the server.
     fn ends(&self) -> [&String; 2] {
         let ends = [&self.source, &self.destination];
         if self.from_client { ends } else { [ends[1], ends[0]] }
@@ -184,7 +185,7 @@ impl<'a> Packet<'a> {
 }
 
 impl Dissected {
-    /// From what tshark prints for [`FIELDS`], a line for each packet.
+    /// Evaluates tshark's output for [`FIELDS`], one line per packet.
     pub(super) fn read(listed: &str) -> Result<Dissected> {
         let mut all = Dissected::default();
         for line in listed.lines() {
@@ -207,7 +208,7 @@ impl Dissected {
                 self.count(packet, &format!("{}/acks", side(packet)), 1);
             }
             ABORT => self.abort(packet),
-            // Questions about the host, which belong to no connection, and what is in the numbers of packets.
+            // Debug requests, which belong to no connection, and packets that only count by type.
             _ => {}
         }
         Ok(())
@@ -224,7 +225,7 @@ impl Dissected {
         self.connections.get_mut(&key).expect("a connection that was there or was just made")
     }
 
-    /// A new call ends the one before it on its channel.
+    /// Starts a call; a new call ends the previous one on its channel.
     fn begin(&mut self, packet: &Packet<'_>) {
         let calls = &mut self.connection(packet).calls;
         let call = calls.entry(packet.channel()).or_default();
@@ -253,7 +254,7 @@ impl Dissected {
             half.last = half.last.or(packet.is_last.then_some(packet.sequence));
         }
         if packet.from_client && packet.sequence == 1 && is_new {
-            // The opcode that tshark reads is that of the first packet it sees of a call, whichever that is.
+            // tshark decodes the opcode of the first packet that it sees of a call, whichever that is.
             let is_first = half.seen.len() == 1;
             call.kind = packet.opcode_name().filter(|_| is_first);
             is_misread = !is_first;
@@ -303,14 +304,14 @@ impl Dissected {
         }
     }
 
-    /// Counts a call that ended, if that was not done.
+    /// Counts a call that has ended, unless it was counted already.
     fn end(&mut self, packet: &Packet<'_>, call: &Call) {
         if call.is_over {
             return;
         }
         let [request, reply] = &call.halves;
         let is_answered = !call.is_aborted && reply.first_ns.is_some();
-        // From when the request had been sent.
+        // Time since the request was sent.
         let since = |ns: u64| {
             let sent_ns = request.first_ns.map(|_| request.newest_ns)?;
             Some(ns.checked_sub(sent_ns).filter(|_| is_answered)? / 1000)
@@ -337,7 +338,7 @@ impl Dissected {
         }
     }
 
-    /// Counts something of the packet's connection.
+    /// Adds to a figure of the packet's connection.
     fn count(&mut self, packet: &Packet<'_>, what: &str, number: u64) {
         let connection = &self.connections[&key(packet)];
         let client = connection.client.split(':').next().unwrap_or_default();
@@ -351,7 +352,7 @@ impl Dissected {
     }
 }
 
-/// What tells the packet's connection from others.
+/// Returns the key of the packet's connection.
 fn key(packet: &Packet<'_>) -> Key {
     (packet.ends()[0].clone(), packet.epoch.to_owned(), packet.cid & !3)
 }
@@ -360,7 +361,7 @@ fn side(packet: &Packet<'_>) -> &'static str {
     if packet.from_client { "/from_client" } else { "/from_server" }
 }
 
-/// A row's figures, or several rows' together, are these.
+/// Compares the sum of rows with tshark's figures.
 pub(super) fn compare(what: &str, rows: &[&Value], theirs: &Figures) -> Result<()> {
     for (place, theirs) in theirs {
         let ours: u64 = rows.iter().map(|row| row.pointer(place).and_then(Value::as_u64).unwrap_or(0)).sum();
@@ -369,7 +370,7 @@ pub(super) fn compare(what: &str, rows: &[&Value], theirs: &Figures) -> Result<(
     Ok(())
 }
 
-/// Percentiles are those of these times to two digits, the longest to the microsecond.
+/// Compares percentiles with these times to two digits, and the maximum to the microsecond.
 pub(super) fn compare_times(what: &str, told: &Value, times: &[u64]) -> Result<()> {
     let mut times = times.to_vec();
     times.sort_unstable();
