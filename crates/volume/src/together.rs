@@ -1,7 +1,6 @@
 //! Returns the statuses of several vnodes at once, as listings request them.
 
 use crate::record::Vnode;
-use crate::volume::is_it;
 use crate::{VnodeStatus, Volume, VolumeError, epochs, keys, record};
 use afs_format::acl::Acl;
 use base::{Fid, VnodeId};
@@ -49,7 +48,7 @@ impl Volume {
     /// Returns all of them if they are cached.
     fn vnodes_at_hand(&self, fids: &[Fid]) -> Option<Vec<Result<Vnode, VolumeError>>> {
         let vnodes = self.shared.caches.try_vnodes(self.instance(), fids)?;
-        let check = |(vnode, fid): (Vnode, &Fid)| self.check_is_there().and_then(|()| is_it(vnode, *fid));
+        let check = |(vnode, fid): (Vnode, &Fid)| self.check_is_there().and_then(|()| self.expect(Some(vnode), *fid));
         Some(vnodes.into_iter().zip(fids).map(check).collect())
     }
 

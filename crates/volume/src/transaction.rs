@@ -373,6 +373,7 @@ impl<'v> Transaction<'v> {
             Outcome::Done(done) => done,
             Outcome::Missing(rows) => return Ok(Err(rows)),
         };
+        self.volume.note_commit(done.number);
         self.take_effect(touched);
         self.keep_totals_in_memory(totals, steps);
         let doomed = Doomed { own: std::mem::take(&mut self.doomed), shared: done.doomed };

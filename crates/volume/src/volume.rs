@@ -3,6 +3,7 @@
 use crate::apart::is_apart;
 use crate::epochs::{self, damage};
 use crate::group::Group;
+use crate::owed;
 use crate::record::{self, Counters, StoredHeader, Vnode};
 use crate::shared::{Partition, Shared};
 use crate::sharing::Doomed;
@@ -16,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::{Batch, ChunkAddress, Codec, CommitNumber, Family, MetaStore};
 
 /// Longest offline message and message of the day (VMSGSIZE less its NUL).
@@ -37,6 +38,8 @@ pub struct Volume {
     state: Mutex<VolumeState>,
     /// Set with the group's writer lock held.
     is_deleted: AtomicBool,
+    /// The commit number of the last change since the volume was loaded, or zero.
+    newest_commit: AtomicU64,
 }
 
 /// What of a volume changes while it is loaded. Written with the group's `publish` held.
@@ -138,6 +141,7 @@ impl Volume {
             }),
             state: Mutex::default(),
             is_deleted: AtomicBool::new(false),
+            newest_commit: AtomicU64::new(0),
         }
     }
 
@@ -318,7 +322,7 @@ impl Volume {
         self.check_is_there()?;
         let instance = self.instance();
         if let Some(vnode) = self.shared.caches.try_vnode(instance, fid.vnode) {
-            return is_it(vnode, fid).map(|vnode| vnode.status);
+            return self.expect(Some(vnode), fid).map(|vnode| vnode.status);
         }
         let _publish = self.group.publish.read();
         Ok(self.vnode(fid)?.status)
@@ -367,7 +371,7 @@ impl Volume {
 
     pub(crate) fn vnode_at_hand(&self, fid: Fid) -> Option<Vnode> {
         let vnode = self.shared.caches.vnode(self.view().instance, fid.vnode)?;
-        is_it(vnode, fid).ok()
+        (vnode.status.unique == fid.unique).then_some(vnode)
     }
 
     /// What `name` stands for in `directory`; `.` and `..` too.
@@ -472,8 +476,28 @@ impl Volume {
     /// The vnode of a FID. Hold `publish` or be the writer, here and below.
     pub(crate) fn vnode(&self, fid: Fid) -> Result<Vnode, VolumeError> {
         self.check_is_there()?;
-        let vnode = self.vnode_by_number(fid.vnode)?;
-        is_it(vnode.ok_or(VolumeError::NoVnode(fid.vnode, fid.unique))?, fid)
+        self.expect(self.vnode_by_number(fid.vnode)?, fid)
+    }
+
+    /// Checks that `vnode` is the vnode of a FID.
+    ///
+    /// A call that reports the vnode missing is answered when the volume's last change is durable, as the call that
+    /// removed it is: no client learns of a removal before the client that asked for it, or of one that a crash undoes.
+    pub(crate) fn expect(&self, vnode: Option<Vnode>, fid: Fid) -> Result<Vnode, VolumeError> {
+        if let Some(vnode) = vnode.filter(|vnode| vnode.status.unique == fid.unique) {
+            return Ok(vnode);
+        }
+        let newest = CommitNumber(self.newest_commit.load(Ordering::Acquire));
+        if newest.0 > 0 && self.shared.options.durability.waits_for_metadata() {
+            // Without a call to answer there is nothing to delay.
+            let _ = owed::note(&self.home, &self.group, newest, Doomed::default());
+        }
+        Err(VolumeError::NoVnode(fid.vnode, fid.unique))
+    }
+
+    /// Records a change's commit, before the change can be read. Call it with the group's `publish` held.
+    pub(crate) fn note_commit(&self, number: CommitNumber) {
+        self.newest_commit.fetch_max(number.0, Ordering::Release);
     }
 
     pub(crate) fn directory_vnode(&self, fid: Fid) -> Result<Vnode, VolumeError> {
@@ -535,14 +559,6 @@ impl Volume {
 impl Drop for Volume {
     fn drop(&mut self) {
         self.shared.caches.bury(self.view().instance);
-    }
-}
-
-pub(crate) fn is_it(vnode: Vnode, fid: Fid) -> Result<Vnode, VolumeError> {
-    if vnode.status.unique == fid.unique {
-        Ok(vnode)
-    } else {
-        Err(VolumeError::NoVnode(fid.vnode, fid.unique))
     }
 }
 

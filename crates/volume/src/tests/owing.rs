@@ -2,6 +2,7 @@
 
 use super::support::*;
 use crate::{FileKind, Owed, Volume, VolumeError};
+use base::Fid;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -36,6 +37,33 @@ fn a_change_is_durable_before_its_call_ends_and_not_before() {
     let (status, owed) = Owed::collect(|| volume.status(volume.root()));
     assert!(status.is_ok() && owed.is_nothing(), "a look owes nothing");
     end_of(owed).try_recv().unwrap().unwrap();
+}
+
+/// A client must not learn of a removal before the client that asked for it does.
+#[test]
+fn a_missing_vnode_is_reported_when_its_removal_is_durable() {
+    let (server, volume) = Server::with_volume(options());
+    let made = volume.create_file(&actor(1), volume.root(), b"a", &nothing()).unwrap();
+    let fid = made.status.fid(volume.id());
+    let (removed, removal) = Owed::collect(|| volume.remove_file(&actor(1), volume.root(), b"a"));
+    removed.unwrap();
+    assert_eq!(server.meta.inner.unsynced_commits(), 1);
+    // Of the second one, another vnode with its number is in memory.
+    let others = Fid { unique: volume.root().unique + 1, ..volume.root() };
+    for missing in [fid, others] {
+        let owing = |error: &dyn Fn() -> Option<VolumeError>| {
+            let (error, owed) = Owed::collect(error);
+            assert!(matches!(error, Some(VolumeError::NoVnode(..))), "{error:?}");
+            assert!(!owed.is_nothing());
+            owed
+        };
+        drop(owing(&|| volume.status(missing).err()));
+        drop(owing(&|| volume.statuses_and_acls(&[volume.root(), missing]).pop().unwrap().err()));
+        let owed = owing(&|| volume.status_and_acl(missing).err());
+        owed.wait().unwrap();
+        assert_eq!(server.meta.inner.unsynced_commits(), 0);
+    }
+    removal.wait().unwrap();
 }
 
 #[test]
