@@ -1,8 +1,8 @@
 //! sysid: the file that stores the UUID under which a file server is registered.
 //!
-//! Layout, in the byte order of the machine that wrote it (little-endian here): magic u32, version u32, the
-//! UUID as a C structure (u32, u16, u16, 8 bytes), number of addresses u32, and that many IPv4 addresses in
-//! network order.
+//! Layout: magic u32, version u32, the UUID (16 bytes in network order, as in RFC 4122), number of addresses u32, and
+//! as many IPv4 addresses in network order. The other fields have the byte order of the machine that wrote the file:
+//! little-endian here. Source: `WriteSysIdFile` of OpenAFS's viced, which calls `afs_htonuuid` first.
 
 use base::HostUuid;
 use std::net::Ipv4Addr;
@@ -53,21 +53,6 @@ fn word(bytes: &[u8], offset: usize) -> Result<u32, SysIdError> {
     Ok(u32::from_le_bytes([field[0], field[1], field[2], field[3]]))
 }
 
-/// Returns the UUID with its time fields in the other byte order. OpenAFS registers a server with the order
-/// of the file's bytes.
-pub fn in_other_order(uuid: HostUuid) -> HostUuid {
-    let mut bytes = uuid.0;
-    swap_uuid(&mut bytes);
-    HostUuid(bytes)
-}
-
-/// Swaps a UUID's time fields between the C structure and the canonical order.
-fn swap_uuid(uuid: &mut [u8; 16]) {
-    uuid[..4].reverse();
-    uuid[4..6].reverse();
-    uuid[6..8].reverse();
-}
-
 impl SysId {
     /// Parses the file.
     pub fn parse(bytes: &[u8]) -> Result<SysId, SysIdError> {
@@ -87,7 +72,6 @@ impl SysId {
         }
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&bytes[8..24]);
-        swap_uuid(&mut uuid);
         let address = |quad: &[u8]| Ipv4Addr::new(quad[0], quad[1], quad[2], quad[3]);
         Ok(SysId {
             uuid: HostUuid(uuid),
@@ -97,12 +81,10 @@ impl SysId {
 
     /// Returns the bytes of the file.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut uuid = self.uuid.0;
-        swap_uuid(&mut uuid);
         let mut out = Vec::new();
         out.extend_from_slice(&MAGIC.to_le_bytes());
         out.extend_from_slice(&VERSION.to_le_bytes());
-        out.extend_from_slice(&uuid);
+        out.extend_from_slice(&self.uuid.0);
         out.extend_from_slice(&(self.addresses.len() as u32).to_le_bytes());
         self.addresses.iter().for_each(|address| out.extend_from_slice(&address.octets()));
         out
@@ -123,7 +105,7 @@ mod tests {
     #[test]
     fn a_real_file_is_read_and_written_back() {
         let sysid = SysId::parse(&REAL).unwrap();
-        assert_eq!(sysid.uuid.to_string(), "3c317900-d987-011b-8fe3-0900630aaa77");
+        assert_eq!(sysid.uuid.to_string(), "0079313c-87d9-1b01-8fe3-0900630aaa77");
         assert_eq!(sysid.addresses, [Ipv4Addr::new(10, 99, 0, 9)]);
         assert_eq!(sysid.to_bytes(), REAL);
     }

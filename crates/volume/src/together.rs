@@ -48,7 +48,8 @@ impl Volume {
     /// Returns all of them if they are cached.
     fn vnodes_at_hand(&self, fids: &[Fid]) -> Option<Vec<Result<Vnode, VolumeError>>> {
         let vnodes = self.shared.caches.try_vnodes(self.instance(), fids)?;
-        let check = |(vnode, fid): (Vnode, &Fid)| self.check_is_there().and_then(|()| self.expect(Some(vnode), *fid));
+        let check =
+            |(vnode, fid): (Vnode, &Fid)| self.check_is_there().and_then(|()| self.expect(Some(vnode), *fid));
         Some(vnodes.into_iter().zip(fids).map(check).collect())
     }
 

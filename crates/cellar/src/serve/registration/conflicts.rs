@@ -1,7 +1,6 @@
 //! Entries of the location database that stand against a registration.
 
 use crate::client::{CellClient, Interface};
-use afs_format::sysid::in_other_order;
 use afs_idl::vl;
 use base::HostUuid;
 use std::fmt;
@@ -55,9 +54,7 @@ pub fn conflicts(cell: &CellClient, uuid: HostUuid, addresses: &[Ipv4Addr]) -> V
     for &address in addresses {
         let mask = vl::address_mask::IP_ADDRESS;
         let entry = ask(vl::ListAddrByAttributes { mask, ip_address: address.into(), ..Default::default() });
-        // OpenAFS's server with the same file is this server.
-        let is_own = |other: HostUuid| other == uuid || other == in_other_order(uuid);
-        if let Some(other) = entry.map(|entry| entry.uuid).filter(|other| !is_own(*other)) {
+        if let Some(other) = entry.map(|entry| entry.uuid).filter(|other| *other != uuid) {
             found.push(Conflict::Address { address, own: uuid, other });
         }
     }
