@@ -1,14 +1,15 @@
-//! What counting, an audit, both, or a profile costs of a server's time:
-//! `cargo run --release -p cellar --example instruments -- CONFIG INSTRUMENT PAIRS MILLISECONDS`. It serves the cell of
-//! that configuration, and while somebody asks it as much as it can answer (`cellar bench fs`), it switches the
-//! instrument on and off, for so many milliseconds each, and compares the processor time of a call. So the same process, with the same
-//! memory and the same clients, is measured against itself; every second pair is a sham, off and off, which has to come out as
-//! nothing. Docs/lab/benchmarks.md has the figures.
+//! Measures the cost of counting, an audit, both, or a profile in server time: `cargo run --release -p cellar
+//! --example instruments -- CONFIG INSTRUMENT PAIRS MILLISECONDS`. It serves the cell of that configuration.
+//! While clients load it fully (`cellar bench fs`), it switches the instrument on and off for MILLISECONDS
+//! each and compares the processor time per call. The process is thus measured against itself, with the same
+//! memory and clients. Every second pair is a sham, off and off, whose difference must come out as zero.
+//! docs/lab/benchmarks.md has the results.
 //!
-//! `counting`: every call is counted and timed, or none. `audit`: sinks of the configuration are told, or not. `everything`: both,
-//! which is all that can be switched. The figures that lanes, caches, locks and disks keep of themselves are in neither side of a
-//! comparison: they go on, since asking whether they are wanted would cost what they cost. `profile`: one of the processors at 99 Hz is
-//! taken meanwhile, or none, with counting on in both; to begin it and to make its tables at the end is not measured.
+//! `counting`: every call is counted and timed, or none. `audit`: the configured sinks receive calls, or not.
+//! `everything`: both, which is all that can be switched. The figures that lanes, caches, locks and disks
+//! maintain are on in both phases: checking whether they are wanted would cost as much as maintaining them.
+//! `profile`: a processor profile at 99 Hz runs, or none, with counting on in both; starting it and building
+//! its tables at the end are not measured.
 
 use anyhow::{Context, Result, bail, ensure};
 use cellar::config;
@@ -20,15 +21,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What is switched.
+/// The instrument to measure.
 #[derive(Clone, Copy, Debug)]
 enum Instrument {
     Counting,
-    /// What sinks of the configuration want of calls; they are on in any case.
+    /// What the configured sinks request of calls; the sinks themselves are always on.
     Audit,
-    /// Counting, and the audit if the configuration has one.
+    /// Counting, and the audit if one is configured.
     Everything,
-    /// Of the processors.
+    /// A processor profile.
     Profile,
 }
 
@@ -44,13 +45,13 @@ impl Instrument {
     }
 }
 
-/// How it is switched.
+/// Switches the instrument on and off.
 #[derive(Debug)]
 struct Switch {
     instrument: Instrument,
-    /// How long it stays on, or off.
+    /// Length of each phase.
     time: Duration,
-    /// The one that runs.
+    /// The running profile.
     profile: Option<u64>,
 }
 
@@ -70,7 +71,7 @@ impl Switch {
         Ok(())
     }
 
-    /// Ends the one that runs, with all that comes of it, and begins another.
+    /// Stops the running profile, waits for its results, and starts another if `is_on`.
     fn profile(&mut self, is_on: bool) -> Result<()> {
         if let Some(id) = self.profile.take() {
             profile::stop(id)?;
@@ -87,23 +88,23 @@ impl Switch {
     }
 }
 
-/// Samples a second.
+/// Samples per second.
 const HZ: u32 = 99;
 const NAP: Duration = Duration::from_millis(5);
-/// After a profile has begun or ended, until it is measured.
+/// Pause between starting or stopping a profile and the measurement.
 const SETTLING: Duration = Duration::from_millis(200);
 
-/// Fewer calls in a phase mean that nobody asks.
+/// Minimum number of calls in a phase; with fewer, there is no load.
 const CALLS_MIN: u32 = 20;
-/// How long to wait for somebody who asks.
+/// Time limit for waiting for load.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the processors have done for this process, all its threads.
+/// Returns the processor time of this process, over all threads.
 fn processor_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
 }
 
-/// Processor time of a call, in nanoseconds; `None` if nobody asked.
+/// Measures the processor time per call, in nanoseconds; `None` without load.
 fn phase(server: &Running, switch: &mut Switch, is_on: bool) -> Result<Option<f64>> {
     switch.set(server, is_on)?;
     let (calls, time) = (server.calls_ended(), processor_time()?);
@@ -113,8 +114,8 @@ fn phase(server: &Running, switch: &mut Switch, is_on: bool) -> Result<Option<f6
     Ok((calls >= CALLS_MIN).then(|| ns / f64::from(calls)))
 }
 
-/// Two phases, of which the second in mind may be the first in time: the logarithm of their ratio, and the first's;
-/// `None` if nobody asked in one.
+/// Runs an off and an on phase in random order. Returns the logarithm of their ratio and the time of the off
+/// phase; `None` if one had no load.
 fn pair(server: &Running, switch: &mut Switch, is_on: bool) -> Result<Option<(f64, f64)>> {
     let mut order = [(0, false), (1, is_on)];
     order.shuffle(&mut rand::rng());
@@ -126,7 +127,7 @@ fn pair(server: &Running, switch: &mut Switch, is_on: bool) -> Result<Option<(f6
     Ok(Some(((ns[1] / ns[0]).ln(), ns[0])))
 }
 
-/// The mean, and 1.96 times its standard error.
+/// Returns the mean and 1.96 times its standard error.
 fn mean(figures: &[f64]) -> (f64, f64) {
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for figure in figures {

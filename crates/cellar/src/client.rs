@@ -1,5 +1,4 @@
-//! A plain AFS client over the wire, for the command line: it works the same against Cellar and
-//! OpenAFS.
+//! A plain AFS client for the command line. It works the same with Cellar and OpenAFS.
 
 pub mod bulk;
 pub mod describe;
@@ -24,29 +23,29 @@ use std::sync::Arc;
 use std::time::Instant;
 use ubik::{Roster, Search, Verdict};
 
-/// Opens connections, with the security class that the person asked for.
+/// Opens connections with the security class that the user chose.
 pub trait Network: Send + Sync {
-    /// A connection to `service` at `address`; it is made when the first call begins.
+    /// Returns a connection to `service` at `address`; it is established with the first call.
     fn connect(&self, address: SocketAddr, service: u16) -> Arc<dyn ClientConnection>;
 
-    /// This machine has lost the addresses `lost` and has the addresses `own`.
+    /// Handles a change of the machine's addresses: it has lost `lost` and now has `own`.
     fn on_addresses_changed(&self, _lost: &[Ipv4Addr], _own: &[Ipv4Addr]) {}
 }
 
-/// The services of a cell by the names of their interfaces: service number and port.
+/// The services of a cell by interface, each with a service ID and a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interface {
-    /// RXAFS.
+    /// RXAFS, the file service.
     Files,
-    /// PR.
+    /// PR, the protection service.
     Protection,
-    /// VL.
+    /// VL, the volume location service.
     Locations,
-    /// AFSVol.
+    /// AFSVol, the volume service.
     Volumes,
-    /// Cellar's own.
+    /// Cellar's own service on the file server's port.
     Cellar,
-    /// Cellar's own, as its volume server serves it.
+    /// Cellar's own service on the volume server's port.
     CellarVolumes,
 }
 
@@ -63,17 +62,17 @@ impl Interface {
     }
 }
 
-/// A cell as a client sees it.
+/// A client's view of a cell.
 pub struct CellClient {
     network: Arc<dyn Network>,
     database_servers: Vec<Ipv4Addr>,
     connections: Mutex<HashMap<(Ipv4Addr, Interface), Arc<dyn ClientConnection>>>,
-    /// What is known about the database servers, by database. Nothing is asked under the lock.
+    /// State of the database servers, by database. No call is made under the lock.
     rosters: Mutex<HashMap<Interface, Roster>>,
 }
 
 impl CellClient {
-    /// A client of the cell whose database servers have these addresses.
+    /// Creates a client of the cell with these database servers.
     pub fn new(network: Arc<dyn Network>, database_servers: Vec<Ipv4Addr>) -> Result<CellClient> {
         if database_servers.is_empty() {
             bail!("the cell has no database server; name one with --server ADDRESS");
@@ -82,18 +81,19 @@ impl CellClient {
         Ok(CellClient { network, database_servers, connections, rosters })
     }
 
-    /// This machine has lost the addresses `lost` and has the addresses `own`: later calls use new connections.
+    /// Handles a change of the machine's addresses: it has lost `lost` and now has `own`. Later calls use new
+    /// connections.
     pub fn on_addresses_changed(&self, lost: &[Ipv4Addr], own: &[Ipv4Addr]) {
         self.network.on_addresses_changed(lost, own);
         self.forget_connections();
     }
 
-    /// Whoever asks for a connection from now on has a new one.
+    /// Drops all cached connections, so that later calls use new ones.
     pub fn forget_connections(&self) {
         self.connections.lock().clear();
     }
 
-    /// The connection to one server; made once and shared.
+    /// Returns the connection to a server, which is created once and shared.
     pub fn connection(&self, address: Ipv4Addr, interface: Interface) -> Arc<dyn ClientConnection> {
         let (service, port) = interface.service_and_port();
         let mut connections = self.connections.lock();
@@ -101,8 +101,8 @@ impl CellClient {
         connections.entry((address, interface)).or_insert_with(make).clone()
     }
 
-    /// Makes a call to a database server: to another one if it does not answer, and to the one that
-    /// takes changes if that is needed (see [`ubik`]).
+    /// Makes a call to a database server. Tries another server if one does not answer, and the sync site if
+    /// the call requires it (see [`ubik`]).
     pub fn database<T>(
         &self,
         interface: Interface,
@@ -111,8 +111,8 @@ impl CellClient {
         self.database_unless(interface, call, |_| false)
     }
 
-    /// The same for a question to which an answer may be old news: then the other servers that are up are asked as well.
-    /// If all say the same that is the answer.
+    /// Makes a call like [`database`](Self::database), but also asks the other servers that are up if
+    /// `is_old_news` says that an answer may be out of date. If all answers are, it returns the last one.
     pub fn database_unless<T>(
         &self,
         interface: Interface,
@@ -147,8 +147,8 @@ impl CellClient {
         old_news.ok_or(last)
     }
 
-    /// Makes a call to the database server that takes changes, whose answer is not behind: for who is about to change
-    /// something. Without such a server the call fails like a change (UNOQUORUM).
+    /// Makes a call to the sync site, whose answer is up to date, before a change. Without a sync site the
+    /// call fails like a change (UNOQUORUM).
     pub fn newest<T>(
         &self,
         interface: Interface,
@@ -161,7 +161,7 @@ impl CellClient {
         })
     }
 
-    /// The place of the server that takes changes: one that says so itself.
+    /// Returns the index of the sync site: a server that says so itself.
     fn site_in_office(&self, interface: Interface) -> Result<usize, AbortCode> {
         let count = self.database_servers.len();
         if count == 1 {
@@ -195,7 +195,7 @@ impl CellClient {
         then(rosters.entry(interface).or_insert_with(|| Roster::new(self.database_servers.len())))
     }
 
-    /// The place of the sync site in the list, as the server at a place knows it.
+    /// Returns the index of the sync site according to one server.
     fn sync_site(&self, server: usize, interface: Interface) -> Result<Option<usize>, AbortCode> {
         let (_, port) = interface.service_and_port();
         let address = self.database_servers[server];
@@ -204,14 +204,14 @@ impl CellClient {
         Ok(self.database_servers.iter().position(|server| Some(*server) == site))
     }
 
-    /// The first database server: where volumes are made if nothing else is said.
+    /// Returns the first database server, the default location of new volumes.
     pub fn default_server(&self) -> Ipv4Addr {
         self.database_servers[0]
     }
 }
 
-/// Who goes without giving up its callbacks leaves file servers with promises to a host that does not
-/// answer, and the next to change those files waits for it.
+/// Gives up all callbacks. Otherwise file servers keep callback promises to a host that no longer answers,
+/// and the next change to those files waits for it.
 impl Drop for CellClient {
     fn drop(&mut self) {
         for ((_, interface), connection) in self.connections.lock().drain() {

@@ -1,5 +1,5 @@
-//! What a server is told: one validated [`Settings`], from `cellar.toml` or from the files that an
-//! OpenAFS server on the same machine would read.
+//! Configuration of a server: validated [`Settings`], from `cellar.toml` or from the files that an OpenAFS
+//! server on the same machine would read.
 
 pub mod announcing;
 mod audit;
@@ -49,13 +49,13 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them: a whole cell.
+    /// All roles: a whole cell.
     pub const ALL: [Role; 5] = [Role::Fs, Role::Pt, Role::Vl, Role::Vol, Role::Bos];
 
-    /// Those of a server in a cell whose databases are on other servers.
+    /// Roles of a server in a cell whose databases are on other servers.
     pub const JOINING: [Role; 3] = [Role::Fs, Role::Vol, Role::Bos];
 
-    /// The UDP port that clients expect the service on.
+    /// Returns the UDP port of the service.
     pub fn port(self) -> u16 {
         match self {
             Role::Fs => 7000,
@@ -66,7 +66,7 @@ impl Role {
         }
     }
 
-    /// The name that `bos status` shows: that of the OpenAFS program which does the same.
+    /// Returns the name that `bos status` shows: that of the corresponding OpenAFS program.
     pub fn instance(self) -> &'static str {
         match self {
             Role::Fs => "fileserver",
@@ -77,7 +77,7 @@ impl Role {
         }
     }
 
-    /// The name of the log that the OpenAFS program of this role writes.
+    /// Returns the name of the corresponding OpenAFS program's log.
     pub fn openafs_log(self) -> &'static str {
         match self {
             Role::Fs => "FileLog",
@@ -89,41 +89,41 @@ impl Role {
     }
 }
 
-/// One server partition.
+/// Settings of a server partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionSettings {
-    /// Its letter.
+    /// Letter of the partition.
     pub id: PartitionId,
-    /// The directory that holds it; Cellar's own files live in `cellar/` below it.
+    /// Mount point of the partition; Cellar's own files are in `cellar/` below it.
     pub path: PathBuf,
-    /// Where its master key comes from, if it is encrypted.
+    /// Source of its master key, if it is encrypted.
     pub key: Option<KeySource>,
 }
 
-/// Sizes that have sane defaults.
+/// Sizes and limits, all with defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuning {
-    /// Lanes (threads with a socket each) per port; the file server's port gets this many, others one.
+    /// Number of lanes (threads with a socket each) of the file server's port; other ports have one.
     pub lanes: usize,
-    /// Threads that serve calls, per port.
+    /// Number of threads that serve calls, per port.
     pub workers: usize,
-    /// How users and volumes share them.
+    /// How users and volumes share the workers.
     pub fairness: Fairness,
-    /// Kernel receive buffer of each socket in bytes.
+    /// Size of each socket's kernel receive buffer in bytes.
     pub socket_buffer_bytes: usize,
-    /// The longest datagram that is sent or asked for, Rx header included, IP and UDP headers not.
+    /// Maximum size of datagrams sent or requested, including the Rx header but not the IP and UDP headers.
     pub packet_bytes_max: usize,
-    /// What is kept in memory, of all partitions together.
+    /// Cache sizes, for all partitions together.
     pub caches: CacheSizes,
-    /// Volumes that stay in memory while nobody uses them.
+    /// Number of unused volumes that stay in memory.
     pub loaded_volumes: usize,
-    /// When an acknowledged change is on disk.
+    /// When an acknowledged change must be on disk.
     pub durability: DurabilityPolicy,
-    /// How file data is compressed in volumes that have no policy of their own.
+    /// Compression of file data in volumes without a policy of their own.
     pub compression: Codec,
-    /// How fast space is given back and damage looked for.
+    /// Rates of compaction and scrubbing.
     pub upkeep: Upkeep,
-    /// After how long without a call a transaction of the volume server is ended.
+    /// Time without a call after which a volume server transaction is ended, in seconds.
     pub idle_transaction_seconds: u32,
 }
 
@@ -146,121 +146,121 @@ impl Default for Tuning {
     }
 }
 
-/// From how many milliseconds calls are remembered as slow, if nothing else is said.
+/// Default minimum duration of slow calls, in milliseconds.
 pub(crate) const SLOW_CALL_MS: u64 = 500;
 
-/// Of which events the log has lines when the server starts.
+/// Events logged when the server starts.
 #[derive(Clone, Copy, Debug)]
 pub struct EventLines {
-    /// Which.
+    /// The selected events.
     pub choice: Choice,
-    /// At most so many a second.
+    /// Maximum number of lines per second.
     pub per_second: u64,
 }
 
-/// Of none.
+/// Logs no events.
 impl Default for EventLines {
     fn default() -> EventLines {
         EventLines { choice: Choice::default(), per_second: EVENT_LINES_PER_SECOND.into() }
     }
 }
 
-/// How many lines of events the log has in a second, if nothing else is said.
+/// Default maximum number of event lines per second.
 pub(crate) const EVENT_LINES_PER_SECOND: u32 = 1000;
 
 /// Everything a server needs to start.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the settings came from, for people.
+    /// Origin of the settings, for messages.
     pub source: String,
-    /// From how many milliseconds calls are remembered as slow; 0 for none.
+    /// Minimum duration of calls recorded as slow, in milliseconds; 0 records none.
     pub slow_call_ms: u64,
-    /// Whether calls are counted; off only to measure what that costs.
+    /// Whether calls are counted; turned off only to measure the cost of counting.
     pub count_calls: bool,
-    /// Of which events the log has lines.
+    /// Events logged at start.
     pub event_lines: EventLines,
-    /// Sinks of the audit; none for no audit.
+    /// Audit sinks; empty for no audit.
     pub audit: Vec<::audit::SinkSettings>,
-    /// Where metrics and the state of the process are served over HTTP, if anywhere.
+    /// Address where metrics and health checks are served over HTTP, if enabled.
     pub metrics: Option<SocketAddr>,
-    /// What `cellar probe run` keeps, to be shown with the metrics and on the page.
+    /// History of `cellar probe run`, shown in the metrics and on the web page.
     pub probe_history: Option<PathBuf>,
-    /// The web page, if there is to be one.
+    /// The web page, if enabled.
     pub web: Option<WebSettings>,
-    /// The cell.
+    /// Name of the cell.
     pub cell: CellName,
-    /// Kerberos realms that count as the cell's own, and who of them does not.
+    /// Kerberos realms that count as the cell's own, and principals excluded from them.
     pub realms: LocalRealms,
     /// The services to run.
     pub roles: Vec<Role>,
-    /// Addresses to bind; empty binds every address of the machine.
+    /// Addresses to bind; if empty, all addresses of the machine.
     pub bind: Vec<Ipv4Addr>,
     /// Addresses that the file server registers in the location database.
     pub announce: Vec<Ipv4Addr>,
-    /// How the addresses are chosen from the machine's, again while the server runs; `None` if the configuration names
-    /// them.
+    /// Rules that select these addresses from the machine's, also while the server runs; `None` if the
+    /// configuration lists the addresses.
     pub announce_rules: Option<AnnounceRules>,
     /// Database servers of the cell.
     pub database_servers: Vec<afs_format::cellservdb::CellServer>,
-    /// Partitions in the order of their letters.
+    /// Partitions in order of their letters.
     pub partitions: Vec<PartitionSettings>,
-    /// The cell's keys, as they were read.
+    /// The cell's keys as read at start.
     pub keys: KeySet,
-    /// Where they are from.
+    /// Files of the keys.
     pub key_files: KeyFiles,
-    /// What is amiss but does not stop the start, for the log.
+    /// Problems that do not prevent the start, for the log.
     pub warnings: Vec<String>,
-    /// The file of server administrators, and its contents at start.
+    /// UserList, the file of server administrators.
     pub userlist_path: PathBuf,
-    /// Administrators.
+    /// Contents of that file at start.
     pub userlist: UserList,
     /// Directory of the cell's databases.
     pub database_path: PathBuf,
     /// File with the file server's UUID (sysid).
     pub sysid_path: PathBuf,
-    /// The roles in the form of OpenAFS's `BosConfig`, for tools of sites that read it.
+    /// Path of a `BosConfig` with the roles, for site tools that read OpenAFS's.
     pub bos_config_path: PathBuf,
     /// Directory of log files, for `bos getlog`.
     pub log_path: PathBuf,
-    /// What is demanded of callers.
+    /// Requirements for callers.
     pub security: SecuritySettings,
-    /// Sizes.
+    /// Sizes and limits.
     pub tuning: Tuning,
 }
 
 impl Settings {
-    /// The addresses to register as the machine has them now; `None` if that was not asked for, or
-    /// there is none but loopback (a network that is down for a moment).
+    /// Returns the machine's current addresses to register; `None` if the configuration lists the addresses,
+    /// or while there are none but loopback (a network that is down for a moment).
     pub fn announced_now(&self) -> Option<Chosen> {
         let chosen = self.announce_rules.as_ref()?.choose().ok()?;
         chosen.addresses.iter().any(|address| !address.is_loopback()).then_some(chosen)
     }
 
-    /// Where the file server that these settings are of answers, if it is one.
+    /// Returns the address of the file server with these settings, if it has that role.
     pub fn own_file_server(&self) -> Option<Ipv4Addr> {
         let addresses = self.bind.first().or(self.announce.first());
         addresses.copied().filter(|_| self.roles.contains(&Role::Fs))
     }
 
-    /// The Unix socket at which a running server is replaced: beside the databases.
+    /// Returns the Unix socket for replacing a running server, next to the databases.
     pub fn handover_path(&self) -> PathBuf {
         self.database_path.with_file_name("handover")
     }
 
-    /// The folder with the journal of jobs: beside the databases.
+    /// Returns the directory of the job journal, next to the databases.
     pub fn jobs_path(&self) -> PathBuf {
         self.database_path.with_file_name("jobs")
     }
 
-    /// The database servers that are not this one, which the protection and location servers of the
-    /// cell are if this process is not them.
+    /// Returns the database servers other than this process; they are the cell's protection and location
+    /// servers if this process has neither role.
     pub fn other_database_servers(&self) -> Vec<Ipv4Addr> {
         let is_own = |address: &Ipv4Addr| self.announce.contains(address) || self.bind.contains(address);
         let addresses = self.database_servers.iter().map(|server| server.address);
         addresses.filter(|address| !is_own(address)).collect()
     }
 
-    /// What is wrong with the roles, in words that follow the key `server.roles`.
+    /// Describes what is wrong with the roles, as a continuation of the key `server.roles`.
     pub fn roles_refusal(&self) -> Option<&'static str> {
         let has = |role| self.roles.contains(&role);
         if has(Role::Fs) && !has(Role::Pt) && self.other_database_servers().is_empty() {
@@ -275,7 +275,7 @@ impl Settings {
         }
     }
 
-    /// What is doubtful about them: databases that would not be replicated.
+    /// Describes a doubtful set of roles: databases that would not be replicated.
     pub fn roles_warning(&self) -> Option<String> {
         let has_databases = self.roles.contains(&Role::Pt) || self.roles.contains(&Role::Vl);
         let others = self.other_database_servers();

@@ -1,4 +1,4 @@
-//! Volume dumps in files: what stands in them, how two differ, and their files on a local disk.
+//! Volume dump files: their contents, comparison, and extraction to a local disk.
 
 pub mod compare;
 pub mod contents;

@@ -1,4 +1,4 @@
-//! Small files of the server's state: for its own user alone, and old or new after a crash.
+//! Small state files of the server: private to its user, and either old or new after a crash.
 
 mod secret;
 
@@ -12,33 +12,33 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Permission bits of files and folders.
+/// Permission bits of new files.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
-/// Makes a folder and its parents where they are missing.
+/// Creates a directory and its missing parents.
 pub fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
 }
 
-/// Opens a file for writing, emptied if it is there. A link is not followed.
+/// Opens a file for writing, truncating an existing one. Does not follow a link.
 pub fn create(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW.bits() as i32;
     OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).custom_flags(flags).open(path)
 }
 
-/// Makes a file that must not be there yet, a link neither.
+/// Creates a file; fails if the name exists, even as a link.
 pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)
 }
 
-/// Replaces the file's contents, or makes it and the folder. A file that is there keeps its permission bits; a link
-/// is replaced.
+/// Replaces a file's contents, creating the file and its directory if necessary. An existing file keeps its
+/// permission bits; a link is replaced.
 pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let parent = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     make_folder(parent)?;
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-    // A link in the path is the administrator's.
+    // Links in the directory's path were made by the administrator and are followed.
     let folder = Arc::new(Folder::open(&parent.join(""))?);
     let mut fresh = folder.begin(name, FILE_MODE)?;
     fresh.file().write_all(contents)?;

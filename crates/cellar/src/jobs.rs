@@ -1,4 +1,4 @@
-//! Jobs in this program: the journal in a folder, and the servers of a cell as jobs see them.
+//! Jobs in this program: the journal on disk, and access to the servers of a cell.
 
 pub mod journal;
 pub mod traffic;

@@ -1,4 +1,4 @@
-//! The cellar program as a library: configuration, the running server, a plain client, the commands.
+//! The cellar program as a library: configuration, the server, a plain client, the commands.
 
 pub mod client;
 pub mod commands;

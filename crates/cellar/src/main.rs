@@ -23,36 +23,37 @@ struct Cli {
 enum Command {
     /// Serve a cell, or a part of one, until SIGINT or SIGTERM.
     Serve {
-        /// The configuration file; without it, what OpenAFS's files say.
+        /// Configuration file; OpenAFS's files by default.
         #[arg(long)]
         config: Option<PathBuf>,
-        /// Take the sockets of the server that runs with this configuration, which then ends in order, and serve in its
-        /// place. Calls that arrive meanwhile wait. Without a running server, just serve.
+        /// Take over the sockets of the server running with this configuration, which then shuts down
+        /// cleanly, and serve in its place. Calls that arrive meanwhile wait. Without a running server, just
+        /// serve.
         #[arg(long)]
         replace: bool,
-        /// Serve in a child process, keep its sockets, and start it again if it is killed. Calls that arrive meanwhile
-        /// wait. A service manager such as systemd does the same.
+        /// Serve in a child process, keep its sockets, and restart it if it is killed. Calls that arrive
+        /// meanwhile wait. A service manager such as systemd does the same.
         #[arg(long)]
         supervise: bool,
         #[arg(long, hide = true, conflicts_with = "supervise")]
         sockets_on_stdin: bool,
     },
     Quickstart(quickstart::Quickstart),
-    /// Volumes.
+    /// Manage volumes.
     Volume {
         #[command(subcommand)]
         command: commands::volume::Volume,
         #[command(flatten)]
         connect: Connect,
     },
-    /// Users.
+    /// Manage users.
     User {
         #[command(subcommand)]
         command: commands::protection::User,
         #[command(flatten)]
         connect: Connect,
     },
-    /// Groups.
+    /// Manage groups.
     Group {
         #[command(subcommand)]
         command: commands::protection::Group,
@@ -66,104 +67,104 @@ enum Command {
         #[command(flatten)]
         connect: Connect,
     },
-    /// Show how much directories hold.
+    /// Show the disk usage of directories.
     Du {
         #[command(flatten)]
         du: commands::du::DiskUsage,
         #[command(flatten)]
         connect: Connect,
     },
-    /// Servers.
+    /// Show or change the state of a running server.
     Server {
         #[command(subcommand)]
         command: commands::server::Server,
         #[command(flatten)]
         connect: Connect,
     },
-    /// Figures of a running server.
+    /// Show statistics of a running server.
     Stat {
         #[command(subcommand)]
         command: commands::stat::Stat,
         #[command(flatten)]
         connect: Connect,
     },
-    /// Show the last calls that took long, and what their time went to.
+    /// Show the latest slow calls and where their time went.
     Slow {
         #[command(flatten)]
         slow: commands::slow::Telling,
         #[command(flatten)]
         connect: Connect,
     },
-    /// Look for known problems of a server, Cellar's or OpenAFS's: names them with the numbers that show them,
-    /// their causes and remedies. Exit status: 0 nothing found, 1 findings, 2 it could not look.
+    /// Find known problems of a server, Cellar's or OpenAFS's, with the evidence, causes and remedies. Exit
+    /// status: 0 no findings, 1 findings, 2 examination failed.
     Doctor {
         #[command(flatten)]
         doctor: commands::doctor::Examining,
         #[command(flatten)]
         connect: Connect,
     },
-    /// Flame graphs and tables of what a running server does and waits for.
+    /// Profile a running server with flame graphs and tables.
     Profile {
         #[command(subcommand)]
         command: commands::profile::Profile,
         #[command(flatten)]
         connect: Connect,
     },
-    /// Show what a server does, while it does it.
+    /// Watch a server live.
     Top {
         #[command(flatten)]
         top: commands::top::Showing,
         #[command(flatten)]
         connect: Connect,
     },
-    /// The web page of the server.
+    /// Use the server's web page.
     Web {
         #[command(subcommand)]
         command: commands::web::Web,
         #[command(flatten)]
         connect: Connect,
     },
-    /// Partitions and what is stored in them.
+    /// Check, analyse and rekey partitions.
     Store {
         #[command(subcommand)]
         command: commands::store::Store,
     },
-    /// Volume dumps in files.
+    /// Inspect, compare and extract volume dump files.
     Dump {
         #[command(subcommand)]
         command: commands::dump::Dump,
     },
     Promote(commands::promote::Promote),
-    /// Watch access latency from outside: write and read a small file on each server at intervals.
+    /// Measure access latency from outside by writing and reading a small file on each server at intervals.
     Probe {
         #[command(subcommand)]
         command: commands::probe::Probe,
         #[command(flatten)]
         connect: Connect,
     },
-    /// See the calls between clients and any AFS servers from the packets that pass, live or in a
-    /// capture file: their kinds, times, hosts and volumes, and what goes wrong.
+    /// Analyse AFS traffic passively, live or from a capture file: types, times, hosts and volumes of calls,
+    /// and problems.
     Sniff(commands::sniff::Sniff),
-    /// Measure servers, Cellar's and OpenAFS's.
+    /// Measure servers under load, Cellar's and OpenAFS's.
     Bench {
         #[command(subcommand)]
         command: commands::bench::Bench,
     },
-    /// Take over OpenAFS's databases and volumes. The server must not be running.
+    /// Import OpenAFS's databases and volumes. The server must be stopped.
     Import {
         #[command(subcommand)]
         command: commands::import::Import,
     },
-    /// Print what a shell needs to complete commands.
+    /// Print a completion script for a shell.
     Completions {
-        /// The shell.
+        /// Shell to complete for.
         shell: Shell,
     },
 }
 
 impl Command {
-    /// Whether it writes the state of a server, which other users of the machine must not read. What people copy out
-    /// of a cell is theirs.
+    /// Returns whether it writes a server's state, which other users of the machine must not read. Files
+    /// copied out of a cell belong to the user.
     fn writes_state(&self) -> bool {
         matches!(
             self,
@@ -238,7 +239,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// What changes nothing of a cell.
+    /// Commands that change nothing in a cell.
     const READING: [&str; 14] = [
         "volume list",
         "volume examine",
@@ -256,13 +257,13 @@ mod tests {
         "promote key show",
     ];
 
-    /// The commands below this one that have none below them, with their options.
+    /// Collects the subcommands without further subcommands, with their options.
     fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, Vec<String>)>) {
         let below: Vec<_> = command.get_subcommands().filter(|below| below.get_name() != "help").collect();
         for below in &below {
             leaves(below, &format!("{path} {}", below.get_name()), found);
         }
-        // `promote` does something of its own as well.
+        // `promote` has subcommands, but is a command as well.
         if below.is_empty() || !command.is_subcommand_required_set() {
             let options = command.get_arguments().filter_map(|option| option.get_long());
             found.push((path.to_owned(), options.map(str::to_owned).collect()));

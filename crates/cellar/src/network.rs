@@ -1,5 +1,5 @@
-//! How the command line reaches servers: a port of its own, which also answers what file servers ask
-//! their clients.
+//! Network access for the command line: a port of its own, which also answers the calls that file servers
+//! make to their clients.
 
 mod identity;
 mod renewing;
@@ -18,15 +18,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// VL, PR and VOTE: of these services there may be another server to ask.
+/// VL, PR and VOTE: services for which there may be another server.
 const DATABASE_SERVICES: [u16; 3] = [52, 73, crate::client::vote::SERVICE];
 
-/// How long one of them may be silent. A person's call that it is still busy with is waited for without
-/// end: a change that is given up may have been made all the same.
+/// Limits of calls to these services. A user's call to a server that stays busy waits indefinitely, because
+/// an abandoned change may have been made nevertheless.
 const DATABASE_PATIENCE: ConnectOptions =
     ConnectOptions { dead_time: Some(Duration::from_secs(6)), idle_time: None, call_time_max: None };
 
-/// How long a server waits for one that is heard but does not answer: its clients wait with it.
+/// Time that a server waits for another one that is reachable but does not answer; its own clients wait
+/// meanwhile.
 const BUSY_TIME: Duration = Duration::from_secs(30);
 
 /// The callback service.
@@ -39,7 +40,7 @@ impl Service for Callbacks {
     }
 }
 
-/// The port.
+/// A network endpoint of the command line.
 pub struct AfsNetwork {
     server: Server,
     security: Option<Arc<dyn ClientSecurity>>,
@@ -50,12 +51,12 @@ pub struct AfsNetwork {
 }
 
 impl AfsNetwork {
-    /// Opens a free port. `security` of `None` is anonymous.
+    /// Opens a free port; calls are anonymous if `security` is `None`.
     pub fn start(security: Option<Arc<dyn ClientSecurity>>) -> Result<AfsNetwork> {
         AfsNetwork::start_with(security, EndpointConfig::default().packet_bytes_max)
     }
 
-    /// The same with datagrams of at most this length.
+    /// Opens a free port with this maximum datagram size.
     pub fn start_with(
         security: Option<Arc<dyn ClientSecurity>>,
         packet_bytes_max: usize,
@@ -82,23 +83,23 @@ impl AfsNetwork {
         })
     }
 
-    /// The same for a server, which only asks and changes nothing that cannot be changed twice: it
-    /// gives up a database server that does not answer in time.
+    /// Gives up calls to a database server that does not answer in time. For a server, which makes only
+    /// queries and changes that can safely be repeated.
     #[must_use]
     pub fn impatient(mut self) -> AfsNetwork {
         self.database_patience.idle_time = Some(BUSY_TIME);
         self
     }
 
-    /// For a server that has the cell's only databases and is bound to every address: it still reaches them after
-    /// it has lost the address that its configuration names.
+    /// Reaches the databases even after the machine has lost the address in its configuration. For a server
+    /// that has the cell's only databases and is bound to every address.
     #[must_use]
     pub fn with_own_databases(mut self) -> AfsNetwork {
         self.own_databases = true;
         self
     }
 
-    /// A connection to a service that has this long to answer each call.
+    /// Returns a connection to a service with a time limit for each call.
     pub fn connect_within(
         &self,
         address: SocketAddr,
@@ -113,7 +114,7 @@ impl AfsNetwork {
         self.server.connector().connect_with(Path::to(address), service, self.security.clone(), options)
     }
 
-    /// Where a service that is configured at `address` answers now.
+    /// Returns the current address of a service that is configured at `address`.
     fn current(&self, address: SocketAddr) -> SocketAddr {
         let is_lost = |ip: IpAddr| self.lost.lock().iter().any(|lost| IpAddr::V4(*lost) == ip);
         if self.own_databases && is_lost(address.ip()) {
@@ -150,23 +151,23 @@ impl Network for AfsNetwork {
     }
 }
 
-/// The identity of `-localauth`: tickets that the holder of the cell's key makes for itself.
+/// Returns the identity of `-localauth`: tickets that a holder of the cell's key makes for itself.
 ///
 /// # Errors
-/// The keys make no ticket.
+/// If the keys make no valid ticket.
 pub fn local_authentication(keys: &KeySet) -> Result<Arc<dyn ClientSecurity>> {
     local_authentication_at(keys, SecurityLevel::Encrypted)
 }
 
-/// The same at another level of protection.
+/// Returns the identity of `-localauth` with another security level.
 ///
 /// # Errors
-/// The keys make no ticket.
+/// If the keys make no valid ticket.
 pub fn local_authentication_at(keys: &KeySet, level: SecurityLevel) -> Result<Arc<dyn ClientSecurity>> {
     Ok(Arc::new(CellIdentity::new(Arc::new(KeyRing::new(keys.clone())), level)?))
 }
 
-/// The time of day.
+/// Returns the time of day.
 pub fn now() -> UnixTime {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     UnixTime(u32::try_from(since.as_secs()).unwrap_or(u32::MAX))

@@ -1,4 +1,4 @@
-//! What commands print: a table for people, JSON for programs.
+//! Output of commands: tables for people, JSON for programs.
 
 use anyhow::{Context as _, Result};
 use comfy_table::{Table, presets};
@@ -8,7 +8,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Tables and sentences.
@@ -19,14 +19,14 @@ pub enum Format {
 
 /// Something that can be printed as a row of a table.
 pub trait Row: Serialize {
-    /// Headings of the columns.
+    /// Column headings.
     const COLUMNS: &'static [&'static str];
-    /// The row's cells.
+    /// Returns the row's cells.
     fn cells(&self) -> Vec<String>;
 }
 
 impl Format {
-    /// The bar, unless JSON is wanted: that is for programs, though a person may look on.
+    /// Returns the progress bar, hidden in JSON output.
     pub fn bar(self, bar: ProgressBar) -> ProgressBar {
         match self {
             Format::Text => bar,
@@ -45,7 +45,7 @@ impl Format {
         line(table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n"))
     }
 
-    /// Prints a table whose columns are known only now, or its JSON.
+    /// Prints a table with columns determined at run time, or its JSON.
     pub fn table(
         self,
         headings: Vec<String>,
@@ -60,7 +60,7 @@ impl Format {
         line(table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n"))
     }
 
-    /// Prints one result: a sentence, or the value.
+    /// Prints one result: a sentence, or the value as JSON.
     pub fn done<T: Serialize>(self, value: &T, sentence: impl Display) -> Result<()> {
         match self {
             Format::Text => line(sentence),
@@ -73,10 +73,10 @@ fn print_json<T: Serialize>(value: &T) -> Result<()> {
     line(serde_json::to_string_pretty(value)?)
 }
 
-/// Nobody reads standard output any more.
+/// Whether the reader of standard output has closed it.
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 
-/// Writes one line to standard output. Whoever closed it (`| head`) has read enough; that is no error.
+/// Writes one line to standard output. It is no error if the reader has closed it (`| head`).
 pub fn line(text: impl Display) -> Result<()> {
     match writeln!(std::io::stdout(), "{text}") {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {
@@ -87,7 +87,7 @@ pub fn line(text: impl Display) -> Result<()> {
     }
 }
 
-/// Whether whoever read standard output has read enough: what would go on for ever ends then.
+/// Returns whether the reader of standard output has closed it; endless output should end then.
 pub fn is_closed() -> bool {
     IS_CLOSED.load(Relaxed)
 }

@@ -1,5 +1,4 @@
-//! Promotions in this program: their configuration, their journal, the cells as promotions see them, and
-//! whoever runs them.
+//! Promotions in this program: configuration, journal, access to cells, and the runner.
 
 pub mod asking;
 pub mod cells;

@@ -1,4 +1,4 @@
-//! `cellar quickstart`: a whole cell on loopback in one folder, made on first use.
+//! `cellar quickstart`: a whole cell on loopback in one directory, created on first use.
 
 use crate::client::CellClient;
 use crate::client::describe::failed;
@@ -19,21 +19,21 @@ use std::sync::Arc;
 /// aes256-cts-hmac-sha1-96.
 const KEY_TYPE: u32 = 18;
 
-/// Start a whole cell on loopback, kept in one folder; made if it is not there.
+/// Start a whole cell on loopback, kept in one directory; created on first use.
 #[derive(Args)]
 pub struct Quickstart {
-    /// The folder.
+    /// Directory of the cell.
     #[arg(long, default_value = "cell")]
     dir: PathBuf,
-    /// The cell's name, when it is made.
+    /// Name of a new cell.
     #[arg(long, default_value = "cell.localhost")]
     cell: CellName,
-    /// The person who administers it; you if left out.
+    /// Administrator of a new cell; you by default.
     #[arg(long, env = "USER", default_value = "admin")]
     user: String,
 }
 
-/// Makes the folder if need be, serves, and says what to try.
+/// Creates the directory if necessary, serves the cell, and prints commands to try.
 pub fn run(quickstart: &Quickstart) -> Result<()> {
     let config = quickstart.dir.join("cellar.toml");
     if !config.exists() {
@@ -64,7 +64,7 @@ fn make(quickstart: &Quickstart, config: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes what a new cell needs: the person, and the volumes of the file tree.
+/// Creates the user and the volumes of a new cell.
 fn furnish(settings: &Settings, user: &str) -> Result<Vec<String>> {
     let network = AfsNetwork::start(Some(local_authentication(&settings.keys)?))?;
     let servers = settings.database_servers.iter().map(|server| server.address).collect();

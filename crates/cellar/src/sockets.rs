@@ -1,9 +1,9 @@
-//! Sockets that outlive the process, so that a restart refuses no datagram: while no process reads them, the kernel keeps
-//! what arrives, and the next process answers it.
+//! Sockets that outlive the process, so that a restart loses no datagram: while no process reads them, the
+//! kernel queues incoming datagrams, and the next process answers them.
 //!
-//! The next process gets them from a service manager (socket activation and systemd's store of descriptors, [`manager`]),
-//! from the process that it replaces ([`handover`]), or from the parent that started it ([`supervisor`]). All of them go
-//! over Unix sockets in the same form ([`passing`]).
+//! The next process gets the sockets from a service manager (socket activation and systemd's descriptor
+//! store, [`manager`]), from the process that it replaces ([`handover`]), or from the parent that started it
+//! ([`supervisor`]). All pass them over Unix sockets in the same format ([`passing`]).
 
 mod handover;
 mod manager;
@@ -19,24 +19,24 @@ use std::sync::Arc;
 
 pub use handover::Successor;
 
-/// Where a server gets its sockets from, besides a service manager.
+/// Where a server gets its sockets from, in addition to a service manager.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sources {
-    /// The server that runs with the same state; it ends in order.
+    /// Whether to take them from a running server with the same state, which then shuts down cleanly.
     pub predecessor: bool,
-    /// The process at the other end of standard input.
+    /// Whether to take them from the process at the other end of standard input.
     pub supervisor: bool,
 }
 
-/// The processes that keep this one's sockets.
+/// Processes that keep this process's sockets.
 pub struct Keepers {
     manager: Option<Manager>,
     supervisor: Option<OwnedFd>,
 }
 
 impl Keepers {
-    /// Finds the keepers and takes over what they and a predecessor, listening at `path`, have. A predecessor has ended
-    /// when this returns.
+    /// Finds the keepers, and takes over the sockets that they and a predecessor listening at `path` have.
+    /// When this returns, a predecessor has ended.
     pub fn find(sources: Sources, path: &Path) -> anyhow::Result<(Keepers, Arc<Inherited>)> {
         let mut kept = KeptSocket::passed();
         let supervisor = sources.supervisor.then(|| io::stdin().as_fd().try_clone_to_owned()).transpose()?;
@@ -52,13 +52,13 @@ impl Keepers {
         Ok((Keepers { manager: Manager::of_environment(), supervisor }, Arc::new(Inherited::new(kept))))
     }
 
-    /// Whether any process is known to keep the sockets when this one ends.
+    /// Returns whether any process is known to keep the sockets when this one ends.
     pub fn is_any(&self) -> bool {
         self.supervisor.is_some() || self.manager.as_ref().is_some_and(Manager::keeps)
     }
 
-    /// The server answers with these sockets: they are left with the keepers, and what was passed in and has no use is
-    /// closed.
+    /// Leaves the sockets in use with the keepers, and closes inherited ones that are not used. To be called
+    /// once the server answers.
     pub fn keep(&mut self, inherited: &Inherited, sockets: &[KeptSocket]) {
         let unused = inherited.close_rest();
         for (name, address) in &unused {
@@ -78,7 +78,7 @@ impl Keepers {
         }
     }
 
-    /// The server begins to end.
+    /// Notifies the service manager that the server is stopping.
     pub fn stopping(&self) {
         if let Some(manager) = &self.manager {
             manager.say("STOPPING=1");
@@ -86,8 +86,8 @@ impl Keepers {
     }
 }
 
-/// Listens at `path` for a successor, which gets these sockets and is passed to `found`. If that fails the server runs
-/// as well, but cannot be replaced.
+/// Listens at `path` for a successor, which receives these sockets and is passed to `found`. If listening
+/// fails, the server still runs, but cannot be replaced.
 pub fn await_successor(
     path: &Path,
     sockets: Vec<KeptSocket>,

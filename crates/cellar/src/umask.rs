@@ -1,13 +1,14 @@
-//! The permission bits that new files of this process do not get.
+//! The umask of this process.
 
-/// Keeps what this process makes for its own user: folders 0700, files 0600. Call it first, before there are threads.
+/// Makes new files of this process private to its user: directories 0700, files 0600. Must be called before
+/// threads are started.
 pub fn make_private() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }
 
-/// The umask of this process. Reading it changes nothing, unlike umask(2).
+/// Returns the umask without changing it, unlike umask(2).
 pub fn current() -> u32 {
-    // Linux before 4.7 does not say: then what most systems have.
+    // Linux before 4.7 does not report it; assume the usual default.
     std::fs::read_to_string("/proc/self/status").ok().and_then(|text| parse(&text)).unwrap_or(0o022)
 }
 

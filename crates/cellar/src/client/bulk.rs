@@ -1,4 +1,4 @@
-//! The status of many files at once.
+//! Fetches the status of many files in one call.
 
 use super::CellClient;
 use super::describe::failed;
@@ -7,11 +7,11 @@ use afs_idl::fs;
 use anyhow::{Result, bail};
 use base::{AbortCode, Fid};
 
-/// Files that one call asks about (AFSCBMAX of OpenAFS).
+/// Maximum number of files per call (AFSCBMAX of OpenAFS).
 const FIDS_MAX: usize = 50;
 
 impl CellClient {
-    /// What entries of a directory stand for, in their order, or why that is not told.
+    /// Returns the nodes of directory entries, in order, or the error for each.
     pub fn open_entries(&self, directory: &Node, entries: &[Entry]) -> Result<Vec<Result<Node, AbortCode>>> {
         let mut nodes = Vec::with_capacity(entries.len());
         for entries in entries.chunks(FIDS_MAX) {

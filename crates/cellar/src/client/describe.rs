@@ -1,8 +1,8 @@
-//! Abort codes in words.
+//! Descriptions of abort codes.
 
 use base::AbortCode;
 
-/// What a call's abort code means to a person, with its name for searching.
+/// Describes an abort code, including its name for searching.
 pub fn describe(code: AbortCode) -> String {
     let words = match widened(code) {
         AbortCode::RX_CALL_DEAD => "the server does not answer",
@@ -50,11 +50,11 @@ pub fn describe(code: AbortCode) -> String {
     format!("{words} [{code}]")
 }
 
-/// The greatest number that is none of the codes of the file servers' own (VSALVAGE and on).
+/// The last code before the file server's own codes, which start with VSALVAGE.
 const VNO_CODES_BEFORE: i32 = 100;
 
-/// File servers tell a client that has not said that it knows the universal codes the number that its system has for the
-/// error, which for Linux is one of these.
+/// Converts a Linux errno to a universal error code. File servers send their system's errno to a client that
+/// has not declared support for universal codes.
 fn widened(code: AbortCode) -> AbortCode {
     match code.0 {
         1 => AbortCode::UAEPERM,
@@ -69,7 +69,7 @@ fn widened(code: AbortCode) -> AbortCode {
     }
 }
 
-/// The same as an error with what was attempted.
+/// Returns a function that turns an abort code into an error with the failed action.
 pub fn failed(doing: impl std::fmt::Display) -> impl FnOnce(AbortCode) -> anyhow::Error {
     move |code| anyhow::anyhow!("cannot {doing}: {}", describe(code))
 }

@@ -1,4 +1,4 @@
-//! Database servers without a network, for tests: what each answers, and whether it answers at all.
+//! Database servers without a network, for tests: each server's answers and failures can be set.
 
 pub(crate) mod behind;
 
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Serves one call to a service of the server at an address.
 type Serve = dyn Fn(Ipv4Addr, u16, &mut MemoryStream) -> Result<(), AbortCode> + Send + Sync;
 
-/// Servers that all do the same, except that some fail.
+/// Servers that share one handler; some can be made to fail.
 pub(crate) struct Fakes {
     serve: Box<Serve>,
     failing: Mutex<HashMap<Ipv4Addr, AbortCode>>,
@@ -22,14 +22,14 @@ pub(crate) struct Fakes {
 }
 
 impl Fakes {
-    /// Servers whose calls are served by `serve`.
+    /// Creates servers whose calls are handled by `serve`.
     pub(crate) fn new(
         serve: impl Fn(Ipv4Addr, u16, &mut MemoryStream) -> Result<(), AbortCode> + Send + Sync + 'static,
     ) -> Arc<Fakes> {
         Arc::new(Fakes { serve: Box::new(serve), failing: Mutex::default(), calls: AtomicUsize::new(0) })
     }
 
-    /// From now on every call to this server ends with `code`; `None` makes it well again.
+    /// Makes every later call to this server fail with `code`; `None` ends the failure.
     pub(crate) fn fail(&self, server: Ipv4Addr, code: Option<AbortCode>) {
         match code {
             Some(code) => self.failing.lock().insert(server, code),
@@ -37,19 +37,19 @@ impl Fakes {
         };
     }
 
-    /// How many calls have been made since the last time.
+    /// Returns the number of calls since the last query.
     pub(crate) fn calls(&self) -> usize {
         self.calls.swap(0, Relaxed)
     }
 
-    /// A client of the cell that `count` of them are: 10.0.0.1 and on.
+    /// Returns a client of the cell with the servers 10.0.0.1 to 10.0.0.`count`.
     pub(crate) fn cell(self: &Arc<Self>, count: u8) -> Arc<CellClient> {
         let servers = (1..=count).map(server).collect();
         Arc::new(CellClient::new(Arc::new(FakeNetwork(self.clone())), servers).unwrap())
     }
 }
 
-/// The address of the server with this number.
+/// Returns the address of a server.
 pub(crate) fn server(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, number)
 }

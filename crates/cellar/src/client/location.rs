@@ -1,4 +1,4 @@
-//! Where volumes are.
+//! Locations of volumes.
 
 use super::describe::failed;
 use super::{CellClient, Interface};
@@ -7,30 +7,30 @@ use anyhow::{Result, bail};
 use base::{AbortCode, PartitionId, VolumeId, VolumeType};
 use std::net::Ipv4Addr;
 
-/// One copy of a volume.
+/// A site of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// File server.
+    /// Address of the file server.
     pub server: Ipv4Addr,
-    /// Partition.
+    /// Partition on the server.
     pub partition: PartitionId,
-    /// Whether it is the read-write copy.
+    /// Whether this is the read-write site.
     pub is_read_write: bool,
 }
 
 /// A volume's entry in the location database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
-    /// The read-write volume's name.
+    /// Name of the read-write volume.
     pub name: String,
     /// Numbers of the read-write, read-only and backup volumes; 0 for none.
     pub ids: [VolumeId; 3],
-    /// Where they are.
+    /// Sites of the volume.
     pub sites: Vec<Site>,
 }
 
 impl Located {
-    /// From the wire.
+    /// Decodes an entry.
     pub fn from_wire(entry: &vl::NVldbEntry) -> Located {
         let count = usize::try_from(entry.server_count).unwrap_or(0).min(vl::SITES);
         let site = |i: usize| {
@@ -46,12 +46,12 @@ impl Located {
         }
     }
 
-    /// The read-write volume.
+    /// Returns the ID of the read-write volume.
     pub fn read_write(&self) -> VolumeId {
         self.ids[VolumeType::ReadWrite as usize]
     }
 
-    /// Where the read-write volume is.
+    /// Returns the read-write site.
     pub fn read_write_site(&self) -> Result<&Site> {
         match self.sites.iter().find(|site| site.is_read_write) {
             Some(site) => Ok(site),
@@ -61,8 +61,9 @@ impl Located {
 }
 
 impl Located {
-    /// The volume that a person named, and where to read it: the read-only or the backup volume if the name ends so or it is
-    /// their number; else the read-write volume, or a read-only one if there is no other, like a snapshot.
+    /// Returns the named volume and a site to read it from: the read-only or backup volume if the name has
+    /// that suffix or is its ID; else the read-write volume, or a read-only one if there is no other, as for
+    /// a snapshot.
     pub fn readable_site(&self, named: &str) -> Result<(&Site, VolumeId)> {
         let number = named.parse().map(VolumeId).ok().filter(|number| *number != VolumeId(0));
         let is_meant = |kind: VolumeType, ending| {
@@ -86,17 +87,17 @@ impl Located {
     }
 }
 
-/// File servers of a cell that are asked for, at most.
+/// Maximum number of file servers requested.
 const SERVERS_MAX: usize = 254;
 
 impl CellClient {
-    /// The first address of each file server that is registered.
+    /// Returns the first address of each registered file server.
     pub fn file_servers(&self) -> Result<Vec<Ipv4Addr>, AbortCode> {
         Ok(self.file_server_table()?.iter().filter_map(|addresses| addresses.first().copied()).collect())
     }
 
-    /// The addresses of each file server that is registered. Servers are asked for by their places: GetAddrs tells the
-    /// addresses of those alone that have not registered with a UUID, which nobody does any more.
+    /// Returns the addresses of each registered file server. Servers are requested by index, because GetAddrs
+    /// returns the addresses only of servers registered without a UUID, which no longer occur.
     pub fn file_server_table(&self) -> Result<Vec<Vec<Ipv4Addr>>, AbortCode> {
         let all = |vl: &dyn ClientConnection| vl::get_addrs(vl, &vl::GetAddrsRequest::default());
         let count = self.database(Interface::Locations, all)?.addresses.len().min(SERVERS_MAX);
@@ -114,7 +115,7 @@ impl CellClient {
         Ok(servers)
     }
 
-    /// The entry of a volume by name or number; `None` if no location server has one.
+    /// Returns the entry of a volume by name or ID; `None` if no location server has one.
     pub fn find_volume(&self, volume: &str) -> Result<Option<Located>> {
         self.find_unless(volume, |_| false)
     }
@@ -125,22 +126,23 @@ impl CellClient {
         answer.map_err(failed(format!("look up the volume {volume}")))
     }
 
-    /// The entry of a volume that must exist.
+    /// Returns the entry of a volume, which must exist.
     pub fn locate(&self, volume: &str) -> Result<Located> {
         self.locate_unless(volume, |_| false)
     }
 
-    /// The same, of a location server that says something else than what turned out not to be so, if there is one.
+    /// Returns the entry of a volume; if `is_old_news` says that an answer is out of date, asks other
+    /// location servers.
     pub fn locate_unless(&self, volume: &str, is_old_news: impl Fn(&Located) -> bool) -> Result<Located> {
         existing(volume, self.find_unless(volume, is_old_news)?)
     }
 
-    /// Whether a volume that somebody is about to make is there already: the answer is not behind.
+    /// Returns whether a volume of this name exists, from the sync site; for use before creating it.
     pub fn is_registered(&self, name: &str) -> Result<bool, AbortCode> {
         self.newest(Interface::Locations, |vl| ask(vl, name)).map(|found| found.is_some())
     }
 
-    /// Refuses if a volume has the name of one that is to be made.
+    /// Fails if a volume has this name; for use before creating it.
     pub fn check_name_is_free(&self, name: &str) -> Result<()> {
         if self.find_newest(name)?.is_some() {
             bail!("a volume {name} exists already");
@@ -148,14 +150,15 @@ impl CellClient {
         Ok(())
     }
 
-    /// The entry of a volume that is to be changed, or made if there is none: the answer is not behind.
+    /// Returns the entry of a volume from the sync site; for use before changing or creating it.
     pub fn find_newest(&self, volume: &str) -> Result<Option<Located>> {
         let answer = self.newest(Interface::Locations, |vl| ask(vl, volume));
         answer.map_err(failed(format!("look up the volume {volume}")))
     }
 
-    /// The entry of a volume that must exist and is read or looked at: as [`locate_newest`](CellClient::locate_newest), or, while
-    /// no location server takes changes, what any of them says; then it is true that the answer may be behind.
+    /// Returns the entry of a volume for reading: like [`locate_newest`](CellClient::locate_newest), or,
+    /// while there is no sync site, from any location server. The flag says whether the entry may be out of
+    /// date.
     pub fn locate_to_read(&self, volume: &str) -> Result<(Located, bool)> {
         match self.newest(Interface::Locations, |vl| ask(vl, volume)) {
             Ok(found) => Ok((existing(volume, found)?, false)),
@@ -163,7 +166,7 @@ impl CellClient {
         }
     }
 
-    /// The entry of a volume that must exist and is to be changed.
+    /// Returns the entry of a volume, which must exist, from the sync site; for use before changing it.
     pub fn locate_newest(&self, volume: &str) -> Result<Located> {
         existing(volume, self.find_newest(volume)?)
     }

@@ -1,20 +1,20 @@
-//! Names of files in a cell on the command line: `cell:VOLUME/PATH`.
+//! File names on the command line, including `cell:VOLUME/PATH` for files in a cell.
 
 use anyhow::{Result, bail};
 
-/// A place that can be copied from or to.
+/// A source or target of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the local file system.
+    /// A path in the local file system.
     Local(std::path::PathBuf),
-    /// In the cell.
+    /// A path in the cell.
     Cell(CellPath),
 }
 
 /// A path from the root of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CellPath {
-    /// Volume, by name or number.
+    /// Name or ID of the volume.
     pub volume: String,
     /// Components below the volume's root directory.
     pub components: Vec<String>,
@@ -23,7 +23,7 @@ pub struct CellPath {
 }
 
 impl Place {
-    /// `cell:VOLUME/PATH`, or anything else for a local path.
+    /// Parses `cell:VOLUME/PATH`, or any other text as a local path.
     pub fn parse(text: &str) -> Result<Place> {
         match text.strip_prefix("cell:") {
             Some(rest) => CellPath::parse(rest).map(Place::Cell),
@@ -33,7 +33,7 @@ impl Place {
 }
 
 impl CellPath {
-    /// `VOLUME/PATH`.
+    /// Parses `VOLUME/PATH`.
     pub fn parse(text: &str) -> Result<CellPath> {
         let (volume, path) = text.split_once('/').unwrap_or((text, ""));
         if volume.is_empty() {
@@ -51,14 +51,14 @@ impl CellPath {
         })
     }
 
-    /// The last component and the path before it; `None` at the volume's root.
+    /// Returns the path without its last component, and that component; `None` at the volume's root.
     pub fn split_last(&self) -> Option<(CellPath, &str)> {
         let (last, rest) = self.components.split_last()?;
         let parent = CellPath { volume: self.volume.clone(), components: rest.to_vec(), is_directory: true };
         Some((parent, last))
     }
 
-    /// The path with one more component.
+    /// Returns the path extended by one component.
     #[must_use]
     pub fn join(&self, name: &str) -> CellPath {
         let mut path = self.clone();

@@ -1,5 +1,5 @@
-//! Whether the caller may change something, asked without changing anything. Who may do one thing of a kind may do
-//! the others of it, too.
+//! Checks of the caller's rights that change nothing. Each makes a read-only call that requires the same
+//! right as the change.
 
 use super::{CellClient, Interface};
 use afs_idl::{cellar, pr};
@@ -7,22 +7,24 @@ use base::AbortCode;
 use jobs::rights;
 use std::net::Ipv4Addr;
 
-/// PRUSERS, by which ListEntries gives users.
+/// PRUSERS: the ListEntries flag that selects users.
 pub const LIST_USERS: i32 = 1;
 
 impl CellClient {
-    /// Whether the location servers take changes from the caller.
+    /// Checks whether the location servers accept changes from the caller.
     pub fn check_changes_locations(&self) -> Result<(), AbortCode> {
         self.database(Interface::Locations, rights::check_changes_locations)
     }
 
-    /// Whether the caller is an administrator to the protection servers: those alone see all entries (ListEntries).
+    /// Checks whether the protection servers treat the caller as an administrator: only administrators may
+    /// list all entries (ListEntries).
     pub fn check_changes_users(&self) -> Result<(), AbortCode> {
         let request = pr::ListEntriesRequest { flags: LIST_USERS, start_index: 0 };
         self.database(Interface::Protection, |pr| pr::list_entries(pr, &request)).map(drop)
     }
 
-    /// Whether the caller is a superuser to one of Cellar's servers: those alone see slow calls. None are asked for.
+    /// Checks whether a Cellar server treats the caller as a superuser: only superusers may list slow calls.
+    /// Requests none.
     pub fn check_administers(&self, server: Ipv4Addr) -> Result<(), AbortCode> {
         let request = cellar::GetSlowCallsRequest { after: u64::MAX };
         cellar::get_slow_calls(&*self.connection(server, Interface::Cellar), &request).map(drop)

@@ -1,4 +1,4 @@
-//! What the client does beside single calls.
+//! Behaviour of the client beyond single calls.
 
 mod behind;
 
@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// A file server that counts the clients who give up their callbacks, and those who come for a volume before it is there.
+/// A file server that counts clients giving up their callbacks, and rejects the first two status requests.
 #[derive(Default)]
 struct Counting(AtomicUsize, AtomicUsize);
 
@@ -36,7 +36,7 @@ impl fs::Server for Counting {
     }
 }
 
-/// A location server that knows one volume.
+/// A location server with a single volume.
 struct Knowing;
 
 impl vl::Server for Knowing {
@@ -53,7 +53,7 @@ impl vl::Server for Knowing {
     }
 }
 
-/// Both, by the service that is called.
+/// One of the two services.
 enum Serving {
     Files(Arc<Counting>),
     Locations,
@@ -69,7 +69,7 @@ impl Service for Serving {
     }
 }
 
-/// The usual network, but all services are at one port of this machine.
+/// The usual network, but with all services on one local port.
 struct OnePort {
     network: AfsNetwork,
     port: u16,
@@ -86,7 +86,7 @@ fn service(id: u16, name: &str, serving: Serving) -> ServiceEntry {
     ServiceEntry { config: ServiceConfig { id, name: name.into(), security }, service: Arc::new(serving) }
 }
 
-/// A server with both services, and a client of it.
+/// Starts a server with both services, and a client of it.
 fn start(files: &Arc<Counting>) -> (Server, CellClient) {
     let config = ServerConfig {
         name: "test".into(),

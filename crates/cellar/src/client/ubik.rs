@@ -1,83 +1,83 @@
-//! Which of a cell's database servers to ask: the part of a Ubik client that only thinks.
+//! Selection of a database server: the part of a Ubik client without I/O.
 //!
-//! OpenAFS replicates its databases: every server answers questions, one (the sync site) takes
-//! changes, and while they vote for it nobody does. A server that is asked for too much says so
-//! (UNOTSYNC, UNOQUORUM) and has done nothing, so that the same call can go to another one.
+//! OpenAFS replicates its databases. Every server answers queries; one server, the sync site, accepts
+//! changes, and during an election none does. A server that cannot serve a call says so (UNOTSYNC, UNOQUORUM)
+//! and has done nothing, so that the same call can go to another server.
 //!
-//! Every server answers with what it has. One that was away serves its old database until the sync
-//! site has sent it the new one: half a minute after it is back, and, as long as it may not vote yet (75 s),
-//! half a minute after every change. So whom an answer leads to where nothing is asks the others
-//! ([`Roster::heard_old_news`]), and who is about to change things asks the sync site
+//! Every server answers from its own copy. After an outage, a server serves its old database until the sync
+//! site has sent the new one: half a minute after it is back, and, as long as it may not vote yet (75 s),
+//! half a minute after every change. Therefore a client whose answer turns out to be wrong asks the other
+//! servers ([`Roster::heard_old_news`]), and a client that is about to make a change asks the sync site
 //! ([`Roster::in_office`]).
 //!
-//! A [`Search`] is one call's way through the servers; the [`Roster`] is what all calls have learned
-//! about them. Begin a search, and until a verdict is [`Verdict::Final`] ask whom [`Roster::next`]
-//! names and tell [`Roster::heard`] what came of it. A search asks every server at most once, and two
-//! more because another one named them as sync site; a server that did not answer is left alone for
-//! a moment and then tried by one call at a time. So a dead cell costs a caller little, however many
-//! call.
+//! A [`Search`] is the path of one call through the servers; the [`Roster`] is what all calls have learned
+//! about them. Begin a search. Until a verdict is [`Verdict::Final`], call the server returned by
+//! [`Roster::next`] and pass the result to [`Roster::heard`]. A search asks every server at most once, and
+//! two more servers because another one named them as sync site. A server that did not answer is avoided for
+//! a while and then tried by one call at a time. An unreachable cell therefore costs each caller little time,
+//! regardless of the number of callers.
 
 use base::AbortCode;
 use std::time::{Duration, Instant};
 
-/// A server that did not answer is not asked for this time.
+/// Time for which a server that did not answer is avoided.
 const REST: Duration = Duration::from_secs(5);
-/// Whoever tries such a server again has this long before another one may.
+/// Time reserved for one call to try such a server before another call may.
 const TRIAL: Duration = Duration::from_secs(60);
-/// How often one search asks for the sync site.
+/// Maximum number of times that one search asks for the sync site.
 const HINTS_MAX: u8 = 2;
-/// No other server takes changes for this time after one took a change, or said that it does: those who voted for it vote
-/// for nobody else for 75 s (BIGTIME), and their votes count for 60 s (SMALLTIME).
+/// Time for which a server is certainly the sync site after it accepted a change or claimed to be it: its
+/// voters vote for no other server for 75 s (BIGTIME), and their votes count for 60 s (SMALLTIME).
 const OFFICE: Duration = Duration::from_secs(15);
 
-/// What is known about the servers of one database; they are called by their places in its list.
+/// State of the servers of one database, identified by their indices.
 #[derive(Debug)]
 pub struct Roster {
-    /// Until when each is left alone; `None` for those that answered last time, or were never asked.
+    /// Times until which servers are avoided; `None` for those that answered last time, or were never asked.
     resting: Vec<Option<Instant>>,
-    /// Who answered last: asked first.
+    /// The server that answered last; it is asked first.
     preferred: usize,
-    /// Who took a change last, or said last that it does.
+    /// The server that last accepted a change or claimed to be the sync site.
     sync_site: Option<usize>,
-    /// Until when nobody else does.
+    /// Time until which it certainly is the sync site.
     in_office_until: Option<Instant>,
 }
 
-/// One call's way through the servers.
+/// The path of one call through the servers.
 #[derive(Debug)]
 pub struct Search {
     asked: Vec<bool>,
     needs_sync_site: bool,
     hint: Option<usize>,
     hints_left: u8,
-    /// There is an answer: nobody is waited for who may be dead.
+    /// Whether there is an answer: servers that may be down are no longer tried.
     has_answer: bool,
 }
 
 /// What to do with a server's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is the answer, be it a refusal.
+    /// It is the answer, even if an error.
     Final,
     /// Another server may do better.
     AskAnother,
-    /// The same, and this server may know which; see [`Search::hint`].
+    /// Another server may do better, and this one may know which; see [`Search::hint`].
     AskForSyncSite,
 }
 
 impl Roster {
-    /// All servers are taken to be up.
+    /// Creates a roster that assumes all servers are up.
     pub fn new(servers: usize) -> Roster {
         Roster { resting: vec![None; servers], preferred: 0, sync_site: None, in_office_until: None }
     }
 
-    /// Begins a call.
+    /// Begins a search for one call.
     pub fn begin(&self) -> Search {
         let asked = vec![false; self.resting.len()];
         Search { asked, needs_sync_site: false, hint: None, hints_left: HINTS_MAX, has_answer: false }
     }
 
-    /// Whom to ask next; `None` if nobody is left.
+    /// Returns the server to ask next; `None` if there are no more.
     pub fn next(&mut self, search: &mut Search, now: Instant) -> Option<usize> {
         let known_site = self.sync_site.filter(|_| search.needs_sync_site);
         let named = search.hint.take().or(known_site.filter(|site| !search.asked[*site]));
@@ -95,7 +95,7 @@ impl Roster {
         self.places(now).find(may_be_asked)
     }
 
-    /// Those that are up, the preferred one first; then those that have rested.
+    /// Returns the servers that are up, starting with the preferred one, then those avoided long enough.
     fn places(&self, now: Instant) -> impl Iterator<Item = usize> {
         let count = self.resting.len();
         let all = (0..count).map(move |step| (self.preferred + step) % count);
@@ -104,7 +104,7 @@ impl Roster {
         all.clone().filter(is_up).chain(all.filter(has_rested))
     }
 
-    /// What came of asking `server`.
+    /// Records the result of a call to `server`.
     pub fn heard(
         &mut self,
         search: &mut Search,
@@ -128,7 +128,7 @@ impl Roster {
                 self.takes_office(server, now);
                 Verdict::Final
             }
-            // Who refuses may do so before it looks whether it is the sync site.
+            // A server may reject a call before it checks whether it is the sync site.
             Err(_) if search.needs_sync_site => {
                 if self.sync_site != Some(server) {
                     (self.sync_site, self.in_office_until) = (Some(server), None);
@@ -142,23 +142,23 @@ impl Roster {
         }
     }
 
-    /// The answer of `server` turned out to be older than what is so.
+    /// Records that the answer of `server` was out of date.
     pub fn heard_old_news(&mut self, search: &mut Search, server: usize) {
         self.resting[server] = None;
         search.has_answer = true;
     }
 
-    /// The server that takes changes, if that is certain: what it answers is not behind.
+    /// Returns the server that certainly is the sync site, so that its answers are up to date.
     pub fn in_office(&self, now: Instant) -> Option<usize> {
         self.sync_site.filter(|_| self.in_office_until.is_some_and(|until| now < until))
     }
 
-    /// Whom to ask who takes changes, until one says that it does itself.
+    /// Returns the servers to ask for the sync site, in order, until one claims to be it.
     pub fn electorate(&self, now: Instant) -> Vec<usize> {
         self.sync_site.into_iter().chain(self.places(now)).collect()
     }
 
-    /// What came of asking `server` whether it is the one who takes changes, or of asking it because it was.
+    /// Records whether `server` claims to be the sync site, or an error of a call to it as the sync site.
     pub fn heard_of_office(&mut self, server: usize, outcome: Result<bool, AbortCode>, now: Instant) {
         match outcome {
             Ok(true) => self.takes_office(server, now),
@@ -194,19 +194,19 @@ impl Roster {
 }
 
 impl Search {
-    /// A server named this one as sync site.
+    /// Records a server that another one named as sync site.
     pub fn hint(&mut self, server: usize) {
         self.hint = Some(server);
     }
 }
 
-/// Of two servers' refusals the one to report: that of a server that is there.
+/// Returns the more informative of two servers' errors: that of a server that answered.
 pub fn more_telling(before: AbortCode, now: AbortCode) -> AbortCode {
     if is_silence(now) && !is_silence(before) { before } else { now }
 }
 
-/// Whether a code comes from the transport and not from the service: nobody there, or not able to
-/// serve. (Codes of the generated stubs, -450 and below, are answers.)
+/// Returns whether a code comes from the transport and not from the service: no answer, or unable to serve.
+/// (Codes of the generated stubs, -450 and below, are answers.)
 fn is_silence(code: AbortCode) -> bool {
     (AbortCode::RX_RESTARTING.0..0).contains(&code.0)
 }

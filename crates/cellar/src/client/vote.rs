@@ -1,37 +1,37 @@
-//! What a database server says about who takes changes (VOTE, service 50, on every database port).
+//! The sync site according to a database server (VOTE, service 50, on every database port).
 //!
-//! There is a call for just that, VOTE_GetSyncSite, but its interface declares the answer as an
-//! argument, so that nothing comes back. VOTE_DebugOld, which `udebug` uses, tells it too.
+//! VOTE_GetSyncSite would return just that, but its interface declares the result as an input argument, so
+//! that nothing is returned. VOTE_DebugOld, which `udebug` uses, returns it as well.
 
 use afs_idl::{ClientConnection, client};
 use base::AbortCode;
 use std::net::Ipv4Addr;
 use xdr::{Decode, Encode, Source, XdrError, array};
 
-/// The service's number.
+/// Service ID.
 pub const SERVICE: u16 = 50;
-/// VOTE_DebugOld.
+/// Opcode of VOTE_DebugOld.
 const DEBUG_OLD: u32 = 10001;
-/// Words in its answer (`ubik_debug_old`).
+/// Number of words in its reply (`ubik_debug_old`).
 const WORDS: usize = 28;
-/// Places of words in it.
+/// Indices of words in the reply.
 const NOW: usize = 0;
 const LAST_YES_HOST: usize = 2;
 const LAST_YES_WAS_SYNC_SITE: usize = 3;
 const LAST_YES_CLAIM: usize = 4;
 const AM_SYNC_SITE: usize = 13;
 const SYNC_SITE_UNTIL: usize = 14;
-/// How long a vote makes its receiver sync site, in seconds (SMALLTIME).
+/// Time for which a vote makes its receiver the sync site, in seconds (SMALLTIME).
 const MANDATE_SECONDS: u32 = 60;
 
-/// No arguments.
+/// Empty arguments.
 struct Nothing;
 
 impl Encode for Nothing {
     fn encode(&self, _: &mut Vec<u8>) {}
 }
 
-/// The answer.
+/// The reply.
 struct State([u32; WORDS]);
 
 impl Decode for State {
@@ -40,14 +40,14 @@ impl Decode for State {
     }
 }
 
-/// The sync site in the eyes of the server asked, whose address is `own`; `None` if it knows none.
+/// Returns the sync site according to the server asked, whose address is `own`; `None` if it knows none.
 pub fn sync_site(connection: &dyn ClientConnection, own: Ipv4Addr) -> Result<Option<Ipv4Addr>, AbortCode> {
     let State(words) = client::call(connection, DEBUG_OLD, &Nothing)?;
     Ok(named(&words, own))
 }
 
 fn named(words: &[u32; WORDS], own: Ipv4Addr) -> Option<Ipv4Addr> {
-    // One that has slept too long to be it still says so until it looks at the time.
+    // A server that was suspended too long still claims to be the sync site until it checks the time.
     if words[AM_SYNC_SITE] != 0 && words[SYNC_SITE_UNTIL] > words[NOW] {
         return Some(own);
     }

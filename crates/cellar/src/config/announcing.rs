@@ -1,4 +1,4 @@
-//! Which of the machine's addresses the file server registers, and in which order.
+//! Selection and order of the machine's addresses that the file server registers.
 
 use afs_format::netinfo::{NetInfo, NetRestrict, announced};
 use anyhow::{Context, Result};
@@ -7,43 +7,43 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
-/// Beginnings of the names of interfaces between a machine and its own containers and virtual machines.
+/// Name prefixes of interfaces between a machine and its own containers and virtual machines.
 const CONTAINER_INTERFACES: [&str; 12] = [
     "docker", "virbr", "veth", "podman", "cni", "lxcbr", "lxdbr", "incusbr", "flannel", "cali", "vnet",
     "kube-",
 ];
 
-/// Digits after `br-` in the names of Docker's networks.
+/// Number of digits after `br-` in the names of Docker's networks.
 const DOCKER_NETWORK_DIGITS: usize = 12;
 
-/// What decides about the addresses.
+/// Rules for selecting addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnounceRules {
-    /// NetInfo.
+    /// Contents of NetInfo.
     pub info: NetInfo,
-    /// NetRestrict.
+    /// Contents of NetRestrict.
     pub restrict: NetRestrict,
-    /// Private addresses of bridges to containers are registered as well.
+    /// Whether private addresses of container bridges are registered as well.
     pub containers: bool,
-    /// The cell's database servers: the address on the way to one of them comes first.
+    /// The cell's database servers; the address on the route to one of them comes first.
     pub databases: Vec<Ipv4Addr>,
 }
 
-/// Addresses to register, and those that are not.
+/// Selected and rejected addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
-    /// At most [`SERVER_ADDRESSES_MAX`].
+    /// Addresses to register, at most [`SERVER_ADDRESSES_MAX`].
     pub addresses: Vec<Ipv4Addr>,
-    /// The others, each with the reason.
+    /// Rejected addresses, each with the reason.
     pub left_out: Vec<(Ipv4Addr, Reason)>,
 }
 
 /// Why an address is not registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// This interface leads to containers of this machine.
+    /// The named interface leads to containers of this machine.
     Containers(String),
-    /// There are too many.
+    /// There are too many addresses.
     Beyond,
 }
 
@@ -66,8 +66,8 @@ impl fmt::Display for Reason {
 }
 
 impl AnnounceRules {
-    /// The addresses to register of those that the machine has now. Where that leaves nothing (a machine with loopback
-    /// only), loopback is registered: Cellar's own client can use it, OpenAFS's cannot.
+    /// Selects from the machine's current addresses. If only loopback is left, loopback is registered:
+    /// Cellar's own client can use it, OpenAFS's cannot.
     pub fn choose(&self) -> Result<Chosen> {
         let have = machine_addresses().context("cannot list the machine's addresses")?;
         let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
@@ -78,7 +78,8 @@ impl AnnounceRules {
         Ok(chosen)
     }
 
-    /// The same from addresses, the text of /proc/net/route, and the addresses on the way to database servers.
+    /// Selects from given addresses, the text of /proc/net/route, and the addresses on the routes to database
+    /// servers.
     fn choose_from(&self, have: &[Ipv4Addr], routes: &str, first: &[Ipv4Addr]) -> Chosen {
         let mut left_out = Vec::new();
         let mut addresses = announced(have, &self.info, &self.restrict);
@@ -105,7 +106,8 @@ impl AnnounceRules {
     }
 }
 
-/// Whether an interface leads to containers or virtual machines of this machine only, by its name.
+/// Returns whether an interface, judging by its name, leads only to containers or virtual machines of this
+/// machine.
 fn is_container_interface(name: &str) -> bool {
     let is_docker_network = name.strip_prefix("br-").is_some_and(|rest| {
         rest.len() == DOCKER_NETWORK_DIGITS && rest.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -113,8 +115,8 @@ fn is_container_interface(name: &str) -> bool {
     is_docker_network || CONTAINER_INTERFACES.iter().any(|start| name.starts_with(start))
 }
 
-/// The interface whose network an address is in, from the text of /proc/net/route (destination and mask are hexadecimal
-/// in the machine's byte order).
+/// Returns the interface whose network contains an address, from the text of /proc/net/route (destination and
+/// mask are hexadecimal in the machine's byte order).
 fn interface_of(routes: &str, address: Ipv4Addr) -> Option<&str> {
     let number =
         |word: &str| u32::from_str_radix(word, 16).ok().map(|word| u32::from_be_bytes(word.to_ne_bytes()));
@@ -132,11 +134,11 @@ fn interface_of(routes: &str, address: Ipv4Addr) -> Option<&str> {
         .map(|(name, _)| name)
 }
 
-/// The addresses from which packets to the database servers leave.
+/// Returns the source addresses of packets to the database servers.
 fn sources(databases: &[Ipv4Addr]) -> Vec<Ipv4Addr> {
     let source = |server: &Ipv4Addr| {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-        // Nothing is sent.
+        // Connecting a UDP socket sends nothing.
         socket.connect((*server, 7003)).ok()?;
         match socket.local_addr().ok()?.ip() {
             IpAddr::V4(address) => Some(address),
@@ -146,13 +148,13 @@ fn sources(databases: &[Ipv4Addr]) -> Vec<Ipv4Addr> {
     databases.iter().filter_map(source).collect()
 }
 
-/// The IPv4 addresses of this network namespace, from the kernel's table of local routes.
+/// Returns the IPv4 addresses of this network namespace, from the kernel's table of local routes.
 pub fn machine_addresses() -> std::io::Result<Vec<Ipv4Addr>> {
     let trie = std::fs::read_to_string("/proc/net/fib_trie")?;
     Ok(local_addresses(&trie))
 }
 
-/// The host addresses (`/32 host LOCAL`) in the text of /proc/net/fib_trie.
+/// Returns the host addresses (`/32 host LOCAL`) in the text of /proc/net/fib_trie.
 fn local_addresses(trie: &str) -> Vec<Ipv4Addr> {
     let mut found = BTreeSet::new();
     let mut last = None;

@@ -1,4 +1,4 @@
-//! `[audit.NAME]`: the sinks of the audit. docs/guide/audit.md describes them.
+//! `[audit.NAME]`: the audit sinks. docs/guide/audit.md describes them.
 
 use super::file::Origin;
 use ::audit::{Filter, SinkSettings, Target};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use toml::Spanned;
 
-/// Records that may wait for a sink, if nothing else is said.
+/// Default maximum number of records queued for a sink.
 const QUEUE_RECORDS: usize = 16_384;
 
 #[derive(Deserialize)]
@@ -25,7 +25,7 @@ pub(super) struct AuditSection {
     queue: Option<Spanned<usize>>,
 }
 
-/// The sinks; relative paths are relative to `folder`.
+/// Builds the sinks; relative paths are relative to `folder`.
 pub(super) fn resolve(
     origin: &Origin<'_>,
     folder: &Path,

@@ -4,29 +4,29 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 use volume::Durability;
 
-/// Milliseconds that `interval:MS` may name.
+/// Range of milliseconds in `interval:MS`.
 const INTERVAL_MS: RangeInclusive<u64> = 10..=60_000;
 
-/// How long stored data may wait with `close`.
+/// Maximum delay of stored data with `close`.
 const CLOSE_PERIOD: Duration = Duration::from_secs(1);
 
-/// When an acknowledged change is on disk; docs/design/store.md says what a crash can lose.
+/// When an acknowledged change must be on disk; docs/design/store.md describes what a crash can lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurabilityPolicy {
-    /// Which changes wait for the disk.
+    /// Changes that wait for the disk.
     pub durability: Durability,
-    /// How long the others may be without it; `None` if there are no others.
+    /// Maximum delay of the other changes; `None` if there are no others.
     pub period: Option<Duration>,
 }
 
 impl DurabilityPolicy {
-    /// Every change waits.
+    /// Every change waits for the disk.
     pub const ALWAYS: DurabilityPolicy = DurabilityPolicy { durability: Durability::Always, period: None };
 
-    /// Understands the setting.
+    /// Parses the setting.
     ///
     /// # Errors
-    /// What is wrong with it, and what would be right.
+    /// Describes the error and the valid values.
     pub fn parse(text: &str) -> Result<DurabilityPolicy, String> {
         if let Some(number) = text.strip_prefix("interval:") {
             return interval(number);

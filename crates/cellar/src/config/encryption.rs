@@ -1,4 +1,4 @@
-//! Where the master keys of encrypted partitions come from.
+//! Sources of master keys for encrypted partitions.
 
 use crate::files::{Exposure, read_secret};
 use anyhow::{Context, Result, bail};
@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 use store::MasterKey;
 use zeroize::Zeroizing;
 
-/// Where a partition's master key comes from. It is read when the partition is opened.
+/// Source of a partition's master key, which is read when the partition is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// A file with 32 bytes, or 64 hexadecimal digits, and what happens if other users may reach it.
+    /// A file with 32 bytes or 64 hexadecimal digits, and what to do if other users can access it.
     File(PathBuf, Exposure),
-    /// What a shell command prints: the same.
+    /// A shell command that prints 32 bytes or 64 hexadecimal digits.
     Command(String),
 }
 
@@ -21,17 +21,17 @@ impl fmt::Display for KeySource {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             KeySource::File(path, _) => write!(out, "the key file {}", path.display()),
-            // Its arguments may hold a secret.
+            // The command's arguments may contain a secret.
             KeySource::Command(_) => write!(out, "the key command"),
         }
     }
 }
 
 impl KeySource {
-    /// One of both.
+    /// Builds a source from either a file or a command.
     ///
     /// # Errors
-    /// Says that it must be one.
+    /// If not exactly one is given.
     pub fn from_either(
         file: Option<PathBuf>,
         command: Option<String>,
@@ -45,10 +45,11 @@ impl KeySource {
         }
     }
 
-    /// The key.
+    /// Loads the key.
     ///
     /// # Errors
-    /// What the system says, how the command ended, or what a key is; never the key, the command or what it prints.
+    /// The system's error, the command's exit status, or the format of a key; never the key, the command or
+    /// its output.
     pub fn load(&self) -> Result<MasterKey> {
         let bytes = match self {
             KeySource::File(path, exposure) => read(path, *exposure),

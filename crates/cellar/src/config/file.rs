@@ -72,7 +72,7 @@ struct CellSection {
     database_servers: Vec<Address>,
 }
 
-/// An IPv4 address, refused with words that say what one is.
+/// An IPv4 address, with an error message that describes the format.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(try_from = "String")]
 struct Address(Ipv4Addr);
@@ -146,7 +146,7 @@ struct ObserveSection {
 }
 
 impl ObserveSection {
-    /// Of which events the log is to have lines, and how many.
+    /// Returns the events to log and their limit.
     fn event_lines(&self, origin: &Origin<'_>) -> Result<EventLines> {
         let choice = match &self.log_events {
             None => Choice::default(),
@@ -169,11 +169,11 @@ struct MetricsSection {
 
 const DAY_SECONDS: u32 = 24 * 3600;
 
-/// Between two calls of a transaction `vos` waits 90 s for a location server that does not answer (vsu_ClientInit
-/// in `volser/vsutils.c`); a transaction must outlast that.
+/// Minimum idle time of transactions. Between two calls of a transaction, `vos` waits 90 s for a location
+/// server that does not answer (vsu_ClientInit in `volser/vsutils.c`), and a transaction must outlast that.
 const IDLE_TRANSACTION_SECONDS_MIN: u32 = 120;
 
-/// The text of a file and its name, to say where something stands.
+/// Text and name of a file, for error messages with a position.
 pub(super) struct Origin<'a> {
     path: &'a Path,
     text: &'a str,
@@ -215,7 +215,7 @@ impl<'a> Origin<'a> {
     }
 }
 
-/// Reads `cellar.toml`; relative paths in it are relative to its folder.
+/// Reads `cellar.toml`; relative paths in it are relative to its directory.
 pub fn load(path: &Path) -> Result<Settings> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
@@ -305,7 +305,7 @@ fn key_files(folder: &Path, cell: &CellSection, exposure: Exposure) -> KeyFiles 
     }
 }
 
-/// Whichever of the two names it: both show the same.
+/// Returns the history set in either section: metrics and the web page show the same one.
 fn probe_history<'a>(
     metrics: Option<&'a MetricsSection>,
     web: Option<&'a WebSection>,
@@ -318,7 +318,7 @@ fn plain(addresses: &[Address]) -> Vec<Ipv4Addr> {
     addresses.iter().map(|address| address.0).collect()
 }
 
-/// What is registered: the addresses that are named, or those that are bound, or the machine's.
+/// Returns the addresses to register: the listed ones, else the bound ones, else the machine's.
 fn announced(
     named: Vec<Ipv4Addr>,
     bind: &[Ipv4Addr],
@@ -331,7 +331,7 @@ fn announced(
     }
 }
 
-/// The roles; whether they can run together is seen when everything is known.
+/// Returns the roles; their combination is checked once all settings are known.
 fn roles(origin: &Origin<'_>, named: Option<&Spanned<Vec<Role>>>) -> Result<Vec<Role>> {
     match named {
         None => Ok(Role::ALL.to_vec()),
@@ -343,7 +343,7 @@ fn roles(origin: &Origin<'_>, named: Option<&Spanned<Vec<Role>>>) -> Result<Vec<
     }
 }
 
-/// Principals that do not belong to the cell although their realm does, as lines of a krb.excl.
+/// Returns principals excluded from the cell although in its realm, as lines of a krb.excl.
 fn foreign(origin: &Origin<'_>, names: &[Spanned<String>]) -> Result<String> {
     for name in names {
         let has_realm = parse_principal(name.get_ref()).is_some_and(|principal| !principal.realm.is_empty());
@@ -388,7 +388,7 @@ fn partitions(
         out.push(PartitionSettings { id, path: place, key: None });
     }
     out.sort_by_key(|partition| partition.id);
-    // Of several, one whose disk is not there keeps only its own volumes offline.
+    // With several partitions, a missing disk keeps only its own volumes offline.
     if missing.len() == out.len()
         && let Some(first) = missing.into_iter().next()
     {
@@ -403,7 +403,7 @@ fn partitions(
     Ok(out)
 }
 
-/// Says of each partition where its master key comes from.
+/// Sets the source of each partition's master key.
 fn encrypted(
     origin: &Origin<'_>,
     folder: &Path,
@@ -497,7 +497,7 @@ fn upkeep(origin: &Origin<'_>, store: &StoreSection) -> Result<Upkeep> {
     Ok(upkeep)
 }
 
-/// Sizes of caches where the file gives them, else what fits the machine.
+/// Returns the configured cache sizes, or defaults that fit the machine.
 fn caches(origin: &Origin<'_>, store: &StoreSection, default: CacheSizes) -> Result<CacheSizes> {
     let size = |value: &Option<Spanned<u64>>, key: &str, default: u64| -> Result<u64> {
         let megabytes = origin.bounded(value.as_ref(), key, 0, 1, 1 << 24)?;
@@ -518,7 +518,7 @@ pub(crate) mod tests {
     use base::{Access, SecurityLevel};
     use rx_security::Enctype;
 
-    /// The settings of a file with these lines after the cell's name and key.
+    /// Loads a file with these lines after the cell's name and key.
     fn load_lines(lines: &str) -> Result<Settings> {
         load_lines_in(tempfile::tempdir().unwrap().path(), lines)
     }
@@ -534,7 +534,7 @@ pub(crate) mod tests {
         load(&path)
     }
 
-    /// What such a file is refused with.
+    /// Returns the error message for such a file.
     fn refusal(lines: &str) -> String {
         load_lines(lines).map_or_else(|error| format!("{error:#}"), |settings| settings.cell.to_string())
     }

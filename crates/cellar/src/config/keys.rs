@@ -1,4 +1,4 @@
-//! The cell's keys from KeyFileExt, KeyFile and rxkad.keytab.
+//! The cell's keys, from KeyFileExt, KeyFile and rxkad.keytab.
 
 use super::security::SecuritySettings;
 use crate::files::{Exposure, read_secret};
@@ -11,31 +11,31 @@ use rx_security::{KeySet, ServiceKey};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The encryption type of single DES keys.
+/// Encryption type of single DES keys.
 const DES: i32 = 1;
 
-/// Where keys may be. A file that is named must be there, unless all are looked for where OpenAFS has them.
+/// Locations of keys. A named file must exist unless `may_lack` is set, as for OpenAFS's default paths.
 #[derive(Clone, Debug, Default)]
 pub struct KeyFiles {
-    /// KeyFileExt.
+    /// Path of KeyFileExt.
     pub extended: Option<PathBuf>,
-    /// KeyFile: single DES keys.
+    /// Path of KeyFile, with single DES keys.
     pub des: Option<PathBuf>,
-    /// rxkad.keytab.
+    /// Path of rxkad.keytab.
     pub keytab: Option<PathBuf>,
-    /// One that is not there is left out.
+    /// Whether missing files are skipped.
     pub may_lack: bool,
-    /// What happens with one that other users may reach.
+    /// What to do with a file that other users can access.
     pub exposure: Exposure,
 }
 
-/// What tells that files have changed: of each its length, the last change of its contents or mode in nanoseconds and
-/// its inode, if it is there.
+/// Detects changes of the files: for each file its length, its last change of contents or mode in nanoseconds
+/// and its inode, if it exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyStamp([Option<(u64, i64, u64)>; 3]);
 
 impl KeyFiles {
-    /// How the files are now.
+    /// Returns the present state of the files.
     pub fn stamp(&self) -> KeyStamp {
         KeyStamp([&self.des, &self.extended, &self.keytab].map(|path| {
             let found = path.as_ref()?.metadata().ok()?;
@@ -44,22 +44,22 @@ impl KeyFiles {
     }
 }
 
-/// The keys that were found.
+/// Keys found in the files.
 #[derive(Debug)]
 pub struct Keys {
-    /// All.
+    /// All keys.
     pub set: KeySet,
-    /// The single DES keys as `bos listkeys` shows them.
+    /// Single DES keys, as shown by `bos listkeys`.
     pub des: KeyList,
-    /// What is amiss, for the log.
+    /// Problems found, for the log.
     pub warnings: Vec<String>,
 }
 
-/// Loads the rxkad keys of the files that the settings allow. The others, and keys of a type that is not
-/// supported, are left out with a warning.
+/// Loads the rxkad keys of permitted types. Other keys, and keys of unsupported types, are skipped with a
+/// warning.
 ///
 /// # Errors
-/// A file cannot be read, or no key is left.
+/// If a file cannot be read, or no key is left.
 pub fn load(files: &KeyFiles, security: &SecuritySettings) -> Result<Keys> {
     let mut keys = load_all(files)?;
     let refused = keys.set.remove_unless(|enctype| security.allows(enctype));
@@ -80,11 +80,11 @@ pub fn load(files: &KeyFiles, security: &SecuritySettings) -> Result<Keys> {
     Ok(keys)
 }
 
-/// Loads every rxkad key of the files, also of broken types: for clients of cells that have no others. A key of
-/// a type that is not supported is left out with a warning.
+/// Loads every rxkad key, including broken types, for clients of cells that have no others. Keys of
+/// unsupported types are skipped with a warning.
 ///
 /// # Errors
-/// A file cannot be read, or there is no key.
+/// If a file cannot be read, or there is no key.
 pub fn load_all(files: &KeyFiles) -> Result<Keys> {
     type Add = fn(&mut Keys, &Path, &[u8]) -> Result<()>;
     let sources: [(&Option<PathBuf>, Add); 3] =

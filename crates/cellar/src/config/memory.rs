@@ -1,23 +1,23 @@
-//! How much memory caches may take where nobody says so.
+//! Default cache sizes.
 
 use std::path::Path;
 
-/// Used where the machine does not tell how much it has.
+/// Assumed memory if the machine's is unknown.
 const UNKNOWN_BYTES: u64 = 4 << 30;
 
-/// Bytes that each cache may take, those of all partitions together.
+/// Maximum size of each cache in bytes, for all partitions together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSizes {
-    /// Status of vnodes.
+    /// Cache of vnode status.
     pub status: u64,
-    /// Directories.
+    /// Cache of directories.
     pub directories: u64,
-    /// File data.
+    /// Cache of file data.
     pub chunks: u64,
 }
 
-/// Shares of this process's memory: a quarter for file data, a thirty-second each for status (some
-/// 150,000 vnodes for each GiB of the machine) and directories.
+/// Returns shares of the available memory: a quarter for file data, a thirty-second each for status (some
+/// 150,000 vnodes per GiB of memory) and directories.
 pub fn cache_sizes() -> CacheSizes {
     shares(available_bytes())
 }
@@ -28,13 +28,13 @@ fn shares(memory: u64) -> CacheSizes {
     CacheSizes { status: share(32), directories: share(32), chunks: share(4) }
 }
 
-/// The machine's memory, or what this process's control group allows if that is less.
+/// Returns the machine's memory, or the limit of this process's control group if that is lower.
 fn available_bytes() -> u64 {
     let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
     let machine = parse_meminfo(&read(Path::new("/proc/meminfo")));
     let group = parse_group(&read(Path::new("/proc/self/cgroup")));
     let limits = group.into_iter().flat_map(|group| {
-        // A limit of any folder above holds too.
+        // The limits of parent groups apply too.
         let path = Path::new("/sys/fs/cgroup").join(group);
         path.ancestors()
             .take_while(|path| path.starts_with("/sys/fs/cgroup"))
@@ -45,13 +45,13 @@ fn available_bytes() -> u64 {
     limits.chain(machine).min().unwrap_or(UNKNOWN_BYTES)
 }
 
-/// MemTotal of /proc/meminfo, in bytes.
+/// Returns MemTotal of /proc/meminfo, in bytes.
 fn parse_meminfo(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The control group of version 2 in /proc/self/cgroup, without the slash before it.
+/// Returns the version 2 control group in /proc/self/cgroup, without the leading slash.
 fn parse_group(text: &str) -> Option<String> {
     let path = text.lines().find_map(|line| line.strip_prefix("0::/"))?;
     (!path.split('/').any(|part| part == "..")).then(|| path.to_owned())

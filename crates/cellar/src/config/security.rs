@@ -1,4 +1,4 @@
-//! `[security]`: who may call, how calls must be protected, and which keys are trusted.
+//! `[security]`: permitted callers, required protection of calls and trusted keys.
 //! docs/reference/configuration.md describes every key.
 
 mod levels;
@@ -18,23 +18,23 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use toml::Spanned;
 
-/// Seconds by which the clock of a Kerberos server may be ahead, as in OpenAFS.
+/// Default maximum by which the clock of a Kerberos server may be ahead, in seconds, as in OpenAFS.
 const CLOCK_SKEW_SECONDS: u32 = 900;
 
-/// Seconds from which the log warns of it: what Kerberos allows.
+/// Clock difference in seconds from which the log has a warning: Kerberos's own limit.
 const CLOCK_WARNING_SECONDS: u32 = 300;
 
-/// The port of a volume server.
+/// UDP port of volume servers.
 const VOLUME_SERVER_PORT: u16 = 7005;
 
-/// The words of `rxdebug`.
+/// Values of `rxdebug`.
 const AUDIENCES: [(&str, DebugAudience); 3] = [
     ("anyone", DebugAudience::Anyone),
     ("own-hosts", DebugAudience::OwnHosts),
     ("nobody", DebugAudience::Nobody),
 ];
 
-/// The section of `cellar.toml`.
+/// The `[security]` section of `cellar.toml`.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SecuritySection {
@@ -56,28 +56,28 @@ pub(super) struct SecuritySection {
     levels: LevelsSection,
 }
 
-/// What the server demands of its callers, and of itself where it calls others.
+/// Requirements for callers, and for the server's own calls to others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecuritySettings {
-    /// By how many seconds the beginning of a ticket may be in the future.
+    /// Maximum time by which a ticket's start may be in the future, in seconds.
     pub clock_skew_seconds: u32,
-    /// From how many seconds the log warns of such tickets, if they are accepted.
+    /// Time from which the log warns of such a ticket that is accepted, in seconds.
     pub clock_warning_seconds: u32,
-    /// Whether the first component of a Kerberos principal may have a dot.
+    /// Whether the first component of a Kerberos principal may contain a dot.
     pub dotted_principals: bool,
-    /// Broken encryption types that are accepted in keys and tickets all the same.
+    /// Broken encryption types that are still accepted in keys and tickets.
     pub weak_enctypes: Vec<Enctype>,
-    /// The level of this server's calls to other servers.
+    /// Security level of this server's calls to other servers.
     pub own_calls: SecurityLevel,
-    /// Where volumes may be sent, beside the file servers of the location database.
+    /// Permitted destinations of volumes, in addition to the file servers in the location database.
     pub forward_destinations: Vec<SocketAddrV4>,
-    /// What happens with key files that other users of the machine may reach.
+    /// What to do with key files that other users of the machine can access.
     pub key_files: Exposure,
-    /// Who may ask with DEBUG and VERSION packets (`rxdebug`).
+    /// Who may send DEBUG and VERSION packets (`rxdebug`).
     pub rxdebug: DebugAudience,
-    /// Hosts that are answered in full, beside this one.
+    /// Hosts that receive full answers, in addition to this one.
     pub own_hosts: Vec<IpAddr>,
-    /// The least level of calls, by service and class of caller.
+    /// Minimum level of calls, by service and class of caller.
     pub levels: LevelPolicy,
     /// Who may query the databases and the volume server.
     pub queries: QueryPolicy,
@@ -101,7 +101,7 @@ impl Default for SecuritySettings {
     }
 }
 
-/// A file with this section alone, for servers that have OpenAFS's configuration files.
+/// A file with only this section, for servers with OpenAFS's configuration files.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SecurityFile {
@@ -110,24 +110,24 @@ struct SecurityFile {
 }
 
 impl SecuritySettings {
-    /// Whether keys of the type are used.
+    /// Returns whether keys of this type are used.
     pub fn allows(&self, enctype: Enctype) -> bool {
         let is_single_des = |enctype| matches!(enctype, Enctype::DesCbcCrc | Enctype::DesCbcMd5);
         let is_meant = |weak: &Enctype| *weak == enctype || is_single_des(*weak) && is_single_des(enctype);
         !enctype.is_weak() || self.weak_enctypes.iter().any(is_meant)
     }
 
-    /// The settings of a file that has the section alone; the defaults if there is no such file.
+    /// Loads the settings from a file with only this section; the defaults if the file does not exist.
     ///
     /// # Errors
-    /// The file cannot be read or understood.
+    /// If the file cannot be read or parsed.
     pub fn load(path: &Path) -> Result<SecuritySettings> {
         let Some(text) = super::openafs::read_optional(path)? else { return Ok(SecuritySettings::default()) };
         let file: SecurityFile = toml::from_str(&text).with_context(|| format!("in {}", path.display()))?;
         SecuritySettings::new(&Origin::new(path, &text), &file.security)
     }
 
-    /// The settings of a section.
+    /// Resolves the settings of a section.
     pub(super) fn new(origin: &Origin<'_>, section: &SecuritySection) -> Result<SecuritySettings> {
         let default = SecuritySettings::default();
         let own_calls = choice(
@@ -171,13 +171,13 @@ impl SecuritySettings {
     }
 }
 
-/// What `loose_key_files` says.
+/// Returns the meaning of `loose_key_files`.
 pub fn exposure(loose: Option<bool>) -> Exposure {
     if loose == Some(true) { Exposure::Allowed } else { Exposure::Refused }
 }
 
-/// The value of a key that has a fixed set of words, or `default` if the key is absent. An unknown word is
-/// refused with the valid ones.
+/// Returns the value of a key with a fixed set of words, or `default` if the key is absent. The error for an
+/// unknown word lists the valid ones.
 pub(super) fn choice<T: Copy>(
     origin: &Origin<'_>,
     text: Option<&Spanned<String>>,
@@ -193,7 +193,8 @@ pub(super) fn choice<T: Copy>(
     })
 }
 
-/// Single DES is one type: a key has no other. Kerberos 4 tickets need it, too.
+/// Parses the names. Both single DES types count as one, because their keys are identical. Kerberos 4
+/// tickets need single DES too.
 fn weak_enctypes(origin: &Origin<'_>, names: &[Spanned<String>]) -> Result<Vec<Enctype>> {
     let weak = Enctype::ALL.into_iter().filter(|enctype| enctype.is_weak());
     let words: Vec<(&str, Enctype)> = weak.map(|enctype| (enctype.name(), enctype)).collect();

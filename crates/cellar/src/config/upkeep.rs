@@ -1,17 +1,17 @@
-//! How fast a server looks after its partitions in the background.
+//! Rates of background work on partitions.
 
 use volume::{CompactionPolicy, ScrubPolicy};
 
 /// Rates and limits of compaction and scrubbing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Upkeep {
-    /// Bytes that compaction moves in a second, on each partition; 0 does none.
+    /// Rate of compaction in bytes per second, per partition; 0 disables it.
     pub compaction_bytes_per_s: u64,
     /// Which segments are compacted.
     pub compaction: CompactionPolicy,
-    /// Bytes that the scrubber reads in a second, on each partition; 0 does none.
+    /// Rate of the scrubber in bytes per second, per partition; 0 disables it.
     pub scrub_bytes_per_s: u64,
-    /// How often everything is read.
+    /// Interval of full passes.
     pub scrub: ScrubPolicy,
 }
 

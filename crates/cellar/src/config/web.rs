@@ -1,13 +1,13 @@
-//! `[web]`: the page that the server shows of itself.
+//! `[web]`: the server's web page.
 
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// The port, if nothing else is said.
+/// Default TCP port.
 pub const PORT: u16 = 9798;
 
-/// The section of `cellar.toml`.
+/// The `[web]` section of `cellar.toml`.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WebSection {
@@ -21,21 +21,21 @@ pub(super) struct WebSection {
     pub(super) probe_history: Option<PathBuf>,
 }
 
-/// Where the page is, and who may see all of it.
+/// Address of the web page, and access to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebSettings {
-    /// Where it listens.
+    /// Address to listen on.
     pub address: SocketAddr,
-    /// The file with the key by which codes to sign in are made and checked.
+    /// File with the key that makes and checks sign-in codes.
     pub key_path: PathBuf,
-    /// Names that it is reached by, besides addresses and `localhost`.
+    /// Host names of the page, in addition to addresses and `localhost`.
     pub names: Vec<String>,
-    /// Proxies with TLS, whose word about their clients is believed.
+    /// TLS proxies whose headers about their clients are trusted.
     pub tls_proxies: Vec<IpAddr>,
 }
 
 impl WebSettings {
-    /// Of a section; relative paths are relative to `folder`.
+    /// Resolves a section; relative paths are relative to `folder`.
     pub(super) fn new(section: WebSection, folder: &Path, state: &Path) -> WebSettings {
         let address = section.address.unwrap_or(Ipv4Addr::LOCALHOST.into());
         WebSettings {
@@ -46,7 +46,7 @@ impl WebSettings {
         }
     }
 
-    /// The address to open in a browser on the same machine.
+    /// Returns the URL of the page on the same machine.
     pub fn url(&self) -> String {
         let mut address = self.address;
         if address.ip().is_unspecified() {

@@ -1,5 +1,5 @@
-//! The files of a dump on a local disk. A dump's names and links are its owner's: nothing is written outside the
-//! folder ([`disk::beneath`]).
+//! Extracts a dump to a local disk. The owner of the volume controls the names and links in a dump, so
+//! nothing is written outside the folder ([`disk::beneath`]).
 
 use super::contents::{Contents, Data, ROOT, Source, is_directory, open, printable, refused};
 use afs_format::dump::{Item, Reader, VnodeAttributes};
@@ -15,36 +15,36 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Permission bits of what is being written.
+/// Permission bits of files while they are written.
 const PRIVATE: u32 = 0o600;
 
-/// What to do with the files.
+/// Options of an extraction.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Give them the owners and groups of the dump (needs root), and the modes whatever the umask is.
+    /// Whether to apply the dump's owners and groups (needs root), and its modes regardless of the umask.
     pub owners: bool,
 }
 
-/// What was written.
+/// Totals of what was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Written {
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Directories.
+    /// Number of directories.
     pub directories: u64,
-    /// Symbolic links, mount points among them.
+    /// Number of symbolic links, including mount points.
     pub links: u64,
     /// Bytes of file data.
     pub bytes: u64,
-    /// Vnodes that no name in the dump leads to; they were left out.
+    /// Number of vnodes without a name in the dump, which were left out.
     pub nameless: u64,
 }
 
-/// Writes the files of the dump in `dump` into `folder`, which must be empty or missing. Mount points
-/// become symbolic links with their text. Nothing is written if the dump is not sound.
+/// Extracts the dump file `dump` into `folder`, which must be empty or missing. Mount points become symbolic
+/// links with their text. Nothing is written if the dump is damaged.
 ///
 /// # Errors
-/// What is wrong with the dump, the folder or the disk.
+/// If the dump is damaged, or the folder cannot be written.
 pub fn extract(dump: &Path, folder: &Path, options: Options) -> Result<Written> {
     let contents = Contents::read(dump)?;
     let paths = contents.paths()?;
@@ -53,7 +53,7 @@ pub fn extract(dump: &Path, folder: &Path, options: Options) -> Result<Written> 
         places.entry(*vnode).or_default().push(Place::parse(path)?);
     }
     create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    // The user named it, and may have named a link.
+    // The user named the folder, possibly through a symbolic link, which is followed.
     let root = Folder::open(&folder.join(""));
     let root = root.with_context(|| format!("cannot read {}", folder.display()))?;
     let inside = root.names().with_context(|| format!("cannot read {}", folder.display()))?;
@@ -68,7 +68,7 @@ pub fn extract(dump: &Path, folder: &Path, options: Options) -> Result<Written> 
     Ok(extraction.written)
 }
 
-/// A path of a dump, below the folder.
+/// A path in a dump, relative to the folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Place {
     folder: PathBuf,
@@ -77,7 +77,8 @@ struct Place {
 }
 
 impl Place {
-    /// Names were checked when the directory was read; this is the last guard against one that leads elsewhere.
+    /// Names were checked when the directory was read; this is the last defence against a path that leads
+    /// outside.
     fn parse(path: &[u8]) -> Result<Place> {
         let mut place = Place::default();
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
@@ -100,13 +101,13 @@ struct Extraction {
     paths: BTreeMap<Vec<u8>, u32>,
     places: HashMap<u32, Vec<Place>>,
     options: Options,
-    /// Permission bits that nothing gets.
+    /// Permission bits to clear.
     umask: u32,
     written: Written,
 }
 
 impl Extraction {
-    /// The folder in which something is written.
+    /// Opens the directory that contains a place.
     fn around(&self, place: &Place) -> Result<Arc<Folder>> {
         let folder = self.root.descend(&place.folder);
         let shown = || format!("cannot open {}", self.root.path().join(&place.folder).display());
@@ -117,7 +118,7 @@ impl Extraction {
         self.root.path().join(place.path()).display().to_string()
     }
 
-    /// In the order of paths, a directory comes before what is in it.
+    /// In path order, a directory comes before its contents.
     fn make_directories(&mut self) -> Result<()> {
         for (path, vnode) in &self.paths {
             if is_directory(*vnode) {
@@ -164,7 +165,7 @@ impl Extraction {
                 break;
             }
             let length = piece.len() as u64;
-            // Holes are zeros in a dump, which here take no room again.
+            // Holes are zeros in a dump; they become holes again.
             if piece.iter().all(|byte| *byte == 0) {
                 fresh.file().seek(SeekFrom::Current(length as i64)).with_context(doing)?;
             } else {
@@ -183,7 +184,7 @@ impl Extraction {
         Ok(())
     }
 
-    /// Last, so that nothing is ever written through one of them.
+    /// Links come last, so that nothing is ever written through one of them.
     fn make_links(&mut self) -> Result<()> {
         for (vnode, node) in &self.contents.nodes {
             let (Data::Link(target), Some(places)) = (&node.data, self.places.get(vnode)) else { continue };
@@ -196,7 +197,7 @@ impl Extraction {
         Ok(())
     }
 
-    /// Deepest first: what is written into a directory changes its time.
+    /// Deepest first: writing into a directory changes its time.
     fn finish_directories(&self) -> Result<()> {
         for vnode in self.paths.iter().rev().map(|(_, vnode)| vnode) {
             let status = self.contents.nodes.get(vnode).and_then(|node| node.attributes.as_ref());
@@ -215,7 +216,7 @@ impl Extraction {
     fn attributes(&self, status: &VnodeAttributes) -> Attributes {
         Attributes {
             owners: self.options.owners.then_some((status.owner, status.group)),
-            // Set-id bits would give away a local user's rights.
+            // Set-user-ID and set-group-ID bits would grant a local user's rights.
             mode: Some(u32::from(status.mode) & 0o1777 & !self.umask),
             modified: Some(UNIX_EPOCH + Duration::from_secs(status.client_modified.0.into())),
         }

@@ -1,4 +1,4 @@
-//! Key files, which only the server's user and root may reach.
+//! Key files, which only the server's user and root may access.
 
 use anyhow::{Context, Result, bail};
 use std::fmt;
@@ -11,17 +11,17 @@ use zeroize::Zeroizing;
 /// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 
-/// What happens with key files that other users may reach.
+/// What to do with key files that other users can access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exposure {
-    /// They are refused.
+    /// Refuse them.
     #[default]
     Refused,
-    /// They are read, with a warning: `security.loose_key_files`.
+    /// Read them with a warning: `security.loose_key_files`.
     Allowed,
 }
 
-/// A file or folder that other users may reach, and the command that ends it.
+/// A file or directory that other users can access, and the command that fixes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mending {
     path: PathBuf,
@@ -36,7 +36,7 @@ impl fmt::Display for Mending {
     }
 }
 
-/// Whether other users may reach what is at `path`; `None` also if nothing is there.
+/// Checks whether other users can access `path`; `None` if not, or if it does not exist.
 pub fn exposed(path: &Path) -> Option<Mending> {
     mending(path, &path.metadata().ok()?)
 }
@@ -54,14 +54,14 @@ fn mending(path: &Path, metadata: &Metadata) -> Option<Mending> {
     Some(Mending { path: path.to_owned(), found, command })
 }
 
-/// Reads a key file, and says what is wrong with its mode if that is allowed.
+/// Reads a key file. Returns a problem with its mode if that is allowed.
 ///
 /// # Errors
-/// It cannot be read, or other users may reach it.
+/// If it cannot be read, or other users can access it.
 pub fn read_secret(path: &Path, exposure: Exposure) -> Result<(Zeroizing<Vec<u8>>, Option<Mending>)> {
     let doing = "cannot read the file";
     let mut file = File::open(path).context(doing)?;
-    // Of what is open: the name may lead elsewhere by now.
+    // Checks the open file, because the name may refer to another file by now.
     let mending = mending(path, &file.metadata().context(doing)?);
     if let (Some(mending), Exposure::Refused) = (&mending, exposure) {
         bail!("{mending}, or set `loose_key_files = true` to allow it");
@@ -105,7 +105,7 @@ mod tests {
         let path = folder.path().join("key");
         std::fs::write(&path, "secret").unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-        // Only root can give it away.
+        // Only root can change the owner.
         if chown(&path, Some(4711), None).is_ok() {
             let refused = read_secret(&path, Exposure::Refused).unwrap_err().to_string();
             assert!(refused.contains("it belongs to the user 4711): run `chown root"), "{refused}");

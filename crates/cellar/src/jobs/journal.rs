@@ -1,4 +1,4 @@
-//! The journal: a folder with a file for each job (`docs/reference/formats/jobs.md`).
+//! The job journal: a directory with a file per job (`docs/reference/formats/jobs.md`).
 
 use crate::files;
 use anyhow::{Context, Result, bail};
@@ -9,43 +9,43 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// The format of the files that are written.
+/// Format version of written files.
 const VERSION: u32 = 1;
-/// The largest file that is read.
+/// Maximum size of a file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// A file that shows who may write to the folder.
+/// Name of a file that is created to test for write access to the directory.
 const PROBE: &str = "probe";
-/// Jobs that are over are forgotten, the oldest first, when there are more than these.
+/// Maximum number of jobs kept; beyond it, the oldest finished jobs are removed.
 const KEPT_MAX: usize = 200;
 
-/// A folder of jobs.
+/// A directory of jobs.
 #[derive(Clone, Debug)]
 pub struct Journal {
     folder: PathBuf,
 }
 
-/// What a file holds.
+/// Contents of a file.
 #[derive(Serialize, Deserialize)]
 struct Record {
     version: u32,
     job: Job,
 }
 
-/// The right to run a job: nobody else has it until this is dropped, or the program ends.
+/// The exclusive right to run a job, until this is dropped or the program ends.
 #[derive(Debug)]
 pub struct Claim {
     _file: File,
 }
 
 impl Journal {
-    /// The journal in a folder, which is made if it is not there.
+    /// Opens the journal in a directory, creating it if necessary.
     pub fn open(folder: PathBuf) -> Result<Journal> {
         files::make_folder(&folder)
             .with_context(|| format!("cannot make the folder {}", folder.display()))?;
         Ok(Journal { folder })
     }
 
-    /// The person's own journal of a cell: in `$XDG_STATE_HOME`, or `~/.local/state`.
+    /// Opens the user's own journal of a cell, in `$XDG_STATE_HOME` or `~/.local/state`.
     pub fn of_person(cell: &str) -> Result<Journal> {
         let absolute =
             |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -54,15 +54,15 @@ impl Journal {
         Journal::open(state.join("cellar/jobs").join(cell))
     }
 
-    /// The journal of the server of this machine, if there is one that the person may write to. The server
-    /// takes over what nobody runs.
+    /// Opens the journal of this machine's server, if there is one that the user may write to. The server
+    /// takes over jobs that no process is running.
     pub fn of_server(folder: PathBuf) -> Option<Journal> {
         let journal = Journal { folder };
         let probe = journal.folder.join(PROBE);
         files::create(&probe).is_ok().then_some(journal)
     }
 
-    /// Makes a job, with a number of its own, and claims it. `make` gets the number.
+    /// Creates a job with a new number, which is passed to `make`, and claims it.
     pub fn begin(&self, make: impl FnOnce(u32) -> Job) -> Result<(Job, Claim)> {
         let mut id = self.ids()?.last().map_or(1, |last| last.saturating_add(1));
         for _ in 0..1000 {
@@ -89,7 +89,7 @@ impl Journal {
         files::replace(&path, &text).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// One job.
+    /// Reads a job.
     pub fn read(&self, id: u32) -> Result<Job> {
         let path = self.path(id);
         match read(&path)? {
@@ -99,7 +99,7 @@ impl Journal {
         }
     }
 
-    /// All jobs, the oldest first. What cannot be read is named on standard error and left out.
+    /// Reads all jobs, oldest first. Reports unreadable ones on standard error and skips them.
     pub fn all(&self) -> Result<Vec<Job>> {
         let mut jobs = Vec::new();
         for id in self.ids()? {
@@ -111,7 +111,7 @@ impl Journal {
         Ok(jobs)
     }
 
-    /// Claims a job; `None` if somebody else runs it.
+    /// Claims a job; `None` if another process runs it.
     pub fn claim(&self, id: u32) -> Result<Option<Claim>> {
         let path = self.folder.join(format!("{id}.lock"));
         let shown = || format!("cannot lock {}", path.display());
@@ -123,24 +123,24 @@ impl Journal {
         }
     }
 
-    /// Asks whoever runs a job to undo it.
+    /// Asks the process that runs a job to undo it.
     pub fn cancel(&self, id: u32) -> Result<()> {
         let path = self.cancel_path(id);
         files::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
     }
 
-    /// Whether somebody asked for that.
+    /// Returns whether undoing was requested.
     pub fn is_cancelled(&self, id: u32) -> bool {
         self.cancel_path(id).exists()
     }
 
-    /// Asks whoever runs a job not to wait any longer, or to take it on.
+    /// Asks the process that runs a job to stop waiting, or a process to take the job over.
     pub fn hurry(&self, id: u32) -> Result<()> {
         let path = self.hurry_path(id);
         files::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
     }
 
-    /// Whether somebody asked for that since this was last called.
+    /// Returns whether that was requested since the last call.
     pub fn take_hurry(&self, id: u32) -> bool {
         std::fs::remove_file(self.hurry_path(id)).is_ok()
     }
@@ -169,7 +169,7 @@ impl Journal {
         Ok(ids)
     }
 
-    /// Removes the oldest jobs that are over, if there are too many.
+    /// Removes the oldest finished jobs beyond the limit.
     fn forget(&self) -> Result<()> {
         let over: Vec<Job> = self.all()?.into_iter().filter(Job::is_over).collect();
         for job in over.iter().take(over.len().saturating_sub(KEPT_MAX)) {
@@ -181,7 +181,7 @@ impl Journal {
     }
 }
 
-/// The job in a file; `None` if there is none, or it was never written.
+/// Reads the job in a file; `None` if the file is missing or was never written.
 fn read(path: &Path) -> Result<Option<Job>> {
     let shown = || format!("cannot read {}", path.display());
     let length = match std::fs::metadata(path) {

@@ -1,4 +1,4 @@
-//! How much is sent for jobs, as the servers that send it tell.
+//! Transfer progress of jobs, as reported by the sending servers.
 
 use crate::client::{CellClient, Interface};
 use afs_idl::cellar::{self, ListTransfersRequest, TransferInfo};
@@ -8,27 +8,27 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-/// What is sent within a transaction.
+/// Transfers within a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// All of it, at once and one after another.
+    /// Total of all transfers, concurrent and consecutive.
     pub traffic: Traffic,
-    /// Bytes in a second, of what is on its way now.
+    /// Rate of the active transfers, in bytes per second.
     pub rate: u64,
 }
 
-/// What a server sends within one of its transactions; none if it has not sent anything.
+/// Returns a server's transfers within one of its transactions; `None` if it has sent nothing.
 pub fn traffic(cell: &CellClient, server: Ipv4Addr, transaction: i32) -> Result<Option<Told>, AbortCode> {
     Ok(told(&transfers(cell, server)?, transaction, crate::network::now().0))
 }
 
-/// What is and was sent for a job, and how fast it goes on. Servers that do not answer, or are not
-/// Cellar's, are left out.
+/// Returns the past and present transfers of a job, with the present rate. Servers that do not answer, or are
+/// not Cellar's, are left out.
 pub fn of_job(cell: &CellClient, job: &Job) -> Told {
     of_jobs(cell)(job)
 }
 
-/// The same for several jobs; each server is asked once.
+/// Returns the transfers of jobs like [`of_job`]; queries each server only once.
 pub fn of_jobs(cell: &CellClient) -> impl Fn(&Job) -> Told {
     let asked: RefCell<HashMap<Ipv4Addr, Vec<TransferInfo>>> = RefCell::default();
     let now = crate::network::now().0;
@@ -49,8 +49,8 @@ pub fn of_jobs(cell: &CellClient) -> impl Fn(&Job) -> Told {
     }
 }
 
-/// What is and was sent for jobs as far as one server knows, by its addresses and what it sends: nobody is asked, and so
-/// nobody waited for. Of what others send, the journal knows what was sent until the last call that ended.
+/// Returns the transfers of jobs from what one server knows, through its addresses and transfers, without any
+/// call. For transfers by other servers it uses the journal, which has the state after the last call.
 pub fn of_server<'a>(
     addresses: &'a [Ipv4Addr],
     transfers: &'a [TransferInfo],

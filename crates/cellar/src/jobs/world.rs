@@ -1,4 +1,4 @@
-//! The servers of a cell as jobs see them.
+//! The servers of a cell as seen by jobs.
 
 use super::journal::Journal;
 use super::traffic::traffic;
@@ -17,18 +17,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-/// How soon a pause notices that the wish has changed.
+/// Interval at which a pause checks for a changed control.
 const NAP: Duration = Duration::from_millis(100);
 
-/// Bytes of a file that are sent at a time.
+/// Bytes of a file sent at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What is wished of a job, set from anywhere.
+/// The control of a job, which any thread may set.
 #[derive(Debug, Default)]
 pub struct Wishes(AtomicU8);
 
 impl Wishes {
-    /// Wishes this from now on. What was to stop does not go on.
+    /// Sets the control. A suspended job does not continue.
     pub fn set(&self, wish: Wish) {
         let level = match wish {
             Wish::GoOn => 0,
@@ -38,7 +38,7 @@ impl Wishes {
         self.0.fetch_max(level, Ordering::Relaxed);
     }
 
-    /// What is wished now.
+    /// Returns the current control.
     pub fn get(&self) -> Wish {
         match self.0.load(Ordering::Relaxed) {
             0 => Wish::GoOn,
@@ -48,22 +48,22 @@ impl Wishes {
     }
 }
 
-/// A cell, a journal, and somebody who watches.
+/// A cell, a journal, and a progress callback.
 pub struct CellWorld<'a> {
     cell: &'a CellClient,
-    /// None if it is only asked.
+    /// `None` for a preflight.
     journal: Option<&'a Journal>,
     job: u32,
     wishes: Arc<Wishes>,
     watch: &'a (dyn Fn(&Job) + Sync),
-    /// Is told how many bytes of how many of a file were sent.
+    /// Called with the bytes of a file sent so far, and its length.
     watch_file: Option<&'a (dyn Fn(u64, u64) + Sync)>,
-    /// Which servers are Cellar's, as far as it is known. Nothing is asked under the lock.
+    /// Which servers are Cellar's, as far as known. No call is made under the lock.
     cellars: Mutex<HashMap<Ipv4Addr, bool>>,
 }
 
 impl<'a> CellWorld<'a> {
-    /// For the job of this number; `watch` is called whenever it has changed.
+    /// Creates the world of a job; `watch` is called whenever the job has changed.
     pub fn new(
         cell: &'a CellClient,
         journal: &'a Journal,
@@ -75,7 +75,7 @@ impl<'a> CellWorld<'a> {
         CellWorld { cell, journal, job, wishes, watch, watch_file: None, cellars: Mutex::default() }
     }
 
-    /// For who only asks: no job is run, and nothing recorded.
+    /// Creates a world for a preflight: no job is run, and nothing is recorded.
     pub fn to_ask(cell: &'a CellClient) -> CellWorld<'a> {
         let (wishes, watch) = (Arc::default(), &|_: &Job| ());
         CellWorld { cell, journal: None, job: 0, wishes, watch, watch_file: None, cellars: Mutex::default() }
@@ -85,13 +85,13 @@ impl<'a> CellWorld<'a> {
         self.journal.is_some_and(|journal| journal.take_hurry(self.job))
     }
 
-    /// The same; `watch_file` is called with the bytes of a file that were sent, and all that it has.
+    /// Adds `watch_file`, which is called with the bytes of a file sent so far, and its length.
     #[must_use]
     pub fn watching_files(self, watch_file: &'a (dyn Fn(u64, u64) + Sync)) -> CellWorld<'a> {
         CellWorld { watch_file: Some(watch_file), ..self }
     }
 
-    /// Sends all of a file, as long as nothing else is wished.
+    /// Sends a whole file unless the control changes.
     fn send_all(&self, file: &mut File, length: u64, stream: &mut dyn CallStream) -> Result<u64, Unsent> {
         let mut sent = 0;
         loop {

@@ -11,25 +11,25 @@ use rx_security::{
 };
 use std::sync::Arc;
 
-/// Seconds that a ticket is good for. A ticket and the session key in it are worth the whole cell, and the
-/// session key has 56 bits.
+/// Lifetime of a ticket in seconds. A ticket with its session key gives access to the whole cell, and the
+/// session key has only 56 bits.
 const TICKET_SECONDS: u32 = 3600;
 
-/// The same for the volume service. Its calls may last for hours, and OpenAFS's servers drop the packets of a
-/// connection whose ticket has ended.
+/// Lifetime of a ticket for the volume service. Its calls may last for hours, and OpenAFS's servers drop the
+/// packets of a connection whose ticket has expired.
 const VOLUME_TICKET_SECONDS: u32 = 24 * 3600;
 
 /// Age at which a ticket is replaced for new connections. [`super::renewing`] replaces connections in time.
 const REUSE_SECONDS: u32 = 900;
 
-/// The number of the volume service.
+/// Service ID of the volume service.
 const VOLUME_SERVICE: u16 = 4;
 
 /// Opens connections as the cell's superuser, with fresh tickets under the newest key.
 pub struct CellIdentity {
     keys: Arc<KeyRing>,
     level: SecurityLevel,
-    /// The tickets made last, for the volume service and for others.
+    /// The latest tickets: for the volume service, and for others.
     tickets: Mutex<[Option<Held>; 2]>,
 }
 
@@ -41,10 +41,10 @@ struct Held {
 }
 
 impl CellIdentity {
-    /// An identity that follows the keys of a ring.
+    /// Creates an identity that follows the keys of a ring.
     ///
     /// # Errors
-    /// The keys make no ticket.
+    /// If the keys make no valid ticket.
     pub fn new(keys: Arc<KeyRing>, level: SecurityLevel) -> Result<CellIdentity> {
         check_keys(&keys.current())?;
         Ok(CellIdentity { keys, level, tickets: Mutex::default() })
@@ -79,16 +79,16 @@ impl ClientSecurity for CellIdentity {
     }
 }
 
-/// Checks that the keys make a ticket.
+/// Checks that the keys make a valid ticket.
 ///
 /// # Errors
-/// They do not.
+/// If they do not.
 pub fn check_keys(keys: &KeySet) -> Result<()> {
     Ok(ticket(keys, now()).map(drop)?)
 }
 
 fn ticket(keys: &KeySet, expires: UnixTime) -> Result<Ticket, SecurityError> {
-    // About one in 2^52 DES keys is weak and refused; the second try cannot fail as well.
+    // About one in 2^52 DES keys is weak and rejected; a second failure is practically impossible.
     forge_local_ticket(keys, rand::random(), rand::random(), expires)
         .or_else(|_| forge_local_ticket(keys, rand::random(), rand::random(), expires))
 }

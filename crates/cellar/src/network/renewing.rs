@@ -1,4 +1,4 @@
-//! Connections for holders that outlive their tickets.
+//! Connections that outlive their tickets.
 
 use afs_idl::{ClientCall, ClientConnection};
 use base::AbortCode;
@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Age at which a connection begins no more calls. A ticket is good for an hour and at most a quarter of an
-/// hour old when a connection is made, so that calls begin a quarter of an hour before its end at the latest.
+/// Age from which a connection begins no more calls. A ticket lasts for an hour and is at most a quarter of
+/// an hour old when a connection is made, so that calls begin at least a quarter of an hour before its end.
 pub const RENEWAL: Duration = Duration::from_secs(1800);
 
 type Connect = Box<dyn Fn() -> Arc<dyn ClientConnection> + Send + Sync>;
 
-/// A connection that is made again when it is old. Calls that are under way end on the old one.
+/// A connection that is replaced when it is old. Active calls finish on the old one.
 pub struct Renewing {
     connect: Connect,
     renewal: Duration,
@@ -22,7 +22,7 @@ pub struct Renewing {
 }
 
 impl Renewing {
-    /// A connection made by `connect`, and again when it has reached the age `renewal`.
+    /// Creates a connection with `connect`, and a new one each time it has reached the age `renewal`.
     pub fn new(connect: Connect, renewal: Duration) -> Renewing {
         let connection = connect();
         let peer = connection.peer();
@@ -40,7 +40,7 @@ impl Renewing {
 
 impl ClientConnection for Renewing {
     fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
-        // Not under the lock: it may wait for a channel.
+        // Not under the lock, because it may wait for a channel.
         self.current().begin()
     }
 

@@ -1,4 +1,4 @@
-//! What cells have now, asked of their location and volume servers by calls that change nothing.
+//! Queries the present state of cells from their location and volume servers, without changing anything.
 
 use super::cells::{Cells, place_of, read_only_sites};
 use super::volumes::{Step, Volumes};
@@ -10,16 +10,16 @@ use promote::{CellRecord, Home, Record, Trouble};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// A site as it was found.
+/// The state of a site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Found {
-    /// Where.
+    /// Server and partition.
     pub place: Place,
-    /// What is not as it is to be; nothing if clients can read the version there.
+    /// Difference from the intended state; `None` if clients can read the version there.
     pub trouble: Option<String>,
 }
 
-/// Asks all cells of a record, so many at a time.
+/// Queries all cells of a record, `parallel` at a time.
 pub fn ask(cells: &Cells<'_>, record: &Record, parallel: usize) -> BTreeMap<String, Vec<Found>> {
     let left = Mutex::new(record.cells.iter());
     let found = Mutex::new(BTreeMap::new());
@@ -54,12 +54,13 @@ fn ask_cell(cells: &Cells<'_>, name: &str, known: &CellRecord) -> Vec<Found> {
     found(&|place| site_trouble(volumes, home, known, &entry, place, verified))
 }
 
-/// When what a volume shows was changed last; `None` if it is not there.
+/// Returns the date of the last change to a volume's contents; `None` if it does not exist.
 fn date(volumes: Volumes<'_>, place: Place, volume: u32) -> Step<Option<u32>> {
     Ok(volumes.look(place, volume)?.map(|info| info.update_date))
 }
 
-/// `verified` is the date of what was compared with the manifest: copies show the same.
+/// Returns what is wrong at a site. `verified` is the date of the volume that was compared with the manifest;
+/// copies have the same date.
 fn site_trouble(
     volumes: Volumes<'_>,
     home: &Home,

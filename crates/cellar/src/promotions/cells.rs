@@ -1,4 +1,4 @@
-//! The cells as promotions see them: every [`Task`] in standard calls.
+//! Carries out every [`Task`] in cells, with standard calls.
 
 use super::config::{COPIES_MAX, CellConfig, Config};
 use super::volumes::{OFFLINE, Open, Step, Volumes, failed};
@@ -15,31 +15,31 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Numbers of a new volume: read-write, read-only, backup.
+/// IDs per new volume: read-write, read-only, backup.
 const NUMBERS: u32 = 3;
 const WHOLE_LOCK: i32 = lock_release::TIMESTAMP | lock_release::OPCODE | lock_release::AFSID;
-/// The longest name of a volume that has read-only ones.
+/// Maximum length of the name of a volume with read-only volumes.
 const NAME_BYTES_MAX: usize = 22;
 
-/// All cells, and the volume that is promoted.
+/// All cells, and the promoted volume.
 pub struct Cells<'a> {
     config: &'a Config,
     volume: String,
     stop: Arc<AtomicBool>,
-    /// A volume of this name that is there already is taken over.
+    /// Whether an existing volume of this name is taken over.
     adopt: bool,
-    /// Made on first use. Nothing is asked under the lock.
+    /// Clients, created on first use. No call is made under the lock.
     clients: Mutex<HashMap<String, Arc<CellClient>>>,
 }
 
 impl<'a> Cells<'a> {
-    /// For promotions of one volume. Where `adopt` is set a volume of this name that a cell has already is
-    /// taken over.
+    /// Creates the cells for promotions of one volume. With `adopt`, an existing volume of this name in a
+    /// cell is taken over.
     pub fn new(config: &'a Config, volume: &str, stop: Arc<AtomicBool>, adopt: bool) -> Cells<'a> {
         Cells { config, volume: volume.into(), stop, adopt, clients: Mutex::default() }
     }
 
-    /// A client of a cell.
+    /// Returns a client of a cell.
     pub fn client(&self, cell: &str) -> Result<Arc<CellClient>, Trouble> {
         if let Some(client) = self.clients.lock().get(cell) {
             return Ok(client.clone());
@@ -49,19 +49,19 @@ impl<'a> Cells<'a> {
         Ok(self.clients.lock().entry(cell.into()).or_insert(client).clone())
     }
 
-    /// A cell is asked through this client.
+    /// Uses this client for a cell.
     #[cfg(test)]
     pub(super) fn ask_through(self, cell: &str, client: Arc<CellClient>) -> Cells<'a> {
         self.clients.lock().insert(cell.into(), client);
         self
     }
 
-    /// The entry of the volume in a cell.
+    /// Returns the volume's entry in a cell.
     pub(super) fn entry(&self, cell: &str) -> Step<Option<NVldbEntry>> {
         Site { cells: self, name: cell, cell: &*self.client(cell)? }.entry()
     }
 
-    /// Whether somebody wants to stop.
+    /// Returns whether the user asked to stop.
     pub fn is_stopping(&self) -> bool {
         self.stop.load(std::sync::atomic::Ordering::Relaxed)
     }
@@ -70,7 +70,7 @@ impl<'a> Cells<'a> {
         &self.stop
     }
 
-    /// Does what is to be done.
+    /// Carries out a task.
     pub fn perform(&self, task: &Task) -> Outcome {
         let client = self.client(&task.cell)?;
         let site = Site { cells: self, name: &task.cell, cell: &client };
@@ -92,14 +92,14 @@ impl<'a> Cells<'a> {
         }
     }
 
-    /// Whether servers of one cell may send straight to those of the other.
+    /// Returns whether servers of one cell may send directly to those of the other.
     fn is_direct(&self, from: &str, to: &str) -> bool {
         let has_common = |cell: &str| self.config.cells.get(cell).is_some_and(|cell| cell.common_key);
         from == to || (has_common(from) && has_common(to))
     }
 }
 
-/// One cell at work.
+/// One cell in which tasks are carried out.
 struct Site<'a> {
     cells: &'a Cells<'a>,
     name: &'a str,
@@ -139,7 +139,7 @@ impl Site<'_> {
         }
     }
 
-    // Where the volume lives.
+    // Location of the volume.
 
     fn find_home(&self) -> Step<Home> {
         let name = self.volume();
@@ -179,8 +179,8 @@ impl Site<'_> {
         self.cells.config.cell(self.name).map_err(|error| Trouble::Lasting(error.to_string()))
     }
 
-    /// Enters sites that clients are not to use yet, until there are enough. Those that are entered already come
-    /// first: by an earlier run, which did not hear of it, or by the cell's administrators.
+    /// Adds sites that clients may not use yet, until there are enough. Sites already in the entry come
+    /// first: an earlier run may have added them without receiving the reply, or the cell's administrators.
     fn widen(&self, home: &Home, copies: usize) -> Step<(Vec<Place>, Option<String>)> {
         let is_further = |place: &Place| !home.sites.contains(place);
         let lacking = copies.min(COPIES_MAX).saturating_sub(home.sites.len());
@@ -203,7 +203,7 @@ impl Site<'_> {
         Ok((sites, (missing > 0).then(|| self.scarcity(&found.silent))))
     }
 
-    /// Why there are not enough sites.
+    /// Explains why there are not enough sites.
     fn scarcity(&self, silent: &[Ipv4Addr]) -> String {
         let silent: Vec<String> = silent.iter().map(Ipv4Addr::to_string).collect();
         match &silent[..] {
@@ -213,7 +213,7 @@ impl Site<'_> {
         }
     }
 
-    /// The partition with the most free room on each server, of those with the most room; none on some servers.
+    /// Returns up to `copies` servers with the most free space, each with its partition of the most free space.
     fn roomiest(&self, copies: usize, but: &[Ipv4Addr]) -> Step<Found> {
         let (mut found, mut silent) = (Vec::new(), Vec::new());
         for server in self.servers()?.into_iter().filter(|server| !but.contains(server)) {
@@ -235,7 +235,7 @@ impl Site<'_> {
         Ok(Found { places, silent })
     }
 
-    /// The first address of each file server that is registered.
+    /// Returns the first address of each registered file server.
     fn servers(&self) -> Step<Vec<Ipv4Addr>> {
         self.cell.file_servers().map_err(failed(format!("list the servers of {}", self.name)))
     }
@@ -289,7 +289,7 @@ impl Site<'_> {
         entry
     }
 
-    // The version arrives.
+    // Receiving a version.
 
     fn receive(&self, source: &str, held: Held, home: &Home, since: u32) -> Step<u64> {
         let giving = self.cells.client(source)?;
@@ -309,7 +309,7 @@ impl Site<'_> {
         Ok(bytes)
     }
 
-    /// Clones the staging volume, which is in service only while a transaction keeps clients away.
+    /// Clones the staging volume, which is online only while a transaction keeps clients away.
     fn freeze(&self, home: &Home, clone: u32) -> Step {
         let place = home.sites[0];
         let volumes = self.volumes();
@@ -331,16 +331,16 @@ impl Site<'_> {
         staging.end()
     }
 
-    // It is taken into use.
+    // Publishing a version.
 
-    /// The read-only volume becomes a clone of the staging volume, if that still is what `held` shows.
+    /// Makes the read-only volume a clone of the staging volume, if that still has the date of `held`.
     fn publish(&self, home: &Home, held: Held) -> Step {
         let (place, read_only) = (home.sites[0], home.read_only);
         self.check_unchanged(home, held)?;
         let is_there = self.volumes().look(place, read_only)?.is_some();
         let name = self.read_only_name();
         if is_there {
-            // An earlier run may have left it open.
+            // An earlier run may have left a transaction open.
             self.volumes().open(place, read_only, self.mode(place))?.end()?;
         }
         self.while_in_service(home, |staging| {
@@ -355,7 +355,8 @@ impl Site<'_> {
         })
     }
 
-    /// Whoever changes a volume changes its date; a clone has that of its volume.
+    /// Fails if the staging volume was changed. A change updates the volume's date, and a clone has the date
+    /// of its origin.
     fn check_unchanged(&self, home: &Home, held: Held) -> Step {
         let volumes = self.volumes();
         let updated = |volume: u32| Ok(volumes.look(held.place, volume)?.map(|info| info.update_date));
@@ -388,8 +389,9 @@ impl Site<'_> {
         })
     }
 
-    /// How a volume is opened that clients use: on Cellar's servers, where a restore takes effect at once when
-    /// it is whole, they go on meanwhile; OpenAFS's put a volume into service only after it was offline.
+    /// Returns the attach mode for a volume in use. On Cellar's servers, where a complete restore takes
+    /// effect atomically, clients continue meanwhile; OpenAFS's servers put a volume online only after it was
+    /// offline.
     fn mode(&self, place: Place) -> i32 {
         let connection = self.cell.connection(place.server, Interface::Cellar);
         let is_cellar = own::get_server_info(&*connection, &own::GetServerInfoRequest).is_ok();
@@ -431,8 +433,8 @@ impl Site<'_> {
         replaced.map(drop).map_err(failed(format!("change the entry of {}", self.volume())))
     }
 
-    /// Locks the entry. One that is locked for a release was left by an earlier run: nobody releases these
-    /// volumes.
+    /// Locks the entry. A lock for a release was left by an earlier run, because these volumes are never
+    /// released otherwise.
     fn lock(&self, volume_id: u32) -> Step {
         let request = vl::SetLockRequest { volume_id, volume_type: 0, operation: entry_flags::RELEASE };
         let lock = || self.cell.database(Interface::Locations, |vl| vl::set_lock(vl, &request)).map(drop);
@@ -452,12 +454,12 @@ impl Site<'_> {
     }
 }
 
-/// The name of a clone that keeps a version; the location database does not know it.
+/// Returns the name of a clone that keeps a version; the location database has no entry for it.
 pub(super) fn clone_name(volume: &str, number: u32) -> String {
     format!("{volume}.{number:x}")
 }
 
-/// Where copies can be made, and the servers that do not answer.
+/// Places for new copies, and servers that do not answer.
 struct Found {
     places: Vec<Place>,
     silent: Vec<Ipv4Addr>,
@@ -472,7 +474,7 @@ fn read_only_places(entry: &NVldbEntry) -> Vec<Place> {
     read_only_sites(entry).into_iter().map(|site| place_of(entry, site)).collect()
 }
 
-/// One more read-only site, which clients are not to use yet.
+/// Adds a read-only site that clients may not use yet.
 fn add_site(entry: &mut NVldbEntry, place: Place) {
     let number = usize::try_from(entry.server_count).unwrap_or(vl::SITES);
     if number < vl::SITES && !read_only_places(entry).contains(&place) {
@@ -494,7 +496,7 @@ fn set_used(entry: &mut NVldbEntry, site: usize, is_used: bool) {
     }
 }
 
-/// Where a volume lives that was there before: the read-write volume's place first.
+/// Returns the location of an existing volume, with the read-write site first.
 fn adopted(entry: &NVldbEntry) -> Option<Home> {
     let count = usize::try_from(entry.server_count).unwrap_or(0).min(vl::SITES);
     let is_read_write = |site: &usize| entry.server_flags[*site] & site_flags::READ_WRITE != 0;

@@ -1,4 +1,5 @@
-//! `promote.toml`: the cells, how to administer them, and the cells that they trust. docs/guide/promote.md describes it.
+//! `promote.toml`: the cells, administrative access to them, and the keys that they trust.
+//! docs/guide/promote.md describes it.
 
 use crate::client::CellClient;
 use crate::config::keys::{self, KeyFiles};
@@ -18,9 +19,9 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Sites that an entry has room for, besides that of the staging volume.
+/// Maximum number of copies: the sites of an entry less that of the staging volume.
 pub(super) const COPIES_MAX: usize = vl::SITES - 1;
-/// The client's list of cells.
+/// Path of the client's list of cells.
 const CELLSERVDB: &str = "/etc/openafs/CellServDB";
 
 #[derive(Deserialize)]
@@ -64,53 +65,54 @@ fn three() -> usize {
     3
 }
 
-/// With fewer, cells that could get the version or serve others wait for those that verify and copy.
+/// With fewer, cells that are ready to receive or serve the version would wait for others that verify or copy
+/// it.
 fn sixty_four() -> usize {
     64
 }
 
-/// A cell of the file.
+/// Configuration of a cell.
 #[derive(Clone, Debug)]
 pub struct CellConfig {
-    /// Its database servers.
+    /// Addresses of its database servers.
     pub database_servers: Vec<Ipv4Addr>,
     keys: KeyFiles,
-    /// Where the copies are to be; chosen by rule if it names none.
+    /// Places for the copies; chosen automatically if empty.
     pub sites: Vec<Place>,
-    /// How many copies.
+    /// Number of copies.
     pub copies: usize,
-    /// Its servers and those of other cells with the same setting accept each other's tickets.
+    /// Whether its servers accept tickets from servers of other cells with the same setting, and the reverse.
     pub common_key: bool,
 }
 
 impl CellConfig {
-    /// How many read-only sites a volume is to have in the cell, if it has the servers.
+    /// Returns the intended number of read-only sites in the cell, if it has enough servers.
     pub fn wanted_copies(&self) -> usize {
         if self.sites.is_empty() { self.copies.min(COPIES_MAX) } else { self.sites.len() }
     }
 }
 
-/// All of the file.
+/// The whole configuration.
 #[derive(Debug)]
 pub struct Config {
-    /// The cell that volumes come from.
+    /// Name of the source cell.
     pub source: String,
-    /// The name under which it is signed.
+    /// Name of the signer.
     pub signer: String,
     signing_key: Option<PathBuf>,
     exposure: Exposure,
-    /// Where what is known about promotions is kept.
+    /// Directory of the state of promotions.
     pub state: PathBuf,
-    /// Cells that are worked on at the same time.
+    /// Maximum number of cells that are worked on concurrently.
     pub parallel: usize,
-    /// How it is done, and whom each cell trusts.
+    /// Options of promotions, and the keys that each cell trusts.
     pub options: Options,
-    /// The cells.
+    /// The cells by name.
     pub cells: BTreeMap<String, CellConfig>,
 }
 
 impl Config {
-    /// Reads the file. Paths in it are relative to its folder.
+    /// Loads the file. Paths in it are relative to its directory.
     pub fn load(path: &Path) -> Result<Config> {
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -118,7 +120,7 @@ impl Config {
         Config::parse(&text, folder).with_context(|| format!("in {}", path.display()))
     }
 
-    /// One cell, which volumes come from.
+    /// A configuration with a single cell, the source.
     #[cfg(test)]
     pub(super) fn for_tests(cell: &str) -> Config {
         let text = format!(
@@ -166,7 +168,7 @@ impl Config {
         })
     }
 
-    /// The key that signs.
+    /// Loads the signing key.
     pub fn signing_key(&self) -> Result<SigningKey> {
         let Some(path) = &self.signing_key else {
             bail!("`signing_key` names no file; `cellar promote key new FILE` makes one");
@@ -179,7 +181,7 @@ impl Config {
         std::str::from_utf8(&bytes)?.parse().with_context(shown)
     }
 
-    /// A cell that must be there.
+    /// Returns the configuration of a cell, which must exist.
     pub fn cell(&self, name: &str) -> Result<&CellConfig> {
         self.cells.get(name).with_context(|| {
             format!("there is no section [cell.\"{name}\"]; the file has {}", names(self.cells.keys()))
@@ -193,7 +195,7 @@ fn names<'a>(names: impl Iterator<Item = &'a String>) -> String {
 }
 
 impl CellConfig {
-    /// A client of the cell, as its superuser.
+    /// Returns a client of the cell with superuser rights.
     pub fn connect(&self) -> Result<CellClient> {
         let keys = keys::load_all(&self.keys)?;
         let network = AfsNetwork::start(Some(local_authentication(&keys.set)?))?;
@@ -264,7 +266,7 @@ fn from_cellservdb(name: &str) -> Result<Vec<Ipv4Addr>> {
     Ok(servers.into_iter().map(|server| server.address).collect())
 }
 
-/// `192.0.2.1 a`.
+/// Parses a place like `192.0.2.1 a`.
 fn place(text: &str) -> Result<Place> {
     let parsed = text.split_once(' ').and_then(|(server, partition)| {
         let partition: PartitionId = partition.trim().parse().ok()?;

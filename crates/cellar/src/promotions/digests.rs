@@ -1,4 +1,4 @@
-//! What volumes of a cell hold, as manifests say it.
+//! Digests of volumes for comparison with manifests.
 
 use super::volumes::{Open, Step, Volumes, failed};
 use crate::client::Interface;
@@ -9,8 +9,8 @@ use jobs::Place;
 use promote::{Digest, Trouble, digest};
 
 impl Volumes<'_> {
-    /// What a volume holds: as its server computes it where it lies, or read over the network from a server that
-    /// does not.
+    /// Returns the digest of a volume: computed by its server, or locally from a dump if the server cannot
+    /// compute it.
     pub(super) fn digest(&self, place: Place, volume: u32) -> Step<Digest> {
         let open = self.open(place, volume, vol::attach_mode::BUSY)?;
         let own = self.cell.connection(place.server, Interface::CellarVolumes);
@@ -22,7 +22,7 @@ impl Volumes<'_> {
         Ok(digest)
     }
 
-    /// `None` if the server does not compute any.
+    /// Requests the digest; `None` if the server cannot compute it.
     fn computed(&self, own: &dyn ClientConnection, open: &Open, place: Place) -> Step<Option<Digest>> {
         let request = cellar::DigestContentsRequest { transaction: open.id };
         let mut is_asked_first = true;
@@ -34,7 +34,7 @@ impl Volumes<'_> {
                     return Ok(Some(Digest { hash, vnodes, bytes }));
                 }
                 Ok(_) => is_asked_first = false,
-                // OpenAFS's servers do not know the service. What else is wrong a dump shows too.
+                // OpenAFS's servers do not know the service. A dump will reveal any other error.
                 Err(_) if is_asked_first => return Ok(None),
                 Err(code) => {
                     return Err(failed(format!("digest the volume {} on {place}", open.volume))(code));
@@ -43,7 +43,7 @@ impl Volumes<'_> {
         }
     }
 
-    /// All of the volume is read over the network.
+    /// Computes the digest from a dump of the whole volume.
     fn read_back(&self, open: &Open, place: Place) -> Step<Digest> {
         let volume = open.volume;
         let doing = || format!("read the volume {volume} on {place}");

@@ -1,4 +1,4 @@
-//! What is known about a volume's promotions: a file for each volume (`docs/reference/formats/promotions.md`).
+//! Recorded state of a volume's promotions: a file per volume (`docs/reference/formats/promotions.md`).
 
 use crate::files;
 use anyhow::{Context, Result, bail};
@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// The format of the files that are written.
+/// Format version of written files.
 const VERSION: u32 = 1;
-/// The largest file that is read.
+/// Maximum size of a file that is read.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The file of a volume.
+/// The journal of a volume.
 #[derive(Clone, Debug)]
 pub struct Journal {
     path: PathBuf,
@@ -27,19 +27,19 @@ struct Kept {
     record: Record,
 }
 
-/// The right to work on a volume's promotions, until this is dropped or the program ends.
+/// The exclusive right to work on a volume's promotions, until this is dropped or the program ends.
 #[derive(Debug)]
 pub struct Claim {
     _file: File,
 }
 
 impl Journal {
-    /// The journal of a volume of a cell, in the folder `state`.
+    /// Returns the journal of a cell's volume, in the directory `state`.
     pub fn of(state: &Path, cell: &str, volume: &VolumeName) -> Journal {
         Journal { path: state.join(cell).join(format!("{volume}.json")) }
     }
 
-    /// Claims it.
+    /// Claims the journal.
     pub fn claim(&self) -> Result<Claim> {
         let path = self.path.with_extension("lock");
         let shown = || format!("cannot lock {}", path.display());
@@ -52,7 +52,7 @@ impl Journal {
         }
     }
 
-    /// What is known; `None` if the volume was never promoted.
+    /// Reads the record; `None` if the volume was never promoted.
     pub fn read(&self) -> Result<Option<Record>> {
         let shown = || format!("cannot read {}", self.path.display());
         let length = match std::fs::metadata(&self.path) {
@@ -71,7 +71,7 @@ impl Journal {
         Ok(Some(kept.record))
     }
 
-    /// Writes what is known, durably.
+    /// Writes the record durably.
     pub fn write(&self, record: &Record) -> Result<()> {
         let text = serde_json::to_vec_pretty(&Kept { version: VERSION, record: record.clone() })?;
         files::replace(&self.path, &text).with_context(|| format!("cannot write {}", self.path.display()))

@@ -1,4 +1,4 @@
-//! Running a promotion: several cells at a time.
+//! Runs a promotion in several cells at a time.
 
 use super::cells::Cells;
 use super::journal::Journal;
@@ -8,22 +8,22 @@ use parking_lot::{Condvar, Mutex};
 use promote::{Promotion, Record, Task, Trouble};
 use std::time::Duration;
 
-/// How long is waited before a step is tried again: twice as long each time.
+/// Pause before the first retry of a step; it doubles with each retry.
 const PAUSE_SECONDS_MIN: u64 = 2;
-/// How soon that notices that somebody wants to stop.
+/// Interval at which the pause checks whether to stop.
 const NAP: Duration = Duration::from_millis(100);
 
-/// What the threads share; the lock guards it, and nothing is asked of a server under it.
+/// State shared by the threads, under a lock. No call is made to a server under the lock.
 struct Shared {
     promotion: Promotion,
-    /// Tasks that are being worked on.
+    /// Number of tasks in progress.
     working: usize,
     is_over: bool,
     error: Option<Error>,
 }
 
-/// Runs a promotion until nothing is left to be done, or somebody wants to stop; gives back what is known
-/// then. `watch` is called with every change, and with the task that caused it.
+/// Runs a promotion until nothing is left to do or the user stops it, and returns its record. `watch` is
+/// called for every change, with the task that caused it.
 pub fn run(
     promotion: Promotion,
     cells: &Cells<'_>,
@@ -62,7 +62,7 @@ impl Worker<'_> {
             let outcome = self.cells.perform(&task);
             let mut shared = self.shared.lock();
             shared.working -= 1;
-            // Who stops is not told that cells did not answer.
+            // Failures after a request to stop are not recorded.
             if !(outcome.is_err() && self.cells.is_stopping()) {
                 let trouble = outcome.as_ref().err().cloned();
                 shared.promotion.finish(&task, outcome, now().0);
@@ -73,7 +73,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The next task, as soon as there is one, recorded; `None` at the end.
+    /// Waits for the next task and records it; `None` at the end.
     fn next(&self) -> Option<Task> {
         let mut shared = self.shared.lock();
         loop {

@@ -1,4 +1,4 @@
-//! The source cell: a volume becomes a version.
+//! Creates a version of the volume in the source cell.
 
 use super::cells::{Cells, clone_name};
 use super::config::Config;
@@ -19,14 +19,14 @@ fn told(trouble: Trouble) -> anyhow::Error {
     }
 }
 
-/// Where the volume is in the source cell.
+/// Locates the volume in the source cell.
 pub fn locate(config: &Config, cells: &Cells<'_>, volume: &str) -> Result<Located> {
     let client = cells.client(&config.source).map_err(told)?;
     client.locate_newest(volume).with_context(|| format!("in {}", config.source))
 }
 
-/// Makes a version of the volume as it is now, signs it, and gives its number. If nothing has changed since
-/// the last version, that is the one.
+/// Creates and signs a version of the volume's present contents and returns its number. Without changes since
+/// the last version, returns the last version.
 pub fn freeze(
     config: &Config,
     cells: &Cells<'_>,
@@ -70,7 +70,7 @@ fn number(client: &CellClient) -> Result<u32> {
     Ok(reply.map_err(crate::client::describe::failed("get a volume number"))?.new_volume_id)
 }
 
-/// Clones the volume, which stays in use. The date of the clone, by its server.
+/// Clones the volume, which stays in use. Returns the date of the clone by its server's clock.
 fn clone(volumes: &Volumes<'_>, located: &Located, held: Held) -> Result<u32, Trouble> {
     let source = volumes.open_of_others(held.place, located.read_write().0, attach_mode::BUSY)?;
     source.clone_as(&clone_name(&located.name, held.volume), held.volume)?;
@@ -82,7 +82,7 @@ fn clone(volumes: &Volumes<'_>, located: &Located, held: Held) -> Result<u32, Tr
     Ok(cloned_at)
 }
 
-/// Removes clones that nobody needs. What cannot be removed now is tried again next time.
+/// Removes clones that are no longer needed. Failures are retried next time.
 pub fn tidy(config: &Config, cells: &Cells<'_>, journal: &Journal, record: &mut Record) -> Result<()> {
     record.forget(config.options.keep);
     if record.loose.is_empty() {

@@ -1,4 +1,4 @@
-//! Volumes of a cell that belong to promotions: opened, cloned, read and sent through standard calls.
+//! Volumes that belong to promotions: opened, cloned, read and sent with standard calls.
 
 use crate::client::{CellClient, Interface};
 use afs_idl::vol::{self, TransDebugInfo, VolintInfo, attach_mode, volume_flags};
@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often a volume that is busy is tried again, and after how long.
+/// Number of attempts to open a busy volume, and the pause between them.
 const BUSY_TRIES: u32 = 30;
 const BUSY_PAUSE: Duration = Duration::from_secs(2);
-/// After so many tries a transaction that reads is in the way too, see [`is_stale`].
+/// Number of attempts after which a reading transaction counts as stale too, see [`is_stale`].
 const READER_TRIES: u32 = 5;
 const PIECE_BYTES: usize = 256 << 10;
-/// What does not go away by waiting.
+/// Errors that waiting does not resolve.
 const LASTING: [AbortCode; 9] = [
     AbortCode::VL_PERM,
     AbortCode::VL_NAMEEXIST,
@@ -30,14 +30,14 @@ const LASTING: [AbortCode; 9] = [
     AbortCode::RX_INVALID_OPERATION,
 ];
 
-/// Out of service, and staying so after a restart.
+/// Flags of a volume that is offline and stays so after a restart.
 pub(super) const OFFLINE: i32 = volume_flags::OUT_OF_SERVICE;
-/// The same, and gone after a restart.
+/// Flags of a volume that is offline and removed by a restart.
 pub(super) const DOOMED: i32 = volume_flags::OUT_OF_SERVICE | volume_flags::DELETE_ON_SALVAGE;
 
 pub(super) type Step<T = ()> = Result<T, Trouble>;
 
-/// What a failed call means.
+/// Classifies a failed call as temporary or permanent.
 pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(AbortCode) -> Trouble {
     move |code| {
         let why = format!("cannot {}: {}", doing.into(), crate::client::describe::describe(code));
@@ -45,7 +45,7 @@ pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(AbortCode) -> Trou
     }
 }
 
-/// An open volume. It is ended when dropped, so that nothing stays locked.
+/// A transaction on a volume; dropping it ends it, so that nothing stays locked.
 pub(super) struct Open {
     pub(super) server: Arc<dyn ClientConnection>,
     pub(super) id: i32,
@@ -53,16 +53,17 @@ pub(super) struct Open {
     is_ended: bool,
 }
 
-/// Whether to end a transaction that is in the way. One that reads is left alone at first: it may be somebody's dump.
-/// But it may just as well have been left by a promotion that was killed while it sent, and then nobody ends it for ten
-/// minutes. A dump that is under way goes on to its end although its transaction is ended.
+/// Returns whether to end a transaction that is in the way. A reading transaction is spared at first, because
+/// it may be a user's dump. But it may also be left over from a promotion that was killed while sending, and
+/// the server would end it only after ten minutes. A dump in progress finishes even if its transaction is
+/// ended.
 fn is_stale(info: &TransDebugInfo, volume: u32, tried: u32) -> bool {
     let procedure = info.last_procedure.to_string();
     let reads = ["Dump", "Forward", "GetSize"].iter().any(|name| procedure.contains(name));
     info.volume_id == volume && (!reads || tried >= READER_TRIES)
 }
 
-/// A volume server and whether the person wants to stop.
+/// Access to volume servers, with the user's request to stop.
 #[derive(Clone, Copy)]
 pub(super) struct Volumes<'a> {
     pub(super) cell: &'a CellClient,
@@ -78,7 +79,7 @@ impl Drop for Open {
 }
 
 impl Open {
-    /// Ends the transaction; what was done is done then.
+    /// Ends the transaction and makes its changes effective.
     pub(super) fn end(mut self) -> Step {
         self.is_ended = true;
         let reply = vol::end_trans(&*self.server, &vol::EndTransRequest { transaction: self.id });
@@ -101,7 +102,7 @@ impl Open {
         reply.map(|reply| reply.status).map_err(failed(format!("examine the volume {}", self.volume)))
     }
 
-    /// A read-only clone, which is doomed until somebody sets its flags.
+    /// Creates a read-only clone, which a restart removes until its flags are set.
     pub(super) fn clone_as(&self, name: &str, clone: u32) -> Step {
         let request = vol::CloneVolumeRequest {
             transaction: self.id,
@@ -128,7 +129,7 @@ impl Open {
         self.end()
     }
 
-    /// Lets its server send it to another volume server, which accepts that server's tickets.
+    /// Has the server send the volume to another volume server, which accepts that server's tickets.
     pub(super) fn forward(&self, since: u32, to: &Open, at: Place, cookie: &vol::RestoreCookie) -> Step {
         let destination = vol::DestServer { host: at.server.into(), port: 7005, security_index: 1 };
         let request = vol::ForwardRequest {
@@ -142,7 +143,7 @@ impl Open {
         vol::forward(&*self.server, &request).map(drop).map_err(failed(doing))
     }
 
-    /// Bytes of a dump, about.
+    /// Returns the approximate size of a dump in bytes.
     pub(super) fn size(&self, since: u32) -> u64 {
         let request = vol::GetSizeRequest { transaction: self.id, from_date: since };
         vol::get_size(&*self.server, &request).map_or(0, |reply| reply.size.dump_size)
@@ -158,7 +159,7 @@ impl Volumes<'_> {
         if self.stop.load(Ordering::Relaxed) { Err(Trouble::Passing("interrupted".into())) } else { Ok(()) }
     }
 
-    /// What a server says about a volume; `None` if it has none of this number there.
+    /// Returns a server's information about a volume; `None` if the volume does not exist there.
     pub(super) fn look(&self, place: Place, volume: u32) -> Step<Option<VolintInfo>> {
         let request = vol::ListOneVolumeRequest { partition: place.partition, volume_id: volume };
         match vol::list_one_volume(&*self.server(place), &request) {
@@ -168,12 +169,12 @@ impl Volumes<'_> {
         }
     }
 
-    /// Opens a volume that belongs to a promotion. What an earlier run left open on it is ended.
+    /// Opens a volume that belongs to a promotion, ending transactions left by an earlier run.
     pub(super) fn open(&self, place: Place, volume: u32, flags: i32) -> Step<Open> {
         self.open_patiently(place, volume, flags, true)
     }
 
-    /// Opens a volume that others work with, too.
+    /// Opens a volume that others use as well.
     pub(super) fn open_of_others(&self, place: Place, volume: u32, flags: i32) -> Step<Open> {
         self.open_patiently(place, volume, flags, false)
     }
@@ -196,8 +197,8 @@ impl Volumes<'_> {
         Err(failed(format!("open the volume {volume} on {place}"))(AbortCode::VOLSERVOLBUSY))
     }
 
-    /// Nobody but promotions changes these volumes, and one works on each: what is open there was left by an
-    /// earlier run, or somebody makes a dump.
+    /// Ends stale transactions. Only promotions change these volumes, one at a time, so an open transaction
+    /// was left by an earlier run or belongs to a dump.
     fn end_stale(&self, place: Place, volume: u32, tried: u32) {
         let server = self.server(place);
         let Ok(reply) = vol::monitor(&*server, &vol::MonitorRequest) else { return };
@@ -206,7 +207,7 @@ impl Volumes<'_> {
         }
     }
 
-    /// Makes an empty volume, open, and doomed until its flags are set.
+    /// Creates an empty volume and opens it; a restart removes it until its flags are set.
     pub(super) fn create(&self, place: Place, name: &str, volume: u32, kind: i32, parent: u32) -> Step<Open> {
         let request = vol::CreateVolumeRequest {
             partition: place.partition,
@@ -223,7 +224,7 @@ impl Volumes<'_> {
         Ok(open)
     }
 
-    /// Removes a volume, if it is there.
+    /// Removes a volume if it exists.
     pub(super) fn remove(&self, place: Place, volume: u32) -> Step {
         if self.look(place, volume)?.is_none() {
             return Ok(());
@@ -238,7 +239,7 @@ impl Volumes<'_> {
         }
     }
 
-    /// Reads a dump of an open volume of one cell into one of another; the bytes that passed.
+    /// Copies a dump from an open volume of one cell to one of another; returns the number of bytes.
     pub(super) fn relay(&self, from: &Open, since: u32, to: &Open, cookie: vol::RestoreCookie) -> Step<u64> {
         let restore = vol::RestoreRequest { transaction: to.id, flags: i32::from(since != 0), cookie };
         let dump = vol::DumpRequest { transaction: from.id, from_date: since };

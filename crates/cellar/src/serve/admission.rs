@@ -1,4 +1,4 @@
-//! Which callers a service serves, and at which level of protection (`[security.levels]`).
+//! Admission of callers to a service, by level of protection (`[security.levels]`).
 
 use super::authority::Authority;
 use super::refusals::Refusals;
@@ -11,7 +11,8 @@ use std::sync::Arc;
 pub(super) struct Admission {
     service: &'static str,
     levels: ServiceLevels,
-    /// The highest of the levels of callers with a ticket: at this level nobody is refused.
+    /// The highest of the levels required of callers with a ticket: callers at this level are always
+    /// admitted.
     highest: SecurityLevel,
     authority: Arc<Authority>,
     refusals: Arc<Refusals>,
@@ -28,7 +29,7 @@ impl Admission {
         Admission { service, levels, highest, authority, refusals }
     }
 
-    /// Whether the caller is served.
+    /// Returns whether the caller is served.
     pub(super) fn is_open(&self, caller: &Caller) -> bool {
         if caller.identity == Identity::Anonymous {
             return self.levels.anonymous;
@@ -37,10 +38,10 @@ impl Admission {
             || self.levels.least(self.class(caller)).is_some_and(|least| caller.level >= least)
     }
 
-    /// Refuses a caller that is not served, and says so in the log.
+    /// Rejects a caller that is not served, and logs it.
     ///
     /// # Errors
-    /// The caller has no ticket (RXKADNOAUTH), or its level is too low (RXKADLEVELFAIL).
+    /// If the caller has no ticket (RXKADNOAUTH), or its level is too low (RXKADLEVELFAIL).
     pub(super) fn check(&self, caller: &Caller) -> Result<(), AbortCode> {
         if self.is_open(caller) {
             return Ok(());

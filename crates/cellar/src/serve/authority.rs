@@ -1,4 +1,4 @@
-//! Who is trusted by configuration: UserList, and the cell's own key.
+//! Callers trusted by configuration: UserList, and holders of the cell's key.
 
 use crate::config::Settings;
 use afs_format::userlist::UserList;
@@ -7,20 +7,20 @@ use parking_lot::RwLock;
 use rx_security::LocalRealms;
 use std::path::PathBuf;
 
-/// The name that holders of the cell's key give themselves in tickets of their own making, without
-/// a realm; a Kerberos principal keeps its realm and cannot pose as it.
+/// Name that holders of the cell's key use in tickets they make for themselves, without a realm; a Kerberos
+/// principal keeps its realm and cannot pose as it.
 const CELL_PRINCIPAL: &str = "afs";
 
-/// UserList as it is now, and the cell's realms.
+/// The present UserList, and the cell's realms.
 pub struct Authority {
     path: PathBuf,
     realms: LocalRealms,
-    /// Guards the list; written after its file.
+    /// Guards the list; updated after its file has been written.
     list: RwLock<UserList>,
 }
 
 impl Authority {
-    /// As the settings say.
+    /// Creates the authority from the settings.
     pub fn new(settings: &Settings) -> Authority {
         Authority {
             path: settings.userlist_path.clone(),
@@ -29,24 +29,24 @@ impl Authority {
         }
     }
 
-    /// A list without a file.
+    /// Creates an authority from a list without a file.
     #[cfg(test)]
     pub fn of_list(list: &str, realms: LocalRealms) -> Authority {
         Authority { path: PathBuf::new(), realms, list: RwLock::new(UserList::parse(list)) }
     }
 
-    /// Whether the caller holds the cell's key: one of the cell's servers, or a tool with `-localauth`.
+    /// Returns whether the caller holds the cell's key: a server of the cell, or a tool with `-localauth`.
     pub fn is_cell(caller: &Caller) -> bool {
         matches!(&caller.identity, Identity::Known(principal)
             if principal.name == CELL_PRINCIPAL && principal.instance.is_empty() && principal.realm.is_empty())
     }
 
-    /// The principals of the list.
+    /// Returns the principals on the list.
     pub fn users(&self) -> Vec<Principal> {
         self.list.read().principals().cloned().collect()
     }
 
-    /// Changes the list and its file; `change` says whether there is anything to write.
+    /// Changes the list and its file. `change` returns whether there is anything to write.
     pub fn edit(&self, change: impl FnOnce(&mut UserList) -> bool) -> std::io::Result<bool> {
         let mut list = self.list.write();
         let mut edited = list.clone();

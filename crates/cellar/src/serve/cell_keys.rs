@@ -1,5 +1,5 @@
-//! The cell's keys in a running server. They follow their files, so that a new key takes no restart: neither for those
-//! who come with it nor for this server where it is a client of others.
+//! The cell's keys in a running server. They follow their files, so that a new key takes effect without a
+//! restart, both for callers that use it and for this server's own calls to others.
 
 use super::{thread, wait};
 use crate::client::CellClient;
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the files are looked at.
+/// Interval at which the files are checked.
 const PERIOD: Duration = Duration::from_secs(5);
 
 /// The keys in use.
@@ -26,17 +26,17 @@ pub struct CellKeys {
     read: Mutex<Read>,
 }
 
-/// What was read last.
+/// The files as last read.
 struct Read {
     stamp: KeyStamp,
     des: KeyList,
 }
 
 impl CellKeys {
-    /// Reads them.
+    /// Reads the keys.
     ///
     /// # Errors
-    /// A file cannot be read, or there is no key.
+    /// If a file cannot be read, or there is no key.
     pub fn read(files: KeyFiles, security: SecuritySettings) -> Result<CellKeys> {
         let stamp = files.stamp();
         let Keys { set, des, .. } = keys::load(&files, &security)?;
@@ -48,18 +48,18 @@ impl CellKeys {
         })
     }
 
-    /// The keys, for those who look at them with each handshake.
+    /// Returns the key ring, which is consulted for each handshake.
     pub fn ring(&self) -> Arc<KeyRing> {
         self.ring.clone()
     }
 
-    /// What `bos listkeys` shows: the single DES keys.
+    /// Returns the single DES keys, as shown by `bos listkeys`.
     pub fn des(&self) -> KeyList {
         self.read.lock().des.clone()
     }
 
-    /// Reads the files if they have changed since. If that fails the keys stay as they are. Connections whose keys were
-    /// removed begin no more calls.
+    /// Reads the files again if they have changed. On failure the keys stay the same. Connections with
+    /// removed keys begin no more calls.
     pub fn look(&self, client: &CellClient) {
         let stamp = self.files.stamp();
         let mut read = self.read.lock();
@@ -96,7 +96,7 @@ impl CellKeys {
     }
 }
 
-/// Looks at the files from time to time.
+/// Checks the files periodically.
 pub fn follow(ending: &Arc<AtomicBool>, keys: &Arc<CellKeys>, client: &Arc<CellClient>) -> JoinHandle<()> {
     let (ending, keys, client) = (ending.clone(), keys.clone(), client.clone());
     thread("keys", move || {

@@ -1,4 +1,5 @@
-//! Where volumes may be sent: the caller names the address, and the connection has the cell's identity.
+//! Permitted destinations of volumes. The caller names the address, but the connection has the cell's
+//! identity.
 
 use crate::client::CellClient;
 use base::AbortCode;
@@ -8,34 +9,34 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The port of volume servers.
+/// UDP port of volume servers.
 const PORT: u16 = 7005;
 
-/// How long the cell's file servers are remembered.
+/// Time for which the cell's file servers are cached.
 const KNOWN_LIFETIME: Duration = Duration::from_secs(60);
 
-/// What `vos` prints as "Permission denied" (EACCES).
+/// EACCES, which `vos` prints as "Permission denied".
 const REFUSED: AbortCode = AbortCode(13);
 
-/// The servers that volumes may be sent to.
+/// Servers that volumes may be sent to.
 pub struct Destinations {
-    /// From the configuration.
+    /// Servers listed in the configuration.
     listed: Vec<SocketAddrV4>,
     cell: Arc<CellClient>,
-    /// The file servers, and when they were asked for. Nothing is asked under the lock.
+    /// The cell's file servers, and when they were requested. No call is made under the lock.
     known: Mutex<Option<(Instant, BTreeSet<Ipv4Addr>)>>,
 }
 
 impl Destinations {
-    /// The listed servers, and those of the cell.
+    /// Permits the listed servers, and those of the cell.
     pub fn new(listed: Vec<SocketAddrV4>, cell: Arc<CellClient>) -> Destinations {
         Destinations { listed, cell, known: Mutex::default() }
     }
 
-    /// Whether volumes may be sent there.
+    /// Checks whether volumes may be sent to a server.
     ///
     /// # Errors
-    /// They may not (EACCES), or no location server answers.
+    /// If they may not (EACCES), or no location server answers.
     pub fn check(&self, server: SocketAddrV4) -> Result<(), AbortCode> {
         if self.listed.contains(&server) || server.port() == PORT && self.is_file_server(*server.ip())? {
             return Ok(());
@@ -53,7 +54,7 @@ impl Destinations {
         if is_known(&self.known.lock()) {
             return Ok(true);
         }
-        // A server may have been registered since.
+        // A server may have registered in the meantime.
         let servers: BTreeSet<Ipv4Addr> = self.cell.file_server_table()?.into_iter().flatten().collect();
         let found = servers.contains(&address);
         *self.known.lock() = Some((Instant::now(), servers));
@@ -68,7 +69,7 @@ mod tests {
     use afs_idl::vl;
     use base::{Caller, Identity, SecurityLevel};
 
-    /// Two servers, of which the second has two addresses.
+    /// Two servers, the second with two addresses.
     struct Registered;
 
     impl vl::Server for Registered {

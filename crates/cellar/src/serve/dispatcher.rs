@@ -1,4 +1,4 @@
-//! The way of every call to its service, on which it is counted.
+//! Passes every call to its service and counts it.
 
 use super::admission::Admission;
 use super::holdings::{Held, Holdings};
@@ -17,16 +17,17 @@ use std::time::Duration;
 use volume::Owed;
 use waits::Client;
 
-/// What is called when a call of the service arrives.
+/// Handles a call to the service.
 pub(super) type Dispatch = Box<dyn Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync>;
 
-/// The reply to a request, and how long it took to make, so that the clock need not be asked once more to count the call.
+/// Returns the reply to a request with the time taken, so that counting the call need not read the clock
+/// again.
 type AnswerTo = dyn Fn(&Caller, &[u8]) -> Option<Answer> + Send + Sync;
 
-/// Requests and who makes them.
+/// Requests with their callers.
 type Requests<'a> = &'a [(&'a Caller, &'a [u8])];
 
-/// What answers some calls without waiting.
+/// Fast path for calls that can be answered without waiting.
 pub(super) struct AtOnce {
     /// See [`Service::answer_at_once`].
     pub(super) answer: Box<AnswerTo>,
@@ -34,13 +35,13 @@ pub(super) struct AtOnce {
     pub(super) look_ahead: Box<dyn Fn(Requests<'_>) + Send + Sync>,
 }
 
-/// What a request asks for; see [`Service::demand`].
+/// Returns the demand of a request; see [`Service::demand`].
 pub(super) type DemandOf = Box<dyn Fn(&Caller, &[u8]) -> Demand + Send + Sync>;
 
-/// What a service that panics tells its caller, for the count.
+/// Abort code counted for a service that panics.
 const PANIC_CODE: AbortCode = AbortCode::UAEIO;
 
-/// A generated dispatcher as the transport wants it.
+/// Adapts a generated dispatcher to the transport.
 pub(super) struct Dispatcher {
     /// Which callers are served.
     pub(super) admission: Admission,
@@ -48,17 +49,17 @@ pub(super) struct Dispatcher {
     pub(super) at_once: Option<AtOnce>,
     pub(super) demand: DemandOf,
     pub(super) meter: ServiceMeter,
-    /// What callers of all services hold.
+    /// Memory held by callers of all services.
     pub(super) holdings: Arc<Holdings>,
-    /// A call that changed volumes is ended by whoever makes that durable, and its worker goes on: for
-    /// services that do nothing after a change that would have to wait for it.
+    /// Whether a call that changed volumes is ended by the thread that makes the change durable, so that its
+    /// worker can continue. For services that do nothing after a change that would have to wait for it.
     pub(super) ends_when_durable: bool,
-    /// The way to the audit, if there is one.
+    /// Connection to the audit, if there is one.
     pub(super) trail: Option<ServiceTrail>,
 }
 
 impl Dispatcher {
-    /// Serves a call; its changes need not be durable before the end of the call.
+    /// Serves a call whose changes need not be durable before the handler returns.
     fn serve_owing(&self, caller: &Caller, counted: &mut Counted<'_>) -> Result<(), AbortCode> {
         let (result, owed) = Owed::collect(|| (self.dispatch)(caller, counted));
         if owed.is_nothing() {
@@ -79,12 +80,13 @@ impl Dispatcher {
         result
     }
 
-    /// The time, if calls are counted.
+    /// Returns the time if calls are counted.
     fn clock(&self) -> Option<Monotonic> {
         self.meter.is_counting().then(rx::now)
     }
 
-    /// Whether who must not wait can record a call: he cannot wait for the audit either.
+    /// Returns whether the audit has room for a record; a thread that must not block cannot wait for the
+    /// audit.
     fn has_room(&self) -> bool {
         self.trail.as_ref().is_none_or(ServiceTrail::has_room)
     }
@@ -108,7 +110,7 @@ impl Service for Dispatcher {
     fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
         let at_once = self.at_once.as_ref().filter(|_| self.admission.is_open(caller))?;
         let opcode = opcode(request);
-        // What is answered here ends well: whoever ends badly goes to a worker.
+        // The fast path only succeeds; any error falls back to a worker.
         let audited = self.trail.as_ref().and_then(|trail| Some((trail, trail.begin_good(opcode)?)));
         if audited.is_some_and(|(trail, _)| !trail.has_room()) {
             return None;
@@ -144,23 +146,23 @@ impl Service for Dispatcher {
     }
 }
 
-/// A call whose bytes are counted; counts itself when it ends, even by a panic.
+/// A call whose bytes are counted. It is recorded when dropped, even by a panic.
 struct Counted<'a> {
     of: &'a Dispatcher,
     caller: &'a Caller,
     call: &'a mut ServerCall,
-    /// `None` if nothing is counted.
+    /// Start time; `None` if calls are not counted.
     begun: Option<Monotonic>,
     /// The first bytes of the request.
     head: [u8; 4],
     received: u64,
     sent: u64,
     result: Result<(), AbortCode>,
-    /// Another counts it.
+    /// Whether something else records the call.
     is_handed_over: bool,
-    /// What the audit wants of it, once its opcode is known.
+    /// Draft of the audit record, once the opcode is known.
     draft: Option<Draft>,
-    /// What the caller holds for a large answer.
+    /// Memory that the caller holds for a large reply.
     held: Option<Held>,
 }
 
@@ -189,7 +191,7 @@ impl<'a> Counted<'a> {
         }
     }
 
-    /// The call up to now.
+    /// Returns the figures of the call up to now.
     fn so_far(&self) -> Ended {
         Ended {
             opcode: u32::from_be_bytes(self.head),
@@ -202,7 +204,7 @@ impl<'a> Counted<'a> {
         }
     }
 
-    /// Leaves the counting to who ends the call.
+    /// Leaves the recording to the thread that ends the call.
     fn hand_over(&mut self) -> Owing {
         self.is_handed_over = true;
         Owing {
@@ -230,7 +232,7 @@ impl<'a> Counted<'a> {
         }
     }
 
-    /// What is called is known now.
+    /// Reports the start of the call once its opcode is known.
     fn begin_procedure(&self) {
         let (opcode, waited_ns) = (u32::from_be_bytes(self.head), nanoseconds(self.call.waited()));
         waits::opcode(opcode);
@@ -238,7 +240,7 @@ impl<'a> Counted<'a> {
         waits::probes::call_start(self.of.meter.name(), opcode, self.caller.peer.ip(), waited_ns);
     }
 
-    /// For the audit: these bytes were received after the first `known` of the opcode.
+    /// Passes received bytes to the audit draft; `known` bytes of the opcode were received before.
     fn draft(&mut self, known: usize, bytes: &[u8]) {
         if let Some(draft) = &mut self.draft {
             draft.received(bytes);
@@ -293,7 +295,7 @@ impl CallStream for Counted<'_> {
         if self.sent == 0 {
             held.add(data.len())?;
         } else {
-            // A reply that has begun goes on. The send queue bounds what one call has under way.
+            // A reply that has started continues. The send queue limits the data in flight of one call.
             held.add_anyway(data.len());
         }
         self.write(held.bytes_of(data))
@@ -312,7 +314,7 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// A call that was served and waits until its changes are durable; to be counted when it ends.
+/// A served call that waits until its changes are durable, and is recorded when it ends.
 struct Owing {
     meter: ServiceMeter,
     audited: Option<(ServiceTrail, Draft)>,
@@ -336,7 +338,7 @@ impl Owing {
     }
 }
 
-/// Tells the audit of a call that has ended just now.
+/// Records a call that has just ended in the audit.
 fn record(trail: &ServiceTrail, draft: &Draft, caller: &Caller, noted: &Noted, call: &Ended) {
     trail.record(draft.outline(), draft.messages(), &recorded(caller, noted, call, rx::now()));
 }
@@ -345,12 +347,12 @@ fn recorded<'a>(caller: &'a Caller, noted: &'a Noted, call: &Ended, ended: Monot
     Call { caller, result: call.result, noted, took_ns: call.wait_ns.saturating_add(call.run_ns), ended }
 }
 
-/// The opcode of a request; 0, which no service has, if it is too short.
+/// Returns the opcode of a request; 0, which no service uses, if it is too short.
 fn opcode(request: &[u8]) -> u32 {
     request.first_chunk().map_or(0, |head| u32::from_be_bytes(*head))
 }
 
-/// How long ago that was, in nanoseconds; 0 if nobody looked at the clock.
+/// Returns the nanoseconds since a time; 0 if the clock was not read.
 fn elapsed_ns(since: Option<Monotonic>) -> u64 {
     since.map_or(0, |since| nanoseconds(rx::now().since(since)))
 }

@@ -11,29 +11,30 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// The number of the callback service.
+/// Service ID of the callback service.
 const CALLBACK_SERVICE: u16 = 1;
 
-/// The way to others from a port of ours. The port opens after its services are made, so the way is filled in
-/// later. Who has the way has the port, which has its services: it must be closed for them to go.
+/// Access to other hosts from one of this process's ports. The port opens after its services are created, so
+/// the connector is set later. A connector keeps the port alive, and the port its services: it must be
+/// removed for them to be dropped.
 #[derive(Default)]
 pub struct Way {
-    /// Guards the way; nothing waits under it.
+    /// Guards the connector; nothing waits under it.
     connector: RwLock<Option<Connector>>,
 }
 
 impl Way {
-    /// Fills it in.
+    /// Sets the connector when the port opens.
     pub fn open(&self, connector: Connector) {
         *self.connector.write() = Some(connector);
     }
 
-    /// The port is closed: there is no way any more.
+    /// Removes the connector when the port closes.
     pub fn close(&self) {
         *self.connector.write() = None;
     }
 
-    /// The way, if there is one now.
+    /// Returns the connector while the port is open.
     pub fn get(&self) -> Option<Connector> {
         self.connector.read().clone()
     }
@@ -42,12 +43,12 @@ impl Way {
 /// Connections to clients from the file server's own port.
 #[derive(Default)]
 pub struct Callbacks {
-    /// To be opened with the port; before, nobody can have called.
+    /// Opened with the port; before that, there can be no callers.
     pub way: Way,
     own: OwnAddresses,
 }
 
-/// A connection from a port that is closed.
+/// A connection from a closed port.
 struct Closed(SocketAddr);
 
 impl ClientConnection for Closed {
@@ -72,14 +73,14 @@ impl CallbackNetwork for Callbacks {
     }
 }
 
-/// The machine's addresses, read again when they are older than [`OWN_LIFETIME`]: they may change while it serves.
+/// The machine's addresses, read again when older than [`OWN_LIFETIME`], because they may change at run time.
 #[derive(Default)]
 struct OwnAddresses {
     /// Guards the addresses and the time they were read; nothing waits under it.
     read: Mutex<Option<(Instant, Vec<Ipv4Addr>)>>,
 }
 
-/// How long the machine's addresses are believed.
+/// Time for which the machine's addresses are cached.
 const OWN_LIFETIME: Duration = Duration::from_secs(60);
 
 impl OwnAddresses {
@@ -108,7 +109,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// What a server's lanes have counted, as extended statistics show it.
+/// Converts a server's lane counters to the figures in extended statistics.
 pub fn transport_figures(statistics: &ServerStatistics) -> TransportFigures {
     let mut figures =
         TransportFigures { calls_turned_away: statistics.calls.refused_busy, ..TransportFigures::default() };
@@ -143,7 +144,7 @@ pub fn transport_figures(statistics: &ServerStatistics) -> TransportFigures {
     figures
 }
 
-/// Resident size of this process in KiB.
+/// Returns the resident size of this process in KiB.
 pub fn process_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,10 +1,11 @@
-//! What other users of the machine can read of a server's state that an earlier version made.
+//! Finds parts of a server's state that other users of the machine can read because an earlier version
+//! created them.
 
 use crate::config::Settings;
 use crate::files::exposed;
 use std::path::PathBuf;
 
-/// A warning for each folder or file that is open, with the command that closes it.
+/// Returns a warning for each such directory or file, with the command that fixes it.
 pub(super) fn warnings(settings: &Settings) -> Vec<String> {
     let stores = settings.partitions.iter().map(|partition| partition.path.join(store::partition::FOLDER));
     let logs = super::log::FILES.map(|name| settings.log_path.join(name));

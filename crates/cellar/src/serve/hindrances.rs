@@ -1,22 +1,22 @@
-//! What tests make worse on purpose, to see that it is found.
+//! Fault injection for tests.
 
 use disk::{Disk, RealDisk};
 use std::sync::Arc;
 use std::time::Duration;
 use volume::PartitionHandle;
 
-/// What is changed on the way from a partition to its volumes.
+/// Wraps a partition before its volumes are opened.
 type Change = dyn Fn(PartitionHandle) -> PartitionHandle + Send + Sync;
 
-/// What is worse than it need be; by default nothing.
+/// Faults to inject; none by default.
 pub struct Hindrances {
-    /// What holds file data.
+    /// The disk that holds file data.
     pub disk: Arc<dyn Disk>,
-    /// What stands between partitions and their volumes.
+    /// Wraps each partition.
     pub partition: Box<Change>,
-    /// The shortest pause between two steps of reclaiming what deleted volumes held.
+    /// Minimum pause between two steps of the purger.
     pub reclaim_pause: Duration,
-    /// How long a lane of the file server's port pauses after each batch that it received.
+    /// Pause of a lane of the file server's port after each received batch.
     pub receive_pause: Duration,
 }
 

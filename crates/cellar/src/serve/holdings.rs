@@ -1,8 +1,9 @@
-//! Memory that large answers take, by caller.
+//! Limits the memory that large replies take, by caller.
 //!
-//! Replies stay in memory until the client has acknowledged them, also when the call has been served, and a client may
-//! take its time. Each caller may have so much of it at once; a call beyond is refused with VBUSY, and the client can
-//! repeat it. Small replies, which are nearly all, are not accounted for, nor is file data, which refers to the cache.
+//! Replies stay in memory until the client has acknowledged them, even after the call has been served, and a
+//! client may be slow. Each caller may hold a limited amount; a call beyond it is rejected with VBUSY, and
+//! the client can repeat it. Small replies, which are by far the most common, are not counted, nor is file
+//! data, which refers to the cache.
 
 use base::{AbortCode, Caller, Identity, Principal};
 use bytes::Bytes;
@@ -11,26 +12,26 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Bytes for one address whose callers have not authenticated.
+/// Maximum number of bytes for one address of anonymous callers.
 const ADDRESS_BYTES_MAX: usize = 16 << 20;
 
-/// Bytes for all callers together that have not authenticated.
+/// Maximum number of bytes for all anonymous callers together.
 const ANONYMOUS_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes for one identity, wherever it calls from.
+/// Maximum number of bytes for one identity, from all its addresses.
 const IDENTITY_BYTES_MAX: usize = 64 << 20;
 
-/// Who an account belongs to.
+/// Owner of an account.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Owner {
     Identity(Principal),
     Address(IpAddr),
 }
 
-/// The accounts of all callers that hold something.
+/// Accounts of all callers that hold memory.
 #[derive(Default)]
 pub(super) struct Holdings {
-    /// Held for a look-up and an addition.
+    /// Locked only for a look-up and an addition.
     accounts: Mutex<Accounts>,
 }
 
@@ -40,7 +41,7 @@ struct Accounts {
     anonymous: usize,
 }
 
-/// What one call holds. Dropped, it is given back.
+/// Memory held by one call; released when dropped.
 pub(super) struct Held {
     holdings: Arc<Holdings>,
     owner: Owner,
@@ -48,7 +49,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Nothing yet.
+    /// Creates a holding of no bytes.
     pub(super) fn nothing(holdings: &Arc<Holdings>, caller: &Caller) -> Held {
         let owner = match &caller.identity {
             Identity::Known(principal) => Owner::Identity(principal.clone()),
@@ -57,10 +58,11 @@ impl Held {
         Held { holdings: Arc::clone(holdings), owner, bytes: 0 }
     }
 
-    /// Adds to it.
+    /// Adds bytes to the holding.
     ///
     /// # Errors
-    /// VBUSY if the caller, or all anonymous callers together, would hold too much; then nothing is added.
+    /// VBUSY if the caller, or all anonymous callers together, would exceed a limit; the holding is then
+    /// unchanged.
     pub(super) fn add(&mut self, bytes: usize) -> Result<(), AbortCode> {
         let mut accounts = self.holdings.accounts.lock();
         accounts.check(&self.owner, bytes)?;
@@ -69,13 +71,13 @@ impl Held {
         Ok(())
     }
 
-    /// Adds to it, whatever the caller holds.
+    /// Adds bytes to the holding without checking limits.
     pub(super) fn add_anyway(&mut self, bytes: usize) {
         self.holdings.accounts.lock().add(&self.owner, bytes);
         self.bytes += bytes;
     }
 
-    /// The data, which is held until the last reference to it is gone.
+    /// Converts the data to bytes that are held until the last reference is dropped.
     pub(super) fn bytes_of(self, data: Vec<u8>) -> Bytes {
         Bytes::from_owner(HeldData { data, _held: self })
     }
@@ -99,7 +101,7 @@ impl Drop for Held {
 }
 
 impl Accounts {
-    /// Whether so many bytes more are within bounds.
+    /// Checks whether additional bytes are within the limits.
     fn check(&self, owner: &Owner, bytes: usize) -> Result<(), AbortCode> {
         let (most, anonymous) = match owner {
             Owner::Address(_) => (ADDRESS_BYTES_MAX, self.anonymous.saturating_add(bytes)),

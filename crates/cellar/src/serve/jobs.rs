@@ -1,5 +1,5 @@
-//! Jobs that nobody runs: begun on this machine by a command that has ended, or by this server before it
-//! was stopped. The server finishes or undoes them.
+//! Takes over jobs that no process is running: started on this machine by a command that has ended, or by
+//! this server before it stopped. The server finishes or undoes them.
 
 use super::jobs_service::Jobs;
 use crate::client::CellClient;
@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the journal is looked at.
+/// Interval at which the journal is checked.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Most jobs that the server runs at the same time.
+/// Maximum number of jobs that the server runs concurrently.
 const RUNNING_MAX: usize = 8;
 
-/// What all jobs of the server share.
+/// State shared by all jobs of the server.
 struct Keeper {
     journal: Journal,
     cell: Arc<CellClient>,
@@ -26,8 +26,8 @@ struct Keeper {
     running: AtomicUsize,
 }
 
-/// Lets the server look after the journal. Jobs in the middle of a call are not waited for when it ends:
-/// the journal knows where they are. Without a journal everything else is served.
+/// Starts the thread that watches the journal. Shutdown does not wait for jobs in the middle of a call,
+/// because the journal records their state. Without a journal, the server runs without jobs.
 pub(super) fn start(
     ending: &Arc<AtomicBool>,
     settings: &Settings,
@@ -63,7 +63,7 @@ impl Keeper {
             return;
         }
         let Ok(Some(claim)) = self.journal.claim(id) else { return };
-        // Whoever ran it may have finished it just now.
+        // The process that ran it may just have finished it.
         match self.journal.read(id) {
             Ok(job) if !job.is_over() => {
                 self.running.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The journal of jobs, shown to administrators elsewhere.
+//! Gives remote administrators access to the job journal.
 
 use crate::client::CellClient;
 use crate::jobs::journal::Journal;
@@ -9,7 +9,7 @@ use afs_idl::cellar::{GetJobReply, JOB_EVENTS_MAX, JobEvent, JobInfo};
 use base::AbortCode;
 use std::sync::Arc;
 
-/// The longest text of a job that is told, in bytes.
+/// Maximum length of a job's texts in replies, in bytes.
 const TEXT_BYTES_MAX: usize = afs_idl::cellar::TEXT_MAX;
 
 /// The journal of this machine's server.
@@ -93,7 +93,7 @@ fn broken(error: &anyhow::Error) -> AbortCode {
     AbortCode::UAEIO
 }
 
-/// At most as many bytes as may be told.
+/// Cuts a text to the maximum length.
 fn cut(text: &str) -> &str {
     let end = (0..=TEXT_BYTES_MAX.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     &text[..end.unwrap_or(0)]

@@ -1,5 +1,5 @@
-//! Where volumes are, for the old call that asks a file server for it: from the location database of
-//! this process, or from the cell's location servers.
+//! Volume locations for the old call that asks a file server for them: from this process's location database,
+//! or from the cell's location servers.
 
 use crate::client::{CellClient, Interface};
 use afs_idl::ClientConnection;
@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use vldb::{Locations, VolumeQuery};
 
-/// How long an answer of the location servers is believed.
+/// Time for which an answer of the location servers is cached.
 const FOUND_LIFETIME: Duration = Duration::from_secs(60);
-/// How long it is believed that there is no such volume, or nobody to ask.
+/// Time for which the absence of a volume, or of location servers, is cached.
 const ABSENT_LIFETIME: Duration = Duration::from_secs(5);
-/// Most answers that are remembered.
+/// Maximum number of cached answers.
 const ANSWERS_MAX: usize = 10_000;
-/// The longest name or number that is asked for.
+/// Maximum length of a requested name or number.
 const NAME_BYTES_MAX: usize = 64;
 
 /// The location database of this process.
@@ -36,18 +36,18 @@ impl VolumeLocator for LocalLocator {
     }
 }
 
-/// The cell's location servers. A volume that is asked for again and again costs a call a minute.
+/// The cell's location servers. A volume that is requested repeatedly costs one call per minute.
 pub struct RemoteLocator {
     cell: Arc<CellClient>,
-    /// Guards the table only; nothing is asked under it.
+    /// Guards only the table; no call is made under it.
     answers: Mutex<HashMap<Vec<u8>, Remembered>>,
 }
 
-/// An answer, and until when it is believed.
+/// An answer and its expiry time.
 type Remembered = (Instant, Result<VolumeInfo, AbortCode>);
 
 impl RemoteLocator {
-    /// Asks the location servers of `cell`.
+    /// Uses the location servers of `cell`.
     pub fn new(cell: Arc<CellClient>) -> RemoteLocator {
         RemoteLocator { cell, answers: Mutex::default() }
     }
@@ -59,7 +59,7 @@ impl RemoteLocator {
             Err(AbortCode::VL_NOENT | AbortCode::VL_BADNAME) => Ok(None),
             Err(code) => Err(code),
         };
-        // One that was away may not have heard of it yet.
+        // A server that was down may not know the volume yet.
         match self.cell.database_unless(Interface::Locations, ask, Option::is_none) {
             Ok(found) => found.ok_or(AbortCode::VNOVOL),
             Err(_) => Err(AbortCode::VBUSY),

@@ -1,4 +1,4 @@
-//! Where log lines go: standard error, and a file that `bos getlog` can show.
+//! Destinations of log lines: standard error, and a file that `bos getlog` can show.
 
 mod events;
 mod json;
@@ -18,20 +18,20 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// The file's name.
+/// Name of the log file.
 pub const LOG_FILE: &str = "CellarLog";
-/// That of the run before.
+/// Name of the previous run's log file.
 pub const OLD_LOG_FILE: &str = "CellarLog.old";
-/// Both.
+/// Both file names.
 pub(crate) const FILES: [&str; 2] = [LOG_FILE, OLD_LOG_FILE];
 
-/// The variable that chooses how lines look: `text`, which is the default, or `json`.
+/// Environment variable that selects the format of lines: `text` (the default) or `json`.
 const FORM_VARIABLE: &str = "CELLAR_LOG_FORMAT";
 
-/// A field with all that an event tells, by its own names: in JSON these stand beside the others.
+/// Name of the field with all values of an event; in JSON they become fields of the object itself.
 const TOLD: &str = "told";
 
-/// How lines look.
+/// Format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Text,
@@ -47,7 +47,7 @@ impl Form {
         }
     }
 
-    /// What writes lines of this form.
+    /// Returns a layer that writes lines in this format.
     fn layer<S, W>(self, writer: W, ansi: bool) -> Box<dyn Layer<S> + Send + Sync>
     where
         S: tracing::Subscriber + for<'a> LookupSpan<'a>,
@@ -61,8 +61,8 @@ impl Form {
     }
 }
 
-/// Starts logging; `CELLAR_LOG` filters (like `debug` or `rx=trace`), by default `info`, and `CELLAR_LOG_FORMAT` chooses
-/// between `text` and `json`. The log of the run before is kept as CellarLog.old.
+/// Starts logging. `CELLAR_LOG` filters (like `debug` or `rx=trace`; `info` by default), and
+/// `CELLAR_LOG_FORMAT` selects `text` or `json`. The previous run's log is kept as CellarLog.old.
 pub fn start(folder: &Path) -> Result<()> {
     let form = Form::parse(std::env::var_os(FORM_VARIABLE).as_deref())?;
     files::make_folder(folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -72,7 +72,7 @@ pub fn start(folder: &Path) -> Result<()> {
     }
     let file = files::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     let filter = EnvFilter::try_from_env("CELLAR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    // Of which events there are lines is chosen elsewhere: who wants them wants to see them.
+    // Event lines are selected elsewhere, and a selected event must not be filtered out here.
     let filter = filter.add_directive("event=info".parse()?);
     tracing_subscriber::registry()
         .with(filter)
@@ -88,7 +88,7 @@ mod tests {
     use ::events::Told;
     use ::events::lines::Line;
 
-    /// What is written of an event.
+    /// Returns what is written for an event.
     fn written(form: Form) -> String {
         let (roles, code) = (["fs", "vl"], Some(2));
         written_of(form, || {

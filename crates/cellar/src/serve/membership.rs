@@ -1,11 +1,11 @@
-//! Who callers are, as the cell's protection servers say: for a file server beside which none runs.
+//! Group memberships of callers, from the cell's protection servers, for a file server without one in its own
+//! process.
 //!
-//! As in OpenAFS a caller's groups are asked for when its connection is first used, so that a new
-//! token shows new groups at once. What is asked less often, because it is the same for many calls,
-//! is kept here: the groups of hosts and of anonymous callers. While no protection server answers, a
-//! caller known by name whose groups are not known is told to wait (VBUSY) and gets nothing in the
-//! meantime, also not what anonymous callers get, since clients remember which rights they had; the
-//! others go on without what their hosts would give them.
+//! As in OpenAFS, a caller's groups are requested when its connection is first used, so that a new token
+//! shows new groups immediately. Groups shared by many calls, those of hosts and of anonymous callers, are
+//! cached here. While no protection server answers, a named caller with unknown groups is told to wait
+//! (VBUSY) and gets no access, not even that of anonymous callers, because clients cache their rights. Other
+//! callers continue without the rights of their hosts.
 
 use crate::client::describe::describe;
 use crate::client::{CellClient, Interface};
@@ -19,28 +19,28 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long groups of a host are believed (`-hr` of OpenAFS's file server: 2 hours).
+/// Lifetime of a host's cached groups (`-hr` of OpenAFS's file server: 2 hours).
 const LIFETIME: Duration = Duration::from_secs(2 * 3600);
-/// What could not be asked is asked again after this time.
+/// Pause before a failed request is repeated.
 const RETRY: Duration = Duration::from_secs(5);
-/// Most hosts that are remembered.
+/// Maximum number of cached hosts.
 const HOSTS_MAX: usize = 100_000;
-/// A lasting trouble is written into the log this often.
+/// Interval at which a lasting failure is logged.
 const COMPLAINT_PERIOD: Duration = Duration::from_secs(60);
-/// "Nobody" in the answers of PR_NameToID.
+/// The ID for an unknown name in answers of PR_NameToID.
 const NOBODY: i32 = UserId::ANONYMOUS.0;
 
 /// The cell's protection servers.
 pub struct RemoteMembership {
     cell: Arc<CellClient>,
     authority: Arc<dyn LocalAuthority>,
-    /// Guards the table only; nothing is asked under it.
+    /// Guards only the table; no call is made under it.
     shared: Mutex<HashMap<Whose, Groups>>,
-    /// When the log last said that they cannot be asked.
+    /// Time of the last log line about a failure.
     complained: Mutex<Option<Instant>>,
 }
 
-/// Groups that many connections share.
+/// Owner of groups that many connections share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Whose {
     Anonymous,
@@ -55,7 +55,7 @@ struct Groups {
 }
 
 impl RemoteMembership {
-    /// Asks the protection servers of `cell`; `authority` says who is trusted by configuration.
+    /// Uses the protection servers of `cell`; `authority` knows who is trusted by configuration.
     pub fn new(cell: Arc<CellClient>, authority: Arc<dyn LocalAuthority>) -> RemoteMembership {
         RemoteMembership { cell, authority, shared: Mutex::default(), complained: Mutex::default() }
     }
@@ -75,7 +75,7 @@ impl RemoteMembership {
         }
     }
 
-    /// The groups of a user or group (PR_GetCPS).
+    /// Requests the groups of a user or group (PR_GetCPS).
     fn groups(&self, id: UserId) -> Result<Vec<UserId>, AbortCode> {
         let reply = self.ask(|pr| pr::get_cps(pr, &pr::GetCPSRequest { id: id.0 }))?;
         Ok(listed(reply.list, reply.over, id.0))
@@ -93,7 +93,7 @@ impl RemoteMembership {
         Ok(listed(reply.list, reply.over, host))
     }
 
-    /// Groups that are remembered, or asked for. Nobody gets more than the least while they cannot be.
+    /// Returns cached groups, or requests them. On failure returns the minimum.
     fn shared(&self, whose: Whose) -> Groups {
         let known = self.shared.lock().get(&whose).cloned();
         let now = Instant::now();
@@ -140,7 +140,7 @@ impl Membership for RemoteMembership {
         };
         let groups = match actor.id {
             UserId::ANONYMOUS => shared(Whose::Anonymous),
-            // The cell itself: nobody needs to be asked.
+            // The cell itself needs no request.
             UserId::ADMINISTRATORS => vec![UserId::ADMINISTRATORS, UserId::AUTHUSER, UserId::ANYUSER],
             user => self.groups_of_user(user)?,
         };
@@ -185,7 +185,7 @@ impl Membership for RemoteMembership {
     }
 }
 
-/// A database that cannot be asked now: clients wait and try again.
+/// Makes clients wait and retry while the database cannot be reached.
 fn wait(_: AbortCode) -> AbortCode {
     AbortCode::VBUSY
 }
@@ -197,7 +197,7 @@ fn listed(list: Vec<i32>, over: i32, whose: impl std::fmt::Display) -> Vec<UserI
     list.into_iter().map(UserId).collect()
 }
 
-/// An answer for each question; fewer or more are none.
+/// Returns an answer for each question; another number of answers is an error.
 fn all_answered<T, U>(answers: Vec<T>, questions: usize, each: impl Fn(T) -> U) -> Result<Vec<U>, AbortCode> {
     if answers.len() != questions {
         tracing::error!(questions, answers = answers.len(), "a protection server answers something else");

@@ -1,5 +1,5 @@
-//! What the process tells programs over HTTP: metrics for Prometheus, and whether it is alive and ready.
-//! Only reading, of three paths; nothing can be changed here.
+//! HTTP endpoint for programs: metrics for Prometheus, and the state of the process (alive, ready). Three
+//! read-only paths.
 
 use super::observed::Observatory;
 use anyhow::{Context, Result};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use web::{Handler, Method, Reply, Request, Server};
 
-/// The open port. Dropped, it is closed.
+/// The open port; dropping it closes the port.
 pub struct Metrics {
     state: Arc<State>,
     server: Server,
@@ -16,13 +16,13 @@ pub struct Metrics {
 
 #[derive(Default)]
 struct State {
-    /// There once all services answer.
+    /// Set once all services answer.
     observatory: OnceLock<Arc<Observatory>>,
     ending: AtomicBool,
 }
 
 impl Metrics {
-    /// Opens the port; until [`Self::ready`] the process is alive, but not ready.
+    /// Opens the port. Until [`Self::ready`] the process is alive, but not ready.
     pub fn open(address: SocketAddr) -> Result<Metrics> {
         let state = Arc::new(State::default());
         let server = Server::open(address, state.clone())
@@ -31,17 +31,17 @@ impl Metrics {
         Ok(Metrics { state, server })
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// All services answer.
+    /// Reports the process as ready; to be called once all services answer.
     pub fn ready(&self, observatory: &Arc<Observatory>) {
         let _ = self.state.observatory.set(observatory.clone());
     }
 
-    /// The services are about to end: the process is ready no more.
+    /// Reports the process as no longer ready, before the services end.
     pub fn ending(&self) {
         self.state.ending.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Other file servers, asked before a registration takes their addresses.
+//! Queries other file servers before a registration takes their addresses.
 
 use crate::config::announcing::machine_addresses;
 use crate::network::AfsNetwork;
@@ -7,14 +7,14 @@ use base::HostUuid;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// A file server that does not answer within this time is gone.
+/// Time limit after which a file server counts as gone.
 const PATIENCE: Duration = Duration::from_secs(3);
 const FILE_SERVICE: u16 = 1;
 const FILE_PORT: u16 = 7000;
 
-/// See the module's description.
+/// Finds out which file servers are running.
 pub struct FileServers {
-    /// The UUID of this process's file server, if it has one.
+    /// UUID of this process's file server, if it has one.
     pub own: Option<HostUuid>,
 }
 
@@ -28,7 +28,7 @@ impl vlserver::Neighbours for FileServers {
     }
 }
 
-/// When the file server at an address started, in seconds since 1970; `None` if none answers.
+/// Returns when the file server at an address started, in seconds since 1970; `None` if there is no answer.
 pub fn started(address: Ipv4Addr) -> Option<u32> {
     let network = AfsNetwork::start(None).ok()?;
     let connection = network.connect_within(SocketAddr::from((address, FILE_PORT)), FILE_SERVICE, PATIENCE);

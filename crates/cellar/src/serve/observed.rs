@@ -1,4 +1,4 @@
-//! Everything that can be asked about this process while it serves.
+//! All figures of this process that can be queried at run time.
 
 use super::environment::process_kib;
 use super::refusals::Refusals;
@@ -24,24 +24,25 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use volume::{CacheReport, CacheStatistics, Condition, VolumeError, Volumes};
 
-/// What counts, and whom to ask for what counts itself.
+/// The recorder of calls, and the sources of all other figures.
 pub struct Observatory {
     started: Duration,
     volumes: Arc<Volumes>,
     recorder: Arc<Recorder>,
     /// Guards the list, which is complete once all ports are open.
     ports: Mutex<Vec<(&'static str, Weak<Server>)>>,
-    /// Of all partitions of the configuration.
+    /// Disks of all partitions in the configuration.
     disks: Vec<(PartitionId, Arc<DiskMeter>)>,
     file_server: OnceLock<Weak<FileServer>>,
     trail: Option<Arc<Trail>>,
     refusals: Arc<Refusals>,
-    /// What `cellar probe run` keeps.
+    /// History of `cellar probe run`.
     probe_history: Option<PathBuf>,
 }
 
 impl Observatory {
-    /// Of a process that starts now and has these disks and volumes, and perhaps an audit and a history of probes.
+    /// Creates an observatory for a process that starts now, with these disks and volumes, and optionally an
+    /// audit and a history of probes.
     pub fn new(
         disks: Vec<(PartitionId, Arc<DiskMeter>)>,
         volumes: &Arc<Volumes>,
@@ -64,7 +65,7 @@ impl Observatory {
         }
     }
 
-    /// Says who talks to clients; to be called once.
+    /// Sets the file server; to be called once.
     pub fn set_file_server(&self, server: &Arc<FileServer>) {
         let _ = self.file_server.set(Arc::downgrade(server));
     }
@@ -101,12 +102,12 @@ impl Observatory {
         }
     }
 
-    /// Who counts calls.
+    /// Returns the recorder of calls.
     pub fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
     }
 
-    /// Lets periods pass until the end.
+    /// Starts the thread that ends periods until shutdown.
     pub(super) fn begin_periods(&self, ending: &Arc<AtomicBool>) -> JoinHandle<()> {
         let (recorder, ending) = (self.recorder.clone(), ending.clone());
         super::thread("periods", move || {
@@ -116,12 +117,12 @@ impl Observatory {
         })
     }
 
-    /// Callers that are refused.
+    /// Returns the counters of rejected callers.
     pub(super) fn refusals(&self) -> &Arc<Refusals> {
         &self.refusals
     }
 
-    /// The audit, if there is one.
+    /// Returns the audit, if there is one.
     pub fn trail(&self) -> Option<&Arc<Trail>> {
         self.trail.as_ref()
     }
@@ -209,7 +210,7 @@ impl Observed for Observatory {
                 sheet.push([(*name).to_owned(), peer.address.to_string()], peer_figures(&peer));
             }
         }
-        // What is so now of all others together says nothing.
+        // Present values have no meaning for all other peers together.
         sheet.bound(others);
         sheet
     }
@@ -235,7 +236,7 @@ impl Observed for Observatory {
         let latest = self.probe_history.as_deref().map(probe::latest);
         match latest.unwrap_or_else(|| Ok(Vec::new())) {
             Ok(rows) => rows.into_iter().for_each(|(labels, figures)| sheet.push(labels, figures)),
-            // Of a file that is not there yet; it would be said at each look.
+            // The file may not exist yet; at a higher level this would be logged with every query.
             Err(error) => tracing::debug!("no probes: {error:#}"),
         }
         sheet
@@ -346,7 +347,7 @@ fn peer_counters(counters: &PeerCounters) -> PeerFigures {
     }
 }
 
-/// What took less than a power of two took at most a nanosecond less than that.
+/// A bucket's limit is a power of two, exclusive, so its longest time is a nanosecond less.
 fn round_trips(counted: &RoundTrips) -> Histogram {
     let counts = (0..).zip(counted.counts).filter(|(_, count)| *count > 0);
     let longest = |power: u32| (1000 << power) - 1;

@@ -9,20 +9,19 @@ use std::sync::Arc;
 use store::Partition;
 use volume::Volumes;
 
-/// All partitions of a server and their volumes. The locks of the partitions keep servers out as long as it
-/// lives.
+/// All partitions of a server and their volumes. Their locks keep servers out until this is dropped.
 pub struct OfflineStore {
     /// The volumes.
     pub volumes: Volumes,
-    // Kept as long as anything uses their stores; dropped last.
+    // Kept as long as their stores are used; dropped last.
     _partitions: Vec<(PartitionId, Arc<Partition>)>,
 }
 
 impl OfflineStore {
-    /// Opens all partitions, creating those that are new.
+    /// Opens all partitions and creates new ones.
     ///
     /// # Errors
-    /// One of them cannot be opened, for example because a server has it.
+    /// If one of them cannot be opened, for example because a server uses it.
     pub fn open(settings: &Settings) -> Result<OfflineStore> {
         let config = partition_config(settings);
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);

@@ -1,4 +1,4 @@
-//! The process as its overseer service shows it.
+//! The process as presented by its overseer service.
 
 use super::authority::Authority;
 use super::cell_keys::CellKeys;
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
-/// What the command line of every role begins with.
+/// Prefix of every role's command line.
 const COMMAND: &str = "cellar serve (role ";
 
 /// This process.
@@ -23,13 +23,13 @@ pub struct ProcessOverseer {
 }
 
 impl ProcessOverseer {
-    /// Made when the process starts serving.
+    /// Creates the overseer; to be called when the process starts serving.
     pub fn new(settings: Arc<Settings>, authority: Arc<Authority>, keys: Arc<CellKeys>) -> ProcessOverseer {
         ProcessOverseer { settings, authority, keys, started: now() }
     }
 
-    /// Writes the roles as `BosConfig`. One that OpenAFS's bosserver wrote is left alone: it starts that one's
-    /// programs. Nothing depends on the file, so a failure is logged only.
+    /// Writes the roles as `BosConfig`. A file written by OpenAFS's bosserver is left unchanged, because that
+    /// one starts programs from it. Nothing depends on the file, so a failure is only logged.
     pub fn write_bos_config(&self) {
         let path = &self.settings.bos_config_path;
         let is_foreign = std::fs::read(path).is_ok_and(|text| !is_own_bos_config(&text));
@@ -125,21 +125,21 @@ impl Overseer for ProcessOverseer {
     }
 }
 
-/// Whether every command in a `BosConfig` is a role of Cellar's.
+/// Returns whether every command in a `BosConfig` is one of Cellar's roles.
 fn is_own_bos_config(text: &[u8]) -> bool {
     let own = format!("parm {COMMAND}");
     let mut commands = text.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"parm "));
     commands.all(|line| line.starts_with(own.as_bytes()))
 }
 
-/// A role's command line: scripts look for the name of OpenAFS's program in it.
+/// Returns a role's command line; scripts search it for the name of OpenAFS's program.
 fn command(role: Role) -> String {
     format!("{COMMAND}{})", role.instance())
 }
 
-/// The file of a log. What OpenAFS's servers write to files of their own stands in the one log of
-/// this process, so the names of those that are roles of it, and the name with `.old` for the run
-/// before, mean that. A file that an OpenAFS server has left behind under such a name is not ours.
+/// Returns the file of a log. This process has a single log for what OpenAFS's servers write to separate
+/// files, so the names of logs of its roles, and those with `.old` for the previous run, refer to it. A file
+/// of that name left behind by an OpenAFS server is not used.
 fn log_file<'n>(name: &'n str, roles: &[Role]) -> &'n str {
     let (plain, is_old) = match name.strip_suffix(".old") {
         Some(plain) => (plain, true),

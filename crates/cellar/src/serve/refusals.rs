@@ -1,5 +1,4 @@
-//! Callers that are refused before their call is looked at: counted by reason, and logged once for each peer and
-//! reason.
+//! Callers rejected before their call is processed, counted by reason and logged once per peer and reason.
 
 use base::{Monotonic, Novelty, Repeats};
 use events::Refusal;
@@ -10,22 +9,23 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long a peer's refusal for one reason is not logged again.
+/// Time for which a peer's refusal for the same reason is not logged again.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// Peers and reasons that are remembered. Addresses can be forged, so that this bounds memory and lines.
+/// Maximum number of remembered pairs of peer and reason. Addresses can be forged, so this limits memory and
+/// log lines.
 const REMEMBERED_MAX: usize = 256;
 
-/// What the log has a line of.
+/// Subject of a log line.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Topic {
     Refused(Refusal),
     ClockAhead,
 }
 
-/// The refusals of a server.
+/// Refusals of a server.
 pub(super) struct Refusals {
-    /// By the place in [`Refusal::ALL`].
+    /// Counters, indexed like [`Refusal::ALL`].
     counts: [AtomicU64; Refusal::ALL.len()],
     logged: Mutex<Repeats<(IpAddr, Topic)>>,
 }
@@ -37,13 +37,13 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    /// Counts a refusal. Returns whether to log it, which counts as done.
+    /// Counts a refusal. Returns whether to log it, and marks it as logged.
     pub(super) fn refuse(&self, peer: IpAddr, refusal: Refusal, now: Monotonic) -> bool {
         self.counts[refusal as usize].fetch_add(1, Relaxed);
         refusal.remedy().is_some() && self.is_news(peer, Topic::Refused(refusal), now)
     }
 
-    /// Whether to log that a peer's ticket begins in the future, which counts as done.
+    /// Returns whether to log that a peer's ticket starts in the future, and marks it as logged.
     pub(super) fn is_clock_news(&self, peer: IpAddr, now: Monotonic) -> bool {
         self.is_news(peer, Topic::ClockAhead, now)
     }
@@ -59,7 +59,7 @@ impl Refusals {
         novelty == Novelty::New
     }
 
-    /// What was counted, by reason, for each that occurred.
+    /// Returns the counts of all reasons that occurred.
     pub(super) fn figures(&self, now: Monotonic) -> Vec<(Refusal, RefusalFigures)> {
         let logged = self.logged.lock();
         let row = |refusal: Refusal| {
@@ -89,7 +89,7 @@ mod tests {
         assert!(refuse(1, Refusal::UnknownKey, now));
         assert!(refuse(2, Refusal::Expired, now));
         assert!(refuse(1, Refusal::Expired, now + QUIET));
-        // What is forged has no remedy, and no line.
+        // Forged packets have no remedy and are not logged.
         assert!(!refuse(1, Refusal::Malformed, now));
         assert!(refusals.is_clock_news(peer(1), now) && !refusals.is_clock_news(peer(1), now));
     }

@@ -1,9 +1,9 @@
-//! The file server announces its addresses in the location database (VL_RegisterAddrs, 532).
+//! Registers the file server's addresses in the location database (VL_RegisterAddrs, 532).
 //!
-//! It does so when it starts, until it works; then every hour, since a location database may have
-//! been restored from before; and soon after the machine's addresses have changed, unless they are
-//! named in the configuration. To register the same again changes nothing. Connections from addresses that the machine
-//! has lost are ended then, so that calls leave from one that it has.
+//! The server registers at start, until it succeeds; then every hour, because a location database may be
+//! restored from a backup; and soon after the machine's addresses have changed, unless the configuration
+//! lists them. Registering the same addresses again changes nothing. Connections from addresses that the
+//! machine has lost are closed, so that calls use one that it has.
 
 pub mod conflicts;
 
@@ -24,19 +24,20 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Pause before the first further try; it doubles with each.
+/// Pause before the first retry; it doubles with each.
 const RETRY_MIN: Duration = Duration::from_secs(5);
-/// Longest pause before a further try: clients find a server that came up before the database servers soon after them.
+/// Maximum pause between retries: clients find a server that started before the database servers soon after
+/// those are up.
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// What is registered is registered again after this time.
+/// Interval at which the registration is repeated.
 const REPEAT: Duration = Duration::from_secs(3600);
-/// How often the machine's addresses are looked at.
+/// Interval at which the machine's addresses are checked.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Called when the machine's addresses have changed, with those it has lost and those it has.
+/// Called when the machine's addresses have changed, with the lost and the present ones.
 pub type OnChange = Box<dyn Fn(&[Ipv4Addr], &[Ipv4Addr]) + Send>;
 
-/// The UUID in the sysid file, which is made if it is missing.
+/// Returns the UUID in the sysid file, which is created if missing.
 pub fn server_uuid(settings: &Settings) -> Result<HostUuid> {
     let path = &settings.sysid_path;
     match std::fs::read(path) {
@@ -55,7 +56,7 @@ fn write_sysid(path: &Path, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Result<()
     crate::files::replace(path, &sysid.to_bytes()).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Registers, and keeps registered in the background until `ending`.
+/// Starts a thread that keeps the server registered until `ending`.
 pub fn register(
     settings: &Arc<Settings>,
     cell: &Arc<CellClient>,
@@ -73,14 +74,14 @@ pub fn register(
     })
 }
 
-/// What is registered, and when next.
+/// State of the registration.
 struct Registrar {
     settings: Arc<Settings>,
     cell: Arc<CellClient>,
     uuid: HostUuid,
     on_change: OnChange,
     addresses: Vec<Ipv4Addr>,
-    /// What the log says is not registered.
+    /// Unregistered addresses as last logged.
     left_out: Vec<(Ipv4Addr, Reason)>,
     failures: u32,
     next: Instant,
@@ -107,7 +108,7 @@ impl Registrar {
         }
     }
 
-    /// Time until it is due.
+    /// Returns the time until the next registration is due.
     fn pause(&self) -> Duration {
         self.next.saturating_duration_since(Instant::now())
     }
@@ -128,7 +129,7 @@ impl Registrar {
         self.left_out.clone_from(&now.left_out);
     }
 
-    /// The same, with the machine's addresses if they have changed.
+    /// Registers if it is due; `changed` are the machine's new addresses.
     fn look_at(&mut self, changed: Option<Vec<Ipv4Addr>>) {
         if let Some(addresses) = changed {
             tracing::info!(before = ?self.addresses, now = ?addresses, "the machine's addresses have changed");
@@ -185,7 +186,7 @@ impl Registrar {
     }
 }
 
-/// Why it did not work, and what helps.
+/// Explains a failure and suggests a remedy.
 fn refusal(code: AbortCode, uuid: HostUuid) -> String {
     let why = match code {
         AbortCode::VL_MULTIPADDR => format!(

@@ -52,28 +52,28 @@ use vlserver::ubik::{self, VoteService};
 use volserver::{VolumeServer, VolumeServerParts};
 use volume::{Totals, Volumes};
 
-/// How long figures of the transport are used before they are gathered again.
+/// Time for which transport figures are cached.
 const FIGURES_LIFETIME: Duration = Duration::from_millis(200);
 
-/// How long a caller's groups are believed that another server told. OpenAFS's file server believes
-/// them as long as the connection lasts.
+/// Time for which a caller's groups from another server are cached. OpenAFS's file server keeps them for as
+/// long as the connection lasts.
 const REMOTE_MEMBERSHIP_LIFETIME: Duration = Duration::from_secs(600);
 
-/// The number of the service of statistics by procedure (RX_STATS_SERVICE_ID), on every port.
+/// Service ID of the statistics by procedure (RX_STATS_SERVICE_ID), on every port.
 const RPC_STATISTICS_SERVICE: u16 = 409;
 
-/// The number of the file service.
+/// Service ID of the file service.
 const FILE_SERVICE: u16 = 1;
 
-/// The number of Cellar's own service, on the file server's port and on the volume server's.
+/// Service ID of Cellar's own service, on the ports of the file server and the volume server.
 pub(super) const ADMIN_SERVICE: u16 = 20011;
 
-/// What the program calls itself.
+/// Returns the version string of this program.
 pub(super) fn version() -> String {
     format!("Cellar {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// An interface as calls of it are counted.
+/// An interface under which calls are counted.
 #[derive(Clone, Copy)]
 struct Interface {
     name: &'static str,
@@ -105,12 +105,12 @@ struct Prepared {
     dispatcher: Arc<Dispatcher>,
 }
 
-/// What the services work on; opened once and shared.
+/// State that the services share.
 struct Stores {
     volumes: Arc<Volumes>,
     locations: Option<Arc<Locations>>,
     protection: Option<Arc<Protection>>,
-    /// Where to ask for what is not here.
+    /// Client for data that other servers have.
     cell: Arc<CellClient>,
 }
 
@@ -176,12 +176,12 @@ pub struct Services {
     levels: LevelPolicy,
     authority: Arc<Authority>,
     refusals: Arc<Refusals>,
-    /// By how many seconds a ticket begins in the future before the log says so.
+    /// Time from which a ticket's start in the future is logged, in seconds.
     clock_warning_seconds: u32,
     holdings: Arc<Holdings>,
 }
 
-/// Tells the file server of this process, if there is one, what happens to volumes.
+/// Notifies this process's file server, if there is one, of changes to volumes.
 struct ToFileServer(Option<Arc<FileServer>>);
 
 impl volserver::FileService for ToFileServer {
@@ -198,7 +198,7 @@ impl volserver::FileService for ToFileServer {
     }
 }
 
-/// What directories hold, with the file server's checks of access.
+/// Directory totals, with the file server's access checks.
 pub(crate) struct FromFileServer(pub(crate) Arc<FileServer>);
 
 impl DirectoryUsage for FromFileServer {
@@ -218,11 +218,11 @@ impl DirectoryUsage for FromFileServer {
     }
 }
 
-/// Asks the file server's port for its counters.
+/// Returns the counters of the file server's port.
 type StatisticsSource = Box<dyn Fn() -> ServerStatistics + Send + Sync>;
 
 impl Services {
-    /// Makes the services of the settings' roles.
+    /// Creates the services for the configured roles.
     pub fn new(
         settings: &Arc<Settings>,
         authority: &Arc<Authority>,
@@ -262,7 +262,7 @@ impl Services {
             holdings: Arc::default(),
         };
         let stores = Stores::open(settings, databases, volumes, cell)?;
-        // In the order of Role::ALL: the volume server must know the file server.
+        // In the order of Role::ALL, because the volume server needs the file server.
         for role in Role::ALL.into_iter().filter(|role| settings.roles.contains(role)) {
             services.prepare(role, settings, authority, &stores)?;
             services.add(role, RPC_STATISTICS_SERVICE, RPC_STATISTICS, |caller, call| {
@@ -368,7 +368,7 @@ impl Services {
         self.prepared.push(Prepared { role, id, name, dispatcher });
     }
 
-    /// Which callers a service on the port of a role serves.
+    /// Returns the admission rules of a service on a role's port.
     fn admission(&self, role: Role, id: u16) -> Admission {
         let levels = self.levels.of(role, id == ADMIN_SERVICE);
         let name = if id == ADMIN_SERVICE { "cellar" } else { role.instance() };
@@ -383,7 +383,7 @@ impl Services {
         self.observatory.trail().map(|trail| trail.service(interface.name, interface.procedures))
     }
 
-    /// What `udebug` asks of a database's port.
+    /// Adds the service that answers `udebug` on a database's port.
     fn add_votes(
         &mut self,
         role: Role,
@@ -443,7 +443,8 @@ impl Services {
         });
     }
 
-    /// Gathers the figures of the file server's port, at most a few times a second.
+    /// Returns a source of the file server port's figures, which are refreshed at most a few times per
+    /// second.
     fn figures(&self) -> impl Fn() -> TransportFigures + Send + Sync + use<> {
         let source = self.statistics.clone();
         let last: Mutex<Option<(Instant, TransportFigures)>> = Mutex::new(None);
@@ -460,32 +461,32 @@ impl Services {
         }
     }
 
-    /// The file service, if it is among the roles.
+    /// Returns the file service, if it is among the roles.
     pub fn file_server(&self) -> Option<Arc<FileServer>> {
         self.file_server.clone()
     }
 
-    /// The volume service, likewise.
+    /// Returns the volume service, if it is among the roles.
     pub fn volume_server(&self) -> Option<Arc<VolumeServer>> {
         self.volume_server.clone()
     }
 
-    /// Cellar's own service, likewise.
+    /// Returns Cellar's own service, if it is among the roles.
     pub fn admin_server(&self) -> Option<Arc<AdminServer>> {
         self.admin_server.clone()
     }
 
-    /// The ways to clients and to other servers, which are to be closed with the ports.
+    /// Returns the access to clients and other servers, to be closed with the ports.
     pub fn ways(&self) -> (Arc<Callbacks>, Arc<VolumeServers>) {
         (self.callbacks.clone(), self.volume_servers.clone())
     }
 
-    /// The file server's UUID.
+    /// Returns the file server's UUID.
     pub fn uuid(&self) -> HostUuid {
         self.uuid
     }
 
-    /// Opens the ports, the file server's last: clients find everything else up.
+    /// Opens the ports, the file server's last, so that clients find everything else running.
     pub fn start(
         self,
         settings: &Settings,
@@ -514,7 +515,7 @@ impl Services {
         Ok(servers)
     }
 
-    /// Lets `cellar server status` ask the port.
+    /// Makes the port's state available to `cellar server status`.
     fn show_transport(&self, server: &Arc<Server>, wanted_bytes: usize) {
         let Some(admin_server) = &self.admin_server else { return };
         let asked = Arc::downgrade(server);
@@ -524,8 +525,8 @@ impl Services {
         }));
     }
 
-    /// The security classes of a service. Its challenge demands what all of its callers must have, so that a client
-    /// which protects less fails before it calls.
+    /// Returns the security classes of a service. The challenge requires the lowest level required of any
+    /// caller, so that a client with less protection fails before it makes a call.
     fn security_classes(&self, role: Role, id: u16) -> Vec<Arc<dyn ServerSecurity>> {
         let levels = self.levels.of(role, id == ADMIN_SERVICE);
         let least = levels.users.min(levels.administrators).min(levels.cell);
@@ -566,20 +567,21 @@ impl Services {
     }
 }
 
-/// rxkad as the settings want it.
+/// Creates rxkad as configured.
 fn rxkad(settings: &SecuritySettings, keys: &CellKeys, realms: LocalRealms) -> RxkadServer {
     let server = RxkadServer::new(keys.ring(), realms).with_clock_skew(settings.clock_skew_seconds);
     if settings.dotted_principals { server.with_dotted_names() } else { server }
 }
 
-/// Whoever waits for an answer of a few bytes does not wait until dozens of workers have moved their megabytes.
+/// Niceness of workers for bulk data, so that callers waiting for a few bytes need not wait for dozens of
+/// workers that move megabytes.
 const BULK_NICE: i32 = 10;
 
-/// For this long after the start, clients may ping for calls of a server that ran before: they do within a few seconds of
-/// silence, and give up after half a minute.
+/// Time after the start in which clients may ping for calls of the previous process: they do so within a few
+/// seconds of silence, and give up after half a minute.
 const PREDECESSOR_MEMORY: Duration = Duration::from_secs(60);
 
-/// The hosts of the cell's administrators, as far as the configuration names them.
+/// Returns the hosts of the cell's administrators, as far as the configuration names them.
 fn own_hosts(settings: &Settings) -> Vec<IpAddr> {
     let databases = settings.database_servers.iter().map(|server| server.address);
     let servers = settings.announce.iter().copied().chain(databases);
@@ -613,7 +615,7 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
     config.endpoint.own_hosts = own_hosts(settings);
     config.endpoint.predecessor_memory = PREDECESSOR_MEMORY;
     if role == Role::Vol {
-        // A dump may wait for its next tape.
+        // A dump may wait for the next tape.
         let seconds = settings.tuning.idle_transaction_seconds;
         config.endpoint.server_idle_time = Duration::from_secs(seconds.into());
     }

@@ -1,5 +1,5 @@
-//! What snapshots need of the rest of the cell: entries in the location database, which may be on other
-//! machines, and the services of this process.
+//! Links snapshots to the rest of the cell: entries in the location database, possibly on other machines, and
+//! the other services of this process.
 
 use crate::client::{CellClient, Interface};
 use crate::config::Settings;
@@ -14,10 +14,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use volserver::VolumeServer;
 
-/// How often the keeper of snapshots looks at the time.
+/// Interval at which due snapshots are checked.
 const PERIOD: Duration = Duration::from_secs(5);
 
-/// There is no entry for a server that announces no address.
+/// Error for a server that announces no address and therefore can have no entry.
 const NO_ADDRESS: AbortCode = AbortCode::VL_BADSERVER;
 
 /// The cell around a file server.
@@ -25,12 +25,12 @@ pub struct CellSnapshots {
     settings: Arc<Settings>,
     cell: Arc<CellClient>,
     file_server: Arc<FileServer>,
-    /// Made after the file server; none if the process does not have the role.
+    /// Set after the file server is created; empty if the process does not have the role.
     volume_server: OnceLock<Arc<VolumeServer>>,
 }
 
 impl CellSnapshots {
-    /// Without a volume server yet.
+    /// Creates it without a volume server.
     pub fn new(
         settings: &Arc<Settings>,
         cell: &Arc<CellClient>,
@@ -40,7 +40,7 @@ impl CellSnapshots {
         CellSnapshots { settings, cell, file_server, volume_server: OnceLock::new() }
     }
 
-    /// Fills in the volume server, once.
+    /// Sets the volume server, once.
     pub fn set_volume_server(&self, server: Arc<VolumeServer>) {
         let _ = self.volume_server.set(server);
     }
@@ -109,7 +109,7 @@ impl SnapshotHost for CellSnapshots {
     }
 }
 
-/// Lets the server make and remove snapshots when it is time.
+/// Starts the thread that creates and removes snapshots on schedule.
 pub fn start(ending: &Arc<AtomicBool>, server: Arc<AdminServer>) -> JoinHandle<()> {
     let ending = ending.clone();
     super::thread("snapshots", move || {

@@ -1,4 +1,4 @@
-//! Makes durable what was acknowledged before it was: `durability = "close"` and `"interval:MS"`.
+//! Makes changes durable that were acknowledged earlier: `durability = "close"` and `"interval:MS"`.
 
 use super::wait;
 use base::PartitionId;
@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use volume::Volumes;
 
-/// A thread for each partition, so that none waits for another's disk.
+/// Starts a thread per partition, so that none waits for another's disk.
 pub(super) fn start(
     ending: &Arc<AtomicBool>,
     volumes: &Arc<Volumes>,
@@ -21,8 +21,8 @@ pub(super) fn start(
     volumes.partitions().into_iter().map(spawn).collect()
 }
 
-/// Begins a sync every `period`, however long the one before took. A failure is final: the partition
-/// takes no more changes, and has said so.
+/// Begins a sync every `period`, regardless of the duration of the previous one. A failure is final: the
+/// partition has logged it and accepts no more changes.
 fn run(ending: &AtomicBool, volumes: &Volumes, partition: PartitionId, period: Duration) {
     let mut next = Instant::now() + period;
     while wait(ending, next.saturating_duration_since(Instant::now())) {

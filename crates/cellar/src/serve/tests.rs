@@ -1,4 +1,4 @@
-//! Partitions at the start: one that is broken keeps only its own volumes offline.
+//! Start-up with a broken partition, which keeps only its own volumes offline.
 
 use super::{Hindrances, disk_meters, handle, open_partitions};
 use crate::config::{self, Settings};
@@ -37,7 +37,7 @@ fn id(letter: usize) -> VolumeId {
     VolumeId(100 + letter as u32)
 }
 
-/// A cell with a volume on each partition, ended in order.
+/// A cleanly stopped cell with a volume on each partition.
 fn prepared() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for letter in LETTERS {
@@ -63,7 +63,7 @@ fn prepared() -> tempfile::TempDir {
     folder
 }
 
-/// What can be wrong with the partition in a folder, and a word of the message.
+/// Name of a defect, a function that causes it in a directory, and a word of the error message.
 type Damage = (&'static str, fn(&Path), &'static str);
 
 const DAMAGES: [Damage; 8] = [
@@ -90,7 +90,7 @@ fn in_the_way(path: &Path) {
     fs::write(path.join("cellar"), "").unwrap();
 }
 
-/// Does something to every file whose name begins so.
+/// Applies a function to every file whose name has a prefix.
 fn each(folder: &Path, beginning: &str, act: impl Fn(&Path)) {
     let mut found = 0;
     for entry in fs::read_dir(folder).unwrap() {
@@ -113,7 +113,8 @@ fn spoil(folder: &Path, beginning: &str) {
     });
 }
 
-/// The volumes of the first and the last partition serve, reading and writing; the others do not.
+/// Checks that the volumes of the first and the last partition can be read and written, and the others are
+/// offline.
 fn check_that_two_serve(folder: &Path) {
     let partitions = open_all(&settings(folder).unwrap()).unwrap();
     let handles = partitions.iter().map(|(id, partition)| handle(*id, partition)).collect();
@@ -142,7 +143,7 @@ fn a_broken_partition_keeps_only_its_own_volumes_offline() {
     }
 }
 
-/// It opens, since its tables are read later; the volumes cannot be found in it.
+/// The partition opens, because its tables are read later, but its volumes cannot be found.
 #[test]
 fn a_partition_with_damaged_tables_keeps_only_its_own_volumes_offline() {
     let folder = prepared();

@@ -1,4 +1,4 @@
-//! Tickets that are refused are counted and logged, with what to do: the client's user sees a number at best.
+//! Counts and logs rejected tickets with a remedy, because the client's user sees an error number at best.
 
 use super::refusals::Refusals;
 use events::Refusal;
@@ -7,11 +7,11 @@ use rx_security::{
 };
 use std::sync::Arc;
 
-/// rxkad that reports which tickets it refuses, and which begin in the future.
+/// rxkad that reports rejected tickets, and tickets that start in the future.
 pub(super) struct ObservedRxkad {
     pub(super) rxkad: RxkadServer,
     pub(super) refusals: Arc<Refusals>,
-    /// By how many seconds a ticket begins in the future before the log says so.
+    /// Time from which a ticket's start in the future is logged, in seconds.
     pub(super) clock_warning_seconds: u32,
 }
 
@@ -72,7 +72,7 @@ impl ObservedRxkad {
     }
 }
 
-/// The reason as it is counted.
+/// Returns the reason under which an error is counted.
 fn refusal(error: &SecurityError) -> Refusal {
     let is_weak = |number| Enctype::from_number(number).is_none_or(Enctype::is_weak);
     match error {
@@ -104,7 +104,7 @@ mod tests {
         keys
     }
 
-    /// What a server with keys of one type counts of a ticket under the only key of another.
+    /// Returns what a server with keys of one type counts for a ticket under the only key of another type.
     fn refused(has: i32, used: i32, expires: UnixTime) -> Option<Refusal> {
         let rxkad = RxkadServer::new(Arc::new(keys(has)), LocalRealms::of_cell("t.example"));
         let refusals: Arc<Refusals> = Arc::default();

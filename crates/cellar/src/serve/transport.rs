@@ -1,12 +1,12 @@
-//! What the network loses at the server's own sockets.
+//! Datagram losses at the server's own sockets.
 
 use afs_idl::cellar::GetTransportReply;
 use doctor::network::small_buffers;
 use load::watch;
 use rx::ServerStatistics;
 
-/// The counters of a port as `cellar server status` shows them; `wanted_bytes` is the receive buffer
-/// that its sockets were to have.
+/// Returns a port's counters for `cellar server status`; `wanted_bytes` is the intended size of its sockets'
+/// receive buffers.
 pub fn reply(statistics: &ServerStatistics, wanted_bytes: usize) -> GetTransportReply {
     GetTransportReply {
         sockets: statistics.lanes.len() as u32,
@@ -22,7 +22,7 @@ pub fn reply(statistics: &ServerStatistics, wanted_bytes: usize) -> GetTransport
     }
 }
 
-/// Says in the log when a port is opened that its buffers are too small, if they are.
+/// Logs a warning if the receive buffers of a newly opened port are too small.
 pub fn warn_of_small_buffers(role: &str, statistics: &ServerStatistics, wanted_bytes: usize) {
     if let Some(advice) = small_buffers(kib(statistics.receive_buffer_bytes), kib(wanted_bytes)) {
         tracing::warn!(role, "{advice}");

@@ -1,4 +1,4 @@
-//! The threads that give space back and that look for damage, two for each partition.
+//! Threads for compaction and scrubbing, two per partition.
 
 use super::{thread, wait};
 use crate::config::Upkeep;
@@ -15,10 +15,10 @@ const IDLE_PAUSE: Duration = Duration::from_secs(5);
 /// Pause after a failure.
 const FAILURE_PAUSE: Duration = Duration::from_secs(60);
 
-/// What a step did: bytes that it cost, and whether there was nothing to do.
+/// Result of a step: its cost in bytes, and whether there was nothing to do.
 type Step = Result<(u64, bool), VolumeError>;
 
-/// Starts what is not switched off.
+/// Starts the threads that are enabled.
 pub(super) fn start(ending: &Arc<AtomicBool>, volumes: &Arc<Volumes>, upkeep: Upkeep) -> Vec<JoinHandle<()>> {
     let mut threads = Vec::new();
     for partition in volumes.partitions() {
@@ -46,7 +46,7 @@ pub(super) fn start(ending: &Arc<AtomicBool>, volumes: &Arc<Volumes>, upkeep: Up
     threads
 }
 
-/// Does a step, then waits as long as its bytes take at the rate.
+/// Repeats a step, each time pausing as long as its bytes take at the configured rate.
 fn run(
     ending: &AtomicBool,
     partition: PartitionId,

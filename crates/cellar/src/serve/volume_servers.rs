@@ -1,4 +1,4 @@
-//! The way from this cell's volume server to others.
+//! Connections from this cell's volume server to others.
 
 use super::destinations::Destinations;
 use super::environment::Way;
@@ -11,22 +11,22 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use volserver::OtherServers;
 
-/// The number of the volume service.
+/// Service ID of the volume service.
 const VOLUME_SERVICE: u16 = 4;
 
-/// No way to another server (ENOTCONN).
+/// ENOTCONN: the port is closed.
 const NO_WAY: AbortCode = AbortCode(107);
 
 /// Connections from the volume server's own port, with the cell's key.
 pub struct VolumeServers {
     identity: Arc<dyn ClientSecurity>,
     destinations: Destinations,
-    /// To be opened with the port.
+    /// Opened with the port.
     pub way: Way,
 }
 
 impl VolumeServers {
-    /// Without a port yet.
+    /// Creates it without a port.
     pub fn new(identity: CellIdentity, destinations: Destinations) -> VolumeServers {
         VolumeServers { identity: Arc::new(identity), destinations, way: Way::default() }
     }

@@ -1,8 +1,9 @@
-//! From a running server to the one that replaces it.
+//! Passes sockets from a running server to its replacement.
 //!
-//! The successor connects to a Unix socket in the folder of the server's state, asks, and gets the sockets. Then the
-//! predecessor ends in order. The connection closes with the predecessor's process: by then its stores are closed, and the
-//! successor may open them. Both check that the other is of the same user.
+//! The successor connects to a Unix socket in the directory of the server's state, sends a request, and
+//! receives the sockets. Then the predecessor shuts down cleanly. The connection closes with the
+//! predecessor's process; by then its stores are closed, and the successor may open them. Both check that the
+//! other runs as the same user.
 
 use super::passing;
 use anyhow::{Context, Result, bail};
@@ -20,10 +21,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a successor asks for.
+/// Request of a successor.
 const REPLACE: &[u8] = b"replace 1";
 
-/// A process that connects and says nothing is not waited for any longer.
+/// Time limit for a connected process to send its request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The server that takes over. It waits until this is dropped, or the process ends.
@@ -38,7 +39,7 @@ impl Successor {
     }
 }
 
-/// Starts a thread that gives `sockets` to the first successor, and calls `found` with it.
+/// Starts a thread that passes `sockets` to the first successor, and calls `found` with it.
 pub(super) fn listen(
     path: &Path,
     sockets: Vec<KeptSocket>,
@@ -47,7 +48,7 @@ pub(super) fn listen(
     if let Some(folder) = path.parent() {
         crate::files::make_folder(folder)?;
     }
-    // This server has opened its stores: no other server is at this path any more.
+    // This server has opened its stores, so no other server uses this path any more.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -86,7 +87,7 @@ fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Answers a successor.
+/// Answers a successor's request.
 fn give(connection: BorrowedFd<'_>, sockets: &[KeptSocket]) -> io::Result<()> {
     check_peer(connection)?;
     set_socket_timeout(connection, Timeout::Recv, Some(PATIENCE))?;
@@ -97,7 +98,8 @@ fn give(connection: BorrowedFd<'_>, sockets: &[KeptSocket]) -> io::Result<()> {
     }
 }
 
-/// The sockets of the server that listens at `path`, which has ended when this returns. None if there is no server.
+/// Takes the sockets of the server that listens at `path`, and waits for its end. Returns none if there is no
+/// server.
 pub(super) fn take_over(path: &Path) -> Result<Vec<KeptSocket>> {
     let connection = new_socket()?;
     match connect(&connection, &SocketAddrUnix::new(path)?) {
@@ -117,7 +119,7 @@ pub(super) fn take_over(path: &Path) -> Result<Vec<KeptSocket>> {
     Ok(sockets)
 }
 
-/// Fails if the process at the other end is of another user.
+/// Fails if the process at the other end runs as another user.
 fn check_peer(connection: BorrowedFd<'_>) -> io::Result<()> {
     let (peer, own) = (socket_peercred(connection)?.uid, rustix::process::geteuid());
     if peer == own {

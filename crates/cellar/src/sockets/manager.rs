@@ -1,5 +1,6 @@
-//! The service manager: systemd keeps descriptors in its store, and passes them to the next process of the unit
-//! (sd_notify(3), `FDSTORE=1`; sd_listen_fds(3)). What it passes is taken by [`KeptSocket::passed`].
+//! Service manager: systemd keeps descriptors in its store, and passes them to the next process of the unit
+//! (sd_notify(3), `FDSTORE=1`; sd_listen_fds(3)). [`KeptSocket::passed`] takes the descriptors that it
+//! passes.
 
 use super::passing;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
@@ -9,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-/// Where the service manager takes messages of this process.
+/// Notification socket of the service manager.
 pub(super) struct Manager {
     socket: OwnedFd,
     address: SocketAddrUnix,
@@ -17,7 +18,7 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    /// The manager that the environment names (`NOTIFY_SOCKET`).
+    /// Returns the manager named in the environment (`NOTIFY_SOCKET`).
     pub(super) fn of_environment() -> Option<Manager> {
         let name = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty())?;
         let found = Manager::at(&name);
@@ -33,14 +34,14 @@ impl Manager {
         Ok(Manager { socket, address, keeps: false })
     }
 
-    /// Whether sockets have been left with it. Whether it has room for them it does not say
+    /// Returns whether sockets have been left with it. It does not report whether it has room for them
     /// (`FileDescriptorStoreMax=`).
     pub(super) fn keeps(&self) -> bool {
         self.keeps
     }
 
-    /// Leaves sockets in its store. Those that are there already stay as they are. The manager must not drop a socket
-    /// because there is an error to be fetched from it.
+    /// Leaves sockets in its store. Those already there are kept. The manager must not drop a socket because
+    /// of a pending error.
     pub(super) fn keep(&mut self, sockets: &[KeptSocket]) {
         for socket in sockets {
             let text = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={}", socket.name);
@@ -59,7 +60,7 @@ impl Manager {
         self.say(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
     }
 
-    /// Sends a state.
+    /// Sends a state notification.
     pub(super) fn say(&self, text: &str) {
         if let Err(error) = self.send(text, None) {
             tracing::warn!(text, %error, "the service manager cannot be notified");

@@ -1,4 +1,5 @@
-//! Sockets in messages between processes of one user: a message for each, with its name, and one for the end.
+//! Passes sockets in messages between processes of the same user: a message with a name for each socket, and
+//! a final message.
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -10,22 +11,22 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The message after the last socket; no name.
+/// The message after the last socket; not a valid name.
 const END: &[u8] = b"\n";
 
-/// Longest message; a longer one is cut.
+/// Maximum message size; longer messages are truncated.
 const MESSAGE_BYTES_MAX: usize = 256;
 
-/// Sockets that are taken over at a time, at most: five ports with 64 lanes at each of a dozen addresses.
+/// Maximum number of sockets taken over at a time: five ports with 64 lanes on each of a dozen addresses.
 const SOCKETS_MAX: usize = 4096;
 
-/// A message, with a descriptor or without.
+/// A message, optionally with a descriptor.
 pub(super) struct Message {
     pub(super) text: Vec<u8>,
     pub(super) descriptor: Option<OwnedFd>,
 }
 
-/// Sends a message to the process at the other end of a socket of Unix packets.
+/// Sends a message to the process at the other end of a Unix SEQPACKET socket.
 pub(super) fn say(
     channel: BorrowedFd<'_>,
     text: &[u8],
@@ -55,7 +56,7 @@ pub(super) fn say_to(
     Ok(())
 }
 
-/// The next message; none if the other end is closed.
+/// Receives the next message; `None` if the other end is closed.
 pub(super) fn hear(channel: BorrowedFd<'_>) -> io::Result<Option<Message>> {
     let mut text = [0; MESSAGE_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -86,7 +87,7 @@ pub(super) fn send(channel: BorrowedFd<'_>, sockets: &[KeptSocket]) -> io::Resul
 
 /// Receives a set of sockets.
 ///
-/// Fails with `UnexpectedEof` if the other end closes before the set is whole.
+/// Fails with `UnexpectedEof` if the other end closes before the set is complete.
 pub(super) fn receive(channel: BorrowedFd<'_>) -> io::Result<Vec<KeptSocket>> {
     let mut sockets = Vec::new();
     while sockets.len() < SOCKETS_MAX {

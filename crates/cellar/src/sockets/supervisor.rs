@@ -1,8 +1,7 @@
-//! A parent that keeps the server's sockets and starts it again when it was killed: what a service manager does, where
-//! there is none.
+//! A parent that keeps the server's sockets and restarts a killed server, in place of a service manager.
 //!
-//! The server's standard input is a socket. The supervisor sends the sockets that it keeps, none at first; the server sends
-//! those that it serves with.
+//! The server's standard input is a socket. The supervisor sends the sockets that it keeps, initially none;
+//! the server sends those in use.
 
 use super::passing;
 use anyhow::{Context, Result, bail};
@@ -19,17 +18,17 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A server that ran for this long is started again at once.
+/// A server that ran for at least this long is restarted immediately.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// Shortest and longest pause before a server is started again that ran for less.
+/// Minimum and maximum pause before the restart of a server that ran for less.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The option that makes a server take its sockets from standard input.
+/// Option that makes a server take its sockets from standard input.
 pub const OPTION: &str = "--sockets-on-stdin";
 
-/// What the supervisor and its thread for signals share.
+/// State shared by the supervisor and its signal thread.
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
@@ -38,18 +37,18 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The server, as long as its number cannot be another process's.
+    /// The server's PID, while it cannot have been reused.
     child: Option<Pid>,
     is_ending: bool,
 }
 
-/// Runs `cellar serve` with this configuration until it ends in order, or this process is told to end; the first time
-/// in place of a server that runs already, if `replace` says so.
+/// Runs `cellar serve` with this configuration until it shuts down cleanly, or this process is told to end.
+/// The first server replaces a running one if `replace` is set.
 ///
 /// # Errors
-/// The server cannot be started, or fails before it serves.
+/// If the server cannot be started, or fails before it serves.
 pub fn run(config: Option<&Path>, replace: bool) -> Result<()> {
-    // By its path: after an upgrade the new program is started.
+    // The path is resolved now, so that a restart after an upgrade runs the new program.
     let program = std::env::current_exe().context("the path of this program is not known")?;
     let shared = Arc::new(Shared::default());
     follow_signals(&shared)?;
@@ -86,7 +85,7 @@ fn arguments(config: Option<&Path>, replace: bool) -> Vec<OsString> {
     arguments
 }
 
-/// Runs the server once. Returns how it ended, and the sockets to be kept.
+/// Runs the server once. Returns its exit status, and the sockets to keep.
 fn run_once(
     command: &mut Command,
     kept: Vec<KeptSocket>,
@@ -94,7 +93,7 @@ fn run_once(
 ) -> Result<(ExitStatus, Vec<KeptSocket>)> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let mut child = shared.spawn(command.stdin(Stdio::from(theirs)))?;
-    // The command holds the other end, too.
+    // Drops the command's copy of the other end.
     command.stdin(Stdio::null());
     let reader = std::thread::spawn(move || collect(&ours, kept));
     let status = shared.wait(&mut child)?;
@@ -102,7 +101,7 @@ fn run_once(
     Ok((status, kept))
 }
 
-/// Sends the server what is kept, and gives what is to be kept once the server has ended.
+/// Sends the server the kept sockets, and returns those to keep once the server has ended.
 fn collect(channel: &OwnedFd, kept: Vec<KeptSocket>) -> Vec<KeptSocket> {
     let mut kept = kept;
     if passing::send(channel.as_fd(), &kept).is_ok() {
@@ -124,7 +123,8 @@ impl Shared {
         Ok(child)
     }
 
-    /// Waits for the end of the server. Until it is known to other threads, the process stays a zombie.
+    /// Waits for the end of the server. The process stays a zombie until its PID has been removed from the
+    /// shared state.
     fn wait(&self, child: &mut Child) -> Result<ExitStatus> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(error) = waitid(WaitId::Pid(Pid::from_child(child)), options) {
@@ -136,7 +136,7 @@ impl Shared {
         Ok(child.wait()?)
     }
 
-    /// Waits, but not if the supervisor is told to end meanwhile; then it returns true.
+    /// Waits for this time, or until the supervisor is told to end; returns whether it was.
     fn ends_within(&self, span: Duration) -> bool {
         let mut state = self.state.lock();
         self.ends.wait_while_for(&mut state, |state| !state.is_ending, span);

@@ -1,19 +1,19 @@
-//! Whether OpenAFS's servers use a partition.
+//! Detects whether OpenAFS's servers use a partition.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Programs that open partitions, as the kernel names them.
+/// Names of programs that open partitions, as reported by the kernel.
 const PROGRAMS: [&str; 7] =
     ["fileserver", "dafileserver", "volserver", "davolserver", "salvager", "dasalvager", "salvageserver"];
 
-/// Locks the partition as a server or salvager does while it attaches or salvages: one that starts later
-/// waits for the lock's end.
+/// Locks the partition like a server or salvager that attaches or salvages it; one that starts later waits
+/// for the lock.
 ///
 /// # Errors
-/// It is in use, as far as can be told, or cannot be opened.
+/// If it appears to be in use, or cannot be opened.
 pub fn lock(partition: &Path) -> Result<File> {
     if let Some((pid, program)) = user(partition)? {
         bail!("{} is in use by {program} (process {pid}); stop it with `bos shutdown`", partition.display());
@@ -28,8 +28,8 @@ pub fn lock(partition: &Path) -> Result<File> {
     }
 }
 
-/// A process of OpenAFS that sees this folder as one of its partitions, under whatever name and in
-/// whatever namespace of mounts. What cannot be looked at is passed over.
+/// Returns an OpenAFS process that has this directory as a partition, under any name and in any mount
+/// namespace. Processes that cannot be inspected are skipped.
 fn user(partition: &Path) -> Result<Option<(u32, String)>> {
     let wanted =
         fs::metadata(partition).with_context(|| format!("cannot look at {}", partition.display()))?;
@@ -48,7 +48,7 @@ fn user(partition: &Path) -> Result<Option<(u32, String)>> {
     Ok(None)
 }
 
-/// Where the process of this folder in /proc has partitions.
+/// Returns the partition directories of a process, given its directory in /proc.
 fn partitions_of(process: &Path) -> Vec<PathBuf> {
     let Ok(root) = fs::read_dir(process.join("root")) else { return Vec::new() };
     let is_partition =

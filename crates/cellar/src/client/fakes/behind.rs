@@ -1,4 +1,4 @@
-//! A cell of three location servers, of which the first was away while a volume moved.
+//! A cell of three location servers, the first of which was down while a volume moved.
 
 use super::{Fakes, server};
 use crate::client::vote;
@@ -10,15 +10,15 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use xdr::Encode;
 
-/// The file servers from which and to which it moved.
+/// The file servers from and to which the volume moved.
 pub(crate) const OLD: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 1);
 pub(crate) const NEW: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
-/// Numbers of the volume `copies`, which is read-only at the new place, and of `twice`, which is so at both.
+/// IDs of the volume `copies`, read-only on the new server, and of `twice`, read-only on both.
 pub(crate) const COPIES: [u32; 3] = [200, 205, 0];
-/// The time at all servers.
+/// Current time at all servers.
 const NOW: u32 = 1000;
 
-/// Who has been asked where the volume is.
+/// The location servers that were asked, in order.
 pub(crate) type Asked = Arc<Mutex<Vec<Ipv4Addr>>>;
 
 struct Files(Ipv4Addr);
@@ -98,8 +98,8 @@ impl vl::Server for Locations {
     }
 }
 
-/// What the servers say to `udebug` (`ubik_debug_old`): the first one has heard of nobody yet, the second one voted for
-/// the third, which is sync site.
+/// Answers `udebug` requests (`ubik_debug_old`): the first server knows no sync site yet; the second one
+/// voted for the third, which is the sync site.
 fn state(address: Ipv4Addr, stream: &mut MemoryStream) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);
     let _: u32 = source.decode_request()?;
@@ -117,8 +117,8 @@ fn state(address: Ipv4Addr, stream: &mut MemoryStream) -> Result<(), AbortCode> 
     source.write(reply.into())
 }
 
-/// A cell in which the volume `moved` is at the new place and the volume `new` was made, which the first location server
-/// has not heard of.
+/// A cell in which the volume `moved` has moved and the volume `new` was created, both unknown to the first
+/// location server.
 pub(crate) fn cell() -> (Arc<Fakes>, Asked) {
     let asked = Asked::default();
     let told = asked.clone();

@@ -1,4 +1,4 @@
-//! What follows for the client when a location server was away while a volume moved.
+//! How the client copes with a location server that was down while a volume moved.
 
 use crate::client::Interface;
 use crate::client::fakes::behind::{NEW, OLD, cell};
@@ -53,7 +53,7 @@ fn who_is_to_change_an_entry_sees_the_sync_sites() {
     fakes.calls();
     client.locate_newest("moved").unwrap();
     assert_eq!(fakes.calls(), 1, "who it is stays known for a while");
-    // It is gone, and the second server does not know that yet.
+    // The sync site is down, and the second server does not know that yet.
     fakes.fail(server(3), Some(AbortCode::RX_CALL_DEAD));
     let newest = || {
         client.newest(Interface::Locations, |vl| {

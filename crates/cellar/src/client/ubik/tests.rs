@@ -1,9 +1,9 @@
-//! Searches in cells of servers that are dead, voting, or somebody's copy.
+//! Searches in cells with servers that are down, in an election, or replicas.
 
 use super::*;
 use proptest::prelude::*;
 
-/// How a server of the test answers.
+/// Behaviour of a test server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Dead,
@@ -14,8 +14,7 @@ enum Kind {
 
 use Kind::{Dead, NoQuorum, Replica, Site};
 
-/// Makes a call; gives whom it asked and what came of it. Servers that are asked for the sync site
-/// name `named`.
+/// Makes a call; returns the servers asked and the result. Servers name `named` as sync site.
 fn call(
     roster: &mut Roster,
     cell: &[Kind],
@@ -59,7 +58,7 @@ fn a_dead_cell_costs_only_one_call_its_time() {
     let dead = (vec![0, 1], Err(AbortCode::RX_CALL_DEAD));
     assert_eq!(call(&mut roster, &[Dead; 2], false, None, start), dead);
     assert_eq!(call(&mut roster, &[Dead; 2], false, None, start).0, [0; 0], "both rest");
-    // One call tries the first server; another one that comes meanwhile the second, a third nobody.
+    // One call tries the first server; a concurrent one tries the second, and a third tries none.
     let (mut one, mut two, mut three) = (roster.begin(), roster.begin(), roster.begin());
     let later = start + REST;
     assert_eq!(roster.next(&mut one, later), Some(0));
@@ -76,10 +75,10 @@ fn the_sync_site_is_asked_for_and_remembered() {
     assert_eq!(call(&mut roster, &cell, true, Some(3), now), (vec![0, 3], Ok(())));
     assert_eq!(call(&mut roster, &cell, true, None, now), (vec![0, 3], Ok(())), "without asking again");
     assert_eq!(call(&mut roster, &cell, false, None, now).0, [0], "questions go to anybody");
-    // It has moved, and who is asked does not know where to.
+    // The sync site has moved, and the servers asked do not know where.
     let moved = [Replica, Replica, Site, Replica];
     assert_eq!(call(&mut roster, &moved, true, None, now), (vec![0, 3, 1, 2], Ok(())));
-    // A wrong name costs a call, not the search.
+    // A wrong hint costs one call, but the search still succeeds.
     let mut roster = Roster::new(3);
     let (asked, outcome) = call(&mut roster, &[Replica, Replica, Site], true, Some(0), now);
     assert_eq!((asked, outcome), (vec![0, 0, 0, 1, 2], Ok(())));
@@ -95,7 +94,7 @@ fn a_server_is_certain_to_take_changes_for_a_while_after_it_took_one() {
     assert_eq!(roster.in_office(start), Some(1));
     assert_eq!(roster.in_office(start + OFFICE), None, "it may have lost its votes");
     assert_eq!(roster.electorate(start + OFFICE)[0], 1, "but is asked first");
-    // A refusal says nothing about it, silence does.
+    // An error from the service does not end the certainty about the sync site; silence does.
     let mut search = roster.begin();
     roster.heard(&mut search, 1, Err(AbortCode::UNOTSYNC), start);
     roster.heard(&mut search, 2, Err(AbortCode::VL_PERM), start);
@@ -139,8 +138,8 @@ fn a_refusal_tells_more_than_silence() {
 }
 
 proptest! {
-    /// Whatever the servers are and whomever they name: a search ends, asks each at most once plus
-    /// the hints, and succeeds if there is somebody who can.
+    /// For all servers and hints: a search ends, asks each server at most once plus the hints, and succeeds
+    /// if any server can serve the call.
     #[test]
     fn searches_end_and_find_who_can(
         kinds in prop::collection::vec(prop::sample::select(vec![Dead, NoQuorum, Replica, Site]), 1..7),

@@ -1,4 +1,4 @@
-//! The section `[fairness]`: who shares the workers, and how.
+//! The section `[fairness]`: how callers share the workers.
 
 use super::Origin;
 use anyhow::Result;
@@ -24,7 +24,7 @@ pub(super) struct FairnessSection {
 }
 
 impl FairnessSection {
-    /// How the workers are shared, and how many calls may wait.
+    /// Returns how the workers are shared, and the limits of waiting calls.
     pub(super) fn resolve(&self, origin: &Origin<'_>) -> Result<Fairness> {
         let default = Fairness::default();
         let percent = |value: &Option<Spanned<u8>>, key: &str, default: u8, least: u8, most: u8| {

@@ -1,4 +1,4 @@
-//! `[security.levels]`: the least protection of calls, by service and class of caller.
+//! `[security.levels]`: minimum protection of calls, by service and class of caller.
 
 use super::super::Role;
 use super::super::file::Origin;
@@ -8,14 +8,14 @@ use base::SecurityLevel;
 use serde::Deserialize;
 use toml::Spanned;
 
-/// The names of rxkad's levels, as in OpenAFS's tools.
+/// Names of rxkad's levels, as in OpenAFS's tools.
 pub(super) const LEVELS: [(&str, SecurityLevel); 3] = [
     ("clear", SecurityLevel::Clear),
     ("auth", SecurityLevel::Authenticated),
     ("crypt", SecurityLevel::Encrypted),
 ];
 
-/// `[security.levels]`: the levels of all services, and below it a table for each service with its own.
+/// `[security.levels]`: levels for all services, with a table for each service that overrides them.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LevelsSection {
@@ -42,7 +42,7 @@ struct ClassesSection {
 }
 
 impl LevelsSection {
-    /// The levels of all services.
+    /// Returns the levels for all services.
     fn classes(&self) -> ClassesSection {
         ClassesSection {
             anonymous: self.anonymous,
@@ -54,7 +54,7 @@ impl LevelsSection {
 }
 
 impl ClassesSection {
-    /// The levels of one service; `prefix` is `SERVICE.` in that service's own table.
+    /// Resolves the levels of one service; `prefix` is `SERVICE.` for the service's own table.
     fn resolve(&self, origin: &Origin<'_>, prefix: &str, default: ServiceLevels) -> Result<ServiceLevels> {
         let level = |text: &Option<Spanned<String>>, class: &str, default| {
             choice(origin, text.as_ref(), &format!("security.levels.{prefix}{class}"), &LEVELS, default)
@@ -68,35 +68,35 @@ impl ClassesSection {
     }
 }
 
-/// How much a caller is trusted.
+/// How far a caller is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CallerClass {
-    /// Without a ticket.
+    /// A caller without a ticket.
     Anonymous,
-    /// With a ticket.
+    /// A caller with a ticket.
     User,
-    /// In UserList.
+    /// A caller listed in UserList.
     Administrator,
-    /// With the cell's key: the cell's servers, and tools with `-localauth`.
+    /// A holder of the cell's key: the cell's servers, and tools with `-localauth`.
     Cell,
 }
 
-/// What one service demands of its callers.
+/// Requirements of one service for its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceLevels {
     /// Whether callers without a ticket are served.
     pub anonymous: bool,
-    /// The least level of users' calls.
+    /// Minimum level of users' calls.
     pub users: SecurityLevel,
-    /// The least level of administrators' calls.
+    /// Minimum level of administrators' calls.
     pub administrators: SecurityLevel,
-    /// The least level of calls with the cell's key.
+    /// Minimum level of calls with the cell's key.
     pub cell: SecurityLevel,
 }
 
 impl ServiceLevels {
-    /// What clients and tools of AFS use without an option: any level. They choose it themselves and do not
-    /// raise it when a server asks for more, so that a higher default would refuse them.
+    /// Levels that AFS clients and tools use by default: any. They choose the level themselves and do not
+    /// raise it when a server requires more, so that a higher default would reject them.
     const AFS: ServiceLevels = ServiceLevels {
         anonymous: true,
         users: SecurityLevel::Clear,
@@ -104,18 +104,18 @@ impl ServiceLevels {
         cell: SecurityLevel::Clear,
     };
 
-    /// The protection service: `pts -localauth` and OpenAFS's file servers always encrypt.
+    /// Levels of the protection service: `pts -localauth` and OpenAFS's file servers always encrypt.
     const PROTECTION: ServiceLevels =
         ServiceLevels { cell: SecurityLevel::Authenticated, ..ServiceLevels::AFS };
 
-    /// Cellar's own service, whose clients are Cellar's own and always encrypt.
+    /// Levels of Cellar's own service, whose clients are Cellar's own and always encrypt.
     const CELLAR: ServiceLevels = ServiceLevels {
         administrators: SecurityLevel::Encrypted,
         cell: SecurityLevel::Encrypted,
         ..ServiceLevels::AFS
     };
 
-    /// The least level of a class's calls; `None` if the class is not served.
+    /// Returns the minimum level of a class's calls; `None` if the class is not served.
     pub fn least(&self, class: CallerClass) -> Option<SecurityLevel> {
         match class {
             CallerClass::Anonymous => self.anonymous.then_some(SecurityLevel::Clear),
@@ -126,7 +126,7 @@ impl ServiceLevels {
     }
 }
 
-/// What each service demands of its callers.
+/// Requirements of each service for its callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LevelPolicy {
     /// File server.
@@ -151,7 +151,7 @@ impl Default for LevelPolicy {
 }
 
 impl LevelPolicy {
-    /// What is demanded on the port of a role, by Cellar's own service or by the others there.
+    /// Returns the requirements on a role's port, for Cellar's own service or for the others there.
     pub fn of(&self, role: Role, is_cellars_own: bool) -> ServiceLevels {
         match role {
             _ if is_cellars_own => self.cellar,
@@ -163,7 +163,8 @@ impl LevelPolicy {
         }
     }
 
-    /// The levels of a section. Servers that call each other at a lower level than usual expect it of each other.
+    /// Resolves the levels of a section. Servers configured to call each other at a lower level than the
+    /// default also accept that level from each other.
     pub(super) fn new(
         origin: &Origin<'_>,
         section: &LevelsSection,

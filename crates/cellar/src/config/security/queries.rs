@@ -1,4 +1,5 @@
-//! Who may ask the databases and the volume server, and what new entries of the protection database show.
+//! Who may query the databases and the volume server, and the visibility of new entries in the protection
+//! database.
 
 use super::super::file::Origin;
 use super::{SecuritySection, choice};
@@ -7,21 +8,21 @@ use base::Access;
 use ptdb::{EntryFlags, Policy};
 use toml::Spanned;
 
-/// Words for classes of callers.
+/// Names of classes of callers.
 const CALLERS: [(&str, Access); 3] = [
     ("anyone", Access::Anyone),
     ("authenticated", Access::Authenticated),
     ("administrators", Access::Administrators),
 ];
 
-/// Who may make calls that only read, and what the protection database permits.
+/// Who may make read-only calls, and what the protection database permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryPolicy {
     /// Who may list the location database (`vlserver -restricted_query`).
     pub location: Access,
     /// Who may list volumes, partitions and transactions (`volserver -restricted_query`).
     pub volume: Access,
-    /// The rules of the protection database (`ptserver -restricted`, `-restrict_anonymous`, `-default_access`).
+    /// Rules of the protection database (`ptserver -restricted`, `-restrict_anonymous`, `-default_access`).
     pub protection: Policy,
 }
 

@@ -1,4 +1,4 @@
-//! Lines of single events: what `events::lines` lets through, written by a thread of its own.
+//! Log lines of individual events that pass `events::lines`, written by a separate thread.
 
 use ::events::lines::Line;
 use ::events::{LINES, Told};
@@ -9,20 +9,20 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often as many lines may be written again, and it is said how many were left out.
+/// Period of the line limit, after which the number of dropped lines is logged.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// How long the thread may take to hear that it is to end.
+/// Interval at which the thread checks whether to end.
 const NAP: Duration = Duration::from_millis(100);
 
-/// The thread. Dropped, it writes what was told until then and ends.
+/// The writer thread. Dropping it writes the remaining lines and ends the thread.
 pub struct EventLog {
     ending: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl EventLog {
-    /// Writes what is told from now on.
+    /// Starts writing event lines.
     pub fn start() -> EventLog {
         let (lines, ending) = (LINES.open(), Arc::<AtomicBool>::default());
         let is_ending = ending.clone();
@@ -62,7 +62,7 @@ fn left_out() -> u64 {
     LINES.figures().iter().map(|figures| figures.dropped).sum()
 }
 
-/// Says how many lines were left out since there were `before`.
+/// Logs how many lines were dropped beyond `before`, and returns the present count.
 fn say_left_out(before: u64) -> u64 {
     let now = left_out();
     if now > before {
@@ -76,7 +76,7 @@ pub(super) fn write(line: &Line) {
     tracing::info!(target: "event", told = ?Named(line), "{}", line.event);
 }
 
-/// What a line tells, as a structure.
+/// A line as a structure with named values.
 struct Named<'a>(&'a Line);
 
 impl Debug for Named<'_> {

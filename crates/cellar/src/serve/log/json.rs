@@ -1,4 +1,4 @@
-//! Lines of JSON: an object each, with `timestamp`, `level`, `target`, `message`, and what else is told by name.
+//! JSON lines: one object each, with `timestamp`, `level`, `target`, `message` and the other fields by name.
 
 use super::{TOLD, structure};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Writes them.
+/// Formats events as JSON lines.
 pub(super) struct JsonLines;
 
 impl<S, N> FormatEvent<S, N> for JsonLines
@@ -44,7 +44,7 @@ where
     }
 }
 
-/// What an event tells, in its order.
+/// Fields of an event, in order.
 #[derive(Default)]
 struct Told(Vec<(Cow<'static, str>, Value)>);
 

@@ -1,15 +1,16 @@
-//! What `Debug` shows of a list, an option or a structure, as JSON.
+//! Converts the `Debug` output of a list, an option or a structure to JSON.
 
 use serde_json::{Map, Value};
 use std::fmt::Debug;
 
-/// How deep lists and structures are followed.
+/// Maximum nesting depth of lists and structures.
 const DEPTH_MAX: usize = 16;
 
-/// The value: an array of a list or tuple, an object of a structure, what is in an option, and of all else the text.
+/// Converts a value: a list or tuple to an array, a structure to an object, an option to its content, and
+/// anything else to its text.
 ///
-/// What was given to be shown with `Display` comes here too, and a name or message may look like anything. So only
-/// what has parts is taken apart: that `Debug` shows differently when it is asked for a line for each.
+/// Values logged with `Display` are converted here too, and their text may look like anything. So only values
+/// with parts are parsed; these are recognised by their different multi-line `Debug` output.
 pub(super) fn of(value: &dyn Debug) -> Value {
     let text = format!("{value:?}");
     let has_parts = format!("{value:#?}") != text || text == "[]";
@@ -17,7 +18,7 @@ pub(super) fn of(value: &dyn Debug) -> Value {
     parsed.unwrap_or(Value::String(text))
 }
 
-/// A text in quotes, and nothing behind it.
+/// Parses a quoted text with nothing after it.
 fn quoted(text: &str) -> Option<Value> {
     let mut rest = text;
     let string = string(&mut rest)?;
@@ -46,7 +47,7 @@ fn value(rest: &mut &str, depth: usize) -> Option<Value> {
         (name, Some(' ')) if is_name(name) && rest.starts_with(" { ") => {
             fields(rest, depth).map(Value::Object)
         }
-        // A variant with what it holds: as it is written.
+        // A tuple variant keeps its text.
         (name, Some('(')) if is_name(name) => {
             items(rest, ')', depth)?;
             Some(Value::from(&whole[..whole.len() - rest.len()]))
@@ -56,7 +57,7 @@ fn value(rest: &mut &str, depth: usize) -> Option<Value> {
     }
 }
 
-/// Up to what ends a value within another one.
+/// Takes the text up to the end of a nested value.
 fn word<'a>(rest: &mut &'a str) -> &'a str {
     let end = rest.find([',', ' ', '[', ']', '(', ')', '{', '}', '"']).unwrap_or(rest.len());
     let (word, behind) = rest.split_at(end);
@@ -77,7 +78,7 @@ fn scalar(word: &str) -> Value {
     }
 }
 
-/// Values with commas between, and what encloses them.
+/// Parses comma-separated values and the closing bracket.
 fn items(rest: &mut &str, close: char, depth: usize) -> Option<Vec<Value>> {
     let mut items = Vec::new();
     *rest = rest.get(1..)?;
@@ -91,7 +92,7 @@ fn items(rest: &mut &str, close: char, depth: usize) -> Option<Vec<Value>> {
     Some(items)
 }
 
-/// Names and values, and what encloses them.
+/// Parses named values and the closing brace.
 fn fields(rest: &mut &str, depth: usize) -> Option<Map<String, Value>> {
     let mut fields = Map::new();
     *rest = rest.strip_prefix(" { ")?;
@@ -112,7 +113,7 @@ fn skip(rest: &mut &str, what: char) -> bool {
     rest.strip_prefix(what).inspect(|behind| *rest = behind).is_some()
 }
 
-/// What stands in quotes, without the backslashes that `Debug` puts before some letters.
+/// Parses a quoted text and removes the backslashes of `Debug`.
 fn string(rest: &mut &str) -> Option<String> {
     let mut letters = rest.strip_prefix('"')?.chars();
     let mut text = String::new();
@@ -152,7 +153,7 @@ mod tests {
     use std::net::Ipv4Addr;
     use std::time::Duration;
 
-    /// What a `%` in front of a field makes of it.
+    /// Formats with `Display`, as `%` before a field does.
     struct Shown<T>(T);
 
     impl<T: Display> Debug for Shown<T> {

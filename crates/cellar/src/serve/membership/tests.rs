@@ -1,4 +1,4 @@
-//! Against a real protection service that is reached through a network that fails on demand.
+//! Tests with a real protection service behind a network that fails on demand.
 
 use super::*;
 use crate::client::fakes::{Fakes, server};
@@ -16,7 +16,7 @@ const FRIENDS: UserId = UserId(-300);
 const LAB: UserId = UserId(-301);
 const HOST: [u8; 4] = [192, 0, 2, 9];
 
-/// UserList has `operator`; the realm HERE is local.
+/// A UserList with `operator`; the realm HERE is local.
 struct Trust;
 
 impl LocalAuthority for Trust {
@@ -67,7 +67,7 @@ fn database() -> Arc<Protection> {
     Arc::new(database)
 }
 
-/// Two protection servers of this database.
+/// Two protection servers with this database.
 fn servers(database: &Arc<Protection>) -> Arc<Fakes> {
     let service = PtService::new(database.clone(), Arc::new(Trust), Arc::new(|| NOW));
     let as_server = caller("afs", "", [127, 0, 0, 1]);
@@ -83,8 +83,8 @@ fn fail_both(fakes: &Fakes, code: Option<AbortCode>) {
     fakes.fail(server(2), code);
 }
 
-/// The cell itself is system:administrators; asked for that group's set the database names the group's
-/// members too.
+/// Removes the members of system:administrators. The cell itself is that group, and the database returns the
+/// group's members too when asked for its set.
 fn without_members(mut subject: Subject) -> Subject {
     subject.groups.retain(|id| id.is_group() || *id == subject.user);
     subject
@@ -168,7 +168,7 @@ fn nobody_gets_more_than_is_known_while_no_server_answers() {
         assert_eq!(remote.ids(&[b"alice"]), Err(AbortCode::VBUSY));
         assert_eq!(remote.names(&[ALICE]), Err(AbortCode::VBUSY));
         fail_both(&fakes, None);
-        // What was refused is remembered for a moment only, and not at all once hosts are forgotten.
+        // A failure is cached only briefly, and not at all once hosts are forgotten.
         remote.forget_hosts();
         if code == AbortCode::UNOQUORUM {
             assert!(remote.subject(&caller("alice", "", HOST)).unwrap().host_groups.contains(&LAB));

@@ -1,4 +1,4 @@
-//! Entries of the location database that stand against a registration.
+//! Entries in the location database that conflict with a registration.
 
 use crate::client::{CellClient, Interface};
 use afs_idl::vl;
@@ -6,23 +6,23 @@ use base::HostUuid;
 use std::fmt;
 use std::net::Ipv4Addr;
 
-/// One of them.
+/// A conflict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Conflict {
-    /// Another server's entry has an address of this one.
+    /// Another server's entry has one of this server's addresses.
     Address {
-        /// The address.
+        /// The address in conflict.
         address: Ipv4Addr,
-        /// This server.
+        /// UUID of this server.
         own: HostUuid,
-        /// The other server.
+        /// UUID of the other server.
         other: HostUuid,
     },
     /// The entry with this server's UUID has addresses that this machine does not have.
     Uuid {
-        /// The UUID.
+        /// UUID of the entry.
         uuid: HostUuid,
-        /// Those addresses.
+        /// Addresses that this machine does not have.
         addresses: Vec<Ipv4Addr>,
     },
 }
@@ -44,7 +44,8 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// The entries that stand against registering `addresses` for `uuid`, as far as a location server tells.
+/// Returns the entries that conflict with registering `addresses` for `uuid`, as far as a location server
+/// knows.
 pub fn conflicts(cell: &CellClient, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Vec<Conflict> {
     let ask = |attributes: vl::ListAddrByAttributes| {
         let request = vl::GetAddrsURequest { attributes };

@@ -1,4 +1,4 @@
-//! Against location servers that are copies, refuse, or do not answer.
+//! Tests with location servers that are replicas, reject calls, or do not answer.
 
 use super::*;
 use crate::client::fakes::{Fakes, server};
@@ -12,11 +12,11 @@ use xdr::Decode;
 
 const SYNC_SITE: u8 = 4;
 
-/// What the location database has.
+/// Contents of the location database.
 #[derive(Default)]
 struct Entries(Mutex<Vec<(HostUuid, Vec<u32>)>>);
 
-/// Five location servers, of which the fourth takes changes and says so, as the others do.
+/// Five location servers, the fourth of which is the sync site; all name it as such.
 fn servers(entries: &Arc<Entries>) -> Arc<Fakes> {
     let entries = entries.clone();
     Fakes::new(move |address, service, stream| match service {
@@ -28,7 +28,7 @@ fn servers(entries: &Arc<Entries>) -> Arc<Fakes> {
 
 fn name_sync_site(stream: &mut MemoryStream) -> Result<(), AbortCode> {
     let mut words = [0_u32; 28];
-    // The time, whom it voted for, whether that one claimed to be sync site, when.
+    // The time, the server that got the vote, whether that one claimed to be sync site, and when.
     (words[0], words[2], words[3], words[4]) = (1000, server(SYNC_SITE).into(), 1, 990);
     stream.write(Bytes::from(words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>()))
 }
