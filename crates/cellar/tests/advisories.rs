@@ -1,5 +1,5 @@
-//! OpenAFS's security advisories from 2013 on, replayed against a whole cell. `docs/reference/advisories.md` lists all of them, those
-//! included that other tests cover or that cannot apply.
+//! OpenAFS's security advisories since 2013, replayed against a whole cell. `docs/reference/advisories.md`
+//! lists all of them, including those covered by other tests and those that cannot apply.
 
 mod support;
 
@@ -38,7 +38,7 @@ impl World {
         self.station.connect(address, service, Some(self.cell.security()))
     }
 
-    /// Both services that take a flood of garbage still answer.
+    /// Checks that both services exposed to a flood of garbage still answer.
     fn check_alive(&self) {
         let files = self.anonymous(fs::PORT, fs::SERVICE_ID);
         fs::get_time(&*files, &fs::GetTimeRequest).unwrap();
@@ -47,7 +47,7 @@ impl World {
     }
 }
 
-/// Calls `opcode` with `body` as it is and returns the reply's bytes.
+/// Calls `opcode` with `body` unchanged and returns the reply's bytes.
 fn call_raw(connection: &dyn ClientConnection, opcode: u32, body: &[u8]) -> Result<Vec<u8>, AbortCode> {
     let mut call = connection.begin()?;
     let mut message = xdr::to_vec(&opcode);
@@ -70,7 +70,7 @@ fn acl_of(connection: &dyn ClientConnection, fid: Fid) -> Vec<u8> {
     fs::fetch_acl(connection, &fs::FetchACLRequest { fid }).unwrap().access_list
 }
 
-/// Access lists that OpenAFS's parsers read or wrote beyond their buffers for.
+/// Access lists that made OpenAFS's parsers read or write beyond their buffers.
 fn malformed_acls() -> Vec<Vec<u8>> {
     let entries = |count: usize| {
         let lines: Vec<String> = (0..count).map(|n| format!("{}\t1\n", n + 1)).collect();
@@ -136,7 +136,7 @@ fn sa_2014_001_statistics_are_bounded_by_the_server() {
     world.check_alive();
 }
 
-/// OPENAFS-SA-2015-001 (CVE-2015-3282): what a new entry does not use is zero on the wire.
+/// OPENAFS-SA-2015-001 (CVE-2015-3282): unused fields of a new entry are zero on the wire.
 #[test]
 fn sa_2015_001_unused_fields_of_entries_are_zero() {
     let world = World::new();
@@ -151,7 +151,7 @@ fn sa_2015_001_unused_fields_of_entries_are_zero() {
     assert_eq!((entry.spares, entry.match_index), ([0; 8], 0));
 }
 
-/// Overseer calls that change something (OPENAFS-SA-2015-002, CVE-2015-3283).
+/// Opcodes of overseer calls that change something (OPENAFS-SA-2015-002, CVE-2015-3283).
 const OVERSEER_CHANGES: &[u32] = &[
     bozo::CREATE_BNODE,
     bozo::DELETE_BNODE,
@@ -181,9 +181,9 @@ const OVERSEER_CHANGES: &[u32] = &[
 #[test]
 fn sa_2015_002_strangers_change_nothing_of_the_overseer() {
     let world = World::new();
-    // Enough zeros for the arguments of each: numbers 0 and empty strings.
+    // Enough zeros for the arguments of any call, as numbers or empty strings.
     for opcode in OVERSEER_CHANGES {
-        // A caller of its own for each: aborts to one caller are slowed down.
+        // A new caller for each, because aborts to a single caller are throttled.
         let station = Station::start().unwrap();
         let address = SocketAddr::from((world.cell.address, bozo::PORT));
         let overseer = station.connect(address, bozo::SERVICE_ID, None);
@@ -195,7 +195,7 @@ fn sa_2015_002_strangers_change_nothing_of_the_overseer() {
     world.check_alive();
 }
 
-/// OPENAFS-SA-2015-006 (CVE-2015-6587): patterns of volume names.
+/// OPENAFS-SA-2015-006 (CVE-2015-6587): patterns for volume names.
 #[test]
 fn sa_2015_006_hostile_patterns_cost_nothing() {
     let world = World::new();
@@ -207,7 +207,7 @@ fn sa_2015_006_hostile_patterns_cost_nothing() {
             volume_name: XdrString(pattern.into()),
             ..vl::ListAttributesN2Request::default()
         };
-        // Matches, finds nothing or refuses the pattern: it ends.
+        // Whether it matches, finds nothing or rejects the pattern, the call must end.
         let _ = vl::list_attributes_n2(&*locations, &request);
     }
     let long = vl::ListAttributesN2Request {
@@ -218,14 +218,14 @@ fn sa_2015_006_hostile_patterns_cost_nothing() {
     world.check_alive();
 }
 
-/// A raw peer without a ticket that speaks Rx packet by packet.
+/// A peer without a ticket that sends and receives individual Rx packets.
 struct RawPeer {
     socket: UdpSocket,
     header: Header,
 }
 
 impl RawPeer {
-    /// A new connection to the location service.
+    /// Opens a new connection to the location service.
     fn new(server: Ipv4Addr) -> RawPeer {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         socket.connect((server, vl::PORT)).unwrap();
@@ -272,10 +272,10 @@ impl RawPeer {
     }
 }
 
-/// Where an ACK has its count of packets; its bits follow.
+/// Offset of the packet count in an ACK; a byte for each packet follows.
 const ACK_COUNT: usize = 17;
 
-/// OPENAFS-SA-2015-007 (CVE-2015-7762, CVE-2015-7763): no memory of the server in ACK packets.
+/// OPENAFS-SA-2015-007 (CVE-2015-7762, CVE-2015-7763): ACK packets contain none of the server's memory.
 #[test]
 fn sa_2015_007_padding_of_acks_is_zero() {
     let world = World::new();
@@ -288,7 +288,7 @@ fn sa_2015_007_padding_of_acks_is_zero() {
     assert!(body.len() <= bits + 3 + 16, "nothing behind the trailer: {} bytes", body.len());
 }
 
-/// OPENAFS-SA-2017-001 (CVE-2017-17432): what a peer says about its transport is not believed blindly.
+/// OPENAFS-SA-2017-001 (CVE-2017-17432): a peer's transport parameters are not trusted blindly.
 #[test]
 fn sa_2017_001_absurd_ack_trailers_do_no_harm() {
     let world = World::new();
@@ -310,7 +310,7 @@ fn sa_2017_001_absurd_ack_trailers_do_no_harm() {
             Flags::LAST_PACKET.with(Flags::REQUEST_ACK),
             &xdr::to_vec(&vl::PROBE_SERVER),
         );
-        // Each packet of the server is answered with such a trailer until the reply has come.
+        // Answer each packet of the server with such a trailer until the reply has arrived.
         loop {
             let (header, _) = peer.receive();
             peer.send(PacketType::Ack, 0, Flags::default(), &ack(header.serial));
@@ -322,8 +322,8 @@ fn sa_2017_001_absurd_ack_trailers_do_no_harm() {
     world.check_alive();
 }
 
-/// OPENAFS-SA-2016-002 (CVE-2016-4536), OPENAFS-SA-2018-002 (CVE-2018-16948), OPENAFS-SA-2019-001 (CVE-2019-18603) and
-/// OPENAFS-SA-2019-002 (CVE-2019-18602): nothing of the server's memory in replies.
+/// OPENAFS-SA-2016-002 (CVE-2016-4536), OPENAFS-SA-2018-002 (CVE-2018-16948), OPENAFS-SA-2019-001
+/// (CVE-2019-18603) and OPENAFS-SA-2019-002 (CVE-2019-18602): replies contain none of the server's memory.
 #[test]
 fn sa_2016_002_to_2019_002_unused_fields_of_replies_are_zero() {
     let world = World::new();
@@ -336,7 +336,7 @@ fn sa_2016_002_to_2019_002_unused_fields_of_replies_are_zero() {
     let status = fs::get_volume_status(&*files, &message).unwrap();
     assert_eq!(status.name.0, b"status");
     assert!(status.offline_message.0.is_empty() && status.message_of_the_day.0.is_empty());
-    // A call that fails returns its code and no byte of a reply.
+    // A failed call returns its code and no byte of a reply.
     let absent = fs::FetchStatusRequest { fid: Fid { vnode: 999, ..root } };
     let mut call = files.begin().unwrap();
     let mut request = xdr::to_vec(&fs::FETCH_STATUS);
@@ -346,7 +346,7 @@ fn sa_2016_002_to_2019_002_unused_fields_of_replies_are_zero() {
     assert_eq!(call.read_chunk(1 << 16), Err(AbortCode::VNOVNODE));
 }
 
-/// OPENAFS-SA-2016-003 (CVE-2016-9772): names that were removed are gone from what clients are sent.
+/// OPENAFS-SA-2016-003 (CVE-2016-9772): directories sent to clients do not contain removed names.
 #[test]
 fn sa_2016_003_directories_do_not_keep_removed_names() {
     let world = World::new();
@@ -387,7 +387,7 @@ fn contains(haystack: &[u8], needle: &str) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle.as_bytes())
 }
 
-/// Calls of the volume service that change something, or send it away.
+/// Opcodes of volume service calls that change a volume or send it elsewhere.
 const VOLUME_CHANGES: &[u32] = &[
     vol::CREATE_VOLUME,
     vol::DELETE_VOLUME,
@@ -408,7 +408,7 @@ const VOLUME_CHANGES: &[u32] = &[
     vol::SPLIT_VOLUME,
 ];
 
-/// OPENAFS-SA-2018-001 (CVE-2018-16947): no service acts with the cell's key for callers without one.
+/// OPENAFS-SA-2018-001 (CVE-2018-16947): no service uses the cell's key on behalf of callers without it.
 #[test]
 fn sa_2018_001_strangers_cannot_write_volumes() {
     let world = World::new();
@@ -424,7 +424,7 @@ fn sa_2018_001_strangers_cannot_write_volumes() {
     assert!(UdpSocket::bind((world.cell.address, 7025)).is_ok(), "no tape controller listens");
 }
 
-/// OPENAFS-SA-2018-003 (CVE-2018-16949): arrays are not believed to be as long as callers say.
+/// OPENAFS-SA-2018-003 (CVE-2018-16949): array lengths claimed by callers are not trusted.
 #[test]
 fn sa_2018_003_claimed_lengths_cost_nothing() {
     let world = World::new();
@@ -438,12 +438,12 @@ fn sa_2018_003_claimed_lengths_cost_nothing() {
     ];
     for (port, service, procedures) in services {
         for (opcode, _) in procedures {
-            // A caller of its own for each procedure: aborts to one caller are slowed down.
+            // A new caller for each procedure, because aborts to a single caller are throttled.
             let station = Station::start().unwrap();
             let connection = station.connect(SocketAddr::from((world.cell.address, port)), service, None);
             for leading in 0..4 {
                 let body = [vec![0; 4 * leading], vec![0xff; 8]].concat();
-                // Any answer will do: the server allocates nothing and goes on.
+                // Any answer is acceptable, as long as the server allocates nothing and keeps running.
                 let _ = call_raw(&*connection, *opcode, &body);
             }
         }
@@ -451,7 +451,7 @@ fn sa_2018_003_claimed_lengths_cost_nothing() {
     world.check_alive();
 }
 
-/// OPENAFS-SA-2019-003 (CVE-2019-18601): questions about the databases while they change.
+/// OPENAFS-SA-2019-003 (CVE-2019-18601): debugging calls to the databases while they change.
 #[test]
 fn sa_2019_003_debugging_calls_survive_changes() {
     let world = World::new();
@@ -471,7 +471,7 @@ fn sa_2019_003_debugging_calls_survive_changes() {
     assert!(call_raw(&*voting, vlserver::ubik::PROCEDURES[0].0, &[]).is_ok());
 }
 
-/// A server whose replies claim more than they have.
+/// A server whose replies claim to be longer than they are.
 struct Liar;
 
 impl Service for Liar {
@@ -480,7 +480,7 @@ impl Service for Liar {
     }
 }
 
-/// OPENAFS-SA-2024-003 (CVE-2024-10397): what servers answer does not overrun clients.
+/// OPENAFS-SA-2024-003 (CVE-2024-10397): servers' replies do not overrun clients.
 #[test]
 fn sa_2024_003_clients_refuse_replies_that_do_not_decode() {
     let (address, port) = (address(), 7300);
@@ -496,7 +496,8 @@ fn sa_2024_003_clients_refuse_replies_that_do_not_decode() {
     assert_eq!(names.unwrap_err(), AbortCode::RXGEN_CC_UNMARSHAL);
 }
 
-/// The first word of each row of the table in `docs/reference/advisories.md`, and the tests that the row names.
+/// Returns the first word of each row of the table in `docs/reference/advisories.md`, with the tests named in
+/// the row.
 fn table() -> Vec<(String, Vec<String>)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/advisories.md");
     let text = std::fs::read_to_string(path).unwrap();

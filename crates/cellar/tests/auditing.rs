@@ -1,4 +1,4 @@
-//! A whole cell, known calls of every service, and exactly their lines in both forms.
+//! Makes known calls to every service of a whole cell and checks their audit lines in both formats.
 
 mod support;
 
@@ -14,20 +14,20 @@ use support::cell::Cell;
 use support::place::Place;
 use support::{figure, look, soon};
 
-/// Two sinks: one has all lines, one those that OpenAFS writes by default, in its form.
+/// Two sinks: one with all events, and one with OpenAFS's default events in its format.
 const SINKS: &str = "[audit.all]\nfile = \"all.json\"\nevents = [\"all\"]\npolicy = \"block\"\n\
                      [audit.changes]\nfile = \"changes\"\nformat = \"openafs\"\n";
 
-/// What UAEACCES is to a client that has not said that it knows it.
+/// What a client that has not declared support for universal error codes receives for UAEACCES.
 const EACCES: AbortCode = AbortCode(13);
 
-/// The lines of a sink.
+/// Returns the lines of a sink.
 fn lines(place: &Place, name: &str) -> Vec<String> {
     let text = std::fs::read_to_string(place.path(name)).unwrap();
     text.lines().map(str::to_owned).collect()
 }
 
-/// A line of OpenAFS's form with its thread's number, which differs from run to run, replaced.
+/// Replaces the thread number in a line of OpenAFS's format, which differs between runs.
 fn without_thread_number(line: &str) -> String {
     let number = line.strip_prefix('[').and_then(|rest| rest.split_once("] "));
     match number {
@@ -45,7 +45,7 @@ fn known_calls_leave_exactly_their_lines() {
     let station = Station::start().unwrap();
     let nobody = cell.connect(&station);
 
-    // From here on: what the two are expected to leave.
+    // The lines of both sinks are compared from this point on.
     let mark = "before-the-known-calls";
     let protection = client.connection(address, Interface::Protection);
     let made = pr::new_entry(&*protection, &pr::NewEntryRequest { name: mark.into(), flag: 0, owner: 0 });
@@ -126,9 +126,9 @@ fn known_calls_leave_exactly_their_lines() {
         "{all:?}"
     );
 
-    // The other form: FetchStatus is not among what it wants by default.
+    // The other format: FetchStatus is not among its default events.
     let colon = |fid: rxafs::Fid| format!("{}:{}:{}", fid.volume, fid.vnode, fid.unique);
-    // The cell's key has the id of anonymous callers there.
+    // There, holders of the cell's key have the ID of anonymous callers.
     let (host, id) = ("HOST 127.0.0.1", 32766);
     assert_eq!((&told[1]["outcome"], &told[1]["user_id"]), (&json!("denied"), &json!(32766)));
     let changes: Vec<String> = lines(&place, "changes")
@@ -149,7 +149,7 @@ fn known_calls_leave_exactly_their_lines() {
             colon(root),
             colon(directory)
         ),
-        // Who holds the cell's key is an administrator.
+        // A holder of the cell's key is an administrator.
         format!("[thread] EVENT AFS_Priv CODE 0 ID {id} INT 1 "),
         format!(
             "[thread] EVENT AFS_SRX_StACL CODE 0 NAME afs {host} ID {id} FID {} ACL 1\\n0\\n{mark} 7\\n ",
@@ -165,14 +165,14 @@ fn known_calls_leave_exactly_their_lines() {
     assert_eq!(changes, expected);
 }
 
-/// How the call of an event ended; it did not end well.
+/// Returns the abort code of an event's call, which must have failed.
 fn code(lines: &[Value], event: &str) -> i32 {
     let code = lines.iter().find(|line| line["event"] == event).unwrap()["code"].as_i64().unwrap();
     assert_ne!(code, 0, "{event}");
     code as i32
 }
 
-/// All metrics of the audit: by name and sink. To ask for them leaves no record.
+/// Returns all audit metrics, by name, of a sink. Reading them leaves no record.
 fn figures(cell: &Cell, sink: &str) -> impl Fn(&str) -> u64 + use<> {
     let (text, sink) = (cell.get("/metrics"), sink.to_owned());
     move |name| -> u64 {
@@ -181,7 +181,7 @@ fn figures(cell: &Cell, sink: &str) -> impl Fn(&str) -> u64 + use<> {
     }
 }
 
-/// What is in a trail: records, and how many it says are lost.
+/// Counts the records in a trail, and those it reports as lost.
 fn told(lines: &[String]) -> (u64, u64) {
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let is_notice = |line: &&Value| line["host"].is_null();
@@ -195,7 +195,7 @@ fn what_is_written_and_what_a_sink_that_stands_still_loses_is_all_that_happened(
     let place = Place::new(&format!("{SINKS}{more}"));
     let pipe = place.path("stuck");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // Somebody has it open, and does not read.
+    // A reader has the pipe open, but does not read.
     let standing_still = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
     let cell = Cell::start_at(place, &Hindrances::default());
     let root = cell.volume("load");
@@ -203,13 +203,13 @@ fn what_is_written_and_what_a_sink_that_stands_still_loses_is_all_that_happened(
     let nobody = cell.connect(&station);
     (0..2000).for_each(|_| look(&*nobody, root));
 
-    // Who looks for what is wrong is told of it: the sink lost more meanwhile.
+    // The doctor reports it; the sink has lost more records by then.
     let behind = cell.finding("audit-behind");
     let [evidence] = &behind["evidence"].as_array().unwrap()[..] else { panic!("of one sink: {behind}") };
     let evidence = evidence.as_str().unwrap();
     assert!(evidence.starts_with("stuck: 0 records written, ") && !evidence.contains(" 0 lost"), "{behind}");
 
-    // The sink that takes everything has all lines that its row says, byte for byte.
+    // The sink for all events has every line counted in its row, byte for byte.
     let all = soon("what the row says is in the file", || {
         let (row, text) = (figures(&cell, "all"), std::fs::read_to_string(cell.path("all.json")).unwrap());
         let (records, lost) = told(&lines(&cell, "all.json"));

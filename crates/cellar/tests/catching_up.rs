@@ -1,5 +1,5 @@
-//! A release while a server with one of the sites is down, with real processes: the other site has the new version at once,
-//! and the one that was down gets it by itself when it is back.
+//! A release while a server with one of the sites is down, with real processes: the other site has the new
+//! version immediately, and the one that was down receives it automatically when it is back.
 
 mod support;
 
@@ -15,7 +15,7 @@ const VOLUME: &str = "software";
 struct World {
     first: Process,
     second: Process,
-    // Goes when they have ended.
+    // Removed after the servers have ended.
     folder: tempfile::TempDir,
 }
 
@@ -44,7 +44,7 @@ impl World {
         self.first.run(&["cp", local.to_str().unwrap(), &format!("cell:{VOLUME}/text")]);
     }
 
-    /// What the read-only volume holds.
+    /// Reads the contents of the read-only volume.
     fn read(&self) -> String {
         let local = self.folder.path().join("read");
         let from = format!("cell:{VOLUME}.readonly/text");

@@ -1,5 +1,4 @@
-//! `cellar doctor` in a cell whose location database and volumes differ, as operations leave them that were ended
-//! half-way.
+//! `cellar doctor` in a cell whose location database and volumes differ, as after interrupted operations.
 
 mod support;
 
@@ -12,11 +11,11 @@ use support::cell::Cell;
 use support::locations::Locations;
 use support::place::address;
 
-/// Numbers that the location database does not give to new volumes of a small cell.
+/// IDs that the location database does not assign to new volumes of a small cell.
 const ORPHAN: u32 = 600_000_000;
 const CLONE: u32 = 600_000_003;
 
-/// What is done to a cell behind the back of the other half.
+/// Changes either the volumes or the location database of a cell, but not both.
 struct Half {
     cell: Cell,
     locations: Locations,
@@ -36,7 +35,7 @@ impl Half {
         self.locations.entry(name).volume_id[0]
     }
 
-    /// The first step of `vos rename`.
+    /// Performs only the first step of `vos rename`.
     fn rename_entry(&self, name: &str, new_name: &str) {
         let mut new_entry = self.locations.entry(name);
         let volume_id = new_entry.volume_id[0];
@@ -76,13 +75,13 @@ impl Half {
         vol::end_trans(&*self.volumes, &vol::EndTransRequest { transaction }).unwrap();
     }
 
-    /// Ends a transaction and keeps its volume: what was just made would be deleted.
+    /// Ends a transaction and keeps its new volume, which would otherwise be deleted.
     fn keep(&self, transaction: i32) {
         vol::set_flags(&*self.volumes, &vol::SetFlagsRequest { transaction, flags: 0 }).unwrap();
         self.end(transaction);
     }
 
-    /// What a release makes first.
+    /// Creates a clone, as the first step of a release does.
     fn clone_volume(&self, volume_id: u32, new_volume_id: u32, new_name: &str) {
         let transaction = self.begin(volume_id);
         let request = vol::CloneVolumeRequest {
@@ -97,7 +96,7 @@ impl Half {
         self.end(transaction);
     }
 
-    /// A server that has registered and is gone.
+    /// Registers a server that does not exist.
     fn lose_server(&self) -> std::net::Ipv4Addr {
         let gone = address();
         let vl = self.locations.cell.connection(self.cell.address, Interface::Locations);
@@ -157,6 +156,6 @@ fn a_cell_with_half_done_operations_is_told_what_mends_it() {
         let evidence = evidence(&findings, problem);
         assert!(evidence.contains(&expected), "{problem}: {evidence}");
     }
-    // A transaction that somebody has just begun is in use.
+    // A recently started transaction counts as in use.
     assert!(!findings.iter().any(|finding| finding["problem"] == "abandoned-transactions"));
 }

@@ -1,5 +1,5 @@
-//! Calls of a running cell that wait for each other, and what the table of locks and profiles say of that. Alone in its
-//! process, for which locks are counted and of which profiles are taken.
+//! Contention between calls of a running cell, as shown in the table of locks and in profiles. A separate
+//! test program, because locks are counted and profiles taken per process.
 
 mod support;
 
@@ -23,19 +23,19 @@ use support::place::Place;
 use support::{PATIENCE, profiles};
 use volume::PartitionHandle;
 
-/// Locks are counted for all cells of a process.
+/// Serialises the tests, because locks are counted for all cells of a process.
 static ALONE: Mutex<()> = Mutex::new(());
-/// How long a lock is held once all wait for it.
+/// Time for which a lock is held once all others wait for it.
 const HOLD: Duration = Duration::from_millis(500);
-/// Calls at a time.
+/// Number of concurrent calls.
 const CALLS: usize = 4;
 
-/// Holds up whoever comes next to where it is asked, while he has a lock.
+/// Stops the next thread that passes it, while the thread holds a lock.
 #[derive(Clone)]
 struct Gate {
-    /// The next is to wait.
+    /// Whether the next thread is to be stopped.
     is_next: Arc<AtomicBool>,
-    /// He has come; he may go on.
+    /// Signals that a thread has arrived, and when it may continue.
     come: SyncSender<()>,
     may_go: Arc<Mutex<Receiver<()>>>,
 }
@@ -64,8 +64,8 @@ impl Gate {
     }
 }
 
-/// A change of metadata stands at one gate, with its volume's locks; who makes a segment at the other, with the lock of the
-/// partition's.
+/// Injects a gate before each commit, passed with the volume's locks, and one before the creation of a
+/// segment, passed with the partition's lock.
 fn hindrances() -> (Hindrances, Keeper, Keeper) {
     let ((commits, of_commits), (segments, of_segments)) = (gate(), gate());
     let partition = move |mut handle: PartitionHandle| {
@@ -87,10 +87,10 @@ fn hindrances() -> (Hindrances, Keeper, Keeper) {
     (Hindrances { disk, partition: Box::new(partition), ..Hindrances::default() }, of_commits, of_segments)
 }
 
-/// Short waits are slow calls; and metrics, which are asked for without a call.
+/// Records even short waits as slow calls, and enables metrics, which can be read without a call.
 const MORE: &str = "[metrics]\nport = 0\n[observe]\nslow_call_ms = 1\n";
 
-/// A cell with a volume in which everybody may do everything, and clients.
+/// A cell with a volume in which all callers have all rights, and clients.
 struct Contended {
     connections: Vec<Arc<dyn ClientConnection>>,
     root: Fid,
@@ -100,7 +100,7 @@ struct Contended {
     _stations: Vec<Station>,
 }
 
-/// Waits of a lock, and their count and sum in the histogram.
+/// Number of waits for a lock, and the count and sum of their histogram.
 type Waits = [u64; 3];
 
 impl Contended {
@@ -117,7 +117,7 @@ impl Contended {
         Files::new(self.connections[client].clone())
     }
 
-    /// What each lock was waited for.
+    /// Returns the waits for each lock.
     fn locks(&self) -> BTreeMap<String, Waits> {
         let of = |row: &Value| {
             [&row["waits"], &row["wait_ns"]["count"], &row["wait_ns"]["sum"]].map(|it| it.as_u64().unwrap())
@@ -126,13 +126,14 @@ impl Contended {
         rows.iter().map(|row| (row["lock"].as_str().unwrap().to_owned(), of(row))).collect()
     }
 
-    /// How many calls of a procedure have ended.
+    /// Returns the number of finished calls of a procedure.
     fn calls(&self, procedure: &str) -> u64 {
         let name = format!("cellar_call_calls_total{{service=\"AFS\",procedure=\"{procedure}\"}}");
         self.cell.figure(&name).unwrap_or(0)
     }
 
-    /// All clients make a file at a time, and all but one wait for the volume. Until the server has counted them.
+    /// Has each client create a file concurrently, so that all but one wait for the volume. Returns once the
+    /// server has counted the calls.
     fn contend_for_the_volume(&self, round: u32) -> Waits {
         let (before, root) = (self.calls("CreateFile"), self.root);
         let create = |client: usize, files: Files| {
@@ -146,8 +147,8 @@ impl Contended {
         waits
     }
 
-    /// Has one client do `hold`, which stands at the keeper's gate until all others wait for this lock with what they do;
-    /// what was waited for it in that time.
+    /// Has one client do `hold`, which stops at the keeper's gate until all others wait for this lock in
+    /// `wait`. Returns the waits for the lock in that time.
     fn contend(
         &self,
         lock: &str,
@@ -171,7 +172,7 @@ impl Contended {
                 thread::sleep(Duration::from_millis(5));
             }
             let told = self.cell.get("/metrics");
-            // What they do takes less than that, so that they are slow for want of the lock.
+            // The calls themselves take less time, so that they are slow only because of the lock.
             thread::sleep(HOLD);
             keeper.go.send(()).unwrap();
             assert!(told.contains(&waiting), "not all wait for {lock}: {told}");
@@ -192,7 +193,7 @@ fn the_table_of_locks_has_every_wait_of_calls_to_the_nanosecond() {
     let root = contended.root;
     let slow_before = cell.rows(&["slow"]).len();
 
-    // One changes the volume, and is held up; the others want to.
+    // One client changes the volume and is stopped; the others try to change it too.
     let create = |client: usize, files: Files| {
         files.create(root, &format!("f.{client}")).unwrap();
     };
@@ -208,7 +209,7 @@ fn the_table_of_locks_has_every_wait_of_calls_to_the_nanosecond() {
     let others = CALLS as u64 - 1;
     assert_eq!((waits, count, sum), (others, others, waited.iter().sum()), "of calls: {waited:?}");
     assert_eq!(waited.len() as u64, others, "{waited:?}");
-    // Who looks for what is wrong is told of it.
+    // The doctor reports it.
     let finding = cell.finding("contended-lock");
     let volume = format!("Changes of volume {} wait for each other.", root.volume);
     assert_eq!(finding["what"], volume.as_str(), "{finding}");
@@ -219,25 +220,26 @@ fn the_table_of_locks_has_every_wait_of_calls_to_the_nanosecond() {
         "{finding}"
     );
 
-    // One changes the root directory, and is held up before that takes effect; the others ask what they may do with a file.
+    // One client changes the root directory and is stopped before the change takes effect; the others request
+    // a file's status, which depends on its rights.
     let remove = |files: Files| files.remove(root, "f.0").unwrap();
     let look = |_: usize, asking: Files| support::look(asking.connection(), files[0]);
     let [waits, count, sum] = contended.contend("publish", &contended.commits, remove, look);
     assert_eq!((waits, count), (others, others));
     assert!(sum > 0);
 
-    // One writes what a new segment is begun for, and is held up; the others write, too.
+    // One client writes data that needs a new segment and is stopped; the others write too.
     let data = Bytes::from(vec![7; 100_000]);
     let store = |client: usize, owner: Files| owner.store(files[client], &data).unwrap();
     let [waits, count, sum] =
         contended.contend("segment", &contended.segments, |owner| store(0, owner), store);
-    // Who has waited may find that another was quicker, and waits again.
+    // A waiting thread may find that another was faster, and wait again.
     assert!(waits == count && waits >= others, "{waits} {count}");
     assert!(sum > 0);
     contended.cell.running.stop().unwrap();
 }
 
-/// The line of the source that is named so.
+/// Returns the source line that a site names.
 fn source_line(site: &str) -> String {
     let (file, line) = site.rsplit_once(':').unwrap();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);

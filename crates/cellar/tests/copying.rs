@@ -1,4 +1,5 @@
-//! `cellar cp` with trees whose owner wants to write to, or read, other files of whoever copies them.
+//! `cellar cp` with hostile trees, whose owner tries to overwrite or read other files of the user who copies
+//! them.
 
 mod support;
 
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 
 const VOLUME: &str = "tree";
 
-/// The cell, and the home of somebody who copies.
+/// The cell, and the home directory of the user who copies.
 struct Scene {
     cell: Cell,
     home: TempDir,
@@ -30,7 +31,7 @@ impl Scene {
         self.home.path().join(name)
     }
 
-    /// Makes the directory `name` of the volume anew with what `make` puts into a local one.
+    /// Recreates the directory `name` of the volume with what `make` puts into a local one.
     fn publish(&self, name: &str, make: impl FnOnce(&Path)) {
         let local = tempfile::tempdir().unwrap();
         make(local.path());
@@ -41,7 +42,7 @@ impl Scene {
         self.cell.run(&["cp", from, to]);
     }
 
-    /// Copies out into the folder `out` of the home.
+    /// Copies from the cell into the directory `out` of the home.
     fn download(&self, name: &str) {
         let to = self.home("out");
         self.copy(&format!("cell:{VOLUME}/{name}/"), to.to_str().unwrap());
@@ -76,7 +77,7 @@ fn a_link_of_an_earlier_download_is_not_written_through() {
         fs::write(local.join("folder/authorized"), "theirs").unwrap();
     });
     for name in ["one", "two", "one", "two"] {
-        // A link never takes the place of a directory.
+        // A link never replaces a directory.
         if name == "one" && scene.home("out/folder").is_dir() {
             fs::remove_dir_all(scene.home("out/folder")).unwrap();
         }
@@ -96,7 +97,7 @@ fn a_target_that_a_download_made_a_link_is_not_followed() {
     scene.publish("", |local| symlink(&keys, local.join("work")).unwrap());
     scene.copy(&format!("cell:{VOLUME}/work"), scene.home("work").to_str().unwrap());
     assert!(fs::symlink_metadata(scene.home("work")).unwrap().is_symlink());
-    // The owner of the tree makes a directory of it.
+    // The owner of the tree replaces it with a directory.
     scene.publish("other", |local| fs::write(local.join("authorized"), "theirs").unwrap());
     for from in ["other/", "other/authorized"] {
         let told = scene.refusal(&format!("cell:{VOLUME}/{from}"), &scene.home("work"));
@@ -133,7 +134,7 @@ fn uploads_do_not_follow_links_out_of_the_tree() {
     scene.download("up");
     assert_eq!(fs::read_link(scene.home("out/file")).unwrap(), secret.join("authorized"));
     assert_eq!(fs::read_link(scene.home("out/folder")).unwrap(), secret);
-    // What the user named is followed.
+    // A link named by the user is followed.
     symlink(&secret, scene.home("named")).unwrap();
     scene.copy(scene.home("named").to_str().unwrap(), &format!("cell:{VOLUME}/named"));
     let stored =

@@ -1,5 +1,5 @@
-//! Tables of hosts, peers, callbacks, partitions and the process beside loads that are known: from clients that have
-//! addresses of their own, so that no other counts among theirs.
+//! Compares the tables of hosts, peers, callbacks, partitions and the process with known loads. Each client
+//! has an address of its own, so that its figures are separate.
 
 mod support;
 
@@ -20,10 +20,10 @@ use support::cell::Cell;
 use support::place::{Place, address};
 use support::{PATIENCE, figure, look, serve, soon};
 
-/// The service of locations, and its port.
+/// UDP port and service ID of the location service.
 const LOCATIONS: (u16, u16) = (7003, 52);
 
-/// A second partition, which cannot be opened, and metrics, which can be asked for without a call.
+/// A second partition, which cannot be opened, and metrics, which can be read without a call.
 const MORE: &str = "b = \"vicepb\"\n[metrics]\nport = 0\n";
 
 fn start(hindrances: &Hindrances) -> Cell {
@@ -32,7 +32,7 @@ fn start(hindrances: &Hindrances) -> Cell {
     Cell::start_at(place, hindrances)
 }
 
-/// Figures of what clients are told of changes, by the names of their metrics.
+/// Returns callback figures, by the names of their metrics.
 fn callbacks<const N: usize>(cell: &Cell, names: [&str; N]) -> [u64; N] {
     let metrics = cell.get("/metrics");
     names.map(|name| {
@@ -41,7 +41,7 @@ fn callbacks<const N: usize>(cell: &Cell, names: [&str; N]) -> [u64; N] {
     })
 }
 
-/// What answers a client's callbacks.
+/// Answers a client's callbacks.
 struct Callbacks(Forgetful);
 
 impl Service for Callbacks {
@@ -51,7 +51,7 @@ impl Service for Callbacks {
     }
 }
 
-/// A client with an address of its own.
+/// Starts a client with an address of its own.
 fn client_at(address: Ipv4Addr) -> Server {
     serve(address, 0, Callbacks(Forgetful::new(HostUuid(rand::random()))))
 }
@@ -65,10 +65,10 @@ fn numbers<const N: usize>(row: &Value, names: [&str; N]) -> [u64; N] {
     names.map(|name| row[name].as_u64().unwrap_or_else(|| panic!("no {name} in {row}")))
 }
 
-/// A client writes in the midst of a store for as long as this.
+/// Length of a client's pause in the middle of a store.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Stores these bytes, and pauses in the midst of them.
+/// Stores these bytes with a pause in the middle.
 fn store_slowly(connection: &dyn ClientConnection, fid: Fid, data: &Bytes) {
     let length = data.len() as u64;
     let request = rxafs::StoreData64Request { fid, length, file_length: length, ..Default::default() };
@@ -100,7 +100,8 @@ fn a_host_has_its_connections_its_calls_and_how_long_they_took() {
     let host = host.to_string();
     let row = || find(&cell.stat("hosts"), &[("host", &host)]).clone();
     let told = row();
-    // Those three, and one to the location server. The file server's own, on which it asks who the client is, are ended.
+    // Those three, and one to the location server. The file server's own connections, with which it asked for
+    // the client's identity, are closed.
     let own = || client.peers().0.iter().map(|peer| peer.counters.connections).sum::<u64>();
     let made = own();
     assert!(made > 4);
@@ -114,13 +115,13 @@ fn a_host_has_its_connections_its_calls_and_how_long_they_took() {
     let all = begun.elapsed().as_nanos() as u64;
     let pause = PAUSE.as_nanos() as u64;
     assert!(pause <= longest && longest <= time && time <= 5 * all && longest <= all, "{told} of {all} ns");
-    // What people are shown are these.
+    // The text output shows the same figures.
     let text = cell.run(&["stat", "hosts"]);
     let cells = text.lines().find(|line| line.trim_start().starts_with(&host)).unwrap();
     assert!(cells.split("  ").any(|cell| cell.trim() == doctor::text::time(longest)), "{text}");
     assert!(cells.split("  ").any(|cell| cell.trim() == doctor::text::time(time / 5)), "{text}");
 
-    // Two more, by second: how many came in all intervals since the first.
+    // Two more connections, as rates per second: how many appeared in all intervals since the first.
     let mut top = cell.command(&["top", "--interval", "1", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut documents = BufReader::new(top.stdout.take().unwrap()).lines();
     let mut opened = || {
@@ -148,7 +149,7 @@ fn a_host_has_its_connections_its_calls_and_how_long_they_took() {
     assert_eq!(numbers(&row(), ["connections", "opened"]), [6, own()]);
 }
 
-/// What took long does not hide what comes after it.
+/// An earlier long call does not hide later ones.
 #[test]
 fn the_longest_call_between_two_looks_is_none_of_before() {
     let cell = start(&Hindrances::default());
@@ -174,7 +175,7 @@ fn the_longest_call_between_two_looks_is_none_of_before() {
     };
     assert_eq!(longest(&["top", "--once", "--interval", "1"]), [0; 3], "nothing came");
     let ever = longest(&["top", "--once"]);
-    // A server that is busy begins later with a call than its client.
+    // A busy server starts a call later than its client.
     assert!(ever.iter().all(|ns| *ns >= PAUSE.as_nanos() as u64 / 2), "{ever:?}");
 }
 
@@ -192,7 +193,7 @@ fn a_peer_is_told_of_as_it_tells_of_the_server() {
     files.fetch_and_compare(fid, &data, 1 << 20).unwrap();
     (0..50).for_each(|_| look(files.connection(), fid));
 
-    // The same packets, from both ends, when the last acknowledgement has arrived.
+    // Both ends count the same packets once the last acknowledgement has arrived.
     let (told, own) = soon("both count the same", || {
         let peers = client.peers().0;
         let own = peers.into_iter().find(|peer| peer.address == cell.files_port())?;
@@ -206,24 +207,25 @@ fn a_peer_is_told_of_as_it_tells_of_the_server() {
         is_same.then_some((told, own))
     });
     assert_eq!(told["port"], "fileserver");
-    // What the server asked on one of its own, who the client is, is over.
+    // The server's own connection, with which it asked for the client's identity, is closed.
     assert_eq!((numbers(&told, ["connections"]), own.counters.connections), ([1], 2), "{told}");
-    // Nothing is lost here, but what is late may be sent again.
+    // Nothing is lost here, but late packets may be retransmitted.
     let [sent, resent] = numbers(&told, ["data_sent", "data_resent"]);
     let [packet, window, congestion] = numbers(&told, ["packet_bytes", "window", "congestion_window"]);
     assert_eq!(packet, own.packet_bytes as u64, "both found the same path");
     assert!((sent - resent) * packet >= data.len() as u64, "{told}");
-    // Both have the same limits of windows.
+    // Both ends have the same window limits.
     assert!((1..=4096).contains(&window) && (1..=4096).contains(&congestion), "{told} {own:?}");
     assert!(own.window_packets >= 1 && u64::from(own.window_packets) <= 4096, "{own:?}");
     let all = begun.elapsed().as_nanos() as u64;
     let [trip, timeout] = numbers(&told, ["round_trip_ns", "timeout_ns"]);
     let trips = &told["round_trips_ns"];
     let [count, sum, p50, p99, max] = numbers(trips, ["count", "sum", "p50", "p99", "max"]);
-    // What is told of the longest is at most twice and an eighth too great. How many are measured differs.
+    // The reported maximum may be too high by a factor of two and an eighth. The number of measurements
+    // varies.
     assert!(0 < trip && trip <= timeout && trip <= all && max <= 3 * all, "{told}");
     assert!(count > 0 && sum <= count * max && p50 <= p99 && p99 <= max, "{told}");
-    // The client measured the same way, both of which went over this machine's loopback only.
+    // The client measured the same way; both used only the loopback interface.
     assert!(!own.rtt.is_zero() && (own.rtt.as_nanos() as u64) <= all, "{own:?}");
 }
 
@@ -254,7 +256,8 @@ fn promises_are_those_that_were_made_and_not_taken_back() {
         }
     }
     assert_eq!(since(), [2, 5 + 3, 0, 0], "asked again is not promised again");
-    // Both had promises of the first, and are told once each. Who writes is promised nothing.
+    // Both had callback promises for the first file, and receive one callback break each. The writer receives
+    // no promise.
     making.store(fids[0], &Bytes::from_static(b"news")).unwrap();
     assert_eq!(since(), [2, 4 + 2, 2, 0]);
     reading[0].give_up_callbacks();
@@ -282,7 +285,7 @@ fn partitions_and_the_process_are_as_they_are() {
     let [size, free, offline, damaged, reclaiming] =
         numbers(open, ["size_bytes", "free_bytes", "offline", "damaged", "reclaiming"]);
     assert_eq!((offline, damaged, reclaiming), (0, 0, 2), "{open}");
-    // Without the blocks of root alone and the store's reserve.
+    // Without the blocks reserved for root and the store's reserve.
     let usable = (space.f_blocks - (space.f_bfree - space.f_bavail)) * space.f_frsize;
     assert!(size < usable && size > usable / 10 * 9, "{usable}: {open}");
     assert!(free > 0 && free < size, "{open}");
@@ -297,7 +300,7 @@ fn partitions_and_the_process_are_as_they_are() {
     let since_1970 = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     assert!((since_1970(earliest)..=since_1970(latest)).contains(&started), "{started}");
     assert_eq!(loaded, 3, "those that are not removed");
-    // It is this process, whose memory goes up and down, but not by much meanwhile.
+    // This is the same process, whose memory use varies, but not by much in this time.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
     let own = kib.unwrap().parse::<u64>().unwrap() << 10;

@@ -1,5 +1,5 @@
-//! A damaged chunk that several files share: the scrubber finds it, `cellar store damaged` names every file and
-//! where another copy is, and the metrics tell what sharing saves.
+//! A damaged chunk shared by several files: the scrubber finds it, `cellar store damaged` names every file
+//! and the location of another copy, and the metrics show the savings of sharing.
 
 mod support;
 
@@ -23,7 +23,7 @@ use volume::{Actor, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, 
 const VOLUME: u32 = 536_870_912;
 const LENGTH: u32 = 100_000;
 
-/// Two files with the same noise in a volume that shares equal chunks; then a byte of the chunk is another.
+/// Creates two files with the same noise in a volume with deduplication, then changes a byte of the chunk.
 fn fill_and_damage(vicepa: &Path) -> Result<Vec<String>> {
     let partition = Partition::open(vicepa, &PartitionConfig::default())?;
     let id = PartitionId::from_index(0).unwrap();
@@ -65,7 +65,7 @@ fn fill_and_damage(vicepa: &Path) -> Result<Vec<String>> {
     Ok(files)
 }
 
-/// The location database's entry: here, a read-only copy beside it, and one elsewhere.
+/// Registers the volume here, with a read-only copy on the same partition and one elsewhere.
 fn register(client: &CellClient, here: Ipv4Addr) {
     let mut entry = vl::NVldbEntry {
         name: "home".into(),
@@ -87,7 +87,7 @@ fn register(client: &CellClient, here: Ipv4Addr) {
     client.database(Interface::Locations, |vl| vl::create_entry_n(vl, &request)).unwrap();
 }
 
-/// A figure of the partition.
+/// Returns a figure of the partition.
 fn figure(metrics: &str, name: &str) -> u64 {
     let name = format!("cellar_partition_{name}{{");
     let line = metrics.lines().find(|line| line.starts_with(&name)).unwrap_or_else(|| panic!("no {name}"));

@@ -1,6 +1,6 @@
-//! The five field stories of docs/guide/diagnose.md: each is reproduced in a cell that is made worse on purpose, and
-//! `cellar doctor` and `cellar slow` name its cause. So they do for clients that are slow themselves, and for a healthy cell
-//! they name none.
+//! The five field stories of docs/guide/diagnose.md: each is reproduced in a cell with injected faults, and
+//! `cellar doctor` and `cellar slow` must name its cause. They must also do so for slow clients, and find
+//! nothing in a healthy cell.
 
 mod support;
 
@@ -28,17 +28,17 @@ use support::shown::{self, Block, Sniffing, documented, headings, shortened};
 use support::{look, noise, serve, soon};
 use volume::{NewVolume, PartitionHandle};
 
-/// A story and the folder of its cell.
+/// A story and the directory of its cell.
 struct Story {
     place: Place,
     name: String,
-    /// What is shown of it.
+    /// The story's output in the documentation.
     block: RefCell<Block>,
 }
 
-/// The cell while it runs.
+/// The running cell.
 struct Running {
-    // Held until the cell ends.
+    // Kept until the cell ends.
     _server: serve::Running,
     _sniffing: Sniffing,
 }
@@ -61,7 +61,7 @@ impl Story {
         Running { _server: server, _sniffing: Sniffing::start(&self.name) }
     }
 
-    /// Roots of volumes that are there when the server starts.
+    /// Creates volumes before the server starts, and returns their root directories.
     fn volumes_made_before(&self, count: u32) -> Vec<Fid> {
         let settings = self.settings();
         let store = OfflineStore::open(&settings).unwrap();
@@ -84,15 +84,15 @@ impl Story {
         (0..count).map(make).collect()
     }
 
-    /// Shows that in the story's block of docs/guide/diagnose.md: the first lines.
+    /// Adds a command's first lines of output to the story's block in docs/guide/diagnose.md.
     fn show(&self, arguments: &[&str]) {
         let printed = shortened(&self.run(arguments), &[]);
         self.block.borrow_mut().add(&arguments.join(" "), &printed);
     }
 
-    /// The problems that the doctor finds.
+    /// Returns the problems found by the doctor.
     fn doctor(&self, interval: &str) -> Vec<Value> {
-        // These have no headings that could be held against the page.
+        // This output has no headings to compare with the documentation.
         if shown::is_wanted() {
             self.show(&["slow"]);
             let shown = ["doctor", "--interval", interval];
@@ -102,12 +102,12 @@ impl Story {
         self.findings(interval)
     }
 
-    /// Slow calls with this cause.
+    /// Returns the slow calls with this cause.
     fn slow(&self, cause: &str) -> Vec<Value> {
         self.rows(&["slow"]).into_iter().filter(|call| call["cause"] == cause).collect()
     }
 
-    /// Makes files of these contents.
+    /// Creates files with these contents.
     fn make_files(&self, root: Fid, count: usize, data: &Bytes) -> Vec<Fid> {
         let station = Station::start().unwrap();
         let files = Files::new(self.connect(&station));
@@ -122,13 +122,13 @@ impl Story {
     }
 }
 
-/// The finding of that name: all its texts.
+/// Returns all texts of the finding of this name.
 fn finding(findings: &[Value], problem: &str) -> String {
     let found = findings.iter().find(|finding| finding["problem"] == problem);
     found.unwrap_or_else(|| panic!("no {problem} in {findings:#?}")).to_string()
 }
 
-/// Threads that go on with something until this is dropped.
+/// Threads that repeat an operation until this is dropped.
 struct Load {
     ending: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
@@ -156,7 +156,7 @@ impl Drop for Load {
     }
 }
 
-/// A client that takes its time to answer when it is told of a change.
+/// A client that is slow to answer callback breaks.
 struct Dawdler(Forgetful);
 
 impl Service for Dawdler {
@@ -205,7 +205,7 @@ fn dawdling_client() -> Server {
     serve(Ipv4Addr::UNSPECIFIED, 0, Dawdler(Forgetful::new(HostUuid(rand::random()))))
 }
 
-/// Each read of metadata of volumes takes as long as this.
+/// Delays each read of volume metadata.
 fn slow_meta(pause: Duration) -> Hindrances {
     let partition = move |mut handle: PartitionHandle| {
         let hook = move |step| {
@@ -219,7 +219,7 @@ fn slow_meta(pause: Duration) -> Hindrances {
     Hindrances { partition: Box::new(partition), ..Hindrances::default() }
 }
 
-/// Each read of the disk takes as long as this.
+/// Delays each disk read.
 fn slow_disk(read: Duration) -> Hindrances {
     let hook = move |step| {
         if step == DiskStep::Read {
@@ -229,8 +229,8 @@ fn slow_disk(read: Duration) -> Hindrances {
     Hindrances { disk: Arc::new(HookedDisk::new(Arc::new(RealDisk), hook)), ..Hindrances::default() }
 }
 
-/// Story 1. A removal waits for a client that is slow to hear that the volume is gone, and what removed
-/// volumes held does not come back.
+/// Story 1. A volume removal waits for a client that is slow to acknowledge it, and the space of removed
+/// volumes is not reclaimed.
 #[test]
 fn slow_volume_removal() {
     let story = Story::new("slow-removal", "");
@@ -256,7 +256,7 @@ fn slow_volume_removal() {
     );
     let reclaiming = finding(&findings, "slow-reclaiming");
     assert!(reclaiming.contains("/vicepa: 4 deleted volumes"), "{reclaiming}");
-    // The client is slow, and not gone.
+    // The client is slow, but not gone.
     let late = finding(&findings, "callbacks-late");
     assert!(
         late.contains("1 slow calls lately waited for clients") && late.contains("they did answer"),
@@ -265,7 +265,7 @@ fn slow_volume_removal() {
     assert!(findings.iter().all(|finding| finding["problem"] != "callbacks-unanswered"), "{findings:?}");
 }
 
-/// Story 2. After a start, volumes are slow to come into service.
+/// Story 2. After a start, volumes come online slowly.
 #[test]
 fn slow_attach() {
     let story = Story::new("slow-attach", "");
@@ -281,14 +281,14 @@ fn slow_attach() {
     assert!(slow.len() >= roots.len(), "{slow:?}");
     let attach = finding(&story.doctor("1"), "slow-attach");
     assert!(attach.contains("4 volumes were waited for") && attach.contains("first asked for"), "{attach}");
-    // What is in memory is served at once.
+    // Volumes in memory are served immediately.
     for root in &roots {
         look(&*connection, *root);
     }
     assert_eq!(story.slow("load").len(), slow.len());
 }
 
-/// Story 3. The one thread that receives has no time left, though nothing that it hands on waits.
+/// Story 3. The only receiving thread is saturated, although no call waits for a worker.
 #[test]
 fn saturated_listener() {
     let story = Story::new("saturated-listener", "[rx]\nlanes = 1\n");
@@ -312,7 +312,7 @@ fn saturated_listener() {
     assert_eq!(exhausted, None);
 }
 
-/// Story 4. One batch user has all threads, and others wait for them.
+/// Story 4. A batch user occupies all threads, and others wait for them.
 #[test]
 fn thread_starvation() {
     let more = "[rx]\nworkers = 16\n[store]\nchunk_cache_mb = 1\nscrub_mb_per_s = 0\n[observe]\nslow_call_ms = 50\n\
@@ -339,7 +339,7 @@ fn thread_starvation() {
             let _ = (&station, files.fetch_and_compare(fid, &data, 1 << 20));
         });
     }
-    // Until the batch user has them all.
+    // Until the batch user occupies all threads.
     soon("it has them", || (story.slow("disk").len() >= 8).then_some(()));
 
     let top = shortened(&story.run(&["top", "--once"]), &["VOLUMES", "WORKERS", "DISKS"]);
@@ -348,7 +348,7 @@ fn thread_starvation() {
     let findings = story.doctor("5");
     let exhausted = finding(&findings, "threads-exhausted");
     assert!(exhausted.contains("threads at work") && exhausted.contains("AFS FetchData64"), "{exhausted}");
-    // What the batch user reads is in one volume.
+    // The batch user reads from a single volume.
     let hot = finding(&findings, "hot-volume");
     assert!(hot.contains(&format!("Volume {} (shared) has most", root.volume)), "{hot}");
     assert!(hot.contains("Nearly all of it is reading"), "{hot}");
@@ -357,7 +357,7 @@ fn thread_starvation() {
     assert!(slow.iter().any(waits), "{slow:?}");
 }
 
-/// Story 5. The cache is too small for what is used, so everything comes from the disk.
+/// Story 5. The cache is too small for the working set, so everything is read from disk.
 #[test]
 fn cold_cache() {
     let more = "[store]\nchunk_cache_mb = 1\nscrub_mb_per_s = 0\n[observe]\nslow_call_ms = 20\n";
@@ -390,7 +390,7 @@ fn cold_cache() {
     );
 }
 
-/// What the page shows of `cellar sniff` has the headings that it prints today.
+/// The `cellar sniff` output in the documentation has the headings that it prints today.
 #[test]
 fn packets_are_told_under_the_headings_of_the_page() {
     let capture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../corpus/corpus/capture/calls.pcap");
@@ -404,12 +404,13 @@ fn packets_are_told_under_the_headings_of_the_page() {
     }
 }
 
-/// Longer than what a server and a client keep of a call between them.
+/// More than a server and a client buffer between them for one call.
 const LONG_BYTES: usize = 16 << 20;
-/// How long they are idle.
+/// Length of the clients' pauses.
 const DAWDLING: Duration = Duration::from_secs(2);
 
-/// Clients that take their time: to take a reply, and to send what they store. The server waits for them, and tells so.
+/// Slow clients: one pauses while it receives a reply, one while it sends data to store. The server waits for
+/// them, and reports it.
 #[test]
 fn clients_that_take_their_time() {
     let story = Story::new("", "[observe]\nslow_call_ms = 500\n");
@@ -457,7 +458,7 @@ fn clients_that_take_their_time() {
     assert!(slow.contains("slow calls lately waited for their own client"), "{slow}");
 }
 
-/// A healthy cell under a little load has none of these problems, and one that is not there cannot be looked at.
+/// A healthy cell under light load has none of these problems, and a missing one cannot be examined.
 #[test]
 fn a_healthy_cell() {
     let story = Story::new("", "");
@@ -471,8 +472,8 @@ fn a_healthy_cell() {
     }
     let output = story.output(&["doctor", "--interval", "1", "--json"]);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    // What the machine does meanwhile is not the cell's, and locks are counted by process: those of the cells of
-    // other tests, too.
+    // Findings about the machine do not concern the cell, and locks are counted per process, including the
+    // cells of other tests.
     let of_the_machine = [
         "small-buffers",
         "processors-busy",

@@ -1,4 +1,4 @@
-//! `cellar doctor` beside real cells that have a problem: what it is told of by rules alone elsewhere.
+//! `cellar doctor` with real cells that have a problem; other tests cover only its rules.
 
 mod support;
 
@@ -18,7 +18,8 @@ use support::cell::Cell;
 use support::place::{Place, address};
 use support::{Over, look, serve};
 
-/// Longer than the queue of a socket of [`BUFFER`]; what is left of it is soon received, and others' calls get through.
+/// More than the queue of a socket of [`BUFFER`] holds; the rest is soon received, so that other calls get
+/// through.
 const BURST: usize = 4000;
 const BUFFER: &str = "[rx]\nlanes = 1\nsocket_buffer_mb = 1\n";
 
@@ -60,7 +61,7 @@ fn a_client_that_is_gone_is_a_finding() {
     assert!(evidence.contains("1 of ") && evidence.contains("hosts are down"), "{finding}");
 }
 
-/// A file server whose clock is wrong by as many seconds.
+/// A file server whose clock is ahead by this many seconds.
 struct Ahead(u64);
 
 impl Service for Ahead {
@@ -89,7 +90,8 @@ fn a_server_of_the_cell_whose_clock_is_wrong_is_a_finding() {
     let request = vl::RegisterAddrsRequest { uuid, spare1: 0, addresses: vec![other.into()] };
     vl::register_addrs(&*locations, &request).unwrap();
     let finding = cell.finding("clock-skew");
-    // Seconds pass while the doctor asks; the wrong one is ahead of this machine's by an hour, less the way.
+    // Seconds pass while the doctor asks. The wrong clock is ahead of this machine's by an hour, less the
+    // transit time.
     let evidence = finding["evidence"].as_array().unwrap();
     let [clock] = &evidence[..] else { panic!("{finding}") };
     let clock = clock.as_str().unwrap();

@@ -1,5 +1,5 @@
-//! `--dry-run` of the commands that change a cell: it says what would be done and refuses what would be refused, and
-//! nothing is changed.
+//! `--dry-run` of the commands that change a cell: it shows what would be done, fails where the command would
+//! fail, and changes nothing.
 
 mod support;
 
@@ -17,7 +17,7 @@ use support::cell::Cell;
 use support::locations::Locations;
 use support::place::{Place, address};
 
-/// A cell that is asked in lines.
+/// A cell with helpers that take command lines.
 struct Asked(Cell);
 
 impl Asked {
@@ -31,25 +31,25 @@ impl Asked {
         self.0.settings().jobs_path()
     }
 
-    /// A command with this server's address and the test's folder in it.
+    /// Replaces placeholders in a command with this server's address and the test's directory.
     fn with_places(&self, command: &str) -> String {
         let folder = self.0.folder().to_str().unwrap();
         command.replace("ADDRESS", &self.0.address.to_string()).replace("FOLDER", folder)
     }
 
-    /// Runs the program; what is asked has no blanks in it.
+    /// Runs the program; arguments contain no spaces.
     fn program(&self, arguments: &str) -> Output {
         self.0.output(&arguments.split_whitespace().collect::<Vec<_>>())
     }
 
-    /// What it prints.
+    /// Returns what the command prints.
     fn run(&self, arguments: &str) -> String {
         let output = self.program(arguments);
         assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Why it refuses.
+    /// Returns the error of a failing command.
     fn refusal(&self, arguments: &str) -> String {
         let output = self.program(arguments);
         assert!(!output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stdout));
@@ -57,7 +57,7 @@ impl Asked {
         told.trim().rsplit(": ").next().unwrap_or_default().to_owned()
     }
 
-    /// Everything that the commands could have changed, as other commands tell it.
+    /// Returns everything that the commands could have changed, according to other commands.
     fn state(&self) -> Vec<String> {
         let told = [
             "volume list --json",
@@ -77,7 +77,7 @@ impl Asked {
     }
 }
 
-/// What each of them says, if it is asked for a sentence.
+/// Output of each command's dry run.
 const FORETOLD: [(&str, &str); 20] = [
     ("volume create new --quota 70M --acl ann=rl", "with a quota of 70.00 MiB and ann=rl"),
     ("volume set two --quota 2G", "two: would have a quota of 2.00 GiB"),
@@ -104,7 +104,7 @@ const FORETOLD: [(&str, &str); 20] = [
     ("user remove ann", "would remove ann, which has number "),
 ];
 
-/// What each of them refuses, and why.
+/// Error of each command's dry run.
 const REFUSED: [(&str, &str); 31] = [
     ("volume create one", "a volume one exists already"),
     ("volume create new --partition z", "the server has no partition /vicepz; it has /vicepa"),
@@ -171,7 +171,7 @@ fn a_dry_run_tells_what_the_command_would_do_and_changes_nothing() {
     for (command, expected) in REFUSED {
         let refused = cell.refusal(&format!("{command} --dry-run"));
         assert!(refused.contains(expected), "{command}: {refused}");
-        // Another server may be the one that refuses it first, with a code of its own.
+        // Without --dry-run, another server may be the first to reject it, with a code of its own.
         let words = |told: &str| told.split(" [").next().unwrap_or_default().to_owned();
         let really = cell.refusal(command);
         assert_eq!(
@@ -183,14 +183,14 @@ fn a_dry_run_tells_what_the_command_would_do_and_changes_nothing() {
     assert_eq!(cell.state(), state, "nothing refused is done");
     let after = number(&cell.run("volume create four --json"));
     assert_eq!(after, before + 3, "no number was taken by what was not made");
-    // What was foretold can be done.
+    // What the dry runs showed can be done.
     for (command, _) in FORETOLD {
         cell.run(command);
     }
     assert_ne!(cell.state(), state);
 }
 
-/// What each of them says that is a job, or brings a volume into a file.
+/// Output of the dry run of each command that is a job, or dumps a volume to a file.
 const FORETOLD_JOBS: [(&str, &str); 11] = [
     ("volume copy one copied", "send the clone to copied on ADDRESS /vicepa"),
     ("volume copy one copied.b --to ADDRESS --partition b", "ADDRESS /vicepb has "),
@@ -208,7 +208,7 @@ const FORETOLD_JOBS: [(&str, &str); 11] = [
     ("volume move one --to ADDRESS --partition b", "remove one and the clone on ADDRESS /vicepa, and unlock"),
 ];
 
-/// What each of them refuses, and why.
+/// Error of the dry run of each such command.
 const REFUSED_JOBS: [(&str, &str); 27] = [
     ("volume move none --to ADDRESS", "there is no volume none in the location database"),
     ("volume move one --to ADDRESS", "one is on ADDRESS /vicepa already"),
@@ -245,7 +245,7 @@ const REFUSED_JOBS: [(&str, &str); 27] = [
     ("volume restore FOLDER/dump two --overwrite full --noauth", "you are not authorised for this"),
 ];
 
-/// Where the volumes of these tests are, byte for byte.
+/// Returns the location entries of these tests' volumes.
 fn entries(locations: &Locations) -> Vec<vl::NVldbEntry> {
     ["one", "two", "released", "quiet"].map(|volume| locations.entry(volume)).to_vec()
 }
@@ -273,7 +273,7 @@ fn cell_with_volumes() -> (Asked, Locations) {
     let locations = Locations::of(&cell.0);
     locations.set_sites("released", &[cell.0.address]);
     locations.set_sites("quiet", &[cell.0.address]);
-    // What is cloned within two seconds of a change counts as older.
+    // A clone made within two seconds of a change counts as older.
     std::thread::sleep(Duration::from_secs(4));
     cell.run("volume release quiet");
     (cell, locations)
@@ -331,7 +331,7 @@ fn a_dry_run_names_locks_and_servers_that_do_not_answer() {
     assert!(!locked.status.success() && told.contains("which is locked for a backup"), "{told}");
 }
 
-/// What each stage has before it, if the job is let go on and if it is cancelled.
+/// Effects of resuming and of cancelling a job at each stage.
 const STAGES: [(Stage, &str, &str); 6] = [
     (Stage::Beginning, "begin", "be undone"),
     (Stage::Working, "clear away what was begun, and begin anew", "be undone"),
@@ -353,7 +353,7 @@ fn a_move(id: u32, stage: Stage) -> Job {
     job
 }
 
-/// The files of a journal but the locks, which whoever looks takes for a moment.
+/// Returns the files of a journal except the locks, which readers hold briefly.
 fn files(journal: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let all = std::fs::read_dir(journal).unwrap().map(|entry| entry.unwrap().path());
     let all = all.filter(|path| path.extension().is_none_or(|ending| ending != "lock"));
@@ -364,7 +364,7 @@ fn files(journal: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 #[test]
 fn a_dry_run_tells_how_an_interrupted_job_would_end_and_leaves_it() {
-    // No server runs here, so the jobs are the person's own.
+    // No server runs here, so these are the user's own jobs.
     let place = Place::new("");
     let path = place.path("cellar/jobs/t.example");
     let journal = Journal::open(path.clone()).unwrap();
@@ -415,7 +415,7 @@ fn a_dry_run_tells_how_an_interrupted_job_would_end_and_leaves_it() {
 fn a_dry_run_tells_how_the_job_of_a_server_would_end_and_asks_it_for_nothing() {
     let cell = Asked::start();
     let journal = Journal::open(cell.jobs()).unwrap();
-    // Held, so that the server does not take them over.
+    // Claimed, so that the server does not take them over.
     let _claim = journal.begin(|id| a_move(id, Stage::Switching)).unwrap();
     journal.begin(|id| a_move(id, Stage::Failed)).unwrap();
     let before = files(&cell.jobs());

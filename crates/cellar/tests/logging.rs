@@ -1,4 +1,4 @@
-//! Lines of events in the log of a running server say what its counters count.
+//! Compares the event lines in the log of a running server with its counters.
 
 mod support;
 
@@ -14,13 +14,13 @@ use support::place::Place;
 use support::process::Process;
 use support::{get, look, noise, soon};
 
-/// A server in a process of its own, which has a log.
+/// A server in a separate process, with a log.
 struct Logging(Process);
 
 impl Logging {
     fn start(observe: &str) -> Logging {
         let place = Place::new(&format!("[metrics]\nport = 0\n{observe}"));
-        // Lines of events are there whatever else is wanted.
+        // Event lines are logged regardless of other filters.
         let environment = [("CELLAR_LOG", "warn,cellar=info"), ("CELLAR_LOG_FORMAT", "json")];
         let server = Logging(Process::begin(place, &environment));
         soon("the server serves", || {
@@ -40,7 +40,7 @@ impl Logging {
         self.log().into_iter().filter(|line| line["target"] == "event").collect()
     }
 
-    /// All metrics: names with labels, and numbers as they are written.
+    /// Returns all metrics: names with labels, and numbers as written.
     fn metrics(&self) -> BTreeMap<String, String> {
         let log = self.log();
         let address = log.iter().find(|line| line["message"] == "metrics").unwrap()["address"].clone();
@@ -50,7 +50,7 @@ impl Logging {
         numbers.map(|(name, number)| (name.to_owned(), number.to_owned())).collect()
     }
 
-    /// Somebody stores files and others read them, who are told when they change.
+    /// Stores files while other clients read them and receive callback breaks.
     fn load(&self) {
         let root = self.0.volume("load");
         let stations = [(); 3].map(|()| Station::start().unwrap());
@@ -60,14 +60,14 @@ impl Logging {
             for reader in &readers {
                 look(&**reader, fid);
             }
-            // Which does not shrink.
+            // Incompressible data.
             let data = noise(100_000);
             let length = data.len() as u64;
             let request =
                 rxafs::StoreData64Request { fid, length, file_length: length, ..Default::default() };
             rxafs::store_data64(&*writer, &request, |stream| stream.write(data.clone())).unwrap();
         }
-        // More than there is room for in memory, read twice.
+        // More than the cache can hold, read twice.
         let files = Files::new(writer.clone());
         let stored: Vec<(Fid, Bytes)> = (0..20)
             .map(|number| (files.create(root, &format!("f{number}")).unwrap(), noise(100_000)))
@@ -87,10 +87,10 @@ impl Logging {
     }
 }
 
-/// Sums by what they are of, like `disk write moved_bytes`.
+/// Sums by subject, like `disk write moved_bytes`.
 type Sums = BTreeMap<String, u64>;
 
-/// What the lines say, added up.
+/// Sums up the lines.
 fn of_lines(lines: &[Value]) -> Sums {
     let mut sums = Sums::new();
     for line in lines {
@@ -123,7 +123,7 @@ fn of_lines(lines: &[Value]) -> Sums {
     sums
 }
 
-/// What the metrics say of the same.
+/// Returns the corresponding metrics.
 fn of_metrics(metrics: &BTreeMap<String, String>) -> Sums {
     let mut sums = Sums::new();
     for (name, number) in metrics {
@@ -155,7 +155,7 @@ fn of_metrics(metrics: &BTreeMap<String, String>) -> Sums {
             "cellar_cache_purged_total" => format!("cache {} purged", label("cache")),
             _ => continue,
         };
-        // Seconds have nine places: nanoseconds without the point.
+        // Seconds have nine decimals: nanoseconds without the point.
         let digits: String = number.chars().filter(|c| *c != '.').collect();
         *sums.entry(what).or_default() += digits.parse::<u64>().unwrap();
     }
@@ -170,7 +170,7 @@ fn lines_of_all_events_add_up_to_what_is_counted() {
          [store]\nchunk_cache_mb = 1\n",
     );
     cell.load();
-    // The server writes lines a moment after it has counted, and talks to itself.
+    // The server writes lines shortly after it has counted an event, and also makes calls to itself.
     let mut last = None;
     let sums = soon("lines and counters are equal", || {
         let metrics = of_metrics(&cell.metrics());
@@ -238,11 +238,11 @@ fn lines_that_are_too_many_or_of_what_was_quick_are_left_out_and_the_first_are_c
 fn what_is_logged_is_chosen_while_the_server_runs() {
     let cell = Logging::start("");
     cell.0.run(&["server", "log-events", "call", "lock=1us", "--per-second", "50"]);
-    // The last call before ends after it was chosen.
+    // The call that selected the events ends after the selection.
     soon("calls are logged", || cell.events().iter().any(|line| line["message"] == "call").then_some(()));
     let table = cell.0.stat("events");
     let on = |row: &&Value| row["on"] == 1;
-    // What has written most stands first, and that is for the threads to say.
+    // Rows are sorted by the number of lines, which depends on the threads.
     let mut chosen: Vec<(&str, &Value)> =
         table.iter().filter(on).map(|row| (row["event"].as_str().unwrap(), &row["from_ns"])).collect();
     chosen.sort_by_key(|row| row.0);
@@ -263,7 +263,7 @@ fn each_thread_of_a_server_has_a_name() {
         let names = tasks.flat_map(|task| std::fs::read_to_string(task.path().join("comm")));
         names.map(|name| name.trim_end().to_owned()).collect()
     };
-    // The last that a server starts.
+    // The last thread that a server starts.
     soon("registering", || names().contains(&"register".to_owned()).then_some(()));
     let names = names();
     for name in ["compact /vicepa", "scrub /vicepa", "purge", "maintain", "snapshots", "jobs"] {

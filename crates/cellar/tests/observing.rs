@@ -1,4 +1,4 @@
-//! A whole cell under a known load: what `cellar stat` shows adds up exactly.
+//! A whole cell under a known load: the figures of `cellar stat` must add up exactly.
 
 mod support;
 
@@ -19,14 +19,14 @@ use support::cell::Cell;
 use support::place::Place;
 use support::{PATIENCE, noise};
 
-/// Sizes of the files, and how much one call reads of them.
+/// Sizes of the files, and the number of bytes per fetch.
 const SIZES: [usize; 3] = [10, 5_000, 300_000];
 const CALL_BYTES: u64 = 100_000;
 
-/// What the configuration has besides.
+/// Additional configuration.
 const MORE: &str = "[metrics]\nport = 0\nprobe_history = \"probes.jsonl\"\n";
 
-/// The sum of a metric's rows with this label.
+/// Returns the sum of a metric's rows with this label.
 fn metric(cell: &Cell, name: &str, label: &str) -> u64 {
     let text = cell.get("/metrics");
     let rows = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{')?.split_once("} "));
@@ -35,7 +35,7 @@ fn metric(cell: &Cell, name: &str, label: &str) -> u64 {
     numbers.map(|(_, number)| number.parse::<u64>().unwrap()).sum()
 }
 
-/// What a stopped cell had open is closed: its database can be opened again, in the same process.
+/// A stopped cell closes its files, so that its database can be opened again in the same process.
 #[test]
 fn a_cell_is_started_twice_in_one_process() {
     Cell::start(MORE).restart().running.stop().unwrap();
@@ -55,7 +55,7 @@ fn metrics_and_page_are_for_this_machine_unless_said_otherwise() {
     }
 }
 
-/// What the load must have counted: calls, failed ones, bytes of requests and of replies, by procedure.
+/// Expected figures by procedure: calls, failed calls, bytes of requests and of replies.
 #[derive(Default)]
 struct Expected(std::collections::BTreeMap<&'static str, [u64; 4]>);
 
@@ -74,12 +74,12 @@ impl Expected {
     }
 }
 
-/// Bytes of a message with what it is preceded by.
+/// Returns the size of a message, with the bytes before it.
 fn size(before: usize, message: &impl xdr::Encode) -> u64 {
     (before + xdr::to_vec(message).len()) as u64
 }
 
-/// Length of the opcode.
+/// Size of the opcode.
 const OPCODE: usize = 4;
 
 fn store(connection: &dyn ClientConnection, fid: Fid, data: &Bytes, expected: &mut Expected) {
@@ -123,7 +123,7 @@ fn find<'a>(rows: &'a [Value], of: &[(&str, &str)]) -> Option<&'a Value> {
     rows.iter().find(|row| of.iter().all(|(key, value)| row[*key] == *value))
 }
 
-/// Calls, failed calls, bytes of requests and replies of a row of users.
+/// Returns calls, failed calls, bytes of requests and of replies in a row of users.
 fn usage(row: &Value) -> [u64; 4] {
     [&["calls"][..], &["failed"], &["received_bytes"], &["sent_bytes"]].map(|path| number(row, path))
 }
@@ -140,7 +140,7 @@ fn what_a_known_load_did_adds_up_in_every_table() {
         ["a", "b", "c"].map(|name| Files::new(anonymous.clone()).create(root, name).unwrap()).to_vec();
     let before = [cell.stat("calls"), cell.stat(&format!("clients --volume {volume}"))];
     let disk_before = cell.stat("disk");
-    // What each of the two did.
+    // Expected figures of each of the two clients.
     let mut each = [Expected::default(), Expected::default()];
     for (fid, bytes) in fids.iter().zip(SIZES) {
         store(&*anonymous, *fid, &Bytes::from(vec![7; bytes]), &mut each[0]);
@@ -182,7 +182,7 @@ fn what_a_known_load_did_adds_up_in_every_table() {
         sum.iter_mut().zip(usage(row)).for_each(|(sum, number)| *sum += number);
     }
     assert_eq!(clients.len(), 2, "{clients:?}");
-    // From the volume's clients on to what each of them called.
+    // Continue from the volume's clients to their calls.
     let called = cell.stat(&format!("calls --volume {volume}"));
     for row in &clients {
         let is_its = |call: &&Value| call["user"] == row["user"] && call["host"] == row["host"];
@@ -201,7 +201,7 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     assert_eq!(number(row, &["classes", "store"]), 3);
     assert_eq!(number(row, &["classes", "fetch"]), 1 + 1 + 3);
 
-    // Both clients, and who asks, are on one host.
+    // Both clients, and the command itself, are on the same host.
     let hosts = cell.stat("hosts");
     let host = find(&hosts, &[("host", clients[0]["host"].as_str().unwrap())]).unwrap();
     assert_eq!(number(host, &["data_calls"]), 3 + 1 + 1 + 3);
@@ -225,7 +225,7 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     assert!(received >= all.total()[0], "{lanes:?}");
     assert_eq!(cell.stat("workers").len(), 5);
 
-    // Lanes and peers count the same packets; asking sends some, so the sum lies between two looks.
+    // Lanes and peers count the same packets; the queries send some, so the sum is between two samples.
     let first_sent = |rows: &[Value]| -> u64 {
         let of_port = rows.iter().filter(|row| row["port"] == "fileserver" || row["port"] == "(others)");
         of_port
@@ -249,13 +249,13 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     assert!(peers.iter().any(|row| number(row, &["connections"]) > 0 && number(row, &["round_trip_ns"]) > 0));
 
     let top = cell.json(&["top", "--once"]);
-    // The same tables everywhere, each with what there is to tell.
+    // The same tables are everywhere, and none is empty without reason.
     let tables = Table::ALL.iter().map(|table| table.name());
     let told = top.as_object().unwrap();
     assert_eq!(told.len(), Table::ALL.len());
     for table in tables {
         let rows = told[table].as_array().unwrap();
-        // No audit is configured, and no caller was refused.
+        // No audit is configured, and no caller was rejected.
         let is_empty = ["audit", "refusals"].contains(&table);
         assert_eq!(rows.is_empty(), is_empty, "{table}: {rows:?}");
         assert_eq!(cell.stat(table).is_empty(), is_empty, "{table}");
@@ -275,15 +275,16 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     }
 }
 
-/// A cell with an empty volume for everybody, and its root directory.
+/// A cell with an empty volume that all callers may use, and its root directory.
 fn cell_with_volume() -> (Cell, Fid) {
     let cell = Cell::start(MORE);
     let root = cell.volume("load");
     (cell, root)
 }
 
-/// What the only client of the file service counted, as the server's lanes must have: datagrams and bytes from it and to
-/// it, data packets for the first time likewise; and calls, which the workers' table has.
+/// Returns what the only client of the file service counted, in the order of the server's lane figures:
+/// datagrams and bytes from it and to it, first transmissions of data packets in both directions, and calls,
+/// which are in the workers' table.
 fn counted_by(station: &Station, calls: u64) -> [u64; 7] {
     let statistics = station.statistics();
     let (lane, endpoint) = (statistics.total(), &statistics.endpoints[0]);
@@ -302,7 +303,7 @@ const OF_PORT: [&str; 7] = [
     "cellar_workers_arrived_total",
 ];
 
-/// What both sides count when the last acknowledgements have arrived.
+/// Returns the count once both sides agree, after the last acknowledgements have arrived.
 fn when_quiet<T: PartialEq + std::fmt::Debug>(mut look: impl FnMut() -> (T, T)) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -331,7 +332,8 @@ fn lanes_peers_and_workers_count_what_their_client_counts() {
     let came = |now: [u64; 7]| std::array::from_fn(|index| now[index] - before[index]);
     let counted = when_quiet(|| (came(of_port()), counted_by(&station, calls)));
     assert!(counted.iter().all(|number| *number > 0), "{counted:?}");
-    // Datagrams and bytes from it, bytes to it, data packets to it for the first time, as its row has them.
+    // Datagrams and bytes from the client, bytes to it, and first transmissions of data packets to it, as in
+    // its row.
     when_quiet(|| {
         let peers = cell.stat("peers");
         let of_port = peers.iter().filter(|row| row["port"] == "fileserver");
@@ -342,7 +344,7 @@ fn lanes_peers_and_workers_count_what_their_client_counts() {
         let [sent, sent_bytes, _, received_bytes, _, data, _] = counted_by(&station, calls);
         ((of_peer, first_sent), ([sent, sent_bytes, received_bytes], data))
     });
-    // The tables know what the metrics knew, and who asked for them.
+    // The tables have what the metrics had, and the calls that queried them.
     let lanes = cell.stat("lanes");
     let received = lanes.iter().filter(|row| row["port"] == "fileserver");
     let received: u64 = received.map(|row| number(row, &["data_received"])).sum();
@@ -352,8 +354,8 @@ fn lanes_peers_and_workers_count_what_their_client_counts() {
     assert!(arrived > before[6] + calls && arrived <= of_port()[6], "{workers:?}");
 }
 
-/// Chunks of files, and what stands before those that do not shrink: docs/reference/formats/segment.md. Those of at least
-/// 64 KiB fill whole blocks.
+/// Sizes of chunks, and of the header before incompressible ones: docs/reference/formats/segment.md. Chunks
+/// of at least 64 KiB fill whole blocks.
 const CHUNK_BYTES: usize = 256 << 10;
 const HEADER_BYTES: usize = 64;
 const SEGMENT_HEADER_BYTES: usize = 32;
@@ -367,7 +369,7 @@ fn disks_and_caches_count_what_is_written_and_read_cold_and_warm() {
     let files = Files::new(connection.clone());
     let [first, fid] = ["first", "f"].map(|name| files.create(root, name).unwrap());
     let data = noise(FILE_BYTES);
-    // The first file makes the segments.
+    // The first file creates the segments.
     store(&*connection, first, &data, &mut Expected::default());
     let disk = |cell: &Cell, access: &str| {
         let label = format!("access=\"{access}\"");
@@ -389,14 +391,14 @@ fn disks_and_caches_count_what_is_written_and_read_cold_and_warm() {
 
     let cell = cell.restart();
     let connection = cell.connect(&station);
-    // Two segments are opened, whose own headers are read too.
+    // Two segments are opened, and their own headers are read too.
     let read = (FILE_BYTES + 2 * (HEADER_BYTES + SEGMENT_HEADER_BYTES)) as u64;
     for (what, reads, misses) in [("cold", [4, read, 0], 2), ("warm", [0; 3], 0)] {
         let before = (disk(&cell, "read"), cache(&cell));
         fetch(&*connection, fid, FILE_BYTES, &mut Expected::default());
         assert_eq!(since(disk(&cell, "read"), before.0), reads, "{what}");
         let now = cache(&cell);
-        // Three calls, of which the last reads of both chunks.
+        // Three calls, the last of which reads from both chunks.
         assert_eq!([now[0] - before.1[0], now[1] - before.1[1]], [4 - misses, misses], "{what}");
     }
     let disks = cell.stat("disk");
@@ -410,8 +412,8 @@ fn disks_and_caches_count_what_is_written_and_read_cold_and_warm() {
     assert_eq!([number(row, &["hits"]), number(row, &["misses"])], cache(&cell));
 }
 
-/// Looks of a known cold and warm cell at the caches of metadata: each thing that a call needs is looked for once, and is
-/// missing once.
+/// Counts metadata cache look-ups in a cold and in a warm cell: each object that a call needs is looked up
+/// once, and is a miss only once.
 #[test]
 fn caches_of_status_directories_and_totals_count_what_is_looked_for_cold_and_warm() {
     let (cell, root) = cell_with_volume();
@@ -437,7 +439,8 @@ fn caches_of_status_directories_and_totals_count_what_is_looked_for_cold_and_war
             own::GetDirectoryTotalsRequest { volume: root.volume, vnode: root.vnode, unique: root.unique };
         own::get_directory_totals(&*own, &request).unwrap();
     };
-    // How many things each call needs: a status is that of the file and that of its directory, which has the rights.
+    // Number of objects that each call needs. A status call needs the file's status and that of its
+    // directory, which has the rights.
     let of: [(&str, &dyn Fn(), u64); 3] =
         [("status", &status, 2), ("directories", &names, 1), ("totals", &totals, 1)];
     for (cache, call, things) in of {
@@ -460,7 +463,8 @@ fn caches_of_status_directories_and_totals_count_what_is_looked_for_cold_and_war
     }
 }
 
-/// What Prometheus's own tool says, which is nothing if all is well; `None` if it is to be done without.
+/// Returns the output of Prometheus's own tool, which is empty on success; `None` if the tool is to be
+/// skipped.
 fn promtool(arguments: &[&str], input: &str) -> Option<String> {
     let skipped = std::env::var("CELLAR_TEST_SKIP").unwrap_or_default();
     if skipped.split([',', ' ']).any(|word| word == "promtool") {
@@ -504,7 +508,7 @@ fn prometheus_finds_no_fault_in_metrics_alerts_and_dashboard() {
         assert!(is_tested, "{rule} has no test in which it fires, or none in which it does not");
     }
 
-    // Each question of the dashboard as a rule, since the tool has no other way to be asked.
+    // Convert each query of the dashboard to a rule, because the tool cannot check it otherwise.
     let dashboard: Value =
         serde_json::from_str(include_str!("../../../contrib/observe/grafana-dashboard.json")).unwrap();
     let targets =
@@ -522,8 +526,8 @@ fn prometheus_finds_no_fault_in_metrics_alerts_and_dashboard() {
     promtool(&["check", "rules", file.path().to_str().unwrap()], "");
 }
 
-/// In a mixed cell the first database server is another one, or silent; who looks from the machine of a file server
-/// of Cellar's means that.
+/// In a mixed cell, the first database server may be a foreign one or down. A command on the machine of a
+/// Cellar file server uses that one.
 #[test]
 fn the_file_server_of_the_configuration_is_the_one_that_is_looked_at() {
     let cell = Cell::start(MORE);

@@ -1,4 +1,4 @@
-//! Servers that are replaced, or killed and started again, under clients that go on calling.
+//! Servers that are replaced, or killed and restarted, while clients keep calling.
 
 mod support;
 
@@ -40,13 +40,13 @@ fn wait_until_served(place: &Place) {
     soon("it serves", || place.output(&["volume", "list", "--on", &on]).status.success().then_some(()));
 }
 
-/// The processes whose parent this is.
+/// Returns the child processes of a process.
 fn children(parent: u32) -> Vec<u32> {
     let text = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
     text.split_whitespace().map(|id| id.parse().unwrap()).collect()
 }
 
-/// What clients have done so far, and how often they were told to try again.
+/// Number of completed calls and requests, and of retries that servers asked for.
 #[derive(Default)]
 struct Done {
     calls: AtomicU64,
@@ -54,7 +54,7 @@ struct Done {
     questions: AtomicU64,
 }
 
-/// As cache managers do, begins the operation again if its server says that it restarts, or has forgotten the call.
+/// Retries an operation, as cache managers do, when the server is restarting or does not know the call.
 fn insist(done: &Done, operation: impl Fn() -> Result<()>) {
     let passing = [AbortCode::RX_RESTARTING, AbortCode::RX_CALL_DEAD].map(|code| format!("{code:?}"));
     loop {
@@ -71,7 +71,7 @@ fn insist(done: &Done, operation: impl Fn() -> Result<()>) {
     }
 }
 
-/// Writes and reads a file until it is over.
+/// Writes and reads a file until `over` is set.
 fn call_on(connection: &Arc<dyn ClientConnection>, root: Fid, name: &str, done: &Done, over: &AtomicBool) {
     let files = Files::new(Arc::clone(connection));
     let fid = files.create(root, name).unwrap();
@@ -86,7 +86,8 @@ fn call_on(connection: &Arc<dyn ClientConnection>, root: Fid, name: &str, done: 
     }
 }
 
-/// Asks for the version of the server at a connected socket, where a refusal is an error, until it is over.
+/// Requests the server's version over a connected socket, where an ICMP error is an error, until `over` is
+/// set.
 fn question(place: &Place, port: u16, done: &Done, over: &AtomicBool) {
     let socket = UdpSocket::bind((place.address, 0)).unwrap();
     socket.connect((place.address, port)).unwrap();
@@ -97,7 +98,7 @@ fn question(place: &Place, port: u16, done: &Done, over: &AtomicBool) {
         socket.send(&version).expect("refused");
         match socket.recv(&mut [0; 200]) {
             Ok(_) => done.questions.fetch_add(1, Relaxed),
-            // A killed server had read the question.
+            // A killed server had already read the request.
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
             Err(error) => panic!("refused: {error}"),
         };
@@ -105,7 +106,7 @@ fn question(place: &Place, port: u16, done: &Done, over: &AtomicBool) {
     }
 }
 
-/// Lets clients call while `disturb` does something to the server.
+/// Runs `disturb` on the server while clients make calls.
 fn under_load(place: &Place, root: Fid, disturb: impl FnOnce(&Done)) -> Done {
     let (done, over) = (Done::default(), AtomicBool::new(false));
     let stations = [(); 3].map(|()| Station::start().unwrap());
@@ -124,7 +125,7 @@ fn under_load(place: &Place, root: Fid, disturb: impl FnOnce(&Done)) -> Done {
     done
 }
 
-/// Waits until clients have gone on.
+/// Waits until clients have made progress.
 fn go_on(done: &Done) {
     let (calls, questions) = (done.calls.load(Relaxed), done.questions.load(Relaxed));
     soon("calls go on", || {

@@ -1,4 +1,4 @@
-//! What a server leaves on disk is for its own user alone.
+//! Checks that the files a server leaves on disk are private to its user.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use support::place::Place;
 use support::process::Process;
 
-/// Below a folder, what others may reach, with its mode.
+/// Returns the files and directories below a directory that other users can access, with their modes.
 fn open_to_others(folder: &Path) -> Vec<(PathBuf, u32)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -45,7 +45,7 @@ fn a_servers_files_are_for_its_own_user_alone() {
     process.run(&["volume", "dump", "home", dump.to_str().unwrap()]);
     assert_eq!(dump.metadata().unwrap().permissions().mode() & 0o777, 0o600);
 
-    // A key that others can read stops the next start.
+    // A key file that others can read prevents the next start.
     process.kill();
     let key = process.path("KeyFileExt");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();

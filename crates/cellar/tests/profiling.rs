@@ -1,5 +1,5 @@
-//! Profiles of a running cell under a known load: what is known to be busy, or to read and write, is what they show. Alone in
-//! its process, of which profiles are taken.
+//! Profiles of a running cell under a known load: they must show the busy functions and the disk accesses. A
+//! separate test program, because profiles are taken per process.
 
 mod support;
 
@@ -13,10 +13,10 @@ use std::sync::Mutex;
 use support::cell::Cell;
 use support::{noise, profiles};
 
-/// A process takes a profile at a time.
+/// Serialises the tests, because a process takes one profile at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Bytes that can be compressed, with some effort.
+/// Returns bytes that can be compressed with some effort.
 fn words(length: usize) -> Bytes {
     let words =
         ["cell", "volume", "partition", "server", "client", "callback", "vnode", "token", "quota", "fid"];
@@ -30,10 +30,11 @@ fn words(length: usize) -> Bytes {
     text.into_bytes().into()
 }
 
-/// Threads that encode chunks: those that serve, and those that help them with the next chunk.
+/// Threads that encode chunks: workers, and the threads that help them with the next chunk.
 const ENCODING: [&str; 2] = ["fileserver-work", "append"];
 
-/// A server that compresses all it can has the compressor on top, by its own time, in such threads, below the store.
+/// In a server that compresses as hard as it can, the compressor is at the top by its own time, in such
+/// threads and below the store.
 #[test]
 fn the_function_that_is_busy_is_on_top() {
     let _alone = ALONE.lock();
@@ -79,7 +80,7 @@ fn the_function_that_is_busy_is_on_top() {
     assert!(std::fs::read_to_string(svg).unwrap().contains(top), "{top} is not in the picture");
 }
 
-/// Chunks of files and what is written for each: docs/reference/formats/segment.md.
+/// Sizes of chunks, and of what is written for each: docs/reference/formats/segment.md.
 const CHUNK_BYTES: usize = 256 << 10;
 const HEADER_BYTES: usize = 64;
 const FILE_BYTES: usize = 300_000;
@@ -87,7 +88,7 @@ const FILE_BYTES: usize = 300_000;
 const WRITTEN_BYTES: u64 =
     ((HEADER_BYTES + CHUNK_BYTES).next_multiple_of(4096) + HEADER_BYTES + FILE_BYTES - CHUNK_BYTES) as u64;
 
-/// Two clients write to two volumes, and nobody else does anything: what is told of it is exact.
+/// Only two clients write, to two volumes, so that the figures are exact.
 #[test]
 fn accesses_are_told_by_function_volume_and_client() {
     let _alone = ALONE.lock();
@@ -99,7 +100,7 @@ fn accesses_are_told_by_function_volume_and_client() {
         let files = Files::new(station.connect(cell.files_port(), FILE_SERVICE, security));
         let root = cell.volume(&format!("of.{user}"));
         let fid = files.create(root, "f").unwrap();
-        // The first makes the segments.
+        // The first file creates the segments.
         files.store(fid, &data).unwrap();
         (user, files, fid, stores)
     });
@@ -109,7 +110,7 @@ fn accesses_are_told_by_function_volume_and_client() {
         }
     });
     let writes = |row: &&Value| row["access"] == "write" && row["client"] != "";
-    // By client and volume.
+    // Sums by client and volume.
     let mut sums: BTreeMap<(String, u64), [u64; 2]> = BTreeMap::new();
     for row in rows.iter().filter(writes) {
         let stack = row["stack"].as_str().unwrap();

@@ -1,5 +1,5 @@
-//! Promotions between cells, with real processes: three cells of which one has two servers, killed servers, a
-//! killed promotion, going back, a signature that a cell does not trust, and a manifest that was changed.
+//! Promotions between cells, with real processes: three cells, one of them with two servers, killed servers,
+//! a killed promotion, a rollback, an untrusted signature, and a modified manifest.
 
 mod support;
 
@@ -13,7 +13,7 @@ use support::soon;
 
 const VOLUME: &str = "software";
 
-/// Files by their paths.
+/// Contents of files by path.
 type Tree = BTreeMap<String, Vec<u8>>;
 
 struct World {
@@ -33,7 +33,7 @@ impl World {
             Process::start(place)
         };
         let source = start("a", "a.example", 1, a, a);
-        // c.example has the key of a.example: their servers talk to each other.
+        // c.example has the key of a.example, so their servers can call each other.
         let servers = vec![
             start("b", "b.example", 2, b, b),
             start("b2", "b.example", 2, b2, b),
@@ -59,7 +59,7 @@ impl World {
         self.folder.path().join(name)
     }
 
-    /// Puts files into the volume.
+    /// Stores files in the volume.
     fn write(&self, directory: &str, files: &Tree) {
         let local = self.path("local");
         let _ = std::fs::remove_dir_all(&local);
@@ -73,7 +73,7 @@ impl World {
         self.source.run(&["cp", &from, &to]);
     }
 
-    /// What a volume holds, by way of a dump.
+    /// Reads the contents of a volume through a dump.
     fn read(&self, server: &Process, volume: &str) -> Tree {
         let (dump, out) = (self.path("read.dump"), self.path("read"));
         let _ = std::fs::remove_dir_all(&out);
@@ -114,7 +114,7 @@ impl World {
         self.promote_well(&[VOLUME, "--to", "b.example", "c.example"])
     }
 
-    /// Begins a promotion to both and returns when it sends data.
+    /// Starts a promotion to both cells and returns when it sends data.
     fn begin_to_both(&self) -> Child {
         let mut command = self.promote_command(&[VOLUME, "--to", "b.example", "c.example"]);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -128,7 +128,7 @@ impl World {
         self.promote_well(&["status", VOLUME]).as_array().unwrap().clone()
     }
 
-    /// How often a procedure was called on one of the servers.
+    /// Returns the number of calls of a procedure on one of the servers.
     fn calls(&self, server: usize, procedure: &str) -> u64 {
         let rows = self.servers[server].stat("calls");
         let of_it = rows.iter().filter(|row| row["procedure"] == procedure);
@@ -174,7 +174,7 @@ fn a_volume_and_its_changes_are_carried_to_other_cells() {
     world.promote_to_both();
     let one = world.read(&world.source, VOLUME);
     assert_eq!(one.len(), 3);
-    // What arrived was hashed where it is: nobody read it back.
+    // Each server hashed the received version itself, without sending it back.
     for server in [0, 2] {
         assert!(world.calls(server, "DigestContents") > 0);
         assert_eq!(world.calls(server, "Dump"), 0);
@@ -197,10 +197,10 @@ fn killed_servers_catch_up_and_cells_go_back_without_the_source() {
     let one = world.read(&world.source, VOLUME);
     world.both_have(1, &one);
 
-    // Nothing changed: no new version.
+    // Nothing has changed, so there is no new version.
     assert_eq!(world.promote_to_both()[0]["in_use"], 1);
 
-    // A server of the tree is killed while it gets its data, and comes back.
+    // A server of the tree is killed while it receives data, and restarted.
     world.write("v2", &files(2, 4_000_000));
     let mut child = world.begin_to_both();
     world.servers[0].kill();
@@ -221,13 +221,13 @@ fn killed_servers_catch_up_and_cells_go_back_without_the_source() {
     let three = world.read(&world.source, VOLUME);
     world.both_have(3, &three);
 
-    // Back, from what the cells keep; the source is not asked.
+    // A rollback uses clones kept by the cells, without the source.
     world.source.kill();
     world.promote_well(&["rollback", VOLUME, "--everywhere"]);
     world.both_have(2, &two);
     world.source.restart();
 
-    // Somebody whom c.example does not trust signs.
+    // A version is signed by a key that c.example does not trust.
     let text = std::fs::read_to_string(&world.cells).unwrap();
     std::fs::write(&world.cells, format!("{text}trust = []\n")).unwrap();
     world.write("v4", &files(4, 1_000));
@@ -244,10 +244,10 @@ fn killed_servers_catch_up_and_cells_go_back_without_the_source() {
     only_what_was_signed_is_believed(&world, &two);
 }
 
-/// c.example shows `former`, and trusts now whoever signed the version 4, which b.example has.
+/// Checks manifests: c.example has `former`, and now trusts the signer of version 4, which b.example has.
 fn only_what_was_signed_is_believed(world: &World, former: &Tree) {
     let journal = world.path(&format!("state/a.example/{VOLUME}.json"));
-    // Moves the time at which the version is said to have been promoted.
+    // Changes the version's time of promotion in the manifest.
     let change = |seconds: i64| {
         let mut kept: Value = serde_json::from_slice(&std::fs::read(&journal).unwrap()).unwrap();
         let at = &mut kept["record"]["versions"]["4"]["manifest"]["promoted_at"];
@@ -270,7 +270,7 @@ fn a_copy_that_could_not_be_made_is_made_when_its_server_is_back() {
     let mut world = World::start();
     world.source.run(&["volume", "create", VOLUME, "--quota", "0", "--acl", "system:anyuser=rl"]);
     world.write("v1", &files(1, 1_000));
-    // b.example may choose; each of its two servers is to have a copy.
+    // b.example may choose the sites; each of its two servers is to have a copy.
     let text = std::fs::read_to_string(&world.cells).unwrap();
     let lines = text.lines().filter(|line| !line.starts_with("sites"));
     let text: Vec<&str> = ["copies = 2"].into_iter().chain(lines).collect();

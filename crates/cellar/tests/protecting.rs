@@ -1,4 +1,5 @@
-//! What a server demands of its callers, over the wire: levels of protection by class, and where volumes may be sent.
+//! Required protection of calls, over the wire: levels by class of caller, and permitted destinations of
+//! volumes.
 
 mod support;
 
@@ -13,7 +14,7 @@ use support::place::Place;
 const PROTECTION: (u16, u16) = (73, 7002);
 const VOLUMES: (u16, u16) = (4, 7005);
 
-/// A connection with the cell's key at this level; without a ticket if there is none.
+/// Connects with the cell's key at this level, or without a ticket for `None`.
 fn connect(
     place: &Place,
     level: Option<SecurityLevel>,
@@ -48,7 +49,7 @@ fn levels_are_demanded_by_service_and_class() {
     assert_eq!(list_max(&cell, None), Err(AbortCode::RXKADNOAUTH));
 }
 
-/// OpenAFS's `vos` uses level clear unless it is told otherwise; `pts -localauth` always encrypts.
+/// OpenAFS's `vos` uses level clear by default; `pts -localauth` always encrypts.
 #[test]
 fn by_default_only_what_no_tool_does_is_refused() {
     let (cell, refused) = (Cell::start(""), Err(AbortCode::RXKADLEVELFAIL));
@@ -68,7 +69,7 @@ fn volumes_are_sent_to_file_servers_of_the_cell_only() {
     for (host, port, outcome) in [
         (own, 7000, AbortCode(13)),
         (own ^ 1, 7005, AbortCode(13)),
-        // Nobody has begun such a transaction there.
+        // That server has no such transaction.
         (own, 7005, AbortCode(2)),
     ] {
         let request = vol::ForwardRequest {

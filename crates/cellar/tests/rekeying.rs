@@ -1,4 +1,5 @@
-//! The cell gets a new key while its servers run, as `asetkey add` and `asetkey delete` give it, with real processes.
+//! Gives a cell a new key while its servers run, as `asetkey add` and `asetkey delete` do, with real
+//! processes.
 
 mod support;
 
@@ -10,7 +11,7 @@ use support::place::{self, Place, addresses, cellar, printed};
 use support::process::Process;
 use support::soon;
 
-/// Longer than servers take to look at their files.
+/// Longer than the interval at which servers check their key files.
 const A_WHILE: Duration = Duration::from_secs(7);
 
 fn key(kvno: u8) -> afs_format::keyfile::TypedKey {
@@ -20,7 +21,7 @@ fn key(kvno: u8) -> afs_format::keyfile::TypedKey {
 struct World {
     first: Process,
     second: Process,
-    // Goes when they have ended.
+    // Removed after the servers have ended.
     _folder: tempfile::TempDir,
 }
 
@@ -35,14 +36,14 @@ impl World {
         World { first, second, _folder: folder }
     }
 
-    /// Puts this into the key files of both servers.
+    /// Writes the key files of both servers.
     fn give(&self, contents: &[u8]) {
         for server in [&self.first, &self.second] {
             cellar::files::replace(&server.path("KeyFileExt"), contents).unwrap();
         }
     }
 
-    /// The configuration of an administrator who has this key, whatever the servers have.
+    /// Returns the configuration of an administrator with this key, independent of the servers' keys.
     fn administrator(&self, kvno: u8) -> PathBuf {
         let name = format!("Key{kvno}");
         cellar::files::replace(&self.first.path(&name), &write_extended(&[key(kvno)])).unwrap();
@@ -57,7 +58,7 @@ impl World {
     }
 }
 
-/// Asks what only administrators are told.
+/// Makes a request that only administrators may make.
 fn asks(server: Ipv4Addr, administrator: &Path) -> Result<(), String> {
     let (on, config) = (server.to_string(), administrator.to_str().unwrap());
     let output = cellar(&["stat", "volumes", "--on", &on, "--config", config]).output().unwrap();
@@ -74,7 +75,7 @@ fn a_new_key_takes_no_restart() {
     assert_eq!(world.is_known(&old), [Ok(()), Ok(())]);
     assert!(world.is_known(&new).iter().all(Result::is_err));
 
-    // What cannot be read, as while it is written, changes nothing.
+    // An unreadable file, as during a write, changes nothing.
     world.give(&[1, 2, 3]);
     std::thread::sleep(A_WHILE);
     assert_eq!(world.is_known(&old), [Ok(()), Ok(())]);
@@ -89,12 +90,12 @@ fn a_new_key_takes_no_restart() {
         let refused = refused.unwrap_err();
         assert!(refused.contains("19270408") || refused.contains("unknown key"), "{refused}");
     }
-    // The servers come with the new one to each other: of what they had open, nothing is left after this.
+    // The servers use the new key with each other; after the restart no older connection is left.
     world.first.kill();
     world.first.restart();
     let [first, second] = [&world.first, &world.second].map(|server| server.address.to_string());
     run(&["volume", "create", "v", "--quota", "0", "--acl", "system:anyuser=rl", "--on", &second]);
-    // What anybody may, the second asks the first's protection server.
+    // For an anonymous caller, the second server asks the first one's protection server.
     run(&["du", "cell:v", "--noauth"]);
     run(&["volume", "move", "v", "--to", &first]);
     run(&["du", "cell:v", "--noauth"]);

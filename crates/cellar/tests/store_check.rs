@@ -1,5 +1,4 @@
-//! `cellar store check` as a person runs it: on a sound partition, on a damaged one, and on one that
-//! is in use.
+//! `cellar store check` from the command line: on a sound partition, on a damaged one, and on one in use.
 
 use base::{Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
@@ -28,7 +27,7 @@ fn open_with(folder: &Path, key: Option<&MasterKey>) -> (Partition, Volumes) {
     (partition, volumes)
 }
 
-/// A volume with one file of noise, so that its bytes lie in the segment as they are.
+/// Creates a file of noise in a volume, so that its bytes are stored uncompressed in the segment.
 fn fill(volumes: &Volumes) -> Fid {
     let new = NewVolume {
         id: VolumeId(536_870_912),
@@ -72,7 +71,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// The segment of the only chunk.
+/// Returns the segment with the only chunk.
 fn segment(folder: &Path) -> PathBuf {
     let names = fs::read_dir(folder.join("cellar/segments")).unwrap();
     names.map(|entry| entry.unwrap().path()).max().unwrap()
@@ -135,7 +134,7 @@ fn an_encrypted_partition_is_checked_with_or_without_its_key_and_gets_another() 
     let done: Value = serde_json::from_slice(&done.stdout).unwrap();
     assert_eq!(done["data_keys"], 2);
     assert!(with(&new).status.success() && !with(&old).status.success());
-    // Damage is found without the key too.
+    // Damage is found even without the key.
     let mut bytes = fs::read(segment(folder)).unwrap();
     bytes[5000] ^= 1;
     fs::write(segment(folder), bytes).unwrap();

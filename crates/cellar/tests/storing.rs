@@ -1,4 +1,4 @@
-//! What clients store is what is read again, also after a restart: all lengths around those of chunks, in the clear and
+//! Clients read what they stored, also after a restart: all lengths around chunk boundaries, unencrypted and
 //! encrypted, whole files and parts of them.
 
 mod support;
@@ -14,14 +14,15 @@ use support::noise;
 
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Lengths of files: of no chunk, of parts, and of up to nine chunks, which more than fill what is lent to the network at a time.
+/// Returns file lengths: empty, partial chunks, and up to nine chunks, which exceed the buffers provided to
+/// the network at a time.
 fn lengths() -> Vec<usize> {
     let near =
         (1..6).flat_map(|chunks| [chunks * CHUNK_BYTES - 1, chunks * CHUNK_BYTES, chunks * CHUNK_BYTES + 1]);
     [0, 1, 5000].into_iter().chain(near).chain([9 * CHUNK_BYTES, 9 * CHUNK_BYTES + 100_000]).collect()
 }
 
-/// Writes a part of a file.
+/// Stores a part of a file.
 fn store_part(
     connection: &dyn ClientConnection,
     fid: Fid,
@@ -39,7 +40,7 @@ fn store_part(
     fs::store_data64(connection, &request, |stream: &mut dyn CallStream| stream.write(data.clone())).unwrap();
 }
 
-/// Makes files in `root`; with what each of them is to hold.
+/// Creates files in `root`; returns them with their expected contents.
 fn store(connection: &Arc<dyn ClientConnection>, root: Fid, prefix: &str) -> Vec<(Fid, Bytes)> {
     let files = Files::new(Arc::clone(connection));
     let mut stored = Vec::new();
@@ -48,7 +49,7 @@ fn store(connection: &Arc<dyn ClientConnection>, root: Fid, prefix: &str) -> Vec
         files.store(fid, &data).unwrap();
         stored.push((fid, data));
     }
-    // A part from the middle of a chunk into the middle of another, over what was there and beyond it.
+    // From the middle of one chunk to the middle of another, over existing data and beyond it.
     for (number, (position, length)) in [
         (100, 3 * CHUNK_BYTES),
         (CHUNK_BYTES - 1, 2 * CHUNK_BYTES + 2),

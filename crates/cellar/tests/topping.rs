@@ -1,4 +1,4 @@
-//! `cellar top` beside a known load: in a terminal, with keys, and for programs.
+//! `cellar top` under a known load: in a terminal, with keys, and as JSON.
 
 mod support;
 
@@ -19,14 +19,15 @@ use support::cell::Cell;
 use support::terminal::Terminal;
 use support::{Over, look, soon};
 
-/// Files that are written, and calls for status: by somebody unknown and by the cell's key in one volume, and in another.
+/// Number of stores, and of status calls: by an anonymous caller and by a holder of the cell's key in one
+/// volume, and by an anonymous caller in another.
 const STORES: u64 = 3;
 const LOOKS: [u64; 3] = [60, 21, 5];
 
-/// Calls for status altogether: who makes a volume asks for that of its root.
+/// Total number of status calls: creating a volume includes one for its root.
 const ALL_LOOKS: u64 = LOOKS[0] + LOOKS[1] + LOOKS[2] + 2;
 
-/// A cell that has had this load.
+/// A cell after this load.
 struct Loaded {
     unknown: Arc<dyn ClientConnection>,
     file: Fid,
@@ -50,7 +51,7 @@ impl Loaded {
         Loaded { unknown, file, cell, _clients: (station, known) }
     }
 
-    /// Does something while calls for status come; what that gives, and how many came.
+    /// Does some work while status calls are made. Returns the result of the work and the number of calls.
     fn under_load<T>(&self, work: impl FnOnce() -> T) -> (T, u64) {
         let (is_over, calls) = (AtomicBool::new(false), AtomicU64::new(0));
         let given = thread::scope(|scope| {
@@ -67,17 +68,17 @@ impl Loaded {
     }
 }
 
-/// Calls in the row of this procedure.
+/// Returns the calls in the row of this procedure.
 fn of_procedure(document: &Value, procedure: &str) -> f64 {
     let rows = document["calls"].as_array().unwrap();
     let row = rows.iter().find(|row| row["procedure"] == procedure).unwrap_or_else(|| panic!("{rows:?}"));
     row["calls"].as_f64().unwrap()
 }
 
-/// Calls for status that a document of rates tells of.
+/// Returns the number of status calls in a document of rates.
 fn told(document: &Value) -> u64 {
     let calls = of_procedure(document, "FetchStatus") * document["seconds"].as_f64().unwrap();
-    // A rate has three decimals.
+    // Rates have three decimals.
     assert!((calls - calls.round()).abs() < 0.1, "{calls} calls");
     calls.round() as u64
 }
@@ -98,12 +99,12 @@ fn documents_by_second_come_a_line_each_until_they_are_enough() {
     }
     let sum: u64 = documents.iter().map(told).sum();
     assert!((1..=came).contains(&sum), "{sum} of {came}");
-    // An interval of two looks is less than all of the time.
+    // An interval of two samples is shorter than the whole run.
     let all = cell.json(&["top"]);
     assert_eq!(of_procedure(&all, "FetchStatus").round() as u64, ALL_LOOKS + came);
     assert_eq!(all["seconds"], Value::Null);
 
-    // Who reads no more ends it.
+    // Closing the output ends the command.
     let mut top = cell.command(&["top", "--json", "--interval", "1"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(top.stdout.take().unwrap()).lines();
     assert!(serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap().is_object());
@@ -138,27 +139,27 @@ fn once_with_an_interval_tells_what_came_in_it() {
     }
 }
 
-/// Rows of the screen, behind the headings and before the help.
+/// Returns the rows of the screen, between the headings and the help.
 fn rows(screen: &[String]) -> Vec<Vec<String>> {
     let rows = screen[3..screen.len() - 1].iter().filter(|line| !line.is_empty());
     rows.map(|line| line.split_whitespace().map(str::to_owned).collect()).collect()
 }
 
-/// The cells of the row whose labels are these.
+/// Returns the cells of the row with these labels.
 fn row<'a>(rows: &'a [Vec<String>], labels: &[&str]) -> Option<&'a [String]> {
     rows.iter()
         .find(|row| row.starts_with(&labels.iter().map(|of| (*of).to_owned()).collect::<Vec<_>>()))
         .map(|row| &row[labels.len()..])
 }
 
-/// Waits for the row with these labels to begin with this number.
+/// Waits until the row with these labels starts with this number.
 fn wait_for_row(terminal: &Terminal, labels: &[&str], number: u64) {
     terminal.wait_for(&format!("{labels:?} with {number}"), |screen| {
         row(&rows(screen), labels).is_some_and(|cells| cells[0] == number.to_string())
     });
 }
 
-/// The names of volumes in the order of the screen.
+/// Returns the volume names in the order of the screen.
 fn names(screen: &[String]) -> Vec<String> {
     rows(screen).into_iter().filter_map(|row| row.get(1).cloned()).collect()
 }
@@ -172,7 +173,7 @@ fn keys_lead_through_the_tables_of_a_known_load() {
     terminal.wait_for("rates", |screen| screen[0] == about && screen[2].starts_with("SERVICE"));
     assert!(terminal.screen()[1].starts_with(" 1 calls "), "{:?}", terminal.screen());
 
-    // Everything since the start is known exactly.
+    // Totals since the start are known exactly.
     terminal.press("a");
     terminal.wait_for("all", |screen| screen[0].ends_with("since the start"));
     wait_for_row(&terminal, &["AFS", "StoreData64"], STORES);
@@ -184,7 +185,7 @@ fn keys_lead_through_the_tables_of_a_known_load() {
     terminal.press("\x1b");
     terminal.wait_for("no filter", |screen| rows(screen).len() > 1);
 
-    // The two volumes, without the calls that used none, in both orders.
+    // The two volumes, without the calls that use no volume, in both orders.
     terminal.press("2");
     terminal.wait_for("volumes", |screen| screen[2].starts_with("VOLUME") && screen[2].contains("CALLSv"));
     terminal.press("/5368\r");
@@ -196,7 +197,7 @@ fn keys_lead_through_the_tables_of_a_known_load() {
     let by_store = |screen: &[String]| screen[2].contains("STOREv") && names(screen) == ["load", "other"];
     terminal.wait_for("by what was stored", by_store);
 
-    // From the volume to its clients, from one of them to its calls, and back.
+    // From the volume to its clients, on to the calls of one of them, and back.
     let volume = loaded.file.volume;
     terminal.press("\r");
     let about = format!("clients of volume {volume} load");
@@ -219,7 +220,7 @@ fn keys_lead_through_the_tables_of_a_known_load() {
     terminal.press("\x1b");
     terminal.wait_for("volumes again", |screen| screen[2].starts_with("VOLUME"));
 
-    // A table without a digit, and the last one.
+    // A table without a digit, the last one.
     terminal.press("0\t");
     terminal.wait_for("callbacks", |screen| screen[2].contains("PROMISES"));
     terminal.press("1\x1b[Z");

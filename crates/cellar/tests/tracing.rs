@@ -1,10 +1,10 @@
-//! The probes in the program are those that docs/reference/tracing.md lists, as `readelf` sees them.
+//! Compares the program's probes, as reported by `readelf`, with the list in docs/reference/tracing.md.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// The table of docs/reference/tracing.md: names, and how many numbers each passes.
+/// Returns the table in docs/reference/tracing.md: names, and the number of arguments of each.
 fn documented() -> BTreeMap<String, usize> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/tracing.md");
     let text = std::fs::read_to_string(path).unwrap();
@@ -17,7 +17,7 @@ fn documented() -> BTreeMap<String, usize> {
     probes.map(|(name, rest)| (name.to_owned(), count(rest))).collect()
 }
 
-/// What `readelf` finds: names, and how many arguments each place passes.
+/// Returns the probes found by `readelf`: names, and the number of arguments at each site.
 fn present() -> BTreeMap<String, Vec<usize>> {
     let output = Command::new("readelf").args(["-n", env!("CARGO_BIN_EXE_cellar")]).output();
     let output = output.expect("readelf (package binutils) is needed; `make deps` installs it");
@@ -47,7 +47,7 @@ fn the_program_has_the_probes_that_are_documented() {
     }
 }
 
-/// Scripts name only probes that there are, and only arguments that these have.
+/// Scripts use only existing probes and arguments.
 #[test]
 fn the_scripts_use_probes_and_arguments_that_there_are() {
     let documented = documented();

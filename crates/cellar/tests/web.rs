@@ -1,4 +1,4 @@
-//! The web page of a real server in a real browser.
+//! Tests the web page of a real server in a real browser.
 
 #[path = "web/browser.rs"]
 mod browser;
@@ -27,16 +27,16 @@ use support::place::Place;
 use support::process::Process;
 use support::{Over, get, look, soon};
 
-/// A name that would be a script, if it were taken for markup.
+/// A name that would be a script if it were interpreted as markup.
 const HOSTILE: &str = "<script>window.harmed=1</script><img src=x onerror=window.harmed=1>";
 
-/// Starts the server, and waits until its page tells of it.
+/// Starts the server and waits until its page has data.
 fn start() -> Process {
     let place = Place::new("");
     let probe = json!({ "time_ms": now_ms(), "volume": HOSTILE, "server": "127.0.0.1", "locate_us": 90,
         "open_us": 200, "write_us": 3000, "read_us": 400, "total_us": 3690, "step": null, "error": null });
     std::fs::write(place.path("probes.jsonl"), format!("{probe}\n{}", contents::probes())).unwrap();
-    // A port that is known before the server starts, so that `cellar web login` knows it.
+    // Choose the port before the server starts, so that `cellar web login` knows it.
     let address = place.address;
     let ports = [(); 2].map(|()| TcpListener::bind((address, 0)).unwrap());
     let [port, metrics] = ports.map(|free| free.local_addr().unwrap().port());
@@ -57,7 +57,7 @@ fn login_address(cell: &Process) -> String {
     cell.json(&["web", "login"])["url"].as_str().unwrap().to_owned()
 }
 
-/// Makes a volume, and calls the server so often that something is seen; gives the volume's number.
+/// Creates a volume and makes enough calls for all figures; returns the volume's number.
 fn load(cell: &Process) -> String {
     let root = cell.volume("load");
     let station = Station::start().unwrap();
@@ -73,7 +73,7 @@ fn now_ms() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis() as u64
 }
 
-/// The exact number of a figure in the row of a table that has this label.
+/// Returns the exact value of a figure in the row with this label.
 fn shown(browser: &mut Browser, label: &str, figure: &str) -> u64 {
     let expression = format!(
         "(() => {{ const rows = [...document.querySelectorAll('main tbody tr')];\
@@ -114,10 +114,10 @@ fn a_browser_shows_what_cellar_stat_shows() {
     let background = "getComputedStyle(document.body).backgroundColor";
     let light = browser.evaluate(background);
 
-    // Who has not signed in sees no volumes.
+    // Volumes are hidden until the user signs in.
     browser.evaluate("location.hash = '#/table/volumes'");
     browser.wait_for("document.querySelector('.locked')");
-    // The browser itself notes that it was refused.
+    // The browser itself logs the refused request.
     let refused = browser.complaints();
     assert!(refused.iter().all(|line| line.contains("401")), "{refused:#?}");
 
@@ -192,7 +192,7 @@ fn sign_in(browser: &mut Browser, cell: &Process) {
     browser.wait_for("!document.querySelector('#sign-out').hidden");
     assert_eq!(browser.evaluate("location.hash"), "#/", "the code goes from the address");
     assert_eq!(browser.evaluate("document.cookie"), "", "scripts do not see the cookie");
-    // The same address again: it was used.
+    // The same address cannot be used twice.
     browser.evaluate(&format!("location.hash = '#/{}'", address.split_once("#/").unwrap().1));
     browser.wait_for("document.querySelector('.warn')?.innerText.includes('used already')");
     assert!(browser.complaints().iter().all(|line| line.contains("401")));
@@ -202,7 +202,7 @@ fn volumes_are_those_of_stat(browser: &mut Browser, cell: &Process, volume: &str
     open_table(browser, "volumes");
     let rows = cell.stat("volumes");
     let row = rows.iter().find(|row| row["volume"] == volume).unwrap();
-    // The choice of before holds for every table.
+    // The previous selection applies to every table.
     assert_eq!(browser.evaluate("document.querySelector('.span').getAttribute('aria-pressed')"), "true");
     browser.wait_for("document.querySelector('main').innerText.includes('load')");
     for (figure, told) in [
@@ -239,7 +239,7 @@ fn keys_lead_everywhere(browser: &mut Browser, volume: &str) {
     browser.wait_for("location.hash === '#/table/volumes'");
     browser.key("1");
     browser.wait_for("document.querySelector('.heat canvas')");
-    // The first stop of the Tab key is the way past the navigation.
+    // The first stop of the Tab key is the link that skips the navigation.
     browser.evaluate("document.activeElement.blur(); window.scrollTo(0, 0)");
     let first = browser.evaluate("document.querySelector('a, button, [tabindex]').className");
     assert_eq!(first, "skip");
@@ -248,7 +248,7 @@ fn keys_lead_everywhere(browser: &mut Browser, volume: &str) {
 fn hostile_names_are_only_names(browser: &mut Browser) {
     browser.evaluate("location.hash = '#/probes'");
     browser.wait_for(&format!("document.querySelector('main').textContent.includes({})", json!(HOSTILE)));
-    // Names of volumes cannot be such a thing, those of users can; the page takes neither on trust.
+    // Volume names cannot contain markup, user names can; the page trusts neither.
     browser.evaluate(&format!(
         "window.realFetch ??= window.fetch; window.fetch = async (path, options) => {{\
          const reply = await window.realFetch(path, options);\
@@ -266,7 +266,7 @@ fn hostile_names_are_only_names(browser: &mut Browser) {
     assert_eq!(browser.evaluate("window.harmed ?? 0"), 0);
 }
 
-/// Of the server's waits, which are there without any luck: it is called while the profile is taken.
+/// Profiles the server's waits, which occur reliably: calls are made while the profile is taken.
 fn profiles_are_taken_and_shown(browser: &mut Browser, cell: &Process) {
     browser.evaluate("location.hash = '#/profile'");
     browser.wait_for("document.querySelector('button[data-kind=waits]')");
@@ -285,7 +285,7 @@ fn profiles_are_taken_and_shown(browser: &mut Browser, cell: &Process) {
             break;
         }
     }
-    // Another view, and back: it goes on.
+    // The profile continues while another view is open.
     browser.evaluate("location.hash = '#/slow'");
     browser.wait_for("document.querySelector('main h1')?.textContent === 'Slow calls'");
     browser.evaluate("location.hash = '#/profile'");
@@ -294,7 +294,7 @@ fn profiles_are_taken_and_shown(browser: &mut Browser, cell: &Process) {
     browser.wait_for("document.querySelector('svg.flame .box')");
     flames_can_be_walked_through(browser);
 
-    // What is below the root is all that waited, and the table of functions says the same.
+    // The root's children are all waits, and the table of functions agrees.
     let rows = "document.querySelectorAll('table[data-table=functions] tbody tr').length";
     assert!(browser.evaluate(rows).as_u64().unwrap() > 5);
     let calls = "document.querySelector('table[data-table=latencies]').textContent.includes('CreateVolume')";
@@ -339,7 +339,7 @@ fn flames_can_be_walked_through(browser: &mut Browser) {
     browser.key("Escape");
 }
 
-/// Every view of the navigation, and that of a volume.
+/// Every view in the navigation, and that of a volume.
 fn every_view_fits_a_phone(browser: &mut Browser, cell: &Process, of_volume: &str) {
     browser.resize(390, 844);
     let views =
@@ -350,7 +350,7 @@ fn every_view_fits_a_phone(browser: &mut Browser, cell: &Process, of_volume: &st
         browser.evaluate(&format!("location.hash = '{view}'"));
         browser.wait_for("document.querySelector('main').innerText.length > 20");
         no_wider_than_the_screen(browser, view);
-        // What stands above a table is one line, from the left edge on.
+        // The controls above a table form one line, starting at the left edge.
         let places = "[...document.querySelectorAll('.title:has(> .span) > input, .title:has(> .span) > button')].map((it) => it.getBoundingClientRect()).map(({ left, top, bottom }) => [left, (top + bottom) / 2])";
         let places: Vec<[f64; 2]> = serde_json::from_value(browser.evaluate(places)).unwrap();
         assert!(places.iter().all(|place| (place[1] - places[0][1]).abs() < 4.0), "{view}: {places:?}");
@@ -380,10 +380,10 @@ fn a_server_that_goes_away_is_told_of(browser: &mut Browser, cell: &mut Process)
     browser.wait_for("document.querySelector('#sign-out').hidden");
 }
 
-/// How long the server is called before pictures are taken.
+/// Duration of the load before pictures are taken.
 const PICTURE_LOAD: Duration = Duration::from_secs(110);
 
-/// Takes the pictures of docs/guide/web.md: `CELLAR_PICTURES` names the folder.
+/// Takes the pictures for docs/guide/web.md; `CELLAR_PICTURES` names the directory.
 #[test]
 #[ignore = "takes minutes and changes the documentation"]
 fn pictures() {
@@ -404,7 +404,7 @@ fn pictures() {
             let (cell, is_busy, is_over) = (&cell, &is_busy, &is_over);
             scope.spawn(move || use_for_pictures(cell, name, number as u64, is_busy, is_over));
         }
-        // Whatever fails, the others end.
+        // Whatever fails, the other threads end.
         let _over = Over(&is_over);
         std::thread::sleep(PICTURE_LOAD);
         for (name, scheme, width, height, view) in [
@@ -419,7 +419,7 @@ fn pictures() {
             browser.resize(width, height);
             browser.prefer(scheme);
             browser.evaluate(&format!("location.hash = '{view}'"));
-            // What came lately, row by row, is kept from when the table is first shown.
+            // Recent history of each row is kept only from the first display of the table on.
             std::thread::sleep(Duration::from_secs(if view.starts_with("#/table/") { 60 } else { 5 }));
             if view == "#/profile" {
                 is_busy.store(true, Relaxed);
@@ -437,7 +437,7 @@ fn pictures() {
     });
 }
 
-/// Somebody who reads and writes in bursts, or without a pause.
+/// Reads and writes in bursts, or without pauses.
 fn use_for_pictures(cell: &Process, name: &str, number: u64, is_busy: &AtomicBool, is_over: &AtomicBool) {
     let root = cell.root(name);
     let station = Station::start().unwrap();
@@ -461,7 +461,7 @@ fn use_for_pictures(cell: &Process, name: &str, number: u64, is_busy: &AtomicBoo
     }
 }
 
-/// Bytes of base64.
+/// Decodes base64.
 fn unbase64(text: &str) -> Vec<u8> {
     let value = |letter: u8| -> u32 {
         let place = match letter {

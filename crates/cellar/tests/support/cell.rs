@@ -1,40 +1,40 @@
-//! A cell of one server in the test's own process, which can be made worse on purpose.
+//! A cell with one server in the test's own process, which allows fault injection.
 
 use super::place::Place;
 use cellar::serve::{self, Hindrances, Running};
 use std::ops::Deref;
 
-/// A cell that runs until it is dropped. What can be done with its [`Place`] can be done with it.
+/// A cell that runs until it is dropped. It dereferences to its [`Place`].
 pub(crate) struct Cell {
-    // Ends before the folder goes.
+    // Dropped before the directory.
     pub(crate) running: Running,
     pub(crate) place: Place,
 }
 
 impl Cell {
-    /// With `more` at the end of the configuration.
+    /// Starts a cell with `more` at the end of the configuration.
     pub(crate) fn start(more: &str) -> Cell {
         Cell::start_at(Place::new(more), &Hindrances::default())
     }
 
-    /// Of a folder that has been prepared, with these hindrances.
+    /// Starts a cell in a prepared directory with these faults.
     pub(crate) fn start_at(place: Place, hindrances: &Hindrances) -> Cell {
         Cell { running: serve::start_hindered(&place.settings(), hindrances).unwrap(), place }
     }
 
-    /// With nothing in its caches.
+    /// Restarts the cell with empty caches.
     pub(crate) fn restart(self) -> Cell {
         let Cell { running, place } = self;
         running.stop().unwrap();
         Cell::start_at(place, &Hindrances::default())
     }
 
-    /// A document of the port for metrics, which the configuration must have. To ask for it passes no packets of AFS.
+    /// Returns a document from the metrics port, which must be configured. This sends no AFS packets.
     pub(crate) fn get(&self, path: &str) -> String {
         super::get(self.running.metrics_address().unwrap(), path).unwrap()
     }
 
-    /// The number of a metric with its labels, if it is there.
+    /// Returns the number of a metric with its labels, if present.
     pub(crate) fn figure(&self, name: &str) -> Option<u64> {
         super::figure(&self.get("/metrics"), name)
     }

@@ -1,4 +1,4 @@
-//! Entries of the location database, as `vos` changes them.
+//! Changes entries of the location database, as `vos` does.
 
 use super::place::Place;
 use afs_idl::vl;
@@ -11,7 +11,7 @@ pub(crate) struct Locations {
 }
 
 impl Locations {
-    /// Of the cell whose databases are here.
+    /// Creates a client of the cell whose databases are at this place.
     pub(crate) fn of(place: &Place) -> Locations {
         Locations { cell: place.client() }
     }
@@ -22,7 +22,7 @@ impl Locations {
         found.unwrap().entry
     }
 
-    /// Lets a volume have read-only sites on the first partitions of these servers and no others, as `vos addsite` and
+    /// Gives a volume read-only sites on the first partitions of exactly these servers, as `vos addsite` and
     /// `vos remsite` do.
     pub(crate) fn set_sites(&self, volume: &str, sites: &[Ipv4Addr]) {
         let mut entry = self.entry(volume);

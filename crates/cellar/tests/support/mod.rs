@@ -1,6 +1,6 @@
-//! What tests of whole cells share. A [`place::Place`] is the folder of a server, with which the program's commands are run
-//! and its services called; a [`cell::Cell`] is one whose server runs in the test's own process, a [`process::Process`] one
-//! whose server is a process that can be killed. A new test begins with one of them:
+//! Shared support for tests of whole cells. A [`place::Place`] is the directory of a server, for running the
+//! program's commands and calling its services; a [`cell::Cell`] runs its server in the test's own process, a
+//! [`process::Process`] in a separate process that can be killed. A new test starts with one of them:
 //!
 //! ```text
 //! mod support;
@@ -31,10 +31,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What is waited for comes long before this, on a machine that is not broken.
+/// Time limit for waiting; on a working machine, conditions are met long before.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What comes a moment later, which `what` names.
+/// Polls until `look` returns a value; `what` names it in the failure message.
 pub(crate) fn soon<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -46,7 +46,7 @@ pub(crate) fn soon<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Says when it is dropped that something is over, however the test ends.
+/// Sets a flag when dropped, however the test ends.
 pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -55,17 +55,17 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Bytes that cannot be compressed.
+/// Returns incompressible bytes.
 pub(crate) fn noise(length: usize) -> Bytes {
     (0..length).map(|_| rand::random::<u8>()).collect()
 }
 
-/// Asks for a file's status, which is there.
+/// Requests the status of a file, which must exist.
 pub(crate) fn look(connection: &dyn ClientConnection, fid: Fid) {
     rxafs::fetch_status(connection, &rxafs::FetchStatusRequest { fid }).unwrap();
 }
 
-/// The reply of a port that talks HTTP, with its head.
+/// Returns the HTTP response of a port, including its headers.
 pub(crate) fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n")?;
@@ -74,13 +74,13 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
     Ok(reply)
 }
 
-/// The number of a metric, with its labels, in a text of them.
+/// Returns the number of a metric, given with its labels, in the text of all metrics.
 pub(crate) fn figure(metrics: &str, name: &str) -> Option<u64> {
     let row = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     Some(row.parse().unwrap())
 }
 
-/// A client that answers callbacks, or a file server, at this address and port, whatever a test wants it to be.
+/// Starts a service at this address and port: a client that answers callbacks, or a fake file server.
 pub(crate) fn serve(address: Ipv4Addr, port: u16, service: impl Service + 'static) -> Server {
     let config = ServerConfig {
         addresses: vec![address.into()],

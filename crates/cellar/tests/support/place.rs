@@ -1,5 +1,5 @@
-//! The folder of a server: its configuration, its key, its partition; the program's commands with that configuration, and
-//! connections to the services.
+//! The directory of a server: its configuration, key and partition; the program's commands with that
+//! configuration, and connections to the services.
 
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 use afs_idl::ClientConnection;
@@ -17,19 +17,19 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// An address of loopback that nobody else is likely to use: the ports are AFS's.
+/// Returns a loopback address that is unlikely to be in use, because the ports are AFS's fixed ones.
 pub(crate) fn address() -> Ipv4Addr {
     addresses()[0]
 }
 
-/// Several, one behind the other.
+/// Returns several consecutive addresses.
 pub(crate) fn addresses() -> [Ipv4Addr; 4] {
     let [a, b, c, _] = rand::random::<[u8; 4]>();
     [0, 1, 2, 3].map(|n| Ipv4Addr::new(127, a | 128, b, c.clamp(2, 240) + n))
 }
 
-/// The program under test, which logs only what is wrong. `CELLAR_PROGRAM` names another one: pictures of profiles are of
-/// the program as it is installed, which has names for its functions.
+/// The program under test, logging only errors. `CELLAR_PROGRAM` names another program: profiles for the
+/// documentation use the program as installed, which has function names.
 pub(crate) fn cellar(arguments: &[&str]) -> Command {
     let program = std::env::var_os("CELLAR_PROGRAM").unwrap_or(env!("CARGO_BIN_EXE_cellar").into());
     let mut command = Command::new(program);
@@ -37,28 +37,29 @@ pub(crate) fn cellar(arguments: &[&str]) -> Command {
     command
 }
 
-/// What a command prints, which ends well.
+/// Returns the output of a command, which must succeed.
 pub(crate) fn printed(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A key of the cell.
+/// Returns a key of the cell.
 pub(crate) fn key(kvno: u32, byte: u8) -> TypedKey {
     TypedKey { key_type: KeyType::RxkadKerberos5, kvno, subtype: 18, secret: Secret::new(&[byte; 32]) }
 }
 
-/// The folder of a server, which may run or not.
+/// The directory of a server, running or not.
 pub(crate) struct Place {
     pub(crate) address: Ipv4Addr,
     pub(crate) config: PathBuf,
-    // Goes with this, unless the folder is somebody else's.
+    // Removes the directory when dropped, if it is temporary.
     _temporary: Option<TempDir>,
 }
 
 impl Place {
-    /// Of a server that is a cell, with `more` at the end of the configuration: further partitions, then further sections.
+    /// A server that is a whole cell, with `more` at the end of the configuration: first partitions, then
+    /// sections.
     pub(crate) fn new(more: &str) -> Place {
         let (folder, address) = (tempfile::tempdir().unwrap(), address());
         let text = configuration("t.example", address, "", "") + more;
@@ -66,7 +67,7 @@ impl Place {
         Place { address, config, _temporary: Some(folder) }
     }
 
-    /// Of one of the servers of a cell that has this name and a key of such bytes; one of them has the databases.
+    /// One server of the named cell, with a key of the given bytes; one of the servers has the databases.
     pub(crate) fn member(
         folder: &Path,
         cell: &str,
@@ -81,7 +82,7 @@ impl Place {
         Place { address, config, _temporary: None }
     }
 
-    /// Puts more at the end of the configuration.
+    /// Appends to the configuration.
     pub(crate) fn configure(&self, more: &str) {
         let text = std::fs::read_to_string(&self.config).unwrap();
         std::fs::write(&self.config, text + more).unwrap();
@@ -91,7 +92,7 @@ impl Place {
         self.config.parent().unwrap()
     }
 
-    /// A file of the folder.
+    /// Returns the path of a file in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder().join(name)
     }
@@ -100,7 +101,7 @@ impl Place {
         Arc::new(config::file::load(&self.config).unwrap())
     }
 
-    /// The program with this configuration.
+    /// Returns the program with this configuration.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = cellar(arguments);
         command.arg("--config").arg(&self.config).env("HOME", self.folder());
@@ -111,28 +112,28 @@ impl Place {
         self.command(arguments).output().unwrap()
     }
 
-    /// What the program prints, which ends well.
+    /// Returns the output of a command, which must succeed.
     pub(crate) fn run(&self, arguments: &[&str]) -> String {
         printed(&mut self.command(arguments))
     }
 
-    /// The same for programs.
+    /// Returns the JSON output of a command.
     pub(crate) fn json(&self, arguments: &[&str]) -> Value {
         serde_json::from_str(&self.run(&[arguments, &["--json"]].concat())).unwrap()
     }
 
-    /// The rows that it prints.
+    /// Returns the rows that a command prints.
     pub(crate) fn rows(&self, arguments: &[&str]) -> Vec<Value> {
         self.json(arguments).as_array().unwrap().clone()
     }
 
-    /// Rows of a table of the server. Behind its name there may be options.
+    /// Returns the rows of one of the server's tables. Options may follow the table's name.
     pub(crate) fn stat(&self, table: &str) -> Vec<Value> {
         let words: Vec<&str> = ["stat"].into_iter().chain(table.split(' ')).collect();
         self.rows(&words)
     }
 
-    /// What the doctor finds in so many seconds; it finds something.
+    /// Returns the doctor's findings after an interval in seconds; there must be some.
     pub(crate) fn findings(&self, interval: &str) -> Vec<Value> {
         let output = self.output(&["doctor", "--interval", interval, "--json"]);
         let told = String::from_utf8(output.stdout).unwrap();
@@ -141,34 +142,34 @@ impl Place {
         told["findings"].as_array().unwrap().clone()
     }
 
-    /// What it finds of this problem in a second.
+    /// Returns the finding of this problem, with an interval of one second.
     pub(crate) fn finding(&self, problem: &str) -> Value {
         let findings = self.findings("1");
         let found = findings.iter().find(|finding| finding["problem"] == problem);
         found.unwrap_or_else(|| panic!("no {problem} in {findings:#?}")).clone()
     }
 
-    /// Who has the cell's key, and is an administrator with it.
+    /// Returns the identity of an administrator with the cell's key.
     pub(crate) fn security(&self) -> Arc<dyn ClientSecurity> {
         local_authentication(&self.settings().keys).unwrap()
     }
 
-    /// The network of such a person.
+    /// Returns a network with that identity.
     pub(crate) fn network(&self) -> AfsNetwork {
         AfsNetwork::start(Some(self.security())).unwrap()
     }
 
-    /// A client of a cell whose databases are here, for such a person.
+    /// Returns a client with that identity, of a cell whose databases are here.
     pub(crate) fn client(&self) -> CellClient {
         CellClient::new(Arc::new(self.network()), vec![self.address]).unwrap()
     }
 
-    /// Makes a volume in which everybody may write; its root.
+    /// Creates a volume in which all callers may write, and returns its root.
     pub(crate) fn volume(&self, name: &str) -> Fid {
         self.volume_with(name, "rlidwk")
     }
 
-    /// Makes a volume in which everybody has these rights; its root.
+    /// Creates a volume in which all callers have these rights, and returns its root.
     pub(crate) fn volume_with(&self, name: &str, rights: &str) -> Fid {
         let client = self.client();
         let create = Create::with_acl(name.parse().unwrap(), 0, &[&format!("system:anyuser={rights}")]);
@@ -176,23 +177,23 @@ impl Place {
         self.root(name)
     }
 
-    /// The root directory of a volume that is there.
+    /// Returns the root directory of an existing volume.
     pub(crate) fn root(&self, volume: &str) -> Fid {
         volume_root(&*self.client().connection(self.address, Interface::Locations), volume).unwrap()
     }
 
-    /// Where the file service is.
+    /// Returns the address of the file service.
     pub(crate) fn files_port(&self) -> SocketAddr {
         SocketAddr::from((self.address, 7000))
     }
 
-    /// A connection of nobody in particular to the file service.
+    /// Returns an anonymous connection to the file service.
     pub(crate) fn connect(&self, station: &Station) -> Arc<dyn ClientConnection> {
         station.connect(self.files_port(), FILE_SERVICE, None)
     }
 }
 
-/// What stands in the configuration, but for what a test adds.
+/// Returns the configuration without a test's additions.
 fn configuration(cell: &str, address: Ipv4Addr, of_cell: &str, of_server: &str) -> String {
     format!(
         "[cell]\nname = \"{cell}\"\nkeyfile = \"KeyFileExt\"\n{of_cell}[server]\nbind = [\"{address}\"]\n\
@@ -200,7 +201,7 @@ fn configuration(cell: &str, address: Ipv4Addr, of_cell: &str, of_server: &str) 
     )
 }
 
-/// Writes a configuration with this text, and what it names.
+/// Writes a configuration with this text, and the files that it names.
 fn write(folder: &Path, key_byte: u8, text: &str) -> PathBuf {
     std::fs::create_dir(folder.join("vicepa")).unwrap();
     cellar::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key(1, key_byte)])).unwrap();

@@ -1,25 +1,25 @@
-//! A server as a process of its own, which can be killed.
+//! A server in a separate process, which can be killed.
 
 use super::place::{Place, cellar};
 use super::soon;
 use std::ops::Deref;
 use std::process::{Child, Command, Stdio};
 
-/// A server that runs until it is dropped. What can be done with its [`Place`] can be done with it.
+/// A server that runs until it is dropped. It dereferences to its [`Place`].
 pub(crate) struct Process {
     child: Child,
     place: Place,
 }
 
 impl Process {
-    /// Starts one, and waits until it answers.
+    /// Starts a server and waits until it answers.
     pub(crate) fn start(place: Place) -> Process {
         let mut process = Process::begin(place, &[]);
         process.wait();
         process
     }
 
-    /// Without waiting, and with this in its environment.
+    /// Starts a server with these environment variables, without waiting.
     pub(crate) fn begin(place: Place, environment: &[(&str, &str)]) -> Process {
         let mut command = serving(&place);
         command.envs(environment.iter().copied());
@@ -34,7 +34,7 @@ impl Process {
         });
     }
 
-    /// The number of the process.
+    /// Returns the PID.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

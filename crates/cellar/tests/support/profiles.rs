@@ -5,23 +5,24 @@ use super::soon;
 use serde_json::Value;
 use std::process::{Child, Stdio};
 
-/// How long profiles last: the next one, if a busy machine took longer.
+/// Durations of profiles; the next one is used if a busy machine took longer.
 const SECONDS: [&str; 3] = ["2", "10", "50"];
 
-/// Begins `cellar profile` with these arguments.
+/// Starts `cellar profile` with these arguments.
 pub(crate) fn begin(place: &Place, arguments: &[&str], seconds: &str) -> Child {
     let mut command = place.command(&[&["profile"], arguments, &["--seconds", seconds, "--json"]].concat());
     command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// The rows that it prints at its end.
+/// Waits for the command and returns the rows that it prints.
 pub(crate) fn rows(child: Child) -> Vec<Value> {
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success());
     if output.stdout.is_empty() { Vec::new() } else { serde_json::from_slice(&output.stdout).unwrap() }
 }
 
-/// What a profile of waits tells in which this work was done from its beginning to its end; and what the work gave.
+/// Does some work entirely within a profile of waits. Returns the rows of the profile and the result of the
+/// work.
 pub(crate) fn during<T>(place: &Place, arguments: &[&str], mut work: impl FnMut() -> T) -> (Vec<Value>, T) {
     for seconds in SECONDS {
         let profile = begin(place, arguments, seconds);

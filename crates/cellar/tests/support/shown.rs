@@ -1,5 +1,6 @@
-//! What the program prints, as docs/guide/diagnose.md shows it: in blocks between lines like `<!-- bench NAME -->`. With the name
-//! of a folder in `CELLAR_SHOW` each block is put there, in a file of its name; `scripts/stories` brings them into the page.
+//! Output of the program as shown in docs/guide/diagnose.md, in blocks between lines like `<!-- bench NAME
+//! -->`. If `CELLAR_SHOW` names a directory, each block is written to a file of its name there;
+//! `scripts/stories` inserts them into the page.
 
 use super::place::cellar;
 use std::io::Read;
@@ -8,20 +9,20 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// Lines of a table or list that are shown.
+/// Maximum number of lines shown of a table or list.
 const ROWS_MAX: usize = 6;
 
-/// Where blocks are put, if they are wanted.
+/// Directory for the blocks, if they are to be written.
 fn folder() -> Option<PathBuf> {
     std::env::var_os("CELLAR_SHOW").map(PathBuf::from)
 }
 
-/// Whether blocks are wanted, and not only held against the page.
+/// Returns whether blocks are written, rather than compared with the page.
 pub(crate) fn is_wanted() -> bool {
     folder().is_some()
 }
 
-/// A block, which is held against the page or kept when it is dropped; without a name, neither.
+/// A block, which is compared with the page or written when it is dropped; without a name, neither.
 pub(crate) struct Block {
     name: String,
     text: String,
@@ -32,7 +33,7 @@ impl Block {
         Block { name: name.to_owned(), text: String::new() }
     }
 
-    /// Adds what a command printed.
+    /// Adds the output of a command.
     pub(crate) fn add(&mut self, command: &str, printed: &str) {
         let gap = if self.text.is_empty() { "" } else { "\n" };
         self.text.extend([gap, "$ cellar ", command, "\n", printed.trim_end(), "\n"]);
@@ -59,7 +60,7 @@ impl Drop for Block {
     }
 }
 
-/// The block of that name in the page.
+/// Returns the block of that name in the page.
 pub(crate) fn documented(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/diagnose.md");
     let page = std::fs::read_to_string(path).unwrap();
@@ -68,7 +69,8 @@ pub(crate) fn documented(name: &str) -> String {
     block.unwrap_or_else(|| panic!("docs/guide/diagnose.md has no block {name}")).0.to_owned()
 }
 
-/// The headings of tables: lines that begin with a blank and a word of capitals, without numbers, by column.
+/// Returns the column headings of tables: lines without numbers that begin with a space and a capitalised
+/// word.
 pub(crate) fn headings(text: &str) -> Vec<Vec<String>> {
     let is_heading = |line: &&str| {
         let word = line.strip_prefix(' ').and_then(|line| line.split(' ').next()).unwrap_or_default();
@@ -82,7 +84,8 @@ pub(crate) fn headings(text: &str) -> Vec<Vec<String>> {
     lines.filter(|cells: &Vec<String>| !cells.iter().any(is_number)).collect()
 }
 
-/// Of what was printed, the first section and those that begin with one of these words; of each its first lines.
+/// Returns the first section of the output, and those that begin with one of these words, each cut to its
+/// first lines.
 pub(crate) fn shortened(printed: &str, sections: &[&str]) -> String {
     let mut text = String::new();
     for (index, section) in printed.trim_end().split("\n\n").enumerate() {
@@ -101,7 +104,7 @@ pub(crate) fn shortened(printed: &str, sections: &[&str]) -> String {
     text
 }
 
-/// A `cellar sniff` that looks on, if blocks are wanted; until it is dropped. Needs root.
+/// A `cellar sniff` that captures until this is dropped, if blocks are written. Needs root.
 pub(crate) struct Sniffing(Option<(Child, Block)>);
 
 impl Sniffing {
@@ -110,7 +113,7 @@ impl Sniffing {
             let mut command = cellar(&["sniff", "-i", "lo", "--seconds", "100", "--top", "4"]);
             command.stdout(Stdio::piped());
             let child = command.spawn().unwrap();
-            // Until it looks.
+            // Wait until the capture has started.
             thread::sleep(Duration::from_secs(1));
             (child, Block::new(&format!("{name}-sniff")))
         };

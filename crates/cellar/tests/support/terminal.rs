@@ -1,4 +1,4 @@
-//! A terminal for a program, by `script` of util-linux: what stands on its screen, and keys for it.
+//! A terminal for a program, through `script` of util-linux: reads its screen and sends keys.
 
 use super::PATIENCE;
 use std::io::{Read, Write};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How a screen begins and ends: the program writes all of it each time.
+/// Start and end of a screen; the program writes the whole screen each time.
 const BEGIN: &str = "\x1b[H";
 const END: &str = "\x1b[J";
 
-/// A program in a terminal. Dropped, it is ended.
+/// A program in a terminal; dropping it ends the program.
 pub(crate) struct Terminal {
     script: Child,
     keys: ChildStdin,
@@ -20,7 +20,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// Starts the program in a terminal of that size.
+    /// Starts the program in a terminal of this size.
     pub(crate) fn start(program: &Command, lines: usize, columns: usize) -> Terminal {
         let words = [program.get_program()].into_iter().chain(program.get_args());
         let words: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
@@ -41,7 +41,7 @@ impl Terminal {
         Terminal { script, keys, written, reading: Some(reading) }
     }
 
-    /// The lines of the last whole screen, without what stands out; none until there is one.
+    /// Returns the lines of the last complete screen, without highlighting; empty until there is one.
     pub(crate) fn screen(&self) -> Vec<String> {
         let written = self.written.lock().unwrap();
         let whole = written.rfind(END).map_or("", |end| &written[..end]);
@@ -52,7 +52,7 @@ impl Terminal {
         plain.split("\r\n").map(str::to_owned).collect()
     }
 
-    /// Waits for a screen like that.
+    /// Waits for a screen with this property.
     pub(crate) fn wait_for(&self, what: &str, is_there: impl Fn(&[String]) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -65,12 +65,12 @@ impl Terminal {
         }
     }
 
-    /// Types.
+    /// Types keys.
     pub(crate) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).and_then(|()| self.keys.flush()).unwrap();
     }
 
-    /// Types what ends the program; everything that it has written.
+    /// Types keys that end the program, and returns everything that it has written.
     pub(crate) fn end(mut self, keys: &str) -> String {
         self.press(keys);
         let deadline = Instant::now() + PATIENCE;

@@ -1,5 +1,5 @@
-//! A headless Chromium, spoken to by its DevTools protocol over a pair of named pipes: messages of JSON,
-//! each with a zero byte behind it.
+//! Controls a headless Chromium through its DevTools protocol over a pair of named pipes: JSON messages, each
+//! terminated by a zero byte.
 
 use serde_json::{Value, json};
 use std::fs::{File, OpenOptions};
@@ -9,23 +9,23 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How long anything may take on a busy machine.
+/// Time limit for any operation on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const NAP: Duration = Duration::from_millis(50);
 
-/// The browser with one page. Dropped, it ends.
+/// A browser with one page; dropping it ends the browser.
 pub(crate) struct Browser {
     child: Child,
     commands: File,
     messages: Receiver<Value>,
     last: u64,
     session: String,
-    /// What the page complained about.
+    /// Complaints of the page.
     complaints: Vec<String>,
     _folder: tempfile::TempDir,
 }
 
-/// Where Chromium is; `None` if it is to be done without.
+/// Returns the path of Chromium; `None` if it is to be skipped.
 pub(crate) fn find() -> Option<PathBuf> {
     let is_skipped = std::env::var("CELLAR_TEST_SKIP").is_ok_and(|words| words.contains("chromium"));
     if is_skipped {
@@ -46,7 +46,7 @@ impl Browser {
         let [to, from] = ["to", "from"].map(|name| folder.path().join(name));
         let made = Command::new("mkfifo").args([&to, &from]).status().unwrap();
         assert!(made.success());
-        // Opened for both directions, so that opening waits for nobody.
+        // Opened for both directions, so that opening does not block.
         let open = |path: &Path| OpenOptions::new().read(true).write(true).open(path).unwrap();
         let (commands, answers) = (open(&to), open(&from));
         let log = File::create(folder.path().join("log")).unwrap();
@@ -116,7 +116,7 @@ impl Browser {
         }
     }
 
-    /// Errors, refused loads and what breaks the page's policy.
+    /// Records errors, refused loads and violations of the page's policy.
     fn note(&mut self, message: &Value) {
         let parameters = &message["params"];
         match message["method"].as_str() {
@@ -131,14 +131,14 @@ impl Browser {
         }
     }
 
-    /// What the page complained about since it was asked last.
+    /// Returns the page's complaints since the last call.
     pub(crate) fn complaints(&mut self) -> Vec<String> {
-        // What was said before this answer is heard before it.
+        // Messages sent before this answer are received before it.
         self.evaluate("0");
         std::mem::take(&mut self.complaints)
     }
 
-    /// The value of an expression in the page.
+    /// Returns the value of an expression in the page.
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
         let told = self.call("Runtime.evaluate", &parameters);
@@ -196,19 +196,19 @@ impl Browser {
         );
     }
 
-    /// Width and height in CSS pixels.
+    /// Sets width and height in CSS pixels.
     pub(crate) fn resize(&mut self, width: u32, height: u32) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
         self.call("Emulation.setDeviceMetricsOverride", &size);
     }
 
-    /// What the system prefers: `light` or `dark`.
+    /// Sets the preferred colour scheme: `light` or `dark`.
     pub(crate) fn prefer(&mut self, scheme: &str) {
         let features = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
         self.call("Emulation.setEmulatedMedia", &features);
     }
 
-    /// A picture of what is seen, in base64.
+    /// Returns a screenshot in base64.
     pub(crate) fn picture(&mut self) -> String {
         self.call("Page.captureScreenshot", &json!({ "format": "png" }))["data"].as_str().unwrap().to_owned()
     }

@@ -1,10 +1,10 @@
-//! Texts can be read, and lines told from what is behind them, in light and dark: contrasts of WCAG 2 by the colours that the
-//! browser computed.
+//! Checks that texts and lines have enough contrast with their background in light and dark: WCAG 2 contrasts
+//! of the colours computed by the browser.
 
 use super::browser::Browser;
 use serde_json::{Value, json};
 
-/// Level AA: of texts, and of what is drawn.
+/// Minimum contrast for level AA: of text, and of graphics.
 const TEXT_MIN: f64 = 4.5;
 const LINE_MIN: f64 = 3.0;
 
@@ -50,10 +50,11 @@ window.contrasts = () => {
   return told;
 };";
 
-/// Views that may be empty in this cell: no audit is configured, no caller is refused, and no event need have happened.
+/// Views that may be empty in this cell: no audit is configured, no caller is rejected, and there may have
+/// been no events.
 const BARE: [&str; 3] = ["#/table/audit", "#/table/events", "#/table/refusals"];
 
-/// Every view of the navigation, and these.
+/// Checks every view in the navigation, and these.
 pub(super) fn everything_can_be_read(browser: &mut Browser, views: &[&str]) {
     browser.evaluate(CONTRASTS);
     let links = "[...document.querySelectorAll('#nav a')].map((link) => link.getAttribute('href'))";
@@ -79,7 +80,7 @@ pub(super) fn everything_can_be_read(browser: &mut Browser, views: &[&str]) {
         }
     }
     browser.prefer("light");
-    // Those of one kind are one.
+    // Report each kind only once.
     poor.dedup_by_key(|told| json!([told[0], told[2][0]]));
     assert_eq!(poor, Vec::<Value>::new());
 }

@@ -1,4 +1,4 @@
-//! What the views say is what the commands say of the same server.
+//! Compares the page's views with the output of the commands for the same server.
 
 use super::browser::Browser;
 use super::{Process, Station, look, now_ms, open_table, shown};
@@ -7,10 +7,10 @@ use jobs::Stage;
 use load::files::Files;
 use serde_json::{Value, json};
 
-/// The volume of [`probes`].
+/// Volume of [`probes`].
 const PROBED: &str = "probe.fs1";
 
-/// Two probes that did well and, between them, an incident of two.
+/// Two successful probes with an incident of two failed probes between them.
 pub(super) fn probes() -> String {
     let line = |ago_ms, read_us: Option<u64>, total_us, error: Option<&str>| {
         json!({ "time_ms": now_ms() - ago_ms, "volume": PROBED, "server": "127.0.0.1", "locate_us": 100,
@@ -31,7 +31,7 @@ fn open(browser: &mut Browser, view: &str, until: &str) {
     browser.wait_for(until);
 }
 
-/// The texts of the cells of all rows of a table.
+/// Returns the cell texts of all rows of a table.
 pub(super) fn table_rows(browser: &mut Browser, table: &str) -> Vec<Vec<String>> {
     let expression = format!(
         "[...document.querySelectorAll('table[data-table={table}] tbody tr')]\
@@ -40,13 +40,14 @@ pub(super) fn table_rows(browser: &mut Browser, table: &str) -> Vec<Vec<String>>
     serde_json::from_value(browser.evaluate(&expression)).unwrap()
 }
 
-/// A time as the page shows it; the browser's zone is UTC.
+/// Formats a time like the page; the browser's time zone is UTC.
 fn day(seconds: &Value) -> String {
     let at = jiff::Timestamp::from_second(seconds.as_i64().unwrap()).unwrap();
     at.strftime("%F %T").to_string()
 }
 
-/// Whoever asks adds to what is counted: the page is looked at between two askings, and says something between.
+/// Every query changes the counters, so the page is read between two queries and must be between their
+/// results.
 pub(super) fn caches_and_locks_are_those_of_stat(browser: &mut Browser, cell: &Process) {
     let caches = ["entries", "limit", "hits", "misses", "evictions", "purged"];
     let of_caches =
@@ -58,7 +59,8 @@ pub(super) fn caches_and_locks_are_those_of_stat(browser: &mut Browser, cell: &P
     assert!(shown(browser, "lane", "waits") > 0, "threads of a server wait for its lanes");
 }
 
-/// Until the page has asked for a document twice: the second time, all that happened before is in it, and drawn.
+/// Waits until the page has requested a document twice; the second one includes, and shows, everything
+/// before.
 pub(super) fn looks_twice(browser: &mut Browser, document: &str) {
     let looks = format!(
         "performance.getEntriesByType('resource').filter(({{ name }}) => name.endsWith('{document}')).length"
@@ -129,7 +131,7 @@ pub(super) fn snapshots_are_those_of_the_command(browser: &mut Browser, cell: &P
     }
 }
 
-/// One job that sends nothing, one that does, and one that fails.
+/// One job that sends nothing, one that sends data, and one that fails.
 pub(super) fn jobs_are_those_of_the_command(browser: &mut Browser, cell: &Process) {
     open(browser, "jobs", "document.querySelector('main').innerText.includes('No job')");
     cell.run(&["volume", "backup", "load"]);
@@ -138,7 +140,7 @@ pub(super) fn jobs_are_those_of_the_command(browser: &mut Browser, cell: &Proces
     assert!(!failing.status.success(), "there is no such partition");
     let jobs = cell.json(&["volume", "jobs", "list"]);
     let jobs = jobs.as_array().unwrap();
-    // They come without anybody's doing.
+    // They appear without a user action.
     let stages = "[...document.querySelectorAll('article.job .stage')].map((it) => it.textContent).join()";
     browser.wait_for(&format!("{stages} === 'failed,done,done'"));
     for job in jobs {
@@ -168,8 +170,8 @@ pub(super) fn jobs_are_those_of_the_command(browser: &mut Browser, cell: &Proces
     assert!(jobs[1]["sent"].as_u64().unwrap() > 300_000, "the copy has the file: {}", jobs[1]);
 }
 
-/// A job that somebody runs, at each of its stages: this test, by its record in the journal. What was sent for it the server
-/// itself tells, for it knows the transaction.
+/// A running job at each of its stages. This test plays the running process, through the job's record in the
+/// journal. The server itself reports the transfer, because it knows the transaction.
 pub(super) fn the_bar_of_a_job_that_runs_moves(browser: &mut Browser, cell: &Process) {
     let journal = Journal::open(cell.settings().jobs_path()).unwrap();
     let copied = journal.all().unwrap().into_iter().find(|job| job.traffic().total > 0).unwrap();
@@ -213,7 +215,7 @@ pub(super) fn the_bar_of_a_job_that_runs_moves(browser: &mut Browser, cell: &Pro
         ("working", None, 0.5),
         ("switching", Some(sent.total), 0.5),
         ("cleaning", Some(sent.total), 0.75),
-        // Nobody knows how long these take.
+        // The duration of these stages is unknown.
         ("catching_up", Some(half), -1.0),
         ("undoing", Some(half), -1.0),
         ("done", Some(sent.total), 1.0),
@@ -221,7 +223,7 @@ pub(super) fn the_bar_of_a_job_that_runs_moves(browser: &mut Browser, cell: &Pro
         let steps = show(stage, done);
         browser.wait_for(&of_it(&format!("querySelectorAll('li').length === {steps}")));
         let told = browser.evaluate(&of_it("querySelector('progress').position")).as_f64().unwrap();
-        // Half of an odd number of bytes is not the middle.
+        // Half of an odd number of bytes is not exactly the middle.
         assert!((told - position).abs() < 1e-4, "{stage} {done:?}: {told}, not {position}");
         assert_eq!(browser.evaluate(&of_it("querySelector('.stage').textContent")), stage.replace('_', " "));
         let there = browser.evaluate(&of_it("querySelector('.sent').dataset.done"));
@@ -234,7 +236,7 @@ pub(super) fn the_bar_of_a_job_that_runs_moves(browser: &mut Browser, cell: &Pro
     }
 }
 
-/// What is scrolled on a phone stays so when the view is drawn anew, and its rows are lines.
+/// On a phone, a scrolled table stays in place when the view is redrawn, and its rows are single lines.
 pub(super) fn a_scrolled_table_stays_so(browser: &mut Browser, cell: &Process) {
     let row =
         |number: u32| format!("document.querySelector('main').textContent.includes('scrolled.{number}')");
@@ -281,7 +283,7 @@ pub(super) fn probes_are_those_of_the_report(browser: &mut Browser, cell: &Proce
     assert_eq!(browser.evaluate(bars), 2);
 }
 
-/// Of the processors' time: the server is called until enough was seen.
+/// Profiles the processors; calls are made until there are enough samples.
 pub(super) fn functions_of_the_server_are_on_the_flame_graph(
     browser: &mut Browser,
     cell: &Process,
@@ -305,7 +307,7 @@ pub(super) fn functions_of_the_server_are_on_the_flame_graph(
     browser.wait_for("document.querySelectorAll('svg.flame .box').length > 20");
     let boxes = browser.evaluate("document.querySelector('svg.flame').textContent");
     let functions = table_rows(browser, "functions");
-    // A program without names of functions is named itself.
+    // In a program without function names, the program's name is shown.
     let is_own = |name: &str| ["rx::", "rx_proto::", "[cellar]"].iter().any(|part| name.contains(part));
     for name in [is_own, |name: &str| name.contains("sendm")] {
         assert!(functions.iter().any(|row| name(&row[0])), "{functions:#?}");

@@ -1,13 +1,13 @@
-//! The page by Tab, Enter and arrow keys, without a pointer.
+//! Uses the page with Tab, Enter and arrow keys, without a pointer.
 
 use super::browser::Browser;
 use super::no_wider_than_the_screen;
 use serde_json::{Value, json};
 
-/// Stops of the Tab key before whatever is looked for has been passed.
+/// Maximum number of Tab key presses before an element counts as unreachable.
 const STOPS_MAX: usize = 400;
 
-/// Presses Tab until that has the focus.
+/// Presses Tab until the element has the focus.
 fn reach(browser: &mut Browser, selector: &str) {
     for _ in 0..STOPS_MAX {
         browser.key("Tab");
@@ -25,7 +25,7 @@ fn press(browser: &mut Browser, selector: &str) {
     browser.key("Enter");
 }
 
-/// Goes to a view by its link.
+/// Opens a view through its link.
 fn go(browser: &mut Browser, route: &str, until: &str) {
     press(browser, &format!("#nav a[href=\"#{route}\"]"));
     browser.wait_for(&format!("location.hash === '#{route}'"));
@@ -85,7 +85,7 @@ fn columns_are_sorted_by(browser: &mut Browser) {
     browser.wait_for(&format!("{order} === 'descending'"));
     let down = values(browser);
     assert!(down.len() > 2 && down.is_sorted_by(|a, b| a >= b), "{down:?}");
-    // The heading was drawn anew, and still has the keyboard.
+    // The heading was redrawn and still has the focus.
     browser.key("Enter");
     browser.wait_for(&format!("{order} === 'ascending'"));
     let up = values(browser);
@@ -125,7 +125,7 @@ fn a_profile_is_begun_and_ended(browser: &mut Browser) {
     go(browser, "/profile", "document.querySelector('button[data-kind=cpu]:not(:disabled)')");
     reach(browser, "button[data-kind=waits]");
     reach(browser, "input.seconds");
-    // One more than there was.
+    // One more than before.
     browser.key("ArrowUp");
     assert_eq!(browser.evaluate("document.querySelector('input.seconds').value"), "11");
     press(browser, "button[data-kind=waits]");

@@ -1,4 +1,4 @@
-//! What the page draws is what the server counts: every table of figures, lines and heat maps.
+//! Compares what the page draws with the server's counters: every table of figures, lines and heat maps.
 
 use super::browser::Browser;
 use super::contents::{looks_twice, table_rows};
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Figures of a table by row (its labels) and column.
+/// Figures of a table by row (labels) and column.
 type Figures = BTreeMap<Vec<String>, BTreeMap<String, u64>>;
 
-/// What the page shows of a table: every column.
+/// Returns the page's figures of a table, for every column.
 fn page(browser: &mut Browser, table: &str) -> Figures {
     let told = browser.evaluate(&format!(
         "[...document.querySelectorAll('table[data-table={table}] tbody tr')].map((row) => [row.dataset.key.split('\\u0000'),\
@@ -23,7 +23,7 @@ fn page(browser: &mut Browser, table: &str) -> Figures {
     rows.into_iter().filter(|(labels, _)| labels.iter().any(|label| !label.is_empty())).collect()
 }
 
-/// The same as the commands tell it, `key` being what they call a figure; distributions with all that is told of them.
+/// Returns the commands' figures of a table, with all parts of distributions.
 fn told(rows: &[Value], labels: &[&str], figures: &[Declaration]) -> Figures {
     let row = |row: &Value| {
         let label = |name: &&str| row[*name].as_str().map_or_else(|| row[*name].to_string(), str::to_owned);
@@ -47,7 +47,7 @@ fn told(rows: &[Value], labels: &[&str], figures: &[Declaration]) -> Figures {
     rows.iter().filter(|row| !row[labels[0]].is_null() && row[labels[0]] != "(others)").map(row).collect()
 }
 
-/// A figure that only grows is between two askings; what may go up and down, near them.
+/// Compares figures: a counter must be between the two samples, and other figures must be near them.
 fn agree(table: &str, figures: &[Declaration], before: &Figures, page: &Figures, after: &Figures) {
     assert_eq!(page.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>(), "{table}");
     let grows = |column: &str| {
@@ -61,7 +61,7 @@ fn agree(table: &str, figures: &[Declaration], before: &Figures, page: &Figures,
     };
     for (labels, row) in page {
         let [before, after] = [before, after].map(|told| told.get(labels).cloned().unwrap_or_default());
-        // What is told of a distribution but its longest tells nothing while it changes.
+        // Parts of a distribution other than its maximum cannot be compared while it changes.
         let is_same = |column: &str| {
             let count = column.rsplit_once(' ').map(|(name, _)| format!("{name} count"));
             count.is_none_or(|count| before.get(&count) == after.get(&count))
@@ -106,7 +106,7 @@ pub(super) fn tables_are_those_of_the_server(browser: &mut Browser, cell: &Proce
     process_is_that_of_stat(browser, cell);
 }
 
-/// One row without a name.
+/// A single row without a name.
 fn process_is_that_of_stat(browser: &mut Browser, cell: &Process) {
     open_table(browser, "process");
     let told = &cell.stat("process")[0]["volumes_loaded"];
@@ -129,7 +129,7 @@ pub(super) fn slow_calls_are_those_of_the_command(browser: &mut Browser, cell: &
         shown.len(),
         before.len()
     );
-    // The page's own words for times.
+    // The page's own formatting of times.
     let words = |browser: &mut Browser, of: &str| -> Vec<String> {
         let expression = format!(
             "import('/format.js').then(({{ day, time }}) => {}.map((call) => {of}))",
@@ -160,20 +160,20 @@ pub(super) fn slow_calls_are_those_of_the_command(browser: &mut Browser, cell: &
     }
 }
 
-/// What came in some periods: by line of the charts and by heat map.
+/// Sums over some periods: by chart line and by heat map.
 #[derive(Debug, Default)]
 struct Came {
     lines: BTreeMap<String, u64>,
     heats: BTreeMap<String, u64>,
 }
 
-/// The samples that the page draws, and their number.
+/// Returns the samples that the page draws.
 fn samples(browser: &mut Browser) -> Vec<Value> {
     let told = browser.evaluate("fetch('/api/history?after=0').then((reply) => reply.json())");
     told.as_array().unwrap().clone()
 }
 
-/// Waits until all that happened before is in a sample; that sample's number.
+/// Waits until everything so far is in a sample, and returns that sample's number.
 fn settled(browser: &mut Browser) -> u64 {
     let last =
         |browser: &mut Browser| samples(browser).last().map_or(0, |sample| sample[0].as_u64().unwrap());
@@ -203,7 +203,7 @@ fn came(samples: &[Value], history: &Value, after: u64, until: u64) -> Came {
     came
 }
 
-/// A known load: what `cellar stat` says of it is what the samples add up to, and they are what is drawn.
+/// Under a known load, the samples add up to the figures of `cellar stat`, and the page draws the samples.
 pub(super) fn lines_and_heat_maps_are_of_the_load(browser: &mut Browser, cell: &Process) {
     let root = cell.root("load");
     let station = Station::start().unwrap();
@@ -248,7 +248,7 @@ pub(super) fn lines_and_heat_maps_are_of_the_load(browser: &mut Browser, cell: &
         let of = |row: &Value| access.is_empty() || row["access"] == access;
         sum(&disk[1], path, &of) - sum(&disk[0], path, &of)
     };
-    // What the server does by itself comes at any time.
+    // The server's own background work happens at any time.
     let (written, told) = (came.lines["disk_written"], of_disk(&["moved_bytes"], "write"));
     assert!((900_000..=told).contains(&written), "{written} of {told} bytes");
     let (accesses, told) = (came.heats["disk"], of_disk(&["accesses"], ""));
@@ -273,7 +273,7 @@ pub(super) fn lines_and_heat_maps_are_of_the_load(browser: &mut Browser, cell: &
     browser.wait_for("document.querySelector('#state').dataset.state === 'live'");
 }
 
-/// What the page must draw, made by other means. Chart 0 is that of calls, heat map 0 that of how long they are served.
+/// Computes independently what the page must draw. Chart 0 shows calls, heat map 0 the time to serve them.
 const DRAWN: &str = r"
 window.clockOf = (ms) => new Date(ms).toISOString().slice(11, 19);
 window.expected = async () => {
@@ -340,7 +340,8 @@ window.heatPicture = async () => {
   return { colours: colours(image), cells: cells.length, wrong: wrong.map((cell) => ({ ...cell, is: at(cell).join(), wanted: scaleColours[wanted(cell.count)] })), greatest, told: section.querySelector('.scale-key .number').textContent };
 };";
 
-/// The arrow keys lead through the samples, and the numbers beside a picture are those of each.
+/// The arrow keys step through the samples, and the numbers beside a picture are those of the selected
+/// sample.
 fn numbers_are_told_under_the_cross_hair(browser: &mut Browser) {
     let expected = browser.evaluate("expected()");
     let most = expected.as_object().unwrap().values().map(|told| told["calls"].as_u64().unwrap()).max();
@@ -370,7 +371,7 @@ fn numbers_are_told_under_the_cross_hair(browser: &mut Browser) {
 }
 
 fn pictures_are_of_the_samples(browser: &mut Browser, scheme: &str) {
-    // It is drawn in other colours a moment later.
+    // It is redrawn in other colours a moment later.
     let frames =
         "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))";
     browser.evaluate(frames);

@@ -1,15 +1,15 @@
-//! What came between two looks at a figure, which the page works out by itself, is what the commands work out.
+//! Compares the page's own computation of changes between two samples with that of the commands.
 
 use super::browser::Browser;
 use events::Longest;
 use serde_json::{Value, json};
 
-/// How many histories are tried, and of how many values each.
+/// Number of random histories, and of values in each.
 const HISTORIES: usize = 64;
 const VALUES: usize = 12;
 
-/// The greatest values of two looks, at every two moments of histories by chance: great and small values, in periods that follow
-/// each other and in some far away, and a server that knows no periods.
+/// Compares the maxima between any two moments of random histories: large and small values, in consecutive
+/// and in distant periods, and a server without periods.
 pub(super) fn greatest_are_those_of_the_commands(browser: &mut Browser) {
     let mut looks = vec![[vec![50], vec![50]], [vec![50], vec![70]]];
     for _ in 0..HISTORIES {
@@ -45,7 +45,7 @@ pub(super) fn greatest_are_those_of_the_commands(browser: &mut Browser) {
     );
 }
 
-/// What a figure is after each of some values.
+/// Returns the states of a figure after each of several random steps.
 fn history() -> Vec<Longest> {
     let (mut longest, mut period) = (Longest::default(), 1);
     let mut states = vec![longest.clone()];
