@@ -1,19 +1,19 @@
-//! What all client stubs have in common.
+//! Code shared by all client stubs.
 
 use crate::{CallStream, ClientCall, ClientConnection, StreamSource};
 use base::AbortCode;
 use xdr::{Decode, Encode, XdrError};
 
-/// Which way the data of a split procedure goes.
+/// Direction of a split procedure's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Behind the request's arguments.
+    /// After the request's arguments.
     ToServer,
     /// Before the reply's values.
     FromServer,
 }
 
-/// Makes a call whose messages are all there is to it.
+/// Makes a call that only consists of its messages.
 pub fn call<Request: Encode, Reply: Decode>(
     connection: &dyn ClientConnection,
     opcode: u32,
@@ -22,8 +22,8 @@ pub fn call<Request: Encode, Reply: Decode>(
     call_split(connection, opcode, request, Direction::FromServer, |_| Ok(()))
 }
 
-/// Makes a call in which `transfer` sends or receives data between the messages. It must receive
-/// exactly the data: what it leaves or takes too much of would be, or is missing from, the reply.
+/// Makes a call in which `transfer` sends or receives data between the messages. It must receive exactly the
+/// data: bytes left over, or read beyond it, would corrupt the reply.
 pub fn call_split<Request: Encode, Reply: Decode>(
     connection: &dyn ClientConnection,
     opcode: u32,
@@ -45,8 +45,8 @@ pub fn call_split<Request: Encode, Reply: Decode>(
     finish(call)
 }
 
-/// Receives the reply and ends the call. A reply that is cut off may be so because the server
-/// aborted, so that its code goes before ours.
+/// Receives the reply and ends the call. A reply may be truncated because the server aborted the call, so the
+/// abort code takes precedence over a decoding error.
 fn finish<Reply: Decode>(mut call: Box<dyn ClientCall>) -> Result<Reply, AbortCode> {
     let reply = Reply::decode(&mut StreamSource::new(&mut *call));
     if let Err(XdrError::Source(code)) = reply {

@@ -16,7 +16,7 @@ impl From<common::Fid> for Fid {
 }
 
 impl common::InterfaceAddr {
-    /// A host with these addresses, of which as many count as the structure has room for.
+    /// Returns a host with these addresses, as many as fit in the structure.
     pub fn new(uuid: base::HostUuid, addresses: &[std::net::Ipv4Addr]) -> common::InterfaceAddr {
         let mut host = common::InterfaceAddr { uuid, ..common::InterfaceAddr::default() };
         for (place, address) in host.addresses.iter_mut().zip(addresses) {
@@ -26,7 +26,7 @@ impl common::InterfaceAddr {
         host
     }
 
-    /// The addresses that count.
+    /// Returns the valid addresses.
     pub fn addresses(&self) -> impl Iterator<Item = std::net::Ipv4Addr> {
         let count = usize::try_from(self.interface_count).unwrap_or(0);
         self.addresses.iter().take(count).map(|&address| address.into())

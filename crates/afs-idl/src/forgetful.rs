@@ -1,5 +1,5 @@
-//! The callback service (RXAFSCB) of a client that keeps nothing: it agrees to everything, as every
-//! promise may be broken at any time.
+//! The callback service (RXAFSCB) of a client without a cache. It accepts every call, since a callback break
+//! cannot affect it.
 
 use crate::cb::{
     CallBackReply, CallBackRequest, InitCallBackState3Reply, InitCallBackState3Request,
@@ -11,22 +11,22 @@ use crate::common::InterfaceAddr;
 use base::{AbortCode, Caller, HostUuid};
 use std::net::Ipv4Addr;
 
-/// What it is asked with another client's UUID (afscbint.xg: ProbeUuid answers 1).
+/// Result of ProbeUuid for another client's UUID (afscbint.xg: 1).
 const ANOTHER: AbortCode = AbortCode(1);
 
-/// The service.
+/// The callback service.
 #[derive(Clone, Debug)]
 pub struct Forgetful {
-    /// Who the client is.
+    /// UUID of the client.
     pub uuid: HostUuid,
-    /// The addresses that it says it has.
+    /// Addresses that the client reports.
     pub addresses: Vec<Ipv4Addr>,
-    /// What it can do (`CLIENT_CAPABILITY_*`).
+    /// Capabilities that the client reports (`CLIENT_CAPABILITY_*`).
     pub capabilities: Vec<u32>,
 }
 
 impl Forgetful {
-    /// A client with this UUID that says nothing else of itself.
+    /// Creates a client with this UUID, without addresses and capabilities.
     pub fn new(uuid: HostUuid) -> Forgetful {
         Forgetful { uuid, addresses: Vec::new(), capabilities: Vec::new() }
     }

@@ -1,12 +1,13 @@
 //! Messages, opcodes, server traits and client stubs of AFS's services, generated from idl/.
 //!
-//! One module per service: [`fs`] and its callbacks [`cb`], [`vl`], [`pr`], [`vol`], [`bozo`],
-//! [`rxstats`], and Cellar's own, [`cellar`]. For a procedure `Foo` it has `FooRequest` and
-//! `FooReply`, the opcode `FOO`, a method `foo` of the trait `Server`, and a client stub `foo`. A service's `dispatch` serves one call over a [`CallStream`]. Nothing here
-//! knows sockets: calls come and go through the traits of [`stream`].
+//! There is one module per service: [`fs`] and its callbacks [`cb`], [`vl`], [`pr`], [`vol`], [`bozo`],
+//! [`rxstats`], and Cellar's own, [`cellar`]. For a procedure `Foo` it has `FooRequest` and `FooReply`, the
+//! opcode `FOO`, a method `foo` of the trait `Server`, and a client stub `foo`. A service's `dispatch` serves
+//! one call over a [`CallStream`]. This crate does not use sockets: calls are made and served through the
+//! traits of [`stream`].
 //!
-//! Messages are plain: what a number means is for the crates above to parse. Numbers that belong
-//! together (masks, kinds) are constants in a module of their own.
+//! Messages are plain: the meaning of a number is up to the crates above. Numbers that belong together
+//! (masks, types) are constants in a separate module.
 
 pub mod client;
 pub mod convert;

@@ -7,17 +7,17 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A call's two streams in memory.
+/// The two streams of a call, in memory.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStream {
-    /// What is still to be read.
+    /// Unread data.
     pub incoming: VecDeque<Bytes>,
-    /// What was written.
+    /// Written data.
     pub outgoing: Vec<u8>,
 }
 
 impl MemoryStream {
-    /// A stream whose peer has sent these bytes, in pieces of `piece_bytes`.
+    /// Creates a stream whose peer has sent these bytes, in pieces of `piece_bytes`.
     pub fn new(incoming: &[u8], piece_bytes: usize) -> MemoryStream {
         let incoming = incoming.chunks(piece_bytes.max(1)).map(Bytes::copy_from_slice).collect();
         MemoryStream { incoming, outgoing: Vec::new() }
@@ -46,10 +46,10 @@ impl CallStream for MemoryStream {
     }
 }
 
-/// The reply that `procedure` writes in pieces.
+/// Returns the reply that `procedure` writes in pieces.
 ///
 /// # Errors
-/// What `procedure` returns; RXGEN_CC_UNMARSHAL if it wrote something else than a `Reply`.
+/// Errors of `procedure`; RXGEN_CC_UNMARSHAL if it wrote something other than a `Reply`.
 pub fn collect<Reply: xdr::Decode>(
     procedure: impl FnOnce(&mut ReplyWriter<'_>) -> Result<(), AbortCode>,
 ) -> Result<Reply, AbortCode> {
@@ -63,8 +63,8 @@ pub fn collect<Reply: xdr::Decode>(
 /// Serves one call: reads the request from the stream and writes the reply to it.
 type Serve = dyn Fn(&mut MemoryStream) -> Result<(), AbortCode> + Send + Sync;
 
-/// A connection to a service in memory. A call is served as soon as its request is complete, by the
-/// thread that makes it; an abort is found by who reads the reply or finishes the call, as with a network.
+/// A connection to a service in memory. The calling thread serves a call as soon as its request is complete.
+/// An abort is reported when the reply is read or the call finished, as over a network.
 #[derive(Clone)]
 pub struct MemoryConnection {
     peer: SocketAddr,
@@ -73,8 +73,8 @@ pub struct MemoryConnection {
 }
 
 impl MemoryConnection {
-    /// A connection to a server with the address `peer` whose calls are served by `serve`. What is sent
-    /// arrives in pieces of `piece_bytes`.
+    /// Creates a connection to a server with the address `peer`; `serve` serves its calls. Data arrives in
+    /// pieces of `piece_bytes`.
     pub fn new(
         peer: SocketAddr,
         piece_bytes: usize,
@@ -97,7 +97,7 @@ impl ClientConnection for MemoryConnection {
 struct MemoryCall {
     connection: MemoryConnection,
     request: Vec<u8>,
-    /// None until the request is complete.
+    /// `None` until the request is complete.
     reply: Option<Result<MemoryStream, AbortCode>>,
 }
 

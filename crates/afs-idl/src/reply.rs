@@ -1,23 +1,23 @@
-//! Replies that are sent while they are made.
+//! Replies that are sent while they are produced.
 
 use crate::CallStream;
 use crate::server::SMALL_REPLY_BYTES;
 use base::AbortCode;
 use xdr::Encode;
 
-/// Bytes that are collected before they are sent.
+/// Size of the pieces in which replies are sent, in bytes.
 pub const PIECE_BYTES: usize = 32 * 1024;
 
-/// Room for a piece with the value that completes it.
+/// Capacity for a piece including the value that completes it.
 const PIECE_ROOM_BYTES: usize = PIECE_BYTES + 1024;
 
-/// Replies up to this size, which are nearly all, are not accounted for.
+/// Maximum size of replies that are not accounted for; nearly all are smaller.
 const UNACCOUNTED_BYTES: usize = 8 * 1024;
 
 /// Sends a whole reply.
 ///
-/// Packets refer to what they were cut from. A large reply is sent in pieces of their own, or the last packet that the
-/// client does not acknowledge would keep all of it in memory.
+/// Packets refer to the buffer that they were cut from. A large reply is therefore sent in separate pieces;
+/// otherwise the last unacknowledged packet would keep all of it in memory.
 pub(crate) fn send_whole(stream: &mut dyn CallStream, reply: Vec<u8>) -> Result<(), AbortCode> {
     if reply.is_empty() {
         return Ok(());
@@ -33,17 +33,17 @@ fn send(stream: &mut dyn CallStream, piece: Vec<u8>) -> Result<(), AbortCode> {
     if piece.len() > UNACCOUNTED_BYTES { stream.write_held(piece) } else { stream.write(piece.into()) }
 }
 
-/// Sends a reply in pieces as the client takes them, so that a long list needs no more memory than a short one.
+/// Sends a reply in pieces at the client's pace, so that a long list needs no more memory than a short one.
 ///
-/// Each write waits for room in the call's send queue: hold no lock across it. What has been sent cannot be taken
-/// back; an error after that aborts the call, and the client discards the reply.
+/// Each write waits for space in the call's send queue: hold no lock across it. Data that was sent cannot be
+/// taken back; a later error aborts the call, and the client discards the reply.
 pub struct ReplyWriter<'a> {
     stream: &'a mut dyn CallStream,
     buffer: Vec<u8>,
 }
 
 impl<'a> ReplyWriter<'a> {
-    /// Writes to `stream`, whose request has been read.
+    /// Creates a writer for `stream`, whose request has been read.
     pub fn new(stream: &'a mut dyn CallStream) -> ReplyWriter<'a> {
         ReplyWriter { stream, buffer: Vec::new() }
     }
@@ -51,15 +51,15 @@ impl<'a> ReplyWriter<'a> {
     /// Writes one field, or the number of elements of a list before the elements.
     ///
     /// # Errors
-    /// The abort code that ended the call.
+    /// The abort code with which the call ended.
     pub fn put<T: Encode + ?Sized>(&mut self, value: &T) -> Result<(), AbortCode> {
         self.put_with(|out| value.encode(out))
     }
 
-    /// Writes what `encode` appends, which should be much less than [`PIECE_BYTES`].
+    /// Writes what `encode` appends, which should be much smaller than [`PIECE_BYTES`].
     ///
     /// # Errors
-    /// The abort code that ended the call.
+    /// The abort code with which the call ended.
     pub fn put_with(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), AbortCode> {
         encode(&mut self.buffer);
         if self.buffer.len() < PIECE_BYTES { Ok(()) } else { self.flush() }
@@ -68,15 +68,15 @@ impl<'a> ReplyWriter<'a> {
     /// Accounts for memory that is held until the end of the call; see [`CallStream::hold`].
     ///
     /// # Errors
-    /// VBUSY if the caller's calls hold too much already.
+    /// VBUSY if the caller's calls already hold too much.
     pub fn hold(&mut self, bytes: usize) -> Result<(), AbortCode> {
         self.stream.hold(bytes)
     }
 
-    /// Sends what is left.
+    /// Sends the remaining data.
     ///
     /// # Errors
-    /// The abort code that ended the call.
+    /// The abort code with which the call ended.
     pub fn finish(mut self) -> Result<(), AbortCode> {
         self.flush()
     }

@@ -1,7 +1,8 @@
-//! A service 409 that counts nothing, for servers whose statistics are had in other ways.
+//! The statistics service (409) with counting switched off, for servers that provide statistics in other
+//! ways.
 //!
-//! Tools ask it whether counting is on before they ask for numbers. Its answers are those of an
-//! OpenAFS server on which counting was never switched on.
+//! Tools check whether counting is on before they request numbers. The replies are those of an OpenAFS server
+//! on which counting was never switched on.
 
 use crate::rxstats::{
     QueryPeerRPCStatsReply, QueryPeerRPCStatsRequest, QueryProcessRPCStatsReply, QueryProcessRPCStatsRequest,
@@ -10,10 +11,10 @@ use crate::rxstats::{
 };
 use base::{AbortCode, Caller};
 
-/// Version of the counters' layout (RX_STATS_RETRIEVAL_VERSION).
+/// Version of the layout of the counters (RX_STATS_RETRIEVAL_VERSION).
 const VERSION: u32 = 1;
 
-/// The service. Switching counting on or clearing it answers RXGEN_OPCODE.
+/// The statistics service. Switching counting on and clearing counters fail with RXGEN_OPCODE.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RpcStatisticsOff;
 

@@ -1,10 +1,10 @@
-//! What every service's `dispatch` has in common.
+//! Code shared by the `dispatch` functions of all services.
 
 use crate::{CallStream, ReplyWriter, StreamSource, reply};
 use base::AbortCode;
 use xdr::{Decode, Encode};
 
-/// Serves a call that is its messages alone.
+/// Serves a call that only consists of its messages.
 pub fn serve<Request: Decode, Reply: Encode>(
     source: &mut StreamSource<'_>,
     procedure: impl FnOnce(Request) -> Result<Reply, AbortCode>,
@@ -13,7 +13,7 @@ pub fn serve<Request: Decode, Reply: Encode>(
     answer(source, &reply)
 }
 
-/// Serves a call that has data behind the request or before the reply.
+/// Serves a call with data after the request or before the reply.
 pub fn serve_split<Request: Decode, Reply: Encode>(
     source: &mut StreamSource<'_>,
     procedure: impl FnOnce(Request, &mut dyn CallStream) -> Result<Reply, AbortCode>,
@@ -34,7 +34,7 @@ pub fn serve_streamed<Request: Decode>(
     reply.finish()
 }
 
-/// Lists and encoded replies up to this size are not accounted for while a call is served.
+/// Maximum size of lists and encoded replies that are not accounted for while a call is served.
 pub const SMALL_REPLY_BYTES: usize = 64 * 1024;
 
 fn answer<Reply: Encode>(stream: &mut dyn CallStream, reply: &Reply) -> Result<(), AbortCode> {

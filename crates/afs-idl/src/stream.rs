@@ -1,4 +1,4 @@
-//! The byte streams that calls are made of.
+//! The byte streams of calls.
 
 use base::{AbortCode, Room};
 use bytes::{Buf, Bytes};
@@ -6,22 +6,23 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use xdr::{Decode, Source, XdrError};
 
-/// The two streams of one call: what the peer sends, and what we send.
+/// The two streams of one call: data from the peer, and data to the peer.
 ///
-/// On a server the peer's stream is the request (opcode, arguments, data), on a client the reply.
-/// All methods wait when they must. An error is the call's end: its abort code is the peer's or
-/// what went wrong here, and every later use of the call fails with it as well.
+/// On a server the peer sends the request (opcode, arguments, data), on a client the reply. All methods block
+/// if necessary. An error ends the call: its abort code is the peer's or that of a local failure, and every
+/// later use of the call fails with it as well.
 pub trait CallStream {
-    /// Reads some bytes: as many as are here, at least one. 0 means that the peer has sent all.
+    /// Reads the available bytes, at least one. Returns 0 at the end of the peer's data.
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode>;
 
-    /// Reads some bytes, at most `max`, without copying where possible. None means that the peer
-    /// has sent all.
+    /// Reads up to `max` bytes, without copying where possible. Returns no bytes at the end of the peer's
+    /// data.
     fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode>;
 
-    /// Fills the first of these rooms and gives it; one that is not full says that the peer has sent all. What comes
-    /// behind it may be put into the others meanwhile: those that are taken from the list belong to the stream, and until they have
-    /// come back, each as the first of a later call, nothing is read in another way.
+    /// Fills and returns the first of these buffers; a buffer that is not full marks the end of the peer's
+    /// data. The stream may take further buffers from the list and fill them with subsequent data. Until each
+    /// of them has been returned, as the first buffer of a later call, data must not be read in any other
+    /// way.
     fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
         let mut room = rooms.pop_front().unwrap_or_default();
         while room.left() > 0 {
@@ -37,11 +38,11 @@ pub trait CallStream {
     /// Sends `data`, without copying where possible.
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode>;
 
-    /// Accounts for this many more bytes of memory that a server holds until it has served the call. A stream without an
-    /// account accepts everything.
+    /// Accounts for additional memory, in bytes, that a server holds until it has served the call. A stream
+    /// without an account accepts any amount.
     ///
     /// # Errors
-    /// VBUSY if the caller's calls hold too much already.
+    /// VBUSY if the caller's calls already hold too much.
     fn hold(&mut self, bytes: usize) -> Result<(), AbortCode> {
         let _ = bytes;
         Ok(())
@@ -50,7 +51,8 @@ pub trait CallStream {
     /// Sends a piece of a large reply, and accounts for it until the client has acknowledged all of it.
     ///
     /// # Errors
-    /// As [`write`](CallStream::write); VBUSY for the first piece if the caller's calls hold too much already.
+    /// As for [`write`](CallStream::write); VBUSY for the first piece if the caller's calls already hold too
+    /// much.
     fn write_held(&mut self, data: Vec<u8>) -> Result<(), AbortCode> {
         self.write(data.into())
     }
@@ -58,53 +60,53 @@ pub trait CallStream {
 
 /// A connection on which calls can be made.
 pub trait ClientConnection: Send + Sync {
-    /// Begins a call; waits while all the connection's channels are busy.
+    /// Starts a call; blocks while all channels of the connection are busy.
     fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode>;
 
-    /// The server's address.
+    /// Returns the server's address.
     fn peer(&self) -> SocketAddr;
 }
 
-/// One call of a client. Order: write the request, [`end_request`](ClientCall::end_request), read
-/// the reply, [`finish`](ClientCall::finish). Dropped before `finish`, the call is aborted.
+/// One call of a client. Write the request, call [`end_request`](ClientCall::end_request), read the reply,
+/// and call [`finish`](ClientCall::finish). Dropping it before `finish` aborts the call.
 pub trait ClientCall: CallStream + Send {
-    /// Says that the request is complete; nothing may be written after it.
+    /// Marks the request as complete; nothing may be written after it.
     fn end_request(&mut self) -> Result<(), AbortCode>;
 
-    /// Ends the call, and says how it ended: an error if the peer aborted it.
+    /// Ends the call; fails if the peer aborted it.
     fn finish(self: Box<Self>) -> Result<(), AbortCode>;
 }
 
-/// Largest piece that decoding asks a stream for, in bytes.
+/// Maximum number of bytes requested from a stream at a time for decoding.
 const CHUNK_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a request after which a caller is charged for them. Smaller ones are not accounted for.
+/// Step in which the bytes of a request are charged to the caller. Smaller requests are not accounted for.
 const HELD_STEP_BYTES: usize = 64 * 1024;
 
-/// Memory that a list takes while it grows, in parts of its bytes on the wire.
+/// Ratio of a growing list's memory to its size on the wire.
 const DECODED_GROWTH: usize = 2;
 
-/// A stream as a source for decoding. Reads ahead, and is itself a [`CallStream`] that gives out
-/// what was read ahead first: who goes on reading behind a decoded value must do it through this.
+/// A stream as a source for decoding. It reads ahead, and is itself a [`CallStream`] that first returns the
+/// data read ahead, so data after a decoded value must be read through it.
 pub struct StreamSource<'a> {
     ahead: Bytes,
-    /// Bytes decoded of a request's arguments; None elsewhere.
+    /// Number of bytes of a request decoded so far; `None` while no request is decoded.
     decoded: Option<usize>,
     stream: &'a mut dyn CallStream,
 }
 
 impl<'a> StreamSource<'a> {
-    /// Reads from `stream`.
+    /// Creates a source that reads from `stream`.
     pub fn new(stream: &'a mut dyn CallStream) -> StreamSource<'a> {
         StreamSource { ahead: Bytes::new(), decoded: None, stream }
     }
 
-    /// Decodes a request's opcode or arguments. Large ones count against the caller while they arrive, like replies: many
-    /// calls that each bring a long list must not take more memory than one caller may have.
+    /// Decodes a request's opcode or arguments. Large ones are charged to the caller while they arrive, like
+    /// replies: many calls with long lists must not take more memory than one caller may have.
     ///
     /// # Errors
-    /// VBUSY if the caller's calls hold too much already, RXGEN_SS_UNMARSHAL if the bytes are malformed, else the code
-    /// that the call ended with.
+    /// VBUSY if the caller's calls already hold too much, RXGEN_SS_UNMARSHAL if the bytes are malformed,
+    /// otherwise the code with which the call ended.
     pub fn decode_request<T: Decode>(&mut self) -> Result<T, AbortCode> {
         self.decoded = Some(0);
         let request = T::decode(self);
@@ -115,7 +117,7 @@ impl<'a> StreamSource<'a> {
         })
     }
 
-    /// Charges the caller for `bytes` more of a request.
+    /// Charges another `bytes` of a request to the caller.
     fn account(&mut self, bytes: usize) -> Result<(), AbortCode> {
         let Some(decoded) = &mut self.decoded else { return Ok(()) };
         let before = *decoded / HELD_STEP_BYTES;
@@ -126,7 +128,7 @@ impl<'a> StreamSource<'a> {
         }
     }
 
-    /// Makes sure that something has been read ahead, unless the stream is at its end.
+    /// Reads ahead if no data has been read ahead, unless the stream is at its end.
     fn fill(&mut self) -> Result<(), AbortCode> {
         if self.ahead.is_empty() {
             self.ahead = self.stream.read_chunk(CHUNK_BYTES_MAX)?;

@@ -9,18 +9,17 @@ mod survival;
 use std::fmt::Debug;
 use xdr::{Decode, Encode};
 
-/// Something to try with every message. (Not generic over the message, so that the generated list
-/// can call it through a reference.)
+/// A check for every message. It is not generic over the message, so that the generated list can call it
+/// through a reference.
 pub(crate) trait Check {
-    /// Gives bytes to decode a message called `name` from, and learns how many were taken by the
-    /// value and what encoding it gave.
+    /// Returns bytes to decode a message from.
     fn input(&mut self) -> Vec<u8>;
 
-    /// What came of it: None if the bytes were refused.
+    /// Receives the number of bytes that the message called `name` consumed; `None` if they were rejected.
     fn outcome(&mut self, name: &str, consumed: Option<usize>);
 }
 
-/// Decodes a message, and checks that encoding and decoding it again gives the same.
+/// Decodes a message, and checks that encoding and decoding it again returns the same.
 pub(crate) fn check<T: Encode + Decode + PartialEq + Debug>(check: &mut dyn Check) {
     let input = check.input();
     let mut source = xdr::SliceSource::new(&input);
@@ -33,7 +32,7 @@ pub(crate) fn check<T: Encode + Decode + PartialEq + Debug>(check: &mut dyn Chec
     check.outcome(std::any::type_name::<T>(), consumed);
 }
 
-/// The wire form of these words.
+/// Returns the wire form of these words.
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }

@@ -1,4 +1,4 @@
-//! afsUUID: a DCE UUID whose parts travel as words of their own.
+//! afsUUID: a DCE UUID whose parts are sent as separate words.
 
 use base::HostUuid;
 use xdr::{Decode, Encode, Source, XdrError, octets};
@@ -12,7 +12,7 @@ pub fn encode(uuid: &HostUuid, out: &mut Vec<u8>) {
     octets::encode(&rest, out);
 }
 
-/// Takes a UUID. Peers with signed characters extend the sign of bytes; that is ignored.
+/// Decodes a UUID. Peers with signed characters extend the sign of bytes; that is ignored.
 pub fn decode<S: Source + ?Sized>(source: &mut S) -> Result<HostUuid, XdrError> {
     let [t0, t1, t2, t3] = u32::decode(source)?.to_be_bytes();
     let [_, _, m0, m1] = u32::decode(source)?.to_be_bytes();

@@ -87,9 +87,9 @@ fn head(out: &mut String, interface: &Interface) {
             Some(port) => format!("Service {}, usually on port {port}", service.id),
             None => format!("Service {}, on every port", service.id),
         },
-        None => "Types of several services".to_owned(),
+        None => "Types shared by several services".to_owned(),
     };
-    let _ = writeln!(out, "//! {what}; from `idl/{name}.idl`.\n");
+    let _ = writeln!(out, "//! {what}. Generated from `idl/{name}.idl`.\n");
     out.push_str(
         "#![allow(missing_docs, reason = \"most names say it all; the others have comments\")]\n\
          #![allow(unused_imports, reason = \"not every interface has every kind of type\")]\n\

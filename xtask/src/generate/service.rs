@@ -12,10 +12,9 @@ use std::fmt::Write as _;
 pub(crate) fn service(out: &mut String, scope: &Scope<'_>, interface: &Interface) -> Result<()> {
     let Some(service) = &interface.service else { return Ok(()) };
     check(&interface.procedures)?;
-    let _ =
-        writeln!(out, "/// The number of the service in Rx.\npub const SERVICE_ID: u16 = {};\n", service.id);
+    let _ = writeln!(out, "/// Rx service id.\npub const SERVICE_ID: u16 = {};\n", service.id);
     if let Some(port) = service.port {
-        let _ = writeln!(out, "/// Where the service usually is.\npub const PORT: u16 = {port};\n");
+        let _ = writeln!(out, "/// Usual port.\npub const PORT: u16 = {port};\n");
     }
     for procedure in &interface.procedures {
         messages(out, scope, procedure)?;
@@ -41,15 +40,15 @@ fn check(procedures: &[Procedure]) -> Result<()> {
 fn messages(out: &mut String, scope: &Scope<'_>, procedure: &Procedure) -> Result<()> {
     let Procedure { name, rust_name, opcode, .. } = procedure;
     let _ = writeln!(out, "/// Opcode of {name}.\npub const {}: u32 = {opcode};\n", screaming(rust_name));
-    let request = [format!("What {name} is asked.")];
+    let request = [format!("Request of {name}.")];
     structure(out, scope, &request, &format!("{rust_name}Request"), &procedure.request)?;
-    let reply = [format!("What {name} answers.")];
+    let reply = [format!("Reply of {name}.")];
     structure(out, scope, &reply, &format!("{rust_name}Reply"), &procedure.reply)
 }
 
 fn naming(out: &mut String, procedures: &[Procedure]) {
     out.push_str(
-        "/// The protocol's name of the procedure with this opcode.\n\
+        "/// Returns the protocol's name of the procedure with this opcode.\n\
          pub fn procedure_name(opcode: u32) -> Option<&'static str> {\nSome(match opcode {\n",
     );
     for Procedure { name, rust_name, .. } in procedures {
@@ -60,7 +59,7 @@ fn naming(out: &mut String, procedures: &[Procedure]) {
 }
 
 fn listing(out: &mut String, procedures: &[Procedure]) {
-    out.push_str("/// All procedures by opcode, with the protocol's names.\n");
+    out.push_str("/// All procedures in the order of their opcodes, with the protocol's names.\n");
     out.push_str("pub const PROCEDURES: &[(u32, &str)] = &[\n");
     let mut sorted: Vec<&Procedure> = procedures.iter().collect();
     sorted.sort_by_key(|procedure| procedure.opcode);
@@ -72,7 +71,7 @@ fn listing(out: &mut String, procedures: &[Procedure]) {
 
 fn server(out: &mut String, procedures: &[Procedure]) {
     out.push_str(
-        "/// A server: one method a procedure; those that it does not have answer RXGEN_OPCODE.\n\
+        "/// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.\n\
          pub trait Server {\n",
     );
     for procedure in procedures {
@@ -96,20 +95,20 @@ fn server(out: &mut String, procedures: &[Procedure]) {
 fn procedure_docs(out: &mut String, procedure: &Procedure) {
     docs(out, &procedure.docs);
     let data = match procedure.split {
-        None if procedure.is_streamed => " Writes the fields of the reply in their order.",
+        None if procedure.is_streamed => " Writes the fields of the reply in order.",
         None => "",
-        Some(Split::ToServer) => " The stream gives the data behind the request.",
-        Some(Split::FromServer) => " The stream takes the data before the reply.",
+        Some(Split::ToServer) => " The data after the request is read from the stream.",
+        Some(Split::FromServer) => " The data before the reply is written to the stream.",
     };
     let _ = writeln!(out, "/// ({}, opcode {}.){data}", procedure.name, procedure.opcode);
 }
 
 fn dispatch(out: &mut String, procedures: &[Procedure]) {
     out.push_str(
-        "/// Serves one call: takes opcode and arguments, has `server` do the work, sends the reply.\n\
+        "/// Serves one call: decodes the opcode and the arguments, calls `server`, and sends the reply.\n\
          ///\n\
-         /// An opcode that the service does not have gives RXGEN_OPCODE, arguments that are not well\n\
-         /// formed RXGEN_SS_UNMARSHAL.\n\
+         /// Fails with RXGEN_OPCODE for an unknown opcode, and with RXGEN_SS_UNMARSHAL for malformed\n\
+         /// arguments.\n\
          pub fn dispatch<T: Server + ?Sized>(server: &T, caller: &Caller, stream: &mut dyn CallStream) \
          -> Result<(), AbortCode> {\n\
          let mut source = StreamSource::new(stream);\n\

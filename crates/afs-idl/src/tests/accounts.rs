@@ -1,4 +1,4 @@
-//! What a request's arguments cost its caller while they arrive.
+//! Charges for a request's arguments while they arrive.
 
 use crate::pr::{IDToNameRequest, NameToIDRequest};
 use crate::{CallStream, MemoryStream, StreamSource};
@@ -6,7 +6,7 @@ use base::AbortCode;
 use bytes::Bytes;
 use xdr::Source;
 
-/// A caller that may hold so much.
+/// A caller with a limit on held memory.
 struct Account {
     stream: MemoryStream,
     left: usize,

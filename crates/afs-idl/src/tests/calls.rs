@@ -1,4 +1,4 @@
-//! Calls: dispatch on the server's side, stubs on the client's.
+//! Calls: dispatch on the server, stubs on the client.
 
 use super::words;
 use crate::{
@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use xdr::Encode;
 
-/// Serves a little of two services.
+/// A server with a few procedures of two services.
 struct Sample;
 
 fn fid(unique: u32) -> fs::Fid {
@@ -83,7 +83,7 @@ fn caller() -> Caller {
     }
 }
 
-/// What `dispatch` makes of a request in pieces of `piece_bytes`.
+/// Returns the result of `dispatch` for a request in pieces of `piece_bytes`.
 fn dispatch(
     opcode: u32,
     request: &impl Encode,
@@ -150,7 +150,7 @@ fn data_stands_behind_a_request_and_before_a_reply() {
     assert_eq!(reply.len(), 13 + 4 * (21 + 3 + 6));
 }
 
-/// A connection to a [`Sample`], within the process.
+/// Returns a connection to a [`Sample`] within the process.
 fn direct() -> MemoryConnection {
     MemoryConnection::new(caller().peer, 100, |stream| fs::dispatch(&Sample, &caller(), stream))
 }

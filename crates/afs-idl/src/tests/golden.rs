@@ -1,4 +1,4 @@
-//! Structures against wire forms that were worked out from the protocol's definitions by hand.
+//! Compares structures with wire forms derived by hand from the protocol's definitions.
 
 use super::words;
 use crate::{bozo, cb, common, fs, pr, vl, vol};
@@ -12,7 +12,7 @@ fn same<T: Encode + Decode + PartialEq + Debug>(value: &T, wire: &[u8]) {
     assert_eq!(xdr::from_slice::<T>(wire).as_ref(), Ok(value));
 }
 
-/// The words of a C string in an array.
+/// Returns the words of a C string in an array.
 fn characters(text: &str, length: usize) -> Vec<u32> {
     let mut all: Vec<u32> = text.bytes().map(u32::from).collect();
     all.resize(length, 0);

@@ -1,4 +1,4 @@
-//! Rooms that are lent to a stream, by way of a source that has read ahead.
+//! Buffers that are provided to a stream through a source that has read ahead.
 
 use crate::{CallStream, MemoryStream, StreamSource};
 use base::{AbortCode, Room};
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use xdr::Source;
 
-/// Takes all rooms at once, as a network does.
+/// Takes all buffers in one call, as a network stream does.
 struct Taking {
     stream: MemoryStream,
     taken: VecDeque<Room>,

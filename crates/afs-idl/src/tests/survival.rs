@@ -1,4 +1,4 @@
-//! Every message survives arbitrary bytes, and means the same after a round trip.
+//! Every message survives decoding of arbitrary bytes, and stays the same after a round trip.
 
 use super::{Check, words};
 use crate::{bozo, cb, cellar, common, fs, pr, rxstats, vl, vol};
@@ -78,7 +78,7 @@ fn a_message_that_is_cut_off_is_refused() {
     }
 }
 
-/// Words that are often lengths that can be met.
+/// Generates words that are often plausible lengths.
 fn likely_words() -> impl Strategy<Value = Vec<u32>> {
     let word = prop_oneof![6 => 0..4_u32, 1 => 0..70_u32, 1 => any::<u32>()];
     prop::collection::vec(word, 0..600)
