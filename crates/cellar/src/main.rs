@@ -124,7 +124,7 @@ enum Command {
         #[command(flatten)]
         connect: Connect,
     },
-    /// Check, analyse and rekey partitions.
+    /// Check and rekey partitions, and estimate the space that data would take.
     Store {
         #[command(subcommand)]
         command: commands::store::Store,

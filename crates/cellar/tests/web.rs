@@ -57,7 +57,7 @@ fn login_address(cell: &Process) -> String {
     cell.json(&["web", "login"])["url"].as_str().unwrap().to_owned()
 }
 
-/// Creates a volume and makes enough calls for all figures; returns the volume's number.
+/// Creates a volume and makes enough calls for figures to appear; returns the volume's number.
 fn load(cell: &Process) -> String {
     let root = cell.volume("load");
     let station = Station::start().unwrap();

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use store::Inspection;
 use volume::check::{CheckOptions, CheckReport, Progress, Stage, check};
 
-/// Check, analyse and rekey partitions.
+/// Check and rekey partitions, and estimate the space that data would take.
 #[derive(Subcommand)]
 pub enum Store {
     /// Verify the consistency of partitions without changing anything. Their server must be stopped, unless

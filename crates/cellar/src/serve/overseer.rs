@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Prefix of every role's command line.
 const COMMAND: &str = "cellar serve (role ";
 
-/// This process.
+/// The overseer service of this process.
 pub struct ProcessOverseer {
     settings: Arc<Settings>,
     authority: Arc<Authority>,
