@@ -1,4 +1,4 @@
-# Everything a contributor does. `make run` and `make test` install what they need.
+# The commands for contributors. `make run` and `make test` install what they need.
 
 CELL ?= cell
 
@@ -12,12 +12,12 @@ run: deps                       ## a complete cell on loopback, kept in ./cell
 	cargo build --release -p cellar
 	exec target/release/cellar quickstart --dir $(CELL)
 
-test: deps check unit interop   ## every test there is; CI runs this
+test: deps check unit interop   ## all tests; CI runs this
 
-quick:                          ## before each commit: checks and units; names what it leaves out
+quick:                          ## before each commit: checks and unit tests; lists what it leaves out
 	scripts/quick
 
-deps:                           ## Debian packages that building and testing need
+deps:                           ## installs Debian packages for building and testing
 	scripts/install-deps
 
 check: deny                     ## format, lints, the repository's own rules, dependencies
@@ -25,23 +25,23 @@ check: deny                     ## format, lints, the repository's own rules, de
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo xtask tidy
 
-deny:                           ## licences, duplicates, advisories of dependencies, where cargo-deny is installed
+deny:                           ## licences, duplicates and advisories of dependencies, if cargo-deny is installed
 	scripts/deny
 
 unit:                           ## unit tests, models and simulations
 	cargo test --workspace --no-fail-fast
 
-interop:                        ## the real OpenAFS tools, kafs and afsd.fuse (root)
+interop:                        ## tests with the real OpenAFS tools, kafs and afsd.fuse (root)
 	cargo build --release -p cellar -p interop
 	target/release/interop
 
-bench: deps                     ## Cellar beside OpenAFS on this machine; the figures go into docs/lab/benchmarks.md
+bench: deps                     ## compares Cellar with OpenAFS on this machine; writes the figures to docs/lab/benchmarks.md
 	cargo build --release -p cellar -p bench
 	cargo build --release -p volume --example big_volume --example many_volumes
 	cargo build --release -p store --example cache_purge
 	scripts/bench
 
-soak: deps                      ## the seeded tests with ever new seeds, for SOAK_MINUTES (60); then kills and full disks
+soak: deps                      ## the randomised tests with new seeds for SOAK_MINUTES (60); then kills and full disks
 	scripts/soak
 
 fmt:                            ## formats the sources

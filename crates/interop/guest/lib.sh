@@ -1,4 +1,4 @@
-# What the file scripts share. $D is the directory under test, $S a scratch directory elsewhere.
+# Functions shared by the file scripts. $D is the directory under test, $S a scratch directory elsewhere.
 D=${D:-/mnt}
 S=${S:-/tmp}
 failures=0
@@ -11,10 +11,10 @@ refused() { what=$1; shift; if "$@" 2>/dev/null; then fail "$what: was not refus
 must() { "$@" || fail "failed: $*"; }
 size() { stat -c %s "$1"; }
 digest() { sha256sum <"$1" | cut -d' ' -f1; }
-# Taking turns with another guest or the host: other WHAT waits until they have done it, tell WHAT says it.
+# Synchronisation with another guest or the host: other WHAT waits for their signal, tell WHAT sends one.
 other() { i=0; while [ ! -e "/out/$1" ]; do i=$((i + 1)); [ $i -lt 600 ] || { fail "no $1"; finish; }; sleep 0.1; done; }
-# kafs drops a changed file's pages only if nothing else holds them (Linux 6.1, afs_zap_data), and a page just
-# written may wait in a batch of its processor for the lists of pages: it then stays, whatever the server says.
-# OpenAFS's server sees the same. Compaction begins with emptying those batches, and drops no page.
+# kafs drops a changed file's pages only if nothing else holds them (Linux 6.1, afs_zap_data). A page just written may be in
+# a per-processor batch for the lists of pages, and then stays cached, whatever the server reports; also with OpenAFS's
+# server. Memory compaction first empties those batches, and drops no page.
 tell() { sync; echo 1 >/proc/sys/vm/compact_memory; : >"/out/$1"; }
 finish() { if [ $failures = 0 ]; then echo "all steps passed"; exit 0; else echo "$failures failed"; exit 1; fi; }

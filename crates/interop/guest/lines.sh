@@ -1,4 +1,4 @@
-# Appends lines to a file and syncs each until it is stopped; then all must be there, and nothing may have failed.
+# Appends lines to a file and syncs each, until it is stopped; then all lines must exist, and nothing may have failed.
 cd "$D" || exit 1
 echo "client ready"
 i=0

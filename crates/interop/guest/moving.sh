@@ -9,7 +9,7 @@ n=0
 while [ ! -e "$STOP" ] && [ $n -lt 100000 ]; do
     n=$((n + 1))
     text="record $(printf %06d $n)"
-    # The file is closed before it counts: then the server has it.
+    # A file counts once it is closed: then the server has it.
     if ! { echo "$text" >"$D/new" && mv "$D/new" "$D/record.$n"; }; then fail "record $n was not written"; break; fi
     echo "acknowledged $n"
     same "record $n" "$(cat "$D/record.$n")" "$text"

@@ -1,7 +1,7 @@
-# Reads and compares a file that was there before, beside the part that follows. What this client's caches have of a
-# file is dropped each time, so that the server is asked.
+# Reads and compares an older file, in parallel with the script that follows. The cached pages of a file are dropped each
+# time, so that the data comes from the server.
 forget() { dd if="$1" iflag=nocache count=0 status=none; }
-# read_back WHAT FILE WANTED: what is read is told apart from what cannot be read.
+# read_back WHAT FILE WANTED: distinguishes wrong data from a failed read.
 read_back() {
     if error=$(forget "$2" 2>&1) && error=$(cat "$2" 2>&1 >"$3.got"); then
         if cmp -s "$3" "$3.got"; then echo "read $1"; else echo "WRONG $1: $(head -c 60 "$3.got")"; fi

@@ -1,4 +1,4 @@
-# The host makes snapshots of the volume, mounts them and rolls back, in turns with this.
+# The host makes snapshots of the volume, mounts them and rolls back, alternating with this script.
 cd "$D" || exit 1
 step "a snapshot"
 echo old >f; mkdir d; echo deep >d/g; tell written; other mounted

@@ -1,4 +1,4 @@
-# Two clients take turns; each sees at once what the other did, because callbacks are broken.
+# Two clients take turns; each immediately sees the other's changes, because callback promises are broken.
 cd "$D" || exit 1
 if [ "$ROLE" = one ]; then
     mkdir shared; echo 1 >shared/f; tell one-a; other two-a

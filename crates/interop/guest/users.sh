@@ -1,9 +1,9 @@
-# People with tokens of their own. /token.NAME holds NAME's; $CELL is the cell.
+# Users with different tokens. /token.NAME has that of NAME; $CELL is the cell.
 kafs_key=$(command -v kafs-key || echo /kafs-key)
 as() { who=$1; shift; $kafs_key session sh -c 'k=$1 t=$2; shift 2; $k add '"$CELL"' "$t" >/dev/null && "$@"' sh "$kafs_key" "/token.$who" "$@"; }
 anyone() { $kafs_key session "$@"; }
-# The client lets nobody change an ACL who has no right to change the directory, though the server
-# would let administrators; so each ACL names them.
+# The client only lets users with rights on a directory change its ACL, although the server would allow administrators,
+# so each ACL includes them.
 # /acl.py DIRECTORY ENTRY... with entries NAME=RIGHTS, negative ones -NAME=RIGHTS
 cat >/acl.py <<'P'
 import os, sys
@@ -12,7 +12,7 @@ entries = [e.rsplit("=", 1) for e in ["system:administrators=rlidwka"] + sys.arg
 rights = lambda text: sum(letters[c] for c in text)
 plus = ["%s\t%d\n" % (n, rights(r)) for n, r in entries if not n.startswith("-")]
 minus = ["%s\t%d\n" % (n[1:], rights(r)) for n, r in entries if n.startswith("-")]
-os.setxattr(sys.argv[1], "afs.acl", ("%d\n%d\n%s%s" % (len(plus), len(minus), "".join(plus), "".join(minus))).encode() + b"\0") # OpenAFS wants the NUL
+os.setxattr(sys.argv[1], "afs.acl", ("%d\n%d\n%s%s" % (len(plus), len(minus), "".join(plus), "".join(minus))).encode() + b"\0") # OpenAFS requires the NUL
 P
 all=rlidwka
 
@@ -55,7 +55,7 @@ must as u1 python3 /acl.py "$D/u1" u1=$all system:authuser=rl
 same "any user's read" "$(as u3 cat "$D/u1/g")" mine
 refused "an anonymous read" anyone cat "$D/u1/g"
 must as u1 python3 /acl.py "$D/u1" u1=$all system:anyuser=rl
-as u1 sh -c "echo public >$D/u1/h" # what anyone may do to a file is cached with its status
+as u1 sh -c "echo public >$D/u1/h" # anonymous rights on a file are cached with its status
 same "anyone's read" "$(anyone cat "$D/u1/h")" public
 must as u1 python3 /acl.py "$D/u1" u1=$all system:anyuser=rl -u3=r
 same "anyone's read beside a negative right" "$(anyone cat "$D/u1/h")" public

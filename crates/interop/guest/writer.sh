@@ -1,6 +1,6 @@
-# Writes numbered records until it is stopped, each synced before it is announced: what was announced
-# must be there whatever happens to the server. One descriptor writes and syncs: the kernel tells an error once,
-# and a shell that closes what it has redirected does not listen.
+# Writes numbered records until it is stopped, and syncs each before it announces it: announced records must exist whatever
+# happens to the server. One descriptor writes and syncs: the kernel reports an error only once, and a shell that closes a
+# redirected descriptor ignores it.
 cd "$D" || exit 1
 echo "writer ready"
 i=0
@@ -15,5 +15,5 @@ while [ ! -e /out/stop ]; do
         sleep 0.2
     fi
 done
-wait # for a reader beside it
+wait # for a concurrent reader
 echo "writer done"
