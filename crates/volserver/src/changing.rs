@@ -6,7 +6,7 @@ use crate::server::DESTROY_ME;
 use crate::transactions::Use;
 use afs_idl::vol::{SetIdsTypesRequest, VolintInfo, attach_mode, volume_flags};
 use base::{AbortCode, UnixTime, VolumeId};
-use volume::{Volume, VolumeError, VolumeHeader, VolumeState};
+use volume::{Unseen, Volume, VolumeError, VolumeHeader, VolumeState};
 
 /// In SetInfo: leave this field as it is.
 const UNCHANGED: i32 = -1;
@@ -30,7 +30,11 @@ pub(crate) fn set_flags(used: &Use<'_>, volume: &Volume, flags: i32) -> Result<(
 pub(crate) fn set_info(volume: &Volume, info: &VolintInfo) -> Result<(), AbortCode> {
     let quota = wanted(info.max_quota).map(u64::try_from).transpose().map_err(|_| EINVAL)?;
     let day_use = wanted(info.day_use).map(u32::try_from).transpose().map_err(|_| EINVAL)?;
+    let is_dated = [info.creation_date, info.update_date].into_iter().any(|date| wanted_date(date).is_some());
     update(volume, |header| {
+        if is_dated {
+            note_dates(header);
+        }
         header.quota_max_kib = quota.unwrap_or(header.quota_max_kib);
         header.day_use = day_use.unwrap_or(header.day_use);
         header.created = wanted_date(info.creation_date).unwrap_or(header.created);
@@ -49,7 +53,15 @@ fn wanted_date(date: u32) -> Option<UnixTime> {
 
 /// AFSVolSetDate.
 pub(crate) fn set_date(volume: &Volume, date: u32) -> Result<(), AbortCode> {
-    update(volume, |header| header.created = UnixTime(date))
+    update(volume, |header| {
+        header.created = UnixTime(date);
+        note_dates(header);
+    })
+}
+
+/// Only what a dump was restored to gets dates before it is in service.
+fn note_dates(header: &mut VolumeHeader) {
+    header.unseen = header.unseen.map(|_| Unseen::Restored);
 }
 
 /// AFSVolSetIdsTypes: the name, and the numbers of clone and backup. A volume cannot become one of

@@ -128,6 +128,7 @@ fn copy(server: &VolumeServer, volume: &Volume, new: &CloneVolume) -> Result<Arc
             copied: new.now,
             snapshot: None,
             stands_for: None,
+            unseen: None,
             ..source
         };
         unfinished(&mut header);
@@ -209,8 +210,9 @@ pub(crate) fn convert(server: &VolumeServer, request: ConvertRoToRwVolumeRequest
     let id = VolumeId(request.volume_id);
     find(server, id, partition).map_err(|_| ENODEV)?;
     let used = begin(server, id, partition, 0, "ConvertROtoRW")?;
-    let converted = find(server, id, partition)
-        .and_then(|found| server.volumes().convert_to_read_write(found.id()).map_err(|e| codes::of(&e)));
+    let converted = find(server, id, partition).and_then(|found| {
+        server.volumes().convert_to_read_write(found.id(), server.now()).map_err(|e| codes::of(&e))
+    });
     used.end();
     let volume = converted?;
     info!(volume = %volume.id(), read_only = %id, "a read-only volume becomes the read-write one");

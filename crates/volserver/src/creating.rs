@@ -122,7 +122,17 @@ pub(crate) fn end(server: &VolumeServer, transaction: i32) -> Result<(), AbortCo
     let (id, partition) = (used.volume_id(), used.partition());
     used.end();
     apart::succeed(server, id);
+    note_service(server, id)?;
     server.volumes().sync_partition(partition).map_err(|error| codes::of(&error))
+}
+
+/// A dump can say that the volume is in service, so that file service has it without SetFlags.
+fn note_service(server: &VolumeServer, id: VolumeId) -> Result<(), AbortCode> {
+    let Ok(volume) = server.volumes().get(id) else { return Ok(()) };
+    if volume.header().unseen.is_none() {
+        return Ok(());
+    }
+    volume.update_header(|_| {}).map(drop).map_err(|error| codes::of(&error))
 }
 
 /// AFSVolNukeVolume: deletes a volume whatever its state, even while a transaction has it.

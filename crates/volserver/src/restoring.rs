@@ -65,7 +65,7 @@ pub(crate) fn restore_parts(
         }
     };
     let header = header(dumped, &restoration.target().header(), wanted);
-    let restored = restoration.finish(server.volumes(), header);
+    let restored = restoration.finish(server.volumes(), header, server.now());
     let restored: Arc<Volume> = restored.map_err(|error| whole(Failure::Volume(error, 0).report(id)))?;
     used.attach(&restored);
     info!(volume = %used.volume_id(), "a volume is restored");
@@ -222,5 +222,6 @@ fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeade
         deduplicates: old.deduplicates,
         snapshot: None,
         stands_for: old.stands_for,
+        unseen: old.unseen,
     }
 }

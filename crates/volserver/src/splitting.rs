@@ -212,7 +212,7 @@ pub(crate) fn copy(server: &VolumeServer, plan: &Plan) -> Result<Arc<Volume>, Ab
         updated: server.now(),
         ..new
     };
-    copy.finish(volumes, header).map_err(code)
+    copy.finish(volumes, header, server.now()).map_err(code)
 }
 
 /// The third one.

@@ -199,15 +199,23 @@ impl Volumes {
         stands_for: Option<VolumeId>,
     ) -> Result<Arc<Volume>, VolumeError> {
         let group = Arc::clone(&old.group);
-        let writer = group.writer.lock();
+        let mut writer = group.writer.lock();
         old.check_is_there()?;
-        let counters = old.counters();
-        let stored: StoredHeader = old.stored(VolumeHeader { id, stands_for, ..old.header() });
+        let mut counters = old.counters();
+        let mut stored: StoredHeader = old.stored(VolumeHeader { id, stands_for, ..old.header() });
+        let now = stored.header.updated;
+        self.continue_above_past(&mut stored, &mut counters, now)?;
+        if stored.header.in_service && !is_apart(id) {
+            stored.header.unseen = None;
+        }
         let mut batch = Batch::new();
         delete_volume(&mut batch, old.id());
         put_volume(&mut batch, &stored, &counters);
         let number = old.meta().commit(batch)?;
         old.set_deleted();
+        if old.kind() == VolumeType::ReadWrite {
+            writer.epochs.take_writer(stored.sight.clone());
+        }
         drop(writer);
         let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));
         self.swap_in_index(old.id(), Arc::clone(&volume));

@@ -75,6 +75,18 @@ pub struct VolumeHeader {
     /// The number that it is known by if that of a volume on another partition keeps it from having it, and
     /// it is no read-write volume; of those the parent tells.
     pub stands_for: Option<VolumeId>,
+    /// Where its contents come from, as long as clients cannot have seen it; `None` once it may have been in
+    /// service. [`crate::Volume::update_header`] clears it together with putting the volume into service.
+    pub unseen: Option<Unseen>,
+}
+
+/// Where the contents of a volume come from that was not in service yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unseen {
+    /// From the place where the volume was until now, or it is still empty.
+    Arriving,
+    /// From a dump: dates were set for it, which a move never does.
+    Restored,
 }
 
 /// Which snapshot a volume is.

@@ -43,6 +43,8 @@ pub(crate) enum Registry {
     Received = 6,
     /// A directory that becomes a volume, by the volume that it lies in.
     Splitting = 7,
+    /// What clients may remember of a read-write volume that was deleted.
+    Past = 8,
 }
 
 /// What a key of the family Volumes says.
@@ -109,6 +111,10 @@ pub(crate) fn received_of(key: &[u8]) -> Option<(VolumeId, u64)> {
     let (volume, group) = key.get(9..)?.split_at_checked(4)?;
     let volume = u32::from_be_bytes(volume.try_into().ok()?);
     Some((VolumeId(volume), u64::from_be_bytes(group.try_into().ok()?)))
+}
+
+pub(crate) fn past(id: VolumeId) -> Vec<u8> {
+    registry(Registry::Past, &id.0.to_be_bytes())
 }
 
 pub(crate) fn splitting(id: VolumeId) -> Vec<u8> {

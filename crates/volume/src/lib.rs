@@ -10,6 +10,12 @@
 //! - `publish`: written from the first edit of a cached directory until a commit has taken effect in
 //!   memory too; read by whoever reads several records that must agree, or fills a cache.
 //!
+//! # Versions
+//! A FID with a data version never names two contents on one server, whatever is done to the volume: stores,
+//! rollbacks, restores over it, its deletion and creation under the same number, moves away and back. Clients keep
+//! data by FID and data version. So contents that replace others continue above the uniquifiers, data versions
+//! and update dates that clients may have seen. Read-only volumes have the versions of their read-write volume.
+//!
 //! # Directories
 //! An entry's record tells the slot that the entry has in the directory's blob and its place in its
 //! hash chain. So the blob is a function of the entries: it is built from them when it is not in
@@ -45,6 +51,7 @@ mod options;
 mod overlaying;
 mod owed;
 mod partition;
+mod past;
 mod pins;
 pub mod policy;
 mod purge;
@@ -81,7 +88,7 @@ pub use cache::{CacheReport, Purged};
 pub use compaction::{CompactionPolicy, CompactionStatistics, CompactionStep};
 pub use condition::Condition;
 pub use error::VolumeError;
-pub use header::{CloneVolume, NewVolume, SnapshotOf, VolumeHeader};
+pub use header::{CloneVolume, NewVolume, SnapshotOf, Unseen, VolumeHeader};
 pub use held::Held;
 pub use listing::Listed;
 pub use options::{Durability, VolumeOptions};

@@ -2,7 +2,7 @@
 
 use crate::record::{self, Counters, Entry, StoredHeader, Vnode};
 use crate::totals::{Totals, Unfolded};
-use crate::{CloneVolume, FileKind, NewVolume, VnodeStatus, VolumeHeader, keys};
+use crate::{CloneVolume, FileKind, NewVolume, Unseen, VnodeStatus, VolumeHeader, keys};
 use afs_format::acl::Acl;
 use afs_format::directory::{DirectoryBlob, EntryTarget};
 use base::{Fid, UnixTime, UserId, VnodeId, VolumeId};
@@ -51,6 +51,7 @@ pub(crate) fn new_header(new: &NewVolume) -> VolumeHeader {
         deduplicates: false,
         snapshot: None,
         stands_for: None,
+        unseen: (!new.in_service).then_some(Unseen::Arriving),
     }
 }
 
@@ -91,6 +92,7 @@ pub(crate) fn clone_header(source: VolumeHeader, new: &CloneVolume) -> VolumeHea
         copied: new.now,
         snapshot: None,
         stands_for: None,
+        unseen: None,
         ..source
     }
 }

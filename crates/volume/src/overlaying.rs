@@ -15,8 +15,8 @@
 
 use crate::continuing::Continued;
 use crate::received::{Noted, Received};
-use crate::record::{self, Entry, Extent, Job, StoredHeader, Vnode};
-use crate::replacing::{delete_volume, leave, put_job};
+use crate::record::{self, Entry, Extent, Job, Vnode};
+use crate::replacing::{NewContents, delete_volume, leave, put_job};
 use crate::restoring::Restoration;
 use crate::shared::Partition;
 use crate::sight::Sight;
@@ -319,15 +319,17 @@ impl Volumes {
     pub(crate) fn replace_below(
         &self,
         old: &Arc<Volume>,
-        stored: StoredHeader,
-        counters: &record::Counters,
+        mut new: NewContents,
         mut batch: Batch,
     ) -> Result<Arc<Volume>, VolumeError> {
         let _changes = self.lock_changes();
-        self.check_replaceable(old, stored.header.id)?;
+        self.check_replaceable(old, new.stored.header.id)?;
         let group = Arc::clone(&old.group);
         let mut writer = group.writer.lock();
-        let (before, epoch) = (old.view().sight.epoch, stored.sight.epoch);
+        // In which the new records were born.
+        let (before, epoch) = (old.view().sight.epoch, new.stored.sight.epoch);
+        new.continue_above(self, old)?;
+        let NewContents { stored, counters, .. } = new;
         let (unseen, left) =
             (Job::Versions { group: group.id, epoch }, Job::Versions { group: group.id, epoch: before });
         batch.delete(Family::Volumes, keys::job(&record::put_job(&unseen)));
@@ -343,7 +345,7 @@ impl Volumes {
         if stored.header.kind != VolumeType::ReadWrite {
             batch.delete(Family::Volumes, keys::policy(old.id()));
         }
-        crate::making::put_volume(&mut batch, &stored, counters);
+        crate::making::put_volume(&mut batch, &stored, &counters);
         let publish = group.publish.write();
         let number = old.meta().commit(batch)?;
         old.set_deleted();
@@ -355,7 +357,7 @@ impl Volumes {
             writer.epochs.others.push(stored.sight.clone());
         }
         drop((publish, writer));
-        let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, counters));
+        let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));
         volume.set_state(old.state());
         self.swap_in_index(old.id(), Arc::clone(&volume));
         volume.settle(number, vec![])?;

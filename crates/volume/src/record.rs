@@ -2,6 +2,7 @@
 //! version; an empty value says that the record was deleted in its epoch.
 
 mod extensions;
+mod past;
 mod received;
 mod sharing;
 mod totals;
@@ -20,6 +21,7 @@ use store::encryption::SEALED_VALUE_BYTES;
 
 mod scrub;
 
+pub(crate) use past::{get_past, put_past};
 pub(crate) use received::{get_receipt, get_splitting, put_receipt, put_splitting};
 pub(crate) use sharing::{ROW_BYTES, get_row, get_sums, put_row, put_sums, shared_row};
 pub(crate) use totals::{get_totals, put_totals};
@@ -546,6 +548,7 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
         deduplicates: false,
         snapshot: None,
         stands_for: None,
+        unseen: None,
     };
     let mut turns = Vec::new();
     if has_sections {

@@ -7,6 +7,7 @@ use crate::epochs::Epochs;
 use crate::group::Group;
 use crate::loading::readers;
 use crate::making::put_volume;
+use crate::past::Past;
 use crate::record::{self, Counters, Job, StoredHeader};
 use crate::snapshots::forget_snapshot;
 use crate::volume::Volume;
@@ -15,6 +16,33 @@ use crate::{VolumeError, VolumeHeader, keys, usage};
 use base::{UnixTime, VolumeId, VolumeType};
 use std::sync::Arc;
 use store::{Batch, Family};
+
+/// What takes the place of a volume's contents.
+pub(crate) struct NewContents {
+    pub(crate) stored: StoredHeader,
+    pub(crate) counters: Counters,
+    /// When.
+    pub(crate) now: UnixTime,
+    /// Clients cannot have seen what is replaced.
+    pub(crate) replaces_unseen: bool,
+}
+
+impl NewContents {
+    /// Lets it continue above what clients have seen of the volume. Hold the lock of changes and `old`'s writer lock.
+    pub(crate) fn continue_above(&mut self, volumes: &Volumes, old: &Volume) -> Result<(), VolumeError> {
+        let (header, counters) = (old.header(), old.counters());
+        let NewContents { stored, counters: new, now, replaces_unseen } = self;
+        if *replaces_unseen || stored.header.kind != VolumeType::ReadWrite {
+            // A read-only volume has the versions of its read-write volume.
+            new.version_max = new.version_max.max(counters.version_max);
+            return Ok(());
+        }
+        match Past::of(&header, &counters).filter(|_| header.id == stored.header.id) {
+            Some(past) => past.continue_above(stored, new, *now),
+            None => volumes.continue_above_past(stored, new, *now),
+        }
+    }
+}
 
 /// What is to be purged when a volume that read at `epoch` leaves its group.
 pub(crate) fn leaving_job(epochs: &Epochs, group: u64, epoch: u64, kind: VolumeType) -> Job {
@@ -101,15 +129,15 @@ impl Volumes {
     /// # Errors
     /// `NoVolume`, `Invalid` (not read-only, or without a parent), `VolumeExists` (the parent is
     /// here), `Store`, `PartitionFull`.
-    pub fn convert_to_read_write(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
+    pub fn convert_to_read_write(&self, id: VolumeId, now: UnixTime) -> Result<Arc<Volume>, VolumeError> {
         let old = self.get_any_state(id)?;
         let header = converted(old.header())?;
-        if let Some(volume) = self.convert_in_place(&old, &header)? {
+        if let Some(volume) = self.convert_in_place(&old, &header, now)? {
             return Ok(volume);
         }
         let mut copy = self.restore(id)?;
         copy.keep_all()?;
-        copy.finish(self, header)
+        copy.finish(self, header, now)
     }
 
     /// `None` if others see what the volume would write on.
@@ -117,6 +145,7 @@ impl Volumes {
         &self,
         old: &Arc<Volume>,
         header: &VolumeHeader,
+        now: UnixTime,
     ) -> Result<Option<Arc<Volume>>, VolumeError> {
         let _changes = self.lock_changes();
         self.check_replaceable(old, header.id)?;
@@ -130,16 +159,17 @@ impl Volumes {
         if !writer.epochs.is_read_write_gone || !is_newest {
             return Ok(None);
         }
-        let counters = Counters { next_unique: header.next_unique, ..old.counters() };
-        let sight = old_sight.at(epoch + 1);
-        let stored = StoredHeader { group: group.id, sight: sight.clone(), header: header.clone() };
+        let mut counters = Counters { next_unique: header.next_unique, ..old.counters() };
+        let mut stored =
+            StoredHeader { group: group.id, sight: old_sight.at(epoch + 1), header: header.clone() };
+        self.continue_above_past(&mut stored, &mut counters, now)?;
         let mut batch = Batch::new();
         delete_volume(&mut batch, old.id());
         put_volume(&mut batch, &stored, &counters);
         let number = old.meta().commit(batch)?;
         old.set_deleted();
         leave(&mut writer.epochs, epoch, old.kind());
-        writer.epochs.take_writer(sight);
+        writer.epochs.take_writer(stored.sight.clone());
         drop(writer);
         let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));
         self.swap_in_index(old.id(), Arc::clone(&volume));
@@ -161,13 +191,14 @@ impl Volumes {
     pub(crate) fn replace(
         &self,
         old: &Arc<Volume>,
-        stored: StoredHeader,
-        counters: &Counters,
+        mut new: NewContents,
         mut batch: Batch,
     ) -> Result<Arc<Volume>, VolumeError> {
         let _changes = self.lock_changes();
-        self.check_replaceable(old, stored.header.id)?;
+        self.check_replaceable(old, new.stored.header.id)?;
         let mut writer = old.group.writer.lock();
+        new.continue_above(self, old)?;
+        let NewContents { stored, counters, .. } = new;
         let epoch = old.view().sight.epoch;
         put_job(&mut batch, &leaving_job(&writer.epochs, old.group.id, epoch, old.kind()));
         let staged = record::put_job(&Job::Group { group: stored.group });
@@ -177,16 +208,16 @@ impl Volumes {
         if stored.header.kind != VolumeType::ReadWrite {
             batch.delete(Family::Volumes, keys::policy(old.id()));
         }
-        put_volume(&mut batch, &stored, counters);
+        put_volume(&mut batch, &stored, &counters);
         let number = old.meta().commit(batch)?;
         old.set_deleted();
         leave(&mut writer.epochs, epoch, old.kind());
         drop(writer);
         let is_read_write_gone = stored.header.kind != VolumeType::ReadWrite;
-        let (current, others) = (stored.sight.epoch, readers(&stored));
-        let epochs = Epochs { current, others, is_read_write_gone, ..Epochs::without_volumes() };
+        let (current, turns) = (stored.sight.epoch, Arc::clone(&stored.sight.turns));
+        let epochs = Epochs { current, turns, others: readers(&stored), is_read_write_gone };
         let group = Arc::new(Group::new(stored.group, epochs, Arc::clone(&old.home.handle.chunks)));
-        let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, counters));
+        let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));
         volume.set_state(old.state());
         self.swap_in_index(old.id(), Arc::clone(&volume));
         volume.settle(number, vec![])?;
@@ -228,6 +259,7 @@ fn recloned(
         destroy_me: 0,
         snapshot: None,
         stands_for: old.stands_for,
+        unseen: None,
         ..source
     };
     change(&mut header);
@@ -253,6 +285,7 @@ fn converted(old: VolumeHeader) -> Result<VolumeHeader, VolumeError> {
         clone: old.number(),
         restored_from: old.number(),
         stands_for: None,
+        unseen: None,
         created,
         copied: created,
         // The old read-write volume may have given out some that clients still remember.

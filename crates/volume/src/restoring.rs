@@ -12,7 +12,7 @@ use crate::quota;
 use crate::reading::FileReader;
 use crate::received::{Noted, Received};
 use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
-use crate::replacing::put_job;
+use crate::replacing::{NewContents, put_job};
 use crate::shared::Partition;
 use crate::sharing::{Changes, Look, Offers, Outcome};
 use crate::sight::Sight;
@@ -24,7 +24,7 @@ use crate::{FileKind, NewVolume, VnodeStatus, VolumeError, VolumeHeader, epochs,
 use afs_format::acl::Acl;
 use afs_format::directory::DirectoryBlob;
 use base::limits::PATH_BYTES_MAX;
-use base::{Fid, VnodeId, VolumeId};
+use base::{Fid, UnixTime, VnodeId, VolumeId};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -77,6 +77,8 @@ pub struct Restoration {
     used_kib: u64,
     data_version_max: u64,
     sums: OwnSums,
+    /// Clients cannot have seen what is replaced, so that its numbers may be given out again.
+    pub(crate) is_unseen: bool,
     /// What came is kept if it does not get to its end.
     pub(crate) noted: Option<Noted>,
 }
@@ -96,7 +98,7 @@ impl Volumes {
     ) -> Result<Arc<Volume>, VolumeError> {
         let source = self.get_any_state(source)?;
         self.create(source.partition(), new)?;
-        let copied = self.fill(&source, new.id, header(source.header()));
+        let copied = self.fill(&source, new, header(source.header()));
         if copied.is_err() {
             self.delete(new.id)?;
         }
@@ -106,12 +108,12 @@ impl Volumes {
     fn fill(
         &self,
         source: &Arc<Volume>,
-        id: VolumeId,
+        new: &NewVolume,
         header: VolumeHeader,
     ) -> Result<Arc<Volume>, VolumeError> {
-        let mut copy = self.restore(id)?;
+        let mut copy = self.restore(new.id)?;
         copy.take_over_all(source)?;
-        copy.finish(self, header)
+        copy.finish(self, header, new.now)
     }
 
     /// Begins to build new contents for a volume; what it holds now is not carried over unless
@@ -178,6 +180,7 @@ impl Restoration {
             used_kib: 0,
             data_version_max: 0,
             sums: OwnSums::default(),
+            is_unseen: false,
             noted: None,
         }
     }
@@ -482,7 +485,7 @@ impl Restoration {
     }
 
     /// Carries over all vnodes of a volume, which should not change meanwhile.
-    fn take_over_all(&mut self, source: &Arc<Volume>) -> Result<(), VolumeError> {
+    pub(crate) fn take_over_all(&mut self, source: &Arc<Volume>) -> Result<(), VolumeError> {
         let mut from = VnodeId(0);
         loop {
             let mut found = Vec::new();
@@ -504,12 +507,18 @@ impl Restoration {
     }
 
     /// Checks that the contents hang together, and takes them into use with this header, durably.
-    /// Counts in the header are found out. Who held the old volume is told that it is gone.
+    /// Counts in the header are found out. Those of a read-write volume continue above what clients have seen of it,
+    /// as changed at `now`. Who held the old volume is told that it is gone.
     ///
     /// # Errors
     /// `Invalid` (no root directory, a name that leads nowhere, a vnode without a name or in another
     /// directory than it says, a wrong count of links, a loop), `NoVolume` (deleted or restored meanwhile), `Store`.
-    pub fn finish(mut self, volumes: &Volumes, mut header: VolumeHeader) -> Result<Arc<Volume>, VolumeError> {
+    pub fn finish(
+        mut self,
+        volumes: &Volumes,
+        mut header: VolumeHeader,
+        now: UnixTime,
+    ) -> Result<Arc<Volume>, VolumeError> {
         self.resolve()?;
         self.delete_what_is_gone()?;
         self.flush()?;
@@ -536,7 +545,7 @@ impl Restoration {
             day_use_date: header.day_use_date,
             week_use: header.week_use,
             changes: old.changes + 1,
-            version_max: old.version_max.max(self.data_version_max),
+            version_max: self.data_version_max,
             unfolded: Some(Unfolded::default()),
         };
         let stored = StoredHeader { group: self.group, sight: Sight::up_to(self.epoch), header };
@@ -545,10 +554,11 @@ impl Restoration {
         if let Some(job) = &leftover {
             put_job(&mut batch, job);
         }
+        let new = NewContents { stored, counters, now, replaces_unseen: self.is_unseen };
         if self.base.is_some() && leftover.is_none() {
-            volumes.replace_below(&self.target, stored, &counters, batch)
+            volumes.replace_below(&self.target, new, batch)
         } else {
-            volumes.replace(&self.target, stored, &counters, batch)
+            volumes.replace(&self.target, new, batch)
         }
     }
 

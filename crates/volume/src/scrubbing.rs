@@ -263,7 +263,8 @@ fn is_readable(family: Family, key: &[u8], value: &[u8]) -> bool {
             keys::Registry::Snapshot
             | keys::Registry::Policy
             | keys::Registry::Received
-            | keys::Registry::Splitting => true,
+            | keys::Registry::Splitting
+            | keys::Registry::Past => true,
         }),
     }
 }

@@ -178,7 +178,11 @@ impl Volumes {
         let own = EntryTarget { vnode: root.vnode, unique: root.unique };
         let status = VnodeStatus { links: 2, ..root };
         empty.directory(status, Acl::clone(&acl), &DirectoryBlob::new(own, own))?;
-        empty.finish(self, VolumeHeader { next_unique: FRESH_UNIQUE, ..new.header() })?;
+        // No mount point has led to it.
+        empty.is_unseen = true;
+        let header = VolumeHeader { next_unique: FRESH_UNIQUE, ..new.header() };
+        let now = header.updated;
+        empty.finish(self, header, now)?;
         Ok(())
     }
 }

@@ -201,6 +201,10 @@ impl Volume {
         let old = self.header();
         let mut new = old.clone();
         change(&mut new);
+        // One that is held apart is not served before it takes its place.
+        if new.in_service && !is_apart(self.id) {
+            new.unseen = None;
+        }
         keep_what_is_not_settable(&mut new, &old);
         let mut batch = Batch::new();
         let mut counters = self.counters();

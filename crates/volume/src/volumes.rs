@@ -6,6 +6,7 @@ use crate::group::Group;
 use crate::index::Index;
 use crate::loading::{self, readers};
 use crate::making::{clone_header, new_counters, new_header, put_root, put_volume, with_counters};
+use crate::past::note_past;
 use crate::purge::Purger;
 use crate::record::{self, StoredHeader};
 use crate::replacing::{leave, leaving_job, put_job};
@@ -241,8 +242,9 @@ impl Volumes {
         let registry = home.registry.lock();
         let group = home.new_ids(&mut batch, 1)?;
         let header = VolumeHeader { stands_for, ..new_header(new) };
-        let counters = new_counters(new);
-        let stored = StoredHeader { group, sight: Sight::up_to(keys::FIRST_EPOCH), header };
+        let mut counters = new_counters(new);
+        let mut stored = StoredHeader { group, sight: Sight::up_to(keys::FIRST_EPOCH), header };
+        self.continue_above_past(&mut stored, &mut counters, new.now)?;
         put_volume(&mut batch, &stored, &counters);
         if new.with_root {
             put_root(&mut batch, group, new.now, self.shared.options.chunk_shift);
@@ -251,9 +253,10 @@ impl Volumes {
         drop(registry);
         let stored = StoredHeader { header: with_counters(stored.header, &counters), ..stored };
         let epochs = Epochs {
+            current: stored.sight.epoch,
+            turns: Arc::clone(&stored.sight.turns),
             others: readers(&stored),
             is_read_write_gone: new.kind != VolumeType::ReadWrite,
-            ..Epochs::without_volumes()
         };
         let group = Arc::new(Group::new(group, epochs, Arc::clone(&home.handle.chunks)));
         let volume = Arc::new(Volume::new(&self.shared, home, group, stored, &counters));
@@ -364,6 +367,7 @@ impl Volumes {
         let changes = self.changes.lock();
         let volume = self.get_any_state(id)?;
         let may_be_succeeded = self.secure_apart()?;
+        let goes_on = self.goes_on(&volume, may_be_succeeded)?;
         let group = Arc::clone(&volume.group);
         let mut writer = group.writer.lock();
         let epoch = volume.view().sight.epoch;
@@ -372,6 +376,7 @@ impl Volumes {
         batch.delete(Family::Volumes, keys::header(id));
         batch.delete(Family::Volumes, keys::counters(id));
         forget_snapshots(&mut batch, &volume);
+        note_past(&mut batch, &volume, goes_on);
         put_job(&mut batch, &job);
         let number = volume.meta().commit(batch)?;
         volume.set_deleted();

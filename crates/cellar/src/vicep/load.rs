@@ -73,7 +73,7 @@ pub fn load(source: &Source<'_>, target: Target<'_>, progress: &dyn Fn(u64)) -> 
 fn fill(source: &Source<'_>, target: Target<'_>, progress: &dyn Fn(u64)) -> Result<(), LoadError> {
     let mut restoration = target.volumes.restore(VolumeId(source.info.id))?;
     each_vnode(source, &mut |number, vnode| put(&mut restoration, source, number, vnode, progress))?;
-    restoration.finish(target.volumes, header(source, target.now))?;
+    restoration.finish(target.volumes, header(source, target.now), target.now)?;
     Ok(())
 }
 
@@ -284,6 +284,7 @@ fn header(source: &Source<'_>, now: UnixTime) -> VolumeHeader {
         deduplicates: false,
         snapshot: None,
         stands_for: None,
+        unseen: None,
     }
 }
 

@@ -1,4 +1,4 @@
-use super::support::{Cell, LARGE, START, actor, admin, anybody, fid, write};
+use super::support::{Cell, LARGE, START, actor, admin, anybody, fid, read, write};
 use afs_format::acl::{Acl, AclEntry};
 use afs_idl::MemoryStream;
 use afs_idl::vol::{self, Server as _, attach_mode, volume_flags, volume_state};
@@ -178,9 +178,60 @@ fn an_incremental_dump_brings_a_volume_up_to_date() {
         assert_eq!(site.restore(transaction, "copy", &changes), Ok(()));
     });
     assert_eq!(tree(&site.volume(901)), tree(&volume));
-    assert_eq!(vnodes(&site.dump(901, 0, 0)), vnodes(&site.dump(RW, 0, 0)));
     assert!(site.restore_new(902, "nothing", &changes).is_err(), "there is nothing to keep");
     site.cell.check();
+}
+
+/// Overwrites the file `x`; returns its data version.
+fn overwrite(site: &Site, data: &[u8]) -> u64 {
+    let volume = site.volume(RW);
+    let file = write(&volume, site.cell.now(), "x", data);
+    volume.status(file).unwrap().data_version
+}
+
+/// What is done between the store of BBBB and that of CCCC to the same file. Returns the data versions of both, and
+/// the uniquifiers of files that were made before and after.
+fn versions_around(restore: impl FnOnce(&Site, &[u8])) -> ([u64; 2], [u32; 2]) {
+    let site = Site::new();
+    let make = |name: &str| write(&site.volume(RW), site.cell.now(), name, b"");
+    make("x");
+    overwrite(&site, b"AAAA");
+    let dump = site.dump(RW, 0, 0);
+    let (before, made_before) = (overwrite(&site, b"BBBB"), make("made before"));
+    site.cell.heard.take();
+    restore(&site, &dump);
+    assert!(site.cell.heard.take().contains(&RW), "callbacks are broken");
+    assert_eq!(read(&site.volume(RW), "x"), b"AAAA");
+    let (after, made_after) = (overwrite(&site, b"CCCC"), make("made after"));
+    site.cell.check();
+    ([before, after], [made_before.unique, made_after.unique])
+}
+
+#[test]
+fn no_restore_reuses_versions_or_uniquifiers() {
+    let over = |site: &Site, dump: &[u8]| {
+        site.within(RW, attach_mode::OFFLINE, |transaction| {
+            assert_eq!(site.restore(transaction, "home", dump), Ok(()));
+        });
+    };
+    // `vos restore -overwrite full`.
+    let anew = |site: &Site, dump: &[u8]| {
+        site.cell.vos_delete(RW, LARGE);
+        assert_eq!(site.restore_new(RW, "home", dump), Ok(()));
+    };
+    let incremental = |site: &Site, dump: &[u8]| {
+        over(site, dump);
+        let nothing_changed = site.dump(RW, u32::MAX, 0);
+        overwrite(site, b"between");
+        over(site, dump);
+        over(site, &nothing_changed);
+    };
+    let cases: [&dyn Fn(&Site, &[u8]); 3] = [&over, &anew, &incremental];
+    for (number, case) in cases.into_iter().enumerate() {
+        let ([before, after], [made_before, made_after]) = versions_around(case);
+        assert!(before < after, "case {number}: data version {after} after {before}");
+        assert!(made_before < made_after, "case {number}: uniquifier {made_after} after {made_before}");
+    }
 }
 
 #[test]

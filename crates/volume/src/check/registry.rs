@@ -101,6 +101,9 @@ fn read_record(
     if is_table(Table::Splitting) {
         return record::get_splitting(id, value).map(drop);
     }
+    if is_table(Table::Past) {
+        return record::get_past(value).map(drop);
+    }
     if is_table(Table::Policy) {
         record::get_policy(value)?;
         registry.policies.insert(id);

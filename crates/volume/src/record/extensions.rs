@@ -2,7 +2,7 @@
 //! length, so that every version passes over what it does not know.
 
 use super::{Fields, Record};
-use crate::VolumeHeader;
+use crate::{Unseen, VolumeHeader};
 use store::{Codec, ZSTD_LEVELS};
 
 /// Two bytes: the codec, its level.
@@ -10,6 +10,12 @@ const COMPRESSION: u8 = 1;
 
 /// No bytes: equal chunks are stored once.
 const DEDUPLICATION: u8 = 2;
+
+/// One byte: clients cannot have seen the volume, see [`Unseen`].
+const UNSEEN: u8 = 3;
+
+const ARRIVING: u8 = 0;
+const RESTORED: u8 = 1;
 
 const RAW: u8 = 0;
 const LZ4: u8 = 1;
@@ -28,7 +34,12 @@ pub(super) fn put(record: Record, header: &VolumeHeader) -> Record {
             field(record, COMPRESSION, &[codec, level as u8])
         }
     };
-    if header.deduplicates { field(record, DEDUPLICATION, &[]) } else { record }
+    let record = if header.deduplicates { field(record, DEDUPLICATION, &[]) } else { record };
+    match header.unseen {
+        None => record,
+        Some(Unseen::Arriving) => field(record, UNSEEN, &[ARRIVING]),
+        Some(Unseen::Restored) => field(record, UNSEEN, &[RESTORED]),
+    }
 }
 
 fn field(record: Record, tag: u8, value: &[u8]) -> Record {
@@ -42,11 +53,20 @@ pub(super) fn get(fields: &mut Fields<'_>, header: &mut VolumeHeader) -> Option<
         let value = fields.take(length.into())?;
         match tag {
             COMPRESSION => header.compression = codec(value),
+            UNSEEN => header.unseen = unseen(value),
             DEDUPLICATION => header.deduplicates = value.is_empty(),
             _ => {}
         }
     }
     Some(())
+}
+
+fn unseen(value: &[u8]) -> Option<Unseen> {
+    match *value {
+        [ARRIVING] => Some(Unseen::Arriving),
+        [RESTORED] => Some(Unseen::Restored),
+        _ => None,
+    }
 }
 
 fn codec(value: &[u8]) -> Option<Codec> {

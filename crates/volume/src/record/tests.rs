@@ -86,6 +86,7 @@ fn header() -> StoredHeader {
             deduplicates: false,
             snapshot: None,
             stands_for: None,
+            unseen: None,
         },
     }
 }

@@ -108,7 +108,7 @@ fn a_group_that_is_being_built_or_purged_is_left_alone() {
     restoration.keep_all().unwrap();
     server.compact(1);
     let header = volume.header();
-    let restored = restoration.finish(&server.volumes, header).unwrap();
+    let restored = restoration.finish(&server.volumes, header, UnixTime(99)).unwrap();
     assert_eq!(read_all(&restored, fid), expected(30, 2, 1));
     // What the old group held is dead when the purger is through, and not before.
     server.compact(1);

@@ -193,7 +193,7 @@ impl World {
     fn release(&mut self, is_full: bool) {
         let restoration = self.build(is_full, usize::MAX);
         let header = self.site().header();
-        let restored = restoration.finish(&self.server.volumes, header).unwrap();
+        let restored = restoration.finish(&self.server.volumes, header, UnixTime(99)).unwrap();
         assert_eq!(tree(&restored), tree(&self.source()));
         let (ours, theirs) = (restored.header(), self.source().header());
         assert_eq!((ours.used_kib, ours.file_count), (theirs.used_kib, theirs.file_count));
@@ -222,7 +222,7 @@ impl World {
             }
             2 => {
                 let restoration = self.build(is_full, most);
-                let outcome = restoration.finish(&self.server.volumes, self.site().header());
+                let outcome = restoration.finish(&self.server.volumes, self.site().header(), UnixTime(99));
                 if outcome.is_ok() {
                     return assert_eq!(tree(&self.site()), tree(&self.source()));
                 }
@@ -354,7 +354,7 @@ fn a_purger_that_already_found_its_job_lets_alone_what_is_being_built() {
         assert!(!step_versions(&site.home, site.group.id, b"a job", &mut progress).unwrap());
     }
     let header = site.header();
-    let restored = restoration.finish(&world.server.volumes, header).unwrap();
+    let restored = restoration.finish(&world.server.volumes, header, UnixTime(99)).unwrap();
     assert_eq!(tree(&restored), tree(&world.source()));
     world.check();
 }

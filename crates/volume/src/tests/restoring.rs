@@ -42,7 +42,7 @@ fn what_is_kept_is_all_there_and_what_was_is_purged() {
     let records = server.records(Family::Entries).len();
     let mut restoration = server.volumes.restore(RW).unwrap();
     restoration.keep_all().unwrap();
-    let restored = restoration.finish(&server.volumes, volume.header()).unwrap();
+    let restored = restoration.finish(&server.volumes, volume.header(), UnixTime(99)).unwrap();
     assert_eq!(long(&restored), Some(3000));
     let (old, new) = (volume.header(), restored.header());
     assert_eq!(
@@ -104,7 +104,8 @@ fn a_restoration_that_is_given_up_leaves_nothing() {
             drop(restoration);
             server.reopen();
         } else {
-            let empty = server.volumes.restore(RW).unwrap().finish(&server.volumes, volume.header());
+            let empty =
+                server.volumes.restore(RW).unwrap().finish(&server.volumes, volume.header(), UnixTime(99));
             assert!(matches!(empty, Err(VolumeError::Invalid(_))), "no root directory");
             drop(restoration);
         }
@@ -114,7 +115,7 @@ fn a_restoration_that_is_given_up_leaves_nothing() {
     }
     let restoration = server.volumes.restore(RW).unwrap();
     server.volumes.delete(RW).unwrap();
-    assert!(restoration.finish(&server.volumes, volume.header()).is_err(), "deleted meanwhile");
+    assert!(restoration.finish(&server.volumes, volume.header(), UnixTime(99)).is_err(), "deleted meanwhile");
     is_sound(&server);
 }
 
@@ -132,7 +133,7 @@ fn after_a_crash_a_volume_is_the_old_or_the_new_one() {
         restoration.keep_all().unwrap();
         let mut header = volume.header();
         header.name = "restored".parse().unwrap();
-        restoration.finish(&server.volumes, header).unwrap();
+        restoration.finish(&server.volumes, header, UnixTime(99)).unwrap();
         server.crash(kept);
         let volume = server.volumes.get(RW).unwrap();
         assert_eq!(long(&volume), Some(3000), "{kept} commits");

@@ -5,7 +5,7 @@ use crate::check::{CheckOptions, check};
 use crate::record::{self, Extent};
 use crate::sharing::Row;
 use crate::{DeduplicationStatistics, StoreRequest, Volume};
-use base::{AbortCode, Fid, VolumeId};
+use base::{AbortCode, Fid, UnixTime, VolumeId};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -307,7 +307,7 @@ fn a_restore_shares_and_one_that_is_given_up_leaves_counts_exact() {
     restoration.keep_all().unwrap();
     remove(&other, "y");
     store_at(&one, x, 0, &chunks_of(&[1]), CHUNK as u64).unwrap();
-    let restored = restoration.finish(&server.volumes, other.header()).unwrap();
+    let restored = restoration.finish(&server.volumes, other.header(), UnixTime(99)).unwrap();
     server.purge();
     let y = restored.lookup(restored.root(), b"y").unwrap();
     let y = Fid { volume: OTHER, vnode: y.vnode, unique: y.unique };

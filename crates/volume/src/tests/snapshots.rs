@@ -110,7 +110,10 @@ fn a_volume_lists_its_own_snapshots() {
         server.volumes.reclone(RW, VolumeId(21), UnixTime(5), |_| {}),
         Err(VolumeError::Invalid(_))
     ));
-    assert!(matches!(server.volumes.convert_to_read_write(VolumeId(21)), Err(VolumeError::Invalid(_))));
+    assert!(matches!(
+        server.volumes.convert_to_read_write(VolumeId(21), UnixTime(99)),
+        Err(VolumeError::Invalid(_))
+    ));
     let refused = snapshot.create_file(&actor(2), snapshot.root(), b"late", &nothing());
     assert!(matches!(refused, Err(VolumeError::ReadOnly)));
     for _ in 0..2 {
@@ -240,7 +243,7 @@ fn a_restore_can_be_taken_back() {
         store_at(&volume, fid, 0, b"seen by nobody else", 0).unwrap();
         let mut restoration = server.volumes.restore(RW).unwrap();
         restoration.keep_all().unwrap();
-        let restored = restoration.finish(&server.volumes, volume.header()).unwrap();
+        let restored = restoration.finish(&server.volumes, volume.header(), UnixTime(99)).unwrap();
         store_at(&restored, fid, 0, b"after", 0).unwrap();
         server.snapshot_rw(21).unwrap();
         let shown = restored.status(fid).unwrap().data_version;

@@ -172,6 +172,12 @@ impl Server {
         self.volumes.create(partition(), &new_volume(id, name)).unwrap()
     }
 
+    /// A volume that waits for a restore.
+    pub(crate) fn create_empty(&self, id: VolumeId, name: &str) -> Arc<Volume> {
+        let new = NewVolume { with_root: false, in_service: false, ..new_volume(id, name) };
+        self.volumes.create(partition(), &new).unwrap()
+    }
+
     pub(crate) fn clone_rw(&self, id: u32) -> Arc<Volume> {
         let new = CloneVolume {
             id: VolumeId(id),

@@ -313,7 +313,7 @@ fn what_is_restored_is_counted() {
     server.forget_totals();
     let mut restoration = server.volumes.restore(RW).unwrap();
     restoration.keep_all().unwrap();
-    let volume = restoration.finish(&server.volumes, volume.header()).unwrap();
+    let volume = restoration.finish(&server.volumes, volume.header(), UnixTime(99)).unwrap();
     assert_eq!(volume.totals(volume.root()).unwrap(), totals(1234, 51 * 2 + 2, 1, 50));
     server.purge();
     assert_eq!(server.records(Family::Totals).len(), 51);

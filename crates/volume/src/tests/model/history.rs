@@ -5,7 +5,7 @@ use crate::tests::segments::Segments;
 use crate::tests::support::*;
 use crate::{
     Actor, CompactionPolicy, FileKind, Owed, Policy, ScrubPolicy, SetStatus, SnapshotDue, StoreRequest,
-    VnodeStatus, Volume, VolumeError, VolumeHeader,
+    Unseen, VnodeStatus, Volume, VolumeError, VolumeHeader, VolumeState,
 };
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::DirectoryBlob;
@@ -16,11 +16,15 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use store::{ChunkStore, Codec, Family, MemoryChunks};
 
 /// Snapshots have ids from here on.
 const SNAPSHOTS: u32 = 1_000_000;
+
+/// What the volume is copied from when it moves has ids from here on.
+const TRAVELS: u32 = 3_000_000;
 
 /// The other volumes, one after the other, have ids from here on.
 const OTHERS: u32 = 2_000_000;
@@ -55,8 +59,8 @@ pub(super) struct History {
     stale: Vec<Fid>,
     /// Uniquifiers that were given out since the last crash.
     uniques: BTreeSet<u32>,
-    /// Highest data versions that were shown before rollbacks since the last crash.
-    shown: BTreeMap<(VnodeId, u32), u64>,
+    /// A digest of the contents that were shown under each FID and data version since the last crash.
+    shown: BTreeMap<(VnodeId, u32, u64), u64>,
     step: u32,
 }
 
@@ -113,6 +117,7 @@ impl History {
         for step in 0..steps {
             self.step = step as u32;
             self.answered_step();
+            self.check_shown();
             check_totals(&self.volume, &self.reference);
             self.remember();
             if step % 10 == 9 || step + 1 == steps {
@@ -120,6 +125,18 @@ impl History {
             }
         }
         self.finish();
+    }
+
+    /// A FID with a data version never names two contents, whatever is done to the volume.
+    fn check_shown(&mut self) {
+        for node in self.reference.nodes.values() {
+            let status = &node.status;
+            let mut digest = DefaultHasher::new();
+            (status.kind as u8, &node.data, &node.entries).hash(&mut digest);
+            let (key, digest) = ((status.vnode, status.unique, status.data_version), digest.finish());
+            let first = *self.shown.entry(key).or_insert(digest);
+            assert_eq!(first, digest, "step {}: {key:?} names other contents than before", self.step);
+        }
     }
 
     fn remember(&mut self) {
@@ -142,7 +159,7 @@ impl History {
     }
 
     fn one_step(&mut self) {
-        match self.random.random_range(0..130) {
+        match self.random.random_range(0..136) {
             0..18 => self.create(FileKind::File),
             18..26 => self.create(FileKind::Directory),
             26..30 => self.create(FileKind::SymbolicLink),
@@ -171,6 +188,10 @@ impl History {
             122..125 => self.remove_elsewhere(),
             125..128 => _ = self.server.maintain(),
             128..129 => self.lose_power(),
+            129..132 => self.restore_over(),
+            132..133 => self.create_anew(),
+            133..134 => self.restore_anew(),
+            134..135 => self.move_there_and_back(),
             _ => self.scrub_step(),
         }
     }
@@ -479,22 +500,82 @@ impl History {
         let Some(&id) = ids.choose(&mut self.random) else { return };
         let now = self.actor().now;
         let Ok(volume) = self.server.volumes.roll_back(RW, id, now) else { return };
-        for node in self.reference.nodes.values() {
-            let status = node.status;
-            self.shown.insert((status.vnode, status.unique), status.data_version);
-        }
-        let mut next = self.clones[&id].clone();
-        next.quota_kib = self.reference.quota_kib;
+        let contents = self.clones[&id].clone();
+        self.is_replaced(volume, contents, now);
+    }
+
+    /// The volume has the contents of a clone now, all under one data version.
+    fn is_replaced(&mut self, volume: Arc<Volume>, mut contents: Reference, now: UnixTime) {
+        contents.quota_kib = self.reference.quota_kib;
         let version = volume.status(volume.root()).unwrap().data_version;
-        for node in next.nodes.values_mut() {
-            let status = &mut node.status;
-            status.data_version = version;
-            status.server_modified = now;
-            let shown = self.shown.get(&(status.vnode, status.unique));
-            assert!(shown.is_none_or(|&shown| shown < status.data_version), "{status:?} after {shown:?}");
+        for node in contents.nodes.values_mut() {
+            node.status.data_version = version;
+            node.status.server_modified = now;
         }
         self.volume = volume;
-        self.reference = next;
+        self.reference = contents;
+    }
+
+    /// Restores what a clone shows over a volume, as from a dump of it.
+    fn restored(&self, clone: VolumeId, header: VolumeHeader) -> Result<Arc<Volume>, VolumeError> {
+        let clone = self.server.volumes.get(clone)?;
+        let mut restoration = self.server.volumes.restore(RW)?;
+        restoration.take_over_all(&clone)?;
+        let header = VolumeHeader { owner: clone.header().owner, updated: clone.header().updated, ..header };
+        restoration.finish(&self.server.volumes, header, self.actor().now)
+    }
+
+    fn any_clone(&mut self) -> Option<VolumeId> {
+        let ids: Vec<VolumeId> = self.clones.keys().copied().collect();
+        ids.choose(&mut self.random).copied()
+    }
+
+    fn restore_over(&mut self) {
+        let Some(clone) = self.any_clone() else { return };
+        if let Ok(volume) = self.restored(clone, self.volume.header()) {
+            self.is_replaced(volume, self.clones[&clone].clone(), self.actor().now);
+        }
+    }
+
+    /// Deletes the volume; what follows is not cut off by a crash, and does not fail.
+    fn delete(&mut self) -> VolumeHeader {
+        *self.server.meta.failures.lock() = 0;
+        self.server.volumes.delete(RW).unwrap();
+        self.volume.header()
+    }
+
+    fn create_anew(&mut self) {
+        let header = self.delete();
+        self.volume = self.server.create(RW, "user.alice");
+        self.volume.update_header(|new| new.deduplicates = header.deduplicates).unwrap();
+        self.server.volumes.sync().unwrap();
+        self.reference = Reference::new(self.volume.status(self.volume.root()).unwrap());
+    }
+
+    /// As `vos restore -overwrite full` does it: the volume is deleted first.
+    fn restore_anew(&mut self) {
+        let Some(clone) = self.any_clone() else { return };
+        let header = self.delete();
+        self.server.create_empty(RW, "user.alice");
+        let volume = self.restored(clone, header).unwrap();
+        self.server.volumes.sync().unwrap();
+        self.is_replaced(volume, self.clones[&clone].clone(), self.actor().now);
+    }
+
+    /// Versions stay as they are.
+    fn move_there_and_back(&mut self) {
+        *self.server.meta.failures.lock() = 0;
+        let clone = VolumeId(TRAVELS + self.step);
+        self.server.clone_rw(clone.0);
+        self.volume.set_state(VolumeState::Moved);
+        let header = self.delete();
+        self.server.create_empty(RW, "user.alice");
+        let arriving = VolumeHeader { unseen: Some(Unseen::Arriving), ..header };
+        self.restored(clone, arriving).unwrap();
+        self.volume = self.server.volumes.get(RW).unwrap();
+        self.volume.update_header(|_| {}).unwrap();
+        self.server.volumes.delete(clone).unwrap();
+        self.server.volumes.sync().unwrap();
     }
 
     /// Half an hour has gone by at every step.
@@ -649,7 +730,9 @@ impl History {
         assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), expected, "the list of snapshots");
         let mut members = self.server.volumes.members(partition(), self.volume.group.id);
         members.sort_unstable();
-        let mut expected: Vec<VolumeId> = self.clones.keys().copied().chain([RW]).collect();
+        let is_member =
+            |id: &VolumeId| self.server.volumes.get_any_state(*id).unwrap().group.id == self.volume.group.id;
+        let mut expected: Vec<VolumeId> = self.clones.keys().copied().chain([RW]).filter(is_member).collect();
         expected.sort_unstable();
         assert_eq!(members, expected, "who is in the volume's group");
         for fid in &self.stale {

@@ -1,0 +1,160 @@
+//! What clients may remember of a read-write volume, and how later contents continue above it.
+//!
+//! # Invariant
+//! A FID with a data version never names two contents on one server, whatever is done to the volume: stores,
+//! rollbacks, restores over it, its deletion and creation under the same number, moves away and back.
+//! Clients keep data by FID and data version, so that breaking callbacks alone does not protect them.
+//!
+//! Within one history of changes each change raises the data version, and uniquifiers are not given out twice.
+//! Where older or foreign contents replace those of a volume, uniquifiers continue above the highest that was
+//! given out, and every vnode is shown with a data version above any that a vnode of the volume ever had. That is
+//! a turn (`Sight::back_to_this`) that hides nothing, as after a rollback, so its cost does not depend on the
+//! size of the volume. Update dates continue likewise, so that incremental dumps and releases have it all.
+//!
+//! A deleted volume leaves a record of its highest numbers, because `vos restore -overwrite full` deletes the
+//! volume and creates it anew. A volume that moves away and comes back keeps its versions: its history has gone on
+//! elsewhere. Read-only volumes carry the versions of their read-write volume, and are never renumbered.
+
+use crate::apart::is_apart;
+use crate::record::{self, Counters, StoredHeader};
+use crate::volume::Volume;
+use crate::volumes::Volumes;
+use crate::{Unseen, VolumeError, VolumeHeader, VolumeState, epochs, keys};
+use base::{UnixTime, VolumeId, VolumeType};
+use store::{Batch, Family};
+
+/// The highest numbers that clients may have seen of a read-write volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Past {
+    /// The next uniquifier that it would have given out.
+    pub(crate) next_unique: u32,
+    /// The highest data version that any of its vnodes had.
+    pub(crate) version_max: u64,
+    /// Its last update date.
+    pub(crate) updated: UnixTime,
+    /// How often its contents had changed: snapshots that outlive it are compared by that.
+    pub(crate) changes: u64,
+    /// It was deleted here because it lives on elsewhere.
+    pub(crate) went_on: bool,
+}
+
+impl Past {
+    /// Of a volume that contents are replaced of; `None` if clients cannot have seen any, or none that are
+    /// numbered on their own.
+    pub(crate) fn of(header: &VolumeHeader, counters: &Counters) -> Option<Past> {
+        let is_empty = counters.used_kib == 0;
+        let is_numbered = header.kind == VolumeType::ReadWrite && !is_apart(header.id);
+        (is_numbered && !is_empty && header.unseen.is_none()).then_some(Past {
+            next_unique: counters.next_unique,
+            version_max: counters.version_max,
+            updated: counters.updated,
+            changes: counters.changes,
+            went_on: false,
+        })
+    }
+
+    fn and(self, other: Past) -> Past {
+        Past {
+            next_unique: self.next_unique.max(other.next_unique),
+            version_max: self.version_max.max(other.version_max),
+            updated: self.updated.max(other.updated),
+            changes: self.changes.max(other.changes),
+            went_on: self.went_on && other.went_on,
+        }
+    }
+
+    /// Whether these contents are what the volume became elsewhere.
+    fn is_continued_by(&self, stored: &StoredHeader, counters: &Counters) -> bool {
+        self.went_on
+            && stored.header.unseen != Some(Unseen::Restored)
+            && counters.updated >= self.updated
+            && counters.next_unique >= self.next_unique
+    }
+
+    /// Lets contents that take the place of others continue above them, unless they are what those became.
+    ///
+    /// # Errors
+    /// `Invalid` after too many rollbacks.
+    pub(crate) fn continue_above(
+        &self,
+        stored: &mut StoredHeader,
+        counters: &mut Counters,
+        now: UnixTime,
+    ) -> Result<(), VolumeError> {
+        if counters.changes <= self.changes {
+            counters.changes = self.changes + 1;
+        }
+        if self.is_continued_by(stored, counters) {
+            counters.version_max = counters.version_max.max(self.version_max);
+            return Ok(());
+        }
+        counters.next_unique = counters.next_unique.max(self.next_unique);
+        counters.version_max = counters.version_max.max(self.version_max) + 1;
+        counters.updated = counters.updated.max(self.updated).max(now);
+        let (sight, header) = (&stored.sight, &mut stored.header);
+        let sight = sight.back_to_this(sight.epoch, counters.version_max, counters.updated);
+        stored.sight = sight.ok_or(VolumeError::Invalid("the volume was rolled back too often"))?;
+        header.next_unique = counters.next_unique;
+        header.updated = counters.updated;
+        Ok(())
+    }
+}
+
+impl Volumes {
+    /// What clients may remember of a read-write volume of this number that was deleted here.
+    ///
+    /// # Errors
+    /// `Damaged`, `Store`.
+    pub(crate) fn past(&self, id: VolumeId) -> Result<Option<Past>, VolumeError> {
+        let mut all: Option<Past> = None;
+        let key = keys::past(id);
+        for home in &self.partitions {
+            let Some(value) = home.handle.meta.get(Family::Volumes, &key)? else { continue };
+            let past = record::get_past(&value)
+                .ok_or_else(|| epochs::damage(Family::Volumes, &key, "what a deleted volume had"))?;
+            all = Some(all.map_or(past, |all| all.and(past)));
+        }
+        Ok(all)
+    }
+
+    /// Lets a volume that appears under a number continue above those that had it before. Hold the lock of changes.
+    ///
+    /// # Errors
+    /// `Invalid` after too many rollbacks, `Damaged`, `Store`.
+    pub(crate) fn continue_above_past(
+        &self,
+        stored: &mut StoredHeader,
+        counters: &mut Counters,
+        now: UnixTime,
+    ) -> Result<(), VolumeError> {
+        if stored.header.kind != VolumeType::ReadWrite || is_apart(stored.header.id) || counters.used_kib == 0
+        {
+            return Ok(());
+        }
+        match self.past(stored.header.id)? {
+            Some(past) => past.continue_above(stored, counters, now),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a volume that is about to be deleted lives on: at another server, or on another partition from which it
+    /// takes this one's place. May load volumes, so no group's lock may be held.
+    ///
+    /// # Errors
+    /// `Damaged`, `Store`.
+    pub(crate) fn goes_on(&self, volume: &Volume, may_be_succeeded: bool) -> Result<bool, VolumeError> {
+        if volume.state() == VolumeState::Moved || !may_be_succeeded {
+            return Ok(volume.state() == VolumeState::Moved);
+        }
+        let apart = self.apart_from(volume.id())?;
+        Ok(apart.iter().any(|other| other.kind() == VolumeType::ReadWrite))
+    }
+}
+
+/// Notes what clients may remember of a volume that is deleted. Hold the writer's lock.
+pub(crate) fn note_past(batch: &mut Batch, volume: &Volume, went_on: bool) {
+    if let Some(past) = Past::of(&volume.header(), &volume.counters()) {
+        let past = Past { went_on, ..past };
+        batch.put(Family::Volumes, keys::past(volume.id()), record::put_past(&past));
+    }
+}
