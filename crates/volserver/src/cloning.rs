@@ -180,12 +180,12 @@ pub(crate) fn reclone(server: &VolumeServer, volume: &Volume, id: VolumeId) -> R
             header.day_use_date = old.day_use_date;
             header.week_use = old.week_use;
             if kind == VolumeType::Backup {
-                header.backed_up = now;
+                header.backed_up = header.created;
             }
         });
-        recloned.map_err(|error| codes::of(&error))?;
+        let recloned = recloned.map_err(|error| codes::of(&error))?;
         if kind == VolumeType::Backup {
-            remember(volume, &CloneVolume { id, name, kind, now })?;
+            remember(volume, &CloneVolume { id, name, kind, now: recloned.header().created })?;
         }
         Ok(())
     })?;

@@ -223,5 +223,7 @@ fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeade
         snapshot: None,
         stands_for: old.stands_for,
         unseen: old.unseen,
+        // The first dump of a move is one of a clone, which is not older than any before.
+        dated: old.dated.max(dumped.created),
     }
 }

@@ -78,6 +78,9 @@ pub struct VolumeHeader {
     /// Where its contents come from, as long as clients cannot have seen it; `None` once it may have been in
     /// service. [`crate::Volume::update_header`] clears it together with putting the volume into service.
     pub unseen: Option<Unseen>,
+    /// The latest date that a clone of it was made under: no later change is dated before it, also when the clock is
+    /// set back, so that whoever has the clone finds the change by its date.
+    pub dated: UnixTime,
 }
 
 /// Where the contents of a volume come from that was not in service yet.

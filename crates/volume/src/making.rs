@@ -52,6 +52,7 @@ pub(crate) fn new_header(new: &NewVolume) -> VolumeHeader {
         snapshot: None,
         stands_for: None,
         unseen: (!new.in_service).then_some(Unseen::Arriving),
+        dated: UnixTime(0),
     }
 }
 
@@ -78,6 +79,11 @@ pub(crate) fn new_counters(new: &NewVolume) -> Counters {
 pub(crate) fn with_counters(mut header: VolumeHeader, counters: &Counters) -> VolumeHeader {
     header.used_kib = counters.used_kib;
     header
+}
+
+/// The date of a clone that is made now: all changes that it shows are not later, and those that follow not earlier.
+pub(crate) fn date_of_clone(source: &VolumeHeader, now: UnixTime) -> UnixTime {
+    now.max(source.updated).max(source.dated)
 }
 
 pub(crate) fn clone_header(source: VolumeHeader, new: &CloneVolume) -> VolumeHeader {

@@ -34,6 +34,8 @@ pub(crate) struct Past {
     pub(crate) updated: UnixTime,
     /// How often its contents had changed: snapshots that outlive it are compared by that.
     pub(crate) changes: u64,
+    /// The latest date of it or a clone.
+    pub(crate) dated: UnixTime,
     /// It was deleted here because it lives on elsewhere.
     pub(crate) went_on: bool,
 }
@@ -49,6 +51,7 @@ impl Past {
             version_max: counters.version_max,
             updated: counters.updated,
             changes: counters.changes,
+            dated: counters.updated.max(header.dated),
             went_on: false,
         })
     }
@@ -59,6 +62,7 @@ impl Past {
             version_max: self.version_max.max(other.version_max),
             updated: self.updated.max(other.updated),
             changes: self.changes.max(other.changes),
+            dated: self.dated.max(other.dated),
             went_on: self.went_on && other.went_on,
         }
     }
@@ -84,13 +88,14 @@ impl Past {
         if counters.changes <= self.changes {
             counters.changes = self.changes + 1;
         }
+        stored.header.dated = stored.header.dated.max(self.dated);
         if self.is_continued_by(stored, counters) {
             counters.version_max = counters.version_max.max(self.version_max);
             return Ok(());
         }
         counters.next_unique = counters.next_unique.max(self.next_unique);
         counters.version_max = counters.version_max.max(self.version_max) + 1;
-        counters.updated = counters.updated.max(self.updated).max(now);
+        counters.updated = counters.updated.max(self.dated).max(now);
         let (sight, header) = (&stored.sight, &mut stored.header);
         let sight = sight.back_to_this(sight.epoch, counters.version_max, counters.updated);
         stored.sight = sight.ok_or(VolumeError::Invalid("the volume was rolled back too often"))?;

@@ -549,6 +549,7 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
         snapshot: None,
         stands_for: None,
         unseen: None,
+        dated: UnixTime(0),
     };
     let mut turns = Vec::new();
     if has_sections {

@@ -6,7 +6,7 @@
 use crate::epochs::Epochs;
 use crate::group::Group;
 use crate::loading::readers;
-use crate::making::put_volume;
+use crate::making::{date_of_clone, put_volume};
 use crate::past::Past;
 use crate::record::{self, Counters, Job, StoredHeader};
 use crate::snapshots::forget_snapshot;
@@ -91,7 +91,10 @@ impl Volumes {
         let mut old_writer = (!is_same).then(|| old.group.writer.lock());
         let (sight, mut counters) = (source.view().sight, source.counters());
         let old_epoch = old.view().sight.epoch;
-        let header = recloned(source.header(), &old.header(), now, change);
+        let source_header = source.header();
+        let now = date_of_clone(&source_header, now);
+        let header = recloned(source_header.clone(), &old.header(), now, change);
+        let dated = source_header.dated.max(header.created);
         usage::copy(&mut counters, &header);
         let stored = StoredHeader { group: source.group.id, sight: sight.clone(), header };
         let mut batch = Batch::new();
@@ -100,8 +103,10 @@ impl Volumes {
         put_volume(&mut batch, &stored, &counters);
         let is_read_write = source.kind() == VolumeType::ReadWrite;
         if is_read_write {
-            let moved_on =
-                StoredHeader { sight: sight.at(sight.epoch + 1), ..source.stored(source.header()) };
+            let moved_on = StoredHeader {
+                sight: sight.at(sight.epoch + 1),
+                ..source.stored(VolumeHeader { dated, ..source_header })
+            };
             batch.put(Family::Volumes, keys::header(source.id()), record::put_header(&moved_on));
         }
         let publish = source.group.publish.write();
@@ -109,7 +114,7 @@ impl Volumes {
         old.set_deleted();
         if is_read_write {
             writer.epochs.current += 1;
-            source.change_live(|live| live.view.sight.epoch += 1);
+            source.change_live(|live| live.moved_on(dated));
         }
         let old_epochs = old_writer.as_deref_mut().map_or(&mut writer.epochs, |writer| &mut writer.epochs);
         leave(old_epochs, old_epoch, old.kind());
@@ -286,6 +291,7 @@ fn converted(old: VolumeHeader) -> Result<VolumeHeader, VolumeError> {
         restored_from: old.number(),
         stands_for: None,
         unseen: None,
+        dated: old.dated.max(old.created),
         created,
         copied: created,
         // The old read-write volume may have given out some that clients still remember.

@@ -138,7 +138,7 @@ fn check(volume: &Volume, snapshot: &Volume) -> Result<(), VolumeError> {
 fn target(volume: &Volume, snapshot: &Volume, newest: u64, now: UnixTime) -> Result<Target, VolumeError> {
     let (old, back) = (volume.counters(), snapshot.counters());
     let (header, back_header) = (volume.header(), snapshot.header());
-    let now = now.max(header.updated).max(back_header.updated);
+    let now = now.max(header.updated).max(header.dated).max(back_header.updated);
     let counters = Counters {
         next_unique: old.next_unique.max(back.next_unique),
         changes: old.changes.max(back.changes) + 1,

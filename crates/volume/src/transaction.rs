@@ -13,7 +13,7 @@ use crate::totals::{Step, steps};
 use crate::volume::{View, Volume};
 use crate::{Actor, FileKind, VnodeStatus, VolumeError, keys, quota};
 use afs_format::directory::{DirectoryBlob, DirectoryError, EntryTarget};
-use base::{Fid, UserId, VnodeId};
+use base::{Fid, UnixTime, UserId, VnodeId};
 use parking_lot::{MutexGuard, RwLock, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,6 +62,8 @@ pub(crate) struct Transaction<'v> {
     pub(crate) writer: MutexGuard<'v, Writer>,
     pub(crate) view: View,
     actor: Actor,
+    /// Becomes the update date: now, or the date of the latest change or clone if the clock was set back since.
+    date: UnixTime,
     pub(crate) batch: Batch,
     pub(crate) counters: Counters,
     new_owner: Option<UserId>,
@@ -81,14 +83,17 @@ impl<'v> Transaction<'v> {
             volume.check_state()?;
         }
         volume.check_writable()?;
+        let (counters, latest) =
+            volume.read_live(|live| (live.counters(), live.header.updated.max(live.header.dated)));
         Ok(Transaction {
             volume,
             publish: None,
             writer,
             view: volume.view(),
             actor: *actor,
+            date: actor.now.max(latest),
             batch: Batch::new(),
-            counters: volume.counters(),
+            counters,
             new_owner: None,
             touched: BTreeMap::new(),
             edited: BTreeMap::new(),
@@ -129,9 +134,9 @@ impl<'v> Transaction<'v> {
         Ok(self.blob(directory)?.read().lookup(name))
     }
 
-    /// Puts a vnode, new or changed, and its server time to now.
+    /// Puts a vnode, new or changed, and its server time to that of this change.
     pub(crate) fn put(&mut self, mut vnode: Vnode) -> Result<VnodeStatus, VolumeError> {
-        vnode.status.server_modified = self.actor.now;
+        vnode.status.server_modified = self.date;
         let status = vnode.status;
         self.touch(status.vnode)?.now = Some(vnode);
         Ok(status)
@@ -139,7 +144,7 @@ impl<'v> Transaction<'v> {
 
     /// The same of a vnode whose number was just given out, so that there is none to be looked for.
     pub(crate) fn put_new(&mut self, mut vnode: Vnode) -> VnodeStatus {
-        vnode.status.server_modified = self.actor.now;
+        vnode.status.server_modified = self.date;
         let status = vnode.status;
         self.touched.insert(status.vnode, Touched { before: None, now: Some(vnode) });
         status
@@ -364,7 +369,7 @@ impl<'v> Transaction<'v> {
             }
             count(&mut self.counters, vnode);
         }
-        self.counters.updated = self.actor.now;
+        self.counters.updated = self.date;
         self.counters.update_counter = self.counters.update_counter.wrapping_add(1);
         self.counters.changes += 1;
         self.put_volume();

@@ -87,6 +87,12 @@ impl Live {
         }
     }
 
+    /// A clone of this date was made.
+    pub(crate) fn moved_on(&mut self, dated: UnixTime) {
+        self.view.sight.epoch += 1;
+        self.header.dated = dated;
+    }
+
     pub(crate) fn set_unfolded(&mut self, unfolded: Option<&Unfolded>) {
         self.unfolded = unfolded.copied();
         // A directory may have moved.
@@ -204,6 +210,10 @@ impl Volume {
         // One that is held apart is not served before it takes its place.
         if new.in_service && !is_apart(self.id) {
             new.unseen = None;
+        }
+        if new.updated < old.updated {
+            // Read-only sites may have that date.
+            new.dated = new.dated.max(old.updated);
         }
         keep_what_is_not_settable(&mut new, &old);
         let mut batch = Batch::new();

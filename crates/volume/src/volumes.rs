@@ -5,7 +5,9 @@ use crate::epochs::Epochs;
 use crate::group::Group;
 use crate::index::Index;
 use crate::loading::{self, readers};
-use crate::making::{clone_header, new_counters, new_header, put_root, put_volume, with_counters};
+use crate::making::{
+    clone_header, date_of_clone, new_counters, new_header, put_root, put_volume, with_counters,
+};
 use crate::past::note_past;
 use crate::purge::Purger;
 use crate::record::{self, StoredHeader};
@@ -330,23 +332,28 @@ impl Volumes {
         let group = Arc::clone(&source.group);
         let mut writer = group.writer.lock();
         let (view, mut counters) = (source.view(), source.counters());
-        let mut header = clone_header(source.header(), new);
+        let source_header = source.header();
+        let now = date_of_clone(&source_header, new.now);
+        let mut header = clone_header(source_header.clone(), &CloneVolume { now, ..new.clone() });
         change(&mut header);
+        let dated = source_header.dated.max(header.created);
         usage::copy(&mut counters, &header);
         let sight = view.sight;
         let stored = StoredHeader { group: group.id, sight: sight.clone(), header };
         put_volume(&mut batch, &stored, &counters);
         let is_read_write = source.kind() == VolumeType::ReadWrite;
         if is_read_write {
-            let moved_on =
-                StoredHeader { sight: sight.at(sight.epoch + 1), ..source.stored(source.header()) };
+            let moved_on = StoredHeader {
+                sight: sight.at(sight.epoch + 1),
+                ..source.stored(VolumeHeader { dated, ..source_header })
+            };
             batch.put(Family::Volumes, keys::header(source.id()), record::put_header(&moved_on));
         }
         let publish = group.publish.write();
         let number = source.meta().commit(batch)?;
         if is_read_write {
             writer.epochs.current += 1;
-            source.change_live(|live| live.view.sight.epoch += 1);
+            source.change_live(|live| live.moved_on(dated));
         }
         writer.epochs.others.push(sight);
         drop((publish, writer));

@@ -285,6 +285,7 @@ fn header(source: &Source<'_>, now: UnixTime) -> VolumeHeader {
         snapshot: None,
         stands_for: None,
         unseen: None,
+        dated: UnixTime(0),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::{Fields, Record};
 use crate::{Unseen, VolumeHeader};
+use base::UnixTime;
 use store::{Codec, ZSTD_LEVELS};
 
 /// Two bytes: the codec, its level.
@@ -13,6 +14,9 @@ const DEDUPLICATION: u8 = 2;
 
 /// One byte: clients cannot have seen the volume, see [`Unseen`].
 const UNSEEN: u8 = 3;
+
+/// Four bytes: the latest date of a clone.
+const DATED: u8 = 4;
 
 const ARRIVING: u8 = 0;
 const RESTORED: u8 = 1;
@@ -35,6 +39,10 @@ pub(super) fn put(record: Record, header: &VolumeHeader) -> Record {
         }
     };
     let record = if header.deduplicates { field(record, DEDUPLICATION, &[]) } else { record };
+    let record = match header.dated {
+        UnixTime(0) => record,
+        UnixTime(date) => field(record, DATED, &date.to_be_bytes()),
+    };
     match header.unseen {
         None => record,
         Some(Unseen::Arriving) => field(record, UNSEEN, &[ARRIVING]),
@@ -53,6 +61,7 @@ pub(super) fn get(fields: &mut Fields<'_>, header: &mut VolumeHeader) -> Option<
         let value = fields.take(length.into())?;
         match tag {
             COMPRESSION => header.compression = codec(value),
+            DATED => header.dated = UnixTime(value.try_into().map_or(0, u32::from_be_bytes)),
             UNSEEN => header.unseen = unseen(value),
             DEDUPLICATION => header.deduplicates = value.is_empty(),
             _ => {}

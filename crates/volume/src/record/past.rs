@@ -5,7 +5,7 @@ use crate::past::Past;
 
 pub(crate) fn put_past(past: &Past) -> Vec<u8> {
     let record = Record::new().u32(past.next_unique).u64(past.version_max).u32(past.updated.0);
-    record.u64(past.changes).u8(past.went_on.into()).0
+    record.u64(past.changes).u32(past.dated.0).u8(past.went_on.into()).0
 }
 
 pub(crate) fn get_past(value: &[u8]) -> Option<Past> {
@@ -15,6 +15,7 @@ pub(crate) fn get_past(value: &[u8]) -> Option<Past> {
         version_max: f.u64()?,
         updated: f.time()?,
         changes: f.u64()?,
+        dated: f.time()?,
         went_on: f.u8()? != 0,
     })
 }

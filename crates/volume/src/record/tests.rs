@@ -87,6 +87,7 @@ fn header() -> StoredHeader {
             snapshot: None,
             stands_for: None,
             unseen: None,
+            dated: UnixTime(0),
         },
     }
 }

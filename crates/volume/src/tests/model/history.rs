@@ -480,7 +480,8 @@ impl History {
     fn clone_volume(&mut self) {
         if self.clones.len() < 4 && *self.server.meta.failures.lock() == 0 {
             let id = 1000 + self.step;
-            self.server.clone_rw(id);
+            let clone = self.server.clone_rw(id);
+            self.reference.is_cloned(clone.header().created);
             self.clones.insert(VolumeId(id), self.reference.clone());
         }
     }
@@ -488,7 +489,8 @@ impl History {
     fn snapshot(&mut self) {
         if self.clones.len() < 6 {
             let id = SNAPSHOTS + self.step;
-            if self.server.snapshot_rw(id).is_ok() {
+            if let Ok(snapshot) = self.server.snapshot_rw(id) {
+                self.reference.is_cloned(snapshot.header().created);
                 self.clones.insert(VolumeId(id), self.reference.clone());
             }
         }
@@ -507,11 +509,14 @@ impl History {
     /// The volume has the contents of a clone now, all under one data version.
     fn is_replaced(&mut self, volume: Arc<Volume>, mut contents: Reference, now: UnixTime) {
         contents.quota_kib = self.reference.quota_kib;
-        let version = volume.status(volume.root()).unwrap().data_version;
+        let VnodeStatus { data_version: version, server_modified: date, .. } =
+            volume.status(volume.root()).unwrap();
+        assert!(date >= now.max(self.reference.dated), "dates do not go back");
         for node in contents.nodes.values_mut() {
             node.status.data_version = version;
-            node.status.server_modified = now;
+            node.status.server_modified = date;
         }
+        contents.dated = date;
         self.volume = volume;
         self.reference = contents;
     }
@@ -566,7 +571,8 @@ impl History {
     fn move_there_and_back(&mut self) {
         *self.server.meta.failures.lock() = 0;
         let clone = VolumeId(TRAVELS + self.step);
-        self.server.clone_rw(clone.0);
+        let copied = self.server.clone_rw(clone.0);
+        self.reference.is_cloned(copied.header().created);
         self.volume.set_state(VolumeState::Moved);
         let header = self.delete();
         self.server.create_empty(RW, "user.alice");
@@ -587,10 +593,13 @@ impl History {
         self.remember();
         let (id, now) = (SNAPSHOTS + self.step, UnixTime(1_793_577_600 + self.step * 1800));
         match self.server.volumes.snapshot_due(RW, now).unwrap() {
-            SnapshotDue::Make(kept) if self.server.snapshot_kept(id, kept, now).is_ok() => {
-                self.clones.insert(VolumeId(id), self.reference.clone());
+            SnapshotDue::Make(kept) => {
+                if let Ok(snapshot) = self.server.snapshot_kept(id, kept, now) {
+                    self.reference.is_cloned(snapshot.header().created);
+                    self.clones.insert(VolumeId(id), self.reference.clone());
+                }
             }
-            SnapshotDue::Nothing | SnapshotDue::Make(_) => {}
+            SnapshotDue::Nothing => {}
             SnapshotDue::Keep(same, kept) => {
                 let of_same = &self.clones[&same.id];
                 assert_eq!(

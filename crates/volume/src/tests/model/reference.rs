@@ -2,7 +2,7 @@
 
 use crate::{Actor, FileKind, SetStatus, Totals, VnodeStatus, quota};
 use afs_format::acl::Acl;
-use base::{AbortCode, Fid, UserId, VnodeId};
+use base::{AbortCode, Fid, UnixTime, UserId, VnodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
 type Answer<T> = Result<T, AbortCode>;
@@ -22,6 +22,8 @@ pub(super) struct Reference {
     pub(super) nodes: BTreeMap<VnodeId, Node>,
     pub(super) quota_kib: u64,
     pub(super) owner: i32,
+    /// The latest date of a change or a clone: dates do not go back behind it.
+    pub(super) dated: UnixTime,
 }
 
 impl Reference {
@@ -32,7 +34,12 @@ impl Reference {
             entries: dots((root.vnode, root.unique), (root.vnode, root.unique)),
             acl: Some(Acl::administrators()),
         };
-        Reference { nodes: BTreeMap::from([(root.vnode, node)]), quota_kib: 0, owner: 0 }
+        Reference {
+            nodes: BTreeMap::from([(root.vnode, node)]),
+            quota_kib: 0,
+            owner: 0,
+            dated: root.server_modified,
+        }
     }
 
     pub(super) fn used_kib(&self) -> u64 {
@@ -70,6 +77,18 @@ impl Reference {
             .and_then(|node| if node.status.is_directory() { Ok(node) } else { Err(AbortCode::UAENOTDIR) })
     }
 
+    /// The date of a change.
+    fn date(&mut self, actor: &Actor) -> UnixTime {
+        self.dated = self.dated.max(actor.now);
+        self.dated
+    }
+
+    /// A clone of this date was made.
+    pub(super) fn is_cloned(&mut self, made: UnixTime) {
+        assert!(made >= self.dated, "a clone's date is not before what it shows");
+        self.dated = made;
+    }
+
     fn node(&mut self, vnode: VnodeId) -> &mut Node {
         self.nodes.get_mut(&vnode).unwrap()
     }
@@ -80,11 +99,12 @@ impl Reference {
     }
 
     fn changed(&mut self, actor: &Actor, directory: VnodeId) {
+        let date = self.date(actor);
         let status = &mut self.node(directory).status;
         status.data_version += 1;
         status.author = actor.user;
         status.client_modified = actor.now;
-        status.server_modified = actor.now;
+        status.server_modified = date;
     }
 
     pub(super) fn lookup(&self, directory: Fid, name: &[u8]) -> Answer<Target> {
@@ -113,6 +133,7 @@ impl Reference {
         assert_eq!(target.0.is_directory(), kind == FileKind::Directory);
         let parent = self.node(directory.vnode).clone();
         let is_directory = kind == FileKind::Directory;
+        let date = self.date(actor);
         let mut status = VnodeStatus {
             vnode: target.0,
             unique: target.1,
@@ -124,7 +145,7 @@ impl Reference {
             length: if is_directory { 2048 } else { data.len() as u64 },
             data_version: 0,
             client_modified: actor.now,
-            server_modified: actor.now,
+            server_modified: date,
             author: actor.user,
             parent: directory.vnode,
             parent_unique: directory.unique,
@@ -158,13 +179,14 @@ impl Reference {
         new[offset as usize..end].copy_from_slice(data);
         let blocks = quota::blocks(new.len() as u64);
         self.grow(blocks.saturating_sub(quota::blocks(node.status.length)))?;
+        let date = self.date(actor);
         let node = self.node(fid.vnode);
         node.status.length = new.len() as u64;
         node.data = new;
         node.status.data_version += 1;
         node.status.author = actor.user;
         node.status.client_modified = actor.now;
-        node.status.server_modified = actor.now;
+        node.status.server_modified = date;
         if !actor.privileged {
             node.status.mode &= !0o6000;
         }
@@ -176,9 +198,10 @@ impl Reference {
         if self.get(fid)?.status.kind == FileKind::SymbolicLink && set.mode.is_some() {
             return Err(AbortCode::UAEINVAL);
         }
+        let date = self.date(actor);
         let status = &mut self.node(fid.vnode).status;
         set_status(status, actor, set);
-        status.server_modified = actor.now;
+        status.server_modified = date;
         if fid.vnode == VnodeId::ROOT {
             self.owner = set.owner.map_or(self.owner, |owner| owner.0);
         }
@@ -187,9 +210,10 @@ impl Reference {
 
     pub(super) fn set_acl(&mut self, actor: &Actor, fid: Fid, acl: Acl) -> Answer<()> {
         self.directory(fid)?;
+        let date = self.date(actor);
         let node = self.node(fid.vnode);
         node.acl = Some(acl);
-        node.status.server_modified = actor.now;
+        node.status.server_modified = date;
         Ok(())
     }
 
@@ -206,10 +230,11 @@ impl Reference {
         if self.directory(directory)?.entries.contains_key(name) {
             return Err(AbortCode::UAEEXIST);
         }
+        let date = self.date(actor);
         let file = self.node(target.vnode);
         file.status.links += 1;
         file.status.author = actor.user;
-        file.status.server_modified = actor.now;
+        file.status.server_modified = date;
         self.changed(actor, directory.vnode);
         self.node(directory.vnode).entries.insert(name.to_vec(), (target.vnode, target.unique));
         Ok(())
@@ -242,9 +267,10 @@ impl Reference {
     }
 
     fn drop_name(&mut self, actor: &Actor, target: VnodeId) {
+        let date = self.date(actor);
         let status = &mut self.node(target).status;
         status.links -= 1;
-        status.server_modified = actor.now;
+        status.server_modified = date;
         if status.links == 0 || status.is_directory() {
             self.nodes.remove(&target);
         }
@@ -313,10 +339,11 @@ impl Reference {
     }
 
     fn move_node(&mut self, actor: &Actor, vnode: VnodeId, from: VnodeId, to: Fid) {
+        let date = self.date(actor);
         let node = self.node(vnode);
         node.status.parent = to.vnode;
         node.status.parent_unique = to.unique;
-        node.status.server_modified = actor.now;
+        node.status.server_modified = date;
         if node.status.is_directory() {
             node.status.data_version += 1;
             node.entries.insert(b"..".to_vec(), (to.vnode, to.unique));
@@ -366,6 +393,7 @@ pub(super) fn actor(number: u32) -> Actor {
         user: UserId(number as i32 % 3),
         privileged: number.is_multiple_of(5),
         in_transaction: false,
-        now: base::UnixTime(10_000 + number),
+        // Now and then the clock is set back.
+        now: UnixTime(10_000 + number - if number.is_multiple_of(7) { 5_000 } else { 0 }),
     }
 }
