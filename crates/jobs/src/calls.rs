@@ -7,7 +7,7 @@ use crate::{Job, Operation, Place, Stage, Trouble, Wish, World};
 use afs_idl::ClientConnection;
 use afs_idl::vl::{self, NVldbEntry, entry_flags, lock_release};
 use afs_idl::vol::{
-    self, RestoreCookie, TransDebugInfo, VolintInfo, VolserStatus, attach_mode, volume_flags,
+    self, RestoreCookie, TransDebugInfo, VolintInfo, VolserStatus, attach_mode, volume_flags, volume_type,
 };
 use base::AbortCode;
 use std::cell::Cell;
@@ -461,6 +461,23 @@ impl<W: World> Run<'_, W> {
         };
         let reply = vol::set_ids_types(&*self.volumes(open.server), &request);
         reply.map(drop).map_err(failed(format!("name the volume {}", open.volume)))
+    }
+
+    /// Lets the header of an open read-write volume name the read-only and the backup volume of its entry. A clone or
+    /// a restore puts others there, or none.
+    pub(crate) fn set_family(&self, open: Transaction, entry: &NVldbEntry) -> Step {
+        let request = vol::SetIdsTypesRequest {
+            transaction: open.id,
+            name: self.job.name.as_str().into(),
+            volume_type: volume_type::READ_WRITE,
+            parent_id: self.job.volume,
+            clone_id: entry.volume_id[entry::READ_ONLY],
+            backup_id: entry.volume_id[entry::BACKUP],
+        };
+        let reply = vol::set_ids_types(&*self.volumes(open.server), &request);
+        reply
+            .map(drop)
+            .map_err(failed(format!("set the numbers of the clones of the volume {}", open.volume)))
     }
 
     /// Clones an open volume.

@@ -116,6 +116,10 @@ impl<W: World> Run<'_, W> {
         let request = vol::SetDateRequest { transaction: open.id, new_date: made };
         vol::set_date(&*self.world.volumes(open.server), &request)
             .map_err(failed(format!("set the date of the volume {}", open.volume)))?;
+        if !self.job.is_read_only() {
+            let entry = self.locked_entry()?;
+            self.set_family(open, &entry)?;
+        }
         self.set_flags(open, flags(offline))?;
         self.end(open)?;
         if !self.job.is_read_only() {

@@ -32,6 +32,8 @@ impl<W: World> Run<'_, W> {
         self.note("sending what changed meanwhile");
         let source = self.open(self.job.from, volume, attach_mode::BUSY)?;
         self.forward(source, from_date, new, &cookie)?;
+        let entry = self.locked_entry()?;
+        self.set_family(new, &entry)?;
         self.job.source_off = true;
         self.save()?;
         self.set_flags(source, volume_flags::OUT_OF_SERVICE)?;

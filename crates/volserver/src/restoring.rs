@@ -187,14 +187,17 @@ fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeade
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     // That stays unfinished until SetFlags says otherwise: it may have the place of another one soon.
     let is_apart = old.number() != old.id;
+    let none = VolumeId(0);
+    let (clone, backup) =
+        if wanted.kind == VolumeType::ReadWrite { (old.clone, old.backup) } else { (none, none) };
     VolumeHeader {
         id: old.id,
         name: wanted.name,
         kind: wanted.kind,
         parent: old.parent,
-        clone: wanted.clone,
-        backup: VolumeId(0),
-        restored_from: VolumeId(0),
+        clone: if wanted.clone == none { clone } else { wanted.clone },
+        backup,
+        restored_from: none,
         owner: dumped.owner as i32,
         account: dumped.account,
         in_service: dumped.in_service != 0 && !is_apart,

@@ -75,6 +75,8 @@ pub(super) struct Volume {
     pub(super) files: BTreeMap<u8, (u64, u32)>,
     pub(super) created: u32,
     pub(super) updated: u32,
+    /// The numbers of the read-only and the backup volume that its header names.
+    pub(super) family: [u32; 2],
     pub(super) in_service: bool,
     pub(super) is_doomed: bool,
     /// How many directories of it became volumes, and whether it is one of those.
@@ -630,6 +632,24 @@ impl History {
         }
     }
 
+    /// The header of the read-write volume names the clones that the entry has.
+    fn check_family(&self, state: &State, entry: &NVldbEntry, place: Place) {
+        let changes_it = match self.job.operation {
+            Operation::Move { .. } | Operation::Copy { .. } => true,
+            Operation::Overwrite { readonly, .. } => !readonly,
+            _ => false,
+        };
+        let named = state.hosts[&place.server].volumes[&(VOLUME, place.partition)].family;
+        if self.job.stage == Stage::Done && changes_it {
+            assert_eq!(named, entry.volume_id[1..], "the numbers in the header");
+        }
+        let is_there = |id: u32| state.hosts.values().any(|host| host.volumes.keys().any(|key| key.0 == id));
+        assert!(
+            self.job.stage != Stage::Done || named[0] <= VOLUME + 2 || is_there(named[0]),
+            "a deleted clone"
+        );
+    }
+
     /// A new volume has what is in the file, and is what its entry says.
     fn check_restored(&self, state: &State) {
         let Operation::Restore { readonly, .. } = self.job.operation else { return };
@@ -714,6 +734,7 @@ impl History {
         assert!(wanted == there, "expected {wanted:?}, found {there:?}");
         self.check_overwritten(&state);
         self.check_restored(&state);
+        self.check_family(&state, entry, place_now);
         if is_done && matches!(self.job.operation, Operation::Release { .. }) {
             assert!(check_sites(&state, entry).contains_key(&0));
         }

@@ -114,6 +114,7 @@ impl Server {
             }
             volume.created = source.created;
             volume.updated = source.updated;
+            volume.family = [0; 2];
             // What Cellar holds apart stays unfinished until it is told otherwise.
             if !is_apart {
                 volume.in_service = source.in_service;
@@ -251,6 +252,9 @@ impl vol::Server for Server {
             ..volume.clone()
         })?;
         self.put(r.new_volume_id, clone);
+        if r.new_type == volume_type::READ_ONLY {
+            self.with(r.transaction, |volume, _, _| volume.family[0] = r.new_volume_id)?;
+        }
         Ok(vol::CloneVolumeReply { new_volume_id: r.new_volume_id })
     }
 
@@ -269,7 +273,7 @@ impl vol::Server for Server {
         _: &Caller,
         r: vol::SetIdsTypesRequest,
     ) -> Result<vol::SetIdsTypesReply, AbortCode> {
-        self.with(r.transaction, |_, _, _| ())?;
+        self.with(r.transaction, |volume, _, _| volume.family = [r.clone_id, r.backup_id])?;
         Ok(vol::SetIdsTypesReply)
     }
 
@@ -311,6 +315,7 @@ impl vol::Server for Server {
         drop(state);
         let is_over = self.with(r.transaction, |volume, open, _| {
             (volume.files, volume.created) = (restored_files(), 1);
+            volume.family = [0; 2];
             open.volume == VOLUME
         })?;
         if is_over {

@@ -235,6 +235,23 @@ fn no_restore_reuses_versions_or_uniquifiers() {
 }
 
 #[test]
+fn the_numbers_of_clones_survive_a_restore() {
+    let site = Site::new();
+    site.clone_into_service(RO, 1, "home.readonly");
+    site.clone_into_service(BK, 2, "home.backup");
+    let named = || {
+        let header = site.volume(RW).header();
+        (header.clone, header.backup)
+    };
+    assert_eq!(named(), (VolumeId(RO), VolumeId(BK)));
+    let dump = site.dump(RW, 0, 0);
+    site.within(RW, attach_mode::OFFLINE, |transaction| {
+        assert_eq!(site.restore(transaction, "home", &dump), Ok(()));
+    });
+    assert_eq!(named(), (VolumeId(RO), VolumeId(BK)), "after a restore");
+}
+
+#[test]
 fn a_broken_dump_leaves_the_volume_as_it_was() {
     let site = Site::new();
     let (volume, before) = (site.volume(RW), site.dump(RW, 0, 0));
