@@ -18,6 +18,9 @@ use std::sync::Arc;
 const BUSY_TRIES: u32 = 30;
 const BUSY_SECONDS: u32 = 2;
 
+/// In SetInfo: leave this field as it is.
+const UNCHANGED: i32 = -1;
+
 /// The port of volume servers.
 const VOLUME_PORT: i32 = 7005;
 /// How a volume server is to prove who it is to another one (rxkad's place among OpenAFS's classes is
@@ -478,6 +481,21 @@ impl<W: World> Run<'_, W> {
         reply
             .map(drop)
             .map_err(failed(format!("set the numbers of the clones of the volume {}", open.volume)))
+    }
+
+    /// Sets the update counter of an open volume to that of what it was sent.
+    pub(crate) fn set_changes(&self, open: Transaction, changes: u32) -> Step {
+        let info = VolintInfo {
+            max_quota: UNCHANGED,
+            day_use: UNCHANGED,
+            creation_date: UNCHANGED as u32,
+            update_date: UNCHANGED as u32,
+            spare2: changes as i32,
+            ..VolintInfo::default()
+        };
+        let request = vol::SetInfoRequest { transaction: open.id, info };
+        let reply = vol::set_info(&*self.volumes(open.server), &request);
+        reply.map(drop).map_err(failed(format!("set the update counter of the volume {}", open.volume)))
     }
 
     /// Clones an open volume.

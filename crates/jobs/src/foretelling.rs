@@ -299,7 +299,9 @@ impl<W: World> Run<'_, W> {
     fn foretell_release(&self, outlook: &mut Outlook, entry: &NVldbEntry, all: bool) -> Step {
         let is_in_service = self.check_source(outlook)?;
         let source = outlook.source.as_ref();
-        let source = source.map(|told| Dates { made: told.made, changed: told.changed }).unwrap_or_default();
+        let source = source
+            .map(|told| Dates { made: told.made, changed: told.changed, changes: 0 })
+            .unwrap_or_default();
         let sites = self.sites(entry, source, all)?;
         let is_cloned_already =
             self.beside(&sites).map_or_else(|| sites.iter().all(is_current), |site| is_current(&site));

@@ -36,6 +36,8 @@ struct Round {
     volume: u32,
     cookie: RestoreCookie,
     source: Transaction,
+    /// Its update counter; 0 if that is not known.
+    changes: u32,
 }
 
 impl<W: World> Run<'_, W> {
@@ -61,7 +63,19 @@ impl<W: World> Run<'_, W> {
         let open = self.open(self.job.from, self.job.volume, attach_mode::BUSY)?;
         let status = self.status(open)?;
         self.end(open)?;
-        Ok(Dates::from(&status))
+        let changes = self.look(self.job.from, self.job.volume)?.map_or(0, |info| info.spare2 as u32);
+        Ok(Dates { changes, ..Dates::from(&status) })
+    }
+
+    /// Whether update counters of a site compare with those of the read-write volume: Cellar carries them along.
+    fn counts_at(&self, place: Place) -> bool {
+        [place, self.job.from].iter().all(|place| self.world.restores_at_once(place.server))
+    }
+
+    /// The update counter of a clone that was made after `source` was read; 0 if the volume was changed in between.
+    fn changes_of_clone(&self, source: Dates) -> Step<u32> {
+        let now = self.look(self.job.from, self.job.volume)?.map(|info| info.spare2 as u32);
+        Ok(if now == Some(source.changes) { source.changes } else { 0 })
     }
 
     /// What each site has.
@@ -75,7 +89,10 @@ impl<W: World> Run<'_, W> {
             let is_unused = entry.server_flags[number] & site_flags::DO_NOT_USE != 0;
             let is_trusted = !all && !is_unused && (!was_cut_off || entry::is_new(entry, number));
             let state = match self.look(place, volume) {
-                Ok(info) => state(info.as_ref(), source, is_trusted),
+                Ok(info) => {
+                    let changes = if self.counts_at(place) { source.changes } else { 0 };
+                    state(info.as_ref(), Dates { changes, ..source }, is_trusted)
+                }
                 Err(trouble) if trouble.is_silence() && place != self.job.from => State::Unreachable,
                 Err(trouble) => return Err(trouble),
             };
@@ -111,8 +128,8 @@ impl<W: World> Run<'_, W> {
         if sites.iter().any(|site| entry::is_new(&entry, site.number)) {
             self.replace_entry(&entry)?;
         }
-        let place = self.job.from;
-        self.send_all(entry, (place, clone), &left)
+        let (place, changes) = (self.job.from, self.changes_of_clone(source)?);
+        self.send_all(entry, (place, clone), changes, &left)
     }
 
     /// The site where the read-write volume is, whose read-only volume is the clone.
@@ -136,9 +153,7 @@ impl<W: World> Run<'_, W> {
 
     /// What sites had when they were looked at is not what the clone has if the volume was changed in between.
     fn look_again(&mut self, source: Dates, sites: &mut [Site]) -> Step {
-        if sites.iter().any(|site| site.state == State::Current)
-            && self.source_dates()?.changed != source.changed
-        {
+        if sites.iter().any(|site| site.state == State::Current) && self.source_dates()? != source {
             for site in sites {
                 site.becomes_old(source);
             }
@@ -175,7 +190,7 @@ impl<W: World> Run<'_, W> {
 
     /// Sends a volume to these sites, as many as one call can serve at a time; to the first one alone if clients have
     /// none to turn to while the others are offline.
-    fn send_all(&mut self, entry: NVldbEntry, source: (Place, u32), sites: &[Site]) -> Step {
+    fn send_all(&mut self, entry: NVldbEntry, source: (Place, u32), changes: u32, sites: &[Site]) -> Step {
         let volume = entry.volume_id[entry::READ_ONLY];
         let cookie = RestoreCookie {
             name: format!("{}{ENDING}", self.job.name).as_str().into(),
@@ -184,7 +199,7 @@ impl<W: World> Run<'_, W> {
             parent_id: self.job.volume,
         };
         let open = self.open(source.0, source.1, attach_mode::BUSY)?;
-        let mut round = Round { entry, volume, cookie, source: open };
+        let mut round = Round { entry, volume, cookie, source: open, changes };
         let mut outcome = Ok(());
         for batch in &self.batches(&round.entry, source.0, sites) {
             keep(&mut outcome, self.send_batch(&mut round, batch));
@@ -244,7 +259,7 @@ impl<W: World> Run<'_, W> {
         let results = self.forward_to(round, from_date, &to)?;
         for (place, (site, open)) in opened.iter().enumerate() {
             let taken = match results.get(place) {
-                Some(0) => self.take_into_use(round, *open),
+                Some(0) => self.take_into_use(round, site.place, *open),
                 other => Err(failed(format!("send the volume to {}", site.place))(AbortCode(
                     other.copied().unwrap_or(AbortCode::RXGEN_OPCODE.0),
                 ))),
@@ -296,8 +311,11 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    fn take_into_use(&mut self, round: &Round, open: Transaction) -> Step {
+    fn take_into_use(&mut self, round: &Round, place: Place, open: Transaction) -> Step {
         self.set_ids(open, &round.cookie.name.to_string(), volume_type::READ_ONLY, self.job.volume)?;
+        if self.counts_at(place) {
+            self.set_changes(open, round.changes)?;
+        }
         self.set_flags(open, 0)?;
         self.end(open)
     }
@@ -387,8 +405,8 @@ impl<W: World> Run<'_, W> {
         }
         let source = have.into_iter().map(|site| entry::place(&entry, site));
         for place in source {
-            if matches!(self.look(place, volume), Ok(Some(_))) {
-                return self.send_all(entry, (place, volume), &left);
+            if let Ok(Some(info)) = self.look(place, volume) {
+                return self.send_all(entry, (place, volume), info.spare2 as u32, &left);
             }
         }
         Ok(())

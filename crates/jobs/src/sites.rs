@@ -4,22 +4,24 @@ use crate::Place;
 use crate::calls::CLOCK_SLACK_SECONDS;
 use afs_idl::vol::{VolintInfo, VolserStatus, volume_state};
 
-/// When a volume was made, and when it was changed last.
+/// When a volume was made, and when and how often it was changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dates {
     pub(crate) made: u32,
     pub(crate) changed: u32,
+    /// Its update counter; 0 if that is not known, or does not compare.
+    pub(crate) changes: u32,
 }
 
 impl From<&VolserStatus> for Dates {
     fn from(status: &VolserStatus) -> Dates {
-        Dates { made: status.creation_date, changed: status.update_date }
+        Dates { made: status.creation_date, changed: status.update_date, changes: 0 }
     }
 }
 
 impl From<&VolintInfo> for Dates {
     fn from(info: &VolintInfo) -> Dates {
-        Dates { made: info.creation_date, changed: info.update_date }
+        Dates { made: info.creation_date, changed: info.update_date, changes: info.spare2 as u32 }
     }
 }
 
@@ -90,16 +92,22 @@ pub(crate) fn batches(sites: &[Site], takes_what_it_lacks: impl Fn(&Site) -> boo
 /// volume's last change, and shows the same last change. The dates of both are the read-write server's:
 /// a clone carries them along wherever it is sent. Within the slack of a second's resolution a site counts
 /// as old.
+///
+/// If the read-write server's clock was set back the dates are not enough: of sites whose update counters are known,
+/// those must be equal too, and what shows a later change than the volume itself needs everything.
 pub(crate) fn state(info: Option<&VolintInfo>, source: Dates, is_trusted: bool) -> State {
     let Some(info) = info else { return State::Nothing };
     let is_later = info.creation_date > source.changed.saturating_add(CLOCK_SLACK_SECONDS);
     let is_of_this_volume = source.made.saturating_add(CLOCK_SLACK_SECONDS) <= info.creation_date;
     // What was cut off before it went into service is nothing to build upon.
     let is_online = info.status == volume_state::OK && info.in_use != 0;
-    if !is_trusted || !is_online || !is_of_this_volume {
+    let counters = [source.changes, info.spare2 as u32];
+    let is_counted_equal = counters.contains(&0) || counters[0] == counters[1];
+    let went_back = info.update_date > source.changed;
+    if !is_trusted || !is_online || !is_of_this_volume || went_back {
         State::Old(0)
     } else if is_later && info.update_date == source.changed {
-        State::Current
+        if is_counted_equal { State::Current } else { State::Old(0) }
     } else {
         State::Old(info.update_date.saturating_sub(CLOCK_SLACK_SECONDS))
     }
@@ -136,7 +144,7 @@ mod tests {
     #[test]
     fn a_site_is_current_only_if_it_was_cloned_after_the_last_change_of_this_very_volume() {
         let state_of = |made: u32, site_made: u32, updated: u32, site_updated: u32, is_trusted| {
-            let source = Dates { made, changed: updated };
+            let source = Dates { made, changed: updated, changes: 0 };
             let site = VolintInfo {
                 creation_date: site_made,
                 update_date: site_updated,
@@ -154,6 +162,22 @@ mod tests {
         assert_eq!(state_of(1001, 1000, 900, 900, true), State::Old(0), "the volume was made anew");
         assert_eq!(state_of(1000, 1000, 900, 900, true), State::Old(0), "in the same moment");
         assert_eq!(state_of(998, 1000, 900, 900, true), State::Current);
+        let counted = |changes, site_changes| {
+            let source = Dates { made: 10, changed: 900, changes };
+            let site = VolintInfo {
+                creation_date: 1000,
+                update_date: 900,
+                status: volume_state::OK,
+                in_use: 1,
+                spare2: site_changes,
+                ..VolintInfo::default()
+            };
+            state(Some(&site), source, true)
+        };
+        assert_eq!(counted(7, 7), State::Current);
+        assert_eq!(counted(8, 7), State::Old(0), "changed under the same date");
+        assert_eq!([counted(0, 7), counted(7, 0)], [State::Current; 2], "one of them does not count");
+        assert_eq!(state_of(10, 1000, 900, 950, true), State::Old(0), "the clock was set back");
         let offline = VolintInfo { creation_date: 1000, status: volume_state::OK, ..VolintInfo::default() };
         assert_eq!(state(Some(&offline), Dates::default(), true), State::Old(0), "not in service");
         assert_eq!(state(None, Dates::default(), true), State::Nothing);

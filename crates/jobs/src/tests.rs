@@ -105,6 +105,24 @@ fn a_release_of_what_has_not_changed_sends_nothing() {
 }
 
 #[test]
+fn a_release_after_the_clock_went_back_misses_nothing() {
+    const DAY: u32 = 86_400;
+    let mut history = History::quiet_release(true);
+    history.set_clock_ahead(DAY);
+    history.write();
+    history.run_to_the_end();
+    history.check_released();
+    history.set_clock_ahead(0);
+    for _ in 0..3 {
+        history.write();
+        history.again(Operation::Release { all: false });
+        history.run_to_the_end();
+        history.check_released();
+    }
+    history.check_end();
+}
+
+#[test]
 fn sites_that_lack_the_same_get_it_from_one_read() {
     use Extent::{Changes, Everything};
     // OpenAFS's are offline while they receive, so one goes first.

@@ -75,6 +75,10 @@ pub(super) struct Volume {
     pub(super) files: BTreeMap<u8, (u64, u32)>,
     pub(super) created: u32,
     pub(super) updated: u32,
+    /// How often it was changed.
+    pub(super) changes: u32,
+    /// The latest date of a clone.
+    pub(super) dated: u32,
     /// The numbers of the read-only and the backup volume that its header names.
     pub(super) family: [u32; 2],
     pub(super) in_service: bool,
@@ -133,6 +137,8 @@ impl Host {
 pub(super) struct State {
     random: StdRng,
     pub(super) now: u32,
+    /// By how many seconds the clocks of the servers are ahead.
+    pub(super) clock_ahead: u32,
     pub(super) hosts: BTreeMap<Ipv4Addr, Host>,
     pub(super) entries: BTreeMap<u32, NVldbEntry>,
     /// What a location server has that was away, if there is one: it is asked like the others.
@@ -219,6 +225,10 @@ impl Cell {
         state.now += seconds;
         assert!(state.now < SECONDS_MAX, "the job does not end");
         let now = state.now;
+        // The clocks are set, ahead or back. OpenAFS misses changes then.
+        if state.fault_rate > 0.0 && state.hosts[&server(1)].is_cellar && state.random.random_bool(0.05) {
+            state.clock_ahead = state.random.random_range(0..2000);
+        }
         for host in state.hosts.values_mut() {
             let idle: Vec<i32> = host
                 .open
@@ -292,16 +302,24 @@ impl State {
         }
     }
 
+    /// What the clocks of the servers tell.
+    pub(super) fn wall(&self) -> u32 {
+        self.now + self.clock_ahead
+    }
+
     /// A client writes a file of the volume, if the server lets it.
     fn write(&mut self, server: Ipv4Addr) {
-        let (now, written) = (self.now, self.written + 1);
+        let (now, wall, written) = (self.now, self.wall(), self.written + 1);
         let file = self.random.random_range(0..20);
         let Some(host) = self.hosts.get_mut(&server).filter(|host| host.down_until <= now) else { return };
         let [partition] = host.served()[..] else { return };
+        let is_cellar = host.is_cellar;
         let Some(volume) = host.volumes.get_mut(&(VOLUME, partition)) else { return };
         self.written = written;
-        volume.files.insert(file, (written, now));
-        volume.updated = now;
+        let date = if is_cellar { wall.max(volume.updated).max(volume.dated) } else { wall };
+        volume.files.insert(file, (written, date));
+        volume.updated = date;
+        volume.changes += 1;
         self.acknowledged.insert(file, written);
     }
 }
@@ -501,6 +519,7 @@ impl History {
         let state = State {
             random,
             now: 1000,
+            clock_ahead: 0,
             hosts,
             entries,
             behind: None,
@@ -589,6 +608,18 @@ impl History {
         self.run_to_the_end();
         assert_eq!((self.job.stage, self.job.abort_code()), (Stage::Failed, Some(code)));
         self.cell.state.lock().restores
+    }
+
+    /// Sets the clocks of all servers.
+    pub(super) fn set_clock_ahead(&self, seconds: u32) {
+        self.cell.state.lock().clock_ahead = seconds;
+    }
+
+    /// All sites have what the read-write volume has.
+    pub(super) fn check_released(&self) {
+        let state = self.cell.state.lock();
+        let files = &state.hosts[&server(1)].volumes[&(VOLUME, 0)].files;
+        assert_eq!(check_sites(&state, &state.entries[&VOLUME]), files, "a site misses changes");
     }
 
     pub(super) fn write(&self) {

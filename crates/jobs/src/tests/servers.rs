@@ -76,6 +76,16 @@ impl Server {
         }
     }
 
+    /// The date of a clone: of Cellar, not before any that the volume or a clone has.
+    fn date_clone(&self, transaction: i32) -> Result<u32, AbortCode> {
+        let wall = self.cell.state.lock().wall();
+        let is_cellar = self.cell.state.lock().hosts[&self.address].is_cellar;
+        self.with(transaction, |volume, _, _| {
+            volume.dated = if is_cellar { wall.max(volume.updated).max(volume.dated) } else { wall };
+            volume.dated
+        })
+    }
+
     /// Refuses to clone what is out of service.
     fn check_in_service(&self, transaction: i32) -> Result<(), AbortCode> {
         let is_in_service = self.with(transaction, |volume, _, _| volume.in_service && !volume.is_doomed)?;
@@ -114,6 +124,7 @@ impl Server {
             }
             volume.created = source.created;
             volume.updated = source.updated;
+            volume.changes = 0;
             volume.family = [0; 2];
             // What Cellar holds apart stays unfinished until it is told otherwise.
             if !is_apart {
@@ -218,6 +229,7 @@ impl vol::Server for Server {
             status: volume_state::OK,
             in_use: u32::from(volume.in_service),
             size: SIZE_KIB,
+            spare2: volume.changes as i32,
             ..VolintInfo::default()
         };
         Ok(vol::ListOneVolumeReply { entries: vec![info] })
@@ -244,9 +256,10 @@ impl vol::Server for Server {
         if self.beside(r.transaction, r.new_volume_id)?.is_some() {
             return Err(AbortCode::VVOLEXISTS);
         }
-        let clone = self.with(r.transaction, |volume, _, now| Volume {
+        let created = self.date_clone(r.transaction)?;
+        let clone = self.with(r.transaction, |volume, _, _| Volume {
             kind: r.new_type,
-            created: now,
+            created,
             is_doomed: true,
             in_service: false,
             ..volume.clone()
@@ -262,8 +275,8 @@ impl vol::Server for Server {
         self.check_in_service(r.transaction)?;
         let kind = self.beside(r.transaction, r.clone_id)?.ok_or(AbortCode::VNOVOL)?.kind;
         assert_ne!(kind, volume_type::READ_WRITE);
-        let clone =
-            self.with(r.transaction, |volume, _, now| Volume { kind, created: now, ..volume.clone() })?;
+        let created = self.date_clone(r.transaction)?;
+        let clone = self.with(r.transaction, |volume, _, _| Volume { kind, created, ..volume.clone() })?;
         self.put(r.clone_id, clone);
         Ok(vol::ReCloneReply)
     }
@@ -275,6 +288,12 @@ impl vol::Server for Server {
     ) -> Result<vol::SetIdsTypesReply, AbortCode> {
         self.with(r.transaction, |volume, _, _| volume.family = [r.clone_id, r.backup_id])?;
         Ok(vol::SetIdsTypesReply)
+    }
+
+    fn set_info(&self, _: &Caller, r: vol::SetInfoRequest) -> Result<vol::SetInfoReply, AbortCode> {
+        assert_eq!((r.info.creation_date, r.info.update_date), (u32::MAX, u32::MAX), "dates are not touched");
+        self.with(r.transaction, |volume, _, _| volume.changes = r.info.spare2 as u32)?;
+        Ok(vol::SetInfoReply)
     }
 
     fn set_forwarding(
