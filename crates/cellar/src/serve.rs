@@ -3,6 +3,7 @@
 mod admission;
 pub mod authority;
 pub mod cell_keys;
+mod clock;
 mod destinations;
 mod dispatcher;
 pub mod environment;
@@ -41,9 +42,9 @@ use authority::Authority;
 use base::{LocalAuthority, PartitionId};
 use cell_keys::CellKeys;
 use disk::{Disk, DiskMeter, MeteredDisk};
-use environment::Callbacks;
+use environment::{Callbacks, SystemClock};
 use events::LINES;
-use fileserver::FileServer;
+use fileserver::{Clock as _, FileServer};
 pub use hindrances::Hindrances;
 use log::EventLog;
 use metrics::Metrics;
@@ -349,7 +350,11 @@ fn start_background(
     let (purge_ending, purge_volumes) = (ending.clone(), volumes.clone());
     let ending = ending.clone();
     let maintain = move || {
+        let mut watch = clock::ClockWatch::default();
+        let mut observe = || watch.observe(SystemClock.monotonic(), SystemClock.wall());
+        observe();
         while wait(&ending, MAINTENANCE_PERIOD) {
+            observe().into_iter().for_each(clock::log);
             if let Some(server) = &file_server {
                 server.maintain();
             }

@@ -226,12 +226,28 @@ fn no_restore_reuses_versions_or_uniquifiers() {
         over(site, dump);
         over(site, &nothing_changed);
     };
-    let cases: [&dyn Fn(&Site, &[u8]); 3] = [&over, &anew, &incremental];
-    for (number, case) in cases.into_iter().enumerate() {
-        let ([before, after], [made_before, made_after]) = versions_around(case);
+    let around = [versions_around(over), versions_around(anew), versions_around(incremental)];
+    for (number, ([before, after], [made_before, made_after])) in around.into_iter().enumerate() {
         assert!(before < after, "case {number}: data version {after} after {before}");
         assert!(made_before < made_after, "case {number}: uniquifier {made_after} after {made_before}");
     }
+}
+
+#[test]
+fn a_change_after_the_clock_went_back_is_not_missed() {
+    let site = Site::new();
+    let day = 86_400;
+    site.cell.pass(day);
+    write(&site.volume(RW), site.cell.now(), "x", b"old");
+    site.clone_into_service(RO, 1, "home.readonly");
+    let released = site.volume(RO).header().created.0;
+    site.cell.set_now(UnixTime(START));
+    write(&site.volume(RW), site.cell.now(), "x", b"new contents");
+    assert!(site.volume(RW).header().updated.0 >= released, "as late as the clone");
+    let changes = site.dump(RW, released, 0);
+    assert!(changes.windows(12).any(|bytes| bytes == b"new contents"), "an incremental dump has it");
+    site.reclone(RO).unwrap();
+    assert!(site.volume(RO).header().created.0 >= released, "the clone's date does not go back");
 }
 
 #[test]

@@ -199,6 +199,11 @@ impl Cell {
         self.now.fetch_add(seconds, Ordering::Relaxed);
     }
 
+    /// Sets the clock, also back.
+    pub(super) fn set_now(&self, now: UnixTime) {
+        self.now.store(now.0, Ordering::Relaxed);
+    }
+
     pub(super) fn set_free_kib(&self, free_kib: u64) {
         self.free_kib.store(free_kib, Ordering::Relaxed);
     }
