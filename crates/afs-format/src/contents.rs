@@ -11,7 +11,6 @@ use crate::acl::{Acl, AclEntry};
 use crate::directory::{DirectoryBlob, PAGE_BYTES, PAGES_MAX};
 use crate::dump::{DumpedVnode, VnodeAttributes};
 use blake3::Hasher;
-use bytes::Bytes;
 
 /// Begins everything that is hashed, so that no other hash can be taken for one of these.
 const CONTEXT: &str = "Cellar promotion: contents of a volume, version 1";
@@ -98,9 +97,8 @@ impl VnodeContents {
         self.hasher.update(bytes);
     }
 
-    /// The pages of a directory; `None` if they are not sound.
-    pub fn directory(&mut self, pages: &Bytes) -> Option<()> {
-        let blob = DirectoryBlob::parse(pages).ok()?;
+    /// A directory.
+    pub fn directory(&mut self, blob: &DirectoryBlob) {
         let mut entries: Vec<_> = blob.entries().collect();
         entries.sort_unstable_by_key(|(name, _)| *name);
         put(&mut self.hasher, entries.len() as u32);
@@ -110,7 +108,6 @@ impl VnodeContents {
             put(&mut self.hasher, target.vnode.0);
             put(&mut self.hasher, target.unique);
         }
-        Some(())
     }
 
     /// All of it.

@@ -72,7 +72,7 @@ pub struct PlacedEntry {
 /// Why an edit or a blob was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DirectoryError {
-    /// The name is empty, longer than 255 bytes, or has a NUL or a `/`.
+    /// The name is empty, longer than 256 bytes, or has a NUL or a `/`.
     #[error("not a valid entry name")]
     InvalidName,
     /// The name is there already.
@@ -81,6 +81,16 @@ pub enum DirectoryError {
     /// No page has room and there can be no more pages (EFBIG).
     #[error("the directory is full")]
     Full,
+    /// An entry whose name is not possible or not where it belongs.
+    #[error("not a directory: the entry {} (page {page}) has {what}", shown(name))]
+    Entry {
+        /// Its name, without the NUL.
+        name: Vec<u8>,
+        /// Which check failed.
+        what: &'static str,
+        /// Where.
+        page: usize,
+    },
     /// Bytes that are not a directory blob.
     #[error("not a directory: {what} (page {page})")]
     Damaged {
@@ -89,6 +99,17 @@ pub enum DirectoryError {
         /// Where.
         page: usize,
     },
+}
+
+/// Bytes of a name that an error shows.
+const SHOWN_BYTES: usize = 64;
+
+/// A name in an error, escaped; a long one is cut and its length added.
+fn shown(name: &[u8]) -> String {
+    if name.len() <= SHOWN_BYTES {
+        return format!("`{}`", name.escape_ascii());
+    }
+    format!("`{}...` ({} bytes)", name[..SHOWN_BYTES].escape_ascii(), name.len())
 }
 
 /// A directory blob that can be searched and edited.
@@ -156,8 +177,19 @@ fn new_page(count: u16, used: u64) -> BytesMut {
 
 /// Whether `name` can be an entry's name.
 pub fn is_valid_name(name: &[u8]) -> bool {
-    let length = 1..=base::limits::NAME_BYTES_MAX;
-    length.contains(&name.len()) && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+    name_fault(name).is_none()
+}
+
+/// Why `name` cannot be an entry's name.
+fn name_fault(name: &[u8]) -> Option<&'static str> {
+    match name.len() {
+        0 => Some("an empty name"),
+        1..=base::limits::NAME_BYTES_MAX => {
+            let is_path = name.iter().any(|byte| matches!(byte, 0 | b'/'));
+            is_path.then_some("a name with a `/` or a NUL")
+        }
+        _ => Some("a name longer than 256 bytes"),
+    }
 }
 
 impl DirectoryBlob {
@@ -202,8 +234,8 @@ impl DirectoryBlob {
         let slots = slots_of(&entry.name);
         let first = at / SLOT_BYTES;
         let damaged = |what| DirectoryError::Damaged { what, page };
-        if !is_valid_name(&entry.name) {
-            return Err(damaged("an entry's name"));
+        if let Some(what) = name_fault(&entry.name) {
+            return Err(DirectoryError::Entry { name: entry.name.clone(), what, page });
         }
         if page >= self.pages.len() || first + slots > SLOTS_PER_PAGE {
             return Err(damaged("an entry lies outside"));
@@ -252,18 +284,26 @@ impl DirectoryBlob {
             let length = tail.iter().position(|&byte| byte == 0).ok_or(damaged("a name does not end"))?;
             let name = &tail[..length];
             let (first, slots) = (at / SLOT_BYTES, slots_of(name));
-            if !is_valid_name(name) || first + slots > SLOTS_PER_PAGE || chain_of(name) != chain {
-                return Err(damaged("an entry's name"));
+            let refused = |what| DirectoryError::Entry { name: name.to_vec(), what, page };
+            if let Some(what) = name_fault(name) {
+                return Err(refused(what));
+            }
+            if first + slots > SLOTS_PER_PAGE {
+                return Err(refused("a name that runs beyond its page"));
+            }
+            if chain_of(name) != chain {
+                return Err(refused("a place in another name's chain"));
             }
             let wanted = mask(first, slots);
             if bitmap(bytes) & wanted != wanted || claimed[page] & wanted != 0 {
-                return Err(damaged("entries overlap or are free"));
+                return Err(refused("slots that are free or another entry's"));
             }
             claimed[page] |= wanted;
             let next = get_u16(bytes, at + ENTRY_NEXT);
-            if self.index.insert(name.into(), slot).is_some() {
-                return Err(damaged("a name comes twice"));
+            if self.index.contains_key(name) {
+                return Err(refused("the name of another entry"));
             }
+            self.index.insert(name.into(), slot);
             slot = next;
         }
         Ok(())

@@ -1,7 +1,8 @@
 //! Limits of the protocol and of this server on which several crates must agree.
 
-/// Maximum length of a directory entry's name in bytes, without its NUL (AFSNAMEMAX - 1).
-pub const NAME_BYTES_MAX: usize = 255;
+/// Maximum length of a directory entry's name in bytes, without its NUL (AFSNAMEMAX). Linux clients make names of at
+/// most 255 bytes. OpenAFS's servers make, dump and restore 256.
+pub const NAME_BYTES_MAX: usize = 256;
 
 /// Maximum length of a symbolic link's target in bytes (AFSPATHMAX).
 pub const PATH_BYTES_MAX: usize = 1024;

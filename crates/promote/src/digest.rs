@@ -1,6 +1,6 @@
 //! What a volume holds, as manifests say it ([`afs_format::contents`]), taken from a full dump.
 
-use afs_format::contents::{Contents, DIRECTORY_BYTES_MAX, Sum, VnodeContents};
+use afs_format::contents::{Contents, Sum, VnodeContents};
 use afs_format::dump::{DumpError, DumpedVnode, Item, Reader};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -73,17 +73,6 @@ fn read<E, F: FnMut(usize) -> Result<Bytes, E>>(
             contents.data(&piece);
         }
     }
-    if contents.length() > DIRECTORY_BYTES_MAX {
-        return Err(reader.damaged("a directory of at most 1023 pages"));
-    }
-    let mut pages = Vec::new();
-    loop {
-        let piece = reader.data(PIECE_BYTES)?;
-        if piece.is_empty() {
-            break;
-        }
-        pages.extend_from_slice(&piece);
-    }
-    let is_sound = contents.directory(&pages.into()).is_some();
-    if is_sound { Ok(contents) } else { Err(reader.damaged("a sound directory before this")) }
+    contents.directory(&reader.directory(vnode)?);
+    Ok(contents)
 }

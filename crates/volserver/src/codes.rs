@@ -30,7 +30,7 @@ pub(crate) fn of(error: &VolumeError) -> AbortCode {
         VolumeError::VolumeExists(_) => AbortCode::VVOLEXISTS,
         VolumeError::NoPartition(_) => AbortCode::VOLSERILLEGAL_PARTITION,
         VolumeError::PartitionFull => AbortCode::VDISKFULL,
-        VolumeError::Invalid(_) => EINVAL,
+        VolumeError::Invalid(_) | VolumeError::Unsound { .. } => EINVAL,
         _ => EIO,
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::dumping::{dumped, failed};
 use crate::transactions::Use;
-use afs_format::contents::{Contents, DIRECTORY_BYTES_MAX, VnodeContents};
+use afs_format::contents::{Contents, VnodeContents};
 use afs_idl::cellar::DigestContentsReply;
 use base::{AbortCode, Fid, VnodeId};
 use parking_lot::Mutex;
@@ -116,14 +116,9 @@ impl State {
             let data_version = reader.status().data_version;
             return self.data(File { fid, data_version, at: 0, contents }, left);
         }
-        if contents.length() > DIRECTORY_BYTES_MAX {
-            return Err(failed(&VolumeError::Invalid("a directory of more than 1023 pages")));
-        }
-        let pages = reader.next(usize::MAX).map_err(|error| failed(&error))?.concat();
-        left.bytes = left.bytes.saturating_sub(pages.len() as u64);
-        contents
-            .directory(&pages.into())
-            .ok_or_else(|| failed(&VolumeError::Invalid("a directory that is not sound")))?;
+        let blob = reader.directory().map_err(|error| failed(&error))?;
+        left.bytes = left.bytes.saturating_sub(blob.length_bytes());
+        contents.directory(&blob);
         self.contents.add(&contents.hash(), contents.length());
         Ok(())
     }

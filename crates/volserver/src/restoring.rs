@@ -7,7 +7,6 @@ use crate::creating::{kind, volume_name};
 use crate::dumping::refused;
 use crate::server::VolumeServer;
 use crate::transactions::Use;
-use afs_format::directory::DirectoryBlob;
 use afs_format::dump::{DumpError, DumpVolume, DumpedVnode, Item, Reader, VnodeAttributes};
 use afs_idl::CallStream;
 use afs_idl::vol::RestoreCookie;
@@ -16,10 +15,6 @@ use bytes::Bytes;
 use std::sync::Arc;
 use tracing::{info, warn};
 use volume::{FileKind, Restoration, VnodeStatus, Volume, VolumeError, VolumeHeader};
-
-/// Largest directory: 1023 pages.
-const DIRECTORY_BYTES_MAX: u64 =
-    (afs_format::directory::PAGES_MAX * afs_format::directory::PAGE_BYTES) as u64;
 
 /// What a restored volume is to be, checked.
 struct Wanted {
@@ -144,22 +139,8 @@ fn put<F: FnMut(usize) -> Result<Bytes, AbortCode>>(
         };
     }
     let acl = attributes.acl.clone().ok_or_else(|| reader.damaged("a directory's access list"))?;
-    let blob = directory(status.length, reader)?;
+    let blob = reader.directory(vnode)?;
     restoration.directory(status, acl, &blob).map_err(failed)
-}
-
-fn directory<F: FnMut(usize) -> Result<Bytes, AbortCode>>(
-    length: u64,
-    reader: &mut Reader<F>,
-) -> Result<DirectoryBlob, Failure> {
-    if length > DIRECTORY_BYTES_MAX {
-        return Err(reader.damaged("a directory of at most 1023 pages").into());
-    }
-    let mut bytes = Vec::new();
-    while (bytes.len() as u64) < length {
-        bytes.extend_from_slice(&reader.data(usize::MAX)?);
-    }
-    DirectoryBlob::parse(&bytes.into()).map_err(|_| reader.damaged("a sound directory before this").into())
 }
 
 fn status(vnode: &DumpedVnode, a: &VnodeAttributes) -> Option<VnodeStatus> {

@@ -1,5 +1,6 @@
 //! What can go wrong with a volume, and the abort code that says so on the wire.
 
+use afs_format::directory::DirectoryError;
 use base::{AbortCode, PartitionId, SnapshotName, VnodeId, VolumeId};
 use store::StoreError;
 use thiserror::Error;
@@ -52,7 +53,7 @@ pub enum VolumeError {
     /// The name is empty, has a `/` or a NUL, or ends in `@sys`.
     #[error("not a valid name")]
     InvalidName,
-    /// The name has more than 255 bytes, or a link's contents more than 1024.
+    /// The name has more than 256 bytes, or a link's contents more than 1024.
     #[error("{got} bytes are too long for a name or path")]
     NameTooLong {
         /// Its length in bytes.
@@ -96,6 +97,22 @@ pub enum VolumeError {
     /// first half; the client is to try again.
     #[error("another chunk is shared under the same key")]
     DigestsCollide,
+    /// A directory cannot be read.
+    #[error("directory vnode {}: {error}", directory.0)]
+    Directory {
+        /// Its vnode.
+        directory: VnodeId,
+        /// What is wrong with it.
+        error: DirectoryError,
+    },
+    /// Restored contents that do not hang together.
+    #[error("{place}: {what}")]
+    Unsound {
+        /// Which vnode, and the name if there is one.
+        place: String,
+        /// Which check failed.
+        what: &'static str,
+    },
     /// A stored record cannot be read.
     #[error("damaged record {key}: {what}")]
     Damaged {
@@ -126,7 +143,9 @@ impl VolumeError {
             // A directory that is not empty is answered with EEXIST, which POSIX allows.
             VolumeError::Exists | VolumeError::NotEmpty => AbortCode::UAEEXIST,
             VolumeError::NoEntry => AbortCode::UAENOENT,
-            VolumeError::InvalidName | VolumeError::Invalid(_) => AbortCode::UAEINVAL,
+            VolumeError::InvalidName | VolumeError::Invalid(_) | VolumeError::Unsound { .. } => {
+                AbortCode::UAEINVAL
+            }
             VolumeError::NameTooLong { .. } => AbortCode::UAENAMETOOLONG,
             VolumeError::CrossDevice => AbortCode::UAEXDEV,
             VolumeError::Loop => AbortCode::UAELOOP,
@@ -135,7 +154,9 @@ impl VolumeError {
             VolumeError::NotCounted(_) => AbortCode::UAEAGAIN,
             VolumeError::DirectoryFull | VolumeError::FileTooLarge => AbortCode::UAEFBIG,
             VolumeError::Transfer(code) => *code,
-            VolumeError::Damaged { .. } | VolumeError::Store(_) => AbortCode::UAEIO,
+            VolumeError::Directory { .. } | VolumeError::Damaged { .. } | VolumeError::Store(_) => {
+                AbortCode::UAEIO
+            }
         }
     }
 }

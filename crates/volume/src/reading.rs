@@ -3,6 +3,7 @@
 use crate::reading_ahead::{Ahead, BEYOND_CHUNKS, Held};
 use crate::record::{Extent, Vnode};
 use crate::{VnodeStatus, Volume, VolumeError, epochs, keys};
+use afs_format::directory::DirectoryBlob;
 use base::Fid;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -104,6 +105,16 @@ impl FileReader {
             self.at += got;
         }
         Ok(out)
+    }
+
+    /// The entries of the directory that is read.
+    ///
+    /// # Errors
+    /// `Directory` if it is none or damaged, `Store`.
+    pub fn directory(&mut self) -> Result<DirectoryBlob, VolumeError> {
+        let pages = self.next(usize::MAX)?.concat().into();
+        let directory = self.status.vnode;
+        DirectoryBlob::parse(&pages).map_err(|error| VolumeError::Directory { directory, error })
     }
 }
 

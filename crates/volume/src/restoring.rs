@@ -207,10 +207,10 @@ impl Restoration {
     ) -> Result<(), VolumeError> {
         let status = VnodeStatus { kind: FileKind::Directory, length: blob.length_bytes(), ..status };
         if blob.placed_entries().iter().any(|placed| placed.sequence > status.data_version) {
-            return Err(VolumeError::Invalid("a directory's data version"));
+            return Err(unsound(status.vnode, "a data version below that of an entry"));
         }
         if [b".", &b".."[..]].iter().any(|name| blob.lookup(name).is_none()) {
-            return Err(VolumeError::Invalid("a directory without an entry for itself or its parent"));
+            return Err(unsound(status.vnode, "a directory without an entry for itself or its parent"));
         }
         if self.base.is_some() {
             self.overlay_entries(status.vnode, blob)?;
@@ -227,7 +227,7 @@ impl Restoration {
     /// Puts a file or symbolic link of `status.length` bytes, which `source` gives.
     ///
     /// # Errors
-    /// `Invalid` (a number that cannot be a file's or came before), `NameTooLong` (a link),
+    /// `Unsound` (a number that cannot be a file's or came before), `NameTooLong` (a link),
     /// `PartitionFull`, `Transfer` (what `source` said, or RXGEN_SS_UNMARSHAL when it ended early),
     /// `Store`.
     pub fn file(&mut self, status: VnodeStatus, source: &mut dyn DataSource) -> Result<(), VolumeError> {
@@ -238,7 +238,7 @@ impl Restoration {
         // Each of its chunks is put once.
         let VnodeId(number) = status.vnode;
         if self.vnodes.contains_key(&number) || !self.unfinished.insert(number) {
-            return Err(VolumeError::Invalid("a vnode comes twice"));
+            return Err(unsound(status.vnode, "a vnode comes twice"));
         }
         let shift = self.target.shared.options.chunk_shift;
         let file = keys::FileKey { group: self.group, vnode: status.vnode, unique: status.unique };
@@ -336,7 +336,7 @@ impl Restoration {
         let VnodeId(number) = status.vnode;
         let is_odd = number % 2 == 1;
         if is_odd != is_directory || number == 0 || number > VNODE_MAX || status.unique == 0 {
-            return Err(VolumeError::Invalid("a vnode's number or kind"));
+            return Err(unsound(status.vnode, "a vnode's number or kind"));
         }
         status.parent_unique = 0;
         if status.parent != VnodeId(0) {
@@ -349,7 +349,7 @@ impl Restoration {
         let VnodeStatus { unique, links, parent: VnodeId(parent), .. } = status;
         let known = Known { unique, parent, links, names, is_named: false };
         if self.vnodes.insert(number, known).is_some() {
-            return Err(VolumeError::Invalid("a vnode comes twice"));
+            return Err(unsound(status.vnode, "a vnode comes twice"));
         }
         self.used_kib += quota::blocks(status.length);
         self.data_version_max = self.data_version_max.max(status.data_version);
@@ -444,9 +444,7 @@ impl Restoration {
         if vnode.0 % 2 == 1 {
             let mut reader: FileReader = volume.reader(fid, 0, u64::MAX)?;
             let (status, acl) = volume.status_and_acl(fid)?;
-            let pages = reader.next(usize::MAX)?.concat().into();
-            let damaged = |_| epochs::damage(Family::Entries, &[], "a directory to be kept");
-            let blob = DirectoryBlob::parse(&pages).map_err(damaged)?;
+            let blob = reader.directory()?;
             return self.directory(status, Acl::clone(&acl), &blob);
         }
         self.take_over_file(volume, fid, &|_| {})
@@ -511,7 +509,7 @@ impl Restoration {
     /// as changed at `now`. Who held the old volume is told that it is gone.
     ///
     /// # Errors
-    /// `Invalid` (no root directory, a name that leads nowhere, a vnode without a name or in another
+    /// `Unsound` (no root directory, a name that leads nowhere, a vnode without a name or in another
     /// directory than it says, a wrong count of links, a loop), `NoVolume` (deleted or restored meanwhile), `Store`.
     pub fn finish(
         mut self,
@@ -583,7 +581,7 @@ impl Restoration {
             let vnode = found.and_then(|(_, value)| record::get_vnode(number, &value));
             let mut vnode = vnode.ok_or_else(|| epochs::damage(Family::Vnodes, &prefix, "the vnode"))?;
             let parent = self.vnodes.get(&vnode.status.parent.0).filter(|_| vnode.status.parent.0 % 2 == 1);
-            let parent = parent.ok_or(VolumeError::Invalid("a vnode lies in no directory"))?;
+            let parent = parent.ok_or_else(|| unsound(number, "a vnode lies in no directory"))?;
             if vnode.status.parent_unique != parent.unique {
                 vnode.status.parent_unique = parent.unique;
                 self.put_vnode(&vnode)?;
@@ -602,27 +600,38 @@ impl Restoration {
         let sight = Sight::up_to(self.epoch);
         epochs::scan(meta, Family::Entries, scanned, &sight, &mut |prefix, value| {
             let found = keys::entry_of(prefix).zip(record::get_entry(value));
-            wrong = found.map_or(Some("a directory's entry"), |((directory, name), entry)| {
-                count_name(vnodes, directory, name, &entry)
-            });
+            let Some(((directory, name), entry)) = found else {
+                wrong = Some(epochs::damage(Family::Entries, prefix, "a directory's entry"));
+                return ControlFlow::Break(());
+            };
+            let place = || format!("directory vnode {}, entry `{}`", directory.0, name.escape_ascii());
+            let counted = count_name(vnodes, directory, name, &entry);
+            wrong = counted.map(|what| VolumeError::Unsound { place: place(), what });
             if wrong.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
         let root = Fid::root(self.target.id());
-        let has_root = vnodes.get(&root.vnode.0).is_some_and(|known| known.unique == root.unique);
-        if !has_root {
-            wrong = wrong.or(Some("no root directory"));
-        } else if wrong.is_none() && !is_a_tree(vnodes, root.vnode.0) {
-            wrong = Some("directories that lie in each other");
+        if let Some(error) = wrong {
+            return Err(error);
         }
-        for (&number, known) in vnodes.iter() {
-            // Dumps tell the lowest 16 bits.
-            let is_right = known.is_named || number == root.vnode.0;
+        if vnodes.get(&root.vnode.0).is_none_or(|known| known.unique != root.unique) {
+            return Err(unsound(root.vnode, "no root directory"));
+        }
+        if let Some(directory) = outside_tree(vnodes, root.vnode.0) {
+            return Err(unsound(VnodeId(directory), "the way up does not lead to the root directory"));
+        }
+        vnodes.iter().try_for_each(|(&number, known)| {
+            let is_named = known.is_named || number == root.vnode.0;
+            // Dumps carry the lowest 16 bits of a count.
             let has_links = known.links & 0xffff == known.names & 0xffff;
-            wrong = wrong.or((!is_right).then_some("a vnode without a name"));
-            wrong = wrong.or((!has_links).then_some("a vnode's count of links"));
-        }
-        wrong.map_or(Ok(()), |what| Err(VolumeError::Invalid(what)))
+            let what = if is_named { "a wrong count of links" } else { "a vnode without a name" };
+            if is_named && has_links { Ok(()) } else { Err(unsound(VnodeId(number), what)) }
+        })
     }
+}
+
+/// The error for a vnode that does not fit the others.
+fn unsound(vnode: VnodeId, what: &'static str) -> VolumeError {
+    VolumeError::Unsound { place: format!("vnode {}", vnode.0), what }
 }
 
 /// Counts one entry; tells what is wrong with it.
@@ -660,22 +669,22 @@ fn count_name(
     None
 }
 
-/// Whether the way up from every directory ends at the root.
-fn is_a_tree(vnodes: &HashMap<u32, Known>, root: u32) -> bool {
+/// A directory from which the way up does not end at the root.
+fn outside_tree(vnodes: &HashMap<u32, Known>, root: u32) -> Option<u32> {
     let mut reached = HashSet::from([root]);
     for &directory in vnodes.keys().filter(|&&vnode| vnode % 2 == 1) {
         let (mut way, mut at) = (Vec::new(), directory);
         while !reached.contains(&at) {
             if way.len() > vnodes.len() {
-                return false;
+                return Some(directory);
             }
             way.push(at);
-            let Some(known) = vnodes.get(&at) else { return false };
+            let Some(known) = vnodes.get(&at) else { return Some(directory) };
             at = known.parent;
         }
         reached.extend(way);
     }
-    true
+    None
 }
 
 impl Drop for Restoration {

@@ -5,9 +5,7 @@ use crate::names::New;
 use crate::restoring::Restoration;
 use crate::transaction::{Growth, Transaction};
 use crate::volumes::Volumes;
-use crate::{
-    Actor, Created, SetStatus, VnodeStatus, Volume, VolumeError, VolumeHeader, epochs, keys, quota, record,
-};
+use crate::{Actor, Created, SetStatus, VnodeStatus, Volume, VolumeError, VolumeHeader, keys, quota, record};
 use afs_format::acl::Acl;
 use afs_format::directory::{DirectoryBlob, EntryTarget, PlacedEntry};
 use base::{Fid, PartitionId, UserId, VnodeId, VolumeId};
@@ -222,9 +220,8 @@ impl Restoration {
         directory: Fid,
     ) -> Result<(), VolumeError> {
         let (mut status, acl) = source.status_and_acl(directory)?;
-        let pages = source.reader(directory, 0, u64::MAX)?.next(usize::MAX)?.concat().into();
-        let damaged = |_| epochs::damage(Family::Entries, &[], "a directory that is split off");
-        let blob = DirectoryBlob::parse(&pages).map_err(damaged)?;
+        let blob = source.reader(directory, 0, u64::MAX)?.directory()?;
+        let damaged = |error| VolumeError::Directory { directory: directory.vnode, error };
         let own = below(top, status.vnode, status.unique);
         let is_top = directory.vnode == top.vnode;
         let parent = if is_top { own } else { below(top, status.parent, status.parent_unique) };

@@ -292,7 +292,10 @@ impl<'v> Transaction<'v> {
         let slot = blob.write().insert(name, target).map_err(|error| match error {
             DirectoryError::Full => VolumeError::DirectoryFull,
             DirectoryError::Exists => VolumeError::Exists,
-            DirectoryError::InvalidName | DirectoryError::Damaged { .. } => VolumeError::InvalidName,
+            DirectoryError::InvalidName => VolumeError::InvalidName,
+            error @ (DirectoryError::Entry { .. } | DirectoryError::Damaged { .. }) => {
+                VolumeError::Directory { directory: number, error }
+            }
         })?;
         let length = blob.read().length_bytes();
         let mut sequence = 0;

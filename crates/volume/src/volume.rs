@@ -563,10 +563,11 @@ impl Volume {
             ControlFlow::Continue(())
         })?;
         let pages = vnode.status.length as usize / PAGE_BYTES;
-        match DirectoryBlob::rebuild(pages, entries) {
-            Ok(blob) if !is_damaged => Ok(blob),
-            _ => Err(damage(Family::Entries, &from, "the directory's entries")),
+        if is_damaged {
+            return Err(damage(Family::Entries, &from, "the directory's entries"));
         }
+        let directory = vnode.status.vnode;
+        DirectoryBlob::rebuild(pages, entries).map_err(|error| VolumeError::Directory { directory, error })
     }
 }
 

@@ -54,9 +54,27 @@ fn names_hash_as_clients_expect() {
 
 #[test]
 fn names_take_the_slots_that_clients_expect() {
-    for (length, slots) in [(1, 1), (15, 1), (16, 2), (47, 2), (48, 3), (255, 9)] {
+    for (length, slots) in [(1, 1), (15, 1), (16, 2), (47, 2), (48, 3), (255, 9), (256, 9)] {
         assert_eq!(slots_of(&vec![b'x'; length]), slots, "{length}");
     }
+}
+
+/// The longest name that OpenAFS makes (AFSNAMEMAX), and one that nobody can make.
+#[test]
+fn names_of_256_bytes_are_read_and_longer_ones_named() {
+    let mut blob = empty();
+    blob.insert(&[b'x'; 256], target(2)).unwrap();
+    let mut raw = bytes(&blob).to_vec();
+    let again = DirectoryBlob::parse(&raw.clone().into()).unwrap();
+    assert_eq!(again.lookup(&[b'x'; 256]), Some(target(2)));
+    let at = raw.windows(256).position(|name| name == [b'x'; 256]).unwrap();
+    raw[at + 256] = b'y';
+    let error = DirectoryBlob::parse(&raw.into()).unwrap_err();
+    let wanted = format!(
+        "not a directory: the entry `{}...` (257 bytes) (page 0) has a name longer than 256 bytes",
+        "x".repeat(64)
+    );
+    assert_eq!(error.to_string(), wanted);
 }
 
 #[test]
@@ -68,7 +86,7 @@ fn a_removed_name_leaves_its_room_to_the_next() {
     assert_eq!(blob.remove(b"one"), Some(target(2)));
     assert_eq!(blob.remove(b"one"), None);
     assert_eq!(blob.insert(b"new", target(8)), Ok(slot));
-    for name in [&b""[..], b"a/b", b"a\0", &[b'x'; 256]] {
+    for name in [&b""[..], b"a/b", b"a\0", &[b'x'; 257]] {
         assert_eq!(blob.insert(name, target(2)), Err(DirectoryError::InvalidName));
     }
 }

@@ -6,6 +6,8 @@ use super::{
     TAG_VOLUME, VERSION, VnodeAttributes,
 };
 use crate::acl::{Acl, AclEntry};
+use crate::contents::DIRECTORY_BYTES_MAX;
+use crate::directory::{DirectoryBlob, DirectoryError};
 use base::limits::ACL_ENTRIES_MAX;
 use base::{Rights, UnixTime, UserId};
 use bytes::Bytes;
@@ -32,6 +34,16 @@ pub enum DumpError<E> {
         offset: u64,
         /// What should follow.
         expected: &'static str,
+    },
+    /// The pages of a directory are not those of a directory.
+    #[error("byte {offset} of the dump: directory vnode {vnode}: {error}")]
+    Directory {
+        /// Bytes of the dump up to the end of the directory's pages.
+        offset: u64,
+        /// The directory's vnode.
+        vnode: u32,
+        /// What is wrong with it.
+        error: DirectoryError,
     },
     /// The source failed.
     #[error("reading the dump: {0}")]
@@ -113,6 +125,19 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
         self.offset += most;
         self.data -= most;
         Ok(piece)
+    }
+
+    /// All data of the last vnode, which is a directory.
+    pub fn directory(&mut self, vnode: &DumpedVnode) -> Outcome<DirectoryBlob, E> {
+        if self.data > DIRECTORY_BYTES_MAX {
+            return Err(self.damaged("a directory of at most 1023 pages"));
+        }
+        let mut pages = Vec::new();
+        while self.data > 0 {
+            pages.extend_from_slice(&self.data(usize::MAX)?);
+        }
+        let (offset, vnode) = (self.offset, vnode.vnode);
+        DirectoryBlob::parse(&pages.into()).map_err(|error| DumpError::Directory { offset, vnode, error })
     }
 
     fn before(&self, bytes: u64, expected: &'static str) -> DumpError<E> {

@@ -145,6 +145,21 @@ fn the_place_of_damage_and_what_should_be_there_are_named() {
 }
 
 #[test]
+fn a_damaged_directory_is_refused_with_its_vnode_and_reason() {
+    let mut dump = FULL.to_vec();
+    let at = dump.windows(4).position(|bytes| bytes == [0, 1, 4, 0xd2]).unwrap();
+    dump[at + 3] = 0;
+    let (mut reader, _) = Reader::open(source(&dump, 999)).unwrap();
+    let error = loop {
+        if let Item::Vnode(vnode) = reader.next_item().unwrap() {
+            break reader.directory(&vnode).unwrap_err();
+        }
+    };
+    let wanted = format!("byte {}: directory vnode 1: not a directory: a page header (page 0)", at + 2048);
+    assert_eq!(error.to_string().replace(" of the dump", ""), wanted);
+}
+
+#[test]
 fn unknown_values_are_passed_over() {
     let volume: &[u8] = &[2, 0x20, 3, 1, 2, 3, 0x25, 0x82, 0, 1, 7, b'l', 0, 0, 0, 0, 0x7c, b'Z', 0, 0, 0, 5];
     let mut bytes = after_header(volume);

@@ -1,6 +1,6 @@
 //! A dump, read whole: every vnode, with a digest in place of a file's data.
 
-use afs_format::directory::{DirectoryBlob, PAGE_BYTES, PAGES_MAX};
+use afs_format::directory::DirectoryBlob;
 use afs_format::dump::{DumpError, DumpHeader, DumpVolume, DumpedVnode, Item, Reader, VnodeAttributes};
 use anyhow::{Context as _, Result, anyhow, bail};
 use bytes::Bytes;
@@ -12,7 +12,6 @@ use std::path::Path;
 
 /// Longest text of a symbolic link or mount point (AFSPATHMAX).
 const LINK_BYTES_MAX: u64 = 1024;
-const DIRECTORY_BYTES_MAX: u64 = (PAGES_MAX * PAGE_BYTES) as u64;
 /// The root directory's vnode.
 pub const ROOT: u32 = 1;
 
@@ -169,7 +168,7 @@ impl Node {
         let data = match vnode.attributes.as_ref().map(|attributes| (attributes.kind, attributes.length)) {
             None | Some((_, None)) => Data::None,
             Some((1, Some(length))) => Data::File(length, digest(reader)?),
-            Some((2, Some(length))) => Data::Directory(directory(reader, length)?),
+            Some((2, Some(_))) => Data::Directory(entries(&reader.directory(&vnode)?)),
             Some((3, Some(length))) => Data::Link(whole(reader, length, LINK_BYTES_MAX)?),
             Some(_) => return Err(reader.damaged("a file, a directory or a symbolic link")),
         };
@@ -203,13 +202,11 @@ pub(super) fn whole(reader: &mut Reader<Source>, length: u64, most: u64) -> Resu
     }
 }
 
-fn directory(reader: &mut Reader<Source>, length: u64) -> Result<Vec<(Vec<u8>, u32)>, Failure> {
-    let bytes = Bytes::from(whole(reader, length, DIRECTORY_BYTES_MAX)?);
-    let blob = DirectoryBlob::parse(&bytes).map_err(|_| reader.damaged("a sound directory before this"))?;
+fn entries(blob: &DirectoryBlob) -> Vec<(Vec<u8>, u32)> {
     let inside = blob.entries().filter(|(name, _)| !matches!(*name, b"." | b".."));
     let mut entries: Vec<_> = inside.map(|(name, target)| (name.to_vec(), target.vnode.0)).collect();
     entries.sort_unstable();
-    Ok(entries)
+    entries
 }
 
 /// A name or path for people: what is not UTF-8 or would move the cursor is escaped.

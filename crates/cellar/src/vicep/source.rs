@@ -2,7 +2,8 @@
 
 use super::in_use;
 use crate::dump::contents::printable;
-use afs_format::directory::{DirectoryBlob, PAGE_BYTES, PAGES_MAX};
+use afs_format::contents::DIRECTORY_BYTES_MAX;
+use afs_format::directory::DirectoryBlob;
 use afs_format::namei::{
     DESTROY_ME, HEADER_BYTES, INFO_BYTES, IndexClass, Inode, LINKS_HEADER_BYTES, NameiError, NameiVnode,
     VolumeInfo, VolumePlaces, check_links, header_name, header_volume,
@@ -215,9 +216,8 @@ impl Source<'_> {
     /// # Errors
     /// What is wrong with it.
     pub fn directory(&self, inode: Inode, length: u64) -> Result<DirectoryBlob, String> {
-        const BYTES_MAX: u64 = (PAGES_MAX * PAGE_BYTES) as u64;
-        if length > BYTES_MAX {
-            return Err(format!("a directory of {length} bytes; at most {BYTES_MAX} are possible"));
+        if length > DIRECTORY_BYTES_MAX {
+            return Err(format!("a directory of {length} bytes; at most {DIRECTORY_BYTES_MAX} are possible"));
         }
         let place = self.place(inode);
         let mut bytes = vec![0; length as usize];

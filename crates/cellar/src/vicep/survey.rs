@@ -55,7 +55,7 @@ struct Node {
 
 /// Checks a volume without reading the data of its files.
 pub fn survey(source: &Source<'_>) -> Survey {
-    let mut work = Work { source, nodes: BTreeMap::new(), parents: HashMap::new(), found: Survey::default() };
+    let mut work = Work::new(source);
     let begun = work.read_indexes().and_then(|()| source.links());
     match begun {
         Ok(links) => {
@@ -70,7 +70,7 @@ pub fn survey(source: &Source<'_>) -> Survey {
 
 /// The path of a vnode, as far as it is known.
 pub fn path_of(source: &Source<'_>, vnode: u32) -> String {
-    let mut work = Work { source, nodes: BTreeMap::new(), parents: HashMap::new(), found: Survey::default() };
+    let mut work = Work::new(source);
     match work.read_indexes() {
         Ok(()) => {
             work.check_directories();
@@ -85,10 +85,17 @@ struct Work<'a> {
     nodes: BTreeMap<u32, Node>,
     /// In which directory a directory lies, and how it is called there.
     parents: HashMap<u32, (u32, Vec<u8>)>,
+    /// Directories whose entries are not known.
+    unreadable: HashSet<u32>,
     found: Survey,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    fn new(source: &'a Source<'a>) -> Work<'a> {
+        let (nodes, parents, unreadable) = (BTreeMap::new(), HashMap::new(), HashSet::new());
+        Work { source, nodes, parents, unreadable, found: Survey::default() }
+    }
+
     fn read_indexes(&mut self) -> Result<(), Problem> {
         for class in [IndexClass::Large, IndexClass::Small] {
             let mut index = self.source.index(class)?;
@@ -137,7 +144,10 @@ impl Work<'_> {
         for (directory, inode, length) in self.directories() {
             match self.source.directory(inode, length) {
                 Ok(blob) => self.check_entries(directory, &blob, &mut wrong),
-                Err(what) => wrong.push((directory, None, what)),
+                Err(what) => {
+                    self.unreadable.insert(directory);
+                    wrong.push((directory, None, self.with_unchecked(directory, what)));
+                }
             }
         }
         for (directory, name, what) in wrong {
@@ -146,6 +156,16 @@ impl Work<'_> {
                 place = format!("{}/{}", place.trim_end_matches('/'), printable(&name));
             }
             self.found.add(Problem::new(place, what));
+        }
+    }
+
+    /// Adds how many vnodes have their names in a directory that cannot be read.
+    fn with_unchecked(&self, directory: u32, what: String) -> String {
+        match self.nodes.values().filter(|node| node.parent == directory).count() {
+            0 => what,
+            count => {
+                format!("{what}; the names of the {count} files and directories in it cannot be checked")
+            }
         }
     }
 
@@ -208,9 +228,11 @@ impl Work<'_> {
             if node.unique == 0 {
                 wrong.push((*number, "its uniquifier is 0".to_owned()));
             }
-            if !node.is_named && *number != root {
+            if self.unreadable.contains(&node.parent) && !node.is_named {
+                // What is wrong is said of the directory.
+            } else if !node.is_named && *number != root {
                 wrong.push((*number, "no name leads to it".to_owned()));
-            } else if u32::from(node.links) != node.names & 0xffff {
+            } else if u32::from(node.links) != node.names & 0xffff && !self.unreadable.contains(number) {
                 let (links, names) = (node.links, node.names);
                 wrong.push((*number, format!("its count of links is {links}; there are {names}")));
             } else if number % 2 == 1 && !self.is_below(*number, root) {
@@ -225,7 +247,12 @@ impl Work<'_> {
         while at != root {
             match self.parents.get(&at) {
                 Some((above, _)) if seen.insert(at) => at = *above,
-                _ => return false,
+                // Its name may be in a directory that cannot be read.
+                None => {
+                    let above = self.nodes.get(&at).map_or(0, |node| node.parent);
+                    return self.unreadable.contains(&above);
+                }
+                Some(_) => return false,
             }
         }
         true

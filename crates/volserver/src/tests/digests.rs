@@ -24,16 +24,13 @@ fn of_dump(dump: &[u8]) -> Sum {
             Item::Volume(_) => {}
             Item::Vnode(vnode) => {
                 let mut contents = VnodeContents::begin(&vnode).unwrap();
-                let mut data = Vec::new();
+                if contents.is_directory() {
+                    contents.directory(&reader.directory(&vnode).unwrap());
+                }
                 while let piece = reader.data(1000).unwrap()
                     && !piece.is_empty()
                 {
-                    data.extend_from_slice(&piece);
-                }
-                if contents.is_directory() {
-                    contents.directory(&data.into()).unwrap();
-                } else {
-                    contents.data(&data);
+                    contents.data(&piece);
                 }
                 vnodes.push((vnode.vnode, contents.hash(), contents.length()));
             }

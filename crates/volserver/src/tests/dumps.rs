@@ -296,6 +296,19 @@ fn a_broken_dump_leaves_the_volume_as_it_was() {
 }
 
 #[test]
+fn names_of_256_bytes_are_dumped_and_restored() {
+    let site = Site::new();
+    let name = "x".repeat(256);
+    write(&site.volume(RW), UnixTime(START), &name, b"long");
+    let dump = site.dump(RW, 0, 0);
+    site.restore_new(900, "copy", &dump).unwrap();
+    assert_eq!(tree(&site.volume(900)), tree(&site.volume(RW)));
+    assert!(site.volume(900).lookup(site.volume(900).root(), name.as_bytes()).is_ok());
+    assert_eq!(vnodes(&site.dump(900, 0, 0)), vnodes(&dump));
+    site.cell.check();
+}
+
+#[test]
 fn clones_show_what_was_and_are_brought_up_to_date() {
     let site = Site::new();
     let volume = site.volume(RW);

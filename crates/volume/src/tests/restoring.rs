@@ -75,7 +75,7 @@ fn a_directory_without_itself_or_its_parent_is_refused() {
         let mut blob = whole.clone();
         blob.remove(missing).unwrap();
         let refused = restoration.directory(root, Acl::clone(&acl), &blob);
-        assert!(matches!(refused, Err(VolumeError::Invalid(_))), "{refused:?}");
+        assert!(matches!(refused, Err(VolumeError::Unsound { .. })), "{refused:?}");
     }
     is_sound(&server);
     assert_eq!(long(&volume), Some(3000), "the volume stays as it was");
@@ -106,7 +106,7 @@ fn a_restoration_that_is_given_up_leaves_nothing() {
         } else {
             let empty =
                 server.volumes.restore(RW).unwrap().finish(&server.volumes, volume.header(), UnixTime(99));
-            assert!(matches!(empty, Err(VolumeError::Invalid(_))), "no root directory");
+            assert!(matches!(empty, Err(VolumeError::Unsound { .. })), "no root directory");
             drop(restoration);
         }
         is_sound(&server);

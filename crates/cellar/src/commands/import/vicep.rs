@@ -329,9 +329,9 @@ impl<'a> Work<'a> {
                 volume.problems.push(problem);
             }
             // The survey finds what the store would; where it does not, the volume is to blame.
-            Err(LoadError::Store(VolumeError::Invalid(what))) => {
+            Err(LoadError::Store(VolumeError::Unsound { place, what })) => {
                 volume.outcome = Outcome::Damaged;
-                volume.problems.push(Problem::new("the volume", what));
+                volume.problems.push(Problem::new(place, what));
             }
             Err(LoadError::Store(error)) => return Err(error.into()),
         }
