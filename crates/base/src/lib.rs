@@ -13,6 +13,7 @@ pub mod principal;
 pub mod repeats;
 pub mod rights;
 pub mod room;
+pub mod text;
 pub mod time;
 
 pub use abort::AbortCode;

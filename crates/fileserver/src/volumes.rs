@@ -84,7 +84,7 @@ impl FileServer {
                     header.quota_max_kib = quota(status.max_quota);
                 }
                 if !request.offline_message.as_bytes().is_empty() {
-                    header.offline_message = request.offline_message.to_text().into_owned();
+                    header.offline_message = request.offline_message.as_bytes().to_vec();
                 }
                 if let Some(name) = name {
                     header.name = name;

@@ -86,5 +86,5 @@ impl ProtectionError {
 
 /// Formats a name for a message.
 pub(crate) fn shown(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).into_owned()
+    base::text::escape(name)
 }

@@ -163,7 +163,7 @@ pub fn without_suffix(name: &str) -> &str {
 impl VolumeQuery {
     /// Parses an id (only digits) or a name; a suffix `.readonly` or `.backup` is ignored.
     pub fn parse(name: &[u8]) -> Result<VolumeQuery, LocationError> {
-        let bad = || LocationError::BadName(String::from_utf8_lossy(name).into_owned());
+        let bad = || LocationError::BadName(base::text::escape(name));
         let text = std::str::from_utf8(name).map_err(|_| bad())?;
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
             return text.parse().map(|id| VolumeQuery::Id(VolumeId(id))).map_err(|_| LocationError::NoEntry);
@@ -174,7 +174,7 @@ impl VolumeQuery {
 
 /// Parses the name of a new or renamed volume. Rejects names with a suffix, which a query could never find.
 pub fn new_name(name: &[u8]) -> Result<VolumeName, LocationError> {
-    let bad = || LocationError::BadName(String::from_utf8_lossy(name).into_owned());
+    let bad = || LocationError::BadName(base::text::escape(name));
     let text = std::str::from_utf8(name).map_err(|_| bad())?;
     if SUFFIXES.iter().any(|suffix| text.ends_with(suffix)) {
         return Err(bad());

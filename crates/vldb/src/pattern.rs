@@ -26,7 +26,7 @@ impl NamePattern {
         }
         compile(pattern)
             .map(|regex| Some(NamePattern(regex)))
-            .ok_or_else(|| LocationError::BadName(String::from_utf8_lossy(pattern).into_owned()))
+            .ok_or_else(|| LocationError::BadName(base::text::escape(pattern)))
     }
 
     /// Whether the name matches.

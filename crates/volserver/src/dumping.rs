@@ -212,7 +212,7 @@ fn dump_volume(header: &VolumeHeader) -> DumpVolume {
         updated: header.updated,
         expires: header.expires,
         backed_up: header.backed_up,
-        offline_message: header.offline_message.as_bytes().to_vec(),
+        offline_message: header.offline_message.clone(),
         message_of_the_day: Vec::new(),
         week_use: header.week_use,
         day_use_date: header.day_use_date,

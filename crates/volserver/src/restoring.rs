@@ -165,7 +165,6 @@ fn status(vnode: &DumpedVnode, a: &VnodeAttributes) -> Option<VnodeStatus> {
 /// The header is that of the dump, save what belongs to this copy of the volume: its id and parent,
 /// when it was made, and how it is used.
 fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeader {
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     // That stays unfinished until SetFlags says otherwise: it may have the place of another one soon.
     let is_apart = old.number() != old.id;
     let none = VolumeId(0);
@@ -200,8 +199,8 @@ fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeade
         day_use: old.day_use,
         day_use_date: UnixTime(old.day_use_date.0),
         week_use: old.week_use,
-        offline_message: text(dumped.offline_message),
-        message_of_the_day: text(dumped.message_of_the_day),
+        offline_message: dumped.offline_message,
+        message_of_the_day: dumped.message_of_the_day,
         compression: old.compression,
         deduplicates: old.deduplicates,
         snapshot: None,

@@ -142,7 +142,7 @@ fn split_noted(
     report: &mut Report<'_>,
 ) -> Result<(), AbortCode> {
     let (volume, new) = (&plan.volume, &plan.new);
-    let name = String::from_utf8_lossy(&plan.name).into_owned();
+    let name = base::text::escape(&plan.name);
     report.step(&format!("copying \"{name}\" and what lies below it"))?;
     used.attach(&copy(server, plan)?);
     report.step(&format!("putting a mount point in the place of \"{name}\""))?;

@@ -62,10 +62,10 @@ pub struct VolumeHeader {
     pub day_use_date: UnixTime,
     /// Accesses of the seven days before, yesterday first.
     pub week_use: [u32; 7],
-    /// Why it is offline; at most 127 bytes are kept.
-    pub offline_message: String,
+    /// Why it is offline, in no particular character set; at most 127 bytes are kept.
+    pub offline_message: Vec<u8>,
     /// Message of the day; at most 127 bytes are kept.
-    pub message_of_the_day: String,
+    pub message_of_the_day: Vec<u8>,
     /// How file data that is written from now on is compressed; `None` is the server's default.
     pub compression: Option<Codec>,
     /// File data that is written from now on shares the chunks of equal contents on the partition.

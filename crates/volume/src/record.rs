@@ -91,8 +91,12 @@ impl<'a> Fields<'a> {
     }
 
     fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.short_bytes()?).ok()
+    }
+
+    fn short_bytes(&mut self) -> Option<Vec<u8>> {
         let length = self.u8()?.into();
-        String::from_utf8(self.take(length)?.to_vec()).ok()
+        Some(self.take(length)?.to_vec())
     }
 }
 
@@ -146,8 +150,13 @@ impl Record {
 
     /// At most 255 bytes, whole characters.
     fn text(self, value: &str) -> Record {
-        let value = cut(value, 255);
-        self.u8(value.len() as u8).bytes(value.as_bytes())
+        self.short_bytes(cut(value, 255).as_bytes())
+    }
+
+    /// The first 255 bytes.
+    fn short_bytes(self, value: &[u8]) -> Record {
+        let value = &value[..value.len().min(255)];
+        self.u8(value.len() as u8).bytes(value)
     }
 }
 
@@ -452,8 +461,8 @@ pub(crate) fn put_header(stored: &StoredHeader) -> Vec<u8> {
         .u32(h.backed_up.0)
         .u32(h.copied.0)
         .text(h.name.as_str())
-        .text(&h.offline_message)
-        .text(&h.message_of_the_day);
+        .short_bytes(&h.offline_message)
+        .short_bytes(&h.message_of_the_day);
     let length = (sections.len() as u16).to_be_bytes();
     let record = if sections.is_empty() { record } else { record.bytes(&length).bytes(&sections) };
     extensions::put(record, h).0
@@ -532,8 +541,8 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
         backed_up: f.time()?,
         copied: f.time()?,
         name: f.text()?.parse().ok()?,
-        offline_message: f.text()?,
-        message_of_the_day: f.text()?,
+        offline_message: f.short_bytes()?,
+        message_of_the_day: f.short_bytes()?,
         accessed: counters.accessed,
         updated: counters.updated,
         file_count: counters.file_count,

@@ -586,7 +586,9 @@ fn keep_what_is_not_settable(new: &mut VolumeHeader, old: &VolumeHeader) {
     new.directory_count = old.directory_count;
     new.used_kib = old.used_kib;
     new.next_unique = old.next_unique;
-    for text in [&mut new.offline_message, &mut new.message_of_the_day] {
-        text.truncate(record::cut(text, MESSAGE_BYTES_MAX).len());
+    for message in [&mut new.offline_message, &mut new.message_of_the_day] {
+        // A dump ends them with a NUL.
+        let end = message.iter().position(|&byte| byte == 0).unwrap_or(MESSAGE_BYTES_MAX);
+        message.truncate(end.min(MESSAGE_BYTES_MAX));
     }
 }

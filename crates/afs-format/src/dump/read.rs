@@ -183,14 +183,15 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
         self.word("a time of four bytes").map(UnixTime)
     }
 
-    /// Bytes up to a NUL, at most `most` without it.
+    /// Bytes up to a NUL. Of a longer text the first `most` bytes are kept, as OpenAFS keeps them
+    /// (ReadString of `dumpstuff.c`).
     fn text(&mut self, most: usize, expected: &'static str) -> Outcome<Vec<u8>, E> {
         let mut out = Vec::new();
         loop {
             match self.byte(expected)? {
                 0 => return Ok(out),
                 byte if out.len() < most => out.push(byte),
-                _ => return Err(self.before(1, expected)),
+                _ => {}
             }
         }
     }
@@ -226,7 +227,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
         while let Some(tag) = self.attribute("the dump header or what follows it")? {
             match tag {
                 b'v' => header.volume = self.word("the volume's id")?,
-                b'n' => header.name = self.text(NAME_BYTES_MAX, "a volume name of at most 31 bytes")?,
+                b'n' => header.name = self.text(NAME_BYTES_MAX, "a volume name")?,
                 b't' => header.dates = self.dates()?,
                 _ => self.skip(tag, &mut is_critical)?,
             }
@@ -261,7 +262,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
         match tag {
             b'i' => volume.id = self.word(NUMBER)?,
             b'v' => volume.version = self.word(NUMBER)?,
-            b'n' => volume.name = self.text(NAME_BYTES_MAX, "a volume name of at most 31 bytes")?,
+            b'n' => volume.name = self.text(NAME_BYTES_MAX, "a volume name")?,
             b's' => volume.in_service = self.byte(NUMBER)?,
             b'b' => volume.blessed = self.byte(NUMBER)?,
             b'u' => volume.next_unique = self.word(NUMBER)?,
@@ -279,7 +280,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
 
     fn volume_usage(&mut self, volume: &mut DumpVolume, tag: u8) -> Outcome<bool, E> {
         const NUMBER: &str = "a number of the volume header";
-        const MESSAGE: &str = "a message of at most 127 bytes";
+        const MESSAGE: &str = "a message and a NUL";
         match tag {
             b'd' => volume.used_kib = self.word(NUMBER)?,
             b'f' => volume.file_count = self.word(NUMBER)?,

@@ -137,8 +137,6 @@ fn the_place_of_damage_and_what_should_be_there_are_named() {
         let wanted = format!("byte {} of the dump: expected {what}", begin + at);
         assert_eq!(expected(&after_header(rest)), wanted);
     }
-    let long = [&[2, b'n'][..], &[b'x'; 32], &[0]].concat();
-    assert!(expected(&after_header(&long)).ends_with("a volume name of at most 31 bytes"));
     let mut acl = vec![3, 0, 0, 0, 1, 0, 0, 0, 1, b'A'];
     acl.resize(10 + ACL_BYTES, 0xff);
     assert!(expected(&after_header(&acl)).ends_with("a sound access list"));
@@ -157,6 +155,22 @@ fn a_damaged_directory_is_refused_with_its_vnode_and_reason() {
     };
     let wanted = format!("byte {}: directory vnode 1: not a directory: a page header (page 0)", at + 2048);
     assert_eq!(error.to_string().replace(" of the dump", ""), wanted);
+}
+
+#[test]
+fn long_texts_are_cut_where_openafs_cuts_them() {
+    let text = |tag: u8, length: usize| [&[tag][..], &vec![0xe4; length], &[0]].concat();
+    let volume =
+        [&[2][..], &text(b'n', 32), &text(b'O', 128), &text(b'M', 5000), &[b'Z', 0, 0, 0, 5]].concat();
+    let mut bytes = after_header(&volume);
+    put_end(&mut bytes);
+    let whole = parse(&bytes, 100).unwrap();
+    let Item::Volume(volume) = &whole.items[0].0 else { panic!("{whole:?}") };
+    assert_eq!((&volume.name[..], volume.day_use), (&[0xe4; 31][..], 5));
+    assert_eq!(
+        (&volume.offline_message[..], &volume.message_of_the_day[..]),
+        (&[0xe4; 127][..], &[0xe4; 127][..])
+    );
 }
 
 #[test]

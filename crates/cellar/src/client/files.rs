@@ -156,7 +156,7 @@ impl CellClient {
             if !node.is_mount_point() {
                 return Ok(node);
             }
-            let target = self.read_link(&node)?;
+            let target = base::text::escape(&self.read_link(&node)?);
             node = self.root_of(mounted_volume(&target).with_context(|| format!("mount point {target}"))?)?;
         }
         bail!("more than {MOUNTS_MAX} mount points lead to one another")
@@ -173,7 +173,7 @@ impl CellClient {
     /// What an entry of `directory` stands for.
     pub fn open_entry(&self, directory: &Node, entry: &Entry) -> Result<Node> {
         let fid = Fid { volume: directory.fid.volume, vnode: entry.vnode, unique: entry.unique };
-        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        let name = base::text::escape(&entry.name);
         let status = status(&*directory.server, fid).map_err(failed(format!("look at {name}")))?;
         Ok(directory.sibling(fid, status))
     }
@@ -194,10 +194,10 @@ impl CellClient {
     }
 
     /// Where a symbolic link leads.
-    pub fn read_link(&self, link: &Node) -> Result<String> {
+    pub fn read_link(&self, link: &Node) -> Result<Vec<u8>> {
         let mut target = Vec::new();
         self.fetch(link, &mut target, &mut |_| ())?;
-        Ok(String::from_utf8_lossy(&target).into_owned())
+        Ok(target)
     }
 
     /// Copies a file's data out; `progress` hears of every piece.

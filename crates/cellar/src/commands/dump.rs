@@ -81,6 +81,10 @@ fn format(json: bool) -> Format {
 #[derive(Serialize)]
 struct Shown {
     volume: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    offline_message: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message_of_the_day: String,
     id: u32,
     parent: u32,
     kind: &'static str,
@@ -167,6 +171,8 @@ impl Shown {
         let lengths = contents.nodes.values().map(|node| length(&node.data));
         Shown {
             volume: printable(&volume.name),
+            offline_message: printable(&volume.offline_message),
+            message_of_the_day: printable(&volume.message_of_the_day),
             id: volume.id,
             parent: volume.parent,
             kind: ["read-write", "read-only", "backup"].get(usize::from(volume.kind)).unwrap_or(&"unknown"),
@@ -192,6 +198,13 @@ impl Shown {
         };
         line(format!("{} ({}), {}, of volume {}", self.volume, self.id, self.kind, self.parent))?;
         line(format!("{span}, dumped {}", time(self.dumped)))?;
+        for (what, text) in
+            [("offline message", &self.offline_message), ("message of the day", &self.message_of_the_day)]
+        {
+            if !text.is_empty() {
+                line(format!("{what}: {text}"))?;
+            }
+        }
         line(format!("created {}, changed {}", time(self.created), time(self.updated)))?;
         line(format!("{} KiB used of {}", HumanCount(self.used_kib.into()), quota(self.quota_kib)))?;
         line(format!(

@@ -100,7 +100,13 @@ impl Found {
     fn headers(&mut self, first: &Contents, second: &Contents) {
         let (one, two) = (&first.volume, &second.volume);
         let place = "volume header";
-        self.compare(place, "name", &printable(&one.name), &printable(&two.name));
+        for (what, one, two) in [
+            ("name", &one.name, &two.name),
+            ("offline message", &one.offline_message, &two.offline_message),
+            ("message of the day", &one.message_of_the_day, &two.message_of_the_day),
+        ] {
+            self.compare(place, what, &printable(one), &printable(two));
+        }
         for (what, one, two) in [
             ("id", one.id, two.id),
             ("parent", one.parent, two.parent),

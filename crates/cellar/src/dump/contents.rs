@@ -209,10 +209,7 @@ fn entries(blob: &DirectoryBlob) -> Vec<(Vec<u8>, u32)> {
     entries
 }
 
-/// A name or path for people: what is not UTF-8 or would move the cursor is escaped.
+/// A name or path for people and JSON: what is not UTF-8 or would move the cursor is escaped.
 pub fn printable(bytes: &[u8]) -> String {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
-        _ => bytes.escape_ascii().to_string(),
-    }
+    base::text::escape(bytes)
 }

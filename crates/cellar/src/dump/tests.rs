@@ -44,6 +44,36 @@ fn differences(path: &Path, depth: Depth) -> Vec<String> {
 }
 
 #[test]
+fn messages_that_are_not_utf_8_are_shown_escaped() {
+    let put = |message: &[u8]| {
+        let mut bytes = Vec::new();
+        put_dump_header(&mut bytes, &DumpHeader::default());
+        put_volume(&mut bytes, &DumpVolume { offline_message: message.to_vec(), ..DumpVolume::default() });
+        put_end(&mut bytes);
+        bytes
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("dump");
+    fs::write(&path, put(b"gr\xfcn")).unwrap();
+    let first = Contents::read(&path).unwrap();
+    assert_eq!(first.volume.offline_message, b"gr\xfcn");
+    fs::write(&path, put("gr\u{fc}n".as_bytes())).unwrap();
+    let second = Contents::read(&path).unwrap();
+    let [found] = &compare(&first, &second, DEEP).unwrap()[..] else { panic!() };
+    assert_eq!((&found.first[..], &found.second[..]), ("gr\\xfcn", "gr\u{fc}n"));
+}
+
+#[test]
+fn a_damaged_directory_is_refused_with_its_reason() {
+    let (_folder, path) = altered(|bytes| {
+        let at = position(bytes, &[0, 1, 4, 0xd2]);
+        bytes[at + 3] = 0;
+    });
+    let refused = Contents::read(&path).err().unwrap().to_string();
+    assert!(refused.ends_with("directory vnode 1: not a directory: a page header (page 0)"), "{refused}");
+}
+
+#[test]
 fn a_dump_is_equal_to_itself() {
     assert_eq!(differences(&golden("full"), DEEP), Vec::<String>::new());
 }

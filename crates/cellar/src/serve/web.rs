@@ -204,7 +204,7 @@ fn header(header: &VolumeHeader) -> Value {
         "kind": kind,
         "parent": header.parent.0,
         "in_service": header.in_service && header.blessed,
-        "offline_message": header.offline_message,
+        "offline_message": base::text::escape(&header.offline_message),
         "used_kib": header.used_kib,
         "quota_kib": header.quota_max_kib,
         "files": header.file_count,

@@ -279,7 +279,7 @@ fn header(source: &Source<'_>, now: UnixTime) -> VolumeHeader {
         day_use_date: info.day_use_date,
         week_use: info.week_use,
         offline_message: offline_message(info),
-        message_of_the_day: String::new(),
+        message_of_the_day: Vec::new(),
         compression: None,
         deduplicates: false,
         snapshot: None,
@@ -291,9 +291,6 @@ fn header(source: &Source<'_>, now: UnixTime) -> VolumeHeader {
 
 /// Volume servers leave a message behind that says they are at work; OpenAFS's file server takes it away
 /// when it gets a volume that may go online.
-fn offline_message(info: &VolumeInfo) -> String {
-    if info.in_service != 0 && info.blessed != 0 {
-        return String::new();
-    }
-    String::from_utf8_lossy(&info.offline_message).into_owned()
+fn offline_message(info: &VolumeInfo) -> Vec<u8> {
+    if info.in_service != 0 && info.blessed != 0 { Vec::new() } else { info.offline_message.clone() }
 }

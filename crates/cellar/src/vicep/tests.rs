@@ -133,7 +133,7 @@ fn every_kind_of_volume_is_brought_in() {
         assert_eq!(header.copied, source.info.copied);
         assert_eq!(u64::from(source.info.used_kib), header.used_kib);
         assert_eq!(u64::from(source.info.file_count), header.file_count + 1);
-        assert_eq!((header.destroy_me, header.offline_message.as_str()), (0, ""));
+        assert_eq!((header.destroy_me, &header.offline_message[..]), (0, &b""[..]));
     }
 }
 

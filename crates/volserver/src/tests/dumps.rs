@@ -309,6 +309,25 @@ fn names_of_256_bytes_are_dumped_and_restored() {
 }
 
 #[test]
+fn messages_stay_bytes_and_are_cut_where_openafs_cuts_them() {
+    let site = Site::new();
+    let message = vec![0xfc; 127];
+    site.volume(RW).update_header(|header| header.offline_message.clone_from(&message)).unwrap();
+    let dump = site.dump(RW, 0, 0);
+    let at = dump.windows(127).position(|bytes| bytes == message).unwrap();
+    assert_eq!((dump[at - 1], dump[at + 127]), (b'O', 0));
+    let long = [&dump[..at], &[0xfc; 300][..], &dump[at + 127..]].concat();
+    for (id, name, dump) in [(900, "same", &dump), (901, "long", &long)] {
+        site.restore_new(id, name, dump).unwrap();
+        assert_eq!(site.volume(id).header().offline_message, message);
+        let field = [&b"O"[..], &message, &[0]].concat();
+        assert!(site.dump(id, 0, 0).windows(129).any(|bytes| bytes == field), "{name}");
+        assert_eq!(tree(&site.volume(id)), tree(&site.volume(RW)));
+    }
+    site.cell.check();
+}
+
+#[test]
 fn clones_show_what_was_and_are_brought_up_to_date() {
     let site = Site::new();
     let volume = site.volume(RW);

@@ -204,7 +204,7 @@ impl Registry {
             if is_so {
                 listed.insert(*id);
             } else {
-                let place = format!("its snapshot {}", String::from_utf8_lossy(name));
+                let place = format!("its snapshot {}", base::text::escape(name));
                 report.add(Some(*volume), place, format!("volume {id} is missing or says something else"));
             }
         }

@@ -81,7 +81,7 @@ fn header() -> StoredHeader {
             day_use_date: c.day_use_date,
             week_use: c.week_use,
             offline_message: "being moved".into(),
-            message_of_the_day: String::new(),
+            message_of_the_day: b"\xe4".to_vec(),
             compression: None,
             deduplicates: false,
             snapshot: None,

@@ -98,13 +98,14 @@ fn a_header_keeps_what_is_set_and_what_is_counted() {
         .update_header(|header| {
             header.name = "user.bob".parse().unwrap();
             header.quota_max_kib = 77;
-            header.offline_message = "é".repeat(100);
+            header.offline_message = vec![0xe9; 200];
+            header.message_of_the_day = b"one\0two".to_vec();
             header.used_kib = 0;
             header.id = VolumeId(1);
         })
         .unwrap();
     assert_eq!((after.used_kib, after.id, after.quota_max_kib), (before.used_kib, RW, 77));
-    assert_eq!(after.offline_message.len(), 126);
+    assert_eq!((&after.offline_message[..], &after.message_of_the_day[..]), (&[0xe9; 127][..], &b"one"[..]));
     assert_eq!((after.day_use, after.week_use[0]), (1, 1));
     server.reopen();
     let stored = server.volumes.get(RW).unwrap().header();

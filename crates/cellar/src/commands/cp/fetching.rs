@@ -52,7 +52,7 @@ impl Copier<'_> {
         if node.is_symlink() {
             let target = self.cell.read_link(node)?;
             self.totals.links.fetch_add(1, Ordering::Relaxed);
-            let made = folder.make_link(name, OsStr::new(&target));
+            let made = folder.make_link(name, OsStr::from_bytes(&target));
             return made.with_context(|| format!("cannot make the link {}", shown()));
         }
         self.queue(Job::Fetch { file: node.clone(), folder: Arc::clone(folder), name: name.to_owned() })

@@ -164,7 +164,7 @@ impl Copier<'_> {
             None => self
                 .cell
                 .create(parent, name, attributes)
-                .map_err(failed(format!("create {}", String::from_utf8_lossy(name))))?,
+                .map_err(failed(format!("create {}", base::text::escape(name))))?,
         };
         self.queue(Job::Store { path, input, file, attributes, length: metadata.len() })
     }

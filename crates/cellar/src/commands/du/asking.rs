@@ -36,8 +36,7 @@ pub(super) fn ask(client: &CellClient, node: &Node, depth: usize) -> Result<Answ
     let mut open = vec![(node.fid, vec![])];
     while let Some((directory, way)) = open.pop().filter(|(_, way)| way.len() < depth) {
         for below in list(&*server, directory)? {
-            let way: Vec<String> =
-                way.iter().cloned().chain([String::from_utf8_lossy(&below.name).into_owned()]).collect();
+            let way: Vec<String> = way.iter().cloned().chain([base::text::escape(&below.name)]).collect();
             let totals = if below.code == 0 { Ok(below.totals) } else { Err(AbortCode(below.code)) };
             if totals.is_ok() && way.len() < depth {
                 let fid = Fid { vnode: VnodeId(below.vnode), unique: below.unique, ..directory };

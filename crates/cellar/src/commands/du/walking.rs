@@ -62,7 +62,7 @@ fn look(
     for (entry, below) in entries.iter().zip(client.open_entries(&node, &entries)?) {
         let is_directory = below.as_ref().map_or(entry.vnode.is_directory(), Node::is_directory);
         if is_directory && seen.insert(entry.vnode) {
-            let name = String::from_utf8_lossy(&entry.name).into_owned();
+            let name = base::text::escape(&entry.name);
             let way = directories[at].way.iter().cloned().chain([name]).collect();
             let sums = DirectoryTotals::default();
             let is_partial = below.is_err();

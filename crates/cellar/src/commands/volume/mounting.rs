@@ -79,7 +79,7 @@ pub(super) fn unmount(context: &Context, cell: &CellClient, unmount: &Unmount) -
     let refused = || failed(format!("remove the mount point {place}"));
     if unmount.dry_run {
         check_right(cell, &directory, Rights::DELETE)?.map_err(refused())?;
-        let contents = cell.read_link(&node)?;
+        let contents = base::text::escape(&cell.read_link(&node)?);
         let volume = mounted_volume(&contents);
         let sentence = format!("would remove the mount point {place}, which leads to {volume}");
         return context.format.done(&Foretold { place, volume, is_done: false }, sentence);
