@@ -12,7 +12,7 @@ mod inode;
 mod vnode;
 
 pub use info::{DESTROY_ME, HEADER_BYTES, INFO_BYTES, NEEDS_SALVAGE, VolumeInfo, VolumePlaces};
-pub use inode::{Inode, LINKS_HEADER_BYTES, check_links, header_name, header_volume};
+pub use inode::{FOLDER, Inode, LINKS_HEADER_BYTES, check_links, header_name, header_volume};
 pub use vnode::{IndexClass, NameiVnode};
 
 use thiserror::Error;

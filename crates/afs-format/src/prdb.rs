@@ -5,14 +5,15 @@
 //! from OpenAFS 1.8 `ptserver/ptserver.h` and `ptserver/ptutils.c`, in the layout with supergroups (the
 //! other one has zeros in their place).
 
-use crate::ubik::{DatabaseError, Image, damaged};
-use std::collections::HashSet;
+use crate::ubik::{DatabaseError, Fate, Image, Oddity, damaged};
+use std::collections::{HashMap, HashSet};
 
 const VERSION: u32 = 0;
 const HEADER_BYTES: usize = 4 * (18 + 2 * 8191);
 const BLOCK_BYTES: usize = 192;
 const NAME_BYTES: usize = 64;
 
+const FREE: u32 = 1;
 const GROUP: u32 = 2;
 const CONTINUATION: u32 = 4;
 /// Bits of the flags that tell what a block is.
@@ -23,6 +24,8 @@ const NOBODY: i32 = i32::MIN;
 /// One user or group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrdbEntry {
+    /// Where it begins in the file.
+    pub offset: usize,
     /// Number; negative for groups.
     pub id: i32,
     /// Name, 1 to 63 bytes.
@@ -53,6 +56,17 @@ pub struct PrdbEntry {
     pub changed: u32,
 }
 
+impl PrdbEntry {
+    /// Its name and number, for messages.
+    pub fn shown(&self) -> String {
+        format!("`{}` ({})", base::text::escape(&self.name), self.id)
+    }
+
+    fn is_copy_of(&self, other: &PrdbEntry) -> bool {
+        *self == PrdbEntry { offset: self.offset, ..other.clone() }
+    }
+}
+
 /// The database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prdb {
@@ -62,42 +76,129 @@ pub struct Prdb {
     pub max_user: i32,
     /// The entries in the order of the file.
     pub entries: Vec<PrdbEntry>,
+    /// What is odd, in the order of the file. With a refused one the rest is not to be used.
+    pub oddities: Vec<Oddity>,
 }
 
 impl Prdb {
     /// Reads a whole database file.
     ///
     /// # Errors
-    /// Where the file is not what it should be.
+    /// The file has no head of a protection database. What is wrong behind the head is in `oddities`.
     pub fn parse(file: &[u8]) -> Result<Prdb, DatabaseError> {
         let image = Image::open(file)?;
         if image.word(0)? != VERSION || image.word(4)? as usize != HEADER_BYTES {
             return Err(damaged(0, format!("version 0 with a header of {HEADER_BYTES} bytes")));
         }
         let end = image.end(12)?;
-        let mut prdb =
-            Prdb { max_group: image.signed(16)?, max_user: image.signed(20)?, entries: Vec::new() };
-        let mut ids = HashSet::new();
+        let mut reading = Reading { image, ..Reading::default() };
+        (reading.prdb.max_group, reading.prdb.max_user) = (image.signed(16)?, image.signed(20)?);
         for address in (HEADER_BYTES..end).step_by(BLOCK_BYTES) {
-            if let Some(entry) = entry(image, address)? {
-                if !ids.insert(entry.id) {
-                    return Err(damaged(address, format!("no second entry with id {}", entry.id)));
-                }
-                prdb.entries.push(entry);
-            }
+            reading.block(address, end);
         }
+        reading.check_continuations();
+        let mut prdb = reading.prdb;
+        prdb.oddities.extend(image.behind(end));
+        prdb.oddities.sort_by_key(|oddity| oddity.offset);
         Ok(prdb)
     }
 }
 
-/// The entry that begins in a block, if one does.
-fn entry(image: Image<'_>, at: usize) -> Result<Option<PrdbEntry>, DatabaseError> {
+#[derive(Default)]
+struct Reading<'a> {
+    image: Image<'a>,
+    prdb: Prdb,
+    /// Entries by name and by id.
+    names: HashMap<Vec<u8>, usize>,
+    ids: HashMap<i32, usize>,
+    /// Continuations in the file, with the id that each says it belongs to.
+    continuations: Vec<(usize, i32)>,
+    /// Those that an entry's list leads to.
+    used: HashSet<usize>,
+}
+
+impl Reading<'_> {
+    fn note(&mut self, address: usize, fate: Fate, what: String) {
+        self.prdb.oddities.push(Oddity::at(address, fate, what));
+    }
+
+    fn block(&mut self, at: usize, end: usize) {
+        if at + BLOCK_BYTES > end {
+            return self.note(at, Fate::Refused, "a block that ends behind the end of the database".into());
+        }
+        let (Ok(flags), Ok(id)) = (self.image.word(at), self.image.signed(at + 4)) else { return };
+        match flags & KIND {
+            0 | GROUP => match entry(self.image, at, &mut self.used) {
+                Ok(entry) => self.add(at, entry),
+                Err(error) => self.prdb.oddities.push(self.with_name(at, &error)),
+            },
+            CONTINUATION => self.continuations.push((at, id)),
+            FREE => {}
+            kind => {
+                self.note(at, Fate::LeftOut, format!("a block of the unused kind {kind:#x} with id {id}"));
+            }
+        }
+    }
+
+    /// What is wrong in an entry, with what is known of it.
+    fn with_name(&self, at: usize, error: &DatabaseError) -> Oddity {
+        let name = self.image.text::<NAME_BYTES>(at + 128).unwrap_or_default();
+        let id = self.image.signed(at + 4).unwrap_or_default();
+        let oddity = Oddity::refused(error);
+        let name = base::text::escape(&name);
+        Oddity { what: format!("`{name}` ({id}): {}", oddity.what), ..oddity }
+    }
+
+    fn add(&mut self, at: usize, entry: PrdbEntry) {
+        let shown = entry.shown();
+        let earlier = self.ids.get(&entry.id).or_else(|| self.names.get(&entry.name));
+        if let Some(earlier) = earlier.map(|index| &self.prdb.entries[*index]) {
+            let (other, offset) = (earlier.shown(), earlier.offset);
+            return if entry.is_copy_of(earlier) {
+                self.note(at, Fate::LeftOut, format!("{shown} is a copy of the entry at byte {offset}"));
+            } else {
+                self.note(
+                    at,
+                    Fate::Refused,
+                    format!("{shown} has the name or id of {other} at byte {offset}"),
+                );
+            };
+        }
+        let (counted, stored) = (entry.elements.len(), self.image.word(at + 100).unwrap_or_default());
+        if counted != stored as usize {
+            let what = format!("{shown}: the count of its list is {stored}, there are {counted}");
+            self.note(at, Fate::Repaired, what);
+        }
+        for list in [&entry.elements, &entry.supergroups] {
+            let mut seen = HashSet::new();
+            for twice in list.iter().filter(|element| !seen.insert(**element)) {
+                self.note(at, Fate::LeftOut, format!("{shown}: {twice} is in its list a second time"));
+            }
+        }
+        let index = self.prdb.entries.len();
+        self.ids.insert(entry.id, index);
+        self.names.insert(entry.name.clone(), index);
+        self.prdb.entries.push(entry);
+    }
+
+    /// Names continuations that no entry's list leads to.
+    fn check_continuations(&mut self) {
+        let all = std::mem::take(&mut self.continuations);
+        for (at, id) in all.into_iter().filter(|(at, _)| !self.used.contains(at)).collect::<Vec<_>>() {
+            self.note(
+                at,
+                Fate::LeftOut,
+                format!("a part of the list of {id} that the list does not lead to"),
+            );
+        }
+    }
+}
+
+/// The entry that begins in a block; adds to `used` the continuations of its lists.
+fn entry(image: Image<'_>, at: usize, used: &mut HashSet<usize>) -> Result<PrdbEntry, DatabaseError> {
     let word = |index: usize| image.word(at + 4 * index);
     let signed = |index: usize| image.signed(at + 4 * index);
     let flags = word(0)?;
-    if !matches!(flags & KIND, 0 | GROUP) {
-        return Ok(None);
-    }
     let (id, is_group) = (signed(1)?, flags & KIND == GROUP);
     if (id < 0) != is_group || id == 0 {
         return Err(damaged(at + 4, "a negative id of a group or a positive one of a user"));
@@ -107,13 +208,14 @@ fn entry(image: Image<'_>, at: usize) -> Result<Option<PrdbEntry>, DatabaseError
         return Err(damaged(at + 128, "a name"));
     }
     let mut elements = ids(image, at + 36, 10)?;
-    continuations(image, word(3)?, id, &mut elements)?;
+    continuations(image, word(3)?, id, &mut elements, used)?;
     let mut supergroups = Vec::new();
     if is_group {
         supergroups = ids(image, at + 120, 2)?;
-        continuations(image, word(29)?, id, &mut supergroups)?;
+        continuations(image, word(29)?, id, &mut supergroups, used)?;
     }
-    Ok(Some(PrdbEntry {
+    Ok(PrdbEntry {
+        offset: at + crate::ubik::HEADER_BYTES,
         id,
         name,
         flags,
@@ -128,7 +230,7 @@ fn entry(image: Image<'_>, at: usize) -> Result<Option<PrdbEntry>, DatabaseError
         added: word(5)?,
         removed: word(6)?,
         changed: word(7)?,
-    }))
+    })
 }
 
 /// The ids in `count` places of a list.
@@ -138,7 +240,13 @@ fn ids(image: Image<'_>, at: usize, count: usize) -> Result<Vec<i32>, DatabaseEr
 }
 
 /// Adds what stands in the continuations of an entry's list.
-fn continuations(image: Image<'_>, first: u32, id: i32, list: &mut Vec<i32>) -> Result<(), DatabaseError> {
+fn continuations(
+    image: Image<'_>,
+    first: u32,
+    id: i32,
+    list: &mut Vec<i32>,
+    used: &mut HashSet<usize>,
+) -> Result<(), DatabaseError> {
     let mut seen = HashSet::new();
     let mut next = first as usize;
     while next != 0 {
@@ -146,6 +254,7 @@ fn continuations(image: Image<'_>, first: u32, id: i32, list: &mut Vec<i32>) -> 
         if !belongs || !seen.insert(next) {
             return Err(damaged(next, format!("a continuation of the entry with id {id}")));
         }
+        used.insert(next);
         list.extend(ids(image, next + 36, 39)?);
         next = image.word(next + 12)? as usize;
     }
@@ -156,8 +265,6 @@ fn continuations(image: Image<'_>, first: u32, id: i32, list: &mut Vec<i32>) -> 
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    const FREE: u32 = 1;
 
     fn put(file: &mut [u8], address: usize, words: &[u32]) {
         for (index, word) in words.iter().enumerate() {
@@ -178,6 +285,8 @@ mod tests {
         put(&mut file, block(0), &[0x80, 1001, 0, block(2) as u32, 5, 6, 7, 8]);
         put(&mut file, block(0) + 36, &groups(300..310));
         put(&mut file, block(0) + 84, &[-204i32 as u32, -204i32 as u32, 19, 20]);
+        put(&mut file, block(0) + 100, &[12]);
+        put(&mut file, block(3) + 100, &[1]);
         put(&mut file, block(1), &[FREE, 77]);
         put(&mut file, block(2), &[CONTINUATION, 1001]);
         put(&mut file, block(2) + 36, &[-310i32 as u32, NOBODY as u32, -311i32 as u32]);
@@ -210,8 +319,67 @@ mod tests {
         let mut file = sample();
         let second = HEADER_BYTES + 2 * BLOCK_BYTES;
         put(&mut file, second + 12, &[second as u32]);
-        let error = Prdb::parse(&file).unwrap_err();
-        assert!(error.to_string().contains("a continuation of the entry with id 1001"), "{error}");
+        let wanted = format!(
+            "byte {}: `ann` (1001): expected a continuation of the entry with id 1001: refused",
+            crate::ubik::HEADER_BYTES + second
+        );
+        assert_eq!(oddities(&file), [wanted]);
+    }
+
+    fn oddities(file: &[u8]) -> Vec<String> {
+        Prdb::parse(file).unwrap().oddities.iter().map(Oddity::to_string).collect()
+    }
+
+    fn block(index: usize) -> usize {
+        HEADER_BYTES + index * BLOCK_BYTES
+    }
+
+    fn copy(file: &mut [u8], from: usize, to: usize) {
+        let at = crate::ubik::HEADER_BYTES;
+        file.copy_within(at + block(from)..at + block(from + 1), at + block(to));
+    }
+
+    #[test]
+    fn a_sound_file_has_no_oddities() {
+        assert_eq!(oddities(&sample()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn second_entries_are_named_with_the_first() {
+        let mut file = sample();
+        copy(&mut file, 3, 1);
+        let first = crate::ubik::HEADER_BYTES + block(1);
+        let second = crate::ubik::HEADER_BYTES + block(3);
+        let what = "`ann:friends` (-300)";
+        let wanted = format!("byte {second}: {what} is a copy of the entry at byte {first}: left out");
+        assert_eq!(oddities(&file), [wanted]);
+        put(&mut file, block(1) + 4, &[-301i32 as u32]);
+        let wanted = format!(
+            "byte {second}: {what} has the name or id of `ann:friends` (-301) at byte {first}: refused"
+        );
+        assert_eq!(oddities(&file), [wanted]);
+    }
+
+    #[test]
+    fn every_odd_block_is_named() {
+        let mut file = sample();
+        put(&mut file, block(0) + 12, &[0]);
+        put(&mut file, block(1), &[16, 77]);
+        put(&mut file, block(3) + 36, &[1001, 1001]);
+        file.extend_from_slice(b"more");
+        let byte = |index: usize| crate::ubik::HEADER_BYTES + block(index);
+        let wanted = [
+            format!("byte {}: `ann` (1001): the count of its list is 12, there are 10: repaired", byte(0)),
+            format!("byte {}: a block of the unused kind 0x10 with id 77: left out", byte(1)),
+            format!("byte {}: a part of the list of 1001 that the list does not lead to: left out", byte(2)),
+            format!(
+                "byte {}: `ann:friends` (-300): the count of its list is 1, there are 2: repaired",
+                byte(3)
+            ),
+            format!("byte {}: `ann:friends` (-300): 1001 is in its list a second time: left out", byte(3)),
+            format!("byte {}: 4 bytes behind the end of the database: left out", byte(4)),
+        ];
+        assert_eq!(oddities(&file), wanted);
     }
 
     proptest! {

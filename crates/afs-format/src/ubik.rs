@@ -4,6 +4,7 @@
 //! of that header; all numbers are big-endian. Facts from OpenAFS 1.8 `ubik/ubik.p.h` and
 //! `ubik/phys.c`. [`prdb`](crate::prdb) and [`vldb`](crate::vldb) read what is inside.
 
+use std::fmt;
 use thiserror::Error;
 
 /// Bytes of the header (HDRSIZE).
@@ -20,8 +21,62 @@ pub struct DatabaseError {
     pub expected: String,
 }
 
+/// What becomes of something odd in a database file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fate {
+    /// It is taken over as it stands.
+    Kept,
+    /// It is taken over as something else.
+    Repaired,
+    /// It is not taken over.
+    LeftOut,
+    /// Nothing is taken over as long as it is there.
+    Refused,
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fate::Kept => "kept",
+            Fate::Repaired => "repaired",
+            Fate::LeftOut => "left out",
+            Fate::Refused => "refused",
+        })
+    }
+}
+
+/// Something in a database file that OpenAFS's servers do not write, or that is not taken over as it
+/// stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Oddity {
+    /// Byte of the file.
+    pub offset: usize,
+    /// The entry with its name and number, or the block, and what is odd.
+    pub what: String,
+    /// What becomes of it.
+    pub fate: Fate,
+}
+
+impl fmt::Display for Oddity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {}: {}: {}", self.offset, self.what, self.fate)
+    }
+}
+
+impl Oddity {
+    /// At an address of the database.
+    pub(crate) fn at(address: usize, fate: Fate, what: impl Into<String>) -> Oddity {
+        Oddity { offset: address.saturating_add(HEADER_BYTES), what: what.into(), fate }
+    }
+
+    /// What is expected and missing.
+    pub(crate) fn refused(error: &DatabaseError) -> Oddity {
+        Oddity { offset: error.offset, what: format!("expected {}", error.expected), fate: Fate::Refused }
+    }
+}
+
 /// A database file, by addresses as they stand in it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Image<'a>(&'a [u8]);
 
 pub(crate) fn damaged(address: usize, expected: impl Into<String>) -> DatabaseError {
@@ -62,6 +117,15 @@ impl<'a> Image<'a> {
         let length = field.iter().position(|byte| *byte == 0);
         let length = length.ok_or_else(|| damaged(address, format!("a name of less than {N} bytes")))?;
         Ok(field[..length].to_vec())
+    }
+
+    /// What lies behind the end of the database; servers do not read it.
+    pub(crate) fn behind(&self, end: usize) -> Option<Oddity> {
+        let rest = self.0.get(end..).unwrap_or_default();
+        let is_used = rest.iter().any(|byte| *byte != 0);
+        is_used.then(|| {
+            Oddity::at(end, Fate::LeftOut, format!("{} bytes behind the end of the database", rest.len()))
+        })
     }
 
     /// The end of the database as its header says; must lie within the file.

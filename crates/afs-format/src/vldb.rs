@@ -5,8 +5,9 @@
 //! of the file; the hash tables are not needed. Facts from OpenAFS 1.8 `vlserver/vlserver.p.h` and
 //! `vlserver/vlutils.c`.
 
-use crate::ubik::{DatabaseError, Image, damaged};
-use std::collections::HashSet;
+use crate::ubik::{DatabaseError, Fate, Image, Oddity, damaged};
+use base::VolumeName;
+use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 
 const SERVERS: usize = 255;
@@ -26,6 +27,10 @@ const VERSIONS: std::ops::RangeInclusive<u32> = 3..=4;
 const FREE: u32 = 1;
 const DELETED: u32 = 2;
 const BLOCK: u32 = 8;
+/// VLF_* and VLOP_*: which volumes there are, and what the entry is locked for.
+const KNOWN_FLAGS: u32 = 0x7000 | 0x1f0;
+/// Most blocks of addresses (VL_MAX_ADDREXTBLKS).
+const ADDRESS_BLOCKS: usize = 4;
 /// A place without a site (BADSERVERID).
 const NO_SERVER: u8 = 255;
 
@@ -59,6 +64,8 @@ pub struct VldbSite {
 /// A volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VldbEntry {
+    /// Where it begins in the file.
+    pub offset: usize,
     /// Name without suffix.
     pub name: Vec<u8>,
     /// Ids of the read-write, read-only and backup volume; 0 for none.
@@ -73,6 +80,17 @@ pub struct VldbEntry {
     pub sites: Vec<VldbSite>,
 }
 
+impl VldbEntry {
+    /// Its name and number, for messages.
+    pub fn shown(&self) -> String {
+        format!("volume `{}` ({})", base::text::escape(&self.name), self.ids[0])
+    }
+
+    fn is_copy_of(&self, other: &VldbEntry) -> bool {
+        *self == VldbEntry { offset: self.offset, ..other.clone() }
+    }
+}
+
 /// The database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vldb {
@@ -82,67 +100,272 @@ pub struct Vldb {
     pub servers: Vec<(u8, VldbServer)>,
     /// The volumes in the order of the file.
     pub entries: Vec<VldbEntry>,
+    /// What is odd, in the order of the file. With a refused one the rest is not to be used.
+    pub oddities: Vec<Oddity>,
 }
 
 impl Vldb {
     /// Reads a whole database file.
     ///
     /// # Errors
-    /// Where the file is not what it should be.
+    /// The file has no head of a location database. What is wrong behind the head is in `oddities`.
     pub fn parse(file: &[u8]) -> Result<Vldb, DatabaseError> {
         let image = Image::open(file)?;
         if !VERSIONS.contains(&image.word(0)?) || image.word(4)? as usize != HEADER_BYTES {
             return Err(damaged(0, format!("version 3 or 4 with a header of {HEADER_BYTES} bytes")));
         }
-        let mut vldb = Vldb { max_volume: image.word(24)?, servers: servers(image)?, entries: Vec::new() };
-        let (mut at, end) = (HEADER_BYTES, image.end(12)?);
-        let mut seen = (HashSet::new(), HashSet::new());
-        while at < end {
-            let flags = image.word(at + 12)?;
-            if flags & BLOCK != 0 {
-                at += BLOCK_BYTES;
-                continue;
-            }
-            if flags & (FREE | DELETED) == 0 {
-                let entry = entry(image, at)?;
-                // A volume that is read-only only may have one id in both places.
-                let ids: HashSet<u32> = entry.ids.into_iter().filter(|id| *id != 0).collect();
-                if !seen.0.insert(entry.name.clone()) || !ids.iter().all(|id| seen.1.insert(*id)) {
-                    return Err(damaged(at, "no second entry with the same name or volume id"));
-                }
-                vldb.entries.push(entry);
-            }
-            at += ENTRY_BYTES;
-        }
+        let end = image.end(12)?;
+        let mut reading = Reading::new(image);
+        reading.vldb.max_volume = image.word(24)?;
+        reading.servers()?;
+        reading.blocks(end)?;
+        let mut vldb = reading.vldb;
+        vldb.oddities.extend(image.behind(end));
+        vldb.oddities.sort_by_key(|oddity| oddity.offset);
         Ok(vldb)
     }
 }
 
-fn servers(image: Image<'_>) -> Result<Vec<(u8, VldbServer)>, DatabaseError> {
-    let mut servers = Vec::new();
-    for number in 0..SERVERS {
-        let at = SERVERS_AT + 4 * number;
-        let server = match image.bytes::<4>(at)? {
-            [0, 0, 0, 0] => continue,
-            [0xff, block, high, low] => {
-                let index = usize::from(u16::from_be_bytes([high, low]));
-                registered(image, at, block.into(), index)?
-            }
-            address => VldbServer::Address(address.into()),
-        };
-        servers.push((number as u8, server));
+/// A place in a block of addresses: the block and the index in it.
+type Place = (usize, usize);
+
+struct Reading<'a> {
+    image: Image<'a>,
+    vldb: Vldb,
+    /// Server numbers that stand for the same server as an earlier one.
+    aliases: HashMap<u8, u8>,
+    /// Places in blocks of addresses that a server number names.
+    named: HashSet<Place>,
+    /// Entries by name and by volume id.
+    names: HashMap<Vec<u8>, usize>,
+    ids: HashMap<u32, usize>,
+}
+
+impl<'a> Reading<'a> {
+    fn new(image: Image<'a>) -> Reading<'a> {
+        let (aliases, named) = (HashMap::new(), HashSet::new());
+        Reading { image, vldb: Vldb::default(), aliases, named, names: HashMap::new(), ids: HashMap::new() }
     }
-    Ok(servers)
+
+    fn note(&mut self, address: usize, fate: Fate, what: String) {
+        self.vldb.oddities.push(Oddity::at(address, fate, what));
+    }
+
+    fn servers(&mut self) -> Result<(), DatabaseError> {
+        let mut words: HashMap<[u8; 4], u8> = HashMap::new();
+        for number in 0..SERVERS {
+            let (at, number) = (SERVERS_AT + 4 * number, number as u8);
+            let word = self.image.bytes::<4>(at)?;
+            if word == [0; 4] {
+                continue;
+            }
+            if let Some(&first) = words.get(&word) {
+                self.aliases.insert(number, first);
+                let what = format!("server number {number} repeats number {first}, which its sites get");
+                self.note(at, Fate::Repaired, what);
+                continue;
+            }
+            words.insert(word, number);
+            match self.server(at, word) {
+                Ok(server) => self.add_server(at, number, server),
+                Err(error) => self.vldb.oddities.push(Oddity::refused(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn server(&mut self, at: usize, word: [u8; 4]) -> Result<VldbServer, DatabaseError> {
+        let [0xff, block, high, low] = word else { return Ok(VldbServer::Address(word.into())) };
+        let place = (usize::from(block), usize::from(u16::from_be_bytes([high, low])));
+        self.named.insert(place);
+        registered(self.image, at, place)
+    }
+
+    fn add_server(&mut self, at: usize, number: u8, server: VldbServer) {
+        let twin = self.vldb.servers.iter().find(|(_, other)| has_common(other, &server));
+        if let Some(&(other, _)) = twin {
+            let what = format!("server number {number} has an address or UUID of number {other}");
+            self.note(at, Fate::Kept, what);
+        }
+        self.vldb.servers.push((number, server));
+    }
+
+    /// Entries and blocks of addresses, from the head to the end.
+    fn blocks(&mut self, end: usize) -> Result<(), DatabaseError> {
+        let mut at = HEADER_BYTES;
+        let known = self.address_blocks()?;
+        while at < end {
+            let is_whole = at + ENTRY_BYTES <= end;
+            let flags = if is_whole { self.image.word(at + 12)? } else { 0 };
+            if !is_whole {
+                let what = format!("an entry that ends behind the end of the database, byte {}", end + 64);
+                self.note(at, Fate::Refused, what);
+            } else if flags & BLOCK != 0 {
+                if !known.contains(&at) {
+                    self.note(at, Fate::LeftOut, "a block of addresses that the head does not name".into());
+                }
+                at += BLOCK_BYTES;
+                continue;
+            } else if flags & (FREE | DELETED) == 0 {
+                self.entry(at);
+            } else if flags & FREE == 0 {
+                let name = entry(self.image, at).map_or_else(|_| "an entry".into(), |entry| entry.shown());
+                self.note(at, Fate::LeftOut, format!("{name} is marked as deleted"));
+            }
+            at += ENTRY_BYTES;
+        }
+        Ok(())
+    }
+
+    /// The blocks of addresses; names the servers in them that have no number.
+    fn address_blocks(&mut self) -> Result<HashSet<usize>, DatabaseError> {
+        let first = self.image.word(BLOCKS_AT)? as usize;
+        let mut blocks = HashSet::new();
+        for number in (0..ADDRESS_BLOCKS).filter(|_| first != 0) {
+            let block = match self.image.word(first + 16 + 4 * number) {
+                Ok(block) => block as usize,
+                Err(error) => {
+                    self.vldb.oddities.push(Oddity::refused(&error));
+                    break;
+                }
+            };
+            if block == 0 {
+                continue;
+            }
+            blocks.insert(block);
+            for index in 1..BLOCK_BYTES / REGISTERED_BYTES {
+                let place = block + index * REGISTERED_BYTES;
+                let is_used = self
+                    .image
+                    .bytes::<REGISTERED_BYTES>(place)
+                    .is_ok_and(|bytes| bytes != [0; REGISTERED_BYTES]);
+                if is_used && !self.named.contains(&(number, index)) {
+                    let addresses =
+                        read_registered(self.image, place).map(|found| shown(&found)).unwrap_or_default();
+                    self.note(
+                        place,
+                        Fate::LeftOut,
+                        format!("a registered server{addresses} that no server number names"),
+                    );
+                }
+            }
+        }
+        Ok(blocks)
+    }
+
+    fn entry(&mut self, at: usize) {
+        let mut entry = match entry(self.image, at) {
+            Ok(entry) => entry,
+            Err(error) => return self.vldb.oddities.push(Oddity::refused(&error)),
+        };
+        let shown = entry.shown();
+        let ids: HashSet<u32> = entry.ids.into_iter().filter(|id| *id != 0).collect();
+        let odd = self.check(at, &mut entry);
+        let earlier = self.names.get(&entry.name).or_else(|| ids.iter().find_map(|id| self.ids.get(id)));
+        if let Some(earlier) = earlier.map(|index| &self.vldb.entries[*index]) {
+            let (other, offset) = (earlier.shown(), earlier.offset);
+            return if entry.is_copy_of(earlier) {
+                self.note(at, Fate::LeftOut, format!("{shown} is a copy of the entry at byte {offset}"));
+            } else {
+                let what = format!("{shown} has the name or a volume id of {other} at byte {offset}");
+                self.note(at, Fate::Refused, what);
+            };
+        }
+        for (fate, what) in odd {
+            self.note(at, fate, format!("{shown}: {what}"));
+        }
+        let index = self.vldb.entries.len();
+        self.names.insert(entry.name.clone(), index);
+        self.ids.extend(ids.into_iter().map(|id| (id, index)));
+        self.vldb.entries.push(entry);
+    }
+
+    /// What is odd in an entry; repairs what can be.
+    fn check(&self, at: usize, entry: &mut VldbEntry) -> Vec<(Fate, String)> {
+        let mut found = Vec::new();
+        let name = std::str::from_utf8(&entry.name).ok().and_then(|name| name.parse::<VolumeName>().ok());
+        if name.is_none() {
+            found.push((Fate::Refused, "not a volume name that can be served".into()));
+        }
+        if entry.ids[0] == 0 {
+            found.push((Fate::Refused, "no read-write volume id".into()));
+        }
+        let [read_write, read_only, backup] = entry.ids;
+        if backup != 0 && (backup == read_write || backup == read_only) {
+            found.push((Fate::Refused, format!("the backup volume has the id {backup} of another one")));
+        }
+        let unknown = entry.flags & !KNOWN_FLAGS;
+        if unknown != 0 {
+            entry.flags &= KNOWN_FLAGS;
+            found.push((Fate::LeftOut, format!("flags {unknown:#x}, which have no meaning")));
+        }
+        if let Ok(places) = self.image.bytes::<SITES>(at + 44 + NAME_BYTES) {
+            let hidden = places.iter().skip(entry.sites.len()).filter(|server| **server != NO_SERVER).count();
+            if hidden != 0 {
+                found.push((Fate::LeftOut, format!("{hidden} sites behind an empty place")));
+            }
+        }
+        self.check_sites(entry, &mut found);
+        found
+    }
+
+    fn check_sites(&self, entry: &mut VldbEntry, found: &mut Vec<(Fate, String)>) {
+        let mut sites: Vec<VldbSite> = Vec::new();
+        for mut site in std::mem::take(&mut entry.sites) {
+            site.server = self.aliases.get(&site.server).copied().unwrap_or(site.server);
+            if !self.vldb.servers.iter().any(|(number, _)| *number == site.server) {
+                let server = site.server;
+                found
+                    .push((Fate::Refused, format!("a site on server number {server}, which has no address")));
+            }
+            let location = |site: &VldbSite| (site.server, site.partition, site.flags & SITE_KINDS);
+            if sites.iter().any(|other| location(other) == location(&site)) {
+                let (server, partition) = (site.server, site.partition);
+                let what = format!("a second site on server number {server}, partition number {partition}");
+                found.push((Fate::LeftOut, what));
+            } else {
+                sites.push(site);
+            }
+        }
+        entry.sites = sites;
+    }
+}
+
+/// Which volume a site has: the read-only, the read-write or the backup volume (VLSF_ROVOL, VLSF_RWVOL,
+/// VLSF_BACKVOL). A partition may have several of them.
+const SITE_KINDS: u8 = 2 | 4 | 8;
+
+/// Whether two servers have an address or the UUID in common.
+fn has_common(one: &VldbServer, two: &VldbServer) -> bool {
+    let addresses = |server: &VldbServer| match server {
+        VldbServer::Address(address) => vec![*address],
+        VldbServer::Registered { addresses, .. } => addresses.clone(),
+    };
+    let uuid = |server: &VldbServer| match server {
+        VldbServer::Registered { uuid, .. } => Some(*uuid),
+        VldbServer::Address(_) => None,
+    };
+    let (first, second) = (addresses(one), addresses(two));
+    first.iter().any(|address| second.contains(address)) || uuid(one).is_some() && uuid(one) == uuid(two)
+}
+
+fn shown(server: &VldbServer) -> String {
+    let VldbServer::Registered { addresses, .. } = server else { return String::new() };
+    let addresses: Vec<String> = addresses.iter().map(Ipv4Addr::to_string).collect();
+    format!(" {}", addresses.join(" "))
 }
 
 /// The server at a place of a block of addresses; `at` is where it is named.
-fn registered(image: Image<'_>, at: usize, block: usize, index: usize) -> Result<VldbServer, DatabaseError> {
+fn registered(image: Image<'_>, at: usize, (block, index): Place) -> Result<VldbServer, DatabaseError> {
     let first = image.word(BLOCKS_AT)? as usize;
-    if first == 0 || block >= 4 || index == 0 || index >= BLOCK_BYTES / REGISTERED_BYTES {
+    if first == 0 || block >= ADDRESS_BLOCKS || index == 0 || index >= BLOCK_BYTES / REGISTERED_BYTES {
         return Err(damaged(at, "an address, or a place in a block of addresses"));
     }
     let block = image.word(first + 16 + 4 * block)? as usize;
-    let place = block + index * REGISTERED_BYTES;
+    read_registered(image, block + index * REGISTERED_BYTES)
+}
+
+fn read_registered(image: Image<'_>, place: usize) -> Result<VldbServer, DatabaseError> {
     let mut addresses = Vec::new();
     for number in 0..REGISTERED_ADDRESSES {
         match image.bytes::<4>(place + 20 + 4 * number)? {
@@ -172,7 +395,8 @@ fn entry(image: Image<'_>, at: usize) -> Result<VldbEntry, DatabaseError> {
         return Err(damaged(at + 44, "a volume's name"));
     }
     let ids = [word(0)?, word(1)?, word(2)?];
-    Ok(VldbEntry { name, ids, clone: word(6)?, flags: word(3)?, locked: word(5)?, sites })
+    let offset = at + crate::ubik::HEADER_BYTES;
+    Ok(VldbEntry { offset, name, ids, clone: word(6)?, flags: word(3)?, locked: word(5)?, sites })
 }
 
 #[cfg(test)]
@@ -239,7 +463,98 @@ mod tests {
         let at = crate::ubik::HEADER_BYTES;
         file.copy_within(at + volume..at + free, at + free);
         file[at + free + 44] = b'R';
-        assert!(Vldb::parse(&file).unwrap_err().to_string().contains("no second entry"));
+        let found = Vldb::parse(&file).unwrap();
+        assert_eq!(found.entries.len(), 1);
+        let wanted = format!(
+            "byte {}: volume `Root.cell` (536870912) has the name or a volume id of volume `root.cell` \
+             (536870912) at byte {}: refused",
+            at + free,
+            at + volume
+        );
+        assert_eq!(oddities(&file), [wanted]);
+    }
+
+    fn oddities(file: &[u8]) -> Vec<String> {
+        Vldb::parse(file).unwrap().oddities.iter().map(Oddity::to_string).collect()
+    }
+
+    /// The free place becomes what `change` makes of a copy of the volume's entry.
+    fn with_second(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let mut file = sample();
+        let at = crate::ubik::HEADER_BYTES + HEADER_BYTES + BLOCK_BYTES;
+        file.copy_within(at..at + ENTRY_BYTES, at + ENTRY_BYTES);
+        change(&mut file[at + ENTRY_BYTES..]);
+        file
+    }
+
+    #[test]
+    fn a_sound_file_has_no_oddities() {
+        assert_eq!(oddities(&sample()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_copied_entry_is_named_and_left_out() {
+        let (first, second) = (140_376, 140_524);
+        let found = oddities(&with_second(|_| {}));
+        let what = format!("volume `root.cell` (536870912) is a copy of the entry at byte {first}: left out");
+        assert_eq!(found, [format!("byte {second}: {what}")]);
+    }
+
+    #[test]
+    fn a_repeated_server_word_is_named_and_its_sites_moved() {
+        let mut file = with_second(|entry| {
+            entry[..4].copy_from_slice(&7u32.to_be_bytes());
+            entry[4..8].fill(0);
+            entry[44] = b'R';
+            entry[44 + NAME_BYTES] = 2;
+        });
+        put(&mut file, SERVERS_AT + 8, &[0x0a63_0001]);
+        assert_eq!(
+            oddities(&file),
+            ["byte 112: server number 2 repeats number 0, which its sites get: repaired"]
+        );
+        let vldb = Vldb::parse(&file).unwrap();
+        assert_eq!((vldb.servers.len(), vldb.entries[1].sites[0].server), (2, 0));
+    }
+
+    #[test]
+    fn every_odd_part_of_an_entry_is_named() {
+        let mut file = with_second(|entry| {
+            entry[..4].copy_from_slice(&7u32.to_be_bytes());
+            entry[4..12].copy_from_slice(&[0, 0, 0, 0, 0, 0, 0, 7]);
+            entry[12..16].copy_from_slice(&0x0001_3000u32.to_be_bytes());
+            entry[44] = b'!';
+            entry[44 + NAME_BYTES..][..5].copy_from_slice(&[0, 0, 9, NO_SERVER, 1]);
+            entry[44 + NAME_BYTES + SITES..][..3].copy_from_slice(&[0, 0, 0]);
+            entry[44 + NAME_BYTES + 2 * SITES..][..2].copy_from_slice(&[4, 4]);
+        });
+        file.extend_from_slice(b"more");
+        let wanted = [
+            "not a volume name that can be served: refused",
+            "the backup volume has the id 7 of another one: refused",
+            "flags 0x10000, which have no meaning: left out",
+            "1 sites behind an empty place: left out",
+            "a second site on server number 0, partition number 0: left out",
+            "a site on server number 9, which has no address: refused",
+        ];
+        let mut wanted: Vec<String> =
+            wanted.iter().map(|what| format!("byte 140524: volume `!oot.cell` (7): {what}")).collect();
+        wanted.push("byte 140672: 4 bytes behind the end of the database: left out".into());
+        assert_eq!(oddities(&file), wanted);
+    }
+
+    #[test]
+    fn servers_without_a_number_and_stray_blocks_are_named() {
+        let mut file = sample();
+        put(&mut file, HEADER_BYTES + 2 * REGISTERED_BYTES, &[1, 2, 3, 5, 7, 0x0a63_0009]);
+        let place = crate::ubik::HEADER_BYTES + HEADER_BYTES + 2 * REGISTERED_BYTES;
+        let wanted =
+            format!("byte {place}: a registered server 10.99.0.9 that no server number names: left out");
+        assert_eq!(oddities(&file), [wanted]);
+        put(&mut file, SERVERS_AT + 8, &[0xff00_0002, 0xff00_0063, 0x0a63_0003]);
+        let found = oddities(&file);
+        assert_eq!(found[0], "byte 116: expected an address, or a place in a block of addresses: refused");
+        assert_eq!(found[1], "byte 120: server number 4 has an address or UUID of number 1: kept");
     }
 
     #[test]

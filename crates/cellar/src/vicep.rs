@@ -7,6 +7,7 @@
 //! [`Problem`] with its place; nothing is mended.
 
 pub mod in_use;
+pub mod leftovers;
 pub mod load;
 pub mod source;
 pub mod survey;

@@ -106,6 +106,96 @@ fn a_damaged_database_is_refused_with_the_place_and_nothing_of_it_is_taken_over(
     }
 }
 
+/// The file with a copy of its last block behind it.
+fn with_copy(whole: &[u8], bytes: usize) -> Vec<u8> {
+    let mut file = [whole, &whole[whole.len() - bytes..]].concat();
+    let end = (file.len() - 64) as u32;
+    file[64 + 12..64 + 16].copy_from_slice(&end.to_be_bytes());
+    file
+}
+
+#[test]
+fn a_dry_run_names_what_a_real_one_leaves_out() {
+    let mut prdb = with_copy(&prdb(), 192);
+    for entry in [64 + 65_600, 64 + 65_600 + 192] {
+        prdb[entry + 36..entry + 40].copy_from_slice(&(-300i32).to_be_bytes());
+        prdb[entry + 103] = 1;
+    }
+    for (kind, file, left_out, tool) in [
+        (
+            "prdb",
+            prdb,
+            &[
+                "`ann` (1001) is a copy of the entry at byte 65664",
+                "the list of `ann` (1001) has -300, which",
+            ][..],
+            "prdb_check",
+        ),
+        (
+            "vldb",
+            with_copy(&vldb(), 148),
+            &["volume `root` (536870912) is a copy of the entry at byte 132184"],
+            "vldb_check",
+        ),
+    ] {
+        let place = Place::new("");
+        let path = place.path(&format!("{kind}.DB0"));
+        std::fs::write(&path, file).unwrap();
+        let text = printed(place.command(&["import", kind, "--dry-run"]).arg(&path));
+        assert!(text.contains(&format!("; {} left out", left_out.len())) || text.contains(", "), "{text}");
+        assert!(text.contains(tool), "{text}");
+        let dry = import_well(&place, kind, &path, &["--dry-run"]);
+        let real = import_well(&place, kind, &path, &[]);
+        assert_eq!(dry["oddities"], real["oddities"]);
+        let found: Vec<&str> = dry["oddities"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|odd| odd["fate"] == "left out")
+            .map(|odd| odd["what"].as_str().unwrap())
+            .collect();
+        assert_eq!(found.len(), left_out.len(), "{dry}");
+        for (found, wanted) in found.iter().zip(left_out) {
+            assert!(found.starts_with(wanted) && text.contains(found), "{found}\n{text}");
+        }
+    }
+}
+
+#[test]
+fn reserved_volume_numbers_are_refused_in_a_dry_run_too() {
+    let place = Place::new("");
+    let copy = vicepa(place.folder());
+    reserve(&copy);
+    for options in [&["--dry-run"][..], &[]] {
+        let refused = import(&place, "vicep", &copy, options).output().unwrap();
+        let told: Value = serde_json::from_slice(&refused.stdout).unwrap();
+        let odd = told.as_array().unwrap().iter().find(|row| row["id"] == u32::MAX).unwrap();
+        assert_eq!(odd["outcome"], "damaged", "{told}");
+        assert!(odd["problems"][0]["what"].as_str().unwrap().contains("4294901760"), "{told}");
+        assert!(!refused.status.success());
+    }
+}
+
+/// The read-only volume gets the number 4294967295.
+fn reserve(partition: &Path) {
+    let folder = partition.join("AFSIDat/+/++++U/special");
+    let header = partition.join("V0536870913.vol");
+    let mut bytes = std::fs::read(&header).unwrap();
+    bytes[8..12].fill(0xff);
+    std::fs::remove_file(header).unwrap();
+    std::fs::write(partition.join("V4294967295.vol"), bytes).unwrap();
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        // A volume's information: its mark, and the volume's number.
+        if bytes.starts_with(&0x78a1_b2c5_u32.to_le_bytes()) && bytes[8..12] == 536_870_913_u32.to_le_bytes()
+        {
+            bytes[8..12].fill(0xff);
+            std::fs::write(path, bytes).unwrap();
+        }
+    }
+}
+
 /// A copy of the partition that OpenAFS made: the volume `home` with a read-only and a backup clone.
 fn vicepa(folder: &Path) -> PathBuf {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../afs-format/testdata/vicepa");

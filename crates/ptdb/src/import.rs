@@ -28,6 +28,15 @@ pub struct OneSided {
     pub element: UserId,
 }
 
+/// What was not taken over as it stood.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Relations that were left out.
+    pub one_sided: Vec<OneSided>,
+    /// Built-in entries that were missing and were made.
+    pub built_in: Vec<UserId>,
+}
+
 impl Protection {
     /// Imports all entries of another database, in one change. The database must be new: its built-in entries
     /// are replaced, and there must be no others. A membership is imported only if the lists of both sides
@@ -35,11 +44,11 @@ impl Protection {
     ///
     /// # Errors
     /// `NotNew`, or an entry's error: `NameExists`, `IdExists`.
-    pub fn import(&self, imported: &Imported, now: UnixTime) -> Result<Vec<OneSided>, ProtectionError> {
+    pub fn import(&self, imported: &Imported, now: UnixTime) -> Result<Outcome, ProtectionError> {
         self.write(|tables| {
             clear(tables)?;
             let lists = Lists::new(imported);
-            let mut one_sided = Vec::new();
+            let Outcome { mut one_sided, mut built_in } = Outcome::default();
             for (entry, _, _) in &imported.entries {
                 tables.insert(Entry { count: 0, supergroup_count: 0, ..entry.clone() })?;
             }
@@ -56,13 +65,14 @@ impl Protection {
             }
             for (id, name) in BUILT_IN {
                 if tables.entry(id)?.is_none() {
+                    built_in.push(id);
                     make_built_in(tables, id, name, now)?;
                 }
             }
             let totals = tables.totals()?;
             let (max_user, max_group) = (imported.max_user, imported.max_group);
             tables.set_totals(&Totals { max_user, max_group, ..totals });
-            Ok(one_sided)
+            Ok(Outcome { one_sided, built_in })
         })
     }
 }

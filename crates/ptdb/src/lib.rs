@@ -40,5 +40,5 @@ pub use changing::{Fields, NewEntry};
 pub use create::Kind;
 pub use entry::{Entry, EntryFlags, Totals};
 pub use error::ProtectionError;
-pub use import::{Imported, OneSided};
+pub use import::{Imported, OneSided, Outcome};
 pub use protection::{LIST_IDS_MAX, Protection};

@@ -26,7 +26,7 @@ const FIRST: u32 = 0xffff_0000;
 const NUMBERS_PER_PARTITION: u32 = 1 << 8;
 
 /// Whether this is the number of a volume that is held apart.
-pub(crate) fn is_apart(id: VolumeId) -> bool {
+pub fn is_apart(id: VolumeId) -> bool {
     id.0 >= FIRST
 }
 

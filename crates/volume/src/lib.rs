@@ -83,6 +83,7 @@ mod volume;
 mod volumes;
 mod writing;
 
+pub use apart::is_apart;
 pub use automatic::SnapshotDue;
 pub use cache::{CacheReport, Purged};
 pub use compaction::{CompactionPolicy, CompactionStatistics, CompactionStep};

@@ -8,7 +8,7 @@ const LINKS_MAGIC: u32 = 0x9987_7712;
 pub const LINKS_HEADER_BYTES: usize = 8;
 
 /// The folder of all data in a partition.
-const FOLDER: &str = "AFSIDat";
+pub const FOLDER: &str = "AFSIDat";
 /// The folder of a group's special files.
 const SPECIAL: &str = "special";
 const VNODE_BITS: u64 = 0x3ff_ffff;
@@ -43,12 +43,28 @@ impl Inode {
     /// from the file system.
     pub fn path(self, group: u32) -> String {
         let digits = |number: u64| base64(number);
-        let folder = format!("{FOLDER}/{}/{}", digits(u64::from(group & 0xff)), digits(group.into()));
+        let folder = Inode::folder(group);
         if self.is_special() {
             return format!("{folder}/{SPECIAL}/{}", digits(self.0));
         }
         let vnode = u64::from(self.vnode());
         format!("{folder}/{}/{}/{}", digits(vnode >> 14 & 0xff), digits(vnode >> 9 & 0x1ff), digits(self.0))
+    }
+
+    /// The folder in which all files of a group lie.
+    pub fn folder(group: u32) -> String {
+        format!("{FOLDER}/{}/{}", base64(u64::from(group & 0xff)), base64(group.into()))
+    }
+
+    /// The file that has this name in its folder.
+    pub fn from_file_name(name: &str) -> Option<Inode> {
+        let mut number = 0u64;
+        for (place, byte) in name.bytes().enumerate() {
+            let digit = DIGITS.iter().position(|digit| *digit == byte)? as u64;
+            let shift = u32::try_from(6 * place).ok().filter(|shift| *shift < u64::BITS)?;
+            number |= digit << shift;
+        }
+        Some(Inode(number)).filter(|inode| base64(inode.0) == name)
     }
 
     /// Offset of the two bytes in the table of links that tell who uses it.

@@ -1,22 +1,27 @@
 //! `cellar import`.
 
+mod oddities;
 mod vicep;
 
 use super::context::load_settings;
 use crate::config::Settings;
 use crate::dump::contents::printable;
 use crate::network::now;
-use crate::output::{Format, line};
+use crate::output::Format;
 use afs_format::prdb::{Prdb, PrdbEntry};
+use afs_format::ubik::{Fate, Oddity};
 use afs_format::vldb::{Vldb, VldbEntry, VldbServer};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use base::{HostUuid, UnixTime, UserId, VolumeId};
 use clap::{Args, Subcommand};
 use indicatif::HumanCount;
-use ptdb::{Entry, EntryFlags, OneSided, Policy, Protection};
+use oddities::Oddities;
+use ptdb::{Entry, EntryFlags, Policy, Protection};
 use serde::Serialize;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
-use store::Database;
+use std::sync::Arc;
+use store::{Database, MemoryMeta, MetaStore};
 use vldb::{Location, Locations, Server, ServerNumber, Site, entry_flags};
 
 /// OpenAFS's databases and partitions.
@@ -79,6 +84,17 @@ impl From {
         })
     }
 
+    /// The database that takes over: the cell's, or in a dry run one in memory, which refuses and
+    /// leaves out the same.
+    fn target(&self) -> Result<(Option<Database>, Arc<dyn MetaStore>)> {
+        if self.dry_run {
+            return Ok((None, Arc::new(MemoryMeta::new())));
+        }
+        let database = self.database()?;
+        let meta = database.meta();
+        Ok((Some(database), meta))
+    }
+
     fn format(&self) -> Format {
         if self.json { Format::Json } else { Format::Text }
     }
@@ -91,48 +107,84 @@ struct Entries {
     memberships: usize,
     /// Memberships that only one side had; left out.
     one_sided: Vec<(i32, i32)>,
+    oddities: Vec<oddities::Shown>,
     dry_run: bool,
 }
 
+/// How the files are mended.
+const PRDB_REMEDY: &str = "`prdb_check -database FILE -verbose` of OpenAFS examines a copy, `-rebuild SCRIPT` writes the commands that make it anew";
+const VLDB_REMEDY: &str = "`vldb_check -database FILE` of OpenAFS examines a copy, `-fix` mends it; `vos delentry`, `vos changeaddr` and `vos syncvldb` mend a running cell";
+
 fn import_prdb(from: &From) -> Result<()> {
     let prdb = Prdb::parse(&from.read()?).with_context(|| from.refused())?;
+    let mut odd = Oddities { file: &from.file, remedy: PRDB_REMEDY, found: prdb.oddities.clone() };
+    odd.check()?;
+    let imported = store_prdb(from, &prdb)?;
+    let one_sided: Vec<_> = imported.one_sided.iter().map(|one| (one.holder.0, one.element.0)).collect();
+    odd.found.extend(relations(&prdb, &one_sided));
+    odd.found.extend(imported.built_in.iter().map(|id| Oddity {
+        offset: 0,
+        what: format!("the built-in entry {} is missing and is made", id.0),
+        fate: Fate::Repaired,
+    }));
     let groups = prdb.entries.iter().filter(|entry| entry.id < 0).count();
-    let memberships =
-        prdb.entries.iter().filter(|entry| entry.id < 0).map(|entry| entry.elements.len()).sum();
     let users = prdb.entries.len() - groups;
-    let one_sided = if from.dry_run { Vec::new() } else { store_prdb(from, &prdb)? };
-    let one_sided = one_sided.into_iter().map(|one| (one.holder.0, one.element.0)).collect();
-    let result = Entries { users, groups, memberships, one_sided, dry_run: from.dry_run };
+    let memberships = memberships(&prdb, &one_sided);
+    let result =
+        Entries { users, groups, memberships, one_sided, oddities: odd.shown(), dry_run: from.dry_run };
     if from.format() == Format::Text {
-        for (holder, element) in &result.one_sided {
-            line(format!(
-                "left out: {element} in the list of {holder}, which the list of {element} does not have"
-            ))?;
-        }
+        odd.print()?;
     }
     let sentence = format!(
-        "{} users, {} groups, {} memberships{}",
+        "{} users, {} groups, {} memberships{}{}",
         HumanCount(users as u64),
         HumanCount(groups as u64),
         HumanCount(memberships as u64),
-        verb(from.dry_run)
+        verb(from.dry_run),
+        odd.ending()
     );
     from.format().done(&result, sentence)
+}
+
+/// Members of groups that are taken over.
+fn memberships(prdb: &Prdb, one_sided: &[(i32, i32)]) -> usize {
+    let left_out: HashSet<&(i32, i32)> = one_sided.iter().collect();
+    let groups = prdb.entries.iter().filter(|entry| entry.id < 0);
+    let members = groups.flat_map(|group| group.elements.iter().map(|element| (group.id, *element)));
+    members.filter(|pair| !left_out.contains(pair)).collect::<HashSet<_>>().len()
+}
+
+/// The relations that only one side has, with names where there are some.
+fn relations(prdb: &Prdb, one_sided: &[(i32, i32)]) -> Vec<Oddity> {
+    let entries: HashMap<i32, &PrdbEntry> = prdb.entries.iter().map(|entry| (entry.id, entry)).collect();
+    let shown = |id: i32| {
+        entries.get(&id).map_or_else(|| format!("{id}, which does not exist"), |entry| entry.shown())
+    };
+    let relation = |(holder, element): &(i32, i32)| Oddity {
+        offset: entries.get(holder).map_or(0, |entry| entry.offset),
+        what: if entries.contains_key(element) {
+            format!("the list of {} has {}, whose list lacks it", shown(*holder), shown(*element))
+        } else {
+            format!("the list of {} has {}", shown(*holder), shown(*element))
+        },
+        fate: Fate::LeftOut,
+    };
+    one_sided.iter().map(relation).collect()
 }
 
 fn verb(dry_run: bool) -> &'static str {
     if dry_run { " would be taken over" } else { " taken over" }
 }
 
-fn store_prdb(from: &From, prdb: &Prdb) -> Result<Vec<OneSided>> {
-    let database = from.database()?;
-    let protection = Protection::open(database.meta(), Policy::default(), now())?;
+fn store_prdb(from: &From, prdb: &Prdb) -> Result<ptdb::Outcome> {
+    let (_database, meta) = from.target()?;
+    let protection = Protection::open(meta, Policy::default(), now())?;
     let imported = ptdb::Imported {
         max_user: UserId(prdb.max_user),
         max_group: UserId(prdb.max_group),
         entries: prdb.entries.iter().map(protection_entry).collect(),
     };
-    protection.import(&imported, now()).context("the cell's protection database is not new")
+    protection.import(&imported, now()).context("the protection database cannot take it over")
 }
 
 fn protection_entry(found: &PrdbEntry) -> (Entry, Vec<UserId>, Vec<UserId>) {
@@ -163,11 +215,14 @@ struct Places {
     servers: usize,
     /// Names of volumes that were locked; they still are.
     locked: Vec<String>,
+    oddities: Vec<oddities::Shown>,
     dry_run: bool,
 }
 
 fn import_vldb(from: &From) -> Result<()> {
     let found = Vldb::parse(&from.read()?).with_context(|| from.refused())?;
+    let odd = Oddities { file: &from.file, remedy: VLDB_REMEDY, found: found.oddities.clone() };
+    odd.check()?;
     let imported = vldb::Imported {
         max_volume: VolumeId(found.max_volume),
         servers: found
@@ -177,17 +232,14 @@ fn import_vldb(from: &From) -> Result<()> {
             .collect(),
         locations: found.entries.iter().map(location).collect::<Result<_>>()?,
     };
-    if !from.dry_run {
-        let database = from.database()?;
-        Locations::open(database.meta())?
-            .import(&imported)
-            .context("the location database cannot take it over")?;
-    }
+    let (_database, meta) = from.target()?;
+    Locations::open(meta)?.import(&imported).context("the location database cannot take it over")?;
     let locked = found.entries.iter().filter(|entry| entry.locked != 0);
     let result = Places {
         volumes: imported.locations.len(),
         servers: imported.servers.len(),
         locked: locked.map(|entry| printable(&entry.name)).collect(),
+        oddities: odd.shown(),
         dry_run: from.dry_run,
     };
     let locks = match result.locked.as_slice() {
@@ -195,7 +247,11 @@ fn import_vldb(from: &From) -> Result<()> {
         names => format!("; locked, as they were: {}", names.join(", ")),
     };
     let (volumes, servers) = (HumanCount(result.volumes as u64), HumanCount(result.servers as u64));
-    let sentence = format!("{volumes} volumes on {servers} servers{}{locks}", verb(from.dry_run));
+    if from.format() == Format::Text {
+        odd.print()?;
+    }
+    let (verb, ending) = (verb(from.dry_run), odd.ending());
+    let sentence = format!("{volumes} volumes on {servers} servers{verb}{locks}{ending}");
     from.format().done(&result, sentence)
 }
 
@@ -213,7 +269,7 @@ fn known(server: &VldbServer) -> Server {
 fn location(found: &VldbEntry) -> Result<Location> {
     let exists = entry_flags::RW_EXISTS | entry_flags::RO_EXISTS | entry_flags::BACKUP_EXISTS;
     let name = std::str::from_utf8(&found.name).ok().and_then(|name| name.parse().ok());
-    let Some(name) = name else { bail!("`{}` is no volume name that can be served", printable(&found.name)) };
+    let name = name.with_context(|| format!("{} has a name that cannot be served", found.shown()))?;
     let site = |site: &afs_format::vldb::VldbSite| Site {
         server: ServerNumber(site.server),
         partition: site.partition,

@@ -58,6 +58,7 @@ pub fn load() -> Result<Settings> {
     let (info, restrict) = net_files(local, &mut warnings)?;
     let databases = database_servers.iter().map(|server| server.address).collect();
     let rules = AnnounceRules { info, restrict, containers: false, databases };
+    let partitions = partitions(Path::new("/"), &mut warnings)?;
     let userlist_path = server.join("UserList");
     let exclusions = read_optional(&server.join("krb.excl"))?.unwrap_or_default();
     let realms = parse_krb_conf(&read_optional(&server.join("krb.conf"))?.unwrap_or_default(), &cell);
@@ -82,7 +83,7 @@ pub fn load() -> Result<Settings> {
         announce: rules.choose()?.addresses,
         announce_rules: Some(rules),
         database_servers,
-        partitions: partitions(Path::new("/"))?,
+        partitions,
         keys: keys.set,
         key_files,
         warnings,
@@ -136,27 +137,49 @@ fn net_file<T: Default>(
 }
 
 /// Every `/vicepX` below `root` that an OpenAFS file server would attach: a mount point, or one with
-/// an AlwaysAttach file, unless it has a NeverAttach file.
-fn partitions(root: &Path) -> Result<Vec<PartitionSettings>> {
+/// an AlwaysAttach file, unless it has a NeverAttach file. The others become warnings.
+fn partitions(root: &Path, warnings: &mut Vec<String>) -> Result<Vec<PartitionSettings>> {
     let mounts = mount_points(&std::fs::read_to_string("/proc/self/mountinfo")?);
     let mut out = Vec::new();
     for entry in std::fs::read_dir(root).with_context(|| format!("cannot list {}", root.display()))? {
         let name = entry?.file_name();
-        let Some(name) = name.to_str().filter(|name| name.starts_with("vicep")) else { continue };
-        let Ok(id) = name.parse::<PartitionId>() else { continue };
-        let path = root.join(name);
-        let attach = mounts.contains(&path) || path.join("AlwaysAttach").exists();
-        if attach && !path.join("NeverAttach").exists() {
-            out.push(PartitionSettings { id, path, key: None });
+        if !name.as_encoded_bytes().starts_with(b"vicep") {
+            continue;
+        }
+        let path = root.join(&name);
+        match attachable(&path, &mounts) {
+            Ok(id) => out.push(PartitionSettings { id, path, key: None }),
+            Err(why) => {
+                let shown = base::text::escape(path.as_os_str().as_encoded_bytes());
+                warnings.push(format!("{shown} is not served: {why}"));
+            }
         }
     }
     if out.is_empty() {
         bail!(
-            "there is no partition: mount a file system on /vicepa, or make the directory and `touch /vicepa/AlwaysAttach`"
+            "there is no partition: mount a file system on /vicepa, or make the directory and `touch /vicepa/AlwaysAttach`\n{}",
+            warnings.join("\n")
         );
     }
     out.sort_by_key(|partition| partition.id);
     Ok(out)
+}
+
+/// The partition in a folder, or why it is not served.
+fn attachable(path: &Path, mounts: &BTreeSet<PathBuf>) -> Result<PartitionId, &'static str> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let id = name.and_then(|name| name.parse().ok());
+    let id = id.ok_or("partitions are called /vicepa to /vicepz and /vicepaa to /vicepiv")?;
+    if !path.is_dir() {
+        return Err("it is no folder");
+    }
+    if path.join("NeverAttach").exists() {
+        return Err("it has a file NeverAttach");
+    }
+    if !mounts.contains(path) && !path.join("AlwaysAttach").exists() {
+        return Err("no file system is mounted there, and it has no file AlwaysAttach");
+    }
+    Ok(id)
 }
 
 /// The fifth column of /proc/self/mountinfo.
@@ -167,6 +190,36 @@ fn mount_points(mountinfo: &str) -> BTreeSet<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn partition_folders_that_are_not_served_become_warnings() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["vicepa", "vicepb", "vicepc", "vicepzz", "vicep0", "other"] {
+            std::fs::create_dir(root.path().join(name)).unwrap();
+        }
+        std::fs::write(root.path().join("vicepd"), "").unwrap();
+        for file in ["vicepa/AlwaysAttach", "vicepc/AlwaysAttach", "vicepc/NeverAttach"] {
+            std::fs::write(root.path().join(file), "").unwrap();
+        }
+        let mut warnings = Vec::new();
+        let served = partitions(root.path(), &mut warnings).unwrap();
+        assert_eq!(served.iter().map(|served| served.id.to_string()).collect::<Vec<_>>(), ["/vicepa"]);
+        warnings.sort();
+        for (warning, (name, why)) in warnings.iter().zip([
+            ("vicep0", "partitions are called"),
+            ("vicepb", "no file system is mounted there"),
+            ("vicepc", "it has a file NeverAttach"),
+            ("vicepd", "it is no folder"),
+            ("vicepzz", "partitions are called"),
+        ]) {
+            let is_named = warning.contains(&format!("/{name} is not served: "));
+            assert!(is_named && warning.contains(why), "{warning}");
+        }
+        assert_eq!(warnings.len(), 5);
+        std::fs::remove_file(root.path().join("vicepa/AlwaysAttach")).unwrap();
+        let refused = format!("{:#}", partitions(root.path(), &mut Vec::new()).err().unwrap());
+        assert!(refused.contains("vicepb is not served"), "{refused}");
+    }
 
     #[test]
     fn broken_lines_of_net_files_become_warnings() {

@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 /// Bytes of an index that are read at a time.
 const INDEX_BUFFER_BYTES: usize = 256 << 10;
 
+/// What OpenAFS's volume servers write while they work on a volume, and leave behind.
+const AT_WORK: &[u8] = b"A volume utility is running.";
+
 /// Something that is wrong in a volume.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Problem {
@@ -156,6 +159,33 @@ impl Source<'_> {
         } else {
             None
         }
+    }
+
+    /// The files of the volume itself.
+    pub fn special_files(&self) -> [Inode; 4] {
+        let VolumePlaces { info, small_index, large_index, link_table, .. } = self.places;
+        [info, small_index, large_index, link_table]
+    }
+
+    /// What is not taken over as it stands: the numbers that are found out anew, and what is dropped.
+    /// `vnodes` is how many vnodes the volume has.
+    pub fn notes(&self, vnodes: u64) -> Vec<Problem> {
+        let mut found = Vec::new();
+        let mut note = |what: String| found.push(Problem::new("the volume", what));
+        let (info, is_served) = (&self.info, self.info.in_service != 0 && self.info.blessed != 0);
+        if u64::from(info.file_count) != vnodes {
+            note(format!("its count of files is {}, there are {vnodes}: repaired", info.file_count));
+        }
+        if info.copied.0 == 0 {
+            note("it does not say when it was copied: the time of the import is taken".to_owned());
+        }
+        if is_served && !matches!(&info.offline_message[..], b"" | AT_WORK) {
+            note(format!(
+                "its offline message `{}` is left out, as it is in service",
+                printable(&info.offline_message)
+            ));
+        }
+        found
     }
 
     /// Where a file of the volume's group lies in the partition.

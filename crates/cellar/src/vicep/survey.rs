@@ -4,6 +4,7 @@ use super::source::{Links, Listed, Problem, Source, unreadable};
 use crate::dump::contents::printable;
 use afs_format::directory::DirectoryBlob;
 use afs_format::namei::{IndexClass, Inode, NameiVnode};
+use base::VolumeId;
 use base::limits::PATH_BYTES_MAX;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -28,6 +29,8 @@ pub struct Survey {
     pub problems: Vec<Problem>,
     /// Problems that are not among them.
     pub untold: u64,
+    /// What is repaired or left out when the volume is brought in.
+    pub notes: Vec<Problem>,
 }
 
 impl Survey {
@@ -44,6 +47,7 @@ impl Survey {
 struct Node {
     unique: u32,
     parent: u32,
+    data_version: u32,
     length: u64,
     inode: Inode,
     is_link: bool,
@@ -57,8 +61,14 @@ struct Node {
 pub fn survey(source: &Source<'_>) -> Survey {
     let mut work = Work::new(source);
     let begun = work.read_indexes().and_then(|()| source.links());
+    if volume::is_apart(VolumeId(source.info.id)) {
+        let what =
+            "Cellar reserves the numbers from 4294901760 on for itself; restore a dump under another number";
+        work.found.add(Problem::new("the volume", what));
+    }
     match begun {
         Ok(links) => {
+            work.found.notes = source.notes(work.nodes.len() as u64);
             work.check_directories();
             work.check_nodes();
             work.check_data(&links);
@@ -122,6 +132,7 @@ impl<'a> Work<'a> {
         let node = Node {
             unique: vnode.unique,
             parent: vnode.parent,
+            data_version: vnode.data_version,
             length: vnode.length,
             inode: vnode.inode,
             is_link: vnode.kind == 3,
@@ -183,7 +194,13 @@ impl<'a> Work<'a> {
                 wrong.push((directory, None, what));
             }
         }
-        for placed in blob.placed_entries() {
+        let placed = blob.placed_entries();
+        let version = self.nodes.get(&directory).map_or(0, |node| node.data_version);
+        if let Some(entry) = placed.iter().find(|entry| entry.sequence > version.into()) {
+            let what = format!("its data version {version} is lower than its changes, {}", entry.sequence);
+            wrong.push((directory, None, what));
+        }
+        for placed in placed {
             let (name, target) = (placed.name, (placed.target.vnode.0, placed.target.unique));
             if let Err(what) = self.check_entry(directory, &name, target) {
                 wrong.push((directory, Some(name), what));

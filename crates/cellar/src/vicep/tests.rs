@@ -1,12 +1,14 @@
 //! A partition that OpenAFS 1.8.9 made: the volume `home` with a read-only and a backup clone, restored
 //! from `testdata/dump/full`.
 
+use super::leftovers::leftovers;
 use super::load::{LoadError, Target, is_same, is_unchanged, load, read, share};
 use super::survey::{Survey, survey};
 use super::{Source, Vicep};
 use crate::dump::contents::{Contents, Data};
 use crate::serve::handle;
 use afs_format::directory::DirectoryBlob;
+use afs_format::namei::Inode;
 use base::{Fid, PartitionId, UnixTime, UserId, VnodeId, VolumeId, VolumeType};
 use proptest::prelude::*;
 use sha2::{Digest as _, Sha256};
@@ -135,6 +137,55 @@ fn every_kind_of_volume_is_brought_in() {
         assert_eq!(u64::from(source.info.file_count), header.file_count + 1);
         assert_eq!((header.destroy_me, &header.offline_message[..]), (0, &b""[..]));
     }
+}
+
+#[test]
+fn what_no_volume_uses_is_named() {
+    let folder = vicepa();
+    let partition = Vicep::open(folder.path()).unwrap();
+    let sources = || -> Vec<_> {
+        partition.volumes().unwrap().into_iter().map(|id| partition.source(id).unwrap()).collect()
+    };
+    assert_eq!(leftovers(&partition, &sources(), true).unwrap(), []);
+    let unused = [
+        "AFSIDat/+/++++U/+/+/0++++7",
+        "AFSIDat/+/++++U/+/+/note",
+        "AFSIDat/=/=++++U/special/zzzz5+++++0",
+        "V536870912.vol",
+    ];
+    for path in unused {
+        let path = folder.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+    fs::write(folder.path().join("AlwaysAttach"), "").unwrap();
+    let mut found: Vec<_> =
+        leftovers(&partition, &sources(), true).unwrap().into_iter().map(|problem| problem.place).collect();
+    found.sort();
+    assert_eq!(found, unused);
+}
+
+#[test]
+fn numbers_are_those_of_file_names() {
+    for file in files(&golden("vicepa").join("AFSIDat")) {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let inode = Inode::from_file_name(name).unwrap();
+        assert!(file.to_str().unwrap().ends_with(&inode.path(VOLUME)), "{name}");
+    }
+    for name in ["", "a.b", "0++++6+++++++", "+++"] {
+        assert_eq!(Inode::from_file_name(name), None, "{name}");
+    }
+}
+
+#[test]
+fn what_is_found_out_anew_is_noted() {
+    let folder = vicepa();
+    let info = format!("{FOLDER}/special/zzzz5+++++0");
+    let source = |notes| survey_of(folder.path()).map(|found| assert_eq!(found.notes.len(), notes)).unwrap();
+    source(0);
+    change(folder.path(), &info, 152, 99);
+    change(folder.path(), &info, 296, b'!');
+    source(2);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Import of another database.
 
 use super::{Fixture, NOW};
-use crate::{Actor, Entry, EntryFlags, Imported, Kind, OneSided, ProtectionError};
+use crate::{Actor, Entry, EntryFlags, Imported, Kind, OneSided, Outcome, ProtectionError};
 use base::{UnixTime, UserId};
 
 fn entry(id: i32, name: &str) -> Entry {
@@ -47,8 +47,9 @@ fn imported() -> Imported {
 #[test]
 fn entries_lists_and_numbers_are_taken_over() {
     let fixture = Fixture::new();
-    let one_sided = fixture.db.import(&imported(), NOW).unwrap();
+    let Outcome { one_sided, built_in } = fixture.db.import(&imported(), NOW).unwrap();
     let left_out = |holder, element| OneSided { holder: UserId(holder), element: UserId(element) };
+    assert!(built_in.contains(&UserId::ANYUSER), "{built_in:?}");
     assert_eq!(one_sided, [left_out(1001, -211), left_out(-210, 1003)]);
     let after = fixture.crashed();
     let ann = after.db.entry(UserId(1001)).unwrap().unwrap();

@@ -3,8 +3,9 @@
 use crate::commands::context::load_settings;
 use crate::config::Settings;
 use crate::network::now;
-use crate::output::{Format, Row};
+use crate::output::{Format, Row, line};
 use crate::serve::offline::OfflineStore;
+use crate::vicep::leftovers::leftovers;
 use crate::vicep::load::{self, LoadError, Target};
 use crate::vicep::survey::{Survey, survey};
 use crate::vicep::{Problem, Source, Vicep as Partition};
@@ -62,6 +63,8 @@ enum Outcome {
     Unfinished,
     /// The store has another volume of its number.
     NumberTaken,
+    /// Files of the partition that belong to no volume.
+    Leftovers,
 }
 
 impl Outcome {
@@ -75,6 +78,7 @@ impl Outcome {
             Outcome::Unclean => "UNCLEAN, left out (salvage it, or --unclean)",
             Outcome::Unfinished => "an unfinished copy, left out",
             Outcome::NumberTaken => "NUMBER TAKEN, left out",
+            Outcome::Leftovers => "no volume's files, left out",
         }
     }
 
@@ -98,6 +102,8 @@ struct Volume {
     problems: Vec<Problem>,
     /// Problems that are not listed.
     untold_problems: u64,
+    /// What is repaired or left out of a volume that is brought in.
+    notes: Vec<Problem>,
 }
 
 impl Row for Volume {
@@ -136,6 +142,7 @@ impl Volume {
             outcome,
             problems: Vec::new(),
             untold_problems: 0,
+            notes: Vec::new(),
         }
     }
 
@@ -151,13 +158,20 @@ impl Volume {
             outcome: Outcome::Damaged,
             problems: vec![problem],
             untold_problems: 0,
+            notes: Vec::new(),
         }
+    }
+
+    /// What belongs to no volume, as a row of its own; none if there is nothing.
+    fn leftovers(problems: Vec<Problem>) -> Option<Volume> {
+        let first = problems.first()?.clone();
+        Some(Volume { outcome: Outcome::Leftovers, problems, ..Volume::unknown(0, first) })
     }
 
     fn surveyed(mut self, found: Survey) -> Volume {
         (self.files, self.directories) = (found.files, found.directories);
         (self.links, self.bytes) = (found.links, found.bytes);
-        (self.problems, self.untold_problems) = (found.problems, found.untold);
+        (self.problems, self.untold_problems, self.notes) = (found.problems, found.untold, found.notes);
         if !self.problems.is_empty() {
             self.outcome = Outcome::Damaged;
         }
@@ -176,6 +190,11 @@ pub(super) fn run(wanted: &Vicep) -> Result<()> {
             Err(problem) => done.extend(wanted.knows(id).then(|| Volume::unknown(id, problem))),
         }
     }
+    let leftovers = if wanted.volumes.is_empty() {
+        Volume::leftovers(leftovers(&partition, &sources, done.is_empty())?)
+    } else {
+        None
+    };
     if !wanted.volumes.is_empty() && sources.is_empty() && done.is_empty() {
         bail!("{} has no volume {}", partition.path().display(), wanted.volumes.join(", "));
     }
@@ -194,6 +213,7 @@ pub(super) fn run(wanted: &Vicep) -> Result<()> {
     if let Some(store) = &work.store {
         store.offline.volumes.sync().context("cannot make the volumes durable")?;
     }
+    done.extend(leftovers);
     finish(wanted, &done)
 }
 
@@ -205,15 +225,53 @@ fn finish(wanted: &Vicep, done: &[Volume]) -> Result<()> {
         }
     }
     format.rows(done)?;
-    match done.iter().filter(|volume| volume.outcome.is_failure()).count() {
-        0 => Ok(()),
-        count => bail!("{count} of {} volumes cannot be brought in", done.len()),
+    let volumes = || done.iter().filter(|volume| volume.outcome != Outcome::Leftovers);
+    if format == Format::Text {
+        line(sum(done))?;
     }
+    match volumes().filter(|volume| volume.outcome.is_failure()).count() {
+        0 => Ok(()),
+        count => bail!(
+            "{count} of {} volumes cannot be brought in; `salvager PARTITION VOLUME` of OpenAFS mends the source",
+            volumes().count()
+        ),
+    }
+}
+
+/// How many volumes became what, and what was named.
+fn sum(done: &[Volume]) -> String {
+    let of = |outcome: Outcome| done.iter().filter(move |volume| volume.outcome == outcome);
+    let all = [
+        Outcome::Imported,
+        Outcome::Shared,
+        Outcome::Sound,
+        Outcome::Present,
+        Outcome::Damaged,
+        Outcome::Unclean,
+        Outcome::Unfinished,
+        Outcome::NumberTaken,
+    ];
+    let counts = all.into_iter().map(|outcome| (outcome.text(), of(outcome).count()));
+    let mut parts: Vec<String> =
+        counts.filter(|(_, count)| *count > 0).map(|(text, count)| format!("{count} {text}")).collect();
+    let notes: usize = done.iter().map(|volume| volume.notes.len()).sum();
+    if notes > 0 {
+        parts.push(format!("{notes} details repaired or left out"));
+    }
+    let stray: usize = of(Outcome::Leftovers).map(|volume| volume.problems.len()).sum();
+    if stray > 0 {
+        parts.push(format!("{stray} files that belong to no volume (the salvager removes them)"));
+    }
+    parts.join("; ")
 }
 
 fn print_problems(volume: &Volume) {
     let name = if volume.name.is_empty() { String::new() } else { format!(" ({})", volume.name) };
-    for Problem { place, what } in &volume.problems {
+    if volume.outcome == Outcome::Leftovers {
+        volume.problems.iter().for_each(|Problem { place, what }| println!("{place}: {what}"));
+        return;
+    }
+    for Problem { place, what } in volume.problems.iter().chain(&volume.notes) {
         println!("volume {}{name}, {place}: {what}", volume.id);
     }
     if volume.untold_problems > 0 {
