@@ -1,11 +1,11 @@
 //! What a volume holds, in 32 bytes.
 //!
-//! The digest goes over each vnode's number, uniquifier, kind, owner, group, mode, links, data version,
-//! author, time of change, place, access list and data, in the order of the vnodes' numbers. Of a directory
-//! its entries count and not their places in its pages. Left out is what differs between a volume and its
-//! copy: the volume's header, with its numbers and dates, and the server's own times of change. So equal
-//! digests mean: clients see the same. It can be taken from a full dump, of whatever server, and from a
-//! volume where it lies (`docs/reference/formats/promotions.md`).
+//! The digest covers each vnode's number, uniquifier, kind, owner, group, mode, links, author, time of change,
+//! parent, access list and data, in the order of the vnodes' numbers. Of a directory its entries count and not
+//! their places in its pages. Left out is what differs between a volume and its copy: the volume's header, with
+//! its numbers and dates, the server's own times of change, and data versions, which continue above those of a
+//! volume that a restore replaces. Equal digests mean that clients see the same. A digest is computed from a full
+//! dump of any server, or from a volume in the store (`docs/reference/formats/promotions.md`).
 
 use crate::acl::{Acl, AclEntry};
 use crate::directory::{DirectoryBlob, PAGE_BYTES, PAGES_MAX};
@@ -13,8 +13,8 @@ use crate::dump::{DumpedVnode, VnodeAttributes};
 use blake3::Hasher;
 
 /// Begins everything that is hashed, so that no other hash can be taken for one of these.
-const CONTEXT: &str = "Cellar promotion: contents of a volume, version 1";
-const VNODE_CONTEXT: &str = "Cellar promotion: a vnode, version 1";
+const CONTEXT: &str = "Cellar promotion: contents of a volume, version 2";
+const VNODE_CONTEXT: &str = "Cellar promotion: a vnode, version 2";
 const DIRECTORY: u8 = 2;
 
 /// Most bytes that a directory has.
@@ -122,7 +122,6 @@ fn put_attributes(hasher: &mut Hasher, vnode: &DumpedVnode, attributes: &VnodeAt
         vnode.unique,
         attributes.kind.into(),
         attributes.links.into(),
-        attributes.data_version,
         attributes.client_modified.0,
         attributes.author,
         attributes.owner,
