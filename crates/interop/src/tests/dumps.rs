@@ -2,7 +2,9 @@
 
 use crate::Test;
 use crate::tests::own_file;
+use afs_format::dump::{DumpedVnode, Item, Reader};
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::path::{Path, PathBuf};
@@ -61,4 +63,33 @@ fn dump(cell: &Cell, volume: &str, name: &str, options: &str) -> Result<PathBuf>
 pub(crate) fn vnodes(dump: &[u8]) -> Result<Vec<u8>> {
     let begin = dump.windows(10).position(|bytes| bytes == [3, 0, 0, 0, 1, 0, 0, 0, 1, b't']);
     Ok(dump[begin.context("no root directory in the dump")?..].to_vec())
+}
+
+/// The vnodes of a dump with their data. Data versions and the server's times are 0: Cellar continues them above those of
+/// a volume that a restore replaces, OpenAFS takes those of the dump.
+pub(crate) fn contents(dump: &[u8]) -> Result<Vec<(DumpedVnode, Vec<u8>)>> {
+    let mut left = Bytes::copy_from_slice(dump);
+    let source = |most: usize| anyhow::Ok(left.split_to(most.min(left.len())));
+    let (mut reader, _) = Reader::open(source)?;
+    let mut all = Vec::new();
+    loop {
+        let mut vnode = match reader.next_item()? {
+            Item::Volume(_) => continue,
+            Item::Vnode(vnode) => vnode,
+            Item::End => return Ok(all),
+        };
+        if let Some(attributes) = &mut vnode.attributes {
+            attributes.data_version = 0;
+            attributes.server_modified = base::UnixTime(0);
+        }
+        let mut data = Vec::new();
+        loop {
+            let piece = reader.data(usize::MAX)?;
+            if piece.is_empty() {
+                break;
+            }
+            data.extend_from_slice(&piece);
+        }
+        all.push((vnode, data));
+    }
 }

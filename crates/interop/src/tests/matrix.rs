@@ -142,6 +142,18 @@ impl Way<'_> {
         Ok((what, found.extent()))
     }
 
+    /// A row, if the volume on the target, whose history the restored contents do not continue, holds what it should.
+    /// Cellar's servers continue data versions then.
+    fn replaced(&self, what: &'static str, volume: &str, wanted: &Seen) -> Result<(&'static str, String)> {
+        if self.to.name == OPENAFS.0 {
+            return self.same(what, volume, wanted);
+        }
+        let found = self.look(volume, self.to)?;
+        found.compare_contents(wanted).with_context(|| format!("{what}: {volume} on {}", self.to.address))?;
+        println!("interop: {}: {what}: same contents", self.title);
+        Ok((what, found.extent()))
+    }
+
     /// Changes the read-write volume through the client; returns the new contents, which must differ from the
     /// old ones.
     fn change(&self, volume: &str, number: usize, server: &Cell, before: &Seen) -> Result<Seen> {
@@ -312,9 +324,9 @@ impl Way<'_> {
         self.run(&format!("vos restore @TO a {restored} -file {part} -overwrite incremental"))?;
         rows.push(self.same("cellar volume dump --since, vos restore", restored, &second)?);
         self.run(&format!("cellar volume restore {full} {restored} --overwrite full"))?;
-        rows.push(self.same("cellar volume restore --overwrite full", restored, &first)?);
+        rows.push(self.replaced("cellar volume restore --overwrite full", restored, &first)?);
         self.run(&format!("cellar volume restore {part} {restored} --overwrite incremental"))?;
-        rows.push(self.same("cellar volume restore --overwrite incremental", restored, &second)?);
+        rows.push(self.replaced("cellar volume restore --overwrite incremental", restored, &second)?);
         let kept = &format!("{volume}.o");
         self.run(&format!("cellar volume restore {full} {kept} --on @TO --readonly --also-on @FROM/a"))?;
         let copies = &format!("{kept}.readonly");
