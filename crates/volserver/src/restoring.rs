@@ -208,5 +208,6 @@ fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeade
         unseen: old.unseen,
         // The first dump of a move is one of a clone, which is not older than any before.
         dated: old.dated.max(dumped.created),
+        restored_at: None,
     }
 }

@@ -81,6 +81,9 @@ pub struct VolumeHeader {
     /// The latest date that a clone of it was made under: no later change is dated before it, also when the clock is
     /// set back, so that whoever has the clone finds the change by its date.
     pub dated: UnixTime,
+    /// How often the contents had changed when they were restored; `None` if they never were. As long as the count is the
+    /// same, the volume only follows another one.
+    pub restored_at: Option<u64>,
 }
 
 /// Where the contents of a volume come from that was not in service yet.

@@ -53,6 +53,7 @@ pub(crate) fn new_header(new: &NewVolume) -> VolumeHeader {
         stands_for: None,
         unseen: (!new.in_service).then_some(Unseen::Arriving),
         dated: UnixTime(0),
+        restored_at: None,
     }
 }
 
@@ -99,6 +100,7 @@ pub(crate) fn clone_header(source: VolumeHeader, new: &CloneVolume) -> VolumeHea
         snapshot: None,
         stands_for: None,
         unseen: None,
+        restored_at: None,
         ..source
     }
 }

@@ -12,15 +12,17 @@
 //! size of the volume. Update dates continue likewise, so that incremental dumps and releases have it all.
 //!
 //! A deleted volume leaves a record of its highest numbers, because `vos restore -overwrite full` deletes the
-//! volume and creates it anew. A volume that moves away and comes back keeps its versions: its history has gone on
+//! volume and creates it anew. A volume that only follows another one, by restores and without changes of its own, keeps
+//! the versions of the contents that it gets if they continue its history: every vnode has a higher data version than
+//! before or is as it was, and new ones have new uniquifiers (`Past::is_continued_by_vnode`). A volume that moves away and comes back keeps its versions: its history has gone on
 //! elsewhere. Read-only volumes carry the versions of their read-write volume, and are never renumbered.
 
 use crate::apart::is_apart;
 use crate::record::{self, Counters, StoredHeader};
 use crate::volume::Volume;
 use crate::volumes::Volumes;
-use crate::{Unseen, VolumeError, VolumeHeader, VolumeState, epochs, keys};
-use base::{UnixTime, VolumeId, VolumeType};
+use crate::{Unseen, VnodeStatus, VolumeError, VolumeHeader, VolumeState, epochs, keys};
+use base::{Fid, UnixTime, VolumeId, VolumeType};
 use store::{Batch, Family};
 
 /// The highest numbers that clients may have seen of a read-write volume.
@@ -67,6 +69,29 @@ impl Past {
         }
     }
 
+    /// Whether a vnode of new contents belongs to the history of the volume that they replace. Then no client has seen
+    /// its FID with this data version and other data.
+    pub(crate) fn is_continued_by_vnode(&self, volume: &Volume, new: &VnodeStatus) -> bool {
+        let fid = Fid { volume: volume.id(), vnode: new.vnode, unique: new.unique };
+        match volume.status(fid) {
+            Ok(old) if new.data_version == old.data_version => {
+                (new.length, new.client_modified) == (old.length, old.client_modified)
+            }
+            Ok(old) => new.data_version > old.data_version,
+            Err(VolumeError::NoVnode(..)) => new.unique >= self.next_unique,
+            Err(_) => false,
+        }
+    }
+
+    /// Takes over the highest numbers. The new contents keep their versions.
+    pub(crate) fn keep_on(&self, stored: &mut StoredHeader, counters: &mut Counters) {
+        counters.changes = counters.changes.max(self.changes + 1);
+        counters.next_unique = counters.next_unique.max(self.next_unique);
+        counters.version_max = counters.version_max.max(self.version_max);
+        stored.header.next_unique = counters.next_unique;
+        stored.header.dated = stored.header.dated.max(self.dated);
+    }
+
     /// Whether these contents are what the volume became elsewhere.
     fn is_continued_by(&self, stored: &StoredHeader, counters: &Counters) -> bool {
         self.went_on
@@ -101,6 +126,7 @@ impl Past {
         stored.sight = sight.ok_or(VolumeError::Invalid("the volume was rolled back too often"))?;
         header.next_unique = counters.next_unique;
         header.updated = counters.updated;
+        header.copied = counters.updated;
         Ok(())
     }
 }

@@ -559,6 +559,7 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
         stands_for: None,
         unseen: None,
         dated: UnixTime(0),
+        restored_at: None,
     };
     let mut turns = Vec::new();
     if has_sections {

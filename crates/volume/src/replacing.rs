@@ -25,22 +25,32 @@ pub(crate) struct NewContents {
     pub(crate) now: UnixTime,
     /// Clients cannot have seen what is replaced.
     pub(crate) replaces_unseen: bool,
+    /// The history that all vnodes continue, if they do.
+    pub(crate) continued: Option<Past>,
 }
 
 impl NewContents {
-    /// Lets it continue above what clients have seen of the volume. Hold the lock of changes and `old`'s writer lock.
+    /// Makes them continue above what clients have seen of `old`. The caller holds the lock of changes and `old`'s
+    /// writer lock.
     pub(crate) fn continue_above(&mut self, volumes: &Volumes, old: &Volume) -> Result<(), VolumeError> {
         let (header, counters) = (old.header(), old.counters());
-        let NewContents { stored, counters: new, now, replaces_unseen } = self;
-        if *replaces_unseen || stored.header.kind != VolumeType::ReadWrite {
+        if self.replaces_unseen || self.stored.header.kind != VolumeType::ReadWrite {
             // A read-only volume has the versions of its read-write volume.
-            new.version_max = new.version_max.max(counters.version_max);
+            self.counters.version_max = self.counters.version_max.max(counters.version_max);
             return Ok(());
         }
-        match Past::of(&header, &counters).filter(|_| header.id == stored.header.id) {
-            Some(past) => past.continue_above(stored, new, *now),
-            None => volumes.continue_above_past(stored, new, *now),
+        let past = Past::of(&header, &counters).filter(|_| header.id == self.stored.header.id);
+        let (stored, new) = (&mut self.stored, &mut self.counters);
+        match past {
+            // Nothing changed meanwhile.
+            Some(past) if self.continued == Some(past) && new.updated >= past.updated => {
+                past.keep_on(stored, new);
+            }
+            Some(past) => past.continue_above(stored, new, self.now)?,
+            None => volumes.continue_above_past(stored, new, self.now)?,
         }
+        stored.header.restored_at = Some(new.changes);
+        Ok(())
     }
 }
 
@@ -265,6 +275,7 @@ fn recloned(
         snapshot: None,
         stands_for: old.stands_for,
         unseen: None,
+        restored_at: None,
         ..source
     };
     change(&mut header);
@@ -291,6 +302,7 @@ fn converted(old: VolumeHeader) -> Result<VolumeHeader, VolumeError> {
         restored_from: old.number(),
         stands_for: None,
         unseen: None,
+        restored_at: None,
         dated: old.dated.max(old.created),
         created,
         copied: created,

@@ -8,6 +8,7 @@
 use crate::appending::Gathering;
 use crate::continuing;
 use crate::overlaying::{self, Base};
+use crate::past::Past;
 use crate::quota;
 use crate::reading::FileReader;
 use crate::received::{Noted, Received};
@@ -79,6 +80,8 @@ pub struct Restoration {
     sums: OwnSums,
     /// Clients cannot have seen what is replaced, so that its numbers may be given out again.
     pub(crate) is_unseen: bool,
+    /// The history of a target that only follows another volume, while all vnodes that were put continue it.
+    continued: Option<Past>,
     /// What came is kept if it does not get to its end.
     pub(crate) noted: Option<Noted>,
 }
@@ -162,6 +165,9 @@ impl Volumes {
 
 impl Restoration {
     pub(crate) fn new(target: Arc<Volume>, group: u64, epoch: u64, base: Option<Base>) -> Restoration {
+        let (header, counters) = (target.header(), target.counters());
+        let is_mirror = header.restored_at == Some(counters.changes);
+        let continued = Past::of(&header, &counters).filter(|_| is_mirror);
         Restoration {
             target,
             group,
@@ -181,6 +187,7 @@ impl Restoration {
             data_version_max: 0,
             sums: OwnSums::default(),
             is_unseen: false,
+            continued,
             noted: None,
         }
     }
@@ -338,6 +345,7 @@ impl Restoration {
         if is_odd != is_directory || number == 0 || number > VNODE_MAX || status.unique == 0 {
             return Err(unsound(status.vnode, "a vnode's number or kind"));
         }
+        self.continued = self.continued.filter(|past| past.is_continued_by_vnode(&self.target, &status));
         status.parent_unique = 0;
         if status.parent != VnodeId(0) {
             match self.vnodes.get(&status.parent.0) {
@@ -505,8 +513,8 @@ impl Restoration {
     }
 
     /// Checks that the contents hang together, and takes them into use with this header, durably.
-    /// Counts in the header are found out. Those of a read-write volume continue above what clients have seen of it,
-    /// as changed at `now`. Who held the old volume is told that it is gone.
+    /// Counts in the header are found out. Contents of a read-write volume continue above what clients have seen of it,
+    /// as changed at `now`, unless they continue its history. Who held the old volume is told that it is gone.
     ///
     /// # Errors
     /// `Unsound` (no root directory, a name that leads nowhere, a vnode without a name or in another
@@ -552,7 +560,8 @@ impl Restoration {
         if let Some(job) = &leftover {
             put_job(&mut batch, job);
         }
-        let new = NewContents { stored, counters, now, replaces_unseen: self.is_unseen };
+        let (replaces_unseen, continued) = (self.is_unseen, self.continued);
+        let new = NewContents { stored, counters, now, replaces_unseen, continued };
         if self.base.is_some() && leftover.is_none() {
             volumes.replace_below(&self.target, new, batch)
         } else {

@@ -286,6 +286,7 @@ fn header(source: &Source<'_>, now: UnixTime) -> VolumeHeader {
         stands_for: None,
         unseen: None,
         dated: UnixTime(0),
+        restored_at: None,
     }
 }
 

@@ -18,6 +18,9 @@ const UNSEEN: u8 = 3;
 /// Four bytes: the latest date of a clone.
 const DATED: u8 = 4;
 
+/// Eight bytes: how often the contents had changed when they were restored.
+const RESTORED_AT: u8 = 5;
+
 const ARRIVING: u8 = 0;
 const RESTORED: u8 = 1;
 
@@ -43,6 +46,10 @@ pub(super) fn put(record: Record, header: &VolumeHeader) -> Record {
         UnixTime(0) => record,
         UnixTime(date) => field(record, DATED, &date.to_be_bytes()),
     };
+    let record = match header.restored_at {
+        None => record,
+        Some(changes) => field(record, RESTORED_AT, &changes.to_be_bytes()),
+    };
     match header.unseen {
         None => record,
         Some(Unseen::Arriving) => field(record, UNSEEN, &[ARRIVING]),
@@ -62,6 +69,7 @@ pub(super) fn get(fields: &mut Fields<'_>, header: &mut VolumeHeader) -> Option<
         match tag {
             COMPRESSION => header.compression = codec(value),
             DATED => header.dated = UnixTime(value.try_into().map_or(0, u32::from_be_bytes)),
+            RESTORED_AT => header.restored_at = value.try_into().ok().map(u64::from_be_bytes),
             UNSEEN => header.unseen = unseen(value),
             DEDUPLICATION => header.deduplicates = value.is_empty(),
             _ => {}

@@ -88,6 +88,7 @@ fn header() -> StoredHeader {
             stands_for: None,
             unseen: None,
             dated: UnixTime(0),
+            restored_at: None,
         },
     }
 }
@@ -207,6 +208,10 @@ fn a_header_may_end_early_or_go_on_with_what_only_later_versions_know() {
     let deduplicates = read(&[2, 0]).unwrap();
     assert!(deduplicates.header.deduplicates);
     assert_eq!(put_header(&deduplicates), [&old[..], &[2, 0]].concat());
+    // Tag 5, eight bytes: the count of changes at a restore.
+    let restored = read(&[5, 8, 0, 0, 0, 0, 0, 0, 1, 2]).unwrap();
+    assert_eq!(restored.header.restored_at, Some(258));
+    assert_eq!(put_header(&restored), [&old[..], &[5, 8, 0, 0, 0, 0, 0, 0, 1, 2]].concat());
     for unknown in
         [&[2, 1, 1][..], &[1, 2, 9, 9], &[1, 1, 2], &[1, 2, 2, 20], &[1, 2, 2, 0xff], &[1, 2, 1, 1]]
     {

@@ -2,10 +2,10 @@
 
 use super::support::{RW, Server, actor, interval, nothing, options, read_all, store_at};
 use crate::check::{CheckOptions, check};
-use crate::{Volume, VolumeError};
+use crate::{Volume, VolumeError, VolumeHeader};
 use afs_format::acl::Acl;
 use afs_format::directory::DirectoryBlob;
-use base::{Fid, UnixTime, VolumeId};
+use base::{Fid, UnixTime, VnodeId, VolumeId};
 use std::sync::Arc;
 use store::Family;
 
@@ -139,4 +139,63 @@ fn after_a_crash_a_volume_is_the_old_or_the_new_one() {
         assert_eq!(long(&volume), Some(3000), "{kept} commits");
         is_sound(&server);
     }
+}
+
+/// Restores what `source` has over the volume `target`, and puts it into service.
+fn mirror(server: &Server, source: &Arc<Volume>, target: VolumeId) -> Arc<Volume> {
+    let mut restoration = server.volumes.restore(target).unwrap();
+    restoration.take_over_all(source).unwrap();
+    let (from, old) = (source.header(), restoration.target().header());
+    let header =
+        VolumeHeader { updated: from.updated, next_unique: from.next_unique, in_service: true, ..old };
+    restoration.finish(&server.volumes, header, UnixTime(9000)).unwrap();
+    let mirrored = server.volumes.get(target).unwrap();
+    mirrored.update_header(|_| {}).unwrap();
+    mirrored
+}
+
+/// Uniquifier and data version of each vnode.
+fn versions(volume: &Volume) -> Vec<(u32, u64)> {
+    let mut found = Vec::new();
+    volume
+        .vnodes(VnodeId(0), &mut |status| {
+            found.push((status.unique, status.data_version));
+            true
+        })
+        .unwrap();
+    found
+}
+
+#[test]
+fn a_mirror_keeps_versions_until_it_is_changed_itself() {
+    const MIRROR: VolumeId = VolumeId(30);
+    let (server, source) = Server::with_volume(options());
+    fill(&source);
+    let first = server.clone_rw(77);
+    server.create_empty(MIRROR, "mirror");
+    assert_eq!(versions(&mirror(&server, &source, MIRROR)), versions(&source));
+    let fid = |volume: &Volume| {
+        let long = volume.lookup(volume.root(), b"long").unwrap();
+        Fid { volume: volume.id(), vnode: long.vnode, unique: long.unique }
+    };
+    store_at(&source, fid(&source), 0, b"changed", 3000).unwrap();
+    source.create_file(&actor(3000), source.root(), b"new", &nothing()).unwrap();
+    let mirrored = mirror(&server, &source, MIRROR);
+    assert_eq!(versions(&mirrored), versions(&source), "what is sent to it continues its history");
+    let above =
+        |volume: &Volume, highest: u64| versions(volume).iter().all(|&(_, version)| version > highest);
+    let highest = |volume: &Volume| versions(volume).iter().map(|&(_, version)| version).max().unwrap();
+    store_at(&mirrored, fid(&mirrored), 0, b"changed here", 3000).unwrap();
+    store_at(&source, fid(&source), 0, b"changed there", 3000).unwrap();
+    let before = highest(&mirrored);
+    assert!(above(&mirror(&server, &source, MIRROR), before), "after a change of its own");
+    let before = highest(&server.volumes.get(MIRROR).unwrap());
+    let back = mirror(&server, &first, MIRROR);
+    assert!(above(&back, before), "older contents");
+    let made = back.create_file(&actor(9000), back.root(), b"late", &nothing()).unwrap();
+    assert!(
+        made.status.unique >= source.header().next_unique,
+        "the uniquifier of `new` is not given out again"
+    );
+    is_sound(&server);
 }

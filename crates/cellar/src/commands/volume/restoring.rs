@@ -181,7 +181,9 @@ fn check_fits(contents: &Contents, path: &Path, volume: &VolintInfo) -> Result<(
         bail!("{path}: it is a full dump; --overwrite full puts it in the place of what {name} has");
     }
     let (has, dumped) = (UnixTime(volume.update_date), contents.volume.updated);
-    if has > dumped {
+    // A restore over a volume dates all of it, and its copy, at the time of the restore.
+    let is_as_restored = volume.update_date == volume.copy_date;
+    if has > dumped && !is_as_restored {
         let time = |at: UnixTime| jiff::Timestamp::from_second(at.0.into()).unwrap_or_default();
         bail!(
             "{path}: it does not follow what {name} has, which was changed at {}, after the last change in the dump, at {}",
@@ -494,6 +496,8 @@ mod tests {
         check_fits(&part, &changes, &volume(last)).unwrap();
         let refused = check_fits(&part, &changes, &volume(last + 1)).unwrap_err().to_string();
         assert!(refused.contains("does not follow what data has"), "{refused}");
+        let restored = VolintInfo { copy_date: last + 1, ..volume(last + 1) };
+        check_fits(&part, &changes, &restored).unwrap();
         let at = Place { server: behind::NEW, partition: 0 };
         let tell =
             |how, volume: Option<&VolintInfo>| foretell(&request("data", how), &part, volume, (at, &[at]));

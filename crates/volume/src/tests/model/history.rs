@@ -506,17 +506,21 @@ impl History {
         self.is_replaced(volume, contents, now);
     }
 
-    /// The volume has the contents of a clone now, all under one data version.
+    /// The volume has the contents of a clone now: as they are if they continue its history, else under one data version.
     fn is_replaced(&mut self, volume: Arc<Volume>, mut contents: Reference, now: UnixTime) {
         contents.quota_kib = self.reference.quota_kib;
-        let VnodeStatus { data_version: version, server_modified: date, .. } =
-            volume.status(volume.root()).unwrap();
-        assert!(date >= now.max(self.reference.dated), "dates do not go back");
-        for node in contents.nodes.values_mut() {
-            node.status.data_version = version;
-            node.status.server_modified = date;
+        let root = volume.root();
+        let VnodeStatus { data_version: version, server_modified: date, .. } = volume.status(root).unwrap();
+        if version == contents.nodes[&root.vnode].status.data_version {
+            contents.dated = contents.dated.max(self.reference.dated);
+        } else {
+            assert!(date >= now.max(self.reference.dated), "dates do not go back");
+            for node in contents.nodes.values_mut() {
+                node.status.data_version = version;
+                node.status.server_modified = date;
+            }
+            contents.dated = date;
         }
-        contents.dated = date;
         self.volume = volume;
         self.reference = contents;
     }
@@ -559,7 +563,7 @@ impl History {
 
     /// As `vos restore -overwrite full` does it: the volume is deleted first.
     fn restore_anew(&mut self) {
-        let Some(clone) = self.any_clone() else { return };
+        let Some(clone) = self.any_clone().filter(|clone| self.clones[clone].is_restorable()) else { return };
         let header = self.delete();
         self.server.create_empty(RW, "user.alice");
         let volume = self.restored(clone, header).unwrap();
@@ -569,6 +573,9 @@ impl History {
 
     /// Versions stay as they are.
     fn move_there_and_back(&mut self) {
+        if !self.reference.is_restorable() {
+            return;
+        }
         *self.server.meta.failures.lock() = 0;
         let clone = VolumeId(TRAVELS + self.step);
         let copied = self.server.clone_rw(clone.0);

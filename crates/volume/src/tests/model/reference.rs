@@ -2,6 +2,7 @@
 
 use crate::{Actor, FileKind, SetStatus, Totals, VnodeStatus, quota};
 use afs_format::acl::Acl;
+use base::limits::PATH_BYTES_MAX;
 use base::{AbortCode, Fid, UnixTime, UserId, VnodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +41,13 @@ impl Reference {
             owner: 0,
             dated: root.server_modified,
         }
+    }
+
+    /// A restore refuses links that are too long. Stores can make such links.
+    pub(super) fn is_restorable(&self) -> bool {
+        let is_long =
+            |node: &Node| node.status.kind == FileKind::SymbolicLink && node.data.len() > PATH_BYTES_MAX;
+        !self.nodes.values().any(is_long)
     }
 
     pub(super) fn used_kib(&self) -> u64 {
