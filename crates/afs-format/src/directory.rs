@@ -81,7 +81,7 @@ pub enum DirectoryError {
     /// No page has room and there can be no more pages (EFBIG).
     #[error("the directory is full")]
     Full,
-    /// An entry whose name is not possible or not where it belongs.
+    /// An entry with an invalid name, or in a wrong position.
     #[error("not a directory: the entry {} (page {page}) has {what}", shown(name))]
     Entry {
         /// Its name, without the NUL.

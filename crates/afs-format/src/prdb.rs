@@ -76,7 +76,7 @@ pub struct Prdb {
     pub max_user: i32,
     /// The entries in the order of the file.
     pub entries: Vec<PrdbEntry>,
-    /// What is odd, in the order of the file. With a refused one the rest is not to be used.
+    /// Oddities in the order of the file. If one is refused, nothing may be imported.
     pub oddities: Vec<Oddity>,
 }
 
@@ -84,7 +84,7 @@ impl Prdb {
     /// Reads a whole database file.
     ///
     /// # Errors
-    /// The file has no head of a protection database. What is wrong behind the head is in `oddities`.
+    /// The file does not begin with the header of a protection database. Faults after it are in `oddities`.
     pub fn parse(file: &[u8]) -> Result<Prdb, DatabaseError> {
         let image = Image::open(file)?;
         if image.word(0)? != VERSION || image.word(4)? as usize != HEADER_BYTES {

@@ -100,7 +100,7 @@ pub struct Vldb {
     pub servers: Vec<(u8, VldbServer)>,
     /// The volumes in the order of the file.
     pub entries: Vec<VldbEntry>,
-    /// What is odd, in the order of the file. With a refused one the rest is not to be used.
+    /// Oddities in the order of the file. If one is refused, nothing may be imported.
     pub oddities: Vec<Oddity>,
 }
 
@@ -108,7 +108,7 @@ impl Vldb {
     /// Reads a whole database file.
     ///
     /// # Errors
-    /// The file has no head of a location database. What is wrong behind the head is in `oddities`.
+    /// The file does not begin with the header of a location database. Faults after it are in `oddities`.
     pub fn parse(file: &[u8]) -> Result<Vldb, DatabaseError> {
         let image = Image::open(file)?;
         if !VERSIONS.contains(&image.word(0)?) || image.word(4)? as usize != HEADER_BYTES {

@@ -466,8 +466,8 @@ impl<W: World> Run<'_, W> {
         reply.map(drop).map_err(failed(format!("name the volume {}", open.volume)))
     }
 
-    /// Lets the header of an open read-write volume name the read-only and the backup volume of its entry. A clone or
-    /// a restore puts others there, or none.
+    /// Sets the numbers of the read-only and backup volumes in the header of an open read-write volume to those of its
+    /// entry. Clones and restores change them.
     pub(crate) fn set_family(&self, open: Transaction, entry: &NVldbEntry) -> Step {
         let request = vol::SetIdsTypesRequest {
             transaction: open.id,

@@ -28,7 +28,7 @@ pub struct OneSided {
     pub element: UserId,
 }
 
-/// What was not taken over as it stood.
+/// What an import left out or added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Relations that were left out.

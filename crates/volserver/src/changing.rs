@@ -59,7 +59,7 @@ pub(crate) fn set_date(volume: &Volume, date: u32) -> Result<(), AbortCode> {
     })
 }
 
-/// Only what a dump was restored to gets dates before it is in service.
+/// Marks a volume that gets dates before it was in service as restored: moves set none.
 fn note_dates(header: &mut VolumeHeader) {
     header.unseen = header.unseen.map(|_| Unseen::Restored);
 }

@@ -126,7 +126,7 @@ pub(crate) fn end(server: &VolumeServer, transaction: i32) -> Result<(), AbortCo
     server.volumes().sync_partition(partition).map_err(|error| codes::of(&error))
 }
 
-/// A dump can say that the volume is in service, so that file service has it without SetFlags.
+/// Clears the mark of an unseen volume that the header of a dump put into service, without SetFlags.
 fn note_service(server: &VolumeServer, id: VolumeId) -> Result<(), AbortCode> {
     let Ok(volume) = server.volumes().get(id) else { return Ok(()) };
     if volume.header().unseen.is_none() {

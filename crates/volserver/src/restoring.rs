@@ -206,7 +206,7 @@ fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeade
         snapshot: None,
         stands_for: old.stands_for,
         unseen: old.unseen,
-        // The first dump of a move is one of a clone, which is not older than any before.
+        // A move first sends a clone, which is dated no earlier than any clone before it.
         dated: old.dated.max(dumped.created),
         restored_at: None,
     }

@@ -105,7 +105,7 @@ pub enum VolumeError {
         /// What is wrong with it.
         error: DirectoryError,
     },
-    /// Restored contents that do not hang together.
+    /// Restored contents that are inconsistent.
     #[error("{place}: {what}")]
     Unsound {
         /// Which vnode, and the name if there is one.

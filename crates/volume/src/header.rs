@@ -75,23 +75,23 @@ pub struct VolumeHeader {
     /// The number that it is known by if that of a volume on another partition keeps it from having it, and
     /// it is no read-write volume; of those the parent tells.
     pub stands_for: Option<VolumeId>,
-    /// Where its contents come from, as long as clients cannot have seen it; `None` once it may have been in
-    /// service. [`crate::Volume::update_header`] clears it together with putting the volume into service.
+    /// Where the contents come from, until the volume is in service for the first time; clients cannot have seen it
+    /// before. [`crate::Volume::update_header`] clears it together with putting the volume into service.
     pub unseen: Option<Unseen>,
-    /// The latest date that a clone of it was made under: no later change is dated before it, also when the clock is
-    /// set back, so that whoever has the clone finds the change by its date.
+    /// The latest date of a clone. Later changes are not dated before it, even after the clock was set back, so that
+    /// releases and incremental dumps find them by date.
     pub dated: UnixTime,
     /// How often the contents had changed when they were restored; `None` if they never were. As long as the count is the
     /// same, the volume only follows another one.
     pub restored_at: Option<u64>,
 }
 
-/// Where the contents of a volume come from that was not in service yet.
+/// Origin of the contents of a volume that has not been in service yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unseen {
-    /// From the place where the volume was until now, or it is still empty.
+    /// The site that the volume is moved from, or it is still empty.
     Arriving,
-    /// From a dump: dates were set for it, which a move never does.
+    /// A dump: its dates were set, which a move never does.
     Restored,
 }
 

@@ -82,7 +82,7 @@ pub(crate) fn with_counters(mut header: VolumeHeader, counters: &Counters) -> Vo
     header
 }
 
-/// The date of a clone that is made now: all changes that it shows are not later, and those that follow not earlier.
+/// The date of a new clone: no change that it shows is later, and no change that follows is earlier.
 pub(crate) fn date_of_clone(source: &VolumeHeader, now: UnixTime) -> UnixTime {
     now.max(source.updated).max(source.dated)
 }

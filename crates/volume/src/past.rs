@@ -9,7 +9,7 @@
 //! Where older or foreign contents replace those of a volume, uniquifiers continue above the highest that was
 //! given out, and every vnode is shown with a data version above any that a vnode of the volume ever had. That is
 //! a turn (`Sight::back_to_this`) that hides nothing, as after a rollback, so its cost does not depend on the
-//! size of the volume. Update dates continue likewise, so that incremental dumps and releases have it all.
+//! size of the volume. Update dates continue likewise, so that incremental dumps and releases include all of it.
 //!
 //! A deleted volume leaves a record of its highest numbers, because `vos restore -overwrite full` deletes the
 //! volume and creates it anew. A volume that only follows another one, by restores and without changes of its own, keeps
@@ -43,8 +43,8 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    /// Of a volume that contents are replaced of; `None` if clients cannot have seen any, or none that are
-    /// numbered on their own.
+    /// The highest numbers of a volume whose contents are replaced. `None` if clients cannot have seen any, and for
+    /// volumes that have the numbers of another one (read-only and parked volumes).
     pub(crate) fn of(header: &VolumeHeader, counters: &Counters) -> Option<Past> {
         let is_empty = counters.used_kib == 0;
         let is_numbered = header.kind == VolumeType::ReadWrite && !is_apart(header.id);
@@ -100,7 +100,7 @@ impl Past {
             && counters.next_unique >= self.next_unique
     }
 
-    /// Lets contents that take the place of others continue above them, unless they are what those became.
+    /// Makes new contents continue above these numbers, unless they belong to the same history.
     ///
     /// # Errors
     /// `Invalid` after too many rollbacks.
@@ -148,7 +148,8 @@ impl Volumes {
         Ok(all)
     }
 
-    /// Lets a volume that appears under a number continue above those that had it before. Hold the lock of changes.
+    /// Makes a volume that gets its number continue above earlier volumes of that number. The caller holds the lock of
+    /// changes.
     ///
     /// # Errors
     /// `Invalid` after too many rollbacks, `Damaged`, `Store`.
@@ -182,7 +183,7 @@ impl Volumes {
     }
 }
 
-/// Notes what clients may remember of a volume that is deleted. Hold the writer's lock.
+/// Records what clients may remember of a volume that is deleted. The caller holds the writer's lock.
 pub(crate) fn note_past(batch: &mut Batch, volume: &Volume, went_on: bool) {
     if let Some(past) = Past::of(&volume.header(), &volume.counters()) {
         let past = Past { went_on, ..past };

@@ -17,11 +17,11 @@ use base::{UnixTime, VolumeId, VolumeType};
 use std::sync::Arc;
 use store::{Batch, Family};
 
-/// What takes the place of a volume's contents.
+/// New contents of a volume.
 pub(crate) struct NewContents {
     pub(crate) stored: StoredHeader,
     pub(crate) counters: Counters,
-    /// When.
+    /// When they are taken into use.
     pub(crate) now: UnixTime,
     /// Clients cannot have seen what is replaced.
     pub(crate) replaces_unseen: bool,

@@ -207,7 +207,7 @@ impl Volume {
         let old = self.header();
         let mut new = old.clone();
         change(&mut new);
-        // One that is held apart is not served before it takes its place.
+        // A parked volume is not served.
         if new.in_service && !is_apart(self.id) {
             new.unseen = None;
         }

@@ -84,8 +84,8 @@ impl From {
         })
     }
 
-    /// The database that takes over: the cell's, or in a dry run one in memory, which refuses and
-    /// leaves out the same.
+    /// The database that imports: the cell's, or in a dry run one in memory, which refuses and leaves out
+    /// the same.
     fn target(&self) -> Result<(Option<Database>, Arc<dyn MetaStore>)> {
         if self.dry_run {
             return Ok((None, Arc::new(MemoryMeta::new())));

@@ -1,4 +1,4 @@
-//! Noticing that the machine's clock was set.
+//! Detects steps of the machine's clock.
 
 use base::{Monotonic, UnixTime};
 use jiff::Timestamp;
@@ -11,9 +11,9 @@ const TOLERANCE: Duration = Duration::from_secs(2);
 /// The clock was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClockStep {
-    /// What it would say if it had gone on.
+    /// The time without the step.
     pub(super) expected: UnixTime,
-    /// What it says.
+    /// The time that the clock shows.
     pub(super) found: UnixTime,
 }
 

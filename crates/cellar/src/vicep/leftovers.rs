@@ -1,4 +1,4 @@
-//! What lies in a partition and belongs to none of its volumes.
+//! Files of a partition that belong to none of its volumes.
 
 use super::source::{Listed, Problem, Source, Vicep};
 use crate::dump::contents::printable;

@@ -246,7 +246,7 @@ impl<'a> Work<'a> {
                 wrong.push((*number, "its uniquifier is 0".to_owned()));
             }
             if self.unreadable.contains(&node.parent) && !node.is_named {
-                // What is wrong is said of the directory.
+                // The directory's own problem is reported.
             } else if !node.is_named && *number != root {
                 wrong.push((*number, "no name leads to it".to_owned()));
             } else if u32::from(node.links) != node.names & 0xffff && !self.unreadable.contains(number) {

@@ -302,7 +302,7 @@ impl State {
         }
     }
 
-    /// What the clocks of the servers tell.
+    /// The time that the servers' clocks show.
     pub(super) fn wall(&self) -> u32 {
         self.now + self.clock_ahead
     }

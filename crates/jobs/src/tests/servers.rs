@@ -76,7 +76,7 @@ impl Server {
         }
     }
 
-    /// The date of a clone: of Cellar, not before any that the volume or a clone has.
+    /// The date of a clone. Cellar's is not before those of the volume and its clones.
     fn date_clone(&self, transaction: i32) -> Result<u32, AbortCode> {
         let wall = self.cell.state.lock().wall();
         let is_cellar = self.cell.state.lock().hosts[&self.address].is_cellar;

@@ -189,8 +189,8 @@ fn overwrite(site: &Site, data: &[u8]) -> u64 {
     volume.status(file).unwrap().data_version
 }
 
-/// What is done between the store of BBBB and that of CCCC to the same file. Returns the data versions of both, and
-/// the uniquifiers of files that were made before and after.
+/// Calls `restore` between the stores of BBBB and CCCC to one file. Returns the data versions of both, and the
+/// uniquifiers of files that were made before and after.
 fn versions_around(restore: impl FnOnce(&Site, &[u8])) -> ([u64; 2], [u32; 2]) {
     let site = Site::new();
     let make = |name: &str| write(&site.volume(RW), site.cell.now(), name, b"");

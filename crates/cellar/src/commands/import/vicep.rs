@@ -162,7 +162,7 @@ impl Volume {
         }
     }
 
-    /// What belongs to no volume, as a row of its own; none if there is nothing.
+    /// Files that belong to no volume, as a row of their own; `None` if there are none.
     fn leftovers(problems: Vec<Problem>) -> Option<Volume> {
         let first = problems.first()?.clone();
         Some(Volume { outcome: Outcome::Leftovers, problems, ..Volume::unknown(0, first) })
@@ -238,7 +238,7 @@ fn finish(wanted: &Vicep, done: &[Volume]) -> Result<()> {
     }
 }
 
-/// How many volumes became what, and what was named.
+/// Counts volumes by outcome, and the details that were reported.
 fn sum(done: &[Volume]) -> String {
     let of = |outcome: Outcome| done.iter().filter(move |volume| volume.outcome == outcome);
     let all = [

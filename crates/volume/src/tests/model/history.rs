@@ -23,7 +23,7 @@ use store::{ChunkStore, Codec, Family, MemoryChunks};
 /// Snapshots have ids from here on.
 const SNAPSHOTS: u32 = 1_000_000;
 
-/// What the volume is copied from when it moves has ids from here on.
+/// The clones that moves send have ids from here on.
 const TRAVELS: u32 = 3_000_000;
 
 /// The other volumes, one after the other, have ids from here on.
