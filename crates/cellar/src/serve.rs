@@ -1,4 +1,4 @@
-//! `cellar serve`: opens the stores, starts the services, and ends them in order.
+//! `cellar serve`: opens the stores, starts the services, and shuts them down cleanly.
 
 mod admission;
 pub mod authority;
@@ -68,53 +68,53 @@ use volume::{PartitionHandle, Space, VolumeOptions, Volumes};
 use volume_servers::VolumeServers;
 use web::Page;
 
-/// Pause between two steps of reclaiming what deleted volumes held, while there is something.
+/// Pause between two steps of the purger while there is something to remove.
 const PURGE_PAUSE: Duration = Duration::from_millis(5);
-/// Pause of the background threads while there is nothing to do.
+/// Pause of background threads while there is nothing to do.
 const IDLE_PAUSE: Duration = Duration::from_millis(500);
-/// How often promises, locks and volume transactions that have expired are ended.
+/// Interval at which expired callback promises, locks and volume transactions are removed.
 const MAINTENANCE_PERIOD: Duration = Duration::from_secs(30);
 
-/// How often the cell's databases are asked whether they failed.
+/// Interval at which the cell's databases are checked for failure.
 const DATABASES_PERIOD: Duration = Duration::from_secs(1);
 
-/// How long calls under way may take when another process takes over. Those that begin meanwhile wait, and Linux gives up
+/// Time limit for active calls when another process takes over. New calls wait meanwhile, and Linux gives up
 /// a call after 20 seconds of silence.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
-/// How often [`Running::drain`] checks.
+/// Interval at which [`Running::drain`] checks.
 const DRAIN_LOOK: Duration = Duration::from_millis(2);
 
-/// A running server. Dropping it ends it, but [`Running::stop`] says what went wrong.
+/// A running server. Dropping it stops it; [`Running::stop`] also reports errors.
 pub struct Running {
     metrics: Option<Metrics>,
     page: Option<Page>,
     servers: Vec<Arc<Server>>,
     recorder: Arc<Recorder>,
-    /// From ports back to others; they keep the services of their ports.
+    /// Connections from the ports to other hosts, which keep the ports' services alive.
     ways: (Arc<Callbacks>, Arc<VolumeServers>),
     background: Vec<JoinHandle<()>>,
     ending: Arc<AtomicBool>,
     trail: Option<Arc<Trail>>,
     keys: (Arc<CellKeys>, Arc<CellClient>),
-    /// Dropped once nothing happens any more.
+    /// Dropped last of the threads, when there are no more events.
     event_log: Option<EventLog>,
     volumes: Arc<Volumes>,
-    // Kept as long as anything uses their stores; dropped last.
+    // Kept as long as their stores are used; dropped last.
     _partitions: Vec<(PartitionId, Arc<Partition>)>,
     databases: Option<Arc<Database>>,
 }
 
-/// Opens everything and starts serving. On return all services answer.
+/// Opens everything and starts serving. When it returns, all services answer.
 pub fn start(settings: &Arc<Settings>) -> Result<Running> {
     start_hindered(settings, &Hindrances::default())
 }
 
-/// The same, worse.
+/// Like [`start`], with faults injected, for tests.
 pub fn start_hindered(settings: &Arc<Settings>, hindrances: &Hindrances) -> Result<Running> {
     start_inheriting(settings, hindrances, &Arc::default())
 }
 
-/// [`start_hindered`] with sockets that another process left.
+/// Like [`start_hindered`], with sockets inherited from another process.
 fn start_inheriting(
     settings: &Arc<Settings>,
     hindrances: &Hindrances,
@@ -186,7 +186,7 @@ fn start_inheriting(
     })
 }
 
-/// What counts calls and observes stores, as the settings want it.
+/// Creates the recorder of calls and the observer of stores, as configured.
 fn new_observatory(
     settings: &Settings,
     meters: Vec<(PartitionId, Arc<DiskMeter>)>,
@@ -200,7 +200,7 @@ fn new_observatory(
     observatory
 }
 
-/// The threads of the audit, if the settings want one.
+/// Starts the threads of the audit, if one is configured.
 fn start_audit(settings: &Settings, authority: &Arc<Authority>) -> Result<Option<Arc<Trail>>> {
     if settings.audit.is_empty() {
         return Ok(None);
@@ -228,7 +228,7 @@ fn volume_options(settings: &Settings) -> VolumeOptions {
     }
 }
 
-/// The way to the cell's database servers, as the holder of its key.
+/// Returns a client of the cell's database servers with the cell's key.
 fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<CellClient> {
     let security = Arc::new(CellIdentity::new(keys.ring(), settings.security.own_calls)?);
     let network = AfsNetwork::start_with(Some(security), settings.tuning.packet_bytes_max)?.impatient();
@@ -242,7 +242,8 @@ fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<CellClient> {
     CellClient::new(network, servers)
 }
 
-/// Ends connections from addresses that the machine has lost, of all ports that call others.
+/// Returns a callback that closes connections from addresses that the machine has lost, on all ports that
+/// call others.
 fn follow_addresses(ways: &(Arc<Callbacks>, Arc<VolumeServers>), cell: &Arc<CellClient>) -> OnChange {
     let ((callbacks, volume_servers), cell) = (ways.clone(), cell.clone());
     Box::new(move |lost, own| {
@@ -265,8 +266,8 @@ fn open_databases(settings: &Settings) -> Result<Option<Arc<Database>>> {
         .with_context(|| format!("cannot open the cell's databases in {}", path.display()))
 }
 
-/// Opens the partitions in parallel. A broken one keeps its own volumes offline; only if none opens
-/// there is nothing to serve.
+/// Opens the partitions in parallel. A broken one keeps only its own volumes offline; it is an error if none
+/// can be opened.
 fn open_partitions(
     settings: &Settings,
     meters: &[(PartitionId, Arc<DiskMeter>)],
@@ -304,7 +305,7 @@ fn open_partitions(
     Ok(opened)
 }
 
-/// One for each partition, in order.
+/// Returns a meter for each partition, in order.
 fn disk_meters(settings: &Settings) -> Vec<(PartitionId, Arc<DiskMeter>)> {
     settings.partitions.iter().map(|partition| (partition.id, Arc::default())).collect()
 }
@@ -327,7 +328,7 @@ fn open_partition(
 ) -> Result<Partition> {
     let key = partition.key.as_ref().map(KeySource::load).transpose()?;
     let opened = Partition::open_with(disk, &partition.path, config, key.as_ref());
-    // The error says its cause itself.
+    // The error already names its cause.
     opened.map_err(|error| anyhow!("{error}"))
 }
 
@@ -382,21 +383,21 @@ fn purge(ending: &AtomicBool, volumes: &Volumes, pause_min: Duration) {
     }
 }
 
-/// Counts what the directories of a volume hold that does not know it.
+/// Computes the directory totals of a volume that has none.
 fn count(volumes: &Volumes) {
     if let Err(error) = volumes.count_step() {
         tracing::error!(%error, "cannot count what a volume's directories hold");
     }
 }
 
-/// A thread with a name, by which `top -H`, debuggers and traces tell it from others; they show 15 bytes. Panics, as
-/// [`std::thread::spawn`] does, if the system has no more threads.
+/// Starts a named thread, for `top -H`, debuggers and traces, which show 15 bytes of the name. Panics like
+/// [`std::thread::spawn`] if the system has no more threads.
 fn thread(name: impl Into<String>, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     let spawned = std::thread::Builder::new().name(name.into()).spawn(work);
     spawned.unwrap_or_else(|error| panic!("cannot start a thread: {error}"))
 }
 
-/// Sleeps in short naps; false if it is time to end.
+/// Sleeps in short intervals; returns false if the server is ending.
 fn wait(ending: &AtomicBool, span: Duration) -> bool {
     let mut left = span;
     while !left.is_zero() && !ending.load(Ordering::Relaxed) {
@@ -408,33 +409,34 @@ fn wait(ending: &AtomicBool, span: Duration) -> bool {
 }
 
 impl Running {
-    /// Where metrics are served, if they are.
+    /// Returns the address of the metrics port, if enabled.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(Metrics::address)
     }
 
-    /// Where the web page is, if there is one.
+    /// Returns the address of the web page, if enabled.
     pub fn page_address(&self) -> Option<SocketAddr> {
         self.page.as_ref().map(Page::address)
     }
 
-    /// Who counts calls. What counting costs is measured by switching it.
+    /// Returns the recorder of calls, which can be switched to measure the cost of counting.
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
     }
 
-    /// The audit, if the configuration wants one.
+    /// Returns the audit, if configured.
     pub fn trail(&self) -> Option<&Trail> {
         self.trail.as_deref()
     }
 
-    /// Calls of all ports that Rx has seen to their end since the start, whether they are counted otherwise or not.
+    /// Returns the number of calls on all ports that Rx has completed since the start, even if counting is
+    /// off.
     pub fn calls_ended(&self) -> u64 {
         let endpoints = self.servers.iter().flat_map(|server| server.statistics().endpoints);
         endpoints.map(|endpoint| endpoint.calls_ended).sum()
     }
 
-    /// Calls `failed` with the error once the cell's databases take no more writes.
+    /// Calls `failed` with the error once the cell's databases accept no more writes.
     fn watch_databases(&mut self, failed: impl FnOnce(String) + Send + 'static) {
         let Some(databases) = self.databases.clone() else { return };
         let ending = self.ending.clone();
@@ -447,13 +449,14 @@ impl Running {
         }));
     }
 
-    /// Opens the files of the audit anew: somebody has renamed them. Reads the cell's keys if their files have changed.
+    /// Reopens the audit files, which may have been renamed, and reads the cell's keys if their files have
+    /// changed.
     pub fn reopen(&self) {
         self.keys.0.look(&self.keys.1);
         self.trail.iter().for_each(|trail| trail.reopen());
     }
 
-    /// Descriptors of the sockets of all ports, for the process that comes after this one.
+    /// Returns descriptors of the sockets of all ports, for a successor process.
     pub fn sockets(&self) -> Result<Vec<KeptSocket>> {
         let mut all = Vec::new();
         for server in &self.servers {
@@ -462,7 +465,7 @@ impl Running {
         Ok(all)
     }
 
-    /// Leaves new calls to the process that comes after this one, and waits a few seconds for those under way.
+    /// Leaves new calls to the successor process, and waits a few seconds for active ones.
     fn drain(&self) {
         self.servers.iter().for_each(|server| server.hold_new_calls());
         let end = Instant::now() + DRAIN_MAX;
@@ -504,16 +507,17 @@ impl Drop for Running {
     }
 }
 
-/// Serves until SIGINT or SIGTERM, or until another process takes over; on SIGHUP the files of the audit are opened anew,
-/// and the cell's keys read.
+/// Serves until SIGINT or SIGTERM, or until another process takes over. SIGHUP reopens the audit files and
+/// reads the cell's keys.
 pub fn run(settings: Settings, sources: Sources) -> Result<()> {
     run_then(settings, sources, |_| Ok(()))
 }
 
-/// Serves until SIGINT or SIGTERM, or until another process takes over; `then` runs once everything answers.
+/// Serves until SIGINT or SIGTERM, or until another process takes over; calls `then` once all services
+/// answer.
 ///
 /// # Errors
-/// It could not start, or the cell's databases failed; then it ended in order.
+/// If it could not start, or the cell's databases failed; in that case it was shut down cleanly.
 pub fn run_then(
     settings: Settings,
     sources: Sources,
@@ -558,24 +562,24 @@ pub fn run_then(
     Ok(())
 }
 
-/// What a running server is asked to do.
+/// Instruction to a running server.
 enum Instruction {
     Reopen,
     Replace(Successor),
-    /// By this signal.
+    /// End, because of this signal.
     End(i32),
     /// The cell's databases failed with this error.
     Fail(String),
 }
 
-/// Why a server ends.
+/// Reason why a server ends.
 enum End {
     Signal,
     Replaced(Successor),
     Failed(String),
 }
 
-/// Serves until the end.
+/// Handles instructions until the server is to end.
 fn wait_for_end(running: &Running, received: &Receiver<Instruction>) -> Result<End> {
     loop {
         match received.recv()? {

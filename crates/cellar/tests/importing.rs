@@ -1,5 +1,5 @@
-//! `cellar import`: databases that are damaged are refused with the place, and nothing of them is taken over; a partition that was
-//! brought in by half is brought in as at once.
+//! `cellar import`: a damaged database is rejected with the location of the damage, and nothing of it is
+//! imported; resuming a partly imported partition has the same result as importing it in one run.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn import_well(place: &Place, kind: &str, path: &Path, options: &[&str]) -> Valu
     serde_json::from_str(&printed(&mut import(place, kind, path, options))).unwrap()
 }
 
-/// A database file: Ubik's header and, behind it, these words at these addresses.
+/// Returns a database file: Ubik's header, followed by these words at these addresses.
 fn database(bytes: usize, words: &[(usize, &[u32])]) -> Vec<u8> {
     let mut file = vec![0; 64 + bytes];
     file[..8].copy_from_slice(&[0, 0x35, 0x45, 0x45, 0, 0, 0, 64]);
@@ -31,7 +31,7 @@ fn database(bytes: usize, words: &[(usize, &[u32])]) -> Vec<u8> {
     file
 }
 
-/// One user.
+/// A database with one user.
 fn prdb() -> Vec<u8> {
     let header = 65_600;
     let mut file = database(
@@ -42,7 +42,7 @@ fn prdb() -> Vec<u8> {
     file
 }
 
-/// One volume on one server.
+/// A database with one volume on one server.
 fn vldb() -> Vec<u8> {
     let header = 132_120;
     let end = header as u32 + 148;
@@ -79,7 +79,7 @@ fn a_damaged_database_is_refused_with_the_place_and_nothing_of_it_is_taken_over(
             (with(0, 1), "byte 0: "),
             (with(7, 65), "byte 6: "),
             (with(64, 9), "byte 64: "),
-            // The end of the database lies behind that of the file.
+            // The database's recorded end is beyond the end of the file.
             (whole[..whole.len() - 1].to_vec(), "byte 76: "),
             (with(entry + if kind == "prdb" { 128 } else { 44 }, 0), "expected "),
         ] {
@@ -106,7 +106,7 @@ fn a_damaged_database_is_refused_with_the_place_and_nothing_of_it_is_taken_over(
     }
 }
 
-/// The file with a copy of its last block behind it.
+/// Returns the file with a copy of its last block appended.
 fn with_copy(whole: &[u8], bytes: usize) -> Vec<u8> {
     let mut file = [whole, &whole[whole.len() - bytes..]].concat();
     let end = (file.len() - 64) as u32;
@@ -176,7 +176,7 @@ fn reserved_volume_numbers_are_refused_in_a_dry_run_too() {
     }
 }
 
-/// The read-only volume gets the number 4294967295.
+/// Gives the read-only volume the number 4294967295.
 fn reserve(partition: &Path) {
     let folder = partition.join("AFSIDat/+/++++U/special");
     let header = partition.join("V0536870913.vol");
@@ -187,7 +187,7 @@ fn reserve(partition: &Path) {
     for file in std::fs::read_dir(folder).unwrap() {
         let path = file.unwrap().path();
         let mut bytes = std::fs::read(&path).unwrap();
-        // A volume's information: its mark, and the volume's number.
+        // A volume's information: its magic number and the volume's number.
         if bytes.starts_with(&0x78a1_b2c5_u32.to_le_bytes()) && bytes[8..12] == 536_870_913_u32.to_le_bytes()
         {
             bytes[8..12].fill(0xff);
@@ -196,7 +196,7 @@ fn reserve(partition: &Path) {
     }
 }
 
-/// A copy of the partition that OpenAFS made: the volume `home` with a read-only and a backup clone.
+/// Returns a copy of a partition made by OpenAFS: the volume `home` with a read-only and a backup clone.
 fn vicepa(folder: &Path) -> PathBuf {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../afs-format/testdata/vicepa");
     let copy = folder.join("copy");

@@ -1,4 +1,4 @@
-//! Files of a cell: looking up, reading, writing, making.
+//! Files of a cell: look-up, reading, writing, creation.
 
 use super::describe::failed;
 use super::location::Located;
@@ -14,45 +14,46 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// "To the end": file servers refuse a length of `i64::MAX` itself, which they would overflow with.
+/// Length that means "to the end": file servers reject `i64::MAX` itself, which would overflow in them.
 const FETCH_ALL: i64 = i64::MAX - 1;
-/// Bytes that are read from a local file at once.
+/// Number of bytes read from a local file at a time.
 const PIECE_BYTES: usize = 256 * 1024;
-/// Mount points that may lead to one another in one path.
+/// Maximum number of consecutive mount points in a path.
 const MOUNTS_MAX: usize = 32;
 
-/// So often a volume is looked for that is where no location server says it is: while it moves, and while its server starts.
+/// Number of attempts to find a volume that is not where any location server says, because it moves or its
+/// server is starting.
 const LOOKUPS_MAX: u32 = 5;
 const LOOKUP_PAUSE: Duration = Duration::from_secs(1);
 
 /// A file, directory or link, and the server that has it.
 #[derive(Clone)]
 pub struct Node {
-    /// Which.
+    /// FID of the node.
     pub fid: Fid,
-    /// Its status when it was looked up.
+    /// Status at the time of the look-up.
     pub status: fs::FetchStatus,
     server: Arc<dyn ClientConnection>,
     address: Ipv4Addr,
 }
 
-/// One entry of a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
+    /// Name in the directory.
     pub name: Vec<u8>,
-    /// Vnode.
+    /// Vnode number.
     pub vnode: VnodeId,
     /// Uniquifier.
     pub unique: u32,
 }
 
-/// Mode and modification time of something stored.
+/// Mode and modification time of a stored file.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
     /// Unix mode bits.
     pub mode: u32,
-    /// Seconds since 1970.
+    /// Modification time in seconds since 1970.
     pub modified: u32,
 }
 
@@ -68,27 +69,27 @@ impl Attributes {
 }
 
 impl Node {
-    /// Whether it is a directory.
+    /// Returns whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.status.file_type == fs::file_type::DIRECTORY
     }
 
-    /// Whether it is a symbolic link (and no mount point).
+    /// Returns whether it is a symbolic link (and no mount point).
     pub fn is_symlink(&self) -> bool {
         self.status.file_type == fs::file_type::SYMBOLIC_LINK && !self.is_mount_point()
     }
 
-    /// Whether it is a mount point: a link without execute bits.
+    /// Returns whether it is a mount point: a link without execute bits.
     pub fn is_mount_point(&self) -> bool {
         self.status.file_type == fs::file_type::SYMBOLIC_LINK && self.status.unix_mode_bits & 0o111 == 0
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn length(&self) -> u64 {
         u64::from(self.status.length_high) << 32 | u64::from(self.status.length)
     }
 
-    /// The file server that has it.
+    /// Returns the address of the file server that has it.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
@@ -103,8 +104,8 @@ impl Node {
 }
 
 impl CellClient {
-    /// The root directory of a volume: of the read-only or the backup volume if it is named so, else of the read-write one, or of
-    /// a read-only one if it has no other.
+    /// Returns the root directory of a volume: the read-only or backup volume if the name says so, else the
+    /// read-write volume, or a read-only one if there is no other.
     pub fn root_of(&self, volume: &str) -> Result<Node> {
         let (mut lookups, mut looked_at) = (1, Vec::new());
         let place_of =
@@ -113,13 +114,14 @@ impl CellClient {
             let located = self.locate_unless(volume, |located| looked_at.contains(&place_of(located)))?;
             let place = place_of(&located);
             if looked_at.contains(&place) {
-                // Nobody says anything else.
+                // All location servers agree.
                 lookups += 1;
                 looked_at.clear();
                 std::thread::sleep(LOOKUP_PAUSE);
             }
             match self.root_at(&located, volume)? {
-                // Cellar's file servers say VOFFLINE of a volume that has left, too (`fileserver::moved`).
+                // Cellar's file servers also return VOFFLINE for a volume that has moved away
+                // (`fileserver::moved`).
                 Err(AbortCode::VMOVED | AbortCode::VNOVOL | AbortCode::VOFFLINE) if lookups < LOOKUPS_MAX => {
                     looked_at.push(place);
                 }
@@ -136,7 +138,7 @@ impl CellClient {
         Ok(status.map(|status| Node { fid, status, server, address: site.server }))
     }
 
-    /// What a path leads to, through mount points; `None` if its last component is missing.
+    /// Returns the node at a path, following mount points; `None` if its last component is missing.
     pub fn find(&self, path: &CellPath) -> Result<Option<Node>> {
         let mut node = self.root_of(&path.volume)?;
         for (depth, name) in path.components.iter().enumerate() {
@@ -162,7 +164,7 @@ impl CellClient {
         bail!("more than {MOUNTS_MAX} mount points lead to one another")
     }
 
-    /// The entry `name` of a directory.
+    /// Returns the node `name` in a directory.
     pub fn child(&self, directory: &Node, name: &[u8]) -> Result<Option<Node>> {
         let Some(entry) = self.list(directory)?.into_iter().find(|entry| entry.name == name) else {
             return Ok(None);
@@ -170,7 +172,7 @@ impl CellClient {
         self.open_entry(directory, &entry).map(Some)
     }
 
-    /// What an entry of `directory` stands for.
+    /// Returns the node of an entry in `directory`.
     pub fn open_entry(&self, directory: &Node, entry: &Entry) -> Result<Node> {
         let fid = Fid { volume: directory.fid.volume, vnode: entry.vnode, unique: entry.unique };
         let name = base::text::escape(&entry.name);
@@ -178,7 +180,7 @@ impl CellClient {
         Ok(directory.sibling(fid, status))
     }
 
-    /// The entries of a directory but `.` and `..`.
+    /// Returns the entries of a directory except `.` and `..`.
     pub fn list(&self, directory: &Node) -> Result<Vec<Entry>> {
         if !directory.is_directory() {
             bail!("{} is no directory", directory.fid);
@@ -193,14 +195,14 @@ impl CellClient {
             .collect())
     }
 
-    /// Where a symbolic link leads.
+    /// Returns the target of a symbolic link.
     pub fn read_link(&self, link: &Node) -> Result<Vec<u8>> {
         let mut target = Vec::new();
         self.fetch(link, &mut target, &mut |_| ())?;
         Ok(target)
     }
 
-    /// Copies a file's data out; `progress` hears of every piece.
+    /// Copies a file's data to `out`; `progress` is called with the size of each piece.
     pub fn fetch(&self, file: &Node, out: &mut dyn Write, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let request = fs::FetchData64Request { fid: file.fid.into(), position: 0, length: FETCH_ALL };
         let mut local = None;
@@ -234,7 +236,7 @@ impl CellClient {
         }
     }
 
-    /// Makes an empty file.
+    /// Creates an empty file.
     pub fn create(&self, directory: &Node, name: &[u8], attributes: Attributes) -> Result<Node, AbortCode> {
         let status = attributes.to_wire();
         let request = fs::CreateFileRequest { directory: directory.fid.into(), name: name.into(), status };
@@ -242,7 +244,7 @@ impl CellClient {
         Ok(directory.sibling(reply.fid.into(), reply.file_status))
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     pub fn make_directory(
         &self,
         parent: &Node,
@@ -255,7 +257,7 @@ impl CellClient {
         Ok(parent.sibling(reply.fid.into(), reply.file_status))
     }
 
-    /// Makes a symbolic link, or with a mode of 0644 a mount point.
+    /// Creates a symbolic link, or with mode 0644 a mount point.
     pub fn symlink(
         &self,
         directory: &Node,
@@ -278,13 +280,13 @@ impl CellClient {
         fs::remove_file(&*directory.server, &request).map(drop)
     }
 
-    /// Sets mode and time of something that exists.
+    /// Sets mode and modification time of a node.
     pub fn set_attributes(&self, node: &Node, attributes: Attributes) -> Result<(), AbortCode> {
         let request = fs::StoreStatusRequest { fid: node.fid.into(), status: attributes.to_wire() };
         fs::store_status(&*node.server, &request).map(drop)
     }
 
-    /// The ACL of a directory as the server words it.
+    /// Returns the ACL of a directory in the server's text format.
     pub fn acl(&self, directory: &Node) -> Result<Vec<u8>, AbortCode> {
         let request = fs::FetchACLRequest { fid: directory.fid.into() };
         fs::fetch_acl(&*directory.server, &request).map(|reply| reply.access_list)
@@ -296,8 +298,8 @@ impl CellClient {
     }
 }
 
-/// StoreACL, by its old number where the server does not know the new one: OpenAFS up to 1.8 at least. The text ends
-/// with a zero byte, without which OpenAFS refuses it.
+/// Calls StoreACL, by its old opcode if the server does not know the new one (OpenAFS up to at least 1.8).
+/// The text ends with a zero byte, without which OpenAFS rejects it.
 fn store_acl(server: &dyn ClientConnection, fid: Fid, text: &[u8]) -> Result<(), AbortCode> {
     let access_list = [text, b"\0"].concat();
     let request = fs::StoreACLRequest { fid: fid.into(), access_list: access_list.clone() };
@@ -315,7 +317,7 @@ fn status(server: &dyn ClientConnection, fid: Fid) -> Result<fs::FetchStatus, Ab
     fs::fetch_status(server, &request).map(|reply| reply.status)
 }
 
-/// The volume that a mount point's contents name: `#volume.` or `%volume.`.
+/// Returns the volume named by a mount point's contents: `#volume.` or `%volume.`.
 fn mounted_volume(contents: &str) -> Result<&str> {
     let inner = contents.strip_prefix(['#', '%']).and_then(|rest| rest.strip_suffix('.'));
     match inner {
@@ -325,7 +327,7 @@ fn mounted_volume(contents: &str) -> Result<&str> {
     }
 }
 
-/// The data of FetchData64: its length in eight bytes, then as many bytes.
+/// Receives the data of FetchData64: its length in eight bytes, then that number of bytes.
 fn receive(
     stream: &mut dyn CallStream,
     out: &mut dyn Write,
@@ -385,7 +387,7 @@ mod tests {
     use parking_lot::Mutex;
     use std::net::SocketAddr;
 
-    /// A file server that knows one number of StoreACL.
+    /// A file server that knows only the old opcode of StoreACL.
     #[derive(Default)]
     struct Older(Mutex<Vec<Vec<u8>>>);
 

@@ -11,23 +11,23 @@ use jiff::Timestamp;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Volume dumps in files, of OpenAFS or Cellar; no server is asked.
+/// Inspect, compare and extract volume dump files of OpenAFS or Cellar, without a server.
 #[derive(Subcommand)]
 pub enum Dump {
-    /// Show what a dump holds; a damaged one is refused, naming the byte.
+    /// Show the contents of a dump; fails if it is damaged, with the position of the damage.
     Show(Show),
-    /// Show how two dumps differ, path by path; ends with status 1 if they do.
+    /// Compare two dumps path by path; exits with status 1 if they differ.
     Diff(Diff),
-    /// Write a dump's files to a folder.
+    /// Extract a dump's files to a directory.
     Extract(Extract),
 }
 
-/// What to show.
+/// Show the contents of a dump.
 #[derive(Args)]
 pub struct Show {
-    /// The dump.
+    /// Dump file.
     file: PathBuf,
-    /// List every file, with access lists of directories (ids, since a dump has no names).
+    /// List every file, and the access lists of directories (by ID, since a dump has no names).
     #[arg(long)]
     long: bool,
     /// Print JSON.
@@ -35,14 +35,14 @@ pub struct Show {
     json: bool,
 }
 
-/// What to compare.
+/// Compare two dumps.
 #[derive(Args)]
 pub struct Diff {
-    /// One dump.
+    /// First dump file.
     first: PathBuf,
-    /// The other.
+    /// Second dump file.
     second: PathBuf,
-    /// Compare the volumes' headers, ids, data versions and the server's times, too.
+    /// Also compare the volumes' headers, vnode numbers and uniquifiers, data versions and server times.
     #[arg(long)]
     everything: bool,
     /// Print JSON.
@@ -50,14 +50,14 @@ pub struct Diff {
     json: bool,
 }
 
-/// What to write.
+/// Extract a dump's files to a directory.
 #[derive(Args)]
 pub struct Extract {
-    /// The dump.
+    /// Dump file.
     file: PathBuf,
-    /// Where to; must be empty or missing.
+    /// Target directory; must be empty or missing.
     folder: PathBuf,
-    /// Set owners, groups and modes as they are in the dump; needs root. Without it the umask takes from the modes.
+    /// Set owners, groups and modes as in the dump; needs root. Otherwise modes are limited by the umask.
     #[arg(long)]
     owners: bool,
     /// Print JSON.
@@ -65,7 +65,7 @@ pub struct Extract {
     json: bool,
 }
 
-/// Runs a command.
+/// Runs the command.
 pub fn run(command: &Dump) -> Result<()> {
     match command {
         Dump::Show(show) => run_show(show),
@@ -88,7 +88,7 @@ struct Shown {
     id: u32,
     parent: u32,
     kind: &'static str,
-    /// Seconds since 1970; 0: a full dump.
+    /// Start of the changes in seconds since 1970; 0 for a full dump.
     changes_since: u32,
     dumped: u32,
     created: u32,
@@ -98,14 +98,14 @@ struct Shown {
     files: u64,
     directories: u64,
     links: u64,
-    /// Vnodes that are as they were at `changes_since`.
+    /// Number of vnodes unchanged since `changes_since`.
     unchanged: u64,
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     nodes: Option<Vec<Listed>>,
 }
 
-/// One name in a listing.
+/// A name in a listing.
 #[derive(Serialize)]
 struct Listed {
     path: String,
@@ -230,7 +230,7 @@ fn length(data: &Data) -> u64 {
     }
 }
 
-/// Every name, then the vnodes that have none.
+/// Lists every name, then the vnodes without a name.
 fn listed(contents: &Contents) -> Result<Vec<Listed>> {
     let paths = contents.paths()?;
     let nameless = contents.without_name(&paths);
@@ -269,7 +269,7 @@ impl Listed {
     }
 }
 
-/// As `ls` marks it; `m` is a mount point and `=` what is as it was.
+/// Returns the letter that `ls` shows; `m` is a mount point and `=` an unchanged vnode.
 fn letter(kind: &str) -> char {
     match kind {
         "file" => '-',

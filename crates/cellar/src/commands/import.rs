@@ -24,32 +24,33 @@ use std::sync::Arc;
 use store::{Database, MemoryMeta, MetaStore};
 use vldb::{Location, Locations, Server, ServerNumber, Site, entry_flags};
 
-/// OpenAFS's databases and partitions.
+/// Import OpenAFS's databases and partitions.
 #[derive(Subcommand)]
 pub enum Import {
-    /// Take over all users and groups of a prdb.DB0 into a new protection database.
+    /// Import all users and groups of a prdb.DB0 into a new protection database.
     Prdb(From),
-    /// Take over all volumes' places and all servers of a vldb.DB0 into a location database without volumes.
+    /// Import all volume entries and servers of a vldb.DB0 into a location database without volumes.
     Vldb(From),
-    /// Bring the volumes of a partition of OpenAFS's file server, like /vicepa, into a partition of the store.
+    /// Import the volumes of an OpenAFS file server's partition, like /vicepa, into a partition of the store.
     ///
-    /// Read-write, read-only and backup volumes keep numbers, names, quotas, dates, access lists and all the
-    /// rest. Every vnode, name, link and length is checked first; a volume that is not sound is not brought in,
-    /// what is wrong is told with its path, and the others go on. A volume is there whole or not at all, and a
-    /// second run goes on with those that are missing. The partition is only read; its server must be stopped.
-    /// Afterwards, `vos syncvldb -server HOST` enters the volumes in the location database.
+    /// Read-write, read-only and backup volumes keep their numbers, names, quotas, dates, access lists and
+    /// all other properties. Every vnode, name, link and length is checked first. A damaged volume is
+    /// skipped, its problems are reported with their paths, and the import continues with the others. A
+    /// volume is imported completely or not at all, and another run continues with the missing ones. The
+    /// partition is only read; its server must be stopped. Afterwards, `vos syncvldb -server HOST` adds the
+    /// volumes to the location database.
     Vicep(vicep::Vicep),
 }
 
-/// From where, and to where.
+/// Source and target of an import.
 #[derive(Args)]
 pub struct From {
-    /// The database file; a copy made while no server changed it.
+    /// Database file; a copy must have been made while no server changed it.
     file: PathBuf,
-    /// The server's configuration; without it, OpenAFS's in /etc/openafs/server.
+    /// Configuration of the server; OpenAFS's in /etc/openafs/server by default.
     #[arg(long, env = "CELLAR_CONFIG")]
     config: Option<PathBuf>,
-    /// Read and check the file, change nothing.
+    /// Read and check the file without changing anything.
     #[arg(long)]
     dry_run: bool,
     /// Print JSON.
@@ -57,7 +58,7 @@ pub struct From {
     json: bool,
 }
 
-/// Runs a command.
+/// Runs the command.
 pub fn run(command: &Import) -> Result<()> {
     match command {
         Import::Prdb(from) => import_prdb(from),
@@ -75,7 +76,7 @@ impl From {
         self.file.display().to_string()
     }
 
-    /// The cell's databases; the lock keeps a running server out of this.
+    /// Opens the cell's databases; their lock keeps a running server out.
     fn database(&self) -> Result<Database> {
         let settings: Settings = load_settings(self.config.as_deref())?;
         let path: &Path = &settings.database_path;
@@ -84,8 +85,8 @@ impl From {
         })
     }
 
-    /// The database that imports: the cell's, or in a dry run one in memory, which refuses and leaves out
-    /// the same.
+    /// Returns the target database: the cell's, or for a dry run one in memory, which rejects and leaves out
+    /// the same records.
     fn target(&self) -> Result<(Option<Database>, Arc<dyn MetaStore>)> {
         if self.dry_run {
             return Ok((None, Arc::new(MemoryMeta::new())));
@@ -105,13 +106,13 @@ struct Entries {
     users: usize,
     groups: usize,
     memberships: usize,
-    /// Memberships that only one side had; left out.
+    /// Memberships recorded on one side only, which were left out.
     one_sided: Vec<(i32, i32)>,
     oddities: Vec<oddities::Shown>,
     dry_run: bool,
 }
 
-/// How the files are mended.
+/// How to repair the files.
 const PRDB_REMEDY: &str = "`prdb_check -database FILE -verbose` of OpenAFS examines a copy, `-rebuild SCRIPT` writes the commands that make it anew";
 const VLDB_REMEDY: &str = "`vldb_check -database FILE` of OpenAFS examines a copy, `-fix` mends it; `vos delentry`, `vos changeaddr` and `vos syncvldb` mend a running cell";
 
@@ -146,7 +147,7 @@ fn import_prdb(from: &From) -> Result<()> {
     from.format().done(&result, sentence)
 }
 
-/// Members of groups that are taken over.
+/// Counts the group memberships that are imported.
 fn memberships(prdb: &Prdb, one_sided: &[(i32, i32)]) -> usize {
     let left_out: HashSet<&(i32, i32)> = one_sided.iter().collect();
     let groups = prdb.entries.iter().filter(|entry| entry.id < 0);
@@ -154,7 +155,7 @@ fn memberships(prdb: &Prdb, one_sided: &[(i32, i32)]) -> usize {
     members.filter(|pair| !left_out.contains(pair)).collect::<HashSet<_>>().len()
 }
 
-/// The relations that only one side has, with names where there are some.
+/// Describes the relations recorded on one side only, with names where known.
 fn relations(prdb: &Prdb, one_sided: &[(i32, i32)]) -> Vec<Oddity> {
     let entries: HashMap<i32, &PrdbEntry> = prdb.entries.iter().map(|entry| (entry.id, entry)).collect();
     let shown = |id: i32| {
@@ -213,7 +214,7 @@ fn protection_entry(found: &PrdbEntry) -> (Entry, Vec<UserId>, Vec<UserId>) {
 struct Places {
     volumes: usize,
     servers: usize,
-    /// Names of volumes that were locked; they still are.
+    /// Names of volumes with a locked entry, which stays locked.
     locked: Vec<String>,
     oddities: Vec<oddities::Shown>,
     dry_run: bool,

@@ -1,4 +1,4 @@
-//! The files that an OpenAFS server on this machine would read, taken as they are.
+//! Settings from the files that an OpenAFS server on this machine would read.
 
 use super::announcing::{AnnounceRules, machine_addresses};
 use super::keys::{self, KeyFiles};
@@ -16,15 +16,15 @@ use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-/// Where OpenAFS's Debian packages keep a server's configuration.
+/// Configuration directory of servers in OpenAFS's Debian packages.
 pub const SERVER_DIRECTORY: &str = "/etc/openafs/server";
 const BOS_CONFIG: &str = "/etc/openafs/BosConfig";
 const LOCAL_DIRECTORY: &str = "/var/lib/openafs/local";
 const DATABASE_DIRECTORY: &str = "/var/lib/openafs/db";
 const LOG_DIRECTORY: &str = "/var/log/openafs";
 
-/// The file's text; `None` if there is no such file. What is no UTF-8 can only be in remarks (names of people and
-/// places in the CellServDB that everybody has are in Latin-1) and is replaced.
+/// Returns the file's text; `None` if the file does not exist. Invalid UTF-8 is replaced: it can occur only
+/// in comments (names of people and places in the widely used CellServDB are in Latin-1).
 pub fn read_optional(path: &Path) -> Result<Option<String>> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -41,7 +41,7 @@ fn parse_file<T, E: std::error::Error + Send + Sync + 'static>(
     parse(&text).map(Some).with_context(|| format!("in {}", path.display()))
 }
 
-/// The settings of an OpenAFS server on this machine.
+/// Returns the settings of an OpenAFS server on this machine.
 pub fn load() -> Result<Settings> {
     let server = Path::new(SERVER_DIRECTORY);
     let local = Path::new(LOCAL_DIRECTORY);
@@ -106,19 +106,19 @@ pub fn load() -> Result<Settings> {
     })
 }
 
-/// A whole cell if its databases are to be here alone; if CellServDB names others, a server that joins
-/// theirs: it has the volumes, they have the databases.
+/// Returns the roles of a whole cell if CellServDB names only this machine. Otherwise returns those of a
+/// server with volumes that joins a cell with its databases elsewhere.
 fn default_roles(database_servers: &[CellServer], machine: &[Ipv4Addr]) -> Vec<Role> {
     let is_own = |server: &CellServer| server.address.is_loopback() || machine.contains(&server.address);
     if database_servers.iter().all(is_own) { Role::ALL.to_vec() } else { Role::JOINING.to_vec() }
 }
 
-/// Who belongs to the cell: those of its realms without those of krb.excl.
+/// Returns the principals that belong to the cell: those of its realms, except those in krb.excl.
 pub fn local_realms(cell: &CellName, realms: &[String], exclusions: &str) -> LocalRealms {
     LocalRealms::of_cell(cell.as_str()).with_krb_conf(&realms.join(" ")).with_krb_excl(exclusions)
 }
 
-/// NetInfo and NetRestrict in a folder. Lines that cannot be parsed become warnings.
+/// Reads NetInfo and NetRestrict in a directory. Lines that cannot be parsed become warnings.
 fn net_files(folder: &Path, warnings: &mut Vec<String>) -> Result<(NetInfo, NetRestrict)> {
     let info = net_file(&folder.join("NetInfo"), parse_netinfo, warnings)?;
     let restrict = net_file(&folder.join("NetRestrict"), parse_netrestrict, warnings)?;
@@ -136,8 +136,8 @@ fn net_file<T: Default>(
     Ok(value)
 }
 
-/// Every `/vicepX` below `root` that an OpenAFS file server would attach: a mount point, or one with
-/// an AlwaysAttach file, unless it has a NeverAttach file. The others become warnings.
+/// Returns every `/vicepX` below `root` that an OpenAFS file server would attach: a mount point, or one with
+/// an AlwaysAttach file, unless it has a NeverAttach file. Adds warnings about the others.
 fn partitions(root: &Path, warnings: &mut Vec<String>) -> Result<Vec<PartitionSettings>> {
     let mounts = mount_points(&std::fs::read_to_string("/proc/self/mountinfo")?);
     let mut out = Vec::new();
@@ -165,7 +165,7 @@ fn partitions(root: &Path, warnings: &mut Vec<String>) -> Result<Vec<PartitionSe
     Ok(out)
 }
 
-/// The partition in a folder, or why it is not served.
+/// Returns the ID of the partition in a directory, or why it is not served.
 fn attachable(path: &Path, mounts: &BTreeSet<PathBuf>) -> Result<PartitionId, &'static str> {
     let name = path.file_name().and_then(|name| name.to_str());
     let id = name.and_then(|name| name.parse().ok());
@@ -182,7 +182,7 @@ fn attachable(path: &Path, mounts: &BTreeSet<PathBuf>) -> Result<PartitionId, &'
     Ok(id)
 }
 
-/// The fifth column of /proc/self/mountinfo.
+/// Returns the fifth column of /proc/self/mountinfo.
 fn mount_points(mountinfo: &str) -> BTreeSet<PathBuf> {
     mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from).collect()
 }

@@ -1,4 +1,4 @@
-//! How two dumps differ.
+//! Compares two dumps.
 
 use super::contents::{Contents, Data, Node, printable};
 use afs_format::acl::Acl;
@@ -7,31 +7,31 @@ use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What is compared besides names, kinds and data.
+/// What is compared in addition to names, types and data.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Depth {
-    /// Headers of the volumes, times of the server, data versions, vnode numbers and uniquifiers: what
-    /// differs between a volume and its copy without meaning anything to its users.
+    /// Volume headers, server times, data versions, vnode numbers and uniquifiers, which differ between a
+    /// volume and its copy without any meaning to users.
     pub everything: bool,
 }
 
-/// One difference.
+/// A difference between two dumps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Where: a path, or the name of a field of the volume's header.
+    /// A path, or the name of a field in the volume's header.
     pub place: String,
-    /// What differs: `name`, `data`, `mode`, `owner` ...
+    /// The property that differs: `name`, `data`, `mode`, `owner` ...
     pub what: &'static str,
-    /// What the first dump has.
+    /// Value in the first dump.
     pub first: String,
-    /// What the second dump has.
+    /// Value in the second dump.
     pub second: String,
 }
 
-/// Compares two dumps by paths.
+/// Compares two dumps by path.
 ///
 /// # Errors
-/// A directory with two names in one of them.
+/// If a directory has two names in one of them.
 pub fn compare(first: &Contents, second: &Contents, depth: Depth) -> Result<Vec<Difference>> {
     let mut found = Found(Vec::new());
     if depth.everything {
@@ -61,7 +61,7 @@ pub fn compare(first: &Contents, second: &Contents, depth: Depth) -> Result<Vec<
     Ok(found.0)
 }
 
-/// Which names lead to the same file.
+/// Names of files with several names.
 struct LinkNames(BTreeMap<u32, Vec<String>>);
 
 impl LinkNames {
@@ -137,7 +137,7 @@ impl Found {
             (None, None) => {}
             (attributes, _) => self.present(place, attributes.is_some()),
         }
-        // Names are compared one by one.
+        // Directories are compared name by name.
         let is_directory = |node: &Node| matches!(node.data, Data::Directory(_));
         if one.data != two.data && !(is_directory(one) && is_directory(two)) {
             self.add(place, "data", described(&one.data), described(&two.data));
@@ -169,7 +169,7 @@ fn octal(mode: u16) -> String {
     format!("{mode:o}")
 }
 
-/// Data in a few words.
+/// Describes data briefly.
 fn described(data: &Data) -> String {
     match data {
         Data::None => "no data".to_owned(),
@@ -182,8 +182,8 @@ fn described(data: &Data) -> String {
     }
 }
 
-/// An access list in one line, with the ids that stand in a dump: `1=rl -203=rlidwka`; what is taken away
-/// stands behind a `-`.
+/// Formats an access list in one line, with IDs as in the dump: `1=rl -203=rlidwka`; a `-` marks negative
+/// rights.
 pub fn acl_text(acl: Option<&Acl>) -> String {
     let Some(acl) = acl else { return String::new() };
     let mut words = Vec::new();

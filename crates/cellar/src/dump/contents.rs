@@ -1,4 +1,4 @@
-//! A dump, read whole: every vnode, with a digest in place of a file's data.
+//! The contents of a dump: every vnode, with a digest in place of a file's data.
 
 use afs_format::directory::DirectoryBlob;
 use afs_format::dump::{DumpError, DumpHeader, DumpVolume, DumpedVnode, Item, Reader, VnodeAttributes};
@@ -10,28 +10,28 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Longest text of a symbolic link or mount point (AFSPATHMAX).
+/// Maximum length of a symbolic link or mount point (AFSPATHMAX).
 const LINK_BYTES_MAX: u64 = 1024;
-/// The root directory's vnode.
+/// Vnode number of the root directory.
 pub const ROOT: u32 = 1;
 
-/// A sound dump.
+/// The contents of an undamaged dump.
 pub struct Contents {
-    /// What the dump says of itself.
+    /// Header of the dump.
     pub header: DumpHeader,
-    /// The volume's header.
+    /// Header of the volume.
     pub volume: DumpVolume,
-    /// The vnodes by number.
+    /// Vnodes by number.
     pub nodes: BTreeMap<u32, Node>,
 }
 
 /// A vnode.
 pub struct Node {
-    /// Its uniquifier.
+    /// Uniquifier of the vnode.
     pub unique: u32,
-    /// Its status; none in an incremental dump if it is as it was.
+    /// Status; `None` for an unchanged vnode in an incremental dump.
     pub attributes: Option<VnodeAttributes>,
-    /// Its data.
+    /// Data of the vnode.
     pub data: Data,
 }
 
@@ -40,18 +40,18 @@ pub struct Node {
 pub enum Data {
     /// Not in the dump.
     None,
-    /// Of a file: its length in bytes and its SHA-256.
+    /// Length in bytes and SHA-256 of a file.
     File(u64, [u8; 32]),
-    /// Of a directory: names and vnode numbers, without `.` and `..`, in the order of the names.
+    /// Names and vnode numbers in a directory, without `.` and `..`, in order of the names.
     Directory(Vec<(Vec<u8>, u32)>),
-    /// Of a symbolic link: where it leads; of a mount point: `#volume.` or `%volume.`
+    /// Target of a symbolic link, or `#volume.` or `%volume.` for a mount point.
     Link(Vec<u8>),
 }
 
-/// Where a reader of a dump gets its bytes.
+/// Source of a dump's bytes.
 pub type Source = Box<dyn FnMut(usize) -> io::Result<Bytes>>;
 
-/// A reader of the dump in a file, and what the dump says of itself.
+/// Opens a dump file; returns a reader and the dump's header.
 pub fn open(path: &Path) -> Result<(Reader<Source>, DumpHeader)> {
     let mut file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let source: Source = Box::new(move |most| {
@@ -63,16 +63,16 @@ pub fn open(path: &Path) -> Result<(Reader<Source>, DumpHeader)> {
     Reader::open(source).map_err(|error| refused(path, &error))
 }
 
-/// The error for a dump that cannot be read.
+/// Returns the error for a dump that cannot be read.
 pub fn refused(path: &Path, error: &DumpError<io::Error>) -> anyhow::Error {
     anyhow!("{}: {error}", path.display())
 }
 
 impl Contents {
-    /// Reads the dump in a file.
+    /// Reads a dump file.
     ///
     /// # Errors
-    /// The file cannot be read, or is no sound dump; the message names the byte.
+    /// If the file cannot be read or the dump is damaged; the message has the position.
     pub fn read(path: &Path) -> Result<Contents> {
         let (mut reader, header) = open(path)?;
         let failed = |error: DumpError<io::Error>| refused(path, &error);
@@ -94,10 +94,10 @@ impl Contents {
         }
     }
 
-    /// The same for a dump that is to become a volume.
+    /// Reads a dump file that is to become a volume.
     ///
     /// # Errors
-    /// Also a dump of changes that leaves out what did not change.
+    /// As for [`read`](Self::read), and if the dump is incremental and leaves out unchanged vnodes.
     pub fn read_all(path: &Path) -> Result<Contents> {
         let contents = Contents::read(path)?;
         match contents.left_out() {
@@ -110,18 +110,18 @@ impl Contents {
         }
     }
 
-    /// How many files and directories it only names, since they had not changed.
+    /// Returns the number of files and directories that are only named, because they had not changed.
     pub fn left_out(&self) -> usize {
         self.nodes.values().filter(|node| node.attributes.is_none()).count()
     }
 
-    /// Whether it holds changes since a date only.
+    /// Returns whether it contains only changes since a date.
     pub fn is_incremental(&self) -> bool {
         self.header.dates.first().is_some_and(|(from, _)| from.0 != 0)
     }
 
-    /// The paths of every vnode that can be reached from the root directory: `/`, `/a`, `/a/b` ... A file
-    /// with several names has several. In an incremental dump directories may be missing on the way.
+    /// Returns the paths of every vnode reachable from the root directory: `/`, `/a`, `/a/b` ... A file with
+    /// several names has several. In an incremental dump, directories may be missing on the path.
     pub fn paths(&self) -> Result<BTreeMap<Vec<u8>, u32>> {
         let mut paths = BTreeMap::from([(b"/".to_vec(), ROOT)]);
         let mut seen = HashSet::from([ROOT]);
@@ -141,13 +141,13 @@ impl Contents {
         Ok(paths)
     }
 
-    /// Vnodes that no name in the dump leads to.
+    /// Returns the vnodes without a name in the dump.
     pub fn without_name(&self, paths: &BTreeMap<Vec<u8>, u32>) -> Vec<u32> {
         let named: HashSet<u32> = paths.values().copied().collect();
         self.nodes.keys().copied().filter(|vnode| !named.contains(vnode)).collect()
     }
 
-    /// A directory's entries.
+    /// Returns the entries of a directory.
     pub fn entries(&self, vnode: u32) -> &[(Vec<u8>, u32)] {
         match self.nodes.get(&vnode).map(|node| &node.data) {
             Some(Data::Directory(entries)) => entries,
@@ -156,7 +156,7 @@ impl Contents {
     }
 }
 
-/// Directories have odd numbers.
+/// Returns whether a vnode number is that of a directory: directories have odd numbers.
 pub(super) fn is_directory(vnode: u32) -> bool {
     vnode % 2 == 1
 }
@@ -187,7 +187,7 @@ fn digest(reader: &mut Reader<Source>) -> Result<[u8; 32], Failure> {
     }
 }
 
-/// All of a vnode's data, of which there must not be too much.
+/// Reads all of a vnode's data, up to a limit.
 pub(super) fn whole(reader: &mut Reader<Source>, length: u64, most: u64) -> Result<Vec<u8>, Failure> {
     if length > most {
         return Err(reader.damaged("less data than this for a link or a directory"));
@@ -209,7 +209,8 @@ fn entries(blob: &DirectoryBlob) -> Vec<(Vec<u8>, u32)> {
     entries
 }
 
-/// A name or path for people and JSON: what is not UTF-8 or would move the cursor is escaped.
+/// Formats a name or path for display and JSON: invalid UTF-8 and characters that move the cursor are
+/// escaped.
 pub fn printable(bytes: &[u8]) -> String {
     base::text::escape(bytes)
 }

@@ -1,4 +1,4 @@
-//! With the dumps that OpenAFS made: see `crates/afs-format/testdata`.
+//! Tests with dumps made by OpenAFS: see `crates/afs-format/testdata`.
 
 use super::compare::{Depth, compare};
 use super::contents::{Contents, Data, printable};
@@ -22,7 +22,7 @@ pub(crate) fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../afs-format/testdata/dump").join(name)
 }
 
-/// The full dump with something in it replaced, in a folder of its own.
+/// Writes a modified copy of the full dump to a temporary directory.
 fn altered(change: impl FnOnce(&mut Vec<u8>)) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("dump");
@@ -36,7 +36,7 @@ fn position(bytes: &[u8], what: &[u8]) -> usize {
     bytes.windows(what.len()).position(|window| window == what).unwrap()
 }
 
-/// What differs between the golden dump and another.
+/// Returns the differences between the golden dump and another.
 fn differences(path: &Path, depth: Depth) -> Vec<String> {
     let (first, second) = (Contents::read(&golden("full")).unwrap(), Contents::read(path).unwrap());
     let found = compare(&first, &second, depth).unwrap();
@@ -78,7 +78,7 @@ fn a_dump_is_equal_to_itself() {
     assert_eq!(differences(&golden("full"), DEEP), Vec::<String>::new());
 }
 
-/// The path and the data of the first regular file with data.
+/// Returns path and vnode number of the first regular file with data.
 fn some_file(contents: &Contents) -> (String, u32) {
     let paths = contents.paths().unwrap();
     let mut files = paths.into_iter().filter(|(_, vnode)| match contents.nodes.get(vnode) {
@@ -113,7 +113,7 @@ fn a_name_is_a_difference_on_both_sides() {
         bytes[at + name.len() - 1] = b'~';
     });
     let renamed = format!("{}~", &path[..path.len() - 1]);
-    // A name that lies in another chain of the directory's hash table than it should is refused.
+    // A name in the wrong chain of the directory's hash table is rejected.
     match Contents::read(&other) {
         Ok(_) => assert_eq!(
             differences(&other, Depth::default()),
@@ -140,7 +140,7 @@ fn a_volume_is_made_of_a_whole_and_full_dump_only() {
     assert!(Contents::read_all(&cut).err().unwrap().to_string().contains("byte 9000"));
 }
 
-/// A dump with these files in its root directory.
+/// Creates a dump with these files in its root directory.
 fn made(files: &[(&[u8], &[u8])]) -> (TempDir, PathBuf) {
     let root = EntryTarget { vnode: VnodeId(1), unique: 1 };
     let mut names = DirectoryBlob::new(root, root);

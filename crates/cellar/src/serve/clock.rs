@@ -4,27 +4,28 @@ use base::{Monotonic, UnixTime};
 use jiff::Timestamp;
 use std::time::Duration;
 
-/// By how much the time of day may run apart from the monotonic clock between two readings without being a step.
-/// Time daemons slew by at most half a millisecond a second.
+/// Maximum difference between the time of day and the monotonic clock, from one reading to the next, that
+/// does not count as a step. Time daemons slew by at most half a millisecond per second.
 const TOLERANCE: Duration = Duration::from_secs(2);
 
-/// The clock was set.
+/// A step of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClockStep {
     /// The time without the step.
     pub(super) expected: UnixTime,
-    /// The time that the clock shows.
+    /// The time after the step.
     pub(super) found: UnixTime,
 }
 
-/// Compares readings of two clocks: call [`ClockWatch::observe`] every half minute.
+/// Compares successive readings of two clocks; [`ClockWatch::observe`] is to be called every half minute.
 #[derive(Default)]
 pub(super) struct ClockWatch {
     last: Option<(Monotonic, Duration)>,
 }
 
 impl ClockWatch {
-    /// Takes a reading of the monotonic clock and of the time of day; returns a step since the one before, once.
+    /// Takes readings of the monotonic clock and the time of day. Returns a step since the previous readings,
+    /// only once.
     pub(super) fn observe(&mut self, monotonic: Monotonic, wall: Duration) -> Option<ClockStep> {
         let (before, wall_before) = self.last.replace((monotonic, wall))?;
         let expected = wall_before + monotonic.since(before);
@@ -34,7 +35,7 @@ impl ClockWatch {
     }
 }
 
-/// Logs it, with both times.
+/// Logs the step with both times.
 pub(super) fn log(step: ClockStep) {
     let seconds = i64::from(step.found.0) - i64::from(step.expected.0);
     let (expected, found) = (shown(step.expected), shown(step.found));
@@ -50,7 +51,7 @@ pub(super) fn log(step: ClockStep) {
     }
 }
 
-/// A time in UTC.
+/// Formats a time in UTC.
 fn shown(time: UnixTime) -> String {
     Timestamp::from_second(time.0.into()).map_or_else(|_| time.0.to_string(), |time| time.to_string())
 }

@@ -1,4 +1,4 @@
-//! The web page: what it asks of the server, and its port.
+//! The web page: its data from the server, and its port.
 
 use super::observed::Observatory;
 use crate::commands::probe;
@@ -20,19 +20,19 @@ use std::thread::JoinHandle;
 use volserver::VolumeServer;
 use volume::{Snapshot, VolumeHeader, Volumes};
 
-/// Volumes that are listed at a time.
+/// Maximum number of volumes listed at a time.
 const VOLUMES_MAX: usize = 500;
-/// Jobs that are shown.
+/// Maximum number of jobs displayed.
 const JOBS_MAX: usize = 100;
 
-/// The open port. Dropped, it is closed.
+/// The open port; dropping it closes the port.
 pub struct Page {
     site: Arc<Site>,
     server: Server,
 }
 
 impl Page {
-    /// Opens the port; until [`Self::begin`] it tells that the server is starting.
+    /// Opens the port. Until [`Self::begin`] the page says that the server is starting.
     pub fn open(settings: &WebSettings) -> Result<Page> {
         let key = Key::load_or_make(&settings.key_path)?;
         let (names, tls_proxies) = (settings.names.clone(), settings.tls_proxies.clone());
@@ -51,12 +51,13 @@ impl Page {
         Ok(Page { site, server })
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// All services answer: tells of them, and looks every two seconds until the end.
+    /// Starts displaying data, and takes a sample every two seconds until shutdown; to be called once all
+    /// services answer.
     pub fn begin(
         &self,
         ending: &Arc<AtomicBool>,
@@ -82,7 +83,7 @@ impl Page {
     }
 }
 
-/// The server as the page shows it.
+/// Provides the server's data for the page.
 struct Shown {
     settings: Arc<Settings>,
     observatory: Arc<Observatory>,
@@ -197,7 +198,7 @@ fn header(header: &VolumeHeader) -> Value {
         VolumeType::Backup => "backup",
     };
     json!({
-        // What is held apart is known by the number of the other one, and by its partition.
+        // A parked volume is identified by the number of the volume it belongs to, with its partition.
         "id": header.number().0,
         "is_apart": header.number() != header.id,
         "name": header.name.to_string(),

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use walkdir::WalkDir;
 
-/// Files and folders that OpenAFS's servers, the file system and Cellar keep beside the volumes.
+/// Files and directories that OpenAFS's servers, the file system and Cellar keep next to the volumes.
 const OTHERS: [&str; 8] = [
     FOLDER,
     "AlwaysAttach",
@@ -21,11 +21,11 @@ const OTHERS: [&str; 8] = [
     "cellar",
 ];
 
-/// Names every file and folder that no volume uses; they are left out of an import. `sources` are all
-/// volumes of the partition that can be read, and `is_whole` says that there are no others.
+/// Returns every file and directory that no volume uses; an import leaves them out. `sources` are all
+/// readable volumes of the partition, and `is_whole` says that there are no others.
 ///
 /// # Errors
-/// A folder cannot be read.
+/// If a directory cannot be read.
 pub fn leftovers(partition: &Vicep, sources: &[Source<'_>], is_whole: bool) -> Result<Vec<Problem>> {
     let mut found = beside(partition.path())?;
     let groups = groups(sources);
@@ -47,7 +47,7 @@ pub fn leftovers(partition: &Vicep, sources: &[Source<'_>], is_whole: bool) -> R
     Ok(found)
 }
 
-/// What lies beside the headers and the folder of data.
+/// Returns unknown files next to the volume headers and the data directory.
 fn beside(partition: &Path) -> Result<Vec<Problem>> {
     let mut found = Vec::new();
     let failed = || format!("cannot list {}", partition.display());
@@ -65,7 +65,7 @@ fn beside(partition: &Path) -> Result<Vec<Problem>> {
     Ok(found)
 }
 
-/// The files that volumes use, by the folder of their group.
+/// Returns the files used by volumes, by the directory of their group.
 fn groups(sources: &[Source<'_>]) -> HashMap<String, (u32, HashSet<Inode>)> {
     let mut groups: HashMap<String, (u32, HashSet<Inode>)> = HashMap::new();
     for source in sources {

@@ -1,4 +1,4 @@
-//! Brings a volume into a store, or only reads all of it.
+//! Imports a volume into a store, or only reads all of it.
 
 use super::source::{Listed, Problem, Source};
 use super::survey::path_of;
@@ -12,16 +12,16 @@ use volume::{
     CloneVolume, FileKind, NewVolume, Restoration, VnodeStatus, VolumeError, VolumeHeader, Volumes,
 };
 
-/// Bytes of a file that are read at a time.
+/// Number of bytes of a file read at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Why a volume was not brought in; what was begun is gone.
+/// Why a volume was not imported; partial results are removed.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// The volume is not sound.
+    /// The volume is damaged.
     #[error("{}: {}", .0.place, .0.what)]
     Source(Problem),
-    /// The store refused it.
+    /// The store rejected the volume.
     #[error(transparent)]
     Store(#[from] VolumeError),
 }
@@ -32,25 +32,24 @@ impl From<Problem> for LoadError {
     }
 }
 
-/// Where a volume is brought.
+/// Target of an import.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
-    /// The store's volumes.
+    /// Volumes of the store.
     pub volumes: &'a Volumes,
-    /// The partition.
+    /// Target partition.
     pub partition: PartitionId,
-    /// The time of now.
+    /// Present time.
     pub now: UnixTime,
 }
 
-/// Brings in a volume, which is there whole when this returns, or not at all. `progress` is told bytes as
-/// they are read.
+/// Imports a volume, completely or not at all. `progress` is called with the number of bytes read.
 ///
 /// # Errors
-/// The volume's or the store's fault.
+/// An error in the volume or in the store.
 pub fn load(source: &Source<'_>, target: Target<'_>, progress: &dyn Fn(u64)) -> Result<(), LoadError> {
     let id = VolumeId(source.info.id);
-    // Until its contents are complete it is marked as unfinished; the server removes such volumes.
+    // The volume is marked as unfinished until its contents are complete; the server removes such volumes.
     let new = NewVolume {
         id,
         name: source.name.clone(),
@@ -98,10 +97,10 @@ pub fn read(source: &Source<'_>, progress: &dyn Fn(u64)) -> Result<(), Problem> 
     }
 }
 
-/// Brings in a clone whose contents are those of a volume that was just brought in: it shares them.
+/// Imports a clone with the same contents as a volume that was just imported, sharing them.
 ///
 /// # Errors
-/// The store's fault.
+/// An error in the store.
 pub fn share(source: &Source<'_>, of: VolumeId, target: Target<'_>) -> Result<(), LoadError> {
     let header = header(source, target.now);
     let new = CloneVolume { id: header.id, name: header.name.clone(), kind: header.kind, now: header.copied };
@@ -117,7 +116,8 @@ pub fn share(source: &Source<'_>, of: VolumeId, target: Target<'_>) -> Result<()
     Ok(())
 }
 
-/// Whether two volumes of a group have the same vnodes with the same data, changed last at the same time.
+/// Returns whether two volumes of a group have the same vnodes with the same data and date of the last
+/// change.
 pub fn is_same(one: &Source<'_>, two: &Source<'_>) -> bool {
     let is_same = |class| {
         let (mut first, mut second) = (one.index(class).ok()?, two.index(class).ok()?);
@@ -138,7 +138,8 @@ pub fn is_same(one: &Source<'_>, two: &Source<'_>) -> bool {
     is_group && is_same(IndexClass::Large).and_then(|()| is_same(IndexClass::Small)).is_some()
 }
 
-/// Whether a volume that was brought in has not been changed since: each change counts up, or gives a uniquifier out.
+/// Returns whether an imported volume is unchanged since: each change increments a counter or assigns a
+/// uniquifier.
 pub fn is_unchanged(source: &Source<'_>, found: &VolumeHeader) -> bool {
     let of = |header: &VolumeHeader| {
         let dates = (header.created, header.updated, header.restored_from);
@@ -147,7 +148,7 @@ pub fn is_unchanged(source: &Source<'_>, found: &VolumeHeader) -> bool {
     of(found) == of(&header(source, found.copied))
 }
 
-/// Directories, then everything else.
+/// Visits directories, then all other vnodes.
 fn each_vnode(
     source: &Source<'_>,
     visit: &mut dyn FnMut(u32, &NameiVnode) -> Result<(), LoadError>,
@@ -188,7 +189,7 @@ fn put(
     }
 }
 
-/// The data of a vnode, piece by piece.
+/// The data of a vnode, read piece by piece.
 struct Data<'a> {
     source: &'a Source<'a>,
     vnode: &'a NameiVnode,
@@ -202,7 +203,7 @@ impl<'a> Data<'a> {
         Data { source, vnode, file: None, left: vnode.length, progress }
     }
 
-    /// At most so many bytes; none at the end.
+    /// Returns at most `most` bytes; none at the end.
     fn next(&mut self, most: usize) -> io::Result<Bytes> {
         let length = self.left.min(most.min(PIECE_BYTES) as u64) as usize;
         if length == 0 {
@@ -246,7 +247,7 @@ fn status(number: u32, vnode: &NameiVnode) -> Option<VnodeStatus> {
     })
 }
 
-/// All that OpenAFS keeps of a volume, save counts that are found out anew.
+/// Returns all properties that OpenAFS stores for a volume, except counters, which are recomputed.
 fn header(source: &Source<'_>, now: UnixTime) -> VolumeHeader {
     let info = &source.info;
     VolumeHeader {
@@ -290,8 +291,8 @@ fn header(source: &Source<'_>, now: UnixTime) -> VolumeHeader {
     }
 }
 
-/// Volume servers leave a message behind that says they are at work; OpenAFS's file server takes it away
-/// when it gets a volume that may go online.
+/// Returns the offline message. Volume servers leave a message behind that says they are at work; OpenAFS's
+/// file server removes it when it attaches a volume that may go online.
 fn offline_message(info: &VolumeInfo) -> Vec<u8> {
     if info.in_service != 0 && info.blessed != 0 { Vec::new() } else { info.offline_message.clone() }
 }

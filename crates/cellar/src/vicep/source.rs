@@ -1,4 +1,4 @@
-//! A partition and its volumes, as they lie there.
+//! A partition and its volumes, as stored on disk.
 
 use super::in_use;
 use crate::dump::contents::printable;
@@ -16,29 +16,29 @@ use std::io::{self, BufReader, ErrorKind, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// Bytes of an index that are read at a time.
+/// Number of bytes of an index read at a time.
 const INDEX_BUFFER_BYTES: usize = 256 << 10;
 
-/// What OpenAFS's volume servers write while they work on a volume, and leave behind.
+/// Offline message that OpenAFS's volume servers set while they work on a volume, and leave behind.
 const AT_WORK: &[u8] = b"A volume utility is running.";
 
-/// Something that is wrong in a volume.
+/// A problem in a volume.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Problem {
-    /// The path in the volume, or the file of the partition.
+    /// Path in the volume, or file of the partition.
     pub place: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub what: String,
 }
 
 impl Problem {
-    /// In this place.
+    /// Creates a problem.
     pub fn new(place: impl Into<String>, what: impl Into<String>) -> Problem {
         Problem { place: place.into(), what: what.into() }
     }
 }
 
-/// A partition that no server of OpenAFS uses, and that none can take while this lives. Nothing in it is
+/// A partition in use by no OpenAFS server, locked against use by one until this is dropped. Nothing in it is
 /// ever written.
 pub struct Vicep {
     path: PathBuf,
@@ -49,22 +49,22 @@ impl Vicep {
     /// Opens a partition.
     ///
     /// # Errors
-    /// It is none, or in use.
+    /// If it is not a partition, or in use.
     pub fn open(path: &Path) -> Result<Vicep> {
         let path = fs::canonicalize(path).with_context(|| format!("cannot find {}", path.display()))?;
         let lock = in_use::lock(&path)?;
         Ok(Vicep { path, _lock: lock })
     }
 
-    /// Where it is.
+    /// Returns the partition's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The numbers of its volumes, in order.
+    /// Returns the numbers of its volumes, in order.
     ///
     /// # Errors
-    /// The folder cannot be read, or has neither volumes nor the folder of their data.
+    /// If the directory cannot be read, or has neither volumes nor a data directory.
     pub fn volumes(&self) -> Result<Vec<u32>> {
         let mut out = Vec::new();
         let failed = || format!("cannot list {}", self.path.display());
@@ -79,7 +79,7 @@ impl Vicep {
         Ok(out)
     }
 
-    /// One of its volumes.
+    /// Opens one of its volumes.
     ///
     /// # Errors
     /// What is wrong with its header or information.
@@ -105,14 +105,14 @@ impl Vicep {
         Ok(Source { partition: self, places, info, name, kind })
     }
 
-    /// The first bytes of a file.
+    /// Returns the first bytes of a file.
     fn read_head(&self, file: &str, most: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open_file(file)?.take(most as u64).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// A regular file; links are not followed.
+    /// Opens a regular file without following links.
     fn open_file(&self, file: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(self.path.join(file), flags, Mode::empty())?);
@@ -120,7 +120,7 @@ impl Vicep {
     }
 }
 
-/// A file that cannot be read.
+/// Returns the problem for a file that cannot be read.
 pub(crate) fn unreadable(place: &str, error: &io::Error) -> Problem {
     match error.kind() {
         ErrorKind::NotFound => Problem::new(place, "the file is missing"),
@@ -136,21 +136,21 @@ fn wrong(file: &str, error: NameiError) -> Problem {
 pub struct Source<'a> {
     partition: &'a Vicep,
     places: VolumePlaces,
-    /// What it says about itself.
+    /// Information stored about the volume.
     pub info: VolumeInfo,
-    /// Its name.
+    /// Name of the volume.
     pub name: VolumeName,
-    /// Its kind.
+    /// Type of the volume.
     pub kind: VolumeType,
 }
 
 impl Source<'_> {
-    /// Whether an operation that made it did not end.
+    /// Returns whether the operation that created the volume did not finish.
     pub fn is_unfinished(&self) -> bool {
         self.info.destroy_me == DESTROY_ME
     }
 
-    /// Why it should be salvaged first, if so.
+    /// Returns why the volume should be salvaged first, if so.
     pub fn unclean(&self) -> Option<&'static str> {
         if self.info.needs_salvage != 0 {
             Some("OpenAFS found an error in it and wants to salvage it")
@@ -161,14 +161,14 @@ impl Source<'_> {
         }
     }
 
-    /// The files of the volume itself.
+    /// Returns the files of the volume itself.
     pub fn special_files(&self) -> [Inode; 4] {
         let VolumePlaces { info, small_index, large_index, link_table, .. } = self.places;
         [info, small_index, large_index, link_table]
     }
 
-    /// What is not taken over as it stands: the numbers that are found out anew, and what is dropped.
-    /// `vnodes` is how many vnodes the volume has.
+    /// Describes what is not imported unchanged: recomputed counters, and dropped properties. `vnodes` is the
+    /// number of vnodes of the volume.
     pub fn notes(&self, vnodes: u64) -> Vec<Problem> {
         let mut found = Vec::new();
         let mut note = |what: String| found.push(Problem::new("the volume", what));
@@ -188,12 +188,12 @@ impl Source<'_> {
         found
     }
 
-    /// Where a file of the volume's group lies in the partition.
+    /// Returns the path of a file of the volume's group within the partition.
     pub fn place(&self, inode: Inode) -> String {
         inode.path(self.places.parent)
     }
 
-    /// A vnode's data.
+    /// Opens a vnode's data.
     ///
     /// # Errors
     /// Those of opening a file.
@@ -201,10 +201,10 @@ impl Source<'_> {
         self.partition.open_file(&self.place(inode))
     }
 
-    /// The vnodes of an index.
+    /// Opens an index of vnodes.
     ///
     /// # Errors
-    /// The index is missing or none.
+    /// If the index is missing or not an index.
     pub fn index(&self, class: IndexClass) -> Result<Index, Problem> {
         let inode = match class {
             IndexClass::Large => self.places.large_index,
@@ -222,15 +222,15 @@ impl Source<'_> {
         };
         let read = index.read_up_to_record()?;
         class.check_stamp(&index.record).map_err(|error| wrong(&index.file_place, error))?;
-        // An index that never had a vnode is the stamp alone.
+        // An index that never had a vnode consists of the stamp alone.
         index.is_over = read < class.record_bytes();
         Ok(index)
     }
 
-    /// The table of links.
+    /// Opens the link table.
     ///
     /// # Errors
-    /// It is missing or none.
+    /// If it is missing or not a link table.
     pub fn links(&self) -> Result<Links, Problem> {
         let place = self.place(self.places.link_table);
         let file = self.partition.open_file(&place).map_err(|error| unreadable(&place, &error))?;
@@ -241,7 +241,7 @@ impl Source<'_> {
         Ok(Links { file })
     }
 
-    /// The entries of a directory of this length.
+    /// Reads a directory of this length.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -257,7 +257,7 @@ impl Source<'_> {
     }
 }
 
-/// Reads an index from its beginning to its end.
+/// Reads an index from start to end.
 pub struct Index {
     file: BufReader<File>,
     class: IndexClass,
@@ -267,19 +267,19 @@ pub struct Index {
     record: Vec<u8>,
 }
 
-/// What an index says about a vnode.
+/// An index record of a vnode.
 pub struct Listed {
-    /// The vnode's number.
+    /// Number of the vnode.
     pub number: u32,
-    /// What it is, or what is wrong with its record.
+    /// The vnode, or what is wrong with its record.
     pub vnode: Result<NameiVnode, Problem>,
 }
 
 impl Index {
-    /// The next vnode that is in use.
+    /// Returns the next vnode in use.
     ///
     /// # Errors
-    /// The file cannot be read or ends within a record.
+    /// If the file cannot be read or ends within a record.
     pub fn next_vnode(&mut self) -> Result<Option<Listed>, Problem> {
         while self.read_record()? {
             let number = self.class.vnode(self.next);
@@ -297,7 +297,7 @@ impl Index {
         Ok(None)
     }
 
-    /// Reads a record; false at the end of the file.
+    /// Reads a record; returns false at the end of the file.
     fn read_record(&mut self) -> Result<bool, Problem> {
         if self.is_over {
             return Ok(false);
@@ -309,7 +309,7 @@ impl Index {
         }
     }
 
-    /// Reads a record or what the file has of it; tells how many bytes that is.
+    /// Reads a record, or as much of it as the file has; returns the number of bytes.
     fn read_up_to_record(&mut self) -> Result<usize, Problem> {
         self.record.clear();
         let length = self.class.record_bytes() as u64;
@@ -318,16 +318,16 @@ impl Index {
     }
 }
 
-/// A group's table of links.
+/// Link table of a group.
 pub struct Links {
     file: File,
 }
 
 impl Links {
-    /// How many volumes of the group use a file, as the table says.
+    /// Returns the number of volumes of the group that use a file, according to the table.
     ///
     /// # Errors
-    /// The table cannot be read.
+    /// If the table cannot be read.
     pub fn of(&self, inode: Inode) -> io::Result<u8> {
         let mut row = [0; 2];
         match self.file.read_exact_at(&mut row, inode.links_offset()) {

@@ -1,4 +1,4 @@
-//! Checks a volume: every vnode, every name, every count, every length.
+//! Checks a volume: every vnode, name, count and length.
 
 use super::source::{Links, Listed, Problem, Source, unreadable};
 use crate::dump::contents::printable;
@@ -8,28 +8,28 @@ use base::VolumeId;
 use base::limits::PATH_BYTES_MAX;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// The root directory's vnode and uniquifier.
+/// Vnode number and uniquifier of the root directory.
 const ROOT: (u32, u32) = (1, 1);
 
-/// Most problems that are told one by one.
+/// Maximum number of problems listed.
 const PROBLEMS_MAX: usize = 1000;
 
-/// What a volume holds, and what is wrong with it.
+/// Contents of a volume, and its problems.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// Regular files.
+    /// Number of regular files.
     pub files: u64,
-    /// Directories.
+    /// Number of directories.
     pub directories: u64,
-    /// Symbolic links and mount points.
+    /// Number of symbolic links and mount points.
     pub links: u64,
-    /// Bytes of files and links.
+    /// Total size of files and links in bytes.
     pub bytes: u64,
-    /// The first 1000 problems; with none the volume is sound.
+    /// The first 1000 problems; empty for a sound volume.
     pub problems: Vec<Problem>,
-    /// Problems that are not among them.
+    /// Number of further problems.
     pub untold: u64,
-    /// What is repaired or left out when the volume is brought in.
+    /// Details that are repaired or left out when the volume is imported.
     pub notes: Vec<Problem>,
 }
 
@@ -43,7 +43,7 @@ impl Survey {
     }
 }
 
-/// What is kept of a vnode.
+/// Properties kept for a vnode.
 struct Node {
     unique: u32,
     parent: u32,
@@ -52,7 +52,7 @@ struct Node {
     inode: Inode,
     is_link: bool,
     links: u16,
-    /// Names found for it or, for a directory, 2 and one for each subdirectory.
+    /// Number of names found; for a directory, 2 plus one for each subdirectory.
     names: u32,
     is_named: bool,
 }
@@ -78,7 +78,7 @@ pub fn survey(source: &Source<'_>) -> Survey {
     work.found
 }
 
-/// The path of a vnode, as far as it is known.
+/// Returns the path of a vnode, as far as it is known.
 pub fn path_of(source: &Source<'_>, vnode: u32) -> String {
     let mut work = Work::new(source);
     match work.read_indexes() {
@@ -93,9 +93,9 @@ pub fn path_of(source: &Source<'_>, vnode: u32) -> String {
 struct Work<'a> {
     source: &'a Source<'a>,
     nodes: BTreeMap<u32, Node>,
-    /// In which directory a directory lies, and how it is called there.
+    /// Parent directory and name of each directory.
     parents: HashMap<u32, (u32, Vec<u8>)>,
-    /// Directories whose entries are not known.
+    /// Directories whose entries are unknown.
     unreadable: HashSet<u32>,
     found: Survey,
 }
@@ -149,7 +149,7 @@ impl<'a> Work<'a> {
         self.nodes.iter().filter_map(of_directory).collect()
     }
 
-    /// Names lead to vnodes, and every directory says rightly where it lies.
+    /// Checks that names refer to existing vnodes, and that every directory's parent is correct.
     fn check_directories(&mut self) {
         let mut wrong = Vec::new();
         for (directory, inode, length) in self.directories() {
@@ -170,7 +170,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Adds how many vnodes have their names in a directory that cannot be read.
+    /// Adds the number of vnodes whose names are in a directory that cannot be read.
     fn with_unchecked(&self, directory: u32, what: String) -> String {
         match self.nodes.values().filter(|node| node.parent == directory).count() {
             0 => what,
@@ -234,7 +234,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Every vnode has its names, and all directories hang together.
+    /// Checks that every vnode has its names, and that all directories are connected to the root.
     fn check_nodes(&mut self) {
         let (root, unique) = ROOT;
         if self.nodes.get(&root).is_none_or(|node| node.unique != unique) {
@@ -275,7 +275,7 @@ impl<'a> Work<'a> {
         true
     }
 
-    /// Every vnode has a file of its length that counts as used.
+    /// Checks that every vnode has a file of its length, which the link table counts as used.
     fn check_data(&mut self, links: &Links) {
         let mut wrong = Vec::new();
         for (number, node) in &self.nodes {
@@ -317,7 +317,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// The path of a vnode, as far as it is known.
+    /// Returns the path of a vnode, as far as it is known.
     fn path(&self, number: u32) -> String {
         let (mut at, mut names, mut seen) = (number, Vec::new(), HashSet::new());
         if number.is_multiple_of(2) {
@@ -344,7 +344,7 @@ impl<'a> Work<'a> {
         format!("/{}", names.join("/"))
     }
 
-    /// A file's directory, and one of its names there.
+    /// Returns a file's directory, and one of its names there.
     fn name_of_file(&self, number: u32) -> Option<(u32, Vec<u8>)> {
         let directory = self.nodes.get(&number)?.parent;
         let node = self.nodes.get(&directory).filter(|_| directory % 2 == 1)?;

@@ -1,5 +1,5 @@
-//! A partition that OpenAFS 1.8.9 made: the volume `home` with a read-only and a backup clone, restored
-//! from `testdata/dump/full`.
+//! Tests with a partition made by OpenAFS 1.8.9: the volume `home` with a read-only and a backup clone,
+//! restored from `testdata/dump/full`.
 
 use super::leftovers::leftovers;
 use super::load::{LoadError, Target, is_same, is_unchanged, load, read, share};
@@ -28,7 +28,7 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../afs-format/testdata").join(name)
 }
 
-/// A copy of the partition.
+/// Returns a copy of the partition.
 fn vicepa() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let from = golden("vicepa");
@@ -69,7 +69,7 @@ fn a() -> PartitionId {
     "a".parse().unwrap()
 }
 
-/// The volume in the store is what OpenAFS dumped.
+/// Checks that the volume in the store is what OpenAFS dumped.
 fn compare_with_dump(store: &Store, id: u32) {
     let wanted = Contents::read(&golden("dump/full")).unwrap();
     let volume = store.volumes.get(VolumeId(id)).unwrap();
@@ -203,7 +203,7 @@ fn clones_with_the_same_contents_share_them() {
         assert_eq!((header.kind, header.parent, &header.name), (kind, VolumeId(VOLUME), &source.name));
         assert_eq!((header.created, header.copied), (source.info.created, source.info.copied));
     }
-    // One bit of a vnode of the clone: another data version.
+    // A changed byte in a vnode of the clone: another data version.
     change(folder.path(), &format!("{FOLDER}/special/zzzz92++++0"), 64 + 12, 0xff);
     assert!(!is_same(&original, &partition.source(VOLUME + 1).unwrap()));
 }
@@ -216,7 +216,7 @@ fn a_volume_that_was_changed_since_it_was_brought_in_is_known_by_its_counts() {
     load(&source, store.target(), &|_| {}).unwrap();
     let volume = store.volumes.get(VolumeId(VOLUME)).unwrap();
     assert!(is_unchanged(&source, &volume.header()));
-    // By a clock that says what the volume was changed last by.
+    // The clock shows the time of the volume's last change.
     let now = source.info.updated;
     let actor = Actor { user: UserId(1), privileged: true, in_transaction: false, now };
     let wanted = SetStatus { mode: Some(0o600), owner: None, group: None, client_modified: None };
@@ -234,7 +234,7 @@ fn survey_of(folder: &Path) -> Result<Survey, super::Problem> {
     partition.source(VOLUME).map(|source| survey(&source))
 }
 
-/// What is done to the partition, and what is told where.
+/// A change to the partition, and the place and text of the reported problem.
 type Damage = (fn(&Path), &'static str, &'static str);
 
 const DAMAGES: &[Damage] = &[
@@ -247,7 +247,8 @@ const DAMAGES: &[Damage] = &[
     (|at| cut(at, "special/zzzz5+++++0", 500), "AFSIDat", "552 bytes"),
     (|at| cut(at, "special/zzzzP+++++0", 20), "/dir/nine", "nobody uses"),
     (|at| cut(at, "special/zzzzP+++++0", 3), "AFSIDat", "byte 3"),
-    // The count of links, the length, the uniquifier, the directory, the number of the data, the mark.
+    // Offsets in the record: link count, length, uniquifier, parent directory, number of the data, magic
+    // number.
     (|at| record(at, 2, 7), "/hello", "count of links is 7; there are 1"),
     (|at| record(at, 4, 7), "/hello", "its length is 7"),
     (|at| record(at, 8, 9), "/hello", "not there"),
@@ -284,7 +285,7 @@ fn what_is_wrong_is_told_with_its_place() {
     }
 }
 
-/// OpenAFS makes the index of files with its stamp alone, and the first file makes it longer.
+/// OpenAFS creates the index of files with its stamp alone, and the first file extends it.
 #[test]
 fn an_index_may_be_its_stamp_alone() {
     let folder = vicepa();
@@ -300,7 +301,7 @@ fn a_volume_whose_data_cannot_be_read_leaves_nothing_behind() {
     let (folder, store) = (vicepa(), Store::new());
     let partition = Vicep::open(folder.path()).unwrap();
     let source = partition.source(VOLUME).unwrap();
-    // Behind the survey's back.
+    // After the survey.
     cut(folder.path(), "+/+/4++++M", 5000);
     let problem = read(&source, &|_| {}).unwrap_err();
     assert_eq!(problem.place, "/dir/nine");
@@ -340,7 +341,7 @@ fn links_out_of_the_partition_are_not_followed() {
 #[test]
 fn children_of_an_unreadable_directory_are_not_nameless() {
     let folder = vicepa();
-    // A name's first byte in /dir, so that it lies in another name's chain.
+    // Changes the first byte of a name in /dir, so that it is in the wrong hash chain.
     let file = File::open(folder.path().join(FOLDER).join("+/+/1++++A")).unwrap();
     let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
     file.read_exact_at(&mut bytes, 0).unwrap();
@@ -364,7 +365,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever stands in the files: a volume is told to be damaged, or is brought in.
+    /// For any contents of the files, a volume is either reported as damaged or imported.
     #[test]
     fn any_byte_may_be_wrong(file in any::<prop::sample::Index>(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let folder = vicepa();
@@ -387,7 +388,7 @@ proptest! {
 
 fn bring_in(source: &Source<'_>, store: &Store) -> Result<(), TestCaseError> {
     let loaded = load(source, store.target(), &|_| {});
-    // What a directory's order of names and data version say of each other, only the store checks.
+    // Only the store checks whether a directory's order of names and its data version are consistent.
     let is_right = matches!(loaded, Ok(()) | Err(LoadError::Store(volume::VolumeError::Unsound { .. })));
     prop_assert!(is_right, "{loaded:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! Out of a cell.
+//! Copies out of a cell.
 
 use super::{Copier, Job};
 use crate::client::files::Node;
@@ -27,7 +27,7 @@ impl Copier<'_> {
                 ensure!(is_folder, "there is no folder {}", to.display());
                 let name = to.file_name().with_context(|| format!("{} has no name", to.display()))?;
                 let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
-                // The user named the way to it.
+                // The user named this path, so its links are followed.
                 let parent = parent.unwrap_or(Path::new(".")).join("");
                 let folder = Folder::open(&parent);
                 let folder =
@@ -71,7 +71,7 @@ impl Copier<'_> {
     }
 }
 
-/// The folder that the target names; `None` if a file is there, or nothing.
+/// Opens the directory that the target names; `None` if it is a file or does not exist.
 fn open_target(to: &Path) -> Result<Option<Folder>> {
     let shown = to.display();
     match Folder::open(to) {

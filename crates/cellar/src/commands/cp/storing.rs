@@ -1,4 +1,4 @@
-//! Into a cell.
+//! Copies into a cell.
 
 use super::{Copier, Job};
 use crate::client::describe::failed;
@@ -21,7 +21,7 @@ fn attributes(mode: u32, modified: i64) -> Attributes {
     Attributes { mode, modified: u32::try_from(modified).unwrap_or(0) }
 }
 
-/// A local file that is open: what its name leads to later does not matter.
+/// An open local file; later changes of its name have no effect.
 struct Input {
     path: PathBuf,
     file: File,
@@ -38,7 +38,7 @@ impl Input {
 }
 
 impl Copier<'_> {
-    /// Follows `from` itself if it is a link: the user named it.
+    /// Follows `from` itself if it is a link, because the user named it.
     pub(super) fn store(&self, from: &Path, contents_only: bool, to: &CellPath) -> Result<()> {
         let metadata = std::fs::metadata(from).with_context(|| format!("cannot read {}", from.display()))?;
         let existing = self.cell.find(to)?;
@@ -72,7 +72,7 @@ impl Copier<'_> {
         self.directory_in(&parent, name, metadata)
     }
 
-    /// The directory `name` in `parent`, made if need be.
+    /// Returns the directory `name` in `parent`, creating it if necessary.
     fn directory_in(&self, parent: &Node, name: &str, metadata: &Metadata) -> Result<Node> {
         if let Some(node) = self.cell.child(parent, name.as_bytes())? {
             return if node.is_directory() { Ok(node) } else { bail!("{name} exists and is no directory") };

@@ -1,4 +1,4 @@
-//! Asking a server that keeps the sums.
+//! Queries a server that keeps the totals.
 
 use super::Found;
 use crate::client::describe::failed;
@@ -9,19 +9,20 @@ use afs_idl::cellar::{self, GetDirectoryTotalsRequest, ListSubdirectoriesRequest
 use anyhow::Result;
 use base::{AbortCode, Fid, VnodeId};
 
-/// What a server says of a directory.
+/// A server's answer about a directory.
 #[derive(Debug)]
 pub(super) enum Answer {
-    /// This.
+    /// The totals.
     Found(Vec<Found>),
-    /// Not yet; and of clones that were made before its volume was counted, never.
+    /// The totals are not computed yet; for clones older than the first count of their volume, they never
+    /// are.
     NotCounted,
-    /// It keeps no sums.
+    /// The server keeps no totals.
     Unknown,
 }
 
-/// Asks about a directory and those below it, down to `depth`: one call, and one for each directory whose
-/// subdirectories are shown.
+/// Queries a directory and those below it, down to `depth`, with one call for it and one for each directory
+/// whose subdirectories are shown.
 pub(super) fn ask(client: &CellClient, node: &Node, depth: usize) -> Result<Answer> {
     let server = client.connection(node.address(), Interface::Cellar);
     let Fid { volume, vnode, unique } = node.fid;
@@ -48,7 +49,7 @@ pub(super) fn ask(client: &CellClient, node: &Node, depth: usize) -> Result<Answ
     Ok(Answer::Found(found))
 }
 
-/// The directories in a directory.
+/// Lists the subdirectories of a directory.
 fn list(server: &dyn ClientConnection, directory: Fid) -> Result<Vec<Subdirectory>> {
     let mut all = Vec::new();
     let mut after: Vec<u8> = Vec::new();

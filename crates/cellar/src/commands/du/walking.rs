@@ -1,4 +1,4 @@
-//! Summing up file by file.
+//! Adds up totals file by file.
 
 use super::Found;
 use crate::client::CellClient;
@@ -11,15 +11,15 @@ use std::collections::HashSet;
 /// A directory that was found.
 struct Directory {
     node: Result<Node, AbortCode>,
-    /// The place of the one it lies in.
+    /// Index of the parent directory.
     above: Option<usize>,
     way: Vec<String>,
     sums: DirectoryTotals,
     is_partial: bool,
 }
 
-/// What a directory and those below it hold, of these down to `depth`. Directories are looked at one after
-/// the other, and each once, even if a damaged volume has rings.
+/// Returns the totals of a directory and of those below it, down to `depth`. Each directory is read only
+/// once, even if a damaged volume has cycles.
 pub(super) fn walk(client: &CellClient, node: &Node, depth: usize) -> Result<Vec<Found>> {
     let first = Directory {
         node: Ok(node.clone()),
@@ -38,7 +38,7 @@ pub(super) fn walk(client: &CellClient, node: &Node, depth: usize) -> Result<Vec
     Ok(sum_up(directories, depth))
 }
 
-/// Counts what lies in a directory, and appends the directories.
+/// Counts the contents of a directory, and appends its subdirectories.
 fn look(
     client: &CellClient,
     directories: &mut Vec<Directory>,
@@ -56,7 +56,7 @@ fn look(
             return Ok(());
         }
     };
-    // A file may have several names, all in one directory.
+    // A file may have several names, all in the same directory.
     let mut names = HashSet::new();
     entries.retain(|entry| names.insert(entry.vnode));
     for (entry, below) in entries.iter().zip(client.open_entries(&node, &entries)?) {
@@ -79,7 +79,8 @@ fn look(
     Ok(())
 }
 
-/// A directory stands behind the one it lies in: going backwards, its own sums are complete.
+/// Adds up the totals. A directory comes after its parent, so that in reverse order its own totals are
+/// complete.
 fn sum_up(mut directories: Vec<Directory>, depth: usize) -> Vec<Found> {
     for at in (1..directories.len()).rev() {
         let (sums, is_partial) = (directories[at].sums, directories[at].is_partial);
@@ -100,7 +101,7 @@ fn sum_up(mut directories: Vec<Directory>, depth: usize) -> Vec<Found> {
     found.collect()
 }
 
-/// As servers count for the quota.
+/// Rounds up to KiB, as servers do for the quota.
 fn blocks(length: u64) -> u64 {
     length.div_ceil(1024).max(1)
 }

@@ -1,4 +1,4 @@
-//! What is odd in a database file, and what becomes of it.
+//! Irregularities in a database file, and how the import treats them.
 
 use crate::output::line;
 use afs_format::ubik::{Fate, Oddity};
@@ -6,15 +6,15 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use std::path::Path;
 
-/// What is odd in one file.
+/// Irregularities in one file.
 pub(super) struct Oddities<'a> {
     pub(super) file: &'a Path,
-    /// How the file can be mended with OpenAFS's tools.
+    /// How to repair the file with OpenAFS's tools.
     pub(super) remedy: &'static str,
     pub(super) found: Vec<Oddity>,
 }
 
-/// An oddity in JSON.
+/// An irregularity in JSON.
 #[derive(Serialize)]
 pub(super) struct Shown {
     byte: usize,
@@ -29,7 +29,7 @@ impl Oddities<'_> {
         self.found.iter().map(shown).collect()
     }
 
-    /// Fails with all of them if one is refused.
+    /// Fails with a list of all irregularities if one of them prevents the import.
     pub(super) fn check(&self) -> Result<()> {
         if self.found.iter().all(|odd| odd.fate != Fate::Refused) {
             return Ok(());
@@ -43,7 +43,7 @@ impl Oddities<'_> {
         self.found.iter().try_for_each(|odd| line(odd.to_string()))
     }
 
-    /// The end of the sentence that sums up what was taken over.
+    /// Returns the end of the sentence that summarises the import.
     pub(super) fn ending(&self) -> String {
         if self.found.is_empty() { String::new() } else { format!("; {}. {}", self.sum(), self.remedy) }
     }

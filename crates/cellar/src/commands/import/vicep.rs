@@ -18,24 +18,24 @@ use serde::Serialize;
 use std::path::PathBuf;
 use volume::VolumeError;
 
-/// From where, and to where.
+/// Import the volumes of an OpenAFS file server's partition.
 #[derive(Args)]
 pub struct Vicep {
-    /// The partition of OpenAFS, like /vicepa, or a copy of it.
+    /// Partition of OpenAFS, like /vicepa, or a copy of it.
     partition: PathBuf,
-    /// The partition of the store that gets the volumes; without it, the only one, or that of the same name.
+    /// Target partition of the store; by default its only one, or the one of the same name.
     #[arg(long, value_name = "PARTITION")]
     to: Option<PartitionId>,
-    /// Only this volume, by name or number; may be repeated.
+    /// Import only this volume, by name or number; may be repeated.
     #[arg(long = "volume", value_name = "VOLUME")]
     volumes: Vec<String>,
-    /// Bring in volumes, too, that their server did not put away or wants to salvage, if they are sound.
+    /// Also import volumes that were not detached cleanly or need salvaging, if they are sound.
     #[arg(long)]
     unclean: bool,
-    /// The server's configuration; without it, OpenAFS's in /etc/openafs/server.
+    /// Configuration of the server; OpenAFS's in /etc/openafs/server by default.
     #[arg(long, env = "CELLAR_CONFIG")]
     config: Option<PathBuf>,
-    /// Read and check everything, bring in nothing.
+    /// Read and check everything without importing anything.
     #[arg(long)]
     dry_run: bool,
     /// Print JSON.
@@ -43,27 +43,27 @@ pub struct Vicep {
     json: bool,
 }
 
-/// What became of a volume.
+/// Outcome for a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Outcome {
-    /// It is in the store.
+    /// The volume was imported.
     Imported,
-    /// It is in the store and shares the contents of its read-write volume.
+    /// The volume was imported and shares the contents of its read-write volume.
     Shared,
-    /// It would be brought in.
+    /// The volume would be imported.
     Sound,
-    /// The store has it already.
+    /// The store already has the volume.
     Present,
-    /// Something is wrong with it.
+    /// The volume is damaged.
     Damaged,
-    /// OpenAFS's server did not put it away, or wants to salvage it.
+    /// OpenAFS's server did not detach the volume cleanly, or wants to salvage it.
     Unclean,
-    /// An operation that made it did not end.
+    /// The operation that created the volume did not finish.
     Unfinished,
-    /// The store has another volume of its number.
+    /// The store has another volume with this number.
     NumberTaken,
-    /// Files of the partition that belong to no volume.
+    /// Files on the partition that belong to no volume.
     Leftovers,
 }
 
@@ -82,13 +82,13 @@ impl Outcome {
         }
     }
 
-    /// Whether the volume is missing in the store though it should be there.
+    /// Returns whether the volume is missing in the store although it should be there.
     fn is_failure(self) -> bool {
         matches!(self, Outcome::Damaged | Outcome::Unclean | Outcome::NumberTaken)
     }
 }
 
-/// One volume.
+/// Result for a volume.
 #[derive(Serialize)]
 struct Volume {
     id: u32,
@@ -100,9 +100,9 @@ struct Volume {
     bytes: u64,
     outcome: Outcome,
     problems: Vec<Problem>,
-    /// Problems that are not listed.
+    /// Number of problems not listed.
     untold_problems: u64,
-    /// What is repaired or left out of a volume that is brought in.
+    /// Details of an imported volume that are repaired or left out.
     notes: Vec<Problem>,
 }
 
@@ -162,7 +162,7 @@ impl Volume {
         }
     }
 
-    /// Files that belong to no volume, as a row of their own; `None` if there are none.
+    /// Returns files that belong to no volume as a row of their own; `None` if there are none.
     fn leftovers(problems: Vec<Problem>) -> Option<Volume> {
         let first = problems.first()?.clone();
         Some(Volume { outcome: Outcome::Leftovers, problems, ..Volume::unknown(0, first) })
@@ -198,7 +198,7 @@ pub(super) fn run(wanted: &Vicep) -> Result<()> {
     if !wanted.volumes.is_empty() && sources.is_empty() && done.is_empty() {
         bail!("{} has no volume {}", partition.path().display(), wanted.volumes.join(", "));
     }
-    // Read-write volumes come first: clones may share their contents.
+    // Read-write volumes come first, because clones may share their contents.
     sources.sort_by_key(|source| (source.info.parent, source.kind as u8, source.info.id));
     let work = Work::begin(wanted, &partition, &sources)?;
     let mut fresh = None;
@@ -286,12 +286,12 @@ impl Vicep {
         self.volumes.is_empty() || self.volumes.iter().any(is_meant)
     }
 
-    /// Whether a volume is meant whose name cannot be read.
+    /// Returns whether a volume with an unreadable name is selected.
     fn knows(&self, id: u32) -> bool {
         self.volumes.is_empty() || self.volumes.contains(&id.to_string())
     }
 
-    /// The partition of the store that gets the volumes.
+    /// Returns the target partition of the store.
     fn target(&self, settings: &Settings, from: &Partition) -> Result<PartitionId> {
         let named = from.path().file_name().and_then(|name| name.to_str());
         let named = named.filter(|name| name.starts_with("vicep")).and_then(|name| name.parse().ok());
@@ -307,7 +307,7 @@ impl Vicep {
     }
 }
 
-/// The store that gets the volumes.
+/// The target store.
 struct Store {
     offline: OfflineStore,
     partition: PartitionId,
@@ -321,7 +321,7 @@ impl Store {
 
 struct Work<'a> {
     wanted: &'a Vicep,
-    /// None in a dry run.
+    /// `None` in a dry run.
     store: Option<Store>,
     bar: ProgressBar,
 }
@@ -342,8 +342,8 @@ impl<'a> Work<'a> {
         Ok(Work { wanted, store, bar: ProgressBar::new(bytes).with_style(style) })
     }
 
-    /// Whether the store has what the partition has of a volume: its clones may share that. One that an earlier run brought
-    /// in may have been changed since.
+    /// Returns whether the store has the volume as it is on the partition, so that its clones may share the
+    /// contents. A volume imported by an earlier run may have been changed since.
     fn has_it_as_it_is(&self, source: &Source<'_>, outcome: Outcome) -> Result<bool> {
         match (outcome, &self.store) {
             (Outcome::Imported, _) => Ok(true),
@@ -355,7 +355,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Checks a volume and brings it in. `fresh` is a read-write volume whose contents the store has as they are here.
+    /// Checks and imports a volume. `fresh` is a read-write volume whose contents are the same in the store
+    /// and on the partition.
     fn volume(&self, source: &Source<'_>, fresh: Option<&Source<'_>>) -> Result<Volume> {
         self.bar.set_message(source.name.to_string());
         let begun = self.bar.position();
@@ -386,7 +387,7 @@ impl<'a> Work<'a> {
                 volume.outcome = Outcome::Damaged;
                 volume.problems.push(problem);
             }
-            // The survey finds what the store would; where it does not, the volume is to blame.
+            // The survey finds what the store would reject; where it does not, the volume is at fault.
             Err(LoadError::Store(VolumeError::Unsound { place, what })) => {
                 volume.outcome = Outcome::Damaged;
                 volume.problems.push(Problem::new(place, what));
@@ -413,7 +414,8 @@ impl<'a> Work<'a> {
         Ok(Outcome::Imported)
     }
 
-    /// What becomes of a volume whose number the store has. One that an interrupted run left is removed.
+    /// Returns the outcome for a volume whose number the store has. Removes a volume left by an interrupted
+    /// run.
     fn in_store(&self, source: &Source<'_>) -> Result<Option<Volume>> {
         let Some(store) = &self.store else { return Ok(None) };
         let volumes = &store.offline.volumes;

@@ -12,32 +12,32 @@ use base::{AbortCode, Rights, VolumeName};
 use clap::Args;
 use serde::Serialize;
 
-/// A mount point.
+/// Create a mount point.
 #[derive(Args)]
 pub struct Mount {
-    /// Where: VOLUME/PATH of the mount point.
+    /// VOLUME/PATH of the mount point.
     place: String,
-    /// The volume it leads to.
+    /// Name of the volume it leads to.
     volume: VolumeName,
-    /// Lead to the read-write volume even where there are read-only ones.
+    /// Always lead to the read-write volume, even if there are read-only ones.
     #[arg(long)]
     read_write: bool,
-    /// Say what would be made, and do nothing.
+    /// Show what would be created without creating it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// A mount point to remove.
+/// Remove a mount point.
 #[derive(Args)]
 pub struct Unmount {
     /// VOLUME/PATH of the mount point.
     place: String,
-    /// Say what would be removed, and do nothing.
+    /// Show what would be removed without removing it.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// A mount point that would be made or removed.
+/// A mount point that would be created or removed.
 #[derive(Serialize)]
 struct Foretold<'a> {
     place: &'a str,
@@ -55,7 +55,7 @@ pub(super) fn mount(context: &Context, cell: &CellClient, mount: &Mount) -> Resu
     context.format.done(&true, format!("{place} leads to {volume}"))
 }
 
-/// Says what making a mount point would do, or why it would be refused.
+/// Prints what creating a mount point would do, or fails like the creation.
 pub(crate) fn foretell(context: &Context, cell: &CellClient, place: &str, volume: &str) -> Result<()> {
     let (directory, name) = parent_of(cell, place)?;
     let refused = || failed(making(place));
@@ -88,7 +88,7 @@ pub(super) fn unmount(context: &Context, cell: &CellClient, unmount: &Unmount) -
     context.format.done(&true, format!("{place} is removed"))
 }
 
-/// What a mount point names, without the signs around it.
+/// Returns the volume named by a mount point's contents.
 fn mounted_volume(contents: &str) -> &str {
     contents.trim_start_matches(['#', '%']).trim_end_matches('.')
 }
@@ -97,7 +97,8 @@ fn making(place: &str) -> String {
     format!("make the mount point {place}")
 }
 
-/// Whether entries of a directory may be made (INSERT) or removed (DELETE), as its server tells the caller.
+/// Checks whether the caller may create (INSERT) or remove (DELETE) entries of a directory, according to its
+/// server.
 fn check_right(cell: &CellClient, directory: &Node, right: Rights) -> Result<Result<(), AbortCode>> {
     if !is_read_write(cell, directory.fid.volume)? {
         return Ok(Err(AbortCode::UAEROFS));
@@ -106,7 +107,7 @@ fn check_right(cell: &CellClient, directory: &Node, right: Rights) -> Result<Res
     Ok(if rights.contains(right) { Ok(()) } else { Err(AbortCode::UAEACCES) })
 }
 
-/// The directory and last component of `VOLUME/PATH`.
+/// Returns the directory and the last component of `VOLUME/PATH`.
 fn parent_of(cell: &CellClient, place: &str) -> Result<(Node, String)> {
     let path = CellPath::parse(place.strip_prefix("cell:").unwrap_or(place))?;
     let (parent, name) =
@@ -115,7 +116,7 @@ fn parent_of(cell: &CellClient, place: &str) -> Result<(Node, String)> {
     Ok((node, name.to_owned()))
 }
 
-/// Makes a mount point: a symbolic link of mode 0644 whose contents name the volume.
+/// Creates a mount point: a symbolic link of mode 0644 whose contents name the volume.
 pub fn make_mount_point(cell: &CellClient, place: &str, volume: &str, read_write: bool) -> Result<()> {
     let (directory, name) = parent_of(cell, place)?;
     let contents = format!("{}{volume}.", if read_write { '%' } else { '#' });
