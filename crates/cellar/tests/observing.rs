@@ -344,7 +344,7 @@ fn lanes_peers_and_workers_count_what_their_client_counts() {
         let [sent, sent_bytes, _, received_bytes, _, data, _] = counted_by(&station, calls);
         ((of_peer, first_sent), ([sent, sent_bytes, received_bytes], data))
     });
-    // The tables have what the metrics had, and the calls that queried them.
+    // The tables agree with the metrics, plus the calls that queried them.
     let lanes = cell.stat("lanes");
     let received = lanes.iter().filter(|row| row["port"] == "fileserver");
     let received: u64 = received.map(|row| number(row, &["data_received"])).sum();
