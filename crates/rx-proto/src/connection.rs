@@ -17,9 +17,9 @@ use crate::slab::Key;
 use crate::standing::Standing;
 use crate::timers::{Armed, earlier, look};
 
-/// The key by which a packet's connection is found: its ids and the peer's address. Because hosts have
-/// several addresses, a connection is also found without the address if it has a cryptographic key and its
-/// epoch is unique by itself (its high bit is set, rxi_FindConnection).
+/// The key by which a packet's connection is found: its ids and the peer's address. A verified client that moves
+/// to another address is recognised by the ids alone if its epoch is unique by itself (its high bit is set,
+/// rxi_FindConnection).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ConnectionKey {
     epoch: u32,
@@ -56,8 +56,6 @@ pub(crate) struct Connection {
     handle: base::Connection,
     pub(crate) facts: ConnectionFacts,
     pub(crate) path: Path,
-    /// Another address of the peer, from which an authenticated packet has arrived.
-    pub(crate) alternate: Option<SocketAddr>,
     pub(crate) peer: Key,
     pub(crate) channels: [Channel; CHANNELS],
     pub(crate) security: Security,
@@ -251,7 +249,6 @@ impl Connection {
             handle: base::Connection::new(),
             facts,
             path,
-            alternate: None,
             peer,
             channels: [Channel::default(); CHANNELS],
             security,

@@ -93,6 +93,17 @@ impl<T> Slab<T> {
         if slot.generation == key.generation { slot.value.as_mut() } else { None }
     }
 
+    /// Returns two entries; `None` if they are the same one, or either was removed.
+    pub(crate) fn get_pair_mut(&mut self, one: Key, other: Key) -> Option<(&mut T, &mut T)> {
+        let pair = self.slots.get_disjoint_mut([one.index as usize, other.index as usize]).ok()?;
+        let [first, second] = pair;
+        let is_current = first.generation == one.generation && second.generation == other.generation;
+        if !is_current {
+            return None;
+        }
+        first.value.as_mut().zip(second.value.as_mut())
+    }
+
     /// Returns the keys of all entries.
     pub(crate) fn keys(&self) -> Vec<Key> {
         (0..self.places()).filter_map(|place| self.at(place)).map(|(key, _)| key).collect()

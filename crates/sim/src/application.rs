@@ -49,8 +49,8 @@ impl Application {
     /// Handles an event of the endpoint.
     pub fn handle(&mut self, now: Monotonic, endpoint: &mut Endpoint, event: &Event) {
         match *event {
-            Event::CallArrived { call, .. } => {
-                self.server.arrived(call);
+            Event::CallArrived { call, ref caller, .. } => {
+                self.server.arrived(call, caller.clone());
                 self.run(now, endpoint, call, false);
             }
             Event::Readable(call) | Event::Writable(call) => self.run(now, endpoint, call, false),

@@ -9,6 +9,7 @@ use rx_proto::EndpointConfig;
 use rx_proto::limits::UNPROVEN_WINDOW;
 
 use crate::client::{Outcome, Plan};
+use crate::hijackers::Hijackers;
 use crate::network::Conditions;
 use crate::pattern::{Manner, Request};
 use crate::security::Class;
@@ -24,6 +25,9 @@ const SILENCE: Duration = Duration::from_secs(60 * 60);
 /// Maximum number of timer expiries while an endpoint drops its state: once per call, connection and peer,
 /// and for the last retransmissions.
 const SILENCE_WAKES_MAX: u64 = 300;
+
+/// Maximum number of further expiries for each forged datagram, which may create a connection, a call and a peer.
+const WAKES_PER_FORGERY: u64 = 4;
 
 /// The state of the network, which determines the guarantees to check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +79,8 @@ pub struct Report {
     pub given_up: usize,
     /// Data packets retransmitted.
     pub resent: u64,
+    /// Datagrams that attackers forged.
+    pub forged: u64,
 }
 
 impl std::ops::AddAssign for Report {
@@ -84,6 +90,7 @@ impl std::ops::AddAssign for Report {
         self.failed += other.failed;
         self.given_up += other.given_up;
         self.resent += other.resent;
+        self.forged += other.forged;
     }
 }
 
@@ -113,6 +120,24 @@ impl History {
         let mut history = History { seed, mood, resent_max, world, requests: Vec::new() };
         for line in 0..random.random_range(1..=3) {
             history.plan_line(&mut random, line);
+        }
+        history
+    }
+
+    /// Like [`History::new`], with attackers who forge packets, and hosts that change their addresses. That must not
+    /// change the guarantees.
+    pub fn attacked(seed: u64) -> History {
+        let mut history = History::new(seed);
+        let mut random = SmallRng::seed_from_u64(!seed);
+        history.world.hijackers = Some(Hijackers::new(random.random()));
+        // In a clean world no packets may be lost on a path that is no longer used.
+        if history.mood != Mood::Clean && random.random_bool(0.5) {
+            let hosts = history.world.hosts.len();
+            let moves = (0..random.random_range(1..4)).map(|_| {
+                let at = history.world.now + Duration::from_millis(random.random_range(0..20_000));
+                (at, random.random_range(0..hosts))
+            });
+            history.world.moves = moves.collect();
         }
         history
     }
@@ -178,7 +203,9 @@ impl History {
     /// Checks that no state and no timers remain, and that reaching this state took a reasonable number of
     /// timer expiries.
     fn check_silence(&self, wakes: u64) {
-        assert!(wakes < SILENCE_WAKES_MAX, "{}: {wakes} wake-ups in silence", self.name());
+        let forged = self.world.hijackers.as_ref().map_or(0, Hijackers::forged);
+        let wakes_max = SILENCE_WAKES_MAX + WAKES_PER_FORGERY * forged;
+        assert!(wakes < wakes_max, "{}: {wakes} wake-ups in silence", self.name());
         for host in &self.world.hosts {
             let statistics = host.endpoint.statistics();
             let kept = [
@@ -208,6 +235,7 @@ impl History {
                 self.check_outcome(planned, outcome);
             }
         }
+        report.forged = self.world.hijackers.as_ref().map_or(0, Hijackers::forged);
         report.resent = self.world.hosts.iter().map(|host| host.endpoint.statistics().data_resent).sum();
         if self.mood == Mood::Clean {
             let resent = report.resent;
@@ -238,6 +266,8 @@ impl History {
         assert_ne!(outcome, Outcome::Wrong, "{}", context());
         assert_eq!(server.wrong, 0, "{}", context());
         assert!(served.begun <= 1, "served twice, {}", context());
+        let anonymous = if class == Class::Null { served.begun } else { 0 };
+        assert_eq!((served.anonymous, served.hijacked), (anonymous, 0), "{}", context());
         if outcome == Outcome::Replied {
             check_served(plan.request.manner, served, &context);
         }

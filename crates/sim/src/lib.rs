@@ -6,6 +6,7 @@
 
 pub mod application;
 pub mod client;
+pub mod hijackers;
 pub mod history;
 pub mod network;
 pub mod pattern;

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use base::{AbortCode, Monotonic, Room};
+use base::{AbortCode, Caller, Identity, Monotonic, Room};
 use bytes::Bytes;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rx_proto::{CallId, Endpoint, Landed, Read, Write};
 
+use crate::hijackers::is_attacker;
 use crate::pattern::{self, Manner, REQUEST_BYTES, Request};
 
 /// Abort code of refused calls.
@@ -41,6 +42,10 @@ pub struct Served {
     pub complete: u32,
     /// Calls whose reply was acknowledged.
     pub ended: u32,
+    /// Calls by anonymous callers.
+    pub anonymous: u32,
+    /// Calls from attackers' addresses.
+    pub hijacked: u32,
 }
 
 #[derive(Debug)]
@@ -52,6 +57,7 @@ struct ServerCall {
     /// Number of buffers that the endpoint holds.
     lent: usize,
     stage: Stage,
+    caller: Caller,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +71,7 @@ enum Stage {
 
 impl Server {
     /// Adds a call that has arrived.
-    pub fn arrived(&mut self, call: CallId) {
+    pub fn arrived(&mut self, call: CallId, caller: Caller) {
         let fresh = ServerCall {
             head: Vec::new(),
             request: None,
@@ -73,6 +79,7 @@ impl Server {
             wrong: false,
             lent: 0,
             stage: Stage::Reading,
+            caller,
         };
         self.calls.insert(call, fresh);
     }
@@ -183,7 +190,10 @@ impl Server {
         if state.request.is_none() && state.head.len() == REQUEST_BYTES {
             state.request = Request::decode(&state.head);
             if let Some(request) = state.request {
-                self.served.entry(request.seed).or_default().begun += 1;
+                let served = self.served.entry(request.seed).or_default();
+                served.begun += 1;
+                served.anonymous += u32::from(state.caller.identity == Identity::Anonymous);
+                served.hijacked += u32::from(is_attacker(state.caller.peer));
             }
         }
         let Some(request) = state.request else { return };

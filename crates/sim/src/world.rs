@@ -5,10 +5,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use base::{Monotonic, UnixTime};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rx_proto::{Endpoint, EndpointConfig, Path, ServiceConfig};
+use rx_proto::limits::AMPLIFICATION_MAX;
+use rx_proto::{Endpoint, EndpointConfig, Flags, Path, ServiceConfig};
 
 use crate::application::Application;
 use crate::client::SERVICE;
+use crate::hijackers::{Forgery, Hijackers, is_attacker};
 use crate::network::{Conditions, Datagram, Network, Notice, Parcel};
 use crate::security;
 
@@ -23,6 +25,12 @@ const DAWN: u32 = 1_700_000_000;
 pub struct Host {
     /// Address of the host.
     pub address: SocketAddr,
+    /// Another address of the host, at which it receives as well.
+    second: SocketAddr,
+    /// Whether requests with a security class leave from the second address.
+    moved: bool,
+    /// Bytes that may still be sent to attackers: three times what came from them.
+    attackers_credit_bytes: i64,
     /// The host's Rx endpoint.
     pub endpoint: Endpoint,
     /// The application on the host.
@@ -41,6 +49,10 @@ pub struct World {
     pub hosts: Vec<Host>,
     /// Every sent datagram with its time, before the network changes it. Recorded only if not `None`.
     pub tapped: Option<Vec<(Monotonic, Datagram)>>,
+    /// Attackers who see all datagrams between the hosts.
+    pub hijackers: Option<Hijackers>,
+    /// When hosts begin to send requests from their second addresses, or return to the first ones.
+    pub moves: Vec<(Monotonic, usize)>,
     network: Network,
     rounds: u32,
 }
@@ -51,7 +63,8 @@ impl World {
         let mut random = SmallRng::seed_from_u64(seed);
         let now = Monotonic(1);
         let hosts = (0..hosts).map(|place| Host::new(place, config, random.random(), now)).collect();
-        World { now, hosts, tapped: None, network: Network::new(conditions, random.random()), rounds: 0 }
+        let network = Network::new(conditions, random.random());
+        World { now, hosts, tapped: None, hijackers: None, moves: Vec::new(), network, rounds: 0 }
     }
 
     /// Returns the wall-clock time.
@@ -76,11 +89,13 @@ impl World {
     fn next(&self) -> Option<Monotonic> {
         let hosts =
             self.hosts.iter().flat_map(|host| [host.endpoint.poll_timeout(), host.application.next_wake()]);
-        hosts.chain([self.network.next_arrival()]).flatten().min()
+        let moves = self.moves.iter().map(|(at, _)| *at).min();
+        hosts.chain([self.network.next_arrival(), moves]).flatten().min()
     }
 
     fn step(&mut self) {
         let (now, wall) = (self.now, self.wall());
+        self.apply_moves(now);
         let mut run: Vec<Datagram> = Vec::new();
         while let Some(parcel) = self.network.arrived(now) {
             match parcel {
@@ -92,7 +107,7 @@ impl World {
                 }
                 Parcel::Notice(Notice { to, about, quote }) => {
                     self.deliver(now, wall, std::mem::take(&mut run));
-                    if let Some(host) = self.hosts.iter_mut().find(|host| host.address == to) {
+                    if let Some(host) = self.hosts.iter_mut().find(|host| host.is_at(to)) {
                         host.endpoint.handle_unreachable(now, about, &quote);
                     }
                 }
@@ -104,7 +119,8 @@ impl World {
             if host.application.next_wake().is_some_and(|at| at <= now) {
                 host.application.wake(now, &mut host.endpoint);
             }
-            let mut wire = Wire { network: &mut self.network, tapped: &mut self.tapped };
+            let mut wire =
+                Wire { network: &mut self.network, tapped: &mut self.tapped, hijackers: &mut self.hijackers };
             host.drain(now, &mut wire);
             host.check_timeout(now, &mut wire);
         }
@@ -114,7 +130,7 @@ impl World {
     /// them.
     fn deliver(&mut self, now: Monotonic, wall: UnixTime, run: Vec<Datagram>) {
         let Some(first) = run.first() else { return };
-        let host = self.hosts.iter_mut().enumerate().find(|(_, host)| host.address == first.to);
+        let host = self.hosts.iter_mut().enumerate().find(|(_, host)| host.is_at(first.to));
         let Some((place, host)) = host else {
             for datagram in &run {
                 self.network.refuse(now, datagram);
@@ -122,6 +138,10 @@ impl World {
             return;
         };
         let path = Path { remote: first.from, local: Some(host.address.ip()) };
+        if is_attacker(first.from) {
+            let bytes: usize = run.iter().map(|datagram| datagram.bytes.len()).sum();
+            host.attackers_credit_bytes += AMPLIFICATION_MAX as i64 * bytes as i64;
+        }
         host.endpoint.look_ahead(run.iter().map(|datagram| (&path, &*datagram.bytes)));
         if place % 2 == 1 && run.len() > 1 {
             let all: Vec<u8> = run.iter().flat_map(|datagram| &datagram.bytes[..]).copied().collect();
@@ -138,11 +158,29 @@ impl World {
         SocketAddr::from((Ipv4Addr::new(10, 0, 0, place as u8 + 1), 7000))
     }
 
+    /// Returns the second address of host n.
+    fn second_address(place: usize) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::new(10, 9, 0, place as u8 + 1), 7000))
+    }
+
+    fn apply_moves(&mut self, now: Monotonic) {
+        for (_, place) in self.moves.extract_if(.., |(at, _)| *at <= now) {
+            self.hosts[place].moved = !self.hosts[place].moved;
+        }
+    }
+
     /// Starts the calls planned since the last step.
     pub fn start(&mut self) {
         for host in &mut self.hosts {
             host.application.wake(self.now, &mut host.endpoint);
-            host.drain(self.now, &mut Wire { network: &mut self.network, tapped: &mut self.tapped });
+            host.drain(
+                self.now,
+                &mut Wire {
+                    network: &mut self.network,
+                    tapped: &mut self.tapped,
+                    hijackers: &mut self.hijackers,
+                },
+            );
         }
     }
 
@@ -165,6 +203,7 @@ fn follows(run: &[Datagram], datagram: &Datagram) -> bool {
 struct Wire<'a> {
     network: &'a mut Network,
     tapped: &'a mut Option<Vec<(Monotonic, Datagram)>>,
+    hijackers: &'a mut Option<Hijackers>,
 }
 
 impl Wire<'_> {
@@ -172,7 +211,15 @@ impl Wire<'_> {
         if let Some(tapped) = self.tapped {
             tapped.push((now, datagram.clone()));
         }
+        let forgeries = self.hijackers.as_mut().map(|hijackers| hijackers.observe(&datagram));
         self.network.send(now, datagram);
+        for Forgery { datagram, overtakes } in forgeries.into_iter().flatten() {
+            if overtakes {
+                self.network.overtake(now, datagram);
+            } else {
+                self.network.send(now, datagram);
+            }
+        }
     }
 }
 
@@ -183,11 +230,26 @@ impl Host {
         endpoint.add_service(ServiceConfig { id: SERVICE, name, security: security::server_classes() });
         Host {
             address: World::address(place),
+            second: World::second_address(place),
+            moved: false,
+            attackers_credit_bytes: 0,
             endpoint,
             application: Application::new(seed.wrapping_add(1)),
             timer_wakes: 0,
             traced: std::env::var_os("CELLAR_SIM_TRACE").is_some(),
         }
+    }
+
+    fn is_at(&self, address: SocketAddr) -> bool {
+        self.address == address || self.second == address
+    }
+
+    /// Returns the address that a datagram leaves from.
+    fn source(&self, bytes: &[u8]) -> SocketAddr {
+        let moves = rx_proto::header::parse(bytes).is_ok_and(|(header, _)| {
+            header.flags.contains(Flags::CLIENT_INITIATED) && header.security_index != 0
+        });
+        if self.moved && moves { self.second } else { self.address }
     }
 
     fn run_timers(&mut self, now: Monotonic) -> bool {
@@ -228,14 +290,18 @@ impl Host {
         }
     }
 
-    fn send(&self, now: Monotonic, transmit: &rx_proto::Transmit, wire: &mut Wire<'_>) {
+    fn send(&mut self, now: Monotonic, transmit: &rx_proto::Transmit, wire: &mut Wire<'_>) {
         check_segments(transmit);
         for datagram in transmit.datagrams() {
             let bytes: bytes::Bytes = datagram.into();
             if self.traced {
                 trace(now, self.address, &bytes);
             }
-            wire.send(now, Datagram { from: self.address, to: transmit.path.remote, bytes });
+            if is_attacker(transmit.path.remote) {
+                self.attackers_credit_bytes -= bytes.len() as i64;
+                assert!(self.attackers_credit_bytes >= 0, "an attacker's datagrams are amplified");
+            }
+            wire.send(now, Datagram { from: self.source(&bytes), to: transmit.path.remote, bytes });
         }
     }
 }

@@ -63,7 +63,8 @@ impl Endpoint {
         let begins = header.kind == PacketType::Data
             && header.call_number != 0
             && (1..=ACKS_MAX as u32).contains(&header.sequence);
-        if !begins {
+        let may_begin = begins || class.needs_challenge() && self.may_have_moved(header, &packet.path);
+        if !may_begin {
             let proven = self.accept_proof(now, wall, packet, &*class, facts);
             if proven.is_none() {
                 self.statistics.spurious += 1;
@@ -128,7 +129,6 @@ impl Endpoint {
         let (index_key, side, standing) = (connection.key, connection.side, connection.standing);
         let key = self.connections.insert_with(|_| connection);
         self.index.insert(index_key, key);
-        self.index_anywhere(key);
         self.statistics.connections_now = self.connections.len() as u64;
         self.statistics.connections_by_standing[standing.index()] += 1;
         *self.statistics.connections_of(side) += 1;
@@ -202,6 +202,7 @@ impl Endpoint {
         let header = &packet.header;
         if header.kind != PacketType::Data || header.sequence == 0 || header.sequence > ACKS_MAX as u32 {
             self.statistics.spurious += 1;
+            self.challenge(now, key);
             self.end_unknown(now, packet);
             return None;
         }

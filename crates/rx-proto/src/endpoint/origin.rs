@@ -1,29 +1,54 @@
-//! The addresses from which packets of a connection are accepted.
+//! Which addresses packets of a connection may come from.
 //!
-//! OpenAFS finds a connection whose epoch has its high bit set for packets from any address, so that any host
-//! that knows the connection's numbers can end or change it. Here a connection belongs to one address. A
-//! packet from another address is accepted only if the peer alone can have created it: if it is new data that
-//! decrypts with the connection's key. The address then counts as the peer's as well, for hosts with several;
-//! packets are still sent to the first one, as in OpenAFS. Other hosts cannot take over the numbers of a
-//! connection either: the same numbers from another address denote another connection.
+//! OpenAFS finds a connection whose epoch has its high bit set by its numbers alone. Anyone who knows them can then change
+//! or end the connection from any address. Here a connection belongs to one address, and the same numbers from another
+//! address are another connection. A checksum does not replace the address: at the levels clear and auth an observer can
+//! put other data behind the header of a packet that it has seen, and acknowledgements have no checksum at all.
+//!
+//! A verified client that sends from another address is challenged there. With the response its connection moves to that
+//! address, and its calls continue.
 
+use base::{AbortCode, Monotonic};
 use rx_security::PacketFacts;
 
 use super::Endpoint;
-use super::input::Packet;
-use crate::call::Side;
-use crate::call::receive::Arrival;
-use crate::connection::ConnectionKey;
+use super::input::{Packet, key_of};
+use crate::Path;
+use crate::connection::{Connection, ConnectionKey, Stage};
 use crate::header::{Flags, Header, PacketType};
 use crate::limits::JUMBO_BODY_BYTES;
 use crate::slab::Key;
 
 impl Endpoint {
-    /// Allows packets from the peer's other addresses to find a connection with a key.
-    pub(super) fn index_anywhere(&mut self, key: Key) {
-        let Some(connection) = self.connections.get(key).filter(|it| it.security.has_key()) else { return };
-        if let Some(anywhere) = connection.key.anywhere() {
-            self.index.entry(anywhere).or_insert(key);
+    /// Whether a packet may come from a verified client that has moved: another connection has its numbers.
+    pub(super) fn may_have_moved(&self, header: &Header, path: &Path) -> bool {
+        let goes_on = matches!(header.kind, PacketType::Data | PacketType::Ack) && header.call_number != 0;
+        let (_, index_key) = key_of(header, path);
+        goes_on && index_key.anywhere().is_some_and(|anywhere| self.index.contains_key(&anywhere))
+    }
+
+    /// Records a verified connection of a client. If the client has had it at another address, that connection moves to
+    /// the new address, with its calls, and takes the place of the new one. Returns the connection to go on with.
+    pub(super) fn settle_address(&mut self, now: Monotonic, new: Key) -> Key {
+        let anywhere =
+            self.connections.get(new).filter(|it| it.security.has_key()).and_then(|it| it.key.anywhere());
+        let Some(anywhere) = anywhere else { return new };
+        let old = *self.index.entry(anywhere).or_insert(new);
+        match self.connections.get_pair_mut(old, new) {
+            Some((left, proven)) if is_same_caller(left, proven) => {
+                std::mem::swap(&mut left.key, &mut proven.key);
+                std::mem::swap(&mut left.path, &mut proven.path);
+                std::mem::swap(&mut left.peer, &mut proven.peer);
+                std::mem::swap(&mut left.security, &mut proven.security);
+                std::mem::swap(&mut left.verified_at, &mut proven.verified_at);
+                let (now_at, left_at) = (left.key, proven.key);
+                self.index.insert(now_at, old);
+                self.index.insert(left_at, new);
+                self.fail_connection(now, new, AbortCode::RX_CALL_DEAD);
+                self.remove_connection(now, new);
+                old
+            }
+            _ => new,
         }
     }
 
@@ -35,36 +60,6 @@ impl Endpoint {
         {
             self.index.remove(&anywhere);
         }
-    }
-
-    /// Returns the connection of a packet that comes from another address than the connection's.
-    pub(super) fn find_elsewhere(&mut self, index_key: ConnectionKey, packet: &Packet) -> Option<Key> {
-        let key = *self.index.get(&index_key.anywhere()?)?;
-        let remote = packet.path.remote;
-        // A host that overheard the data may have sent it first, so packets that end a connection are
-        // accepted only from its own address.
-        let goes_on = matches!(packet.header.kind, PacketType::Data | PacketType::Ack | PacketType::AckAll);
-        let is_known = goes_on && self.connections.get(key).is_some_and(|it| it.alternate == Some(remote));
-        if is_known || self.is_new_data(key, &packet.header) && self.unseals(key, packet) {
-            self.connections.get_mut(key)?.alternate = Some(remote);
-            return Some(key);
-        }
-        None
-    }
-
-    /// Whether the packet contains data that has not arrived before; a replayed packet proves nothing.
-    fn is_new_data(&mut self, key: Key, header: &Header) -> bool {
-        let is_data = header.kind == PacketType::Data && !header.flags.contains(Flags::JUMBO_PACKET);
-        let Some(connection) = self.connections.get(key).filter(|it| is_data && it.error.is_none()) else {
-            return false;
-        };
-        let channel = connection.channels[header.channel()];
-        if channel.number != header.call_number {
-            return connection.side == Side::Server && header.call_number > channel.number;
-        }
-        let call = channel.call.and_then(|call| self.calls.get_mut(call));
-        let arrival = call.map(|call| call.receive.classify(header.sequence, header.flags));
-        matches!(arrival, Some(Arrival::InOrder | Arrival::OutOfOrder))
     }
 
     /// Whether the packet, or the first packet of a jumbogram, decrypts with the key of the connection.
@@ -80,4 +75,14 @@ impl Endpoint {
         let connection = self.connections.get_mut(key).filter(|it| it.security.has_key());
         connection.is_some_and(|it| it.security.unprotect(facts, header.checksum, body).is_ok())
     }
+}
+
+/// Whether both connections have the same numbers and the same authenticated caller.
+fn is_same_caller(one: &Connection, other: &Connection) -> bool {
+    one.facts == other.facts
+        && one.error.is_none()
+        && match (&one.security.stage, &other.security.stage) {
+            (Stage::Verified(one), Stage::Verified(other)) => one.identity == other.identity,
+            _ => false,
+        }
 }

@@ -67,7 +67,7 @@ impl Endpoint {
     }
 
     /// Sends a challenge, unless one was sent recently.
-    fn challenge(&mut self, now: Monotonic, key: Key) {
+    pub(super) fn challenge(&mut self, now: Monotonic, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Stage::Challenging(challenging) = &mut connection.security.stage else { return };
         if now < connection.ask_after {
@@ -136,7 +136,6 @@ impl Endpoint {
                 let numbers = verified.call_numbers;
                 let index = connection.facts.security_index;
                 connection.security = Security::verified(index, verified, true);
-                self.index_anywhere(key);
                 let Some(connection) = self.connections.get_mut(key) else { return };
                 if let Some(peer) = self.peers.get_mut(connection.peer) {
                     peer.on_reached(now);
@@ -166,6 +165,7 @@ impl Endpoint {
     /// Decrypts the stored packets of a verified caller and announces its calls. `numbers` are the current
     /// call numbers according to the client; calls with lower numbers are replays.
     fn open_waiting(&mut self, now: Monotonic, key: Key, numbers: [u32; CHANNELS]) {
+        let key = self.settle_address(now, key);
         let Some(connection) = self.connections.get_mut(key) else { return };
         for (channel, number) in connection.channels.iter_mut().zip(numbers) {
             if channel.call.is_none() && number > channel.number {
