@@ -7,8 +7,12 @@ use crate::{
 };
 use afs_format::directory::{DirectoryBlob, EntryTarget};
 use base::Fid;
-use base::limits::{NAME_BYTES_MAX, PATH_BYTES_MAX};
+use base::limits::PATH_BYTES_MAX;
 use bytes::Bytes;
+
+/// Maximum length of a new name in bytes. Restores and imports take names of 256 bytes, which OpenAFS's servers make. Linux's
+/// kafs cannot read a directory that has one, so clients must not make them.
+const NEW_NAME_BYTES_MAX: usize = 255;
 
 /// The object to create.
 pub(crate) enum New<'a> {
@@ -39,7 +43,7 @@ impl New<'_> {
 /// Rejects names that no entry may get (FileNameOK of OpenAFS, which includes those in which clients would
 /// replace `@sys`).
 pub(crate) fn check_new_name(name: &[u8]) -> Result<(), VolumeError> {
-    if name.len() > NAME_BYTES_MAX {
+    if name.len() > NEW_NAME_BYTES_MAX {
         return Err(VolumeError::NameTooLong { got: name.len() });
     }
     let is_bad =

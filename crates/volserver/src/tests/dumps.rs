@@ -2,7 +2,7 @@ use super::support::{Cell, LARGE, START, actor, admin, anybody, fid, read, write
 use afs_format::acl::{Acl, AclEntry};
 use afs_idl::MemoryStream;
 use afs_idl::vol::{self, Server as _, attach_mode, volume_flags, volume_state};
-use base::{AbortCode, Rights, UnixTime, UserId, VolumeId, VolumeType};
+use base::{AbortCode, Rights, UnixTime, UserId, VnodeId, VolumeId, VolumeType};
 use std::sync::Arc;
 use volume::{SetStatus, Volume};
 
@@ -295,11 +295,34 @@ fn a_broken_dump_leaves_the_volume_as_it_was() {
     site.cell.check();
 }
 
+/// Gives an entry of the root directory a name that clients cannot give it.
+fn rename_by_restore(site: &Site, from: &str, to: &str) {
+    let (volume, volumes) = (site.volume(RW), &site.cell.volumes);
+    let mut found = Vec::new();
+    volume
+        .vnodes(VnodeId(0), &mut |status| {
+            found.push((status.vnode, status.unique));
+            true
+        })
+        .unwrap();
+    let (status, acl) = volume.status_and_acl(volume.root()).unwrap();
+    let mut blob = volume.reader(volume.root(), 0, u64::MAX).unwrap().directory().unwrap();
+    let target = blob.remove(from.as_bytes()).unwrap();
+    blob.insert(to.as_bytes(), target).unwrap();
+    let mut restoration = volumes.restore(VolumeId(RW)).unwrap();
+    restoration.directory(status, Acl::clone(&acl), &blob).unwrap();
+    for (vnode, unique) in found.into_iter().filter(|&(vnode, _)| vnode != VnodeId::ROOT) {
+        restoration.keep(vnode, unique).unwrap();
+    }
+    restoration.finish(volumes, volume.header(), UnixTime(START)).unwrap();
+}
+
 #[test]
 fn names_of_256_bytes_are_dumped_and_restored() {
     let site = Site::new();
+    write(&site.volume(RW), UnixTime(START), "short", b"long");
     let name = "x".repeat(256);
-    write(&site.volume(RW), UnixTime(START), &name, b"long");
+    rename_by_restore(&site, "short", &name);
     let dump = site.dump(RW, 0, 0);
     site.restore_new(900, "copy", &dump).unwrap();
     assert_eq!(tree(&site.volume(900)), tree(&site.volume(RW)));

@@ -377,7 +377,7 @@ fn dots(itself: Target, parent: Target) -> BTreeMap<Vec<u8>, Target> {
 }
 
 fn check_name(name: &[u8]) -> Answer<()> {
-    if name.len() > 256 {
+    if name.len() > 255 {
         return Err(AbortCode::UAENAMETOOLONG);
     }
     let is_bad = name.is_empty() || name.contains(&b'/') || name.contains(&0) || name.ends_with(b"@sys");
