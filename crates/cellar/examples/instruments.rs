@@ -12,8 +12,7 @@
 //! its tables at the end are not measured.
 
 use anyhow::{Context, Result, bail, ensure};
-use cellar::config;
-use cellar::serve::{self, Running};
+use cellar_server::Running;
 use profile::{Kind, Request, SECONDS_MAX, Stage};
 use rand::seq::SliceRandom;
 use rustix::time::{ClockId, clock_gettime};
@@ -152,7 +151,7 @@ fn main() -> Result<()> {
         "a profile of which nobody asks for {:?} ends: fewer MILLISECONDS",
         profile::LEASE
     );
-    let server = serve::start(&Arc::new(config::file::load(&config)?))?;
+    let server = cellar_server::start(&Arc::new(cellar_config::file::load(&config)?))?;
     let mut asked = Instant::now();
     let mut ratios = [Vec::new(), Vec::new()];
     let mut off = Vec::new();

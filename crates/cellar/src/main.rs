@@ -1,8 +1,8 @@
 //! The cellar program: a cell server, and the commands of its administrators.
 
 use cellar::commands::context::{Connect, Context, load_settings};
-use cellar::sockets::{Sources, supervisor};
-use cellar::{commands, quickstart, serve};
+use cellar::{commands, quickstart};
+use cellar_server::sockets::{Sources, supervisor};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use std::path::PathBuf;
@@ -180,7 +180,7 @@ impl Command {
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     if command.writes_state() {
-        cellar::umask::make_private();
+        openafs_import::umask::make_private();
     }
     let result = match command {
         Command::Serve { config, replace, supervise: true, .. } => {
@@ -188,7 +188,7 @@ fn main() -> ExitCode {
         }
         Command::Serve { config, replace, sockets_on_stdin, .. } => {
             let sources = Sources { predecessor: replace, supervisor: sockets_on_stdin };
-            load_settings(config.as_deref()).and_then(|settings| serve::run(settings, sources))
+            load_settings(config.as_deref()).and_then(|settings| cellar_server::run(settings, sources))
         }
         Command::Quickstart(quickstart) => quickstart::run(&quickstart),
         Command::Volume { command, connect } => commands::volume::run(&Context::new(&connect), &command),

@@ -1,17 +1,16 @@
 //! `cellar quickstart`: a whole cell on loopback in one directory, created on first use.
 
-use crate::client::CellClient;
-use crate::client::describe::failed;
 use crate::commands::context::load_settings;
 use crate::commands::protection::create_entry;
 use crate::commands::volume::{self, Create};
-use crate::config::Settings;
-use crate::network::{AfsNetwork, local_authentication};
-use crate::serve;
-use crate::sockets::Sources;
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 use anyhow::{Context, Result};
 use base::{CellName, VolumeName};
+use cell_client::CellClient;
+use cell_client::describe::failed;
+use cell_client::network::{AfsNetwork, local_authentication};
+use cellar_config::Settings;
+use cellar_server::sockets::Sources;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,7 +40,7 @@ pub fn run(quickstart: &Quickstart) -> Result<()> {
             .with_context(|| format!("cannot make a cell in {}", quickstart.dir.display()))?;
     }
     let settings = load_settings(Some(&config))?;
-    serve::run_then(settings, Sources::default(), |settings| {
+    cellar_server::run_then(settings, Sources::default(), |settings| {
         let made = furnish(settings, &quickstart.user)?;
         print!("{}", welcome(settings, &config, &made));
         Ok(())
@@ -50,17 +49,17 @@ pub fn run(quickstart: &Quickstart) -> Result<()> {
 
 fn make(quickstart: &Quickstart, config: &Path) -> Result<()> {
     let folder = &quickstart.dir;
-    crate::files::make_folder(&folder.join("vicepa"))?;
+    cellar_config::files::make_folder(&folder.join("vicepa"))?;
     let secret = Secret::new(&rand::random::<[u8; 32]>());
     let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: KEY_TYPE, secret };
-    crate::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key]))?;
+    cellar_config::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key]))?;
     let text = format!(
         "# A cell on loopback; docs/reference/configuration.md describes every key.\n\n\
          [cell]\nname = \"{}\"\nkeyfile = \"KeyFileExt\"\nadministrators = [\"{}\"]\n\n\
          [server]\nbind = [\"127.0.0.1\"]\n\n[partitions]\na = \"vicepa\"\n\n[web]\n",
         quickstart.cell, quickstart.user
     );
-    crate::files::replace(config, text.as_bytes())?;
+    cellar_config::files::replace(config, text.as_bytes())?;
     Ok(())
 }
 
@@ -94,8 +93,8 @@ fn furnish(settings: &Settings, user: &str) -> Result<Vec<String>> {
 }
 
 fn add_user(cell: &CellClient, user: &str) -> Result<()> {
-    use crate::client::Interface;
     use afs_idl::pr;
+    use cell_client::Interface;
     let id = create_entry(cell, user, None, 0, 0)?;
     let request = pr::AddToGroupRequest { user: id, group: base::UserId::ADMINISTRATORS.0 };
     cell.database(Interface::Protection, |pr| pr::add_to_group(pr, &request))

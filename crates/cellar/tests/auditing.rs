@@ -4,8 +4,8 @@ mod support;
 
 use afs_idl::{bozo, cellar as own, fs as rxafs, pr, vl, vol};
 use base::AbortCode;
-use cellar::client::{Interface, Network};
-use cellar::serve::Hindrances;
+use cell_client::{Interface, Network};
+use cellar_server::Hindrances;
 use load::station::{FILE_SERVICE, Station};
 use serde_json::{Value, json};
 use std::net::SocketAddr;

@@ -4,7 +4,7 @@ mod support;
 
 use afs_idl::{ClientConnection, vl, vol};
 use base::HostUuid;
-use cellar::client::Interface;
+use cell_client::Interface;
 use serde_json::Value;
 use std::sync::Arc;
 use support::cell::Cell;

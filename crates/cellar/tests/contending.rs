@@ -5,7 +5,7 @@ mod support;
 
 use afs_idl::ClientConnection;
 use bytes::Bytes;
-use cellar::serve::Hindrances;
+use cellar_server::Hindrances;
 use disk::{DiskStep, HookedDisk, RealDisk};
 use load::files::{Fid, Files};
 use load::station::Station;

@@ -116,7 +116,7 @@ fn downloads_get_no_set_id_bits_and_honour_the_umask() {
         }
     });
     scene.download("modes");
-    let umask = cellar::umask::current();
+    let umask = openafs_import::umask::current();
     for (name, mode) in [("set-id", 0o755), ("open", 0o666), ("private", 0o600)] {
         let metadata = fs::metadata(scene.home("out").join(name)).unwrap();
         assert_eq!(metadata.mode() & 0o7777, mode & !umask, "{name}");

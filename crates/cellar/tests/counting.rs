@@ -6,7 +6,7 @@ mod support;
 use afs_idl::{CallStream, ClientConnection, Forgetful, cb, fs as rxafs};
 use base::{AbortCode, HostUuid};
 use bytes::Bytes;
-use cellar::serve::Hindrances;
+use cellar_server::Hindrances;
 use load::files::{Fid, Files, volume_root};
 use load::station::FILE_SERVICE;
 use rx::{Server, ServerCall, Service};

@@ -7,8 +7,8 @@ mod support;
 use afs_idl::{CallStream, Forgetful, cb, fs as rxafs};
 use base::{AbortCode, Caller, HostUuid, UnixTime, VolumeId, VolumeType};
 use bytes::Bytes;
-use cellar::serve::offline::OfflineStore;
-use cellar::serve::{self, Hindrances};
+use cellar_server::Hindrances;
+use cellar_server::offline::OfflineStore;
 use disk::{DiskStep, HookedDisk, RealDisk};
 use load::files::{Fid, Files, read_exact};
 use load::station::{FILE_SERVICE, Station};
@@ -39,7 +39,7 @@ struct Story {
 /// The running cell.
 struct Running {
     // Kept until the cell ends.
-    _server: serve::Running,
+    _server: cellar_server::Running,
     _sniffing: Sniffing,
 }
 
@@ -57,7 +57,7 @@ impl Story {
     }
 
     fn start(&self, hindrances: &Hindrances) -> Running {
-        let server = serve::start_hindered(&self.settings(), hindrances).unwrap();
+        let server = cellar_server::start_hindered(&self.settings(), hindrances).unwrap();
         Running { _server: server, _sniffing: Sniffing::start(&self.name) }
     }
 

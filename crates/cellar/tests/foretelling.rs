@@ -4,9 +4,9 @@
 mod support;
 
 use afs_idl::vl;
-use cellar::client::Interface;
-use cellar::jobs::journal::Journal;
-use cellar::serve::Hindrances;
+use cell_client::Interface;
+use cellar_server::Hindrances;
+use job_runner::journal::Journal;
 use jobs::{Job, Operation, Stage};
 use serde_json::Value;
 use std::net::Ipv4Addr;

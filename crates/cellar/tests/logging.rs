@@ -5,7 +5,7 @@ mod support;
 use afs_idl::cellar::{PurgeVolumeCacheRequest, purge_volume_cache};
 use afs_idl::fs as rxafs;
 use bytes::Bytes;
-use cellar::client::Interface;
+use cell_client::Interface;
 use load::files::{Fid, Files};
 use load::station::Station;
 use serde_json::Value;

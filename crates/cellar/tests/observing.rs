@@ -5,7 +5,7 @@ mod support;
 use afs_idl::{CallStream, ClientConnection, cellar as own, fs as rxafs};
 use base::AbortCode;
 use bytes::Bytes;
-use cellar::client::{Interface, Network};
+use cell_client::{Interface, Network};
 use load::files::{Fid, Files, read_exact};
 use load::station::{FILE_SERVICE, Station};
 use observe::Table;

@@ -5,8 +5,8 @@ mod support;
 
 use afs_idl::{ClientConnection, pr, vol};
 use base::{AbortCode, SecurityLevel};
-use cellar::client::Network;
-use cellar::network::{AfsNetwork, local_authentication_at};
+use cell_client::Network;
+use cell_client::network::{AfsNetwork, local_authentication_at};
 use std::sync::Arc;
 use support::cell::Cell;
 use support::place::Place;

@@ -39,14 +39,14 @@ impl World {
     /// Writes the key files of both servers.
     fn give(&self, contents: &[u8]) {
         for server in [&self.first, &self.second] {
-            cellar::files::replace(&server.path("KeyFileExt"), contents).unwrap();
+            cellar_config::files::replace(&server.path("KeyFileExt"), contents).unwrap();
         }
     }
 
     /// Returns the configuration of an administrator with this key, independent of the servers' keys.
     fn administrator(&self, kvno: u8) -> PathBuf {
         let name = format!("Key{kvno}");
-        cellar::files::replace(&self.first.path(&name), &write_extended(&[key(kvno)])).unwrap();
+        cellar_config::files::replace(&self.first.path(&name), &write_extended(&[key(kvno)])).unwrap();
         let text = std::fs::read_to_string(&self.first.config).unwrap().replace("KeyFileExt", &name);
         let path = self.first.path(&format!("{name}.toml"));
         std::fs::write(&path, text).unwrap();

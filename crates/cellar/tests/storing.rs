@@ -5,7 +5,7 @@ mod support;
 
 use afs_idl::{CallStream, ClientConnection, fs};
 use bytes::Bytes;
-use cellar::client::Network;
+use cell_client::Network;
 use load::files::{Fid, Files};
 use load::station::{FILE_SERVICE, Station};
 use std::sync::Arc;

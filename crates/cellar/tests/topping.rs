@@ -4,8 +4,8 @@ mod support;
 
 use afs_idl::ClientConnection;
 use bytes::Bytes;
-use cellar::client::Network;
-use cellar::network::AfsNetwork;
+use cell_client::Network;
+use cell_client::network::AfsNetwork;
 use load::files::{Fid, Files};
 use load::station::{FILE_SERVICE, Station};
 use observe::Table;

@@ -7,9 +7,9 @@
 use afs_idl::fs as rxafs;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use base::AbortCode;
-use cellar::client::files::{Attributes, Node};
-use cellar::client::{CellClient, Interface};
-use cellar::network::AfsNetwork;
+use cell_client::files::{Attributes, Node};
+use cell_client::network::AfsNetwork;
+use cell_client::{CellClient, Interface};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use std::collections::BTreeMap;

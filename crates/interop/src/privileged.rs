@@ -4,9 +4,9 @@
 use afs_idl::{ClientConnection, fs};
 use anyhow::{Context, Result, ensure};
 use base::{AbortCode, SecurityLevel, UnixTime};
-use cellar::client::files::{Attributes, Node};
-use cellar::client::{CellClient, Interface};
-use cellar::network::AfsNetwork;
+use cell_client::files::{Attributes, Node};
+use cell_client::network::AfsNetwork;
+use cell_client::{CellClient, Interface};
 use rx_security::{RxkadClient, SessionKey, Ticket};
 use std::net::Ipv4Addr;
 use std::path::Path;

@@ -1,12 +1,12 @@
 //! What all commands need: the servers to call, the identity to use and the output format.
 
-use crate::client::CellClient;
-use crate::config::{self, Settings, openafs};
-use crate::network::{AfsNetwork, local_authentication};
 use crate::output::Format;
 use afs_format::cellservdb::parse_cellservdb;
 use anyhow::{Context as _, Result};
 use base::CellName;
+use cell_client::CellClient;
+use cell_client::network::{AfsNetwork, local_authentication};
+use cellar_config::{Settings, openafs};
 use clap::Args;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -104,7 +104,7 @@ impl Context {
 /// Loads the settings from a configuration file, or those that OpenAFS would use.
 pub fn load_settings(path: Option<&Path>) -> Result<Settings> {
     match path {
-        Some(path) => config::file::load(path),
+        Some(path) => cellar_config::file::load(path),
         None => openafs::load(),
     }
 }

@@ -7,10 +7,10 @@ mod fetching;
 mod storing;
 
 use super::Context;
-use crate::client::CellClient;
-use crate::client::files::{Attributes, Node};
-use crate::client::path::Place;
 use anyhow::{Result, bail};
+use cell_client::CellClient;
+use cell_client::files::{Attributes, Node};
+use cell_client::path::Place;
 use clap::Args;
 use crossbeam::channel::{Receiver, Sender};
 use disk::beneath::{self, Folder};

@@ -7,14 +7,14 @@ mod tests;
 mod walking;
 
 use super::Context;
-use crate::client::CellClient;
-use crate::client::describe::describe;
-use crate::client::files::Node;
-use crate::client::path::CellPath;
 use crate::output::{Format, Row};
 use afs_idl::cellar::DirectoryTotals;
 use anyhow::{Context as _, Result, bail};
 use base::AbortCode;
+use cell_client::CellClient;
+use cell_client::describe::describe;
+use cell_client::files::Node;
+use cell_client::path::CellPath;
 use clap::Args;
 use indicatif::HumanBytes;
 use serde::Serialize;

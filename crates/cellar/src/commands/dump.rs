@@ -1,13 +1,13 @@
 //! `cellar dump`.
 
-use crate::dump::compare::{Depth, Difference, acl_text, compare};
-use crate::dump::contents::{Contents, Data, Node, printable};
-use crate::dump::extract::{Options, extract};
 use crate::output::{Format, Row, line};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanCount};
 use jiff::Timestamp;
+use openafs_import::dump::compare::{Depth, Difference, acl_text, compare};
+use openafs_import::dump::contents::{Contents, Data, Node, printable};
+use openafs_import::dump::extract::{Options, extract};
 use serde::Serialize;
 use std::path::PathBuf;
 

@@ -1,40 +1,29 @@
 //! `cellar probe`: measures access latency as users see it. It periodically writes and reads a small file on
 //! each server and records the results.
 
-mod history;
 mod report;
 
 use super::Context;
-use crate::client::CellClient;
-use crate::client::describe::failed;
-use crate::client::files::{Attributes, Node};
-use crate::network::now;
 use crate::output::{Format, line};
 use anyhow::{Context as _, Result, bail, ensure};
+use cell_client::CellClient;
+use cell_client::describe::failed;
+use cell_client::files::{Attributes, Node};
+use cell_client::network::now;
 use clap::{Args, Subcommand};
-use events::catalogue::ProbeFigures;
-use history::{History, Outcome};
-use serde_json::{Value, json};
+use probe_history::{History, Outcome, now_ms};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Name of the probe file, in the root directory of each volume.
 const FILE: &str = ".cellar-probe";
 
 /// Maximum number of volumes probed at a time, with a thread each.
 const VOLUMES_MAX: usize = 256;
-
-/// Period that [`recent`] covers, a day, and its maximum number of outcomes.
-const RECENT_MS: u64 = 24 * 3600 * 1000;
-const RECENT_OUTCOMES_MAX: usize = 3000;
-
-/// Bytes at the end of a history that [`latest`] reads.
-const LATEST_BYTES: u64 = 1 << 20;
 
 /// Interval between checks for the end of the command.
 const NAP: Duration = Duration::from_millis(100);
@@ -86,35 +75,10 @@ pub fn run(context: &Context, command: &Probe) -> Result<()> {
         Probe::Run(run) => probe(context, run),
         Probe::Report(report) => {
             let since_ms = report.hours.map(|hours| now_ms().saturating_sub(hours.saturating_mul(3_600_000)));
-            let (outcomes, damaged) = history::read(&report.history)?;
+            let (outcomes, damaged) = probe_history::read(&report.history)?;
             report::show(context.format, &outcomes, since_ms.unwrap_or(0), damaged)
         }
     }
-}
-
-/// Returns the last day of a history for the web page: a summary and the latest outcomes, oldest first.
-pub(crate) fn recent(history: &Path) -> Result<Value> {
-    let (mut outcomes, damaged) = history::read(history)?;
-    let since_ms = now_ms().saturating_sub(RECENT_MS);
-    let summary = report::summarise(&outcomes, since_ms, damaged);
-    outcomes.retain(|outcome| outcome.time_ms >= since_ms);
-    let latest = &outcomes[outcomes.len().saturating_sub(RECENT_OUTCOMES_MAX)..];
-    Ok(json!({ "summary": summary, "outcomes": latest }))
-}
-
-/// Returns the last outcome of each volume as figures, with the volume's last known server.
-pub(crate) fn latest(history: &Path) -> Result<Vec<([String; 2], ProbeFigures)>> {
-    let mut latest = BTreeMap::new();
-    let mut servers: HashMap<String, String> = HashMap::new();
-    for outcome in history::read_last(history, LATEST_BYTES)? {
-        servers.extend(outcome.server.clone().map(|server| (outcome.volume.clone(), server)));
-        latest.insert(outcome.volume.clone(), outcome);
-    }
-    let row = |(volume, outcome): (String, Outcome)| {
-        let server = servers.get(&volume).cloned().unwrap_or_default();
-        ([volume, server], outcome.figures())
-    };
-    Ok(latest.into_iter().map(row).collect())
 }
 
 fn probe(context: &Context, run: &Run) -> Result<()> {
@@ -232,8 +196,4 @@ fn show(format: Format, outcome: &Outcome) -> Result<()> {
             ms(*read_us)
         )),
     }
-}
-
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_millis() as u64)
 }

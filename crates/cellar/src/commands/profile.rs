@@ -2,8 +2,6 @@
 
 use super::Context;
 use super::stat::figures::time;
-use crate::client::Interface;
-use crate::client::describe::failed;
 use crate::output::{Format, line};
 use adminserver::{profile_kinds, profile_stages};
 use afs_idl::ClientConnection;
@@ -12,6 +10,8 @@ use afs_idl::cellar::{
 };
 use anyhow::{Context as _, Result, bail, ensure};
 use base::AbortCode;
+use cell_client::Interface;
+use cell_client::describe::failed;
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanCount};
 use profile::{Document, Flavour, FunctionTime, IoRow, LatencyRow, LockRow, Table};
@@ -95,7 +95,7 @@ struct Taken {
     profile: u64,
     state: GetProfileReply,
     // Kept because the connection uses its socket.
-    _client: crate::client::CellClient,
+    _client: cell_client::CellClient,
 }
 
 /// Runs the command.

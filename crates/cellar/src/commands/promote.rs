@@ -3,14 +3,14 @@
 mod shown;
 
 use crate::output::Format;
-use crate::promotions::cells::Cells;
-use crate::promotions::config::Config;
-use crate::promotions::journal::{Claim, Journal};
-use crate::promotions::{asking, run, source};
 use anyhow::{Context as _, Result, bail};
 use base::VolumeName;
 use clap::{ArgGroup, Args, Subcommand};
 use promote::{Promotion, Record, SigningKey, Tree};
+use promotion_runner::cells::Cells;
+use promotion_runner::config::Config;
+use promotion_runner::journal::{Claim, Journal};
+use promotion_runner::{asking, run, source};
 use shown::{CellShown, PlanShown, Progress};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::{Path, PathBuf};
@@ -354,6 +354,6 @@ fn key(format: Format, command: &Key) -> Result<()> {
 fn write_new(file: &Path, text: &str) -> Result<()> {
     use std::io::Write as _;
     let shown = || format!("cannot make {}", file.display());
-    let mut made = crate::files::create_new(file).with_context(shown)?;
+    let mut made = cellar_config::files::create_new(file).with_context(shown)?;
     writeln!(made, "{text}").and_then(|()| made.sync_all()).with_context(shown)
 }

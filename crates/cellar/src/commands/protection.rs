@@ -1,13 +1,13 @@
 //! `cellar user` and `cellar group`.
 
 use super::Context;
-use crate::client::describe::failed;
-use crate::client::rights::LIST_USERS;
-use crate::client::{CellClient, Interface};
 use crate::output::Row;
 use afs_idl::pr;
 use anyhow::{Result, bail};
 use base::AbortCode;
+use cell_client::describe::failed;
+use cell_client::rights::LIST_USERS;
+use cell_client::{CellClient, Interface};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 

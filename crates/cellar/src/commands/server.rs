@@ -1,9 +1,6 @@
 //! `cellar server`.
 
 use super::Context;
-use crate::client::Interface;
-use crate::client::describe::failed;
-use crate::config::EVENT_LINES_PER_SECOND;
 use crate::output::{Row, line};
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{
@@ -12,6 +9,9 @@ use afs_idl::cellar::{
 };
 use anyhow::{Error, Result};
 use base::PartitionId;
+use cell_client::Interface;
+use cell_client::describe::failed;
+use cellar_config::EVENT_LINES_PER_SECOND;
 use clap::{Args, Subcommand};
 use doctor::network::{MORE_BUFFER, small_buffers};
 use events::lines::{Choice, PER_SECOND};

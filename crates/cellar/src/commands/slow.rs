@@ -2,13 +2,13 @@
 
 use super::Context;
 use super::stat::figures::time;
-use crate::client::Interface;
-use crate::client::describe::failed;
 use crate::output::{Format, line};
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{self, GetSlowCallsReply, GetSlowCallsRequest, SlowCallInfo};
 use anyhow::Result;
 use base::AbortCode;
+use cell_client::Interface;
+use cell_client::describe::failed;
 use clap::Args;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;

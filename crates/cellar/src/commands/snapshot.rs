@@ -1,15 +1,15 @@
 //! `cellar volume snapshot`.
 
 use super::{Context, volume};
-use crate::client::describe::describe;
-use crate::client::location::{Located, Site};
-use crate::client::{CellClient, Interface};
-use crate::network::now;
 use crate::output::Row;
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{self, SnapshotInfo, SnapshotPolicy};
 use anyhow::{Context as _, Result, bail};
 use base::{AbortCode, SnapshotName, VolumeId};
+use cell_client::describe::describe;
+use cell_client::location::{Located, Site};
+use cell_client::network::now;
+use cell_client::{CellClient, Interface};
 use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
 use serde::Serialize;
@@ -540,7 +540,7 @@ pub fn doomed(cell: &CellClient, volume: &str, with_snapshots: bool) -> Result<D
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::fakes::behind;
+    use cell_client::fakes::behind;
 
     #[test]
     fn snapshots_are_where_the_sync_site_says_that_the_volume_is() {
@@ -559,7 +559,7 @@ mod tests {
     fn no_volume_passes_for_one_without_snapshots_because_nobody_says_where_it_is() {
         let (fakes, _) = behind::cell();
         let cell = fakes.cell(3);
-        fakes.fail(crate::client::fakes::server(3), Some(AbortCode::RX_CALL_DEAD));
+        fakes.fail(cell_client::fakes::server(3), Some(AbortCode::RX_CALL_DEAD));
         assert!(doomed(&cell, "moved", false).is_err());
     }
 

@@ -10,13 +10,13 @@ pub(crate) mod transport;
 pub(crate) mod xstat;
 
 use super::Context;
-use crate::client::Interface;
-use crate::client::describe::failed;
 use crate::output::{Row, line};
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{self, CacheFigures, GetCacheStatisticsRequest};
 use again::Again;
 use anyhow::Result;
+use cell_client::Interface;
+use cell_client::describe::failed;
 use clap::{Args, Subcommand};
 use figures::{Show, share};
 use indicatif::{HumanBytes, HumanCount};

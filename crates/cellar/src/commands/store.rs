@@ -6,10 +6,10 @@ mod online;
 mod rekey;
 
 use super::context::load_settings;
-use crate::config::encryption::KeySource;
-use crate::files::Exposure;
 use crate::output::{Format, Row};
 use anyhow::{Result, anyhow, bail};
+use cellar_config::encryption::KeySource;
+use cellar_config::files::Exposure;
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};

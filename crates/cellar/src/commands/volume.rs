@@ -12,13 +12,13 @@ mod removing;
 mod restoring;
 
 use super::{Context, snapshot};
-use crate::client::describe::failed;
-use crate::client::location::Located;
-use crate::client::{CellClient, Interface};
 use crate::output::Row;
 use afs_idl::{ClientConnection, vol};
 use anyhow::{Result, bail};
 use base::{AbortCode, PartitionId};
+use cell_client::describe::failed;
+use cell_client::location::Located;
+use cell_client::{CellClient, Interface};
 use clap::{Args, Subcommand};
 use creating::first_partition;
 use indicatif::HumanBytes;

@@ -1,7 +1,7 @@
 //! A cell with one server in the test's own process, which allows fault injection.
 
 use super::place::Place;
-use cellar::serve::{self, Hindrances, Running};
+use cellar_server::{Hindrances, Running};
 use std::ops::Deref;
 
 /// A cell that runs until it is dropped. It dereferences to its [`Place`].
@@ -19,7 +19,7 @@ impl Cell {
 
     /// Starts a cell in a prepared directory with these faults.
     pub(crate) fn start_at(place: Place, hindrances: &Hindrances) -> Cell {
-        Cell { running: serve::start_hindered(&place.settings(), hindrances).unwrap(), place }
+        Cell { running: cellar_server::start_hindered(&place.settings(), hindrances).unwrap(), place }
     }
 
     /// Restarts the cell with empty caches.

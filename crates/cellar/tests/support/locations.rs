@@ -2,7 +2,7 @@
 
 use super::place::Place;
 use afs_idl::vl;
-use cellar::client::{CellClient, Interface};
+use cell_client::{CellClient, Interface};
 use std::net::Ipv4Addr;
 
 /// A client of the cell with the key of its servers.

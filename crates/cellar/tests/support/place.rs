@@ -3,10 +3,10 @@
 
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 use afs_idl::ClientConnection;
-use cellar::client::{CellClient, Interface};
+use cell_client::network::{AfsNetwork, local_authentication};
+use cell_client::{CellClient, Interface};
 use cellar::commands::volume::{self, Create};
-use cellar::config::{self, Settings};
-use cellar::network::{AfsNetwork, local_authentication};
+use cellar_config::Settings;
 use load::files::{Fid, volume_root};
 use load::station::{FILE_SERVICE, Station};
 use rx_security::ClientSecurity;
@@ -98,7 +98,7 @@ impl Place {
     }
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
-        Arc::new(config::file::load(&self.config).unwrap())
+        Arc::new(cellar_config::file::load(&self.config).unwrap())
     }
 
     /// Returns the program with this configuration.
@@ -204,7 +204,7 @@ fn configuration(cell: &str, address: Ipv4Addr, of_cell: &str, of_server: &str) 
 /// Writes a configuration with this text, and the files that it names.
 fn write(folder: &Path, key_byte: u8, text: &str) -> PathBuf {
     std::fs::create_dir(folder.join("vicepa")).unwrap();
-    cellar::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key(1, key_byte)])).unwrap();
+    cellar_config::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key(1, key_byte)])).unwrap();
     let config = folder.join("cellar.toml");
     std::fs::write(&config, text).unwrap();
     config

@@ -2,7 +2,7 @@
 
 use super::browser::Browser;
 use super::{Process, Station, look, now_ms, open_table, shown};
-use cellar::jobs::journal::Journal;
+use job_runner::journal::Journal;
 use jobs::Stage;
 use load::files::Files;
 use serde_json::{Value, json};

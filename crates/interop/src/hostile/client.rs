@@ -5,10 +5,10 @@ use afs_idl::cb::{self, CallBackReply, CallBackRequest, Server as CallBackServic
 use afs_idl::{ClientConnection, Forgetful, common};
 use anyhow::{Context, Result};
 use base::{AbortCode, Caller, HostUuid};
-use cellar::client::{CellClient, Network};
-use cellar::config::keys::{self, KeyFiles};
-use cellar::config::security::SecuritySettings;
-use cellar::network::local_authentication;
+use cell_client::network::local_authentication;
+use cell_client::{CellClient, Network};
+use cellar_config::keys::{self, KeyFiles};
+use cellar_config::security::SecuritySettings;
 use rx::{ConnectOptions, Path, Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry};
 use rx_security::{ClientSecurity, Null, ServerSecurity};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

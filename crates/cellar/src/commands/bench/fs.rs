@@ -1,10 +1,10 @@
 //! `cellar bench fs`: simulates many clients of a file server.
 
 use crate::commands::context::load_settings;
-use crate::network::local_authentication_at;
 use crate::output::{Format, line};
 use anyhow::{Context, Result, bail, ensure};
 use base::SecurityLevel;
+use cell_client::network::local_authentication_at;
 use clap::{Args, ValueEnum, value_parser};
 use load::files::{Fid, volume_root};
 use load::fs::{Mix, Options, Report, mix, svg};

@@ -1,9 +1,9 @@
 //! Copies out of a cell.
 
 use super::{Copier, Job};
-use crate::client::files::Node;
-use crate::client::path::CellPath;
 use anyhow::{Context as _, Result, bail, ensure};
+use cell_client::files::Node;
+use cell_client::path::CellPath;
 use disk::beneath::{self, Folder};
 use std::ffi::OsStr;
 use std::io::ErrorKind;

@@ -1,10 +1,10 @@
 //! Copies into a cell.
 
 use super::{Copier, Job};
-use crate::client::describe::failed;
-use crate::client::files::{Attributes, Node};
-use crate::client::path::CellPath;
 use anyhow::{Context as _, Result, bail};
+use cell_client::describe::failed;
+use cell_client::files::{Attributes, Node};
+use cell_client::path::CellPath;
 use disk::beneath::Folder;
 use rustix::fs::FileType;
 use std::ffi::OsStr;

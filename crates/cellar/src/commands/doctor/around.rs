@@ -1,20 +1,20 @@
 //! The server's environment: its machine, its settings, the clocks of the cell, jobs.
 
 use super::{Examined, FILE_PORT};
-use crate::client::describe::failed;
-use crate::client::{CellClient, Network};
 use crate::commands::Context;
-use crate::config::announcing::Reason;
-use crate::config::{Role, Settings};
-use crate::jobs::journal::Journal;
-use crate::network::{AfsNetwork, now};
-use crate::serve::neighbours::started;
-use crate::serve::registration::conflicts::{Conflict, conflicts};
 use afs_format::sysid::SysId;
 use afs_idl::{ClientConnection, fs};
 use anyhow::{Context as _, Result};
 use base::AbortCode;
+use cell_client::describe::failed;
+use cell_client::network::{AfsNetwork, now};
+use cell_client::{CellClient, Network};
+use cellar_config::announcing::Reason;
+use cellar_config::{Role, Settings};
+use cellar_server::neighbours::started;
+use cellar_server::registration::conflicts::{Conflict, conflicts};
 use doctor::{Clock, Job, Machine, Registration};
+use job_runner::journal::Journal;
 use load::{cpu, watch};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc;

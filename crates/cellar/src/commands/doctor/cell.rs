@@ -1,12 +1,12 @@
 //! Compares the location database with the volumes on the cell's servers.
 
 use super::Examined;
-use crate::client::describe::{describe, failed};
-use crate::client::{CellClient, Interface};
-use crate::network::now;
 use afs_idl::{ClientConnection, vl, vol};
 use anyhow::Result;
 use base::{AbortCode, PartitionId};
+use cell_client::describe::{describe, failed};
+use cell_client::network::now;
+use cell_client::{CellClient, Interface};
 use doctor::cell::{Cell, Entry, FileServer, Header, IN_PROGRESS_SECONDS, Site, Transaction};
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{self, RecvTimeoutError};

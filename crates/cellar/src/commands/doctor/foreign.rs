@@ -1,13 +1,13 @@
 //! Takes two samples of a foreign server: rxdebug requests and the extended statistics.
 
 use super::{Examined, FILE_PORT};
-use crate::client::Network;
 use crate::commands::stat::transport::{self, Asker, since};
 use crate::commands::stat::xstat::collections;
 use crate::commands::stat::xstat::layout::Layout;
-use crate::network::AfsNetwork;
 use afs_idl::ClientConnection;
 use anyhow::{Result, anyhow};
+use cell_client::Network;
+use cell_client::network::AfsNetwork;
 use doctor::{Operation, Port};
 use rx_proto::answers::Basics;
 use std::collections::BTreeMap;

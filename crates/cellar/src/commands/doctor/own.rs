@@ -1,12 +1,12 @@
 //! Takes two samples of a Cellar server.
 
 use super::{Examined, FILE_PORT};
-use crate::client::{CellClient, Interface};
 use crate::commands::slow;
 use crate::commands::stat::figures::{Source, look};
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{self, GetServerInfoReply, GetTransportRequest, SlowCallInfo};
 use anyhow::Result;
+use cell_client::{CellClient, Interface};
 use doctor::{Figures, Labels, SlowCall, Transport};
 use events::Declared;
 use events::table::Look;

@@ -1,13 +1,13 @@
 //! Queries a server that keeps the totals.
 
 use super::Found;
-use crate::client::describe::failed;
-use crate::client::files::Node;
-use crate::client::{CellClient, Interface};
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{self, GetDirectoryTotalsRequest, ListSubdirectoriesRequest, Subdirectory};
 use anyhow::Result;
 use base::{AbortCode, Fid, VnodeId};
+use cell_client::describe::failed;
+use cell_client::files::Node;
+use cell_client::{CellClient, Interface};
 
 /// A server's answer about a directory.
 #[derive(Debug)]

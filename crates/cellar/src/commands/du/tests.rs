@@ -1,11 +1,6 @@
 //! A file server with and without Cellar's service, over the loopback interface.
 
 use super::{DiskUsage, Found, Shown, Source, asking, below_first, show, walking};
-use crate::client::{CellClient, Network};
-use crate::network::AfsNetwork;
-use crate::serve::environment::{Callbacks, SystemClock};
-use crate::serve::observed::Observatory;
-use crate::serve::services::FromFileServer;
 use adminserver::{AdminServer, AdminServerParts, Below, DirectoryUsage, SnapshotEntry, SnapshotHost};
 use afs_format::acl::{Acl, AclEntry};
 use afs_idl::cellar::DirectoryTotals;
@@ -15,6 +10,11 @@ use base::{
     VolumeType,
 };
 use bytes::Bytes;
+use cell_client::network::AfsNetwork;
+use cell_client::{CellClient, Network};
+use cellar_server::environment::{Callbacks, SystemClock};
+use cellar_server::observed::Observatory;
+use cellar_server::services::FromFileServer;
 use fileserver::{Environment, FileServer, FileServerConfig, Membership, Subject, TransportFigures};
 use rx::{Server, ServerCall, ServerConfig, Service, ServiceEntry};
 use rx_proto::ServiceConfig;

@@ -1,11 +1,11 @@
 //! Adds up totals file by file.
 
 use super::Found;
-use crate::client::CellClient;
-use crate::client::files::Node;
 use afs_idl::cellar::DirectoryTotals;
 use anyhow::Result;
 use base::{AbortCode, VnodeId};
+use cell_client::CellClient;
+use cell_client::files::Node;
 use std::collections::HashSet;
 
 /// A directory that was found.

@@ -1,19 +1,19 @@
 //! `cellar import vicep`.
 
 use crate::commands::context::load_settings;
-use crate::config::Settings;
-use crate::network::now;
 use crate::output::{Format, Row, line};
-use crate::serve::offline::OfflineStore;
-use crate::vicep::leftovers::leftovers;
-use crate::vicep::load::{self, LoadError, Target};
-use crate::vicep::survey::{Survey, survey};
-use crate::vicep::{Problem, Source, Vicep as Partition};
 use afs_format::namei::DESTROY_ME;
 use anyhow::{Context, Result, bail};
 use base::{PartitionId, VolumeId, VolumeType};
+use cell_client::network::now;
+use cellar_config::Settings;
+use cellar_server::offline::OfflineStore;
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use openafs_import::vicep::leftovers::leftovers;
+use openafs_import::vicep::load::{self, LoadError, Target};
+use openafs_import::vicep::survey::{Survey, survey};
+use openafs_import::vicep::{Problem, Source, Vicep as Partition};
 use serde::Serialize;
 use std::path::PathBuf;
 use volume::VolumeError;

@@ -1,11 +1,11 @@
 //! Output of `cellar promote`.
 
 use crate::output::Row;
-use crate::promotions::asking::Found;
-use crate::promotions::config::{CellConfig, Config};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use jobs::Place;
 use promote::{CellRecord, Record, Stage, Step, Task, Tree, Trouble};
+use promotion_runner::asking::Found;
+use promotion_runner::config::{CellConfig, Config};
 use serde::Serialize;
 use std::time::Duration;
 

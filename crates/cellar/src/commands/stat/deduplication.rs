@@ -1,12 +1,12 @@
 //! `cellar stat deduplication`: savings and costs of sharing equal chunks.
 
-use crate::client::Interface;
-use crate::client::describe::failed;
 use crate::commands::Context;
 use crate::output::Row;
 use afs_idl::cellar::{self, DeduplicationFigures, GetDeduplicationRequest};
 use anyhow::Result;
 use base::PartitionId;
+use cell_client::Interface;
+use cell_client::describe::failed;
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 use serde::Serialize;

@@ -1,11 +1,11 @@
 //! A server's figures, and their changes between two samples.
 #![allow(clippy::cast_precision_loss, reason = "rates and times are shown with three digits")]
 
-use crate::client::describe::failed;
 use adminserver::{CALLS_OF_VOLUME, CLIENTS_OF_VOLUME};
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{self, FigureRow, GetFiguresReply, GetFiguresRequest};
 use anyhow::Result;
+use cell_client::describe::failed;
 pub(crate) use doctor::text::time;
 use events::table::Look;
 use events::{Declaration, Declared, Figures, Kind, Value};

@@ -2,10 +2,10 @@
 
 use super::again::Again;
 use super::figures::{self, Labels, Shown, Source, with_figures};
-use crate::client::Interface;
 use crate::commands::Context;
 use crate::output::{Format, line};
 use anyhow::Result;
+use cell_client::Interface;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use events::table::{self, Look};

@@ -3,15 +3,15 @@
 
 use super::address::ServerAddress;
 use super::again::Again;
-use crate::client::Network;
-use crate::client::describe::failed;
 use crate::commands::Context;
-use crate::network::AfsNetwork;
 use crate::output::{Format, Row, line};
 use afs_idl::ClientConnection;
 use afs_idl::fs::statistics_collection as collection;
 use afs_idl::{cb, fs};
 use anyhow::Result;
+use cell_client::Network;
+use cell_client::describe::failed;
+use cell_client::network::AfsNetwork;
 use clap::Args;
 use serde::Serialize;
 

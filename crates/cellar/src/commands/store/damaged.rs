@@ -2,14 +2,14 @@
 //! volumes.
 
 use super::online::server_partitions;
-use crate::client::describe::failed;
-use crate::client::location::{Located, Site};
-use crate::client::{CellClient, Interface};
 use crate::commands::context::{Connect, Context};
 use crate::output::{Format, Row};
 use afs_idl::cellar::{self, DamagedPlace, GetDamagedPlacesReply, GetDamagedPlacesRequest};
 use anyhow::{Result, bail};
 use base::{PartitionId, VolumeId};
+use cell_client::describe::failed;
+use cell_client::location::{Located, Site};
+use cell_client::{CellClient, Interface};
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 use jiff::Timestamp;

@@ -1,8 +1,6 @@
 //! `cellar store check --on`: a check that a running server carries out itself.
 
 use super::{Bar, Check, Checked, Found, finish};
-use crate::client::describe::failed;
-use crate::client::{CellClient, Interface};
 use crate::commands::context::{Connect, Context};
 use crate::output::Format;
 use afs_idl::ClientConnection;
@@ -12,6 +10,8 @@ use afs_idl::cellar::{
 };
 use anyhow::{Context as _, Result, anyhow, bail};
 use base::PartitionId;
+use cell_client::describe::failed;
+use cell_client::{CellClient, Interface};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -251,7 +251,7 @@ fn write_notes(path: &Path, notes: &Notes) -> Result<()> {
                 _ => Ok(()),
             };
         }
-        crate::files::replace(path, &serde_json::to_vec_pretty(notes)?)
+        cellar_config::files::replace(path, &serde_json::to_vec_pretty(notes)?)
     };
     write().with_context(|| format!("cannot note in {} how far the check came", path.display()))
 }

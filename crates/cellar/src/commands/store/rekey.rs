@@ -1,11 +1,11 @@
 //! `cellar store rekey`: replaces the master key, or adds a data key.
 
 use crate::commands::context::load_settings;
-use crate::config::Settings;
-use crate::config::encryption::KeySource;
-use crate::files::Exposure;
 use crate::output::Format;
 use anyhow::{Context as _, Result, anyhow};
+use cellar_config::Settings;
+use cellar_config::encryption::KeySource;
+use cellar_config::files::Exposure;
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};

@@ -3,12 +3,12 @@
 
 use super::state::Pane;
 use super::told::{self, Told};
-use crate::client::Network;
 use crate::commands::stat::transport::{self, Asker};
 use crate::commands::stat::xstat::{self, layout::Layout};
-use crate::network::AfsNetwork;
 use afs_idl::{ClientConnection, fs};
 use anyhow::{Context as _, Result, anyhow};
+use cell_client::Network;
+use cell_client::network::AfsNetwork;
 use observe::Table;
 use rx_proto::answers::Connection;
 use std::net::SocketAddrV4;

@@ -1,12 +1,12 @@
 //! `cellar volume create`.
 
 use super::{Transaction, quota};
-use crate::client::describe::failed;
-use crate::client::{CellClient, Interface};
 use crate::commands::{Context, protection};
 use afs_idl::{ClientConnection, vl, vol};
 use anyhow::{Context as _, Result, bail};
 use base::{AbortCode, PartitionId, Rights, VolumeName};
+use cell_client::describe::failed;
+use cell_client::{CellClient, Interface};
 use clap::Args;
 use serde::Serialize;
 use std::net::Ipv4Addr;

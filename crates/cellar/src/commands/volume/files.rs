@@ -1,14 +1,14 @@
 //! `cellar volume dump`: dumps volumes to files.
 
 use super::{Transaction, time};
-use crate::client::describe::failed;
-use crate::client::location::Site;
-use crate::client::{CellClient, Interface};
 use crate::commands::Context;
 use crate::output::Format;
 use afs_idl::vol;
 use anyhow::{Context as _, Result};
 use base::{AbortCode, VolumeId};
+use cell_client::describe::failed;
+use cell_client::location::Site;
+use cell_client::{CellClient, Interface};
 use clap::Args;
 use disk::beneath::Folder;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};

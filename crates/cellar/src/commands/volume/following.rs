@@ -5,17 +5,17 @@ mod foretelling;
 mod progress;
 mod shown;
 
-use crate::client::CellClient;
-use crate::client::describe::describe;
 use crate::commands::Context;
-use crate::jobs::journal::Journal;
-use crate::jobs::traffic::{self, Told};
-use crate::jobs::world::{CellWorld, Wishes};
 use anyhow::{Result, bail};
 use base::AbortCode;
+use cell_client::CellClient;
+use cell_client::describe::describe;
 use clap::{Args, Subcommand};
 use foretelling::Foretold;
 use indicatif::HumanBytes;
+use job_runner::journal::Journal;
+use job_runner::traffic::{self, Told};
+use job_runner::world::{CellWorld, Wishes};
 use jobs::{End, Job, Stage, Traffic, Wish};
 use shown::Shown;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -161,7 +161,7 @@ fn cancel(context: &Context, journal: &Journal, id: u32) -> Result<()> {
     }
 }
 
-fn take(journal: &Journal, id: u32) -> Result<(Job, crate::jobs::journal::Claim)> {
+fn take(journal: &Journal, id: u32) -> Result<(Job, job_runner::journal::Claim)> {
     let Some(claim) = journal.claim(id)? else { bail!("the job {id} is running") };
     Ok((unfinished(journal, id)?, claim))
 }

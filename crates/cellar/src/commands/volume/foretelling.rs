@@ -1,11 +1,11 @@
 //! `--dry-run` of operations that are jobs: what would be done, or why it would be refused.
 
 use super::{following, time};
-use crate::client::CellClient;
 use crate::commands::Context;
-use crate::jobs::world::CellWorld;
 use anyhow::{Result, bail};
+use cell_client::CellClient;
 use indicatif::{HumanBytes, HumanCount};
+use job_runner::world::CellWorld;
 use jobs::{Gets, Job, Operation, Outlook, Place, SiteOutlook, Told, Trouble};
 use serde::Serialize;
 

@@ -1,14 +1,14 @@
 //! `cellar volume mount` and `unmount`.
 
 use super::operations::is_read_write;
-use crate::client::CellClient;
-use crate::client::describe::failed;
-use crate::client::files::{Attributes, Node};
-use crate::client::path::CellPath;
 use crate::commands::Context;
-use crate::network::now;
 use anyhow::{Context as _, Result, bail};
 use base::{AbortCode, Rights, VolumeName};
+use cell_client::CellClient;
+use cell_client::describe::failed;
+use cell_client::files::{Attributes, Node};
+use cell_client::network::now;
+use cell_client::path::CellPath;
 use clap::Args;
 use serde::Serialize;
 

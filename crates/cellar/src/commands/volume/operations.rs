@@ -1,12 +1,12 @@
 //! `cellar volume move`, `copy`, `release`, `backup`, `split`: operations that are jobs.
 
 use super::{following, foretelling};
-use crate::client::location::Located;
-use crate::client::path::CellPath;
-use crate::client::{CellClient, Interface};
 use crate::commands::Context;
 use anyhow::{Context as _, Result, bail};
 use base::{PartitionId, VnodeId, VolumeId, VolumeName};
+use cell_client::location::Located;
+use cell_client::path::CellPath;
+use cell_client::{CellClient, Interface};
 use clap::Args;
 use jobs::{Job, Operation, Place};
 use std::net::Ipv4Addr;
@@ -185,7 +185,7 @@ fn do_job(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::fakes::{behind, server};
+    use cell_client::fakes::{behind, server};
 
     #[test]
     fn what_a_directory_lies_in_is_told_by_the_sync_site() {

@@ -1,8 +1,6 @@
 //! Settings of a volume: its quota, and how its data is stored, which only Cellar servers support.
 
 use super::quota;
-use crate::client::describe::failed;
-use crate::client::{CellClient, Interface};
 use crate::commands::Context;
 use afs_idl::cellar::{
     self, GetVolumeDeduplicationRequest, GetVolumePolicyReply, GetVolumePolicyRequest,
@@ -10,6 +8,8 @@ use afs_idl::cellar::{
 };
 use anyhow::Result;
 use base::AbortCode;
+use cell_client::describe::failed;
+use cell_client::{CellClient, Interface};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::net::Ipv4Addr;
@@ -247,7 +247,7 @@ fn effective_of(reply: &GetVolumePolicyReply) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::fakes::behind;
+    use cell_client::fakes::behind;
 
     #[test]
     fn a_policy_is_set_where_the_sync_site_says_that_the_volume_is() {

@@ -1,10 +1,10 @@
 //! Quotas: maximum sizes of volumes.
 
 use super::Transaction;
-use crate::client::{CellClient, Interface};
 use afs_idl::fs::{self, GetVolumeStatusRequest};
 use afs_idl::vol;
 use base::{AbortCode, PartitionId};
+use cell_client::{CellClient, Interface};
 use std::net::Ipv4Addr;
 
 /// Unit suffixes and their KiB, as in `fs setquota`.

@@ -1,13 +1,13 @@
 //! `cellar volume remove`.
 
 use super::Transaction;
-use crate::client::describe::{describe, failed};
-use crate::client::location::{Located, Site};
-use crate::client::{CellClient, Interface};
 use crate::commands::{Context, snapshot};
 use afs_idl::{ClientConnection, vl, vol};
 use anyhow::{Result, bail};
 use base::{AbortCode, PartitionId, VolumeId, VolumeType};
+use cell_client::describe::{describe, failed};
+use cell_client::location::{Located, Site};
+use cell_client::{CellClient, Interface};
 use clap::Args;
 use serde::Serialize;
 use std::net::Ipv4Addr;

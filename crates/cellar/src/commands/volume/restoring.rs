@@ -2,18 +2,18 @@
 
 use super::files::Transferred;
 use super::{first_partition, following, foretelling};
-use crate::client::describe::failed;
-use crate::client::location::{Located, Site};
-use crate::client::{CellClient, Interface};
 use crate::commands::Context;
-use crate::dump::contents::Contents;
 use afs_idl::vl::SITES;
 use afs_idl::vol::{self, VolintInfo};
 use anyhow::{Context as _, Result, anyhow, bail};
 use base::{AbortCode, PartitionId, UnixTime, VolumeName};
+use cell_client::describe::failed;
+use cell_client::location::{Located, Site};
+use cell_client::{CellClient, Interface};
 use clap::{Args, ValueEnum};
 use indicatif::{HumanBytes, HumanCount};
 use jobs::{Job, Operation, Outlook, Place, Room, Stage};
+use openafs_import::dump::contents::Contents;
 use serde::Serialize;
 use std::fs::File;
 use std::net::Ipv4Addr;
@@ -384,7 +384,7 @@ fn flaw(cell: &CellClient, job: &Job, path: &Path, bytes: u64) -> Option<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::fakes::behind;
+    use cell_client::fakes::behind;
 
     fn request(name: &str, overwrite: Overwrite) -> RestoreVolume {
         RestoreVolume {
@@ -481,7 +481,8 @@ mod tests {
 
     #[test]
     fn changes_are_refused_by_a_volume_that_was_changed_after_them() {
-        let golden = |name: &str| crate::dump::tests::golden(name);
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../afs-format/testdata/dump");
+        let golden = |name: &str| folder.join(name);
         let (full, changes) = (golden("full"), golden("incremental"));
         let [whole, part] = [&full, &changes].map(|path| Contents::read(path).unwrap());
         let volume = |update_date| VolintInfo {

@@ -6,8 +6,8 @@ use afs_idl::fs::{self, FetchStatusRequest, GiveUpAllCallBacksRequest, GiveUpCal
 use afs_idl::{ClientConnection, common};
 use anyhow::{Context, Result, anyhow};
 use base::AbortCode;
-use cellar::client::files::{Attributes, Node};
-use cellar::client::{CellClient, Network};
+use cell_client::files::{Attributes, Node};
+use cell_client::{CellClient, Network};
 use interop::cell::Server;
 use interop::hostile::{Client, SERVER, Target, uuid};
 use std::net::Ipv4Addr;

@@ -2,7 +2,7 @@
 
 use afs_idl::vol::{self, DestServer, ForwardRequest, RestoreCookie, TransCreateRequest};
 use anyhow::{Context, Result, anyhow, ensure};
-use cellar::client::Network;
+use cell_client::Network;
 use interop::cell::{Cell, Server};
 use interop::hostile::{ATTACKER, Client, Listener, SERVER, Target, stranger};
 use std::net::{Ipv4Addr, SocketAddrV4};

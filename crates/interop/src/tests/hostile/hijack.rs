@@ -3,7 +3,7 @@
 
 use afs_idl::fs::{FetchStatusRequest, fetch_status};
 use anyhow::{Context, Result, ensure};
-use cellar::client::Network;
+use cell_client::Network;
 use interop::cell::Server;
 use interop::hostile::packet::{abort, acknowledge, datagram};
 use interop::hostile::{ATTACKER, Client, Datagram, Listener, Load, SERVER, Spoofer, Target, at, stranger};

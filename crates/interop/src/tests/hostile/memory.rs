@@ -4,7 +4,7 @@ use crate::tests::soak;
 use afs_idl::pr::{IDToNameRequest, id_to_name};
 use afs_idl::vl;
 use anyhow::{Result, ensure};
-use cellar::client::Network;
+use cell_client::Network;
 use interop::hostile::packet::{datagram, first, request, rxkad_call};
 use interop::hostile::{ATTACKER, Client, Flood, SERVER, STRANGERS, Shape, Target, at, uuid};
 use rx_proto::{Flags, Header};

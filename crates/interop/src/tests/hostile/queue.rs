@@ -3,7 +3,7 @@
 
 use afs_idl::fs::{FetchStatusRequest, fetch_status};
 use anyhow::{Result, ensure};
-use cellar::client::Network;
+use cell_client::Network;
 use interop::cell::Server;
 use interop::hostile::packet::call;
 use interop::hostile::{ATTACKER, Client, Flood, SERVER, Shape, Target, at};

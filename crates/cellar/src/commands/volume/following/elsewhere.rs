@@ -3,8 +3,6 @@
 use super::Jobs;
 use super::foretelling::{self, Foretold};
 use super::shown::Shown;
-use crate::client::Interface;
-use crate::client::describe::describe;
 use crate::commands::Context;
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{
@@ -12,6 +10,8 @@ use afs_idl::cellar::{
 };
 use anyhow::{Context as _, Result, anyhow};
 use base::AbortCode;
+use cell_client::Interface;
+use cell_client::describe::describe;
 use jobs::Event;
 use std::net::Ipv4Addr;
 

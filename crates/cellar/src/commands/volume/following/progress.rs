@@ -1,9 +1,9 @@
 //! Progress display of a running job: its current step and transfer.
 
-use crate::client::CellClient;
-use crate::jobs::traffic;
 use crate::output::Format;
+use cell_client::CellClient;
 use indicatif::{ProgressBar, ProgressStyle};
+use job_runner::traffic;
 use jobs::Job;
 use parking_lot::{Condvar, Mutex};
 use std::thread;

@@ -1,11 +1,11 @@
 //! Output of jobs.
 
 use crate::commands::Context;
-use crate::jobs::traffic::Told;
 use crate::output::Row;
 use afs_idl::cellar::JobInfo;
 use anyhow::Result;
 use indicatif::HumanBytes;
+use job_runner::traffic::Told;
 use jobs::{Event, Job, Stage};
 use serde::Serialize;
 use xdr::XdrString;

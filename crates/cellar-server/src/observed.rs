@@ -1,0 +1,398 @@
+//! All figures of this process that can be queried at run time.
+
+use super::environment::process_kib;
+use super::refusals::Refusals;
+use audit::Trail;
+use base::{PartitionId, VolumeId};
+use cellar_config::Role;
+use disk::DiskMeter;
+use disk::metered::ACCESSES;
+use events::catalogue::{
+    AuditFigures, CACHES, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures,
+    PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, RefusalFigures, UsageFigures, WorkerFigures,
+};
+use events::{Figures as _, Histogram, bucket_of};
+use fileserver::FileServer;
+use observe::{Observed, PERIOD, Recorder, Sheet, SlowCall, Snapshot, Table};
+use parking_lot::Mutex;
+use rx::{LaneStatistics, PeerCounters, PeerReport, RoundTrips, Server, ServerStatistics};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use volume::{CacheReport, CacheStatistics, Condition, VolumeError, Volumes};
+
+/// The recorder of calls, and the sources of all other figures.
+pub struct Observatory {
+    started: Duration,
+    volumes: Arc<Volumes>,
+    recorder: Arc<Recorder>,
+    /// Guards the list, which is complete once all ports are open.
+    ports: Mutex<Vec<(&'static str, Weak<Server>)>>,
+    /// Disks of all partitions in the configuration.
+    disks: Vec<(PartitionId, Arc<DiskMeter>)>,
+    file_server: OnceLock<Weak<FileServer>>,
+    trail: Option<Arc<Trail>>,
+    refusals: Arc<Refusals>,
+    /// History of `cellar probe run`.
+    probe_history: Option<PathBuf>,
+}
+
+impl Observatory {
+    /// Creates an observatory for a process that starts now, with these disks and volumes, and optionally an
+    /// audit and a history of probes.
+    pub fn new(
+        disks: Vec<(PartitionId, Arc<DiskMeter>)>,
+        volumes: &Arc<Volumes>,
+        trail: Option<Arc<Trail>>,
+        probe_history: Option<PathBuf>,
+    ) -> Observatory {
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let volumes = volumes.clone();
+        let (ports, file_server) = Default::default();
+        Observatory {
+            started,
+            volumes,
+            recorder: Arc::default(),
+            ports,
+            disks,
+            file_server,
+            trail,
+            refusals: Arc::default(),
+            probe_history,
+        }
+    }
+
+    /// Sets the file server; to be called once.
+    pub fn set_file_server(&self, server: &Arc<FileServer>) {
+        let _ = self.file_server.set(Arc::downgrade(server));
+    }
+
+    fn partition_figures(&self, id: PartitionId) -> PartitionFigures {
+        let Ok(space) = self.volumes.space(id) else {
+            return PartitionFigures { offline: 1, ..PartitionFigures::default() };
+        };
+        let condition = self.volumes.condition(id).unwrap_or_else(|error| {
+            tracing::error!(partition = %id, %error, "cannot read what is amiss");
+            Condition::default()
+        });
+        let unreadable = |error: &VolumeError, what: &str| {
+            tracing::error!(partition = %id, %error, what, "cannot read figures of a partition");
+        };
+        let shared = self.volumes.deduplication(id);
+        let shared = shared.inspect_err(|error| unreadable(error, "deduplication")).unwrap_or_default();
+        let scrubbed = self.volumes.scrub_statistics(id);
+        let scrubbed = scrubbed.inspect_err(|error| unreadable(error, "scrubbing")).unwrap_or_default();
+        PartitionFigures {
+            size: space.total_kib << 10,
+            free: space.free_kib << 10,
+            offline: 0,
+            read_only: self.volumes.failure(id).is_ok_and(|failure| failure.is_some()).into(),
+            damaged: condition.damaged,
+            reclaiming: condition.reclaiming,
+            scrubbed: scrubbed.bytes_since_start,
+            deduplicated_chunks: shared.chunks,
+            deduplicated_names: shared.names,
+            deduplicated: shared.stored_bytes,
+            deduplication_saved: shared.saved_bytes,
+            deduplication_table: shared.row_bytes,
+            deduplication_memory: shared.memory_bytes,
+        }
+    }
+
+    /// Returns the recorder of calls.
+    pub fn recorder(&self) -> &Arc<Recorder> {
+        &self.recorder
+    }
+
+    /// Starts the thread that ends periods until shutdown.
+    pub(super) fn begin_periods(&self, ending: &Arc<AtomicBool>) -> JoinHandle<()> {
+        let (recorder, ending) = (self.recorder.clone(), ending.clone());
+        super::thread("periods", move || {
+            while super::wait(&ending, PERIOD) {
+                recorder.next_period();
+            }
+        })
+    }
+
+    /// Returns the counters of rejected callers.
+    pub(super) fn refusals(&self) -> &Arc<Refusals> {
+        &self.refusals
+    }
+
+    /// Returns the audit, if there is one.
+    pub fn trail(&self) -> Option<&Arc<Trail>> {
+        self.trail.as_ref()
+    }
+
+    /// Adds an open port.
+    pub fn add_port(&self, name: &'static str, server: &Arc<Server>) {
+        self.ports.lock().push((name, Arc::downgrade(server)));
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, ServerStatistics)> {
+        let ports = self.ports.lock().clone();
+        let ask = |(name, server): (&'static str, Weak<Server>)| Some((name, server.upgrade()?.statistics()));
+        ports.into_iter().filter_map(ask).collect()
+    }
+}
+
+impl Observed for Observatory {
+    fn snapshot(&self) -> Snapshot {
+        self.recorder.snapshot()
+    }
+
+    fn calls(&self) -> Sheet<CallFigures> {
+        self.recorder.calls()
+    }
+
+    fn volumes(&self) -> Sheet<UsageFigures> {
+        let mut sheet = self.snapshot().volume_sheet();
+        for row in &mut sheet.rows {
+            let Some(Ok(id)) = row.labels.first().map(|label| label.parse()) else { continue };
+            let volume = self.volumes.get_at_hand(VolumeId(id));
+            row.labels.push(volume.map(|volume| volume.header().name.to_string()).unwrap_or_default());
+        }
+        sheet
+    }
+
+    fn slow(&self) -> (u64, Vec<(u64, SlowCall)>) {
+        (self.recorder.slow_from_ns(), self.recorder.slow_calls())
+    }
+
+    fn lanes(&self) -> Sheet<LaneFigures> {
+        let mut sheet = Sheet::new(Table::Lanes.labels());
+        for (name, statistics) in self.statistics() {
+            for (number, (lane, endpoint)) in statistics.lanes.iter().zip(&statistics.endpoints).enumerate() {
+                sheet.push([name.to_owned(), number.to_string()], lane_figures(lane, endpoint));
+            }
+        }
+        sheet
+    }
+
+    fn workers(&self) -> Sheet<WorkerFigures> {
+        let mut sheet = Sheet::new(Table::Workers.labels());
+        for (name, statistics) in self.statistics() {
+            sheet.push([name], worker_figures(&statistics));
+        }
+        sheet
+    }
+
+    fn disks(&self) -> Sheet<DiskFigures> {
+        let mut sheet = Sheet::new(Table::Disks.labels());
+        for (id, meter) in &self.disks {
+            for (access, figures) in ACCESSES.into_iter().zip(meter.figures()) {
+                sheet.push([id.to_string(), access.to_owned()], figures);
+            }
+        }
+        sheet
+    }
+
+    fn caches(&self) -> Sheet<CacheCounts> {
+        let CacheReport { status, directories, totals, chunks } = self.volumes.caches();
+        let mut sheet = Sheet::new(Table::Caches.labels());
+        for (name, of) in CACHES.into_iter().zip([status, directories, totals, chunks]) {
+            sheet.push([name], cache_counts(of));
+        }
+        sheet
+    }
+
+    fn peers(&self) -> Sheet<PeerFigures> {
+        let mut sheet = Sheet::new(Table::Peers.labels());
+        let mut others = PeerFigures::default();
+        let ports = self.ports.lock().clone();
+        for (name, server) in ports.iter().filter_map(|(name, server)| Some((name, server.upgrade()?))) {
+            let (peers, forgotten) = server.peers();
+            others.add(&peer_counters(&forgotten));
+            for peer in peers {
+                sheet.push([(*name).to_owned(), peer.address.to_string()], peer_figures(&peer));
+            }
+        }
+        // Present values have no meaning for all other peers together.
+        sheet.bound(others);
+        sheet
+    }
+
+    fn audit(&self) -> Sheet<AuditFigures> {
+        let mut sheet = Sheet::new(Table::Audit.labels());
+        for (name, figures) in self.trail.iter().flat_map(|trail| trail.figures()) {
+            sheet.push([name], figures);
+        }
+        sheet
+    }
+
+    fn refusals(&self) -> Sheet<RefusalFigures> {
+        let mut sheet = Sheet::new(Table::Refusals.labels());
+        for (refusal, figures) in self.refusals.figures(rx::now()) {
+            sheet.push([refusal.name()], figures);
+        }
+        sheet
+    }
+
+    fn probes(&self) -> Sheet<ProbeFigures> {
+        let mut sheet = Sheet::new(&["volume", "server"]);
+        let latest = self.probe_history.as_deref().map(probe_history::latest);
+        match latest.unwrap_or_else(|| Ok(Vec::new())) {
+            Ok(rows) => rows.into_iter().for_each(|(labels, figures)| sheet.push(labels, figures)),
+            // The file may not exist yet; at a higher level this would be logged with every query.
+            Err(error) => tracing::debug!("no probes: {error:#}"),
+        }
+        sheet
+    }
+
+    fn process(&self) -> Sheet<ProcessFigures> {
+        let mut sheet = Sheet::new(Table::Process.labels());
+        let figures = ProcessFigures {
+            started: nanoseconds(self.started),
+            resident: process_kib() << 10,
+            volumes_loaded: self.volumes.loaded_count() as u64,
+        };
+        sheet.push([""; 0], figures);
+        sheet
+    }
+
+    fn callbacks(&self) -> Sheet<CallbackFigures> {
+        let mut sheet = Sheet::new(Table::Callbacks.labels());
+        if let Some(server) = self.file_server.get().and_then(Weak::upgrade) {
+            sheet.push([Role::Fs.instance()], callback_figures(&server));
+        }
+        sheet
+    }
+
+    fn partitions(&self) -> Sheet<PartitionFigures> {
+        let mut sheet = Sheet::new(Table::Partitions.labels());
+        for (id, _) in &self.disks {
+            sheet.push([id.to_string()], self.partition_figures(*id));
+        }
+        sheet
+    }
+}
+
+fn callback_figures(server: &FileServer) -> CallbackFigures {
+    let counters = server.callback_counters();
+    CallbackFigures {
+        hosts: counters.hosts,
+        hosts_down: counters.hosts_down,
+        promises: counters.promises,
+        limit: counters.promises_max,
+        delivered: counters.breaks_delivered,
+        unanswered: counters.breaks_failed,
+        evictions: counters.cleared_asking_host + counters.cleared_idle_host,
+        shared_uuids: counters.uuids_shared,
+    }
+}
+
+fn cache_counts(of: CacheStatistics) -> CacheCounts {
+    CacheCounts {
+        entries: of.entries,
+        held: of.bytes,
+        held_max: of.peak_bytes,
+        limit: of.limit_bytes,
+        hits: of.hits,
+        misses: of.misses,
+        evictions: of.evictions,
+        purged: of.purged,
+        recycle_age: of.recycle_age_ms.saturating_mul(1_000_000),
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn lane_figures(lane: &LaneStatistics, endpoint: &rx_proto::Statistics) -> LaneFigures {
+    LaneFigures {
+        received_datagrams: lane.datagrams_received,
+        received: lane.bytes_received,
+        receive_batches: lane.receive_batches,
+        kernel_drops: lane.kernel_drops,
+        handed_over: lane.handed_over,
+        handover_drops: lane.handover_drops,
+        sent_datagrams: lane.datagrams_sent,
+        sent: lane.bytes_sent,
+        send_batches: lane.send_batches,
+        send_waits: lane.send_waits,
+        send_errors: lane.send_errors,
+        wakeups: lane.wakeups,
+        idle: lane.idle_ns,
+        data_received: endpoint.data_received,
+        data_duplicates: endpoint.data_duplicates,
+        data_sent: endpoint.data_sent,
+        data_resent: endpoint.data_resent,
+        timeouts: endpoint.timeouts,
+        bad_packets: endpoint.malformed + endpoint.spurious + lane.truncated,
+        calls_refused: endpoint.calls_refused,
+        round_trips: endpoint.rtt_samples,
+        round_trip: nanoseconds(endpoint.rtt_total),
+        round_trip_max: nanoseconds(endpoint.rtt_max),
+        connections: endpoint.connections_now,
+        calls_present: endpoint.calls_now,
+        peers: endpoint.peers_now,
+        faults: lane.faults,
+    }
+}
+
+fn peer_counters(counters: &PeerCounters) -> PeerFigures {
+    PeerFigures {
+        opened: counters.connections,
+        received_packets: counters.received,
+        received: counters.bytes_received,
+        data_sent: counters.sent,
+        data_resent: counters.resent,
+        sent: counters.bytes_sent,
+        round_trips: round_trips(&counters.round_trips),
+        ..PeerFigures::default()
+    }
+}
+
+/// A bucket's limit is a power of two, exclusive, so its longest time is a nanosecond less.
+fn round_trips(counted: &RoundTrips) -> Histogram {
+    let counts = (0..).zip(counted.counts).filter(|(_, count)| *count > 0);
+    let longest = |power: u32| (1000 << power) - 1;
+    let max = counts.clone().last().map_or(0, |(power, _)| longest(power));
+    let buckets = counts.map(|(power, count)| (bucket_of(longest(power)), u64::from(count)));
+    Histogram::from_buckets(nanoseconds(counted.total), max, buckets)
+}
+
+fn peer_figures(peer: &PeerReport) -> PeerFigures {
+    PeerFigures {
+        connections: peer.connections as u64,
+        round_trip: nanoseconds(peer.rtt),
+        variation: nanoseconds(peer.rtt_variation),
+        timeout: nanoseconds(peer.timeout),
+        window: peer.window_packets.into(),
+        congestion_window: peer.congestion_window_packets.into(),
+        packet: peer.packet_bytes as u64,
+        ..peer_counters(&peer.counters)
+    }
+}
+
+fn worker_figures(statistics: &ServerStatistics) -> WorkerFigures {
+    WorkerFigures {
+        threads: statistics.worker_threads as u64,
+        limit: statistics.workers_limit as u64,
+        busy: statistics.busy_workers as u64,
+        full: statistics.workers_full.into(),
+        waiting: statistics.waiting_calls as u64,
+        arrived: statistics.calls.arrived,
+        refused: statistics.calls.refused_busy,
+        panicked: statistics.calls.panicked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_of_peers_have_percentiles() {
+        let mut counted = RoundTrips { total: Duration::from_micros(1900), ..RoundTrips::default() };
+        (counted.counts[0], counted.counts[3], counted.counts[10]) = (7, 2, 1);
+        let told = round_trips(&counted);
+        assert_eq!((told.count(), told.sum()), (10, 1_900_000));
+        let [half, most] = [500, 1000].map(|permille| told.quantile(permille));
+        assert!((999..1125).contains(&half) && most == 1_023_999, "{half} {most}");
+        assert_eq!(round_trips(&RoundTrips::default()), Histogram::default());
+    }
+}

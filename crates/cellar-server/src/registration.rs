@@ -1,0 +1,209 @@
+//! Registers the file server's addresses in the location database (VL_RegisterAddrs, 532).
+//!
+//! The server registers at start, until it succeeds; then every hour, because a location database may be
+//! restored from a backup; and soon after the machine's addresses have changed, unless the configuration
+//! lists them. Registering the same addresses again changes nothing. Connections from addresses that the
+//! machine has lost are closed, so that calls use one that it has.
+
+pub mod conflicts;
+
+use afs_format::sysid::SysId;
+use afs_idl::vl;
+use anyhow::{Context, Result};
+use base::limits::SERVER_ADDRESSES_MAX;
+use base::{AbortCode, HostUuid};
+use cell_client::describe::describe;
+use cell_client::{CellClient, Interface};
+use cellar_config::Settings;
+use cellar_config::announcing::{Chosen, Reason};
+use conflicts::conflicts;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Pause before the first retry; it doubles with each.
+const RETRY_MIN: Duration = Duration::from_secs(5);
+/// Maximum pause between retries: clients find a server that started before the database servers soon after
+/// those are up.
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// Interval at which the registration is repeated.
+const REPEAT: Duration = Duration::from_secs(3600);
+/// Interval at which the machine's addresses are checked.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Called when the machine's addresses have changed, with the lost and the present ones.
+pub type OnChange = Box<dyn Fn(&[Ipv4Addr], &[Ipv4Addr]) + Send>;
+
+/// Returns the UUID in the sysid file, which is created if missing.
+pub fn server_uuid(settings: &Settings) -> Result<HostUuid> {
+    let path = &settings.sysid_path;
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(SysId::parse(&bytes).with_context(|| format!("{} is damaged", path.display()))?.uuid),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let uuid = HostUuid(*uuid::Uuid::new_v4().as_bytes());
+            write_sysid(path, uuid, &settings.announce)?;
+            Ok(uuid)
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+fn write_sysid(path: &Path, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Result<()> {
+    let sysid = SysId { uuid, addresses: addresses.to_vec() };
+    cellar_config::files::replace(path, &sysid.to_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Starts a thread that keeps the server registered until `ending`.
+pub fn register(
+    settings: &Arc<Settings>,
+    cell: &Arc<CellClient>,
+    uuid: HostUuid,
+    on_change: OnChange,
+    ending: Arc<AtomicBool>,
+) -> JoinHandle<()> {
+    let mut registrar = Registrar::new(settings, cell, uuid, on_change);
+    registrar.note_left_out(settings.announced_now().as_ref());
+    registrar.attempt();
+    super::thread("register", move || {
+        while super::wait(&ending, LOOK.min(registrar.pause())) {
+            registrar.look();
+        }
+    })
+}
+
+/// State of the registration.
+struct Registrar {
+    settings: Arc<Settings>,
+    cell: Arc<CellClient>,
+    uuid: HostUuid,
+    on_change: OnChange,
+    addresses: Vec<Ipv4Addr>,
+    /// Unregistered addresses as last logged.
+    left_out: Vec<(Ipv4Addr, Reason)>,
+    failures: u32,
+    next: Instant,
+}
+
+impl Registrar {
+    fn new(
+        settings: &Arc<Settings>,
+        cell: &Arc<CellClient>,
+        uuid: HostUuid,
+        on_change: OnChange,
+    ) -> Registrar {
+        let addresses = settings.announce.clone();
+        let (settings, cell) = (Arc::clone(settings), Arc::clone(cell));
+        Registrar {
+            settings,
+            cell,
+            uuid,
+            on_change,
+            left_out: Vec::new(),
+            addresses,
+            failures: 0,
+            next: Instant::now(),
+        }
+    }
+
+    /// Returns the time until the next registration is due.
+    fn pause(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    /// Registers if it is due or the addresses have changed.
+    fn look(&mut self) {
+        let now = self.settings.announced_now();
+        self.note_left_out(now.as_ref());
+        self.look_at(now.map(|now| now.addresses).filter(|now| *now != self.addresses));
+    }
+
+    /// Logs which addresses are not registered and why, if that has changed.
+    fn note_left_out(&mut self, now: Option<&Chosen>) {
+        let Some(now) = now.filter(|now| now.left_out != self.left_out) else { return };
+        for (address, reason) in &now.left_out {
+            tracing::warn!(%address, "not registered: {reason}");
+        }
+        self.left_out.clone_from(&now.left_out);
+    }
+
+    /// Registers if it is due; `changed` are the machine's new addresses.
+    fn look_at(&mut self, changed: Option<Vec<Ipv4Addr>>) {
+        if let Some(addresses) = changed {
+            tracing::info!(before = ?self.addresses, now = ?addresses, "the machine's addresses have changed");
+            let lost: Vec<Ipv4Addr> =
+                self.addresses.iter().copied().filter(|address| !addresses.contains(address)).collect();
+            (self.on_change)(&lost, &addresses);
+            (self.addresses, self.failures, self.next) = (addresses, 0, Instant::now());
+        }
+        if self.pause().is_zero() {
+            self.attempt();
+        }
+    }
+
+    fn attempt(&mut self) {
+        let registered = &self.addresses[..self.addresses.len().min(SERVER_ADDRESSES_MAX)];
+        let addresses = registered.iter().map(|&address| address.into()).collect();
+        let request = vl::RegisterAddrsRequest { uuid: self.uuid, spare1: 0, addresses };
+        let answer = self.cell.database(Interface::Locations, |vl| vl::register_addrs(vl, &request));
+        let pause = match answer {
+            Ok(_) => {
+                self.registered();
+                REPEAT
+            }
+            Err(code) => {
+                let pause = (RETRY_MIN * 2_u32.saturating_pow(self.failures.min(16))).min(RETRY_MAX);
+                self.failures = self.failures.saturating_add(1);
+                tracing::error!(addresses = ?self.addresses, retry_s = pause.as_secs(), "{}", refusal(code, self.uuid));
+                if code == AbortCode::VL_MULTIPADDR {
+                    self.explain();
+                }
+                pause
+            }
+        };
+        self.next = Instant::now() + pause;
+    }
+
+    /// Logs the servers that have these addresses, and the addresses registered under this UUID.
+    fn explain(&self) {
+        for conflict in conflicts(&self.cell, self.uuid, &self.addresses) {
+            tracing::error!("{conflict}");
+        }
+    }
+
+    fn registered(&mut self) {
+        self.failures = 0;
+        let (registered, beyond) = self.addresses.split_at(self.addresses.len().min(SERVER_ADDRESSES_MAX));
+        tracing::info!(uuid = %self.uuid, addresses = ?registered, "registered in the location database");
+        if !beyond.is_empty() {
+            tracing::warn!(addresses = ?beyond, "not registered: a server has at most {SERVER_ADDRESSES_MAX} addresses");
+        }
+        if let Err(error) = write_sysid(&self.settings.sysid_path, self.uuid, &self.addresses) {
+            tracing::warn!("{error:#}");
+        }
+    }
+}
+
+/// Explains a failure and suggests a remedy.
+fn refusal(code: AbortCode, uuid: HostUuid) -> String {
+    let why = match code {
+        AbortCode::VL_MULTIPADDR => format!(
+            "another server's entry has one of the addresses (the location server's log says which): \
+             `vos listaddrs -printuuid` shows the entries, `vos changeaddr OLD -remove` or \
+             `vos remaddrs` frees the address; a copied sysid file with the other server's UUID \
+             {uuid} must be removed"
+        ),
+        AbortCode::VL_PERM => {
+            "the location server does not take this cell key for that of a server: are the key files the same?"
+                .into()
+        }
+        _ => describe(code),
+    };
+    format!("cannot register in the location database, clients will not find this server: {why}")
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,71 @@
+//! Entries in the location database that conflict with a registration.
+
+use afs_idl::vl;
+use base::HostUuid;
+use cell_client::{CellClient, Interface};
+use std::fmt;
+use std::net::Ipv4Addr;
+
+/// A conflict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// Another server's entry has one of this server's addresses.
+    Address {
+        /// The address in conflict.
+        address: Ipv4Addr,
+        /// UUID of this server.
+        own: HostUuid,
+        /// UUID of the other server.
+        other: HostUuid,
+    },
+    /// The entry with this server's UUID has addresses that this machine does not have.
+    Uuid {
+        /// UUID of the entry.
+        uuid: HostUuid,
+        /// Addresses that this machine does not have.
+        addresses: Vec<Ipv4Addr>,
+    },
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Conflict::Address { address, own, other } => write!(
+                f,
+                "the address {address} of this server ({own}) is registered for server {other}: leave it out of one of both \
+                 (NetRestrict, or `announce` in cellar.toml), or remove the old entry with `vos changeaddr`"
+            ),
+            Conflict::Uuid { uuid, addresses } => write!(
+                f,
+                "the UUID {uuid} of this server is registered with addresses that this machine does not have, {addresses:?}: if \
+                 a server is there, the sysid file was copied; remove it on the new machine and restart its server"
+            ),
+        }
+    }
+}
+
+/// Returns the entries that conflict with registering `addresses` for `uuid`, as far as a location server
+/// knows.
+pub fn conflicts(cell: &CellClient, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Vec<Conflict> {
+    let ask = |attributes: vl::ListAddrByAttributes| {
+        let request = vl::GetAddrsURequest { attributes };
+        cell.database(Interface::Locations, |vl| vl::get_addrs_u(vl, &request)).ok()
+    };
+    let mut found = Vec::new();
+    for &address in addresses {
+        let mask = vl::address_mask::IP_ADDRESS;
+        let entry = ask(vl::ListAddrByAttributes { mask, ip_address: address.into(), ..Default::default() });
+        if let Some(other) = entry.map(|entry| entry.uuid).filter(|other| *other != uuid) {
+            found.push(Conflict::Address { address, own: uuid, other });
+        }
+    }
+    let mask = vl::address_mask::UUID;
+    let own =
+        ask(vl::ListAddrByAttributes { mask, uuid, ..Default::default() }).unwrap_or_default().addresses;
+    let foreign: Vec<Ipv4Addr> =
+        own.into_iter().map(Ipv4Addr::from).filter(|address| !addresses.contains(address)).collect();
+    if !foreign.is_empty() {
+        found.push(Conflict::Uuid { uuid, addresses: foreign });
+    }
+    found
+}

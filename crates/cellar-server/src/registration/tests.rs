@@ -1,0 +1,125 @@
+//! Tests with location servers that are replicas, reject calls, or do not answer.
+
+use super::*;
+use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
+use afs_idl::{CallStream, MemoryStream, StreamSource};
+use bytes::Bytes;
+use cell_client::fakes::{Fakes, server};
+use cell_client::vote;
+use parking_lot::Mutex;
+use tempfile::TempDir;
+use xdr::Decode;
+
+const SYNC_SITE: u8 = 4;
+
+/// Contents of the location database.
+#[derive(Default)]
+struct Entries(Mutex<Vec<(HostUuid, Vec<u32>)>>);
+
+/// Five location servers, the fourth of which is the sync site; all name it as such.
+fn servers(entries: &Arc<Entries>) -> Arc<Fakes> {
+    let entries = entries.clone();
+    Fakes::new(move |address, service, stream| match service {
+        vote::SERVICE => name_sync_site(stream),
+        _ if address != server(SYNC_SITE) => Err(AbortCode::UNOTSYNC),
+        _ => register(&entries, stream),
+    })
+}
+
+fn name_sync_site(stream: &mut MemoryStream) -> Result<(), AbortCode> {
+    let mut words = [0_u32; 28];
+    // The time, the server that got the vote, whether that one claimed to be sync site, and when.
+    (words[0], words[2], words[3], words[4]) = (1000, server(SYNC_SITE).into(), 1, 990);
+    stream.write(Bytes::from(words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>()))
+}
+
+fn register(entries: &Entries, stream: &mut MemoryStream) -> Result<(), AbortCode> {
+    let mut source = StreamSource::new(stream);
+    assert_eq!(source.decode_request::<u32>()?, vl::REGISTER_ADDRS);
+    let request = vl::RegisterAddrsRequest::decode(&mut source).unwrap();
+    entries.0.lock().push((request.uuid, request.addresses));
+    Ok(())
+}
+
+pub(crate) fn settings(folder: &TempDir) -> Arc<Settings> {
+    let key =
+        TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret: Secret::new(&[7; 32]) };
+    cellar_config::files::replace(&folder.path().join("KeyFileExt"), &write_extended(&[key])).unwrap();
+    std::fs::create_dir_all(folder.path().join("p")).unwrap();
+    let path = folder.path().join("cellar.toml");
+    let text = "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[server]\nannounce = [\"192.0.2.8\"]\nstate = \".\"\n\
+                [partitions]\na = \"p\"\n";
+    std::fs::write(&path, text).unwrap();
+    Arc::new(cellar_config::file::load(&path).unwrap())
+}
+
+#[test]
+fn the_sync_site_is_found_in_three_calls_and_sysid_written() {
+    let (folder, entries) = (tempfile::tempdir().unwrap(), Arc::default());
+    let (settings, fakes) = (settings(&folder), servers(&entries));
+    let uuid = server_uuid(&settings).unwrap();
+    let mut registrar = Registrar::new(&settings, &fakes.cell(5), uuid, Box::new(|_, _| {}));
+    registrar.addresses = vec![server(77)];
+    registrar.attempt();
+    assert_eq!(fakes.calls(), 3, "a copy, its vote, the site");
+    assert_eq!(*entries.0.lock(), [(uuid, vec![server(77).into()])]);
+    let sysid = SysId::parse(&std::fs::read(&settings.sysid_path).unwrap()).unwrap();
+    assert_eq!((sysid.uuid, sysid.addresses), (uuid, vec![server(77)]));
+    assert!(registrar.pause() + LOOK > REPEAT);
+    registrar.look();
+    assert_eq!(fakes.calls(), 0, "it is not due");
+    registrar.next = Instant::now();
+    registrar.look();
+    assert_eq!((fakes.calls(), entries.0.lock().len()), (2, 2), "a copy, the known site");
+}
+
+#[test]
+fn it_is_tried_again_ever_less_often_until_it_works() {
+    let (folder, entries) = (tempfile::tempdir().unwrap(), Arc::default());
+    let (settings, fakes) = (settings(&folder), servers(&entries));
+    let mut registrar =
+        Registrar::new(&settings, &fakes.cell(5), server_uuid(&settings).unwrap(), Box::new(|_, _| {}));
+    fakes.fail(server(SYNC_SITE), Some(AbortCode::VL_MULTIPADDR));
+    let mut pauses = Vec::new();
+    for _ in 0..6 {
+        registrar.attempt();
+        pauses.push(registrar.pause().as_secs() + 1);
+    }
+    assert_eq!(pauses, [5, 10, 20, 30, 30, 30]);
+    fakes.fail(server(SYNC_SITE), None);
+    registrar.attempt();
+    assert_eq!((registrar.failures, entries.0.lock().len()), (0, 1));
+}
+
+#[test]
+fn refusals_say_what_helps() {
+    let uuid = HostUuid([3; 16]);
+    for (code, words) in [
+        (AbortCode::VL_MULTIPADDR, ["another server", "vos changeaddr", "sysid"]),
+        (AbortCode::VL_PERM, ["key", "clients will not find", "database"]),
+        (AbortCode::RX_CALL_DEAD, ["does not answer", "clients will not find", "RX_CALL_DEAD"]),
+    ] {
+        let text = refusal(code, uuid);
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    }
+}
+
+#[test]
+fn changed_addresses_end_old_connections_and_are_registered() {
+    let (folder, entries) = (tempfile::tempdir().unwrap(), Arc::default());
+    let (settings, fakes) = (settings(&folder), servers(&entries));
+    let changes = Arc::new(Mutex::new(Vec::new()));
+    let noted = changes.clone();
+    let on_change =
+        move |lost: &[Ipv4Addr], own: &[Ipv4Addr]| noted.lock().push((lost.to_vec(), own.to_vec()));
+    let uuid = server_uuid(&settings).unwrap();
+    let mut registrar = Registrar::new(&settings, &fakes.cell(5), uuid, Box::new(on_change));
+    registrar.addresses = vec![server(77), server(78)];
+    registrar.attempt();
+    registrar.look_at(None);
+    registrar.look_at(Some(vec![server(78), server(79)]));
+    assert_eq!(*changes.lock(), [(vec![server(77)], vec![server(78), server(79)])]);
+    let registered: Vec<_> = entries.0.lock().iter().map(|(_, addresses)| addresses.clone()).collect();
+    let numbers = |list: [u8; 2]| list.map(|number| u32::from(server(number))).to_vec();
+    assert_eq!(registered, [numbers([77, 78]), numbers([78, 79])]);
+}

@@ -1,0 +1,646 @@
+//! The services, and the ports they are served on.
+
+use super::Hindrances;
+use super::admission::Admission;
+use super::authority::Authority;
+use super::cell_keys::CellKeys;
+use super::destinations::Destinations;
+use super::dispatcher::{AtOnce, DemandOf, Dispatcher};
+use super::environment::{Callbacks, SystemClock, process_kib, transport_figures};
+use super::holdings::Holdings;
+use super::locator::{LocalLocator, RemoteLocator};
+use super::membership::RemoteMembership;
+use super::neighbours::FileServers;
+use super::observed::Observatory;
+use super::overseer::ProcessOverseer;
+use super::refusals::Refusals;
+use super::registration::server_uuid;
+use super::snapshots::CellSnapshots;
+use super::tickets::ObservedRxkad;
+use super::transport;
+use super::volume_servers::VolumeServers;
+use adminserver::{AdminServer, AdminServerParts, Below, DirectoryUsage};
+use afs_idl::rxstats_off::RpcStatisticsOff;
+use afs_idl::{CallStream, rxstats};
+use anyhow::{Context, Result};
+use audit::ServiceTrail;
+use base::{AbortCode, Caller, Fid, HostUuid, VolumeId};
+use bosserver::BosServer;
+use cell_client::CellClient;
+use cell_client::network::{CellIdentity, now};
+use cellar_config::security::{LevelPolicy, SecuritySettings};
+use cellar_config::{Role, Settings};
+use events::catalogue::Class;
+use fileserver::{
+    Environment, FileServer, FileServerConfig, LocalMembership, Membership, TransportFigures, VolumeLocator,
+};
+use observe::ServiceMeter;
+use parking_lot::Mutex;
+use ptdb::Protection;
+use ptserver::PtService;
+use rx::{
+    Demand, Inherited, Server, ServerConfig, ServerStatistics, ServiceConfig, ServiceEntry, SocketOptions,
+};
+use rx_security::{LocalRealms, Null, RxkadServer, ServerSecurity};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+use store::Database;
+use vldb::Locations;
+use vlserver::VlService;
+use vlserver::ubik::{self, VoteService};
+use volserver::{VolumeServer, VolumeServerParts};
+use volume::{Totals, Volumes};
+
+/// Time for which transport figures are cached.
+const FIGURES_LIFETIME: Duration = Duration::from_millis(200);
+
+/// Time for which a caller's groups from another server are cached. OpenAFS's file server keeps them for as
+/// long as the connection lasts.
+const REMOTE_MEMBERSHIP_LIFETIME: Duration = Duration::from_secs(600);
+
+/// Service ID of the statistics by procedure (RX_STATS_SERVICE_ID), on every port.
+const RPC_STATISTICS_SERVICE: u16 = 409;
+
+/// Service ID of the file service.
+const FILE_SERVICE: u16 = 1;
+
+/// Service ID of Cellar's own service, on the ports of the file server and the volume server.
+pub(super) const ADMIN_SERVICE: u16 = 20011;
+
+/// Returns the version string of this program.
+pub(super) fn version() -> String {
+    format!("Cellar {}", env!("CARGO_PKG_VERSION"))
+}
+
+/// An interface under which calls are counted.
+#[derive(Clone, Copy)]
+struct Interface {
+    name: &'static str,
+    procedures: &'static [(u32, &'static str)],
+    class: fn(u32) -> Class,
+}
+
+impl Interface {
+    const fn new(name: &'static str, procedures: &'static [(u32, &'static str)]) -> Interface {
+        Interface { name, procedures, class: |_| Class::Other }
+    }
+}
+
+const FILES: Interface =
+    Interface { name: "AFS", procedures: afs_idl::fs::PROCEDURES, class: observe::class_of_file_call };
+const LOCATIONS: Interface = Interface::new("VL", afs_idl::vl::PROCEDURES);
+const PROTECTION: Interface = Interface::new("PR", afs_idl::pr::PROCEDURES);
+const VOLUMES: Interface = Interface::new("AFSVol", afs_idl::vol::PROCEDURES);
+const OVERSEER: Interface = Interface::new("BOZO", afs_idl::bozo::PROCEDURES);
+const VOTES: Interface = Interface::new("VOTE", ubik::PROCEDURES);
+const OWN: Interface = Interface::new("CELLAR", afs_idl::cellar::PROCEDURES);
+const RPC_STATISTICS: Interface = Interface::new("rpcstats", rxstats::PROCEDURES);
+
+/// A service that is ready to be served.
+struct Prepared {
+    role: Role,
+    id: u16,
+    name: &'static str,
+    dispatcher: Arc<Dispatcher>,
+}
+
+/// State that the services share.
+struct Stores {
+    volumes: Arc<Volumes>,
+    locations: Option<Arc<Locations>>,
+    protection: Option<Arc<Protection>>,
+    /// Client for data that other servers have.
+    cell: Arc<CellClient>,
+}
+
+impl Stores {
+    fn open(
+        settings: &Settings,
+        databases: Option<&Database>,
+        volumes: &Arc<Volumes>,
+        cell: &Arc<CellClient>,
+    ) -> Result<Stores> {
+        let meta = || databases.map(Database::meta).context("the cell's databases are not open");
+        let open_locations = || Locations::open(meta()?).context("cannot open the location database");
+        let open_protection = || {
+            let policy = settings.security.queries.protection;
+            Protection::open(meta()?, policy, now()).context("cannot open the protection database")
+        };
+        let roles = &settings.roles;
+        Ok(Stores {
+            volumes: volumes.clone(),
+            locations: roles.contains(&Role::Vl).then(open_locations).transpose()?.map(Arc::new),
+            protection: roles.contains(&Role::Pt).then(open_protection).transpose()?.map(Arc::new),
+            cell: cell.clone(),
+        })
+    }
+
+    fn membership(&self, authority: &Arc<Authority>) -> Arc<dyn Membership> {
+        match &self.protection {
+            Some(protection) => Arc::new(LocalMembership::new(protection.clone(), authority.clone())),
+            None => Arc::new(RemoteMembership::new(self.cell.clone(), authority.clone())),
+        }
+    }
+
+    fn locator(&self) -> Arc<dyn VolumeLocator> {
+        match &self.locations {
+            Some(locations) => Arc::new(LocalLocator(locations.clone())),
+            None => Arc::new(RemoteLocator::new(self.cell.clone())),
+        }
+    }
+
+    fn locations(&self) -> Result<Arc<Locations>> {
+        self.locations.clone().context("the role needs the role vl in the same process")
+    }
+
+    fn protection(&self) -> Result<Arc<Protection>> {
+        self.protection.clone().context("the role needs the role pt in the same process")
+    }
+}
+
+/// All services of the process.
+pub struct Services {
+    prepared: Vec<Prepared>,
+    rxkad: RxkadServer,
+    callbacks: Arc<Callbacks>,
+    volume_servers: Arc<VolumeServers>,
+    statistics: Arc<OnceLock<StatisticsSource>>,
+    file_server: Option<Arc<FileServer>>,
+    volume_server: Option<Arc<VolumeServer>>,
+    admin_server: Option<Arc<AdminServer>>,
+    snapshots: Option<Arc<CellSnapshots>>,
+    uuid: HostUuid,
+    observatory: Arc<Observatory>,
+    keys: Arc<CellKeys>,
+    levels: LevelPolicy,
+    authority: Arc<Authority>,
+    refusals: Arc<Refusals>,
+    /// Time from which a ticket's start in the future is logged, in seconds.
+    clock_warning_seconds: u32,
+    holdings: Arc<Holdings>,
+}
+
+/// Notifies this process's file server, if there is one, of changes to volumes.
+struct ToFileServer(Option<Arc<FileServer>>);
+
+impl volserver::FileService for ToFileServer {
+    fn volume_changed(&self, volume: VolumeId) {
+        if let Some(file_server) = &self.0 {
+            file_server.volume_changed(volume);
+        }
+    }
+
+    fn volume_moved(&self, volume: VolumeId) {
+        if let Some(file_server) = &self.0 {
+            file_server.volume_moved(volume);
+        }
+    }
+}
+
+/// Directory totals, with the file server's access checks.
+pub struct FromFileServer(pub Arc<FileServer>);
+
+impl DirectoryUsage for FromFileServer {
+    fn totals(&self, caller: &Caller, directory: Fid) -> Result<Totals, AbortCode> {
+        self.0.directory_totals(caller, directory)
+    }
+
+    fn below(
+        &self,
+        caller: &Caller,
+        directory: Fid,
+        after: &[u8],
+        most: usize,
+    ) -> Result<(Vec<Below>, bool), AbortCode> {
+        let (found, more) = self.0.subdirectories(caller, directory, after, most)?;
+        Ok((found.into_iter().map(|found| (found.name, found.fid, found.totals)).collect(), more))
+    }
+}
+
+/// Returns the counters of the file server's port.
+type StatisticsSource = Box<dyn Fn() -> ServerStatistics + Send + Sync>;
+
+impl Services {
+    /// Creates the services for the configured roles.
+    pub fn new(
+        settings: &Arc<Settings>,
+        authority: &Arc<Authority>,
+        databases: Option<&Database>,
+        volumes: &Arc<Volumes>,
+        cell: &Arc<CellClient>,
+        observatory: &Arc<Observatory>,
+        keys: &Arc<CellKeys>,
+    ) -> Result<Services> {
+        for warning in settings
+            .warnings
+            .iter()
+            .chain(&settings.roles_warning())
+            .chain(&super::exposed::warnings(settings))
+        {
+            tracing::warn!("{warning}");
+        }
+        let identity = CellIdentity::new(keys.ring(), settings.security.own_calls)?;
+        let destinations = Destinations::new(settings.security.forward_destinations.clone(), cell.clone());
+        let mut services = Services {
+            prepared: Vec::new(),
+            rxkad: rxkad(&settings.security, keys, settings.realms.clone()),
+            callbacks: Arc::default(),
+            volume_servers: Arc::new(VolumeServers::new(identity, destinations)),
+            statistics: Arc::default(),
+            file_server: None,
+            volume_server: None,
+            admin_server: None,
+            snapshots: None,
+            uuid: server_uuid(settings)?,
+            observatory: observatory.clone(),
+            keys: keys.clone(),
+            levels: settings.security.levels,
+            clock_warning_seconds: settings.security.clock_warning_seconds,
+            authority: authority.clone(),
+            refusals: observatory.refusals().clone(),
+            holdings: Arc::default(),
+        };
+        let stores = Stores::open(settings, databases, volumes, cell)?;
+        // In the order of Role::ALL, because the volume server needs the file server.
+        for role in Role::ALL.into_iter().filter(|role| settings.roles.contains(role)) {
+            services.prepare(role, settings, authority, &stores)?;
+            services.add(role, RPC_STATISTICS_SERVICE, RPC_STATISTICS, |caller, call| {
+                rxstats::dispatch(&RpcStatisticsOff, caller, call)
+            });
+        }
+        Ok(services)
+    }
+
+    fn prepare(
+        &mut self,
+        role: Role,
+        settings: &Arc<Settings>,
+        authority: &Arc<Authority>,
+        stores: &Stores,
+    ) -> Result<()> {
+        let clock: vlserver::Clock = Arc::new(now);
+        match role {
+            Role::Vl => {
+                let locations = stores.locations()?;
+                let rules = vlserver::Settings { queries: settings.security.queries.location };
+                let own = settings.roles.contains(&Role::Fs).then_some(self.uuid);
+                let service = VlService::new(locations.clone(), authority.clone(), rules, clock)
+                    .with_neighbours(Arc::new(FileServers { own }));
+                self.add_votes(role, settings, move || locations.writes());
+                self.add(role, 52, LOCATIONS, move |caller, call| {
+                    afs_idl::vl::dispatch(&service, caller, call)
+                });
+            }
+            Role::Pt => {
+                let protection = stores.protection()?;
+                let service = PtService::new(protection.clone(), authority.clone(), clock);
+                self.add_votes(role, settings, move || protection.writes());
+                self.add(role, 73, PROTECTION, move |caller, call| {
+                    afs_idl::pr::dispatch(&service, caller, call)
+                });
+            }
+            Role::Fs => self.prepare_file_server(settings, authority, stores),
+            Role::Vol => {
+                let server = VolumeServer::new(VolumeServerParts {
+                    volumes: stores.volumes.clone(),
+                    administrators: authority.clone(),
+                    file_service: Arc::new(ToFileServer(self.file_server.clone())),
+                    clock,
+                });
+                let server = server
+                    .with_other_servers(self.volume_servers.clone())
+                    .with_idle_seconds_max(settings.tuning.idle_transaction_seconds)
+                    .with_queries(settings.security.queries.volume);
+                let server = Arc::new(server);
+                let deleted = server.delete_unfinished();
+                if deleted > 0 {
+                    tracing::info!(deleted, "volumes whose making was cut off are deleted");
+                }
+                self.volume_server = Some(server.clone());
+                if let Some(snapshots) = &self.snapshots {
+                    snapshots.set_volume_server(server.clone());
+                }
+                let own = server.clone();
+                self.add(role, ADMIN_SERVICE, OWN, move |caller, call| {
+                    afs_idl::cellar::dispatch(&*own, caller, call)
+                });
+                self.add(role, 4, VOLUMES, move |caller, call| {
+                    afs_idl::vol::dispatch(&*server, caller, call)
+                });
+            }
+            Role::Bos => {
+                let overseer = ProcessOverseer::new(settings.clone(), authority.clone(), self.keys.clone());
+                overseer.write_bos_config();
+                let service = BosServer::new(Arc::new(overseer));
+                self.add(role, 1, OVERSEER, move |caller, call| {
+                    afs_idl::bozo::dispatch(&service, caller, call)
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        role: Role,
+        id: u16,
+        interface: Interface,
+        dispatch: impl Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync + 'static,
+    ) {
+        let demand: DemandOf = Box::new(|_, _| Demand::SMALL);
+        let (meter, trail) = (self.meter(interface), self.trail(interface));
+        let dispatcher = Dispatcher {
+            admission: self.admission(role, id),
+            dispatch: Box::new(dispatch),
+            at_once: None,
+            demand,
+            meter,
+            holdings: self.holdings.clone(),
+            ends_when_durable: false,
+            trail,
+        };
+        self.add_dispatcher(role, id, interface.name, dispatcher);
+    }
+
+    fn add_dispatcher(&mut self, role: Role, id: u16, name: &'static str, dispatcher: Dispatcher) {
+        let dispatcher = Arc::new(dispatcher);
+        self.prepared.push(Prepared { role, id, name, dispatcher });
+    }
+
+    /// Returns the admission rules of a service on a role's port.
+    fn admission(&self, role: Role, id: u16) -> Admission {
+        let levels = self.levels.of(role, id == ADMIN_SERVICE);
+        let name = if id == ADMIN_SERVICE { "cellar" } else { role.instance() };
+        Admission::new(name, levels, self.authority.clone(), self.refusals.clone())
+    }
+
+    fn meter(&self, interface: Interface) -> ServiceMeter {
+        self.observatory.recorder().service(interface.name, interface.procedures, interface.class)
+    }
+
+    fn trail(&self, interface: Interface) -> Option<ServiceTrail> {
+        self.observatory.trail().map(|trail| trail.service(interface.name, interface.procedures))
+    }
+
+    /// Adds the service that answers `udebug` on a database's port.
+    fn add_votes(
+        &mut self,
+        role: Role,
+        settings: &Settings,
+        writes: impl Fn() -> u32 + Send + Sync + 'static,
+    ) {
+        let votes = VoteService::new(settings.announce.clone(), Arc::new(writes), Arc::new(now));
+        self.add(role, ubik::SERVICE_ID, VOTES, move |_, call| votes.dispatch(call));
+    }
+
+    fn prepare_file_server(&mut self, settings: &Arc<Settings>, authority: &Arc<Authority>, stores: &Stores) {
+        let environment = Environment {
+            volumes: stores.volumes.clone(),
+            membership: stores.membership(authority),
+            network: self.callbacks.clone(),
+            clock: Arc::new(SystemClock),
+            locator: Some(stores.locator()),
+            transport: Arc::new(self.figures()),
+            process_kib: Arc::new(process_kib),
+        };
+        let mut config = FileServerConfig { uuid: self.uuid, ..FileServerConfig::default() };
+        if stores.protection.is_none() {
+            config.membership_lifetime = REMOTE_MEMBERSHIP_LIFETIME;
+        }
+        let server = Arc::new(FileServer::new(config, environment));
+        self.file_server = Some(server.clone());
+        self.observatory.set_file_server(&server);
+        let snapshots = Arc::new(CellSnapshots::new(settings, &stores.cell, &server));
+        self.snapshots = Some(snapshots.clone());
+        let usage = Arc::new(FromFileServer(server.clone()));
+        let (admission, meter, trail) =
+            (self.admission(Role::Fs, FILE_SERVICE), self.meter(FILES), self.trail(FILES));
+        let dispatcher = file_dispatcher(server, admission, self.holdings.clone(), meter, trail);
+        self.add_dispatcher(Role::Fs, FILE_SERVICE, FILES.name, dispatcher);
+        self.prepare_admin_server(authority, stores, snapshots, usage);
+    }
+
+    fn prepare_admin_server(
+        &mut self,
+        authority: &Arc<Authority>,
+        stores: &Stores,
+        snapshots: Arc<CellSnapshots>,
+        usage: Arc<FromFileServer>,
+    ) {
+        let server = Arc::new(AdminServer::new(AdminServerParts {
+            volumes: stores.volumes.clone(),
+            authority: authority.clone(),
+            usage,
+            clock: Arc::new(now),
+            snapshots,
+            observed: self.observatory.clone(),
+            version: version(),
+        }));
+        self.admin_server = Some(server.clone());
+        self.add(Role::Fs, ADMIN_SERVICE, OWN, move |caller, call| {
+            afs_idl::cellar::dispatch(&*server, caller, call)
+        });
+    }
+
+    /// Returns a source of the file server port's figures, which are refreshed at most a few times per
+    /// second.
+    fn figures(&self) -> impl Fn() -> TransportFigures + Send + Sync + use<> {
+        let source = self.statistics.clone();
+        let last: Mutex<Option<(Instant, TransportFigures)>> = Mutex::new(None);
+        move || {
+            let mut last = last.lock();
+            match *last {
+                Some((at, figures)) if at.elapsed() < FIGURES_LIFETIME => figures,
+                _ => {
+                    let figures = source.get().map(|ask| transport_figures(&ask())).unwrap_or_default();
+                    *last = Some((Instant::now(), figures));
+                    figures
+                }
+            }
+        }
+    }
+
+    /// Returns the file service, if it is among the roles.
+    pub fn file_server(&self) -> Option<Arc<FileServer>> {
+        self.file_server.clone()
+    }
+
+    /// Returns the volume service, if it is among the roles.
+    pub fn volume_server(&self) -> Option<Arc<VolumeServer>> {
+        self.volume_server.clone()
+    }
+
+    /// Returns Cellar's own service, if it is among the roles.
+    pub fn admin_server(&self) -> Option<Arc<AdminServer>> {
+        self.admin_server.clone()
+    }
+
+    /// Returns the access to clients and other servers, to be closed with the ports.
+    pub fn ways(&self) -> (Arc<Callbacks>, Arc<VolumeServers>) {
+        (self.callbacks.clone(), self.volume_servers.clone())
+    }
+
+    /// Returns the file server's UUID.
+    pub fn uuid(&self) -> HostUuid {
+        self.uuid
+    }
+
+    /// Opens the ports, the file server's last, so that clients find everything else running.
+    pub fn start(
+        self,
+        settings: &Settings,
+        hindrances: &Hindrances,
+        inherited: &Arc<Inherited>,
+    ) -> Result<Vec<Arc<Server>>> {
+        let mut roles: Vec<Role> = settings.roles.clone();
+        roles.sort_by_key(|role| (*role == Role::Fs, *role));
+        roles.dedup();
+        let mut servers = Vec::new();
+        for role in roles {
+            let server = self.start_one(role, settings, hindrances, inherited)?;
+            self.observatory.add_port(role.instance(), &server);
+            if role == Role::Fs {
+                self.callbacks.way.open(server.connector());
+                let asked = Arc::downgrade(&server);
+                let ask = move || asked.upgrade().map(|server| server.statistics()).unwrap_or_default();
+                let _ = self.statistics.set(Box::new(ask));
+                self.show_transport(&server, settings.tuning.socket_buffer_bytes);
+            }
+            if role == Role::Vol {
+                self.volume_servers.way.open(server.connector());
+            }
+            servers.push(server);
+        }
+        Ok(servers)
+    }
+
+    /// Makes the port's state available to `cellar server status`.
+    fn show_transport(&self, server: &Arc<Server>, wanted_bytes: usize) {
+        let Some(admin_server) = &self.admin_server else { return };
+        let asked = Arc::downgrade(server);
+        admin_server.set_transport(Box::new(move || {
+            let statistics = asked.upgrade().map(|server| server.statistics()).unwrap_or_default();
+            transport::reply(&statistics, wanted_bytes)
+        }));
+    }
+
+    /// Returns the security classes of a service. The challenge requires the lowest level required of any
+    /// caller, so that a client with less protection fails before it makes a call.
+    fn security_classes(&self, role: Role, id: u16) -> Vec<Arc<dyn ServerSecurity>> {
+        let levels = self.levels.of(role, id == ADMIN_SERVICE);
+        let least = levels.users.min(levels.administrators).min(levels.cell);
+        let rxkad = self.rxkad.clone().with_level_min(least);
+        let refusals = self.refusals.clone();
+        let observed = ObservedRxkad { rxkad, refusals, clock_warning_seconds: self.clock_warning_seconds };
+        vec![Arc::new(Null), Arc::new(observed)]
+    }
+
+    /// Opens one role's port with all its services.
+    fn start_one(
+        &self,
+        role: Role,
+        settings: &Settings,
+        hindrances: &Hindrances,
+        inherited: &Arc<Inherited>,
+    ) -> Result<Arc<Server>> {
+        let mut config = server_config(role, settings);
+        config.inherited = Arc::clone(inherited);
+        if role == Role::Fs {
+            config.socket.receive_pause = hindrances.receive_pause;
+        }
+        let entries =
+            self.prepared.iter().filter(|prepared| prepared.role == role).map(|prepared| ServiceEntry {
+                config: ServiceConfig {
+                    id: prepared.id,
+                    name: prepared.name.into(),
+                    security: self.security_classes(role, prepared.id),
+                },
+                service: prepared.dispatcher.clone(),
+            });
+        let server = Server::start(&config, entries.collect())
+            .with_context(|| format!("cannot serve {} on UDP port {}", role.instance(), config.port))?;
+        tracing::info!(role = role.instance(), port = config.port, lanes = config.lanes, "open");
+        let statistics = server.statistics();
+        transport::warn_of_small_buffers(role.instance(), &statistics, config.socket.buffer_bytes);
+        Ok(Arc::new(server))
+    }
+}
+
+/// Creates rxkad as configured.
+fn rxkad(settings: &SecuritySettings, keys: &CellKeys, realms: LocalRealms) -> RxkadServer {
+    let server = RxkadServer::new(keys.ring(), realms).with_clock_skew(settings.clock_skew_seconds);
+    if settings.dotted_principals { server.with_dotted_names() } else { server }
+}
+
+/// Niceness of workers for bulk data, so that callers waiting for a few bytes need not wait for dozens of
+/// workers that move megabytes.
+const BULK_NICE: i32 = 10;
+
+/// Time after the start in which clients may ping for calls of the previous process: they do so within a few
+/// seconds of silence, and give up after half a minute.
+const PREDECESSOR_MEMORY: Duration = Duration::from_secs(60);
+
+/// Returns the hosts of the cell's administrators, as far as the configuration names them.
+fn own_hosts(settings: &Settings) -> Vec<IpAddr> {
+    let databases = settings.database_servers.iter().map(|server| server.address);
+    let servers = settings.announce.iter().copied().chain(databases);
+    settings.security.own_hosts.iter().copied().chain(servers.map(IpAddr::V4)).collect()
+}
+
+fn server_config(role: Role, settings: &Settings) -> ServerConfig {
+    let is_file_server = role == Role::Fs;
+    let addresses = match settings.bind.as_slice() {
+        [] => vec![IpAddr::V4(Ipv4Addr::UNSPECIFIED)],
+        some => some.iter().copied().map(IpAddr::V4).collect(),
+    };
+    let mut config = ServerConfig {
+        name: role.instance().into(),
+        addresses,
+        port: role.port(),
+        lanes: if is_file_server { settings.tuning.lanes } else { 1 },
+        workers_min: if is_file_server { 16 } else { 4 },
+        workers_max: settings.tuning.workers,
+        bulk_nice: BULK_NICE,
+        fairness: settings.tuning.fairness.clone(),
+        socket: SocketOptions {
+            buffer_bytes: settings.tuning.socket_buffer_bytes,
+            ..SocketOptions::default()
+        },
+        ..ServerConfig::default()
+    };
+    config.endpoint.version = version();
+    config.endpoint.limit_packets(settings.tuning.packet_bytes_max);
+    config.endpoint.rxdebug = settings.security.rxdebug;
+    config.endpoint.own_hosts = own_hosts(settings);
+    config.endpoint.predecessor_memory = PREDECESSOR_MEMORY;
+    if role == Role::Vol {
+        // A dump may wait for the next tape.
+        let seconds = settings.tuning.idle_transaction_seconds;
+        config.endpoint.server_idle_time = Duration::from_secs(seconds.into());
+    }
+    config
+}
+
+fn file_dispatcher(
+    server: Arc<FileServer>,
+    admission: Admission,
+    holdings: Arc<Holdings>,
+    meter: ServiceMeter,
+    trail: Option<ServiceTrail>,
+) -> Dispatcher {
+    let [quick, asked, told] = [(); 3].map(|()| Arc::clone(&server));
+    Dispatcher {
+        admission,
+        dispatch: Box::new(move |caller, call| afs_idl::fs::dispatch(&*server, caller, call)),
+        at_once: Some(AtOnce {
+            answer: Box::new(move |caller, request| quick.answer_at_once(caller, request)),
+            look_ahead: Box::new(move |requests| told.look_ahead(requests)),
+        }),
+        demand: Box::new(move |caller, request| asked.demand(caller, request)),
+        meter,
+        holdings,
+        ends_when_durable: true,
+        trail,
+    }
+}

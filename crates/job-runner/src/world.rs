@@ -1,0 +1,213 @@
+//! The servers of a cell as seen by jobs.
+
+use super::journal::Journal;
+use super::traffic::traffic;
+use afs_idl::vol::{self, RestoreRequest};
+use afs_idl::{CallStream, ClientConnection, cellar};
+use base::{AbortCode, UnixTime};
+use cell_client::network::now;
+use cell_client::{CellClient, Interface};
+use jobs::{Job, Traffic, Trouble, Wish, World};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+/// Interval at which a pause checks for a changed control.
+const NAP: Duration = Duration::from_millis(100);
+
+/// Bytes of a file sent at a time.
+const PIECE_BYTES: usize = 256 << 10;
+
+/// The control of a job, which any thread may set.
+#[derive(Debug, Default)]
+pub struct Wishes(AtomicU8);
+
+impl Wishes {
+    /// Sets the control. A suspended job does not continue.
+    pub fn set(&self, wish: Wish) {
+        let level = match wish {
+            Wish::GoOn => 0,
+            Wish::Cancel => 1,
+            Wish::Stop => 2,
+        };
+        self.0.fetch_max(level, Ordering::Relaxed);
+    }
+
+    /// Returns the current control.
+    pub fn get(&self) -> Wish {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Wish::GoOn,
+            1 => Wish::Cancel,
+            _ => Wish::Stop,
+        }
+    }
+}
+
+/// A cell, a journal, and a progress callback.
+pub struct CellWorld<'a> {
+    cell: &'a CellClient,
+    /// `None` for a preflight.
+    journal: Option<&'a Journal>,
+    job: u32,
+    wishes: Arc<Wishes>,
+    watch: &'a (dyn Fn(&Job) + Sync),
+    /// Called with the bytes of a file sent so far, and its length.
+    watch_file: Option<&'a (dyn Fn(u64, u64) + Sync)>,
+    /// Which servers are Cellar's, as far as known. No call is made under the lock.
+    cellars: Mutex<HashMap<Ipv4Addr, bool>>,
+}
+
+impl<'a> CellWorld<'a> {
+    /// Creates the world of a job; `watch` is called whenever the job has changed.
+    pub fn new(
+        cell: &'a CellClient,
+        journal: &'a Journal,
+        job: u32,
+        wishes: Arc<Wishes>,
+        watch: &'a (dyn Fn(&Job) + Sync),
+    ) -> CellWorld<'a> {
+        let journal = Some(journal);
+        CellWorld { cell, journal, job, wishes, watch, watch_file: None, cellars: Mutex::default() }
+    }
+
+    /// Creates a world for a preflight: no job is run, and nothing is recorded.
+    pub fn to_ask(cell: &'a CellClient) -> CellWorld<'a> {
+        let (wishes, watch) = (Arc::default(), &|_: &Job| ());
+        CellWorld { cell, journal: None, job: 0, wishes, watch, watch_file: None, cellars: Mutex::default() }
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.journal.is_some_and(|journal| journal.take_hurry(self.job))
+    }
+
+    /// Adds `watch_file`, which is called with the bytes of a file sent so far, and its length.
+    #[must_use]
+    pub fn watching_files(self, watch_file: &'a (dyn Fn(u64, u64) + Sync)) -> CellWorld<'a> {
+        CellWorld { watch_file: Some(watch_file), ..self }
+    }
+
+    /// Sends a whole file unless the control changes.
+    fn send_all(&self, file: &mut File, length: u64, stream: &mut dyn CallStream) -> Result<u64, Unsent> {
+        let mut sent = 0;
+        loop {
+            match self.wish() {
+                Wish::GoOn => {}
+                Wish::Cancel => return Err(Trouble::Cancelled.into()),
+                Wish::Stop => return Err(Trouble::Stopped("the program ends".into()).into()),
+            }
+            let mut piece = vec![0; PIECE_BYTES];
+            let read = file.read(&mut piece);
+            let count = read.map_err(|error| Trouble::Refused(format!("cannot read the dump: {error}")))?;
+            if count == 0 {
+                return Ok(sent);
+            }
+            piece.truncate(count);
+            stream.write(piece.into()).map_err(Unsent::Call)?;
+            sent += count as u64;
+            if let Some(watch) = self.watch_file {
+                watch(sent, length.max(sent));
+            }
+        }
+    }
+}
+
+/// Why a file was not sent.
+enum Unsent {
+    Call(AbortCode),
+    Trouble(Trouble),
+}
+
+impl From<Trouble> for Unsent {
+    fn from(trouble: Trouble) -> Unsent {
+        Unsent::Trouble(trouble)
+    }
+}
+
+impl World for CellWorld<'_> {
+    fn volumes(&self, server: Ipv4Addr) -> Arc<dyn ClientConnection> {
+        self.cell.connection(server, Interface::Volumes)
+    }
+
+    fn locations<T>(
+        &self,
+        call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
+    ) -> Result<T, AbortCode> {
+        self.cell.database(Interface::Locations, call)
+    }
+
+    fn newest_locations<T>(
+        &self,
+        call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
+    ) -> Result<T, AbortCode> {
+        self.cell.newest(Interface::Locations, call)
+    }
+
+    fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, path: &str) -> Result<u64, Trouble> {
+        let refused = |error| Trouble::Refused(format!("cannot read {path}: {error}"));
+        let mut file = File::open(path).map_err(refused)?;
+        let length = file.metadata().map_err(refused)?.len();
+        let mut sent = Ok(0);
+        let call = vol::restore(&*self.volumes(server), request, |stream| {
+            match self.send_all(&mut file, length, stream) {
+                Ok(bytes) => sent = Ok(bytes),
+                Err(Unsent::Call(code)) => return Err(code),
+                Err(Unsent::Trouble(trouble)) => {
+                    sent = Err(trouble);
+                    return Err(AbortCode::RX_USER_ABORT);
+                }
+            }
+            Ok(())
+        });
+        let bytes = sent?;
+        call.map(|_| bytes).map_err(|code| Trouble::Call { doing: format!("restore {path}"), code })
+    }
+
+    fn restores_at_once(&self, server: Ipv4Addr) -> bool {
+        if let Some(known) = self.cellars.lock().get(&server) {
+            return *known;
+        }
+        let connection = self.cell.connection(server, Interface::Cellar);
+        match cellar::get_server_info(&*connection, &cellar::GetServerInfoRequest) {
+            Err(AbortCode::RX_CALL_DEAD | AbortCode::RX_CALL_TIMEOUT) => false,
+            answer => {
+                self.cellars.lock().insert(server, answer.is_ok());
+                answer.is_ok()
+            }
+        }
+    }
+
+    fn traffic(&self, server: Ipv4Addr, transaction: i32) -> Option<Traffic> {
+        traffic(self.cell, server, transaction).ok().flatten().map(|told| told.traffic)
+    }
+
+    fn now(&self) -> UnixTime {
+        now()
+    }
+
+    fn pause(&self, seconds: u32) {
+        let (mut left, wish) = (Duration::from_secs(seconds.into()), self.wish());
+        while !left.is_zero() && self.wish() == wish && !self.is_hurried() {
+            let nap = left.min(NAP);
+            std::thread::sleep(nap);
+            left -= nap;
+        }
+    }
+
+    fn wish(&self) -> Wish {
+        match self.wishes.get() {
+            Wish::GoOn if self.journal.is_some_and(|journal| journal.is_cancelled(self.job)) => Wish::Cancel,
+            wish => wish,
+        }
+    }
+
+    fn record(&self, job: &Job) -> Result<(), String> {
+        (self.watch)(job);
+        let journal = self.journal.ok_or("nothing is recorded where it is only asked what would be done")?;
+        journal.write(job).map_err(|error| format!("{error:#}"))
+    }
+}
