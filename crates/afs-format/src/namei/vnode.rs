@@ -85,7 +85,7 @@ pub struct NameiVnode {
     pub owner: u32,
     /// Parent directory; 0 for the root directory.
     pub parent: u32,
-    /// When anything changed, by the server's clock.
+    /// Time of the last change of any kind, by the server's clock.
     pub server_modified: UnixTime,
     /// Unix group.
     pub group: u32,
