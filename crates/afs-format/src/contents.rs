@@ -12,26 +12,26 @@ use crate::directory::{DirectoryBlob, PAGE_BYTES, PAGES_MAX};
 use crate::dump::{DumpedVnode, VnodeAttributes};
 use blake3::Hasher;
 
-/// Begins everything that is hashed, so that no other hash can be taken for one of these.
+/// Context of the hash, which prevents confusion with hashes for other purposes.
 const CONTEXT: &str = "Cellar promotion: contents of a volume, version 2";
 const VNODE_CONTEXT: &str = "Cellar promotion: a vnode, version 2";
 const DIRECTORY: u8 = 2;
 
-/// Most bytes that a directory has.
+/// Maximum size of a directory in bytes.
 pub const DIRECTORY_BYTES_MAX: u64 = (PAGE_BYTES * PAGES_MAX) as u64;
 
-/// What a volume holds.
+/// Digest of a volume's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sum {
-    /// The hash (BLAKE3).
+    /// BLAKE3 hash.
     pub hash: [u8; 32],
-    /// How many vnodes.
+    /// Number of vnodes.
     pub vnodes: u64,
     /// Bytes of data in files, directories and links.
     pub bytes: u64,
 }
 
-/// Sums vnodes up. Call [`add`](Contents::add) for each, in the order of their numbers.
+/// Accumulates vnodes. Call [`add`](Contents::add) for each, in the order of their numbers.
 #[derive(Clone)]
 pub struct Contents {
     hasher: Hasher,
@@ -46,22 +46,22 @@ impl Default for Contents {
 }
 
 impl Contents {
-    /// The next vnode: its hash, and the bytes of its data.
+    /// Adds the next vnode: its hash, and the size of its data.
     pub fn add(&mut self, hash: &[u8; 32], bytes: u64) {
         self.hasher.update(hash);
         self.vnodes += 1;
         self.bytes += bytes;
     }
 
-    /// The sum of those that were added.
+    /// Returns the sum of the vnodes added.
     pub fn sum(&self) -> Sum {
         Sum { hash: self.hasher.finalize().into(), vnodes: self.vnodes, bytes: self.bytes }
     }
 }
 
-/// One vnode. If it [`is_directory`](VnodeContents::is_directory) call [`directory`](VnodeContents::directory)
-/// once, else [`data`](VnodeContents::data) with all its data, piece by piece; then
-/// [`hash`](VnodeContents::hash).
+/// Computes the hash of one vnode. If it [`is_directory`](VnodeContents::is_directory), call
+/// [`directory`](VnodeContents::directory) once, otherwise [`data`](VnodeContents::data) with all its data,
+/// piece by piece; then [`hash`](VnodeContents::hash).
 pub struct VnodeContents {
     hasher: Hasher,
     length: u64,
@@ -69,7 +69,7 @@ pub struct VnodeContents {
 }
 
 impl VnodeContents {
-    /// A vnode as a dump describes it; `None` if that says nothing but its numbers.
+    /// Starts with a vnode as described in a dump; `None` if the dump has only its numbers.
     pub fn begin(vnode: &DumpedVnode) -> Option<VnodeContents> {
         let attributes = vnode.attributes.as_ref()?;
         let mut hasher = Hasher::new_derive_key(VNODE_CONTEXT);
@@ -82,17 +82,17 @@ impl VnodeContents {
         Some(VnodeContents { hasher, length, is_directory })
     }
 
-    /// Bytes of data that follow.
+    /// Returns the number of bytes of data that follow.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Whether they are a directory's pages.
+    /// Returns whether the data is the pages of a directory.
     pub fn is_directory(&self) -> bool {
         self.is_directory
     }
 
-    /// Some data of a file or a link.
+    /// Adds some data of a file or link.
     pub fn data(&mut self, bytes: &[u8]) {
         self.hasher.update(bytes);
     }
@@ -110,7 +110,7 @@ impl VnodeContents {
         }
     }
 
-    /// All of it.
+    /// Returns the hash of the vnode.
     pub fn hash(&self) -> [u8; 32] {
         self.hasher.finalize().into()
     }

@@ -1,32 +1,32 @@
 //! The directory blob: what clients fetch as the data of a directory.
 //!
-//! A blob is 1 to 1023 pages of 2 KiB; a page is 64 slots of 32 bytes. Slot 0 of every page is its
-//! header with a bitmap of the slots in use. In page 0 slots 1 to 12 hold the free counts of the
-//! first 128 pages and a hash table of 128 chains. An entry takes as many slots in a row as its
-//! name needs and is linked into the chain of its name's hash. `docs/reference/formats/directory.md` draws it
-//! byte by byte (facts from OpenAFS `src/dir`).
+//! A blob is 1 to 1023 pages of 2 KiB; a page is 64 slots of 32 bytes. Slot 0 of every page is its header
+//! with a bitmap of the slots in use. In page 0, slots 1 to 12 hold the free counts of the first 128 pages
+//! and a hash table of 128 chains. An entry takes as many consecutive slots as its name needs and is linked
+//! into the chain of its name's hash. `docs/reference/formats/directory.md` shows the layout byte by byte
+//! (source: OpenAFS `src/dir`).
 //!
-//! [`DirectoryBlob`] is edited entry by entry: an edit touches two or three pages however large the
-//! directory is. New entries take the first gap that is large enough and go to the head of their
-//! chain, as OpenAFS and clients that edit their own copy do.
+//! [`DirectoryBlob`] is edited entry by entry: an edit touches two or three pages, whatever the size of the
+//! directory. New entries take the first gap that is large enough and go to the head of their chain, as in
+//! OpenAFS and in clients that edit their own copy.
 
 use base::VnodeId;
 use bytes::{Bytes, BytesMut};
 use std::collections::HashMap;
 use thiserror::Error;
 
-/// Bytes of one page.
+/// Size of a page in bytes.
 pub const PAGE_BYTES: usize = 2048;
 
-/// Most pages of one directory (BIGMAXPAGES).
+/// Maximum number of pages of a directory (BIGMAXPAGES).
 pub const PAGES_MAX: usize = 1023;
 
 const SLOT_BYTES: usize = 32;
 const SLOTS_PER_PAGE: usize = PAGE_BYTES / SLOT_BYTES;
-/// Pages that have a free count in page 0 (MAXPAGES).
+/// Number of pages that have a free count in page 0 (MAXPAGES).
 const COUNTED_PAGES: usize = 128;
 const CHAINS: usize = 128;
-/// Slots of page 0 that no entry may take: header, free counts and hash table.
+/// Number of slots in page 0 that are not available for entries: header, free counts and hash table.
 const HEADER_SLOTS: usize = 13;
 const TAG: u16 = 1234;
 const FLAG_IN_USE: u8 = 1;
@@ -46,39 +46,39 @@ const ENTRY_VNODE: usize = 4;
 const ENTRY_UNIQUE: usize = 8;
 const ENTRY_NAME: usize = 12;
 
-/// What a name stands for.
+/// The vnode that an entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryTarget {
-    /// The vnode in the same volume.
+    /// Vnode number, in the same volume.
     pub vnode: VnodeId,
-    /// Its uniquifier.
+    /// Uniquifier.
     pub unique: u32,
 }
 
-/// An entry and where in the blob it lies; from all of them [`DirectoryBlob::rebuild`] makes the
-/// same blob again.
+/// An entry with its position in the blob; [`DirectoryBlob::rebuild`] makes an identical blob from all of
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedEntry {
-    /// Its name.
+    /// Name of the entry.
     pub name: Vec<u8>,
-    /// What it stands for.
+    /// Vnode that it names.
     pub target: EntryTarget,
-    /// First slot, counted from the blob's beginning.
+    /// First slot, counted from the start of the blob.
     pub slot: u16,
-    /// Entries of one chain are in descending order of this number.
+    /// Order within the hash chain, which is descending.
     pub sequence: u64,
 }
 
-/// Why an edit or a blob was refused.
+/// Why an edit or a blob was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DirectoryError {
     /// The name is empty, longer than 256 bytes, or has a NUL or a `/`.
     #[error("not a valid entry name")]
     InvalidName,
-    /// The name is there already.
+    /// The name already exists.
     #[error("the name exists already")]
     Exists,
-    /// No page has room and there can be no more pages (EFBIG).
+    /// No page has space and no more pages are allowed (EFBIG).
     #[error("the directory is full")]
     Full,
     /// An entry with an invalid name, or in a wrong position.
@@ -91,12 +91,12 @@ pub enum DirectoryError {
         /// Where.
         page: usize,
     },
-    /// Bytes that are not a directory blob.
+    /// The bytes are not a directory blob.
     #[error("not a directory: {what} (page {page})")]
     Damaged {
-        /// Which check failed.
+        /// The check that failed.
         what: &'static str,
-        /// Where.
+        /// Page in which it failed.
         page: usize,
     },
 }
@@ -116,19 +116,19 @@ fn shown(name: &[u8]) -> String {
 #[derive(Clone, Debug)]
 pub struct DirectoryBlob {
     pages: Vec<Bytes>,
-    /// Free slots of every page.
+    /// Number of free slots of every page.
     free: Vec<u8>,
-    /// First slot of every entry.
+    /// First slot of every entry, by name.
     index: HashMap<Box<[u8]>, u16>,
 }
 
-/// Slots that an entry of this name takes.
+/// Returns the number of slots that an entry of this name takes.
 fn slots_of(name: &[u8]) -> usize {
     1 + ((name.len() + 1 + 15) >> 5)
 }
 
-/// The chain of a name. Names whose 32-bit hash has the top bit set count backwards: C's remainder
-/// of a negative number, which every client reproduces.
+/// Returns the hash chain of a name. For names whose 32-bit hash has the top bit set, the chain counts
+/// backwards, like C's remainder of a negative number, which every client reproduces.
 fn chain_of(name: &[u8]) -> usize {
     let hash = name.iter().fold(0u32, |hash, &byte| hash.wrapping_mul(173).wrapping_add(u32::from(byte)));
     let chain = hash as usize & (CHAINS - 1);
@@ -161,7 +161,7 @@ fn set_bitmap(page: &mut [u8], bits: u64) {
     page[BITMAP..BITMAP + 8].copy_from_slice(&bits.to_le_bytes());
 }
 
-/// `slots` bits from bit `first` on.
+/// Returns a mask of `slots` bits from bit `first` on.
 fn mask(first: usize, slots: usize) -> u64 {
     ((1 << slots) - 1) << first
 }
@@ -175,7 +175,7 @@ fn new_page(count: u16, used: u64) -> BytesMut {
     page
 }
 
-/// Whether `name` can be an entry's name.
+/// Returns whether `name` is valid for an entry.
 pub fn is_valid_name(name: &[u8]) -> bool {
     name_fault(name).is_none()
 }
@@ -193,7 +193,7 @@ fn name_fault(name: &[u8]) -> Option<&'static str> {
 }
 
 impl DirectoryBlob {
-    /// An empty directory: only `.` and `..`.
+    /// Creates an empty directory, with only `.` and `..`.
     pub fn new(itself: EntryTarget, parent: EntryTarget) -> DirectoryBlob {
         let mut blob = DirectoryBlob::without_entries();
         for (name, target) in [(&b"."[..], itself), (b"..", parent)] {
@@ -202,7 +202,7 @@ impl DirectoryBlob {
         blob
     }
 
-    /// One page without entries.
+    /// Creates one page without entries.
     fn without_entries() -> DirectoryBlob {
         let used = mask(0, HEADER_SLOTS);
         let mut page = new_page(1, used);
@@ -212,10 +212,10 @@ impl DirectoryBlob {
         DirectoryBlob { pages: vec![page.freeze()], free, index: HashMap::new() }
     }
 
-    /// The blob of `pages` pages in which these entries lie where they say.
+    /// Creates the blob of `pages` pages with these entries at their positions.
     ///
     /// # Errors
-    /// `Damaged` when entries overlap or do not fit.
+    /// `Damaged` if entries overlap or do not fit.
     pub fn rebuild(pages: usize, mut entries: Vec<PlacedEntry>) -> Result<DirectoryBlob, DirectoryError> {
         let mut blob = DirectoryBlob::without_entries();
         if pages == 0 || pages > PAGES_MAX {
@@ -250,8 +250,7 @@ impl DirectoryBlob {
         Ok(())
     }
 
-    /// Reads a blob. Everything that a client would follow is checked; what nobody reads is kept as
-    /// it is.
+    /// Parses a blob. Checks everything that a client would follow; unused bytes are preserved.
     pub fn parse(bytes: &Bytes) -> Result<DirectoryBlob, DirectoryError> {
         let pages = bytes.len() / PAGE_BYTES;
         if !(1..=PAGES_MAX).contains(&pages) || !bytes.len().is_multiple_of(PAGE_BYTES) {
@@ -309,17 +308,17 @@ impl DirectoryBlob {
         Ok(())
     }
 
-    /// What `name` stands for.
+    /// Returns the vnode that `name` refers to.
     pub fn lookup(&self, name: &[u8]) -> Option<EntryTarget> {
         self.index.get(name).map(|&slot| self.target(slot))
     }
 
-    /// Where the entry of this name lies.
+    /// Returns the first slot of the entry with this name.
     pub fn slot(&self, name: &[u8]) -> Option<u16> {
         self.index.get(name).copied()
     }
 
-    /// Adds an entry and tells its first slot.
+    /// Adds an entry and returns its first slot.
     ///
     /// # Errors
     /// `InvalidName`, `Exists`, `Full`; nothing is changed then.
@@ -336,7 +335,7 @@ impl DirectoryBlob {
         Ok(slot)
     }
 
-    /// Removes an entry and tells what it stood for; `None` if there was none.
+    /// Removes an entry and returns the vnode that it named; `None` if there is no such entry.
     pub fn remove(&mut self, name: &[u8]) -> Option<EntryTarget> {
         let slot = self.index.remove(name)?;
         let target = self.target(slot);
@@ -351,27 +350,27 @@ impl DirectoryBlob {
         Some(target)
     }
 
-    /// Entries, `.` and `..` included.
+    /// Returns the number of entries, including `.` and `..`.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Whether there is nothing but `.` and `..`.
+    /// Returns whether there are no entries except `.` and `..`.
     pub fn is_empty(&self) -> bool {
         self.index.keys().all(|name| matches!(&name[..], b"." | b".."))
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn length_bytes(&self) -> u64 {
         (self.pages.len() * PAGE_BYTES) as u64
     }
 
-    /// The pages.
+    /// Returns the pages.
     pub fn pages(&self) -> &[Bytes] {
         &self.pages
     }
 
-    /// The blob's bytes from `offset`, at most `length` of them, shared.
+    /// Returns the blob's bytes from `offset`, at most `length` of them, without copying.
     pub fn slice(&self, offset: u64, length: u64) -> Vec<Bytes> {
         let end = offset.saturating_add(length).min(self.length_bytes());
         let mut out = Vec::new();
@@ -385,12 +384,12 @@ impl DirectoryBlob {
         out
     }
 
-    /// All entries, in no particular order.
+    /// Returns all entries, in no particular order.
     pub fn entries(&self) -> impl Iterator<Item = (&[u8], EntryTarget)> {
         self.index.iter().map(|(name, &slot)| (&name[..], self.target(slot)))
     }
 
-    /// All entries with their places; `sequence` gives the order of each chain.
+    /// Returns all entries with their positions; `sequence` gives the order in each chain.
     pub fn placed_entries(&self) -> Vec<PlacedEntry> {
         let mut out = Vec::with_capacity(self.index.len());
         for chain in 0..CHAINS {
@@ -425,7 +424,7 @@ impl DirectoryBlob {
         get_u16(&self.pages[0], HASH_TABLE + 2 * chain)
     }
 
-    /// The first gap of `slots` free slots; adds a page if there is none.
+    /// Returns the first gap of `slots` free slots; adds a page if there is none.
     fn find_gap(&mut self, slots: usize) -> Option<u16> {
         let in_page = |page: usize| {
             let free = !bitmap(&self.pages[page]);
@@ -479,7 +478,7 @@ impl DirectoryBlob {
         self.set_free(page, self.free[page] - slots as u8);
     }
 
-    /// Takes an entry out of its chain.
+    /// Removes an entry from its chain.
     fn unlink(&mut self, name: &[u8], slot: u16) {
         let next_of = |blob: &DirectoryBlob, slot: u16| {
             let (page, at) = page_of(slot);
@@ -497,7 +496,7 @@ impl DirectoryBlob {
         self.edit(page, |bytes| put_u16(bytes, at, next));
     }
 
-    /// Edits a page in place, or a copy of it if somebody is still sending the old one.
+    /// Edits a page in place, or a copy of it if the old one is still being sent.
     fn edit(&mut self, page: usize, change: impl FnOnce(&mut [u8])) {
         let page = &mut self.pages[page];
         let shared = std::mem::take(page);

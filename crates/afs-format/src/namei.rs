@@ -1,10 +1,10 @@
-//! OpenAFS's way to keep volumes in the files of a partition ("namei").
+//! OpenAFS's storage of volumes as files in a partition ("namei").
 //!
 //! A volume is a header file `V*.vol`, which names the volume's *special* files below `AFSIDat`: its
-//! information, the indexes of its large vnodes (directories) and small ones, and the table of links
-//! that it shares with its clones. Every vnode's data is a file of its own. Numbers stand in the byte
-//! order of the machine that wrote them; the files of little-endian machines are read.
-//! `docs/reference/formats/namei.md` draws it. Facts from OpenAFS 1.8 `vol/volume.h`, `vol/vnode.h`,
+//! information, the indexes of its large vnodes (directories) and small ones, and the link table that it
+//! shares with its clones. Every vnode's data is a separate file. Numbers are in the byte order of the
+//! machine that wrote them; only files of little-endian machines are supported. See
+//! `docs/reference/formats/namei.md` for the layout. Sources: OpenAFS 1.8 `vol/volume.h`, `vol/vnode.h`,
 //! `vol/namei_ops.c` and `util/flipbase64.c`.
 
 mod info;
@@ -17,13 +17,13 @@ pub use vnode::{IndexClass, NameiVnode};
 
 use thiserror::Error;
 
-/// Why a file was refused.
+/// Why a file was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("byte {offset}: expected {expected}")]
 pub struct NameiError {
-    /// Where in what was given.
+    /// Offset in the given bytes.
     pub offset: usize,
-    /// What should be there.
+    /// What was expected there.
     pub expected: &'static str,
 }
 
@@ -45,19 +45,19 @@ impl Image<'_> {
         self.array(offset, "a byte more").map(|[byte]: [u8; 1]| byte)
     }
 
-    /// A number in two words that lie apart.
+    /// Reads a number from two separate words.
     fn long(self, low: usize, high: usize) -> Result<u64, NameiError> {
         Ok(u64::from(self.word(high)?) << 32 | u64::from(self.word(low)?))
     }
 
-    /// A C string in a field of N bytes.
+    /// Reads a C string in a field of N bytes.
     fn text<const N: usize>(self, offset: usize, expected: &'static str) -> Result<Vec<u8>, NameiError> {
         let field: [u8; N] = self.array(offset, expected)?;
         let length = field.iter().position(|&byte| byte == 0).ok_or(NameiError { offset, expected })?;
         Ok(field[..length].to_vec())
     }
 
-    /// The mark and the version that every file but those of vnodes' data begins with.
+    /// Checks the magic and the version at the start of every file except vnode data.
     fn stamp(self, magic: u32, expected: &'static str) -> Result<(), NameiError> {
         let found = self.word(0)?;
         if found == magic.swap_bytes() {

@@ -1,9 +1,9 @@
 //! OpenAFS's protection database, prdb.DB0.
 //!
-//! Behind a header with two hash tables lie blocks of 192 bytes: entries, continuations of their lists,
-//! and free ones. All blocks are read in the order of the file; the hash tables are not needed. Facts
-//! from OpenAFS 1.8 `ptserver/ptserver.h` and `ptserver/ptutils.c`, in the layout with supergroups (the
-//! other one has zeros in their place).
+//! The file has a header with two hash tables, followed by blocks of 192 bytes: entries, continuations of
+//! their lists, and free ones. All blocks are read in file order; the hash tables are not needed. Sources:
+//! OpenAFS 1.8 `ptserver/ptserver.h` and `ptserver/ptutils.c`, in the layout with supergroups (the other
+//! layout has zeros there).
 
 use crate::ubik::{DatabaseError, Fate, Image, Oddity, damaged};
 use std::collections::{HashMap, HashSet};
@@ -16,9 +16,9 @@ const NAME_BYTES: usize = 64;
 const FREE: u32 = 1;
 const GROUP: u32 = 2;
 const CONTINUATION: u32 = 4;
-/// Bits of the flags that tell what a block is.
+/// Flag bits that determine the kind of a block.
 const KIND: u32 = 0x3f;
-/// A place in a list that was given up (PRBADID).
+/// Marks an unused place in a list (PRBADID).
 const NOBODY: i32 = i32::MIN;
 
 /// One user or group.
@@ -26,27 +26,27 @@ const NOBODY: i32 = i32::MIN;
 pub struct PrdbEntry {
     /// Where it begins in the file.
     pub offset: usize,
-    /// Number; negative for groups.
+    /// Id; negative for groups.
     pub id: i32,
     /// Name, 1 to 63 bytes.
     pub name: Vec<u8>,
-    /// PRGRP, PRACCESS, PRQUOTA and the access bits, as they stand.
+    /// PRGRP, PRACCESS, PRQUOTA and the access bits, unchanged.
     pub flags: u32,
-    /// Of a user of another cell, the group that stands for that cell.
+    /// For a user of another cell, the group that represents that cell.
     pub cell: i32,
-    /// Owner; 0 of an orphan.
+    /// Owner; 0 for an orphan.
     pub owner: i32,
     /// Creator.
     pub creator: i32,
-    /// Groups that may still be created.
+    /// Number of groups that may still be created.
     pub group_quota: i32,
-    /// Foreign users that may still be added.
+    /// Number of foreign users that may still be added.
     pub user_quota: i32,
     /// Members of a group, or groups of a user.
     pub elements: Vec<i32>,
-    /// Groups that a group is in.
+    /// Groups that contain this group.
     pub supergroups: Vec<i32>,
-    /// Seconds since 1970.
+    /// Creation time in seconds since 1970.
     pub created: u32,
     /// When an element was last added.
     pub added: u32,
@@ -67,14 +67,14 @@ impl PrdbEntry {
     }
 }
 
-/// The database.
+/// Contents of the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prdb {
-    /// Most negative group id given out.
+    /// Most negative group id allocated.
     pub max_group: i32,
-    /// Largest user id given out.
+    /// Largest user id allocated.
     pub max_user: i32,
-    /// The entries in the order of the file.
+    /// Entries in file order.
     pub entries: Vec<PrdbEntry>,
     /// Oddities in the order of the file. If one is refused, nothing may be imported.
     pub oddities: Vec<Oddity>,
@@ -233,13 +233,13 @@ fn entry(image: Image<'_>, at: usize, used: &mut HashSet<usize>) -> Result<PrdbE
     })
 }
 
-/// The ids in `count` places of a list.
+/// Returns the ids in `count` places of a list.
 fn ids(image: Image<'_>, at: usize, count: usize) -> Result<Vec<i32>, DatabaseError> {
     let places = (0..count).map(|index| image.signed(at + 4 * index));
     places.filter(|place| !matches!(place, Ok(0 | NOBODY))).collect()
 }
 
-/// Adds what stands in the continuations of an entry's list.
+/// Adds the ids in the continuations of an entry's list.
 fn continuations(
     image: Image<'_>,
     first: u32,
@@ -273,7 +273,8 @@ mod tests {
         }
     }
 
-    /// A user in 12 groups, of which two stand in a continuation, a free block, and a group in a group.
+    /// Creates a database with a user in 12 groups, two of them in a continuation, a free block, and a group
+    /// in a group.
     fn sample() -> Vec<u8> {
         let blocks = 4;
         let end = HEADER_BYTES + blocks * BLOCK_BYTES;
@@ -387,7 +388,7 @@ mod tests {
         fn damage_never_panics(at in 0usize..1000, byte: u8, cut in 0usize..1000) {
             let mut file = sample();
             let length = file.len();
-            // Near both headers, or in the blocks at the end.
+            // Positions near both headers, or in the blocks at the end.
             for place in [at.min(length - 1), length - 1 - at.min(length - 1)] {
                 file[place] = byte;
             }

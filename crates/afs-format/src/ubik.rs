@@ -1,23 +1,23 @@
-//! The files in which OpenAFS's database servers keep their databases: prdb.DB0, vldb.DB0.
+//! The database files of OpenAFS's database servers: prdb.DB0, vldb.DB0.
 //!
-//! A file is a header of 64 bytes, and behind it the database, in which addresses count from the end
-//! of that header; all numbers are big-endian. Facts from OpenAFS 1.8 `ubik/ubik.p.h` and
-//! `ubik/phys.c`. [`prdb`](crate::prdb) and [`vldb`](crate::vldb) read what is inside.
+//! A file is a header of 64 bytes followed by the database, in which addresses count from the end of that
+//! header; all numbers are big-endian. Sources: OpenAFS 1.8 `ubik/ubik.p.h` and `ubik/phys.c`.
+//! [`prdb`](crate::prdb) and [`vldb`](crate::vldb) parse the contents.
 
 use std::fmt;
 use thiserror::Error;
 
-/// Bytes of the header (HDRSIZE).
+/// Size of the header in bytes (HDRSIZE).
 pub const HEADER_BYTES: usize = 64;
 const MAGIC: u32 = 0x0035_4545;
 
-/// Why a database file was refused.
+/// Why a database file was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("byte {offset}: expected {expected}")]
 pub struct DatabaseError {
-    /// Where in the file.
+    /// Offset in the file, in bytes.
     pub offset: usize,
-    /// What should be there.
+    /// What was expected there.
     pub expected: String,
 }
 
@@ -75,7 +75,7 @@ impl Oddity {
     }
 }
 
-/// A database file, by addresses as they stand in it.
+/// A database file, accessed by the addresses used in it.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Image<'a>(&'a [u8]);
 
@@ -111,7 +111,7 @@ impl<'a> Image<'a> {
         bytes.copied().ok_or_else(|| damaged(address, format!("{N} bytes before the end of the file")))
     }
 
-    /// A C string in a field of N bytes.
+    /// Reads a C string in a field of N bytes.
     pub(crate) fn text<const N: usize>(&self, address: usize) -> Result<Vec<u8>, DatabaseError> {
         let field = self.bytes::<N>(address)?;
         let length = field.iter().position(|byte| *byte == 0);
@@ -128,7 +128,7 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// The end of the database as its header says; must lie within the file.
+    /// Reads the end of the database from its header; it must be within the file.
     pub(crate) fn end(&self, address: usize) -> Result<usize, DatabaseError> {
         let end = self.word(address)? as usize;
         if end > self.0.len() {

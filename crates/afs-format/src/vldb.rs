@@ -1,8 +1,8 @@
 //! OpenAFS's volume location database, vldb.DB0.
 //!
-//! Behind a header with the table of servers and four hash tables lie entries of 148 bytes, and blocks
-//! of 8 KiB with the addresses of servers that registered themselves. All entries are read in the order
-//! of the file; the hash tables are not needed. Facts from OpenAFS 1.8 `vlserver/vlserver.p.h` and
+//! The file has a header with the table of servers and four hash tables, followed by entries of 148 bytes,
+//! and blocks of 8 KiB with the addresses of servers that registered themselves. All entries are read in file
+//! order; the hash tables are not needed. Sources: OpenAFS 1.8 `vlserver/vlserver.p.h` and
 //! `vlserver/vlutils.c`.
 
 use crate::ubik::{DatabaseError, Fate, Image, Oddity, damaged};
@@ -21,7 +21,7 @@ const SITES: usize = 13;
 const BLOCK_BYTES: usize = 8192;
 const REGISTERED_BYTES: usize = 128;
 const REGISTERED_ADDRESSES: usize = 15;
-/// The layout of entries is the same in both; 4 has blocks of addresses.
+/// Supported versions. The layout of entries is the same in both; version 4 adds blocks of addresses.
 const VERSIONS: std::ops::RangeInclusive<u32> = 3..=4;
 
 const FREE: u32 = 1;
@@ -31,52 +31,52 @@ const BLOCK: u32 = 8;
 const KNOWN_FLAGS: u32 = 0x7000 | 0x1f0;
 /// Most blocks of addresses (VL_MAX_ADDREXTBLKS).
 const ADDRESS_BLOCKS: usize = 4;
-/// A place without a site (BADSERVERID).
+/// Marks an unused site (BADSERVERID).
 const NO_SERVER: u8 = 255;
 
 /// A server in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VldbServer {
-    /// Known by one address.
+    /// A server known by one address.
     Address(Ipv4Addr),
-    /// Registered itself.
+    /// A server that registered itself.
     Registered {
-        /// Its UUID as 16 bytes in the usual order.
+        /// UUID in the canonical byte order.
         uuid: [u8; 16],
         /// Counts registrations.
         uniquifier: i32,
-        /// Its addresses.
+        /// Addresses of the server.
         addresses: Vec<Ipv4Addr>,
     },
 }
 
-/// A place of a volume.
+/// A site of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VldbSite {
     /// Index in the table of servers.
     pub server: u8,
-    /// Partition, 0 for /vicepa.
+    /// Partition index; 0 is /vicepa.
     pub partition: u8,
-    /// VLSF_*.
+    /// VLSF_* flags.
     pub flags: u8,
 }
 
-/// A volume.
+/// The entry of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VldbEntry {
     /// Where it begins in the file.
     pub offset: usize,
-    /// Name without suffix.
+    /// Volume name without suffix.
     pub name: Vec<u8>,
     /// Ids of the read-write, read-only and backup volume; 0 for none.
     pub ids: [u32; 3],
-    /// The release clone.
+    /// Id of the release clone.
     pub clone: u32,
-    /// VLF_* and VLOP_*.
+    /// VLF_* and VLOP_* flags.
     pub flags: u32,
-    /// When it was locked; 0 if not.
+    /// Time at which it was locked; 0 if it is not locked.
     pub locked: u32,
-    /// Its places.
+    /// Sites of the volume.
     pub sites: Vec<VldbSite>,
 }
 
@@ -91,14 +91,14 @@ impl VldbEntry {
     }
 }
 
-/// The database.
+/// Contents of the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Vldb {
-    /// Where the search for new volume ids begins.
+    /// Where the search for new volume ids starts.
     pub max_volume: u32,
-    /// The servers by number.
+    /// Servers by number.
     pub servers: Vec<(u8, VldbServer)>,
-    /// The volumes in the order of the file.
+    /// Entries in file order.
     pub entries: Vec<VldbEntry>,
     /// Oddities in the order of the file. If one is refused, nothing may be imported.
     pub oddities: Vec<Oddity>,
@@ -355,7 +355,7 @@ fn shown(server: &VldbServer) -> String {
     format!(" {}", addresses.join(" "))
 }
 
-/// The server at a place of a block of addresses; `at` is where it is named.
+/// Returns the server at a position in a block of addresses; `at` is where it is referred to.
 fn registered(image: Image<'_>, at: usize, (block, index): Place) -> Result<VldbServer, DatabaseError> {
     let first = image.word(BLOCKS_AT)? as usize;
     if first == 0 || block >= ADDRESS_BLOCKS || index == 0 || index >= BLOCK_BYTES / REGISTERED_BYTES {
@@ -411,7 +411,7 @@ mod tests {
         }
     }
 
-    /// A server by address, a registered one, a volume on both, a free entry.
+    /// Creates a database with a server by address, a registered one, a volume on both, and a free entry.
     fn sample() -> Vec<u8> {
         let (volume, free) = (HEADER_BYTES + BLOCK_BYTES, HEADER_BYTES + BLOCK_BYTES + ENTRY_BYTES);
         let end = free + ENTRY_BYTES;
@@ -457,7 +457,7 @@ mod tests {
     fn an_entry_may_have_an_id_twice_and_two_entries_may_not() {
         let mut file = sample();
         let (volume, free) = (HEADER_BYTES + BLOCK_BYTES, HEADER_BYTES + BLOCK_BYTES + ENTRY_BYTES);
-        // As `vos restore -readonly` makes it.
+        // As created by `vos restore -readonly`.
         put(&mut file, volume, &[536_870_912, 536_870_912, 0, 0x2000]);
         assert_eq!(Vldb::parse(&file).unwrap().entries[0].ids, [536_870_912, 536_870_912, 0]);
         let at = crate::ubik::HEADER_BYTES;

@@ -1,4 +1,4 @@
-//! The calls that jobs are made of, and what is remembered about them.
+//! The remote calls that jobs consist of, with the state recorded for them.
 
 use crate::entry;
 use crate::job::{Asked, Lock, Transaction};
@@ -14,48 +14,48 @@ use std::cell::Cell;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-/// How often a volume that is busy is tried again, and after how many seconds.
+/// Number of tries for a busy volume, and the seconds between them.
 const BUSY_TRIES: u32 = 30;
 const BUSY_SECONDS: u32 = 2;
 
 /// In SetInfo: leave this field as it is.
 const UNCHANGED: i32 = -1;
 
-/// The port of volume servers.
+/// Port of volume servers.
 const VOLUME_PORT: i32 = 7005;
-/// How a volume server is to prove who it is to another one (rxkad's place among OpenAFS's classes is
-/// chosen by the server itself; the number only says "with authentication").
+/// Security index for connections between volume servers. The servers choose the actual class (rxkad); the
+/// value only means "with authentication".
 const SECURITY_INDEX: i32 = 1;
 
-/// ReleaseLock: all of it.
+/// ReleaseLock: releases all parts of the lock.
 pub(crate) const WHOLE_LOCK: i32 = lock_release::TIMESTAMP | lock_release::OPCODE | lock_release::AFSID;
 
-/// errno values that volume servers answer: no such transaction, no such volume in a listing.
+/// errno value that volume servers return for an unknown transaction.
 pub const ENOENT: AbortCode = AbortCode(2);
-/// See [`ENOENT`].
+/// errno value that volume servers return for a volume that they cannot list.
 pub const ENODEV: AbortCode = AbortCode(19);
 
-/// Flags of a volume that is being made: out of service, and gone after a restart.
+/// Flags of a volume under construction: out of service, and deleted at a restart.
 pub(crate) const DOOMED: i32 = volume_flags::DELETE_ON_SALVAGE | volume_flags::OUT_OF_SERVICE;
 
-/// Dates are taken this many seconds earlier: what changed in the same second may have changed after.
+/// Seconds subtracted from dates, because a change in the same second may have happened later.
 pub(crate) const CLOCK_SLACK_SECONDS: u32 = 2;
 
-/// What fails for those to whom location servers give no numbers.
+/// Description of the call that fails for callers without the right to allocate ids.
 pub(crate) const GETTING_IDS: &str = "get a volume number";
 
 pub(crate) type Step<T = ()> = Result<T, Trouble>;
 
-/// A job at work.
+/// A running job.
 pub(crate) struct Run<'a, W: World> {
     pub(crate) job: &'a mut Job,
     pub(crate) world: &'a W,
 }
 
-/// Why there is no lock, as far as one can know.
+/// Why a lock could not be taken.
 struct Unlocked {
     code: AbortCode,
-    /// One of the servers that were asked did not answer, or not at the first time.
+    /// Whether the lock may be set nevertheless: a server did not respond, or was restarted during the call.
     may_have_it: bool,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn failed(doing: impl Into<String>) -> impl FnOnce(AbortCode) -> Trou
     move |code| Trouble::Call { doing: doing.into(), code }
 }
 
-/// Keeps the first of two troubles.
+/// Keeps the first of two errors.
 pub(crate) fn keep(first: &mut Step, then: Step) {
     if first.is_ok() {
         *first = then;
@@ -79,14 +79,13 @@ impl<W: World> Run<'_, W> {
         self.job.note(self.world.now().0, what.into());
     }
 
-    /// Goes on to another stage.
+    /// Enters another stage and saves the job.
     pub(crate) fn enter(&mut self, stage: Stage) -> Step {
         self.job.stage = stage;
         self.save()
     }
 
-    /// Ends the step if the program ends, or if the person does not want the job any more and it can still
-    /// be undone.
+    /// Fails if the program is terminating, or if the operator cancelled the job and it can still be undone.
     pub(crate) fn heed(&self) -> Step {
         let may_be_undone = matches!(self.job.stage, Stage::Beginning | Stage::Working);
         match self.world.wish() {
@@ -101,7 +100,7 @@ impl<W: World> Run<'_, W> {
     }
 }
 
-// The location database.
+// Calls to the location database.
 impl<W: World> Run<'_, W> {
     pub(crate) fn entry(&self) -> Step<NVldbEntry> {
         let request = vl::GetEntryByIDNRequest { volume_id: self.job.volume, volume_type: 0 };
@@ -122,22 +121,22 @@ impl<W: World> Run<'_, W> {
         reply.map(|reply| reply.new_volume_id).map_err(failed(GETTING_IDS))
     }
 
-    /// The lock that the operation needs; 0 if it needs none.
+    /// Returns the lock that the operation needs; 0 if it needs none.
     pub(crate) fn lock_wanted(&self) -> i32 {
         match self.job.operation {
             Operation::Move { .. } => entry_flags::MOVE,
             Operation::Backup => entry_flags::BACKUP,
-            // OpenAFS's number for restores, too.
+            // OpenAFS uses this flag for restores too.
             Operation::Overwrite { .. } => entry_flags::DUMP,
-            // The server itself keeps others from a volume that it splits.
+            // The server itself locks a volume that it splits against other operations.
             Operation::Copy { .. } | Operation::Split { .. } => 0,
-            // Nobody knows of a new volume, unless it is to be sent to further sites.
+            // A new volume is not known to others, unless it is sent to further sites.
             Operation::Restore { ref also, .. } if also.is_empty() => 0,
             Operation::Release { .. } | Operation::Restore { .. } => entry_flags::RELEASE,
         }
     }
 
-    /// Makes sure that the job has its lock, and gives the entry as it then is.
+    /// Takes the job's lock unless it is already held, and returns the entry.
     pub(crate) fn locked_entry(&mut self) -> Step<NVldbEntry> {
         let (wanted, entry) = (self.lock_wanted(), self.entry()?);
         let locked = entry::operation(&entry);
@@ -156,7 +155,7 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    /// The same; `None` if the volume has been removed meanwhile.
+    /// Like [`Run::locked_entry`], but returns `None` if the volume was removed meanwhile.
     pub(crate) fn locked_entry_if_any(&mut self) -> Step<Option<NVldbEntry>> {
         match self.locked_entry() {
             Err(Trouble::Call { code: AbortCode::VL_NOENT, .. }) => {
@@ -172,7 +171,7 @@ impl<W: World> Run<'_, W> {
         self.save()?;
         match self.set_lock(operation) {
             Ok(()) => self.job.lock = Lock::Held,
-            // A release that was given up left its mark, and nobody works on it.
+            // An abandoned release left its mark, but no operation is in progress.
             Err(Unlocked { code: AbortCode::VL_RERELEASE, .. }) => {
                 self.release_lock()?;
                 self.job.lock = Lock::Asked;
@@ -196,16 +195,16 @@ impl<W: World> Run<'_, W> {
         self.save()
     }
 
-    /// `locked` are the flags of the entry as it is.
+    /// Returns the error for a failed lock; `locked` are the operation flags of the current entry.
     pub(crate) fn not_locked(&self, locked: i32, code: AbortCode) -> Trouble {
         let why = entry::describe_lock(locked).filter(|_| code == AbortCode::VL_ENTRYLOCKED);
         let why = why.map(|why| format!(", which is locked for a {why}")).unwrap_or_default();
         failed(format!("lock the entry of {}{why}", self.job.name))(code)
     }
 
-    /// A server that says nothing may have done it all the same, or do it later, and then the next one that is asked says
-    /// that the entry is locked: by this job. So may one that was started again amid the call: the transport sent it the
-    /// call once more, which to it was a new one.
+    /// Sets the lock. A server that does not respond may have set it, or may set it later; the next server
+    /// then reports that the entry is locked, by this job. The same can happen if the server restarted during
+    /// the call: the transport sends the call again, and the new server executes it as a new call.
     fn set_lock(&self, operation: i32) -> Result<(), Unlocked> {
         let request = vl::SetLockRequest { volume_id: self.job.volume, volume_type: 0, operation };
         let not_asked = |code| Unlocked { code, may_have_it: false };
@@ -222,7 +221,7 @@ impl<W: World> Run<'_, W> {
         })
     }
 
-    /// When the location server that takes changes was started.
+    /// Returns the start time of the location server that accepts changes.
     fn locations_began(&self) -> Result<u32, AbortCode> {
         let reply = self.world.newest_locations(|vl| vl::get_stats(vl, &vl::GetStatsRequest))?;
         Ok(reply.stats.start_time)
@@ -237,7 +236,7 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    /// Gives the lock back, if the job has it, or may have it.
+    /// Releases the lock, if the job holds it or may hold it.
     pub(crate) fn unlock(&mut self) -> Step {
         if self.job.lock == Lock::Free {
             return Ok(());
@@ -247,7 +246,7 @@ impl<W: World> Run<'_, W> {
             Err(Trouble::Call { code: AbortCode::VL_NOENT, .. }) => 0,
             Err(trouble) => return Err(trouble),
         };
-        // Somebody else's lock is somebody else's.
+        // A lock of another kind belongs to another operation.
         if locked == self.lock_wanted() {
             self.release_lock()?;
         }
@@ -258,8 +257,8 @@ impl<W: World> Run<'_, W> {
 
 // Transactions.
 impl<W: World> Run<'_, W> {
-    /// Opens a volume. Ends what this job has open on it, or may have: a step before it was cut off. Waits for a
-    /// while if somebody else has it.
+    /// Opens a volume. First ends the transactions on it that this job has, or may have, from an interrupted
+    /// step. Waits for a while if another client has it open.
     pub(crate) fn open(&mut self, place: Place, volume: u32, flags: i32) -> Step<Transaction> {
         let request = vol::TransCreateRequest { volume_id: volume, partition: place.partition, flags };
         let doing = || opening(place, volume);
@@ -286,7 +285,8 @@ impl<W: World> Run<'_, W> {
         Err(failed(doing())(AbortCode::VOLSERVOLBUSY))
     }
 
-    /// What is open on a volume, for whomever. One that moves within a server is on two partitions for a while.
+    /// Returns the transactions open on a volume, of any client. A volume that moves within a server is on
+    /// two partitions for a while.
     pub(crate) fn open_on(&self, place: Place, volume: u32) -> Step<Vec<TransDebugInfo>> {
         let is_it = |open: &TransDebugInfo| open.volume_id == volume && open.partition == place.partition;
         let mut there = self.monitor(place.server, &opening(place, volume))?;
@@ -294,7 +294,7 @@ impl<W: World> Run<'_, W> {
         Ok(there)
     }
 
-    /// Remembers, before it is asked for, that there may be a transaction.
+    /// Records, before the request, that there may be a transaction.
     fn ask(&mut self, place: Place, volume: u32) -> Step {
         self.job.asked.push(Asked { place, volume });
         self.save()
@@ -312,7 +312,8 @@ impl<W: World> Run<'_, W> {
         Ok(transaction)
     }
 
-    /// Makes a volume, doomed until [`set_flags`](Run::set_flags) says otherwise, and opens it.
+    /// Creates a volume, marked for deletion until [`set_flags`](Run::set_flags) clears the mark, and opens
+    /// it.
     pub(crate) fn create(
         &mut self,
         place: Place,
@@ -340,8 +341,8 @@ impl<W: World> Run<'_, W> {
                     self.not_opened(place, volume);
                 }
                 if code == AbortCode::VOLSERBAD_ACCESS {
-                    // Rights are looked at before anything is made. Undoing would be refused likewise, for as long as they
-                    // are missing.
+                    // Rights are checked before anything is created. Undoing would also be rejected as long
+                    // as they are missing.
                     self.job.new_begun = false;
                     self.save()?;
                 }
@@ -374,13 +375,14 @@ impl<W: World> Run<'_, W> {
         reply.map(|reply| reply.transactions).map_err(failed(doing))
     }
 
-    /// The time of day at the server of a transaction that was just used; 0 if it lists none.
+    /// Returns the time of day at the server of a transaction that was just used; 0 if the server does not
+    /// list it.
     pub(crate) fn time_at(&self, open: Transaction) -> Step<u32> {
         let all = self.monitor(open.server, &format!("list the transactions of {}", open.server))?;
         Ok(all.iter().find(|info| info.transaction == open.id).map_or(0, |info| info.time))
     }
 
-    /// Ends the transactions that an earlier step left open, on all servers that answer.
+    /// Ends the transactions that an earlier step left open, on all servers that respond.
     pub(crate) fn end_all(&mut self) -> Step {
         let mut servers: Vec<Ipv4Addr> = self.job.transactions.iter().map(|open| open.server).collect();
         servers.extend(self.job.asked.iter().map(|asked| asked.place.server));
@@ -401,7 +403,7 @@ impl<W: World> Run<'_, W> {
         self.save()
     }
 
-    /// Forgets what was open on a volume that nothing of this job is open on.
+    /// Forgets recorded transactions on a volume on which this job has none open.
     fn forget(&mut self, place: Place, volume: u32) -> Step {
         let known = self.job.transactions.len() + self.job.asked.len();
         self.job.transactions.retain(|open| !open.is_on(place, volume));
@@ -412,7 +414,7 @@ impl<W: World> Run<'_, W> {
         Ok(())
     }
 
-    /// Ends those of a server's transactions that are this job's. Returns how many are.
+    /// Ends those of a server's transactions that belong to this job, and returns their number.
     fn end_ours(&self, server: Ipv4Addr, there: &[TransDebugInfo]) -> Step<usize> {
         let mut ended = 0;
         for info in there.iter().filter(|info| self.is_ours(server, info)) {
@@ -429,7 +431,7 @@ impl<W: World> Run<'_, W> {
     }
 
     fn is_ours(&self, server: Ipv4Addr, info: &TransDebugInfo) -> bool {
-        // After a restart the number may be somebody else's; the volume tells.
+        // After a restart the number may belong to another client; comparing the volume detects that.
         let is_known = |open: &Transaction| {
             open.server == server && open.id == info.transaction && open.volume == info.volume_id
         };
@@ -517,7 +519,7 @@ impl<W: World> Run<'_, W> {
         reply.map(drop).map_err(failed(format!("clone the volume {} again", open.volume)))
     }
 
-    /// What is sent where, and as what.
+    /// Sends an open volume, or its changes since `from_date`, to another server.
     pub(crate) fn forward(
         &mut self,
         from: Transaction,
@@ -537,7 +539,7 @@ impl<W: World> Run<'_, W> {
         reply.map(drop).map_err(failed(format!("send the volume {} to {}", from.volume, to.server)))
     }
 
-    /// Sends a volume to several servers from one read; a code for each.
+    /// Sends a volume to several servers with one read; returns a code for each.
     pub(crate) fn forward_all(
         &mut self,
         from: Transaction,
@@ -559,8 +561,8 @@ impl<W: World> Run<'_, W> {
         results.map_err(failed(format!("send the volume {} to its sites", from.volume)))
     }
 
-    /// What a server says about a volume without opening it; `None` if it has none of this number there.
-    /// Number 0 is nobody's, and tells whether there is such a partition.
+    /// Returns a server's listing of a volume without opening it; `None` if the partition has no volume with
+    /// this id. Id 0 is never used and serves to check that the partition exists.
     pub(crate) fn look(&self, place: Place, volume: u32) -> Step<Option<VolintInfo>> {
         let request = vol::ListOneVolumeRequest { partition: place.partition, volume_id: volume };
         match vol::list_one_volume(&*self.volumes(place.server), &request) {
@@ -571,8 +573,8 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    /// Deletes the volume of an open transaction, and ends it. Clients are told to look it up again if it
-    /// has gone to `moved_to`.
+    /// Deletes the volume of an open transaction, and ends it. If the volume has moved to `moved_to`, clients
+    /// are made to look it up again.
     pub(crate) fn delete_open(&mut self, open: Transaction, moved_to: Option<Ipv4Addr>) -> Step {
         let server = self.volumes(open.server);
         let doing = || format!("delete the volume {}", open.volume);
@@ -587,7 +589,7 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    /// Deletes a volume, if it is there.
+    /// Deletes a volume if it exists.
     pub(crate) fn delete(&mut self, place: Place, volume: u32, moved_to: Option<Ipv4Addr>) -> Step {
         match self.open(place, volume, attach_mode::OFFLINE) {
             Ok(open) => {
@@ -595,7 +597,7 @@ impl<W: World> Run<'_, W> {
                 self.delete_open(open, moved_to)
             }
             Err(Trouble::Call { code: AbortCode::VNOVOL, .. }) => Ok(()),
-            // It cannot be attached: it was cut off while it was made.
+            // It cannot be attached because its creation was interrupted.
             Err(Trouble::Call { code: AbortCode::VSALVAGE | AbortCode::VOFFLINE, .. }) => {
                 self.nuke(place, volume)
             }
@@ -619,7 +621,7 @@ impl<W: World> Run<'_, W> {
     }
 }
 
-/// In words.
+/// Describes the opening of a volume for errors.
 pub(crate) fn opening(place: Place, volume: u32) -> String {
     format!("open the volume {volume} on {place}")
 }

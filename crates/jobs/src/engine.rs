@@ -1,28 +1,28 @@
-//! Carrying a job on: which step comes next, and what follows when one does not succeed.
+//! Runs a job: chooses the next step, and handles errors.
 
 use crate::calls::{Run, Step, failed};
 use crate::{Job, Operation, Stage, Trouble, Wish, World, entry};
 use afs_idl::vl::NVldbEntry;
 use base::AbortCode;
 
-/// How often the work is begun anew before the job is undone.
+/// Maximum number of attempts at the work before the job is undone.
 const ATTEMPTS_MAX: u32 = 3;
-/// How often a stage is tried before its lock is given back for as long as it waits.
+/// Number of tries of a stage before the lock is released during further waits.
 const LOCKED_TRIES: u32 = 3;
-/// How long is waited between tries, in seconds: twice as long each time.
+/// Minimum pause between tries, in seconds; it doubles with each try.
 const PAUSE_SECONDS_MIN: u32 = 2;
 const PAUSE_SECONDS_MAX: u32 = 300;
 
-/// Why [`run`] came back.
+/// Why [`run`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The job is over, see its stage.
+    /// The job has ended; its stage shows how.
     Over,
-    /// It stays as it is; call [`run`] with it again some time.
+    /// The job is suspended; call [`run`] again later.
     Stopped,
 }
 
-/// Carries a job on until it is over, or until the world wishes that it stops.
+/// Runs a job until it ends, or until the world asks it to stop.
 pub fn run<W: World>(job: &mut Job, world: &W) -> End {
     let mut run = Run { job, world };
     let mut tries = 0;
@@ -62,7 +62,7 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    /// What follows when a step did not succeed.
+    /// Handles the error of a step.
     fn cope(&mut self, trouble: &Trouble, tries: u32) {
         self.note(trouble.to_string());
         let is_worth_a_try = trouble.may_pass(&self.job.operation);
@@ -71,7 +71,7 @@ impl<W: World> Run<'_, W> {
             Stage::Working => {
                 !is_worth_a_try || self.job.attempts >= ATTEMPTS_MAX || tries > 2 * ATTEMPTS_MAX
             }
-            // Nobody has asked the database to change anything yet, or it was refused for certain.
+            // No change of the database has been requested yet, or it was certainly rejected.
             Stage::Switching => !is_worth_a_try && !self.job.switch_asked,
             _ => false,
         };
@@ -98,14 +98,14 @@ impl<W: World> Run<'_, W> {
         }
         let entry = self.entry()?;
         self.check(&entry)?;
-        // Until it was locked anybody may have changed it.
+        // The entry may have changed until it was locked.
         let entry = self.locked_entry()?;
         self.check(&entry)?;
         self.note("begun");
         self.enter(Stage::Working)
     }
 
-    /// Refuses what cannot be done with the volume as its entry shows it.
+    /// Rejects operations that the volume's entry does not permit.
     pub(crate) fn check(&self, entry: &NVldbEntry) -> Step {
         let job = &*self.job;
         if entry.volume_id[entry::READ_WRITE] != job.volume {
@@ -186,7 +186,7 @@ impl<W: World> Run<'_, W> {
         self.enter(Stage::Failed)
     }
 
-    /// Clears away what an attempt left. Fails if not everything could be; then it is to be called again.
+    /// Cleans up after an attempt. If that fails, it must be called again.
     fn put_back(&mut self) -> Step {
         match self.job.operation.clone() {
             Operation::Move { to } => self.put_move_back(to),
@@ -199,25 +199,25 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    /// Ends what is open, and removes the temporary clone.
+    /// Ends open transactions and removes the temporary clone.
     pub(crate) fn put_clone_back(&mut self) -> Step {
         self.end_all()?;
         self.remove_clone()
     }
 
-    /// Removes the temporary clone, if there may be one. Its number is nobody else's.
+    /// Removes the temporary clone, if there may be one. No other volume has its id.
     pub(crate) fn remove_clone(&mut self) -> Step {
         if self.job.clone_begun {
             self.delete(self.job.from, self.job.clone, None)?;
             self.job.clone_begun = false;
-            // The number of a volume that is being deleted is not used again at once.
+            // A volume that is being deleted still occupies its id.
             self.job.clone = 0;
             self.save()?;
         }
         Ok(())
     }
 
-    /// Makes the temporary clone of the read-write volume, out of service.
+    /// Creates the temporary clone of the read-write volume, out of service.
     pub(crate) fn make_clone(&mut self, name: &str) -> Step {
         use afs_idl::vol::{attach_mode, volume_type};
         if self.job.clone == 0 {
@@ -232,7 +232,7 @@ impl<W: World> Run<'_, W> {
         self.end(source)
     }
 
-    /// Refuses if a volume is where the job is to make one.
+    /// Fails if a volume already exists where the job is to create one.
     pub(crate) fn check_is_free(&self, place: crate::Place, volume: u32) -> Step {
         match self.look(place, volume)? {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! Making a volume of a dump in a file, and putting a dump in the place of what a volume has.
+//! Restores a dump file to a new volume or over an existing one.
 
 use crate::calls::{ENOENT, Run, Step, failed};
 use crate::job::Transaction;
@@ -8,11 +8,11 @@ use crate::{Place, Stage, Trouble, World, entry};
 use afs_idl::vol::{self, RestoreCookie, RestoreRequest, attach_mode, volume_flags, volume_type};
 use base::AbortCode;
 
-/// Numbers of a new volume: read-write, read-only, backup.
+/// Number of ids for a new volume: read-write, read-only, backup.
 const NUMBERS: u32 = 3;
 
 impl<W: World> Run<'_, W> {
-    /// Refuses what cannot be done; nothing is locked for it.
+    /// Starts a restore after checking that the name is free. Takes no lock.
     pub(crate) fn begin_restore(&mut self, name: &str) -> Step {
         self.check_name_is_free(name)?;
         self.note("begun");
@@ -26,7 +26,8 @@ impl<W: World> Run<'_, W> {
         Ok(())
     }
 
-    /// The volume is out of service, and goes with its transaction, until the whole dump is in it.
+    /// Creates a volume and sends the dump to it. Until the dump is complete, the volume is out of service
+    /// and is deleted with its transaction.
     pub(crate) fn restore_file(&mut self, file: &str, name: &str, to: Place, offline: bool) -> Step {
         self.check_name_is_free(name)?;
         if self.job.new_volume == 0 {
@@ -48,7 +49,7 @@ impl<W: World> Run<'_, W> {
         if self.job.is_read_only() { volume_type::READ_ONLY } else { volume_type::READ_WRITE }
     }
 
-    /// What the volume is called on its server.
+    /// Returns the volume's name on its server.
     fn name_of(&self, name: &str) -> String {
         format!("{name}{}", if self.job.is_read_only() { ENDING } else { "" })
     }
@@ -67,12 +68,13 @@ impl<W: World> Run<'_, W> {
         Ok(())
     }
 
-    /// Where a restore takes effect at once the volume stays as it is until then. Elsewhere it is overwritten from the
-    /// first byte on, so it is out of service until it is whole.
+    /// Restores a dump over the volume. If restores on the server are atomic, the volume is unchanged until
+    /// the end. Otherwise it is overwritten from the first byte on, so it is out of service until it is
+    /// complete.
     pub(crate) fn overwrite(&mut self, file: &str, changes: bool, offline: bool) -> Step {
         let entry = self.locked_entry()?;
         if self.job.is_read_only() {
-            // Others give it numbers that do not follow each other.
+            // Other programs give it an id that does not follow the read-write one.
             self.job.new_volume = entry.volume_id[entry::READ_ONLY];
         }
         let (from, name) = (self.job.from, self.job.name.clone());
@@ -84,19 +86,20 @@ impl<W: World> Run<'_, W> {
             self.set_flags(open, volume_flags::OUT_OF_SERVICE)?;
         }
         let sent = self.send_dump(open, &name, file, changes);
-        // A server that was started again amid the call does not know the transaction, and may have done it before.
+        // A server that restarted during the call does not know the transaction, but may have executed the
+        // call before.
         let is_unknown =
             |trouble: &Trouble| trouble.is_silence() || matches!(trouble, Trouble::Call { code: ENOENT, .. });
         if is_at_once && sent.as_ref().is_err_and(|trouble| !is_unknown(trouble)) {
             self.job.new_begun = was_begun;
         }
         sent?;
-        // From here on there is nothing to go back to.
+        // From here on the job cannot be undone.
         self.enter(Stage::Switching)?;
         self.settle(open, offline)
     }
 
-    /// The same after an interruption.
+    /// Continues [`Run::overwrite`] after an interruption.
     pub(crate) fn finish_overwriting(&mut self, offline: bool) -> Step {
         self.end_all()?;
         let open = self.open(self.job.from, self.job.restored(), attach_mode::OFFLINE);
@@ -109,8 +112,9 @@ impl<W: World> Run<'_, W> {
         self.settle(open, offline)
     }
 
-    /// The date of its making tells caches and read-only sites that it is not what it was. It is on its server's clock, with
-    /// which theirs is compared.
+    /// Sets the creation date, which shows caches and read-only sites that the contents have changed, and the
+    /// final flags. The date is from the server's clock, because it is compared with other dates of that
+    /// server.
     fn settle(&mut self, open: Transaction, offline: bool) -> Step {
         let made = self.time_at(open)?.max(self.world.now().0);
         let request = vol::SetDateRequest { transaction: open.id, new_date: made };
@@ -137,7 +141,7 @@ impl<W: World> Run<'_, W> {
     }
 }
 
-/// Flags of a volume that is whole.
+/// Returns the flags of a complete volume.
 fn flags(offline: bool) -> i32 {
     if offline { volume_flags::OUT_OF_SERVICE } else { 0 }
 }

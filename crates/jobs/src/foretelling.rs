@@ -1,7 +1,7 @@
-//! What a job would do, and what would keep it from being done: asked of servers by calls that change nothing.
+//! Dry run: determines what a job would do and what would prevent it, with calls that change nothing.
 //!
-//! Everything is looked at in the order in which the job would meet it, with the job's own decisions, so that
-//! what is refused here is what the job would be refused for.
+//! Checks are made in the order in which the job would make them, with the job's own decisions, so that a
+//! problem found here is the one that would make the job fail.
 
 use crate::calls::{GETTING_IDS, Run, Step, failed, opening};
 use crate::room::{has_figures, size_kib};
@@ -13,55 +13,56 @@ use afs_idl::vol::VolintInfo;
 use base::AbortCode;
 use serde::Serialize;
 
-/// What servers say of a job that has not begun.
+/// Result of a dry run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outlook {
-    /// The volume that it is done with, if there is one already and its server tells of it.
+    /// The source volume, if it exists already and its server reports it.
     pub source: Option<Told>,
-    /// Partitions on which volumes are made.
+    /// Partitions on which volumes would be created.
     pub rooms: Vec<Room>,
-    /// The read-only sites of a release.
+    /// Read-only sites of a release.
     pub sites: Vec<SiteOutlook>,
-    /// The backup volume, which a backup brings up to date and a move removes.
+    /// The backup volume, which a backup updates and a move removes.
     pub backup: Option<Told>,
-    /// What may keep it waiting, or go wrong after all.
+    /// Reasons why the job may have to wait or may fail after all.
     pub cautions: Vec<String>,
-    /// What would be done, in its order.
+    /// Steps of the job, in order.
     pub steps: Vec<String>,
 }
 
-/// A volume as its server tells of it.
+/// A volume as listed by its server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Told {
-    /// Its number.
+    /// Volume id.
     pub volume: u32,
-    /// What it has.
+    /// Size in KiB.
     pub size_kib: u64,
-    /// Likewise.
+    /// Number of files.
     pub files: u64,
-    /// When it was made, in seconds since 1970.
+    /// Creation time, in seconds since 1970.
     pub made: u32,
-    /// When it was changed last.
+    /// Time of the last change, in seconds since 1970.
     pub changed: u32,
 }
 
-/// A partition.
+/// Free space of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Room {
-    /// Which.
+    /// The partition.
     pub place: Place,
-    /// What is free there.
+    /// Free space in KiB.
     pub free_kib: u64,
 }
 
-/// A read-only site.
+/// A read-only site of a release.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SiteOutlook {
-    /// Where.
+    /// Location of the site.
     pub place: Place,
-    /// What becomes of it.
+    /// What the site gets.
     pub gets: Gets,
-    /// In which of the transfers it is, from 1; those of one transfer get it from one read of the volume.
+    /// Number of the transfer that includes it, from 1; one read of the volume serves all sites of a
+    /// transfer.
     pub transfer: Option<usize>,
 }
 
@@ -69,22 +70,22 @@ pub struct SiteOutlook {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Gets {
-    /// It has what the read-write volume has.
+    /// Nothing: it already has the read-write volume's contents.
     Nothing,
-    /// A clone: it is where the read-write volume is.
+    /// A clone, because it is on the partition of the read-write volume.
     Clone,
-    /// What changed since this time, in seconds since 1970.
+    /// Changes since this time, in seconds since 1970.
     ChangesSince(u32),
-    /// All of the volume.
+    /// The whole volume.
     Everything,
-    /// What the others have, when it can be sent to it. It cannot now, for this reason.
+    /// The same as the others, but later; the text says why it cannot be sent now.
     Later(String),
 }
 
-/// What would become of a job that has not begun. Nothing is changed, locked or recorded.
+/// Determines what would become of a job that has not started. Nothing is changed, locked or recorded.
 ///
 /// # Errors
-/// Why it would be refused.
+/// Why the job would be refused.
 pub fn foretell<W: World>(job: &Job, world: &W) -> Result<Outlook, Trouble> {
     let mut job = job.clone();
     let run = Run { job: &mut job, world };
@@ -126,7 +127,7 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    /// Whether the entry would be locked.
+    /// Checks whether the entry could be locked.
     fn check_lock(&self, outlook: &mut Outlook, entry: &NVldbEntry) -> Step {
         if self.lock_wanted() == 0 {
             return Ok(());
@@ -134,7 +135,7 @@ impl<W: World> Run<'_, W> {
         self.check_changes_locations().map_err(|code| self.not_locked(0, code))?;
         let locked = entry::operation(entry);
         if locked & entry_flags::RELEASE != 0 {
-            // Only SetLock would tell one from the other.
+            // Only SetLock could distinguish the two.
             outlook.cautions.push(format!(
                 "a release works on {}, or was given up; if one works on it this is refused",
                 self.job.name
@@ -149,27 +150,28 @@ impl<W: World> Run<'_, W> {
         self.world.locations(rights::check_changes_locations)
     }
 
-    /// Whether a name and numbers would be there for a new volume.
+    /// Checks that a name is free and ids can be allocated for a new volume.
     fn check_new(&self, name: &str) -> Step {
         self.check_name_is_free(name)?;
         self.check_changes_locations().map_err(failed(GETTING_IDS))
     }
 
-    /// Whether the read-write volume would be opened. Returns whether it is in service, as far as its server tells.
+    /// Checks that the read-write volume can be opened. Returns whether it is in service, according to its
+    /// server.
     fn check_source(&self, outlook: &mut Outlook) -> Step<bool> {
         let info = self.check_opens(outlook, self.job.from, self.job.volume)?;
         outlook.source = info.as_ref().map(Told::from);
         Ok(info.is_none_or(|info| info.in_use != 0))
     }
 
-    /// Whether the read-write volume would be opened and cloned.
+    /// Checks that the read-write volume can be opened and cloned.
     fn check_clones(&self, outlook: &mut Outlook) -> Step {
         let is_in_service = self.check_source(outlook)?;
         self.check_is_cloned(is_in_service)
     }
 
-    /// Clone and ReClone of a volume that is out of service end with VOFFLINE (OpenAFS's `VolClone` and `VolReClone` in
-    /// volprocs.c, and Cellar's).
+    /// Checks that a volume can be cloned. Clone and ReClone of a volume that is out of service fail with
+    /// VOFFLINE (OpenAFS's `VolClone` and `VolReClone` in volprocs.c, and Cellar's).
     fn check_is_cloned(&self, is_in_service: bool) -> Step {
         if is_in_service {
             return Ok(());
@@ -177,7 +179,7 @@ impl<W: World> Run<'_, W> {
         Err(failed(format!("clone the volume {}", self.job.volume))(AbortCode::VOFFLINE))
     }
 
-    /// Whether a volume would be opened. Returns what its server tells of it, if it tells anything.
+    /// Checks that a volume can be opened. Returns its listing, if the server provides figures.
     fn check_opens(&self, outlook: &mut Outlook, place: Place, volume: u32) -> Step<Option<VolintInfo>> {
         let is_open = !self.open_on(place, volume)?.is_empty();
         self.check_changes_volumes(place, &opening(place, volume))?;
@@ -197,12 +199,12 @@ impl<W: World> Run<'_, W> {
         rights::check_changes_volumes(&*self.world.volumes(place.server)).map_err(failed(doing))
     }
 
-    /// Whether a volume would be made.
+    /// Checks that a volume can be created.
     fn check_makes(&self, place: Place, name: &str) -> Step {
         self.check_changes_volumes(place, &format!("make the volume {name} on {place}"))
     }
 
-    /// Where there is no room for all of it.
+    /// Records the free space of a partition, with a caution if the volume may not fit.
     fn add_room(&self, outlook: &mut Outlook, place: Place, free_kib: u64) {
         outlook.rooms.push(Room { place, free_kib });
         let Some(source) = &outlook.source else { return };
@@ -227,7 +229,7 @@ impl<W: World> Run<'_, W> {
 
     fn foretell_copy(&self, outlook: &mut Outlook, name: &str, to: Place) -> Step {
         self.check_new(name)?;
-        // What it would be numbered is not known.
+        // The id of the new volume is unknown, so only the partition is checked.
         self.look(to, 0)?;
         let free_kib = self.check_room(to)?;
         self.check_clones(outlook)?;
@@ -323,12 +325,12 @@ impl<W: World> Run<'_, W> {
             let is_sent = outlook.sites[before..].iter().any(|site| site.transfer.is_some());
             transfer += usize::from(is_sent);
         }
-        // When nobody has it in the end it is no release.
+        // If no site gets it, the release fails.
         let is_nobody = outlook.sites.iter().all(|site| matches!(site.gets, Gets::Later(_)));
         refused.filter(|_| is_nobody).map_or(Ok(()), Err)
     }
 
-    /// Whether a site's volume would be opened, or made.
+    /// Checks that a site's volume can be opened or created.
     fn check_site(&self, place: Place, volume: u32) -> Step {
         self.open_on(place, volume)?;
         self.check_changes_volumes(place, &opening(place, volume))
@@ -352,7 +354,7 @@ fn is_current(site: &Site) -> bool {
     site.state == State::Current
 }
 
-/// A site to which nothing need be sent.
+/// Returns the outlook of a site to which nothing is sent.
 fn nothing_sent(site: &Site) -> SiteOutlook {
     let gets = if is_current(site) { Gets::Nothing } else { Gets::Clone };
     SiteOutlook { place: site.place, gets, transfer: None }

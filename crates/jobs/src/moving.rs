@@ -1,4 +1,4 @@
-//! Moving a read-write volume.
+//! Moves a read-write volume.
 
 use crate::calls::{CLOCK_SLACK_SECONDS, Run, Step, keep};
 use crate::job::Transaction;
@@ -7,7 +7,7 @@ use afs_idl::vl::{NVldbEntry, entry_flags};
 use afs_idl::vol::{RestoreCookie, attach_mode, volume_flags, volume_type};
 
 impl<W: World> Run<'_, W> {
-    /// A clone is sent while the volume is in use; then what changed meanwhile, while clients wait.
+    /// Sends a clone while the volume is in use, then the changes made meanwhile, while clients wait.
     pub(crate) fn move_volume(&mut self, to: Place) -> Step {
         let volume = self.job.volume;
         self.check_is_free(to, volume)?;
@@ -37,17 +37,18 @@ impl<W: World> Run<'_, W> {
         self.job.source_off = true;
         self.save()?;
         self.set_flags(source, volume_flags::OUT_OF_SERVICE)?;
-        // Clients of the same server would find the new volume at once, and what they write is lost if the
-        // job is undone. So it goes into service when there is no way back, see `clear_old_place`.
+        // Clients of the same server would find the new volume immediately, and their writes would be lost if
+        // the job were undone. So it goes into service when the job can no longer be undone, see
+        // `clear_old_place`.
         self.set_flags(new, if self.is_within(to) { volume_flags::OUT_OF_SERVICE } else { 0 })?;
         self.end(new)?;
-        // Until here nobody could have written to the source behind what was sent: its transaction is
-        // still the same.
+        // The transaction still exists, so no client can have written to the source after the changes were
+        // sent.
         self.status(source)?;
         self.enter(Stage::Switching)
     }
 
-    /// Lets the entry point to the new place. Once the database has been asked there is no way back.
+    /// Changes the entry to the destination. Once the change was requested, the job can only go forward.
     pub(crate) fn switch_to(&mut self, to: Place) -> Step {
         let entry = match self.locked_entry() {
             Ok(entry) => entry,
@@ -70,7 +71,7 @@ impl<W: World> Run<'_, W> {
         match self.replace_entry(&moved(entry, self.job.from, to)) {
             Ok(()) => self.enter(Stage::Cleaning),
             Err(trouble) => {
-                // What is refused the first time was not done.
+                // A rejected first request has changed nothing.
                 self.job.switch_asked = was_asked || trouble.is_silence();
                 self.save()?;
                 Err(trouble)
@@ -83,7 +84,7 @@ impl<W: World> Run<'_, W> {
         self.enter(Stage::Working)
     }
 
-    /// Whether the transaction under which the last changes were sent is still open.
+    /// Returns whether the transaction in which the last changes were sent is still open.
     fn source_is_still_ours(&self) -> bool {
         self.open_on_source().is_some_and(|open| self.status(open).is_ok())
     }
@@ -93,12 +94,12 @@ impl<W: World> Run<'_, W> {
         self.job.transactions.iter().copied().find(|open| open.is_on(from, volume))
     }
 
-    /// Whether the volume stays on its server.
+    /// Returns whether the volume stays on its server.
     fn is_within(&self, to: Place) -> bool {
         self.job.from.server == to.server
     }
 
-    /// Removes the volume, its backup and the clone at the old place.
+    /// Removes the volume, its backup and the clone at the source.
     pub(crate) fn clear_old_place(&mut self, to: Place) -> Step {
         let from = self.job.from;
         if !self.job.source_gone {
@@ -135,7 +136,7 @@ impl<W: World> Run<'_, W> {
         self.delete(from, volume, moved_to)
     }
 
-    /// Undoes an attempt, on all servers that answer. Finds out as well whether it was finished after all.
+    /// Undoes an attempt, on all servers that respond, or detects that it succeeded after all.
     pub(crate) fn put_move_back(&mut self, to: Place) -> Step {
         if !self.job.new_begun && !self.job.clone_begun && !self.job.source_off {
             return self.end_all();
@@ -149,7 +150,7 @@ impl<W: World> Run<'_, W> {
         }
         let mut outcome = self.end_all();
         if self.job.new_begun && self.is_within(to) {
-            // One server, one volume of this number in service.
+            // A server may have only one volume with this id in service.
             keep(&mut outcome, self.remove_new(to, self.job.volume));
         }
         if self.job.source_off {
@@ -168,7 +169,7 @@ impl<W: World> Run<'_, W> {
         self.save()
     }
 
-    /// Removes the volume that the job began at the new place.
+    /// Removes the volume that the job created at the destination.
     pub(crate) fn remove_new(&mut self, to: Place, volume: u32) -> Step {
         self.delete(to, volume, None)?;
         self.job.new_begun = false;
@@ -176,7 +177,7 @@ impl<W: World> Run<'_, W> {
     }
 }
 
-/// The entry with the read-write volume at its new place, where it has no backup yet.
+/// Returns the entry with the read-write volume at its destination, where it has no backup yet.
 fn moved(mut entry: NVldbEntry, from: Place, to: Place) -> NVldbEntry {
     if let Some(site) = entry::read_write_site(&entry).filter(|&site| entry::place(&entry, site) == from) {
         entry.server_number[site] = to.server.into();

@@ -1,8 +1,8 @@
-//! Releasing a volume to its read-only sites.
+//! Releases a volume to its read-only sites.
 //!
-//! A clone of the read-write volume is what all sites get, so that they show one moment. If a site is
-//! where the read-write volume is, its read-only volume is that clone. Sites that have it are marked in
-//! the entry as soon as they do, and clients then use no others.
+//! All sites get the same clone of the read-write volume, so that they have the contents of one moment. If a
+//! site is on the partition of the read-write volume, its read-only volume is that clone. Sites that have it
+//! are marked in the entry immediately, and clients then use no others.
 
 use crate::calls::{Run, Step, failed, keep};
 use crate::job::{Lock, Transaction};
@@ -12,12 +12,12 @@ use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
 use afs_idl::vol::{RestoreCookie, attach_mode, volume_type};
 use base::AbortCode;
 
-/// What a read-only volume's name ends in.
+/// Suffix of a read-only volume's name.
 pub(crate) const ENDING: &str = ".readonly";
-/// The longest name of a volume on a volume server (VOLSER_OLDMAXVOLNAME, with its end).
+/// Maximum length of a volume name on a volume server (VOLSER_OLDMAXVOLNAME, which includes the NUL).
 const VOLUME_NAME_BYTES_MAX: usize = 31;
 
-/// Refuses what cannot be released.
+/// Rejects a volume that cannot be released.
 pub(crate) fn check(entry: &NVldbEntry) -> Step {
     let name = entry.name.to_string();
     if entry::read_only_sites(entry).is_empty() {
@@ -29,10 +29,10 @@ pub(crate) fn check(entry: &NVldbEntry) -> Step {
     Ok(())
 }
 
-/// What one round of sending works with.
+/// State of one round of sending.
 struct Round {
     entry: NVldbEntry,
-    /// The number of the read-only volumes.
+    /// Id of the read-only volumes.
     volume: u32,
     cookie: RestoreCookie,
     source: Transaction,
@@ -78,7 +78,7 @@ impl<W: World> Run<'_, W> {
         Ok(if now == Some(source.changes) { source.changes } else { 0 })
     }
 
-    /// What each site has.
+    /// Determines the state of each site.
     pub(crate) fn sites(&self, entry: &NVldbEntry, source: Dates, all: bool) -> Step<Vec<Site>> {
         let numbers = entry::read_only_sites(entry);
         let was_cut_off = numbers.iter().any(|&site| entry.server_flags[site] & site_flags::NEW_REPLICA != 0);
@@ -124,7 +124,7 @@ impl<W: World> Run<'_, W> {
         let left = self.mark(&mut entry, &sites);
         entry.server_flags[entry::read_write_site(&entry).unwrap_or(0)] |= site_flags::NEW_REPLICA;
         entry.flags |= entry_flags::READ_ONLY_EXISTS;
-        // Only when one site has it clients are told to leave the others alone.
+        // Clients are directed away from the other sites only once one site has it.
         if sites.iter().any(|site| entry::is_new(&entry, site.number)) {
             self.replace_entry(&entry)?;
         }
@@ -132,12 +132,12 @@ impl<W: World> Run<'_, W> {
         self.send_all(entry, (place, clone), changes, &left)
     }
 
-    /// The site where the read-write volume is, whose read-only volume is the clone.
+    /// Returns the site on the partition of the read-write volume, whose read-only volume is the clone.
     pub(crate) fn beside(&self, sites: &[Site]) -> Option<Site> {
         sites.iter().find(|site| site.place == self.job.from).copied()
     }
 
-    /// Marks the sites that have the clone, and those that do not, in the entry. Returns the latter.
+    /// Marks in the entry which sites have the clone. Returns those that do not.
     pub(crate) fn mark(&self, entry: &mut NVldbEntry, sites: &[Site]) -> Vec<Site> {
         let mut left = Vec::new();
         for site in sites {
@@ -151,7 +151,8 @@ impl<W: World> Run<'_, W> {
         left
     }
 
-    /// What sites had when they were looked at is not what the clone has if the volume was changed in between.
+    /// Marks current sites as old if the volume was changed after they were checked, since the clone then has
+    /// newer contents.
     fn look_again(&mut self, source: Dates, sites: &mut [Site]) -> Step {
         if sites.iter().any(|site| site.state == State::Current) && self.source_dates()? != source {
             for site in sites {
@@ -161,7 +162,7 @@ impl<W: World> Run<'_, W> {
         Ok(())
     }
 
-    /// Marks of a former attempt stand for another moment: they go before there is a new clone.
+    /// Removes the marks of an earlier attempt, which refer to another clone, before a new one is made.
     fn forget_marks(&mut self, entry: &mut NVldbEntry, sites: &[Site]) -> Step {
         let before = entry.clone();
         for site in sites.iter().filter(|site| site.state != State::Current) {
@@ -170,11 +171,11 @@ impl<W: World> Run<'_, W> {
         if *entry == before { Ok(()) } else { self.replace_entry(entry) }
     }
 
-    /// The read-only volume where the read-write one is.
+    /// Creates or updates the read-only volume on the partition of the read-write volume.
     fn clone_beside(&mut self, volume: u32, site: Site) -> Step {
         let name = format!("{}{ENDING}", self.job.name);
         if site.state != State::Nothing {
-            // A server may still be sending it for somebody who has been killed.
+            // A server may still be sending it for a client that was killed.
             let open = self.open(site.place, volume, attach_mode::OFFLINE)?;
             self.end(open)?;
         }
@@ -188,8 +189,8 @@ impl<W: World> Run<'_, W> {
         self.put_online(self.job.from, volume, attach_mode::OFFLINE)
     }
 
-    /// Sends a volume to these sites, as many as one call can serve at a time; to the first one alone if clients have
-    /// none to turn to while the others are offline.
+    /// Sends a volume to these sites, as many as one call can serve at a time; to the first one alone if
+    /// clients would otherwise have no site while the others are offline.
     fn send_all(&mut self, entry: NVldbEntry, source: (Place, u32), changes: u32, sites: &[Site]) -> Step {
         let volume = entry.volume_id[entry::READ_ONLY];
         let cookie = RestoreCookie {
@@ -216,14 +217,14 @@ impl<W: World> Run<'_, W> {
         match outcome {
             Err(trouble) if !has_one => Err(trouble),
             _ => {
-                // Once more if a server missed it: by these marks the sites are found that are left.
+                // Repeated in case a server missed it: these marks identify the remaining sites.
                 self.replace_entry(&entry)?;
                 self.wait_for_others()
             }
         }
     }
 
-    /// The sites to which a volume is sent at the same time, batch by batch.
+    /// Splits the sites into batches that are sent to at the same time.
     pub(crate) fn batches(&self, entry: &NVldbEntry, source: Place, sites: &[Site]) -> Vec<Vec<Site>> {
         let has_one = entry::read_only_sites(entry).iter().any(|&site| entry::is_new(entry, site));
         let stays_online = |site: &Site| self.world.restores_at_once(site.place.server);
@@ -236,8 +237,8 @@ impl<W: World> Run<'_, W> {
         all
     }
 
-    /// Sends to some sites at once. What a site answers is noted; it does not keep the others from getting
-    /// the volume.
+    /// Sends to some sites with one call. An error of a site is recorded and does not prevent the others from
+    /// getting the volume.
     fn send_batch(&mut self, round: &mut Round, sites: &[Site]) -> Step {
         self.heed()?;
         let mut outcome = Ok(());
@@ -299,7 +300,7 @@ impl<W: World> Run<'_, W> {
 
     fn forward_to(&mut self, round: &Round, from_date: u32, to: &[Transaction]) -> Step<Vec<i32>> {
         match self.forward_all(round.source, from_date, to, &round.cookie) {
-            // A server from before ForwardMultiple.
+            // The server does not support ForwardMultiple.
             Err(Trouble::Call { code: AbortCode::RXGEN_OPCODE, .. }) => {
                 let one = |to: &Transaction| match self.forward(round.source, from_date, *to, &round.cookie) {
                     Err(Trouble::Call { code, .. }) => code.0,
@@ -320,7 +321,7 @@ impl<W: World> Run<'_, W> {
         self.end(open)
     }
 
-    /// All sites have it: the entry says so, and what was needed on the way goes.
+    /// Removes the marks from the entry when all sites have the volume, and proceeds to clean up.
     fn all_have_it(&mut self, mut entry: NVldbEntry) -> Step {
         let before = entry.clone();
         entry::set_all_equal(&mut entry);
@@ -336,7 +337,7 @@ impl<W: World> Run<'_, W> {
         self.enter(Stage::CatchingUp)
     }
 
-    /// Whether some sites have it and some do not: then it cannot be undone, but finished later.
+    /// Returns whether some sites have it and some do not: then the job is completed later instead of undone.
     pub(crate) fn is_half_released(&mut self) -> Step<bool> {
         if !matches!(self.job.operation, Operation::Release { .. }) || self.job.lock == Lock::Free {
             return Ok(false);
@@ -353,13 +354,14 @@ impl<W: World> Run<'_, W> {
         Ok(true)
     }
 
-    /// Sends to the sites that were left behind, from one that was not, so that all show the same moment.
+    /// Sends to the remaining sites from one that has the volume, so that all have the contents of one
+    /// moment.
     pub(crate) fn catch_up(&mut self) -> Step {
         let outcome = self.catch_up_locked();
         if self.job.stage != Stage::CatchingUp || matches!(outcome, Err(Trouble::Stopped(_))) {
             return outcome;
         }
-        // Nobody is kept from working while a server is away. What is open there ends by itself.
+        // The lock is not held while a server is down. Transactions left open there time out.
         if let Err(trouble) = self.end_all() {
             self.note(trouble.to_string());
         }
@@ -388,7 +390,7 @@ impl<W: World> Run<'_, W> {
             return self.all_have_it(entry);
         }
         if have.is_empty() {
-            // Somebody released it meanwhile.
+            // Another release happened meanwhile.
             return self.enter(Stage::Cleaning);
         }
         let volume = entry.volume_id[entry::READ_ONLY];

@@ -1,4 +1,4 @@
-//! Which read-only sites have what is to be released.
+//! Determines which read-only sites have the contents to be released.
 
 use crate::Place;
 use crate::calls::CLOCK_SLACK_SECONDS;
@@ -28,46 +28,48 @@ impl From<&VolintInfo> for Dates {
 /// A read-only site of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Site {
-    /// Its number in the entry.
+    /// Index of the site in the entry.
     pub(crate) number: usize,
     pub(crate) place: Place,
     pub(crate) state: State,
 }
 
-/// What is there.
+/// State of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// What the read-write volume has now.
+    /// It has the read-write volume's current contents.
     Current,
-    /// What it had at some time; what changed since this date is missing, if that can be told.
+    /// It has earlier contents and lacks changes since this date; 0 if the date is unknown.
     Old(u32),
-    /// No volume.
+    /// It has no volume.
     Nothing,
-    /// The server does not answer.
+    /// Its server does not respond.
     Unreachable,
 }
 
 impl Site {
-    /// The read-write volume, which was like `source` when this site was looked at, has been changed since.
+    /// Marks a current site as old, because the read-write volume has changed since it was compared with
+    /// `source`.
     pub(crate) fn becomes_old(&mut self, source: Dates) {
         if self.state == State::Current {
             self.state = State::Old(source.changed.saturating_sub(CLOCK_SLACK_SECONDS));
         }
     }
 
-    /// Since when it lacks changes; 0 if it needs everything.
+    /// Returns the date since which the site lacks changes; 0 if it needs everything.
     pub(crate) fn date(&self) -> u32 {
         if let State::Old(date) = self.state { date } else { 0 }
     }
 }
 
-/// Dates of sites that differ by no more are as good as one, as for `vos release`.
+/// Maximum difference of dates that are treated as one date, in seconds, as in `vos release`.
 const ONE_DATE_SECONDS: u32 = 15 * 60;
 
-/// The sites that are sent to at the same time, batch by batch. A call sends the same to all of a batch, from one read: what
-/// changed since the earliest of their dates. Sites that lack little go before those that lack more, so that they need
-/// not wait for them, and those that need everything go last. A server that `takes_what_it_lacks` is not sent what it has, so
-/// it may be in a batch with any date; others are so with about their own.
+/// Splits the sites into batches that are sent to at the same time. A call sends the same data to all sites
+/// of a batch, with one read: the changes since the earliest of their dates. Sites that lack little come
+/// before those that lack more, so that they need not wait for them, and those that need everything come
+/// last. A server that `takes_what_it_lacks` is not sent data that it has, so it may be in a batch with any
+/// date; others are only batched with similar dates.
 pub(crate) fn batches(sites: &[Site], takes_what_it_lacks: impl Fn(&Site) -> bool) -> Vec<Vec<Site>> {
     let (mut dated, whole): (Vec<Site>, Vec<Site>) = sites.iter().copied().partition(|site| site.date() > 0);
     dated.sort_by_key(|site| std::cmp::Reverse(site.date()));
@@ -99,7 +101,7 @@ pub(crate) fn state(info: Option<&VolintInfo>, source: Dates, is_trusted: bool) 
     let Some(info) = info else { return State::Nothing };
     let is_later = info.creation_date > source.changed.saturating_add(CLOCK_SLACK_SECONDS);
     let is_of_this_volume = source.made.saturating_add(CLOCK_SLACK_SECONDS) <= info.creation_date;
-    // What was cut off before it went into service is nothing to build upon.
+    // A transfer that was interrupted before the volume went into service cannot be built upon.
     let is_online = info.status == volume_state::OK && info.in_use != 0;
     let counters = [source.changes, info.spare2 as u32];
     let is_counted_equal = counters.contains(&0) || counters[0] == counters[1];

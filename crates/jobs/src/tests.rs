@@ -1,5 +1,5 @@
-//! Seeded histories: a cell whose calls fail, whose answers get lost, whose servers are killed, and with
-//! them whoever runs the job, between any two steps.
+//! Seeded histories: calls fail, replies get lost, and servers and the process that runs the job are killed
+//! between any two steps.
 
 mod foretelling;
 mod history;
@@ -11,7 +11,7 @@ use crate::{Operation, Place};
 use base::AbortCode;
 use history::{Extent, History, place};
 
-/// Histories of each operation.
+/// Number of histories of each operation.
 const SEEDS: u64 = 1500;
 
 fn histories(operation: impl Fn(u64) -> Operation) {
@@ -125,7 +125,7 @@ fn a_release_after_the_clock_went_back_misses_nothing() {
 #[test]
 fn sites_that_lack_the_same_get_it_from_one_read() {
     use Extent::{Changes, Everything};
-    // OpenAFS's are offline while they receive, so one goes first.
+    // OpenAFS servers are offline while they receive, so one site goes first.
     for (are_cellars, all, changed, mixed) in [
         (true, vec![(Everything, 3)], vec![(Changes, 3)], vec![(Changes, 2), (Everything, 1)]),
         (

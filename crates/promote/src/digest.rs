@@ -1,20 +1,21 @@
-//! What a volume holds, as manifests say it ([`afs_format::contents`]), taken from a full dump.
+//! The digest of a volume's contents, as used in manifests ([`afs_format::contents`]), computed from a full
+//! dump.
 
 use afs_format::contents::{Contents, Sum, VnodeContents};
 use afs_format::dump::{DumpError, DumpedVnode, Item, Reader};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-/// Data is asked for in pieces of this many bytes.
+/// Size of the pieces in which data is read.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What a volume holds.
+/// Digest of a volume's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
-    /// The hash (BLAKE3).
+    /// BLAKE3 hash.
     #[serde(with = "crate::manifest::hexadecimal")]
     pub hash: [u8; 32],
-    /// How many vnodes.
+    /// Number of vnodes.
     pub vnodes: u64,
     /// Bytes of data in files, directories and links.
     pub bytes: u64,
@@ -26,10 +27,10 @@ impl From<Sum> for Digest {
     }
 }
 
-/// The digest of a full dump. `source` is called as [`Reader::open`] says.
+/// Computes the digest of a full dump. `source` is called as described in [`Reader`].
 ///
 /// # Errors
-/// The source's error, or what is wrong with the dump; an incremental one is refused.
+/// The source's error, or a description of what is wrong with the dump; an incremental dump is rejected.
 pub fn of_dump<E>(source: impl FnMut(usize) -> Result<Bytes, E>) -> Result<Digest, DumpError<E>> {
     let (mut reader, header) = Reader::open(source)?;
     if header.dates.iter().any(|(from, _)| from.0 != 0) {

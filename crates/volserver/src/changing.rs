@@ -1,4 +1,4 @@
-//! Changing the header of a transaction's volume.
+//! Changes the header of a transaction's volume.
 
 use crate::codes::{self, EINVAL, ENOENT, EROFS};
 use crate::creating::{kind, volume_name};
@@ -8,10 +8,10 @@ use afs_idl::vol::{SetIdsTypesRequest, VolintInfo, attach_mode, volume_flags};
 use base::{AbortCode, UnixTime, VolumeId};
 use volume::{Unseen, Volume, VolumeError, VolumeHeader, VolumeState};
 
-/// In SetInfo: leave this field as it is.
+/// Value in SetInfo that leaves a field unchanged.
 const UNCHANGED: i32 = -1;
 
-/// AFSVolSetFlags: whether the volume is to be destroyed if the transaction does not end well, and
+/// AFSVolSetFlags: sets whether the volume is to be destroyed if the transaction does not complete, and
 /// whether it is in service.
 pub(crate) fn set_flags(used: &Use<'_>, volume: &Volume, flags: i32) -> Result<(), AbortCode> {
     if used.attach_flags() & attach_mode::READ_ONLY != 0 {
@@ -26,7 +26,7 @@ pub(crate) fn set_flags(used: &Use<'_>, volume: &Volume, flags: i32) -> Result<(
     Ok(())
 }
 
-/// AFSVolSetInfo: quota, use, dates and the counter of updates.
+/// AFSVolSetInfo: sets quota, use, dates and the update counter.
 pub(crate) fn set_info(volume: &Volume, info: &VolintInfo) -> Result<(), AbortCode> {
     let quota = wanted(info.max_quota).map(u64::try_from).transpose().map_err(|_| EINVAL)?;
     let day_use = wanted(info.day_use).map(u32::try_from).transpose().map_err(|_| EINVAL)?;
@@ -64,8 +64,8 @@ fn note_dates(header: &mut VolumeHeader) {
     header.unseen = header.unseen.map(|_| Unseen::Restored);
 }
 
-/// AFSVolSetIdsTypes: the name, and the numbers of clone and backup. A volume cannot become one of
-/// another kind or family: its records are shared with its own.
+/// AFSVolSetIdsTypes: sets the name, and the ids of clone and backup. A volume cannot change its type or
+/// family, because it shares records with its family.
 pub(crate) fn set_ids_types(volume: &Volume, request: &SetIdsTypesRequest) -> Result<(), AbortCode> {
     let name = volume_name(&request.name)?;
     let header = volume.header();
@@ -81,7 +81,7 @@ pub(crate) fn set_ids_types(volume: &Volume, request: &SetIdsTypesRequest) -> Re
     })
 }
 
-/// AFSVolSetForwarding: clients are told to look the volume up again.
+/// AFSVolSetForwarding: makes clients look the volume up again.
 pub(crate) fn set_forwarding(used: &Use<'_>, volume: &Volume) {
     used.set_moved();
     volume.set_state(VolumeState::Moved);

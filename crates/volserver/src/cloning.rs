@@ -1,4 +1,4 @@
-//! Clones, and read-only volumes that become read-write ones.
+//! Creates clones, and turns read-only volumes into read-write ones.
 
 use crate::apart;
 use crate::codes::{self, E2BIG, EINVAL, ENODEV, EXDEV};
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tracing::info;
 use volume::{CloneVolume, NewVolume, Volume, VolumeError, VolumeHeader};
 
-/// AFSVolClone: makes a clone that is to be destroyed and out of service until SetFlags says
-/// otherwise.
+/// AFSVolClone: creates a clone that is marked for destruction and out of service until SetFlags changes
+/// that.
 pub(crate) fn clone(
     server: &VolumeServer,
     volume: &Volume,
@@ -35,7 +35,7 @@ pub(crate) fn clone(
     Ok(())
 }
 
-/// Does `work` while nobody else can open a transaction on the clone.
+/// Runs `work` while no transaction can be opened on the clone.
 fn with_transaction<T>(
     server: &VolumeServer,
     volume: &Volume,
@@ -54,7 +54,7 @@ fn check_source(volume: &Volume) -> Result<(), AbortCode> {
     if is_offline { Err(AbortCode::VOFFLINE) } else { Ok(()) }
 }
 
-/// The older clone that the new one takes the place of.
+/// Returns the older clone that the new one replaces.
 fn purged(server: &VolumeServer, volume: &Volume, id: VolumeId) -> Result<Option<Arc<Volume>>, AbortCode> {
     if id == VolumeId(0) {
         return Ok(None);
@@ -100,8 +100,8 @@ fn make(
     }
 }
 
-/// A read-write clone. A family has one writer, so it is a copy of all contents; its parent is the
-/// volume's, as in OpenAFS.
+/// Creates a read-write clone. A family has only one writer, so this copies all contents; the parent is that
+/// of the volume, as in OpenAFS.
 fn copy(server: &VolumeServer, volume: &Volume, new: &CloneVolume) -> Result<Arc<Volume>, VolumeError> {
     let header = volume.header();
     let empty = NewVolume {
@@ -136,13 +136,13 @@ fn copy(server: &VolumeServer, volume: &Volume, new: &CloneVolume) -> Result<Arc
     })
 }
 
-/// The header of a clone that its transaction has not yet put into service.
+/// Initialises the header of a clone that is not in service yet.
 fn unfinished(header: &mut VolumeHeader) {
     header.destroy_me = DESTROY_ME;
     header.in_service = false;
     match header.kind {
         VolumeType::Backup => header.backed_up = header.copied,
-        // A read-only volume is said to be its own latest clone.
+        // The latest clone of a read-only volume is itself.
         VolumeType::ReadOnly => header.clone = header.number(),
         VolumeType::ReadWrite => {}
     }
@@ -165,8 +165,8 @@ fn remember(volume: &Volume, new: &CloneVolume) -> Result<(), AbortCode> {
     updated.map(drop).map_err(|error| codes::of(&error))
 }
 
-/// AFSVolReClone: lets an existing clone show the volume as it is now. The clone's use and its copy
-/// date stay.
+/// AFSVolReClone: brings an existing clone to the current state of the volume. The clone's use counts and
+/// copy date are kept.
 pub(crate) fn reclone(server: &VolumeServer, volume: &Volume, id: VolumeId) -> Result<(), AbortCode> {
     with_transaction(server, volume, id, "ReClone", || {
         check_source(volume)?;
@@ -195,7 +195,7 @@ pub(crate) fn reclone(server: &VolumeServer, volume: &Volume, id: VolumeId) -> R
     Ok(())
 }
 
-/// The usual name of a clone, if there is room for its ending.
+/// Returns the usual name of a clone, if it is not too long.
 fn name_of_clone(name: &VolumeName, kind: VolumeType) -> Option<VolumeName> {
     let ending = match kind {
         VolumeType::ReadOnly => ".readonly",

@@ -1,4 +1,4 @@
-//! Opening transactions, making volumes and deleting them.
+//! Opens transactions, creates volumes and deletes them.
 
 use crate::apart;
 use crate::codes::{self, E2BIG, EINVAL, ENOENT};
@@ -14,10 +14,10 @@ use tracing::info;
 use volume::{NewVolume, Volume};
 use xdr::XdrString;
 
-/// Quota of a new volume in KiB, until somebody sets another.
+/// Initial quota of a new volume in KiB.
 const NEW_QUOTA_KIB: u64 = 5000;
 
-/// How a transaction must say for what it opens a volume.
+/// Attach modes, of which a transaction must specify at least one.
 const ATTACH_MODES: i32 =
     attach_mode::CREATE | attach_mode::BUSY | attach_mode::READ_ONLY | attach_mode::OFFLINE;
 
@@ -26,7 +26,7 @@ pub(crate) fn open(server: &VolumeServer, request: &TransCreateRequest) -> Resul
     if request.flags & ATTACH_MODES == 0 || request.partition < 0 {
         return Err(EINVAL);
     }
-    // No partition of ours has no volumes.
+    // A partition that this server lacks has no volumes.
     let partition = server.partition(request.partition).map_err(|_| AbortCode::VNOVOL)?;
     let id = VolumeId(request.volume_id);
     let used = begin(server, id, partition, request.flags, "TransCreate")?;
@@ -62,8 +62,8 @@ pub(crate) fn find(
     server.volumes().find_on(id, partition).map_err(|error| codes::of(&error))
 }
 
-/// AFSVolCreateVolume: makes a volume that is to be destroyed and out of service until SetFlags says
-/// otherwise. Only a read-write volume that is said to be its own parent gets no root directory: it
+/// AFSVolCreateVolume: creates a volume that is marked for destruction and out of service until SetFlags
+/// changes that. Only a read-write volume whose parent is given as itself gets no root directory, because it
 /// waits for a restore.
 pub(crate) fn create(
     server: &VolumeServer,
@@ -115,8 +115,8 @@ pub(crate) fn delete(server: &VolumeServer, used: &Use<'_>, volume: &Volume) -> 
     Ok(())
 }
 
-/// AFSVolEndTrans. What the transaction did is on the medium then, however the server is configured: whoever
-/// moves a volume deletes the other copy next.
+/// AFSVolEndTrans. Makes the transaction's changes durable, whatever the durability policy, because a client
+/// that moves a volume deletes the other copy next.
 pub(crate) fn end(server: &VolumeServer, transaction: i32) -> Result<(), AbortCode> {
     let used = server.transactions().enter(transaction, "EndTrans").ok_or(ENOENT)?;
     let (id, partition) = (used.volume_id(), used.partition());
@@ -148,12 +148,12 @@ pub(crate) fn nuke(server: &VolumeServer, request: NukeVolumeRequest) -> Result<
     Ok(())
 }
 
-/// A volume's name from the wire.
+/// Parses a volume name from the wire.
 pub(crate) fn volume_name(name: &XdrString) -> Result<VolumeName, AbortCode> {
     name.as_str().and_then(|name| name.parse().ok()).ok_or(AbortCode::VOLSERBADNAME)
 }
 
-/// A volume's type from the wire.
+/// Parses a volume type from the wire.
 pub(crate) fn kind(number: i32) -> Result<VolumeType, AbortCode> {
     u32::try_from(number).ok().and_then(VolumeType::from_wire).ok_or(EINVAL)
 }

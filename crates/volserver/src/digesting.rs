@@ -1,7 +1,7 @@
-//! DigestContents: what a volume holds, in 32 bytes, computed where it lies.
+//! DigestContents: computes a 32-byte digest of a volume's contents on its own server.
 //!
-//! One call goes on for so many bytes and vnodes at most, so that none holds a worker for long or comes near a
-//! time limit; how far it has come is kept with the transaction.
+//! One call processes a limited number of bytes and vnodes, so that it neither occupies a worker for long nor
+//! approaches a time limit; the progress is kept in the transaction.
 
 use crate::dumping::{dumped, failed};
 use crate::transactions::Use;
@@ -14,24 +14,24 @@ use volume::{VnodeStatus, Volume, VolumeError};
 
 /// Bytes of data that one call reads.
 const STEP_BYTES: u64 = 128 << 20;
-/// Vnodes that one call looks at.
+/// Vnodes that one call processes.
 const STEP_VNODES: usize = 5000;
-/// Data is read in pieces of this many bytes.
+/// Size of the pieces in which data is read.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// A digest that is being computed.
+/// A digest in progress.
 pub(crate) struct Digesting(Mutex<State>);
 
 struct State {
     volume: Arc<Volume>,
     changes: u32,
     contents: Contents,
-    /// The next vnode to look at, unless all were.
+    /// The next vnode to process; `None` when all have been.
     next: Option<VnodeId>,
     file: Option<File>,
 }
 
-/// A file of which a part is done.
+/// A partly processed file.
 struct File {
     fid: Fid,
     data_version: u64,
@@ -39,7 +39,7 @@ struct File {
     contents: VnodeContents,
 }
 
-/// What one call may still do.
+/// Remaining budget of a call.
 struct Left {
     bytes: u64,
     vnodes: usize,
@@ -55,7 +55,7 @@ pub(crate) fn digest(used: &Use<'_>, volume: &Arc<Volume>) -> Result<DigestConte
     let mut left = Left { bytes: STEP_BYTES, vnodes: STEP_VNODES };
     while state.next.is_some() && left.has_any() {
         if let Err(code) = state.step(&mut left) {
-            // Half of a file is no place to go on from.
+            // A partly digested file cannot be resumed after an error.
             *state = State::begin(volume);
             return Err(code);
         }
@@ -78,7 +78,7 @@ impl State {
         State { volume: Arc::clone(volume), changes, contents, next, file: None }
     }
 
-    /// Goes on with the file at hand, or with the next vnodes.
+    /// Continues with the current file, or with the next vnodes.
     fn step(&mut self, left: &mut Left) -> Result<(), AbortCode> {
         if let Some(file) = self.file.take() {
             return self.data(file, left);
@@ -123,7 +123,7 @@ impl State {
         Ok(())
     }
 
-    /// Data of a file, as much as may be.
+    /// Processes data of a file, as much as the budget permits.
     fn data(&mut self, mut file: File, left: &mut Left) -> Result<(), AbortCode> {
         let mut reader = self.volume.reader(file.fid, file.at, u64::MAX).map_err(|error| failed(&error))?;
         if reader.status().data_version != file.data_version {

@@ -13,25 +13,25 @@ use bytes::Bytes;
 use std::sync::Arc;
 use volume::{FileReader, VnodeStatus, Volume, VolumeError, VolumeHeader};
 
-/// Bytes of headers that are sent at a time.
+/// Bytes of headers gathered before they are sent.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// What of a volume is dumped.
+/// The parts of a volume that are dumped.
 #[derive(Clone, Copy)]
 pub(crate) struct Extract {
-    /// Of vnodes that have not changed since, only the numbers.
+    /// For vnodes unchanged since this time, only the numbers are dumped.
     pub(crate) since: UnixTime,
-    /// Directories whether they have changed or not.
+    /// Whether directories are dumped even if unchanged.
     pub(crate) all_directories: bool,
 }
 
-/// Where a dump goes.
+/// Destination of a dump.
 enum Sink<'a, 's> {
-    /// Nowhere: its bytes are only counted.
+    /// No destination: bytes are only counted.
     Count,
-    /// To whoever reads dumps.
+    /// A stream that receives the dump.
     Stream(&'a mut dyn CallStream),
-    /// To a Cellar server, which may have some of the chunks.
+    /// A Cellar server, which may have some of the chunks.
     Transfer(&'a mut Sending<'s>),
 }
 
@@ -66,7 +66,7 @@ impl Output<'_, '_> {
         if self.buffer.len() < PIECE_BYTES { Ok(()) } else { self.flush() }
     }
 
-    /// The data of a vnode, the first of `upcoming`.
+    /// Writes the data of a vnode, the first of `upcoming`.
     fn data(
         &mut self,
         source: &mut Source,
@@ -98,7 +98,7 @@ impl Output<'_, '_> {
         Ok(())
     }
 
-    /// Small pieces are gathered, large ones are sent as they are.
+    /// Writes a piece of data. Small pieces are gathered, large ones are sent unchanged.
     fn piece(&mut self, piece: Bytes) -> Result<(), AbortCode> {
         if piece.len() < 4096 {
             self.buffer.extend_from_slice(&piece);
@@ -128,7 +128,7 @@ pub(crate) fn failed(error: &VolumeError) -> AbortCode {
     AbortCode::VOLSERREAD_DUMPERROR
 }
 
-/// A step brought what belongs to another one.
+/// Returns the error for a step whose result belongs to another kind of step.
 pub(crate) fn out_of_step() -> AbortCode {
     tracing::error!("the steps of a dump are not the same for all targets");
     AbortCode::VOLSERREAD_DUMPERROR
@@ -157,7 +157,7 @@ pub(crate) fn transfer(
     sending.end()
 }
 
-/// How long the dump would be, in bytes.
+/// Returns the length of the dump in bytes.
 pub(crate) fn size(volume: &Arc<Volume>, extract: Extract) -> Result<u64, AbortCode> {
     put_all(volume, extract, Source::alone(volume), Output::new(Sink::Count, None))
 }
@@ -180,7 +180,7 @@ fn put_all(
     Ok(output.total)
 }
 
-/// Up to when changes are in the dump.
+/// Returns the time up to which changes are in the dump.
 fn dumped_until(header: &VolumeHeader) -> UnixTime {
     match header.kind {
         VolumeType::ReadWrite => header.updated,
@@ -220,7 +220,7 @@ fn dump_volume(header: &VolumeHeader) -> DumpVolume {
     }
 }
 
-/// The directories, or everything else, in the order of their numbers.
+/// Writes the directories, or all other vnodes, in the order of their numbers.
 fn put_class(
     source: &mut Source,
     extract: Extract,
@@ -241,7 +241,7 @@ fn put_class(
     }
 }
 
-/// Vnodes from one on, and what of them is sent.
+/// Vnodes from a position on, and which of them are sent with contents.
 #[derive(Clone, Copy)]
 pub(crate) struct Upcoming<'a> {
     pub(crate) vnodes: &'a [VnodeStatus],
@@ -249,13 +249,13 @@ pub(crate) struct Upcoming<'a> {
 }
 
 impl Extract {
-    /// Whether a vnode is sent with its contents.
+    /// Returns whether a vnode is sent with its contents.
     pub(crate) fn has(self, vnode: &VnodeStatus) -> bool {
         vnode.server_modified >= self.since || vnode.is_directory() && self.all_directories
     }
 }
 
-/// Puts the first of some vnodes.
+/// Writes the first of the upcoming vnodes.
 fn put_one(
     source: &mut Source,
     upcoming: Upcoming<'_>,
@@ -278,7 +278,7 @@ fn put_one(
     output.data(source, opened, upcoming)
 }
 
-/// What a dump says of a vnode.
+/// Returns a vnode in its dump form.
 pub(crate) fn dumped(volume: &Arc<Volume>, fid: Fid, reader: &FileReader) -> Result<DumpedVnode, AbortCode> {
     let status = reader.status();
     let acl = if status.is_directory() {
@@ -304,7 +304,7 @@ pub(crate) fn dumped(volume: &Arc<Volume>, fid: Fid, reader: &FileReader) -> Res
     Ok(DumpedVnode { vnode: fid.vnode.0, unique: fid.unique, attributes: Some(attributes) })
 }
 
-/// What a failing restore answers, see `restoring`.
+/// Returns the code of a failed restore, see `restoring`.
 pub(crate) fn refused(error: &VolumeError) -> AbortCode {
     match error {
         VolumeError::PartitionFull => codes::of(error),

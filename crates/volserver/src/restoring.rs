@@ -1,7 +1,7 @@
 //! Restore.
 //!
-//! The new contents are built beside the old and take their place at the end of a sound dump; until
-//! then, and whenever something is wrong, the volume stays as it was. OpenAFS overwrites as it reads.
+//! The new contents are built separately and replace the old ones at the end of a valid dump; until then, and
+//! after any error, the volume is unchanged. OpenAFS overwrites the volume while reading.
 
 use crate::creating::{kind, volume_name};
 use crate::dumping::refused;
@@ -16,15 +16,15 @@ use std::sync::Arc;
 use tracing::{info, warn};
 use volume::{FileKind, Restoration, VnodeStatus, Volume, VolumeError, VolumeHeader};
 
-/// What a restored volume is to be, checked.
+/// Checked properties of the restored volume.
 struct Wanted {
     name: VolumeName,
     kind: VolumeType,
     clone: VolumeId,
 }
 
-/// AFSVolRestore. Whether a dump is incremental is seen from itself: vnodes of which it has only the
-/// numbers stay as they are, vnodes that it does not have at all go.
+/// AFSVolRestore. The dump itself shows whether it is incremental: vnodes of which it has only the numbers
+/// are kept, vnodes that it lacks are deleted.
 pub(crate) fn restore(
     server: &VolumeServer,
     used: &Use<'_>,
@@ -36,7 +36,7 @@ pub(crate) fn restore(
     restore_parts(server, used, restoration, cookie, stream).map_err(|(code, _)| code)
 }
 
-/// The same; gives what had been built when the stream failed.
+/// Like [`restore`]; if the stream fails, the error includes what has been built.
 pub(crate) fn restore_parts(
     server: &VolumeServer,
     used: &Use<'_>,
@@ -68,10 +68,10 @@ pub(crate) fn restore_parts(
     Ok(())
 }
 
-/// Why a dump was refused.
+/// Why a dump was rejected.
 enum Failure {
     Dump(DumpError<AbortCode>),
-    /// At this byte of the dump.
+    /// An error of the volume at this offset in the dump.
     Volume(VolumeError, u64),
 }
 
@@ -99,7 +99,7 @@ impl Failure {
     }
 }
 
-/// Reads all of a dump; returns the volume's header.
+/// Reads a whole dump; returns the volume's header.
 fn read(restoration: &mut Restoration, stream: &mut dyn CallStream) -> Result<DumpVolume, Failure> {
     let (mut reader, _) = Reader::open(|most| stream.read_chunk(most))?;
     let mut header = None;
@@ -162,10 +162,11 @@ fn status(vnode: &DumpedVnode, a: &VnodeAttributes) -> Option<VnodeStatus> {
     })
 }
 
-/// The header is that of the dump, save what belongs to this copy of the volume: its id and parent,
-/// when it was made, and how it is used.
+/// Returns the new header: that of the dump, except for the fields of this copy of the volume: its id and
+/// parent, the creation of the copy, and its use.
 fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeader {
-    // That stays unfinished until SetFlags says otherwise: it may have the place of another one soon.
+    // A parked volume stays incomplete until SetFlags changes that, because it may soon take another volume's
+    // place.
     let is_apart = old.number() != old.id;
     let none = VolumeId(0);
     let (clone, backup) =

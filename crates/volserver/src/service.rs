@@ -1,4 +1,4 @@
-//! The procedures: who may call them, and where their work is done.
+//! The procedures: access control, and dispatch to their implementations.
 
 use crate::dumping::{self, Extract};
 use crate::reading::Source;
@@ -234,7 +234,7 @@ impl vol::Server for VolumeServer {
         _: &Caller,
         _: vol::GetNthVolumeRequest,
     ) -> Result<vol::GetNthVolumeReply, AbortCode> {
-        // OpenAFS never served it either; nothing asks for it.
+        // OpenAFS never implemented it either, and no client uses it.
         Err(AbortCode::VOLSERNO_OP)
     }
 
@@ -336,14 +336,14 @@ impl vol::Server for VolumeServer {
     }
 }
 
-/// What Cellar's servers ask each other, and who watches them.
+/// Calls between Cellar servers, and calls for monitoring them.
 impl cellar::Server for VolumeServer {
     fn list_transfers(
         &self,
         caller: &Caller,
         _: cellar::ListTransfersRequest,
     ) -> Result<cellar::ListTransfersReply, AbortCode> {
-        // Asked for every second by those who watch a job.
+        // Called every second while a job is being watched.
         self.administer_quietly(caller, "ListTransfers")?;
         Ok(cellar::ListTransfersReply { transfers: self.sent() })
     }
@@ -362,7 +362,7 @@ impl cellar::Server for VolumeServer {
         caller: &Caller,
         request: cellar::GetChunkDigestsRequest,
     ) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
-        // Asked for thousands of times within a transfer, which is in the audit.
+        // Called thousands of times during a transfer, which is audited itself.
         let (used, volume) = self.change_quietly(caller, request.transaction, "Restore")?;
         Ok(cellar::GetChunkDigestsReply { digests: taking::digests(self, &used, &volume, &request.ranges)? })
     }
@@ -383,7 +383,7 @@ impl cellar::Server for VolumeServer {
         caller: &Caller,
         request: cellar::DigestContentsRequest,
     ) -> Result<cellar::DigestContentsReply, AbortCode> {
-        // Asked for again and again until it is done.
+        // Called repeatedly until the digest is complete.
         let (used, volume) = self.change_quietly(caller, request.transaction, "Dump")?;
         digesting::digest(&used, &volume)
     }

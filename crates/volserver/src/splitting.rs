@@ -1,15 +1,15 @@
-//! SplitVolume: a directory becomes the root of another volume, and a mount point takes its place.
+//! SplitVolume: a directory becomes the root of another volume, and a mount point replaces it.
 //!
-//! 1. It is noted on the medium what is to become of what.
-//! 2. Everything below the directory is copied into the new volume, which takes it all into use at once.
-//! 3. In one change of the old volume the mount point gets the directory's name, and the directory another
-//!    one beside it.
-//! 4. The directory is removed, some names at a time; then the note is.
+//! 1. The plan is recorded durably.
+//! 2. Everything below the directory is copied to the new volume, and taken into use there atomically.
+//! 3. One change of the old volume gives the directory's name to the mount point, and another name to the
+//!    directory.
+//! 4. The directory is removed, some names at a time; then the record is deleted.
 //!
-//! Whoever finds the note, at the next start or half a minute later, sees from the old volume whether the third
-//! step was done: then he does the fourth, so many names at a time, else the new volume becomes empty again.
-//! So at every moment all files are to be found under their names. What the caller reads meanwhile is text
-//! for people, and ends with zeros (`split_volume` of OpenAFS's `volser/vol_split.c`).
+//! After an interruption, at the next start or half a minute later, the old volume shows whether the third
+//! step was done. If so the fourth is continued, a limited number of names at a time; otherwise the new
+//! volume is emptied again. So all files are always reachable under their names. The reply is text for
+//! display, followed by zeros (`split_volume` of OpenAFS's `volser/vol_split.c`).
 
 use crate::codes::{self, EINVAL, ENOENT, EPERM};
 use crate::creating::begin;
@@ -23,24 +23,24 @@ use std::sync::Arc;
 use tracing::{info, warn};
 use volume::{Actor, FileKind, Split, Splitting, VnodeStatus, Volume, VolumeError, VolumeHeader};
 
-/// The next uniquifier of a volume in which nothing was ever made.
+/// Next uniquifier of a volume in which no vnode was ever created.
 const FIRST_UNIQUE: u32 = 2;
 
-/// Names that are removed at a time of what was left of a directory.
+/// Names of a leftover directory removed in one round.
 pub(crate) const STEP_NAMES: usize = 20_000;
 
-/// What is split off, and from where.
+/// The directory to split off, and its location.
 #[derive(Clone)]
 pub(crate) struct Plan {
     pub(crate) volume: Arc<Volume>,
     pub(crate) new: Arc<Volume>,
-    /// The directory, and what it is called where.
+    /// Status of the directory.
     pub(crate) directory: VnodeStatus,
     pub(crate) parent: Fid,
     pub(crate) name: Vec<u8>,
 }
 
-/// Tells the caller what goes on.
+/// Reports progress to the caller.
 struct Report<'a> {
     stream: &'a mut dyn CallStream,
     is_verbose: bool,
@@ -55,7 +55,7 @@ impl Report<'_> {
         if self.is_verbose { self.say(text) } else { Ok(()) }
     }
 
-    /// Says why nothing is done.
+    /// Reports why nothing is done.
     fn refuse(&mut self, why: &str, code: AbortCode) -> AbortCode {
         let said = self.say(&format!("{why}, aborted."));
         let ended = said.and_then(|()| self.stream.write(Bytes::from_static(&[0])));
@@ -96,7 +96,7 @@ pub(crate) fn split(
     done
 }
 
-/// Why these two volumes are no such pair.
+/// Checks that the volumes are suitable; the error says why not.
 fn check(volume: &Volume, new: &Volume) -> Result<(), String> {
     let (one, other) = (volume.id(), new.id());
     if volume.partition() != new.partition() {
@@ -125,7 +125,7 @@ fn split_open(
     let noted = note(server, &plan)?;
     let done = split_noted(server, &plan, used, &noted, report);
     if done.is_err() {
-        // What is left to do is done like after a restart.
+        // The remaining work is the same as after a restart.
         settle(server, &noted, volume.partition(), usize::MAX);
         if let Ok(new) = server.volumes().get_any_state(noted.new) {
             used.attach(&new);
@@ -155,7 +155,7 @@ fn split_noted(
     report.stream.write(Bytes::from_static(&[0; 4]))
 }
 
-/// `None` if the vnode is no directory, or the root.
+/// Returns the plan for a directory; `None` if the vnode is not a directory or is the root.
 pub(crate) fn plan(
     volume: &Arc<Volume>,
     new: &Arc<Volume>,
@@ -190,7 +190,7 @@ fn actor(server: &VolumeServer, owner: UserId) -> Actor {
     Actor { user: owner, privileged: true, in_transaction: true, now: server.now() }
 }
 
-/// The first step.
+/// Performs the first step.
 pub(crate) fn note(server: &VolumeServer, plan: &Plan) -> Result<Splitting, AbortCode> {
     let directory = plan.directory.fid(plan.volume.id());
     let owner = plan.directory.owner;
@@ -199,7 +199,7 @@ pub(crate) fn note(server: &VolumeServer, plan: &Plan) -> Result<Splitting, Abor
     Ok(noted)
 }
 
-/// The second one.
+/// Performs the second step.
 pub(crate) fn copy(server: &VolumeServer, plan: &Plan) -> Result<Arc<Volume>, AbortCode> {
     let code = |error| codes::of(&error);
     let volumes = server.volumes();
@@ -215,7 +215,7 @@ pub(crate) fn copy(server: &VolumeServer, plan: &Plan) -> Result<Arc<Volume>, Ab
     copy.finish(volumes, header, server.now()).map_err(code)
 }
 
-/// The third one.
+/// Performs the third step.
 pub(crate) fn replace(server: &VolumeServer, plan: &Plan, noted: &Splitting) -> Result<(), AbortCode> {
     let text = format!("#{}.", plan.new.header().name);
     let (actor, aside) = (actor(server, noted.owner), noted.aside());
@@ -223,7 +223,8 @@ pub(crate) fn replace(server: &VolumeServer, plan: &Plan, noted: &Splitting) -> 
     mounted.map(drop).map_err(|error| codes::of(&error))
 }
 
-/// The last one, or a part of it: whether nothing is left. That it is replaced is on the medium before anything is removed.
+/// Performs the last step, or part of it; returns whether nothing is left. The replacement is durable before
+/// anything is removed.
 pub(crate) fn clear(
     server: &VolumeServer,
     volume: &Volume,
@@ -235,7 +236,7 @@ pub(crate) fn clear(
     volume.remove_tree(&actor, noted.parent, &aside, most).map_err(|error| codes::of(&error))
 }
 
-/// Finishes or undoes what is noted and nobody works on. Of directories that are to go so many names are removed.
+/// Completes or undoes recorded splits that are not in progress, removing at most about `most` names.
 pub(crate) fn go_on(server: &VolumeServer, most: usize) {
     for partition in server.volumes().partitions() {
         match server.volumes().splittings(partition) {
@@ -246,7 +247,7 @@ pub(crate) fn go_on(server: &VolumeServer, most: usize) {
 }
 
 fn go_on_with(server: &VolumeServer, noted: &Splitting, partition: PartitionId, most: usize) {
-    // Whoever splits it has a transaction on the volume.
+    // A split in progress has a transaction on the volume.
     let Ok(used) = begin(server, noted.volume, partition, 0, "SplitVolume") else { return };
     settle(server, noted, partition, most);
     used.end();
@@ -265,7 +266,7 @@ fn settle(server: &VolumeServer, noted: &Splitting, partition: PartitionId, most
     }
 }
 
-/// Whether nothing is left to do.
+/// Completes or undoes a split; returns whether nothing is left to do.
 fn finish_or_undo(
     server: &VolumeServer,
     noted: &Splitting,
@@ -275,7 +276,7 @@ fn finish_or_undo(
     let code = |error| codes::of(&error);
     let volumes = server.volumes();
     match volumes.get_any_state(noted.volume) {
-        // It has gone, or lives elsewhere now.
+        // The volume was deleted, or has moved to another server.
         Err(VolumeError::NoVolume(_)) => {}
         Ok(volume) if volume.partition() != partition => {}
         Err(error) => return Err(code(error)),

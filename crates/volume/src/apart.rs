@@ -1,16 +1,15 @@
-//! Volumes that are held apart: of the same number as one on another partition, whose place they may take.
+//! Parked volumes: volumes with the same number as one on another partition, whose place they may take.
 //!
-//! A number names one volume to whoever uses the server, but a volume that moves from one partition to
-//! another is on both for a while, and so is a read-only volume while it is released to another partition
-//! than that of the read-write volume. One of the two has a number of its own until then, from a range
-//! that nobody else may use and that file service does not know; its header tells the number that it is
-//! known by to administration. When the other one is deleted, [`Volumes::take_place`] gives it that number.
-//! Of two read-only volumes the one may also step aside for the other, [`Volumes::displace`].
+//! To clients a number names one volume, but a volume that moves between partitions exists on both for a
+//! while, and so does a read-only volume while it is released to a partition other than that of the
+//! read-write volume. Until then one of the two is parked under a temporary id, from a range that is reserved
+//! and that file service does not use; its header has the number that it is known by to administration. When
+//! the other volume is deleted, [`Volumes::take_place`] gives it that number. Of two read-only volumes, one
+//! may also be parked in favour of the other, [`Volumes::displace`].
 //!
-//! The two partitions have no commit in common, so the order makes it safe: what is held apart is on the
-//! medium before the other volume goes, and that is on the medium before the first takes its place. So
-//! a crash leaves both, or the one that is held apart alone, under either number; and one number never leads
-//! to two.
+//! The two partitions have no common commit, so safety depends on the order: a parked volume is durable
+//! before the other one is deleted, and the deletion is durable before the first takes its place. So a crash
+//! leaves either both, or the parked one alone under either number, and a number never refers to two volumes.
 
 use crate::making::put_volume;
 use crate::record::StoredHeader;
@@ -20,29 +19,29 @@ use base::{PartitionId, VolumeId, VolumeType};
 use std::sync::Arc;
 use store::Batch;
 
-/// The first of the numbers of volumes that are held apart.
+/// First id for parked volumes.
 const FIRST: u32 = 0xffff_0000;
-/// Numbers for each partition; so they never meet, even if a partition is away for a while.
+/// Number of ids for each partition, which keeps them distinct even while a partition is missing.
 const NUMBERS_PER_PARTITION: u32 = 1 << 8;
 
-/// Whether this is the number of a volume that is held apart.
+/// Returns whether this is the id of a parked volume.
 pub fn is_apart(id: VolumeId) -> bool {
     id.0 >= FIRST
 }
 
-/// The numbers of a partition.
+/// Returns the ids for parked volumes of a partition.
 fn numbers(partition: PartitionId) -> impl Iterator<Item = VolumeId> {
     let first = FIRST + partition.index() * NUMBERS_PER_PARTITION;
     (first..=first + (NUMBERS_PER_PARTITION - 1)).map(VolumeId)
 }
 
-/// What a header tells of the number that a volume is known by.
+/// Returns the value of [`VolumeHeader::stands_for`] for a parked volume with this number.
 fn stands_for(kind: VolumeType, number: VolumeId) -> Option<VolumeId> {
     (kind != VolumeType::ReadWrite).then_some(number)
 }
 
 impl VolumeHeader {
-    /// The number that administration knows the volume by: its own, or, if it is held apart, that of the
+    /// Returns the number that administration knows the volume by: its id or, if it is parked, that of the
     /// volume whose place it may take.
     pub fn number(&self) -> VolumeId {
         if is_apart(self.id) { self.stands_for.unwrap_or(self.parent) } else { self.id }
@@ -50,10 +49,7 @@ impl VolumeHeader {
 }
 
 impl Volumes {
-    /// The volume of this number on a partition, whatever its state; also one that is held apart there.
-    ///
-    /// # Errors
-    /// `NoVolume`; `Damaged`, `Store` if it cannot be read.
+    /// Returns the volume with this number on a partition, whatever its state, including a parked one.
     pub fn find_on(&self, id: VolumeId, partition: PartitionId) -> Result<Arc<Volume>, VolumeError> {
         let is_served_there = self.index.read().is_on(id, partition);
         if is_served_there && !is_apart(id) {
@@ -63,18 +59,12 @@ impl Volumes {
         apart.into_iter().find(|volume| volume.partition() == partition).ok_or(VolumeError::NoVolume(id))
     }
 
-    /// The volumes that are held apart from the one of this number.
-    ///
-    /// # Errors
-    /// `Damaged`, `Store`.
+    /// Returns the volumes that are parked with this number.
     pub fn apart_from(&self, id: VolumeId) -> Result<Vec<Arc<Volume>>, VolumeError> {
         Ok(self.all_apart()?.into_iter().filter(|volume| volume.header().number() == id).collect())
     }
 
-    /// All volumes that are held apart.
-    ///
-    /// # Errors
-    /// `Damaged`, `Store`.
+    /// Returns all parked volumes.
     pub fn all_apart(&self) -> Result<Vec<Arc<Volume>>, VolumeError> {
         let ids: Vec<VolumeId> = self.index.read().apart().collect();
         let mut found = Vec::with_capacity(ids.len());
@@ -88,12 +78,12 @@ impl Volumes {
         Ok(found)
     }
 
-    /// Makes a volume of the number of one that is on another partition, and holds it apart. Its file data is
-    /// stored as that of the other one.
+    /// Creates a parked volume with the number of one on another partition. Its file data is stored with the
+    /// same options as that of the other one.
     ///
     /// # Errors
-    /// `VolumeExists` (on this partition, or of another kind or family, or a backup is wanted), `NoVolume` (there
-    /// is no other one), `NoPartition`, `Invalid` (too many on the partition), `Store`.
+    /// `VolumeExists` (on this partition, or of another kind or family, or a backup is requested), `NoVolume`
+    /// (there is no other one), `NoPartition`, `Invalid` (too many on the partition), `Store`.
     pub fn create_apart(&self, partition: PartitionId, new: &NewVolume) -> Result<Arc<Volume>, VolumeError> {
         let changes = self.lock_changes();
         let parent = if new.parent == VolumeId(0) { new.id } else { new.parent };
@@ -109,11 +99,8 @@ impl Volumes {
         Ok(volume)
     }
 
-    /// Makes a read-only clone of the number of one that is on another partition, and holds it apart.
-    /// `change` has the last word about its header.
-    ///
-    /// # Errors
-    /// Those of [`Volumes::clone_volume`] and [`Volumes::create_apart`].
+    /// Creates a parked read-only clone with the number of one on another partition. `change` can modify its
+    /// header.
     pub fn clone_apart(
         &self,
         source: VolumeId,
@@ -131,7 +118,7 @@ impl Volumes {
         })
     }
 
-    /// The volume of this number, from which another one of this kind and family may be held apart.
+    /// Returns the volume with this number, if one of this kind and family may be parked for its place.
     fn check_apart(
         &self,
         partition: PartitionId,
@@ -154,11 +141,11 @@ impl Volumes {
         id.ok_or(VolumeError::Invalid("too many volumes are held apart on the partition"))
     }
 
-    /// Gives a volume that is held apart the number that it is to have, durably, if no other volume has it
-    /// any more. Who held it is told that it is gone. `None` if there still is another one.
+    /// Gives a parked volume its number, durably, if no other volume has it any more. Holders of the old
+    /// [`Volume`] then get `NoVolume`. Returns `None` if another volume still has the number.
     ///
     /// # Errors
-    /// `NoVolume` (it is gone itself), `Invalid` (it is not held apart), `Store`.
+    /// `NoVolume` (it was deleted), `Invalid` (it is not parked), `Store`.
     pub fn take_place(&self, apart: &Arc<Volume>) -> Result<Option<Arc<Volume>>, VolumeError> {
         if !is_apart(apart.id()) {
             return Err(VolumeError::Invalid("the volume is not held apart"));
@@ -171,12 +158,12 @@ impl Volumes {
         self.renumber(apart, id, None).map(Some)
     }
 
-    /// The same while another volume has the number: from now on that is held apart. Both are read-only volumes
-    /// on different partitions. After a crash in between both are held apart.
+    /// Gives a parked volume its number while another one has it, which is parked instead. Both are read-only
+    /// volumes on different partitions. A crash in between leaves both parked.
     ///
     /// # Errors
-    /// `NoVolume` (one of them is gone), `Invalid` (they are no such two), `Store`; then either has the number, or
-    /// none of them, and [`Volumes::take_place`] mends it.
+    /// `NoVolume` (one of them was deleted), `Invalid` (not such a pair), `Store`; then either one has the
+    /// number, or neither, which [`Volumes::take_place`] repairs.
     pub fn displace(&self, apart: &Arc<Volume>, holder: &Arc<Volume>) -> Result<Arc<Volume>, VolumeError> {
         let _changes = self.lock_changes();
         let id = apart.header().number();
@@ -191,7 +178,7 @@ impl Volumes {
         self.renumber(apart, id, None)
     }
 
-    /// Gives a volume another number, durably, which must be free. Hold the lock of changes.
+    /// Gives a volume another id, durably, which must be free. The caller holds the lock of changes.
     fn renumber(
         &self,
         old: &Arc<Volume>,
@@ -224,7 +211,7 @@ impl Volumes {
         Ok(volume)
     }
 
-    /// Before a volume is deleted: what may take its place is on the medium. Whether there may be any.
+    /// Makes parked volumes durable before a volume is deleted. Returns whether there may be any.
     pub(crate) fn secure_apart(&self) -> Result<bool, VolumeError> {
         let may_have_any = self.index.read().apart().next().is_some();
         if may_have_any {

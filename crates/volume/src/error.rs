@@ -1,50 +1,50 @@
-//! What can go wrong with a volume, and the abort code that says so on the wire.
+//! Errors of volume operations, and their abort codes.
 
 use afs_format::directory::DirectoryError;
 use base::{AbortCode, PartitionId, SnapshotName, VnodeId, VolumeId};
 use store::StoreError;
 use thiserror::Error;
 
-/// An operation that did not happen. Nothing was changed.
+/// A failed operation. Nothing was changed.
 #[derive(Debug, Error)]
 pub enum VolumeError {
-    /// No volume with this id is here.
+    /// The server has no volume with this id.
     #[error("volume {0} is not on this server")]
     NoVolume(VolumeId),
     /// The volume is out of service.
     #[error("volume {0} is offline")]
     Offline(VolumeId),
-    /// A volume transaction has it; the client is to try again soon.
+    /// The volume is in use by a volume transaction; the client should retry soon.
     #[error("volume {0} is busy")]
     Busy(VolumeId),
-    /// It lives on another server now.
+    /// The volume has moved to another server.
     #[error("volume {0} has moved")]
     Moved(VolumeId),
-    /// The id is taken.
+    /// The id is in use.
     #[error("volume {0} exists already")]
     VolumeExists(VolumeId),
-    /// The volume has a snapshot of that name.
+    /// The volume already has a snapshot of this name.
     #[error("volume {0} has a snapshot {1} already")]
     SnapshotExists(VolumeId, SnapshotName),
     /// Not one of this server's partitions.
     #[error("{0} is not a partition of this server")]
     NoPartition(PartitionId),
-    /// No vnode of this number and uniquifier.
+    /// There is no vnode with this number and uniquifier.
     #[error("no vnode {0:?} with uniquifier {1}")]
     NoVnode(VnodeId, u32),
     /// The volume is a clone or read-only.
     #[error("the volume is read-only")]
     ReadOnly,
-    /// A directory was needed.
+    /// The operation requires a directory.
     #[error("not a directory")]
     NotDirectory,
-    /// Anything but a directory was needed.
+    /// The operation does not permit a directory.
     #[error("is a directory")]
     IsDirectory,
-    /// The name is taken.
+    /// The name is in use.
     #[error("the name exists already")]
     Exists,
-    /// No entry of that name.
+    /// The directory has no such entry.
     #[error("no such name")]
     NoEntry,
     /// The directory to be removed has entries.
@@ -56,45 +56,45 @@ pub enum VolumeError {
     /// The name has more than 256 bytes, or a link's contents more than 1024.
     #[error("{got} bytes are too long for a name or path")]
     NameTooLong {
-        /// Its length in bytes.
+        /// Length in bytes.
         got: usize,
     },
-    /// A link or rename between what must stay apart.
+    /// A link or rename across a boundary that it must not cross.
     #[error("not within one volume and directory")]
     CrossDevice,
     /// A directory would become its own ancestor.
     #[error("the directory would lie within itself")]
     Loop,
-    /// An argument that makes no sense here.
+    /// An argument that is invalid here.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
     /// The volume would use more than its quota.
     #[error("over quota: {used_kib} KiB used and {wanted_kib} KiB wanted of {quota_kib} KiB")]
     OverQuota {
-        /// Used now.
+        /// Blocks in use.
         used_kib: u64,
-        /// More by this.
+        /// Additional blocks requested.
         wanted_kib: u64,
-        /// The volume's maximum.
+        /// Quota of the volume.
         quota_kib: u64,
     },
-    /// What directories hold is not known (yet).
+    /// The totals of directories are not known yet.
     #[error("what the directories of volume {0} hold is not counted yet")]
     NotCounted(VolumeId),
-    /// No room on the partition.
+    /// The partition has no space left.
     #[error("the partition is full")]
     PartitionFull,
-    /// The directory has no room for another entry.
+    /// The directory has no space for another entry.
     #[error("the directory is full")]
     DirectoryFull,
     /// A file would be longer than 2^63-1 bytes.
     #[error("the file would be too large")]
     FileTooLarge,
-    /// The data of a store did not all come; nothing was changed.
+    /// Not all data of a store arrived.
     #[error("the transfer failed: {0}")]
     Transfer(AbortCode),
-    /// Two chunks that were stored at the same moment have different contents and digests with the same
-    /// first half; the client is to try again.
+    /// Two chunks stored at the same moment have different contents, but digests with the same first half;
+    /// the client should retry.
     #[error("another chunk is shared under the same key")]
     DigestsCollide,
     /// A directory cannot be read.
@@ -118,7 +118,7 @@ pub enum VolumeError {
     Damaged {
         /// Family and key.
         key: String,
-        /// Which check failed.
+        /// The check that failed.
         what: &'static str,
     },
     /// The store failed.
@@ -127,7 +127,7 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
-    /// The code for the wire, as OpenAFS's file server answers in the same case.
+    /// Returns the abort code that OpenAFS's file server returns in the same case.
     pub fn abort_code(&self) -> AbortCode {
         match self {
             VolumeError::NoVolume(_) => AbortCode::VNOVOL,
@@ -140,7 +140,7 @@ impl VolumeError {
             VolumeError::ReadOnly | VolumeError::Store(StoreError::ReadOnly(_)) => AbortCode::UAEROFS,
             VolumeError::NotDirectory => AbortCode::UAENOTDIR,
             VolumeError::IsDirectory => AbortCode::UAEISDIR,
-            // A directory that is not empty is answered with EEXIST, which POSIX allows.
+            // A directory that is not empty yields EEXIST, which POSIX permits.
             VolumeError::Exists | VolumeError::NotEmpty => AbortCode::UAEEXIST,
             VolumeError::NoEntry => AbortCode::UAENOENT,
             VolumeError::InvalidName | VolumeError::Invalid(_) | VolumeError::Unsound { .. } => {

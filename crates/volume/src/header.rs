@@ -1,4 +1,4 @@
-//! A volume's header: what administration sees of it.
+//! A volume's header, which holds what administration can see and set.
 
 use base::{SnapshotName, UnixTime, VolumeId, VolumeName, VolumeType};
 use store::Codec;
@@ -6,74 +6,75 @@ use store::Codec;
 /// A volume's header. [`crate::Volume::update_header`] changes it durably.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeHeader {
-    /// The volume.
+    /// Volume id.
     pub id: VolumeId,
-    /// Its name, unique among the volumes of its kind in the cell.
+    /// Name, unique among the volumes of its kind in the cell.
     pub name: VolumeName,
-    /// Read-write, read-only or backup.
+    /// Type of the volume.
     pub kind: VolumeType,
-    /// The read-write volume it was made from; itself if it is one.
+    /// Read-write volume it was made from; its own id if it is read-write.
     pub parent: VolumeId,
-    /// The latest read-only clone; 0 if there never was one.
+    /// Latest read-only clone; 0 if there never was one.
     pub clone: VolumeId,
-    /// The latest backup clone; 0 if there never was one.
+    /// Latest backup clone; 0 if there never was one.
     pub backup: VolumeId,
-    /// The volume in the dump that this one was restored from; 0 if it was not.
+    /// Dumped volume that this one was restored from; 0 if it was not restored.
     pub restored_from: VolumeId,
     /// Owner of the root directory.
     pub owner: i32,
-    /// Account number; no meaning to the server.
+    /// Account number, not interpreted by the server.
     pub account: u32,
-    /// Whether it may be used; cleared by the operator or an unfinished volume transaction.
+    /// Whether it may be used; cleared by the operator or an incomplete volume transaction.
     pub in_service: bool,
-    /// Whether the administrator lets it go online.
+    /// Whether the administrator permits it to be online.
     pub blessed: bool,
-    /// Left over from a transaction that did not end (0xD3: to be destroyed; destroyMe of OpenAFS).
+    /// Mark of a volume left behind by an incomplete transaction (0xD3: to be destroyed; destroyMe of
+    /// OpenAFS).
     pub destroy_me: u8,
-    /// Most blocks of 1 KiB; 0 is unlimited.
+    /// Quota in blocks of 1 KiB; 0 for no limit.
     pub quota_max_kib: u64,
-    /// Fewest blocks of 1 KiB that are kept for it; no meaning to the server.
+    /// Reserved blocks of 1 KiB, not interpreted by the server.
     pub quota_min_kib: u64,
-    /// Creation date of a read-write volume, cloning date of the others.
+    /// Creation date of a read-write volume, cloning date of other volumes.
     pub created: UnixTime,
-    /// Last access, to the day's precision.
+    /// Date of the last access, precise to the day.
     pub accessed: UnixTime,
-    /// Last change of anything in it.
+    /// Time of the last change of anything in it.
     pub updated: UnixTime,
-    /// When it expires; 0 never.
+    /// Expiry time; 0 for never.
     pub expires: UnixTime,
-    /// When a backup clone was last made.
+    /// Time of the last backup clone.
     pub backed_up: UnixTime,
-    /// When this copy of it was made.
+    /// Time at which this copy was created.
     pub copied: UnixTime,
-    /// Vnodes besides the root directory.
+    /// Number of vnodes, excluding the root directory.
     pub file_count: u64,
-    /// Of these, directories.
+    /// Number of these that are directories.
     pub directory_count: u64,
     /// Sum of the blocks of all vnodes.
     pub used_kib: u64,
-    /// Next uniquifier to give out.
+    /// Next uniquifier to allocate.
     pub next_unique: u32,
-    /// Changes since creation (volUpdateCounter).
+    /// Number of changes since creation (volUpdateCounter).
     pub update_counter: u32,
-    /// Accesses today.
+    /// Accesses on the current day.
     pub day_use: u32,
-    /// When today began.
+    /// Start of the current day.
     pub day_use_date: UnixTime,
-    /// Accesses of the seven days before, yesterday first.
+    /// Accesses on each of the previous seven days, yesterday first.
     pub week_use: [u32; 7],
     /// Why it is offline, in no particular character set; at most 127 bytes are kept.
     pub offline_message: Vec<u8>,
     /// Message of the day; at most 127 bytes are kept.
     pub message_of_the_day: Vec<u8>,
-    /// How file data that is written from now on is compressed; `None` is the server's default.
+    /// Compression of newly written file data; `None` for the server's default.
     pub compression: Option<Codec>,
-    /// File data that is written from now on shares the chunks of equal contents on the partition.
+    /// Whether newly written file data shares chunks of equal contents on the partition.
     pub deduplicates: bool,
-    /// What it is a snapshot of, if it is one.
+    /// The snapshot that it is, if it is one.
     pub snapshot: Option<SnapshotOf>,
-    /// The number that it is known by if that of a volume on another partition keeps it from having it, and
-    /// it is no read-write volume; of those the parent tells.
+    /// Number that a parked volume is known by to administration; unused for read-write volumes, for which
+    /// the parent has it.
     pub stands_for: Option<VolumeId>,
     /// Where the contents come from, until the volume is in service for the first time; clients cannot have seen it
     /// before. [`crate::Volume::update_header`] clears it together with putting the volume into service.
@@ -95,49 +96,48 @@ pub enum Unseen {
     Restored,
 }
 
-/// Which snapshot a volume is.
+/// Identifies a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SnapshotOf {
-    /// The read-write volume, which may be gone.
+    /// Read-write volume, which may have been deleted.
     pub volume: VolumeId,
-    /// The snapshot's name, unique among those of the volume.
+    /// Name of the snapshot, unique within the volume.
     pub name: SnapshotName,
 }
 
-/// What is needed to make a clone.
+/// Parameters of a new clone.
 #[derive(Clone, Debug)]
 pub struct CloneVolume {
-    /// Its id, not 0.
+    /// Volume id, not 0.
     pub id: VolumeId,
-    /// Its name.
+    /// Volume name.
     pub name: VolumeName,
-    /// Read-only or backup.
+    /// Type of the clone: read-only or backup.
     pub kind: VolumeType,
-    /// Becomes creation and copy date.
+    /// Creation and copy date.
     pub now: UnixTime,
 }
 
-/// What is needed to make a volume.
+/// Parameters of a new volume.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
-    /// Its id, not 0.
+    /// Volume id, not 0.
     pub id: VolumeId,
-    /// Its name.
+    /// Volume name.
     pub name: VolumeName,
-    /// Its kind.
+    /// Type of the volume.
     pub kind: VolumeType,
-    /// The read-write volume it belongs to; 0 or `id` if it is one.
+    /// Read-write volume it belongs to; 0 or `id` if it is read-write.
     pub parent: VolumeId,
-    /// Most blocks of 1 KiB; 0 is unlimited. OpenAFS starts with 5000.
+    /// Quota in blocks of 1 KiB; 0 for no limit. OpenAFS starts with 5000.
     pub quota_max_kib: u64,
-    /// Whether it gets a root directory (mode 0777, owner 0, everything to system:administrators).
-    /// Without one it waits for a restore.
+    /// Whether it gets a root directory (mode 0777, owner 0, all rights for system:administrators). Without
+    /// one it waits for a restore.
     pub with_root: bool,
-    /// Whether it may be used at once.
+    /// Whether it may be used immediately.
     pub in_service: bool,
-    /// What [`VolumeHeader::destroy_me`] is from the first moment on: 0, or the mark of a volume that
-    /// is not finished.
+    /// Initial value of [`VolumeHeader::destroy_me`]: 0, or the mark of a volume that is incomplete.
     pub destroy_me: u8,
-    /// Becomes creation, update and copy date.
+    /// Creation, update and copy date.
     pub now: UnixTime,
 }

@@ -1,4 +1,4 @@
-//! The first records of a volume.
+//! Creates the first records of a volume.
 
 use crate::record::{self, Counters, Entry, StoredHeader, Vnode};
 use crate::totals::{Totals, Unfolded};
@@ -105,7 +105,7 @@ pub(crate) fn clone_header(source: VolumeHeader, new: &CloneVolume) -> VolumeHea
     }
 }
 
-/// The root directory of a new volume (ViceCreateRoot of OpenAFS).
+/// Puts the root directory of a new volume (ViceCreateRoot of OpenAFS).
 pub(crate) fn put_root(batch: &mut Batch, group: u64, now: UnixTime, chunk_shift: u8) {
     let root = Fid::root(VolumeId(0));
     let target = EntryTarget { vnode: root.vnode, unique: root.unique };
@@ -123,7 +123,7 @@ pub(crate) fn put_root(batch: &mut Batch, group: u64, now: UnixTime, chunk_shift
     }
 }
 
-/// The status of a new volume's root directory, with its length in bytes.
+/// Returns the status of a new volume's root directory with this length in bytes.
 pub(crate) fn root_status(now: UnixTime, length: u64) -> VnodeStatus {
     let root = Fid::root(VolumeId(0));
     VnodeStatus {

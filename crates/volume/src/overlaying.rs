@@ -1,17 +1,17 @@
-//! New contents that are laid over what a volume has, so that only what differs is written.
+//! Lays new contents over those of a volume, so that only differences are written.
 //!
-//! A [`Restoration`] usually builds in a group of its own. Where the volume is the only one of its group and
-//! nobody writes to it, as a read-only site that gets the next release, the new contents are versions of the
-//! same group instead, born in an epoch far behind all others. The volume does not see them until its header
-//! says that it is of that epoch; what the new contents no longer have is deleted in that epoch. What is equal
-//! is not written, whether it was sent or not.
+//! A [`Restoration`] usually builds in a new group. If the volume is the only one of its group and is not
+//! being written to, such as a read-only site that gets the next release, the new contents are versions in
+//! the same group instead, born in an epoch far after all others. The volume does not see them until its
+//! header has that epoch; contents that the new version lacks are deleted in that epoch. Equal data is not
+//! written, whether it was sent or not.
 //!
-//! As long as it is being built, a job says that what nobody sees is to be purged, and the purger is kept away
-//! only while the [`Restoration`] lives. So whatever ends it early, a crash too, leaves the volume as it was. The
-//! epoch is so far off that the volume does not come to it before that was purged, were it cloned all the
-//! while. A volume is not built upon as long as anything younger than what it shows is to be purged, which would
-//! come to light with the new epoch. What is older may wait: the releases of a large volume may follow each other
-//! faster than the purger gets through it.
+//! During the construction, a job marks versions without readers for purging, and the purger is kept away
+//! only while the [`Restoration`] exists. So if it ends early, even by a crash, the volume is unchanged. The
+//! epoch is so far ahead that the volume does not reach it before those versions are purged, even if it is
+//! cloned constantly. A volume is not built upon while any version younger than its view is still to be
+//! purged, because that version would become visible with the new epoch. Purging of older ones may be
+//! pending: the releases of a large volume may follow each other faster than the purger can process it.
 
 use crate::continuing::Continued;
 use crate::received::{Noted, Received};
@@ -32,21 +32,21 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, Family, KeyRange};
 
-/// How far the new epoch is behind the volume's.
+/// Distance of the new epoch from the volume's.
 const EPOCHS: u64 = 1 << 32;
 
-/// Records that are looked at in one step.
+/// Records processed in one step.
 const STEP_RECORDS: usize = 1000;
 
-/// What new contents are laid over.
+/// The contents that new contents are laid over.
 pub(crate) struct Base {
     sight: Sight,
-    /// It is what came of a transfer that was cut off, or that over the volume's contents.
+    /// Data of an interrupted transfer, in its own group or over the volume's contents.
     continued: Option<Continued>,
 }
 
-/// Begins to lay new contents over those of a volume, and what came of some before; gives `noted` back if they must be
-/// built beside it.
+/// Starts laying new contents over those of a volume and over data received before, if any; returns `noted`
+/// if they must be built in a new group.
 pub(crate) fn begin(
     target: &Arc<Volume>,
     noted: Option<Noted>,
@@ -87,12 +87,12 @@ pub(crate) fn begin(
     Ok(ControlFlow::Break(restoration))
 }
 
-/// Whether it is about versions that were born in this epoch at the latest.
+/// Returns whether the job purges only versions born in this epoch or before.
 fn is_of_versions_to(job: Option<Job>, last: u64) -> bool {
     matches!(job, Some(Job::Versions { epoch, .. }) if epoch <= last)
 }
 
-/// What of a group is to be purged; `None` for what cannot be read.
+/// Returns the purge jobs of a group; `None` for unreadable ones.
 fn jobs(home: &Partition, group: u64) -> Result<Vec<Option<Job>>, VolumeError> {
     let (from, to) = keys::registry_range(keys::Registry::Job);
     let mut found = Vec::new();
@@ -107,17 +107,17 @@ fn jobs(home: &Partition, group: u64) -> Result<Vec<Option<Job>>, VolumeError> {
 }
 
 impl Base {
-    /// What came in a group of its own.
+    /// Creates the base for received data in its own group.
     pub(crate) fn of_received(sight: Sight, continued: Continued) -> Base {
         Base { sight, continued: Some(continued) }
     }
 
-    /// Whether a vnode that the volume has is seen in it.
+    /// Returns whether a vnode of the volume is visible in the base.
     pub(crate) fn shows(&self, vnode: VnodeId) -> bool {
         self.continued.as_ref().is_none_or(|continued| continued.shows(vnode))
     }
 
-    /// Whether it is in another group than the volume, and what is to be purged of it then.
+    /// Returns the job that purges the base's leftovers, if it is in a group other than the volume's.
     pub(crate) fn leftover(&self) -> Option<Job> {
         self.continued.as_ref().and_then(Continued::leftover)
     }
@@ -127,18 +127,19 @@ impl Base {
     }
 }
 
-/// Takes the prefix and the value of a record.
+/// Receives the prefix and the value of a record.
 type Take<'a> = dyn FnMut(&mut Restoration, &[u8], &[u8]) -> Result<(), VolumeError> + 'a;
 
 impl Restoration {
-    /// The value that the volume has in a record now; `None` if the new contents are built beside it.
+    /// Returns the current value of a record in the base; `None` if the new contents are built in a new
+    /// group.
     pub(crate) fn below(&self, family: Family, prefix: &[u8]) -> Result<Option<Bytes>, VolumeError> {
         let Some(base) = &self.base else { return Ok(None) };
         let found = epochs::get(&*self.home().handle.meta, family, prefix, &base.sight)?;
         Ok(found.map(|(_, value)| value))
     }
 
-    /// The records of a range, some at a time, that the volume has now.
+    /// Calls a function with the base's records in a range, some at a time.
     fn all_below(
         &mut self,
         family: Family,
@@ -157,7 +158,7 @@ impl Restoration {
                 take(self, prefix, value)?;
             }
             match found.pop() {
-                // Behind all versions of the last record.
+                // Continues after all versions of the last record.
                 Some((last, _)) if found.len() + 1 == STEP_RECORDS => {
                     from = [keys::versioned(&last, 0), vec![0]].concat();
                 }
@@ -166,7 +167,7 @@ impl Restoration {
         }
     }
 
-    /// Deletes all records of a range that the volume has now.
+    /// Deletes all of the base's records in a range.
     pub(crate) fn delete_below(
         &mut self,
         family: Family,
@@ -177,14 +178,14 @@ impl Restoration {
         })
     }
 
-    /// Carries over a vnode, of which nothing is written.
+    /// Carries over a vnode without writing anything, except for a changed uniquifier of its parent.
     pub(crate) fn keep_below(&mut self, vnode: VnodeId, unique: u32) -> Result<(), VolumeError> {
         let fid = Fid { volume: self.target().id(), vnode, unique };
         let status = self.target().status(fid)?;
         let stored = status.parent_unique;
         let noted = self.note(status, status.is_directory())?;
         if noted.parent_unique == stored || noted.parent_unique == 0 {
-            // In the latter case it is looked at again in the end.
+            // If the uniquifier is 0, the vnode is checked again at the end.
             return Ok(());
         }
         let below = self.below(Family::Vnodes, &keys::vnode(self.group, vnode))?;
@@ -193,7 +194,7 @@ impl Restoration {
         self.put_vnode(&Vnode { status: noted, ..below })
     }
 
-    /// Puts the entries of a directory, and deletes those that it has no more.
+    /// Writes the entries of a directory, and deletes those that it no longer has.
     pub(crate) fn overlay_entries(
         &mut self,
         directory: VnodeId,
@@ -218,7 +219,7 @@ impl Restoration {
         old.into_keys().try_for_each(|key| self.put_as_it_is(Family::Entries, &key, vec![]))
     }
 
-    /// Before the data of a file comes: what was cut otherwise goes.
+    /// Prepares for the data of a file: deletes the old extents if their chunk size differs.
     pub(crate) fn begin_overlaid_file(&mut self, status: &VnodeStatus, shift: u8) -> Result<(), VolumeError> {
         let below = self.below(Family::Vnodes, &keys::vnode(self.group, status.vnode))?;
         let below = below.and_then(|value| record::get_vnode(status.vnode, &value));
@@ -231,7 +232,7 @@ impl Restoration {
         Ok(())
     }
 
-    /// After the data of a file: what is behind its end goes.
+    /// Deletes the old extents after the end of a file.
     pub(crate) fn end_overlaid_file(&mut self, file: keys::FileKey, chunks: u64) -> Result<(), VolumeError> {
         if std::mem::take(&mut self.cut_otherwise) {
             return Ok(());
@@ -239,8 +240,8 @@ impl Restoration {
         self.delete_below(Family::Extents, file.extents(chunks, u64::MAX))
     }
 
-    /// Whether the volume has these contents in an extent already; one that it has and the file has no more is
-    /// deleted.
+    /// Returns whether an extent of the base already has these contents. If the new file has a hole there,
+    /// the old extent is deleted.
     pub(crate) fn is_below(&mut self, key: &[u8], pieces: Option<&[Bytes]>) -> Result<bool, VolumeError> {
         if self.base.is_none() || self.cut_otherwise {
             return Ok(false);
@@ -255,7 +256,8 @@ impl Restoration {
         Ok(below.is_some_and(|value| self.holds(key, &value, pieces)))
     }
 
-    /// What cannot be read is written anew.
+    /// Returns whether an extent has these contents. Unreadable contents count as different and are written
+    /// again.
     fn holds(&self, key: &[u8], value: &[u8], pieces: &[Bytes]) -> bool {
         let length: usize = pieces.iter().map(Bytes::len).sum();
         let Ok(extent) = self.home().extent(key, value) else { return false };
@@ -277,7 +279,7 @@ impl Restoration {
             })
     }
 
-    /// Deletes what the new contents do not have.
+    /// Deletes vnodes and their data that the new contents lack.
     pub(crate) fn delete_what_is_gone(&mut self) -> Result<(), VolumeError> {
         let (group, (_, to)) = (self.group, keys::group_range(self.group));
         let vnodes = (keys::vnode(group, VnodeId(0)), to);
@@ -303,7 +305,7 @@ impl Restoration {
             let file = keys::FileKey { group: self.group, vnode, unique };
             return self.delete_below(Family::Extents, file.extents(0, u64::MAX));
         }
-        // Another directory of this number has put its own.
+        // Otherwise a new directory with this number has written its own entries.
         if now.is_none() {
             if self.below(Family::Totals, &prefix)?.is_some() {
                 self.put_as_it_is(Family::Totals, &prefix, vec![])?;
@@ -315,7 +317,7 @@ impl Restoration {
 }
 
 impl Volumes {
-    /// Takes new contents into use that were laid over those of `old`, with what else is to change then.
+    /// Takes new contents into use that were laid over those of `old`, together with the changes in `batch`.
     pub(crate) fn replace_below(
         &self,
         old: &Arc<Volume>,
@@ -333,7 +335,7 @@ impl Volumes {
         let (unseen, left) =
             (Job::Versions { group: group.id, epoch }, Job::Versions { group: group.id, epoch: before });
         batch.delete(Family::Volumes, keys::job(&record::put_job(&unseen)));
-        // Whoever purges what is left now purges what was left before, too.
+        // The new purge job includes the work of the earlier ones.
         for job in
             jobs(&old.home, group.id)?.into_iter().filter(|job| is_of_versions_to(*job, before)).flatten()
         {

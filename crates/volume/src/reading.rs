@@ -1,4 +1,4 @@
-//! Reading data.
+//! Reads file data.
 
 use crate::reading_ahead::{Ahead, BEYOND_CHUNKS, Held};
 use crate::record::{Extent, Vnode};
@@ -11,13 +11,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{ChunkStore, Family};
 
-/// What holes read as.
+/// Contents of holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Chunks whose places a reader looks up at once.
+/// Chunks whose addresses a reader looks up in one scan.
 const WINDOW_CHUNKS: u64 = 4096;
 
-/// Most that is read at once.
+/// Maximum bytes of one [`Volume::read`].
 const READ_BYTES_MAX: usize = 16 << 20;
 
 /// Appends `length` zeros.
@@ -30,7 +30,7 @@ pub(crate) fn push_zeros(out: &mut Vec<Bytes>, mut length: usize) {
 }
 
 impl Extent {
-    /// Its contents; those of a chunk stay in memory for a while as the group's.
+    /// Returns the contents. Chunks stay cached for a while, accounted to the group.
     pub(crate) fn read(&self, chunks: &dyn ChunkStore, group: u64) -> Result<Bytes, VolumeError> {
         match self {
             Extent::Inline(bytes) => Ok(bytes.clone()),
@@ -42,7 +42,7 @@ impl Extent {
         }
     }
 
-    /// Of what its chunk holds, as much as it is long.
+    /// Truncates a chunk's contents to the extent's length.
     fn cut(&self, bytes: Bytes) -> Bytes {
         match self {
             Extent::Chunk { length, .. } => bytes.slice(..bytes.len().min(*length as usize)),
@@ -51,8 +51,8 @@ impl Extent {
     }
 }
 
-/// Reads one state of a file, link or directory piece by piece, whatever is written meanwhile.
-/// While it exists, chunks that are overwritten keep their space.
+/// Reads one state of a file, link or directory piece by piece, whatever is written meanwhile. While the
+/// reader exists, overwritten chunks are not released.
 pub struct FileReader {
     status: VnodeStatus,
     at: u64,
@@ -61,7 +61,7 @@ pub struct FileReader {
 }
 
 enum Source {
-    /// A directory: all of it.
+    /// A directory; all of its pages.
     Pages(VecDeque<Bytes>),
     File(FileSource),
 }
@@ -69,31 +69,28 @@ enum Source {
 struct FileSource {
     volume: Arc<Volume>,
     vnode: Vnode,
-    /// Holds every chunk that `extents` names.
+    /// Keeps every chunk that `extents` names.
     held: Held,
     extents: VecDeque<(u64, Extent)>,
-    /// Behind the last chunk that `extents` tells about.
+    /// Index after the last chunk that `extents` covers.
     known_to: u64,
-    /// Chunks that threads read meanwhile.
+    /// Chunks being read ahead.
     ahead: Ahead,
 }
 
 impl FileReader {
-    /// The status that goes with the data.
+    /// Returns the status that belongs to the data.
     pub fn status(&self) -> &VnodeStatus {
         &self.status
     }
 
-    /// Bytes that are still to come: the length asked for, cut at the end of the file.
+    /// Returns the bytes left to read: the requested length, limited by the end of the file.
     pub fn remaining(&self) -> u64 {
         self.end - self.at
     }
 
-    /// The next bytes, shared with the chunk cache: at most `bytes_max` (but at least 1), and at
+    /// Returns the next bytes, shared with the chunk cache: at most `bytes_max` (but at least 1), and at
     /// least one until the end is reached; then none.
-    ///
-    /// # Errors
-    /// `Store`. `Busy` if the file changed while more than a gibibyte of it was being read.
     pub fn next(&mut self, bytes_max: usize) -> Result<Vec<Bytes>, VolumeError> {
         let stop = self.end.min(self.at.saturating_add(bytes_max.max(1) as u64));
         let mut out = Vec::new();
@@ -130,7 +127,7 @@ fn next_page(pages: &mut VecDeque<Bytes>, most: u64, out: &mut Vec<Bytes>) -> u6
 }
 
 impl FileSource {
-    /// Pushes bytes from `at` on, within one chunk and before `stop`, and tells how many.
+    /// Appends bytes from `at` on, within one chunk and before `stop`; returns their number.
     fn next(&mut self, at: u64, stop: u64, end: u64, out: &mut Vec<Bytes>) -> Result<u64, VolumeError> {
         let shift = self.vnode.chunk_shift;
         let index = at >> shift;
@@ -152,7 +149,7 @@ impl FileSource {
         Ok(length as u64)
     }
 
-    /// What a chunk holds; those behind it are read meanwhile.
+    /// Returns the contents of a chunk, and starts reading the following ones ahead.
     fn contents(&mut self, index: u64) -> Result<Bytes, VolumeError> {
         let Some((_, extent)) = self.extents.front().filter(|(first, _)| *first == index) else {
             return Ok(Bytes::new());
@@ -165,7 +162,7 @@ impl FileSource {
         }
     }
 
-    /// Looks up where the chunks from `first` on are, if the file is still the same.
+    /// Looks up the addresses of the chunks from `first` on, if the file is unchanged.
     fn look_up(&mut self, first: u64, last: u64) -> Result<(), VolumeError> {
         let volume = Arc::clone(&self.volume);
         let _publish = volume.group.publish.read();
@@ -178,10 +175,11 @@ impl FileSource {
         self.find_extents(first, last)
     }
 
-    /// Where the chunks from `first` to `last` are, and some behind them if the one before was read lately.
+    /// Looks up the addresses of the chunks from `first` to `last`, and of some following ones if the
+    /// preceding chunk was read lately.
     fn find_around(&mut self, first: u64, last: u64) -> Result<(), VolumeError> {
         let around = self.find_extents(first.saturating_sub(1), last.saturating_add(BEYOND_CHUNKS));
-        // What is wrong beside what was asked for is not this reader's business.
+        // Damage outside the requested range does not concern this reader.
         around.or_else(|_| self.find_extents(first, last))?;
         let chunks = &self.volume.home.handle.chunks;
         let is_before = |(index, extent): &(u64, Extent)| {
@@ -198,7 +196,7 @@ impl FileSource {
         let mut found = self.volume.extents(&self.vnode, first, self.known_to - 1, WINDOW_CHUNKS as usize)?;
         self.held.pins.1 = self.volume.home.resolve(&mut found)?;
         if found.iter().any(|(_, extent)| matches!(extent, Extent::Shared { .. })) {
-            // Its records may be purged already.
+            // The volume's records may already be purged.
             self.volume.check_is_there()?;
         }
         self.extents = found.into();
@@ -207,11 +205,8 @@ impl FileSource {
 }
 
 impl Volume {
-    /// A reader of `length` bytes from `offset`; of a directory the blob, of a symbolic link the
-    /// path.
-    ///
-    /// # Errors
-    /// `NoVnode`, `Store`.
+    /// Returns a reader of `length` bytes from `offset`; of a directory it reads the blob, of a symbolic link
+    /// the target path.
     pub fn reader(self: &Arc<Self>, fid: Fid, offset: u64, length: u64) -> Result<FileReader, VolumeError> {
         let _publish = self.group.publish.read();
         let vnode = self.vnode(fid)?;
@@ -235,10 +230,7 @@ impl Volume {
         Ok(FileReader { status, at, end, source })
     }
 
-    /// All of what [`Volume::reader`] would read at once, but at most 16 MiB; for short reads.
-    ///
-    /// # Errors
-    /// `NoVnode`, `Store`.
+    /// Reads everything that [`Volume::reader`] would return, but at most 16 MiB; meant for short reads.
     pub fn read(
         self: &Arc<Self>,
         fid: Fid,
@@ -255,7 +247,7 @@ impl Volume {
         keys::FileKey { group: self.group.id, vnode, unique }
     }
 
-    /// The extents of a file from chunk `first` to `last`, at most `most` of them.
+    /// Returns the extents of a file from chunk `first` to `last`, at most `most` of them.
     pub(crate) fn extents(
         &self,
         vnode: &Vnode,

@@ -1,5 +1,5 @@
-//! Values of volume records, as `docs/reference/formats/volume.md` draws them. Every value begins with its
-//! version; an empty value says that the record was deleted in its epoch.
+//! Values of volume records, as specified in `docs/reference/formats/volume.md`. Every value starts with its
+//! version; an empty value means that the record was deleted in its epoch.
 
 mod extensions;
 mod past;
@@ -29,10 +29,10 @@ pub(crate) use totals::{get_totals, put_totals};
 pub(crate) use scrub::{ScrubState, StoredDamage, get_damage, get_scrub_state, put_damage, put_scrub_state};
 
 const VERSION: u8 = 1;
-/// Of a header with sections behind its texts.
+/// Version of a header with sections after its texts.
 const VERSION_WITH_SECTIONS: u8 = 2;
 
-/// Takes values off the front of a record; `None` where it ends too early.
+/// Parses values from the front of a record; `None` if it ends too early.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -46,7 +46,7 @@ impl<'a> Fields<'a> {
         Some((fields.u8()?, fields))
     }
 
-    /// A header, with or without sections.
+    /// Starts a header, with or without sections.
     fn header(value: &'a [u8]) -> Option<(bool, Fields<'a>)> {
         let (version, fields) = Fields::versioned(value)?;
         matches!(version, VERSION | VERSION_WITH_SECTIONS).then_some((version != VERSION, fields))
@@ -100,10 +100,10 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends values.
+/// Builds a record by appending values.
 struct Record(Vec<u8>);
 
-/// As long as most records are, so that they grow in one piece.
+/// Initial capacity, which suffices for most records.
 const RECORD_BYTES: usize = 160;
 
 impl Record {
@@ -143,12 +143,12 @@ impl Record {
         self.bytes(&value.to_be_bytes())
     }
 
-    /// A part of a header; at most 65,535 bytes.
+    /// Appends a section of a header; at most 65,535 bytes.
     fn section(self, number: u8, contents: &[u8]) -> Record {
         self.u8(number).u16(contents.len() as u16).bytes(contents)
     }
 
-    /// At most 255 bytes, whole characters.
+    /// Appends a text, truncated to at most 255 bytes at a character boundary.
     fn text(self, value: &str) -> Record {
         self.short_bytes(cut(value, 255).as_bytes())
     }
@@ -160,7 +160,7 @@ impl Record {
     }
 }
 
-/// The whole characters of `text` that fit in `bytes_max`.
+/// Truncates `text` to at most `bytes_max` bytes at a character boundary.
 pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
     let end = text.char_indices().map(|(at, character)| at + character.len_utf8());
     &text[..end.take_while(|&end| end <= bytes_max).last().unwrap_or(0)]
@@ -170,9 +170,9 @@ pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Vnode {
     pub(crate) status: VnodeStatus,
-    /// The file's data is cut into chunks of 2 to this power bytes.
+    /// Chunk size of the file, as a power of 2.
     pub(crate) chunk_shift: u8,
-    /// A directory's access list.
+    /// Access list of a directory.
     pub(crate) acl: Option<Arc<Acl>>,
 }
 
@@ -242,9 +242,9 @@ fn get_acl(f: &mut Fields<'_>) -> Option<Acl> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) target: EntryTarget,
-    /// Where it lies in the blob.
+    /// Slot in the blob.
     pub(crate) slot: u16,
-    /// The directory's data version when it was added: the order within its hash chain.
+    /// Data version of the directory when the entry was added, which orders its hash chain.
     pub(crate) sequence: u64,
 }
 
@@ -258,14 +258,15 @@ pub(crate) fn get_entry(value: &[u8]) -> Option<Entry> {
     Some(Entry { target, slot: f.u16()?, sequence: f.u64()? })
 }
 
-/// Where the contents of one chunk of a file are. Contents shorter than the chunk go on with zeros.
+/// The contents of one chunk of a file. Contents shorter than the chunk are followed by zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// In the chunk store; `length` bytes.
     Chunk { address: ChunkAddress, length: u32 },
-    /// Here.
+    /// In the record itself.
     Inline(Bytes),
-    /// Here, encrypted ([`store::ChunkStore::seal`] with the record's key, without its epoch).
+    /// In the record itself, encrypted ([`store::ChunkStore::seal`] with the record's key, without its
+    /// epoch).
     Sealed(Bytes),
     /// In a chunk that several extents may share; `length` bytes.
     Shared { row: RowKey, length: u32 },
@@ -279,7 +280,7 @@ impl Extent {
         }
     }
 
-    /// Length of the contents.
+    /// Returns the length of the contents.
     pub(crate) fn length(&self) -> u64 {
         match self {
             Extent::Chunk { length, .. } | Extent::Shared { length, .. } => u64::from(*length),
@@ -323,8 +324,9 @@ pub(crate) fn get_extent(value: &[u8]) -> Option<Extent> {
     }
 }
 
-/// The chunk that a record of the family extents names, if any: a row of a shared chunk does, what names a row
-/// does not, and neither does an empty value. The outer `None` says that the record cannot be read.
+/// Returns the chunk that a record of the family extents names, if any: the row of a shared chunk names one,
+/// but an extent that refers to a row does not, and neither does an empty value. The outer `None` means that
+/// the record cannot be read.
 #[allow(clippy::option_option, reason = "as of all readers here, the outer one says damaged")]
 pub(crate) fn extent_address(value: &[u8]) -> Option<Option<ChunkAddress>> {
     if value.is_empty() {
@@ -343,7 +345,7 @@ pub(crate) fn extent_address(value: &[u8]) -> Option<Option<ChunkAddress>> {
     }
 }
 
-/// What of a volume changes with almost every operation, kept apart from its header.
+/// Fields of a volume that change with almost every operation, stored separately from its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) used_kib: u64,
@@ -358,15 +360,15 @@ pub(crate) struct Counters {
     pub(crate) day_use: u32,
     pub(crate) day_use_date: UnixTime,
     pub(crate) week_use: [u32; 7],
-    /// Changes of contents that it has seen, rollbacks and restores too; never less than before.
+    /// Number of changes of contents, including rollbacks and restores; never decreases.
     pub(crate) changes: u64,
-    /// The highest data version that any of its vnodes has ever had.
+    /// Highest data version that any of its vnodes has ever had.
     pub(crate) version_max: u64,
-    /// What the totals of directories do not tell yet; `None` if there are none.
+    /// Changes of directory totals that are not yet in the records; `None` if there are no totals.
     pub(crate) unfolded: Option<Unfolded>,
 }
 
-/// Above any data version in a volume of before they were counted.
+/// Exceeds any data version of a volume whose record lacks the maximum.
 const UNKNOWN_VERSION_MAX: u64 = 1 << 31;
 
 pub(crate) fn put_counters(c: &Counters) -> Vec<u8> {
@@ -410,20 +412,20 @@ pub(crate) fn get_counters(value: &[u8]) -> Option<Counters> {
     for uses in &mut counters.week_use {
         *uses = f.u32()?;
     }
-    // Records of before there were snapshots end here.
+    // Records written before snapshots existed end here.
     counters.changes = if f.0.is_empty() { counters.update_counter.into() } else { f.u64()? };
     counters.version_max = if f.0.is_empty() { UNKNOWN_VERSION_MAX } else { f.u64()? };
-    // Those of before there were totals here.
+    // Records written before totals existed end here.
     if !f.0.is_empty() {
         counters.unfolded = Some(totals::get_unfolded(&mut f)?);
     }
-    // The numbers of files are even, those of directories odd, and the root is there.
+    // File numbers are even, directory numbers odd, and the root exists.
     let Counters { next_file, next_directory, .. } = counters;
     let sound = next_file >= 2 && next_file % 2 == 0 && next_directory >= 3 && next_directory % 2 == 1;
     sound.then_some(counters)
 }
 
-/// A volume's header record: what [`Counters`] does not hold, and where its records are.
+/// A volume's header record: the fields that [`Counters`] does not have, and the location of its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredHeader {
     pub(crate) group: u64,
@@ -468,7 +470,7 @@ pub(crate) fn put_header(stored: &StoredHeader) -> Vec<u8> {
     extensions::put(record, h).0
 }
 
-/// Sections behind a header's texts: number, length, contents.
+/// Numbers of the sections after a header's texts; a section has a number, a length and contents.
 const SECTION_TURNS: u8 = 1;
 const SECTION_SNAPSHOT: u8 = 2;
 const SECTION_STANDS_FOR: u8 = 3;
@@ -492,7 +494,7 @@ fn put_sections(stored: &StoredHeader) -> Vec<u8> {
     sections.0
 }
 
-/// What the sections tell; a section of an unknown number may change what all the rest means.
+/// Reads the sections. An unknown section is an error, since it may change the meaning of the others.
 fn get_sections(mut f: Fields<'_>, header: &mut VolumeHeader) -> Option<Vec<Turn>> {
     let mut turns = Vec::new();
     while !f.0.is_empty() {
@@ -516,7 +518,7 @@ fn get_sections(mut f: Fields<'_>, header: &mut VolumeHeader) -> Option<Vec<Turn
     Some(turns)
 }
 
-/// The header of a stored pair.
+/// Decodes the header of a header and counters record.
 pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHeader> {
     let (has_sections, mut f) = Fields::header(value)?;
     let (group, epoch) = (f.u64()?, f.u64()?);
@@ -570,7 +572,7 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
     Some(StoredHeader { group, sight: Sight::new(epoch, turns)?, header })
 }
 
-/// Of a header record, the group and whether the volume is to be destroyed.
+/// Returns the group in a header record, and whether the volume is to be destroyed.
 pub(crate) fn header_place(value: &[u8]) -> Option<(u64, bool)> {
     let (_, mut f) = Fields::header(value)?;
     let (group, _epoch) = (f.u64()?, f.u64()?);
@@ -578,7 +580,7 @@ pub(crate) fn header_place(value: &[u8]) -> Option<(u64, bool)> {
     Some((group, f.u8()? != 0))
 }
 
-/// Of a header record, the volume's name.
+/// Returns the volume's name in a header record.
 pub(crate) fn header_name(value: &[u8]) -> Option<VolumeName> {
     let (_, mut f) = Fields::header(value)?;
     f.take(HEADER_BYTES_BEFORE_NAME)?;
@@ -599,7 +601,7 @@ pub(crate) fn put_snapshot(s: &SnapshotRecord) -> Vec<u8> {
     Record::new().u32(s.id.0).u32(s.made.0).u32(s.expires.0).u8(s.kept.bits()).u64(s.changes).0
 }
 
-/// The record under this name.
+/// Decodes the record of the snapshot with this name.
 pub(crate) fn get_snapshot(name: &[u8], value: &[u8]) -> Option<SnapshotRecord> {
     std::str::from_utf8(name).ok()?.parse::<SnapshotName>().ok()?;
     let mut f = Fields::open(value)?;
@@ -616,19 +618,19 @@ pub(crate) fn get_policy(value: &[u8]) -> Option<Policy> {
     Some(Policy { hourly: f.u16()?, daily: f.u16()?, weekly: f.u16()?, monthly: f.u16()? })
 }
 
-/// Space to be reclaimed in the background.
+/// Work for the purger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
-    /// Everything of a group that no volume is left of.
+    /// Everything in a group that has no volumes left.
     Group { group: u64 },
     /// Versions in a group that no volume reads any more.
     Versions {
-        /// The group.
+        /// Id of the group.
         group: u64,
-        /// The deleted volume's epoch: tells apart jobs that become due while one is being done.
+        /// Epoch of the deleted volume; distinguishes jobs that are added while one is in progress.
         epoch: u64,
     },
-    /// Data of a file that was deleted in `epoch`; 0 in jobs of before that was stored: at some time.
+    /// Data of a file that was deleted in `epoch`; 0 if unknown, in jobs of older versions.
     File { group: u64, vnode: VnodeId, unique: u32, epoch: u64 },
 }
 

@@ -1,7 +1,7 @@
-//! Taking another volume, or another state of the same, into use in place of a volume.
+//! Replaces a volume by another volume, or by another state of itself.
 //!
-//! The new one is a [`Volume`] of its own with the same id; who still holds the old one is told that
-//! it is gone. What only the old one read is purged in the background.
+//! The new one is a separate [`Volume`] with the same id; holders of the old one get `NoVolume`. Records that
+//! only the old one read are purged in the background.
 
 use crate::epochs::Epochs;
 use crate::group::Group;
@@ -54,7 +54,7 @@ impl NewContents {
     }
 }
 
-/// What is to be purged when a volume that read at `epoch` leaves its group.
+/// Returns the purge job for when a volume that read at `epoch` leaves its group.
 pub(crate) fn leaving_job(epochs: &Epochs, group: u64, epoch: u64, kind: VolumeType) -> Job {
     let is_read_write = kind == VolumeType::ReadWrite;
     let is_last = match epochs.others.len() {
@@ -65,7 +65,7 @@ pub(crate) fn leaving_job(epochs: &Epochs, group: u64, epoch: u64, kind: VolumeT
     if is_last { Job::Group { group } } else { Job::Versions { group, epoch } }
 }
 
-/// The volume does not read any more.
+/// Removes the volume's read view from the group.
 pub(crate) fn leave(epochs: &mut Epochs, epoch: u64, kind: VolumeType) {
     if kind == VolumeType::ReadWrite {
         epochs.is_read_write_gone = true;
@@ -80,12 +80,9 @@ pub(crate) fn put_job(batch: &mut Batch, job: &Job) {
 }
 
 impl Volumes {
-    /// Makes an existing clone show `source` as it is now, durably and in constant time. `change`
-    /// has the last word about its header, which is else that of the source with id, name, kind,
-    /// parent and copy date of the clone. Who held the clone is told that it is gone.
-    ///
-    /// # Errors
-    /// `NoVolume`, `Invalid` (a read-write clone, itself, or another partition), `Store`.
+    /// Brings an existing clone to the current state of `source`, durably and in constant time. The header is
+    /// that of the source with id, name, kind, parent and copy date of the clone, and can be modified by
+    /// `change`. Holders of the old clone get `NoVolume`.
     pub fn reclone(
         &self,
         source: VolumeId,
@@ -138,12 +135,13 @@ impl Volumes {
         Ok(volume)
     }
 
-    /// Makes a read-only volume the read-write one of its family, durably; the read-only volume is
-    /// gone then. In constant time unless a younger clone shares its records; then all is copied.
+    /// Turns a read-only volume into the read-write volume of its family, durably; the read-only volume no
+    /// longer exists afterwards. Takes constant time unless a younger clone shares its records; then
+    /// everything is copied.
     ///
     /// # Errors
-    /// `NoVolume`, `Invalid` (not read-only, or without a parent), `VolumeExists` (the parent is
-    /// here), `Store`, `PartitionFull`.
+    /// `NoVolume`, `Invalid` (not read-only, or without a parent), `VolumeExists` (the parent is on this
+    /// server), `Store`, `PartitionFull`.
     pub fn convert_to_read_write(&self, id: VolumeId, now: UnixTime) -> Result<Arc<Volume>, VolumeError> {
         let old = self.get_any_state(id)?;
         let header = converted(old.header())?;
@@ -155,7 +153,7 @@ impl Volumes {
         copy.finish(self, header, now)
     }
 
-    /// `None` if others see what the volume would write on.
+    /// Converts without copying; returns `None` if the volume cannot write without affecting others.
     fn convert_in_place(
         &self,
         old: &Arc<Volume>,
@@ -164,7 +162,7 @@ impl Volumes {
     ) -> Result<Option<Arc<Volume>>, VolumeError> {
         let _changes = self.lock_changes();
         self.check_replaceable(old, header.id)?;
-        // A read-write volume that was deleted may have left versions that would come to light.
+        // A deleted read-write volume may have left versions that would become visible.
         while self.purge_step()? {}
         let group = Arc::clone(&old.group);
         let mut writer = group.writer.lock();
@@ -192,7 +190,7 @@ impl Volumes {
         Ok(Some(volume))
     }
 
-    /// Whether `old` is still in use, and no other volume has the id that it is to get. Hold the lock
+    /// Checks that `old` is still in use, and that no other volume has its new id. The caller holds the lock
     /// of changes.
     pub(crate) fn check_replaceable(&self, old: &Arc<Volume>, new_id: VolumeId) -> Result<(), VolumeError> {
         if !Arc::ptr_eq(&self.get_any_state(old.id())?, old) {
@@ -202,7 +200,7 @@ impl Volumes {
         if is_taken { Err(VolumeError::VolumeExists(new_id)) } else { Ok(()) }
     }
 
-    /// Takes a volume in a new group into use, with what else is to change then.
+    /// Takes a volume in a new group into use, together with the changes in `batch`.
     pub(crate) fn replace(
         &self,
         old: &Arc<Volume>,
@@ -282,7 +280,7 @@ fn recloned(
     VolumeHeader { id: old.id, kind: old.kind, parent: old.parent, stands_for: old.stands_for, ..header }
 }
 
-/// What the header of a read-only volume becomes (convertVolumeInfo of OpenAFS).
+/// Returns the header of a read-only volume after its conversion (convertVolumeInfo of OpenAFS).
 fn converted(old: VolumeHeader) -> Result<VolumeHeader, VolumeError> {
     if old.kind != VolumeType::ReadOnly {
         return Err(VolumeError::Invalid("not a read-only volume"));
@@ -306,7 +304,7 @@ fn converted(old: VolumeHeader) -> Result<VolumeHeader, VolumeError> {
         dated: old.dated.max(old.created),
         created,
         copied: created,
-        // The old read-write volume may have given out some that clients still remember.
+        // The old read-write volume may have allocated some that clients still remember.
         next_unique: old.next_unique.saturating_add(5000),
         name: base.unwrap_or_else(|| old.name.clone()),
         ..old

@@ -1,9 +1,9 @@
-//! Building new contents for a volume beside the old, and taking them into use all at once.
+//! Builds new contents for a volume next to the old ones, and takes them into use atomically.
 //!
-//! The new records lie in a group of their own, or over those that there are, see `overlaying.rs` and `continuing.rs`. That it is to be
-//! purged is stored before anything else, and taken back in the batch that makes the volume use it; until then the purger is kept away
-//! only while the [`Restoration`] lives. So whatever ends it early, a crash too, leaves the volume as
-//! it was.
+//! The new records are in a new group, or laid over existing ones, see `overlaying.rs` and `continuing.rs`. A
+//! job to purge them is stored before anything else, and deleted in the batch that makes the volume use them.
+//! Until then the purger is kept away only while the [`Restoration`] exists. So if it ends early, even by a
+//! crash, the volume is unchanged.
 
 use crate::appending::Gathering;
 use crate::continuing;
@@ -32,48 +32,48 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, EncodedChunk, Family};
 
-/// Bytes of records that are committed at a time.
+/// Bytes of records committed together.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// Highest vnode number that is taken.
+/// Highest vnode number that is accepted.
 const VNODE_MAX: u32 = i32::MAX as u32;
 
-/// Vnodes that [`Restoration::keep_all`] looks at in one step.
+/// Vnodes that [`Restoration::keep_all`] processes in one step.
 const STEP_VNODES: usize = 1000;
 
-/// What is known about a vnode that was put.
+/// Facts about a vnode that was added.
 struct Known {
     unique: u32,
-    /// The directory that it says it lies in.
+    /// Parent directory according to its status.
     parent: u32,
     links: u32,
-    /// Names found for it or, for a directory, 2 and one for each subdirectory.
+    /// Number of names found; for a directory, 2 plus one for each subdirectory.
     names: u32,
     is_named: bool,
 }
 
-/// New contents of a volume, not yet in use. Dropping it leaves the volume as it is.
+/// New contents of a volume that are not yet in use. Dropping it leaves the volume unchanged.
 pub struct Restoration {
     pub(crate) target: Arc<Volume>,
     pub(crate) group: u64,
-    /// In which the new records are born.
+    /// Epoch in which the new records are born.
     epoch: u64,
-    /// What they are laid over, unless they are built beside.
+    /// The contents they are laid over, unless they are built in a new group.
     pub(crate) base: Option<Base>,
-    /// The file at work had other chunks, which are deleted.
+    /// Whether the old extents of the current file had another chunk size and were deleted.
     pub(crate) cut_otherwise: bool,
     batch: Batch,
     batch_bytes: usize,
     has_chunks: bool,
-    /// Chunks of the file at work, with the keys of their extents and their lengths.
+    /// Chunks of the current file, with the keys of their extents and their lengths.
     gathering: Gathering<(keys::Prefix, u32)>,
-    /// Rows that the batch names.
+    /// Rows that the batch refers to.
     sharing: Changes,
     offers: Offers,
-    /// Files of which only the beginning was put.
+    /// Files that were only partly added.
     unfinished: HashSet<u32>,
     vnodes: HashMap<u32, Known>,
-    /// Vnodes whose directory was not yet known.
+    /// Vnodes whose parent directory had not been added yet.
     unresolved: Vec<VnodeId>,
     used_kib: u64,
     data_version_max: u64,
@@ -82,17 +82,17 @@ pub struct Restoration {
     pub(crate) is_unseen: bool,
     /// The history of a target that only follows another volume, while all vnodes that were put continue it.
     continued: Option<Past>,
-    /// What came is kept if it does not get to its end.
+    /// Set if received data is kept when the restoration is interrupted.
     pub(crate) noted: Option<Noted>,
 }
 
 impl Volumes {
-    /// Makes a volume of its own with the contents of another one on the same partition, which should not
-    /// change meanwhile. `header` says what it is to be; counts in it are found out. All of the
-    /// contents are copied. Until they are there the volume exists as `new` says, empty.
+    /// Creates an independent volume with the contents of another one on the same partition, which should not
+    /// change meanwhile. `header` returns the new header; counts in it are recomputed. All contents are
+    /// copied. Until that is done the volume exists as specified by `new`, empty.
     ///
     /// # Errors
-    /// `NoVolume`, `VolumeExists`, `Store`, `PartitionFull`; then there is no new volume.
+    /// `NoVolume`, `VolumeExists`, `Store`, `PartitionFull`; the new volume does not exist then.
     pub fn copy_volume(
         &self,
         source: VolumeId,
@@ -119,16 +119,13 @@ impl Volumes {
         copy.finish(self, header, new.now)
     }
 
-    /// Begins to build new contents for a volume; what it holds now is not carried over unless
-    /// [`Restoration::keep`] says so.
-    ///
-    /// # Errors
-    /// `NoVolume`, `Store`.
+    /// Starts building new contents for a volume. Current contents are carried over only by
+    /// [`Restoration::keep`].
     pub fn restore(&self, volume: VolumeId) -> Result<Restoration, VolumeError> {
         self.begin_restoration(volume, None, None)
     }
 
-    /// The same with a note of how far it is, which goes on with what came before if it can.
+    /// Starts a restoration; with `noted` it keeps a receipt, and resumes from `received` data if possible.
     pub(crate) fn begin_restoration(
         &self,
         volume: VolumeId,
@@ -192,7 +189,7 @@ impl Restoration {
         }
     }
 
-    /// The volume that gets the contents, as it is now.
+    /// Returns the volume that gets the contents, in its current state.
     pub fn target(&self) -> &Arc<Volume> {
         &self.target
     }
@@ -201,10 +198,10 @@ impl Restoration {
         &self.target.home
     }
 
-    /// Puts a directory. Length and the parent's uniquifier of `status` are found out.
+    /// Adds a directory. The length and the parent's uniquifier in `status` are recomputed.
     ///
     /// # Errors
-    /// `Invalid` (a number that cannot be a directory's or came before, no entry for itself or its parent),
+    /// `Invalid` (not a directory's number, a number already added, no entry for itself or its parent),
     /// `Store`.
     pub fn directory(
         &mut self,
@@ -242,7 +239,7 @@ impl Restoration {
         if is_link && status.length > PATH_BYTES_MAX as u64 {
             return Err(VolumeError::NameTooLong { got: status.length as usize });
         }
-        // Each of its chunks is put once.
+        // Each chunk may be written only once.
         let VnodeId(number) = status.vnode;
         if self.vnodes.contains_key(&number) || !self.unfinished.insert(number) {
             return Err(unsound(status.vnode, "a vnode comes twice"));
@@ -269,7 +266,7 @@ impl Restoration {
         Ok(())
     }
 
-    /// Puts a chunk of a file, or gathers it: call [`Restoration::append_gathered`] in the end.
+    /// Stores a chunk of a file, or gathers it: call [`Restoration::append_gathered`] at the end.
     fn chunk(
         &mut self,
         file: keys::FileKey,
@@ -291,7 +288,7 @@ impl Restoration {
             return Err(VolumeError::PartitionFull);
         }
         if self.target.deduplicates() {
-            // Not gathered: what is offered lives until the next flush.
+            // Not gathered, because offers live until the next flush.
             let target = Arc::clone(&self.target);
             let look = self.offers.look(&target.home, self.group, pieces, None)?;
             if let Look::Append(row, _) = look {
@@ -306,7 +303,7 @@ impl Restoration {
         if self.gathering.is_enough() { self.append_gathered() } else { Ok(()) }
     }
 
-    /// Appends the chunks that were gathered, and puts their extents.
+    /// Appends the gathered chunks and writes their extents.
     pub(crate) fn append_gathered(&mut self) -> Result<(), VolumeError> {
         let (extents, new) = self.gathering.take();
         if new.is_empty() {
@@ -334,7 +331,7 @@ impl Restoration {
         self.put(Family::Vnodes, &keys::vnode(self.group, status.vnode), record::put_vnode(&vnode))
     }
 
-    /// Takes notice of a vnode; gives its status with the uniquifier of its directory, if that is known.
+    /// Registers a vnode; returns its status with the uniquifier of its parent, if that is known.
     pub(crate) fn note(
         &mut self,
         mut status: VnodeStatus,
@@ -365,7 +362,7 @@ impl Restoration {
         Ok(status)
     }
 
-    /// Which file or directory of this number there is.
+    /// Returns the uniquifier of the vnode with this number in the new contents.
     pub(crate) fn unique_of(&self, vnode: VnodeId) -> Option<u32> {
         self.vnodes.get(&vnode.0).map(|known| known.unique)
     }
@@ -375,7 +372,7 @@ impl Restoration {
         self.put_as_it_is(Family::Vnodes, &prefix, record::put_vnode(vnode))
     }
 
-    /// Puts a record, unless the volume has the same already. Each is put once.
+    /// Writes a record, unless the base already has the same value. Each record is written once.
     fn put(&mut self, family: Family, prefix: &[u8], value: Vec<u8>) -> Result<(), VolumeError> {
         let is_below = self.below(family, prefix)?.is_some_and(|below| below == value);
         if is_below { Ok(()) } else { self.put_as_it_is(family, prefix, value) }
@@ -420,7 +417,7 @@ impl Restoration {
                     self.offers.settle(&done.used);
                     self.offers.clear(chunks);
                     if !done.doomed.is_empty() {
-                        // Damaged ones that were replaced.
+                        // Damaged chunks that were replaced.
                         target.home.handle.meta.sync(done.number)?;
                         target.home.sharing.pins.release(done.doomed);
                     }
@@ -430,10 +427,7 @@ impl Restoration {
         }
     }
 
-    /// Carries over a vnode as the volume has it now.
-    ///
-    /// # Errors
-    /// `NoVnode`, and those of [`Restoration::file`].
+    /// Carries over a vnode in the volume's current state.
     pub fn keep(&mut self, vnode: VnodeId, unique: u32) -> Result<(), VolumeError> {
         if self.base.as_ref().is_some_and(|base| base.shows(vnode)) {
             return self.keep_below(vnode, unique);
@@ -441,7 +435,7 @@ impl Restoration {
         self.take_over(&Arc::clone(&self.target), vnode, unique)
     }
 
-    /// Carries over a vnode of a volume.
+    /// Carries over a vnode of another volume.
     pub(crate) fn take_over(
         &mut self,
         volume: &Arc<Volume>,
@@ -458,7 +452,7 @@ impl Restoration {
         self.take_over_file(volume, fid, &|_| {})
     }
 
-    /// Carries over a file or symbolic link of a volume, whose status is changed.
+    /// Carries over a file or symbolic link of a volume, with a changed status.
     pub(crate) fn take_over_file(
         &mut self,
         volume: &Arc<Volume>,
@@ -483,9 +477,6 @@ impl Restoration {
     }
 
     /// Carries over all vnodes.
-    ///
-    /// # Errors
-    /// Those of [`Restoration::keep`].
     pub fn keep_all(&mut self) -> Result<(), VolumeError> {
         self.take_over_all(&Arc::clone(&self.target))
     }
@@ -507,7 +498,7 @@ impl Restoration {
         }
     }
 
-    /// Vnodes that were put.
+    /// Returns the number of vnodes added.
     pub fn vnodes(&self) -> u64 {
         self.vnodes.len() as u64
     }
@@ -577,7 +568,7 @@ impl Restoration {
         self.flush()
     }
 
-    /// Fills in the uniquifiers of directories that came later than what lies in them.
+    /// Fills in the uniquifiers of directories that were added after their entries.
     fn resolve(&mut self) -> Result<(), VolumeError> {
         let unresolved = std::mem::take(&mut self.unresolved);
         if !unresolved.is_empty() {
@@ -599,7 +590,8 @@ impl Restoration {
         Ok(())
     }
 
-    /// Every name leads to a vnode, every vnode has its names, all directories lie below the root.
+    /// Checks that every name refers to a vnode, every vnode has its names, and all directories are below the
+    /// root.
     fn check_names(&mut self) -> Result<(), VolumeError> {
         let (from, to) = keys::group_range(self.group);
         let mut wrong = None;
@@ -643,7 +635,7 @@ fn unsound(vnode: VnodeId, what: &'static str) -> VolumeError {
     VolumeError::Unsound { place: format!("vnode {}", vnode.0), what }
 }
 
-/// Counts one entry; tells what is wrong with it.
+/// Counts one entry; returns what is wrong with it, if anything.
 fn count_name(
     vnodes: &mut HashMap<u32, Known>,
     directory: VnodeId,
@@ -698,7 +690,7 @@ fn outside_tree(vnodes: &HashMap<u32, Known>, root: u32) -> Option<u32> {
 
 impl Drop for Restoration {
     fn drop(&mut self) {
-        // Chunks that were stored must be named by records, so that the purger finds them.
+        // Records must name the chunks that were stored, so that the purger finds them.
         if let Err(error) = self.flush() {
             tracing::warn!(%error, "what an unfinished restore stored stays until it is found as unnamed");
         }

@@ -1,11 +1,12 @@
-//! Going back to a snapshot.
+//! Rolls a volume back to a snapshot.
 //!
-//! The read-write volume sees from now on what the snapshot sees, and goes on writing at the group's next
-//! epoch ([`Sight::back_to_this`]): two records change, whatever the volume holds. What only it saw is purged.
+//! The read-write volume gets the snapshot's view and continues writing at the group's next epoch
+//! ([`Sight::back_to_this`]): two records change, whatever the size of the volume. Records that only it saw
+//! are purged.
 //!
-//! Clients have seen the contents that are given up, under FIDs and data versions that must mean
-//! nothing else from now on. So uniquifiers go on from the highest given out, and every vnode is shown with a
-//! data version above any that a vnode of the volume ever had. The creation date moves, as after a restore.
+//! Clients have seen the discarded contents, under FIDs and data versions that must not be reused. So
+//! uniquifiers continue from the highest one allocated, and every vnode is shown with a data version above
+//! any that a vnode of the volume ever had. The creation date changes, as after a restore.
 
 use crate::group::Writer;
 use crate::making::put_volume;
@@ -22,20 +23,20 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, Family, KeyRange};
 
-/// What the volume becomes.
+/// The new state of the volume.
 struct Target {
     stored: StoredHeader,
     counters: Counters,
 }
 
 impl Volumes {
-    /// Makes the contents of a read-write volume those of a snapshot of it, durably and in constant time. Id,
-    /// name, quota and the like stay as they are; so do all snapshots and clones, younger ones too. Afterwards
-    /// every promise about the volume has to be broken.
+    /// Rolls a read-write volume back to one of its snapshots, durably and in constant time. Id, name, quota
+    /// and similar fields are unchanged; all snapshots and clones stay, including younger ones. The caller
+    /// must then break all callback promises for the volume.
     ///
     /// # Errors
-    /// `NoVolume`, `Invalid` (not a snapshot of the volume, on another partition, or too many
-    /// rollbacks), `Store`.
+    /// `NoVolume`, `Invalid` (not a snapshot of the volume, on another partition, or too many rollbacks),
+    /// `Store`.
     pub fn roll_back(
         &self,
         volume: VolumeId,
@@ -52,7 +53,7 @@ impl Volumes {
         self.roll_back_over(&volume, &snapshot, now)
     }
 
-    /// The volume has been restored since: it goes back to the group that the snapshot kept.
+    /// Rolls back a volume that was restored since: it returns to the group of the snapshot.
     fn roll_back_over(
         &self,
         old: &Arc<Volume>,
@@ -113,11 +114,11 @@ fn roll_back_here(volume: &Volume, snapshot: &Volume, now: UnixTime) -> Result<(
 }
 
 impl Writer {
-    /// Another state is written to from now on: numbers that were free may be in use there.
+    /// Prepares for writing to another state, in which other vnode numbers may be in use.
     pub(crate) fn take_over(&mut self, sight: Sight) {
         self.epochs.take_writer(sight);
         (self.files, self.directories) = (Numbers::files(), Numbers::directories());
-        // Who is counting totals has seen the state before.
+        // A running count of totals has read the previous state.
         self.noted = None;
     }
 }
@@ -169,8 +170,8 @@ fn target(volume: &Volume, snapshot: &Volume, newest: u64, now: UnixTime) -> Res
     Ok(Target { stored: StoredHeader { group: snapshot.group.id, sight, header }, counters })
 }
 
-/// The newest epoch that a version of a group without a read-write volume can have: what has left the group
-/// has a job that tells its epoch until all of it is purged.
+/// Returns the newest epoch that a version in a group without a read-write volume can have. Each volume that
+/// has left the group has a job with its epoch until everything is purged.
 fn newest_epoch(home: &Partition, group: u64, known: u64) -> Result<u64, VolumeError> {
     let (from, to) = keys::registry_range(keys::Registry::Job);
     let mut newest = known;

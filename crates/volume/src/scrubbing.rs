@@ -1,11 +1,11 @@
-//! Reading everything again and again, so that damage is found while other copies are there.
+//! Reads everything periodically, so that damage is found while other copies exist.
 //!
-//! A pass goes through the metadata in the order of its keys, family by family, and through the chunks
-//! that it names. How far it is stands in the metadata, so that a restart goes on with it.
+//! A pass reads the metadata in key order, family by family, and the chunks that it names. Its progress is
+//! stored in the metadata, so that it resumes after a restart.
 //!
-//! Nothing is locked: between finding a name and reading its chunk a writer, the purger or compaction
-//! may release the chunk. So a chunk counts as damaged only if it is still named after it could not be
-//! read; until then it cannot have been released.
+//! Nothing is locked: between finding a name and reading its chunk, a writer, the purger or compaction may
+//! release the chunk. So a chunk counts as damaged only if it is still named after the read failed; until
+//! then it cannot have been released.
 
 use crate::named::Name;
 use crate::record::{self, ScrubState};
@@ -16,20 +16,20 @@ use base::{PartitionId, UnixTime, VnodeId};
 use std::ops::ControlFlow;
 use store::{Batch, Family, KeyRange, StoreError};
 
-/// Records that one step looks at.
+/// Records that one step reads.
 const STEP_RECORDS: usize = 1000;
 
-/// Bytes of chunks that one step reads, if a chunk is not larger.
+/// Bytes of chunks that one step reads, unless a single chunk is larger.
 const STEP_BYTES: u64 = 4 << 20;
 
-/// The families in the order in which they are read.
+/// Families in the order in which they are read.
 const FAMILIES: [Family; 5] =
     [Family::Volumes, Family::Vnodes, Family::Entries, Family::Extents, Family::Totals];
 
 /// How often everything is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubPolicy {
-    /// A pass begins at least so many seconds after the last one began.
+    /// Minimum time from the start of one pass to the start of the next, in seconds.
     pub period_seconds: u32,
 }
 
@@ -39,49 +39,49 @@ impl Default for ScrubPolicy {
     }
 }
 
-/// What a step did.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubStep {
-    /// Bytes read: wait as long as these take at the rate wanted.
+    /// Bytes read; the caller sleeps for as long as these take at its rate.
     pub bytes: u64,
-    /// The next pass is not due.
+    /// Whether the next pass is not due yet.
     pub is_idle: bool,
 }
 
-/// How far the scrubber of a partition is.
+/// Progress of the scrubber on a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubStatistics {
-    /// A pass is under way.
+    /// Whether a pass is in progress.
     pub is_running: bool,
-    /// Where it is: a family of the metadata, and the group of volumes there.
+    /// Position: a metadata family, and a group of volumes in it.
     pub position: Option<(&'static str, u64)>,
-    /// When this pass, or the last one, began; 0 if there was none.
+    /// When the current pass, or the last one, began; 0 if there was none.
     pub started: UnixTime,
     /// When the last full pass ended; 0 if there was none.
     pub finished: UnixTime,
-    /// Full passes.
+    /// Number of full passes.
     pub passes: u64,
-    /// Records read in this pass, or the last one.
+    /// Records read in the current pass, or the last one.
     pub records: u64,
-    /// Chunks likewise.
+    /// Chunks read in the current pass, or the last one.
     pub chunks: u64,
-    /// Bytes of records and chunks likewise.
+    /// Bytes of records and chunks read in the current pass, or the last one.
     pub bytes: u64,
-    /// Damaged chunks and records likewise.
+    /// Damaged chunks and records found in the current pass, or the last one.
     pub damages: u64,
-    /// Bytes read since the server was started; ask twice to know the rate.
+    /// Bytes read since the server started, from which a rate can be computed.
     pub bytes_since_start: u64,
 }
 
-/// Scrubbing of one partition.
+/// Scrubbing state of one partition.
 #[derive(Default)]
 pub(crate) struct Scrubber {
-    /// `None` before it was read.
+    /// `None` before it has been loaded.
     state: Option<ScrubState>,
     bytes_since_start: u64,
 }
 
-/// What is to be looked at in one step.
+/// The records and chunks of one step.
 #[derive(Default)]
 struct Part {
     records: u64,
@@ -89,15 +89,15 @@ struct Part {
     names: Vec<Name>,
     unreadable: Vec<Vec<u8>>,
     next: Option<Vec<u8>>,
-    /// The database could not go on from here.
+    /// The key at which the database failed to continue, and why.
     broken: Option<(Vec<u8>, String)>,
 }
 
 impl Volumes {
-    /// Reads a bounded part of a partition, and notes what is damaged. For one background thread each.
+    /// Reads a bounded part of a partition and records damage. Use one background thread per partition.
     ///
     /// # Errors
-    /// `NoPartition`, `Store` (what is no damage: the medium refuses).
+    /// `NoPartition`, `Store` (for failures of the disk, which are not damage).
     pub fn scrub_step(
         &self,
         partition: PartitionId,
@@ -130,10 +130,7 @@ impl Volumes {
         Ok(ScrubStep { bytes: part.bytes, is_idle: false })
     }
 
-    /// How far the scrubber of a partition is.
-    ///
-    /// # Errors
-    /// `NoPartition`, `Store`.
+    /// Returns the progress of the scrubber on a partition.
     pub fn scrub_statistics(&self, partition: PartitionId) -> Result<ScrubStatistics, VolumeError> {
         let home = self.partition(partition)?;
         let mut scrubber = home.scrubber.lock();
@@ -155,8 +152,7 @@ impl Volumes {
         })
     }
 
-    /// Reads the chunks of a part, and reports what is damaged; answers how many chunks were read and
-    /// how much was damaged.
+    /// Reads the chunks of a part and reports damage; returns the number of chunks read and of damages.
     fn examine(
         &self,
         home: &Partition,
@@ -192,14 +188,14 @@ impl Scrubber {
             return Ok(state.clone());
         }
         let value = home.handle.meta.get(Family::System, keys::SCRUB_STATE)?;
-        // One that cannot be read costs a new pass, no more.
+        // An unreadable state only costs a new pass.
         let state = value.and_then(|value| record::get_scrub_state(&value)).unwrap_or_default();
         self.state = Some(state.clone());
         Ok(state)
     }
 }
 
-/// Begins a pass if one is due; answers the family that is being read.
+/// Starts a pass if one is due; returns the current family.
 fn begin(state: &mut ScrubState, policy: ScrubPolicy, now: UnixTime) -> Option<Family> {
     let is_new = state.started == UnixTime(0);
     if state.family.is_none() && (is_new || now.0 >= state.started.0.saturating_add(policy.period_seconds)) {
@@ -209,7 +205,7 @@ fn begin(state: &mut ScrubState, policy: ScrubPolicy, now: UnixTime) -> Option<F
     FAMILIES.get(usize::from(state.family?)).copied()
 }
 
-/// Takes the next records of a family.
+/// Reads the next records of a family.
 fn read(home: &Partition, family: Family, from: &[u8]) -> Result<Part, VolumeError> {
     let mut part = Part::default();
     let mut last = from.to_vec();
@@ -269,14 +265,14 @@ fn is_readable(family: Family, key: &[u8], value: &[u8]) -> bool {
     }
 }
 
-/// The first key of the group after the one of this key: where the database cannot go on, that is what
-/// is tried next. What is left of the group is not looked at in this pass.
+/// Returns the first key of the group after that of `key`, from which to continue if the database fails. The
+/// rest of the group is skipped in this pass.
 fn behind_group(key: &[u8]) -> Option<Vec<u8>> {
     let group = key.first_chunk().map_or(0, |group| u64::from_be_bytes(*group));
     Some(group.checked_add(1)?.to_be_bytes().to_vec())
 }
 
-/// Goes on to the next part, family, or pass.
+/// Advances to the next part, family, or pass.
 fn advance(
     home: &Partition,
     state: &mut ScrubState,

@@ -1,5 +1,5 @@
-//! Making a directory a volume of its own: its contents are carried over into another volume, a mount point
-//! takes its place in one change, and then it is removed under another name.
+//! Turns a directory into a separate volume: its contents are copied to another volume, a mount point
+//! replaces it in one change, and then the directory is removed under another name.
 
 use crate::names::New;
 use crate::restoring::Restoration;
@@ -14,13 +14,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, Family, KeyRange};
 
-/// Names that are removed in one change.
+/// Names removed in one change.
 const NAMES_AT_ONCE: usize = 200;
 
-/// The next uniquifier of a volume in which nothing was ever made.
+/// Next uniquifier of a volume in which no vnode was ever created.
 const FRESH_UNIQUE: u32 = 2;
 
-/// Mode of a mount point: no bit to execute.
+/// Mode of a mount point, which has no execute bit.
 const MOUNT_POINT_MODE: u16 = 0o644;
 
 /// A directory to be removed.
@@ -28,11 +28,11 @@ struct Doomed {
     parent: Fid,
     name: Vec<u8>,
     fid: Fid,
-    /// What lies below it was looked for.
+    /// Whether its contents have been listed.
     is_open: bool,
 }
 
-/// A vnode as it is called where the directory `top` is the root.
+/// Returns the number and uniquifier of a vnode in a volume whose root is the directory `top`.
 fn below(top: Fid, vnode: VnodeId, unique: u32) -> EntryTarget {
     let root = Fid::root(top.volume);
     if vnode == top.vnode {
@@ -42,56 +42,53 @@ fn below(top: Fid, vnode: VnodeId, unique: u32) -> EntryTarget {
     }
 }
 
-/// A directory that is being made a volume of its own, as it is noted on the medium until that is done or undone.
+/// A directory that is being split off, as recorded durably until that is completed or undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Splitting {
-    /// Where the directory lies.
+    /// Volume that contains the directory.
     pub volume: VolumeId,
-    /// What gets its contents, and holds nothing else.
+    /// Volume that gets its contents, and has no others.
     pub new: VolumeId,
-    /// The directory.
+    /// FID of the directory.
     pub directory: Fid,
-    /// The one that it lies in.
+    /// FID of its parent.
     pub parent: Fid,
-    /// What it is called there.
+    /// Name of the directory in its parent.
     pub name: Vec<u8>,
-    /// Whose it is.
+    /// Owner of the directory.
     pub owner: UserId,
-    /// Changes that the new volume had seen before.
+    /// Change count of the new volume before the copy.
     pub(crate) fresh_changes: u64,
-    /// The mount point has taken its place for certain: from now on it is only removed.
+    /// Whether the mount point has certainly replaced the directory, so that removal is the only option.
     pub(crate) is_replaced: bool,
 }
 
-/// How far a directory that becomes a volume is.
+/// Progress of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// It lies where it lay.
+    /// The directory is unchanged.
     InPlace,
-    /// The mount point has its place, and it is to be removed.
+    /// The mount point has replaced the directory, which is still to be removed.
     Replaced,
-    /// It is gone, or nobody knows any more.
+    /// The directory is removed, or its state is unknown.
     Gone,
 }
 
 impl Splitting {
-    /// What is to happen to a directory that `parent` calls by this name.
+    /// Describes the split of a directory with this name in `parent`.
     pub fn new(new: &Volume, directory: Fid, parent: Fid, name: Vec<u8>, owner: UserId) -> Splitting {
         let (volume, fresh_changes) = (directory.volume, new.counters().changes);
         let (new, is_replaced) = (new.id(), false);
         Splitting { volume, new, directory, parent, name, owner, fresh_changes, is_replaced }
     }
 
-    /// What the directory is called when the mount point has its place. It is no name of a vnode that is gone, as
-    /// numbers are given out again.
+    /// Returns the name of the directory after the mount point has replaced it. It includes the uniquifier,
+    /// because vnode numbers are reused.
     pub fn aside(&self) -> Vec<u8> {
         format!(".split.{}.{}", self.directory.vnode.0, self.directory.unique).into_bytes()
     }
 
-    /// How far it is.
-    ///
-    /// # Errors
-    /// `Store`.
+    /// Returns the progress of the split.
     pub fn state(&self, volume: &Volume) -> Result<Split, VolumeError> {
         let is_it = |name: &[u8]| match volume.lookup(self.parent, name) {
             Ok(found) => Ok((found.vnode, found.unique) == (self.directory.vnode, self.directory.unique)),
@@ -101,17 +98,14 @@ impl Splitting {
         if is_it(&self.aside())? {
             return Ok(Split::Replaced);
         }
-        // Of what was replaced a part may have been removed: it is nothing to go back to, whatever it is called.
+        // A replaced directory may be partly removed, so it cannot be used again, whatever its name.
         let is_in_place = !self.is_replaced && is_it(&self.name)?;
         Ok(if is_in_place { Split::InPlace } else { Split::Gone })
     }
 }
 
 impl Volumes {
-    /// Notes durably that a directory is to become a volume.
-    ///
-    /// # Errors
-    /// `NoVolume`, `Store`.
+    /// Records durably that a directory is to be split off.
     pub fn note_splitting(&self, splitting: &Splitting) -> Result<(), VolumeError> {
         let home = Arc::clone(&self.get_any_state(splitting.volume)?.home);
         let mut batch = Batch::new();
@@ -121,10 +115,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Notes durably that the mount point has taken the directory's place, before anything of it is removed.
-    ///
-    /// # Errors
-    /// Those of [`Volumes::note_splitting`].
+    /// Records durably that the mount point has replaced the directory, before anything of it is removed.
     pub fn note_replaced(&self, splitting: &Splitting) -> Result<(), VolumeError> {
         if splitting.is_replaced {
             return Ok(());
@@ -132,10 +123,7 @@ impl Volumes {
         self.note_splitting(&Splitting { is_replaced: true, ..splitting.clone() })
     }
 
-    /// All that are noted on a partition.
-    ///
-    /// # Errors
-    /// `NoPartition`, `Store`.
+    /// Returns the splits recorded on a partition.
     pub fn splittings(&self, partition: PartitionId) -> Result<Vec<Splitting>, VolumeError> {
         let (from, to) = keys::registry_range(keys::Registry::Splitting);
         let mut found = Vec::new();
@@ -148,10 +136,7 @@ impl Volumes {
         Ok(found)
     }
 
-    /// Deletes a note, when it is done or undone.
-    ///
-    /// # Errors
-    /// `NoPartition`, `Store`.
+    /// Deletes the record of a split that was completed or undone.
     pub fn forget_splitting(&self, splitting: &Splitting, partition: PartitionId) -> Result<(), VolumeError> {
         let mut batch = Batch::new();
         batch.delete(Family::Volumes, keys::splitting(splitting.volume));
@@ -159,10 +144,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// Makes the new volume empty again if it holds what was copied and nobody has changed that.
-    ///
-    /// # Errors
-    /// `Store`.
+    /// Empties the new volume if it has the copied contents, unchanged.
     pub fn undo_copy(&self, splitting: &Splitting) -> Result<(), VolumeError> {
         let new = match self.get_any_state(splitting.new) {
             Err(VolumeError::NoVolume(_)) => return Ok(()),
@@ -186,11 +168,8 @@ impl Volumes {
 }
 
 impl Restoration {
-    /// Carries over a directory of a volume as the root, with everything below it. Numbers stay as they are,
-    /// save that of the directory. The volume should not change meanwhile. All data is copied.
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, and those of [`Restoration::file`].
+    /// Carries over a directory of a volume as the root, with everything below it. Vnode numbers are kept,
+    /// except for that of the directory. The volume should not change meanwhile. All data is copied.
     pub fn take_over_tree(&mut self, source: &Arc<Volume>, top: Fid) -> Result<(), VolumeError> {
         let mut directories = vec![top];
         while let Some(directory) = directories.pop() {
@@ -245,7 +224,7 @@ fn is_directory(fid: Fid) -> bool {
     fid.vnode.0 % 2 == 1
 }
 
-/// What lies in a directory, `.` and `..` left out.
+/// Returns the entries of a directory except `.` and `..`.
 fn names(volume: &Volume, directory: Fid) -> Result<Vec<(Vec<u8>, Fid)>, VolumeError> {
     let mut names = Vec::new();
     volume.entries(directory, &mut |name, found| {
@@ -258,11 +237,8 @@ fn names(volume: &Volume, directory: Fid) -> Result<Vec<(Vec<u8>, Fid)>, VolumeE
 }
 
 impl Volume {
-    /// Puts a mount point, with this text, in the place of the directory `name`, which is called `aside` from
-    /// then on: both in one change. The mount point's owner is the actor.
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, `ReadOnly`, `NoEntry`, `Exists` (`aside`), `DirectoryFull`, `PartitionFull`, `Store`.
+    /// Replaces the directory `name` by a mount point with this text, and renames the directory to `aside`,
+    /// in one change. The owner of the mount point is the actor.
     pub fn mount_over(
         &self,
         actor: &Actor,
@@ -277,7 +253,7 @@ impl Volume {
         if !transaction.target(directory)?.status.is_directory() {
             return Err(VolumeError::NotDirectory);
         }
-        // The directory goes, so the quota is no hindrance.
+        // The directory will be removed, so the quota is not enforced.
         let blocks = quota::blocks(text.len() as u64);
         transaction.check_growth(Growth { blocks, data_kib: blocks, spare_kib: u64::MAX })?;
         let new = New::Link(text);
@@ -295,11 +271,8 @@ impl Volume {
         Ok(created)
     }
 
-    /// Removes a directory with everything below it, some names in each change, but not many more than `most`
-    /// names. What is cut off can be done again. Whether nothing is left.
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, `ReadOnly`, `NoEntry`, `Store`.
+    /// Removes a directory with everything below it, some names in each change, up to about `most` names. Can
+    /// be repeated after an interruption. Returns whether everything has been removed.
     pub fn remove_tree(
         &self,
         actor: &Actor,

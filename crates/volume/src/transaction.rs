@@ -1,9 +1,9 @@
 //! One change of a volume: built under the group's writer lock, committed as one batch.
 //!
-//! A change first reads whatever it needs. The first edit of a directory takes the `publish` lock,
-//! which readers then wait for until the commit; from there on only memory is touched. When a
-//! transaction is dropped without a commit, the directories that it edited leave the cache, and the
-//! next reader builds them again from the store.
+//! A change first reads whatever it needs. The first edit of a directory takes the `publish` lock, for which
+//! readers then wait until the commit; from then on only memory is accessed. If a transaction is dropped
+//! without a commit, the directories that it edited are evicted from the cache, and the next reader rebuilds
+//! them from the store.
 
 use crate::group::Writer;
 use crate::numbers::Place;
@@ -19,21 +19,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, CommitNumber, Family};
 
-/// Extents that a deletion removes at once; the data of larger files goes in the background.
+/// Maximum number of extents that a deletion removes itself; the data of larger files is purged in the
+/// background.
 const EXTENTS_AT_ONCE_MAX: usize = 1024;
 
-/// Room that a change needs.
+/// Space needed by a change.
 #[derive(Clone, Copy)]
 pub(crate) struct Growth {
-    /// Blocks that count against the quota: those of a file's length, holes and all.
+    /// Blocks that count against the quota: those of a file's length, including holes.
     pub(crate) blocks: u64,
-    /// What the partition must have room for.
+    /// Space needed on the partition.
     pub(crate) data_kib: u64,
-    /// By how much the quota may be exceeded.
+    /// Amount by which the quota may be exceeded.
     pub(crate) spare_kib: u64,
 }
 
-/// A vnode before and after.
+/// A vnode before and after the change.
 struct Touched {
     before: Option<Vnode>,
     now: Option<Vnode>,
@@ -51,13 +52,13 @@ impl Touched {
 pub(crate) struct Committed {
     number: CommitNumber,
     doomed: Doomed,
-    /// Offered chunks that metadata names from here on.
+    /// Offered chunks that metadata now names.
     pub(crate) used: Vec<ChunkAddress>,
 }
 
 pub(crate) struct Transaction<'v> {
     pub(crate) volume: &'v Volume,
-    // Dropped in this order: readers go on before the next writer does.
+    // Declared in drop order: readers continue before the next writer does.
     publish: Option<RwLockWriteGuard<'v, ()>>,
     pub(crate) writer: MutexGuard<'v, Writer>,
     pub(crate) view: View,
@@ -74,11 +75,11 @@ pub(crate) struct Transaction<'v> {
 }
 
 impl<'v> Transaction<'v> {
-    /// Begins a change. The volume may have been taken from file service since its call has looked it up, and be
-    /// copied at this moment: then the change is refused, for the copy would lack it.
+    /// Starts a change. The volume may have been taken out of file service since the caller looked it up, and
+    /// may be in the process of being copied: then the change is rejected, because the copy would lack it.
     pub(crate) fn begin(volume: &'v Volume, actor: &Actor) -> Result<Transaction<'v>, VolumeError> {
         let writer = volume.group.writer.lock();
-        // Why it went says more than that it is gone.
+        // The state is checked first, because its error is more specific than that of a deleted volume.
         if !actor.in_transaction {
             volume.check_state()?;
         }
@@ -102,7 +103,7 @@ impl<'v> Transaction<'v> {
         })
     }
 
-    /// A vnode as this change has left it so far.
+    /// Returns a vnode with the changes made so far.
     pub(crate) fn vnode(&self, fid: Fid) -> Result<Vnode, VolumeError> {
         match self.touched.get(&fid.vnode) {
             Some(touched) => match &touched.now {
@@ -118,7 +119,7 @@ impl<'v> Transaction<'v> {
         if vnode.status.is_directory() { Ok(vnode) } else { Err(VolumeError::NotDirectory) }
     }
 
-    /// What an entry leads to. That it leads somewhere is an invariant of the store.
+    /// Returns the vnode of an entry. That it exists is an invariant of the store.
     pub(crate) fn target(&self, target: EntryTarget) -> Result<Vnode, VolumeError> {
         self.vnode(Fid { volume: self.volume.id(), vnode: target.vnode, unique: target.unique })
     }
@@ -142,7 +143,7 @@ impl<'v> Transaction<'v> {
         Ok(status)
     }
 
-    /// The same of a vnode whose number was just given out, so that there is none to be looked for.
+    /// Puts a vnode whose number was just allocated, without looking for an old one.
     pub(crate) fn put_new(&mut self, mut vnode: Vnode) -> VnodeStatus {
         vnode.status.server_modified = self.date;
         let status = vnode.status;
@@ -159,7 +160,7 @@ impl<'v> Transaction<'v> {
         Ok(touched.unwrap_or_else(|| unreachable!("it was just put there")))
     }
 
-    /// Takes away a vnode with its data; a directory must be empty.
+    /// Removes a vnode with its data; a directory must be empty.
     pub(crate) fn remove(&mut self, vnode: &Vnode) -> Result<(), VolumeError> {
         if vnode.status.is_directory() {
             self.remove_own_entries(vnode)?;
@@ -179,7 +180,7 @@ impl<'v> Transaction<'v> {
     }
 
     fn remove_data(&mut self, vnode: &Vnode) -> Result<(), VolumeError> {
-        // All extents lie within the length.
+        // All extents are within the length.
         if vnode.status.length == 0 {
             return Ok(());
         }
@@ -196,13 +197,13 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Work for the purger, found again by what it is.
+    /// Adds a purge job, whose key is derived from its value.
     fn put_job(&mut self, job: &Job) {
         let value = record::put_job(job);
         self.batch.put(Family::Volumes, keys::job(&value), value);
     }
 
-    /// Replaces `old` as one chunk of a file by `new`.
+    /// Replaces one chunk of a file, `old`, by `new`.
     pub(crate) fn put_extent(
         &mut self,
         vnode: &Vnode,
@@ -224,7 +225,7 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// The directory that a vnode lies in after this change; `None` if there is no such vnode.
+    /// Returns the parent directory of a vnode after this change; `None` if the vnode does not exist.
     pub(crate) fn parent_of(&self, number: VnodeId) -> Result<Option<VnodeId>, VolumeError> {
         let vnode = match self.touched.get(&number) {
             Some(touched) => touched.now.clone(),
@@ -242,12 +243,12 @@ impl<'v> Transaction<'v> {
         self.writer.epochs.write(self.volume.meta(), &mut self.batch, family, prefix, value)
     }
 
-    /// Refuses what would need more room than there is.
+    /// Rejects growth for which there is not enough space.
     pub(crate) fn check_growth(&self, growth: Growth) -> Result<(), VolumeError> {
         self.volume.check_growth(growth)
     }
 
-    /// A vnode number with a uniquifier.
+    /// Allocates a vnode number and a uniquifier.
     pub(crate) fn new_number(&mut self, kind: FileKind) -> Result<EntryTarget, VolumeError> {
         let place = Place { meta: self.volume.meta(), group: self.volume.group.id, sight: &self.view.sight };
         let counters = &mut self.counters;
@@ -258,12 +259,12 @@ impl<'v> Transaction<'v> {
             self.writer.files.take(&place, &mut counters.next_file, files)?
         };
         let unique = counters.next_unique;
-        // 1 is the root directory's.
+        // Uniquifier 1 belongs to the root directory.
         counters.next_unique = unique.checked_add(1).unwrap_or(2);
         Ok(EntryTarget { vnode, unique })
     }
 
-    /// Marks a directory as changed by the actor: its entries are about to be edited.
+    /// Marks a directory as changed by the actor, before its entries are edited.
     pub(crate) fn change_directory(&mut self, directory: &Vnode) -> Result<(), VolumeError> {
         let mut vnode = directory.clone();
         vnode.status.data_version += 1;
@@ -281,7 +282,7 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Adds an entry to a directory that [`Transaction::change_directory`] was called for.
+    /// Adds an entry to a directory. [`Transaction::change_directory`] must have been called for it.
     pub(crate) fn insert(
         &mut self,
         number: VnodeId,
@@ -308,7 +309,7 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// Removes an entry from a directory that [`Transaction::change_directory`] was called for.
+    /// Removes an entry from a directory. [`Transaction::change_directory`] must have been called for it.
     pub(crate) fn remove_entry(&mut self, number: VnodeId, name: &[u8]) -> Result<(), VolumeError> {
         let blob = self.edit(number)?;
         blob.write().remove(name).ok_or(VolumeError::NoEntry)?;
@@ -316,7 +317,7 @@ impl<'v> Transaction<'v> {
         Ok(())
     }
 
-    /// The entries of a new directory.
+    /// Puts the entries of a new directory.
     pub(crate) fn new_directory(&mut self, number: VnodeId, blob: DirectoryBlob) -> Result<(), VolumeError> {
         for mut placed in blob.placed_entries() {
             placed.sequence = 0;
@@ -339,25 +340,25 @@ impl<'v> Transaction<'v> {
         Ok(blob)
     }
 
-    /// The owner of the root directory is the volume's.
+    /// Sets the volume's owner, which is the owner of its root directory.
     pub(crate) fn set_owner(&mut self, owner: UserId) {
         self.new_owner = Some(owner);
     }
 
-    /// A vnode's status as this change leaves it.
+    /// Returns a vnode's status as left by this change.
     pub(crate) fn status(&self, number: VnodeId) -> Result<VnodeStatus, VolumeError> {
         let vnode = self.touched.get(&number).and_then(|touched| touched.now.as_ref());
         vnode.map(|vnode| vnode.status).ok_or(VolumeError::NoVnode(number, 0))
     }
 
-    /// Makes the change visible, all at once.
+    /// Makes the change visible, atomically.
     pub(crate) fn commit(self) -> Result<Committed, VolumeError> {
-        // Only who offers chunks can miss any.
+        // Rows can be missing only if chunks were offered.
         self.commit_with(&[])?.map_err(|_| VolumeError::DigestsCollide)
     }
 
-    /// The same of a change that may put extents of chunks that were offered for sharing. The inner error
-    /// says which of these are not there any more; nothing was changed then.
+    /// Commits a change that may put extents of offered chunks. The inner error contains the rows that no
+    /// longer exist; nothing was changed then.
     pub(crate) fn commit_with(
         mut self,
         offers: &[&Offers],
@@ -399,7 +400,7 @@ impl<'v> Transaction<'v> {
         }
     }
 
-    /// Brings memory in line with the store.
+    /// Updates memory after the commit.
     fn take_effect(&mut self, touched: BTreeMap<VnodeId, Touched>) {
         let (caches, instance) = (&self.volume.shared.caches, self.view.instance);
         for (number, blob) in std::mem::take(&mut self.edited) {
@@ -455,13 +456,13 @@ impl Volume {
         self.settle_all(committed.number, committed.doomed)
     }
 
-    /// Likewise for a store of file data.
+    /// Waits, for a store of file data, as the durability policy requires.
     pub(crate) fn settle_data(&self, committed: Committed) -> Result<(), VolumeError> {
         let waits = self.shared.options.durability.waits_for_data();
         self.home.settle(waits, &self.group, committed.number, committed.doomed)
     }
 
-    /// Refuses what would need more room than there is.
+    /// Rejects growth for which there is not enough space.
     pub(crate) fn check_growth(&self, growth: Growth) -> Result<(), VolumeError> {
         if growth.blocks == 0 {
             return Ok(());

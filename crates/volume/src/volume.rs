@@ -1,4 +1,4 @@
-//! One volume: what it is, and reading from it.
+//! One volume: its state, and reading from it.
 
 use crate::apart::is_apart;
 use crate::epochs::{self, damage};
@@ -20,14 +20,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::{Batch, ChunkAddress, Codec, CommitNumber, Family, MetaStore};
 
-/// Longest offline message and message of the day (VMSGSIZE less its NUL).
+/// Maximum length of offline message and message of the day (VMSGSIZE less its NUL).
 const MESSAGE_BYTES_MAX: usize = 127;
 
-/// One volume. All methods may be called from any thread; what changes something returns when the
-/// change is durable. FIDs are taken as they come from the wire: `fid.volume` is not looked at,
-/// `fid.vnode` and `fid.unique` must both fit or the answer is `NoVnode`.
+/// One volume. All methods may be called from any thread; a changing method returns when its change is
+/// durable. FIDs are accepted as they come from the wire: `fid.volume` is ignored, `fid.vnode` and
+/// `fid.unique` must both match, or the error is `NoVnode`.
 ///
-/// Rights are not checked here: that is the file server's task.
+/// Rights are not checked here; the file server does that.
 pub struct Volume {
     id: VolumeId,
     kind: VolumeType,
@@ -36,13 +36,13 @@ pub struct Volume {
     pub(crate) group: Arc<Group>,
     live: RwLock<Live>,
     state: Mutex<VolumeState>,
-    /// Set with the group's writer lock held.
+    /// Set while holding the group's writer lock.
     is_deleted: AtomicBool,
     /// The commit number of the last change since the volume was loaded, or zero.
     newest_commit: AtomicU64,
 }
 
-/// What of a volume changes while it is loaded. Written with the group's `publish` held.
+/// State of a volume that changes while it is loaded. Written while holding the group's `publish`.
 pub(crate) struct Live {
     pub(crate) header: VolumeHeader,
     pub(crate) view: View,
@@ -50,15 +50,15 @@ pub(crate) struct Live {
     pub(crate) next_directory: u32,
     pub(crate) changes: u64,
     pub(crate) version_max: u64,
-    /// Accesses were counted that are not stored yet.
+    /// Whether accesses were counted that are not stored yet.
     has_unstored_usage: bool,
-    /// What the totals of directories do not tell yet; `None` if there are none.
+    /// Changes of directory totals that are not yet in the records; `None` if there are no totals.
     pub(crate) unfolded: Option<Unfolded>,
-    /// The same for all directories above these; made when it is needed.
+    /// These changes for all ancestors of the directories; computed on demand.
     pub(crate) overlay: Option<Arc<HashMap<VnodeId, Totals>>>,
 }
 
-/// What a volume sees, and under which number its records are cached.
+/// A volume's read view, and the instance under which its records are cached.
 #[derive(Clone)]
 pub(crate) struct View {
     pub(crate) sight: Sight,
@@ -95,11 +95,11 @@ impl Live {
 
     pub(crate) fn set_unfolded(&mut self, unfolded: Option<&Unfolded>) {
         self.unfolded = unfolded.copied();
-        // A directory may have moved.
+        // Invalidated, because a directory may have moved.
         self.overlay = None;
     }
 
-    /// Takes over what a change counted; accesses counted meanwhile stay.
+    /// Sets the counters of a change, but keeps accesses counted meanwhile.
     pub(crate) fn set_counters(&mut self, counters: &Counters) {
         let h = &mut self.header;
         h.used_kib = counters.used_kib;
@@ -151,45 +151,39 @@ impl Volume {
         }
     }
 
-    /// Its id.
+    /// Returns the volume id.
     pub fn id(&self) -> VolumeId {
         self.id
     }
 
-    /// Read-write, read-only or backup.
+    /// Returns the type of the volume.
     pub fn kind(&self) -> VolumeType {
         self.kind
     }
 
-    /// The partition it is on.
+    /// Returns the partition of the volume.
     pub fn partition(&self) -> PartitionId {
         self.home.handle.id
     }
 
-    /// The header as it is now, usage included.
+    /// Returns the current header, including usage.
     pub fn header(&self) -> VolumeHeader {
         self.live.read().header.clone()
     }
 
-    /// Creation and update date for AFSVolSync, cheaper than the whole header.
+    /// Returns creation and update date for AFSVolSync, which is cheaper than the whole header.
     pub fn dates(&self) -> (UnixTime, UnixTime) {
         let live = self.live.read();
         (live.header.created, live.header.updated)
     }
 
     /// Changes the header durably. Ids of volume and parent, kind, counts, used blocks and the next
-    /// uniquifier stay as they were whatever `change` does to them.
-    ///
-    /// # Errors
-    /// `Store`.
+    /// uniquifier are kept, whatever `change` sets.
     pub fn update_header(&self, change: impl FnOnce(&mut VolumeHeader)) -> Result<VolumeHeader, VolumeError> {
         self.update_header_if(|| self.check_is_there(), change)
     }
 
-    /// The same for file service: refused while the volume is not in its hands.
-    ///
-    /// # Errors
-    /// `Offline`, `Busy`, `Moved`, `NoVolume`, `Store`.
+    /// Like [`Volume::update_header`], for file service: fails while the volume is not in service.
     pub fn update_header_in_service(
         &self,
         change: impl FnOnce(&mut VolumeHeader),
@@ -229,53 +223,53 @@ impl Volume {
         Ok(new)
     }
 
-    /// How file data that is written from now on is compressed: by [`VolumeHeader::compression`], or the
-    /// server's default.
+    /// Returns the compression of newly written file data: [`VolumeHeader::compression`], or the server's
+    /// default.
     pub fn compression(&self) -> Codec {
         self.read_live(|live| live.header.compression).unwrap_or(self.shared.options.codec)
     }
 
-    /// Whether file data that is written from now on shares chunks of equal contents
+    /// Returns whether newly written file data shares chunks of equal contents
     /// ([`VolumeHeader::deduplicates`]).
     pub fn deduplicates(&self) -> bool {
         self.read_live(|live| live.header.deduplicates)
     }
 
-    /// What `header` is stored as.
+    /// Returns the stored form of `header`.
     pub(crate) fn stored(&self, header: VolumeHeader) -> StoredHeader {
         StoredHeader { group: self.group.id, sight: self.view().sight, header }
     }
 
-    /// Whether file service may use it.
+    /// Returns the state that determines whether file service may use the volume.
     pub fn state(&self) -> VolumeState {
         *self.state.lock()
     }
 
-    /// Sets what file service is told from now on. If that is a refusal, every change by file service has
-    /// been committed or will be refused when this returns, also those of calls that have looked the volume up
-    /// before: what is copied afterwards is complete.
+    /// Sets the state for file service. If it forbids use, then on return every change by file service has
+    /// been committed or will be rejected, even from calls that looked the volume up before: a copy made
+    /// afterwards is complete.
     pub fn set_state(&self, state: VolumeState) {
         let _writer = (state != VolumeState::Online).then(|| self.group.writer.lock());
         *self.state.lock() = state;
     }
 
-    /// From now on nothing can be changed by those who still hold the volume.
+    /// Marks the volume as deleted; holders can no longer change it.
     pub(crate) fn set_deleted(&self) {
         self.is_deleted.store(true, Ordering::Release);
     }
 
-    /// Refuses those who still hold a volume that is gone: its records may be purged already.
+    /// Fails if the volume was deleted: its records may already be purged.
     pub(crate) fn check_is_there(&self) -> Result<(), VolumeError> {
         if self.is_deleted.load(Ordering::Acquire) { Err(VolumeError::NoVolume(self.id)) } else { Ok(()) }
     }
 
-    /// Why it cannot be changed; for those who hold the writer lock.
+    /// Fails if the volume cannot be changed. The caller holds the writer lock.
     pub(crate) fn check_writable(&self) -> Result<(), VolumeError> {
         self.check_is_there()?;
         if self.kind == VolumeType::ReadWrite { Ok(()) } else { Err(VolumeError::ReadOnly) }
     }
 
-    /// Why file service may not use it. Those who change something ask again when they hold the writer lock.
+    /// Fails if file service may not use the volume. Changes check this again while holding the writer lock.
     pub(crate) fn check_state(&self) -> Result<(), VolumeError> {
         if is_apart(self.id) {
             return Err(VolumeError::NoVolume(self.id));
@@ -292,20 +286,19 @@ impl Volume {
         }
     }
 
-    /// Counts an access for the day's use; stored with the next change, or when the volume leaves
-    /// memory.
+    /// Counts an access for the day's use; stored with the next change, or when the volume is unloaded.
     pub fn count_access(&self, now: UnixTime) {
         self.count_accesses(now, 1);
     }
 
-    /// Likewise so many at once.
+    /// Counts several accesses.
     pub fn count_accesses(&self, now: UnixTime, count: u32) {
         let mut live = self.live.write();
         usage::count_accesses(&mut live.header, now, count);
         live.has_unstored_usage = true;
     }
 
-    /// Stores what was counted.
+    /// Stores the counted accesses.
     pub(crate) fn store_usage(&self) -> Result<(), VolumeError> {
         let _writer = self.group.writer.lock();
         if !self.live.read().has_unstored_usage || self.is_deleted.load(Ordering::Relaxed) {
@@ -318,20 +311,20 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether the store knows all of it, so that it may leave memory.
+    /// Returns whether all state except accesses is stored, so that the volume may be unloaded.
     pub(crate) fn may_be_unloaded(&self) -> bool {
         self.state() == VolumeState::Online && self.live.read().header.destroy_me == 0
     }
 
-    /// The root directory.
+    /// Returns the FID of the root directory.
     pub fn root(&self) -> Fid {
         Fid::root(self.id)
     }
 
-    /// The status of a vnode.
+    /// Returns the status of a vnode.
     ///
     /// # Errors
-    /// `NoVnode` when it is gone or the uniquifier is another's, `Store`.
+    /// `NoVnode` if it was deleted or the uniquifier differs, `Store`.
     pub fn status(&self, fid: Fid) -> Result<VnodeStatus, VolumeError> {
         self.check_is_there()?;
         let instance = self.instance();
@@ -342,14 +335,11 @@ impl Volume {
         Ok(self.vnode(fid)?.status)
     }
 
-    /// The status together with the access list that governs the vnode: its own for a directory, its
-    /// directory's for anything else.
-    ///
-    /// # Errors
-    /// `NoVnode`, `Store`.
+    /// Returns the status together with the access list that governs the vnode: its own for a directory, that
+    /// of its parent for anything else.
     pub fn status_and_acl(&self, fid: Fid) -> Result<(VnodeStatus, Arc<Acl>), VolumeError> {
         self.check_is_there()?;
-        // Of a directory one record tells both: it need not be asked whether others are being written.
+        // One record of a directory contains both, so no lock against writers is needed.
         if let Some(Vnode { status, acl: Some(acl), .. }) =
             self.shared.caches.try_vnode(self.instance(), fid.vnode)
             && status.unique == fid.unique
@@ -367,8 +357,9 @@ impl Volume {
         Ok((status, acl))
     }
 
-    /// The same if it is in memory and nobody is changing the group just now: does not wait for anything, and nothing
-    /// changes before `tell` has returned. `None` says nothing about the vnode.
+    /// Like [`Volume::status_and_acl`], but only if everything is cached and no change to the group is being
+    /// published. Never blocks, and no change takes effect before `tell` returns. `None` allows no conclusion
+    /// about the vnode.
     pub fn tell_one_at_hand<T>(
         &self,
         fid: Fid,
@@ -388,10 +379,7 @@ impl Volume {
         (vnode.status.unique == fid.unique).then_some(vnode)
     }
 
-    /// What `name` stands for in `directory`; `.` and `..` too.
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, `NoEntry`, `Store`.
+    /// Looks up `name` in `directory`, including `.` and `..`.
     pub fn lookup(&self, directory: Fid, name: &[u8]) -> Result<Found, VolumeError> {
         let _publish = self.group.publish.read();
         let vnode = self.directory_vnode(directory)?;
@@ -399,10 +387,7 @@ impl Volume {
         found.map(|target| Found { vnode: target.vnode, unique: target.unique }).ok_or(VolumeError::NoEntry)
     }
 
-    /// Calls `visit` with every entry of `directory` in the order of their names, `.` and `..` too.
-    ///
-    /// # Errors
-    /// `NoVnode`, `NotDirectory`, `Store`.
+    /// Calls `visit` with every entry of `directory` in name order, including `.` and `..`.
     pub fn entries(&self, directory: Fid, visit: &mut dyn FnMut(&[u8], Found)) -> Result<(), VolumeError> {
         let mut entries = {
             let _publish = self.group.publish.read();
@@ -418,11 +403,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Calls `visit` with the status of every vnode in ascending order from `from`, until it answers
-    /// `false`. For dumps and checks; changes made meanwhile are not seen.
-    ///
-    /// # Errors
-    /// `Store`.
+    /// Calls `visit` with the status of every vnode in ascending order from `from`, until it returns `false`.
+    /// For dumps and checks; changes made meanwhile are not seen.
     pub fn vnodes(
         &self,
         from: VnodeId,
@@ -464,12 +446,12 @@ impl Volume {
         read(&self.live.read())
     }
 
-    /// For those who hold the group's `publish`.
+    /// Changes the live state. The caller holds the group's `publish`.
     pub(crate) fn change_live<T>(&self, change: impl FnOnce(&mut Live) -> T) -> T {
         change(&mut self.live.write())
     }
 
-    /// Waits as the options want until a commit is durable. Call it without any lock.
+    /// Waits until a commit is durable, as the options require. Call this without holding any lock.
     pub(crate) fn settle(&self, number: CommitNumber, own: Vec<ChunkAddress>) -> Result<(), VolumeError> {
         self.settle_all(number, Doomed { own, shared: vec![] })
     }
@@ -480,14 +462,11 @@ impl Volume {
     }
 
     /// Makes everything durable that was acknowledged for any volume of this partition.
-    ///
-    /// # Errors
-    /// `Store`.
     pub fn sync(&self) -> Result<(), VolumeError> {
         self.home.sync()
     }
 
-    /// The vnode of a FID. Hold `publish` or be the writer, here and below.
+    /// Returns the vnode of a FID. Callers hold `publish` or are the writer, here and below.
     pub(crate) fn vnode(&self, fid: Fid) -> Result<Vnode, VolumeError> {
         self.check_is_there()?;
         self.expect(self.vnode_by_number(fid.vnode)?, fid)
@@ -535,7 +514,7 @@ impl Volume {
         Ok(Some(vnode))
     }
 
-    /// The blob of a directory.
+    /// Returns the blob of a directory.
     pub(crate) fn directory(&self, vnode: &Vnode) -> Result<Arc<RwLock<DirectoryBlob>>, VolumeError> {
         let (view, number) = (self.view(), vnode.status.vnode);
         if let Some(blob) = self.shared.caches.directory(view.instance, number) {

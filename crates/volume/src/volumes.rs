@@ -1,4 +1,4 @@
-//! All volumes of all partitions of one server.
+//! The volumes of all partitions of one server.
 
 use crate::apart::is_apart;
 use crate::epochs::Epochs;
@@ -29,30 +29,30 @@ use std::thread;
 use std::time::Instant;
 use store::{Batch, Family};
 
-/// Whether file service may use a volume now. Not stored: after a restart every volume is online
-/// unless its header says that it is out of service.
+/// State of a volume for file service. Not stored: after a restart every volume is online unless its header
+/// takes it out of service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VolumeState {
-    /// Everybody may.
+    /// In service.
     #[default]
     Online,
-    /// A volume transaction has it for a while (VBUSY).
+    /// In use by a volume transaction for a while (VBUSY).
     Busy,
-    /// A volume transaction or the operator took it offline (VOFFLINE).
+    /// Taken offline by a volume transaction or the operator (VOFFLINE).
     Offline,
-    /// It was moved away (VMOVED).
+    /// Moved to another server (VMOVED).
     Moved,
 }
 
-/// All volumes of all partitions of one server. Opening looks at where each volume is and keeps some 30
-/// bytes of it; everything else is read when the volume is first asked for. All methods may be called from any
+/// The volumes of all partitions of one server. Opening reads the location of each volume and keeps some 30
+/// bytes for it; everything else is loaded when the volume is first used. All methods may be called from any
 /// thread.
 pub struct Volumes {
     pub(crate) shared: Arc<Shared>,
     pub(crate) partitions: Vec<Arc<Partition>>,
     pub(crate) index: RwLock<Index>,
-    /// Held while a group is read into memory, or leaves it. Taken after `changes`, before `index`. Who changes a
-    /// group has loaded it before, so that what is being read does not change.
+    /// Held while a group is loaded or unloaded. Taken after `changes`, before `index`. A changing operation
+    /// loads its group first, so a group does not change while it is being loaded.
     pub(crate) loading: Mutex<()>,
     /// Held while the set of volumes changes.
     changes: Mutex<()>,
@@ -62,9 +62,9 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// Looks for the volumes of all partitions, at the same time. A volume whose header cannot be read is
-    /// left out, and so is a partition that cannot be read, and the log says so. Call [`Volumes::purge_step`] from a background thread
-    /// from then on.
+    /// Finds the volumes of all partitions, concurrently. A volume whose header cannot be read is skipped,
+    /// and so is a partition that cannot be read; both are logged. Afterwards call [`Volumes::purge_step`]
+    /// from a background thread.
     ///
     /// # Errors
     /// `Store`, if none of the partitions can be read.
@@ -78,26 +78,20 @@ impl Volumes {
         Ok(Volumes { shared, partitions, index, loading, changes, purger, counting })
     }
 
-    /// The volume for file service.
-    ///
-    /// # Errors
-    /// `NoVolume`, `Offline`, `Busy`, `Moved`.
+    /// Returns the volume for file service.
     pub fn get(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
         let volume = self.get_any_state(id)?;
         volume.check_state()?;
         Ok(volume)
     }
 
-    /// The volume for file service if it is in memory and in order: does not wait for the store.
+    /// Returns the volume for file service if it is in memory and in service. Does not wait for the store.
     pub fn get_at_hand(&self, id: VolumeId) -> Option<Arc<Volume>> {
         let volume = self.index.try_read()?.loaded(id).cloned()?;
         volume.check_state().is_ok().then_some(volume)
     }
 
-    /// The volume for administration, whatever its state.
-    ///
-    /// # Errors
-    /// `NoVolume`; `Damaged`, `Store` if it cannot be read.
+    /// Returns the volume for administration, whatever its state.
     pub fn get_any_state(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
         let loaded = self.index.read().loaded(id).cloned();
         if let Some(volume) = loaded {
@@ -111,7 +105,7 @@ impl Volumes {
         Ok(volume)
     }
 
-    /// Reads a volume, with its whole group, into memory.
+    /// Loads a volume with its whole group.
     fn load(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
         let _loading = self.loading.lock();
         let to_load = {
@@ -129,10 +123,7 @@ impl Volumes {
         index.loaded(id).cloned().ok_or(VolumeError::NoVolume(id))
     }
 
-    /// The id of the volume of this name. Looks at every header.
-    ///
-    /// # Errors
-    /// `Store`.
+    /// Returns the id of the volume with this name. Reads every header.
     pub fn find_name(&self, name: &VolumeName) -> Result<Option<VolumeId>, VolumeError> {
         for home in &self.partitions {
             if let Some(id) = loading::find_name(home, name)? {
@@ -142,9 +133,9 @@ impl Volumes {
         Ok(None)
     }
 
-    /// All volumes of a partition in the order of their ids. Those that cannot be read are left out, and
-    /// the log says so. For small partitions and tests: all of them stay in memory as long as the answer
-    /// is kept. [`Volumes::list_headers`] does not need that.
+    /// Returns all volumes of a partition in id order. Unreadable ones are logged and skipped. For small
+    /// partitions and tests: all of them stay in memory as long as the result exists.
+    /// [`Volumes::list_headers`] avoids that.
     pub fn list(&self, partition: PartitionId) -> Vec<Arc<Volume>> {
         let mut ids = Vec::new();
         let listed = self.list_headers(partition, &mut |listed| {
@@ -165,13 +156,13 @@ impl Volumes {
         found
     }
 
-    /// Volumes whose header says that they are to be destroyed ([`VolumeHeader::destroy_me`]).
+    /// Returns the volumes whose header marks them for destruction ([`VolumeHeader::destroy_me`]).
     ///
     /// [`VolumeHeader::destroy_me`]: crate::VolumeHeader::destroy_me
     pub fn marked(&self) -> Vec<Arc<Volume>> {
         let ids: Vec<VolumeId> = self.index.read().marked().collect();
         for id in ids {
-            // Into memory, if it can be read.
+            // Loads it, if it can be read.
             _ = self.get_any_state(id);
         }
         let index = self.index.read();
@@ -179,32 +170,30 @@ impl Volumes {
         index.all_loaded().filter(is_marked).cloned().collect()
     }
 
-    /// Volumes that are in memory.
+    /// Returns the number of volumes in memory.
     pub fn loaded_count(&self) -> usize {
         self.index.read().loaded_count()
     }
 
-    /// The partitions in order.
+    /// Returns the partitions in order.
     pub fn partitions(&self) -> Vec<PartitionId> {
         let mut ids: Vec<PartitionId> = self.partitions.iter().map(|partition| partition.handle.id).collect();
         ids.sort_unstable();
         ids
     }
 
-    /// Room on a partition.
-    ///
-    /// # Errors
-    /// `NoPartition`.
+    /// Returns the space on a partition.
     pub fn space(&self, partition: PartitionId) -> Result<Space, VolumeError> {
         Ok((self.partition(partition)?.handle.space)())
     }
 
-    /// Held while the set of volumes changes.
+    /// Locks the set of volumes against changes.
     pub(crate) fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.changes.lock()
     }
 
-    /// Puts a volume in the place of one, with the same id or another. Hold the lock of changes.
+    /// Replaces a volume by another one, with the same id or a different one. The caller holds the lock of
+    /// changes.
     pub(crate) fn swap_in_index(&self, old: VolumeId, new: Arc<Volume>) {
         let mut index = self.index.write();
         index.remove(old);
@@ -220,10 +209,7 @@ impl Volumes {
         found.ok_or(VolumeError::NoPartition(id))
     }
 
-    /// Makes a volume, durably.
-    ///
-    /// # Errors
-    /// `VolumeExists`, `NoPartition`, `Invalid` (id 0), `Store`.
+    /// Creates a volume, durably.
     pub fn create(&self, partition: PartitionId, new: &NewVolume) -> Result<Arc<Volume>, VolumeError> {
         self.partition(partition)?;
         let changes = self.changes.lock();
@@ -231,7 +217,8 @@ impl Volumes {
         self.make(changes, partition, new, None)
     }
 
-    /// The same for those who hold the lock of changes and know that the id is free, which may stand for another.
+    /// Creates a volume whose id the caller has checked to be free and which may be a parked one. The caller
+    /// holds the lock of changes.
     pub(crate) fn make(
         &self,
         changes: MutexGuard<'_, ()>,
@@ -279,20 +266,14 @@ impl Volumes {
         if self.index.read().contains(id) { Err(VolumeError::VolumeExists(id)) } else { Ok(()) }
     }
 
-    /// Makes a clone of a volume on the same partition, durably and in constant time. It shows the
-    /// source as it is now and shares its records.
-    ///
-    /// # Errors
-    /// `NoVolume`, `VolumeExists`, `Invalid` (id 0, or a read-write clone), `Store`.
+    /// Creates a clone of a volume on the same partition, durably and in constant time. The clone has the
+    /// current contents of the source and shares its records.
     pub fn clone_volume(&self, source: VolumeId, new: &CloneVolume) -> Result<Arc<Volume>, VolumeError> {
         self.clone_volume_with(source, new, |_| {})
     }
 
-    /// The same; `change` has the last word about the clone's header. What `new` says and counts stay
-    /// as they are.
-    ///
-    /// # Errors
-    /// Those of [`Volumes::clone_volume`].
+    /// Like [`Volumes::clone_volume`]; `change` can modify the clone's header, except for counts and the
+    /// fields given by `new`.
     pub fn clone_volume_with(
         &self,
         source: VolumeId,
@@ -307,7 +288,7 @@ impl Volumes {
         self.clone_locked(changes, &source, new, Batch::new(), change)
     }
 
-    /// The same for those who hold the lock of changes; what is in `batch` is committed with it.
+    /// Creates a clone, committing `batch` with it. The caller holds the lock of changes.
     pub(crate) fn clone_locked(
         &self,
         changes: MutexGuard<'_, ()>,
@@ -320,7 +301,7 @@ impl Volumes {
         self.make_clone(changes, source, new, batch, change)
     }
 
-    /// The same for those who know that the id is free.
+    /// Creates a clone whose id the caller has checked to be free.
     pub(crate) fn make_clone(
         &self,
         changes: MutexGuard<'_, ()>,
@@ -365,11 +346,7 @@ impl Volumes {
         Ok(volume)
     }
 
-    /// Removes a volume, durably and in constant time; [`Volumes::purge_step`] reclaims its space
-    /// later.
-    ///
-    /// # Errors
-    /// `NoVolume`, `Store`.
+    /// Deletes a volume, durably and in constant time; [`Volumes::purge_step`] reclaims its space later.
     pub fn delete(&self, id: VolumeId) -> Result<(), VolumeError> {
         let changes = self.changes.lock();
         let volume = self.get_any_state(id)?;
@@ -391,19 +368,16 @@ impl Volumes {
         self.index.write().remove(id);
         drop(writer);
         if may_be_succeeded {
-            // Nobody takes the place before.
+            // Durable before a parked volume can take the place.
             volume.meta().sync(number)?;
         }
         drop(changes);
         volume.settle(number, vec![])
     }
 
-    /// Reclaims a bounded part of what deleted volumes and huge deleted files left behind, in memory and
-    /// in the store. Returns whether there is more to do. For one background thread. A partition that
-    /// fails does not keep the others from it.
-    ///
-    /// # Errors
-    /// `Store`, if there was nothing to do on any other partition.
+    /// Reclaims some of the data of deleted volumes and huge deleted files, in memory and in the store.
+    /// Returns whether there is more to do. Use one background thread. A failed partition does not affect the
+    /// others.
     pub fn purge_step(&self) -> Result<bool, VolumeError> {
         let is_more = self.shared.caches.clear_buried();
         let mut purger = self.purger.lock();
@@ -418,17 +392,16 @@ impl Volumes {
         outcome
     }
 
-    /// Counts what the directories of a volume hold that an older program made, once the volume is in
-    /// memory. Others go on changing it meanwhile. Answers whether there was such a volume. For one
-    /// background thread.
+    /// Counts the directory totals of a volume that an older program created, once the volume is in memory,
+    /// while changes of it continue. Returns whether there was such a volume. Use one background thread.
     ///
     /// # Errors
-    /// `Store`, `Damaged`. It is not tried again before the volume is next loaded or changed.
+    /// `Store`, `Damaged`. The count is retried when the volume is next loaded or changed.
     pub fn count_step(&self) -> Result<bool, VolumeError> {
         let _counting = self.counting.lock();
         loop {
             let Some(id) = self.shared.uncounted.lock().pop_first() else { return Ok(false) };
-            // A change that came just before an earlier count began has put a volume here again.
+            // A change just before an earlier count began may have added the volume again.
             let counts = |volume: Arc<Volume>| {
                 if volume.is_counted() { Ok(false) } else { volume.count_totals().map(|_| true) }
             };
@@ -440,7 +413,7 @@ impl Volumes {
         }
     }
 
-    /// A group with volumes, read into memory if it is not there.
+    /// Returns a group with volumes, loading it if necessary.
     fn find_group(&self, partition: PartitionId, group: u64) -> Result<Option<Arc<Group>>, VolumeError> {
         let known = self.index.read().group(partition, group).cloned();
         if known.is_some() {
@@ -450,16 +423,16 @@ impl Volumes {
         member.map(|id| Ok(Arc::clone(&self.get_any_state(id)?.group))).transpose()
     }
 
-    /// The volumes of a group.
+    /// Returns the volumes of a group.
     pub(crate) fn members(&self, partition: PartitionId, group: u64) -> Vec<VolumeId> {
         let index = self.index.read();
         let member = index.find_member(partition, group);
         member.and_then(|id| index.to_load(id)).map_or_else(Vec::new, |to_load| to_load.members)
     }
 
-    /// Calls `work` while nobody else can change the records of a group. It is told the group if that
-    /// is in memory; one that is not stays where it is, and has no readers. `None` without a call if the
-    /// last volume of the group is gone.
+    /// Calls `work` while nothing else can change the records of a group. Its argument is the group if that
+    /// is in memory; otherwise the group stays unloaded and has no readers. Returns `None` without a call if
+    /// the last volume of the group was deleted.
     pub(crate) fn with_group<T>(
         &self,
         home: &Partition,
@@ -469,7 +442,7 @@ impl Volumes {
         let find = || self.index.read().group(home.handle.id, id).cloned();
         let mut known = find();
         if known.is_none() {
-            // Who wants to change the group loads it first; and no volume comes into being meanwhile.
+            // A change would load the group first, and no volume can be created meanwhile.
             let _changes = self.changes.lock();
             let _loading = self.loading.lock();
             known = find();
@@ -483,24 +456,21 @@ impl Volumes {
     }
 
     /// Makes everything acknowledged so far durable. Needed only with `Durability::Close` and
-    /// `Durability::Interval`. A partition that fails does not keep the others from it.
+    /// `Durability::Interval`. A failed partition does not affect the others.
     ///
     /// # Errors
-    /// `Store`: the first.
+    /// `Store`: the first failure.
     pub fn sync(&self) -> Result<(), VolumeError> {
         self.partitions.iter().map(|partition| partition.sync()).fold(Ok(()), Result::and)
     }
 
-    /// Likewise of one partition; with nothing to do it costs nothing.
-    ///
-    /// # Errors
-    /// `NoPartition`, `Store`.
+    /// Makes everything acknowledged on one partition durable; free of cost if there is nothing to do.
     pub fn sync_partition(&self, id: PartitionId) -> Result<(), VolumeError> {
         self.partition(id)?.sync()
     }
 }
 
-/// Where all volumes are, and the partitions that could be read.
+/// Finds all volumes, and the partitions that could be read.
 fn find_all(partitions: Vec<Arc<Partition>>) -> Result<(Vec<Arc<Partition>>, Index), VolumeError> {
     let found: Vec<_> = thread::scope(|scope| {
         let threads: Vec<_> = partitions.iter().map(|home| scope.spawn(|| loading::find(home))).collect();

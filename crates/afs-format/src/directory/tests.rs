@@ -14,7 +14,7 @@ fn bytes(blob: &DirectoryBlob) -> Bytes {
     Bytes::from(blob.pages().concat())
 }
 
-/// The blob of an empty directory written down from the layout alone.
+/// Returns the blob of an empty directory, built from the layout alone.
 fn empty_by_hand() -> Vec<u8> {
     let mut page = vec![0; PAGE_BYTES];
     page[..5].copy_from_slice(&[0, 1, 0x04, 0xd2, 51]);
@@ -105,7 +105,7 @@ fn a_page_that_is_being_sent_does_not_change() {
 #[test]
 fn a_directory_fills_up_at_1023_pages() {
     let mut blob = empty();
-    // 9 slots each: 5 in page 0 beside the header, 7 in every other page.
+    // 9 slots each: 5 fit in page 0 after the header, 7 in every other page.
     let name = |n: u32| format!("{n:0255}").into_bytes();
     let room = 5 + 7 * (PAGES_MAX as u32 - 1);
     for n in 0..room {
@@ -121,8 +121,8 @@ fn a_directory_fills_up_at_1023_pages() {
     assert!(blob.insert(&name(room), target(1)).is_ok());
 }
 
-/// What OpenAFS 1.8.9 makes of the same edits (its `dir.c`, changed only to zero all bytes of the
-/// slots that it frees), as page count and FNV-1a of the blob.
+/// The result of the same edits in OpenAFS 1.8.9 (its `dir.c`, changed only to zero all bytes of freed
+/// slots), as page count and FNV-1a of the blob.
 #[test]
 fn the_same_edits_make_the_same_bytes_as_in_openafs() {
     let name = |n: u32| format!("{n:0width$}", width = n as usize % 60 + 1).into_bytes();
@@ -139,7 +139,7 @@ fn the_same_edits_make_the_same_bytes_as_in_openafs() {
     assert_eq!((blob.pages().len(), hash), (210, 0xae56_abad_3c94_fea0));
 }
 
-/// Replays edits of a seed on the blob and on a map.
+/// Replays edits on a blob and on a map.
 fn replay(edits: &[(u8, u16, usize)]) -> (DirectoryBlob, BTreeMap<Vec<u8>, EntryTarget>) {
     let mut blob = empty();
     let mut model = BTreeMap::from([(b".".to_vec(), target(1)), (b"..".to_vec(), target(1))]);

@@ -1,4 +1,4 @@
-//! Reading.
+//! Reads dumps.
 
 use super::{
     ACL_BYTES, ACL_HEADER_BYTES, ACL_VERSION, BEGIN_MAGIC, DATES_MAX, DumpHeader, DumpVolume, DumpedVnode,
@@ -13,26 +13,26 @@ use base::{Rights, UnixTime, UserId};
 use bytes::Bytes;
 use thiserror::Error;
 
-/// Most bytes asked of the source at once.
+/// Maximum number of bytes requested from the source at a time.
 const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// Why a dump was refused; `E` is the source's error.
+/// Why a dump was rejected; `E` is the source's error.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DumpError<E> {
-    /// The dump is damaged or not one.
+    /// The dump is damaged, or is not a dump.
     #[error("byte {offset} of the dump: expected {expected}")]
     Damaged {
-        /// Bytes of the dump before the place.
+        /// Offset in the dump, in bytes.
         offset: u64,
-        /// What should be there.
+        /// What was expected there.
         expected: &'static str,
     },
     /// The dump ends too early.
     #[error("the dump ends at byte {offset}: expected {expected}")]
     Truncated {
-        /// Its length in bytes.
+        /// Length of the dump in bytes.
         offset: u64,
-        /// What should follow.
+        /// What was expected to follow.
         expected: &'static str,
     },
     /// The pages of a directory are not those of a directory.
@@ -53,24 +53,24 @@ pub enum DumpError<E> {
 /// A part of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// The volume's header; always the first, and again only in dumps that were put together.
+    /// The volume's header; always the first item, and repeated only in combined dumps.
     Volume(Box<DumpVolume>),
-    /// A vnode. If it has a length, [`Reader::data`] gives its data.
+    /// A vnode. If it has a length, [`Reader::data`] returns its data.
     Vnode(DumpedVnode),
     /// The end mark; nothing follows.
     End,
 }
 
-/// Takes a dump apart. `source` is called with the most bytes wanted and answers with at least one,
-/// or with none at the end.
+/// Parses a dump. `source` is called with the maximum number of bytes and returns at least one, or none at
+/// the end.
 pub struct Reader<F> {
     source: F,
     ahead: Bytes,
-    /// Bytes taken out of `ahead` so far.
+    /// Bytes consumed from `ahead` so far.
     offset: u64,
-    /// Bytes of the last vnode's data that were not read yet.
+    /// Unread bytes of the last vnode's data.
     data: u64,
-    /// A tag that was read and belongs to the next item.
+    /// A tag that was read but belongs to the next item.
     tag: Option<u8>,
 }
 
@@ -80,24 +80,24 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
     /// Reads the dump header.
     ///
     /// # Errors
-    /// What is wrong with the dump, or what the source says; so it is with all methods here.
+    /// The dump is malformed or the source failed; this applies to all methods here.
     pub fn open(source: F) -> Outcome<(Reader<F>, DumpHeader), E> {
         let mut reader = Reader { source, ahead: Bytes::new(), offset: 0, data: 0, tag: None };
         let header = reader.dump_header()?;
         Ok((reader, header))
     }
 
-    /// Bytes of the dump that have been read.
+    /// Returns the number of bytes read from the dump.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The error for something that is wrong in what was read last.
+    /// Returns the error for something wrong in the data read last.
     pub fn damaged(&self, expected: &'static str) -> DumpError<E> {
         DumpError::Damaged { offset: self.offset, expected }
     }
 
-    /// The next part. Data that was not read is skipped.
+    /// Returns the next item. Unread data is skipped.
     pub fn next_item(&mut self) -> Outcome<Item, E> {
         while self.data > 0 {
             self.data(PIECE_BYTES_MAX)?;
@@ -114,7 +114,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
         }
     }
 
-    /// The next bytes of the last vnode's data, at most `most` (but at least 1), none at the end.
+    /// Returns the next bytes of the last vnode's data, at most `most` (but at least 1); none at the end.
     pub fn data(&mut self, most: usize) -> Outcome<Bytes, E> {
         if self.data == 0 {
             return Ok(Bytes::new());
@@ -204,7 +204,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
         (0..count).map(|_| self.word(expected)).collect()
     }
 
-    /// The next tag of a section; none at its end.
+    /// Reads the next tag of a section; `None` at its end.
     fn attribute(&mut self, expected: &'static str) -> Outcome<Option<u8>, E> {
         let tag = self.byte(expected)?;
         if tag > SECTION_MAX {
@@ -297,7 +297,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
             }
             b'D' => volume.day_use_date = self.time()?,
             b'Z' => volume.day_use = self.word(NUMBER)?,
-            // The number of updates.
+            // Update counter; not used.
             b'V' => drop(self.word(NUMBER)?),
             _ => return Ok(false),
         }
@@ -318,7 +318,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
                 b'f' | b'h' => {
                     self.data = self.length(tag)?;
                     attributes.length = Some(self.data);
-                    // Data is the last of a vnode: what follows it is read by `next_item`.
+                    // The data ends a vnode; what follows is read by `next_item`.
                     break;
                 }
                 b'A' => attributes.acl = Some(self.acl()?),
@@ -363,7 +363,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
         parse_acl(word).ok_or_else(|| self.before(ACL_BYTES as u64, "a sound access list"))
     }
 
-    /// Passes over the value of a tag that is not known, if that is allowed.
+    /// Skips the value of an unknown tag, if that is allowed.
     fn skip(&mut self, tag: u8, is_critical: &mut bool) -> Outcome<(), E> {
         if tag == TAG_CRITICAL {
             *is_critical = true;
@@ -406,7 +406,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
     }
 }
 
-/// An access list of [`ACL_BYTES`] bytes; `word` gives the number at an offset.
+/// Parses an access list of [`ACL_BYTES`] bytes; `word` returns the number at an offset.
 pub(crate) fn parse_acl(word: impl Fn(usize) -> u32) -> Option<Acl> {
     let [version, total, positive, negative] = [4, 8, 12, 16].map(&word);
     let sum = positive.checked_add(negative)?;

@@ -8,10 +8,10 @@ use std::convert::Infallible;
 
 /// `vos dump` of a backup volume by OpenAFS 1.8.9: two directories, small files, a symbolic link.
 const FULL: &[u8] = include_bytes!("../../testdata/dump/full");
-/// What changed in the volume after it, without the directories that did not.
+/// Changes of the volume after it, without unchanged directories.
 const INCREMENTAL: &[u8] = include_bytes!("../../testdata/dump/incremental");
 
-/// A dump taken apart.
+/// A parsed dump.
 #[derive(Clone, Debug, PartialEq)]
 struct Whole {
     header: DumpHeader,
@@ -108,7 +108,7 @@ fn a_dump_cut_anywhere_is_refused_at_the_cut() {
     );
 }
 
-/// A dump header, then these bytes.
+/// Returns a dump header followed by these bytes.
 fn after_header(rest: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     put_dump_header(&mut out, &DumpHeader::default());

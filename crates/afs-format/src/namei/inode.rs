@@ -1,45 +1,45 @@
-//! Where files lie.
+//! Inode numbers, and the locations of their files.
 
 use super::{Image, NameiError};
 
 const LINKS_MAGIC: u32 = 0x9987_7712;
 
-/// Bytes before the first row of a table of links.
+/// Size in bytes of the header of a link table.
 pub const LINKS_HEADER_BYTES: usize = 8;
 
-/// The folder of all data in a partition.
+/// Folder of all data in a partition.
 pub const FOLDER: &str = "AFSIDat";
-/// The folder of a group's special files.
+/// Folder of a group's special files.
 const SPECIAL: &str = "special";
 const VNODE_BITS: u64 = 0x3ff_ffff;
 const TAG_SHIFT: u32 = 26;
 const TAG_BITS: u64 = 7;
 const DIGITS: &[u8; 64] = b"+=0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-/// Header files are called after the volume's number in ten digits.
+/// Number of digits of the volume id in the name of a header file.
 const NUMBER_DIGITS: usize = 10;
 
-/// The number of a file: the lowest 26 bits are the vnode's, or all ones; the next three tell versions
-/// of a vnode's data (or special files) apart; the upper 32 are the vnode's uniquifier (or the volume).
+/// The number of a file: the lowest 26 bits are the vnode number, or all ones; the next three distinguish
+/// versions of a vnode's data (or special files); the upper 32 are the vnode's uniquifier (or the volume id).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Inode(pub u64);
 
 impl Inode {
-    /// Whether it names a file at all.
+    /// Returns whether it refers to a file.
     pub fn is_some(self) -> bool {
         self.0 != 0 && self.0 != u64::MAX
     }
 
-    /// Whether it is one of a volume's special files.
+    /// Returns whether it is one of a volume's special files.
     pub fn is_special(self) -> bool {
         self.is_some() && self.0 & VNODE_BITS == VNODE_BITS
     }
 
-    /// The vnode whose data it is.
+    /// Returns the vnode whose data it is.
     pub fn vnode(self) -> u32 {
         (self.0 & VNODE_BITS) as u32
     }
 
-    /// Where it lies in its partition, for a group of this read-write volume. No part of the path comes
+    /// Returns the path in its partition, for a group with this read-write volume. No part of the path comes
     /// from the file system.
     pub fn path(self, group: u32) -> String {
         let digits = |number: u64| base64(number);
@@ -67,19 +67,19 @@ impl Inode {
         Some(Inode(number)).filter(|inode| base64(inode.0) == name)
     }
 
-    /// Offset of the two bytes in the table of links that tell who uses it.
+    /// Returns the offset of its two bytes in the link table.
     pub fn links_offset(self) -> u64 {
         LINKS_HEADER_BYTES as u64 + 2 * u64::from(self.vnode())
     }
 
-    /// How many volumes use it, from the two bytes at that offset.
+    /// Returns the number of volumes that use it, from the two bytes at that offset.
     pub fn links(self, row: [u8; 2]) -> u8 {
         let tag = (self.0 >> TAG_SHIFT & TAG_BITS) as u32;
         (u32::from(u16::from_le_bytes(row)) >> (3 * tag) & 7) as u8
     }
 }
 
-/// Digits of 6 bits, the lowest first.
+/// Encodes a number in 6-bit digits, lowest first.
 fn base64(mut number: u64) -> String {
     let mut out = String::new();
     loop {
@@ -91,20 +91,20 @@ fn base64(mut number: u64) -> String {
     }
 }
 
-/// Whether a table of links begins so.
+/// Checks the start of a link table.
 ///
 /// # Errors
-/// Where it does not.
+/// The bytes are not a link table.
 pub fn check_links(bytes: &[u8]) -> Result<(), NameiError> {
     Image(bytes).stamp(LINKS_MAGIC, "the mark of a table of links (99877712)")
 }
 
-/// The name of a volume's header file.
+/// Returns the name of a volume's header file.
 pub fn header_name(volume: u32) -> String {
     format!("V{volume:010}.vol")
 }
 
-/// Whose header file has this name.
+/// Returns the volume whose header file has this name.
 pub fn header_volume(name: &str) -> Option<u32> {
     let digits = name.strip_prefix('V')?.strip_suffix(".vol")?;
     let is_number = digits.len() == NUMBER_DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());

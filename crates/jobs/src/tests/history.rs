@@ -1,4 +1,4 @@
-//! A cell and what happens to it.
+//! A simulated cell and the events in it.
 
 use super::locations::Database;
 use super::servers::Server;
@@ -18,20 +18,20 @@ use std::net::Ipv4Addr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-/// The volume of all histories; its numbers follow.
+/// Id of the volume in all histories; its other ids follow.
 pub(super) const VOLUME: u32 = 100;
-/// One that is read-only only.
+/// Id of a volume family that is only read-only.
 pub(super) const COPIES: u32 = 200;
-/// Where the servers' transactions end by themselves.
+/// Idle time after which the servers end transactions.
 const IDLE_SECONDS_MAX: u32 = 600;
-/// After so many faults the cell is well.
+/// Number of faults after which the cell works normally.
 const FAULTS_MAX: u32 = 12;
-/// What is restored.
+/// Contents of the dump file.
 pub(super) const DUMP: &[u8] = b"a dump";
-/// A job that takes longer never ends.
+/// Upper bound of a job's duration, in seconds.
 const SECONDS_MAX: u32 = 400_000;
 
-/// What each volume has.
+/// Size of each volume.
 pub(super) const SIZE_KIB: i32 = 1000;
 
 pub(super) fn server(number: u8) -> Ipv4Addr {
@@ -42,10 +42,10 @@ pub(super) fn place(number: u8) -> Place {
     Place { server: server(number), partition: 0 }
 }
 
-/// Unwinds from where whoever ran the job was killed.
+/// Panic payload that simulates the death of the process running the job.
 pub(super) struct Killed;
 
-/// What happens to a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Dice {
     Well,
@@ -55,8 +55,8 @@ pub(super) enum Dice {
     KilledAfter,
     CrashBefore,
     CrashAfter,
-    /// The server is killed before it answers, and back soon. The transport sends the call again, the new server takes it
-    /// for a new one, and what it answers is heard.
+    /// The server is killed before it replies, and restarts soon. The transport sends the call again, the new
+    /// server executes it as a new call, and that reply arrives.
     Twice,
 }
 
@@ -71,7 +71,7 @@ pub(super) enum Extent {
 pub(super) struct Volume {
     pub(super) partition: i32,
     pub(super) kind: i32,
-    /// Values of files, and when they were written.
+    /// Values of files, and their modification times.
     pub(super) files: BTreeMap<u8, (u64, u32)>,
     pub(super) created: u32,
     pub(super) updated: u32,
@@ -83,7 +83,7 @@ pub(super) struct Volume {
     pub(super) family: [u32; 2],
     pub(super) in_service: bool,
     pub(super) is_doomed: bool,
-    /// How many directories of it became volumes, and whether it is one of those.
+    /// Number of directories split off from it, and whether it was itself split off.
     pub(super) split_off: u32,
     pub(super) is_split_off: bool,
 }
@@ -99,15 +99,16 @@ pub(super) struct Open {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Host {
-    /// By number and partition.
+    /// Volumes by id and partition.
     pub(super) volumes: BTreeMap<(u32, i32), Volume>,
     pub(super) open: BTreeMap<i32, Open>,
     pub(super) next: i32,
-    /// Doomed volumes go at a restart, and a restore takes effect at once.
+    /// Whether it is a Cellar server: volumes marked for deletion are deleted at a restart, and restores are
+    /// atomic.
     pub(super) is_cellar: bool,
-    /// On each partition.
+    /// Free space on each partition.
     pub(super) free_kib: i64,
-    /// Nobody may change anything before.
+    /// Time until which it rejects all changes.
     pub(super) refuses_until: u32,
     pub(super) down_until: u32,
 }
@@ -120,7 +121,7 @@ impl Host {
         }
     }
 
-    /// The partitions where clients may write to the volume.
+    /// Returns the partitions on which clients may write to the volume.
     fn served(&self) -> Vec<i32> {
         let is_free = |partition: i32| {
             let is_taken = |open: &Open| {
@@ -141,26 +142,26 @@ pub(super) struct State {
     pub(super) clock_ahead: u32,
     pub(super) hosts: BTreeMap<Ipv4Addr, Host>,
     pub(super) entries: BTreeMap<u32, NVldbEntry>,
-    /// What a location server has that was away, if there is one: it is asked like the others.
+    /// Contents of a location server that was down and is out of date, if there is one; queries may reach it.
     behind: Option<BTreeMap<u32, NVldbEntry>>,
-    /// When the location server that takes changes was started.
+    /// Start time of the location server that accepts changes.
     pub(super) locations_began: u32,
     pub(super) next_volume: u32,
-    /// Of anybody.
+    /// Whether the location servers reject all changes.
     pub(super) takes_no_changes: bool,
-    /// Somebody took the volume out of service before the job.
+    /// Whether the volume was out of service before the job.
     pub(super) is_taken_off: bool,
     pub(super) forwards: u32,
-    /// What the calls that sent to several sites read, and for how many.
+    /// What each call that sent to several sites read, and the number of sites.
     pub(super) reads: Vec<(Extent, usize)>,
-    /// Dumps that were sent from files, and what is answered to them.
+    /// Number of dumps sent from files; `refusal` is the error returned for them.
     pub(super) restores: u32,
     pub(super) refusal: Option<AbortCode>,
-    /// What clients were told is written.
+    /// Writes acknowledged to clients.
     pub(super) acknowledged: BTreeMap<u8, u64>,
     written: u64,
     faults_left: u32,
-    /// A fault in so many calls.
+    /// Probability of a fault in a call.
     fault_rate: f64,
     journal: Option<Job>,
     cancel_at: u32,
@@ -176,7 +177,7 @@ impl Cell {
         Server { cell: self.myself.upgrade().unwrap(), address }
     }
 
-    /// What a location server reads and writes: if the one that takes changes is not asked for it may be another one.
+    /// Returns the database for a call. Without `is_newest` it may be that of an outdated server.
     pub(super) fn database(&self, is_newest: bool) -> Database {
         let mut state = self.state.lock();
         let is_other = !is_newest && state.random.random_bool(0.5);
@@ -185,7 +186,7 @@ impl Cell {
         Database { cell: self.myself.upgrade().unwrap(), behind }
     }
 
-    /// Now and then a location server goes, comes back as it was, and is brought up to date.
+    /// Sometimes makes a location server fall behind, or brings it up to date.
     fn fall_behind(&self) {
         let mut state = self.state.lock();
         if state.fault_rate > 0.0 && state.random.random_bool(0.1) {
@@ -199,7 +200,7 @@ impl Cell {
         state.hosts[&server].down_until <= state.now
     }
 
-    /// Kills a server; it is back some time later. The location servers are many, and go on.
+    /// Kills a server, which restarts some time later. Location servers are replicated and keep running.
     pub(super) fn crash(&self, server: Option<Ipv4Addr>) {
         let Some(server) = server else { return };
         let mut state = self.state.lock();
@@ -210,7 +211,7 @@ impl Cell {
         host.down_until = until;
     }
 
-    /// Kills a server that is back at once.
+    /// Kills a server that restarts immediately.
     pub(super) fn restart(&self, server: Option<Ipv4Addr>) {
         let mut state = self.state.lock();
         match server.and_then(|server| state.hosts.get_mut(&server)) {
@@ -219,7 +220,7 @@ impl Cell {
         }
     }
 
-    /// Lets time pass; clients write, idle transactions end.
+    /// Advances the time; clients write, and idle transactions end.
     pub(super) fn pass(&self, seconds: u32) {
         let mut state = self.state.lock();
         state.now += seconds;
@@ -248,7 +249,7 @@ impl Cell {
         if state.random.random_bool(0.3) && state.fault_rate > 0.0 {
             let place = entry::read_write_place(&state.entries[&VOLUME]).unwrap();
             state.write(place.server);
-            // A client that has not heard of anything.
+            // A client with outdated location information.
             state.write(server(1));
         }
         drop(state);
@@ -279,8 +280,8 @@ impl Cell {
         faults[state.random.random_range(0..faults.len())]
     }
 
-    /// What must be so at all times: where the database points, if that server is up, is the volume with
-    /// all that clients were told is written.
+    /// Checks that the volume to which the database points exists and has all acknowledged writes, and that
+    /// no server has it in service on two partitions.
     pub(super) fn check(&self) {
         let state = self.state.lock();
         let place = entry::read_write_place(&state.entries[&VOLUME]).unwrap();
@@ -307,7 +308,7 @@ impl State {
         self.now + self.clock_ahead
     }
 
-    /// A client writes a file of the volume, if the server lets it.
+    /// Writes a file of the volume as a client, if the server permits it.
     fn write(&mut self, server: Ipv4Addr) {
         let (now, wall, written) = (self.now, self.wall(), self.written + 1);
         let file = self.random.random_range(0..20);
@@ -334,7 +335,7 @@ impl World for Arc<Cell> {
         call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode> {
         match call(&way(self.clone(), Asked::Locations)) {
-            // There are several servers of one database: another one is asked, and may have what the silent one did.
+            // Another server of the database is tried, and may already have the effect of the silent one.
             Err(code) if is_silence(code) && self.asks_another() => {
                 call(&way(self.clone(), Asked::Locations))
             }
@@ -392,7 +393,7 @@ impl World for Arc<Cell> {
     }
 }
 
-/// A job that has not begun.
+/// Creates a job that has not started.
 fn job_of(operation: Operation) -> Job {
     match operation.clone() {
         Operation::Restore { name, to, .. } => Job::new(1, operation, 0, &name, to),
@@ -409,7 +410,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// A history full of faults.
+    /// Creates a history with many faults.
     pub(super) fn new(seed: u64, operation: Operation) -> History {
         let mut random = StdRng::seed_from_u64(seed);
         let rate = [0.01, 0.03, 0.1][random.random_range(0..3)];
@@ -417,12 +418,12 @@ impl History {
         History::with(seed, operation, random, (rate, cancel_at))
     }
 
-    /// One in which nothing goes wrong and nobody writes.
+    /// Creates a history without faults and without writes.
     pub(super) fn quiet(operation: Operation) -> History {
         History::with(0, operation, StdRng::seed_from_u64(0), (0.0, u32::MAX))
     }
 
-    /// The same of any seed's cell.
+    /// Creates a history without faults, with the cell of a seed.
     pub(super) fn calm(seed: u64, operation: Operation) -> History {
         History::with(seed, operation, StdRng::seed_from_u64(seed), (0.0, u32::MAX))
     }
@@ -435,7 +436,7 @@ impl History {
         &self.job
     }
 
-    /// What is foretold of the job; that this changes nothing.
+    /// Performs the dry run of the job, and checks that it changes nothing.
     pub(super) fn foretell(&self) -> Result<Outlook, Trouble> {
         let kept = |state: &State| (state.hosts.clone(), state.entries.clone(), state.next_volume);
         let before = kept(&self.state());
@@ -446,7 +447,8 @@ impl History {
         foretold
     }
 
-    /// The same of a release to three other servers, which are all Cellar's or all OpenAFS's.
+    /// Creates a fault-free history of a release to three other servers, which are either all Cellar or all
+    /// OpenAFS servers.
     pub(super) fn quiet_release(are_cellars: bool) -> History {
         let history = History::quiet(Operation::Release { all: false });
         let mut state = history.cell.state.lock();
@@ -474,7 +476,7 @@ impl History {
                 .insert(server(number), Host { is_cellar, free_kib: i64::from(SIZE_KIB), ..Host::default() });
         }
         if matches!(operation, Operation::Move { to } if to.server == server(1)) {
-            // OpenAFS has both volumes in service when it restarts at the wrong moment.
+            // OpenAFS would have both volumes in service if it restarted at the wrong moment.
             hosts.get_mut(&server(1)).unwrap().is_cellar = true;
         }
         if matches!(operation, Operation::Split { .. }) {
@@ -543,7 +545,7 @@ impl History {
         History { seed, cell, job }
     }
 
-    /// Runs the job, again and again if whoever runs it is killed.
+    /// Runs the job to its end, restarting it whenever its process is killed.
     pub(super) fn run_to_the_end(&mut self) {
         while !self.job.is_over() {
             let ran = std::panic::catch_unwind(AssertUnwindSafe(|| run(&mut self.job, &self.cell)));
@@ -554,7 +556,7 @@ impl History {
                     let pause = state.random.random_range(0..1000);
                     let recorded = state.journal.clone();
                     drop(state);
-                    // What was never recorded never began.
+                    // A job that was never recorded has not started.
                     let fresh = || job_of(self.job.operation.clone());
                     self.job = recorded.unwrap_or_else(fresh);
                     self.cell.pass(pause);
@@ -564,7 +566,7 @@ impl History {
         }
     }
 
-    /// All of it; a failure names the seed.
+    /// Runs the whole history; a failure prints the seed.
     pub(super) fn play(mut self) {
         let seed = self.seed;
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
@@ -587,12 +589,12 @@ impl History {
         self.cell.state.lock().forwards
     }
 
-    /// What was read since this was asked last, call by call.
+    /// Returns the reads since the last call, one for each call that sent.
     pub(super) fn reads(&self) -> Vec<(Extent, usize)> {
         std::mem::take(&mut self.cell.state.lock().reads)
     }
 
-    /// The read-only volume of a server is gone.
+    /// Deletes the read-only volume of a server.
     pub(super) fn lose_site(&self, number: u8) {
         let mut state = self.cell.state.lock();
         state.hosts.get_mut(&server(number)).unwrap().volumes.remove(&(VOLUME + 1, 0)).unwrap();
@@ -602,7 +604,7 @@ impl History {
         self.cell.state.lock().restores
     }
 
-    /// How often a dump is sent that every server answers like this.
+    /// Returns how often a dump is sent if every server rejects it with this code.
     pub(super) fn sent_if_refused(mut self, code: AbortCode) -> u32 {
         self.cell.state.lock().refusal = Some(code);
         self.run_to_the_end();
@@ -627,13 +629,14 @@ impl History {
         self.cell.pass(10);
     }
 
-    /// Whether nobody wanted it any more when some sites of what was restored did not have it yet.
+    /// Returns whether the job was cancelled before all sites of a restored volume had it.
     fn is_left_behind(&self) -> bool {
         let has_sites = matches!(&self.job.operation, Operation::Restore { also, .. } if !also.is_empty());
         has_sites && self.job.trouble.as_ref().is_some_and(|trouble| trouble.contains("some sites"))
     }
 
-    /// Whether a volume is out of service because that was wanted, or because it may have a part of the dump only.
+    /// Returns whether a volume is out of service as requested, or because it may contain only part of the
+    /// dump.
     fn is_left_off(&self, state: &State, volume: u32) -> bool {
         let is_done = self.job.stage == Stage::Done;
         match self.job.operation {
@@ -646,7 +649,7 @@ impl History {
         }
     }
 
-    /// What is restored is there, and was made when it was.
+    /// Checks that the restored contents are there, and that the creation date was set.
     fn check_overwritten(&self, state: &State) {
         let Operation::Overwrite { offline, readonly, .. } = self.job.operation else { return };
         let (family, kind) = if readonly { (COPIES, 1) } else { (VOLUME, 0) };
@@ -681,7 +684,7 @@ impl History {
         );
     }
 
-    /// A new volume has what is in the file, and is what its entry says.
+    /// Checks that a new volume has the contents of the file and matches its entry.
     fn check_restored(&self, state: &State) {
         let Operation::Restore { readonly, .. } = self.job.operation else { return };
         if self.job.stage != Stage::Done {
@@ -699,10 +702,10 @@ impl History {
         assert_eq!((restored.kind, (entry.flags, entry.server_flags[0])), (kind, flags));
     }
 
-    /// What must be so in the end.
+    /// Checks the final state.
     pub(super) fn check_end(&self) {
         if self.job.waits() > 0 {
-            // What was open on a server that was away has ended by itself.
+            // Transactions left open on a server that was down have timed out.
             self.cell.pass(IDLE_SECONDS_MAX + 1);
         }
         self.cell.check();
@@ -775,12 +778,12 @@ impl History {
     }
 }
 
-/// What a volume has after a restore.
+/// Returns the files of a volume after a restore.
 pub(super) fn restored_files() -> BTreeMap<u8, (u64, u32)> {
     BTreeMap::from([(77, (DUMP.len() as u64, 1))])
 }
 
-/// A volume without a read-write one, with the numbers that OpenAFS's `vos` gives it.
+/// Adds a volume without a read-write volume, with ids as OpenAFS's `vos` gives them.
 fn add_read_only(
     hosts: &mut BTreeMap<Ipv4Addr, Host>,
     entries: &mut BTreeMap<u32, NVldbEntry>,
@@ -805,7 +808,7 @@ fn add_read_only(
     entries.insert(COPIES, entry);
 }
 
-/// All read-only sites have the same; that.
+/// Checks that all read-only sites have the same files, and returns those.
 fn check_sites<'a>(state: &'a State, entry: &NVldbEntry) -> &'a BTreeMap<u8, (u64, u32)> {
     let (sites, volume) = (entry::read_only_sites(entry), entry.volume_id[entry::READ_ONLY]);
     let files = |site: &usize| &state.hosts[&entry::place(entry, *site).server].volumes[&(volume, 0)].files;

@@ -1,4 +1,4 @@
-//! The volume servers of a history.
+//! The volume servers of a simulated history.
 
 use super::history::{Cell, DUMP, Extent, Open, SIZE_KIB, VOLUME, Volume, restored_files};
 use afs_idl::CallStream;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 const ENOENT: AbortCode = AbortCode(2);
 const ENODEV: AbortCode = AbortCode(19);
 
-/// Each server has so many.
+/// Number of partitions of each server.
 const PARTITIONS: i32 = 2;
 
 pub(super) struct Server {
@@ -23,7 +23,7 @@ fn check_partition(partition: i32) -> Result<(), AbortCode> {
 }
 
 impl Server {
-    /// Works on an open volume.
+    /// Runs `work` on an open volume.
     fn with<T>(
         &self,
         transaction: i32,
@@ -56,7 +56,7 @@ impl Server {
         self.cell.state.lock().hosts.get_mut(&self.address).unwrap().volumes.insert(place, volume);
     }
 
-    /// The volume of this number on the partition of a transaction.
+    /// Returns the volume with this id on the partition of a transaction.
     fn beside(&self, transaction: i32, id: u32) -> Result<Option<Volume>, AbortCode> {
         let partition = self.with(transaction, |volume, _, _| volume.partition)?;
         Ok(self.cell.state.lock().hosts[&self.address].volumes.get(&(id, partition)).cloned())
@@ -66,7 +66,7 @@ impl Server {
         self.cell.state.lock().hosts[&self.address].volumes.contains_key(&(id, partition))
     }
 
-    /// Refuses everybody, if that is what the server does.
+    /// Rejects all callers while the server refuses changes.
     fn administer(&self) -> Result<(), AbortCode> {
         let state = self.cell.state.lock();
         if state.now < state.hosts[&self.address].refuses_until {
@@ -86,13 +86,13 @@ impl Server {
         })
     }
 
-    /// Refuses to clone what is out of service.
+    /// Rejects cloning a volume that is out of service.
     fn check_in_service(&self, transaction: i32) -> Result<(), AbortCode> {
         let is_in_service = self.with(transaction, |volume, _, _| volume.in_service && !volume.is_doomed)?;
         if is_in_service { Ok(()) } else { Err(AbortCode::VOFFLINE) }
     }
 
-    /// Whether another partition of a Cellar server has a volume of the number of an open one.
+    /// Returns whether another partition of a Cellar server has a volume with the id of an open one.
     fn holds_apart(&self, transaction: i32) -> bool {
         let state = self.cell.state.lock();
         let host = &state.hosts[&self.address];
@@ -101,7 +101,7 @@ impl Server {
         host.is_cellar && host.volumes.keys().any(is_other)
     }
 
-    /// What is sent of a volume, restored on another server.
+    /// Sends a volume and restores it on another server.
     fn send(&self, transaction: i32, since: u32, to: &vol::DestServer, id: i32) -> Result<(), AbortCode> {
         let source = self.with(transaction, |volume, _, _| volume.clone())?;
         let address = Ipv4Addr::from(to.host);
@@ -126,7 +126,7 @@ impl Server {
             volume.updated = source.updated;
             volume.changes = 0;
             volume.family = [0; 2];
-            // What Cellar holds apart stays unfinished until it is told otherwise.
+            // A parked volume on a Cellar server stays incomplete until SetFlags changes that.
             if !is_apart {
                 volume.in_service = source.in_service;
                 volume.is_doomed = false;

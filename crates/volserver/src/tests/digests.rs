@@ -1,4 +1,4 @@
-//! DigestContents: what a server computes of a volume is what a dump of it holds.
+//! Tests that DigestContents matches the digest of a dump of the volume.
 
 use super::support::{Cell, LARGE, admin, anybody};
 use super::transfers::{ID, Pair, TARGET, noise};
@@ -11,7 +11,7 @@ use base::AbortCode;
 use bytes::Bytes;
 use volume::SetStatus;
 
-/// More vnodes than one call looks at.
+/// More vnodes than one call processes.
 const MANY: u32 = 6000;
 
 fn of_dump(dump: &[u8]) -> Sum {
@@ -45,7 +45,7 @@ fn of_dump(dump: &[u8]) -> Sum {
     all.sum()
 }
 
-/// What is answered in the end, and how many calls that took.
+/// Returns the final reply and the number of calls.
 fn digest(cell: &Cell, transaction: i32) -> (DigestContentsReply, u32) {
     for calls in 1.. {
         let reply =
@@ -101,7 +101,7 @@ fn a_large_volume_takes_several_calls() {
     let ask = cellar::DigestContentsRequest { transaction };
     assert_eq!(pair.cell.server.digest_contents(&admin(), ask).unwrap(), reply, "it is done");
     pair.cell.end(transaction).unwrap();
-    // What changes meanwhile makes it begin again.
+    // A change during the computation restarts it.
     let transaction = pair.cell.open(ID, LARGE, attach_mode::READ_ONLY).unwrap();
     let ask = cellar::DigestContentsRequest { transaction };
     assert_eq!(pair.cell.server.digest_contents(&admin(), ask).unwrap().done, 0);

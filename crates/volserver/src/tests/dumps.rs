@@ -15,10 +15,10 @@ const ENODEV: AbortCode = AbortCode(19);
 
 /// `vos dump` of a volume by OpenAFS 1.8.9.
 const FULL: &[u8] = include_bytes!("../../../afs-format/testdata/dump/full");
-/// What changed in it afterwards.
+/// Changes of that volume after the full dump.
 const INCREMENTAL: &[u8] = include_bytes!("../../../afs-format/testdata/dump/incremental");
 
-/// Names of the root directory with what is in them.
+/// Returns the entries of the root directory with their contents.
 fn tree(volume: &Arc<Volume>) -> Vec<(String, Vec<u8>)> {
     let mut names = Vec::new();
     volume.entries(volume.root(), &mut |name, found| names.push((name.to_vec(), found))).unwrap();
@@ -56,7 +56,7 @@ impl Site {
         self.cell.volumes.get_any_state(VolumeId(id)).unwrap()
     }
 
-    /// Does `work` within a transaction.
+    /// Runs `work` within a transaction.
     fn within<T>(&self, id: u32, flags: i32, work: impl FnOnce(i32) -> T) -> T {
         let transaction = self.cell.open(id, LARGE, flags).unwrap();
         let result = work(transaction);
@@ -75,7 +75,7 @@ impl Site {
         self.cell.server.clone_volume(&admin(), request).map(|reply| assert_eq!(reply.new_volume_id, id))
     }
 
-    /// What `vos clone` and `vos release` do.
+    /// Clones as `vos clone` and `vos release` do.
     fn clone_into_service(&self, id: u32, kind: i32, name: &str) {
         self.within(RW, attach_mode::BUSY, |transaction| self.clone(transaction, id, kind, name).unwrap());
         assert!(self.cell.list(LARGE).iter().all(|entry| entry.volume_id != id), "not finished");
@@ -121,7 +121,7 @@ impl Site {
     }
 }
 
-/// A dump without what a restore changes: from the first vnode on.
+/// Returns a dump from its first vnode on, without the parts that a restore changes.
 fn vnodes(dump: &[u8]) -> &[u8] {
     let first = dump.windows(10).position(|bytes| bytes == [3, 0, 0, 0, 1, 0, 0, 0, 1, b't']);
     &dump[first.unwrap()..]
@@ -277,7 +277,7 @@ fn a_broken_dump_leaves_the_volume_as_it_was() {
     let mut broken: Vec<Vec<u8>> = (0..FULL.len()).step_by(97).map(|cut| FULL[..cut].to_vec()).collect();
     broken.push([FULL, b"more"].concat());
     broken.push(INCREMENTAL.to_vec());
-    // A name that leads nowhere, a vnode without a name, a wrong count of links.
+    // A name without a vnode, a vnode without a name, a wrong link count.
     let mut wrong = FULL.to_vec();
     let at = wrong
         .windows(6)

@@ -1,4 +1,4 @@
-//! A volume server of two partitions in memory, with a clock and ears of its own.
+//! A volume server with two in-memory partitions, a settable clock, and a record of notifications.
 
 use super::counting::Counting;
 use crate::{Administrators, FileService, VolumeServer, VolumeServerParts};
@@ -19,10 +19,10 @@ use volume::{Actor, Found, PartitionHandle, SetStatus, Space, StoreRequest, Volu
 
 pub(super) const START: u32 = 1_000_000;
 
-/// What `vos` says of a volume that is to go.
+/// Flags that `vos` sets on a volume to be deleted.
 pub(super) const DOOMED: i32 = vol::volume_flags::DELETE_ON_SALVAGE | vol::volume_flags::OUT_OF_SERVICE;
 
-/// `/vicepc`, which is larger than a narrow number can say.
+/// Index of `/vicepc`, whose size exceeds 32-bit fields.
 pub(super) const LARGE: i32 = 2;
 
 pub(super) struct Cell {
@@ -32,11 +32,11 @@ pub(super) struct Cell {
     /// Metadata of the large partition.
     meta: Arc<MemoryMeta>,
     now: Arc<AtomicU32>,
-    /// What is free on the small partition.
+    /// Free space on the small partition.
     free_kib: Arc<AtomicU64>,
 }
 
-/// Remembers what file service was told.
+/// Records the notifications to file service.
 #[derive(Default)]
 pub(super) struct Heard {
     changed: Mutex<Vec<u32>>,
@@ -71,19 +71,19 @@ impl Administrators for Known {
     }
 }
 
-/// What a power cut leaves of a server: both partitions' metadata and chunks.
+/// Metadata and chunks of both partitions, which survive a power cut.
 #[derive(Default)]
 pub(super) struct Disks {
     pub(super) metas: [Arc<MemoryMeta>; 2],
     pub(super) chunks: [Arc<MemoryChunks>; 2],
-    /// Chunks read on either.
+    /// Number of chunks read on either partition.
     pub(super) reads: Arc<AtomicUsize>,
-    /// Chunks stored on either.
+    /// Number of chunks stored on either partition.
     pub(super) appends: Arc<AtomicUsize>,
 }
 
 impl Disks {
-    /// What a power cut leaves: of what was not synced only some.
+    /// Returns the disks after a power cut, with only some of the unsynced commits.
     pub(super) fn after_crash(&self, random: &mut StdRng) -> Disks {
         let mut survived = |which: usize| {
             let meta = &self.metas[which];
@@ -112,12 +112,12 @@ impl Disks {
     }
 }
 
-/// What came of a transfer is noted after every chunk.
+/// Returns options under which received data is checkpointed after every chunk.
 fn options() -> VolumeOptions {
     VolumeOptions { received_step_bytes: 256 << 10, ..VolumeOptions::default() }
 }
 
-/// Plays so many histories.
+/// Runs a number of histories.
 pub(super) fn histories(count: u64, play: impl Fn(u64, &mut StdRng)) {
     seeds::play(count, |seed| play(seed, &mut StdRng::seed_from_u64(seed)));
 }
@@ -146,7 +146,7 @@ impl Cell {
         Cell::on(&Disks::default())
     }
 
-    /// A server that is started with these disks.
+    /// Starts a server with these disks.
     pub(super) fn on(disks: &Disks) -> Cell {
         let meta = disks.metas[1].clone();
         let free_kib = Arc::new(AtomicU64::new(400));
@@ -166,7 +166,7 @@ impl Cell {
         Cell { server: VolumeServer::new(parts), volumes, heard, meta, now, free_kib }
     }
 
-    /// A server that is started again after a power cut, with what that left of the disks.
+    /// Restarts the server after a power cut, with the remaining contents of the disks.
     pub(super) fn after_crash(&self, disks: &mut Disks, random: &mut StdRng) -> Cell {
         *disks = disks.after_crash(random);
         let cell = Cell::on(disks);
@@ -175,7 +175,7 @@ impl Cell {
         cell
     }
 
-    /// Whether everything on these disks is as it must be, after all that is to be purged is.
+    /// Checks both partitions after purging.
     pub(super) fn check_all(&self, disks: &Disks) {
         while self.volumes.purge_step().unwrap() {}
         for meta in &disks.metas {
@@ -184,7 +184,7 @@ impl Cell {
         }
     }
 
-    /// Whether everything on the large partition is as it must be, after all that is to be purged is.
+    /// Checks the large partition after purging.
     pub(super) fn check(&self) {
         while self.volumes.purge_step().unwrap() {}
         let report = check(&*self.meta, None, CheckOptions::default(), &mut |_| {});
@@ -208,7 +208,7 @@ impl Cell {
         self.free_kib.store(free_kib, Ordering::Relaxed);
     }
 
-    /// What `vos create` does.
+    /// Creates a volume as `vos create` does.
     pub(super) fn vos_create(&self, partition: i32, name: &str, id: u32) {
         let transaction = self.create(partition, name, id, 0).unwrap();
         let info = vol::VolintInfo { max_quota: 7000, ..unchanged() };
@@ -250,7 +250,7 @@ impl Cell {
         self.server.delete_volume(&admin(), vol::DeleteVolumeRequest { transaction }).map(|_| ())
     }
 
-    /// DoVolDelete of `vos`, which is content if it is gone already.
+    /// Deletes a volume as DoVolDelete of `vos` does, which accepts that it is already deleted.
     pub(super) fn vos_delete(&self, id: u32, partition: i32) {
         match self.open(id, partition, vol::attach_mode::OFFLINE) {
             Ok(transaction) => {
@@ -283,23 +283,23 @@ impl Cell {
         Ok(entry)
     }
 
-    /// What a client is told that asks for the volume.
+    /// Returns the error that a client of the volume gets, if any.
     pub(super) fn file_service(&self, id: u32) -> Option<AbortCode> {
         self.volumes.get(VolumeId(id)).err().map(|error| error.abort_code())
     }
 }
 
-/// A user who may do everything.
+/// Returns a privileged actor.
 pub(super) fn actor(now: UnixTime) -> Actor {
     Actor { user: UserId(7), privileged: true, in_transaction: false, now }
 }
 
-/// Where a name leads.
+/// Returns the FID of a directory entry.
 pub(super) fn fid(volume: &Volume, found: Found) -> Fid {
     Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
 }
 
-/// Writes into a file of a directory, which is made if it is not there. The file has this length then.
+/// Writes to a file in a directory, creating it if it is missing, and sets its length.
 pub(super) fn write_at(
     volume: &Volume,
     now: UnixTime,
@@ -323,18 +323,18 @@ pub(super) fn write_at(
     file
 }
 
-/// Gives a file of the root directory these contents.
+/// Writes a file in the root directory with these contents.
 pub(super) fn write(volume: &Volume, now: UnixTime, name: &str, data: &[u8]) -> Fid {
     write_at(volume, now, (volume.root(), name), 0, data, data.len() as u64)
 }
 
-/// The contents of a file of the root directory.
+/// Returns the contents of a file in the root directory.
 pub(super) fn read(volume: &Arc<Volume>, name: &str) -> Vec<u8> {
     let found = volume.lookup(volume.root(), name.as_bytes()).unwrap();
     volume.reader(fid(volume, found), 0, u64::MAX).unwrap().next(usize::MAX).unwrap().concat()
 }
 
-/// SetInfo's "leave it as it is" in every field, as `vos` fills it.
+/// Returns a SetInfo argument that leaves every field unchanged, as `vos` fills it.
 pub(super) fn unchanged() -> vol::VolintInfo {
     vol::VolintInfo {
         max_quota: -1,

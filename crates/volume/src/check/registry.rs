@@ -1,4 +1,4 @@
-//! Which volumes, groups and purge jobs there are.
+//! Reads the volumes, groups and purge jobs of a partition.
 
 use super::CheckReport;
 use crate::SnapshotOf;
@@ -10,28 +10,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use store::{Family, KeyRange, MetaStore};
 
-/// Where a volume's records are.
+/// Location of a volume's records.
 #[derive(Clone)]
 pub(super) struct Known {
     pub(super) group: u64,
     pub(super) sight: Sight,
     pub(super) is_read_write: bool,
-    /// What its header says that it is a snapshot of.
+    /// The snapshot that the volume is, according to its header.
     pub(super) snapshot: Option<SnapshotOf>,
 }
 
-/// What is known of a group.
+/// Facts about a group.
 #[derive(Default)]
 pub(super) struct GroupFacts {
-    /// What is seen of it.
+    /// Read views of its volumes.
     pub(super) readers: Vec<Sight>,
     pub(super) newest: u64,
     pub(super) read_write: Option<VolumeId>,
-    /// All of it is to go.
+    /// Whether all of it is to be purged.
     pub(super) is_doomed: bool,
-    /// Versions that nobody reads are to go.
+    /// Whether versions without readers are to be purged.
     pub(super) is_thinned: bool,
-    /// Deleted files whose data is to go.
+    /// Deleted files whose data is to be purged.
     pub(super) files: BTreeSet<(VnodeId, u32)>,
 }
 
@@ -39,13 +39,13 @@ pub(super) struct GroupFacts {
 pub(super) struct Registry {
     pub(super) volumes: BTreeMap<VolumeId, Known>,
     pub(super) groups: BTreeMap<u64, GroupFacts>,
-    /// By read-write volume and name.
+    /// Snapshot ids by read-write volume and name.
     snapshots: BTreeMap<(VolumeId, Vec<u8>), VolumeId>,
-    /// Read-write volumes of which snapshots are made automatically.
+    /// Read-write volumes that have a snapshot policy.
     policies: BTreeSet<VolumeId>,
 }
 
-/// A record, in messages.
+/// Formats a record for messages.
 pub(super) fn show(family: Family, key: &[u8]) -> String {
     let hex = key.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     format!("record {hex} of family {}", family.name())
@@ -73,7 +73,7 @@ pub(super) fn read(meta: &dyn MetaStore, report: &mut CheckReport) -> Registry {
     registry
 }
 
-/// Takes one record; `None` says that it is damaged.
+/// Reads one record; returns `None` if it is damaged.
 fn read_record(
     registry: &mut Registry,
     with_counters: &mut BTreeSet<VolumeId>,
@@ -118,7 +118,7 @@ fn read_record(
     (is_table(Table::Header) && stored.group > 0 && stored.sight.epoch > 0).then(|| registry.add(&stored))
 }
 
-/// The counters of a volume, if they can be read.
+/// Returns the counters of a volume, if they can be read.
 pub(super) fn counters_of(meta: &dyn MetaStore, id: VolumeId) -> Option<Counters> {
     record::get_counters(&meta.get(Family::Volumes, &keys::counters(id)).ok().flatten()?)
 }
@@ -193,7 +193,7 @@ impl Registry {
 }
 
 impl Registry {
-    /// The list of snapshots against the headers.
+    /// Checks the list of snapshots against the headers.
     fn check_snapshots(&self, report: &mut CheckReport) {
         let mut listed = BTreeSet::new();
         for ((volume, name), id) in &self.snapshots {
@@ -229,7 +229,7 @@ impl GroupFacts {
         u64::from(self.is_doomed) + u64::from(self.is_thinned) + self.files.len() as u64
     }
 
-    /// Whether versions that nobody reads are going to be deleted.
+    /// Returns whether versions without readers are going to be purged.
     pub(super) fn may_have_unneeded(&self) -> bool {
         self.is_doomed || self.is_thinned
     }

@@ -1,15 +1,15 @@
-//! What later versions added to the header of a volume: fields behind its end, each with a tag and a
-//! length, so that every version passes over what it does not know.
+//! Fields that later versions append to the header of a volume, each with a tag and a length, so that every
+//! version can skip unknown ones.
 
 use super::{Fields, Record};
 use crate::{Unseen, VolumeHeader};
 use base::UnixTime;
 use store::{Codec, ZSTD_LEVELS};
 
-/// Two bytes: the codec, its level.
+/// Tag of two bytes: the codec and its level.
 const COMPRESSION: u8 = 1;
 
-/// No bytes: equal chunks are stored once.
+/// Tag without contents: equal chunks are stored once.
 const DEDUPLICATION: u8 = 2;
 
 /// One byte: clients cannot have seen the volume, see [`Unseen`].
@@ -28,7 +28,7 @@ const RAW: u8 = 0;
 const LZ4: u8 = 1;
 const ZSTD: u8 = 2;
 
-/// Appends what differs from its default.
+/// Appends the fields that differ from their defaults.
 pub(super) fn put(record: Record, header: &VolumeHeader) -> Record {
     let record = match header.compression {
         None => record,
@@ -61,7 +61,8 @@ fn field(record: Record, tag: u8, value: &[u8]) -> Record {
     record.u8(tag).u8(value.len() as u8).bytes(value)
 }
 
-/// Reads up to the end of the record. A value that only a later version knows counts as the default.
+/// Reads the fields up to the end of the record. A value that only a later version knows is treated as the
+/// default.
 pub(super) fn get(fields: &mut Fields<'_>, header: &mut VolumeHeader) -> Option<()> {
     while !fields.0.is_empty() {
         let (tag, length) = (fields.u8()?, fields.u8()?);

@@ -197,7 +197,7 @@ fn version_1_records_stay_readable() {
 fn a_header_may_end_early_or_go_on_with_what_only_later_versions_know() {
     let old = put_header(&header());
     let read = |more: &[u8]| get_header(&[&old[..], more].concat(), &counters());
-    // What the first version wrote ends here.
+    // A header of the first version ends here.
     assert_eq!(read(&[]), Some(header()));
     // Tag 1, two bytes: Zstandard at level 9.
     let zstd = read(&[1, 2, 2, 9]).unwrap();

@@ -1,4 +1,4 @@
-//! What single operations do.
+//! Tests of single operations.
 
 use super::support::*;
 use crate::{
@@ -194,7 +194,7 @@ fn holes_read_as_zeros_and_cost_only_their_length() {
     assert_eq!(volume.read(fid, u64::MAX, u64::MAX).unwrap().1.concat(), b"");
     store_at(&volume, fid, 4 << 30, &[7; 1000], u64::MAX).unwrap();
     assert_eq!(volume.read(fid, (4 << 30) + 990, 20).unwrap().1.concat(), [&[7; 10][..], &[0; 10]].concat());
-    // Cut in the middle of a chunk and extended again: what was cut reads as zeros.
+    // After a cut in the middle of a chunk and an extension, the cut part reads as zeros.
     store_at(&volume, fid, (4 << 30) + 500, b"", (4 << 30) + 500).unwrap();
     store_at(&volume, fid, (4 << 30) + 2000, b"", u64::MAX).unwrap();
     let (status, data) = volume.read(fid, (4 << 30) + 490, 100).unwrap();
@@ -275,11 +275,11 @@ fn quota_and_room_are_respected_with_the_spare() {
     let (server, volume) = Server::with_volume(VolumeOptions { spare_kib: 10, ..options() });
     volume.update_header(|header| header.quota_max_kib = 20).unwrap();
     let fid = file(&volume, "a");
-    // 2 for the root and 1 for the file are used; 27 more fit with the spare.
+    // 2 blocks for the root and 1 for the file are used; 27 more fit with the spare.
     assert_eq!(code(store_at(&volume, fid, 0, &vec![1; 28 * 1024 + 1], u64::MAX)), AbortCode::VOVERQUOTA);
     store_at(&volume, fid, 0, &vec![1; 28 * 1024], u64::MAX).unwrap();
     assert_eq!(volume.header().used_kib, 30);
-    // Creating has no spare; what does not grow is always allowed.
+    // Creating cannot use the spare; operations without growth are always allowed.
     assert_eq!(code(volume.create_file(&actor(1), volume.root(), b"b", &nothing())), AbortCode::VOVERQUOTA);
     store_at(&volume, fid, 0, b"x", u64::MAX).unwrap();
     store_at(&volume, fid, 0, b"", 0).unwrap();

@@ -1,4 +1,4 @@
-//! Moving chunks beside everything else.
+//! Tests of moving chunks concurrently with other operations.
 
 use super::support::*;
 use crate::{CompactionPolicy, Volume};
@@ -56,7 +56,7 @@ fn what_is_mostly_live_is_left_alone() {
     let before = named(&server);
     server.compact(50);
     assert_eq!(named(&server), before);
-    // Unless the disk is nearly full.
+    // The threshold is lower when the disk is nearly full.
     server.space.lock().free_kib = (1 << 40) / 30;
     let policy = CompactionPolicy::default();
     while !server.volumes.compact_step(partition(), policy, UnixTime(1)).unwrap().is_idle {}
@@ -85,7 +85,7 @@ fn clones_see_what_they_saw() {
     assert_eq!(read_all(&volume, fid), now);
 }
 
-/// Volumes that nobody uses are compacted without being read into memory.
+/// Idle volumes are compacted without being loaded.
 #[test]
 fn idle_volumes_stay_out_of_memory() {
     let (mut server, volume) = Server::with_volume(options());
@@ -110,7 +110,7 @@ fn a_group_that_is_being_built_or_purged_is_left_alone() {
     let header = volume.header();
     let restored = restoration.finish(&server.volumes, header, UnixTime(99)).unwrap();
     assert_eq!(read_all(&restored, fid), expected(30, 2, 1));
-    // What the old group held is dead when the purger is through, and not before.
+    // The chunks of the old group are dead only when the purger has finished.
     server.compact(1);
     server.purge();
     server.compact(1);
@@ -138,7 +138,7 @@ fn a_commit_that_fails_changes_nothing() {
     assert_eq!(read_all(&volume, fid), expected(60, 2, 1));
 }
 
-/// Readers have looked up places that compaction gives back meanwhile.
+/// Readers have looked up addresses that compaction meanwhile releases.
 #[test]
 fn readers_and_writers_go_on_meanwhile() {
     let (server, volume) = Server::with_volume(options());

@@ -1,4 +1,4 @@
-//! Contents that are laid over what a volume has, or over what came of a transfer, in seeded histories with crashes.
+//! Seeded histories, with crashes, of contents laid over those of a volume or over received data.
 
 use super::support::{RW, Server, actor, new_volume, nothing, options, partition, read_all};
 use crate::check::{CheckOptions, check};
@@ -19,7 +19,7 @@ use store::Family;
 const SITE: VolumeId = VolumeId(9000);
 const SEEDS: u64 = 400;
 
-/// All that can be seen of a volume's vnodes.
+/// Everything visible of a volume's vnodes.
 type Tree = BTreeMap<u32, (VnodeStatus, Option<Acl>, Vec<u8>)>;
 
 fn vnodes(volume: &Arc<Volume>) -> Vec<VnodeStatus> {
@@ -81,14 +81,14 @@ impl World {
         actor(self.now)
     }
 
-    /// Some directory, by its place among all.
+    /// Returns a random directory.
     fn directory(&mut self) -> Fid {
         let all: Vec<VnodeStatus> =
             vnodes(&self.source()).into_iter().filter(VnodeStatus::is_directory).collect();
         all[self.random.random_range(0..all.len())].fid(RW)
     }
 
-    /// Some change; what cannot be done is not done.
+    /// Makes a random change, ignoring errors.
     fn change(&mut self) {
         let (volume, actor) = (self.source(), self.actor());
         let (directory, other) = (self.directory(), self.directory());
@@ -125,7 +125,7 @@ impl World {
         volume.store(actor, fid, &request, &mut |most: usize| Ok(rest.split_to(rest.len().min(most))))
     }
 
-    /// Begins to build new contents of the site, of which what comes may be kept.
+    /// Starts building new contents of the site; with `is_sent`, received data can be kept.
     fn begin(&mut self, is_sent: bool) -> Restoration {
         let now = UnixTime(self.now);
         let clock: Clock = Arc::new(move || now);
@@ -133,15 +133,15 @@ impl World {
         if is_sent { volumes.receive(SITE, SITE, &clock) } else { volumes.restore(SITE) }.unwrap()
     }
 
-    /// New contents of the site, from at most so many vnodes of the volume.
+    /// Builds new contents of the site, from at most `most` vnodes of the volume.
     fn build(&mut self, is_full: bool, most: usize) -> Restoration {
         let is_sent = self.random.random();
         let restoration = self.begin(is_sent);
         self.put(restoration, is_full, most, false)
     }
 
-    /// A transfer of what the volume is now, or was at another time, that is cut off, perhaps amid a file. What came is
-    /// kept.
+    /// Interrupts a transfer of the volume's current or other contents, possibly in the middle of a file, and
+    /// keeps the received data.
     fn cut_off(&mut self, is_full: bool, most: usize) {
         let (begun, is_other) = (self.begin(true), self.random.random());
         let mut restoration = self.put(begun, is_full, most, is_other);
@@ -217,7 +217,7 @@ impl World {
             1 => {
                 let restoration = self.build(is_full, most);
                 self.crash();
-                // It belongs to what is gone.
+                // It belongs to the server before the crash.
                 std::mem::forget(restoration);
             }
             2 => {
@@ -243,7 +243,7 @@ impl World {
         self.server.purge();
         let report = check(&*self.server.meta, None, CheckOptions::default(), &mut |_| {});
         assert!(report.is_clean(), "{:#?}", report.damages);
-        // What was kept holds up the purging of its group.
+        // Kept data delays the purging of its group.
         assert!(self.server.registry_jobs() == 0 || self.has_received());
         if !self.leaks_chunks {
             self.server.check_chunks();
@@ -269,7 +269,7 @@ fn history(seed: u64) {
     world.check();
     let site = world.site();
     if site.kind() == VolumeType::ReadWrite && site.header().file_count > 0 {
-        // Who writes to it from now on takes no number twice.
+        // New vnodes must not reuse a uniquifier.
         site.update_header(|header| header.in_service = true).unwrap();
         for number in 0..20 {
             let name = format!("late{number}");
@@ -324,7 +324,7 @@ fn what_is_equal_is_not_written() {
     let written: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
     assert_eq!(written, [1, 0, 1], "one vnode and one of its chunks");
     assert_eq!(world.site().header().created, UnixTime(1000));
-    // Before anything of the release before was purged, too.
+    // No part of the previous release has been purged yet.
     assert_eq!(world.server.registry_jobs(), 1);
     for steps in 0..4 {
         (0..steps).for_each(|_| _ = world.server.volumes.purge_step().unwrap());

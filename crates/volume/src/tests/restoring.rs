@@ -1,4 +1,4 @@
-//! Volumes whose contents are replaced as a whole.
+//! Tests of replacing all contents of a volume.
 
 use super::support::{RW, Server, actor, interval, nothing, options, read_all, store_at};
 use crate::check::{CheckOptions, check};
@@ -9,7 +9,7 @@ use base::{Fid, UnixTime, VnodeId, VolumeId};
 use std::sync::Arc;
 use store::Family;
 
-/// A file of several chunks, one within its record, a directory and a link.
+/// Creates a file of several chunks, one stored inline, a directory and a link.
 fn fill(volume: &Volume) {
     let root = volume.root();
     let file = |directory: Fid, name: &[u8], bytes: usize| {

@@ -1,4 +1,4 @@
-//! Volumes that share chunks of equal contents.
+//! Tests of volumes that share chunks of equal contents.
 
 use super::support::*;
 use crate::check::{CheckOptions, check};
@@ -20,7 +20,7 @@ fn share(volume: &Volume) {
     volume.update_header(|header| header.deduplicates = true).unwrap();
 }
 
-/// Two volumes that share.
+/// Creates two volumes that share chunks.
 fn two_on(chunks: MemoryChunks) -> (Server, Arc<Volume>, Arc<Volume>) {
     let server = Server::on(chunks, options());
     let (one, other) = (server.create(RW, "user.alice"), server.create(OTHER, "user.bob"));
@@ -48,7 +48,7 @@ fn remove(volume: &Volume, name: &str) {
     volume.remove_file(&actor(1), volume.root(), name.as_bytes()).unwrap();
 }
 
-/// Chunks of these bytes.
+/// Returns one chunk filled with each of these bytes.
 fn chunks_of(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().flat_map(|&byte| [byte; CHUNK]).collect()
 }
@@ -61,7 +61,7 @@ fn statistics(server: &Server) -> DeduplicationStatistics {
     server.volumes.deduplication(partition()).unwrap()
 }
 
-/// Every invariant holds, and every chunk that is stored is named once.
+/// Checks all invariants, and that every stored chunk is named once.
 fn is_sound(server: &Server) {
     let report = check(&*server.meta, None, CheckOptions::default(), &mut |_| {});
     assert!(report.is_clean(), "{:#?}", report.damages);
@@ -116,7 +116,7 @@ fn what_is_given_up_goes_with_its_last_name() {
     server.volumes.delete(clone.id()).unwrap();
     server.purge();
     assert_eq!(rows(&server).len(), 3, "nobody shows the first chunk any more");
-    // Less is left of the second chunk, which is not shared then.
+    // Less remains of the second chunk, which is then no longer shared.
     store_at(&one, x, 0, &[], 300).unwrap();
     assert_eq!(rows(&server).len(), 2);
     is_sound(&server);
@@ -141,7 +141,7 @@ fn switched_off_it_leaves_what_is_shared_as_it_is() {
     assert!(!one.deduplicates() && other.deduplicates());
     let z = put(&one, "z", &data);
     assert_eq!((rows(&server).len(), server.chunks.live_chunks()), (2, 4));
-    // A part of what is shared is written.
+    // Overwrites part of a shared chunk.
     store_at(&one, x, 10, b"new", u64::MAX).unwrap();
     let mut expected = data.clone();
     expected[10..13].copy_from_slice(b"new");
@@ -159,7 +159,8 @@ fn the_same_contents_may_come_again_and_again_in_one_store() {
         let data = chunks_of(&[1, 2, 1, 1, 2, 3]);
         let fid = put(&volume, "x", &data);
         assert_eq!((rows(&server).len(), server.chunks.live_chunks()), (3, 3));
-        // The same again, shifted so that parts are merged, and then as it was.
+        // Stores the data again, then shifted so that partial chunks are merged, and then in its original
+        // form.
         store_at(&volume, fid, 0, &data, u64::MAX).unwrap();
         store_at(&volume, fid, 100, &data, u64::MAX).unwrap();
         store_at(&volume, fid, 0, &data, data.len() as u64).unwrap();
@@ -169,7 +170,7 @@ fn the_same_contents_may_come_again_and_again_in_one_store() {
     }
 }
 
-/// Stores chunks of these bytes; `between` is called when all but the last have come.
+/// Stores chunks filled with these bytes; `between` is called when all but the last have arrived.
 fn store_slowly(volume: &Volume, fid: Fid, bytes: &[u8], between: impl FnOnce()) {
     let mut rest = Bytes::from(chunks_of(bytes));
     let request = StoreRequest { offset: 0, length: rest.len() as u64, file_length: 0, set: nothing() };
@@ -194,7 +195,7 @@ fn a_chunk_that_is_given_up_while_another_wants_it_is_stored_anew() {
     assert_eq!(read_all(&other, y), chunks_of(&[1, 2, 3]));
     assert_eq!(rows(&server).len(), 3);
     is_sound(&server);
-    // Somebody else stores it anew in time.
+    // Another store creates the row again in time.
     let z = create(&one, "z");
     store_slowly(&one, z, &[1, 2, 4], || {
         remove(&other, "y");
@@ -202,7 +203,7 @@ fn a_chunk_that_is_given_up_while_another_wants_it_is_stored_anew() {
     });
     assert_eq!(read_all(&one, z), chunks_of(&[1, 2, 4]));
     assert_eq!((rows(&server).len(), statistics(&server).names), (3, 5));
-    // Both bring the same new contents at the same moment.
+    // Both stores bring the same new contents at the same time.
     let (a, b) = (create(&one, "a"), create(&other, "b"));
     store_slowly(&one, a, &[7, 8, 9], || store_at(&other, b, 0, &chunks_of(&[8, 7]), 0).map(|_| ()).unwrap());
     assert_eq!((read_all(&one, a), read_all(&other, b)), (chunks_of(&[7, 8, 9]), chunks_of(&[8, 7])));
@@ -244,10 +245,10 @@ fn damage_is_listed_for_every_file_and_healed_by_whoever_stores_the_same() {
     assert_eq!(server.volumes.scrub_statistics(partition()).unwrap().damages, 2);
     assert_eq!(code(one.read(x, 256, 256).map(|_| ())), AbortCode::UAEIO);
     assert_eq!(one.read(x, 0, 256).unwrap().1.concat(), [1; CHUNK]);
-    // Compaction leaves it where it is.
+    // Compaction does not move it.
     server.compact(1);
     assert_eq!(listed().len(), 2);
-    // Who comes with the same contents does not lean on what cannot be read.
+    // A store of the same contents does not rely on the unreadable chunk.
     let z = put(&other, "z", &chunks_of(&[2]));
     assert_eq!(listed(), []);
     for (volume, fid) in [(&one, x), (&clone, Fid { volume: clone.id(), ..x }), (&other, y), (&other, z)] {
@@ -264,7 +265,7 @@ fn compaction_moves_the_row_and_touches_no_extent() {
     let (server, one, other) = two();
     let all: Vec<u8> = (0..60).collect();
     let (x, y) = (put(&one, "x", &chunks_of(&all)), put(&other, "y", &chunks_of(&all)));
-    // Of every segment a part goes.
+    // Part of every segment becomes dead.
     let some: Vec<u8> = (0..60).map(|byte| if byte % 4 == 0 { byte + 100 } else { byte }).collect();
     store_at(&one, x, 0, &chunks_of(&some), u64::MAX).unwrap();
     store_at(&other, y, 0, &chunks_of(&some), u64::MAX).unwrap();
@@ -302,7 +303,7 @@ fn a_restore_shares_and_one_that_is_given_up_leaves_counts_exact() {
     assert!(report.is_clean(), "{:#?}", report.damages);
     server.purge();
     assert_eq!(statistics(&server).names, 4);
-    // What it shares is given up before it is committed.
+    // A chunk that it shares is given up before it commits.
     let mut restoration = server.volumes.restore(OTHER).unwrap();
     restoration.keep_all().unwrap();
     remove(&other, "y");
@@ -342,7 +343,7 @@ fn digests_that_are_half_the_same_do_not_mix_chunks_up() {
     let (x, y) = (put(&one, "x", &chunks_of(&bytes)), put(&other, "y", &chunks_of(&bytes)));
     assert_eq!((read_all(&one, x), read_all(&other, y)), (chunks_of(&bytes), chunks_of(&bytes)));
     assert_eq!(rows(&server).len(), 4, "all others are stored as without sharing");
-    // Another chunk comes under a key between the look and the commit.
+    // Another chunk gets the same key between the lookup and the commit.
     for byte in 0..40 {
         let (server, one, other) = two_on(MemoryChunks::new().with_colliding_digests());
         let (x, y) = (create(&one, "x"), create(&other, "y"));
@@ -376,7 +377,7 @@ fn digests_are_the_partitions_own_where_it_is_encrypted() {
     assert!(encrypted[0] != encrypted[1] && !encrypted.contains(&plain));
 }
 
-/// Many files of few contents in volumes that share, while the upkeep is done.
+/// Many files of few different contents in volumes that share chunks, during background maintenance.
 #[test]
 fn many_writers_leave_counts_exact() {
     let server = Server::new(options());
@@ -407,7 +408,7 @@ fn many_writers_leave_counts_exact() {
     assert!(statistics(&server).shared_chunks > 0);
 }
 
-/// A history of its own on each volume, in which every file is read again.
+/// Runs a separate history on a volume, in which every stored file is read back.
 fn write_much(seed: usize, volume: &Arc<Volume>) {
     share(volume);
     let fids: Vec<Fid> = (0..6).map(|at| create(volume, &format!("f{at}"))).collect();

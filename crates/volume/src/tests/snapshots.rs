@@ -1,4 +1,4 @@
-//! Named snapshots: making, listing, going back to, and what deleting one gives back.
+//! Tests of named snapshots: creating, listing, rolling back, and the space that deleting one frees.
 
 use super::support::*;
 use crate::check::{CheckOptions, check};
@@ -24,7 +24,7 @@ fn is_sound(server: &Server) {
     assert!(report.is_clean(), "{:#?}", report.damages);
 }
 
-/// Everything that is stored: records and bytes of groups, chunks and their bytes.
+/// Returns everything stored: records of groups and chunks, and their sizes in bytes.
 fn stored(server: &Server) -> Held {
     let mut held = Held::default();
     for family in [Family::Vnodes, Family::Entries, Family::Extents, Family::Totals] {
@@ -84,7 +84,7 @@ fn deleting_any_snapshot_gives_back_exactly_what_only_it_held() {
         if random.random_bool(0.3) {
             server.reopen();
         }
-        // The oldest, the newest, or one between, until none is left.
+        // Deletes snapshots in random order until none is left.
         while !left.is_empty() {
             let id = VolumeId(left.remove(random.random_range(0..left.len())));
             let (before, held) = (stored(&server), server.volumes.held_only_by(id).unwrap());
@@ -132,7 +132,7 @@ fn a_volume_lists_its_own_snapshots() {
     }
     server.volumes.delete(VolumeId(11)).unwrap();
     assert_eq!(server.volumes.find_snapshot(RW, &name("s11")).unwrap(), None);
-    // The volume's end is not that of its snapshots.
+    // Deleting the volume does not delete its snapshots.
     server.volumes.set_policy(RW, Some(Policy { daily: 1, ..Policy::default() })).unwrap();
     server.volumes.delete(RW).unwrap();
     server.purge();
@@ -188,7 +188,7 @@ fn going_back_leaves_snapshots_and_gives_new_versions() {
         is_sound(&server);
         server.reopen();
     }
-    // And forward again.
+    // Rolls forward again.
     let volume = server.volumes.roll_back(RW, VolumeId(21), UnixTime(7000)).unwrap();
     assert_eq!(read_all(&volume, fid), b"new contents");
     assert!(volume.status(fid).unwrap().data_version > after.1.data_version);
@@ -200,7 +200,7 @@ fn going_back_leaves_snapshots_and_gives_new_versions() {
     ));
 }
 
-/// The data of a huge file goes in the background, also while it comes to light again.
+/// The data of a huge file is purged in the background, even while a rollback makes it visible again.
 #[test]
 fn a_huge_file_comes_back_whole_and_leaves_nothing() {
     for steps in [0, 1, 2, 99] {
@@ -209,7 +209,7 @@ fn a_huge_file_comes_back_whole_and_leaves_nothing() {
             let huge = create(&volume, b"huge", &vec![b'h'; 3000 * 256]);
             server.snapshot_rw(11).unwrap();
             volume.remove_file(&actor(2), volume.root(), b"huge").unwrap();
-            // This one was made when the file was gone and its data was not.
+            // This snapshot was made when the file was deleted and its data not yet purged.
             server.snapshot_rw(21).unwrap();
             for _ in 0..steps {
                 server.volumes.purge_step().unwrap();
@@ -319,7 +319,7 @@ fn the_policy_is_stored_and_followed() {
         server.volumes.snapshots(RW).unwrap().iter().map(|one| one.of.name.to_string()).collect()
     };
     assert_eq!(names(&server), ["s5", "s10", "s16", "s18"], "the manual one, the day's, two hours'");
-    // Nothing changes for a day: the newest stands for it.
+    // Nothing changes for a day, so the newest snapshot is kept for it.
     let SnapshotDue::Keep(same, kept) = server.volumes.snapshot_due(RW, at(26)).unwrap() else { panic!() };
     server.volumes.keep_snapshot(&same, kept, UnixTime(0)).unwrap();
     assert!(same.id == VolumeId(18) && kept == Kept::default().with(Period::Hour).with(Period::Day));
@@ -333,7 +333,7 @@ fn the_policy_is_stored_and_followed() {
     is_sound(&server);
 }
 
-/// Reading from a volume that is gone would find what the purger has left.
+/// Otherwise a reader of a deleted volume would find what the purger has left.
 #[test]
 fn who_holds_a_volume_that_is_gone_is_told() {
     let (server, volume) = Server::with_volume(options());

@@ -1,4 +1,4 @@
-//! A server with one partition in memory.
+//! A test server with one in-memory partition.
 
 use super::segments::Segments;
 use crate::check::{self, CheckOptions};
@@ -22,29 +22,29 @@ use store::{
 
 pub(crate) const RW: VolumeId = VolumeId(536_870_915);
 
-/// Metadata in memory whose next commits can be made to fail.
+/// In-memory metadata with injected failures of commits and syncs.
 #[derive(Default)]
 pub(crate) struct Meta {
     pub(crate) inner: Arc<MemoryMeta>,
     pub(crate) failures: Mutex<u32>,
-    /// While it is held no sync begins; the next ones fail if it says so.
+    /// While this is locked no sync starts; if true, syncs fail.
     pub(crate) syncs_fail: Mutex<bool>,
     reads: AtomicU64,
-    /// Records that were got or scanned.
+    /// Number of records read or scanned.
     pub(crate) records_read: AtomicU64,
-    /// How often what the system has cached was to be forgotten.
+    /// Number of requests to drop the system's cache.
     pub(crate) read_anew: AtomicU64,
-    /// Records that were put into each family.
+    /// Number of records put into each family.
     puts: Mutex<BTreeMap<Family, u64>>,
 }
 
 impl Meta {
-    /// How often it was read.
+    /// Returns the number of reads.
     pub(crate) fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
     }
 
-    /// Records that were put into a family.
+    /// Returns the number of records put into a family.
     pub(crate) fn puts(&self, family: Family) -> u64 {
         self.puts.lock().get(&family).copied().unwrap_or(0)
     }
@@ -103,7 +103,7 @@ impl MetaStore for Meta {
 
 pub(crate) struct Server {
     pub(crate) meta: Arc<Meta>,
-    /// Where file data is, unless it is in `segments`.
+    /// Store of file data, unless it is in `segments`.
     pub(crate) chunks: Arc<MemoryChunks>,
     pub(crate) segments: Option<Segments>,
     pub(crate) space: Arc<Mutex<Space>>,
@@ -154,14 +154,14 @@ impl Server {
         Server { meta, chunks, segments: None, space, options, volumes }
     }
 
-    /// With file data in segments on a faulty disk.
+    /// Creates a server whose file data is in segments on a faulty disk.
     pub(crate) fn on_segments(segments: Segments, options: VolumeOptions) -> Server {
         let mut server = Server { segments: Some(segments), ..Server::new(options) };
         server.begin();
         server
     }
 
-    /// With one read-write volume.
+    /// Creates a server with one read-write volume.
     pub(crate) fn with_volume(options: VolumeOptions) -> (Server, Arc<Volume>) {
         let server = Server::new(options);
         let volume = server.create(RW, "user.alice");
@@ -188,7 +188,7 @@ impl Server {
         self.volumes.clone_volume(RW, &new).unwrap()
     }
 
-    /// A snapshot `s{id}` of the volume, manual.
+    /// Makes a manual snapshot `s{id}` of the volume.
     pub(crate) fn snapshot_rw(&self, id: u32) -> Result<Arc<Volume>, VolumeError> {
         self.snapshot_kept(id, Kept::default(), UnixTime(2000 + id))
     }
@@ -211,7 +211,7 @@ impl Server {
         self.volumes.snapshot(RW, &new)
     }
 
-    /// Ends and starts again. Of segments nobody may have any volume in hand.
+    /// Restarts the server. With segments, the caller must hold no reference to a volume.
     pub(crate) fn reopen(&mut self) {
         if self.segments.is_some() {
             self.volumes = Server::new(self.options).volumes;
@@ -231,7 +231,7 @@ impl Server {
         self.volumes = open(&self.meta, chunks, &self.space, self.options);
     }
 
-    /// Ends without warning and starts again with what a crash left, which is in order before anybody opens it.
+    /// Crashes and restarts the server, and checks that the store is consistent in between.
     pub(crate) fn crash(&mut self, kept: usize) {
         let inner = Arc::new(self.meta.inner.crash(kept));
         self.meta = Arc::new(Meta { inner, ..Meta::default() });
@@ -240,7 +240,7 @@ impl Server {
         self.begin();
     }
 
-    /// The check finds nothing, of the chunks too where they are in segments.
+    /// Checks that the partition has no damage, including that of chunks if they are in segments.
     pub(crate) fn check(&self) {
         let audit = self.segments.as_ref().map(|segments| segments.audit(&self.meta));
         let options = CheckOptions { data: audit.is_some() };
@@ -248,17 +248,16 @@ impl Server {
         assert!(report.is_clean(), "{report:#?}");
     }
 
-    /// Gives back what is dead; answers whether there are segments and none of them is left.
+    /// Reclaims dead segments; returns whether there are segments and all of them were reclaimed.
     pub(crate) fn maintain(&self) -> bool {
         let Some(segments) = &self.segments else { return false };
         let store = segments.store();
-        // Once to write down what is dead, once to delete it.
+        // The first call records dead data, the second deletes it.
         (0..2).for_each(|_| _ = store.maintain());
         store.statistics().segments == 0
     }
 
-    /// Takes the totals of the read-write volume away, as if an older program had stored it last, and
-    /// starts again. What it stores has no end that it does not know.
+    /// Removes the totals of the read-write volume, as if an older program had stored it last, and restarts.
     pub(crate) fn forget_totals(&mut self) {
         let key = keys::counters(RW);
         let counters = self.meta.get(Family::Volumes, &key).unwrap().unwrap();
@@ -273,7 +272,7 @@ impl Server {
         while self.volumes.purge_step().unwrap() {}
     }
 
-    /// Compacts until there is nothing more to do.
+    /// Compacts until there is nothing left to do.
     pub(crate) fn compact(&self, dead_percent: u8) {
         let policy = CompactionPolicy { dead_percent, ..CompactionPolicy::default() };
         let is_idle = || self.volumes.compact_step(partition(), policy, UnixTime(1)).unwrap().is_idle;
@@ -281,8 +280,8 @@ impl Server {
         self.check_compaction(1);
     }
 
-    /// The bound on what compaction writes, where only segments with at least `least` of a hundred
-    /// parts dead were compacted.
+    /// Checks the upper bound of compaction's writes, if only segments with at least `least` percent dead
+    /// data were compacted.
     pub(crate) fn check_compaction(&self, least: u64) {
         let done = self.volumes.compaction_statistics(partition()).unwrap();
         assert!(done.copied_bytes * least <= done.dead_bytes * (100 - least), "{done:?}");
@@ -299,7 +298,7 @@ impl Server {
         }
     }
 
-    /// Records of a family that are not deletions.
+    /// Returns the records of a family that are not deletions.
     pub(crate) fn records(&self, family: Family) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut found = Vec::new();
         let range = KeyRange::ascending(&[0; 1], &[0xff; 16]);
@@ -312,7 +311,7 @@ impl Server {
         found
     }
 
-    /// Every stored chunk is named by exactly one record, an extent or a row.
+    /// Checks that every stored chunk is named by exactly one record, an extent or a row.
     pub(crate) fn check_chunks(&self) {
         let named = self.records(Family::Extents).iter().filter(|(_, value)| is_chunk(value)).count();
         assert_eq!(self.chunks.live_chunks(), named, "chunks in the store and chunks named");

@@ -1,4 +1,4 @@
-//! What directories hold with everything below them.
+//! Tests of directory totals.
 
 use super::support::*;
 use crate::check::{CheckOptions, check};
@@ -92,7 +92,7 @@ fn asking_reads_as_many_records_however_much_there_is() {
         let below = directory(&volume, large, &format!("{number}"));
         (0..40).for_each(|number| _ = file(&volume, below, &format!("{number}"), 10));
     }
-    // Nothing is kept apart now.
+    // From now on no changes stay unfolded.
     server.options.unfolded_directories = 0;
     server.reopen();
     directory(&server.volumes.get(RW).unwrap(), volume.root(), "last");
@@ -104,7 +104,7 @@ fn asking_reads_as_many_records_however_much_there_is() {
         let totals = volume.totals(Fid { volume: RW, vnode: found.vnode, unique: found.unique }).unwrap();
         (server.meta.records_read.load(Ordering::Relaxed) - before, totals.files)
     };
-    // The vnode and its totals.
+    // Reads the vnode and its totals.
     assert_eq!((reads(b"small"), reads(b"large")), ((2, 0), (2, 1600)));
 }
 
@@ -137,7 +137,7 @@ fn a_change_writes_records_of_directories_above_now_and_then_only() {
             store_at(&volume, files[number % 40], 0, &vec![1; number], 0).unwrap();
         }
     });
-    // They come together in the directory above, a hundred more above that have nothing to do with it.
+    // They are merged in their parent, and do not affect its hundred ancestors.
     assert!((100..=300).contains(&of_many), "{of_many}");
     is_sound(&server);
 }
@@ -176,7 +176,7 @@ fn a_volume_of_an_older_program_is_counted_while_it_changes() {
     is_sound(&server);
 }
 
-/// Stores, makes, removes and moves directories.
+/// Stores files, and creates, removes and moves directories.
 fn change(volume: &Volume, directories: &[Fid], round: usize) {
     let (from, to) = (directories[round % 600], directories[(round * 7 + 1) % 600]);
     let name = format!("made{round}");

@@ -20,13 +20,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use store::{ChunkStore, Codec, Family, MemoryChunks};
 
-/// Snapshots have ids from here on.
+/// First id of snapshots.
 const SNAPSHOTS: u32 = 1_000_000;
 
 /// The clones that moves send have ids from here on.
 const TRAVELS: u32 = 3_000_000;
 
-/// The other volumes, one after the other, have ids from here on.
+/// First id of the other volumes.
 const OTHERS: u32 = 2_000_000;
 
 const NAMES: [&[u8]; 12] = [
@@ -52,19 +52,19 @@ pub(super) struct History {
     clones: BTreeMap<VolumeId, Reference>,
     /// Another volume on the partition, with the contents of its files.
     other: Option<(VolumeId, BTreeMap<u8, Vec<u8>>)>,
-    /// Volumes share equal chunks.
+    /// Whether the volumes share equal chunks.
     deduplicates: bool,
-    /// What was true after commits that a crash may lose.
+    /// States after commits that a crash may lose.
     unsynced: Vec<State>,
     stale: Vec<Fid>,
-    /// Uniquifiers that were given out since the last crash.
+    /// Uniquifiers allocated since the last crash.
     uniques: BTreeSet<u32>,
     /// A digest of the contents that were shown under each FID and data version since the last crash.
     shown: BTreeMap<(VnodeId, u32, u64), u64>,
     step: u32,
 }
 
-/// Commits before, of all, and what there was: the volume, its clones, the other volume.
+/// Number of commits so far, and the state: the volume, its clones, the other volume.
 type State = (u64, Reference, BTreeMap<VolumeId, Reference>, Option<(VolumeId, BTreeMap<u8, Vec<u8>>)>);
 
 impl History {
@@ -82,7 +82,7 @@ impl History {
         let collide = deduplicates && random.random_bool(0.2);
         let chunks = if collide { chunks.with_colliding_digests() } else { chunks };
         let server = if in_segments {
-            // What threads do to a disk is not the same each time.
+            // The order in which threads access a disk is not deterministic.
             options.append_threads = 0;
             Server::on_segments(Segments::new(&mut random, is_encrypted), options)
         } else {
@@ -147,7 +147,7 @@ impl History {
         self.unsynced.push((meta.commits(), self.reference.clone(), self.clones.clone(), self.other.clone()));
     }
 
-    /// A step, now and then served as file servers do: what it changed is durable before it is answered.
+    /// Performs a step, sometimes as a file server does, which makes the changes durable before it replies.
     fn answered_step(&mut self) {
         if self.random.random_bool(0.7) {
             return self.one_step();
@@ -200,7 +200,7 @@ impl History {
         actor(self.step)
     }
 
-    /// Any vnode, now and then one that is gone.
+    /// Returns any vnode, sometimes a deleted one.
     fn any_fid(&mut self, want: impl Fn(&VnodeStatus) -> bool) -> Fid {
         if self.random.random_bool(0.03)
             && let Some(fid) = self.stale.choose(&mut self.random)
@@ -239,8 +239,8 @@ impl History {
         }
     }
 
-    /// Compares an answer; the expected effect happens only if the volume's did. Whether a made-up
-    /// failure was due is told by the store.
+    /// Compares a result with the expected one; the expected effect is applied only if the volume succeeded.
+    /// A `Store` error is an injected failure.
     fn agree<T>(
         &mut self,
         got: Result<T, VolumeError>,
@@ -289,7 +289,8 @@ impl History {
         }
     }
 
-    /// The reference does not know how names fill pages.
+    /// Copies a directory's length from the volume, because the reference does not model how names fill
+    /// pages.
     fn directory_length(&mut self, status: &VnodeStatus) {
         let node = self.reference.nodes.get_mut(&status.vnode).unwrap();
         node.status.length = status.length;
@@ -325,7 +326,7 @@ impl History {
         }
     }
 
-    /// Where chunks are shared, much of it is equal: chunks have 256 bytes.
+    /// Returns data for a file. If chunks are shared, much of it is equal; chunks have 256 bytes.
     fn data(&mut self, length: usize) -> Vec<u8> {
         if self.deduplicates && self.random.random_bool(0.8) {
             let first = self.random.random_range(0..3);
@@ -334,9 +335,9 @@ impl History {
         (0..length).map(|at| (at as u32 + self.step) as u8).collect()
     }
 
-    /// Stores a whole file in the other volume; made if there is none.
+    /// Stores a whole file in the other volume, creating the volume if it is missing.
     fn store_elsewhere(&mut self) {
-        // Only the last commit of what follows may fail.
+        // Only the last of the following commits may fail.
         let due = std::mem::take(&mut *self.server.meta.failures.lock());
         if self.other.is_none() {
             let id = VolumeId(OTHERS + self.step);
@@ -366,7 +367,7 @@ impl History {
         self.other = Some((id, files));
     }
 
-    /// Removes a file of the other volume, or all of it.
+    /// Removes a file of the other volume, or the whole volume.
     fn remove_elsewhere(&mut self) {
         let Some((id, mut files)) = self.other.clone() else { return };
         let number = files.keys().copied().collect::<Vec<_>>().choose(&mut self.random).copied();
@@ -496,7 +497,7 @@ impl History {
         }
     }
 
-    /// Goes back to any snapshot. Data versions rise above all that were shown.
+    /// Rolls back to a random snapshot. Data versions rise above all that were shown.
     fn roll_back(&mut self) {
         let ids: Vec<VolumeId> = self.clones.keys().copied().filter(|id| id.0 >= SNAPSHOTS).collect();
         let Some(&id) = ids.choose(&mut self.random) else { return };
@@ -591,7 +592,7 @@ impl History {
         self.server.volumes.sync().unwrap();
     }
 
-    /// Half an hour has gone by at every step.
+    /// Applies a snapshot policy; each step stands for half an hour.
     fn follow_policy(&mut self) {
         let policy = Policy { hourly: self.random.random_range(0..3), daily: 1, weekly: 0, monthly: 1 };
         if self.server.volumes.set_policy(RW, Some(policy)).is_err() {
@@ -636,12 +637,12 @@ impl History {
         }
     }
 
-    /// A failed step is done again later.
+    /// A failed step is repeated later.
     fn purge_step(&mut self) {
         let _ = self.server.volumes.purge_step();
     }
 
-    /// A failed step leaves everything as it was.
+    /// A failed step changes nothing.
     fn compact(&mut self) {
         let dead_percent = *[1, 20, 50].choose(&mut self.random).unwrap();
         let policy = CompactionPolicy { dead_percent, ..CompactionPolicy::default() };
@@ -656,7 +657,7 @@ impl History {
         assert_eq!(self.server.volumes.quarantine(partition()).unwrap(), []);
     }
 
-    /// Nobody has the volume in hand for a moment.
+    /// Drops the volume for a moment and unloads it.
     fn unload(&mut self) {
         self.let_go();
         self.server.volumes.unload_idle();
@@ -667,7 +668,8 @@ impl History {
         self.server.volumes.sync().unwrap();
     }
 
-    /// As if an older program had made or changed the volume. They are counted some time later.
+    /// Drops the totals, as if an older program had created or changed the volume. They are counted some time
+    /// later.
     fn lose_totals(&mut self) {
         if self.random.random_bool(0.3) {
             self.server.volumes.sync().unwrap();
@@ -676,7 +678,7 @@ impl History {
             self.volume = self.server.volumes.get(RW).unwrap();
             return;
         }
-        // One that fails is tried again when the volume is loaded.
+        // A failed count is retried when the volume is loaded.
         while self.server.volumes.count_step().unwrap_or(true) {}
     }
 
@@ -687,13 +689,13 @@ impl History {
         self.volume = self.server.volumes.get(RW).unwrap();
     }
 
-    /// Has no volume of the server in hand any more.
+    /// Drops all references to volumes of the server.
     fn let_go(&mut self) {
         let (_other, elsewhere) = Server::with_volume(options());
         self.volume = elsewhere;
     }
 
-    /// The disk fails in the middle of something; what comes then fails too, until it is started again.
+    /// Cuts the power during some operations; later ones fail too, until the restart.
     fn lose_power(&mut self) {
         let Some(segments) = &self.server.segments else { return };
         let disk = &segments.disk;
@@ -718,7 +720,8 @@ impl History {
         let left = commits - (most - kept) as u64;
         self.server.crash(kept);
         self.volume = self.server.volumes.get(RW).unwrap();
-        // A step may sync and commit again: what was true before it is told by all commits, not by those since a sync.
+        // A step may sync and commit again, so the state is found by the count of all commits, not of those
+        // since a sync.
         let state = self.unsynced.iter().rfind(|(before, ..)| *before <= left).unwrap();
         (_, self.reference, self.clones, self.other) = state.clone();
         self.unsynced.clear();
@@ -757,7 +760,7 @@ impl History {
         self.server.check();
     }
 
-    /// Without clones, deleted volumes and waiting chunks, exactly the current state is stored.
+    /// Checks that without clones, deleted volumes and pending chunks, exactly the current state is stored.
     fn finish(mut self) {
         *self.server.meta.failures.lock() = 0;
         for id in self.clones.keys() {
@@ -793,7 +796,7 @@ impl History {
         self.finish_without_volumes();
     }
 
-    /// Of shared chunks nothing is left with the last volume.
+    /// Checks that with the last volume, the shared chunks are gone too.
     fn finish_without_volumes(mut self) {
         self.server.volumes.delete(RW).unwrap();
         self.reopen_empty();
@@ -816,19 +819,20 @@ impl History {
         self.server.reopen();
     }
 
-    /// Chunks that a crash left unnamed are the store's to reclaim: segments do, chunks in memory are lost.
+    /// Whether unnamed chunks after a crash are excluded. The store reclaims them in segments, but not in
+    /// memory.
     fn unsynced_never_lost(&self) -> bool {
         self.server.segments.is_none() && self.server.options.durability == crate::Durability::Always
     }
 }
 
-/// A file of the other volume.
+/// Returns a file of the other volume.
 fn elsewhere(volume: &Volume, number: u8) -> Fid {
     let found = volume.lookup(volume.root(), &[b'f', b'0' + number]).unwrap();
     Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique }
 }
 
-/// Every directory's totals against a recursive sum.
+/// Compares every directory's totals with a recursive sum.
 fn check_totals(volume: &Volume, reference: &Reference) {
     for node in reference.nodes.values().filter(|node| node.status.is_directory()) {
         let fid = node.status.fid(volume.id());
@@ -839,7 +843,7 @@ fn check_totals(volume: &Volume, reference: &Reference) {
     }
 }
 
-/// The statuses of many at once, from memory and from the store, against those of each.
+/// Compares statuses that are read together, from memory and from the store, with those read one by one.
 fn check_together(volume: &Volume, reference: &Reference) {
     let mut fids: Vec<Fid> = reference.nodes.values().map(|node| node.status.fid(volume.id())).collect();
     fids.rotate_left(reference.nodes.len() / 3);
@@ -850,7 +854,7 @@ fn check_together(volume: &Volume, reference: &Reference) {
         told.map(Result::ok).collect::<Vec<_>>()
     };
     let from_memory = told(volume);
-    // Not always: what stays in memory for long is to be compared too.
+    // Only sometimes, so that entries that stay cached for long are compared too.
     if volume.header().update_counter.is_multiple_of(3) {
         volume.shared.caches.purge(volume.view().instance);
         assert!(told(volume) == from_memory, "from the store");
@@ -860,7 +864,7 @@ fn check_together(volume: &Volume, reference: &Reference) {
     for (some, expected) in fids.chunks(50).zip(one_by_one.chunks(50)) {
         let expected: Option<Vec<_>> = expected.iter().cloned().collect();
         let told = volume.tell_at_hand(some, |found| Some(found.to_vec()));
-        // They have just been read, but not all may have found room.
+        // They have just been read, but may not all fit in the cache.
         assert!(told.is_none() || told == expected, "at hand");
     }
 }

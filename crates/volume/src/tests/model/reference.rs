@@ -1,4 +1,4 @@
-//! The reference: nothing but maps. It says what each operation must answer and lead to.
+//! The reference model, built from maps. It determines the result and effect of each operation.
 
 use crate::{Actor, FileKind, SetStatus, Totals, VnodeStatus, quota};
 use afs_format::acl::Acl;
@@ -54,7 +54,7 @@ impl Reference {
         self.nodes.values().map(|node| quota::blocks(node.status.length)).sum()
     }
 
-    /// What lies in and below a directory, summed up name by name.
+    /// Sums over everything in and below a directory, name by name.
     pub(super) fn totals(&self, directory: VnodeId) -> Totals {
         let node = &self.nodes[&directory];
         let mut sums = Totals { kib: quota::blocks(node.status.length), ..Totals::default() };
@@ -119,7 +119,7 @@ impl Reference {
         self.directory(directory)?.entries.get(name).copied().ok_or(AbortCode::UAENOENT)
     }
 
-    /// What is created comes with the number that the volume chose.
+    /// Returns whether an object can be created. The volume chooses its number.
     pub(super) fn may_create(&self, directory: Fid, name: &[u8], blocks: u64) -> Answer<()> {
         check_name(name)?;
         if self.directory(directory)?.entries.contains_key(name) {
@@ -360,7 +360,7 @@ impl Reference {
         }
     }
 
-    /// Link counts follow from the entries.
+    /// Checks that link counts match the entries.
     pub(super) fn check_links(&self) {
         let mut names: BTreeMap<VnodeId, u32> = BTreeMap::new();
         for node in self.nodes.values() {
@@ -395,7 +395,7 @@ fn set_status(status: &mut VnodeStatus, actor: &Actor, set: &SetStatus) {
     status.group = set.group.unwrap_or(status.group);
 }
 
-/// The caller of operation `number`: one of three users; every fifth is privileged.
+/// Returns the actor of operation `number`: one of three users; every fifth is privileged.
 pub(super) fn actor(number: u32) -> Actor {
     Actor {
         user: UserId(number as i32 % 3),
