@@ -1,11 +1,12 @@
-//! What a volume holds, in 32 bytes.
+//! A 32-byte digest of a volume's contents.
 //!
-//! The digest covers each vnode's number, uniquifier, kind, owner, group, mode, links, author, time of change,
-//! parent, access list and data, in the order of the vnodes' numbers. Of a directory its entries count and not
-//! their places in its pages. Left out is what differs between a volume and its copy: the volume's header, with
-//! its numbers and dates, the server's own times of change, and data versions, which continue above those of a
-//! volume that a restore replaces. Equal digests mean that clients see the same. A digest is computed from a full
-//! dump of any server, or from a volume in the store (`docs/reference/formats/promotions.md`).
+//! The digest covers each vnode's number, uniquifier, kind, owner, group, mode, links, author, client
+//! modification time, parent, access list and data, in the order of vnode numbers. For a directory it covers
+//! the entries but not their positions in the pages. It excludes everything that differs between a volume and
+//! its copy: the volume's header, with its ids and dates, the server's modification times, and data versions,
+//! which continue above those of a volume that a restore replaces. So equal digests mean that clients see the
+//! same contents. It can be computed from a full dump of any server, and directly from a volume
+//! (`docs/reference/formats/promotions.md`).
 
 use crate::acl::{Acl, AclEntry};
 use crate::directory::{DirectoryBlob, PAGE_BYTES, PAGES_MAX};
@@ -97,7 +98,7 @@ impl VnodeContents {
         self.hasher.update(bytes);
     }
 
-    /// A directory.
+    /// Adds the entries of a directory.
     pub fn directory(&mut self, blob: &DirectoryBlob) {
         let mut entries: Vec<_> = blob.entries().collect();
         entries.sort_unstable_by_key(|(name, _)| *name);

@@ -72,7 +72,7 @@ pub struct PlacedEntry {
 /// Why an edit or a blob was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DirectoryError {
-    /// The name is empty, longer than 256 bytes, or has a NUL or a `/`.
+    /// The name is empty, longer than 256 bytes, or contains a NUL or a `/`.
     #[error("not a valid entry name")]
     InvalidName,
     /// The name already exists.
@@ -81,14 +81,14 @@ pub enum DirectoryError {
     /// No page has space and no more pages are allowed (EFBIG).
     #[error("the directory is full")]
     Full,
-    /// An entry with an invalid name, or in a wrong position.
+    /// An entry has an invalid name, or is in a wrong position.
     #[error("not a directory: the entry {} (page {page}) has {what}", shown(name))]
     Entry {
-        /// Its name, without the NUL.
+        /// Name of the entry, without the NUL.
         name: Vec<u8>,
-        /// Which check failed.
+        /// The check that failed.
         what: &'static str,
-        /// Where.
+        /// Page in which it failed.
         page: usize,
     },
     /// The bytes are not a directory blob.
@@ -101,10 +101,10 @@ pub enum DirectoryError {
     },
 }
 
-/// Bytes of a name that an error shows.
+/// Maximum number of bytes of a name shown in an error.
 const SHOWN_BYTES: usize = 64;
 
-/// A name in an error, escaped; a long one is cut and its length added.
+/// Formats a name for an error: escaped, and a long one cut and followed by its length.
 fn shown(name: &[u8]) -> String {
     if name.len() <= SHOWN_BYTES {
         return format!("`{}`", name.escape_ascii());
@@ -180,7 +180,7 @@ pub fn is_valid_name(name: &[u8]) -> bool {
     name_fault(name).is_none()
 }
 
-/// Why `name` cannot be an entry's name.
+/// Returns why `name` is not valid for an entry; `None` if it is valid.
 fn name_fault(name: &[u8]) -> Option<&'static str> {
     match name.len() {
         0 => Some("an empty name"),

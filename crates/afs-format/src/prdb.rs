@@ -24,7 +24,7 @@ const NOBODY: i32 = i32::MIN;
 /// One user or group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrdbEntry {
-    /// Where it begins in the file.
+    /// Offset in the file, in bytes.
     pub offset: usize,
     /// Id; negative for groups.
     pub id: i32,
@@ -57,7 +57,7 @@ pub struct PrdbEntry {
 }
 
 impl PrdbEntry {
-    /// Its name and number, for messages.
+    /// Returns the name and id for messages.
     pub fn shown(&self) -> String {
         format!("`{}` ({})", base::text::escape(&self.name), self.id)
     }
@@ -76,15 +76,16 @@ pub struct Prdb {
     pub max_user: i32,
     /// Entries in file order.
     pub entries: Vec<PrdbEntry>,
-    /// Oddities in the order of the file. If one is refused, nothing may be imported.
+    /// Oddities in file order. If any of them is [`Fate::Refused`], nothing may be imported.
     pub oddities: Vec<Oddity>,
 }
 
 impl Prdb {
-    /// Reads a whole database file.
+    /// Parses a whole database file.
     ///
     /// # Errors
-    /// The file does not begin with the header of a protection database. Faults after it are in `oddities`.
+    /// The file does not start with the header of a protection database. Faults after the header are in
+    /// `oddities`.
     pub fn parse(file: &[u8]) -> Result<Prdb, DatabaseError> {
         let image = Image::open(file)?;
         if image.word(0)? != VERSION || image.word(4)? as usize != HEADER_BYTES {
@@ -111,9 +112,9 @@ struct Reading<'a> {
     /// Entries by name and by id.
     names: HashMap<Vec<u8>, usize>,
     ids: HashMap<i32, usize>,
-    /// Continuations in the file, with the id that each says it belongs to.
+    /// Continuations in the file, each with the id of the entry that it claims to belong to.
     continuations: Vec<(usize, i32)>,
-    /// Those that an entry's list leads to.
+    /// Continuations that are linked from an entry's list.
     used: HashSet<usize>,
 }
 
@@ -140,7 +141,7 @@ impl Reading<'_> {
         }
     }
 
-    /// What is wrong in an entry, with what is known of it.
+    /// Returns the oddity for an error in an entry, with the entry's name and id as far as they can be read.
     fn with_name(&self, at: usize, error: &DatabaseError) -> Oddity {
         let name = self.image.text::<NAME_BYTES>(at + 128).unwrap_or_default();
         let id = self.image.signed(at + 4).unwrap_or_default();
@@ -181,7 +182,7 @@ impl Reading<'_> {
         self.prdb.entries.push(entry);
     }
 
-    /// Names continuations that no entry's list leads to.
+    /// Reports continuations that are not linked from any entry's list.
     fn check_continuations(&mut self) {
         let all = std::mem::take(&mut self.continuations);
         for (at, id) in all.into_iter().filter(|(at, _)| !self.used.contains(at)).collect::<Vec<_>>() {
@@ -194,7 +195,7 @@ impl Reading<'_> {
     }
 }
 
-/// The entry that begins in a block; adds to `used` the continuations of its lists.
+/// Returns the entry that starts in a block; adds the continuations of its lists to `used`.
 fn entry(image: Image<'_>, at: usize, used: &mut HashSet<usize>) -> Result<PrdbEntry, DatabaseError> {
     let word = |index: usize| image.word(at + 4 * index);
     let signed = |index: usize| image.signed(at + 4 * index);

@@ -21,16 +21,16 @@ pub struct DatabaseError {
     pub expected: String,
 }
 
-/// What becomes of something odd in a database file.
+/// How an import handles an oddity in a database file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// It is taken over as it stands.
+    /// It is imported unchanged.
     Kept,
-    /// It is taken over as something else.
+    /// It is imported in a repaired form.
     Repaired,
-    /// It is not taken over.
+    /// It is not imported.
     LeftOut,
-    /// Nothing is taken over as long as it is there.
+    /// Nothing can be imported while it is there.
     Refused,
 }
 
@@ -45,15 +45,14 @@ impl fmt::Display for Fate {
     }
 }
 
-/// Something in a database file that OpenAFS's servers do not write, or that is not taken over as it
-/// stands.
+/// Something in a database file that OpenAFS's servers do not write, or that is not imported unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Oddity {
-    /// Byte of the file.
+    /// Offset in the file, in bytes.
     pub offset: usize,
-    /// The entry with its name and number, or the block, and what is odd.
+    /// The entry with its name and id, or the block, and what is odd.
     pub what: String,
-    /// What becomes of it.
+    /// How an import handles it.
     pub fate: Fate,
 }
 
@@ -64,12 +63,12 @@ impl fmt::Display for Oddity {
 }
 
 impl Oddity {
-    /// At an address of the database.
+    /// Creates an oddity at an address of the database.
     pub(crate) fn at(address: usize, fate: Fate, what: impl Into<String>) -> Oddity {
         Oddity { offset: address.saturating_add(HEADER_BYTES), what: what.into(), fate }
     }
 
-    /// What is expected and missing.
+    /// Creates the oddity for an error that prevents the import.
     pub(crate) fn refused(error: &DatabaseError) -> Oddity {
         Oddity { offset: error.offset, what: format!("expected {}", error.expected), fate: Fate::Refused }
     }
@@ -119,7 +118,7 @@ impl<'a> Image<'a> {
         Ok(field[..length].to_vec())
     }
 
-    /// What lies behind the end of the database; servers do not read it.
+    /// Reports nonzero data after the end of the database, which servers do not read.
     pub(crate) fn behind(&self, end: usize) -> Option<Oddity> {
         let rest = self.0.get(end..).unwrap_or_default();
         let is_used = rest.iter().any(|byte| *byte != 0);

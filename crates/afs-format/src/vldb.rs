@@ -27,9 +27,9 @@ const VERSIONS: std::ops::RangeInclusive<u32> = 3..=4;
 const FREE: u32 = 1;
 const DELETED: u32 = 2;
 const BLOCK: u32 = 8;
-/// VLF_* and VLOP_*: which volumes there are, and what the entry is locked for.
+/// VLF_* and VLOP_*: the existing volumes, and the operation that the entry is locked for.
 const KNOWN_FLAGS: u32 = 0x7000 | 0x1f0;
-/// Most blocks of addresses (VL_MAX_ADDREXTBLKS).
+/// Maximum number of blocks of addresses (VL_MAX_ADDREXTBLKS).
 const ADDRESS_BLOCKS: usize = 4;
 /// Marks an unused site (BADSERVERID).
 const NO_SERVER: u8 = 255;
@@ -64,7 +64,7 @@ pub struct VldbSite {
 /// The entry of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VldbEntry {
-    /// Where it begins in the file.
+    /// Offset in the file, in bytes.
     pub offset: usize,
     /// Volume name without suffix.
     pub name: Vec<u8>,
@@ -81,7 +81,7 @@ pub struct VldbEntry {
 }
 
 impl VldbEntry {
-    /// Its name and number, for messages.
+    /// Returns the name and id for messages.
     pub fn shown(&self) -> String {
         format!("volume `{}` ({})", base::text::escape(&self.name), self.ids[0])
     }
@@ -100,15 +100,16 @@ pub struct Vldb {
     pub servers: Vec<(u8, VldbServer)>,
     /// Entries in file order.
     pub entries: Vec<VldbEntry>,
-    /// Oddities in the order of the file. If one is refused, nothing may be imported.
+    /// Oddities in file order. If any of them is [`Fate::Refused`], nothing may be imported.
     pub oddities: Vec<Oddity>,
 }
 
 impl Vldb {
-    /// Reads a whole database file.
+    /// Parses a whole database file.
     ///
     /// # Errors
-    /// The file does not begin with the header of a location database. Faults after it are in `oddities`.
+    /// The file does not start with the header of a location database. Faults after the header are in
+    /// `oddities`.
     pub fn parse(file: &[u8]) -> Result<Vldb, DatabaseError> {
         let image = Image::open(file)?;
         if !VERSIONS.contains(&image.word(0)?) || image.word(4)? as usize != HEADER_BYTES {
@@ -126,15 +127,15 @@ impl Vldb {
     }
 }
 
-/// A place in a block of addresses: the block and the index in it.
+/// A position in a block of addresses: the block, and the index in it.
 type Place = (usize, usize);
 
 struct Reading<'a> {
     image: Image<'a>,
     vldb: Vldb,
-    /// Server numbers that stand for the same server as an earlier one.
+    /// Server numbers that refer to the same server as an earlier number.
     aliases: HashMap<u8, u8>,
-    /// Places in blocks of addresses that a server number names.
+    /// Positions in blocks of addresses to which a server number refers.
     named: HashSet<Place>,
     /// Entries by name and by volume id.
     names: HashMap<Vec<u8>, usize>,
@@ -190,7 +191,7 @@ impl<'a> Reading<'a> {
         self.vldb.servers.push((number, server));
     }
 
-    /// Entries and blocks of addresses, from the head to the end.
+    /// Reads the entries and blocks of addresses, from the end of the header to the end of the database.
     fn blocks(&mut self, end: usize) -> Result<(), DatabaseError> {
         let mut at = HEADER_BYTES;
         let known = self.address_blocks()?;
@@ -217,7 +218,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// The blocks of addresses; names the servers in them that have no number.
+    /// Returns the blocks of addresses; reports the servers in them that have no number.
     fn address_blocks(&mut self) -> Result<HashSet<usize>, DatabaseError> {
         let first = self.image.word(BLOCKS_AT)? as usize;
         let mut blocks = HashSet::new();
@@ -280,7 +281,7 @@ impl<'a> Reading<'a> {
         self.vldb.entries.push(entry);
     }
 
-    /// What is odd in an entry; repairs what can be.
+    /// Returns what is odd in an entry; repairs what can be repaired.
     fn check(&self, at: usize, entry: &mut VldbEntry) -> Vec<(Fate, String)> {
         let mut found = Vec::new();
         let name = std::str::from_utf8(&entry.name).ok().and_then(|name| name.parse::<VolumeName>().ok());
@@ -331,11 +332,11 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Which volume a site has: the read-only, the read-write or the backup volume (VLSF_ROVOL, VLSF_RWVOL,
-/// VLSF_BACKVOL). A partition may have several of them.
+/// Kind of volume at a site: read-only, read-write or backup (VLSF_ROVOL, VLSF_RWVOL, VLSF_BACKVOL). A
+/// partition may have several kinds.
 const SITE_KINDS: u8 = 2 | 4 | 8;
 
-/// Whether two servers have an address or the UUID in common.
+/// Returns whether two servers have an address or the UUID in common.
 fn has_common(one: &VldbServer, two: &VldbServer) -> bool {
     let addresses = |server: &VldbServer| match server {
         VldbServer::Address(address) => vec![*address],
@@ -478,7 +479,8 @@ mod tests {
         Vldb::parse(file).unwrap().oddities.iter().map(Oddity::to_string).collect()
     }
 
-    /// The free place becomes what `change` makes of a copy of the volume's entry.
+    /// Returns a file in which the free entry is replaced by a copy of the volume's entry, modified by
+    /// `change`.
     fn with_second(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
         let mut file = sample();
         let at = crate::ubik::HEADER_BYTES + HEADER_BYTES + BLOCK_BYTES;

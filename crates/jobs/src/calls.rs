@@ -18,7 +18,7 @@ use std::sync::Arc;
 const BUSY_TRIES: u32 = 30;
 const BUSY_SECONDS: u32 = 2;
 
-/// In SetInfo: leave this field as it is.
+/// Value in SetInfo that leaves a field unchanged.
 const UNCHANGED: i32 = -1;
 
 /// Port of volume servers.
@@ -468,8 +468,8 @@ impl<W: World> Run<'_, W> {
         reply.map(drop).map_err(failed(format!("name the volume {}", open.volume)))
     }
 
-    /// Sets the numbers of the read-only and backup volumes in the header of an open read-write volume to those of its
-    /// entry. Clones and restores change them.
+    /// Sets the ids of the read-only and backup volumes in the header of an open read-write volume to those
+    /// of its entry, as clones and restores change them.
     pub(crate) fn set_family(&self, open: Transaction, entry: &NVldbEntry) -> Step {
         let request = vol::SetIdsTypesRequest {
             transaction: open.id,
@@ -485,7 +485,7 @@ impl<W: World> Run<'_, W> {
             .map_err(failed(format!("set the numbers of the clones of the volume {}", open.volume)))
     }
 
-    /// Sets the update counter of an open volume to that of what it was sent.
+    /// Sets the update counter of an open volume to that of the contents it received.
     pub(crate) fn set_changes(&self, open: Transaction, changes: u32) -> Step {
         let info = VolintInfo {
             max_quota: UNCHANGED,

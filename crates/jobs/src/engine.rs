@@ -227,7 +227,7 @@ impl<W: World> Run<'_, W> {
         self.job.clone_begun = true;
         self.save()?;
         self.clone_volume(source, name, volume_type::READ_ONLY, self.job.clone)?;
-        // Otherwise the header keeps the number of the temporary clone.
+        // Otherwise the header keeps the id of the temporary clone.
         self.set_family(source, &self.entry()?)?;
         self.end(source)
     }

@@ -36,7 +36,7 @@ struct Round {
     volume: u32,
     cookie: RestoreCookie,
     source: Transaction,
-    /// Its update counter; 0 if that is not known.
+    /// Update counter of `source`; 0 if unknown.
     changes: u32,
 }
 
@@ -67,12 +67,14 @@ impl<W: World> Run<'_, W> {
         Ok(Dates { changes, ..Dates::from(&status) })
     }
 
-    /// Whether update counters of a site compare with those of the read-write volume: Cellar carries them along.
+    /// Returns whether update counters at a site are comparable with those of the read-write volume. Only
+    /// Cellar servers preserve them in transfers.
     fn counts_at(&self, place: Place) -> bool {
         [place, self.job.from].iter().all(|place| self.world.restores_at_once(place.server))
     }
 
-    /// The update counter of a clone that was made after `source` was read; 0 if the volume was changed in between.
+    /// Returns the update counter of a clone that was made after `source` was read; 0 if the volume was
+    /// changed in between.
     fn changes_of_clone(&self, source: Dates) -> Step<u32> {
         let now = self.look(self.job.from, self.job.volume)?.map(|info| info.spare2 as u32);
         Ok(if now == Some(source.changes) { source.changes } else { 0 })

@@ -4,12 +4,12 @@ use crate::Place;
 use crate::calls::CLOCK_SLACK_SECONDS;
 use afs_idl::vol::{VolintInfo, VolserStatus, volume_state};
 
-/// When a volume was made, and when and how often it was changed.
+/// Creation time of a volume, and time and number of its changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Dates {
     pub(crate) made: u32,
     pub(crate) changed: u32,
-    /// Its update counter; 0 if that is not known, or does not compare.
+    /// Update counter; 0 if unknown or not comparable.
     pub(crate) changes: u32,
 }
 
@@ -87,16 +87,17 @@ pub(crate) fn batches(sites: &[Site], takes_what_it_lacks: impl Fn(&Site) -> boo
     batches
 }
 
-/// The state of a site: what its server tells (`info`), beside the read-write volume's. `is_trusted` says
-/// that the entry does not call the site new or left behind by a release.
+/// Returns the state of a site, by comparing its listing (`info`) with the read-write volume's dates.
+/// `is_trusted` means that the entry does not mark the site as new or as left behind by a release.
 ///
-/// It is current if it was cloned from this very volume (the volume was not made anew since) after the
-/// volume's last change, and shows the same last change. The dates of both are the read-write server's:
-/// a clone carries them along wherever it is sent. Within the slack of a second's resolution a site counts
-/// as old.
+/// A site is current if it was cloned from this very volume (which was not recreated since) after the
+/// volume's last change, and has the same date of last change. Both dates are from the read-write server's
+/// clock: a clone keeps them wherever it is sent. Within the slack for the resolution of one second, a site
+/// counts as old.
 ///
-/// If the read-write server's clock was set back the dates are not enough: of sites whose update counters are known,
-/// those must be equal too, and what shows a later change than the volume itself needs everything.
+/// If the clock of the read-write server was set back, the dates are not sufficient. So the update counters
+/// must be equal as well if both are known, and a site with a later change than the volume itself needs
+/// everything.
 pub(crate) fn state(info: Option<&VolintInfo>, source: Dates, is_trusted: bool) -> State {
     let Some(info) = info else { return State::Nothing };
     let is_later = info.creation_date > source.changed.saturating_add(CLOCK_SLACK_SECONDS);

@@ -59,7 +59,7 @@ pub(crate) fn set_date(volume: &Volume, date: u32) -> Result<(), AbortCode> {
     })
 }
 
-/// Marks a volume that gets dates before it was in service as restored: moves set none.
+/// Marks a volume whose dates are set before it was in service as restored, since a move sets none.
 fn note_dates(header: &mut VolumeHeader) {
     header.unseen = header.unseen.map(|_| Unseen::Restored);
 }

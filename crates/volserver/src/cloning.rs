@@ -151,8 +151,8 @@ fn unfinished(header: &mut VolumeHeader) {
     header.week_use = [0; 7];
 }
 
-/// Notes the new clone in the header of the volume, as OpenAFS does. Jobs that make a temporary clone put the number of
-/// the location database back.
+/// Records the new clone in the header of the volume, as OpenAFS does. Jobs that make a temporary clone
+/// afterwards restore the id of the location database.
 fn remember(volume: &Volume, new: &CloneVolume) -> Result<(), AbortCode> {
     let updated = volume.update_header(|header| match new.kind {
         VolumeType::ReadOnly => header.clone = new.id,

@@ -126,7 +126,7 @@ pub(crate) fn end(server: &VolumeServer, transaction: i32) -> Result<(), AbortCo
     server.volumes().sync_partition(partition).map_err(|error| codes::of(&error))
 }
 
-/// Clears the mark of an unseen volume that the header of a dump put into service, without SetFlags.
+/// Clears the `unseen` mark of a volume that was put into service by the header of a dump, without SetFlags.
 fn note_service(server: &VolumeServer, id: VolumeId) -> Result<(), AbortCode> {
     let Ok(volume) = server.volumes().get(id) else { return Ok(()) };
     if volume.header().unseen.is_none() {

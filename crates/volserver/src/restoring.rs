@@ -207,7 +207,7 @@ fn header(dumped: DumpVolume, old: &VolumeHeader, wanted: Wanted) -> VolumeHeade
         snapshot: None,
         stands_for: old.stands_for,
         unseen: old.unseen,
-        // A move first sends a clone, which is dated no earlier than any clone before it.
+        // A move first sends a clone, which has a date no earlier than any previous clone.
         dated: old.dated.max(dumped.created),
         restored_at: None,
     }

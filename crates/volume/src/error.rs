@@ -53,7 +53,7 @@ pub enum VolumeError {
     /// The name is empty, has a `/` or a NUL, or ends in `@sys`.
     #[error("not a valid name")]
     InvalidName,
-    /// The name has more than 256 bytes, or a link's contents more than 1024.
+    /// The name is longer than 256 bytes, or the contents of a symbolic link are longer than 1024 bytes.
     #[error("{got} bytes are too long for a name or path")]
     NameTooLong {
         /// Length in bytes.
@@ -100,17 +100,17 @@ pub enum VolumeError {
     /// A directory cannot be read.
     #[error("directory vnode {}: {error}", directory.0)]
     Directory {
-        /// Its vnode.
+        /// Vnode of the directory.
         directory: VnodeId,
         /// What is wrong with it.
         error: DirectoryError,
     },
-    /// Restored contents that are inconsistent.
+    /// Restored contents are inconsistent.
     #[error("{place}: {what}")]
     Unsound {
-        /// Which vnode, and the name if there is one.
+        /// The vnode, and the name if there is one.
         place: String,
-        /// Which check failed.
+        /// The check that failed.
         what: &'static str,
     },
     /// A stored record cannot be read.

@@ -63,7 +63,7 @@ pub struct VolumeHeader {
     pub day_use_date: UnixTime,
     /// Accesses on each of the previous seven days, yesterday first.
     pub week_use: [u32; 7],
-    /// Why it is offline, in no particular character set; at most 127 bytes are kept.
+    /// Reason for being offline, in no particular character set; at most 127 bytes are kept.
     pub offline_message: Vec<u8>,
     /// Message of the day; at most 127 bytes are kept.
     pub message_of_the_day: Vec<u8>,
@@ -76,21 +76,21 @@ pub struct VolumeHeader {
     /// Number that a parked volume is known by to administration; unused for read-write volumes, for which
     /// the parent has it.
     pub stands_for: Option<VolumeId>,
-    /// Where the contents come from, until the volume is in service for the first time; clients cannot have seen it
-    /// before. [`crate::Volume::update_header`] clears it together with putting the volume into service.
+    /// Origin of the contents, until the volume is in service for the first time; clients cannot have seen it
+    /// before that. [`crate::Volume::update_header`] clears it when it puts the volume into service.
     pub unseen: Option<Unseen>,
-    /// The latest date of a clone. Later changes are not dated before it, even after the clock was set back, so that
-    /// releases and incremental dumps find them by date.
+    /// Date of the latest clone. Later changes never get an earlier date, even after the clock was set back,
+    /// so that releases and incremental dumps find them by date.
     pub dated: UnixTime,
-    /// How often the contents had changed when they were restored; `None` if they never were. As long as the count is the
-    /// same, the volume only follows another one.
+    /// Number of changes of the contents at the last restore; `None` if the volume was never restored. While
+    /// the number stays the same, the volume is only a mirror of another one.
     pub restored_at: Option<u64>,
 }
 
 /// Origin of the contents of a volume that has not been in service yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unseen {
-    /// The site that the volume is moved from, or it is still empty.
+    /// The site that the volume is being moved from; or the volume is still empty.
     Arriving,
     /// A dump: its dates were set, which a move never does.
     Restored,

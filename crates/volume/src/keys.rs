@@ -43,7 +43,7 @@ pub(crate) enum Registry {
     Received = 6,
     /// Directory being split off, by the volume that contains it.
     Splitting = 7,
-    /// What clients may remember of a read-write volume that was deleted.
+    /// Highest numbers that clients may have seen of a deleted read-write volume.
     Past = 8,
 }
 

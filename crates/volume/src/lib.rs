@@ -1,26 +1,27 @@
 //! Volumes, vnodes, directories, quotas and epochs on a store.
 //!
-//! [`Volumes`] are all volumes of a server, [`Volume`] is one. A volume's records lie in a
-//! *group* that it shares with its clones; `docs/reference/formats/volume.md` draws them.
+//! [`Volumes`] holds all volumes of a server, [`Volume`] is one of them. A volume's records are in a
+//! *group* that it shares with its clones; see `docs/reference/formats/volume.md`.
 //!
 //! # Locks
-//! Of each group, in this order:
-//! - `writer`: held while a change is built and committed. Never held over a wait for the medium or
-//!   the network: a change is durable some time after it is visible, and only its caller waits.
-//! - `publish`: written from the first edit of a cached directory until a commit has taken effect in
-//!   memory too; read by whoever reads several records that must agree, or fills a cache.
+//! Each group has these locks, taken in this order:
+//! - `writer`: held while a change is built and committed. Never held during a wait for the disk or
+//!   the network: a change becomes durable some time after it is visible, and only its caller waits.
+//! - `publish`: locked exclusively from the first edit of a cached directory until a commit has taken effect in
+//!   memory too; locked shared while reading several records that must be consistent, or filling a cache.
 //!
 //! # Versions
-//! A FID with a data version never names two contents on one server, whatever is done to the volume: stores,
-//! rollbacks, restores over it, its deletion and creation under the same number, moves away and back. Clients keep
-//! data by FID and data version. So contents that replace others continue above the uniquifiers, data versions
-//! and update dates that clients may have seen. Read-only volumes have the versions of their read-write volume.
+//! On one server, a FID with a data version never refers to two different contents, whatever is done to the
+//! volume: stores, rollbacks, restores over it, deletion and re-creation with the same id, moves away and
+//! back. Clients cache data by FID and data version. So contents that replace others continue above the
+//! uniquifiers, data versions and update dates that clients may have seen. Read-only volumes have the
+//! versions of their read-write volume.
 //!
 //! # Directories
-//! An entry's record tells the slot that the entry has in the directory's blob and its place in its
-//! hash chain. So the blob is a function of the entries: it is built from them when it is not in
-//! memory and is then, byte for byte, what it was before a restart; adding a name writes one small
-//! record however large the directory is.
+//! An entry's record has the entry's slot in the directory's blob and its position in its hash chain. So the
+//! blob is a function of the entries: it is built from them when it is not in memory, and is then byte for
+//! byte the same as before a restart. Adding a name writes one small record, whatever the size of the
+//! directory.
 
 mod apart;
 mod appending;

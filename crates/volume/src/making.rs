@@ -82,7 +82,8 @@ pub(crate) fn with_counters(mut header: VolumeHeader, counters: &Counters) -> Vo
     header
 }
 
-/// The date of a new clone: no change that it shows is later, and no change that follows is earlier.
+/// Returns the date of a new clone: no change that it contains is later, and no later change has an earlier
+/// date.
 pub(crate) fn date_of_clone(source: &VolumeHeader, now: UnixTime) -> UnixTime {
     now.max(source.updated).max(source.dated)
 }

@@ -10,8 +10,8 @@ use base::Fid;
 use base::limits::PATH_BYTES_MAX;
 use bytes::Bytes;
 
-/// Maximum length of a new name in bytes. Restores and imports take names of 256 bytes, which OpenAFS's servers make. Linux's
-/// kafs cannot read a directory that has one, so clients must not make them.
+/// Maximum length of a new name in bytes. Restores and imports accept names of 256 bytes, which OpenAFS's
+/// servers create. Linux's kafs cannot read a directory with such a name, so clients must not create them.
 const NEW_NAME_BYTES_MAX: usize = 255;
 
 /// The object to create.

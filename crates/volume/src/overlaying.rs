@@ -328,7 +328,7 @@ impl Volumes {
         self.check_replaceable(old, new.stored.header.id)?;
         let group = Arc::clone(&old.group);
         let mut writer = group.writer.lock();
-        // `epoch` is that of the new records.
+        // `epoch` is the epoch of the new records.
         let (before, epoch) = (old.view().sight.epoch, new.stored.sight.epoch);
         new.continue_above(self, old)?;
         let NewContents { stored, counters, .. } = new;

@@ -1,21 +1,23 @@
-//! What clients may remember of a read-write volume, and how later contents continue above it.
+//! Keeps what clients may have cached of a read-write volume valid when its contents are replaced.
 //!
 //! # Invariant
-//! A FID with a data version never names two contents on one server, whatever is done to the volume: stores,
-//! rollbacks, restores over it, its deletion and creation under the same number, moves away and back.
-//! Clients keep data by FID and data version, so that breaking callbacks alone does not protect them.
+//! On one server, a FID with a data version never refers to two different contents, whatever is done to the
+//! volume: stores, rollbacks, restores over it, deletion and re-creation with the same id, moves away and
+//! back. Clients cache data by FID and data version, so breaking callbacks alone does not protect them.
 //!
-//! Within one history of changes each change raises the data version, and uniquifiers are not given out twice.
-//! Where older or foreign contents replace those of a volume, uniquifiers continue above the highest that was
-//! given out, and every vnode is shown with a data version above any that a vnode of the volume ever had. That is
-//! a turn (`Sight::back_to_this`) that hides nothing, as after a rollback, so its cost does not depend on the
-//! size of the volume. Update dates continue likewise, so that incremental dumps and releases include all of it.
+//! Within one history of changes, each change raises the data version, and no uniquifier is allocated twice.
+//! If older or foreign contents replace those of a volume, uniquifiers continue above the highest one
+//! allocated, and every vnode gets a data version above any that a vnode of the volume ever had. This is a
+//! rollback (`Sight::back_to_this`) that hides nothing, so its cost does not depend on the size of the
+//! volume. Update dates continue in the same way, so that incremental dumps and releases include everything.
 //!
-//! A deleted volume leaves a record of its highest numbers, because `vos restore -overwrite full` deletes the
-//! volume and creates it anew. A volume that only follows another one, by restores and without changes of its own, keeps
-//! the versions of the contents that it gets if they continue its history: every vnode has a higher data version than
-//! before or is as it was, and new ones have new uniquifiers (`Past::is_continued_by_vnode`). A volume that moves away and comes back keeps its versions: its history has gone on
-//! elsewhere. Read-only volumes carry the versions of their read-write volume, and are never renumbered.
+//! Deleting a volume leaves a record of its highest numbers, because `vos restore -overwrite full` deletes
+//! the volume and creates it again. A volume that only mirrors another one, by restores and without changes
+//! of its own, keeps the versions of the contents that it receives if they continue its history: every vnode
+//! has a higher data version than before or is unchanged, and new vnodes have new uniquifiers
+//! (`Past::is_continued_by_vnode`). A volume that moves away and comes back keeps its versions, because its
+//! history continued elsewhere. Read-only volumes have the versions of their read-write volume, and are never
+//! renumbered.
 
 use crate::apart::is_apart;
 use crate::record::{self, Counters, StoredHeader};
@@ -28,23 +30,23 @@ use store::{Batch, Family};
 /// The highest numbers that clients may have seen of a read-write volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Past {
-    /// The next uniquifier that it would have given out.
+    /// Next uniquifier to allocate.
     pub(crate) next_unique: u32,
-    /// The highest data version that any of its vnodes had.
+    /// Highest data version that any vnode of the volume had.
     pub(crate) version_max: u64,
-    /// Its last update date.
+    /// Date of the last update.
     pub(crate) updated: UnixTime,
-    /// How often its contents had changed: snapshots that outlive it are compared by that.
+    /// Number of changes of its contents. Snapshots that outlive the volume are compared by it.
     pub(crate) changes: u64,
-    /// The latest date of it or a clone.
+    /// Latest date of the volume or a clone.
     pub(crate) dated: UnixTime,
-    /// It was deleted here because it lives on elsewhere.
+    /// Whether it was deleted here because it continues elsewhere.
     pub(crate) went_on: bool,
 }
 
 impl Past {
-    /// The highest numbers of a volume whose contents are replaced. `None` if clients cannot have seen any, and for
-    /// volumes that have the numbers of another one (read-only and parked volumes).
+    /// Returns the highest numbers of a volume whose contents are replaced. `None` if clients cannot have
+    /// seen any, and for volumes that have the numbers of another one (read-only and parked volumes).
     pub(crate) fn of(header: &VolumeHeader, counters: &Counters) -> Option<Past> {
         let is_empty = counters.used_kib == 0;
         let is_numbered = header.kind == VolumeType::ReadWrite && !is_apart(header.id);
@@ -69,8 +71,8 @@ impl Past {
         }
     }
 
-    /// Whether a vnode of new contents belongs to the history of the volume that they replace. Then no client has seen
-    /// its FID with this data version and other data.
+    /// Returns whether a vnode of new contents belongs to the history of the volume that they replace. Then
+    /// no client has seen its FID with this data version and other data.
     pub(crate) fn is_continued_by_vnode(&self, volume: &Volume, new: &VnodeStatus) -> bool {
         let fid = Fid { volume: volume.id(), vnode: new.vnode, unique: new.unique };
         match volume.status(fid) {
@@ -83,7 +85,7 @@ impl Past {
         }
     }
 
-    /// Takes over the highest numbers. The new contents keep their versions.
+    /// Raises the counters to the highest numbers. The new contents keep their versions.
     pub(crate) fn keep_on(&self, stored: &mut StoredHeader, counters: &mut Counters) {
         counters.changes = counters.changes.max(self.changes + 1);
         counters.next_unique = counters.next_unique.max(self.next_unique);
@@ -92,7 +94,7 @@ impl Past {
         stored.header.dated = stored.header.dated.max(self.dated);
     }
 
-    /// Whether these contents are what the volume became elsewhere.
+    /// Returns whether these contents are those of the volume after it continued elsewhere.
     fn is_continued_by(&self, stored: &StoredHeader, counters: &Counters) -> bool {
         self.went_on
             && stored.header.unseen != Some(Unseen::Restored)
@@ -132,7 +134,8 @@ impl Past {
 }
 
 impl Volumes {
-    /// What clients may remember of a read-write volume of this number that was deleted here.
+    /// Returns the highest numbers that clients may have seen of a read-write volume with this id that was
+    /// deleted here.
     ///
     /// # Errors
     /// `Damaged`, `Store`.
@@ -148,8 +151,8 @@ impl Volumes {
         Ok(all)
     }
 
-    /// Makes a volume that gets its number continue above earlier volumes of that number. The caller holds the lock of
-    /// changes.
+    /// Makes a volume that gets its id continue above earlier volumes with that id. The caller holds the lock
+    /// of changes.
     ///
     /// # Errors
     /// `Invalid` after too many rollbacks, `Damaged`, `Store`.
@@ -169,8 +172,9 @@ impl Volumes {
         }
     }
 
-    /// Whether a volume that is about to be deleted lives on: at another server, or on another partition from which it
-    /// takes this one's place. May load volumes, so no group's lock may be held.
+    /// Returns whether a volume that is about to be deleted continues elsewhere: on another server, or on
+    /// another partition from which it takes the place of this one. May load volumes, so the caller must not
+    /// hold the lock of any group.
     ///
     /// # Errors
     /// `Damaged`, `Store`.
@@ -183,7 +187,8 @@ impl Volumes {
     }
 }
 
-/// Records what clients may remember of a volume that is deleted. The caller holds the writer's lock.
+/// Records the highest numbers that clients may have seen of a volume that is deleted. The caller holds the
+/// writer lock.
 pub(crate) fn note_past(batch: &mut Batch, volume: &Volume, went_on: bool) {
     if let Some(past) = Past::of(&volume.header(), &volume.counters()) {
         let past = Past { went_on, ..past };

@@ -104,10 +104,10 @@ impl FileReader {
         Ok(out)
     }
 
-    /// The entries of the directory that is read.
+    /// Returns the entries of the directory that is read.
     ///
     /// # Errors
-    /// `Directory` if it is none or damaged, `Store`.
+    /// `Directory` if it is not a directory or is damaged, `Store`.
     pub fn directory(&mut self) -> Result<DirectoryBlob, VolumeError> {
         let pages = self.next(usize::MAX)?.concat().into();
         let directory = self.status.vnode;

@@ -153,7 +153,7 @@ impl Record {
         self.short_bytes(cut(value, 255).as_bytes())
     }
 
-    /// The first 255 bytes.
+    /// Writes at most the first 255 bytes.
     fn short_bytes(self, value: &[u8]) -> Record {
         let value = &value[..value.len().min(255)];
         self.u8(value.len() as u8).bytes(value)

@@ -21,17 +21,17 @@ use store::{Batch, Family};
 pub(crate) struct NewContents {
     pub(crate) stored: StoredHeader,
     pub(crate) counters: Counters,
-    /// When they are taken into use.
+    /// Time at which they are taken into use.
     pub(crate) now: UnixTime,
-    /// Clients cannot have seen what is replaced.
+    /// Whether clients cannot have seen the replaced contents.
     pub(crate) replaces_unseen: bool,
-    /// The history that all vnodes continue, if they do.
+    /// The history that all vnodes continue, if there is one.
     pub(crate) continued: Option<Past>,
 }
 
 impl NewContents {
-    /// Makes them continue above what clients have seen of `old`. The caller holds the lock of changes and `old`'s
-    /// writer lock.
+    /// Makes the contents continue above what clients have seen of `old`. The caller holds the lock of
+    /// changes and `old`'s writer lock.
     pub(crate) fn continue_above(&mut self, volumes: &Volumes, old: &Volume) -> Result<(), VolumeError> {
         let (header, counters) = (old.header(), old.counters());
         if self.replaces_unseen || self.stored.header.kind != VolumeType::ReadWrite {
@@ -42,7 +42,7 @@ impl NewContents {
         let past = Past::of(&header, &counters).filter(|_| header.id == self.stored.header.id);
         let (stored, new) = (&mut self.stored, &mut self.counters);
         match past {
-            // Nothing changed meanwhile.
+            // Nothing has changed meanwhile.
             Some(past) if self.continued == Some(past) && new.updated >= past.updated => {
                 past.keep_on(stored, new);
             }

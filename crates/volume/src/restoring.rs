@@ -78,9 +78,10 @@ pub struct Restoration {
     used_kib: u64,
     data_version_max: u64,
     sums: OwnSums,
-    /// Clients cannot have seen what is replaced, so that its numbers may be given out again.
+    /// Whether clients cannot have seen the replaced contents, so that their numbers may be allocated again.
     pub(crate) is_unseen: bool,
-    /// The history of a target that only follows another volume, while all vnodes that were put continue it.
+    /// The history of a target that only mirrors another volume; `None` once a vnode was added that does not
+    /// continue it.
     continued: Option<Past>,
     /// Set if received data is kept when the restoration is interrupted.
     pub(crate) noted: Option<Noted>,
@@ -228,12 +229,11 @@ impl Restoration {
         self.vnode(status, Some(Arc::new(acl)))
     }
 
-    /// Puts a file or symbolic link of `status.length` bytes, which `source` gives.
+    /// Adds a file or symbolic link of `status.length` bytes, which `source` provides.
     ///
     /// # Errors
-    /// `Unsound` (a number that cannot be a file's or came before), `NameTooLong` (a link),
-    /// `PartitionFull`, `Transfer` (what `source` said, or RXGEN_SS_UNMARSHAL when it ended early),
-    /// `Store`.
+    /// `Unsound` (not a file's number, or a number already added), `NameTooLong` (a link), `PartitionFull`,
+    /// `Transfer` (the error of `source`, or RXGEN_SS_UNMARSHAL if it ended early), `Store`.
     pub fn file(&mut self, status: VnodeStatus, source: &mut dyn DataSource) -> Result<(), VolumeError> {
         let is_link = status.kind == FileKind::SymbolicLink;
         if is_link && status.length > PATH_BYTES_MAX as u64 {
@@ -503,13 +503,15 @@ impl Restoration {
         self.vnodes.len() as u64
     }
 
-    /// Checks that the contents hang together, and takes them into use with this header, durably.
-    /// Counts in the header are found out. Contents of a read-write volume continue above what clients have seen of it,
-    /// as changed at `now`, unless they continue its history. Who held the old volume is told that it is gone.
+    /// Checks that the contents are consistent, and takes them into use with this header, durably. Counts in
+    /// the header are recomputed. Contents of a read-write volume continue above what clients have seen of
+    /// it, as if changed at `now`, unless they continue its history. Holders of the old volume get
+    /// `NoVolume`.
     ///
     /// # Errors
-    /// `Unsound` (no root directory, a name that leads nowhere, a vnode without a name or in another
-    /// directory than it says, a wrong count of links, a loop), `NoVolume` (deleted or restored meanwhile), `Store`.
+    /// `Unsound` (no root directory, a name without a vnode, a vnode without a name or in another directory
+    /// than its status says, a wrong link count, a cycle), `NoVolume` (deleted or restored meanwhile),
+    /// `Store`.
     pub fn finish(
         mut self,
         volumes: &Volumes,
@@ -622,7 +624,7 @@ impl Restoration {
         }
         vnodes.iter().try_for_each(|(&number, known)| {
             let is_named = known.is_named || number == root.vnode.0;
-            // Dumps carry the lowest 16 bits of a count.
+            // Dumps contain only the lowest 16 bits of the link count.
             let has_links = known.links & 0xffff == known.names & 0xffff;
             let what = if is_named { "a wrong count of links" } else { "a vnode without a name" };
             if is_named && has_links { Ok(()) } else { Err(unsound(VnodeId(number), what)) }
@@ -630,7 +632,7 @@ impl Restoration {
     }
 }
 
-/// The error for a vnode that does not fit the others.
+/// Returns the error for a vnode that is inconsistent with the others.
 fn unsound(vnode: VnodeId, what: &'static str) -> VolumeError {
     VolumeError::Unsound { place: format!("vnode {}", vnode.0), what }
 }
@@ -670,7 +672,7 @@ fn count_name(
     None
 }
 
-/// A directory from which the way up does not end at the root.
+/// Returns a directory whose chain of parents does not end at the root, if there is one.
 fn outside_tree(vnodes: &HashMap<u32, Known>, root: u32) -> Option<u32> {
     let mut reached = HashSet::from([root]);
     for &directory in vnodes.keys().filter(|&&vnode| vnode % 2 == 1) {

@@ -158,7 +158,7 @@ impl Volumes {
         let own = EntryTarget { vnode: root.vnode, unique: root.unique };
         let status = VnodeStatus { links: 2, ..root };
         empty.directory(status, Acl::clone(&acl), &DirectoryBlob::new(own, own))?;
-        // No mount point has led to it.
+        // No mount point has referred to it.
         empty.is_unseen = true;
         let header = VolumeHeader { next_unique: FRESH_UNIQUE, ..new.header() };
         let now = header.updated;

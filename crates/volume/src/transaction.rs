@@ -63,7 +63,8 @@ pub(crate) struct Transaction<'v> {
     pub(crate) writer: MutexGuard<'v, Writer>,
     pub(crate) view: View,
     actor: Actor,
-    /// Becomes the update date: now, or the date of the latest change or clone if the clock was set back since.
+    /// Update date of the change: now, or the date of the latest change or clone if the clock was set back
+    /// since.
     date: UnixTime,
     pub(crate) batch: Batch,
     pub(crate) counters: Counters,
@@ -135,7 +136,7 @@ impl<'v> Transaction<'v> {
         Ok(self.blob(directory)?.read().lookup(name))
     }
 
-    /// Puts a vnode, new or changed, and its server time to that of this change.
+    /// Puts a new or changed vnode, and sets its server time to that of this change.
     pub(crate) fn put(&mut self, mut vnode: Vnode) -> Result<VnodeStatus, VolumeError> {
         vnode.status.server_modified = self.date;
         let status = vnode.status;

@@ -38,7 +38,7 @@ pub struct Volume {
     state: Mutex<VolumeState>,
     /// Set while holding the group's writer lock.
     is_deleted: AtomicBool,
-    /// The commit number of the last change since the volume was loaded, or zero.
+    /// Commit number of the last change since the volume was loaded, or zero.
     newest_commit: AtomicU64,
 }
 
@@ -87,7 +87,7 @@ impl Live {
         }
     }
 
-    /// A clone of this date was made.
+    /// Enters the next epoch after a clone with this date was made.
     pub(crate) fn moved_on(&mut self, dated: UnixTime) {
         self.view.sight.epoch += 1;
         self.header.dated = dated;
@@ -474,21 +474,23 @@ impl Volume {
 
     /// Checks that `vnode` is the vnode of a FID.
     ///
-    /// A call that reports the vnode missing is answered when the volume's last change is durable, as the call that
-    /// removed it is: no client learns of a removal before the client that asked for it, or of one that a crash undoes.
+    /// The reply to a call that reports the vnode missing is delayed until the volume's last change is
+    /// durable, like the reply to the call that removed it. So no client learns of a removal before the
+    /// client that requested it, or of one that a crash undoes.
     pub(crate) fn expect(&self, vnode: Option<Vnode>, fid: Fid) -> Result<Vnode, VolumeError> {
         if let Some(vnode) = vnode.filter(|vnode| vnode.status.unique == fid.unique) {
             return Ok(vnode);
         }
         let newest = CommitNumber(self.newest_commit.load(Ordering::Acquire));
         if newest.0 > 0 && self.shared.options.durability.waits_for_metadata() {
-            // Without a call to answer there is nothing to delay.
+            // Without a call there is no reply to delay.
             let _ = owed::note(&self.home, &self.group, newest, Doomed::default());
         }
         Err(VolumeError::NoVnode(fid.vnode, fid.unique))
     }
 
-    /// Records a change's commit, before the change can be read. Call it with the group's `publish` held.
+    /// Records the commit of a change before the change can be read. Call this while holding the group's
+    /// `publish`.
     pub(crate) fn note_commit(&self, number: CommitNumber) {
         self.newest_commit.fetch_max(number.0, Ordering::Release);
     }
@@ -566,7 +568,7 @@ fn keep_what_is_not_settable(new: &mut VolumeHeader, old: &VolumeHeader) {
     new.used_kib = old.used_kib;
     new.next_unique = old.next_unique;
     for message in [&mut new.offline_message, &mut new.message_of_the_day] {
-        // A dump ends them with a NUL.
+        // In a dump, they end with a NUL.
         let end = message.iter().position(|&byte| byte == 0).unwrap_or(MESSAGE_BYTES_MAX);
         message.truncate(end.min(MESSAGE_BYTES_MAX));
     }

@@ -59,7 +59,7 @@ fn names_take_the_slots_that_clients_expect() {
     }
 }
 
-/// The longest name that OpenAFS makes (AFSNAMEMAX), and one byte more.
+/// The longest name that OpenAFS creates (AFSNAMEMAX), and one byte more.
 #[test]
 fn names_of_256_bytes_are_read_and_longer_ones_named() {
     let mut blob = empty();

@@ -35,12 +35,12 @@ pub enum DumpError<E> {
         /// What was expected to follow.
         expected: &'static str,
     },
-    /// The pages of a directory are not those of a directory.
+    /// The data of a directory is not a directory blob.
     #[error("byte {offset} of the dump: directory vnode {vnode}: {error}")]
     Directory {
-        /// Bytes of the dump up to the end of the directory's pages.
+        /// Offset in the dump of the end of the directory's data.
         offset: u64,
-        /// The directory's vnode.
+        /// Vnode number of the directory.
         vnode: u32,
         /// What is wrong with it.
         error: DirectoryError,
@@ -127,7 +127,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
         Ok(piece)
     }
 
-    /// All data of the last vnode, which is a directory.
+    /// Reads all data of the last vnode, which must be a directory.
     pub fn directory(&mut self, vnode: &DumpedVnode) -> Outcome<DirectoryBlob, E> {
         if self.data > DIRECTORY_BYTES_MAX {
             return Err(self.damaged("a directory of at most 1023 pages"));
@@ -183,7 +183,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
         self.word("a time of four bytes").map(UnixTime)
     }
 
-    /// Bytes up to a NUL. Of a longer text the first `most` bytes are kept, as OpenAFS keeps them
+    /// Reads bytes up to a NUL. A text longer than `most` bytes is cut to that length, as in OpenAFS
     /// (ReadString of `dumpstuff.c`).
     fn text(&mut self, most: usize, expected: &'static str) -> Outcome<Vec<u8>, E> {
         let mut out = Vec::new();

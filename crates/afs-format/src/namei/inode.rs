@@ -51,12 +51,12 @@ impl Inode {
         format!("{folder}/{}/{}/{}", digits(vnode >> 14 & 0xff), digits(vnode >> 9 & 0x1ff), digits(self.0))
     }
 
-    /// The folder in which all files of a group lie.
+    /// Returns the folder that contains all files of a group.
     pub fn folder(group: u32) -> String {
         format!("{FOLDER}/{}/{}", base64(u64::from(group & 0xff)), base64(group.into()))
     }
 
-    /// The file that has this name in its folder.
+    /// Parses the name of a file in its folder.
     pub fn from_file_name(name: &str) -> Option<Inode> {
         let mut number = 0u64;
         for (place, byte) in name.bytes().enumerate() {

@@ -75,11 +75,11 @@ pub(super) struct Volume {
     pub(super) files: BTreeMap<u8, (u64, u32)>,
     pub(super) created: u32,
     pub(super) updated: u32,
-    /// How often it was changed.
+    /// Number of changes.
     pub(super) changes: u32,
-    /// The latest date of a clone.
+    /// Date of the latest clone.
     pub(super) dated: u32,
-    /// The numbers of the read-only and the backup volume that its header names.
+    /// Ids of the read-only and the backup volume in its header.
     pub(super) family: [u32; 2],
     pub(super) in_service: bool,
     pub(super) is_doomed: bool,
@@ -138,7 +138,7 @@ impl Host {
 pub(super) struct State {
     random: StdRng,
     pub(super) now: u32,
-    /// By how many seconds the clocks of the servers are ahead.
+    /// Number of seconds by which the servers' clocks are ahead.
     pub(super) clock_ahead: u32,
     pub(super) hosts: BTreeMap<Ipv4Addr, Host>,
     pub(super) entries: BTreeMap<u32, NVldbEntry>,
@@ -226,7 +226,7 @@ impl Cell {
         state.now += seconds;
         assert!(state.now < SECONDS_MAX, "the job does not end");
         let now = state.now;
-        // The clocks are set, ahead or back. OpenAFS misses changes then.
+        // Sets the clocks forward or back. OpenAFS misses changes then.
         if state.fault_rate > 0.0 && state.hosts[&server(1)].is_cellar && state.random.random_bool(0.05) {
             state.clock_ahead = state.random.random_range(0..2000);
         }
@@ -303,7 +303,7 @@ impl State {
         }
     }
 
-    /// The time that the servers' clocks show.
+    /// Returns the time according to the servers' clocks.
     pub(super) fn wall(&self) -> u32 {
         self.now + self.clock_ahead
     }
@@ -612,12 +612,12 @@ impl History {
         self.cell.state.lock().restores
     }
 
-    /// Sets the clocks of all servers.
+    /// Sets the clocks of all servers ahead.
     pub(super) fn set_clock_ahead(&self, seconds: u32) {
         self.cell.state.lock().clock_ahead = seconds;
     }
 
-    /// All sites have what the read-write volume has.
+    /// Checks that all sites have the contents of the read-write volume.
     pub(super) fn check_released(&self) {
         let state = self.cell.state.lock();
         let files = &state.hosts[&server(1)].volumes[&(VOLUME, 0)].files;
@@ -666,7 +666,7 @@ impl History {
         }
     }
 
-    /// The header of the read-write volume names the clones that the entry has.
+    /// Checks that the header of the read-write volume has the same clone ids as the entry.
     fn check_family(&self, state: &State, entry: &NVldbEntry, place: Place) {
         let changes_it = match self.job.operation {
             Operation::Move { .. } | Operation::Copy { .. } => true,

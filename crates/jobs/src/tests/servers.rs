@@ -76,7 +76,8 @@ impl Server {
         }
     }
 
-    /// The date of a clone. Cellar's is not before those of the volume and its clones.
+    /// Dates a clone, and returns the date. On a Cellar server it is not before the dates of the volume and
+    /// its earlier clones.
     fn date_clone(&self, transaction: i32) -> Result<u32, AbortCode> {
         let wall = self.cell.state.lock().wall();
         let is_cellar = self.cell.state.lock().hosts[&self.address].is_cellar;

@@ -182,15 +182,15 @@ fn an_incremental_dump_brings_a_volume_up_to_date() {
     site.cell.check();
 }
 
-/// Overwrites the file `x`; returns its data version.
+/// Overwrites the file `x` and returns its data version.
 fn overwrite(site: &Site, data: &[u8]) -> u64 {
     let volume = site.volume(RW);
     let file = write(&volume, site.cell.now(), "x", data);
     volume.status(file).unwrap().data_version
 }
 
-/// Calls `restore` between the stores of BBBB and CCCC to one file. Returns the data versions of both, and the
-/// uniquifiers of files that were made before and after.
+/// Calls `restore` between the stores of BBBB and CCCC to one file. Returns the data versions of both, and
+/// the uniquifiers of files created before and after.
 fn versions_around(restore: impl FnOnce(&Site, &[u8])) -> ([u64; 2], [u32; 2]) {
     let site = Site::new();
     let make = |name: &str| write(&site.volume(RW), site.cell.now(), name, b"");
@@ -214,7 +214,7 @@ fn no_restore_reuses_versions_or_uniquifiers() {
             assert_eq!(site.restore(transaction, "home", dump), Ok(()));
         });
     };
-    // `vos restore -overwrite full`.
+    // Like `vos restore -overwrite full`.
     let anew = |site: &Site, dump: &[u8]| {
         site.cell.vos_delete(RW, LARGE);
         assert_eq!(site.restore_new(RW, "home", dump), Ok(()));

@@ -199,7 +199,7 @@ impl Cell {
         self.now.fetch_add(seconds, Ordering::Relaxed);
     }
 
-    /// Sets the clock, also back.
+    /// Sets the clock, forward or back.
     pub(super) fn set_now(&self, now: UnixTime) {
         self.now.store(now.0, Ordering::Relaxed);
     }

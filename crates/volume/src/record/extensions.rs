@@ -15,10 +15,10 @@ const DEDUPLICATION: u8 = 2;
 /// One byte: clients cannot have seen the volume, see [`Unseen`].
 const UNSEEN: u8 = 3;
 
-/// Four bytes: the latest date of a clone.
+/// Four bytes: date of the latest clone.
 const DATED: u8 = 4;
 
-/// Eight bytes: how often the contents had changed when they were restored.
+/// Eight bytes: number of changes of the contents at the last restore.
 const RESTORED_AT: u8 = 5;
 
 const ARRIVING: u8 = 0;

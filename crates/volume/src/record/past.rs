@@ -1,4 +1,4 @@
-//! What clients may remember of a read-write volume that was deleted.
+//! The record of the highest numbers that clients may have seen of a deleted read-write volume.
 
 use super::{Fields, Record};
 use crate::past::Past;

@@ -208,7 +208,7 @@ fn a_header_may_end_early_or_go_on_with_what_only_later_versions_know() {
     let deduplicates = read(&[2, 0]).unwrap();
     assert!(deduplicates.header.deduplicates);
     assert_eq!(put_header(&deduplicates), [&old[..], &[2, 0]].concat());
-    // Tag 5, eight bytes: the count of changes at a restore.
+    // Tag 5, eight bytes: the number of changes at the last restore.
     let restored = read(&[5, 8, 0, 0, 0, 0, 0, 0, 1, 2]).unwrap();
     assert_eq!(restored.header.restored_at, Some(258));
     assert_eq!(put_header(&restored), [&old[..], &[5, 8, 0, 0, 0, 0, 0, 0, 1, 2]].concat());

@@ -39,7 +39,7 @@ fn a_change_is_durable_before_its_call_ends_and_not_before() {
     end_of(owed).try_recv().unwrap().unwrap();
 }
 
-/// A client must not learn of a removal before the client that asked for it does.
+/// A client must not learn of a removal before the client that requested it.
 #[test]
 fn a_missing_vnode_is_reported_when_its_removal_is_durable() {
     let (server, volume) = Server::with_volume(options());
@@ -48,7 +48,7 @@ fn a_missing_vnode_is_reported_when_its_removal_is_durable() {
     let (removed, removal) = Owed::collect(|| volume.remove_file(&actor(1), volume.root(), b"a"));
     removed.unwrap();
     assert_eq!(server.meta.inner.unsynced_commits(), 1);
-    // Of the second one, another vnode with its number is in memory.
+    // A FID whose number is now used by another vnode, which is in memory.
     let others = Fid { unique: volume.root().unique + 1, ..volume.root() };
     for missing in [fid, others] {
         let owing = |error: &dyn Fn() -> Option<VolumeError>| {

@@ -141,7 +141,7 @@ fn after_a_crash_a_volume_is_the_old_or_the_new_one() {
     }
 }
 
-/// Restores what `source` has over the volume `target`, and puts it into service.
+/// Restores the contents of `source` over the volume `target`, and puts it into service.
 fn mirror(server: &Server, source: &Arc<Volume>, target: VolumeId) -> Arc<Volume> {
     let mut restoration = server.volumes.restore(target).unwrap();
     restoration.take_over_all(source).unwrap();
@@ -154,7 +154,7 @@ fn mirror(server: &Server, source: &Arc<Volume>, target: VolumeId) -> Arc<Volume
     mirrored
 }
 
-/// Uniquifier and data version of each vnode.
+/// Returns the uniquifier and data version of each vnode.
 fn versions(volume: &Volume) -> Vec<(u32, u64)> {
     let mut found = Vec::new();
     volume

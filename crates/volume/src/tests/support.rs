@@ -172,7 +172,7 @@ impl Server {
         self.volumes.create(partition(), &new_volume(id, name)).unwrap()
     }
 
-    /// A volume that waits for a restore.
+    /// Creates a volume that waits for a restore.
     pub(crate) fn create_empty(&self, id: VolumeId, name: &str) -> Arc<Volume> {
         let new = NewVolume { with_root: false, in_service: false, ..new_volume(id, name) };
         self.volumes.create(partition(), &new).unwrap()

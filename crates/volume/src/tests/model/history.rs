@@ -23,7 +23,7 @@ use store::{ChunkStore, Codec, Family, MemoryChunks};
 /// First id of snapshots.
 const SNAPSHOTS: u32 = 1_000_000;
 
-/// The clones that moves send have ids from here on.
+/// First id of the clones that moves send.
 const TRAVELS: u32 = 3_000_000;
 
 /// First id of the other volumes.
@@ -59,7 +59,7 @@ pub(super) struct History {
     stale: Vec<Fid>,
     /// Uniquifiers allocated since the last crash.
     uniques: BTreeSet<u32>,
-    /// A digest of the contents that were shown under each FID and data version since the last crash.
+    /// Digest of the contents seen for each FID and data version since the last crash.
     shown: BTreeMap<(VnodeId, u32, u64), u64>,
     step: u32,
 }
@@ -127,7 +127,8 @@ impl History {
         self.finish();
     }
 
-    /// A FID with a data version never names two contents, whatever is done to the volume.
+    /// Checks that a FID with a data version never refers to two different contents, whatever is done to the
+    /// volume.
     fn check_shown(&mut self) {
         for node in self.reference.nodes.values() {
             let status = &node.status;
@@ -507,7 +508,8 @@ impl History {
         self.is_replaced(volume, contents, now);
     }
 
-    /// The volume has the contents of a clone now: as they are if they continue its history, else under one data version.
+    /// Updates the reference after the volume got the contents of a clone: unchanged if they continue its
+    /// history, otherwise with a common data version.
     fn is_replaced(&mut self, volume: Arc<Volume>, mut contents: Reference, now: UnixTime) {
         contents.quota_kib = self.reference.quota_kib;
         let root = volume.root();
@@ -526,7 +528,7 @@ impl History {
         self.reference = contents;
     }
 
-    /// Restores what a clone shows over a volume, as from a dump of it.
+    /// Restores the contents of a clone over a volume, as from a dump of it.
     fn restored(&self, clone: VolumeId, header: VolumeHeader) -> Result<Arc<Volume>, VolumeError> {
         let clone = self.server.volumes.get(clone)?;
         let mut restoration = self.server.volumes.restore(RW)?;
@@ -547,7 +549,8 @@ impl History {
         }
     }
 
-    /// Deletes the volume; what follows is not cut off by a crash, and does not fail.
+    /// Deletes the volume. Injected failures end, so that the following steps neither fail nor are
+    /// interrupted by a crash.
     fn delete(&mut self) -> VolumeHeader {
         *self.server.meta.failures.lock() = 0;
         self.server.volumes.delete(RW).unwrap();
@@ -562,7 +565,7 @@ impl History {
         self.reference = Reference::new(self.volume.status(self.volume.root()).unwrap());
     }
 
-    /// As `vos restore -overwrite full` does it: the volume is deleted first.
+    /// Like `vos restore -overwrite full`, which deletes the volume first.
     fn restore_anew(&mut self) {
         let Some(clone) = self.any_clone().filter(|clone| self.clones[clone].is_restorable()) else { return };
         let header = self.delete();
@@ -572,7 +575,7 @@ impl History {
         self.is_replaced(volume, self.clones[&clone].clone(), self.actor().now);
     }
 
-    /// Versions stay as they are.
+    /// Moves the volume away and back; its versions do not change.
     fn move_there_and_back(&mut self) {
         if !self.reference.is_restorable() {
             return;

@@ -23,7 +23,7 @@ pub(super) struct Reference {
     pub(super) nodes: BTreeMap<VnodeId, Node>,
     pub(super) quota_kib: u64,
     pub(super) owner: i32,
-    /// The latest date of a change or a clone: dates do not go back behind it.
+    /// Latest date of a change or a clone. Dates never go back before it.
     pub(super) dated: UnixTime,
 }
 
@@ -43,7 +43,8 @@ impl Reference {
         }
     }
 
-    /// A restore refuses links that are too long. Stores can make such links.
+    /// Returns whether a restore would accept it. Restores reject links that are too long, which stores can
+    /// create.
     pub(super) fn is_restorable(&self) -> bool {
         let is_long =
             |node: &Node| node.status.kind == FileKind::SymbolicLink && node.data.len() > PATH_BYTES_MAX;
@@ -85,13 +86,13 @@ impl Reference {
             .and_then(|node| if node.status.is_directory() { Ok(node) } else { Err(AbortCode::UAENOTDIR) })
     }
 
-    /// The date of a change.
+    /// Returns the date of a change.
     fn date(&mut self, actor: &Actor) -> UnixTime {
         self.dated = self.dated.max(actor.now);
         self.dated
     }
 
-    /// A clone of this date was made.
+    /// Records that a clone with this date was made.
     pub(super) fn is_cloned(&mut self, made: UnixTime) {
         assert!(made >= self.dated, "a clone's date is not before what it shows");
         self.dated = made;
@@ -401,7 +402,7 @@ pub(super) fn actor(number: u32) -> Actor {
         user: UserId(number as i32 % 3),
         privileged: number.is_multiple_of(5),
         in_transaction: false,
-        // Now and then the clock is set back.
+        // The clock is sometimes set back.
         now: UnixTime(10_000 + number - if number.is_multiple_of(7) { 5_000 } else { 0 }),
     }
 }
