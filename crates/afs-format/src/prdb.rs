@@ -48,11 +48,11 @@ pub struct PrdbEntry {
     pub supergroups: Vec<i32>,
     /// Creation time in seconds since 1970.
     pub created: u32,
-    /// When an element was last added.
+    /// Time at which an element was last added.
     pub added: u32,
-    /// When an element was last removed.
+    /// Time at which an element was last removed.
     pub removed: u32,
-    /// When name, owner or id last changed.
+    /// Time of the last change of name, owner or id.
     pub changed: u32,
 }
 

@@ -1,8 +1,9 @@
 //! sysid: the file that stores the UUID under which a file server is registered.
 //!
-//! Layout: magic u32, version u32, the UUID (16 bytes in network order, as in RFC 4122), number of addresses u32, and
-//! as many IPv4 addresses in network order. The other fields have the byte order of the machine that wrote the file:
-//! little-endian here. Source: `WriteSysIdFile` of OpenAFS's viced, which calls `afs_htonuuid` first.
+//! Layout: magic u32, version u32, the UUID (16 bytes in network order, as in RFC 4122), number of addresses
+//! u32, and as many IPv4 addresses in network order. The other fields have the byte order of the machine that
+//! wrote the file: little-endian here. Source: `WriteSysIdFile` of OpenAFS's viced, which calls
+//! `afs_htonuuid` first.
 
 use base::HostUuid;
 use std::net::Ipv4Addr;

@@ -441,7 +441,7 @@ impl<W: World> Run<'_, W> {
     }
 }
 
-// Volumes.
+// Calls to the volume servers.
 impl<W: World> Run<'_, W> {
     pub(crate) fn status(&self, open: Transaction) -> Step<VolserStatus> {
         let request = vol::GetStatusRequest { transaction: open.id };

@@ -51,7 +51,7 @@ fn wanted_date(date: u32) -> Option<UnixTime> {
     (date as i32 != UNCHANGED).then_some(UnixTime(date))
 }
 
-/// AFSVolSetDate.
+/// AFSVolSetDate: sets the creation date.
 pub(crate) fn set_date(volume: &Volume, date: u32) -> Result<(), AbortCode> {
     update(volume, |header| {
         header.created = UnixTime(date);

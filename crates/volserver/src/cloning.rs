@@ -205,7 +205,7 @@ fn name_of_clone(name: &VolumeName, kind: VolumeType) -> Option<VolumeName> {
     format!("{name}{ending}").parse().ok()
 }
 
-/// AFSVolConvertROtoRWvolume.
+/// AFSVolConvertROtoRWvolume: turns a read-only volume into the read-write volume of its family.
 pub(crate) fn convert(server: &VolumeServer, request: ConvertRoToRwVolumeRequest) -> Result<(), AbortCode> {
     let partition = server.partition(request.partition)?;
     let id = VolumeId(request.volume_id);

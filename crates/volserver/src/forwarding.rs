@@ -63,7 +63,7 @@ struct Parcel<'a> {
     cookie: &'a RestoreCookie,
 }
 
-/// AFSVolForward.
+/// AFSVolForward: sends a volume to another server.
 pub(crate) fn forward(
     server: &VolumeServer,
     used: &Use<'_>,

@@ -63,7 +63,7 @@ impl Report<'_> {
     }
 }
 
-/// AFSVolSplitVolume.
+/// AFSVolSplitVolume: splits a directory off into another volume.
 pub(crate) fn split(
     server: &VolumeServer,
     caller: &Caller,

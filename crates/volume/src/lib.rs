@@ -7,8 +7,8 @@
 //! Each group has these locks, taken in this order:
 //! - `writer`: held while a change is built and committed. Never held during a wait for the disk or
 //!   the network: a change becomes durable some time after it is visible, and only its caller waits.
-//! - `publish`: locked exclusively from the first edit of a cached directory until a commit has taken effect in
-//!   memory too; locked shared while reading several records that must be consistent, or filling a cache.
+//! - `publish`: locked exclusively from the first edit of a cached directory until a commit has taken effect
+//!   in memory too; locked shared while reading several records that must be consistent, or filling a cache.
 //!
 //! # Versions
 //! On one server, a FID with a data version never refers to two different contents, whatever is done to the

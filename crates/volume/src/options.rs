@@ -10,10 +10,10 @@ const THREADS_MAX: usize = 16;
 /// Large enough that waits for the disk are rare.
 const RECEIVED_STEP_BYTES: u64 = 64 << 20;
 
-/// When a change is acknowledged.
+/// Point at which a change is acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// When it is durable (group commit makes this cheap).
+    /// When it is durable. Group commit makes this cheap.
     #[default]
     Always,
     /// As `Always`, except that a store of file data is acknowledged once it is committed. It becomes durable
@@ -40,7 +40,7 @@ impl Durability {
 /// Options of [`crate::Volumes::open`].
 #[derive(Clone, Copy, Debug)]
 pub struct VolumeOptions {
-    /// When a change is acknowledged.
+    /// Point at which a change is acknowledged.
     pub durability: Durability,
     /// Blocks of 1 KiB by which a store may exceed its volume's quota (`-spare`, 1024).
     pub spare_kib: u64,

@@ -34,9 +34,9 @@ pub struct Quarantined {
     pub place: String,
     /// The check that failed.
     pub what: String,
-    /// When the damage was first found.
+    /// Time at which the damage was first found.
     pub first_seen: UnixTime,
-    /// When the damage was last found.
+    /// Time at which the damage was last found.
     pub last_seen: UnixTime,
 }
 

@@ -58,7 +58,7 @@ pub(crate) struct Receipt {
     /// Bytes of files received; the next field counts vnodes.
     pub(crate) bytes: u64,
     pub(crate) vnodes: u64,
-    /// When data was last received.
+    /// Time at which data was last received.
     pub(crate) touched: UnixTime,
 }
 

@@ -55,9 +55,9 @@ pub struct ScrubStatistics {
     pub is_running: bool,
     /// Position: a metadata family, and a group of volumes in it.
     pub position: Option<(&'static str, u64)>,
-    /// When the current pass, or the last one, began; 0 if there was none.
+    /// Start time of the current pass, or of the last one; 0 if there was none.
     pub started: UnixTime,
-    /// When the last full pass ended; 0 if there was none.
+    /// End time of the last full pass; 0 if there was none.
     pub finished: UnixTime,
     /// Number of full passes.
     pub passes: u64,

@@ -47,9 +47,9 @@ pub struct VnodeStatus {
     pub length: u64,
     /// Counts changes of data or entries.
     pub data_version: u64,
-    /// When the data changed, according to the client.
+    /// Time of the last change of the data, according to the client.
     pub client_modified: UnixTime,
-    /// When anything changed, by the server's clock.
+    /// Time of the last change of any kind, by the server's clock.
     pub server_modified: UnixTime,
     /// User who made the last change.
     pub author: UserId,

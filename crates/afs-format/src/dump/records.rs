@@ -78,7 +78,7 @@ pub struct VnodeAttributes {
     pub links: u16,
     /// Counts changes of the data.
     pub data_version: u32,
-    /// When the data changed, according to the client.
+    /// Time of the last change of the data, according to the client.
     pub client_modified: UnixTime,
     /// User who made the last change.
     pub author: u32,
@@ -90,7 +90,7 @@ pub struct VnodeAttributes {
     pub mode: u16,
     /// Vnode number of the parent directory; 0 for the root directory.
     pub parent: u32,
-    /// When anything changed, by the server's clock.
+    /// Time of the last change of any kind, by the server's clock.
     pub server_modified: UnixTime,
     /// Access list of a directory.
     pub acl: Option<Acl>,

@@ -77,7 +77,7 @@ pub struct NameiVnode {
     pub data_version: u32,
     /// Inode of the data; 0 or all ones if it never had any.
     pub inode: Inode,
-    /// When the data changed, according to the client.
+    /// Time of the last change of the data, according to the client.
     pub client_modified: UnixTime,
     /// User who made the last change.
     pub author: u32,

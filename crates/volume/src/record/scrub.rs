@@ -9,9 +9,9 @@ use store::ChunkAddress;
 pub(crate) struct ScrubState {
     /// Index of the current family, from 0; `None` between two passes.
     pub(crate) family: Option<u8>,
-    /// When the current pass, or the last one, began.
+    /// Start time of the current pass, or of the last one.
     pub(crate) started: UnixTime,
-    /// When the last full pass ended; 0 if there was none.
+    /// End time of the last full pass; 0 if there was none.
     pub(crate) finished: UnixTime,
     pub(crate) passes: u64,
     /// Records read in the current pass, or the last one.

@@ -1,4 +1,4 @@
-//! Random histories.
+//! Random histories of a volume, checked against the reference model.
 
 use super::reference::{Reference, actor};
 use crate::tests::segments::Segments;
