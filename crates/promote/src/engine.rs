@@ -48,7 +48,7 @@ pub enum Step {
     Send {
         /// The cell that has the version; may be the receiving cell.
         source: String,
-        /// Its clone.
+        /// Clone of the version in that cell.
         from: Held,
         /// Destination.
         home: Home,

@@ -63,7 +63,7 @@ pub enum Disbelief {
     Other {
         /// The field that differs.
         what: &'static str,
-        /// Its value.
+        /// Value of the field.
         got: String,
         /// Expected value.
         expected: String,

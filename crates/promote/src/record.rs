@@ -51,7 +51,7 @@ pub enum Stage {
     Copying,
     /// Remove clones that are no longer needed.
     Pruning,
-    /// Nothing to do.
+    /// There is nothing to do.
     Settled,
 }
 

@@ -31,7 +31,7 @@ pub(crate) enum Piece {
 
 /// A vnode whose data is sent next.
 pub(crate) struct Opened {
-    /// Its form in a dump.
+    /// The vnode as described in a dump.
     pub(crate) vnode: DumpedVnode,
     pub(crate) status: VnodeStatus,
     /// Length of its data in bytes.

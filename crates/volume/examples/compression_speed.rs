@@ -78,7 +78,7 @@ fn one(
     let began = Instant::now();
     volume.store(&actor(), fid, &request, &mut |most: usize| {
         if piece.is_empty() {
-            // As from a socket: the bytes are not yet in a cache shared with another thread.
+            // Like from a socket: the bytes are not yet in a cache shared with another thread.
             piece = Bytes::copy_from_slice(coming.next().map_or(&[][..], |piece| piece));
         }
         Ok(piece.split_to(piece.len().min(most)))

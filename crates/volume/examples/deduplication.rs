@@ -120,7 +120,7 @@ fn store_all(volume: &Volume, files: &[Bytes]) -> Outcome<()> {
         let request = StoreRequest { offset: 0, length, file_length: length, set: NOTHING };
         let mut rest = file.clone();
         volume.store(&actor, made.status.fid(volume.id()), &request, &mut |most: usize| {
-            // As from a socket: the bytes are not yet in a cache shared with another thread.
+            // Like from a socket: the bytes are not yet in a cache shared with another thread.
             let piece = rest.split_to(rest.len().min(most).min(PIECE_BYTES));
             Ok(Bytes::copy_from_slice(&piece))
         })?;

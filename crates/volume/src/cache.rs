@@ -49,7 +49,7 @@ pub struct CacheReport {
 pub struct Purged {
     /// Vnodes.
     pub status: u64,
-    /// Of directories.
+    /// Directories.
     pub directories: u64,
     /// Totals of directories.
     pub totals: u64,

@@ -90,7 +90,7 @@ pub enum VolumeError {
     /// A file would be longer than 2^63-1 bytes.
     #[error("the file would be too large")]
     FileTooLarge,
-    /// Not all data of a store arrived.
+    /// The data of a store did not arrive completely.
     #[error("the transfer failed: {0}")]
     Transfer(AbortCode),
     /// Two chunks stored at the same moment have different contents, but digests with the same first half;

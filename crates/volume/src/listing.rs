@@ -10,7 +10,7 @@ const PAGE: usize = 1000;
 /// A volume in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its current header.
+    /// Current header.
     pub header: VolumeHeader,
     /// State that decides whether file service may use it.
     pub state: VolumeState,

@@ -74,7 +74,7 @@ impl Volume {
     /// MakeDir: an empty directory with a copy of its parent's access list.
     ///
     /// # Errors
-    /// As [`Volume::create_file`].
+    /// Like [`Volume::create_file`].
     pub fn make_directory(
         &self,
         actor: &Actor,
@@ -89,7 +89,7 @@ impl Volume {
     /// bits (0644).
     ///
     /// # Errors
-    /// As [`Volume::create_file`].
+    /// Like [`Volume::create_file`].
     pub fn create_symlink(
         &self,
         actor: &Actor,

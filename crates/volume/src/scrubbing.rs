@@ -26,7 +26,7 @@ const STEP_BYTES: u64 = 4 << 20;
 const FAMILIES: [Family; 5] =
     [Family::Volumes, Family::Vnodes, Family::Entries, Family::Extents, Family::Totals];
 
-/// How often everything is read.
+/// Interval between scrubber passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubPolicy {
     /// Minimum time from the start of one pass to the start of the next, in seconds.

@@ -60,7 +60,7 @@ pub(super) enum Dice {
     Twice,
 }
 
-/// How much of a volume is read.
+/// The part of a volume that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     Everything,
