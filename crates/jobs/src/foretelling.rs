@@ -296,7 +296,7 @@ impl<W: World> Run<'_, W> {
     }
 }
 
-// Releases.
+// Dry run of releases.
 impl<W: World> Run<'_, W> {
     fn foretell_release(&self, outlook: &mut Outlook, entry: &NVldbEntry, all: bool) -> Step {
         let is_in_service = self.check_source(outlook)?;

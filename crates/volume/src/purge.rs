@@ -314,8 +314,8 @@ fn step_file(
     Ok(progress.from.is_empty())
 }
 
-/// Returns since when a file is deleted, for a job of the older form without an epoch: now, if the read-write
-/// volume exists and does not have the file.
+/// Returns the epoch from which a file is deleted, for a job of the older form without an epoch: the current
+/// one if the read-write volume exists and does not have the file, otherwise `None`.
 fn end_of(home: &Partition, file: FileKey, epochs: &Epochs) -> Result<Option<u64>, VolumeError> {
     if epochs.is_read_write_gone {
         return Ok(None);
