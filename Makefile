@@ -2,7 +2,7 @@
 
 CELL ?= cell
 
-.PHONY: help run test quick check unit interop bench soak deps deny fmt
+.PHONY: help run test quick check unit interop libafs bench soak deps deny fmt
 .DEFAULT_GOAL := run
 
 help:                           ## this list
@@ -34,6 +34,10 @@ unit:                           ## unit tests, models and simulations
 interop:                        ## tests with the real OpenAFS tools, kafs and afsd.fuse (root)
 	cargo build --release -p cellar -p interop
 	target/release/interop
+
+libafs:                         ## 131 commands under OpenAFS's kernel client; builds its module once (root)
+	cargo build --release -p cellar -p interop
+	target/release/interop libafs-commands
 
 bench: deps                     ## compares Cellar with OpenAFS on this machine; writes the figures to docs/lab/benchmarks.md
 	cargo build --release -p cellar -p bench

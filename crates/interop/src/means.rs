@@ -15,6 +15,8 @@ pub enum Means {
     Fuse,
     /// QEMU, and everything needed to boot a Debian kernel.
     Emulation,
+    /// OpenAFS's module for the guest's kernel, built from Debian's packages.
+    Libafs,
     /// The kernel of [`BACKPORTS`], from Debian's archive.
     Backports,
     /// Wireshark's command-line program.
@@ -35,6 +37,7 @@ impl fmt::Display for Means {
             Means::Netns => "netns",
             Means::Fuse => "fuse",
             Means::Emulation => "emulation",
+            Means::Libafs => "libafs",
             Means::Backports => "backports",
             Means::Tshark => "tshark",
             Means::Bpftrace => "bpftrace",
@@ -61,6 +64,7 @@ impl Means {
             Means::Strace => &["/usr/bin/strace"],
             Means::Journald => &["/lib/systemd/systemd-journald", "/usr/bin/journalctl", "/etc/machine-id"],
             Means::Loop => &["/dev/loop-control", "/sys/fs/ext4", "/usr/sbin/mkfs.ext4", "/usr/bin/findmnt"],
+            Means::Libafs => &["/usr/sbin/afsd", "/usr/bin/aklog", "/usr/bin/pagsh.openafs", "/usr/bin/make"],
             Means::Backports => &["/usr/bin/apt-get"],
             Means::Fuse => &["/dev/fuse", "/usr/sbin/afsd.fuse"],
             Means::Emulation => {
@@ -86,6 +90,10 @@ impl Means {
                 static KERNEL: OnceLock<Result<(), String>> = OnceLock::new();
                 KERNEL.get_or_init(|| fetch(&[])).clone()
             }
+            Means::Libafs => {
+                static MODULE: OnceLock<Result<(), String>> = OnceLock::new();
+                MODULE.get_or_init(|| fetch(&["--client", "libafs"])).clone()
+            }
             Means::Backports => {
                 static KERNEL: OnceLock<Result<(), String>> = OnceLock::new();
                 KERNEL.get_or_init(|| fetch(&["--kernel", BACKPORTS])).clone()
@@ -98,7 +106,7 @@ impl Means {
 /// Debian suite with the newest kernel that guests boot.
 pub const BACKPORTS: &str = "trixie-backports";
 
-/// Downloads a kernel for guests, unless it is cached.
+/// Downloads a kernel for guests, and builds OpenAFS's module for it with `--client libafs`, unless they are cached.
 ///
 /// # Errors
 /// A description of the failure.

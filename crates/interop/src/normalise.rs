@@ -27,6 +27,11 @@ static RULES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
             r"(free space on partition /vicep\w+:|Free space on partition /vicep\w+:) \d+ K blocks out of total \d+",
             "$1 N K blocks out of total N",
         ),
+        rule(r"(The partition has) \d+ (blocks available out of) \d+", "$1 N $2 N"),
+        // `fs diskfree`: the warning that the partition is full.
+        rule(r"(?m)^(\S+ +\d+ +-?\d+ +-?\d+ +\d+%)<<[ \t]*<<WARNING[ \t]*$", "$1"),
+        // `fs listquota`: how full the partition is, and the warning that it is.
+        rule(r"(?m)^(\S+ +(?:no limit|[\d.]+[KMGT]?) +[\d.]+[KMGT]? +\d+%(?:<<)?) +\d+%(<<)?.*$", "$1 N%"),
     ]
 });
 static VOLUME_ID: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\b5368\d{5}\b").expect("a valid pattern"));
@@ -65,6 +70,25 @@ mod tests {
             assert_eq!(normaliser.apply(&line, "fs"), "creationDate SECONDS DATE");
         }
         assert_eq!(normaliser.apply("maxquota\t1795349244", "fs"), "maxquota 1795349244");
+    }
+
+    #[test]
+    fn sizes_of_the_partition_are_left_out_of_quotas() {
+        let mut normaliser = Normaliser::default();
+        let line = |partition: &str| format!("other       5000     3    0%     {partition}");
+        for partition in ["62%  ", "98%<<\t<<WARNING"] {
+            assert_eq!(normaliser.apply(&line(partition), "fs"), "other 5000 3 0% N%");
+        }
+        assert_eq!(
+            normaliser.apply("root.cell    no limit   11    0%    88%  ", "fs"),
+            "root.cell no limit 11 0% N%"
+        );
+    }
+
+    #[test]
+    fn full_partitions_are_no_warning() {
+        let line = "other  264212084 231290705  32921379  98%<<\t<<WARNING\n";
+        assert_eq!(Normaliser::default().apply(line, "fs"), "other 264212084 231290705 32921379 98%");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod admin;
 mod asking;
 mod auditing;
+mod comparing;
 mod cutting;
 mod dumps;
 mod electing;
@@ -15,6 +16,7 @@ mod import;
 mod jobs;
 mod joining;
 pub(crate) mod kafs;
+mod libafs;
 mod limits;
 mod matrix;
 mod mixed;
@@ -93,7 +95,7 @@ pub(crate) fn alone() -> Vec<Test> {
 
 /// Returns tests that only run when requested by full name; some of them must fail.
 pub(crate) fn hidden() -> Vec<Test> {
-    limits::hidden()
+    [limits::hidden(), libafs::tests()].into_iter().flatten().collect()
 }
 
 /// Returns the path of a file of this crate.

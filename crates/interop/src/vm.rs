@@ -27,6 +27,18 @@ impl<'a> Guest<'a> {
         Guest { cell, arguments, log: cell.path().join(format!("guest-{name}.log")) }
     }
 
+    /// A guest with OpenAFS's kernel client, which mounts the cell below `/afs`. It has its own address, the cell's host
+    /// names, and the cell's key in `/rxkad.keytab`.
+    pub fn libafs(cell: &'a Cell, name: &str, seconds: u32) -> Guest<'a> {
+        let file = |file: &str, guest: &str| format!("{}:{guest}", cell.path().join(file).display());
+        Guest::new(cell, name, seconds).with(&["--client", "libafs", "--hostroot", "--net", "tap"]).with(&[
+            "--file",
+            &file("rxkad.keytab", "/rxkad.keytab"),
+            "--file",
+            &file("hosts", "/etc/hosts"),
+        ])
+    }
+
     /// Adds options for the `kafs-vm` tool.
     #[must_use]
     pub fn with(mut self, options: &[&str]) -> Guest<'a> {
