@@ -89,3 +89,10 @@ pub const VERSION_BYTES: usize = 65;
 /// Maximum number of small datagrams (aborts, answers to debug requests) in the queue; further ones are
 /// dropped.
 pub const CONTROL_PACKETS_MAX: usize = 4096;
+
+/// Maximum number of bytes of large replies that one address (with its port) has not acknowledged, by
+/// [`Standing`](crate::Standing). A new call of it is answered with BUSY while it has as many.
+pub const UNREAD_ADDRESS_BYTES_MAX: [u64; 3] = [32 << 20, 32 << 20, 256 << 20];
+
+/// The same for all anonymous callers of an endpoint together.
+pub const UNREAD_ANONYMOUS_BYTES_MAX: u64 = 256 << 20;

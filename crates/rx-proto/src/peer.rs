@@ -33,6 +33,8 @@ pub(crate) struct Peer {
     pub(crate) armed: Armed,
     pub(crate) mtu: PacketLength,
     pub(crate) counters: PeerCounters,
+    /// Bytes of large replies that it has not acknowledged.
+    pub(crate) unread_bytes: u64,
     window: u32,
     reach: Reach,
     aborts: AbortBrake,
@@ -140,6 +142,7 @@ impl Peer {
             armed: Armed::default(),
             mtu: PacketLength::new(address, config, short),
             counters: PeerCounters::default(),
+            unread_bytes: 0,
             window: WINDOW_INITIAL,
             reach: Reach::default(),
             aborts: AbortBrake::default(),

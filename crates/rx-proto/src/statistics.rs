@@ -95,6 +95,8 @@ pub struct Statistics {
     pub calls_by_standing: [u64; Standing::COUNT],
     /// Packets received but not yet read, by [`Standing`].
     pub packets_by_standing: [u64; Standing::COUNT],
+    /// Bytes of large replies that were written completely and not acknowledged when they were, by [`Standing`].
+    pub unread_bytes_by_standing: [u64; Standing::COUNT],
     /// Connections dropped because their peers proved nothing, either to make room or after a timeout.
     pub unproven_dropped: u64,
     /// DEBUG and VERSION packets not answered because the host is not permitted or the rate limit was
@@ -157,6 +159,7 @@ impl std::ops::AddAssign<&Statistics> for Statistics {
         add_each(&mut self.connections_by_standing, &other.connections_by_standing);
         add_each(&mut self.calls_by_standing, &other.calls_by_standing);
         add_each(&mut self.packets_by_standing, &other.packets_by_standing);
+        add_each(&mut self.unread_bytes_by_standing, &other.unread_bytes_by_standing);
         self.unproven_dropped += other.unproven_dropped;
         self.questions_refused += other.questions_refused;
         self.unproven_withheld += other.unproven_withheld;

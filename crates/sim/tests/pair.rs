@@ -6,7 +6,7 @@ use std::time::Duration;
 use base::{AbortCode, Monotonic, Room, UnixTime};
 use bytes::Bytes;
 use rx_proto::ack::Reason;
-use rx_proto::limits::UNREAD_WINDOW;
+use rx_proto::limits::{UNREAD_ADDRESS_BYTES_MAX, UNREAD_WINDOW};
 use rx_proto::{
     CallId, ConnectOptions, ConnectionId, Endpoint, EndpointConfig, Event, Landed, PacketType, Path, Read,
     ServiceConfig,
@@ -864,4 +864,66 @@ fn pings_for_unknown_calls_are_not_answered_later() {
     assert_eq!(pair.failure(call), None);
     pair.pass(Duration::from_secs(20));
     assert_eq!(pair.failure(call), Some(AbortCode::RX_CALL_DEAD));
+}
+
+/// Asks for a reply of this length on a new connection, and lets the server write all of it. Returns whether the
+/// server accepted the call.
+fn ask_for(pair: &mut Pair, bytes: usize) -> bool {
+    let connection = pair.connect();
+    let call = pair.ends[CLIENT].open_call(pair.now, connection).expect("a free channel");
+    pair.ends[CLIENT].write(pair.now, call, &mut Bytes::from_static(b"question"));
+    pair.ends[CLIENT].end(pair.now, call);
+    pair.cut = false;
+    pair.pass(4 * DELAY);
+    let arrived = pair.events[SERVER].drain(..).find_map(|event| match event {
+        Event::CallArrived { call, .. } => Some(call),
+        _ => None,
+    });
+    // From now on the client hears nothing, and acknowledges nothing.
+    pair.cut = true;
+    if let Some(served) = arrived {
+        pair.ends[SERVER].reply(pair.now, served, Bytes::from(vec![1; bytes]));
+    }
+    pair.drain();
+    pair.wire.clear();
+    arrived.is_some()
+}
+
+#[test]
+fn replies_that_are_not_acknowledged_are_bounded() {
+    let bytes = EndpointConfig::default().send_queue_bytes;
+    let mut pair = Pair::new();
+    let most = UNREAD_ADDRESS_BYTES_MAX[1] as usize / bytes;
+    let accepted = (0..2 * most).take_while(|_| ask_for(&mut pair, bytes)).count();
+    assert_eq!(accepted, most);
+    let server = pair.ends[SERVER].statistics();
+    assert_eq!(server.unread_bytes_by_standing, [0, UNREAD_ADDRESS_BYTES_MAX[1], 0]);
+    assert!(server.calls_refused > 0);
+    // The client is considered dead after a while, and may call again.
+    pair.pass(EndpointConfig::default().dead_time * 2);
+    assert_eq!(pair.ends[SERVER].statistics().unread_bytes_by_standing, [0; 3]);
+    pair.wire.clear();
+    pair.events[SERVER].clear();
+    assert!(ask_for(&mut pair, bytes));
+}
+
+#[test]
+fn acknowledged_replies_do_not_count() {
+    let bytes = EndpointConfig::default().send_queue_bytes;
+    let mut pair = Pair::new();
+    for _ in 0..3 * UNREAD_ADDRESS_BYTES_MAX[1] as usize / bytes {
+        let (call, served) = pair.asked();
+        pair.ends[SERVER].reply(pair.now, served, Bytes::from(vec![1; bytes]));
+        let mut received = 0;
+        while received < bytes {
+            pair.pass(2 * DELAY);
+            while let Read::Data(data) = pair.ends[CLIENT].read(pair.now, call) {
+                received += data.len();
+            }
+        }
+        pair.ends[CLIENT].release(pair.now, call);
+        pair.pass(Duration::from_secs(1));
+    }
+    assert_eq!(pair.ends[SERVER].statistics().unread_bytes_by_standing, [0; 3]);
+    assert_eq!(pair.ends[SERVER].statistics().calls_refused, 0);
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use base::{AbortCode, Monotonic};
 
 use crate::congestion::Congestion;
+use crate::endpoint::unread::Unread;
 use crate::limits::{BULK_PACKETS, PACKET_BYTES_MIN, UNREAD_WINDOW};
 use crate::slab::Key;
 use crate::standing::Standing;
@@ -67,6 +68,8 @@ pub(crate) struct Call {
     pub(crate) ping: Option<Ping>,
     /// Level of proof under which the call is counted.
     pub(crate) standing: Standing,
+    /// Its reply counts as one that the client has not acknowledged.
+    pub(crate) unread: Option<Unread>,
     pub(crate) damaged: u32,
     /// Whether the call is counted among the calls that receive much data.
     pub(crate) is_bulk: bool,
@@ -196,6 +199,7 @@ impl Call {
             abort_at: None,
             ping: None,
             standing: parts.standing,
+            unread: None,
             damaged: 0,
             is_bulk: false,
             owed: None,

@@ -97,7 +97,13 @@ impl Call {
         let is_released = self.side == Side::Server && self.phase == Phase::Active && self.released;
         let is_waited_for = self.ready || self.unarmed || self.reader_waits || self.writer_waits;
         let is_asking = self.ping.is_some();
-        if !is_released || is_waited_for || is_asking || self.is_bulk || self.abort_at.is_some() {
+        if !is_released
+            || is_waited_for
+            || is_asking
+            || self.is_bulk
+            || self.unread.is_some()
+            || self.abort_at.is_some()
+        {
             return None;
         }
         Some(Rest {

@@ -88,6 +88,12 @@ pub(crate) struct SpareQueues {
 /// Maximum capacity of a queue whose allocation is kept, in packets.
 const SPARE_PACKETS_MAX: usize = 256;
 
+/// Maximum number of packets of a small reply.
+const FEW_PACKETS: usize = 2;
+
+/// Maximum number of bytes of a small reply that are not in packets yet.
+const FEW_BYTES: usize = 4096;
+
 /// A packet cut from the rope. It is kept small because windows hold many.
 #[derive(Debug)]
 struct SentPacket {
@@ -244,6 +250,15 @@ impl SendQueue {
     /// Returns the number of bytes written but not cut into packets yet.
     pub(crate) fn pending_bytes(&self) -> usize {
         self.rope.uncut_bytes()
+    }
+
+    /// Returns the number of bytes that are not known to have arrived, unless they are few.
+    pub(crate) fn large_bytes(&self) -> Option<u32> {
+        if self.pending_bytes() <= FEW_BYTES && self.packets.len() <= FEW_PACKETS {
+            return None;
+        }
+        let cut: u32 = self.packets.iter().map(|packet| packet.body_bytes).sum();
+        Some(cut.saturating_add(self.pending_bytes() as u32))
     }
 
     /// Whether everything has been sent and has arrived.

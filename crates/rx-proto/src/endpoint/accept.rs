@@ -220,7 +220,7 @@ impl Endpoint {
         }
         self.supersede(now, key, header.channel());
         let standing = self.connections.get(key)?.standing;
-        if !self.has_room_for_call(standing) {
+        if !self.has_room_for_call(standing) || self.reads_too_little(key, standing) {
             self.statistics.calls_refused += 1;
             self.send_call_packet(key, packet, PacketType::Busy, Bytes::new());
             return None;

@@ -216,6 +216,9 @@ impl Endpoint {
         self.statistics.let_go(call.standing, call.receive.held());
         self.statistics.calls_by_standing[call.standing.index()] -= 1;
         self.bulk_calls -= usize::from(call.is_bulk);
+        if let Some(unread) = call.unread {
+            self.uncount_unread(unread);
+        }
         self.statistics.calls_now = self.calls.len() as u64;
         self.keep_spare(call);
     }

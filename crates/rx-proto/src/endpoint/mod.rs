@@ -14,6 +14,7 @@ mod run;
 mod takeover;
 mod time;
 mod unreachable;
+pub(crate) mod unread;
 mod user;
 
 use std::collections::VecDeque;

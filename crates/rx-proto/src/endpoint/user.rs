@@ -138,7 +138,11 @@ impl Endpoint {
                 call.send.end();
                 call.clocks.progress = now;
                 call.released = true;
+                let is_large = call.send.large_bytes().is_some();
                 self.settle(now, key);
+                if is_large {
+                    self.count_unread(key);
+                }
                 return;
             }
         }
@@ -154,6 +158,7 @@ impl Endpoint {
         let Some(call) = self.calls.get_mut(key).filter(|call| !call.released) else { return };
         call.released = true;
         let finishing = call.side == Side::Server && call.send.is_ended();
+        let is_large = finishing && call.send.large_bytes().is_some();
         if call.is_running() && !finishing {
             self.fail(now, key, AbortCode::RX_USER_ABORT, Tell::Peer);
             return;
@@ -165,6 +170,9 @@ impl Endpoint {
             self.offer_channel(connection);
         }
         self.settle(now, key);
+        if is_large {
+            self.count_unread(key);
+        }
     }
 
     pub(super) fn new_connection(
