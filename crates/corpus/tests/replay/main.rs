@@ -8,6 +8,7 @@ mod inputs;
 mod layout;
 mod memory;
 mod mutate;
+mod strangers;
 mod worst;
 
 use inputs::Input;
