@@ -31,6 +31,7 @@ pub(crate) fn alone() -> Vec<Test> {
         test("hostile-flood", flood::flood),
         test("hostile-queue", queue::queue),
         test("hostile-memory", memory::memory),
+        test("hostile-services", memory::services),
         test("hostile-identity", identity::identity),
     ]
 }

@@ -1,7 +1,7 @@
 //! Single datagrams from addresses that never answer: whatever a datagram contains, the server sends at most
 //! three times its size to that address (RFC 9000, section 8.1).
 
-use super::interfaces::{Procedure, procedures};
+use super::interfaces::{Procedure, SERVICES, procedures};
 use afs_idl::{bozo, cellar as own, fs, pr, vl, vol};
 use anyhow::{Result, ensure};
 use interop::hostile::packet::{self, first, request};
@@ -20,51 +20,6 @@ const LISTEN: Duration = Duration::from_secs(35);
 /// Maximum number of words that fit in a packet.
 const WORDS_MAX: usize = 340;
 
-/// Port, service id, and text of the interface.
-type Served = (u16, u16, &'static str);
-/// Calls between database servers, which have no interface in idl/.
-const UBIK: &str = "procedure Beacon = 10000 {
-    in state: u32
-    in start: u32
-    in version: u64
-    in transaction: u64
-procedure Debug = 10001 {
-procedure GetSyncSite = 10003 {
-procedure XDebug = 10004 {
-procedure InterfaceAddr = 10005 {
-    in addresses: u32[256]
-procedure Begin = 20000 {
-    in transaction: u64
-procedure GetVersion = 20006 {
-procedure GetFile = 20007 {
-    in file: u32
-procedure Probe = 20010 {
-";
-const FS: &str = include_str!("../../../../../idl/fs.idl");
-const OWN: &str = include_str!("../../../../../idl/cellar.idl");
-const PR: &str = include_str!("../../../../../idl/pr.idl");
-const VL: &str = include_str!("../../../../../idl/vl.idl");
-const VOL: &str = include_str!("../../../../../idl/vol.idl");
-const BOZO: &str = include_str!("../../../../../idl/bozo.idl");
-const STATISTICS: &str = include_str!("../../../../../idl/rxstats.idl");
-const SERVICES: [Served; 16] = [
-    (7000, 1, FS),
-    (7000, 20_011, OWN),
-    (7000, 409, STATISTICS),
-    (7002, 73, PR),
-    (7002, 50, UBIK),
-    (7002, 51, UBIK),
-    (7002, 409, STATISTICS),
-    (7003, 52, VL),
-    (7003, 50, UBIK),
-    (7003, 51, UBIK),
-    (7003, 409, STATISTICS),
-    (7005, 4, VOL),
-    (7005, 20_011, OWN),
-    (7005, 409, STATISTICS),
-    (7007, 1, BOZO),
-    (7007, 409, STATISTICS),
-];
 const PORTS: [u16; 5] = [7000, 7002, 7003, 7005, 7007];
 
 /// A datagram with a description.

@@ -6,6 +6,53 @@ use std::collections::HashMap;
 /// The definitions that other files may import.
 const COMMON: &str = include_str!("../../../../../idl/common.idl");
 
+/// Calls between database servers, which have no interface in idl/.
+const UBIK: &str = "procedure Beacon = 10000 {
+    in state: u32
+    in start: u32
+    in version: u64
+    in transaction: u64
+procedure Debug = 10001 {
+procedure GetSyncSite = 10003 {
+procedure XDebug = 10004 {
+procedure InterfaceAddr = 10005 {
+    in addresses: u32[256]
+procedure Begin = 20000 {
+    in transaction: u64
+procedure GetVersion = 20006 {
+procedure GetFile = 20007 {
+    in file: u32
+procedure Probe = 20010 {
+";
+const FS: &str = include_str!("../../../../../idl/fs.idl");
+const OWN: &str = include_str!("../../../../../idl/cellar.idl");
+const PR: &str = include_str!("../../../../../idl/pr.idl");
+const VL: &str = include_str!("../../../../../idl/vl.idl");
+const VOL: &str = include_str!("../../../../../idl/vol.idl");
+const BOZO: &str = include_str!("../../../../../idl/bozo.idl");
+const STATISTICS: &str = include_str!("../../../../../idl/rxstats.idl");
+/// All services that answer anonymous callers, on the ports of one server.
+pub(super) const SERVICES: [Served; 16] = [
+    (7000, 1, FS),
+    (7000, 20_011, OWN),
+    (7000, 409, STATISTICS),
+    (7002, 73, PR),
+    (7002, 50, UBIK),
+    (7002, 51, UBIK),
+    (7002, 409, STATISTICS),
+    (7003, 52, VL),
+    (7003, 50, UBIK),
+    (7003, 51, UBIK),
+    (7003, 409, STATISTICS),
+    (7005, 4, VOL),
+    (7005, 20_011, OWN),
+    (7005, 409, STATISTICS),
+    (7007, 1, BOZO),
+    (7007, 409, STATISTICS),
+];
+/// Port, service id, and text of the interface.
+type Served = (u16, u16, &'static str);
+
 /// A procedure of an interface.
 pub(super) struct Procedure {
     pub(super) name: String,
