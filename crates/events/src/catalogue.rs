@@ -70,19 +70,19 @@ pub const CACHES: [&str; 4] = ["status", "directories", "totals", "chunks"];
 figures! {
     /// Calls of one procedure.
     CallFigures of "call", weight calls {
-        /// Calls that ended, well or not.
+        /// Completed calls, successful or not.
         calls: counter Count,
-        /// Calls that ended, by how.
+        /// Completed calls by outcome.
         outcomes: counters("outcome", OUTCOMES) Count,
-        /// Calls of those that the receiving thread answered itself, without a worker.
+        /// Completed calls that the receiving thread answered without a worker.
         at_once: counter Count,
-        /// Bytes of requests, without headers of packets.
+        /// Bytes of requests, without packet headers.
         received: counter Bytes,
-        /// Bytes of replies, without headers of packets.
+        /// Bytes of replies, without packet headers.
         sent: counter Bytes,
         /// Time that calls waited for a worker.
         wait: histogram Nanoseconds,
-        /// Time that calls were served, with what they waited for disks, locks and clients.
+        /// Time spent serving calls, including waits for disks, locks and clients.
         run: histogram Nanoseconds,
     }
 }
@@ -90,27 +90,27 @@ figures! {
 figures! {
     /// Usage by one client or of one volume.
     UsageFigures of "usage", weight calls {
-        /// Calls that ended, well or not.
+        /// Completed calls, successful or not.
         calls: counter Count,
-        /// Calls that ended, by what they are about.
+        /// Completed calls by class.
         classes: counters("class", CLASSES) Count,
-        /// Calls that ended with an error.
+        /// Calls that failed.
         failed: counter Count,
-        /// Bytes of requests, without headers of packets.
+        /// Bytes of requests, without packet headers.
         received: counter Bytes,
-        /// Bytes of replies, without headers of packets.
+        /// Bytes of replies, without packet headers.
         sent: counter Bytes,
-        /// Sum of the times that calls waited for a worker.
+        /// Total time that calls waited for a worker.
         wait: counter Nanoseconds,
-        /// Sum of the times that calls were served.
+        /// Total time spent serving calls.
         run: counter Nanoseconds,
-        /// The longest time from the arrival of a call to its end.
+        /// Longest time from the arrival of a call to its end.
         longest: longest Nanoseconds,
-        /// Bytes of requests and replies of those calls that read or write data of files.
+        /// Bytes of requests and replies of calls that read or write file data.
         data: counter Bytes,
-        /// Sum of the times from the arrival of those calls to their ends.
+        /// Total time of these calls from arrival to end.
         data_time: counter Nanoseconds,
-        /// The longest of them.
+        /// Longest time of these calls.
         data_longest: longest Nanoseconds,
     }
 }
@@ -118,23 +118,23 @@ figures! {
 figures! {
     /// Activity of one host, for all its users.
     HostFigures of "host", weight calls {
-        /// Connections present between it and any port of the server.
+        /// Current connections between the host and any port of the server.
         connections: gauge Count,
-        /// Connections made.
+        /// Connections opened.
         opened: counter Count,
-        /// Calls that ended, well or not.
+        /// Completed calls, successful or not.
         calls: counter Count,
-        /// Calls that ended, by what they are about.
+        /// Completed calls by class.
         classes: counters("class", CLASSES) Count,
-        /// Calls that ended with an error.
+        /// Calls that failed.
         failed: counter Count,
-        /// Calls that read or write data of files.
+        /// Calls that read or write file data.
         data_calls: counter Count,
-        /// Bytes of their requests and replies.
+        /// Bytes of requests and replies of these calls.
         data: counter Bytes,
-        /// Sum of the times from their arrivals to their ends.
+        /// Total time of these calls from arrival to end.
         data_time: counter Nanoseconds,
-        /// The longest of them.
+        /// Longest time of these calls.
         data_longest: longest Nanoseconds,
     }
 }
@@ -142,15 +142,15 @@ figures! {
 figures! {
     /// One kind of disk access.
     DiskFigures of "disk", weight accesses {
-        /// Accesses that ended.
+        /// Completed accesses.
         accesses: counter Count,
-        /// Accesses that failed.
+        /// Failed accesses.
         failed: counter Count,
-        /// Writes that were to go past the system's cache, where the file system or the device cannot do that.
+        /// Writes meant to bypass the system's cache on a file system or device that does not support it.
         buffered: counter Count,
         /// Bytes read or written.
         moved: counter Bytes,
-        /// Time that accesses took.
+        /// Duration of accesses.
         time: histogram Nanoseconds,
     }
 }
@@ -158,11 +158,11 @@ figures! {
 figures! {
     /// Waits for locks of one name.
     LockFigures of "lock", weight waits {
-        /// Times that a thread had to wait.
+        /// Number of times that a thread had to wait.
         waits: counter Count,
-        /// Threads that wait now; who is no longer among them has been counted.
+        /// Threads that are waiting now; a completed wait is counted before its thread leaves this number.
         waiting: gauge Count,
-        /// How long threads had to wait.
+        /// Time that threads had to wait.
         wait: histogram Nanoseconds,
     }
 }
@@ -172,55 +172,55 @@ figures! {
     LaneFigures of "lane", weight received_datagrams {
         /// Datagrams received.
         received_datagrams: counter Count,
-        /// Bytes in them, without headers of UDP and IP.
+        /// Bytes received, without UDP and IP headers.
         received: counter Bytes,
-        /// System calls that received something.
+        /// System calls that received at least one datagram.
         receive_batches: counter Count,
-        /// Datagrams that the kernel dropped at the lane's sockets, mostly for want of buffer.
+        /// Datagrams dropped by the kernel at the lane's sockets, mostly for lack of buffer space.
         kernel_drops: counter Count,
-        /// Datagrams of another lane's peers, handed over to it.
+        /// Datagrams of another lane's peers that were passed to that lane.
         handed_over: counter Count,
-        /// Datagrams that could not be handed over because the other lane was behind.
+        /// Datagrams that could not be passed on because the other lane was behind.
         handover_drops: counter Count,
         /// Datagrams sent.
         sent_datagrams: counter Count,
-        /// Bytes in them, without headers of UDP and IP.
+        /// Bytes sent, without UDP and IP headers.
         sent: counter Bytes,
-        /// System calls that sent something.
+        /// System calls that sent at least one datagram.
         send_batches: counter Count,
-        /// Times that the lane waited for room in the send buffer.
+        /// Number of times that the lane waited for space in the send buffer.
         send_waits: counter Count,
-        /// Datagrams given up because the kernel refused them.
+        /// Datagrams dropped because the kernel rejected them.
         send_errors: counter Count,
-        /// Times that the lane's thread woke up.
+        /// Number of times that the lane's thread woke up.
         wakeups: counter Count,
-        /// Time that the lane's thread had nothing to do.
+        /// Time during which the lane's thread was idle.
         idle: counter Nanoseconds,
         /// DATA packets received for the first time.
         data_received: counter Count,
-        /// DATA packets received again.
+        /// Duplicate DATA packets received.
         data_duplicates: counter Count,
         /// DATA packets sent for the first time.
         data_sent: counter Count,
-        /// DATA packets sent again.
+        /// DATA packets retransmitted.
         data_resent: counter Count,
         /// Retransmission timeouts.
         timeouts: counter Count,
-        /// Packets that fit no connection or call, or are malformed.
+        /// Packets that belong to no connection or call, or are malformed.
         bad_packets: counter Count,
-        /// Calls that were refused because too many were waiting or running.
+        /// Calls refused because too many were waiting or running.
         calls_refused: counter Count,
         /// Round trips measured.
         round_trips: counter Count,
-        /// Sum of the round trips measured.
+        /// Sum of the measured round-trip times.
         round_trip: counter Nanoseconds,
-        /// The longest round trip measured.
+        /// Longest measured round-trip time.
         round_trip_max: highest Nanoseconds,
-        /// Connections present.
+        /// Current connections.
         connections: gauge Count,
-        /// Calls present.
+        /// Current calls.
         calls_present: gauge Count,
-        /// Peers present.
+        /// Current peers.
         peers: gauge Count,
         /// Faults caught; each is a bug.
         faults: counter Count,
@@ -230,15 +230,15 @@ figures! {
 figures! {
     /// Workers of one port.
     WorkerFigures of "workers", weight threads {
-        /// Worker threads, those among them that stand in for others that wait for their clients.
+        /// Worker threads, including substitutes for those that wait for their clients.
         threads: gauge Count,
-        /// Calls that may be served at a time, besides those that wait for their clients.
+        /// Maximum number of calls served at a time, not counting those that wait for their clients.
         limit: gauge Count,
-        /// Workers that serve a call now.
+        /// Workers that are serving a call now.
         busy: gauge Count,
-        /// 1 while calls wait and no worker may take one of them.
+        /// 1 while calls are waiting and no worker may take one of them.
         full: gauge Count,
-        /// Calls that wait for a worker now.
+        /// Calls that are waiting for a worker now.
         waiting: gauge Count,
         /// Calls that arrived.
         arrived: counter Count,
@@ -252,23 +252,23 @@ figures! {
 figures! {
     /// State and activity of one cache.
     CacheCounts of "cache", weight hits {
-        /// Entries present.
+        /// Current entries.
         entries: gauge Count,
-        /// Bytes held.
+        /// Current size of the entries.
         held: gauge Bytes,
-        /// The most bytes that were held at a time.
+        /// Peak size of the entries.
         held_max: highest Bytes,
-        /// Bytes that may be held.
+        /// Maximum size of the entries.
         limit: gauge Bytes,
-        /// Questions that the cache could answer.
+        /// Lookups that found an entry.
         hits: counter Count,
-        /// Questions that it could not answer.
+        /// Lookups that found no entry.
         misses: counter Count,
-        /// Entries that made room for others.
+        /// Entries evicted to make room.
         evictions: counter Count,
-        /// Entries thrown out together with all of their volume.
+        /// Entries evicted together with all others of their volume.
         purged: counter Count,
-        /// How long the last entry that made room for others had been there.
+        /// Age of the entry last evicted to make room.
         recycle_age: gauge Nanoseconds,
     }
 }
@@ -276,19 +276,19 @@ figures! {
 figures! {
     /// Callback promises and callback breaks of the file service.
     CallbackFigures of "callbacks", weight hosts {
-        /// Client hosts that are known.
+        /// Known client hosts.
         hosts: gauge Count,
-        /// Of those, hosts that did not answer when they were last told something.
+        /// Known client hosts that did not answer the last callback break.
         hosts_down: gauge Count,
-        /// Promises to tell of changes.
+        /// Current callback promises.
         promises: gauge Count,
-        /// Promises that there may be.
+        /// Maximum number of callback promises.
         limit: gauge Count,
-        /// Messages about changes that reached their host.
+        /// Callback breaks that their host acknowledged.
         delivered: counter Count,
-        /// Messages about changes that their host did not answer.
+        /// Callback breaks that their host did not answer.
         unanswered: counter Count,
-        /// Times that promises were taken back to make room for others.
+        /// Number of times that callback promises were revoked to make room.
         evictions: counter Count,
         /// UUIDs that two clients used at the same time within the last day.
         shared_uuids: gauge Count,
@@ -298,31 +298,32 @@ figures! {
 figures! {
     /// One partition.
     PartitionFigures of "partition", weight size {
-        /// Its size without the reserve and without blocks that only root can allocate: size - free is what is used.
+        /// Size without the reserve and without blocks that only root can allocate; size - free is the space
+        /// used.
         size: gauge Bytes,
-        /// What may still be used.
+        /// Space that may still be used.
         free: gauge Bytes,
         /// 1 if it could not be opened, so that its volumes are offline.
         offline: gauge Count,
-        /// 1 if it takes no more writes after an I/O error, until the server is started again.
+        /// 1 if it became read-only after an I/O error, until the server is restarted.
         read_only: gauge Count,
-        /// Places that are known to be damaged, at most 10,000.
+        /// Known damaged items, at most 10,000.
         damaged: gauge Count,
-        /// Deleted volumes and huge files whose space is still to be reclaimed, at most 10,000.
+        /// Deleted volumes and huge files whose space has not been reclaimed yet, at most 10,000.
         reclaiming: gauge Count,
         /// Bytes of metadata and chunks that the scrubber has read since the start.
         scrubbed: counter Bytes,
-        /// Chunks that volumes with deduplication have stored, each once.
+        /// Chunks stored by volumes with deduplication, each counted once.
         deduplicated_chunks: gauge Count,
-        /// How often these are named by files.
+        /// Number of references to these chunks by files.
         deduplicated_names: gauge Count,
-        /// Bytes of these chunks as stored.
+        /// Stored bytes of these chunks.
         deduplicated: gauge Bytes,
-        /// Bytes that a chunk of its own for each name would take besides.
+        /// Additional bytes that a separate chunk for each reference would take.
         deduplication_saved: gauge Bytes,
-        /// Bytes of the table that says where the chunks are, in the metadata.
+        /// Bytes of the table in the metadata that locates the chunks.
         deduplication_table: gauge Bytes,
-        /// Memory of deduplication besides the caches of the metadata.
+        /// Memory used by deduplication, in addition to the caches of the metadata.
         deduplication_memory: gauge Bytes,
     }
 }
@@ -336,19 +337,19 @@ figures! {
         written: counter Bytes,
         /// Records lost because the sink did not keep up or could not be written.
         dropped: counter Count,
-        /// Calls that waited until there was room for their record.
+        /// Calls that waited for space for their record.
         waits: counter Count,
-        /// Time that they waited.
+        /// Time that these calls waited.
         blocked: counter Nanoseconds,
-        /// Times that the sink could not be opened or written.
+        /// Number of times that the sink could not be opened or written.
         failures: counter Count,
-        /// Times that the sink was opened.
+        /// Number of times that the sink was opened.
         opened: counter Count,
         /// 1 while the sink cannot be opened or written.
         failing: gauge Count,
-        /// Records that wait to be written now.
+        /// Records that are waiting to be written now.
         queued: gauge Count,
-        /// Records that may wait.
+        /// Maximum number of waiting records.
         queue_limit: gauge Count,
     }
 }
@@ -356,9 +357,9 @@ figures! {
 figures! {
     /// Callers refused for one reason before their call was dispatched.
     RefusalFigures of "refusal", weight refused {
-        /// Proofs of identity, and calls without one, that were refused.
+        /// Refused proofs of identity, and refused calls without one.
         refused: counter Count,
-        /// Hosts of these in the last ten minutes, at most 256 for all reasons.
+        /// Hosts that these came from in the last ten minutes, at most 256 for all reasons.
         hosts: gauge Count,
     }
 }
@@ -366,33 +367,33 @@ figures! {
 figures! {
     /// Traffic between a port and one peer: a host and its port.
     PeerFigures of "peer", weight received_packets {
-        /// Connections made.
+        /// Connections opened.
         opened: counter Count,
-        /// Connections present.
+        /// Current connections.
         connections: gauge Count,
         /// Packets received on connections.
         received_packets: counter Count,
-        /// Bytes in them, without headers of UDP and IP.
+        /// Bytes of these packets, without UDP and IP headers.
         received: counter Bytes,
-        /// DATA packets sent, for the first time or again.
+        /// DATA packets sent, including retransmissions.
         data_sent: counter Count,
-        /// DATA packets sent again.
+        /// DATA packets retransmitted.
         data_resent: counter Count,
-        /// Bytes sent on connections, without headers of UDP and IP.
+        /// Bytes sent on connections, without UDP and IP headers.
         sent: counter Bytes,
         /// Round trips measured, in powers of two of a microsecond.
         round_trips: histogram Nanoseconds,
-        /// The smoothed round-trip time.
+        /// Smoothed round-trip time.
         round_trip: gauge Nanoseconds,
-        /// Its mean deviation.
+        /// Mean deviation of the round-trip time.
         variation: gauge Nanoseconds,
-        /// The time after which what was not acknowledged is sent again.
+        /// Retransmission timeout.
         timeout: gauge Nanoseconds,
-        /// Packets that the peer's last call had room for.
+        /// Window that the peer advertised in its last call, in packets.
         window: gauge Count,
-        /// Packets that may be under way to it at a time, as its last call learnt.
+        /// Congestion window after the last call, in packets.
         congestion_window: gauge Count,
-        /// The longest packet that is sent to it.
+        /// Maximum size of packets sent to the peer.
         packet: gauge Bytes,
     }
 }
@@ -400,15 +401,15 @@ figures! {
 figures! {
     /// The last probe of a volume from outside (`cellar probe run`).
     ProbeFigures of "probe", weight time {
-        /// When it began, since 1970.
+        /// Start time, since 1970.
         begun: gauge Nanoseconds,
         /// 1 if it failed.
         failed: gauge Count,
-        /// Time that it took, from locating the volume to comparing what was read.
+        /// Duration, from locating the volume to comparing the data.
         time: gauge Nanoseconds,
-        /// Time that writing took, if it came to that.
+        /// Duration of writing, if the probe got that far.
         write: gauge Nanoseconds,
-        /// Time that reading took, if it came to that.
+        /// Duration of reading, if the probe got that far.
         read: gauge Nanoseconds,
     }
 }
@@ -416,11 +417,11 @@ figures! {
 figures! {
     /// The process.
     ProcessFigures of "process", weight resident {
-        /// When the process started, since 1970.
+        /// Start time of the process, since 1970.
         started: gauge Nanoseconds,
         /// Resident memory.
         resident: gauge Bytes,
-        /// Volumes in memory.
+        /// Loaded volumes.
         volumes_loaded: gauge Count,
     }
 }
@@ -428,13 +429,13 @@ figures! {
 figures! {
     /// Log lines of one kind of event.
     EventFigures of "event_lines", weight written {
-        /// 1 while lines of it are wanted.
+        /// 1 while lines of this event are enabled.
         on: gauge Count,
-        /// Events that took as long leave a line.
+        /// Minimum duration of an event that is logged.
         from: gauge Nanoseconds,
-        /// Lines handed to the log.
+        /// Lines passed to the log.
         written: counter Count,
-        /// Lines left out because there were more than may be in a second, or the log did not keep up.
+        /// Lines omitted because they exceeded the limit per second, or the log did not keep up.
         dropped: counter Count,
     }
 }

@@ -103,45 +103,46 @@ macro_rules! tables {
 }
 
 tables! { $
-    /// The calls that were served, by service and procedure: how many, how they ended, bytes of requests and replies,
-    /// how long they waited for a worker and how long they were served.
+    /// Completed calls by service and procedure: number, outcome, bytes of requests and replies, time spent
+    /// waiting for a worker and being served.
     Calls = 1, "calls", "Calls", "by service and procedure", CallFigures ["service", "procedure"], calls;
-    /// Which volumes were used, and how.
+    /// Usage of volumes.
     Volumes = 2, "volumes", "Volumes", "the most used since the start; 0 stands for calls that used none",
         UsageFigures ["volume", "name"], volumes private;
-    /// Who used the server from where, and how.
+    /// Usage by users and hosts.
     Clients = 3, "clients", "Clients", "users at hosts", UsageFigures ["host", "user"], clients private;
-    /// What caches hold, and how often they could answer.
+    /// Contents and hit rates of caches.
     Caches = 8, "caches", "Caches", "what is kept in memory", CacheCounts ["cache"], caches;
-    /// What each lane (a thread with a socket) received, sent, lost and sent again.
+    /// Datagrams and packets received, sent, dropped and retransmitted by each lane (a thread with a socket).
     Lanes = 6, "lanes", "Lanes", "threads with a socket each, by port", LaneFigures ["port", "lane"], lanes;
-    /// The worker threads of each port and the calls that wait for them.
+    /// The worker threads of each port, and the calls waiting for them.
     Workers = 7, "workers", "Workers", "threads that serve calls, by port", WorkerFigures ["port"], workers;
-    /// Accesses to the disks that hold file data: how many, how large, how long they took.
+    /// Accesses to the disks with file data: number, size and duration.
     Disks = 5, "disk", "Disks", "segments of file data, by partition and kind of access",
         DiskFigures ["partition", "access"], disks;
-    /// Which locks threads waited for: how often and how long.
+    /// Locks that threads waited for: number and duration of the waits.
     Locks = 12, "locks", "Locks", "what threads waited for", LockFigures ["lock"], locks;
-    /// What passed between the server and each peer (a host and its port): packets, what was sent again, round-trip
+    /// Traffic between the server and each peer (a host and its port): packets, retransmissions, round-trip
     /// times, windows, connections.
     Peers = 10, "peers", "Peers", "hosts and their ports, by port of the server", PeerFigures ["port", "peer"],
         peers private;
-    /// Which hosts used the server: connections, connections made, calls by kind, and of calls that read or write
-    /// files their number, bytes, mean size, mean and longest time.
+    /// Usage by host: connections, calls by class, and for calls that read or write file data their number,
+    /// bytes, mean size, mean and longest time.
     Hosts = 11, "hosts", "Hosts", "connections, calls by kind, and what was read and written", HostFigures ["host"],
         hosts private;
-    /// What clients are told of changes: hosts, promises, messages that were delivered or not answered.
+    /// Callback promises and callback breaks: hosts, promises, acknowledged and unanswered breaks.
     Callbacks = 20, "callbacks", "Callbacks", "what clients are told of changes, by port", CallbackFigures ["port"],
         callbacks;
-    /// The partitions: their room, what is damaged, what is still to be reclaimed, what equal chunks save.
+    /// The partitions: space, damage, space to be reclaimed, savings from deduplication.
     Partitions = 21, "partitions", "Partitions", "room and damage", PartitionFigures ["partition"], partitions;
-    /// The server's process: when it started, its memory, the volumes in it.
+    /// The server's process: start time, memory, loaded volumes.
     Process = 22, "process", "Process", "the server's process", ProcessFigures [], process;
-    /// Callers that were refused before their call was looked at: too old a ticket, no such key and so on.
+    /// Callers refused before their call was dispatched, by reason, for example an expired ticket or an
+    /// unknown key.
     Refusals = 15, "refusals", "Refusals", "callers that were refused, by reason", RefusalFigures ["reason"], refusals;
-    /// What was written to each sink of the audit, what was lost, and what waits.
+    /// Records written to each sink of the audit, lost, and waiting.
     Audit = 9, "audit", "Audit", "what was written and lost, by sink", AuditFigures ["sink"], audit;
-    /// Of which events the log has lines, how many were written and how many left out.
+    /// Events logged: enabled events, lines written and omitted.
     Events = 14, "events", "Events", "lines of them in the log", EventFigures ["event"], event_lines;
 }
 
