@@ -1,6 +1,6 @@
 //! The byte streams of calls.
 
-use base::{AbortCode, Room};
+use base::{AbortCode, RecvBuffer};
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ pub trait CallStream {
     /// data. The stream may take further buffers from the list and fill them with subsequent data. Until each
     /// of them has been returned, as the first buffer of a later call, data must not be read in any other
     /// way.
-    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+    fn fill(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
         let mut room = rooms.pop_front().unwrap_or_default();
         while room.left() > 0 {
             let piece = self.read_chunk(room.left())?;
@@ -165,7 +165,7 @@ impl CallStream for StreamSource<'_> {
         Ok(self.ahead.split_to(max.min(self.ahead.len())))
     }
 
-    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+    fn fill(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
         if !self.ahead.is_empty()
             && let Some(mut first) = rooms.pop_front()
         {

@@ -1,9 +1,9 @@
 //! Collects the records of all serving threads in the order in which their calls ended.
 
 use crate::block::Block;
-use crate::pen::Chain;
 use crate::queue::Queue;
 use crate::record;
+use crate::thread_writer::Chain;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;

@@ -17,14 +17,14 @@ mod intake;
 mod json;
 mod kept;
 mod outlines;
-mod pen;
 mod put;
 mod queue;
+mod raw_record;
 mod record;
 mod sink;
-mod slip;
 mod tables;
 mod text;
+mod thread_writer;
 mod trail;
 mod writer;
 
@@ -32,8 +32,8 @@ pub use class::{CLASSES, Class, Filter};
 pub use draft::{Draft, Messages, Outline};
 pub use form::{Form, Program};
 pub use queue::Policy;
+pub use raw_record::Call;
 pub use sink::Target;
-pub use slip::Call;
 pub use trail::{Clock, ServiceTrail, SinkSettings, Trail};
 
 #[cfg(test)]

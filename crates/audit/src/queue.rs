@@ -2,7 +2,7 @@
 
 use crate::block::{BLOCK_WORDS, Block};
 use crate::intake::Reader;
-use crate::pen::Chain;
+use crate::thread_writer::Chain;
 use crossbeam::queue::ArrayQueue;
 use crossbeam::utils::CachePadded;
 use events::catalogue::AuditFigures;

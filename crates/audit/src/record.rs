@@ -1,4 +1,4 @@
-//! A call that has ended, as read by the thread of a sink: the words written by [`crate::slip`].
+//! A call that has ended, as read by the thread of a sink: the words written by [`crate::raw_record`].
 //!
 //! |---|---|
 //!

@@ -3,8 +3,8 @@
 use crate::argument::Value;
 use crate::draft::Draft;
 use crate::event::{Event, Shape};
+use crate::raw_record::RawRecord;
 use crate::record::{Found, Record};
-use crate::slip::Slip;
 use crate::{
     Call, Filter, Form, Messages, Policy, Program, ServiceTrail, SinkSettings, Target, Trail, tables,
 };
@@ -371,9 +371,9 @@ proptest! {
             let outline = crate::Outline { event, service: "AFS", procedure: "", number: 0 };
             let (who, noted) = (caller(Identity::Anonymous), Noted::default());
             let call = Call { caller: &who, result: Ok(()), noted: &noted, took_ns: 0, ended: clock() };
-            let slip = Slip::new(&outline, &call, Messages { request: &request, reply: &[] }, false);
-            let words: Vec<AtomicU64> = (0..slip.parts().words).map(|_| AtomicU64::new(u64::MAX)).collect();
-            slip.write(&slip.parts(), &words);
+            let raw_record = RawRecord::new(&outline, &call, Messages { request: &request, reply: &[] }, false);
+            let words: Vec<AtomicU64> = (0..raw_record.parts().words).map(|_| AtomicU64::new(u64::MAX)).collect();
+            raw_record.write(&raw_record.parts(), &words);
             let record = Record::new(&words, &outline, 1);
             let mut found = Found::default();
             let value = record.arguments(&mut found).map(|found| (found.len(), found[0].name, found[0].value.clone()));

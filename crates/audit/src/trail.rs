@@ -6,12 +6,12 @@ use crate::event::UNKNOWN;
 use crate::form::{Form, Program};
 use crate::intake::Intake;
 use crate::outlines::Outlines;
-use crate::pen;
 use crate::queue::{Policy, Queue};
+use crate::raw_record::{Call, RawRecord};
 use crate::record::outcome;
 use crate::sink::Target;
-use crate::slip::{Call, Slip};
 use crate::tables;
+use crate::thread_writer;
 use crate::writer::{State, Writer};
 use base::{LocalAuthority, Monotonic};
 use crossbeam::channel::{Receiver, Sender, bounded};
@@ -157,9 +157,9 @@ impl Trail {
         }
     }
 
-    fn record(&self, outline: &Outline, slip: &Slip<'_>, is_denied: bool) {
+    fn record(&self, outline: &Outline, raw_record: &RawRecord<'_>, is_denied: bool) {
         for sink in self.sinks.iter().filter(|sink| sink.filter.wants(outline.event.class, is_denied)) {
-            pen::push(&sink.queue, slip);
+            thread_writer::push(&sink.queue, raw_record);
         }
     }
 }
@@ -253,7 +253,7 @@ impl ServiceTrail {
     pub fn record(&self, outline: &Outline, messages: Messages<'_>, call: &Call<'_>) {
         let is_denied = call.result.is_err() && outcome(outline.service, call.result) == Outcome::Denied;
         if self.trail.wants(outline, is_denied) {
-            self.trail.record(outline, &Slip::new(outline, call, messages, is_denied), is_denied);
+            self.trail.record(outline, &RawRecord::new(outline, call, messages, is_denied), is_denied);
         }
     }
 }

@@ -24,5 +24,5 @@ pub use names::{CellName, NameError, SnapshotName, VolumeName};
 pub use principal::{Caller, Identity, Principal, SecurityLevel};
 pub use repeats::{Novelty, Repeats};
 pub use rights::Rights;
-pub use room::Room;
+pub use room::RecvBuffer;
 pub use time::{Monotonic, UnixTime};

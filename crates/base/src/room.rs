@@ -6,17 +6,17 @@ use std::ops::Range;
 /// only once: from where they arrive to where they are needed. Only this part is ever written. Dropping it
 /// frees the buffer.
 #[derive(Debug, Default)]
-pub struct Room {
+pub struct RecvBuffer {
     memory: Vec<u8>,
     part: Range<usize>,
     filled: usize,
 }
 
-impl Room {
+impl RecvBuffer {
     /// Creates a buffer from this part of `memory`, in bytes, limited to the length of `memory`.
-    pub fn new(memory: Vec<u8>, part: Range<usize>) -> Room {
+    pub fn new(memory: Vec<u8>, part: Range<usize>) -> RecvBuffer {
         let end = part.end.min(memory.len());
-        Room { part: part.start.min(end)..end, memory, filled: 0 }
+        RecvBuffer { part: part.start.min(end)..end, memory, filled: 0 }
     }
 
     /// Returns the number of bytes still missing.
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn nothing_but_the_part_is_filled_and_once() {
-        let mut room = Room::new(vec![0; 10], 2..7);
+        let mut room = RecvBuffer::new(vec![0; 10], 2..7);
         assert_eq!((room.left(), room.put(b"abc"), room.left()), (5, 3, 2));
         assert_eq!((room.put(b"defg"), room.put(b"h"), room.left()), (2, 0, 0));
         assert_eq!(room.filled(), b"abcde");
@@ -60,8 +60,8 @@ mod tests {
     #[test]
     fn a_part_ends_where_the_memory_does() {
         for (part, left) in [(2..70, 2), (4..4, 0), (5..9, 0), (0..4, 4)] {
-            assert_eq!(Room::new(vec![0; 4], part.clone()).left(), left, "{part:?}");
+            assert_eq!(RecvBuffer::new(vec![0; 4], part.clone()).left(), left, "{part:?}");
         }
-        assert_eq!(Room::default().put(b"a"), 0);
+        assert_eq!(RecvBuffer::default().put(b"a"), 0);
     }
 }

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_have_a_middle_and_bounds_that_few_wild_ones_do_not_move() {
+    fn pairs_have_a_median_and_bounds_robust_to_outliers() {
         let paired = |median, low, high| Some(Paired { median, low, high });
         assert_eq!(Paired::of([]), None);
         assert_eq!(Paired::of([1.1]), paired(1.1, 1.1, 1.1));

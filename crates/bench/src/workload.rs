@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn selection_is_by_part_in_order_and_refuses_what_matches_nothing() {
+    fn selection_is_by_part_and_refuses_unmatched_names() {
         let names = |parts: &[&str]| -> Vec<&str> {
             let parts: Vec<String> = parts.iter().map(|&part| part.into()).collect();
             select(&parts).unwrap().iter().map(|workload| workload.name).collect()

@@ -168,7 +168,7 @@ fn bos_status_long_shows_state_commands_and_errors() {
 }
 
 #[test]
-fn goals_that_are_reached_are_no_work_and_others_are_the_overseers() {
+fn reached_goals_are_no_work() {
     let (server, sample) = server();
     let set = |caller: &Caller, name: &str, status| {
         let request = bozo::SetTStatusRequest { instance: name.into(), status };
@@ -187,7 +187,7 @@ fn goals_that_are_reached_are_no_work_and_others_are_the_overseers() {
 }
 
 #[test]
-fn all_roles_are_stopped_started_and_restarted_as_far_as_possible() {
+fn roles_are_stopped_started_and_restarted() {
     let (server, sample) = server();
     assert_eq!(server.shutdown_all(&admin(), bozo::ShutdownAllRequest), Ok(bozo::ShutdownAllReply));
     assert_eq!(sample.stopped.lock().len(), 2, "the third was down");

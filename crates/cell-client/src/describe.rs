@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_file_servers_tell_by_the_numbers_of_unix_is_told_in_words() {
+    fn unix_error_numbers_are_described_in_words() {
         for (number, words) in [(17, "it exists already [17]"), (13, "permission denied [13]")] {
             assert_eq!(describe(AbortCode(number)), words);
         }

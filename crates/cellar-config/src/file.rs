@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_names_lies_beside_it_also_if_its_own_path_is_relative() {
+    fn paths_are_relative_to_the_configuration_file() {
         let here = std::env::current_dir().unwrap();
         let folder = tempfile::tempdir_in(&here).unwrap();
         let relative = folder.path().strip_prefix(&here).unwrap();

@@ -1,7 +1,7 @@
 //! The cell's keys in a running server. They follow their files, so that a new key takes effect without a
 //! restart, both for callers that use it and for this server's own calls to others.
 
-use super::{thread, wait};
+use crate::threads::{thread, wait};
 use anyhow::Result;
 use bosserver::KeyList;
 use cell_client::CellClient;

@@ -4,7 +4,7 @@ use super::admission::Admission;
 use super::holdings::{Held, Holdings};
 use afs_idl::CallStream;
 use audit::{Call, Draft, Messages, ServiceTrail};
-use base::{AbortCode, Caller, Monotonic, Room};
+use base::{AbortCode, Caller, Monotonic, RecvBuffer};
 use bytes::Bytes;
 use cell_client::network::now;
 use events::current::{self, Noted, Part};
@@ -14,7 +14,7 @@ use rx::{Demand, ServerCall, Service};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use volume::Owed;
+use volume::Deferred;
 use waits::Client;
 
 /// Handles a call to the service.
@@ -61,17 +61,17 @@ pub(super) struct Dispatcher {
 impl Dispatcher {
     /// Serves a call whose changes need not be durable before the handler returns.
     fn serve_owing(&self, caller: &Caller, counted: &mut Counted<'_>) -> Result<(), AbortCode> {
-        let (result, owed) = Owed::collect(|| (self.dispatch)(caller, counted));
-        if owed.is_nothing() {
+        let (result, deferred) = Deferred::collect(|| (self.dispatch)(caller, counted));
+        if deferred.is_nothing() {
             return result;
         }
         if result.is_err() || !counted.call.reply_is_small() || !self.has_room() {
-            owed.wait().map_err(|error| error.abort_code())?;
+            deferred.wait().map_err(|error| error.abort_code())?;
             return result;
         }
         let count = counted.hand_over();
         counted.call.conclude_later(move |conclusion| {
-            owed.when_durable(move |durable| {
+            deferred.when_durable(move |durable| {
                 let result = durable.map_err(|error| error.abort_code());
                 count.end(result);
                 conclusion.end_with_others(result)
@@ -269,7 +269,7 @@ impl CallStream for Counted<'_> {
         Ok(piece)
     }
 
-    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+    fn fill(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
         let known = rooms.front().map_or(0, |first| first.filled().len());
         let room = self.call.fill(rooms)?;
         self.note_received(&room.filled()[known..]);

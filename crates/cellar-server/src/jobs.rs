@@ -2,7 +2,7 @@
 //! this server before it stopped. The server finishes or undoes them.
 
 use super::jobs_service::Jobs;
-use ::jobs::{Job, Wish};
+use ::jobs::{Control, Job};
 use adminserver::AdminServer;
 use cell_client::CellClient;
 use cellar_config::Settings;
@@ -42,11 +42,11 @@ pub(super) fn start(
     let (wishes, running) = (Arc::default(), AtomicUsize::new(0));
     let keeper = Arc::new(Keeper { journal, cell: cell.clone(), wishes, running });
     let ending = ending.clone();
-    Some(super::thread("jobs", move || {
-        while super::wait(&ending, PERIOD) {
+    Some(crate::threads::thread("jobs", move || {
+        while crate::threads::wait(&ending, PERIOD) {
             keeper.look();
         }
-        keeper.wishes.set(Wish::Stop);
+        keeper.wishes.set(Control::Suspend);
     }))
 }
 
@@ -68,7 +68,7 @@ impl Keeper {
             Ok(job) if !job.is_over() => {
                 self.running.fetch_add(1, Ordering::Relaxed);
                 let keeper = self.clone();
-                super::thread(format!("job {}", job.id), move || keeper.run(job, claim));
+                crate::threads::thread(format!("job {}", job.id), move || keeper.run(job, claim));
             }
             Ok(_) => {}
             Err(error) => tracing::error!(job = id, "the journal of jobs: {error:#}"),

@@ -111,7 +111,7 @@ mod tests {
     use cell_client::fakes::behind;
 
     #[test]
-    fn a_volume_that_the_first_location_server_has_not_heard_of_is_found() {
+    fn a_volume_unknown_to_the_first_location_server_is_found() {
         let (fakes, asked) = behind::cell();
         let locator = RemoteLocator::new(fakes.cell(3));
         let found = locator.locate(b"new").unwrap();

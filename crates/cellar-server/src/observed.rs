@@ -109,8 +109,8 @@ impl Observatory {
     /// Starts the thread that ends periods until shutdown.
     pub(super) fn begin_periods(&self, ending: &Arc<AtomicBool>) -> JoinHandle<()> {
         let (recorder, ending) = (self.recorder.clone(), ending.clone());
-        super::thread("periods", move || {
-            while super::wait(&ending, PERIOD) {
+        crate::threads::thread("periods", move || {
+            while crate::threads::wait(&ending, PERIOD) {
                 recorder.next_period();
             }
         })

@@ -1,6 +1,7 @@
 //! The store, opened by a command while no server runs.
 
-use super::{handle, open_partition, partition_config, volume_options};
+use crate::startup::volume_options;
+use crate::stores::{handle, open_partition, partition_config};
 use anyhow::{Context, Result};
 use base::PartitionId;
 use cellar_config::Settings;

@@ -68,8 +68,8 @@ pub fn register(
     let mut registrar = Registrar::new(settings, cell, uuid, on_change);
     registrar.note_left_out(settings.announced_now().as_ref());
     registrar.attempt();
-    super::thread("register", move || {
-        while super::wait(&ending, LOOK.min(registrar.pause())) {
+    crate::threads::thread("register", move || {
+        while crate::threads::wait(&ending, LOOK.min(registrar.pause())) {
             registrar.look();
         }
     })

@@ -1,6 +1,6 @@
 //! The services, and the ports they are served on.
 
-use super::Hindrances;
+use super::FaultInjection;
 use super::admission::Admission;
 use super::authority::Authority;
 use super::cell_keys::CellKeys;
@@ -490,7 +490,7 @@ impl Services {
     pub fn start(
         self,
         settings: &Settings,
-        hindrances: &Hindrances,
+        faults: &FaultInjection,
         inherited: &Arc<Inherited>,
     ) -> Result<Vec<Arc<Server>>> {
         let mut roles: Vec<Role> = settings.roles.clone();
@@ -498,7 +498,7 @@ impl Services {
         roles.dedup();
         let mut servers = Vec::new();
         for role in roles {
-            let server = self.start_one(role, settings, hindrances, inherited)?;
+            let server = self.start_one(role, settings, faults, inherited)?;
             self.observatory.add_port(role.instance(), &server);
             if role == Role::Fs {
                 self.callbacks.way.open(server.connector());
@@ -541,13 +541,13 @@ impl Services {
         &self,
         role: Role,
         settings: &Settings,
-        hindrances: &Hindrances,
+        faults: &FaultInjection,
         inherited: &Arc<Inherited>,
     ) -> Result<Arc<Server>> {
         let mut config = server_config(role, settings);
         config.inherited = Arc::clone(inherited);
         if role == Role::Fs {
-            config.socket.receive_pause = hindrances.receive_pause;
+            config.socket.receive_pause = faults.receive_pause;
         }
         let entries =
             self.prepared.iter().filter(|prepared| prepared.role == role).map(|prepared| ServiceEntry {

@@ -112,8 +112,8 @@ impl SnapshotHost for CellSnapshots {
 /// Starts the thread that creates and removes snapshots on schedule.
 pub fn start(ending: &Arc<AtomicBool>, server: Arc<AdminServer>) -> JoinHandle<()> {
     let ending = ending.clone();
-    super::thread("snapshots", move || {
-        while super::wait(&ending, PERIOD) {
+    crate::threads::thread("snapshots", move || {
+        while crate::threads::wait(&ending, PERIOD) {
             server.keep_snapshots();
         }
     })

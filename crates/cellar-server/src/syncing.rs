@@ -1,6 +1,6 @@
 //! Makes changes durable that were acknowledged earlier: `durability = "close"` and `"interval:MS"`.
 
-use super::wait;
+use crate::threads::wait;
 use base::PartitionId;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -16,7 +16,7 @@ pub(super) fn start(
 ) -> Vec<JoinHandle<()>> {
     let spawn = |partition| {
         let (ending, volumes) = (Arc::clone(ending), Arc::clone(volumes));
-        super::thread(format!("sync {partition}"), move || run(&ending, &volumes, partition, period))
+        crate::threads::thread(format!("sync {partition}"), move || run(&ending, &volumes, partition, period))
     };
     volumes.partitions().into_iter().map(spawn).collect()
 }

@@ -1,6 +1,7 @@
 //! Start-up with a broken partition, which keeps only its own volumes offline.
 
-use super::{Hindrances, disk_meters, handle, open_partitions};
+use super::{FaultInjection, handle};
+use crate::stores::{disk_meters, open_partitions};
 use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
 use base::{PartitionId, UnixTime, VolumeId, VolumeType};
 use cellar_config::Settings;
@@ -30,7 +31,7 @@ fn settings(folder: &Path) -> anyhow::Result<Settings> {
 }
 
 fn open_all(settings: &Settings) -> anyhow::Result<Vec<(PartitionId, Arc<Partition>)>> {
-    open_partitions(settings, &disk_meters(settings), &Hindrances::default().disk)
+    open_partitions(settings, &disk_meters(settings), &FaultInjection::default().disk)
 }
 
 fn id(letter: usize) -> VolumeId {
@@ -145,7 +146,7 @@ fn a_broken_partition_keeps_only_its_own_volumes_offline() {
 
 /// The partition opens, because its tables are read later, but its volumes cannot be found.
 #[test]
-fn a_partition_with_damaged_tables_keeps_only_its_own_volumes_offline() {
+fn damaged_tables_take_only_their_own_volumes_offline() {
     let folder = prepared();
     for entry in fs::read_dir(folder.path().join("b/cellar/meta")).unwrap() {
         let path = entry.unwrap().path();

@@ -1,6 +1,6 @@
 //! Threads for compaction and scrubbing, two per partition.
 
-use super::{thread, wait};
+use crate::threads::{thread, wait};
 use base::PartitionId;
 use cell_client::network::now;
 use cellar_config::Upkeep;

@@ -73,9 +73,9 @@ impl Page {
         };
         self.site.begin(Arc::new(cell));
         let (site, ending) = (self.site.clone(), ending.clone());
-        super::thread("web-samples", move || {
+        crate::threads::thread("web-samples", move || {
             site.sample();
-            while super::wait(&ending, PERIOD) {
+            while crate::threads::wait(&ending, PERIOD) {
                 site.sample();
             }
         })

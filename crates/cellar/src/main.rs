@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_volumes_users_or_groups_tells_before_what_it_would_do_and_all_print_json() {
+    fn changing_commands_have_dry_runs_and_json() {
         let mut cli = Cli::command();
         cli.build();
         let mut complaints = Vec::new();

@@ -5,7 +5,7 @@ mod support;
 use afs_idl::{bozo, cellar as own, fs as rxafs, pr, vl, vol};
 use base::AbortCode;
 use cell_client::{Interface, Network};
-use cellar_server::Hindrances;
+use cellar_server::FaultInjection;
 use load::station::{FILE_SERVICE, Station};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -190,14 +190,14 @@ fn told(lines: &[String]) -> (u64, u64) {
 }
 
 #[test]
-fn what_is_written_and_what_a_sink_that_stands_still_loses_is_all_that_happened() {
+fn written_and_lost_records_add_up() {
     let more = "[audit.stuck]\npipe = \"stuck\"\nevents = [\"all\"]\nqueue = 16\n[metrics]\nport = 0\n";
     let place = Place::new(&format!("{SINKS}{more}"));
     let pipe = place.path("stuck");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     // A reader has the pipe open, but does not read.
     let standing_still = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
-    let cell = Cell::start_at(place, &Hindrances::default());
+    let cell = Cell::start_at(place, &FaultInjection::default());
     let root = cell.volume("load");
     let station = Station::start().unwrap();
     let nobody = cell.connect(&station);

@@ -5,7 +5,7 @@ mod support;
 
 use afs_idl::ClientConnection;
 use bytes::Bytes;
-use cellar_server::Hindrances;
+use cellar_server::FaultInjection;
 use disk::{DiskStep, HookedDisk, RealDisk};
 use load::files::{Fid, Files};
 use load::station::Station;
@@ -66,7 +66,7 @@ impl Gate {
 
 /// Injects a gate before each commit, passed with the volume's locks, and one before the creation of a
 /// segment, passed with the partition's lock.
-fn hindrances() -> (Hindrances, Keeper, Keeper) {
+fn faults() -> (FaultInjection, Keeper, Keeper) {
     let ((commits, of_commits), (segments, of_segments)) = (gate(), gate());
     let partition = move |mut handle: PartitionHandle| {
         let commits = commits.clone();
@@ -84,7 +84,11 @@ fn hindrances() -> (Hindrances, Keeper, Keeper) {
         }
     };
     let disk = Arc::new(HookedDisk::new(Arc::new(RealDisk), hook));
-    (Hindrances { disk, partition: Box::new(partition), ..Hindrances::default() }, of_commits, of_segments)
+    (
+        FaultInjection { disk, partition: Box::new(partition), ..FaultInjection::default() },
+        of_commits,
+        of_segments,
+    )
 }
 
 /// Records even short waits as slow calls, and enables metrics, which can be read without a call.
@@ -105,8 +109,8 @@ type Waits = [u64; 3];
 
 impl Contended {
     fn start() -> Contended {
-        let (hindrances, commits, segments) = hindrances();
-        let cell = Cell::start_at(Place::new(MORE), &hindrances);
+        let (faults, commits, segments) = faults();
+        let cell = Cell::start_at(Place::new(MORE), &faults);
         let root = cell.volume("load");
         let stations: Vec<Station> = (0..CALLS).map(|_| Station::start().unwrap()).collect();
         let connections = stations.iter().map(|station| cell.connect(station)).collect();

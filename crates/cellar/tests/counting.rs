@@ -6,7 +6,7 @@ mod support;
 use afs_idl::{CallStream, ClientConnection, Forgetful, cb, fs as rxafs};
 use base::{AbortCode, HostUuid};
 use bytes::Bytes;
-use cellar_server::Hindrances;
+use cellar_server::FaultInjection;
 use load::files::{Fid, Files, volume_root};
 use load::station::FILE_SERVICE;
 use rx::{Server, ServerCall, Service};
@@ -26,10 +26,10 @@ const LOCATIONS: (u16, u16) = (7003, 52);
 /// A second partition, which cannot be opened, and metrics, which can be read without a call.
 const MORE: &str = "b = \"vicepb\"\n[metrics]\nport = 0\n";
 
-fn start(hindrances: &Hindrances) -> Cell {
+fn start(faults: &FaultInjection) -> Cell {
     let place = Place::new(MORE);
     std::fs::write(place.path("vicepb"), "no folder").unwrap();
-    Cell::start_at(place, hindrances)
+    Cell::start_at(place, faults)
 }
 
 /// Returns callback figures, by the names of their metrics.
@@ -82,7 +82,7 @@ fn store_slowly(connection: &dyn ClientConnection, fid: Fid, data: &Bytes) {
 
 #[test]
 fn a_host_has_its_connections_its_calls_and_how_long_they_took() {
-    let cell = start(&Hindrances::default());
+    let cell = start(&FaultInjection::default());
     let root = cell.volume("load");
     let begun = Instant::now();
     let host = address();
@@ -152,7 +152,7 @@ fn a_host_has_its_connections_its_calls_and_how_long_they_took() {
 /// An earlier long call does not hide later ones.
 #[test]
 fn the_longest_call_between_two_looks_is_none_of_before() {
-    let cell = start(&Hindrances::default());
+    let cell = start(&FaultInjection::default());
     let root = cell.volume("load");
     let host = address();
     let client = client_at(host);
@@ -181,7 +181,7 @@ fn the_longest_call_between_two_looks_is_none_of_before() {
 
 #[test]
 fn a_peer_is_told_of_as_it_tells_of_the_server() {
-    let cell = start(&Hindrances::default());
+    let cell = start(&FaultInjection::default());
     let root = cell.volume("load");
     let begun = Instant::now();
     let host = address();
@@ -230,7 +230,7 @@ fn a_peer_is_told_of_as_it_tells_of_the_server() {
 
 #[test]
 fn promises_are_those_that_were_made_and_not_taken_back() {
-    let cell = start(&Hindrances::default());
+    let cell = start(&FaultInjection::default());
     let root = cell.volume("load");
     let names = ["hosts", "promises", "delivered_total", "unanswered_total"];
     let maker = client_at(address());
@@ -271,7 +271,7 @@ fn promises_are_those_that_were_made_and_not_taken_back() {
 #[test]
 fn partitions_and_the_process_are_as_they_are() {
     let earliest = SystemTime::now();
-    let never = Hindrances { reclaim_pause: Duration::from_secs(3600), ..Hindrances::default() };
+    let never = FaultInjection { reclaim_pause: Duration::from_secs(3600), ..FaultInjection::default() };
     let cell = start(&never);
     let latest = SystemTime::now();
     let roots = ["one", "two", "three", "four", "five"].map(|name| cell.volume(name));

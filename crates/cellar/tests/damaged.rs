@@ -8,7 +8,7 @@ use anyhow::Result;
 use base::{PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
 use cell_client::{CellClient, Interface};
-use cellar_server::Hindrances;
+use cellar_server::FaultInjection;
 use serde_json::Value;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -98,7 +98,7 @@ fn figure(metrics: &str, name: &str) -> u64 {
 fn what_is_damaged_is_listed_with_its_other_copies() -> Result<()> {
     let place = Place::new("[metrics]\nport = 0\n");
     let files = fill_and_damage(&place.path("vicepa"))?;
-    let cell = Cell::start_at(place, &Hindrances::default());
+    let cell = Cell::start_at(place, &FaultInjection::default());
     register(&cell.client(), cell.address);
 
     let found = soon("something is found", || {

@@ -7,7 +7,7 @@ mod support;
 use afs_idl::{CallStream, Forgetful, cb, fs as rxafs};
 use base::{AbortCode, Caller, HostUuid, UnixTime, VolumeId, VolumeType};
 use bytes::Bytes;
-use cellar_server::Hindrances;
+use cellar_server::FaultInjection;
 use cellar_server::offline::OfflineStore;
 use disk::{DiskStep, HookedDisk, RealDisk};
 use load::files::{Fid, Files, read_exact};
@@ -56,8 +56,8 @@ impl Story {
         Story { place: Place::new(more), name: name.to_owned(), block: RefCell::new(Block::new(name)) }
     }
 
-    fn start(&self, hindrances: &Hindrances) -> Running {
-        let server = cellar_server::start_hindered(&self.settings(), hindrances).unwrap();
+    fn start(&self, faults: &FaultInjection) -> Running {
+        let server = cellar_server::start_with_faults(&self.settings(), faults).unwrap();
         Running { _server: server, _sniffing: Sniffing::start(&self.name) }
     }
 
@@ -206,7 +206,7 @@ fn dawdling_client() -> Server {
 }
 
 /// Delays each read of volume metadata.
-fn slow_meta(pause: Duration) -> Hindrances {
+fn slow_meta(pause: Duration) -> FaultInjection {
     let partition = move |mut handle: PartitionHandle| {
         let hook = move |step| {
             if step == MetaStep::Get(Family::Volumes) {
@@ -216,17 +216,17 @@ fn slow_meta(pause: Duration) -> Hindrances {
         handle.meta = Arc::new(HookedMeta::new(handle.meta, hook));
         handle
     };
-    Hindrances { partition: Box::new(partition), ..Hindrances::default() }
+    FaultInjection { partition: Box::new(partition), ..FaultInjection::default() }
 }
 
 /// Delays each disk read.
-fn slow_disk(read: Duration) -> Hindrances {
+fn slow_disk(read: Duration) -> FaultInjection {
     let hook = move |step| {
         if step == DiskStep::Read {
             thread::sleep(read);
         }
     };
-    Hindrances { disk: Arc::new(HookedDisk::new(Arc::new(RealDisk), hook)), ..Hindrances::default() }
+    FaultInjection { disk: Arc::new(HookedDisk::new(Arc::new(RealDisk), hook)), ..FaultInjection::default() }
 }
 
 /// Story 1. A volume removal waits for a client that is slow to acknowledge it, and the space of removed
@@ -234,8 +234,8 @@ fn slow_disk(read: Duration) -> Hindrances {
 #[test]
 fn slow_volume_removal() {
     let story = Story::new("slow-removal", "");
-    let hindrances = Hindrances { reclaim_pause: Duration::from_secs(3600), ..Hindrances::default() };
-    let _running = story.start(&hindrances);
+    let faults = FaultInjection { reclaim_pause: Duration::from_secs(3600), ..FaultInjection::default() };
+    let _running = story.start(&faults);
     let names = ["one", "two", "three", "four"];
     let roots: Vec<Fid> = names.iter().map(|name| story.volume(name)).collect();
     let dawdler = dawdling_client();
@@ -292,8 +292,8 @@ fn slow_attach() {
 #[test]
 fn saturated_listener() {
     let story = Story::new("saturated-listener", "[rx]\nlanes = 1\n");
-    let hindrances = Hindrances { receive_pause: Duration::from_millis(100), ..Hindrances::default() };
-    let _running = story.start(&hindrances);
+    let faults = FaultInjection { receive_pause: Duration::from_millis(100), ..FaultInjection::default() };
+    let _running = story.start(&faults);
     let root = story.volume("busy");
     let mut load = Load::new();
     let station = Arc::new(Station::start().unwrap());
@@ -414,7 +414,7 @@ const DAWDLING: Duration = Duration::from_secs(2);
 #[test]
 fn clients_that_take_their_time() {
     let story = Story::new("", "[observe]\nslow_call_ms = 500\n");
-    let _running = story.start(&Hindrances::default());
+    let _running = story.start(&FaultInjection::default());
     let root = story.volume("patience");
     let data = Bytes::from(vec![7; LONG_BYTES]);
     let fid = story.make_files(root, 1, &data)[0];
@@ -462,7 +462,7 @@ fn clients_that_take_their_time() {
 #[test]
 fn a_healthy_cell() {
     let story = Story::new("", "");
-    let running = story.start(&Hindrances::default());
+    let running = story.start(&FaultInjection::default());
     let root = story.volume("well");
     let fids = story.make_files(root, 3, &Bytes::from_static(b"data"));
     let station = Station::start().unwrap();

@@ -6,7 +6,7 @@ use afs_idl::{fs as rxafs, vl};
 use base::{AbortCode, Caller, HostUuid};
 use bytes::Bytes;
 use cell_client::Interface;
-use cellar_server::Hindrances;
+use cellar_server::FaultInjection;
 use load::files::Files;
 use load::station::Station;
 use rx::{ServerCall, Service};
@@ -25,8 +25,8 @@ const BUFFER: &str = "[rx]\nlanes = 1\nsocket_buffer_mb = 1\n";
 
 #[test]
 fn datagrams_that_the_kernel_drops_are_a_finding() {
-    let hindrances = Hindrances { receive_pause: Duration::from_millis(10), ..Hindrances::default() };
-    let cell = Cell::start_at(Place::new(BUFFER), &hindrances);
+    let faults = FaultInjection { receive_pause: Duration::from_millis(10), ..FaultInjection::default() };
+    let cell = Cell::start_at(Place::new(BUFFER), &faults);
     let is_over = AtomicBool::new(false);
     let finding = thread::scope(|scope| {
         let _over = Over(&is_over);

@@ -63,7 +63,7 @@ fn vldb() -> Vec<u8> {
 }
 
 #[test]
-fn a_damaged_database_is_refused_with_the_place_and_nothing_of_it_is_taken_over() {
+fn a_damaged_database_is_refused_with_its_offset() {
     for (kind, whole) in [("prdb", prdb()), ("vldb", vldb())] {
         let place = Place::new("");
         let file = place.path(&format!("{kind}.DB0"));

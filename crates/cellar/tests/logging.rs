@@ -208,7 +208,7 @@ fn lines_of_all_events_add_up_to_what_is_counted() {
 }
 
 #[test]
-fn lines_that_are_too_many_or_of_what_was_quick_are_left_out_and_the_first_are_counted() {
+fn excess_and_quick_lines_are_omitted_and_counted() {
     let cell =
         Logging::start("[observe]\nlog_events = [\"call\", \"disk=100s\"]\nlog_events_per_second = 3\n");
     cell.load();

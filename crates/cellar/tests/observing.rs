@@ -361,7 +361,7 @@ const HEADER_BYTES: usize = 64;
 const SEGMENT_HEADER_BYTES: usize = 32;
 
 #[test]
-fn disks_and_caches_count_what_is_written_and_read_cold_and_warm() {
+fn disks_and_caches_count_cold_and_warm_accesses() {
     const FILE_BYTES: usize = 300_000;
     let (cell, root) = cell_with_volume();
     let station = Station::start().unwrap();
@@ -415,7 +415,7 @@ fn disks_and_caches_count_what_is_written_and_read_cold_and_warm() {
 /// Counts metadata cache look-ups in a cold and in a warm cell: each object that a call needs is looked up
 /// once, and is a miss only once.
 #[test]
-fn caches_of_status_directories_and_totals_count_what_is_looked_for_cold_and_warm() {
+fn caches_count_lookups_cold_and_warm() {
     let (cell, root) = cell_with_volume();
     let station = Station::start().unwrap();
     let connection = cell.connect(&station);
@@ -529,7 +529,7 @@ fn prometheus_finds_no_fault_in_metrics_alerts_and_dashboard() {
 /// In a mixed cell, the first database server may be a foreign one or down. A command on the machine of a
 /// Cellar file server uses that one.
 #[test]
-fn the_file_server_of_the_configuration_is_the_one_that_is_looked_at() {
+fn the_configured_file_server_is_examined() {
     let cell = Cell::start(MORE);
     let text = std::fs::read_to_string(&cell.config).unwrap();
     let joining = text

@@ -266,7 +266,7 @@ fn only_what_was_signed_is_believed(world: &World, former: &Tree) {
 }
 
 #[test]
-fn a_copy_that_could_not_be_made_is_made_when_its_server_is_back() {
+fn a_failed_copy_is_made_when_its_server_returns() {
     let mut world = World::start();
     world.source.run(&["volume", "create", VOLUME, "--quota", "0", "--acl", "system:anyuser=rl"]);
     world.write("v1", &files(1, 1_000));

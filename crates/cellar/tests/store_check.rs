@@ -107,7 +107,7 @@ fn a_flipped_byte_is_found_and_a_partition_in_use_is_left_alone() {
 }
 
 #[test]
-fn an_encrypted_partition_is_checked_with_or_without_its_key_and_gets_another() {
+fn an_encrypted_partition_is_checked_and_rekeyed() {
     let folder = tempfile::tempdir().unwrap();
     let keys = tempfile::tempdir().unwrap();
     let (folder, old, new) = (folder.path(), keys.path().join("old"), keys.path().join("new"));

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_that_were_to_go_past_the_cache_and_did_not_are_counted() {
+    fn writes_that_failed_to_bypass_the_cache_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let meter = Arc::new(DiskMeter::default());
         let buffered = HookedDisk::new(Arc::new(RealDisk), |_| ()).buffered();

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_counted_by_how_it_ended_and_what_waited_for_a_worker_by_its_wait() {
+    fn calls_are_counted_by_outcome_and_by_wait() {
         let call = CallEnded {
             service: "AFS",
             procedure: "FetchStatus",

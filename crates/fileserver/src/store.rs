@@ -8,7 +8,7 @@ use crate::server::FileServer;
 use crate::wire;
 use afs_format::acl::{Acl, AclError, AclText};
 use afs_idl::{CallStream, fs as rxafs};
-use base::{AbortCode, Caller, Room, UserId};
+use base::{AbortCode, Caller, RecvBuffer, UserId};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use volume::{DataSource, FileKind, SetStatus, StoreRequest};
@@ -112,7 +112,7 @@ impl DataSource for Sent<'_> {
         self.0.read_chunk(bytes_max)
     }
 
-    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+    fn fill(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
         self.0.fill(rooms)
     }
 }

@@ -9,7 +9,6 @@ mod dumps;
 mod electing;
 mod examining;
 mod failing;
-mod foretelling;
 mod fuse;
 mod hostile;
 mod import;
@@ -21,6 +20,7 @@ mod limits;
 mod matrix;
 mod mixed;
 mod moving;
+mod preflight;
 mod probing;
 mod promoting;
 mod readdressing;
@@ -65,7 +65,7 @@ pub(crate) fn all() -> Vec<Test> {
         mixed::tests(),
         joining::tests(),
         jobs::tests(),
-        foretelling::tests(),
+        preflight::tests(),
         transfers::tests(),
         showing::tests(),
         splitting::tests(),

@@ -93,7 +93,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_server_tells_of_its_own_transfers_and_the_journal_of_the_others() {
+    fn servers_list_their_transfers_and_the_journal_the_others() {
         let [own, other] = [1, 2].map(|last| Ipv4Addr::new(10, 0, 0, last));
         let place = Place { server: own, partition: 0 };
         let job = serde_json::to_value(Job::new(1, Operation::Backup, 5, "home", place)).unwrap();

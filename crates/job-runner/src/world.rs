@@ -7,7 +7,7 @@ use afs_idl::{CallStream, ClientConnection, cellar};
 use base::{AbortCode, UnixTime};
 use cell_client::network::now;
 use cell_client::{CellClient, Interface};
-use jobs::{Job, Traffic, Trouble, Wish, World};
+use jobs::{Control, Job, JobError, Traffic, World};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::File;
@@ -29,21 +29,21 @@ pub struct Wishes(AtomicU8);
 
 impl Wishes {
     /// Sets the control. A suspended job does not continue.
-    pub fn set(&self, wish: Wish) {
+    pub fn set(&self, wish: Control) {
         let level = match wish {
-            Wish::GoOn => 0,
-            Wish::Cancel => 1,
-            Wish::Stop => 2,
+            Control::Continue => 0,
+            Control::Cancel => 1,
+            Control::Suspend => 2,
         };
         self.0.fetch_max(level, Ordering::Relaxed);
     }
 
     /// Returns the current control.
-    pub fn get(&self) -> Wish {
+    pub fn get(&self) -> Control {
         match self.0.load(Ordering::Relaxed) {
-            0 => Wish::GoOn,
-            1 => Wish::Cancel,
-            _ => Wish::Stop,
+            0 => Control::Continue,
+            1 => Control::Cancel,
+            _ => Control::Suspend,
         }
     }
 }
@@ -96,13 +96,13 @@ impl<'a> CellWorld<'a> {
         let mut sent = 0;
         loop {
             match self.wish() {
-                Wish::GoOn => {}
-                Wish::Cancel => return Err(Trouble::Cancelled.into()),
-                Wish::Stop => return Err(Trouble::Stopped("the program ends".into()).into()),
+                Control::Continue => {}
+                Control::Cancel => return Err(JobError::Cancelled.into()),
+                Control::Suspend => return Err(JobError::Stopped("the program ends".into()).into()),
             }
             let mut piece = vec![0; PIECE_BYTES];
             let read = file.read(&mut piece);
-            let count = read.map_err(|error| Trouble::Refused(format!("cannot read the dump: {error}")))?;
+            let count = read.map_err(|error| JobError::Refused(format!("cannot read the dump: {error}")))?;
             if count == 0 {
                 return Ok(sent);
             }
@@ -119,12 +119,12 @@ impl<'a> CellWorld<'a> {
 /// Why a file was not sent.
 enum Unsent {
     Call(AbortCode),
-    Trouble(Trouble),
+    JobError(JobError),
 }
 
-impl From<Trouble> for Unsent {
-    fn from(trouble: Trouble) -> Unsent {
-        Unsent::Trouble(trouble)
+impl From<JobError> for Unsent {
+    fn from(trouble: JobError) -> Unsent {
+        Unsent::JobError(trouble)
     }
 }
 
@@ -147,8 +147,8 @@ impl World for CellWorld<'_> {
         self.cell.newest(Interface::Locations, call)
     }
 
-    fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, path: &str) -> Result<u64, Trouble> {
-        let refused = |error| Trouble::Refused(format!("cannot read {path}: {error}"));
+    fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, path: &str) -> Result<u64, JobError> {
+        let refused = |error| JobError::Refused(format!("cannot read {path}: {error}"));
         let mut file = File::open(path).map_err(refused)?;
         let length = file.metadata().map_err(refused)?.len();
         let mut sent = Ok(0);
@@ -156,7 +156,7 @@ impl World for CellWorld<'_> {
             match self.send_all(&mut file, length, stream) {
                 Ok(bytes) => sent = Ok(bytes),
                 Err(Unsent::Call(code)) => return Err(code),
-                Err(Unsent::Trouble(trouble)) => {
+                Err(Unsent::JobError(trouble)) => {
                     sent = Err(trouble);
                     return Err(AbortCode::RX_USER_ABORT);
                 }
@@ -164,7 +164,7 @@ impl World for CellWorld<'_> {
             Ok(())
         });
         let bytes = sent?;
-        call.map(|_| bytes).map_err(|code| Trouble::Call { doing: format!("restore {path}"), code })
+        call.map(|_| bytes).map_err(|code| JobError::Call { doing: format!("restore {path}"), code })
     }
 
     fn restores_at_once(&self, server: Ipv4Addr) -> bool {
@@ -198,9 +198,11 @@ impl World for CellWorld<'_> {
         }
     }
 
-    fn wish(&self) -> Wish {
+    fn wish(&self) -> Control {
         match self.wishes.get() {
-            Wish::GoOn if self.journal.is_some_and(|journal| journal.is_cancelled(self.job)) => Wish::Cancel,
+            Control::Continue if self.journal.is_some_and(|journal| journal.is_cancelled(self.job)) => {
+                Control::Cancel
+            }
             wish => wish,
         }
     }

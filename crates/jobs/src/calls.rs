@@ -3,7 +3,7 @@
 use crate::entry;
 use crate::job::{Asked, Lock, Transaction};
 use crate::world::is_silence;
-use crate::{Job, Operation, Place, Stage, Trouble, Wish, World};
+use crate::{Control, Job, JobError, Operation, Place, Stage, World};
 use afs_idl::ClientConnection;
 use afs_idl::vl::{self, NVldbEntry, entry_flags, lock_release};
 use afs_idl::vol::{
@@ -44,7 +44,7 @@ pub(crate) const CLOCK_SLACK_SECONDS: u32 = 2;
 /// Description of the call that fails for callers without the right to allocate ids.
 pub(crate) const GETTING_IDS: &str = "get a volume number";
 
-pub(crate) type Step<T = ()> = Result<T, Trouble>;
+pub(crate) type Step<T = ()> = Result<T, JobError>;
 
 /// A running job.
 pub(crate) struct Run<'a, W: World> {
@@ -59,8 +59,8 @@ struct Unlocked {
     may_have_it: bool,
 }
 
-pub(crate) fn failed(doing: impl Into<String>) -> impl FnOnce(AbortCode) -> Trouble {
-    move |code| Trouble::Call { doing: doing.into(), code }
+pub(crate) fn failed(doing: impl Into<String>) -> impl FnOnce(AbortCode) -> JobError {
+    move |code| JobError::Call { doing: doing.into(), code }
 }
 
 /// Keeps the first of two errors.
@@ -72,7 +72,7 @@ pub(crate) fn keep(first: &mut Step, then: Step) {
 
 impl<W: World> Run<'_, W> {
     pub(crate) fn save(&self) -> Step {
-        self.world.record(self.job).map_err(Trouble::Stopped)
+        self.world.record(self.job).map_err(JobError::Stopped)
     }
 
     pub(crate) fn note(&mut self, what: impl Into<String>) {
@@ -86,12 +86,12 @@ impl<W: World> Run<'_, W> {
     }
 
     /// Fails if the program is terminating, or if the operator cancelled the job and it can still be undone.
-    pub(crate) fn heed(&self) -> Step {
+    pub(crate) fn check_control(&self) -> Step {
         let may_be_undone = matches!(self.job.stage, Stage::Beginning | Stage::Working);
         match self.world.wish() {
-            Wish::Stop => Err(Trouble::Stopped("the program ends".into())),
-            Wish::Cancel if may_be_undone => Err(Trouble::Cancelled),
-            Wish::Cancel | Wish::GoOn => Ok(()),
+            Control::Suspend => Err(JobError::Stopped("the program ends".into())),
+            Control::Cancel if may_be_undone => Err(JobError::Cancelled),
+            Control::Cancel | Control::Continue => Ok(()),
         }
     }
 
@@ -158,7 +158,7 @@ impl<W: World> Run<'_, W> {
     /// Like [`Run::locked_entry`], but returns `None` if the volume was removed meanwhile.
     pub(crate) fn locked_entry_if_any(&mut self) -> Step<Option<NVldbEntry>> {
         match self.locked_entry() {
-            Err(Trouble::Call { code: AbortCode::VL_NOENT, .. }) => {
+            Err(JobError::Call { code: AbortCode::VL_NOENT, .. }) => {
                 self.job.lock = Lock::Free;
                 Ok(None)
             }
@@ -196,7 +196,7 @@ impl<W: World> Run<'_, W> {
     }
 
     /// Returns the error for a failed lock; `locked` are the operation flags of the current entry.
-    pub(crate) fn not_locked(&self, locked: i32, code: AbortCode) -> Trouble {
+    pub(crate) fn not_locked(&self, locked: i32, code: AbortCode) -> JobError {
         let why = entry::describe_lock(locked).filter(|_| code == AbortCode::VL_ENTRYLOCKED);
         let why = why.map(|why| format!(", which is locked for a {why}")).unwrap_or_default();
         failed(format!("lock the entry of {}{why}", self.job.name))(code)
@@ -243,7 +243,7 @@ impl<W: World> Run<'_, W> {
         }
         let locked = match self.entry() {
             Ok(entry) => entry::operation(&entry),
-            Err(Trouble::Call { code: AbortCode::VL_NOENT, .. }) => 0,
+            Err(JobError::Call { code: AbortCode::VL_NOENT, .. }) => 0,
             Err(trouble) => return Err(trouble),
         };
         // A lock of another kind belongs to another operation.
@@ -263,7 +263,7 @@ impl<W: World> Run<'_, W> {
         let request = vol::TransCreateRequest { volume_id: volume, partition: place.partition, flags };
         let doing = || opening(place, volume);
         for _ in 0..BUSY_TRIES {
-            self.heed()?;
+            self.check_control()?;
             let there = self.open_on(place, volume)?;
             let ended = self.end_ours(place.server, &there)?;
             self.forget(place, volume)?;
@@ -596,9 +596,9 @@ impl<W: World> Run<'_, W> {
                 self.set_flags(open, DOOMED)?;
                 self.delete_open(open, moved_to)
             }
-            Err(Trouble::Call { code: AbortCode::VNOVOL, .. }) => Ok(()),
+            Err(JobError::Call { code: AbortCode::VNOVOL, .. }) => Ok(()),
             // It cannot be attached because its creation was interrupted.
-            Err(Trouble::Call { code: AbortCode::VSALVAGE | AbortCode::VOFFLINE, .. }) => {
+            Err(JobError::Call { code: AbortCode::VSALVAGE | AbortCode::VOFFLINE, .. }) => {
                 self.nuke(place, volume)
             }
             Err(trouble) => Err(trouble),

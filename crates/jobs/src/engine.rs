@@ -1,7 +1,7 @@
 //! Runs a job: chooses the next step, and handles errors.
 
 use crate::calls::{Run, Step, failed};
-use crate::{Job, Operation, Stage, Trouble, Wish, World, entry};
+use crate::{Control, Job, JobError, Operation, Stage, World, entry};
 use afs_idl::vl::NVldbEntry;
 use base::AbortCode;
 
@@ -27,17 +27,17 @@ pub fn run<W: World>(job: &mut Job, world: &W) -> End {
     let mut run = Run { job, world };
     let mut tries = 0;
     while !run.job.is_over() {
-        if world.wish() == Wish::Stop {
+        if world.wish() == Control::Suspend {
             return End::Stopped;
         }
         let before = run.job.stage;
         match run.step() {
             Ok(()) => {}
-            Err(Trouble::Stopped(why)) => {
+            Err(JobError::Stopped(why)) => {
                 run.note(format!("stopped: {why}"));
                 return End::Stopped;
             }
-            Err(trouble) => run.cope(&trouble, tries),
+            Err(trouble) => run.handle_error(&trouble, tries),
         }
         if run.job.stage == before {
             run.world.pause((PAUSE_SECONDS_MIN << tries.min(10)).min(PAUSE_SECONDS_MAX));
@@ -63,7 +63,7 @@ impl<W: World> Run<'_, W> {
     }
 
     /// Handles the error of a step.
-    fn cope(&mut self, trouble: &Trouble, tries: u32) {
+    fn handle_error(&mut self, trouble: &JobError, tries: u32) {
         self.note(trouble.to_string());
         let is_worth_a_try = trouble.may_pass(&self.job.operation);
         let is_hopeless = match self.job.stage {
@@ -83,16 +83,16 @@ impl<W: World> Run<'_, W> {
         let _ = self.save();
     }
 
-    fn give_up(&mut self, trouble: &Trouble) {
+    fn give_up(&mut self, trouble: &JobError) {
         self.job.trouble = Some(trouble.to_string());
-        if let Trouble::Call { code, .. } = trouble {
+        if let JobError::Call { code, .. } = trouble {
             self.job.code = Some(code.0);
         }
         self.job.stage = Stage::Undoing;
     }
 
     fn begin(&mut self) -> Step {
-        self.heed()?;
+        self.check_control()?;
         if let Operation::Restore { name, .. } = self.job.operation.clone() {
             return self.begin_restore(&name);
         }
@@ -109,24 +109,24 @@ impl<W: World> Run<'_, W> {
     pub(crate) fn check(&self, entry: &NVldbEntry) -> Step {
         let job = &*self.job;
         if entry.volume_id[entry::READ_WRITE] != job.volume {
-            return Err(Trouble::Refused(format!("{} is not the read-write volume", job.volume)));
+            return Err(JobError::Refused(format!("{} is not the read-write volume", job.volume)));
         }
         if job.is_read_only() {
             return match entry::only_read_only_site(entry, job.from) {
                 Some(_) => Ok(()),
-                None => Err(Trouble::Refused(format!("{} is not only read-only on {}", job.name, job.from))),
+                None => Err(JobError::Refused(format!("{} is not only read-only on {}", job.name, job.from))),
             };
         }
         let place = entry::read_write_place(entry);
         if place != Some(job.from) {
-            return Err(Trouble::Refused(format!(
+            return Err(JobError::Refused(format!(
                 "the read-write volume {} is not on {}",
                 job.name, job.from
             )));
         }
         match job.operation {
             Operation::Move { to } if to == job.from => {
-                Err(Trouble::Refused(format!("{} is on {to} already", job.name)))
+                Err(JobError::Refused(format!("{} is on {to} already", job.name)))
             }
             Operation::Release { .. } => crate::releasing::check(entry),
             _ => Ok(()),
@@ -138,7 +138,7 @@ impl<W: World> Run<'_, W> {
         if self.job.stage != Stage::Working {
             return Ok(());
         }
-        self.heed()?;
+        self.check_control()?;
         self.job.attempts += 1;
         self.save()?;
         match self.job.operation.clone() {

@@ -4,7 +4,7 @@ use crate::calls::{ENOENT, Run, Step, failed};
 use crate::job::Transaction;
 use crate::releasing::ENDING;
 use crate::traffic::Traffic;
-use crate::{Place, Stage, Trouble, World, entry};
+use crate::{JobError, Place, Stage, World, entry};
 use afs_idl::vol::{self, RestoreCookie, RestoreRequest, attach_mode, volume_flags, volume_type};
 use base::AbortCode;
 
@@ -21,7 +21,7 @@ impl<W: World> Run<'_, W> {
 
     pub(crate) fn check_name_is_free(&self, name: &str) -> Step {
         if self.is_registered(name)? {
-            return Err(Trouble::Refused(format!("a volume {name} exists already")));
+            return Err(JobError::Refused(format!("a volume {name} exists already")));
         }
         Ok(())
     }
@@ -88,8 +88,9 @@ impl<W: World> Run<'_, W> {
         let sent = self.send_dump(open, &name, file, changes);
         // A server that restarted during the call does not know the transaction, but may have executed the
         // call before.
-        let is_unknown =
-            |trouble: &Trouble| trouble.is_silence() || matches!(trouble, Trouble::Call { code: ENOENT, .. });
+        let is_unknown = |trouble: &JobError| {
+            trouble.is_silence() || matches!(trouble, JobError::Call { code: ENOENT, .. })
+        };
         if is_at_once && sent.as_ref().is_err_and(|trouble| !is_unknown(trouble)) {
             self.job.new_begun = was_begun;
         }
@@ -104,8 +105,8 @@ impl<W: World> Run<'_, W> {
         self.end_all()?;
         let open = self.open(self.job.from, self.job.restored(), attach_mode::OFFLINE);
         let open = open.map_err(|trouble| match trouble {
-            Trouble::Call { code: AbortCode::VNOVOL, .. } => {
-                Trouble::Refused(format!("{} was removed meanwhile", self.job.name))
+            JobError::Call { code: AbortCode::VNOVOL, .. } => {
+                JobError::Refused(format!("{} was removed meanwhile", self.job.name))
             }
             trouble => trouble,
         })?;

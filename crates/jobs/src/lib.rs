@@ -26,10 +26,10 @@ mod copying;
 mod engine;
 mod entry;
 mod filling;
-mod foretelling;
 mod job;
 mod moving;
 mod plan;
+mod preflight;
 mod releasing;
 pub mod rights;
 mod room;
@@ -40,10 +40,10 @@ mod world;
 
 pub use calls::{ENODEV, ENOENT};
 pub use engine::{End, run};
-pub use foretelling::{Gets, Outlook, Room, SiteOutlook, Told, foretell};
 pub use job::{Event, Job, Operation, Place, Stage};
+pub use preflight::{Gets, Outlook, PartitionSpace, SiteOutlook, VolumeSummary, preflight};
 pub use traffic::Traffic;
-pub use world::{Trouble, Wish, World};
+pub use world::{Control, JobError, World};
 
 #[cfg(test)]
 mod tests;

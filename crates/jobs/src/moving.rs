@@ -2,7 +2,7 @@
 
 use crate::calls::{CLOCK_SLACK_SECONDS, Run, Step, keep};
 use crate::job::Transaction;
-use crate::{Place, Stage, Trouble, World, entry};
+use crate::{JobError, Place, Stage, World, entry};
 use afs_idl::vl::{NVldbEntry, entry_flags};
 use afs_idl::vol::{RestoreCookie, attach_mode, volume_flags, volume_type};
 
@@ -28,7 +28,7 @@ impl<W: World> Run<'_, W> {
         self.note(format!("sending the volume to {}", to.server));
         self.forward(clone, 0, new, &cookie)?;
         self.end(clone)?;
-        self.heed()?;
+        self.check_control()?;
         self.note("sending what changed meanwhile");
         let source = self.open(self.job.from, volume, attach_mode::BUSY)?;
         self.forward(source, from_date, new, &cookie)?;
@@ -60,10 +60,10 @@ impl<W: World> Run<'_, W> {
             return self.enter(Stage::Cleaning);
         }
         if place != Some(self.job.from) {
-            return Err(Trouble::Refused(format!("somebody changed the entry of {}", self.job.name)));
+            return Err(JobError::Refused(format!("somebody changed the entry of {}", self.job.name)));
         }
         if !self.job.switch_asked && !self.source_is_still_ours() {
-            return self.step_back(&Trouble::Refused("the old server was restarted".into()));
+            return self.step_back(&JobError::Refused("the old server was restarted".into()));
         }
         self.note("changing the location database");
         let was_asked = std::mem::replace(&mut self.job.switch_asked, true);
@@ -79,7 +79,7 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    fn step_back(&mut self, trouble: &Trouble) -> Step {
+    fn step_back(&mut self, trouble: &JobError) -> Step {
         self.note(trouble.to_string());
         self.enter(Stage::Working)
     }
@@ -105,7 +105,7 @@ impl<W: World> Run<'_, W> {
         if !self.job.source_gone {
             let entry = self.locked_entry_if_any()?;
             if entry.as_ref().and_then(entry::read_write_place) == Some(from) {
-                return Err(Trouble::Refused(format!(
+                return Err(JobError::Refused(format!(
                     "the entry of {} points to {from} again; nothing is removed there",
                     self.job.name
                 )));

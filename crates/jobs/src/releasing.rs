@@ -7,7 +7,7 @@
 use crate::calls::{Run, Step, failed, keep};
 use crate::job::{Lock, Transaction};
 use crate::sites::{Dates, Site, State, batches, state};
-use crate::{Operation, Place, Stage, Trouble, Wish, World, entry};
+use crate::{Control, JobError, Operation, Place, Stage, World, entry};
 use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
 use afs_idl::vol::{RestoreCookie, attach_mode, volume_type};
 use base::AbortCode;
@@ -21,10 +21,10 @@ const VOLUME_NAME_BYTES_MAX: usize = 31;
 pub(crate) fn check(entry: &NVldbEntry) -> Step {
     let name = entry.name.to_string();
     if entry::read_only_sites(entry).is_empty() {
-        return Err(Trouble::Refused(format!("{name} has no read-only sites (`vos addsite` makes them)")));
+        return Err(JobError::Refused(format!("{name} has no read-only sites (`vos addsite` makes them)")));
     }
     if name.len() + ENDING.len() > VOLUME_NAME_BYTES_MAX {
-        return Err(Trouble::Refused(format!("the name {name} is too long for a read-only volume")));
+        return Err(JobError::Refused(format!("the name {name} is too long for a read-only volume")));
     }
     Ok(())
 }
@@ -206,7 +206,7 @@ impl<W: World> Run<'_, W> {
         let mut outcome = Ok(());
         for batch in &self.batches(&round.entry, source.0, sites) {
             keep(&mut outcome, self.send_batch(&mut round, batch));
-            if matches!(outcome, Err(Trouble::Stopped(_) | Trouble::Cancelled)) {
+            if matches!(outcome, Err(JobError::Stopped(_) | JobError::Cancelled)) {
                 return outcome;
             }
         }
@@ -242,7 +242,7 @@ impl<W: World> Run<'_, W> {
     /// Sends to some sites with one call. An error of a site is recorded and does not prevent the others from
     /// getting the volume.
     fn send_batch(&mut self, round: &mut Round, sites: &[Site]) -> Step {
-        self.heed()?;
+        self.check_control()?;
         let mut outcome = Ok(());
         let mut opened = Vec::new();
         for site in sites {
@@ -278,8 +278,8 @@ impl<W: World> Run<'_, W> {
         outcome
     }
 
-    fn site_failed(&mut self, outcome: &mut Step, site: &Site, trouble: Trouble) -> Step {
-        if matches!(trouble, Trouble::Stopped(_) | Trouble::Cancelled) {
+    fn site_failed(&mut self, outcome: &mut Step, site: &Site, trouble: JobError) -> Step {
+        if matches!(trouble, JobError::Stopped(_) | JobError::Cancelled) {
             return Err(trouble);
         }
         self.note(format!("{}: {trouble}", site.place));
@@ -293,7 +293,7 @@ impl<W: World> Run<'_, W> {
         let mode =
             if self.world.restores_at_once(place.server) { attach_mode::BUSY } else { attach_mode::OFFLINE };
         match self.open(place, volume, mode) {
-            Err(Trouble::Call { code: AbortCode::VNOVOL, .. }) => {
+            Err(JobError::Call { code: AbortCode::VNOVOL, .. }) => {
                 self.create(place, &name, volume, volume_type::READ_ONLY, parent)
             }
             opened => opened,
@@ -303,9 +303,9 @@ impl<W: World> Run<'_, W> {
     fn forward_to(&mut self, round: &Round, from_date: u32, to: &[Transaction]) -> Step<Vec<i32>> {
         match self.forward_all(round.source, from_date, to, &round.cookie) {
             // The server does not support ForwardMultiple.
-            Err(Trouble::Call { code: AbortCode::RXGEN_OPCODE, .. }) => {
+            Err(JobError::Call { code: AbortCode::RXGEN_OPCODE, .. }) => {
                 let one = |to: &Transaction| match self.forward(round.source, from_date, *to, &round.cookie) {
-                    Err(Trouble::Call { code, .. }) => code.0,
+                    Err(JobError::Call { code, .. }) => code.0,
                     _ => 0,
                 };
                 Ok(to.iter().map(one).collect())
@@ -360,7 +360,7 @@ impl<W: World> Run<'_, W> {
     /// moment.
     pub(crate) fn catch_up(&mut self) -> Step {
         let outcome = self.catch_up_locked();
-        if self.job.stage != Stage::CatchingUp || matches!(outcome, Err(Trouble::Stopped(_))) {
+        if self.job.stage != Stage::CatchingUp || matches!(outcome, Err(JobError::Stopped(_))) {
             return outcome;
         }
         // The lock is not held while a server is down. Transactions left open there time out.
@@ -371,7 +371,7 @@ impl<W: World> Run<'_, W> {
         keep(&mut cleared, self.unlock());
         self.job.waits += 1;
         self.save()?;
-        if cleared.is_ok() && self.world.wish() == Wish::Cancel {
+        if cleared.is_ok() && self.world.wish() == Control::Cancel {
             self.job.trouble = Some("cancelled while some sites did not have it".into());
             return self.enter(Stage::Failed);
         }
@@ -379,7 +379,7 @@ impl<W: World> Run<'_, W> {
     }
 
     fn catch_up_locked(&mut self) -> Step {
-        if self.world.wish() == Wish::Cancel {
+        if self.world.wish() == Control::Cancel {
             return Ok(());
         }
         let _ = self.end_all();

@@ -2,7 +2,7 @@
 
 use crate::calls::{Run, Step, failed};
 use crate::traffic::size;
-use crate::{Place, Trouble, World};
+use crate::{JobError, Place, World};
 use afs_idl::vol::{self, VolintInfo, volume_state};
 use base::{AbortCode, PartitionId};
 
@@ -21,7 +21,7 @@ impl<W: World> Run<'_, W> {
             return Ok(free_kib);
         }
         let (free, needed) = (size(free_kib << 10), size(size_kib << 10));
-        Err(Trouble::Refused(format!("{to} has {free} free, and {name} has {needed}")))
+        Err(JobError::Refused(format!("{to} has {free} free, and {name} has {needed}")))
     }
 
     /// Returns the free KiB of a partition.

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sites_are_sent_to_together_if_that_sends_nobody_much_that_it_has() {
+    fn sites_with_similar_contents_are_served_together() {
         let site = |(number, state)| Site {
             number,
             place: Place { server: [10, 0, 0, 1].into(), partition: 0 },
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_site_is_current_only_if_it_was_cloned_after_the_last_change_of_this_very_volume() {
+    fn a_site_is_current_only_if_cloned_after_the_last_change() {
         let state_of = |made: u32, site_made: u32, updated: u32, site_updated: u32, is_trusted| {
             let source = Dates { made, changed: updated, changes: 0 };
             let site = VolintInfo {

@@ -7,7 +7,7 @@
 
 use crate::calls::{Run, Step, failed};
 use crate::copying::new_entry;
-use crate::{Stage, Trouble, World};
+use crate::{JobError, Stage, World};
 use afs_idl::vl;
 use afs_idl::vol::{self, attach_mode, volume_type};
 use base::AbortCode;
@@ -55,7 +55,7 @@ impl<W: World> Run<'_, W> {
         self.look(from, self.job.volume)?;
         let server = from.server;
         let why = format!("{server} is no Cellar server: what is cut off there nobody finishes or undoes");
-        Err(Trouble::Refused(why))
+        Err(JobError::Refused(why))
     }
 
     /// Splits the directory off.
@@ -81,7 +81,7 @@ impl<W: World> Run<'_, W> {
         // A rejected call has done nothing, but an earlier one may have.
         self.job.switch_asked = was_asked && self.is_split()?;
         self.save()?;
-        Err(Trouble::Refused(trouble.to_string()))
+        Err(JobError::Refused(trouble.to_string()))
     }
 
     fn has_been_split(&mut self) -> Step {
@@ -98,7 +98,7 @@ impl<W: World> Run<'_, W> {
                 self.end(open)?;
                 Ok(status.next_unique > FRESH_UNIQUE)
             }
-            Err(Trouble::Call { code: AbortCode::VNOVOL, .. }) => Ok(false),
+            Err(JobError::Call { code: AbortCode::VNOVOL, .. }) => Ok(false),
             Err(trouble) => Err(trouble),
         }
     }

@@ -1,9 +1,9 @@
 //! Seeded histories: calls fail, replies get lost, and servers and the process that runs the job are killed
 //! between any two steps.
 
-mod foretelling;
 mod history;
 mod locations;
+mod preflight;
 mod servers;
 mod wire;
 
@@ -24,7 +24,7 @@ fn a_move_is_finished_or_undone_and_no_write_is_lost() {
 }
 
 #[test]
-fn a_move_to_another_partition_of_the_server_is_finished_or_undone() {
+fn a_move_between_partitions_is_finished_or_undone() {
     let to = Place { partition: 1, ..place(1) };
     histories(|_| Operation::Move { to });
 }
@@ -35,7 +35,7 @@ fn a_copy_is_whole_or_not_there() {
 }
 
 #[test]
-fn a_copy_on_another_partition_of_the_server_is_whole_or_not_there() {
+fn a_copy_between_partitions_is_complete_or_absent() {
     let to = Place { partition: 1, ..place(1) };
     histories(|_| Operation::Copy { name: "new".into(), to });
 }
@@ -52,7 +52,7 @@ fn a_restore_is_whole_or_not_there() {
 }
 
 #[test]
-fn a_file_is_sent_to_one_of_several_sites_and_the_others_get_it_from_there() {
+fn a_file_is_sent_to_one_site_and_passed_on() {
     let (file, name) = ("/dump".to_string(), "new".to_string());
     let also = vec![place(3), place(4)];
     let new = Operation::Restore { file, name, to: place(2), offline: false, readonly: true, also };

@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 /// A request of the operator, or of a terminating program, to a running job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Control {
     /// Continue.
-    GoOn,
+    Continue,
     /// Undo the job, if that is still possible.
     Cancel,
     /// Leave the job as it is, to be resumed later.
-    Stop,
+    Suspend,
 }
 
 /// Access to servers, clock and journal.
@@ -51,7 +51,7 @@ pub trait World {
     ///
     /// # Errors
     /// An error of the call or of reading the file; `Cancelled` or `Stopped` on request.
-    fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, file: &str) -> Result<u64, Trouble>;
+    fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, file: &str) -> Result<u64, JobError>;
 
     /// Returns what a volume server has sent so far within one of its transactions, if it reports that.
     fn traffic(&self, server: Ipv4Addr, transaction: i32) -> Option<Traffic> {
@@ -66,7 +66,7 @@ pub trait World {
     fn pause(&self, seconds: u32);
 
     /// Returns the current request to the job.
-    fn wish(&self) -> Wish;
+    fn wish(&self) -> Control;
 
     /// Writes the job to the journal, durably.
     ///
@@ -77,7 +77,7 @@ pub trait World {
 
 /// Why a step failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum JobError {
     /// A call failed.
     Call {
         /// The attempted action, like `clone the volume 536870912`.
@@ -93,10 +93,10 @@ pub enum Trouble {
     Stopped(String),
 }
 
-impl Trouble {
+impl JobError {
     /// Returns whether the call may have been executed, or may still be when the server is back.
     pub fn is_silence(&self) -> bool {
-        matches!(self, Trouble::Call { code, .. } if is_silence(*code))
+        matches!(self, JobError::Call { code, .. } if is_silence(*code))
     }
 
     /// Returns whether a later retry may succeed.
@@ -104,22 +104,22 @@ impl Trouble {
         match self {
             // A file does not change. Data sent between servers is generated again from their current
             // contents.
-            Trouble::Call { code: AbortCode::VOLSERREAD_DUMPERROR, .. } => {
+            JobError::Call { code: AbortCode::VOLSERREAD_DUMPERROR, .. } => {
                 !matches!(operation, Operation::Restore { .. } | Operation::Overwrite { .. })
             }
-            Trouble::Call { code, .. } => !LASTING.contains(code),
-            Trouble::Refused(_) | Trouble::Cancelled | Trouble::Stopped(_) => false,
+            JobError::Call { code, .. } => !LASTING.contains(code),
+            JobError::Refused(_) | JobError::Cancelled | JobError::Stopped(_) => false,
         }
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Call { doing, code } => write!(f, "cannot {doing}: {code}"),
-            Trouble::Refused(why) => f.write_str(why),
-            Trouble::Cancelled => f.write_str("cancelled"),
-            Trouble::Stopped(why) => write!(f, "stopped: {why}"),
+            JobError::Call { doing, code } => write!(f, "cannot {doing}: {code}"),
+            JobError::Refused(why) => f.write_str(why),
+            JobError::Cancelled => f.write_str("cancelled"),
+            JobError::Stopped(why) => write!(f, "stopped: {why}"),
         }
     }
 }

@@ -336,7 +336,7 @@ mod tests {
 
     /// Simulates a system that is too late to interrupt a thread.
     #[test]
-    fn periods_that_ended_while_the_signal_was_held_back_are_counted() {
+    fn periods_missed_while_the_signal_was_blocked_are_counted() {
         let _one = crate::tests::alone();
         let period = Duration::from_millis(10);
         let sampling = Sampling::start().unwrap();

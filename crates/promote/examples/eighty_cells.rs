@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_sends_the_volume_once_for_each_branch_of_the_tree_and_that_is_soonest() {
+    fn the_source_sends_the_volume_once_per_branch() {
         let naive = naive(CELLS * COPIES);
         assert_eq!((naive.sends_of_source, out_of_source(&naive)), (240, 2400));
         for way in [Way::ThroughRunner, Way::Direct] {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_the_cells_get_passes_through_the_runner_unless_they_have_a_key_in_common() {
+    fn data_passes_through_the_runner_unless_cells_share_a_key() {
         let ends = |way, verified| {
             let figures = tree(Plan { fanout: 3, way, verified, parallel: PARALLEL });
             [Link::In(RUNNER.into()), Link::Out(RUNNER.into())].map(|link| gib(&figures, &link))

@@ -72,7 +72,7 @@ pub enum Step {
         /// Location of the volume.
         home: Home,
         /// The clone that was verified; if the staging volume has changed since, the result is
-        /// [`Trouble::Changed`].
+        /// [`PromotionError::Changed`].
         verified: Held,
     },
     /// Send a clone to the read-only volume at another site, and make that available to clients again.
@@ -115,7 +115,7 @@ pub enum Done {
 
 /// Why a task failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum PromotionError {
     /// A later retry may succeed.
     Passing(String),
     /// A retry will not succeed.
@@ -125,7 +125,7 @@ pub enum Trouble {
 }
 
 /// Outcome of a task.
-pub type Outcome = Result<Done, Trouble>;
+pub type Outcome = Result<Done, PromotionError>;
 
 /// A promotion in progress. Call [`next_task`](Promotion::next_task) for as many tasks as can run
 /// concurrently, write [`record`](Promotion::record) to the journal before starting any of them, and call
@@ -451,24 +451,24 @@ impl Promotion {
         }
     }
 
-    fn failed(&mut self, task: &Task, trouble: Trouble) {
+    fn failed(&mut self, task: &Task, trouble: PromotionError) {
         let cell = self.cell_mut(&task.cell);
         let why = match trouble {
             // All existing sites have the version; the next run looks for further ones.
-            Trouble::Lasting(why) | Trouble::Passing(why) | Trouble::Changed(why)
+            PromotionError::Lasting(why) | PromotionError::Passing(why) | PromotionError::Changed(why)
                 if matches!(task.step, Step::Widen { .. }) =>
             {
                 return cell.widen(Vec::new(), Some(why));
             }
-            Trouble::Lasting(why) => {
+            PromotionError::Lasting(why) => {
                 cell.halt = Some(Halt::Refused(why));
                 return;
             }
-            Trouble::Changed(why) => {
+            PromotionError::Changed(why) => {
                 (cell.staged, cell.everything, cell.stage) = (0, true, Stage::Sending);
                 why
             }
-            Trouble::Passing(why) => why,
+            PromotionError::Passing(why) => why,
         };
         cell.tries += 1;
         let mut most = TRIES_MAX;

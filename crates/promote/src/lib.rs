@@ -20,7 +20,7 @@ mod record;
 mod tree;
 
 pub use digest::Digest;
-pub use engine::{Done, Options, Outcome, Promotion, Step, Task, Trouble};
+pub use engine::{Done, Options, Outcome, Promotion, PromotionError, Step, Task};
 pub use manifest::{Manifest, PublicKey, SignedManifest, SigningKey};
 pub use record::{Arrival, CellRecord, Halt, Held, Home, Record, Stage};
 pub use tree::Tree;

@@ -6,7 +6,7 @@ use afs_idl::vl::{NVldbEntry, site_flags};
 use afs_idl::vol::volume_state;
 use jobs::Place;
 use parking_lot::Mutex;
-use promote::{CellRecord, Home, Record, Trouble};
+use promote::{CellRecord, Home, PromotionError, Record};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -91,8 +91,8 @@ fn site_trouble(
     }
 }
 
-fn words(trouble: Trouble) -> String {
+fn words(trouble: PromotionError) -> String {
     match trouble {
-        Trouble::Passing(why) | Trouble::Lasting(why) | Trouble::Changed(why) => why,
+        PromotionError::Passing(why) | PromotionError::Lasting(why) | PromotionError::Changed(why) => why,
     }
 }

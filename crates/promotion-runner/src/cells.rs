@@ -9,7 +9,7 @@ use base::{AbortCode, PartitionId};
 use cell_client::{CellClient, Interface};
 use jobs::Place;
 use parking_lot::Mutex;
-use promote::{Done, Held, Home, Outcome, Step as Do, Task, Trouble};
+use promote::{Done, Held, Home, Outcome, PromotionError, Step as Do, Task};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -40,12 +40,13 @@ impl<'a> Cells<'a> {
     }
 
     /// Returns a client of a cell.
-    pub fn client(&self, cell: &str) -> Result<Arc<CellClient>, Trouble> {
+    pub fn client(&self, cell: &str) -> Result<Arc<CellClient>, PromotionError> {
         if let Some(client) = self.clients.lock().get(cell) {
             return Ok(client.clone());
         }
         let connected = self.config.cell(cell).and_then(CellConfig::connect);
-        let client = Arc::new(connected.map_err(|error| Trouble::Lasting(format!("{cell}: {error:#}")))?);
+        let client =
+            Arc::new(connected.map_err(|error| PromotionError::Lasting(format!("{cell}: {error:#}")))?);
         Ok(self.clients.lock().entry(cell.into()).or_insert(client).clone())
     }
 
@@ -144,17 +145,19 @@ impl Site<'_> {
     fn find_home(&self) -> Step<Home> {
         let name = self.volume();
         if name.len() > NAME_BYTES_MAX {
-            return Err(Trouble::Lasting(format!("the name {name} is too long for a read-only volume")));
+            return Err(PromotionError::Lasting(format!(
+                "the name {name} is too long for a read-only volume"
+            )));
         }
         match self.entry()? {
             None => self.choose(),
             Some(entry) if self.cells.adopt => adopted(&entry).ok_or_else(|| {
-                Trouble::Lasting(format!(
+                PromotionError::Lasting(format!(
                     "the volume {name} of {} has no read-only site where its read-write volume is",
                     self.name
                 ))
             }),
-            Some(_) => Err(Trouble::Lasting(format!(
+            Some(_) => Err(PromotionError::Lasting(format!(
                 "{} has a volume {name} that was not promoted there; --adopt takes it over, with what it holds",
                 self.name
             ))),
@@ -169,14 +172,14 @@ impl Site<'_> {
             wanted.sites.clone()
         };
         if sites.is_empty() {
-            return Err(Trouble::Passing(format!("no volume server of {} answers", self.name)));
+            return Err(PromotionError::Passing(format!("no volume server of {} answers", self.name)));
         }
         let volume = self.numbers(NUMBERS)?;
         Ok(Home { volume, read_only: volume + 1, sites })
     }
 
     fn config(&self) -> Step<&CellConfig> {
-        self.cells.config.cell(self.name).map_err(|error| Trouble::Lasting(error.to_string()))
+        self.cells.config.cell(self.name).map_err(|error| PromotionError::Lasting(error.to_string()))
     }
 
     /// Adds sites that clients may not use yet, until there are enough. Sites already in the entry come
@@ -255,7 +258,7 @@ impl Site<'_> {
         }
         match self.entry()? {
             Some(entry) if entry.volume_id[0] == home.volume => Ok(()),
-            Some(entry) => Err(Trouble::Lasting(format!(
+            Some(entry) => Err(PromotionError::Lasting(format!(
                 "{} has another volume {} with the number {}",
                 self.name,
                 self.volume(),
@@ -362,7 +365,7 @@ impl Site<'_> {
         let updated = |volume: u32| Ok(volumes.look(held.place, volume)?.map(|info| info.update_date));
         match (updated(home.volume)?, updated(held.volume)?) {
             (Some(staging), Some(verified)) if staging == verified => Ok(()),
-            _ => Err(Trouble::Changed(format!(
+            _ => Err(PromotionError::Changed(format!(
                 "somebody changed the volume {} of {} after it was verified",
                 home.volume, self.name
             ))),
@@ -411,7 +414,7 @@ impl Site<'_> {
     /// Changes the entry, under its lock.
     fn edit_entry(&self, edit: impl Fn(&mut NVldbEntry)) -> Step {
         let Some(found) = self.entry()? else {
-            return Err(Trouble::Lasting(format!(
+            return Err(PromotionError::Lasting(format!(
                 "{} has no entry of {} any more",
                 self.name,
                 self.volume()
@@ -420,7 +423,7 @@ impl Site<'_> {
         let volume_id = found.volume_id[0];
         self.lock(volume_id)?;
         let Some(mut entry) = self.entry()? else {
-            return Err(Trouble::Passing(format!("the entry of {} has gone", self.volume())));
+            return Err(PromotionError::Passing(format!("the entry of {} has gone", self.volume())));
         };
         edit(&mut entry);
         let request = vl::ReplaceEntryNRequest {
@@ -523,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_over_has_a_read_only_site_beside_the_read_write_one() {
+    fn imported_volumes_keep_read_only_sites_beside_read_write() {
         let (rw, ro) = (site_flags::READ_WRITE, site_flags::READ_ONLY);
         let home = adopted(&entry(&[(1, ro), (2, rw), (2, ro)])).unwrap();
         let servers: Vec<u8> = home.sites.iter().map(|site| site.server.octets()[3]).collect();
@@ -533,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn whether_a_cell_has_a_volume_of_the_name_is_told_by_its_sync_site() {
+    fn the_sync_site_decides_whether_a_name_is_taken() {
         let (fakes, asked) = behind::cell();
         let config = Config::for_tests("a.example");
         for (volume, adopt, told) in [
@@ -543,7 +546,7 @@ mod tests {
             let cells =
                 Cells::new(&config, volume, Arc::default(), adopt).ask_through("a.example", fakes.cell(3));
             let look = Task { cell: "a.example".into(), step: Do::Look, tries: 0 };
-            let Err(Trouble::Lasting(why)) = cells.perform(&look) else { panic!("{volume}") };
+            let Err(PromotionError::Lasting(why)) = cells.perform(&look) else { panic!("{volume}") };
             assert!(why.contains(told), "{why}");
         }
         assert_eq!(*asked.lock(), [server(3); 2]);

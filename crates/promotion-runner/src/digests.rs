@@ -6,7 +6,7 @@ use afs_idl::{ClientConnection, cellar, vol};
 use base::AbortCode;
 use cell_client::Interface;
 use jobs::Place;
-use promote::{Digest, Trouble, digest};
+use promote::{Digest, PromotionError, digest};
 
 impl Volumes<'_> {
     /// Returns the digest of a volume: computed by its server, or locally from a dump if the server cannot
@@ -60,7 +60,9 @@ impl Volumes<'_> {
         match found {
             Some(Ok(digest)) => dumped.map(|_| digest).map_err(failed(doing())),
             Some(Err(DumpError::Source(code))) => Err(failed(doing())(code)),
-            Some(Err(error)) => Err(Trouble::Passing(format!("the volume {volume} on {place}: {error}"))),
+            Some(Err(error)) => {
+                Err(PromotionError::Passing(format!("the volume {volume} on {place}: {error}")))
+            }
             None => Err(failed(doing())(dumped.err().unwrap_or(AbortCode::RX_CALL_DEAD))),
         }
     }

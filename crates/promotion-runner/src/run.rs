@@ -5,7 +5,7 @@ use super::journal::Journal;
 use anyhow::{Error, Result};
 use cell_client::network::now;
 use parking_lot::{Condvar, Mutex};
-use promote::{Promotion, Record, Task, Trouble};
+use promote::{Promotion, PromotionError, Record, Task};
 use std::time::Duration;
 
 /// Pause before the first retry of a step; it doubles with each retry.
@@ -29,7 +29,7 @@ pub fn run(
     cells: &Cells<'_>,
     journal: &Journal,
     parallel: usize,
-    watch: &(dyn Fn(&Record, &Task, Option<&Trouble>) + Sync),
+    watch: &(dyn Fn(&Record, &Task, Option<&PromotionError>) + Sync),
 ) -> Result<Record> {
     let shared = Mutex::new(Shared { promotion, working: 0, is_over: false, error: None });
     let changed = Condvar::new();
@@ -52,7 +52,7 @@ struct Worker<'a> {
     changed: &'a Condvar,
     cells: &'a Cells<'a>,
     journal: &'a Journal,
-    watch: &'a (dyn Fn(&Record, &Task, Option<&Trouble>) + Sync),
+    watch: &'a (dyn Fn(&Record, &Task, Option<&PromotionError>) + Sync),
 }
 
 impl Worker<'_> {

@@ -11,11 +11,13 @@ use cell_client::location::Located;
 use cell_client::network::now;
 use cell_client::{CellClient, Interface};
 use jobs::Place;
-use promote::{Held, Manifest, Record, Trouble};
+use promote::{Held, Manifest, PromotionError, Record};
 
-fn told(trouble: Trouble) -> anyhow::Error {
+fn told(trouble: PromotionError) -> anyhow::Error {
     match trouble {
-        Trouble::Passing(why) | Trouble::Lasting(why) | Trouble::Changed(why) => anyhow!(why),
+        PromotionError::Passing(why) | PromotionError::Lasting(why) | PromotionError::Changed(why) => {
+            anyhow!(why)
+        }
     }
 }
 
@@ -71,7 +73,7 @@ fn number(client: &CellClient) -> Result<u32> {
 }
 
 /// Clones the volume, which stays in use. Returns the date of the clone by its server's clock.
-fn clone(volumes: &Volumes<'_>, located: &Located, held: Held) -> Result<u32, Trouble> {
+fn clone(volumes: &Volumes<'_>, located: &Located, held: Held) -> Result<u32, PromotionError> {
     let source = volumes.open_of_others(held.place, located.read_write().0, attach_mode::BUSY)?;
     source.clone_as(&clone_name(&located.name, held.volume), held.volume)?;
     source.end()?;

@@ -6,7 +6,7 @@ use base::AbortCode;
 use bytes::Bytes;
 use cell_client::{CellClient, Interface};
 use jobs::{ENODEV, ENOENT, Place};
-use promote::Trouble;
+use promote::PromotionError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -35,13 +35,13 @@ pub(super) const OFFLINE: i32 = volume_flags::OUT_OF_SERVICE;
 /// Flags of a volume that is offline and removed by a restart.
 pub(super) const DOOMED: i32 = volume_flags::OUT_OF_SERVICE | volume_flags::DELETE_ON_SALVAGE;
 
-pub(super) type Step<T = ()> = Result<T, Trouble>;
+pub(super) type Step<T = ()> = Result<T, PromotionError>;
 
 /// Classifies a failed call as temporary or permanent.
-pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(AbortCode) -> Trouble {
+pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(AbortCode) -> PromotionError {
     move |code| {
         let why = format!("cannot {}: {}", doing.into(), cell_client::describe::describe(code));
-        if LASTING.contains(&code) { Trouble::Lasting(why) } else { Trouble::Passing(why) }
+        if LASTING.contains(&code) { PromotionError::Lasting(why) } else { PromotionError::Passing(why) }
     }
 }
 
@@ -156,7 +156,11 @@ impl Volumes<'_> {
     }
 
     pub(super) fn heed(&self) -> Step {
-        if self.stop.load(Ordering::Relaxed) { Err(Trouble::Passing("interrupted".into())) } else { Ok(()) }
+        if self.stop.load(Ordering::Relaxed) {
+            Err(PromotionError::Passing("interrupted".into()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns a server's information about a volume; `None` if the volume does not exist there.
@@ -271,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_killed_promotion_left_open_is_ended_and_a_dump_is_waited_for() {
+    fn a_killed_promotions_transactions_are_ended() {
         let left = |volume_id, procedure: &str| TransDebugInfo {
             volume_id,
             last_procedure: procedure.into(),

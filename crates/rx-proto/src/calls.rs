@@ -1,7 +1,7 @@
 //! All calls of an endpoint: active ones and resting ones.
 
 use crate::call::Call;
-use crate::call::rest::Rest;
+use crate::call::rest::LingeringReply;
 use crate::slab::{Key, Slab};
 
 /// The calls of an endpoint. A call keeps its key when it changes between active and resting.
@@ -9,7 +9,7 @@ use crate::slab::{Key, Slab};
 pub(crate) struct Calls {
     places: Slab<Place>,
     /// The resting calls, stored contiguously.
-    rests: Slab<Rest>,
+    rests: Slab<LingeringReply>,
 }
 
 /// Storage location of a call.
@@ -63,7 +63,7 @@ impl Calls {
     }
 
     /// Returns a resting call.
-    pub(crate) fn resting(&self, key: Key) -> Option<&Rest> {
+    pub(crate) fn resting(&self, key: Key) -> Option<&LingeringReply> {
         match self.places.get(key)? {
             Place::AtWork(_) => None,
             Place::Resting(rest) => self.rests.get(*rest),
@@ -71,7 +71,7 @@ impl Calls {
     }
 
     /// Replaces an active call by its compact form, and returns the call.
-    pub(crate) fn put_to_rest(&mut self, key: Key, rest: Rest) -> Option<Box<Call>> {
+    pub(crate) fn put_to_rest(&mut self, key: Key, rest: LingeringReply) -> Option<Box<Call>> {
         let place = self.places.get_mut(key).filter(|place| matches!(place, Place::AtWork(_)))?;
         match std::mem::replace(place, Place::Resting(self.rests.insert_with(|_| rest))) {
             Place::AtWork(call) => Some(call),

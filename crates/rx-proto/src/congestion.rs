@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_losses_of_a_far_path_cost_little_unless_something_queues() {
+    fn few_losses_on_a_long_path_cost_little_without_queueing() {
         let begin = || {
             let mut congestion = Congestion::new(None, Monotonic(0));
             congestion.on_acked(490, true, &far(20));

@@ -1,6 +1,6 @@
 //! Events and results that an endpoint reports to its application, and the handles they use.
 
-use base::{AbortCode, Caller, Room};
+use base::{AbortCode, Caller, RecvBuffer};
 use bytes::Bytes;
 use std::net::SocketAddr;
 
@@ -91,7 +91,7 @@ pub enum Read {
 #[derive(Debug)]
 pub enum Landed {
     /// The buffer that was provided first. It is full, unless the peer's data is complete.
-    Room(Room),
+    RecvBuffer(RecvBuffer),
     /// The buffer is not full yet; [`Event::Readable`] follows.
     Blocked,
     /// The call has failed.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::{AbortCode, Monotonic, Room};
+use base::{AbortCode, Monotonic, RecvBuffer};
 use bytes::{Buf, Bytes};
 use events::current::Part;
 use parking_lot::Condvar;
@@ -69,7 +69,7 @@ impl CallHandle {
     }
 
     /// See [`afs_idl::CallStream::fill`].
-    pub(crate) fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+    pub(crate) fn fill(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
         while self.lent == 0 {
             self.put_incoming(rooms);
             if self.at_end || rooms.front().is_none_or(|first| first.left() == 0) {
@@ -84,7 +84,7 @@ impl CallHandle {
             let now = clock::now();
             self.lend(now, &mut state, rooms);
             match state.endpoint.landed(now, self.call) {
-                Landed::Room(room) => {
+                Landed::RecvBuffer(room) => {
                     self.lent -= 1;
                     drop(state);
                     lane.flush();
@@ -97,7 +97,7 @@ impl CallHandle {
     }
 
     /// Copies the data in `incoming` into the first buffer.
-    fn put_incoming(&mut self, rooms: &mut VecDeque<Room>) {
+    fn put_incoming(&mut self, rooms: &mut VecDeque<RecvBuffer>) {
         let Some(room) = rooms.front_mut() else { return };
         while let Some(piece) = self.incoming.front_mut() {
             let put = room.put(piece);
@@ -111,7 +111,7 @@ impl CallHandle {
 
     /// Takes the data that the endpoint already has, to copy it without the lock; if it has none, lends it
     /// the buffers.
-    fn lend_or_take(&mut self, rooms: &mut VecDeque<Room>) -> Result<(), AbortCode> {
+    fn lend_or_take(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<(), AbortCode> {
         let lane = Arc::clone(&self.lane);
         let mut state = lane.lock();
         state.check()?;
@@ -126,7 +126,7 @@ impl CallHandle {
         Ok(())
     }
 
-    fn lend(&mut self, now: Monotonic, state: &mut LaneState, rooms: &mut VecDeque<Room>) {
+    fn lend(&mut self, now: Monotonic, state: &mut LaneState, rooms: &mut VecDeque<RecvBuffer>) {
         for room in rooms.drain(..) {
             state.endpoint.lend(now, self.call, room);
             self.lent += 1;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afs_idl::{CallStream, ClientCall, ClientConnection};
-use base::{AbortCode, Room};
+use base::{AbortCode, RecvBuffer};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rx_proto::{CallId, ConnectOptions, ConnectionId, Path};
@@ -181,7 +181,7 @@ impl CallStream for OutgoingCall {
         self.handle.read_chunk(max)
     }
 
-    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+    fn fill(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
         self.handle.fill(rooms)
     }
 

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_one_wherever_he_is_and_hosts_are_told_apart_by_address() {
+    fn users_are_one_across_hosts_and_hosts_differ_by_address() {
         let users = Users::new(&Fairness::default());
         let number = |name, peer| users.of(&caller(name, peer)).0;
         assert_eq!(number(Some("ann"), "10.0.0.1:7001"), number(Some("ann"), "10.0.0.2:7001"));

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn verified_items_find_room_and_workers_beside_12000_anonymous_ones() {
+    fn verified_items_are_served_despite_12000_anonymous_ones() {
         let queue = CallQueue::new(Fairness::default().limits(64));
         let verified = Work { kind: Kind::Verified, ..of(1 << 40) };
         for class in [Class::Small, Class::Stranger] {

@@ -1,7 +1,7 @@
 //! The server's side of a call.
 
 use afs_idl::CallStream;
-use base::{AbortCode, Caller, Room};
+use base::{AbortCode, Caller, RecvBuffer};
 use bytes::Bytes;
 use fair_queue::Demand;
 use std::collections::VecDeque;
@@ -194,7 +194,7 @@ impl CallStream for ServerCall {
         Ok(piece)
     }
 
-    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+    fn fill(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
         let known = rooms.front().map_or(0, |first| first.filled().len());
         let room = self.handle.fill(rooms)?;
         self.bytes_moved += (room.filled().len() - known) as u64;

@@ -113,7 +113,7 @@ fn told(line: &Line, name: &str) -> u64 {
 }
 
 #[test]
-fn what_is_sent_again_is_the_same_in_lines_counters_peers_and_rxdebug() {
+fn retransmissions_agree_in_lines_counters_and_rxdebug() {
     let lines = LINES.open();
     LINES.choose(&Choice::parse(["packet"]).unwrap(), 1_000_000);
     let (server, address) = start(&server_config(2));

@@ -32,7 +32,7 @@ fn half_delivered(server: &Server, client: &Client) -> Box<dyn ClientCall> {
 }
 
 #[test]
-fn a_stopping_server_delivers_the_replies_of_calls_it_has_served() {
+fn a_stopping_server_delivers_finished_replies() {
     let (server, _) = start(&server_config(2));
     let client = client();
     let mut call = half_delivered(&server, &client);
@@ -49,7 +49,7 @@ fn a_stopping_server_delivers_the_replies_of_calls_it_has_served() {
 }
 
 #[test]
-fn a_stopping_server_does_not_wait_for_a_client_that_does_not_read() {
+fn a_stopping_server_does_not_wait_for_a_stalled_client() {
     let (server, _) = start(&server_config(2));
     let client = client();
     let call = half_delivered(&server, &client);

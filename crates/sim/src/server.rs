@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use base::{AbortCode, Caller, Identity, Monotonic, Room};
+use base::{AbortCode, Caller, Identity, Monotonic, RecvBuffer};
 use bytes::Bytes;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -163,13 +163,13 @@ impl Server {
         while state.lent == 0 || state.lent < ROOMS_MAX && random.random_bool(0.5) {
             let before = random.random_range(0..20);
             let length = random.random_range(0..ROOM_BYTES_MAX);
-            endpoint.lend(now, call, Room::new(vec![0; before + length + 7], before..before + length));
+            endpoint.lend(now, call, RecvBuffer::new(vec![0; before + length + 7], before..before + length));
             state.lent += 1;
         }
         match endpoint.landed(now, call) {
             Landed::Blocked => return Step::Wait,
             Landed::Failed(_) => state.stage = Stage::Over,
-            Landed::Room(room) => {
+            Landed::RecvBuffer(room) => {
                 state.lent -= 1;
                 self.take(call, room.filled());
                 if room.left() > 0 {

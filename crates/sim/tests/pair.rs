@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use base::{AbortCode, Monotonic, Room, UnixTime};
+use base::{AbortCode, Monotonic, RecvBuffer, UnixTime};
 use bytes::Bytes;
 use rx_proto::ack::Reason;
 use rx_proto::limits::{UNREAD_ADDRESS_BYTES_MAX, UNREAD_WINDOW};
@@ -182,7 +182,7 @@ impl Pair {
 }
 
 #[test]
-fn the_last_reply_is_acknowledged_in_time_though_the_next_call_has_nothing_to_say_yet() {
+fn the_last_reply_is_acknowledged_while_the_next_call_is_silent() {
     let mut pair = Pair::new();
     let connection = pair.connect();
     let call = pair.answered(connection);
@@ -222,7 +222,7 @@ fn a_server_waits_for_its_client_as_long_as_it_was_told() {
 }
 
 #[test]
-fn a_reply_that_is_longer_than_the_send_queue_is_an_error_and_the_call_is_gone() {
+fn a_reply_longer_than_the_send_queue_ends_the_call() {
     let mut pair = Pair::new();
     let (call, served) = pair.asked();
     let long = Bytes::from(vec![1; EndpointConfig::default().send_queue_bytes + 1]);
@@ -248,7 +248,7 @@ fn a_reply_to_a_call_that_has_failed_or_is_gone_changes_nothing() {
 }
 
 #[test]
-fn a_next_call_that_speaks_at_once_makes_the_last_acknowledgement_superfluous() {
+fn an_immediate_next_call_replaces_the_last_acknowledgement() {
     let mut pair = Pair::new();
     let connection = pair.connect();
     for round in 0..10 {
@@ -313,7 +313,7 @@ fn replies_are_under_way_until_they_are_acknowledged() {
 const RESTARTS: u64 = 40;
 
 #[test]
-fn what_a_server_had_not_read_goes_to_the_one_that_comes_after_it() {
+fn unread_packets_go_to_the_next_server() {
     for seed in 100..100 + RESTARTS {
         let mut pair = Pair::new();
         // The application of the first server never reads.
@@ -335,7 +335,7 @@ fn what_a_server_had_not_read_goes_to_the_one_that_comes_after_it() {
 }
 
 #[test]
-fn a_call_of_which_a_server_had_read_some_fails_when_another_comes_after_it() {
+fn a_partly_read_call_fails_at_the_next_server() {
     for seed in 100..100 + RESTARTS {
         let mut pair = Pair::new();
         let call = pair.sending(30_000);
@@ -430,7 +430,7 @@ fn a_call_to_who_is_gone_ends_soon_after_the_notice() {
 }
 
 #[test]
-fn notices_about_other_calls_of_the_connection_end_a_call_that_has_sent_something() {
+fn notices_end_other_calls_that_have_sent_something() {
     let mut pair = Pair::new();
     let connection = pair.connect();
     let calls = [(); 3].map(|()| pair.ends[CLIENT].open_call(pair.now, connection).expect("a channel"));
@@ -607,13 +607,13 @@ fn a_reader_who_waits_for_data_acknowledges_it_once_he_has_read() {
 /// Data that fits into the provided buffers is acknowledged like data that was read. Data that does not fit
 /// is acknowledged when there is space again, in one ACK for all of it.
 #[test]
-fn what_finds_room_is_acknowledged_at_once_and_what_finds_none_waits_for_the_reader() {
+fn packets_with_room_are_acknowledged_and_others_wait() {
     const ROOM_BYTES: usize = 60_000;
     let mut pair = Pair::new();
     let call = pair.sending(40_000);
     let served = pair.arrived();
     let lend = |pair: &mut Pair| {
-        pair.ends[SERVER].lend(pair.now, served, Room::new(vec![0; ROOM_BYTES], 0..ROOM_BYTES));
+        pair.ends[SERVER].lend(pair.now, served, RecvBuffer::new(vec![0; ROOM_BYTES], 0..ROOM_BYTES));
         pair.drain();
     };
     let send = |pair: &mut Pair, bytes: usize| {
@@ -636,7 +636,7 @@ fn what_finds_room_is_acknowledged_at_once_and_what_finds_none_waits_for_the_rea
     send(&mut pair, 10_000);
     assert_eq!(server_acks(&pair), [], "nothing is told of what has no room");
     assert!(pair.ends[SERVER].statistics().packets_now > 6);
-    let Landed::Room(room) = pair.ends[SERVER].landed(pair.now, served) else { panic!("it is full") };
+    let Landed::RecvBuffer(room) = pair.ends[SERVER].landed(pair.now, served) else { panic!("it is full") };
     assert_eq!((room.left(), room.filled()[ROOM_BYTES - 1]), (0, 1));
     lend(&mut pair);
     let received = pair.ends[SERVER].statistics().data_received as u32;
@@ -646,7 +646,9 @@ fn what_finds_room_is_acknowledged_at_once_and_what_finds_none_waits_for_the_rea
     pair.ends[CLIENT].end(pair.now, call);
     pair.drain();
     pair.pass(300 * DELAY);
-    let Landed::Room(room) = pair.ends[SERVER].landed(pair.now, served) else { panic!("nothing will come") };
+    let Landed::RecvBuffer(room) = pair.ends[SERVER].landed(pair.now, served) else {
+        panic!("nothing will come")
+    };
     assert_eq!(room.filled().len(), 70_000 - ROOM_BYTES);
 }
 

@@ -151,7 +151,7 @@ fn check(folder: &Path, acknowledged: &[Option<u64>; WRITERS as usize]) -> u64 {
 }
 
 #[test]
-fn a_killed_process_leaves_a_prefix_with_everything_acknowledged() {
+fn a_killed_process_leaves_a_prefix_of_acknowledged_records() {
     let folder = tempfile::tempdir().unwrap();
     let seed = rand::random();
     println!("seed {seed}");

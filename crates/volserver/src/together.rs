@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_does_not_go_on_is_left_behind_and_goes_on_by_itself() {
+    fn a_stalled_target_continues_by_itself() {
         let reads = AtomicUsize::new(0);
         let mut members = Together::begin(4, 10, Duration::from_millis(50));
         let mut slow = members.pop().unwrap();

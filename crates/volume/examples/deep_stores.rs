@@ -4,7 +4,7 @@
 //!
 //!     cargo run --release -p volume --example deep_stores -- FOLDER [apart|through]
 //!
-//! `apart` (the default) buffers the changes of up to 16 directories, as the server does; `through` writes
+//! `parked` (the default) buffers the changes of up to 16 directories, as the server does; `through` writes
 //! the totals of all ancestor directories with every store. Prints stores per second for each round.
 
 mod support;

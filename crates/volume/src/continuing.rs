@@ -11,10 +11,10 @@
 
 use crate::keys::{self, FileKey};
 use crate::overlaying::Base;
+use crate::read_view::ReadView;
 use crate::received::{Noted, Received};
 use crate::record::{self, Job};
 use crate::restoring::Restoration;
-use crate::sight::Sight;
 use crate::volume::Volume;
 use crate::{VolumeError, epochs};
 use base::VnodeId;
@@ -53,7 +53,7 @@ pub(crate) fn begin_beside(
     let noted = noted.begin(&mut batch, group, epoch, Some(&received));
     let continued = Continued::new(target, received, None)?;
     meta.commit(batch)?;
-    let base = Base::of_received(Sight::up_to(came), continued);
+    let base = Base::of_received(ReadView::up_to(came), continued);
     let mut restoration = Restoration::new(Arc::clone(target), group, epoch, Some(base));
     restoration.noted = Some(noted);
     Ok(ControlFlow::Break(restoration))
@@ -64,7 +64,7 @@ impl Continued {
     pub(crate) fn new(
         target: &Volume,
         received: Received,
-        below: Option<&Sight>,
+        below: Option<&ReadView>,
     ) -> Result<Continued, VolumeError> {
         let is_beside = below.is_none();
         let after = below.map_or(0, |below| below.epoch);

@@ -71,7 +71,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
     #[test]
-    fn what_no_thread_can_take_comes_back_and_what_was_taken_is_done() {
+    fn untaken_work_is_returned_and_taken_work_is_done() {
         assert!(Crew::new("none", 0, 5).offer(Box::new(|| ())).is_err());
         let crew = Crew::new("one", 1, 1);
         let (release, held) = bounded::<()>(0);

@@ -3,9 +3,9 @@
 //! A volume at epoch E sees the newest version of every record that was born in E or before. Only the
 //! read-write volume of a group writes, always at the group's newest epoch C. A superseded version stays if a
 //! clone sees it and is dropped otherwise. A deletion that would expose an older version leaves an empty
-//! value. A volume that was rolled back does not see the epochs in between ([`Sight`]).
+//! value. A volume that was rolled back does not see the epochs in between ([`ReadView`]).
 
-use crate::sight::{Sight, Turn};
+use crate::read_view::{ReadView, Rollback};
 use crate::{VolumeError, keys};
 use bytes::Bytes;
 use std::ops::ControlFlow;
@@ -23,13 +23,13 @@ pub(crate) fn get(
     meta: &dyn MetaStore,
     family: Family,
     prefix: &[u8],
-    sight: &Sight,
+    read_view: &ReadView,
 ) -> Result<Option<(u64, Bytes)>, VolumeError> {
-    if sight.epoch == keys::FIRST_EPOCH {
+    if read_view.epoch == keys::FIRST_EPOCH {
         let value = meta.get(family, &keys::versioned(prefix, keys::FIRST_EPOCH))?;
         return Ok(value.filter(|value| !value.is_empty()).map(|value| (keys::FIRST_EPOCH, value)));
     }
-    let mut from_epoch = sight.epoch;
+    let mut from_epoch = read_view.epoch;
     loop {
         let (from, to) = keys::versions(prefix, from_epoch);
         let mut found = None;
@@ -38,7 +38,7 @@ pub(crate) fn get(
             ControlFlow::Break(())
         })?;
         let Some((born, value)) = found else { return Ok(None) };
-        match sight.hiding(born) {
+        match read_view.hiding(born) {
             Some(turn) => from_epoch = turn.after,
             None => return Ok(Some((born, value)).filter(|(_, value)| !value.is_empty())),
         }
@@ -50,10 +50,10 @@ pub(crate) fn scan(
     meta: &dyn MetaStore,
     family: Family,
     range: (&[u8], &[u8]),
-    sight: &Sight,
+    read_view: &ReadView,
     visit: &mut Visit<'_>,
 ) -> Result<(), VolumeError> {
-    scan_born(meta, family, range, sight, &mut |prefix, _, value| visit(prefix, value))
+    scan_born(meta, family, range, read_view, &mut |prefix, _, value| visit(prefix, value))
 }
 
 /// Like [`scan`], and also passes the version's birth epoch.
@@ -61,10 +61,10 @@ pub(crate) fn scan_born(
     meta: &dyn MetaStore,
     family: Family,
     range: (&[u8], &[u8]),
-    sight: &Sight,
+    read_view: &ReadView,
     visit: &mut VisitBorn<'_>,
 ) -> Result<(), VolumeError> {
-    scan_some(meta, family, range, sight, u64::MAX, visit)
+    scan_some(meta, family, range, read_view, u64::MAX, visit)
 }
 
 /// Like [`scan_born`], reading at most `versions_max` versions, visible or not.
@@ -72,7 +72,7 @@ pub(crate) fn scan_some(
     meta: &dyn MetaStore,
     family: Family,
     (from, to): (&[u8], &[u8]),
-    sight: &Sight,
+    read_view: &ReadView,
     versions_max: u64,
     visit: &mut VisitBorn<'_>,
 ) -> Result<(), VolumeError> {
@@ -87,7 +87,7 @@ pub(crate) fn scan_some(
             damaged = Some(key.to_vec());
             return ControlFlow::Break(());
         };
-        if prefix == seen || !sight.sees(born) {
+        if prefix == seen || !read_view.sees(born) {
             return ControlFlow::Continue(());
         }
         seen.clear();
@@ -108,9 +108,9 @@ pub(crate) struct Epochs {
     /// The epoch to write at: the group's newest.
     pub(crate) current: u64,
     /// Rollbacks in the writer's history.
-    pub(crate) turns: Arc<[Turn]>,
+    pub(crate) turns: Arc<[Rollback]>,
     /// Read views of the group's other volumes; their epochs are all older.
-    pub(crate) others: Vec<Sight>,
+    pub(crate) others: Vec<ReadView>,
     /// Whether the group has no read-write volume, so that no volume reads at `current`.
     pub(crate) is_read_write_gone: bool,
 }
@@ -118,24 +118,24 @@ pub(crate) struct Epochs {
 impl Epochs {
     /// Creates the epochs of a group before its volumes are known.
     pub(crate) fn without_volumes() -> Epochs {
-        let Sight { epoch, turns } = Sight::up_to(keys::FIRST_EPOCH);
+        let ReadView { epoch, turns } = ReadView::up_to(keys::FIRST_EPOCH);
         Epochs { current: epoch, turns, others: Vec::new(), is_read_write_gone: true }
     }
 
     /// Returns the writer's read view.
-    pub(crate) fn writer(&self) -> Sight {
-        Sight { epoch: self.current, turns: Arc::clone(&self.turns) }
+    pub(crate) fn writer(&self) -> ReadView {
+        ReadView { epoch: self.current, turns: Arc::clone(&self.turns) }
     }
 
     /// Sets the writer's read view; its epoch is the group's newest.
-    pub(crate) fn take_writer(&mut self, sight: Sight) {
-        self.current = sight.epoch;
-        self.turns = sight.turns;
+    pub(crate) fn take_writer(&mut self, read_view: ReadView) {
+        self.current = read_view.epoch;
+        self.turns = read_view.turns;
         self.is_read_write_gone = false;
     }
 
     /// Returns the read views of all volumes.
-    pub(crate) fn readers(&self) -> Vec<Sight> {
+    pub(crate) fn readers(&self) -> Vec<ReadView> {
         let writer = (!self.is_read_write_gone).then(|| self.writer());
         self.others.iter().cloned().chain(writer).collect()
     }
@@ -217,8 +217,8 @@ impl Epochs {
 }
 
 /// Returns the births of a record's deletions that hide nothing: without them every reader sees the same.
-fn idle_deletions(versions: &[(u64, bool)], readers: &[Sight]) -> Vec<u64> {
-    let hides = |at: usize, reader: &Sight| {
+fn idle_deletions(versions: &[(u64, bool)], readers: &[ReadView]) -> Vec<u64> {
+    let hides = |at: usize, reader: &ReadView| {
         let mut older = versions[at + 1..].iter();
         older.any(|&(born, is_live)| is_live && reader.sees(born))
     };
@@ -231,7 +231,7 @@ fn idle_deletions(versions: &[(u64, bool)], readers: &[Sight]) -> Vec<u64> {
 
 /// Returns the births of the versions of a record, given newest first as birth and liveness, that no reader
 /// needs.
-pub(crate) fn unneeded(versions: &[(u64, bool)], readers: &[Sight]) -> Vec<u64> {
+pub(crate) fn unneeded(versions: &[(u64, bool)], readers: &[ReadView]) -> Vec<u64> {
     let mut is_needed = vec![false; versions.len()];
     for at in readers.iter().filter_map(|reader| reader.newest(versions)) {
         is_needed[at] |= versions[at].1;

@@ -1,9 +1,9 @@
 //! Computes the space that only one volume uses.
 
 use crate::epochs::{damage, unneeded};
+use crate::read_view::ReadView;
 use crate::record;
 use crate::sharing::{RowKey, get_row};
-use crate::sight::Sight;
 use crate::volumes::Volumes;
 use crate::{VolumeError, keys};
 use base::VolumeId;
@@ -33,8 +33,8 @@ struct Version {
 
 /// A walk through all records of a group, one record at a time.
 struct Walk {
-    everybody: Vec<Sight>,
-    others: Vec<Sight>,
+    everybody: Vec<ReadView>,
+    others: Vec<ReadView>,
     held: Held,
     prefix: Vec<u8>,
     births: Vec<(u64, bool)>,
@@ -51,12 +51,12 @@ impl Volumes {
         let volume = self.get_any_state(id)?;
         let group = volume.group.id;
         let writer = volume.group.writer.lock();
-        let sight = volume.view().sight;
+        let read_view = volume.view().read_view;
         let everybody = writer.epochs.readers();
         let state = volume.meta().snapshot();
         drop(writer);
         let mut others = everybody.clone();
-        if let Some(at) = others.iter().position(|other| other.epoch == sight.epoch) {
+        if let Some(at) = others.iter().position(|other| other.epoch == read_view.epoch) {
             others.remove(at);
         }
         let (prefix, births, versions, shared) = Default::default();

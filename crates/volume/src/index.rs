@@ -7,8 +7,8 @@
 mod members;
 mod places;
 
-use crate::apart::is_apart;
 use crate::group::Group;
+use crate::parked::is_parked;
 use crate::volume::Volume;
 use ahash::RandomState;
 use base::{PartitionId, VolumeId};
@@ -72,8 +72,8 @@ pub(crate) struct Index {
     queue: VecDeque<GroupKey>,
     /// Volumes that were marked for destruction at server start.
     marked: Vec<VolumeId>,
-    /// Parked volumes, see `apart.rs`.
-    apart: BTreeSet<VolumeId>,
+    /// Parked volumes, see `parked.rs`.
+    parked: BTreeSet<VolumeId>,
 }
 
 impl Index {
@@ -81,9 +81,9 @@ impl Index {
     pub(crate) fn of_found(found: &[(PartitionId, Vec<Found>)]) -> Index {
         let marked = found.iter().flat_map(|(_, found)| found).filter(|found| found.is_marked);
         let index = Index::of_distinct(found).unwrap_or_else(|| Index::one_by_one(found));
-        let apart =
-            found.iter().flat_map(|(_, found)| found).map(|found| found.id).filter(|&id| is_apart(id));
-        Index { marked: marked.map(|found| found.id).collect(), apart: apart.collect(), ..index }
+        let parked =
+            found.iter().flat_map(|(_, found)| found).map(|found| found.id).filter(|&id| is_parked(id));
+        Index { marked: marked.map(|found| found.id).collect(), parked: parked.collect(), ..index }
     }
 
     /// Builds the index in parallel; `None` if a volume is on two partitions.
@@ -197,15 +197,15 @@ impl Index {
         }
         self.places.insert(id, place);
         self.members.put(place.key(), id, key_of(&self.places));
-        if is_apart(id) {
-            self.apart.insert(id);
+        if is_parked(id) {
+            self.parked.insert(id);
         }
     }
 
     /// Removes a volume.
     pub(crate) fn remove(&mut self, id: VolumeId) {
         self.loaded.remove(&id);
-        self.apart.remove(&id);
+        self.parked.remove(&id);
         let Some(place) = self.places.get(id).copied() else { return };
         let key = place.key();
         if place.next == id {
@@ -288,8 +288,8 @@ impl Index {
     }
 
     /// Returns the parked volumes.
-    pub(crate) fn apart(&self) -> impl Iterator<Item = VolumeId> {
-        self.apart.iter().copied()
+    pub(crate) fn parked(&self) -> impl Iterator<Item = VolumeId> {
+        self.parked.iter().copied()
     }
 
     /// Returns the volumes marked for destruction at server start that still exist.

@@ -1,12 +1,12 @@
 //! Finds the volumes of a partition, and loads them when they are needed.
 
-use crate::apart::is_apart;
 use crate::epochs::{Epochs, damage};
 use crate::group::Group;
 use crate::index::{Found, ToLoad};
+use crate::parked::is_parked;
+use crate::read_view::ReadView;
 use crate::record::{self, Counters, StoredHeader};
 use crate::shared::{Partition, Shared};
-use crate::sight::Sight;
 use crate::volume::Volume;
 use crate::{VolumeError, VolumeHeader, keys};
 use base::{VolumeId, VolumeName, VolumeType};
@@ -16,8 +16,8 @@ use std::sync::Arc;
 use store::{Family, KeyRange};
 
 /// Returns the read views that a stored volume adds to [`Epochs::others`]; none for a read-write volume.
-pub(crate) fn readers(stored: &StoredHeader) -> Vec<Sight> {
-    if stored.header.kind == VolumeType::ReadWrite { vec![] } else { vec![stored.sight.clone()] }
+pub(crate) fn readers(stored: &StoredHeader) -> Vec<ReadView> {
+    if stored.header.kind == VolumeType::ReadWrite { vec![] } else { vec![stored.read_view.clone()] }
 }
 
 /// Loads a group with all its volumes.
@@ -30,10 +30,10 @@ pub(crate) fn load(
         to_load.members.iter().map(|&id| load_header(home, id)).collect::<Result<_, VolumeError>>()?;
     let mut epochs = Epochs::without_volumes();
     for (stored, _) in &stored {
-        epochs.current = epochs.current.max(stored.sight.epoch);
+        epochs.current = epochs.current.max(stored.read_view.epoch);
         if stored.header.kind == VolumeType::ReadWrite {
             epochs.is_read_write_gone = false;
-            epochs.turns = Arc::clone(&stored.sight.turns);
+            epochs.turns = Arc::clone(&stored.read_view.turns);
         }
         epochs.others.extend(readers(stored));
     }
@@ -102,7 +102,7 @@ pub(crate) fn find_name(home: &Partition, name: &VolumeName) -> Result<Option<Vo
     let mut found = None;
     each_header(home, &mut |id, value| {
         // A parked volume has the name of another one.
-        if record::header_name(value)? == *name && !is_apart(id) {
+        if record::header_name(value)? == *name && !is_parked(id) {
             found = Some(id);
         }
         Some(())

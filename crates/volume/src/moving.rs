@@ -16,7 +16,7 @@ use crate::group::Group;
 use crate::named::Name;
 use crate::record::{self, Extent, Job};
 use crate::shared::Partition;
-use crate::sharing::{Done, Doomed};
+use crate::sharing::{Done, Obsolete};
 use crate::volumes::Volumes;
 use crate::{VolumeError, keys};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Drop for Unnamed<'_> {
 struct Left {
     number: CommitNumber,
     group: Option<Arc<Group>>,
-    doomed: Doomed,
+    obsolete: Obsolete,
 }
 
 impl Volumes {
@@ -86,9 +86,9 @@ impl Volumes {
         }
         for left in left {
             home.handle.meta.sync(left.number)?;
-            moved.chunks += (left.doomed.own.len() + left.doomed.shared.len()) as u64;
+            moved.chunks += (left.obsolete.own.len() + left.obsolete.shared.len()) as u64;
             // Without a group no reader can be using the chunks.
-            home.release(left.group.as_ref().map(|group| &group.pins), left.doomed);
+            home.release(left.group.as_ref().map(|group| &group.pins), left.obsolete);
         }
         Ok(moved)
     }
@@ -117,8 +117,8 @@ impl Volumes {
                 return Ok(None);
             }
             let number = home.handle.meta.commit(batch)?;
-            let doomed = Doomed { own: addresses, shared: vec![] };
-            Ok(Some((Left { number, group: loaded.cloned(), doomed }, named)))
+            let obsolete = Obsolete { own: addresses, shared: vec![] };
+            Ok(Some((Left { number, group: loaded.cloned(), obsolete }, named)))
         })?;
         let Some((left, named)) = done else { return Ok(None) };
         unnamed.copies.retain(|copy| !named.contains(&copy.to));
@@ -130,9 +130,9 @@ impl Volumes {
 fn rename_shared(mut unnamed: Unnamed<'_>) -> Result<Option<Left>, VolumeError> {
     let name = |copy: &Copy| Some((keys::row_of(&copy.name.key)?, copy.name.address, copy.to));
     let moves: Vec<_> = unnamed.copies.iter().filter_map(name).collect();
-    let Some(Done { number, doomed, used }) = unnamed.home.move_shared(&moves)? else { return Ok(None) };
+    let Some(Done { number, obsolete, used }) = unnamed.home.move_shared(&moves)? else { return Ok(None) };
     unnamed.copies.retain(|copy| !used.contains(&copy.to));
-    Ok(Some(Left { number, group: None, doomed: Doomed { own: vec![], shared: doomed } }))
+    Ok(Some(Left { number, group: None, obsolete: Obsolete { own: vec![], shared: obsolete } }))
 }
 
 /// Copies the chunks that can be copied.

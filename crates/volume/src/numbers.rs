@@ -4,7 +4,7 @@
 //! Only the highest number ever used is stored. Free numbers below it are found by scanning the vnode
 //! records, some thousand numbers at a time, and only if many must be free.
 
-use crate::sight::Sight;
+use crate::read_view::ReadView;
 use crate::{VolumeError, epochs, keys};
 use base::VnodeId;
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ const SEARCH_NUMBERS: u32 = 8192;
 pub(crate) struct Place<'a> {
     pub(crate) meta: &'a dyn MetaStore,
     pub(crate) group: u64,
-    pub(crate) sight: &'a Sight,
+    pub(crate) read_view: &'a ReadView,
 }
 
 /// Known free numbers of one class.
@@ -69,7 +69,7 @@ impl Numbers {
         let from = keys::vnode(place.group, VnodeId(self.cursor));
         let to = keys::vnode(place.group, VnodeId(end));
         let mut taken = Vec::new();
-        epochs::scan(place.meta, Family::Vnodes, (&from, &to), place.sight, &mut |prefix, _| {
+        epochs::scan(place.meta, Family::Vnodes, (&from, &to), place.read_view, &mut |prefix, _| {
             taken.extend(keys::vnode_of(prefix).map(|vnode| vnode.0));
             ControlFlow::Continue(())
         })?;

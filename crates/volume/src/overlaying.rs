@@ -14,12 +14,12 @@
 //! pending: the releases of a large volume may follow each other faster than the purger can process it.
 
 use crate::continuing::Continued;
+use crate::read_view::ReadView;
 use crate::received::{Noted, Received};
 use crate::record::{self, Entry, Extent, Job, Vnode};
 use crate::replacing::{NewContents, delete_volume, leave, put_job};
 use crate::restoring::Restoration;
 use crate::shared::Partition;
-use crate::sight::Sight;
 use crate::snapshots::forget_snapshot;
 use crate::volume::Volume;
 use crate::volumes::Volumes;
@@ -40,7 +40,7 @@ const STEP_RECORDS: usize = 1000;
 
 /// The contents that new contents are laid over.
 pub(crate) struct Base {
-    sight: Sight,
+    read_view: ReadView,
     /// Data of an interrupted transfer, in its own group or over the volume's contents.
     continued: Option<Continued>,
 }
@@ -56,26 +56,26 @@ pub(crate) fn begin(
     let received = received.filter(|received| received.group() == group.id);
     let writer = group.writer.lock();
     target.check_is_there()?;
-    let (header, sight) = (target.header(), target.view().sight);
+    let (header, read_view) = (target.header(), target.view().read_view);
     let is_written = header.kind == VolumeType::ReadWrite && header.in_service;
-    let is_alone = writer.epochs.readers() == [sight.clone()];
-    let is_fit = !is_written && is_alone && sight.turns.is_empty() && header.file_count > 0;
+    let is_alone = writer.epochs.readers() == [read_view.clone()];
+    let is_fit = !is_written && is_alone && read_view.turns.is_empty() && header.file_count > 0;
     let came = received.map(Received::epoch);
     let job_of = |epoch| Job::Versions { group: group.id, epoch };
     let mut younger = jobs(home, group.id)?;
-    younger.retain(|job| !is_of_versions_to(*job, sight.epoch));
+    younger.retain(|job| !is_of_versions_to(*job, read_view.epoch));
     let is_free = match came {
-        Some(came) => came > sight.epoch && younger == [Some(job_of(came))],
+        Some(came) => came > read_view.epoch && younger == [Some(job_of(came))],
         None => !home.is_staged(group.id) && younger.is_empty(),
     };
-    let epoch = came.map_or(sight.epoch.checked_add(EPOCHS), |came| came.checked_add(1));
+    let epoch = came.map_or(read_view.epoch.checked_add(EPOCHS), |came| came.checked_add(1));
     let Some(epoch) = epoch.filter(|_| is_fit && is_free) else { return Ok(ControlFlow::Continue(noted)) };
     let continued = match received {
-        Some(received) => Some(Continued::new(target, received.clone(), Some(&sight))?),
+        Some(received) => Some(Continued::new(target, received.clone(), Some(&read_view))?),
         None => None,
     };
     home.stage(group.id);
-    let base = Base { sight: came.map_or(sight, Sight::up_to), continued };
+    let base = Base { read_view: came.map_or(read_view, ReadView::up_to), continued };
     let mut restoration = Restoration::new(Arc::clone(target), group.id, epoch, Some(base));
     let mut batch = Batch::new();
     restoration.noted = noted.map(|noted| noted.begin(&mut batch, group.id, epoch, received));
@@ -108,8 +108,8 @@ fn jobs(home: &Partition, group: u64) -> Result<Vec<Option<Job>>, VolumeError> {
 
 impl Base {
     /// Creates the base for received data in its own group.
-    pub(crate) fn of_received(sight: Sight, continued: Continued) -> Base {
-        Base { sight, continued: Some(continued) }
+    pub(crate) fn of_received(read_view: ReadView, continued: Continued) -> Base {
+        Base { read_view, continued: Some(continued) }
     }
 
     /// Returns whether a vnode of the volume is visible in the base.
@@ -135,7 +135,7 @@ impl Restoration {
     /// group.
     pub(crate) fn below(&self, family: Family, prefix: &[u8]) -> Result<Option<Bytes>, VolumeError> {
         let Some(base) = &self.base else { return Ok(None) };
-        let found = epochs::get(&*self.home().handle.meta, family, prefix, &base.sight)?;
+        let found = epochs::get(&*self.home().handle.meta, family, prefix, &base.read_view)?;
         Ok(found.map(|(_, value)| value))
     }
 
@@ -146,11 +146,11 @@ impl Restoration {
         (from, to): (Vec<u8>, Vec<u8>),
         take: &mut Take<'_>,
     ) -> Result<(), VolumeError> {
-        let Some(sight) = self.base.as_ref().map(|base| base.sight.clone()) else { return Ok(()) };
+        let Some(read_view) = self.base.as_ref().map(|base| base.read_view.clone()) else { return Ok(()) };
         let (target, mut from) = (Arc::clone(self.target()), from);
         loop {
             let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-            epochs::scan(target.meta(), family, (&from, &to), &sight, &mut |prefix, value| {
+            epochs::scan(target.meta(), family, (&from, &to), &read_view, &mut |prefix, value| {
                 found.push((prefix.to_vec(), value.to_vec()));
                 if found.len() < STEP_RECORDS { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })?;
@@ -329,7 +329,7 @@ impl Volumes {
         let group = Arc::clone(&old.group);
         let mut writer = group.writer.lock();
         // `epoch` is the epoch of the new records.
-        let (before, epoch) = (old.view().sight.epoch, new.stored.sight.epoch);
+        let (before, epoch) = (old.view().read_view.epoch, new.stored.read_view.epoch);
         new.continue_above(self, old)?;
         let NewContents { stored, counters, .. } = new;
         let (unseen, left) =
@@ -353,10 +353,10 @@ impl Volumes {
         old.set_deleted();
         leave(&mut writer.epochs, before, old.kind());
         if stored.header.kind == VolumeType::ReadWrite {
-            writer.take_over(stored.sight.clone());
+            writer.take_over(stored.read_view.clone());
         } else {
             writer.epochs.current = epoch;
-            writer.epochs.others.push(stored.sight.clone());
+            writer.epochs.others.push(stored.read_view.clone());
         }
         drop((publish, writer));
         let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));

@@ -8,7 +8,7 @@
 //! Within one history of changes, each change raises the data version, and no uniquifier is allocated twice.
 //! If older or foreign contents replace those of a volume, uniquifiers continue above the highest one
 //! allocated, and every vnode gets a data version above any that a vnode of the volume ever had. This is a
-//! rollback (`Sight::back_to_this`) that hides nothing, so its cost does not depend on the size of the
+//! rollback (`ReadView::back_to_this`) that hides nothing, so its cost does not depend on the size of the
 //! volume. Update dates continue in the same way, so that incremental dumps and releases include everything.
 //!
 //! Deleting a volume leaves a record of its highest numbers, because `vos restore -overwrite full` deletes
@@ -19,7 +19,7 @@
 //! history continued elsewhere. Read-only volumes have the versions of their read-write volume, and are never
 //! renumbered.
 
-use crate::apart::is_apart;
+use crate::parked::is_parked;
 use crate::record::{self, Counters, StoredHeader};
 use crate::volume::Volume;
 use crate::volumes::Volumes;
@@ -49,7 +49,7 @@ impl Past {
     /// seen any, and for volumes that have the numbers of another one (read-only and parked volumes).
     pub(crate) fn of(header: &VolumeHeader, counters: &Counters) -> Option<Past> {
         let is_empty = counters.used_kib == 0;
-        let is_numbered = header.kind == VolumeType::ReadWrite && !is_apart(header.id);
+        let is_numbered = header.kind == VolumeType::ReadWrite && !is_parked(header.id);
         (is_numbered && !is_empty && header.unseen.is_none()).then_some(Past {
             next_unique: counters.next_unique,
             version_max: counters.version_max,
@@ -123,9 +123,9 @@ impl Past {
         counters.next_unique = counters.next_unique.max(self.next_unique);
         counters.version_max = counters.version_max.max(self.version_max) + 1;
         counters.updated = counters.updated.max(self.dated).max(now);
-        let (sight, header) = (&stored.sight, &mut stored.header);
-        let sight = sight.back_to_this(sight.epoch, counters.version_max, counters.updated);
-        stored.sight = sight.ok_or(VolumeError::Invalid("the volume was rolled back too often"))?;
+        let (read_view, header) = (&stored.read_view, &mut stored.header);
+        let read_view = read_view.back_to_this(read_view.epoch, counters.version_max, counters.updated);
+        stored.read_view = read_view.ok_or(VolumeError::Invalid("the volume was rolled back too often"))?;
         header.next_unique = counters.next_unique;
         header.updated = counters.updated;
         header.copied = counters.updated;
@@ -162,7 +162,9 @@ impl Volumes {
         counters: &mut Counters,
         now: UnixTime,
     ) -> Result<(), VolumeError> {
-        if stored.header.kind != VolumeType::ReadWrite || is_apart(stored.header.id) || counters.used_kib == 0
+        if stored.header.kind != VolumeType::ReadWrite
+            || is_parked(stored.header.id)
+            || counters.used_kib == 0
         {
             return Ok(());
         }
@@ -182,8 +184,8 @@ impl Volumes {
         if volume.state() == VolumeState::Moved || !may_be_succeeded {
             return Ok(volume.state() == VolumeState::Moved);
         }
-        let apart = self.apart_from(volume.id())?;
-        Ok(apart.iter().any(|other| other.kind() == VolumeType::ReadWrite))
+        let parked = self.apart_from(volume.id())?;
+        Ok(parked.iter().any(|other| other.kind() == VolumeType::ReadWrite))
     }
 }
 

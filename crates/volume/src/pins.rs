@@ -13,20 +13,20 @@ use store::{ChunkAddress, ChunkStore};
 struct Generation {
     chunks: Arc<dyn ChunkStore>,
     /// Chunks to release when this generation ends.
-    doomed: Mutex<Vec<ChunkAddress>>,
+    obsolete: Mutex<Vec<ChunkAddress>>,
     /// Set once, when the next generation begins.
     next: Mutex<Option<Arc<Generation>>>,
 }
 
 impl Drop for Generation {
     fn drop(&mut self) {
-        for address in mem::take(self.doomed.get_mut()) {
+        for address in mem::take(self.obsolete.get_mut()) {
             self.chunks.release(address);
         }
         // Iterative, because a slow reader may have let the chain grow long.
         let mut next = self.next.get_mut().take();
         while let Some(mut generation) = next.and_then(Arc::into_inner) {
-            for address in mem::take(generation.doomed.get_mut()) {
+            for address in mem::take(generation.obsolete.get_mut()) {
                 generation.chunks.release(address);
             }
             next = generation.next.get_mut().take();
@@ -45,8 +45,8 @@ pub(crate) struct Pins {
 }
 
 fn generation(chunks: &Arc<dyn ChunkStore>) -> Arc<Generation> {
-    let (doomed, next) = (Mutex::default(), Mutex::default());
-    Arc::new(Generation { chunks: Arc::clone(chunks), doomed, next })
+    let (obsolete, next) = (Mutex::default(), Mutex::default());
+    Arc::new(Generation { chunks: Arc::clone(chunks), obsolete, next })
 }
 
 impl Pins {
@@ -71,7 +71,7 @@ impl Pins {
             let mut newest = self.newest.lock();
             mem::replace(&mut *newest, Arc::clone(&fresh))
         };
-        old.doomed.lock().extend(addresses);
+        old.obsolete.lock().extend(addresses);
         *old.next.lock() = Some(fresh);
     }
 }

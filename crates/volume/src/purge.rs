@@ -7,10 +7,10 @@ use crate::VolumeError;
 use crate::epochs::{self, Epochs, damage};
 use crate::group::Group;
 use crate::keys::{self, FileKey};
+use crate::read_view::ReadView;
 use crate::record::{self, Job};
 use crate::shared::Partition;
-use crate::sharing::{Changes, Doomed, Outcome, RowKey};
-use crate::sight::Sight;
+use crate::sharing::{Changes, Obsolete, Outcome, RowKey};
 use base::PartitionId;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(crate) struct Progress {
     from: Vec<u8>,
     group: Option<Arc<Group>>,
     /// Read views of the group at the last step.
-    readers: Vec<Sight>,
+    readers: Vec<ReadView>,
     /// Whether a read view seen at an earlier step has ended, so that records already passed must be examined
     /// again.
     is_outdated: bool,
@@ -81,7 +81,7 @@ struct Version {
 #[derive(Default)]
 struct Deletion {
     batch: Batch,
-    doomed: Vec<ChunkAddress>,
+    obsolete: Vec<ChunkAddress>,
     sharing: Changes,
 }
 
@@ -149,7 +149,7 @@ fn delete(home: &Partition, group: Option<&Group>, mut deletion: Deletion) -> Re
         return Err(VolumeError::DigestsCollide);
     };
     home.handle.meta.sync(done.number)?;
-    home.release(group.map(|group| &group.pins), Doomed { own: deletion.doomed, shared: done.doomed });
+    home.release(group.map(|group| &group.pins), Obsolete { own: deletion.obsolete, shared: done.obsolete });
     Ok(())
 }
 
@@ -260,7 +260,7 @@ pub(crate) fn step_versions(
 
 impl Deletion {
     fn take(&mut self, family: Family, version: &Version) {
-        self.doomed.extend(version.address);
+        self.obsolete.extend(version.address);
         if let Some(row) = version.shared {
             self.sharing.take_away(row);
         }
@@ -269,7 +269,7 @@ impl Deletion {
 
     /// Deletes the versions of one record that no reader needs. With `ended`, first marks the record as
     /// deleted from that epoch on.
-    fn thin(&mut self, family: Family, record: &[Version], ended: Option<u64>, readers: &[Sight]) {
+    fn thin(&mut self, family: Family, record: &[Version], ended: Option<u64>, readers: &[ReadView]) {
         let Some(first) = record.first() else { return };
         let mut versions: Vec<(u64, bool)> =
             record.iter().map(|version| (version.born, version.is_live)).collect();

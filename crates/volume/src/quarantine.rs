@@ -65,7 +65,7 @@ impl Volumes {
         let mut shown = None;
         for id in self.members(home.handle.id, name.group()) {
             let Ok(volume) = self.get_any_state(id) else { continue };
-            let value = epochs::get(&*home.handle.meta, Family::Extents, &prefix, &volume.view().sight)?;
+            let value = epochs::get(&*home.handle.meta, Family::Extents, &prefix, &volume.view().read_view)?;
             let Some((_, value)) = value else { continue };
             let is_so = match row {
                 None => record::extent_address(&value).flatten() == Some(name.address),

@@ -261,8 +261,8 @@ impl Volume {
         }
         let (from, to) = self.file_key(vnode).extents(first, last);
         let mut damaged = None;
-        let sight = self.view().sight;
-        epochs::scan(self.meta(), Family::Extents, (&from, &to), &sight, &mut |prefix, value| {
+        let read_view = self.view().read_view;
+        epochs::scan(self.meta(), Family::Extents, (&from, &to), &read_view, &mut |prefix, value| {
             let index =
                 keys::index_of(prefix).ok_or_else(|| epochs::damage(Family::Extents, prefix, "the key"));
             match index.and_then(|index| Ok((index, self.home.extent(prefix, value)?))) {

@@ -16,10 +16,10 @@
 //! contents are taken into use; a receipt without a job is ignored.
 
 use crate::keys::{self, FileKey};
+use crate::read_view::ReadView;
 use crate::record::{self, Job};
 use crate::restoring::Restoration;
 use crate::shared::Partition;
-use crate::sight::Sight;
 use crate::volumes::Volumes;
 use crate::{VolumeError, epochs};
 use base::{PartitionId, UnixTime, VnodeId, VolumeId};
@@ -140,7 +140,7 @@ impl Received {
     pub fn chunk(&self, vnode: VnodeId, unique: u32, index: u64) -> Result<Option<Bytes>, VolumeError> {
         let Receipt { group, epoch, .. } = *self.receipt;
         let key = FileKey { group, vnode, unique }.extent(index);
-        let found = epochs::get(&*self.home.handle.meta, Family::Extents, &key, &Sight::up_to(epoch))?;
+        let found = epochs::get(&*self.home.handle.meta, Family::Extents, &key, &ReadView::up_to(epoch))?;
         let Some((_, value)) = found else { return Ok(None) };
         let mut found = [(index, self.home.extent(&key, &value)?)];
         let _pin = self.home.resolve(&mut found)?;

@@ -7,8 +7,8 @@ mod received;
 mod sharing;
 mod totals;
 
+use crate::read_view::{ReadView, Rollback};
 use crate::sharing::RowKey;
-use crate::sight::{Sight, Turn};
 use crate::totals::Unfolded;
 use crate::{FileKind, Kept, Period, Policy, SnapshotOf, VnodeStatus, VolumeHeader};
 use afs_format::acl::{Acl, AclEntry};
@@ -429,7 +429,7 @@ pub(crate) fn get_counters(value: &[u8]) -> Option<Counters> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredHeader {
     pub(crate) group: u64,
-    pub(crate) sight: Sight,
+    pub(crate) read_view: ReadView,
     pub(crate) header: VolumeHeader,
 }
 
@@ -445,7 +445,7 @@ pub(crate) fn put_header(stored: &StoredHeader) -> Vec<u8> {
     let version = if sections.is_empty() { VERSION } else { VERSION_WITH_SECTIONS };
     let record = Record(vec![version])
         .u64(stored.group)
-        .u64(stored.sight.epoch)
+        .u64(stored.read_view.epoch)
         .u8(h.kind as u8)
         .u8(flag(h.in_service, IN_SERVICE) | flag(h.blessed, BLESSED))
         .u8(h.destroy_me)
@@ -477,9 +477,9 @@ const SECTION_STANDS_FOR: u8 = 3;
 
 fn put_sections(stored: &StoredHeader) -> Vec<u8> {
     let mut sections = Record(vec![]);
-    let turns = &stored.sight.turns;
+    let turns = &stored.read_view.turns;
     if !turns.is_empty() {
-        let put = |record: Record, turn: &Turn| {
+        let put = |record: Record, turn: &Rollback| {
             record.u64(turn.after).u64(turn.until).u64(turn.version).u32(turn.at.0)
         };
         sections = sections.section(SECTION_TURNS, &turns.iter().fold(Record(vec![]), put).0);
@@ -495,7 +495,7 @@ fn put_sections(stored: &StoredHeader) -> Vec<u8> {
 }
 
 /// Reads the sections. An unknown section is an error, since it may change the meaning of the others.
-fn get_sections(mut f: Fields<'_>, header: &mut VolumeHeader) -> Option<Vec<Turn>> {
+fn get_sections(mut f: Fields<'_>, header: &mut VolumeHeader) -> Option<Vec<Rollback>> {
     let mut turns = Vec::new();
     while !f.0.is_empty() {
         let (number, length) = (f.u8()?, f.u16()?);
@@ -504,7 +504,7 @@ fn get_sections(mut f: Fields<'_>, header: &mut VolumeHeader) -> Option<Vec<Turn
             SECTION_TURNS => {
                 while !section.0.is_empty() {
                     let (after, until) = (section.u64()?, section.u64()?);
-                    turns.push(Turn { after, until, version: section.u64()?, at: section.time()? });
+                    turns.push(Rollback { after, until, version: section.u64()?, at: section.time()? });
                 }
             }
             SECTION_SNAPSHOT => {
@@ -569,7 +569,7 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
         turns = get_sections(Fields(f.take(length)?), &mut header)?;
     }
     extensions::get(&mut f, &mut header)?;
-    Some(StoredHeader { group, sight: Sight::new(epoch, turns)?, header })
+    Some(StoredHeader { group, read_view: ReadView::new(epoch, turns)?, header })
 }
 
 /// Returns the group in a header record, and whether the volume is to be destroyed.

@@ -96,14 +96,14 @@ impl Volumes {
         let is_same = Arc::ptr_eq(&source.group, &old.group);
         let mut writer = source.group.writer.lock();
         let mut old_writer = (!is_same).then(|| old.group.writer.lock());
-        let (sight, mut counters) = (source.view().sight, source.counters());
-        let old_epoch = old.view().sight.epoch;
+        let (read_view, mut counters) = (source.view().read_view, source.counters());
+        let old_epoch = old.view().read_view.epoch;
         let source_header = source.header();
         let now = date_of_clone(&source_header, now);
         let header = recloned(source_header.clone(), &old.header(), now, change);
         let dated = source_header.dated.max(header.created);
         usage::copy(&mut counters, &header);
-        let stored = StoredHeader { group: source.group.id, sight: sight.clone(), header };
+        let stored = StoredHeader { group: source.group.id, read_view: read_view.clone(), header };
         let mut batch = Batch::new();
         let old_epochs = old_writer.as_deref().map_or(&writer.epochs, |writer| &writer.epochs);
         put_job(&mut batch, &leaving_job(old_epochs, old.group.id, old_epoch, old.kind()));
@@ -111,7 +111,7 @@ impl Volumes {
         let is_read_write = source.kind() == VolumeType::ReadWrite;
         if is_read_write {
             let moved_on = StoredHeader {
-                sight: sight.at(sight.epoch + 1),
+                read_view: read_view.at(read_view.epoch + 1),
                 ..source.stored(VolumeHeader { dated, ..source_header })
             };
             batch.put(Family::Volumes, keys::header(source.id()), record::put_header(&moved_on));
@@ -125,7 +125,7 @@ impl Volumes {
         }
         let old_epochs = old_writer.as_deref_mut().map_or(&mut writer.epochs, |writer| &mut writer.epochs);
         leave(old_epochs, old_epoch, old.kind());
-        writer.epochs.others.push(sight);
+        writer.epochs.others.push(read_view);
         drop((publish, old_writer, writer));
         let volume =
             Arc::new(Volume::new(&source.shared, &source.home, Arc::clone(&source.group), stored, &counters));
@@ -166,7 +166,7 @@ impl Volumes {
         while self.purge_step()? {}
         let group = Arc::clone(&old.group);
         let mut writer = group.writer.lock();
-        let old_sight = old.view().sight;
+        let old_sight = old.view().read_view;
         let epoch = old_sight.epoch;
         let is_newest = writer.epochs.others.iter().all(|other| other.epoch <= epoch);
         if !writer.epochs.is_read_write_gone || !is_newest {
@@ -174,7 +174,7 @@ impl Volumes {
         }
         let mut counters = Counters { next_unique: header.next_unique, ..old.counters() };
         let mut stored =
-            StoredHeader { group: group.id, sight: old_sight.at(epoch + 1), header: header.clone() };
+            StoredHeader { group: group.id, read_view: old_sight.at(epoch + 1), header: header.clone() };
         self.continue_above_past(&mut stored, &mut counters, now)?;
         let mut batch = Batch::new();
         delete_volume(&mut batch, old.id());
@@ -182,7 +182,7 @@ impl Volumes {
         let number = old.meta().commit(batch)?;
         old.set_deleted();
         leave(&mut writer.epochs, epoch, old.kind());
-        writer.epochs.take_writer(stored.sight.clone());
+        writer.epochs.take_writer(stored.read_view.clone());
         drop(writer);
         let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));
         self.swap_in_index(old.id(), Arc::clone(&volume));
@@ -212,7 +212,7 @@ impl Volumes {
         let mut writer = old.group.writer.lock();
         new.continue_above(self, old)?;
         let NewContents { stored, counters, .. } = new;
-        let epoch = old.view().sight.epoch;
+        let epoch = old.view().read_view.epoch;
         put_job(&mut batch, &leaving_job(&writer.epochs, old.group.id, epoch, old.kind()));
         let staged = record::put_job(&Job::Group { group: stored.group });
         batch.delete(Family::Volumes, keys::job(&staged));
@@ -227,7 +227,7 @@ impl Volumes {
         leave(&mut writer.epochs, epoch, old.kind());
         drop(writer);
         let is_read_write_gone = stored.header.kind != VolumeType::ReadWrite;
-        let (current, turns) = (stored.sight.epoch, Arc::clone(&stored.sight.turns));
+        let (current, turns) = (stored.read_view.epoch, Arc::clone(&stored.read_view.turns));
         let epochs = Epochs { current, turns, others: readers(&stored), is_read_write_gone };
         let group = Arc::new(Group::new(stored.group, epochs, Arc::clone(&old.home.handle.chunks)));
         let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));

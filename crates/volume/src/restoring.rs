@@ -10,13 +10,13 @@ use crate::continuing;
 use crate::overlaying::{self, Base};
 use crate::past::Past;
 use crate::quota;
+use crate::read_view::ReadView;
 use crate::reading::FileReader;
 use crate::received::{Noted, Received};
 use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
 use crate::replacing::{NewContents, put_job};
 use crate::shared::Partition;
 use crate::sharing::{Changes, Look, Offers, Outcome};
-use crate::sight::Sight;
 use crate::source::{DataSource, receive_pieces};
 use crate::totals::{OwnSums, Unfolded};
 use crate::volume::Volume;
@@ -416,10 +416,10 @@ impl Restoration {
                 Outcome::Done(done) => {
                     self.offers.settle(&done.used);
                     self.offers.clear(chunks);
-                    if !done.doomed.is_empty() {
+                    if !done.obsolete.is_empty() {
                         // Damaged chunks that were replaced.
                         target.home.handle.meta.sync(done.number)?;
-                        target.home.sharing.pins.release(done.doomed);
+                        target.home.sharing.pins.release(done.obsolete);
                     }
                     return Ok(());
                 }
@@ -547,7 +547,7 @@ impl Restoration {
             version_max: self.data_version_max,
             unfolded: Some(Unfolded::default()),
         };
-        let stored = StoredHeader { group: self.group, sight: Sight::up_to(self.epoch), header };
+        let stored = StoredHeader { group: self.group, read_view: ReadView::up_to(self.epoch), header };
         let mut batch = self.forgetting();
         let leftover = self.base.as_ref().and_then(Base::leftover);
         if let Some(job) = &leftover {
@@ -578,8 +578,8 @@ impl Restoration {
         }
         for number in unresolved {
             let prefix = keys::vnode(self.group, number);
-            let sight = Sight::up_to(self.epoch);
-            let found = epochs::get(&*self.home().handle.meta, Family::Vnodes, &prefix, &sight)?;
+            let read_view = ReadView::up_to(self.epoch);
+            let found = epochs::get(&*self.home().handle.meta, Family::Vnodes, &prefix, &read_view)?;
             let vnode = found.and_then(|(_, value)| record::get_vnode(number, &value));
             let mut vnode = vnode.ok_or_else(|| epochs::damage(Family::Vnodes, &prefix, "the vnode"))?;
             let parent = self.vnodes.get(&vnode.status.parent.0).filter(|_| vnode.status.parent.0 % 2 == 1);
@@ -600,8 +600,8 @@ impl Restoration {
         let vnodes = &mut self.vnodes;
         let meta = &*self.target.home.handle.meta;
         let scanned = (&from[..], &to[..]);
-        let sight = Sight::up_to(self.epoch);
-        epochs::scan(meta, Family::Entries, scanned, &sight, &mut |prefix, value| {
+        let read_view = ReadView::up_to(self.epoch);
+        epochs::scan(meta, Family::Entries, scanned, &read_view, &mut |prefix, value| {
             let found = keys::entry_of(prefix).zip(record::get_entry(value));
             let Some(((directory, name), entry)) = found else {
                 wrong = Some(epochs::damage(Family::Entries, prefix, "a directory's entry"));

@@ -1,7 +1,7 @@
 //! Rolls a volume back to a snapshot.
 //!
 //! The read-write volume gets the snapshot's view and continues writing at the group's next epoch
-//! ([`Sight::back_to_this`]): two records change, whatever the size of the volume. Records that only it saw
+//! ([`ReadView::back_to_this`]): two records change, whatever the size of the volume. Records that only it saw
 //! are purged.
 //!
 //! Clients have seen the discarded contents, under FIDs and data versions that must not be reused. So
@@ -11,10 +11,10 @@
 use crate::group::Writer;
 use crate::making::put_volume;
 use crate::numbers::Numbers;
+use crate::read_view::ReadView;
 use crate::record::{self, Counters, Job, StoredHeader};
 use crate::replacing::{leave, leaving_job, put_job};
 use crate::shared::Partition;
-use crate::sight::Sight;
 use crate::volume::{View, Volume};
 use crate::volumes::Volumes;
 use crate::{SnapshotOf, VolumeError, VolumeHeader, keys};
@@ -67,7 +67,7 @@ impl Volumes {
         }
         let newest = newest_epoch(&old.home, snapshot.group.id, writer.epochs.current)?;
         let Target { stored, counters } = target(old, snapshot, newest, now)?;
-        let epoch = old.view().sight.epoch;
+        let epoch = old.view().read_view.epoch;
         let mut batch = Batch::new();
         put_job(&mut batch, &leaving_job(&old_writer.epochs, old.group.id, epoch, old.kind()));
         put_volume(&mut batch, &stored, &counters);
@@ -75,7 +75,7 @@ impl Volumes {
         let number = old.meta().commit(batch)?;
         old.set_deleted();
         leave(&mut old_writer.epochs, epoch, old.kind());
-        writer.take_over(stored.sight.clone());
+        writer.take_over(stored.read_view.clone());
         drop((publish, writer, old_writer));
         let group = Arc::clone(&snapshot.group);
         let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));
@@ -97,13 +97,13 @@ fn roll_back_here(volume: &Volume, snapshot: &Volume, now: UnixTime) -> Result<(
     put_volume(&mut batch, &stored, &counters);
     let publish = group.publish.write();
     let number = volume.meta().commit(batch)?;
-    writer.take_over(stored.sight.clone());
+    writer.take_over(stored.read_view.clone());
     let caches = &volume.shared.caches;
     let (before, instance) = (volume.view().instance, caches.new_instance());
     volume.change_live(|live| {
         live.header = stored.header;
         live.set_counters(&counters);
-        live.view = View { sight: stored.sight, instance };
+        live.view = View { read_view: stored.read_view, instance };
     });
     if counters.unfolded.is_none() {
         volume.shared.uncounted.lock().insert(volume.id());
@@ -115,8 +115,8 @@ fn roll_back_here(volume: &Volume, snapshot: &Volume, now: UnixTime) -> Result<(
 
 impl Writer {
     /// Prepares for writing to another state, in which other vnode numbers may be in use.
-    pub(crate) fn take_over(&mut self, sight: Sight) {
-        self.epochs.take_writer(sight);
+    pub(crate) fn take_over(&mut self, read_view: ReadView) {
+        self.epochs.take_writer(read_view);
         (self.files, self.directories) = (Numbers::files(), Numbers::directories());
         // A running count of totals has read the previous state.
         self.noted = None;
@@ -152,9 +152,9 @@ fn target(volume: &Volume, snapshot: &Volume, newest: u64, now: UnixTime) -> Res
         week_use: old.week_use,
         ..back
     };
-    let sight = snapshot.view().sight.back_to_this(newest, counters.version_max, now);
-    let sight =
-        sight.ok_or(VolumeError::Invalid("the volume was rolled back too often; restore a dump of it"))?;
+    let read_view = snapshot.view().read_view.back_to_this(newest, counters.version_max, now);
+    let read_view = read_view
+        .ok_or(VolumeError::Invalid("the volume was rolled back too often; restore a dump of it"))?;
     let created = UnixTime(header.created.0.saturating_add(1)).max(now);
     let header = VolumeHeader {
         created,
@@ -167,7 +167,7 @@ fn target(volume: &Volume, snapshot: &Volume, newest: u64, now: UnixTime) -> Res
         directory_count: counters.directory_count,
         ..header
     };
-    Ok(Target { stored: StoredHeader { group: snapshot.group.id, sight, header }, counters })
+    Ok(Target { stored: StoredHeader { group: snapshot.group.id, read_view, header }, counters })
 }
 
 /// Returns the newest epoch that a version in a group without a read-write volume can have. Each volume that

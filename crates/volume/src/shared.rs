@@ -3,12 +3,12 @@
 use crate::appending::Appenders;
 use crate::cache::Caches;
 use crate::compaction::Compactor;
+use crate::deferred::{self, Ends};
 use crate::group::Group;
-use crate::owed::{self, Ends};
 use crate::reading_ahead::ReadAhead;
 use crate::received::Receipts;
 use crate::scrubbing::Scrubber;
-use crate::sharing::{Doomed, Sharing};
+use crate::sharing::{Obsolete, Sharing};
 use crate::{PartitionHandle, VolumeError, VolumeOptions, keys};
 use base::VolumeId;
 use parking_lot::Mutex;
@@ -38,7 +38,7 @@ impl Shared {
 struct Unsettled {
     number: CommitNumber,
     group: Arc<Group>,
-    doomed: Doomed,
+    obsolete: Obsolete,
 }
 
 pub(crate) struct Partition {
@@ -92,30 +92,36 @@ impl Partition {
     }
 
     /// Waits, if `waits`, until a commit is durable, then releases the chunks that it superseded; within
-    /// [`crate::Owed::collect`] that is deferred to the end of the call. Without `waits`, [`Partition::sync`]
+    /// [`crate::Deferred::collect`] that is deferred to the end of the call. Without `waits`, [`Partition::sync`]
     /// does both later. Call this without holding any lock.
     pub(crate) fn settle(
         self: &Arc<Self>,
         waits: bool,
         group: &Arc<Group>,
         number: CommitNumber,
-        doomed: Doomed,
+        obsolete: Obsolete,
     ) -> Result<(), VolumeError> {
         if waits {
-            return owed::note(self, group, number, doomed).or_else(|doomed| self.pay(group, number, doomed));
+            return deferred::note(self, group, number, obsolete)
+                .or_else(|obsolete| self.wait_durable(group, number, obsolete));
         }
         let mut unsettled = self.unsettled.lock();
         unsettled.0 = unsettled.0.max(number);
-        if !doomed.is_empty() {
-            unsettled.1.push(Unsettled { number, group: Arc::clone(group), doomed });
+        if !obsolete.is_empty() {
+            unsettled.1.push(Unsettled { number, group: Arc::clone(group), obsolete });
         }
         Ok(())
     }
 
     /// Waits until a commit is durable, then releases the chunks that it superseded.
-    pub(crate) fn pay(&self, group: &Group, number: CommitNumber, doomed: Doomed) -> Result<(), VolumeError> {
+    pub(crate) fn wait_durable(
+        &self,
+        group: &Group,
+        number: CommitNumber,
+        obsolete: Obsolete,
+    ) -> Result<(), VolumeError> {
         self.handle.meta.sync(number)?;
-        self.release(Some(&group.pins), doomed);
+        self.release(Some(&group.pins), obsolete);
         Ok(())
     }
 
@@ -126,7 +132,7 @@ impl Partition {
         let settled: Vec<Unsettled> =
             self.unsettled.lock().1.extract_if(.., |waiting| waiting.number <= newest).collect();
         for settled in settled {
-            self.release(Some(&settled.group.pins), settled.doomed);
+            self.release(Some(&settled.group.pins), settled.obsolete);
         }
         Ok(())
     }

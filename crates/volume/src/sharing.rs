@@ -45,14 +45,14 @@ pub(crate) struct Sharing {
 
 /// Chunks that no record names once a commit is durable.
 #[derive(Default)]
-pub(crate) struct Doomed {
+pub(crate) struct Obsolete {
     /// Chunks that belong to one group.
     pub(crate) own: Vec<ChunkAddress>,
     /// Chunks shared between groups.
     pub(crate) shared: Vec<ChunkAddress>,
 }
 
-impl Doomed {
+impl Obsolete {
     pub(crate) fn is_empty(&self) -> bool {
         self.own.is_empty() && self.shared.is_empty()
     }
@@ -62,7 +62,7 @@ impl Doomed {
 pub(crate) struct Done {
     pub(crate) number: CommitNumber,
     /// Chunks whose row was deleted.
-    pub(crate) doomed: Vec<ChunkAddress>,
+    pub(crate) obsolete: Vec<ChunkAddress>,
     /// Offered chunks that a row now names.
     pub(crate) used: Vec<ChunkAddress>,
 }
@@ -100,7 +100,7 @@ impl Partition {
         let meta = &*self.handle.meta;
         if changes.is_empty() {
             let number = meta.commit(std::mem::take(batch))?;
-            return Ok(Outcome::Done(Done { number, doomed: vec![], used: vec![] }));
+            return Ok(Outcome::Done(Done { number, obsolete: vec![], used: vec![] }));
         }
         let mut sums = self.sharing.lock(meta)?;
         let mut step = Step::new(sums.unwrap_or_default());
@@ -109,7 +109,7 @@ impl Partition {
             return Ok(Outcome::Missing(step.missing));
         }
         let number = step.commit(meta, batch, &mut sums)?;
-        Ok(Outcome::Done(Done { number, doomed: step.doomed, used: step.used }))
+        Ok(Outcome::Done(Done { number, obsolete: step.obsolete, used: step.used }))
     }
 
     /// Makes rows name copies of their chunks; each move has the old and the new address. The result lists
@@ -128,7 +128,7 @@ impl Partition {
             return Ok(None);
         }
         let number = step.commit(meta, &mut Batch::new(), &mut sums)?;
-        Ok(Some(Done { number, doomed: step.doomed, used: step.used }))
+        Ok(Some(Done { number, obsolete: step.obsolete, used: step.used }))
     }
 
     /// Resolves shared extents to chunk addresses, which stay valid as long as the returned pin exists. Call
@@ -150,12 +150,12 @@ impl Partition {
     }
 
     /// Releases a group's own chunks and shared chunks once they have no readers.
-    pub(crate) fn release(&self, pins: Option<&Pins>, doomed: Doomed) {
+    pub(crate) fn release(&self, pins: Option<&Pins>, obsolete: Obsolete) {
         match pins {
-            Some(pins) => pins.release(doomed.own),
-            None => doomed.own.into_iter().for_each(|address| self.handle.chunks.release(address)),
+            Some(pins) => pins.release(obsolete.own),
+            None => obsolete.own.into_iter().for_each(|address| self.handle.chunks.release(address)),
         }
-        self.sharing.pins.release(doomed.shared);
+        self.sharing.pins.release(obsolete.shared);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sources of file contents.
 
 use crate::VolumeError;
-use base::{AbortCode, Room};
+use base::{AbortCode, RecvBuffer};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use store::RawChunk;
@@ -20,7 +20,7 @@ pub trait DataSource {
     ///
     /// # Errors
     /// The reason why no more data will arrive.
-    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+    fn fill(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
         let mut room = rooms.pop_front().unwrap_or_default();
         while room.left() > 0 {
             let piece = self.next(room.left())?;
@@ -64,7 +64,7 @@ const ROOMS_MAX: u64 = 2;
 pub(crate) struct Landing {
     chunk_bytes: usize,
     /// Buffers that the source has not taken.
-    rooms: VecDeque<Room>,
+    rooms: VecDeque<RecvBuffer>,
     /// Buffers created and not yet returned full.
     open: u64,
 }
@@ -97,7 +97,7 @@ mod tests {
     struct Lane {
         left: usize,
         at: usize,
-        taken: VecDeque<Room>,
+        taken: VecDeque<RecvBuffer>,
         rooms_max: usize,
     }
 
@@ -115,7 +115,7 @@ mod tests {
             Ok((self.at - count..self.at).map(|n| n as u8).collect())
         }
 
-        fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+        fn fill(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
             self.taken.append(rooms);
             self.rooms_max = self.rooms_max.max(self.taken.len());
             let mut first = self.taken.pop_front().unwrap();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_land_in_order_with_two_rooms_at_a_time_and_none_too_many() {
+    fn chunks_arrive_in_order_with_two_buffers_at_a_time() {
         for chunks in 1..5 {
             let bytes = chunks as usize * CHUNK_BYTES;
             let counting: Vec<u8> = (0..bytes).map(|n| n as u8).collect();
@@ -174,8 +174,8 @@ mod tests {
                 unreachable!()
             }
 
-            fn fill(&mut self, _: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
-                Ok(Room::default())
+            fn fill(&mut self, _: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
+                Ok(RecvBuffer::default())
             }
         }
 

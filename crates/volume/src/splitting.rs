@@ -24,7 +24,7 @@ const FRESH_UNIQUE: u32 = 2;
 const MOUNT_POINT_MODE: u16 = 0o644;
 
 /// A directory to be removed.
-struct Doomed {
+struct Obsolete {
     parent: Fid,
     name: Vec<u8>,
     fid: Fid,
@@ -283,7 +283,7 @@ impl Volume {
         let mut removed = 0;
         let found = self.lookup(parent, name)?;
         let fid = Fid { volume: self.id(), vnode: found.vnode, unique: found.unique };
-        let mut left = vec![Doomed { parent, name: name.to_vec(), fid, is_open: false }];
+        let mut left = vec![Obsolete { parent, name: name.to_vec(), fid, is_open: false }];
         while let Some(last) = left.last_mut() {
             if removed >= most {
                 return Ok(false);
@@ -305,7 +305,7 @@ impl Volume {
                 self.remove_files(actor, fid, some)?;
                 removed += some.len();
             }
-            let below = |(name, below)| Doomed { parent: fid, name, fid: below, is_open: false };
+            let below = |(name, below)| Obsolete { parent: fid, name, fid: below, is_open: false };
             left.extend(directories.into_iter().map(below));
         }
         Ok(true)

@@ -106,14 +106,15 @@ impl Volume {
             if let Some(mut vnode) = read
                 && self.shared.caches.try_vnode(view.instance, vnode.status.vnode).is_none()
             {
-                view.sight.lift(&mut vnode.status, born);
+                view.read_view.lift(&mut vnode.status, born);
                 self.shared.caches.put_vnode(view.instance, vnode);
             }
             ControlFlow::Continue(())
         };
         let range = (&from[..], &to[..]);
-        let (meta, sight) = (self.meta(), &view.sight);
-        if let Err(error) = epochs::scan_some(meta, Family::Vnodes, range, sight, VERSIONS_MAX, &mut keep) {
+        let (meta, read_view) = (self.meta(), &view.read_view);
+        if let Err(error) = epochs::scan_some(meta, Family::Vnodes, range, read_view, VERSIONS_MAX, &mut keep)
+        {
             tracing::debug!(volume = %self.id(), %error, "cannot read several vnodes at once");
         }
     }

@@ -8,7 +8,7 @@
 use crate::group::Writer;
 use crate::numbers::Place;
 use crate::record::{self, Counters, Entry, Extent, Job, Vnode};
-use crate::sharing::{Changes, Doomed, Offers, Outcome, RowKey};
+use crate::sharing::{Changes, Obsolete, Offers, Outcome, RowKey};
 use crate::totals::{Step, steps};
 use crate::volume::{View, Volume};
 use crate::{Actor, FileKind, VnodeStatus, VolumeError, keys, quota};
@@ -51,7 +51,7 @@ impl Touched {
 #[must_use]
 pub(crate) struct Committed {
     number: CommitNumber,
-    doomed: Doomed,
+    obsolete: Obsolete,
     /// Offered chunks that metadata now names.
     pub(crate) used: Vec<ChunkAddress>,
 }
@@ -71,7 +71,7 @@ pub(crate) struct Transaction<'v> {
     new_owner: Option<UserId>,
     touched: BTreeMap<VnodeId, Touched>,
     edited: BTreeMap<VnodeId, Arc<RwLock<DirectoryBlob>>>,
-    doomed: Vec<ChunkAddress>,
+    obsolete: Vec<ChunkAddress>,
     sharing: Changes,
 }
 
@@ -99,7 +99,7 @@ impl<'v> Transaction<'v> {
             new_owner: None,
             touched: BTreeMap::new(),
             edited: BTreeMap::new(),
-            doomed: Vec::new(),
+            obsolete: Vec::new(),
             sharing: Changes::default(),
         })
     }
@@ -188,7 +188,7 @@ impl<'v> Transaction<'v> {
         let extents = self.volume.extents(vnode, 0, u64::MAX, EXTENTS_AT_ONCE_MAX + 1)?;
         if extents.len() > EXTENTS_AT_ONCE_MAX {
             let VnodeStatus { vnode, unique, .. } = vnode.status;
-            let (group, epoch) = (self.volume.group.id, self.view.sight.epoch);
+            let (group, epoch) = (self.volume.group.id, self.view.read_view.epoch);
             self.put_job(&Job::File { group, vnode, unique, epoch });
             return Ok(());
         }
@@ -220,7 +220,7 @@ impl<'v> Transaction<'v> {
         }
         match old.filter(|_| is_gone) {
             Some(Extent::Shared { row, .. }) => self.sharing.take_away(*row),
-            Some(old) => self.doomed.extend(old.address()),
+            Some(old) => self.obsolete.extend(old.address()),
             None => {}
         }
         Ok(())
@@ -251,7 +251,8 @@ impl<'v> Transaction<'v> {
 
     /// Allocates a vnode number and a uniquifier.
     pub(crate) fn new_number(&mut self, kind: FileKind) -> Result<EntryTarget, VolumeError> {
-        let place = Place { meta: self.volume.meta(), group: self.volume.group.id, sight: &self.view.sight };
+        let place =
+            Place { meta: self.volume.meta(), group: self.volume.group.id, read_view: &self.view.read_view };
         let counters = &mut self.counters;
         let vnode = if kind == FileKind::Directory {
             self.writer.directories.take(&place, &mut counters.next_directory, counters.directory_count)?
@@ -386,8 +387,8 @@ impl<'v> Transaction<'v> {
         self.volume.note_commit(done.number);
         self.take_effect(touched);
         self.keep_totals_in_memory(totals, steps);
-        let doomed = Doomed { own: std::mem::take(&mut self.doomed), shared: done.doomed };
-        Ok(Ok(Committed { number: done.number, doomed, used: done.used }))
+        let obsolete = Obsolete { own: std::mem::take(&mut self.obsolete), shared: done.obsolete };
+        Ok(Ok(Committed { number: done.number, obsolete, used: done.used }))
     }
 
     fn put_volume(&mut self) {
@@ -454,13 +455,13 @@ impl Volume {
 
     /// Waits until a commit is durable.
     pub(crate) fn settle_committed(&self, committed: Committed) -> Result<(), VolumeError> {
-        self.settle_all(committed.number, committed.doomed)
+        self.settle_all(committed.number, committed.obsolete)
     }
 
     /// Waits, for a store of file data, as the durability policy requires.
     pub(crate) fn settle_data(&self, committed: Committed) -> Result<(), VolumeError> {
         let waits = self.shared.options.durability.waits_for_data();
-        self.home.settle(waits, &self.group, committed.number, committed.doomed)
+        self.home.settle(waits, &self.group, committed.number, committed.obsolete)
     }
 
     /// Rejects growth for which there is not enough space.

@@ -1,13 +1,13 @@
 //! One volume: its state, and reading from it.
 
-use crate::apart::is_apart;
+use crate::deferred;
 use crate::epochs::{self, damage};
 use crate::group::Group;
-use crate::owed;
+use crate::parked::is_parked;
+use crate::read_view::ReadView;
 use crate::record::{self, Counters, StoredHeader, Vnode};
 use crate::shared::{Partition, Shared};
-use crate::sharing::Doomed;
-use crate::sight::Sight;
+use crate::sharing::Obsolete;
 use crate::totals::{Totals, Unfolded};
 use crate::{Found, VnodeStatus, VolumeError, VolumeHeader, VolumeState, keys, usage};
 use afs_format::acl::Acl;
@@ -61,7 +61,7 @@ pub(crate) struct Live {
 /// A volume's read view, and the instance under which its records are cached.
 #[derive(Clone)]
 pub(crate) struct View {
-    pub(crate) sight: Sight,
+    pub(crate) read_view: ReadView,
     pub(crate) instance: u64,
 }
 
@@ -89,7 +89,7 @@ impl Live {
 
     /// Enters the next epoch after a clone with this date was made.
     pub(crate) fn moved_on(&mut self, dated: UnixTime) {
-        self.view.sight.epoch += 1;
+        self.view.read_view.epoch += 1;
         self.header.dated = dated;
     }
 
@@ -124,7 +124,7 @@ impl Volume {
         stored: StoredHeader,
         counters: &Counters,
     ) -> Volume {
-        let view = View { sight: stored.sight, instance: shared.caches.new_instance() };
+        let view = View { read_view: stored.read_view, instance: shared.caches.new_instance() };
         if counters.unfolded.is_none() {
             shared.uncounted.lock().insert(stored.header.id);
         }
@@ -202,7 +202,7 @@ impl Volume {
         let mut new = old.clone();
         change(&mut new);
         // A parked volume is not served.
-        if new.in_service && !is_apart(self.id) {
+        if new.in_service && !is_parked(self.id) {
             new.unseen = None;
         }
         if new.updated < old.updated {
@@ -237,7 +237,7 @@ impl Volume {
 
     /// Returns the stored form of `header`.
     pub(crate) fn stored(&self, header: VolumeHeader) -> StoredHeader {
-        StoredHeader { group: self.group.id, sight: self.view().sight, header }
+        StoredHeader { group: self.group.id, read_view: self.view().read_view, header }
     }
 
     /// Returns the state that determines whether file service may use the volume.
@@ -271,7 +271,7 @@ impl Volume {
 
     /// Fails if file service may not use the volume. Changes check this again while holding the writer lock.
     pub(crate) fn check_state(&self) -> Result<(), VolumeError> {
-        if is_apart(self.id) {
+        if is_parked(self.id) {
             return Err(VolumeError::NoVolume(self.id));
         }
         match self.state() {
@@ -413,16 +413,22 @@ impl Volume {
         let from = keys::vnode(self.group.id, from);
         let (_, to) = keys::group_range(self.group.id);
         let mut damaged = None;
-        let sight = self.view().sight;
-        epochs::scan_born(self.meta(), Family::Vnodes, (&from, &to), &sight, &mut |prefix, born, value| {
-            let vnode = keys::vnode_of(prefix).and_then(|vnode| record::get_vnode(vnode, value));
-            let Some(Vnode { mut status, .. }) = vnode else {
-                damaged = Some(damage(Family::Vnodes, prefix, "the vnode"));
-                return ControlFlow::Break(());
-            };
-            sight.lift(&mut status, born);
-            if visit(&status) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
+        let read_view = self.view().read_view;
+        epochs::scan_born(
+            self.meta(),
+            Family::Vnodes,
+            (&from, &to),
+            &read_view,
+            &mut |prefix, born, value| {
+                let vnode = keys::vnode_of(prefix).and_then(|vnode| record::get_vnode(vnode, value));
+                let Some(Vnode { mut status, .. }) = vnode else {
+                    damaged = Some(damage(Family::Vnodes, prefix, "the vnode"));
+                    return ControlFlow::Break(());
+                };
+                read_view.lift(&mut status, born);
+                if visit(&status) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            },
+        )?;
         damaged.map_or(Ok(()), Err)
     }
 
@@ -453,12 +459,12 @@ impl Volume {
 
     /// Waits until a commit is durable, as the options require. Call this without holding any lock.
     pub(crate) fn settle(&self, number: CommitNumber, own: Vec<ChunkAddress>) -> Result<(), VolumeError> {
-        self.settle_all(number, Doomed { own, shared: vec![] })
+        self.settle_all(number, Obsolete { own, shared: vec![] })
     }
 
-    pub(crate) fn settle_all(&self, number: CommitNumber, doomed: Doomed) -> Result<(), VolumeError> {
+    pub(crate) fn settle_all(&self, number: CommitNumber, obsolete: Obsolete) -> Result<(), VolumeError> {
         let waits = self.shared.options.durability.waits_for_metadata();
-        self.home.settle(waits, &self.group, number, doomed)
+        self.home.settle(waits, &self.group, number, obsolete)
     }
 
     /// Makes everything durable that was acknowledged for any volume of this partition.
@@ -484,7 +490,7 @@ impl Volume {
         let newest = CommitNumber(self.newest_commit.load(Ordering::Acquire));
         if newest.0 > 0 && self.shared.options.durability.waits_for_metadata() {
             // Without a call there is no reply to delay.
-            let _ = owed::note(&self.home, &self.group, newest, Doomed::default());
+            let _ = deferred::note(&self.home, &self.group, newest, Obsolete::default());
         }
         Err(VolumeError::NoVnode(fid.vnode, fid.unique))
     }
@@ -506,12 +512,12 @@ impl Volume {
         }
         let view = self.view();
         let prefix = keys::vnode(self.group.id, number);
-        let Some((born, value)) = epochs::get(self.meta(), Family::Vnodes, &prefix, &view.sight)? else {
+        let Some((born, value)) = epochs::get(self.meta(), Family::Vnodes, &prefix, &view.read_view)? else {
             return Ok(None);
         };
         let vnode = record::get_vnode(number, &value);
         let mut vnode = vnode.ok_or_else(|| damage(Family::Vnodes, &prefix, "the vnode"))?;
-        view.sight.lift(&mut vnode.status, born);
+        view.read_view.lift(&mut vnode.status, born);
         self.shared.caches.put_vnode(view.instance, vnode.clone());
         Ok(Some(vnode))
     }
@@ -522,16 +528,16 @@ impl Volume {
         if let Some(blob) = self.shared.caches.directory(view.instance, number) {
             return Ok(blob);
         }
-        let blob = Arc::new(RwLock::new(self.load_directory(vnode, &view.sight)?));
+        let blob = Arc::new(RwLock::new(self.load_directory(vnode, &view.read_view)?));
         self.shared.caches.put_directory(view.instance, number, Arc::clone(&blob));
         Ok(blob)
     }
 
-    fn load_directory(&self, vnode: &Vnode, sight: &Sight) -> Result<DirectoryBlob, VolumeError> {
+    fn load_directory(&self, vnode: &Vnode, read_view: &ReadView) -> Result<DirectoryBlob, VolumeError> {
         let (from, to) = keys::entry_range(self.group.id, vnode.status.vnode);
         let mut entries = Vec::new();
         let mut is_damaged = false;
-        epochs::scan(self.meta(), Family::Entries, (&from, &to), sight, &mut |prefix, value| {
+        epochs::scan(self.meta(), Family::Entries, (&from, &to), read_view, &mut |prefix, value| {
             let placed =
                 keys::name_of(prefix).zip(record::get_entry(value)).map(|(name, entry)| PlacedEntry {
                     name: name.to_vec(),

@@ -1,6 +1,5 @@
 //! The volumes of all partitions of one server.
 
-use crate::apart::is_apart;
 use crate::epochs::Epochs;
 use crate::group::Group;
 use crate::index::Index;
@@ -8,12 +7,13 @@ use crate::loading::{self, readers};
 use crate::making::{
     clone_header, date_of_clone, new_counters, new_header, put_root, put_volume, with_counters,
 };
+use crate::parked::is_parked;
 use crate::past::note_past;
 use crate::purge::Purger;
+use crate::read_view::ReadView;
 use crate::record::{self, StoredHeader};
 use crate::replacing::{leave, leaving_job, put_job};
 use crate::shared::{Partition, Shared};
-use crate::sight::Sight;
 use crate::snapshots::forget_snapshots;
 use crate::volume::Volume;
 use crate::{
@@ -232,7 +232,7 @@ impl Volumes {
         let group = home.new_ids(&mut batch, 1)?;
         let header = VolumeHeader { stands_for, ..new_header(new) };
         let mut counters = new_counters(new);
-        let mut stored = StoredHeader { group, sight: Sight::up_to(keys::FIRST_EPOCH), header };
+        let mut stored = StoredHeader { group, read_view: ReadView::up_to(keys::FIRST_EPOCH), header };
         self.continue_above_past(&mut stored, &mut counters, new.now)?;
         put_volume(&mut batch, &stored, &counters);
         if new.with_root {
@@ -242,8 +242,8 @@ impl Volumes {
         drop(registry);
         let stored = StoredHeader { header: with_counters(stored.header, &counters), ..stored };
         let epochs = Epochs {
-            current: stored.sight.epoch,
-            turns: Arc::clone(&stored.sight.turns),
+            current: stored.read_view.epoch,
+            turns: Arc::clone(&stored.read_view.turns),
             others: readers(&stored),
             is_read_write_gone: new.kind != VolumeType::ReadWrite,
         };
@@ -260,7 +260,7 @@ impl Volumes {
         if id == VolumeId(0) {
             return Err(VolumeError::Invalid("0 is no volume id"));
         }
-        if is_apart(id) {
+        if is_parked(id) {
             return Err(VolumeError::Invalid("a volume id from 4294901760 on"));
         }
         if self.index.read().contains(id) { Err(VolumeError::VolumeExists(id)) } else { Ok(()) }
@@ -319,13 +319,13 @@ impl Volumes {
         change(&mut header);
         let dated = source_header.dated.max(header.created);
         usage::copy(&mut counters, &header);
-        let sight = view.sight;
-        let stored = StoredHeader { group: group.id, sight: sight.clone(), header };
+        let read_view = view.read_view;
+        let stored = StoredHeader { group: group.id, read_view: read_view.clone(), header };
         put_volume(&mut batch, &stored, &counters);
         let is_read_write = source.kind() == VolumeType::ReadWrite;
         if is_read_write {
             let moved_on = StoredHeader {
-                sight: sight.at(sight.epoch + 1),
+                read_view: read_view.at(read_view.epoch + 1),
                 ..source.stored(VolumeHeader { dated, ..source_header })
             };
             batch.put(Family::Volumes, keys::header(source.id()), record::put_header(&moved_on));
@@ -336,7 +336,7 @@ impl Volumes {
             writer.epochs.current += 1;
             source.change_live(|live| live.moved_on(dated));
         }
-        writer.epochs.others.push(sight);
+        writer.epochs.others.push(read_view);
         drop((publish, writer));
         let volume = Arc::new(Volume::new(&self.shared, &source.home, group, stored, &counters));
         self.index.write().put(Arc::clone(&volume));
@@ -354,7 +354,7 @@ impl Volumes {
         let goes_on = self.goes_on(&volume, may_be_succeeded)?;
         let group = Arc::clone(&volume.group);
         let mut writer = group.writer.lock();
-        let epoch = volume.view().sight.epoch;
+        let epoch = volume.view().read_view.epoch;
         let job = leaving_job(&writer.epochs, group.id, epoch, volume.kind());
         let mut batch = Batch::new();
         batch.delete(Family::Volumes, keys::header(id));

@@ -10,7 +10,7 @@ fn start(seconds: u32, kind: u32) -> Result<u64, AbortCode> {
 }
 
 #[test]
-fn a_profile_is_started_asked_for_stopped_and_fetched_by_superusers_only() {
+fn only_superusers_control_profiles() {
     let (server, admin, alice) = (server(), known("admin"), known("alice"));
     let request = StartProfileRequest { kind: profile_kinds::WAITS, hz: 0, seconds: 600 };
     assert_eq!(server.start_profile(&alice, request).unwrap_err(), AbortCode::UAEACCES);

@@ -183,7 +183,7 @@ fn unknown_values_are_passed_over() {
 }
 
 #[test]
-fn data_that_is_not_read_is_passed_over_and_large_files_have_long_lengths() {
+fn unread_data_is_skipped_and_large_files_have_64_bit_lengths() {
     let (mut reader, _) = Reader::open(source(FULL, 500)).unwrap();
     let mut items = 0;
     while reader.next_item().unwrap() != Item::End {

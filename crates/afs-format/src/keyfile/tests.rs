@@ -40,7 +40,7 @@ fn empty_files_and_full_ones() {
 }
 
 #[test]
-fn longer_descriptions_are_skipped_and_the_last_of_equal_keys_counts() {
+fn long_descriptions_are_skipped_and_the_last_equal_key_wins() {
     let mut file = vec![0, 0, 0, 2];
     for (extra, key) in [(3u8, 0xaa), (0, 0xbb)] {
         file.extend_from_slice(&[0, 0, 0, 16 + extra, 0, 0, 0, 9, 0, 0, 0, 1, 0, 0, 0, 2]);

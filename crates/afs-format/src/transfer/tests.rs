@@ -64,7 +64,7 @@ fn long_raw_bytes_are_cut() {
 }
 
 #[test]
-fn every_change_of_a_byte_every_cut_and_everything_behind_the_end_is_noticed() {
+fn every_changed_cut_or_appended_byte_is_detected() {
     let (bytes, _) = sample();
     for at in 0..bytes.len() {
         let mut changed = bytes.clone();

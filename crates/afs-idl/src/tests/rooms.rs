@@ -1,7 +1,7 @@
 //! Buffers that are provided to a stream through a source that has read ahead.
 
 use crate::{CallStream, MemoryStream, StreamSource};
-use base::{AbortCode, Room};
+use base::{AbortCode, RecvBuffer};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use xdr::Source;
@@ -9,7 +9,7 @@ use xdr::Source;
 /// Takes all buffers in one call, as a network stream does.
 struct Taking {
     stream: MemoryStream,
-    taken: VecDeque<Room>,
+    taken: VecDeque<RecvBuffer>,
 }
 
 impl CallStream for Taking {
@@ -22,7 +22,7 @@ impl CallStream for Taking {
         self.stream.read_chunk(max)
     }
 
-    fn fill(&mut self, rooms: &mut VecDeque<Room>) -> Result<Room, AbortCode> {
+    fn fill(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
         self.taken.append(rooms);
         self.stream.fill(&mut self.taken)
     }
@@ -33,7 +33,7 @@ impl CallStream for Taking {
 }
 
 #[test]
-fn what_was_read_ahead_comes_first_and_every_room_that_was_lent_comes_back_once() {
+fn read_ahead_comes_first_and_each_buffer_returns_once() {
     let sent: Vec<u8> = (0..=255).collect();
     for (read, rooms, piece_bytes) in [
         (4, &[100, 50, 60][..], 77),
@@ -45,13 +45,13 @@ fn what_was_read_ahead_comes_first_and_every_room_that_was_lent_comes_back_once(
         let mut stream = Taking { stream: MemoryStream::new(&sent, piece_bytes), taken: VecDeque::new() };
         let mut source = StreamSource::new(&mut stream);
         source.read_exact(&mut vec![0; read]).unwrap();
-        let mut lent: VecDeque<Room> = VecDeque::new();
+        let mut lent: VecDeque<RecvBuffer> = VecDeque::new();
         let (mut next, mut open, mut at) = (rooms.iter(), 0, read);
         for length in rooms {
             while open < 2
                 && let Some(&bytes) = next.next()
             {
-                lent.push_back(Room::new(vec![0; bytes], 0..bytes));
+                lent.push_back(RecvBuffer::new(vec![0; bytes], 0..bytes));
                 open += 1;
             }
             let room = source.fill(&mut lent).unwrap();

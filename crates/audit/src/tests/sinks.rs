@@ -82,7 +82,7 @@ fn what_is_not_there_or_full_stops_nothing_and_is_said() {
 }
 
 #[test]
-fn calls_wait_for_a_reader_if_that_is_wanted_and_nothing_is_lost() {
+fn calls_wait_for_a_reader_on_request_without_loss() {
     let (_folder, path) = place();
     make_pipe(&path);
     let trail = start(&[settings(Target::Pipe(path.clone()), Form::OpenAfs, Policy::Block)]);

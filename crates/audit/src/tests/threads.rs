@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::intake::Intake;
-use crate::pen;
 use crate::queue::Queue;
+use crate::thread_writer;
 use crossbeam::channel::bounded;
 
 /// Puts a record of a FetchStatus into a queue, with a number to identify it and an end time.
@@ -14,7 +14,10 @@ fn push(queue: &Arc<Queue>, number: u32, ended_ns: u64, more: usize) {
     let ended = Monotonic(ended_ns);
     let call = Call { caller: &who, result: Ok(()), noted: &noted, took_ns: number.into(), ended };
     let request = vec![0; 16 + more];
-    pen::push(queue, &Slip::new(&outline, &call, Messages { request: &request, reply: &[] }, false));
+    thread_writer::push(
+        queue,
+        &RawRecord::new(&outline, &call, Messages { request: &request, reply: &[] }, false),
+    );
 }
 
 /// Takes the records that ended by `until_ns` and returns their numbers.

@@ -117,7 +117,7 @@ fn breaks_of_many_files_are_cut_into_calls_of_fifty() {
 }
 
 #[test]
-fn messages_to_a_host_that_is_forgotten_meanwhile_are_counted_by_what_became_of_them() {
+fn breaks_to_a_forgotten_host_are_counted_by_outcome() {
     for (reached, told, counted) in [(true, Delivered::Done, (2, 0)), (false, Delivered::Forgotten, (1, 1))] {
         let mut callbacks = Callbacks::new(CallbackConfig::default());
         let host = enter(&mut callbacks, 1);

@@ -7,7 +7,7 @@ use afs_idl::vl;
 use base::AbortCode;
 
 #[test]
-fn a_volume_is_found_although_the_first_location_server_names_its_old_place() {
+fn a_volume_is_found_despite_an_outdated_location_server() {
     let (fakes, asked) = cell();
     let client = fakes.cell(3);
     assert_eq!(client.root_of("moved").unwrap().address(), NEW);
@@ -18,7 +18,7 @@ fn a_volume_is_found_although_the_first_location_server_names_its_old_place() {
 }
 
 #[test]
-fn a_volume_that_the_first_location_server_has_not_heard_of_is_found() {
+fn a_volume_unknown_to_the_first_location_server_is_found() {
     let (fakes, asked) = cell();
     let client = fakes.cell(3);
     assert_eq!(client.root_of("new").unwrap().address(), NEW);
@@ -65,7 +65,7 @@ fn who_is_to_change_an_entry_sees_the_sync_sites() {
 }
 
 #[test]
-fn who_reads_goes_by_the_sync_site_and_by_anybody_while_there_is_none() {
+fn readers_ask_the_sync_site_or_any_server_without_one() {
     let (fakes, asked) = cell();
     let client = fakes.cell(3);
     let read = |volume| {

@@ -85,7 +85,7 @@ fn the_sync_site_is_asked_for_and_remembered() {
 }
 
 #[test]
-fn a_server_is_certain_to_take_changes_for_a_while_after_it_took_one() {
+fn a_server_takes_changes_for_a_while_after_taking_one() {
     let (mut roster, start) = (Roster::new(3), Instant::now());
     let cell = [Replica, Site, Replica];
     let electorate: Vec<usize> = roster.electorate(start);
@@ -109,7 +109,7 @@ fn a_server_is_certain_to_take_changes_for_a_while_after_it_took_one() {
 }
 
 #[test]
-fn codes_of_the_service_are_answers_and_codes_of_the_transport_are_not() {
+fn service_codes_are_answers_and_transport_codes_are_not() {
     for (code, verdict) in [
         (AbortCode::RX_CALL_DEAD, Verdict::AskAnother),
         (AbortCode::RX_CALL_TIMEOUT, Verdict::AskAnother),

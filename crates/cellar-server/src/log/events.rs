@@ -26,7 +26,7 @@ impl EventLog {
     pub fn start() -> EventLog {
         let (lines, ending) = (LINES.open(), Arc::<AtomicBool>::default());
         let is_ending = ending.clone();
-        let thread = crate::thread("event-log", move || write_all(&lines, &is_ending));
+        let thread = crate::threads::thread("event-log", move || write_all(&lines, &is_ending));
         EventLog { ending, thread: Some(thread) }
     }
 }

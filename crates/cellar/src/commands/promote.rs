@@ -202,7 +202,7 @@ impl Opened {
         self.journal.write(&record)?;
         let progress = Progress::new(&record);
         let promotion = Promotion::new(record, self.config.options.clone());
-        let watch = |record: &Record, task: &promote::Task, trouble: Option<&promote::Trouble>| {
+        let watch = |record: &Record, task: &promote::Task, trouble: Option<&promote::PromotionError>| {
             progress.update(record, task, trouble);
         };
         let mut record = run::run(promotion, cells, &self.journal, self.config.parallel, &watch)?;

@@ -312,7 +312,7 @@ impl Target {
 pub fn run(context: &Context, command: &Snapshot) -> Result<()> {
     let cell = context.client()?;
     match command {
-        Snapshot::Create(create) if create.dry_run => foretell(context, &cell, create),
+        Snapshot::Create(create) if create.dry_run => preflight(context, &cell, create),
         Snapshot::Create(create) => {
             let made = make(&cell, create)?;
             let sentence = format!("{} is volume {} {}", create.name, made.volume_name, made.volume);
@@ -357,7 +357,7 @@ struct Foretold<'a> {
     is_done: bool,
 }
 
-fn foretell(context: &Context, cell: &CellClient, create: &Create) -> Result<()> {
+fn preflight(context: &Context, cell: &CellClient, create: &Create) -> Result<()> {
     let (target, name) = (Target::to_change(cell, &create.volume)?, create.name.as_str());
     let doing = format!("make the snapshot {name} of {}", target.name);
     target.check_right(cell, &doing)?;
@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn no_volume_passes_for_one_without_snapshots_because_nobody_says_where_it_is() {
+    fn an_unlocatable_volume_is_not_reported_without_snapshots() {
         let (fakes, _) = behind::cell();
         let cell = fakes.cell(3);
         fakes.fail(cell_client::fakes::server(3), Some(AbortCode::RX_CALL_DEAD));

@@ -3,10 +3,10 @@
 mod creating;
 mod files;
 mod following;
-mod foretelling;
 mod mounting;
 mod operations;
 mod policy;
+mod preflight;
 mod quota;
 mod removing;
 mod restoring;
@@ -26,8 +26,8 @@ use serde::Serialize;
 use std::net::Ipv4Addr;
 
 pub use creating::{Create, create_volume};
-pub(super) use mounting::foretell as foretell_mount_point;
 pub use mounting::make_mount_point;
+pub(super) use mounting::preflight as foretell_mount_point;
 
 /// Manage volumes.
 #[derive(Subcommand)]

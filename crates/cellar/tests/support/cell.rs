@@ -1,7 +1,7 @@
 //! A cell with one server in the test's own process, which allows fault injection.
 
 use super::place::Place;
-use cellar_server::{Hindrances, Running};
+use cellar_server::{FaultInjection, Running};
 use std::ops::Deref;
 
 /// A cell that runs until it is dropped. It dereferences to its [`Place`].
@@ -14,19 +14,19 @@ pub(crate) struct Cell {
 impl Cell {
     /// Starts a cell with `more` at the end of the configuration.
     pub(crate) fn start(more: &str) -> Cell {
-        Cell::start_at(Place::new(more), &Hindrances::default())
+        Cell::start_at(Place::new(more), &FaultInjection::default())
     }
 
     /// Starts a cell in a prepared directory with these faults.
-    pub(crate) fn start_at(place: Place, hindrances: &Hindrances) -> Cell {
-        Cell { running: cellar_server::start_hindered(&place.settings(), hindrances).unwrap(), place }
+    pub(crate) fn start_at(place: Place, faults: &FaultInjection) -> Cell {
+        Cell { running: cellar_server::start_with_faults(&place.settings(), faults).unwrap(), place }
     }
 
     /// Restarts the cell with empty caches.
     pub(crate) fn restart(self) -> Cell {
         let Cell { running, place } = self;
         running.stop().unwrap();
-        Cell::start_at(place, &Hindrances::default())
+        Cell::start_at(place, &FaultInjection::default())
     }
 
     /// Returns a document from the metrics port, which must be configured. This sends no AFS packets.

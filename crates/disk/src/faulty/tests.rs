@@ -72,7 +72,7 @@ fn bytes_are_torn_when_asked_for() {
 }
 
 #[test]
-fn a_later_write_never_gives_way_to_an_earlier_one_once_both_are_synced() {
+fn a_synced_later_write_is_never_undone_by_an_earlier_one() {
     let disk = disk(1);
     let file = durable_file(&disk);
     put(&*file, &[1; 600], 0).unwrap();

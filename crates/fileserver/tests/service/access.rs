@@ -183,7 +183,7 @@ fn groups_are_remembered_for_a_minute_or_until_flushed() {
 }
 
 #[test]
-fn a_connection_keeps_its_groups_while_nobody_can_say_what_they_are() {
+fn a_connection_keeps_its_groups_while_the_database_is_down() {
     use std::sync::atomic::Ordering::Relaxed;
     let world = World::new();
     let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));

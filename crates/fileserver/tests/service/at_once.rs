@@ -102,7 +102,7 @@ fn bulk(world: &World, client: &Client, fids: &[fs::Fid]) -> fs::InlineBulkStatu
 }
 
 #[test]
-fn many_at_once_are_told_as_on_the_long_way_and_promised_as_much() {
+fn the_fast_path_for_many_equals_the_normal_path() {
     let world = World::new();
     let (bob, carol) = (world.client("bob", 2), world.client("carol", 3));
     let directory = world.make_dir(&bob, root(), "d").unwrap();

@@ -23,7 +23,7 @@ fn watched() -> (World, Client, Client, fs::Fid) {
 }
 
 #[test]
-fn a_store_is_acknowledged_after_the_others_have_heard_and_breaks_once() {
+fn a_store_is_acknowledged_after_one_break_of_each_promise() {
     let (world, _, bob, file) = watched();
     let request =
         fs::StoreData64Request { fid: file, status: mode(None), position: 0, length: 3, file_length: 3 };

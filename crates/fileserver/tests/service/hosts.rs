@@ -6,7 +6,7 @@ use afs_idl::fs::{self, Server};
 use base::AbortCode;
 
 #[test]
-fn a_new_host_says_who_it_is_and_forgets_all_before_its_first_answer() {
+fn a_new_host_is_identified_and_initialised_before_its_answer() {
     let world = World::new();
     let alice = world.client("alice", 1);
     world.wire_call(&alice, fs::FETCH_STATUS, &fs::FetchStatusRequest { fid: root() }, &[]).unwrap();

@@ -137,7 +137,7 @@ fn promises_hold_under_concurrency() {
 }
 
 #[test]
-fn a_file_found_by_others_while_it_is_made_is_promised_in_its_last_version() {
+fn a_file_read_while_created_is_promised_in_its_last_version() {
     let world = World::new();
     let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
     world.status(&alice, root()).unwrap();

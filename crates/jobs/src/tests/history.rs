@@ -4,7 +4,7 @@ use super::locations::Database;
 use super::servers::Server;
 use super::wire::{Asked, way};
 use crate::world::is_silence;
-use crate::{End, Job, Operation, Outlook, Place, Stage, Trouble, Wish, World, entry, foretell, run};
+use crate::{Control, End, Job, JobError, Operation, Outlook, Place, Stage, World, entry, preflight, run};
 use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
 use afs_idl::vol::{self, RestoreRequest, attach_mode, volume_type};
 use afs_idl::{CallStream, ClientConnection};
@@ -350,17 +350,17 @@ impl World for Arc<Cell> {
         call(&way(self.clone(), Asked::NewestLocations))
     }
 
-    fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, file: &str) -> Result<u64, Trouble> {
+    fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, file: &str) -> Result<u64, JobError> {
         assert_eq!(file, "/dump");
         match self.wish() {
-            Wish::Stop => return Err(Trouble::Stopped("the program ends".into())),
-            Wish::Cancel => return Err(Trouble::Cancelled),
-            Wish::GoOn => {}
+            Control::Suspend => return Err(JobError::Stopped("the program ends".into())),
+            Control::Cancel => return Err(JobError::Cancelled),
+            Control::Continue => {}
         }
         let send = |stream: &mut dyn CallStream| stream.write(Bytes::from_static(DUMP));
         let sent = vol::restore(&*self.volumes(server), request, send);
         let doing = || "restore the file".into();
-        sent.map(|_| DUMP.len() as u64).map_err(|code| Trouble::Call { doing: doing(), code })
+        sent.map(|_| DUMP.len() as u64).map_err(|code| JobError::Call { doing: doing(), code })
     }
 
     fn restores_at_once(&self, server: Ipv4Addr) -> bool {
@@ -375,9 +375,9 @@ impl World for Arc<Cell> {
         self.pass(seconds);
     }
 
-    fn wish(&self) -> Wish {
+    fn wish(&self) -> Control {
         let state = self.state.lock();
-        if state.now >= state.cancel_at { Wish::Cancel } else { Wish::GoOn }
+        if state.now >= state.cancel_at { Control::Cancel } else { Control::Continue }
     }
 
     fn record(&self, job: &Job) -> Result<(), String> {
@@ -437,10 +437,10 @@ impl History {
     }
 
     /// Performs the dry run of the job, and checks that it changes nothing.
-    pub(super) fn foretell(&self) -> Result<Outlook, Trouble> {
+    pub(super) fn preflight(&self) -> Result<Outlook, JobError> {
         let kept = |state: &State| (state.hosts.clone(), state.entries.clone(), state.next_volume);
         let before = kept(&self.state());
-        let foretold = foretell(&self.job, &self.cell);
+        let foretold = preflight(&self.job, &self.cell);
         let state = self.state();
         assert_eq!(kept(&state), before);
         assert!(state.journal.as_ref().is_none_or(|job| job.id != self.job.id), "it was begun");

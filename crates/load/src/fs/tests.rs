@@ -73,7 +73,7 @@ fn operations_are_calls() {
 }
 
 #[test]
-fn every_client_has_one_thread_and_groups_apart_one_of_their_own() {
+fn clients_and_parked_groups_have_threads_of_their_own() {
     let group = |name, clients, apart| {
         format!(
             "[[group]]\nname = \"{name}\"\nclients = {clients}\napart = {apart}\nwork = {{ status = 1 }}\n"

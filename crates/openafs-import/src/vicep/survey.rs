@@ -61,7 +61,7 @@ struct Node {
 pub fn survey(source: &Source<'_>) -> Survey {
     let mut work = Work::new(source);
     let begun = work.read_indexes().and_then(|()| source.links());
-    if volume::is_apart(VolumeId(source.info.id)) {
+    if volume::is_parked(VolumeId(source.info.id)) {
         let what =
             "Cellar reserves the numbers from 4294901760 on for itself; restore a dump under another number";
         work.found.add(Problem::new("the volume", what));

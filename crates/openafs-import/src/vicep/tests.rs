@@ -209,7 +209,7 @@ fn clones_with_the_same_contents_share_them() {
 }
 
 #[test]
-fn a_volume_that_was_changed_since_it_was_brought_in_is_known_by_its_counts() {
+fn a_volume_changed_after_its_import_is_detected() {
     let (folder, store) = (vicepa(), Store::new());
     let partition = Vicep::open(folder.path()).unwrap();
     let source = partition.source(VOLUME).unwrap();

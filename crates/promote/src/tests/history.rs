@@ -2,7 +2,7 @@
 //! runs the promotion is killed repeatedly.
 
 use crate::manifest::{Manifest, SigningKey};
-use crate::{Digest, Done, Held, Home, Options, Outcome, Promotion, Record, Step, Task, Trouble};
+use crate::{Digest, Done, Held, Home, Options, Outcome, Promotion, PromotionError, Record, Step, Task};
 use jobs::Place;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -171,16 +171,16 @@ impl World {
         let cell = self.cells.get_mut(&task.cell).unwrap();
         cell.down = cell.down.saturating_sub(1);
         if cell.down > 0 {
-            return Err(Trouble::Passing("no answer".into()));
+            return Err(PromotionError::Passing("no answer".into()));
         }
         if self.chance(0.01) {
             self.cells.get_mut(&task.cell).unwrap().down = self.random.random_range(1..12);
         }
         if self.chance(0.03) {
-            return Err(Trouble::Passing("lost".into()));
+            return Err(PromotionError::Passing("lost".into()));
         }
         let outcome = self.perform(task);
-        if self.chance(0.03) { Err(Trouble::Passing("answer lost".into())) } else { outcome }
+        if self.chance(0.03) { Err(PromotionError::Passing("answer lost".into())) } else { outcome }
     }
 
     fn perform(&mut self, task: &Task) -> Outcome {
@@ -202,7 +202,7 @@ impl World {
             }
             Step::Digest(held) => {
                 let contents = self.cells[&task.cell].clones.get(&held.volume);
-                return contents.map_or(Err(Trouble::Passing("no clone".into())), |contents| {
+                return contents.map_or(Err(PromotionError::Passing("no clone".into())), |contents| {
                     Ok(Done::Digest(digest(*contents)))
                 });
             }
@@ -221,7 +221,7 @@ impl World {
             }
             Step::Publish { home, verified } => {
                 if cell.clones.get(&verified.volume) != Some(&cell.staging) {
-                    return Err(Trouble::Changed("staging".into()));
+                    return Err(PromotionError::Changed("staging".into()));
                 }
                 for (place, site) in &mut cell.sites {
                     *site =
@@ -248,7 +248,7 @@ impl World {
 
     fn send(&mut self, task: &Task, source: &str, from: Held, since: u32) -> Outcome {
         let Some(&sent) = self.cells[source].clones.get(&from.volume) else {
-            return Err(Trouble::Passing("the clone is gone".into()));
+            return Err(PromotionError::Passing("the clone is gone".into()));
         };
         *self.sends.entry(source.to_owned()).or_default() += 1;
         let is_wrong = self.chance(0.03);
@@ -300,7 +300,7 @@ impl World {
 }
 
 #[test]
-fn without_faults_nobody_serves_more_than_its_share_and_clones_are_few() {
+fn without_faults_shares_are_kept_and_clones_are_few() {
     let mut world = World::new(1, 80, 0);
     for version in 1..=5 {
         world.promote();
@@ -339,7 +339,7 @@ fn going_back_sends_nothing_between_cells() {
 }
 
 #[test]
-fn histories_with_faults_end_well_and_never_show_what_was_not_promoted() {
+fn histories_with_faults_never_show_unpromoted_contents() {
     seeds::play(150, |seed| {
         let mut world = World::new(seed, 7, 40);
         for _ in 0..3 {
@@ -366,7 +366,7 @@ fn histories_with_faults_end_well_and_never_show_what_was_not_promoted() {
 }
 
 #[test]
-fn a_cell_that_is_away_is_left_behind_and_its_children_are_served_by_others() {
+fn children_of_an_absent_cell_are_served_by_others() {
     let mut world = World::new(3, 20, 0);
     world.promote();
     let away = name(1);
@@ -383,7 +383,7 @@ fn a_cell_that_is_away_is_left_behind_and_its_children_are_served_by_others() {
 }
 
 #[test]
-fn copies_that_are_missing_are_made_when_their_servers_answer_though_nothing_has_changed() {
+fn missing_copies_are_made_once_their_servers_answer() {
     let mut world = World::new(6, 4, 0);
     let (short, alone) = (name(1), name(2));
     for (name, silent) in [(&short, 1), (&alone, 2)] {
@@ -450,7 +450,7 @@ fn forged_and_foreign_manifests_leave_the_former_version_in_use() {
 }
 
 #[test]
-fn contents_that_stay_wrong_are_refused_and_the_former_version_stays_in_use() {
+fn wrong_contents_are_refused_and_the_old_version_stays() {
     let mut world = World::new(5, 3, 0);
     world.promote();
     world.run();

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use base::{Monotonic, Room};
+use base::{Monotonic, RecvBuffer};
 use bytes::{Buf, Bytes};
 
 use crate::ack::Reason;
@@ -44,7 +44,7 @@ pub(crate) struct ReceiveQueue {
 /// Receive buffers for the next data, in order: full ones, then at most one that is partly filled.
 #[derive(Debug, Default)]
 struct Lent {
-    rooms: VecDeque<Room>,
+    rooms: VecDeque<RecvBuffer>,
 }
 
 /// An empty queue whose allocation is reused.
@@ -182,7 +182,7 @@ impl ReceiveQueue {
     }
 
     /// Adds a receive buffer for the reader's next data, after those already present.
-    pub(crate) fn lend(&mut self, room: Room) {
+    pub(crate) fn lend(&mut self, room: RecvBuffer) {
         self.lent.get_or_insert_default().rooms.push_back(room);
     }
 
@@ -212,7 +212,7 @@ impl ReceiveQueue {
     }
 
     /// Returns the first receive buffer, if it is full or no more data will come.
-    pub(crate) fn take_room(&mut self) -> Option<Room> {
+    pub(crate) fn take_room(&mut self) -> Option<RecvBuffer> {
         if !self.has_room_to_give() {
             return None;
         }

@@ -21,7 +21,7 @@ const SHORT_BYTES: usize = 128;
 
 /// The facts from which a resting call can be restored.
 #[derive(Debug)]
-pub(crate) struct Rest {
+pub(crate) struct LingeringReply {
     pub(crate) connection: Key,
     pub(crate) channel: u8,
     pub(crate) number: u32,
@@ -80,7 +80,7 @@ impl Body {
     }
 }
 
-impl Rest {
+impl LingeringReply {
     /// Prefetches each part that the next call needs: see [`crate::Endpoint::look_ahead`].
     pub(crate) fn look(&self) -> u64 {
         let body = match &self.sent.body {
@@ -93,7 +93,7 @@ impl Rest {
 
 impl Call {
     /// Returns the call's compact form with this deadline, if the call may rest.
-    pub(crate) fn rest(&self, deadline: Monotonic) -> Option<Rest> {
+    pub(crate) fn rest(&self, deadline: Monotonic) -> Option<LingeringReply> {
         let is_released = self.side == Side::Server && self.phase == Phase::Active && self.released;
         let is_waited_for = self.ready || self.unarmed || self.reader_waits || self.writer_waits;
         let is_asking = self.ping.is_some();
@@ -106,7 +106,7 @@ impl Call {
         {
             return None;
         }
-        Some(Rest {
+        Some(LingeringReply {
             connection: self.connection,
             channel: self.channel,
             number: self.number,
@@ -120,7 +120,7 @@ impl Call {
     }
 
     /// Restores the stored state in a new call.
-    pub(crate) fn resume(&mut self, rest: &Rest) {
+    pub(crate) fn resume(&mut self, rest: &LingeringReply) {
         self.released = true;
         self.damaged = rest.damaged;
         self.clocks = rest.clocks;
@@ -130,7 +130,7 @@ impl Call {
 }
 
 // Each of thousands of clients has one: together with its slot it takes four cache lines.
-const _: () = assert!(size_of::<Rest>() <= 248);
+const _: () = assert!(size_of::<LingeringReply>() <= 248);
 
 #[cfg(test)]
 mod tests;

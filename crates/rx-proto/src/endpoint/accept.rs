@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Endpoint;
-use super::finish::Tell;
+use super::finish::Notify;
 use super::input::Packet;
 use crate::Path;
 use crate::call::{Call, NewCall, Phase, Side, TimeLimits};
@@ -275,7 +275,7 @@ impl Endpoint {
             call.send.on_all_received(now);
             self.settle(now, old);
         } else {
-            self.fail(now, old, AbortCode::RX_CALL_DEAD, Tell::Nobody);
+            self.fail(now, old, AbortCode::RX_CALL_DEAD, Notify::None);
         }
     }
 

@@ -5,7 +5,7 @@ use bytes::{Buf, Bytes};
 use rx_security::PacketFacts;
 
 use super::Endpoint;
-use super::finish::Tell;
+use super::finish::Notify;
 use super::input::Packet;
 use crate::ack::{self, Ack, Reason};
 use crate::call::receive::{Arrival, ack_delay};
@@ -136,7 +136,7 @@ impl Endpoint {
                 self.statistics.data_damaged += 1;
                 call.damaged += 1;
                 if call.damaged > BAD_PACKETS_MAX {
-                    self.fail(now, key, error.abort_code(), Tell::Peer);
+                    self.fail(now, key, error.abort_code(), Notify::Peer);
                 }
                 false
             }
@@ -221,7 +221,7 @@ impl Endpoint {
             }
         }
         if result.has_forgotten {
-            return self.fail(now, key, AbortCode::RX_CALL_DEAD, Tell::Peer);
+            return self.fail(now, key, AbortCode::RX_CALL_DEAD, Notify::Peer);
         }
         if result.stale {
             self.statistics.spurious += 1;

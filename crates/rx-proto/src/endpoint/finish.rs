@@ -26,11 +26,11 @@ const CONNECTION_ABORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The parties that are notified of a call's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tell {
+pub(super) enum Notify {
     Peer,
     /// Only the peer, because the application itself caused the failure.
     PeerOnly,
-    Nobody,
+    None,
 }
 
 impl Endpoint {
@@ -122,7 +122,7 @@ impl Endpoint {
     }
 
     /// Ends a call with an error.
-    pub(super) fn fail(&mut self, now: Monotonic, key: Key, code: AbortCode, tell: Tell) {
+    pub(super) fn fail(&mut self, now: Monotonic, key: Key, code: AbortCode, tell: Notify) {
         let Some(call) = self.calls.get_mut(key) else { return };
         if !call.is_running() {
             return;
@@ -130,15 +130,15 @@ impl Endpoint {
         let known = call.phase == Phase::Active;
         call.phase = Phase::Failed(code);
         self.statistics.calls_failed += 1;
-        if known && !call.released && tell != Tell::PeerOnly {
+        if known && !call.released && tell != Notify::PeerOnly {
             self.events.push_back(Event::Failed(CallId(key), code));
         }
         call.released |= !known;
         call.receive.acks.cancel();
         call.ping = None;
         match tell {
-            Tell::Nobody => self.detach(now, key, Outcome::Silence),
-            Tell::Peer | Tell::PeerOnly => self.tell_abort(now, key, code),
+            Notify::None => self.detach(now, key, Outcome::Silence),
+            Notify::Peer | Notify::PeerOnly => self.tell_abort(now, key, code),
         }
         self.settle(now, key);
     }
@@ -242,7 +242,7 @@ impl Endpoint {
         }
         for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
             self.wake(now, call);
-            self.fail(now, call, code, Tell::Nobody);
+            self.fail(now, call, code, Notify::None);
             // A completed call that only waits to acknowledge its reply is of no further use.
             if self.calls.get(call).is_some_and(|call| call.released) {
                 self.remove_call(now, call);

@@ -4,7 +4,7 @@ use base::{AbortCode, Monotonic, UnixTime};
 use bytes::{Buf, Bytes};
 
 use super::Endpoint;
-use super::finish::{Tell, abort_body};
+use super::finish::{Notify, abort_body};
 use crate::call::Side;
 use crate::connection::ConnectionKey;
 use crate::header::{self, Flags, HEADER_BYTES, Header, PacketType};
@@ -165,7 +165,7 @@ impl Endpoint {
         match packet.header.kind {
             PacketType::Data => self.on_data(now, wall, key, packet),
             PacketType::Ack => self.on_ack(now, key, &packet),
-            PacketType::Abort => self.fail(now, key, abort_code(&packet.body), Tell::Nobody),
+            PacketType::Abort => self.fail(now, key, abort_code(&packet.body), Notify::None),
             // A BUSY only shows that the server is alive.
             PacketType::Busy => call.clocks.received = now,
             PacketType::AckAll => {

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use super::Endpoint;
 use super::input::key_of;
 use crate::call::Call;
-use crate::call::rest::Rest;
+use crate::call::rest::LingeringReply;
 use crate::header;
 use crate::path::Path;
 use crate::peer::Peer;
@@ -33,7 +33,7 @@ impl Endpoint {
             let Some(connection) = self.connections.get(*key) else { continue };
             seen ^= self.peers.get(connection.peer).map_or(0, Peer::look);
             let Some(call) = connection.channels[*channel].call else { continue };
-            let resting = self.calls.resting(call).map(Rest::look);
+            let resting = self.calls.resting(call).map(LingeringReply::look);
             seen ^= resting.unwrap_or_else(|| self.calls.get(call).map_or(0, Call::look));
         }
         black_box(seen);

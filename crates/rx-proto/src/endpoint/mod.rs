@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use base::{AbortCode, Monotonic, Room, UnixTime};
+use base::{AbortCode, Monotonic, RecvBuffer, UnixTime};
 use bytes::{Bytes, BytesMut};
 use rand::Rng;
 use rand_chacha::ChaCha12Rng;
@@ -281,7 +281,7 @@ impl Endpoint {
 
     /// Provides a receive buffer for the next data, after those provided before. Data is copied into it on
     /// arrival. Until [`Endpoint::landed`] has returned all buffers, no other read is possible.
-    pub fn lend(&mut self, now: Monotonic, call: CallId, room: Room) {
+    pub fn lend(&mut self, now: Monotonic, call: CallId, room: RecvBuffer) {
         self.lend_room(now, call.0, room);
     }
 

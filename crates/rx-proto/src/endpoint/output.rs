@@ -4,7 +4,7 @@ use base::Monotonic;
 use bytes::{BufMut, Bytes, BytesMut};
 use rx_security::{Overhead, PacketFacts};
 
-use super::finish::Tell;
+use super::finish::Notify;
 use super::{Endpoint, SpareTransmit};
 use crate::Path;
 use crate::ack::{Ack, BEYOND_BYTES_MAX, Reason, Trailer};
@@ -169,7 +169,7 @@ impl Endpoint {
         let (path, peer) = (connection.path, connection.peer);
         self.note_short_path(now, peer);
         if let Err(code) = filled {
-            self.fail(now, key, code, Tell::Peer);
+            self.fail(now, key, code, Notify::Peer);
         }
         let (packets, bodies) = (batch.packets, batch.bodies.slices);
         if packets.is_empty() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::Endpoint;
 use super::accept::NewServer;
-use super::finish::{Tell, abort_body};
+use super::finish::{Notify, abort_body};
 use super::input::Packet;
 use crate::ack;
 use crate::call::{Phase, Ping, Side};
@@ -175,7 +175,7 @@ impl Endpoint {
         for (channel, number) in connection.channels.into_iter().zip(numbers) {
             let Some(call) = channel.call else { continue };
             if channel.number < number {
-                self.fail(now, call, AbortCode::RX_CALL_DEAD, Tell::Nobody);
+                self.fail(now, call, AbortCode::RX_CALL_DEAD, Notify::None);
             } else {
                 self.unseal(call);
                 self.announce(now, call);
@@ -334,7 +334,7 @@ impl Endpoint {
         let Some(call) = self.calls.get(key) else { return };
         let (connection_key, channel, number) = (call.connection, call.channel, call.number);
         self.statistics.calls_refused += 1;
-        self.fail(now, key, AbortCode::RX_CALL_DEAD, Tell::Nobody);
+        self.fail(now, key, AbortCode::RX_CALL_DEAD, Notify::None);
         let Some(connection) = self.connections.get_mut(connection_key) else { return };
         // A retry of the call must count as a new call.
         connection.channels[usize::from(channel)].number = number.saturating_sub(1);
@@ -347,7 +347,7 @@ impl Endpoint {
         let Some(connection) = self.connections.get(key) else { return };
         debug_assert!(connection.side == Side::Server, "the user's own connections are not dropped");
         for call in connection.channels.into_iter().filter_map(|channel| channel.call) {
-            self.fail(now, call, AbortCode::RX_CALL_DEAD, Tell::Nobody);
+            self.fail(now, call, AbortCode::RX_CALL_DEAD, Notify::None);
         }
         self.statistics.unproven_dropped += 1;
         self.unproven_dropped_at = Some(now);
@@ -362,7 +362,7 @@ impl Endpoint {
         if connection.is_some_and(|it| it.standing == Standing::Unproven) {
             self.drop_unproven(now, connection_key);
         } else {
-            self.fail(now, key, AbortCode::RX_CALL_DEAD, Tell::Nobody);
+            self.fail(now, key, AbortCode::RX_CALL_DEAD, Notify::None);
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use base::{AbortCode, Monotonic};
 
 use super::Endpoint;
-use super::finish::Tell;
+use super::finish::Notify;
 use super::input::Packet;
 use crate::call::{Call, Side};
 use crate::hash::SeededState;
@@ -122,7 +122,7 @@ impl Endpoint {
         let ends = self.calls.get(key).is_some_and(is_over);
         if ends {
             self.statistics.calls_orphaned += 1;
-            self.fail(now, key, AbortCode::RX_RESTARTING, Tell::Peer);
+            self.fail(now, key, AbortCode::RX_RESTARTING, Notify::Peer);
         }
         ends
     }

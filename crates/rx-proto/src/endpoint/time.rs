@@ -3,7 +3,7 @@
 use base::{AbortCode, Monotonic};
 
 use super::Endpoint;
-use super::finish::Tell;
+use super::finish::Notify;
 use crate::call::send::Timeout;
 use crate::call::{Late, Phase, Ping, Side};
 use crate::event::Event;
@@ -74,12 +74,12 @@ impl Endpoint {
     fn running_call_time(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
         match call.lateness(now) {
-            Some(Late::Dead) => return self.fail(now, key, AbortCode::RX_CALL_DEAD, Tell::Peer),
-            Some(Late::TimedOut) => return self.fail(now, key, AbortCode::RX_CALL_TIMEOUT, Tell::Peer),
+            Some(Late::Dead) => return self.fail(now, key, AbortCode::RX_CALL_DEAD, Notify::Peer),
+            Some(Late::TimedOut) => return self.fail(now, key, AbortCode::RX_CALL_TIMEOUT, Notify::Peer),
             None => {}
         }
         if self.is_doubt_confirmed(now, key) {
-            return self.fail(now, key, AbortCode::RX_CALL_DEAD, Tell::Peer);
+            return self.fail(now, key, AbortCode::RX_CALL_DEAD, Notify::Peer);
         }
         let Some(call) = self.calls.get_mut(key) else { return };
         call.receive.acks.on_time(now);
@@ -133,7 +133,7 @@ impl Endpoint {
             peer.mtu.on_dropped(now, bytes);
         }
         self.note_short_path(now, peer_key);
-        self.fail(now, key, code, Tell::Peer);
+        self.fail(now, key, code, Notify::Peer);
     }
 
     /// Remembers that a path was found to be short, and reports it to the application.

@@ -1,13 +1,13 @@
 //! Operations of the application on calls and connections.
 
-use base::{AbortCode, Monotonic, Room};
+use base::{AbortCode, Monotonic, RecvBuffer};
 use bytes::Bytes;
 use rand::Rng;
 use rx_security::{ClientSecurity, ConnectionFacts};
 use std::sync::Arc;
 
 use super::Endpoint;
-use super::finish::Tell;
+use super::finish::Notify;
 use crate::call::receive::ack_delay;
 use crate::call::{Call, OwedAck, Phase, Side, TimeLimits};
 use crate::config::ConnectOptions;
@@ -62,7 +62,7 @@ impl Endpoint {
         after
     }
 
-    pub(super) fn lend_room(&mut self, now: Monotonic, key: Key, room: Room) {
+    pub(super) fn lend_room(&mut self, now: Monotonic, key: Key, room: RecvBuffer) {
         let Some(call) = self.calls.get_mut(key).filter(|call| call.failure().is_none()) else { return };
         call.receive.lend(room);
         let landed = call.receive.land();
@@ -82,7 +82,7 @@ impl Endpoint {
             return Landed::Blocked;
         };
         call.clocks.progress = now;
-        Landed::Room(room)
+        Landed::RecvBuffer(room)
     }
 
     fn after_read(&mut self, now: Monotonic, key: Key) {
@@ -151,7 +151,7 @@ impl Endpoint {
     }
 
     pub(super) fn abort_call(&mut self, now: Monotonic, key: Key, code: AbortCode) {
-        self.fail(now, key, code, Tell::PeerOnly);
+        self.fail(now, key, code, Notify::PeerOnly);
     }
 
     pub(super) fn release_call(&mut self, now: Monotonic, key: Key) {
@@ -160,7 +160,7 @@ impl Endpoint {
         let finishing = call.side == Side::Server && call.send.is_ended();
         let is_large = finishing && call.send.large_bytes().is_some();
         if call.is_running() && !finishing {
-            self.fail(now, key, AbortCode::RX_USER_ABORT, Tell::Peer);
+            self.fail(now, key, AbortCode::RX_USER_ABORT, Notify::Peer);
             return;
         }
         self.statistics.let_go(call.standing, call.receive.discard());
@@ -277,7 +277,7 @@ impl Endpoint {
         let Some(connection) = self.connections.get(key).filter(|it| it.side == Side::Client) else { return };
         for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
             self.acknowledge_last(now, key, call);
-            self.fail(now, call, AbortCode::RX_USER_ABORT, Tell::Peer);
+            self.fail(now, call, AbortCode::RX_USER_ABORT, Notify::Peer);
             if self.calls.get(call).is_some_and(|call| call.released) {
                 self.remove_call(now, call);
             }

@@ -121,7 +121,7 @@ fn a_refusal_to_cut_is_worked_around_and_remembered() {
 }
 
 #[test]
-fn what_nobody_can_receive_is_counted_and_does_not_stop_the_rest() {
+fn undeliverable_packets_are_counted_and_skipped() {
     let from = bind_one([127, 0, 0, 1], &small());
     let to = bind_one([127, 0, 0, 1], &small());
     let packets = datagrams(2, 100);
@@ -138,7 +138,7 @@ fn what_nobody_can_receive_is_counted_and_does_not_stop_the_rest() {
 }
 
 #[test]
-fn a_wildcard_socket_knows_where_it_was_asked_and_answers_from_there() {
+fn a_wildcard_socket_answers_from_the_address_it_was_asked_at() {
     let server = bind_one([0, 0, 0, 0], &small());
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();

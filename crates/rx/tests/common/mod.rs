@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use afs_idl::{CallStream, ClientCall, ClientConnection, StreamSource};
-use base::{AbortCode, Room};
+use base::{AbortCode, RecvBuffer};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rx::{
@@ -195,7 +195,7 @@ fn hash_landed(stream: &mut StreamSource<'_>) -> Result<Vec<u8>, AbortCode> {
     for turn in 1usize.. {
         while open < 2 && left > 0 {
             let bytes = left.min(turn * 7919 % 65_536);
-            rooms.push_back(Room::new(vec![0; 70_000], 13..13 + bytes));
+            rooms.push_back(RecvBuffer::new(vec![0; 70_000], 13..13 + bytes));
             left -= bytes;
             open += 1;
         }

@@ -129,7 +129,7 @@ fn several_that_are_used_stay() {
 }
 
 #[test]
-fn those_who_ask_for_several_and_those_who_write_do_not_wait_for_ever() {
+fn bulk_readers_and_writers_do_not_starve() {
     let cache = numbers(1000 * ENTRY);
     std::thread::scope(|scope| {
         for thread in 0..4 {

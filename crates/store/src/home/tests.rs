@@ -109,7 +109,7 @@ fn a_folder_that_was_found_is_as_durable_as_one_that_was_made() {
 }
 
 #[test]
-fn the_format_rises_with_sharing_and_a_power_cut_leaves_the_old_or_the_new_one() {
+fn a_power_cut_leaves_the_old_or_the_new_format() {
     let mut seen = [0, 0];
     for seed in 0..200 {
         let disk = FaultyDisk::new(seed, Garbling::default());

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_tried_again_after_ever_longer_pauses_until_it_succeeds() {
+    fn failures_are_retried_with_growing_pauses() {
         assert_eq!(tries(0, 1000), [1]);
         assert_eq!(tries(1, 1000), [1, 2]);
         assert_eq!(tries(4, 1000), [1, 2, 4, 8, 16]);

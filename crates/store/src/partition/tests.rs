@@ -35,7 +35,7 @@ fn it_opens_again_with_everything_in_it() {
 }
 
 #[test]
-fn it_is_not_created_where_no_partition_is_mounted_or_when_not_asked_to() {
+fn a_store_is_created_only_on_request_and_on_a_mount() {
     let folder = tempfile::tempdir().unwrap();
     let error = Partition::open(&folder.path().join("vicepz"), &config()).err().unwrap().to_string();
     assert!(error.contains("no such folder"), "{error}");
@@ -142,7 +142,7 @@ fn master(byte: u8) -> MasterKey {
 }
 
 #[test]
-fn an_encrypted_partition_opens_with_its_key_only_and_old_data_stays_readable() {
+fn an_encrypted_partition_opens_only_with_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let config = PartitionConfig { maintenance: None, ..PartitionConfig::default() };
     let open = |key: Option<&MasterKey>| Partition::open_encrypted(folder.path(), &config, key);
@@ -183,7 +183,7 @@ fn an_encrypted_partition_opens_with_its_key_only_and_old_data_stays_readable() 
 }
 
 #[test]
-fn the_format_rises_before_the_first_chunk_is_shared_and_not_before() {
+fn the_format_is_raised_with_the_first_shared_chunk() {
     let folder = tempfile::tempdir().unwrap();
     let version = || fs::read_to_string(folder.path().join("cellar/VERSION")).unwrap();
     for _ in 0..2 {

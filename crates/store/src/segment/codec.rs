@@ -257,7 +257,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_encrypted_is_read_with_its_key_only_and_damage_is_noticed(
+        fn encrypted_data_needs_its_key_and_damage_is_detected(
             pieces in pieces(), codec in codec(), place: prop::sample::Index, bit in 0..8u8,
         ) {
             let keys = KeyRing::random();

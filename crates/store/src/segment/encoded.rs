@@ -4,7 +4,7 @@ use super::codec::{self, Encoded};
 use super::frame::Frame;
 use super::record::RECORD_BYTES;
 use crate::{ChunkOwner, Codec, StoreError};
-use base::Room;
+use base::RecvBuffer;
 use bytes::Bytes;
 
 /// A chunk that is joined, compressed and checksummed, ideally as soon as its last byte has arrived and while
@@ -17,12 +17,12 @@ pub struct RawChunk(Frame);
 
 impl RawChunk {
     /// Returns a buffer to fill with a chunk of `bytes` bytes.
-    pub fn room(bytes: usize) -> Room {
+    pub fn room(bytes: usize) -> RecvBuffer {
         Frame::room(bytes)
     }
 
     /// Takes the chunk from a filled buffer.
-    pub fn landed(room: Room) -> RawChunk {
+    pub fn landed(room: RecvBuffer) -> RawChunk {
         RawChunk(Frame::landed(room))
     }
 
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn what_landed_in_a_room_is_a_chunk() {
         let contents: Vec<u8> = (0..9000u32).map(|n| ((n * n) >> 7) as u8).collect();
-        let strange = [Room::new(vec![0; 9000], 0..9000), Room::new(vec![0; 20_000], 600..9600)];
+        let strange = [RecvBuffer::new(vec![0; 9000], 0..9000), RecvBuffer::new(vec![0; 20_000], 600..9600)];
         for room in strange.into_iter().chain([0, 4032, 8192, 8999, 9000].map(RawChunk::room)) {
             let mut room = room;
             let length = room.left();

@@ -3,7 +3,7 @@
 use super::pool::Buffer;
 use super::record::{RECORD_BYTES, Record, crc32c};
 use crate::ChunkOwner;
-use base::Room;
+use base::RecvBuffer;
 use disk::DIRECT_ALIGNMENT;
 
 const ALIGNMENT: u64 = DIRECT_ALIGNMENT as u64;
@@ -53,13 +53,13 @@ impl Frame {
     }
 
     /// Returns a buffer for `stored_bytes` bytes; [`Frame::landed`] turns it into a frame.
-    pub(super) fn room(stored_bytes: usize) -> Room {
+    pub(super) fn room(stored_bytes: usize) -> RecvBuffer {
         let (memory, start) = Frame::of(stored_bytes).buffer.into_memory();
-        Room::new(memory, start + RECORD_BYTES..start + RECORD_BYTES + stored_bytes)
+        RecvBuffer::new(memory, start + RECORD_BYTES..start + RECORD_BYTES + stored_bytes)
     }
 
     /// Creates a frame from a filled buffer. One that [`Frame::room`] did not create is copied.
-    pub(super) fn landed(room: Room) -> Frame {
+    pub(super) fn landed(room: RecvBuffer) -> Frame {
         let (memory, filled) = room.into_parts();
         let (stored_bytes, whole_bytes) = (filled.len(), 0);
         let buffer = Buffer::whole(memory);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_beyond_the_limit_are_refused_although_the_checksum_is_good() {
+    fn excessive_lengths_are_refused_despite_a_good_checksum() {
         let too_long = CHUNK_BYTES_MAX as u32 + 1;
         for (encoding, raw_bytes, stored_bytes) in
             [(Encoding::Lz4, too_long, 5), (Encoding::Lz4, 5, too_long), (Encoding::Raw, 4, 5)]

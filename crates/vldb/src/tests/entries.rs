@@ -95,7 +95,7 @@ fn what_cannot_be_created() {
 
 /// `vos restore -readonly` and `vos copy -readonly` create such an entry.
 #[test]
-fn a_volume_that_is_read_only_only_may_have_one_id_for_both_types() {
+fn a_read_only_volume_may_use_one_id_for_both_types() {
     let f = Fixture::new();
     let read_only = NewLocation {
         ids: [100, 100, 0].map(VolumeId),

@@ -43,7 +43,7 @@ fn reads(volumes: u32) -> Vec<usize> {
 }
 
 #[test]
-fn single_operations_cost_the_same_however_many_volumes_there_are() {
+fn single_operations_cost_the_same_with_many_volumes() {
     let few = reads(10);
     assert_eq!(few, reads(1000));
     assert!(few.iter().all(|&count| count <= 5), "{few:?}");

@@ -125,7 +125,7 @@ fn however_many_targets_there_are_each_chunk_is_read_once() {
 }
 
 #[test]
-fn of_what_changed_each_chunk_is_read_once_for_all_sites_too_and_nothing_else_is() {
+fn each_changed_chunk_is_read_once_for_all_sites() {
     for network in [Network::of_dumps(), Network::of_cellars()] {
         let ((mut cell, disks), other) = (with_files(), Arc::new(Cell::new()));
         cell.server = cell.server.with_other_servers(Arc::new(Other::new(&other, &Arc::new(network))));
@@ -156,7 +156,7 @@ fn of_what_changed_each_chunk_is_read_once_for_all_sites_too_and_nothing_else_is
 }
 
 #[test]
-fn sites_that_need_a_dump_and_sites_that_take_what_they_lack_share_one_read() {
+fn full_and_incremental_sites_share_one_read() {
     let ((mut cell, disks), other) = (with_files(), Arc::new(Cell::new()));
     let network = Arc::new(Network::of_cellars());
     cell.server = cell.server.with_other_servers(Arc::new(Other::new(&other, &network)));

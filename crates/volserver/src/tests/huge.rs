@@ -133,7 +133,7 @@ fn a_dump_with_a_file_beyond_4_gib_is_restored() {
 }
 
 #[test]
-fn of_a_file_beyond_4_gib_another_cellar_server_is_sent_what_is_no_hole() {
+fn only_data_of_a_sparse_file_beyond_4_gib_is_sent() {
     let mut pair = Pair::new();
     pair.send(0);
     let [before] = pair.network.streams()[..] else { panic!() };

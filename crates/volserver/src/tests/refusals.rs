@@ -90,7 +90,7 @@ const OF_A_VOLUME: [u32; 21] = [
 ];
 
 #[test]
-fn a_transaction_that_is_not_there_any_more_is_refused_by_every_call() {
+fn every_call_refuses_an_ended_transaction() {
     let cell = with_volume(&Disks::default());
     let ended = cell.open(ID, LARGE, attach_mode::BUSY).unwrap();
     cell.end(ended).unwrap();

@@ -174,7 +174,7 @@ impl World {
 }
 
 #[test]
-fn a_volume_is_released_to_another_partition_of_its_server_again_and_again() {
+fn a_volume_is_released_repeatedly_to_another_partition() {
     let mut world = World::new();
     for _ in 0..3 {
         world.release();
@@ -203,7 +203,7 @@ fn a_site_shows_its_volume_while_the_next_release_is_made() {
 }
 
 #[test]
-fn a_site_that_has_it_is_served_although_the_release_failed_for_others() {
+fn a_released_site_serves_though_others_failed() {
     let mut world = World::new();
     // `vos` does not remove the clone in this case.
     (0..STEPS - 1).for_each(|step| world.step(step));
@@ -238,7 +238,7 @@ fn what_an_older_site_left_behind_does_not_hide_a_newer_one() {
 }
 
 #[test]
-fn only_one_of_several_read_only_volumes_becomes_the_read_write_one() {
+fn only_one_of_several_read_only_volumes_is_converted() {
     let mut world = World::new();
     world.release();
     world.make_clone();

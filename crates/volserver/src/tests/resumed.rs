@@ -217,7 +217,7 @@ fn a_damaged_stream_leaves_nothing() {
 }
 
 #[test]
-fn transfers_of_which_the_target_is_killed_again_and_again_come_to_their_end() {
+fn transfers_finish_though_the_target_is_killed_repeatedly() {
     histories(SEEDS, killed);
 }
 

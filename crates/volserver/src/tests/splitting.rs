@@ -129,7 +129,7 @@ fn outside(whole: &Tree) -> Tree {
 }
 
 #[test]
-fn a_directory_becomes_a_volume_and_a_mount_point_takes_its_place() {
+fn a_directory_becomes_a_volume_and_a_mount_point() {
     let world = World::new();
     let (wanted, mut rest) =
         (all_below(&world.volume(ID), world.tree()), all_below(&world.volume(ID), world.volume(ID).root()));
@@ -268,7 +268,7 @@ fn cut_off(_: u64, random: &mut StdRng) {
 }
 
 #[test]
-fn what_users_write_into_the_new_volume_stays_whatever_the_note_says() {
+fn users_writes_into_the_new_volume_stay() {
     let world = World::new();
     let volume = world.volume(ID);
     let plan = splitting::plan(&volume, &world.volume(NEW), world.tree().vnode).unwrap().unwrap();

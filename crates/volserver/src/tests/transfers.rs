@@ -266,7 +266,7 @@ fn references_to_what_is_not_there_are_refused() {
 }
 
 #[test]
-fn digests_are_told_to_administrators_and_not_more_than_a_call_may() {
+fn digests_are_limited_and_for_administrators_only() {
     let pair = Pair::new();
     pair.send(0);
     let transaction = pair.other.open(TARGET, LARGE, attach_mode::BUSY).unwrap();

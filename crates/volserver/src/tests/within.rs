@@ -179,7 +179,7 @@ fn a_volume_moves_to_another_partition_of_its_server_and_back() {
 }
 
 #[test]
-fn both_are_listed_while_it_moves_and_neither_by_a_number_of_its_own() {
+fn both_sites_of_a_moving_volume_are_listed() {
     let mut world = World::new(LARGE, SMALL);
     (0..6).for_each(|step| world.step(step));
     world.cell.end(world.target).unwrap();
@@ -260,7 +260,7 @@ fn cut_off(seed: u64, random: &mut StdRng) {
 }
 
 #[test]
-fn a_crash_right_after_the_older_one_is_deleted_leaves_the_newer_one() {
+fn a_crash_after_deleting_the_older_one_leaves_the_newer() {
     let mut world = World::new(LARGE, SMALL);
     (0..7).for_each(|step| world.step(step));
     // The first action of DeleteVolume.

@@ -3,8 +3,8 @@
 use super::CheckReport;
 use crate::SnapshotOf;
 use crate::keys::{self, Registry as Table};
+use crate::read_view::ReadView;
 use crate::record::{self, Counters, Job, StoredHeader};
-use crate::sight::Sight;
 use base::{VnodeId, VolumeId, VolumeType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -14,7 +14,7 @@ use store::{Family, KeyRange, MetaStore};
 #[derive(Clone)]
 pub(super) struct Known {
     pub(super) group: u64,
-    pub(super) sight: Sight,
+    pub(super) read_view: ReadView,
     pub(super) is_read_write: bool,
     /// The snapshot that the volume is, according to its header.
     pub(super) snapshot: Option<SnapshotOf>,
@@ -24,7 +24,7 @@ pub(super) struct Known {
 #[derive(Default)]
 pub(super) struct GroupFacts {
     /// Read views of its volumes.
-    pub(super) readers: Vec<Sight>,
+    pub(super) readers: Vec<ReadView>,
     pub(super) newest: u64,
     pub(super) read_write: Option<VolumeId>,
     /// Whether all of it is to be purged.
@@ -115,7 +115,7 @@ fn read_record(
         return Some(());
     }
     let stored = record::get_header(value, &no_counters()).filter(|stored| stored.header.id == id)?;
-    (is_table(Table::Header) && stored.group > 0 && stored.sight.epoch > 0).then(|| registry.add(&stored))
+    (is_table(Table::Header) && stored.group > 0 && stored.read_view.epoch > 0).then(|| registry.add(&stored))
 }
 
 /// Returns the counters of a volume, if they can be read.
@@ -146,13 +146,13 @@ fn no_counters() -> Counters {
 
 impl Registry {
     fn add(&mut self, stored: &StoredHeader) {
-        let (group, sight, id) = (stored.group, stored.sight.clone(), stored.header.id);
-        let epoch = sight.epoch;
+        let (group, read_view, id) = (stored.group, stored.read_view.clone(), stored.header.id);
+        let epoch = read_view.epoch;
         let is_read_write = stored.header.kind == VolumeType::ReadWrite;
         let snapshot = stored.header.snapshot.clone();
-        self.volumes.insert(id, Known { group, sight, is_read_write, snapshot });
+        self.volumes.insert(id, Known { group, read_view, is_read_write, snapshot });
         let facts = self.groups.entry(group).or_default();
-        facts.readers.push(stored.sight.clone());
+        facts.readers.push(stored.read_view.clone());
         facts.newest = facts.newest.max(epoch);
     }
 
@@ -182,10 +182,12 @@ impl Registry {
         }
         for (&id, known) in &self.volumes {
             let writer = self.groups.get(&known.group).and_then(|facts| facts.read_write);
-            let newest = writer.and_then(|writer| self.volumes.get(&writer)).map(|writer| writer.sight.epoch);
-            if let Some(newest) = newest.filter(|&newest| !known.is_read_write && known.sight.epoch >= newest)
+            let newest =
+                writer.and_then(|writer| self.volumes.get(&writer)).map(|writer| writer.read_view.epoch);
+            if let Some(newest) =
+                newest.filter(|&newest| !known.is_read_write && known.read_view.epoch >= newest)
             {
-                let what = format!("epoch {} is not below {newest}, the writer's", known.sight.epoch);
+                let what = format!("epoch {} is not below {newest}, the writer's", known.read_view.epoch);
                 report.add(Some(id), "its header", what);
             }
         }

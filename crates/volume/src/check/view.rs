@@ -62,7 +62,7 @@ impl View<'_> {
     fn scan(&mut self, family: Family, visit: &mut Visit<'_>) -> Result<(), VolumeError> {
         let (from, to) = keys::group_range(self.known.group);
         let (meta, known) = (self.meta, self.known);
-        epochs::scan(meta, family, (&from, &to), &known.sight, &mut |prefix, value| {
+        epochs::scan(meta, family, (&from, &to), &known.read_view, &mut |prefix, value| {
             visit(self, prefix, value);
             ControlFlow::Continue(())
         })

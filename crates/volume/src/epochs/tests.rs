@@ -11,7 +11,7 @@ const KEY: &[u8] = b"record";
 struct Group {
     meta: MemoryMeta,
     epochs: Epochs,
-    seen: BTreeMap<u64, (Sight, Option<Vec<u8>>)>,
+    seen: BTreeMap<u64, (ReadView, Option<Vec<u8>>)>,
     now: Option<Vec<u8>>,
 }
 
@@ -36,15 +36,15 @@ impl Group {
 
     fn roll_back(&mut self, index: usize) {
         let epoch = self.epochs.others[index].epoch;
-        let sight = self.epochs.others[index].back_to_this(self.epochs.current, 1, UnixTime(1)).unwrap();
-        (self.epochs.current, self.epochs.turns) = (sight.epoch, sight.turns);
+        let read_view = self.epochs.others[index].back_to_this(self.epochs.current, 1, UnixTime(1)).unwrap();
+        (self.epochs.current, self.epochs.turns) = (read_view.epoch, read_view.turns);
         self.now.clone_from(&self.seen[&epoch].1);
         self.purge();
     }
 
     fn drop_clone(&mut self, index: usize) {
-        let sight = self.epochs.others.remove(index);
-        self.seen.remove(&sight.epoch);
+        let read_view = self.epochs.others.remove(index);
+        self.seen.remove(&read_view.epoch);
         self.purge();
     }
 
@@ -61,11 +61,12 @@ impl Group {
     }
 
     fn check(&self) {
-        let read = |sight: &Sight| {
-            let one = get(&self.meta, Family::Vnodes, KEY, sight).unwrap().map(|(_, bytes)| bytes.to_vec());
+        let read = |read_view: &ReadView| {
+            let one =
+                get(&self.meta, Family::Vnodes, KEY, read_view).unwrap().map(|(_, bytes)| bytes.to_vec());
             let mut scanned = None;
             let to = [KEY, &[0xff; 9]].concat();
-            scan(&self.meta, Family::Vnodes, (KEY, &to), sight, &mut |_, value| {
+            scan(&self.meta, Family::Vnodes, (KEY, &to), read_view, &mut |_, value| {
                 assert!(scanned.replace(value.to_vec()).is_none());
                 ControlFlow::Continue(())
             })
@@ -74,8 +75,8 @@ impl Group {
             one
         };
         assert_eq!(read(&self.epochs.writer()), self.now);
-        for (epoch, (sight, expected)) in &self.seen {
-            assert_eq!(&read(sight), expected, "epoch {epoch}");
+        for (epoch, (read_view, expected)) in &self.seen {
+            assert_eq!(&read(read_view), expected, "epoch {epoch}");
         }
         assert_eq!(self.unneeded(), [0; 0]);
     }
@@ -120,7 +121,7 @@ fn a_scan_shows_each_record_once() {
     meta.commit(batch).unwrap();
     let at = |epoch| {
         let mut found = Vec::new();
-        scan(&meta, Family::Entries, (b"a", b"z"), &Sight::up_to(epoch), &mut |_, value| {
+        scan(&meta, Family::Entries, (b"a", b"z"), &ReadView::up_to(epoch), &mut |_, value| {
             found.push(String::from_utf8(value.to_vec()).unwrap());
             ControlFlow::Continue(())
         })

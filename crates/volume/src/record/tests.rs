@@ -50,7 +50,7 @@ fn header() -> StoredHeader {
     let c = counters();
     StoredHeader {
         group: 5,
-        sight: Sight::up_to(6),
+        read_view: ReadView::up_to(6),
         header: VolumeHeader {
             id: VolumeId(536_870_912),
             name: "root.cell.readonly".parse().unwrap(),
@@ -105,9 +105,9 @@ fn records_are_read_as_they_were_written() {
     }
     assert_eq!(get_counters(&put_counters(&counters())), Some(counters()));
     assert_eq!(get_header(&put_header(&header()), &counters()), Some(header()));
-    let mut apart = header();
-    apart.header.stands_for = Some(VolumeId(7));
-    assert_eq!(get_header(&put_header(&apart), &counters()), Some(apart));
+    let mut parked = header();
+    parked.header.stands_for = Some(VolumeId(7));
+    assert_eq!(get_header(&put_header(&parked), &counters()), Some(parked));
     for codec in [Codec::Raw, Codec::Lz4, Codec::Zstd(1), Codec::Zstd(19)] {
         let mut stored = header();
         stored.header.compression = Some(codec);
@@ -194,7 +194,7 @@ fn version_1_records_stay_readable() {
 }
 
 #[test]
-fn a_header_may_end_early_or_go_on_with_what_only_later_versions_know() {
+fn a_header_may_be_shorter_or_longer() {
     let old = put_header(&header());
     let read = |more: &[u8]| get_header(&[&old[..], more].concat(), &counters());
     // A header of the first version ends here.

@@ -37,14 +37,14 @@ impl Changes {
 pub(super) struct Step {
     pub(super) sums: Sums,
     pub(super) batch: Batch,
-    pub(super) doomed: Vec<ChunkAddress>,
+    pub(super) obsolete: Vec<ChunkAddress>,
     pub(super) used: Vec<ChunkAddress>,
     pub(super) missing: Vec<RowKey>,
 }
 
 impl Step {
     pub(super) fn new(sums: Sums) -> Step {
-        Step { sums, batch: Batch::new(), doomed: vec![], used: vec![], missing: vec![] }
+        Step { sums, batch: Batch::new(), obsolete: vec![], used: vec![], missing: vec![] }
     }
 
     pub(super) fn take(
@@ -90,7 +90,7 @@ impl Step {
         if let Some(own) = offer.and_then(|offer| offer.heals(old.address)) {
             new.address = own;
             self.used.push(own);
-            self.doomed.push(old.address);
+            self.obsolete.push(old.address);
         }
         let more = old.count.saturating_add(change.more);
         if more < change.less {
@@ -103,7 +103,7 @@ impl Step {
         new.count = more.saturating_sub(change.less);
         if more == change.less {
             self.sums.take_away(old);
-            self.doomed.push(new.address);
+            self.obsolete.push(new.address);
             self.batch.delete(Family::Extents, keys::row(key));
         } else if new != *old {
             self.put(key, Some(old), &new);
@@ -122,7 +122,7 @@ impl Step {
             && old.address == from
         {
             self.used.push(to);
-            self.doomed.push(from);
+            self.obsolete.push(from);
             self.put(key, Some(&old), &Row { address: to, ..old });
         }
         Ok(())

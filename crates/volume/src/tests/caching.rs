@@ -45,10 +45,10 @@ fn purging_a_volume_costs_its_own_entries_and_changes_no_answer() {
 fn what_a_deleted_volume_left_in_memory_goes_in_the_background() {
     let (server, volume) = Server::with_volume(options());
     let before = server.volumes.caches().status.entries;
-    let doomed = server.create(VolumeId(9), "doomed");
-    fill(&doomed, 2500);
+    let obsolete = server.create(VolumeId(9), "doomed");
+    fill(&obsolete, 2500);
     server.volumes.delete(VolumeId(9)).unwrap();
-    drop(doomed);
+    drop(obsolete);
     assert!(server.volumes.caches().status.entries > 2500, "deleting does not wait for it");
     server.purge();
     let after = server.volumes.caches();

@@ -255,7 +255,11 @@ const REGISTRY: &[Case] = &[
         "volume 2000, group 2: a purge job is to delete all of it",
     ),
     ("two writers", |w| w.change_header(OTHER, |h| h.group = GROUP), "writes too"),
-    ("an epoch of the future", |w| w.change_header(CLONE, |h| h.sight.epoch = 9), "epoch 9 is not below 2"),
+    (
+        "an epoch of the future",
+        |w| w.change_header(CLONE, |h| h.read_view.epoch = 9),
+        "epoch 9 is not below 2",
+    ),
     (
         "a group id to be given out again",
         |w| w.put(Family::System, keys::next_id(), 2u64.to_be_bytes()),
@@ -312,7 +316,7 @@ const RECORDS: &[Case] = &[
 
 /// Advances the writer by two epochs, so that nothing reads a version born in between.
 fn leave_version(world: &World) {
-    world.change_header(WRITER, |header| header.sight.epoch = 4);
+    world.change_header(WRITER, |header| header.read_view.epoch = 4);
     let prefix = keys::vnode(GROUP, world.outer.vnode);
     let value = world.get(Family::Vnodes, &world.newest(Family::Vnodes, &prefix));
     for epoch in [3, 4] {
@@ -583,7 +587,7 @@ fn check_online(volumes: &Volumes) -> CheckReport {
 }
 
 #[test]
-fn every_kind_of_planted_damage_is_found_beside_a_server_at_work() {
+fn every_kind_of_planted_damage_is_found_while_serving() {
     for (name, plant, expected) in [REGISTRY, RECORDS, TREE, DATA, ACCOUNTS].concat() {
         if name == "dead bytes forgotten" {
             // On a running server, accounts may lag on the safe side.

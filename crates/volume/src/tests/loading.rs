@@ -50,7 +50,7 @@ fn a_writer_that_is_loaded_respects_clones_that_nobody_used() {
 }
 
 #[test]
-fn a_volume_that_was_never_used_can_be_deleted_and_purged_after_a_restart() {
+fn an_unused_volume_is_purged_after_a_restart() {
     let mut server = server();
     let volume = server.volumes.get(RW).unwrap();
     store_at(&volume, file_of(&volume), 0, &[2; 500], u64::MAX).unwrap();
@@ -108,7 +108,7 @@ fn many(most: usize) -> Server {
 }
 
 #[test]
-fn volumes_that_nobody_uses_leave_memory_and_come_back_as_they_were() {
+fn unused_volumes_are_unloaded_and_reloaded_unchanged() {
     let mut server = many(20);
     assert!(server.volumes.loaded_count() <= 20 + 8, "{}", server.volumes.loaded_count());
     for round in 0..2 {

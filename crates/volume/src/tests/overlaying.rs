@@ -337,7 +337,7 @@ fn what_is_equal_is_not_written() {
 }
 
 #[test]
-fn a_purger_that_already_found_its_job_lets_alone_what_is_being_built() {
+fn a_running_purger_spares_volumes_under_construction() {
     let mut world = World::new(2);
     (0..40).for_each(|_| world.change());
     world.release(true);

@@ -67,7 +67,7 @@ fn make(volumes: &Volumes, index: u32, id: u32) -> Arc<crate::Volume> {
 }
 
 #[test]
-fn a_partition_that_cannot_be_read_keeps_only_its_own_volumes_offline() {
+fn an_unreadable_partition_takes_only_its_own_volumes_offline() {
     let (meta, chunks) = (Arc::new(Meta::default()), Arc::new(MemoryChunks::new()));
     let whole = handle(1, meta, &chunks);
     make(&Volumes::open(vec![whole.clone()], options()).unwrap(), 1, 7);
@@ -83,7 +83,7 @@ fn a_partition_that_cannot_be_read_keeps_only_its_own_volumes_offline() {
 }
 
 #[test]
-fn a_partition_that_takes_no_changes_does_not_keep_others_from_purging() {
+fn a_read_only_partition_does_not_block_purging_of_others() {
     let metas = [Arc::new(Meta::default()), Arc::new(Meta::default())];
     let chunks = [Arc::new(MemoryChunks::new()), Arc::new(MemoryChunks::new())];
     let partition = |index: usize| handle(index as u32, metas[index].clone(), &chunks[index]);

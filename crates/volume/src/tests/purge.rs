@@ -62,7 +62,7 @@ fn jobs_of_two_partitions_with_the_same_key_are_two() {
     let volumes = Volumes::open(vec![partition_at(0), partition_at(1)], options()).unwrap();
     let (here, files) = volume_with_clones(&volumes, 0, 10, &[11, 12]);
     let (there, _) = volume_with_clones(&volumes, 1, 20, &[21]);
-    assert_eq!((here.group.id, here.view().sight.epoch), (there.group.id, there.view().sight.epoch));
+    assert_eq!((here.group.id, here.view().read_view.epoch), (there.group.id, there.view().read_view.epoch));
     volumes.delete(VolumeId(21)).unwrap();
     assert!(volumes.purge_step().unwrap(), "the other partition's job is under way");
     volumes.delete(VolumeId(11)).unwrap();
@@ -75,7 +75,7 @@ fn jobs_of_two_partitions_with_the_same_key_are_two() {
 }
 
 #[test]
-fn a_volume_deleted_while_the_same_job_is_under_way_leaves_nothing() {
+fn a_volume_deleted_during_its_job_leaves_nothing() {
     for steps in 1..6 {
         let server = Server::new(options());
         let (volume, _) = volume_with_clones(&server.volumes, 0, 10, &[11, 12]);

@@ -134,7 +134,7 @@ fn damage_that_is_met_ahead_is_told_when_it_is_reached() {
 }
 
 #[test]
-fn chunks_that_are_overwritten_meanwhile_stay_until_they_are_read() {
+fn overwritten_chunks_stay_until_readers_finish() {
     let opened = Opened::new(2, 0);
     let fid = with_file(&opened);
     let volume = opened.volume();

@@ -187,7 +187,7 @@ fn store_slowly(volume: &Volume, fid: Fid, bytes: &[u8], between: impl FnOnce())
 }
 
 #[test]
-fn a_chunk_that_is_given_up_while_another_wants_it_is_stored_anew() {
+fn an_abandoned_chunk_that_another_needs_is_stored_again() {
     let (server, one, other) = two();
     put(&one, "x", &chunks_of(&[1, 2]));
     let y = create(&other, "y");
@@ -231,7 +231,7 @@ fn whoever_reads_keeps_what_others_give_up() {
 }
 
 #[test]
-fn damage_is_listed_for_every_file_and_healed_by_whoever_stores_the_same() {
+fn damage_is_listed_per_file_and_healed_by_equal_data() {
     let (server, one, other) = two();
     let data = chunks_of(&[1, 2]);
     let (x, y) = (put(&one, "x", &data), put(&other, "y", &chunks_of(&[5, 2])));
@@ -289,7 +289,7 @@ fn compaction_moves_the_row_and_touches_no_extent() {
 }
 
 #[test]
-fn a_restore_shares_and_one_that_is_given_up_leaves_counts_exact() {
+fn a_restore_shares_and_an_abandoned_one_leaves_exact_counts() {
     let (server, one, other) = two();
     let data = chunks_of(&[1, 2, 3]);
     let x = put(&one, "x", &data);

@@ -109,7 +109,7 @@ fn asking_reads_as_many_records_however_much_there_is() {
 }
 
 #[test]
-fn a_change_writes_records_of_directories_above_now_and_then_only() {
+fn changes_rarely_write_records_of_parent_directories() {
     let (server, volume) = Server::with_volume(options());
     let way: Vec<Fid> = (0..100)
         .scan(volume.root(), |above, _| {

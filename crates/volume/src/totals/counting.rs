@@ -9,8 +9,8 @@
 use super::{Step, Totals, Unfolded, spread};
 use crate::epochs::{self, damage};
 use crate::group::Writer;
+use crate::read_view::ReadView;
 use crate::record::{self, Counters};
-use crate::sight::Sight;
 use crate::volume::Volume;
 use crate::{VnodeStatus, VolumeError, keys};
 use base::{VnodeId, VolumeType};
@@ -132,14 +132,14 @@ impl Volume {
     }
 
     /// Starts recording changes.
-    fn begin_count(&self) -> Result<Option<(Sight, Frozen<'_>)>, VolumeError> {
+    fn begin_count(&self) -> Result<Option<(ReadView, Frozen<'_>)>, VolumeError> {
         let mut writer = self.group.writer.lock();
         self.check_is_there()?;
         if self.is_counted() || !self.is_written(&writer) {
             return Ok(None);
         }
         writer.noted = Some(Vec::new());
-        Ok(Some((self.view().sight, Frozen::of(self.meta()))))
+        Ok(Some((self.view().read_view, Frozen::of(self.meta()))))
     }
 
     /// Returns whether records can be written at this volume's epoch: it is the read-write volume, or a
@@ -147,10 +147,10 @@ impl Volume {
     fn is_written(&self, writer: &Writer) -> bool {
         let epochs = &writer.epochs;
         let is_only = epochs.is_read_write_gone && epochs.current == keys::FIRST_EPOCH;
-        self.view().sight == epochs.writer() && (self.kind() == VolumeType::ReadWrite || is_only)
+        self.view().read_view == epochs.writer() && (self.kind() == VolumeType::ReadWrite || is_only)
     }
 
-    fn count(&self, state: &(Sight, Frozen<'_>)) -> Result<Count, VolumeError> {
+    fn count(&self, state: &(ReadView, Frozen<'_>)) -> Result<Count, VolumeError> {
         let mut sums = OwnSums::default();
         let mut damaged = None;
         self.scan_state(state, Family::Vnodes, &mut |prefix, value| {
@@ -170,12 +170,12 @@ impl Volume {
 
     fn scan_state(
         &self,
-        (sight, state): &(Sight, Frozen<'_>),
+        (read_view, state): &(ReadView, Frozen<'_>),
         family: Family,
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<(), VolumeError> {
         let (from, to) = keys::group_range(self.group.id);
-        epochs::scan(state, family, (&from, &to), sight, &mut |prefix, value| {
+        epochs::scan(state, family, (&from, &to), read_view, &mut |prefix, value| {
             visit(prefix, value);
             ControlFlow::Continue(())
         })

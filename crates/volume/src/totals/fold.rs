@@ -46,14 +46,14 @@ struct Forest {
 
 impl Forest {
     fn of<E>(
-        apart: impl Iterator<Item = VnodeId>,
+        parked: impl Iterator<Item = VnodeId>,
         mut parent_of: impl FnMut(VnodeId) -> Result<Option<VnodeId>, E>,
     ) -> Result<Forest, E> {
         let mut parents = HashMap::new();
         let mut counts: HashMap<VnodeId, usize> = HashMap::new();
         // Each path ends where it meets an earlier one; see `spread` for the order.
         let mut ways = Vec::new();
-        for begin in apart {
+        for begin in parked {
             let mut way = Vec::new();
             let mut next = Some(begin);
             while let Some(at) = next.filter(|at| !parents.contains_key(at)) {

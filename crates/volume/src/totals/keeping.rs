@@ -52,7 +52,7 @@ impl Transaction<'_> {
     pub(crate) fn keep_totals_in_memory(&mut self, change: Change, steps: Vec<Step>) {
         let (shared, instance) = (&self.volume.shared, self.view.instance);
         for (directory, totals) in change.records {
-            shared.caches.put_totals(instance, directory, totals, self.view.sight.epoch);
+            shared.caches.put_totals(instance, directory, totals, self.view.read_view.epoch);
         }
         if self.counters.unfolded.is_some() {
             return;
@@ -119,7 +119,7 @@ impl Transaction<'_> {
 
     fn write_totals(&mut self, change: &Change) -> Result<(), VolumeError> {
         let (caches, instance) = (&self.volume.shared.caches, self.view.instance);
-        let epoch = self.view.sight.epoch;
+        let epoch = self.view.read_view.epoch;
         for (directory, totals) in &change.records {
             let prefix = keys::vnode(self.volume.group.id, *directory);
             let value = totals.as_ref().map(record::put_totals);

@@ -53,7 +53,7 @@ impl Volume {
             return Ok(totals);
         }
         let prefix = keys::vnode(self.group.id, directory);
-        let value = epochs::get(self.meta(), Family::Totals, &prefix, &view.sight)?;
+        let value = epochs::get(self.meta(), Family::Totals, &prefix, &view.read_view)?;
         let totals = value.and_then(|(_, value)| record::get_totals(&value));
         let totals = totals.ok_or_else(|| self.totals_damage(directory, "the totals of the directory"))?;
         self.shared.caches.put_totals(view.instance, directory, Some(totals), 0);

@@ -151,7 +151,7 @@ fn check_store(folder: &Path) {
 }
 
 #[test]
-fn a_killed_server_lost_nothing_acknowledged_and_leaves_nothing_behind() {
+fn a_killed_server_loses_nothing_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
     let seed = rand::random();
     println!("seed {seed}");

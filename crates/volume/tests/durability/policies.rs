@@ -270,7 +270,7 @@ fn histories(policy: Durability, count: u64) -> Seen {
 }
 
 #[test]
-fn a_crash_loses_the_last_changes_only_and_no_more_than_the_policy_says() {
+fn a_crash_loses_no_more_than_the_policy_allows() {
     for policy in POLICIES {
         let seen = histories(policy, HISTORIES / POLICIES.len() as u64);
         assert!(seen.power_cuts > 20 && seen.deleted_segments > 20, "{seen:?}");

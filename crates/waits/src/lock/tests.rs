@@ -125,7 +125,7 @@ fn what_is_waited_for_within_a_wait_is_no_wait_of_its_own() {
 }
 
 #[test]
-fn who_waits_for_a_lock_leaves_a_line_that_says_what_was_counted() {
+fn lock_waits_leave_a_line_that_matches_the_counters() {
     let _one = ONE_AT_A_TIME.lock();
     let (lock, before, written) = (Lock::new(LockName::Test, 1), figures(), LINES.open());
     LINES.choose(&Choice::parse(["lock", "disk=1s"]).unwrap(), 1000);

@@ -3,7 +3,7 @@
 use crate::output::Row;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use jobs::Place;
-use promote::{CellRecord, Record, Stage, Step, Task, Tree, Trouble};
+use promote::{CellRecord, PromotionError, Record, Stage, Step, Task, Tree};
 use promotion_runner::asking::Found;
 use promotion_runner::config::{CellConfig, Config};
 use serde::Serialize;
@@ -200,7 +200,7 @@ impl Progress {
     }
 
     /// Updates the line when a task has ended.
-    pub(super) fn update(&self, record: &Record, task: &Task, trouble: Option<&Trouble>) {
+    pub(super) fn update(&self, record: &Record, task: &Task, trouble: Option<&PromotionError>) {
         let current = record.cells.values().filter(|cell| cell.is_current()).count();
         self.0.set_position(current as u64);
         let cell = &task.cell;
@@ -215,7 +215,9 @@ impl Progress {
         };
         match trouble {
             None => self.0.set_message(format!("{cell} {what}")),
-            Some(Trouble::Passing(why) | Trouble::Lasting(why) | Trouble::Changed(why)) => {
+            Some(
+                PromotionError::Passing(why) | PromotionError::Lasting(why) | PromotionError::Changed(why),
+            ) => {
                 self.0.println(format!("{cell}: {why}"));
             }
         }

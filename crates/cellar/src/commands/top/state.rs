@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn one_goes_from_a_volume_to_its_clients_to_their_calls_and_back() {
+    fn navigation_goes_from_a_volume_to_clients_to_calls() {
         let mut state = State::default();
         press(&mut state, &[Key::Char('2'), Key::Down]);
         assert_eq!(press(&mut state, &[Key::Enter]), Action::Change);

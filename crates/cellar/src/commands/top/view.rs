@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_terminal_has_what_rows_are_sorted_by_and_the_chosen_table() {
+    fn a_narrow_terminal_shows_the_sort_key_and_the_chosen_table() {
         for (index, pane) in State::default().panes().iter().copied().enumerate() {
             let key = if index < KEYS { format!("{} ", (index + 1) % 10) } else { String::new() };
             for sort in 0..grid(1).column_count() {

@@ -94,7 +94,7 @@ pub(super) fn dump(context: &Context, request: &DumpVolume) -> Result<()> {
     let (site, id) = located.readable_site(&request.volume)?;
     check_file(&request.file)?;
     if request.dry_run {
-        return foretell(context, &cell, request, site, id);
+        return preflight(context, &cell, request, site, id);
     }
     let (name, file) = (request.volume.clone(), request.file.display().to_string());
     let mut done =
@@ -144,7 +144,7 @@ fn check_file(path: &Path) -> Result<()> {
 }
 
 /// Prints what would be dumped, or fails like the dump.
-fn foretell(
+fn preflight(
     context: &Context,
     cell: &CellClient,
     request: &DumpVolume,

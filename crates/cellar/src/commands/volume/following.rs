@@ -1,7 +1,7 @@
 //! Runs jobs in this process while a user watches; `cellar volume jobs`.
 
 mod elsewhere;
-mod foretelling;
+mod preflight;
 mod progress;
 mod shown;
 
@@ -11,12 +11,12 @@ use base::AbortCode;
 use cell_client::CellClient;
 use cell_client::describe::describe;
 use clap::{Args, Subcommand};
-use foretelling::Foretold;
 use indicatif::HumanBytes;
 use job_runner::journal::Journal;
 use job_runner::traffic::{self, Told};
 use job_runner::world::{CellWorld, Wishes};
-use jobs::{End, Job, Stage, Traffic, Wish};
+use jobs::{Control, End, Job, Stage, Traffic};
+use preflight::Foretold;
 use shown::Shown;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -190,14 +190,14 @@ fn foretell_resuming(context: &Context, journal: &Journal, only: Option<u32>) ->
         let is_to_be_undone = !is_running && journal.is_cancelled(job.id);
         all.push(if is_to_be_undone { Foretold::cancel(shown) } else { Foretold::resume(shown) });
     }
-    foretelling::print(context, &all, "no job was interrupted")
+    preflight::print(context, &all, "no job was interrupted")
 }
 
 fn foretell_cancelling(context: &Context, journal: &Journal, id: u32) -> Result<()> {
     let job = unfinished(journal, id)?;
     let is_running = journal.claim(id)?.is_none();
     let shown = Shown::new(&job, is_running, so_far(&job));
-    foretelling::print(context, &[Foretold::cancel(shown)], "")
+    preflight::print(context, &[Foretold::cancel(shown)], "")
 }
 
 fn resume(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()> {
@@ -248,7 +248,7 @@ pub(super) fn carry_on(
         bar.show(job);
         // An interactive command does not wait for unreachable servers.
         if job.stage == Stage::CatchingUp && job.waits() > waits {
-            wishes.set(Wish::Stop);
+            wishes.set(Control::Suspend);
         }
     };
     let watch_file = |sent, length| bar.show_bytes(sent, length);
@@ -265,14 +265,14 @@ fn listen(wishes: &Arc<Wishes>, job: u32) -> Result<signal_hook::iterator::Handl
     let (handle, wishes) = (signals.handle(), wishes.clone());
     std::thread::spawn(move || {
         for signal in signals.forever() {
-            if signal == SIGINT && wishes.get() == Wish::GoOn {
+            if signal == SIGINT && wishes.get() == Control::Continue {
                 eprintln!(
                     "cellar: cancelling. Ctrl-C again leaves the job as it is: \
                      `cellar volume jobs resume {job}` goes on, `cellar volume jobs cancel {job}` undoes it"
                 );
-                wishes.set(Wish::Cancel);
+                wishes.set(Control::Cancel);
             } else {
-                wishes.set(Wish::Stop);
+                wishes.set(Control::Suspend);
             }
         }
     });
@@ -331,7 +331,7 @@ mod tests {
     #[test]
     fn what_was_in_the_way_is_told_in_words_and_the_code_once() {
         let code = AbortCode::VDISKFULL;
-        let trouble = jobs::Trouble::Call { doing: "make it".into(), code };
+        let trouble = jobs::JobError::Call { doing: "make it".into(), code };
         let told = explain(&trouble.to_string(), Some(code));
         assert_eq!(told, format!("cannot make it: the partition is full [{code}]"));
         assert_eq!(explain("it is there", None), "it is there");

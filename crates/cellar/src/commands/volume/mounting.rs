@@ -49,14 +49,14 @@ struct Foretold<'a> {
 pub(super) fn mount(context: &Context, cell: &CellClient, mount: &Mount) -> Result<()> {
     let Mount { place, volume, read_write, dry_run } = mount;
     if *dry_run {
-        return foretell(context, cell, place, volume.as_str());
+        return preflight(context, cell, place, volume.as_str());
     }
     make_mount_point(cell, place, volume.as_str(), *read_write)?;
     context.format.done(&true, format!("{place} leads to {volume}"))
 }
 
 /// Prints what creating a mount point would do, or fails like the creation.
-pub(crate) fn foretell(context: &Context, cell: &CellClient, place: &str, volume: &str) -> Result<()> {
+pub(crate) fn preflight(context: &Context, cell: &CellClient, place: &str, volume: &str) -> Result<()> {
     let (directory, name) = parent_of(cell, place)?;
     let refused = || failed(making(place));
     if cell.child(&directory, name.as_bytes())?.is_some() {

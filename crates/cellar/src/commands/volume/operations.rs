@@ -1,6 +1,6 @@
 //! `cellar volume move`, `copy`, `release`, `backup`, `split`: operations that are jobs.
 
-use super::{following, foretelling};
+use super::{following, preflight};
 use crate::commands::Context;
 use anyhow::{Context as _, Result, bail};
 use base::{PartitionId, VnodeId, VolumeId, VolumeName};
@@ -179,7 +179,7 @@ fn do_job(
         }
         return following::follow(context, cell, &kept.journal, job);
     }
-    foretelling::foretell(context, cell, &make(0))
+    preflight::preflight(context, cell, &make(0))
 }
 
 #[cfg(test)]

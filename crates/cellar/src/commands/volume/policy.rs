@@ -97,7 +97,7 @@ struct Forgotten {
 
 /// Applies the settings to a read-write volume.
 pub(super) fn set(context: &Context, cell: &CellClient, set: &Set) -> Result<()> {
-    let (changed, sentence) = if set.dry_run { foretell(cell, set)? } else { change(cell, set)? };
+    let (changed, sentence) = if set.dry_run { preflight(cell, set)? } else { change(cell, set)? };
     context.format.done(&changed, sentence)
 }
 
@@ -146,7 +146,7 @@ fn change(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
 }
 
 /// Predicts the settings; those not named stay as they are.
-fn foretell(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
+fn preflight(cell: &CellClient, set: &Set) -> Result<(Changed, String)> {
     let located = cell.locate_newest(&set.volume)?;
     let (site, id) = (located.read_write_site()?, located.read_write().0);
     let mut compression = None;
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn caches_are_emptied_where_the_sync_site_says_that_the_volume_is() {
+    fn caches_are_flushed_at_the_sync_sites_location() {
         let (fakes, _) = behind::cell();
         let wanted = Forget { volume: "moved".into(), dry_run: false };
         empty_caches(&fakes.cell(3), &wanted).unwrap();

@@ -1,7 +1,7 @@
 //! `cellar volume restore`: creates volumes from dump files, or restores dumps over volumes.
 
 use super::files::Transferred;
-use super::{first_partition, following, foretelling};
+use super::{first_partition, following, preflight};
 use crate::commands::Context;
 use afs_idl::vl::SITES;
 use afs_idl::vol::{self, VolintInfo};
@@ -12,7 +12,7 @@ use cell_client::location::{Located, Site};
 use cell_client::{CellClient, Interface};
 use clap::{Args, ValueEnum};
 use indicatif::{HumanBytes, HumanCount};
-use jobs::{Job, Operation, Outlook, Place, Room, Stage};
+use jobs::{Job, Operation, Outlook, PartitionSpace, Place, Stage};
 use openafs_import::dump::contents::Contents;
 use serde::Serialize;
 use std::fs::File;
@@ -195,7 +195,7 @@ fn check_fits(contents: &Contents, path: &Path, volume: &VolintInfo) -> Result<(
 }
 
 /// Describes what would be done.
-fn foretell(
+fn preflight(
     request: &RestoreVolume,
     contents: &Contents,
     volume: Option<&VolintInfo>,
@@ -306,8 +306,8 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
         let job = make(0);
         let outlook = outlook(&cell, &job, bytes)?;
         let (contents, volume) = checked.map_or_else(|| check(&cell, request, None), Ok)?;
-        let text = foretell(request, &contents, volume.as_ref(), (place, &further));
-        let text = format!("{text}\n{}", foretelling::lines(&job, &outlook).join("\n"));
+        let text = preflight(request, &contents, volume.as_ref(), (place, &further));
+        let text = format!("{text}\n{}", preflight::lines(&job, &outlook).join("\n"));
         return context.format.done(&Plan { done, outlook }, text);
     }
     let kept = following::journal_for(context, request.detach)?;
@@ -337,15 +337,15 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
 
 /// Runs the preflight checks and adds warnings about free space.
 fn outlook(cell: &CellClient, job: &Job, bytes: u64) -> Result<Outlook> {
-    let mut outlook = foretelling::ask(cell, job)?;
+    let mut outlook = preflight::ask(cell, job)?;
     let short: Vec<String> = short_of_room(&outlook.rooms, bytes).collect();
     outlook.cautions.extend(short);
     Ok(outlook)
 }
 
 /// Describes the places that lack free space for a dump of this size, uncompressed.
-fn short_of_room(rooms: &[Room], bytes: u64) -> impl Iterator<Item = String> {
-    let is_short = move |room: &&Room| room.free_kib.saturating_mul(1024) < bytes;
+fn short_of_room(rooms: &[PartitionSpace], bytes: u64) -> impl Iterator<Item = String> {
+    let is_short = move |room: &&PartitionSpace| room.free_kib.saturating_mul(1024) < bytes;
     rooms.iter().filter(is_short).map(move |room| {
         let (free, needed) = (HumanBytes(room.free_kib.saturating_mul(1024)), HumanBytes(bytes));
         format!("{} has {free} free, and the dump {needed}", room.place)
@@ -375,7 +375,7 @@ fn flaw(cell: &CellClient, job: &Job, path: &Path, bytes: u64) -> Option<String>
         }
         Operation::Overwrite { .. } => Some(format!("the dump is sound, so {} may be full", job.from)),
         _ => Contents::read_all(path).err().map(|flaw| format!("{flaw:#}")).or_else(|| {
-            let rooms = foretelling::ask(cell, job).ok()?.rooms;
+            let rooms = preflight::ask(cell, job).ok()?.rooms;
             short_of_room(&rooms, bytes).next().map(|short| format!("the dump is sound, but {short}"))
         }),
     }
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_is_restored_over_only_if_that_is_said_and_where_the_sync_site_says_that_it_is() {
+    fn overwriting_a_volume_needs_the_option_and_the_sync_site() {
         let (fakes, _) = behind::cell();
         let cell = fakes.cell(3);
         let refusal = |request: &RestoreVolume| over(&cell, request).unwrap_err().to_string();
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_only_volume_is_restored_over_only_if_there_is_no_other_and_no_read_write_one() {
+    fn a_read_only_volume_is_overwritten_only_if_it_is_the_only_one() {
         let (fakes, _) = behind::cell();
         let cell = fakes.cell(3);
         let read_only = |name, how| RestoreVolume { readonly: true, ..request(name, how) };
@@ -501,7 +501,7 @@ mod tests {
         check_fits(&part, &changes, &restored).unwrap();
         let at = Place { server: behind::NEW, partition: 0 };
         let tell =
-            |how, volume: Option<&VolintInfo>| foretell(&request("data", how), &part, volume, (at, &[at]));
+            |how, volume: Option<&VolintInfo>| preflight(&request("data", how), &part, volume, (at, &[at]));
         assert!(tell(Overwrite::Abort, None).ends_with(", and send it from there to 10.0.1.2 /vicepa"));
         assert!(tell(Overwrite::Abort, None).starts_with("would make a new volume data on 10.0.1.2 /vicepa"));
         assert!(tell(Overwrite::Full, Some(&volume(0))).starts_with("would replace what data on"));

@@ -52,7 +52,7 @@ fn packets_come_out_in_order_and_once() {
 }
 
 #[test]
-fn what_lies_beyond_the_window_is_refused_until_the_reader_reads() {
+fn packets_beyond_the_window_are_refused_until_read() {
     let mut queue = Harness::new();
     assert_eq!(queue.arrives(256, NONE), Arrival::BeyondWindow);
     assert_eq!(queue.ack(), Some(Reason::ExceedsWindow));
@@ -62,7 +62,7 @@ fn what_lies_beyond_the_window_is_refused_until_the_reader_reads() {
 }
 
 #[test]
-fn every_second_packet_and_what_was_asked_for_is_acknowledged_at_once() {
+fn every_second_packet_and_every_ping_is_acknowledged() {
     let mut queue = Harness::new();
     queue.arrives(1, NONE);
     assert_eq!((queue.ack(), queue.0.acks.deadline()), (None, Some(LATER)));
@@ -102,7 +102,7 @@ fn reads_per_ack(window: u32, at_once: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_reader_tells_the_sender_of_what_it_has_read_before_that_waits_for_it() {
+fn a_reader_opens_the_window_before_the_sender_waits() {
     assert_eq!(reads_per_ack(255, 1), [4; 8]);
     assert_eq!(reads_per_ack(32, 10), [10; 8]);
     assert_eq!(reads_per_ack(4, 1), [4; 8]);
@@ -126,7 +126,7 @@ fn plan(queue: &Harness) -> (bool, Option<Monotonic>) {
 }
 
 #[test]
-fn a_reader_who_comes_acknowledges_what_he_reads_and_answers_what_was_asked() {
+fn a_late_reader_acknowledges_and_answers_pings() {
     let mut queue = Harness::new();
     queue.0.leave_acks_to_reader(NOW);
     (1..=40).for_each(|sequence| _ = queue.arrives(sequence, NONE));
@@ -172,8 +172,8 @@ fn what_is_wrong_is_told_without_a_reader() {
     assert_eq!(queue.ack(), Some(Reason::PingResponse));
 }
 
-fn room(bytes: usize) -> Room {
-    Room::new(vec![0; bytes + 8], 8..8 + bytes)
+fn room(bytes: usize) -> RecvBuffer {
+    RecvBuffer::new(vec![0; bytes + 8], 8..8 + bytes)
 }
 
 /// Returns the contents of the receive buffers that are ready.
@@ -225,7 +225,7 @@ fn a_room_is_given_when_it_is_full_or_at_the_end() {
 }
 
 #[test]
-fn what_is_sealed_lands_once_it_is_opened_and_nothing_when_nobody_reads() {
+fn sealed_data_fills_buffers_only_when_opened_and_read() {
     let mut queue = Harness::new().0;
     queue.lend(room(10));
     insert(&mut queue, 1, NONE, b"xyz", true);

@@ -166,7 +166,7 @@ fn a_damaged_segment_header_does_not_take_the_chunks_with_it() {
 }
 
 #[test]
-fn a_wholly_released_segment_is_deleted_after_a_while_and_only_then() {
+fn a_fully_released_segment_is_deleted_after_a_delay() {
     let (disk, meta, store) = fresh();
     let addresses: Vec<_> = (0..4).map(|n| append(&store, n)).collect();
     store.sync().unwrap();
@@ -227,7 +227,7 @@ fn a_deleted_segment_that_is_read_stays_whole_for_its_reader() {
 }
 
 #[test]
-fn who_is_told_to_end_leaves_the_other_dead_segments_to_the_next_round() {
+fn a_stopped_round_leaves_dead_segments_to_the_next() {
     let (disk, meta, store, _) = with_two_dead();
     let mut rests = 0;
     let mut until_the_third = || {
@@ -483,7 +483,7 @@ proptest! {
 }
 
 #[test]
-fn the_segment_in_use_gives_its_room_back_once_all_of_it_is_dead() {
+fn the_active_segment_frees_its_space_when_all_is_dead() {
     let (disk, _meta, store) = fresh();
     let kept = append(&store, 1);
     let released = append(&store, 2);

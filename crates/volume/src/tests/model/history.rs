@@ -4,7 +4,7 @@ use super::reference::{Reference, actor};
 use crate::tests::segments::Segments;
 use crate::tests::support::*;
 use crate::{
-    Actor, CompactionPolicy, FileKind, Owed, Policy, ScrubPolicy, SetStatus, SnapshotDue, StoreRequest,
+    Actor, CompactionPolicy, Deferred, FileKind, Policy, ScrubPolicy, SetStatus, SnapshotDue, StoreRequest,
     Unseen, VnodeStatus, Volume, VolumeError, VolumeHeader, VolumeState,
 };
 use afs_format::acl::{Acl, AclEntry};
@@ -153,9 +153,9 @@ impl History {
         if self.random.random_bool(0.7) {
             return self.one_step();
         }
-        let ((), owed) = Owed::collect(|| self.one_step());
+        let ((), deferred) = Deferred::collect(|| self.one_step());
         let (sender, ended) = std::sync::mpsc::channel();
-        owed.when_durable(move |durable| sender.send(durable).unwrap());
+        deferred.when_durable(move |durable| sender.send(durable).unwrap());
         ended.try_recv().expect("nobody else leads").unwrap();
     }
 

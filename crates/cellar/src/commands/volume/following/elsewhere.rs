@@ -1,7 +1,7 @@
 //! `cellar volume jobs --on ADDRESS`: jobs of a remote server.
 
 use super::Jobs;
-use super::foretelling::{self, Foretold};
+use super::preflight::{self, Foretold};
 use super::shown::Shown;
 use crate::commands::Context;
 use afs_idl::ClientConnection;
@@ -33,11 +33,11 @@ pub(super) fn run(context: &Context, command: &Jobs, server: Ipv4Addr) -> Result
             };
             let jobs = jobs.into_iter().filter(|job| !job.stage.is_over());
             let jobs: Vec<_> = jobs.map(Foretold::resume).collect();
-            foretelling::print(context, &jobs, &format!("no job of {server} is unfinished"))
+            preflight::print(context, &jobs, &format!("no job of {server} is unfinished"))
         }
         Jobs::Cancel { job, .. } if command.is_dry() => {
             let job = unfinished(way, *job).with_context(on)?;
-            foretelling::print(context, &[Foretold::cancel(job)], "")
+            preflight::print(context, &[Foretold::cancel(job)], "")
         }
         Jobs::Resume { job, .. } => {
             let job = job.unwrap_or(0);

@@ -147,7 +147,7 @@ fn long_records_that_come_together_are_written_at_once() {
 }
 
 #[test]
-fn of_chunks_that_come_together_all_are_there_or_none_takes_room() {
+fn chunks_of_one_batch_are_stored_together_or_not_at_all() {
     let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
     let store = open_aligned(&disk, &meta);
     let kept = store.append_all(new(&[9000, 10])).unwrap();

@@ -2,7 +2,7 @@
 //! reason, under all kinds of obstacles.
 
 use super::history::{History, VOLUME, Volume, place, server};
-use crate::{Gets, Operation, Outlook, Place, Stage, Trouble};
+use crate::{Gets, JobError, Operation, Outlook, Place, Stage};
 use afs_idl::vl::entry_flags;
 use base::AbortCode;
 use rand::rngs::StdRng;
@@ -158,7 +158,7 @@ fn play(seed: u64) -> bool {
     for hindrance in hindrances {
         put(hindrance, &history, &operation);
     }
-    let foretold = history.foretell();
+    let foretold = history.preflight();
     history.run_to_the_end();
     match &foretold {
         Ok(outlook) => check_done(&history, outlook),
@@ -167,7 +167,7 @@ fn play(seed: u64) -> bool {
             assert_eq!(job.stage, Stage::Failed, "foretold: {trouble}");
             match trouble {
                 // The preflight does not predict ids of new volumes.
-                Trouble::Call { code, .. } => {
+                JobError::Call { code, .. } => {
                     assert_eq!(job.abort_code(), Some(*code), "foretold {trouble}, not {:?}", job.trouble);
                 }
                 trouble => assert_eq!(job.trouble, Some(trouble.to_string())),
@@ -178,14 +178,14 @@ fn play(seed: u64) -> bool {
 }
 
 #[test]
-fn what_is_foretold_of_a_job_comes_true_and_asking_changes_nothing() {
+fn preflights_come_true_and_change_nothing() {
     let mut refused = 0;
     seeds::play(SEEDS, |seed| refused += u64::from(play(seed)));
     assert!((SEEDS / 5..SEEDS * 4 / 5).contains(&refused), "{refused} of {SEEDS} were refused");
 }
 
 #[test]
-fn a_target_that_refuses_for_good_does_not_keep_a_job_from_being_undone() {
+fn a_permanently_refusing_target_does_not_block_undoing() {
     let to = place(2);
     for operation in [
         Operation::Move { to },

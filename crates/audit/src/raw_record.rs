@@ -26,7 +26,7 @@ pub struct Call<'a> {
 
 /// What is recorded of a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slip<'a> {
+pub(crate) struct RawRecord<'a> {
     outline: &'a Outline,
     call: &'a Call<'a>,
     is_denied: bool,
@@ -47,18 +47,18 @@ pub(crate) struct Parts<'a> {
     pub(crate) words: usize,
 }
 
-impl<'a> Slip<'a> {
+impl<'a> RawRecord<'a> {
     #[inline]
     pub(crate) fn new(
         outline: &'a Outline,
         call: &'a Call<'a>,
         messages: Messages<'a>,
         is_denied: bool,
-    ) -> Slip<'a> {
+    ) -> RawRecord<'a> {
         let event = outline.event;
         let request = first(messages.request, event.request_max).get(4..).unwrap_or_default();
         let reply = first(messages.reply, event.reply_max);
-        Slip { outline, call, is_denied, request, reply }
+        RawRecord { outline, call, is_denied, request, reply }
     }
 
     #[inline]

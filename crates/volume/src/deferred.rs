@@ -2,8 +2,8 @@
 //!
 //! A change may be acknowledged when it is durable. A thread waiting for that would sleep and be woken for
 //! each call, which costs more than the call. So a worker runs each call within
-//! [`Owed::collect`]: changes return immediately, and the pending commits come back with the result. With
-//! [`Owed::when_durable`] the partition takes over completion of the call, and the thread is free:
+//! [`Deferred::collect`]: changes return immediately, and the pending commits come back with the result. With
+//! [`Deferred::when_durable`] the partition takes over completion of the call, and the thread is free:
 //!
 //! ```text
 //! thread 1   change A ── leads: sync ············ ends A ── sync ············ ends B, C ── ...
@@ -17,7 +17,7 @@
 use crate::VolumeError;
 use crate::group::Group;
 use crate::shared::Partition;
-use crate::sharing::Doomed;
+use crate::sharing::Obsolete;
 use parking_lot::Mutex;
 use std::any::Any;
 use std::cell::RefCell;
@@ -29,21 +29,21 @@ use store::{CommitNumber, StoreError};
 type End = Box<dyn FnOnce(Result<(), VolumeError>) -> Box<dyn Any> + Send>;
 
 /// A commit that must become durable, and the chunks that it superseded.
-struct Debt {
+struct PendingCommit {
     partition: Arc<Partition>,
     number: CommitNumber,
     group: Arc<Group>,
-    doomed: Doomed,
+    obsolete: Obsolete,
 }
 
 thread_local! {
-    /// Pending commits of the call that this thread serves within [`Owed::collect`].
-    static OWED: RefCell<Option<Vec<Debt>>> = const { RefCell::new(None) };
+    /// Pending commits of the call that this thread serves within [`Deferred::collect`].
+    static OWED: RefCell<Option<Vec<PendingCommit>>> = const { RefCell::new(None) };
 }
 
 /// Commits that must be durable before a call may be answered.
 #[must_use = "a change that is owed is not durable"]
-pub struct Owed(Vec<Debt>);
+pub struct Deferred(Vec<PendingCommit>);
 
 /// Clears this thread's list even if the handler panics.
 struct Scope;
@@ -54,15 +54,15 @@ impl Drop for Scope {
     }
 }
 
-impl Owed {
+impl Deferred {
     /// Runs `serve`, whose volume changes do not wait until they are durable.
-    pub fn collect<T>(serve: impl FnOnce() -> T) -> (T, Owed) {
+    pub fn collect<T>(serve: impl FnOnce() -> T) -> (T, Deferred) {
         OWED.set(Some(Vec::new()));
         let scope = Scope;
         let result = serve();
-        let owed = OWED.take().unwrap_or_default();
+        let deferred = OWED.take().unwrap_or_default();
         drop(scope);
-        (result, Owed(owed))
+        (result, Deferred(deferred))
     }
 
     /// Returns whether there is nothing to wait for.
@@ -73,7 +73,7 @@ impl Owed {
     /// Waits until everything is durable.
     pub fn wait(self) -> Result<(), VolumeError> {
         for debt in self.0 {
-            debt.partition.pay(&debt.group, debt.number, debt.doomed)?;
+            debt.partition.wait_durable(&debt.group, debt.number, debt.obsolete)?;
         }
         Ok(())
     }
@@ -89,7 +89,7 @@ impl Owed {
         // for here.
         let Some(last) = self.0.pop() else { return drop(end(Ok(()))) };
         let elsewhere = self.0.extract_if(.., |debt| !Arc::ptr_eq(&debt.partition, &last.partition));
-        if let Err(error) = Owed(elsewhere.collect()).wait() {
+        if let Err(error) = Deferred(elsewhere.collect()).wait() {
             return drop(end(Err(error)));
         }
         let number = self.0.iter().fold(last.number, |most, debt| most.max(debt.number));
@@ -108,7 +108,7 @@ impl Owed {
 
     fn release(self) {
         for debt in self.0 {
-            debt.partition.release(Some(&debt.group.pins), debt.doomed);
+            debt.partition.release(Some(&debt.group.pins), debt.obsolete);
         }
     }
 }
@@ -118,12 +118,12 @@ pub(crate) fn note(
     partition: &Arc<Partition>,
     group: &Arc<Group>,
     number: CommitNumber,
-    doomed: Doomed,
-) -> Result<(), Doomed> {
-    OWED.with_borrow_mut(|owed| {
-        let Some(owed) = owed else { return Err(doomed) };
+    obsolete: Obsolete,
+) -> Result<(), Obsolete> {
+    OWED.with_borrow_mut(|deferred| {
+        let Some(deferred) = deferred else { return Err(obsolete) };
         let (partition, group) = (Arc::clone(partition), Arc::clone(group));
-        owed.push(Debt { partition, number, group, doomed });
+        deferred.push(PendingCommit { partition, number, group, obsolete });
         Ok(())
     })
 }

@@ -17,7 +17,7 @@ pub(crate) const TURNS_MAX: usize = 1000;
 /// Older versions are shown with a data version that the volume never had before, and as modified at the time
 /// of the rollback, because clients have seen other contents under the data versions in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct Rollback {
     /// Epoch of the snapshot.
     pub(crate) after: u64,
     /// Epoch of the read-write volume before the rollback.
@@ -30,37 +30,37 @@ pub(crate) struct Turn {
 
 /// A read view: an epoch, and the earlier epochs that are hidden.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sight {
+pub(crate) struct ReadView {
     pub(crate) epoch: u64,
     /// Ascending, not overlapping, all before `epoch`.
-    pub(crate) turns: Arc<[Turn]>,
+    pub(crate) turns: Arc<[Rollback]>,
 }
 
-impl Sight {
+impl ReadView {
     /// Creates a view of everything up to an epoch.
-    pub(crate) fn up_to(epoch: u64) -> Sight {
-        Sight { epoch, turns: Arc::new([]) }
+    pub(crate) fn up_to(epoch: u64) -> ReadView {
+        ReadView { epoch, turns: Arc::new([]) }
     }
 
     /// Creates a view with these rollbacks; `None` if they are not in order.
-    pub(crate) fn new(epoch: u64, turns: Vec<Turn>) -> Option<Sight> {
-        let is_sound = |turn: &Turn| turn.after > 0 && turn.after < turn.until && turn.until < epoch;
+    pub(crate) fn new(epoch: u64, turns: Vec<Rollback>) -> Option<ReadView> {
+        let is_sound = |turn: &Rollback| turn.after > 0 && turn.after < turn.until && turn.until < epoch;
         let is_sorted = turns.windows(2).all(|pair| pair[0].until < pair[1].after);
         let is_right = turns.len() <= TURNS_MAX && is_sorted && turns.iter().all(is_sound);
-        is_right.then(|| Sight { epoch, turns: turns.into() })
+        is_right.then(|| ReadView { epoch, turns: turns.into() })
     }
 
     /// Returns this view at a later epoch.
-    pub(crate) fn at(&self, epoch: u64) -> Sight {
-        Sight { epoch, turns: Arc::clone(&self.turns) }
+    pub(crate) fn at(&self, epoch: u64) -> ReadView {
+        ReadView { epoch, turns: Arc::clone(&self.turns) }
     }
 
     /// Returns the view of a read-write volume that rolls back to this one when `until` is the group's newest
     /// epoch; `None` after too many rollbacks.
-    pub(crate) fn back_to_this(&self, until: u64, version: u64, at: UnixTime) -> Option<Sight> {
+    pub(crate) fn back_to_this(&self, until: u64, version: u64, at: UnixTime) -> Option<ReadView> {
         let until = until.max(self.epoch + 1);
-        let turn = Turn { after: self.epoch, until, version, at };
-        Sight::new(until + 1, self.turns.iter().copied().chain([turn]).collect())
+        let turn = Rollback { after: self.epoch, until, version, at };
+        ReadView::new(until + 1, self.turns.iter().copied().chain([turn]).collect())
     }
 
     /// Returns whether versions born at this epoch are seen.
@@ -69,14 +69,14 @@ impl Sight {
     }
 
     /// Returns the rollback that hides versions born at this epoch.
-    pub(crate) fn hiding(&self, born: u64) -> Option<&Turn> {
+    pub(crate) fn hiding(&self, born: u64) -> Option<&Rollback> {
         // The first rollback that does not end before.
         let at = self.turns.partition_point(|turn| turn.until < born);
         self.turns.get(at).filter(|turn| turn.after < born)
     }
 
     /// Returns the rollbacks since this birth.
-    fn turns_since(&self, born: u64) -> &[Turn] {
+    fn turns_since(&self, born: u64) -> &[Rollback] {
         let at = self.turns.partition_point(|turn| turn.until < born);
         &self.turns[at..]
     }
@@ -99,15 +99,15 @@ impl Sight {
 mod tests {
     use super::*;
 
-    fn turn(after: u64, until: u64, version: u64) -> Turn {
-        Turn { after, until, version, at: UnixTime(until as u32) }
+    fn turn(after: u64, until: u64, version: u64) -> Rollback {
+        Rollback { after, until, version, at: UnixTime(until as u32) }
     }
 
     #[test]
     fn a_rollback_hides_what_came_after_the_snapshot() {
-        let monday = Sight::up_to(2);
+        let monday = ReadView::up_to(2);
         let back = monday.back_to_this(5, 10, UnixTime(5)).unwrap();
-        let seen = |sight: &Sight| (1..12).filter(|&born| sight.sees(born)).collect::<Vec<_>>();
+        let seen = |read_view: &ReadView| (1..12).filter(|&born| read_view.sees(born)).collect::<Vec<_>>();
         assert_eq!((back.epoch, seen(&back)), (6, vec![1, 2, 6]));
         let again = back.at(7).back_to_this(9, 100, UnixTime(9)).unwrap();
         assert_eq!(seen(&again), [1, 2, 6, 7, 10]);
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn only_rollbacks_in_order_make_a_sight() {
-        assert!(Sight::new(9, vec![turn(1, 3, 0), turn(5, 8, 0)]).is_some());
+        assert!(ReadView::new(9, vec![turn(1, 3, 0), turn(5, 8, 0)]).is_some());
         for wrong in [
             vec![turn(0, 3, 0)],
             vec![turn(3, 3, 0)],
@@ -136,7 +136,7 @@ mod tests {
             (0..=TURNS_MAX as u64).map(|at| turn(3 * at + 1, 3 * at + 2, 0)).collect(),
         ] {
             assert_eq!(
-                Sight::new(9.max(3 * wrong.len() as u64), wrong.clone()).filter(|_| wrong.len() < 3),
+                ReadView::new(9.max(3 * wrong.len() as u64), wrong.clone()).filter(|_| wrong.len() < 3),
                 None
             );
         }

@@ -7,7 +7,7 @@ use crate::calls::{GETTING_IDS, Run, Step, failed, opening};
 use crate::room::{has_figures, size_kib};
 use crate::sites::{Dates, Site, State};
 use crate::traffic::size;
-use crate::{Job, Operation, Place, Trouble, World, entry, plan, rights};
+use crate::{Job, JobError, Operation, Place, World, entry, plan, rights};
 use afs_idl::vl::{NVldbEntry, entry_flags};
 use afs_idl::vol::VolintInfo;
 use base::AbortCode;
@@ -17,13 +17,13 @@ use serde::Serialize;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outlook {
     /// The source volume, if it exists already and its server reports it.
-    pub source: Option<Told>,
+    pub source: Option<VolumeSummary>,
     /// Partitions on which volumes would be created.
-    pub rooms: Vec<Room>,
+    pub rooms: Vec<PartitionSpace>,
     /// Read-only sites of a release.
     pub sites: Vec<SiteOutlook>,
     /// The backup volume, which a backup updates and a move removes.
-    pub backup: Option<Told>,
+    pub backup: Option<VolumeSummary>,
     /// Reasons why the job may have to wait or may fail after all.
     pub cautions: Vec<String>,
     /// Steps of the job, in order.
@@ -32,7 +32,7 @@ pub struct Outlook {
 
 /// A volume as listed by its server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct VolumeSummary {
     /// Volume id.
     pub volume: u32,
     /// Size in KiB.
@@ -47,7 +47,7 @@ pub struct Told {
 
 /// Free space of a partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Room {
+pub struct PartitionSpace {
     /// The partition.
     pub place: Place,
     /// Free space in KiB.
@@ -86,18 +86,18 @@ pub enum Gets {
 ///
 /// # Errors
 /// Why the job would be refused.
-pub fn foretell<W: World>(job: &Job, world: &W) -> Result<Outlook, Trouble> {
+pub fn preflight<W: World>(job: &Job, world: &W) -> Result<Outlook, JobError> {
     let mut job = job.clone();
     let run = Run { job: &mut job, world };
     let mut outlook = Outlook::default();
-    run.foretell(&mut outlook)?;
+    run.preflight(&mut outlook)?;
     outlook.steps = plan::steps(run.job, &outlook);
     Ok(outlook)
 }
 
-impl From<&VolintInfo> for Told {
-    fn from(info: &VolintInfo) -> Told {
-        Told {
+impl From<&VolintInfo> for VolumeSummary {
+    fn from(info: &VolintInfo) -> VolumeSummary {
+        VolumeSummary {
             volume: info.volume_id,
             size_kib: size_kib(info),
             files: u64::try_from(info.file_count).unwrap_or(0),
@@ -108,7 +108,7 @@ impl From<&VolintInfo> for Told {
 }
 
 impl<W: World> Run<'_, W> {
-    fn foretell(&self, outlook: &mut Outlook) -> Step {
+    fn preflight(&self, outlook: &mut Outlook) -> Step {
         let operation = &self.job.operation;
         if let Operation::Restore { name, to, also, .. } = operation {
             return self.foretell_restore(outlook, name, *to, also);
@@ -160,7 +160,7 @@ impl<W: World> Run<'_, W> {
     /// server.
     fn check_source(&self, outlook: &mut Outlook) -> Step<bool> {
         let info = self.check_opens(outlook, self.job.from, self.job.volume)?;
-        outlook.source = info.as_ref().map(Told::from);
+        outlook.source = info.as_ref().map(VolumeSummary::from);
         Ok(info.is_none_or(|info| info.in_use != 0))
     }
 
@@ -206,7 +206,7 @@ impl<W: World> Run<'_, W> {
 
     /// Records the free space of a partition, with a caution if the volume may not fit.
     fn add_room(&self, outlook: &mut Outlook, place: Place, free_kib: u64) {
-        outlook.rooms.push(Room { place, free_kib });
+        outlook.rooms.push(PartitionSpace { place, free_kib });
         let Some(source) = &outlook.source else { return };
         if free_kib < source.size_kib {
             let (free, needed) = (size(free_kib << 10), size(source.size_kib << 10));
@@ -250,10 +250,10 @@ impl<W: World> Run<'_, W> {
         self.check_clones(outlook)
     }
 
-    fn backup(&self, entry: &NVldbEntry) -> Step<Option<Told>> {
+    fn backup(&self, entry: &NVldbEntry) -> Step<Option<VolumeSummary>> {
         match entry.volume_id[entry::BACKUP] {
             0 => Ok(None),
-            backup => Ok(self.look(self.job.from, backup)?.as_ref().map(Told::from)),
+            backup => Ok(self.look(self.job.from, backup)?.as_ref().map(VolumeSummary::from)),
         }
     }
 
@@ -261,7 +261,7 @@ impl<W: World> Run<'_, W> {
         self.check_new(name)?;
         self.look(to, 0)?;
         self.check_makes(to, name)?;
-        outlook.rooms.push(Room { place: to, free_kib: self.free_kib(to)? });
+        outlook.rooms.push(PartitionSpace { place: to, free_kib: self.free_kib(to)? });
         for &place in also {
             match self.foretell_site(place, name) {
                 Ok(room) => outlook.rooms.push(room),
@@ -271,15 +271,15 @@ impl<W: World> Run<'_, W> {
         Ok(())
     }
 
-    fn foretell_site(&self, place: Place, name: &str) -> Step<Room> {
+    fn foretell_site(&self, place: Place, name: &str) -> Step<PartitionSpace> {
         self.check_makes(place, name)?;
-        Ok(Room { place, free_kib: self.free_kib(place)? })
+        Ok(PartitionSpace { place, free_kib: self.free_kib(place)? })
     }
 
     fn foretell_overwriting(&self, outlook: &mut Outlook, entry: &NVldbEntry) -> Step {
         let kind = if self.job.is_read_only() { entry::READ_ONLY } else { entry::READ_WRITE };
         let info = self.check_opens(outlook, self.job.from, entry.volume_id[kind])?;
-        outlook.source = info.as_ref().map(Told::from);
+        outlook.source = info.as_ref().map(VolumeSummary::from);
         if !self.job.is_read_only() {
             return Ok(());
         }

@@ -5,7 +5,7 @@ mod support;
 
 use afs_idl::vl;
 use cell_client::Interface;
-use cellar_server::Hindrances;
+use cellar_server::FaultInjection;
 use job_runner::journal::Journal;
 use jobs::{Job, Operation, Stage};
 use serde_json::Value;
@@ -24,7 +24,7 @@ impl Asked {
     fn start() -> Asked {
         let place = Place::new("b = \"vicepb\"\n");
         std::fs::create_dir(place.path("vicepb")).unwrap();
-        Asked(Cell::start_at(place, &Hindrances::default()))
+        Asked(Cell::start_at(place, &FaultInjection::default()))
     }
 
     fn jobs(&self) -> PathBuf {
@@ -143,7 +143,7 @@ const REFUSED: [(&str, &str); 31] = [
 ];
 
 #[test]
-fn a_dry_run_tells_what_the_command_would_do_and_changes_nothing() {
+fn a_dry_run_prints_the_effects_and_changes_nothing() {
     let cell = Asked::start();
     for command in [
         "volume create one --quota 0 --acl system:anyuser=rl",
@@ -280,7 +280,7 @@ fn cell_with_volumes() -> (Asked, Locations) {
 }
 
 #[test]
-fn a_dry_run_of_a_job_tells_what_servers_say_of_it_and_changes_nothing() {
+fn a_dry_run_of_a_job_reports_the_servers_refusals() {
     let (cell, locations) = cell_with_volumes();
     let everything = || (cell.state(), entries(&locations), files(&cell.jobs()));
     let before = everything();
@@ -363,7 +363,7 @@ fn files(journal: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 #[test]
-fn a_dry_run_tells_how_an_interrupted_job_would_end_and_leaves_it() {
+fn a_dry_run_of_an_interrupted_job_leaves_it_unchanged() {
     // No server runs here, so these are the user's own jobs.
     let place = Place::new("");
     let path = place.path("cellar/jobs/t.example");
@@ -412,7 +412,7 @@ fn a_dry_run_tells_how_an_interrupted_job_would_end_and_leaves_it() {
 }
 
 #[test]
-fn a_dry_run_tells_how_the_job_of_a_server_would_end_and_asks_it_for_nothing() {
+fn a_dry_run_of_a_servers_job_changes_nothing() {
     let cell = Asked::start();
     let journal = Journal::open(cell.jobs()).unwrap();
     // Claimed, so that the server does not take them over.

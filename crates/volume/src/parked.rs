@@ -25,7 +25,7 @@ const FIRST: u32 = 0xffff_0000;
 const NUMBERS_PER_PARTITION: u32 = 1 << 8;
 
 /// Returns whether this is the id of a parked volume.
-pub fn is_apart(id: VolumeId) -> bool {
+pub fn is_parked(id: VolumeId) -> bool {
     id.0 >= FIRST
 }
 
@@ -44,7 +44,7 @@ impl VolumeHeader {
     /// Returns the number that administration knows the volume by: its id or, if it is parked, that of the
     /// volume whose place it may take.
     pub fn number(&self) -> VolumeId {
-        if is_apart(self.id) { self.stands_for.unwrap_or(self.parent) } else { self.id }
+        if is_parked(self.id) { self.stands_for.unwrap_or(self.parent) } else { self.id }
     }
 }
 
@@ -52,11 +52,11 @@ impl Volumes {
     /// Returns the volume with this number on a partition, whatever its state, including a parked one.
     pub fn find_on(&self, id: VolumeId, partition: PartitionId) -> Result<Arc<Volume>, VolumeError> {
         let is_served_there = self.index.read().is_on(id, partition);
-        if is_served_there && !is_apart(id) {
+        if is_served_there && !is_parked(id) {
             return self.get_any_state(id);
         }
-        let apart = self.apart_from(id)?;
-        apart.into_iter().find(|volume| volume.partition() == partition).ok_or(VolumeError::NoVolume(id))
+        let parked = self.apart_from(id)?;
+        parked.into_iter().find(|volume| volume.partition() == partition).ok_or(VolumeError::NoVolume(id))
     }
 
     /// Returns the volumes that are parked with this number.
@@ -66,7 +66,7 @@ impl Volumes {
 
     /// Returns all parked volumes.
     pub fn all_apart(&self) -> Result<Vec<Arc<Volume>>, VolumeError> {
-        let ids: Vec<VolumeId> = self.index.read().apart().collect();
+        let ids: Vec<VolumeId> = self.index.read().parked().collect();
         let mut found = Vec::with_capacity(ids.len());
         for id in ids {
             match self.get_any_state(id) {
@@ -146,16 +146,16 @@ impl Volumes {
     ///
     /// # Errors
     /// `NoVolume` (it was deleted), `Invalid` (it is not parked), `Store`.
-    pub fn take_place(&self, apart: &Arc<Volume>) -> Result<Option<Arc<Volume>>, VolumeError> {
-        if !is_apart(apart.id()) {
+    pub fn take_place(&self, parked: &Arc<Volume>) -> Result<Option<Arc<Volume>>, VolumeError> {
+        if !is_parked(parked.id()) {
             return Err(VolumeError::Invalid("the volume is not held apart"));
         }
         let _changes = self.lock_changes();
-        let id = apart.header().number();
+        let id = parked.header().number();
         if self.index.read().contains(id) {
             return Ok(None);
         }
-        self.renumber(apart, id, None).map(Some)
+        self.renumber(parked, id, None).map(Some)
     }
 
     /// Gives a parked volume its number while another one has it, which is parked instead. Both are read-only
@@ -164,18 +164,18 @@ impl Volumes {
     /// # Errors
     /// `NoVolume` (one of them was deleted), `Invalid` (not such a pair), `Store`; then either one has the
     /// number, or neither, which [`Volumes::take_place`] repairs.
-    pub fn displace(&self, apart: &Arc<Volume>, holder: &Arc<Volume>) -> Result<Arc<Volume>, VolumeError> {
+    pub fn displace(&self, parked: &Arc<Volume>, holder: &Arc<Volume>) -> Result<Arc<Volume>, VolumeError> {
         let _changes = self.lock_changes();
-        let id = apart.header().number();
-        let are_read_only = [apart, holder].iter().all(|volume| volume.kind() == VolumeType::ReadOnly);
-        if !is_apart(apart.id()) || holder.id() != id || !are_read_only {
+        let id = parked.header().number();
+        let are_read_only = [parked, holder].iter().all(|volume| volume.kind() == VolumeType::ReadOnly);
+        if !is_parked(parked.id()) || holder.id() != id || !are_read_only {
             return Err(VolumeError::Invalid("no read-only volume that is held apart from the other"));
         }
         let aside = self.free_number(holder.partition())?;
-        self.sync_partition(apart.partition())?;
-        apart.check_is_there()?;
+        self.sync_partition(parked.partition())?;
+        parked.check_is_there()?;
         self.renumber(holder, aside, stands_for(VolumeType::ReadOnly, id))?;
-        self.renumber(apart, id, None)
+        self.renumber(parked, id, None)
     }
 
     /// Gives a volume another id, durably, which must be free. The caller holds the lock of changes.
@@ -192,7 +192,7 @@ impl Volumes {
         let mut stored: StoredHeader = old.stored(VolumeHeader { id, stands_for, ..old.header() });
         let now = stored.header.updated;
         self.continue_above_past(&mut stored, &mut counters, now)?;
-        if stored.header.in_service && !is_apart(id) {
+        if stored.header.in_service && !is_parked(id) {
             stored.header.unseen = None;
         }
         let mut batch = Batch::new();
@@ -201,7 +201,7 @@ impl Volumes {
         let number = old.meta().commit(batch)?;
         old.set_deleted();
         if old.kind() == VolumeType::ReadWrite {
-            writer.epochs.take_writer(stored.sight.clone());
+            writer.epochs.take_writer(stored.read_view.clone());
         }
         drop(writer);
         let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));
@@ -213,7 +213,7 @@ impl Volumes {
 
     /// Makes parked volumes durable before a volume is deleted. Returns whether there may be any.
     pub(crate) fn secure_apart(&self) -> Result<bool, VolumeError> {
-        let may_have_any = self.index.read().apart().next().is_some();
+        let may_have_any = self.index.read().parked().next().is_some();
         if may_have_any {
             self.sync()?;
         }

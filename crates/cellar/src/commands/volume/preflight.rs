@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use cell_client::CellClient;
 use indicatif::{HumanBytes, HumanCount};
 use job_runner::world::CellWorld;
-use jobs::{Gets, Job, Operation, Outlook, Place, SiteOutlook, Told, Trouble};
+use jobs::{Gets, Job, JobError, Operation, Outlook, Place, SiteOutlook, VolumeSummary};
 use serde::Serialize;
 
 /// What would be done.
@@ -22,7 +22,7 @@ struct Plan<'a> {
 }
 
 /// Prints what a job would do.
-pub(super) fn foretell(context: &Context, cell: &CellClient, job: &Job) -> Result<()> {
+pub(super) fn preflight(context: &Context, cell: &CellClient, job: &Job) -> Result<()> {
     let outlook = &ask(cell, job)?;
     let Job { operation, volume, name, from, .. } = job;
     let plan = Plan { operation, volume: *volume, name, from: *from, outlook, is_done: false };
@@ -31,10 +31,10 @@ pub(super) fn foretell(context: &Context, cell: &CellClient, job: &Job) -> Resul
 
 /// Runs the preflight checks of a job; fails if it would be refused.
 pub(super) fn ask(cell: &CellClient, job: &Job) -> Result<Outlook> {
-    match jobs::foretell(job, &CellWorld::to_ask(cell)) {
+    match jobs::preflight(job, &CellWorld::to_ask(cell)) {
         Ok(outlook) => Ok(outlook),
         Err(trouble) => {
-            let code = if let Trouble::Call { code, .. } = &trouble { Some(*code) } else { None };
+            let code = if let JobError::Call { code, .. } = &trouble { Some(*code) } else { None };
             let why = following::explain(&trouble.to_string(), code);
             bail!("the {} would be refused: {why}", job.title())
         }
@@ -60,7 +60,7 @@ pub(super) fn lines(job: &Job, outlook: &Outlook) -> Vec<String> {
     lines
 }
 
-fn volume(name: &str, told: &Told) -> String {
+fn volume(name: &str, told: &VolumeSummary) -> String {
     let (size, files) = (HumanBytes(told.size_kib.saturating_mul(1024)), HumanCount(told.files));
     format!(
         "  {name} has {size}, {files} files and directories, and was changed last at {}",
@@ -82,17 +82,17 @@ fn site(site: &SiteOutlook) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jobs::Room;
+    use jobs::PartitionSpace;
     use std::net::Ipv4Addr;
 
     #[test]
     fn each_site_is_told_in_a_line_what_it_gets() {
         let place = |last| Place { server: Ipv4Addr::new(192, 0, 2, last), partition: 0 };
         let site = |last, gets| SiteOutlook { place: place(last), gets, transfer: None };
-        let told = Told { volume: 7, size_kib: 2048, files: 1234, made: 1, changed: 86_400 };
+        let told = VolumeSummary { volume: 7, size_kib: 2048, files: 1234, made: 1, changed: 86_400 };
         let outlook = Outlook {
             source: Some(told),
-            rooms: vec![Room { place: place(4), free_kib: 1024 }],
+            rooms: vec![PartitionSpace { place: place(4), free_kib: 1024 }],
             sites: vec![
                 site(1, Gets::Clone),
                 site(2, Gets::Nothing),

@@ -3,7 +3,7 @@
 
 use crate::block::Block;
 use crate::queue::Queue;
-use crate::slip::Slip;
+use crate::raw_record::RawRecord;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 thread_local! {
     /// The pens of this thread, one for each sink.
-    static PENS: RefCell<Vec<Pen>> = const { RefCell::new(Vec::new()) };
+    static PENS: RefCell<Vec<ThreadWriter>> = const { RefCell::new(Vec::new()) };
 }
 
 /// State shared by a thread and the reader, in addition to the blocks.
@@ -26,7 +26,7 @@ pub(crate) struct Chain {
 }
 
 /// The writing end of a chain of blocks.
-struct Pen {
+struct ThreadWriter {
     queue: Arc<Queue>,
     chain: Arc<Chain>,
     block: Arc<Block>,
@@ -38,53 +38,53 @@ struct Pen {
 }
 
 /// Adds a record of the calling thread to a queue, or applies the queue's policy if it is full.
-pub(crate) fn push(queue: &Arc<Queue>, slip: &Slip<'_>) {
+pub(crate) fn push(queue: &Arc<Queue>, raw_record: &RawRecord<'_>) {
     let added = PENS.try_with(|pens| {
         let pens = &mut *pens.borrow_mut();
-        match pens.iter_mut().find(|pen| Arc::ptr_eq(&pen.queue, queue)) {
-            Some(pen) => pen.push(slip),
-            None => first(pens, queue).push(slip),
+        match pens.iter_mut().find(|thread_writer| Arc::ptr_eq(&thread_writer.queue, queue)) {
+            Some(thread_writer) => thread_writer.push(raw_record),
+            None => first(pens, queue).push(raw_record),
         }
     });
     // The thread is ending and its thread-locals are destroyed.
     if added.is_err() {
-        Pen::new(queue).push(slip);
+        ThreadWriter::new(queue).push(raw_record);
     }
 }
 
 #[cold]
-fn first<'a>(pens: &'a mut Vec<Pen>, queue: &Arc<Queue>) -> &'a mut Pen {
-    pens.retain(|pen| !pen.queue.is_ending());
-    pens.push(Pen::new(queue));
+fn first<'a>(pens: &'a mut Vec<ThreadWriter>, queue: &Arc<Queue>) -> &'a mut ThreadWriter {
+    pens.retain(|thread_writer| !thread_writer.queue.is_ending());
+    pens.push(ThreadWriter::new(queue));
     let last = pens.len() - 1;
     &mut pens[last]
 }
 
-impl Pen {
-    fn new(queue: &Arc<Queue>) -> Pen {
+impl ThreadWriter {
+    fn new(queue: &Arc<Queue>) -> ThreadWriter {
         let (chain, block) = queue.begin_chain();
-        Pen { queue: Arc::clone(queue), chain, block, at: 0, room: 0, added: 0 }
+        ThreadWriter { queue: Arc::clone(queue), chain, block, at: 0, room: 0, added: 0 }
     }
 
-    fn push(&mut self, slip: &Slip<'_>) {
-        if !self.try_push(slip) {
-            self.push_late(slip);
+    fn push(&mut self, raw_record: &RawRecord<'_>) {
+        if !self.try_push(raw_record) {
+            self.push_late(raw_record);
         }
         self.queue.wake_sleeper();
     }
 
     #[inline]
-    fn try_push(&mut self, slip: &Slip<'_>) -> bool {
+    fn try_push(&mut self, raw_record: &RawRecord<'_>) -> bool {
         if self.room == 0 {
             self.room = self.queue.take_room();
         }
-        let parts = slip.parts();
+        let parts = raw_record.parts();
         let words = parts.words;
         if self.room == 0 || self.at + words > self.block.words().len() && !self.turn(words) {
             return false;
         }
         let end = self.at + words;
-        slip.write(&parts, &self.block.words()[self.at..end]);
+        raw_record.write(&parts, &self.block.words()[self.at..end]);
         self.block.fill(end);
         self.at = end;
         self.room -= 1;
@@ -104,15 +104,15 @@ impl Pen {
     }
 
     #[cold]
-    fn push_late(&mut self, slip: &Slip<'_>) {
+    fn push_late(&mut self, raw_record: &RawRecord<'_>) {
         let queue = Arc::clone(&self.queue);
-        if !queue.is_added_late(|| self.try_push(slip)) {
+        if !queue.is_added_late(|| self.try_push(raw_record)) {
             queue.counts.dropped.fetch_add(1, Relaxed);
         }
     }
 }
 
-impl Drop for Pen {
+impl Drop for ThreadWriter {
     fn drop(&mut self) {
         self.queue.give_room(self.room);
         self.chain.is_closed.store(true, Release);

@@ -1,7 +1,7 @@
 //! Tests of calls that complete when their changes are durable.
 
 use super::support::*;
-use crate::{FileKind, Owed, Volume, VolumeError};
+use crate::{Deferred, FileKind, Volume, VolumeError};
 use base::Fid;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -11,32 +11,32 @@ use std::thread;
 type Ending = Receiver<Result<(), VolumeError>>;
 
 /// Creates a file as a call that does not wait for the disk.
-fn create(volume: &Volume, name: &str) -> Owed {
-    let (made, owed) =
-        Owed::collect(|| volume.create_file(&actor(1), volume.root(), name.as_bytes(), &nothing()));
+fn create(volume: &Volume, name: &str) -> Deferred {
+    let (made, deferred) =
+        Deferred::collect(|| volume.create_file(&actor(1), volume.root(), name.as_bytes(), &nothing()));
     assert_eq!(made.unwrap().status.kind, FileKind::File);
-    assert!(!owed.is_nothing());
-    owed
+    assert!(!deferred.is_nothing());
+    deferred
 }
 
-fn end_of(owed: Owed) -> Ending {
+fn end_of(deferred: Deferred) -> Ending {
     let (sender, ending) = channel();
-    owed.when_durable(move |durable| drop(sender.send(durable)));
+    deferred.when_durable(move |durable| drop(sender.send(durable)));
     ending
 }
 
 #[test]
 fn a_change_is_durable_before_its_call_ends_and_not_before() {
     let (server, volume) = Server::with_volume(options());
-    let owed = create(&volume, "a");
+    let deferred = create(&volume, "a");
     assert_eq!(server.meta.inner.unsynced_commits(), 1);
-    end_of(owed).try_recv().unwrap().unwrap();
+    end_of(deferred).try_recv().unwrap().unwrap();
     assert_eq!(server.meta.inner.unsynced_commits(), 0);
     create(&volume, "b").wait().unwrap();
     assert_eq!(server.meta.inner.unsynced_commits(), 0);
-    let (status, owed) = Owed::collect(|| volume.status(volume.root()));
-    assert!(status.is_ok() && owed.is_nothing(), "a look owes nothing");
-    end_of(owed).try_recv().unwrap().unwrap();
+    let (status, deferred) = Deferred::collect(|| volume.status(volume.root()));
+    assert!(status.is_ok() && deferred.is_nothing(), "a look owes nothing");
+    end_of(deferred).try_recv().unwrap().unwrap();
 }
 
 /// A client must not learn of a removal before the client that requested it.
@@ -45,22 +45,22 @@ fn a_missing_vnode_is_reported_when_its_removal_is_durable() {
     let (server, volume) = Server::with_volume(options());
     let made = volume.create_file(&actor(1), volume.root(), b"a", &nothing()).unwrap();
     let fid = made.status.fid(volume.id());
-    let (removed, removal) = Owed::collect(|| volume.remove_file(&actor(1), volume.root(), b"a"));
+    let (removed, removal) = Deferred::collect(|| volume.remove_file(&actor(1), volume.root(), b"a"));
     removed.unwrap();
     assert_eq!(server.meta.inner.unsynced_commits(), 1);
     // A FID whose number is now used by another vnode, which is in memory.
     let others = Fid { unique: volume.root().unique + 1, ..volume.root() };
     for missing in [fid, others] {
-        let owing = |error: &dyn Fn() -> Option<VolumeError>| {
-            let (error, owed) = Owed::collect(error);
+        let deferred = |error: &dyn Fn() -> Option<VolumeError>| {
+            let (error, deferred) = Deferred::collect(error);
             assert!(matches!(error, Some(VolumeError::NoVnode(..))), "{error:?}");
-            assert!(!owed.is_nothing());
-            owed
+            assert!(!deferred.is_nothing());
+            deferred
         };
-        drop(owing(&|| volume.status(missing).err()));
-        drop(owing(&|| volume.statuses_and_acls(&[volume.root(), missing]).pop().unwrap().err()));
-        let owed = owing(&|| volume.status_and_acl(missing).err());
-        owed.wait().unwrap();
+        drop(deferred(&|| volume.status(missing).err()));
+        drop(deferred(&|| volume.statuses_and_acls(&[volume.root(), missing]).pop().unwrap().err()));
+        let deferred = deferred(&|| volume.status_and_acl(missing).err());
+        deferred.wait().unwrap();
         assert_eq!(server.meta.inner.unsynced_commits(), 0);
     }
     removal.wait().unwrap();
@@ -72,8 +72,8 @@ fn only_one_thread_waits_for_the_disk() {
     let disk = server.meta.syncs_fail.lock();
     thread::scope(|scope| {
         let (sender, first) = channel();
-        let owed = create(&volume, "a");
-        scope.spawn(move || owed.when_durable(move |durable| drop(sender.send(durable))));
+        let deferred = create(&volume, "a");
+        scope.spawn(move || deferred.when_durable(move |durable| drop(sender.send(durable))));
         // That thread leads once this one has nothing left to do.
         let others: Vec<Ending> = (0..5)
             .map(|number| {
@@ -137,7 +137,7 @@ fn a_sync_that_fails_is_told_to_each_call() {
 #[test]
 fn a_service_that_panics_leaves_the_next_call_alone() {
     let (server, volume) = Server::with_volume(options());
-    let panic = std::panic::catch_unwind(|| Owed::collect(|| panic!("a test wanted this")));
+    let panic = std::panic::catch_unwind(|| Deferred::collect(|| panic!("a test wanted this")));
     assert!(panic.is_err());
     volume.create_file(&actor(1), volume.root(), b"a", &nothing()).unwrap();
     assert_eq!(server.meta.inner.unsynced_commits(), 0, "outside of a call a change waits");
@@ -150,10 +150,10 @@ fn what_a_call_replaced_is_given_back_at_its_end() {
     let fid = file.fid(RW);
     store_at(&volume, fid, 0, &[1; 1000], 1000).unwrap();
     let before = server.chunks.live_chunks();
-    let (stored, owed) = Owed::collect(|| store_at(&volume, fid, 0, &[2; 1000], 1000));
+    let (stored, deferred) = Deferred::collect(|| store_at(&volume, fid, 0, &[2; 1000], 1000));
     stored.unwrap();
     assert!(server.chunks.live_chunks() > before, "the old contents are there until the new are durable");
-    end_of(owed).try_recv().unwrap().unwrap();
+    end_of(deferred).try_recv().unwrap().unwrap();
     assert_eq!(server.chunks.live_chunks(), before);
     server.check_chunks();
 }

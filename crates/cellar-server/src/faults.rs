@@ -9,7 +9,7 @@ use volume::PartitionHandle;
 type Change = dyn Fn(PartitionHandle) -> PartitionHandle + Send + Sync;
 
 /// Faults to inject; none by default.
-pub struct Hindrances {
+pub struct FaultInjection {
     /// The disk that holds file data.
     pub disk: Arc<dyn Disk>,
     /// Wraps each partition.
@@ -20,9 +20,9 @@ pub struct Hindrances {
     pub receive_pause: Duration,
 }
 
-impl Default for Hindrances {
-    fn default() -> Hindrances {
-        Hindrances {
+impl Default for FaultInjection {
+    fn default() -> FaultInjection {
+        FaultInjection {
             disk: Arc::new(RealDisk),
             partition: Box::new(|handle| handle),
             reclaim_pause: Duration::ZERO,

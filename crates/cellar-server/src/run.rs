@@ -1,0 +1,122 @@
+//! The process: signals, the handover to a successor, and the end.
+
+use crate::faults::FaultInjection;
+use crate::running::Running;
+use crate::sockets::{Keepers, Sources, Successor};
+use crate::startup::start_inheriting;
+use crate::threads::thread;
+use crate::{log, sockets};
+use anyhow::{Result, bail};
+use cellar_config::Settings;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::signal_name;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+/// Serves until SIGINT or SIGTERM, or until another process takes over. SIGHUP reopens the audit files and
+/// reads the cell's keys.
+pub fn run(settings: Settings, sources: Sources) -> Result<()> {
+    run_then(settings, sources, |_| Ok(()))
+}
+
+/// Serves until SIGINT or SIGTERM, or until another process takes over; calls `then` once all services
+/// answer.
+///
+/// # Errors
+/// If it could not start, or the cell's databases failed; in that case it was shut down cleanly.
+pub fn run_then(
+    settings: Settings,
+    sources: Sources,
+    then: impl FnOnce(&Settings) -> Result<()>,
+) -> Result<()> {
+    log::start(&settings.log_path)?;
+    let (instructions, received) = channel();
+    follow_signals(instructions.clone())?;
+    let roles: Vec<&str> = settings.roles.iter().map(|role| role.instance()).collect();
+    tracing::info!(cell = %settings.cell, from = settings.source, ?roles, "starting");
+    let settings = Arc::new(settings);
+    let path = settings.handover_path();
+    let (mut keepers, inherited) = Keepers::find(sources, &path)?;
+    let mut running = start_inheriting(&settings, &FaultInjection::default(), &inherited)?;
+    let sockets = running.sockets()?;
+    keepers.keep(&inherited, &sockets);
+    let failed = instructions.clone();
+    running.watch_databases(move |error| _ = failed.send(Instruction::Fail(error)));
+    sockets::await_successor(&path, sockets, move |successor| {
+        let _ = instructions.send(Instruction::Replace(successor));
+    });
+    tracing::info!("serving");
+    then(&settings)?;
+    let end = wait_for_end(&running, &received)?;
+    keepers.stopping();
+    if matches!(end, End::Replaced(_)) || keepers.is_any() {
+        running.drain();
+    }
+    let stopped = running.stop();
+    match end {
+        End::Signal => {}
+        End::Replaced(successor) => successor.wait_for_process_end(),
+        End::Failed(error) => {
+            let path = settings.database_path.display();
+            bail!(
+                "stopped: the cell's databases in {path} take no more writes: {error}; repair their file system first"
+            );
+        }
+    }
+    stopped?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Instruction to a running server.
+enum Instruction {
+    Reopen,
+    Replace(Successor),
+    /// End, because of this signal.
+    End(i32),
+    /// The cell's databases failed with this error.
+    Fail(String),
+}
+
+/// Reason why a server ends.
+enum End {
+    Signal,
+    Replaced(Successor),
+    Failed(String),
+}
+
+/// Handles instructions until the server is to end.
+fn wait_for_end(running: &Running, received: &Receiver<Instruction>) -> Result<End> {
+    loop {
+        match received.recv()? {
+            Instruction::Reopen => running.reopen(),
+            Instruction::Replace(successor) => {
+                tracing::info!("stopping: another process takes over");
+                return Ok(End::Replaced(successor));
+            }
+            Instruction::End(signal) => {
+                tracing::info!(signal = signal_name(signal), "stopping");
+                return Ok(End::Signal);
+            }
+            Instruction::Fail(error) => {
+                tracing::error!(error, "stopping: the cell's databases take no more writes");
+                return Ok(End::Failed(error));
+            }
+        }
+    }
+}
+
+fn follow_signals(instructions: Sender<Instruction>) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let follow = move || {
+        for signal in signals.forever() {
+            let instruction = if signal == SIGHUP { Instruction::Reopen } else { Instruction::End(signal) };
+            if instructions.send(instruction).is_err() {
+                return;
+            }
+        }
+    };
+    thread("signals", follow);
+    Ok(())
+}

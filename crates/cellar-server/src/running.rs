@@ -1,0 +1,150 @@
+//! A running server.
+
+use crate::cell_keys::CellKeys;
+use crate::environment::Callbacks;
+use crate::log::EventLog;
+use crate::metrics::Metrics;
+use crate::threads::{thread, wait};
+use crate::volume_servers::VolumeServers;
+use crate::web::Page;
+use anyhow::{Context, Result};
+use audit::Trail;
+use base::PartitionId;
+use cell_client::CellClient;
+use observe::Recorder;
+use rx::{KeptSocket, Server};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use store::{Database, Partition};
+use volume::Volumes;
+
+/// Interval at which the cell's databases are checked for failure.
+const DATABASES_PERIOD: Duration = Duration::from_secs(1);
+
+/// Time limit for active calls when another process takes over. New calls wait meanwhile, and Linux gives up
+/// a call after 20 seconds of silence.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// Interval at which [`Running::drain`] checks.
+const DRAIN_LOOK: Duration = Duration::from_millis(2);
+
+/// A running server. Dropping it stops it; [`Running::stop`] also reports errors.
+pub struct Running {
+    pub(crate) metrics: Option<Metrics>,
+    pub(crate) page: Option<Page>,
+    pub(crate) servers: Vec<Arc<Server>>,
+    pub(crate) recorder: Arc<Recorder>,
+    /// Connections from the ports to other hosts, which keep the ports' services alive.
+    pub(crate) ways: (Arc<Callbacks>, Arc<VolumeServers>),
+    pub(crate) background: Vec<JoinHandle<()>>,
+    pub(crate) ending: Arc<AtomicBool>,
+    pub(crate) trail: Option<Arc<Trail>>,
+    pub(crate) keys: (Arc<CellKeys>, Arc<CellClient>),
+    /// Dropped last of the threads, when there are no more events.
+    pub(crate) event_log: Option<EventLog>,
+    pub(crate) volumes: Arc<Volumes>,
+    // Kept as long as their stores are used; dropped last.
+    pub(crate) _partitions: Vec<(PartitionId, Arc<Partition>)>,
+    pub(crate) databases: Option<Arc<Database>>,
+}
+
+impl Running {
+    /// Returns the address of the metrics port, if enabled.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(Metrics::address)
+    }
+
+    /// Returns the address of the web page, if enabled.
+    pub fn page_address(&self) -> Option<SocketAddr> {
+        self.page.as_ref().map(Page::address)
+    }
+
+    /// Returns the recorder of calls, which can be switched to measure the cost of counting.
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Returns the audit, if configured.
+    pub fn trail(&self) -> Option<&Trail> {
+        self.trail.as_deref()
+    }
+
+    /// Returns the number of calls on all ports that Rx has completed since the start, even if counting is
+    /// off.
+    pub fn calls_ended(&self) -> u64 {
+        let endpoints = self.servers.iter().flat_map(|server| server.statistics().endpoints);
+        endpoints.map(|endpoint| endpoint.calls_ended).sum()
+    }
+
+    /// Calls `failed` with the error once the cell's databases accept no more writes.
+    pub(crate) fn watch_databases(&mut self, failed: impl FnOnce(String) + Send + 'static) {
+        let Some(databases) = self.databases.clone() else { return };
+        let ending = self.ending.clone();
+        self.background.push(thread("databases", move || {
+            while wait(&ending, DATABASES_PERIOD) {
+                if let Some(error) = databases.failure() {
+                    return failed(error);
+                }
+            }
+        }));
+    }
+
+    /// Reopens the audit files, which may have been renamed, and reads the cell's keys if their files have
+    /// changed.
+    pub fn reopen(&self) {
+        self.keys.0.look(&self.keys.1);
+        self.trail.iter().for_each(|trail| trail.reopen());
+    }
+
+    /// Returns descriptors of the sockets of all ports, for a successor process.
+    pub fn sockets(&self) -> Result<Vec<KeptSocket>> {
+        let mut all = Vec::new();
+        for server in &self.servers {
+            all.extend(server.sockets().context("cannot duplicate the sockets")?);
+        }
+        Ok(all)
+    }
+
+    /// Leaves new calls to the successor process, and waits a few seconds for active ones.
+    pub(crate) fn drain(&self) {
+        self.servers.iter().for_each(|server| server.hold_new_calls());
+        let end = Instant::now() + DRAIN_MAX;
+        while Instant::now() < end && !self.servers.iter().all(|server| server.is_idle()) {
+            std::thread::sleep(DRAIN_LOOK);
+        }
+    }
+
+    /// Ends all calls and threads and makes everything durable.
+    pub fn stop(mut self) -> Result<()> {
+        self.end();
+        self.volumes.sync().context("cannot make the last changes durable")
+    }
+
+    pub(crate) fn end(&mut self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.ending();
+        }
+        self.ending.store(true, Ordering::Relaxed);
+        self.trail.iter().for_each(|trail| trail.ending());
+        for server in self.servers.drain(..) {
+            server.stop();
+        }
+        for thread in self.background.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a background thread panicked");
+            }
+        }
+        self.ways.0.way.close();
+        self.ways.1.way.close();
+        self.trail.iter().for_each(|trail| trail.stop());
+        self.event_log.take();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,96 @@
+//! Opens the partitions and the cell's databases.
+
+use anyhow::{Context, Result, anyhow, bail};
+use base::PartitionId;
+use cellar_config::encryption::KeySource;
+use cellar_config::{PartitionSettings, Role, Settings};
+use disk::{Disk, DiskMeter, MeteredDisk};
+use std::sync::Arc;
+use store::{Database, Partition, PartitionConfig, SegmentConfig};
+use volume::{PartitionHandle, Space};
+
+pub(crate) fn open_databases(settings: &Settings) -> Result<Option<Arc<Database>>> {
+    if !settings.roles.contains(&Role::Vl) && !settings.roles.contains(&Role::Pt) {
+        return Ok(None);
+    }
+    let path = &settings.database_path;
+    Database::open(path)
+        .map(|databases| Some(Arc::new(databases)))
+        .with_context(|| format!("cannot open the cell's databases in {}", path.display()))
+}
+
+/// Opens the partitions in parallel. A broken one keeps only its own volumes offline; it is an error if none
+/// can be opened.
+pub(crate) fn open_partitions(
+    settings: &Settings,
+    meters: &[(PartitionId, Arc<DiskMeter>)],
+    disk: &Arc<dyn Disk>,
+) -> Result<Vec<(PartitionId, Arc<Partition>)>> {
+    let config = partition_config(settings);
+    let open = |partition: &PartitionSettings, meter: &Arc<DiskMeter>| {
+        let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(disk.clone(), meter.clone()));
+        open_partition(partition, &config, &disk)
+    };
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let opening: Vec<_> = settings
+            .partitions
+            .iter()
+            .zip(meters)
+            .map(|(partition, (_, meter))| (partition, scope.spawn(move || open(partition, meter))))
+            .collect();
+        opening.into_iter().map(|(partition, thread)| (partition, thread.join())).collect()
+    });
+    let mut opened = Vec::new();
+    for (partition, result) in results {
+        match result {
+            Ok(Ok(store)) => opened.push((partition.id, Arc::new(store))),
+            Ok(Err(error)) => {
+                let error = format!("{error:#}");
+                tracing::error!(partition = %partition.id, path = %partition.path.display(), error,
+                    "the partition cannot be opened; its volumes are offline");
+            }
+            Err(_) => tracing::error!(partition = %partition.id, "opening the partition panicked"),
+        }
+    }
+    if opened.is_empty() && !settings.partitions.is_empty() {
+        bail!("no partition could be opened; the messages above say why");
+    }
+    Ok(opened)
+}
+
+/// Returns a meter for each partition, in order.
+pub(crate) fn disk_meters(settings: &Settings) -> Vec<(PartitionId, Arc<DiskMeter>)> {
+    settings.partitions.iter().map(|partition| (partition.id, Arc::default())).collect()
+}
+
+pub(crate) fn partition_config(settings: &Settings) -> PartitionConfig {
+    PartitionConfig {
+        segments: SegmentConfig {
+            cache_bytes: settings.tuning.caches.chunks / settings.partitions.len().max(1) as u64,
+            ..SegmentConfig::default()
+        },
+        chunk_of: Some(volume::chunk_of),
+        ..PartitionConfig::default()
+    }
+}
+
+pub(crate) fn open_partition(
+    partition: &PartitionSettings,
+    config: &PartitionConfig,
+    disk: &Arc<dyn Disk>,
+) -> Result<Partition> {
+    let key = partition.key.as_ref().map(KeySource::load).transpose()?;
+    let opened = Partition::open_with(disk, &partition.path, config, key.as_ref());
+    // The error already names its cause.
+    opened.map_err(|error| anyhow!("{error}"))
+}
+
+/// Returns what a volume needs of a partition: its metadata, its chunks and its free space.
+pub fn handle(id: PartitionId, partition: &Arc<Partition>) -> PartitionHandle {
+    let measured = partition.clone();
+    let space = move || {
+        let room = measured.room().unwrap_or_default();
+        Space { total_kib: room.total_bytes >> 10, free_kib: room.usable_bytes >> 10 }
+    };
+    PartitionHandle { id, meta: partition.meta(), chunks: partition.chunks(), space: Arc::new(space) }
+}
