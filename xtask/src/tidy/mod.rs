@@ -7,6 +7,7 @@ mod purity;
 mod sizes;
 mod source;
 mod unused;
+mod wording;
 
 use anyhow::{Result, bail};
 use source::SourceFile;
@@ -21,6 +22,7 @@ pub(crate) fn check(root: &Path, lower_limits: bool) -> Result<()> {
     complaints.extend(links::check(root)?);
     complaints.extend(files.iter().flat_map(purity::check));
     complaints.extend(sizes::check(root, &files, lower_limits)?);
+    complaints.extend(wording::check(root, &files, lower_limits)?);
     if complaints.is_empty() {
         println!("tidy: {} files are in order", files.len());
         return Ok(());

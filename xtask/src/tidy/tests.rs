@@ -1,7 +1,7 @@
 use super::arrows::{Place, judge, table};
 use super::sizes::{self, Function, Lengths};
 use super::unused::{self, Declared};
-use super::{SourceFile, links, purity};
+use super::{SourceFile, links, purity, wording};
 use std::collections::BTreeMap;
 
 const TABLE: &str = "
@@ -166,4 +166,45 @@ fn sources_name_documents_that_exist() {
     let complaints = links_of(&[guide, ("scripts/run", &bad)]);
     assert_eq!(complaints.len(), 2, "{complaints:?}");
     assert!(complaints[0].starts_with("scripts/run:2: "), "{complaints:?}");
+}
+
+#[test]
+fn words_of_the_list_are_counted_in_comments_only() {
+    let text =
+        ["/// Nobody is told.", "let told = 1; // told", "    // so  many files, likewise", "//! Fine."];
+    let lines: Vec<String> = text.map(str::to_owned).to_vec();
+    let found: Vec<&str> = wording::markers(&lines).collect();
+    assert_eq!(found, ["nobody", "told", "likewise"]);
+}
+
+#[test]
+fn counts_of_words_may_only_fall() {
+    let limits = wording::read("A text\nof two lines.\n\nrx 2\nstore 1\n").unwrap();
+    let counts = [("rx", 2), ("store", 2), ("disk", 1)];
+    let counts = counts.map(|(name, count)| (name.to_owned(), count)).into();
+    let complaints = wording::judge(&counts, &limits);
+    assert_eq!(complaints.len(), 2, "{complaints:?}");
+    assert!(
+        complaints[0].contains("disk have 1") && complaints[1].contains("store have 2"),
+        "{complaints:?}"
+    );
+    assert!(wording::read("text\n\nrx many\n").is_err());
+}
+
+#[test]
+fn subjects_and_test_names_are_checked() {
+    for good in [
+        "rx: send less",
+        "all: rename types and tests to the field's terms",
+        "idl: write the README in plain English",
+    ] {
+        assert_eq!(wording::wrong_subject(good), None);
+    }
+    let long = format!("rx: {}", "x".repeat(70));
+    for bad in [long.as_str(), "rx: send less.", "rx: who sends", "rx: fixed the window"] {
+        assert!(wording::wrong_subject(bad).is_some(), "{bad}");
+    }
+    let name = "a".repeat(61);
+    let text = format!("#[test]\nfn {name}() {{}}\n#[test]\nfn short() {{}}\n");
+    assert_eq!(wording::long_test_names(&SourceFile::new("crates/a/src/tests.rs".into(), &text)).len(), 1);
 }
