@@ -14,8 +14,9 @@ use crate::record::{Extent, Vnode};
 use crate::sharing::{Look, Offers, RowKey};
 use crate::source::{DataSource, Landing, receive_pieces};
 use crate::transaction::{Growth, Transaction};
-use crate::{Actor, StoreRequest, VnodeStatus, Volume, VolumeError, attributes, quota};
+use crate::{Actor, FileKind, StoreRequest, VnodeStatus, Volume, VolumeError, attributes, quota};
 use base::Fid;
+use base::limits::PATH_BYTES_MAX;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::slice;
@@ -231,7 +232,7 @@ impl Volume {
     /// The data version increases by one.
     ///
     /// # Errors
-    /// `NoVnode`, `IsDirectory`, `ReadOnly`, `OverQuota`, `PartitionFull`, `FileTooLarge`, `Transfer` (the
+    /// `NoVnode`, `IsDirectory`, `ReadOnly`, `OverQuota`, `PartitionFull`, `FileTooLarge`, `NameTooLong` (a link), `Transfer` (the
     /// error of `source`, or RXGEN_SS_UNMARSHAL if it ended early), `Store`.
     pub fn store(
         &self,
@@ -265,6 +266,10 @@ impl Volume {
             return Err(VolumeError::IsDirectory);
         }
         let lengths = Lengths::of(&vnode.status, request);
+        // A volume with a longer link can be neither restored nor moved.
+        if vnode.status.kind == FileKind::SymbolicLink && lengths.new > PATH_BYTES_MAX as u64 {
+            return Err(VolumeError::NameTooLong { got: lengths.new as usize });
+        }
         self.check_growth(self.growth(lengths, request))?;
         Ok(vnode)
     }

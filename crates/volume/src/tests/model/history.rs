@@ -567,7 +567,7 @@ impl History {
 
     /// Like `vos restore -overwrite full`, which deletes the volume first.
     fn restore_anew(&mut self) {
-        let Some(clone) = self.any_clone().filter(|clone| self.clones[clone].is_restorable()) else { return };
+        let Some(clone) = self.any_clone() else { return };
         let header = self.delete();
         self.server.create_empty(RW, "user.alice");
         let volume = self.restored(clone, header).unwrap();
@@ -577,9 +577,6 @@ impl History {
 
     /// Moves the volume away and back; its versions do not change.
     fn move_there_and_back(&mut self) {
-        if !self.reference.is_restorable() {
-            return;
-        }
         *self.server.meta.failures.lock() = 0;
         let clone = VolumeId(TRAVELS + self.step);
         let copied = self.server.clone_rw(clone.0);

@@ -43,14 +43,6 @@ impl Reference {
         }
     }
 
-    /// Returns whether a restore would accept it. Restores reject links that are too long, which stores can
-    /// create.
-    pub(super) fn is_restorable(&self) -> bool {
-        let is_long =
-            |node: &Node| node.status.kind == FileKind::SymbolicLink && node.data.len() > PATH_BYTES_MAX;
-        !self.nodes.values().any(is_long)
-    }
-
     pub(super) fn used_kib(&self) -> u64 {
         self.nodes.values().map(|node| quota::blocks(node.status.length)).sum()
     }
@@ -186,6 +178,9 @@ impl Reference {
         let end = offset as usize + data.len();
         new.resize(new.len().max(end), 0);
         new[offset as usize..end].copy_from_slice(data);
+        if node.status.kind == FileKind::SymbolicLink && new.len() > PATH_BYTES_MAX {
+            return Err(AbortCode::UAENAMETOOLONG);
+        }
         let blocks = quota::blocks(new.len() as u64);
         self.grow(blocks.saturating_sub(quota::blocks(node.status.length)))?;
         let date = self.date(actor);
