@@ -1,4 +1,4 @@
-// The page: which view is shown, the keys, and whether the server is there.
+// The page itself: the current view, keyboard shortcuts, and the state of the connection to the server.
 
 import { h, say, byId, note } from './dom.js';
 import { get, post, History, Refused, Away } from './server.js';
@@ -19,7 +19,7 @@ let failures = 0;
 let timer = null;
 let isLooking = false;
 
-// Address, name, and how a view is made, in the order of the digits.
+// Address, name and constructor of each view, in the order of the digit keys.
 function routes() {
   const tables = context.about.tables.map((table) => ({ route: `/table/${table.name}`, title: table.title, isPrivate: table.private, make: () => new TableView(context, table) }));
   const others = [
@@ -69,7 +69,7 @@ async function showRoute() {
 }
 
 async function signIn(code) {
-  // The code goes from the address, and from the browser's history, before it is used.
+  // Removes the code from the address and from the browser's history before it is used.
   history.replaceState(null, '', '#/');
   try {
     await post('login', code);
@@ -105,7 +105,7 @@ async function greet() {
   drawNav();
 }
 
-// One look at everything that is shown.
+// Updates everything that is shown.
 async function look() {
   if (isLooking) return;
   isLooking = true;
@@ -171,7 +171,7 @@ const THEMES = ['auto', 'light', 'dark'];
 
 function setTheme(theme) {
   if (theme === 'auto') delete document.documentElement.dataset.theme; else document.documentElement.dataset.theme = theme;
-  try { localStorage.setItem('cellar-theme', theme); } catch { /* then it lasts as long as the page */ }
+  try { localStorage.setItem('cellar-theme', theme); } catch { /* not allowed: the choice lasts until the page is closed */ }
   byId('theme').setAttribute('aria-label', `Theme: ${theme}`);
   say(byId('theme'), { auto: 'Theme', light: 'Light', dark: 'Dark' }[theme]);
   view?.draw();
@@ -241,7 +241,7 @@ function onKey(event) {
   event.preventDefault();
 }
 
-// An address with `#main` would be a view of that name.
+// Following the link would set the address to `#main`, which would be taken for a view.
 document.querySelector('.skip').addEventListener('click', (event) => { event.preventDefault(); byId('main').focus(); });
 byId('pause').addEventListener('click', () => setPaused(!paused));
 byId('theme').addEventListener('click', nextTheme);

@@ -1,9 +1,9 @@
-// Lines over the last quarter of an hour, on a canvas; the numbers stand beside it as text.
+// Line charts of the last quarter of an hour, on a canvas; the numbers are shown next to it as text.
 
 import { h, say, colour } from './dom.js';
 import { text, clock } from './format.js';
 
-// A canvas as wide as its place, with a cross-hair that pointers and arrow keys move.
+// A canvas as wide as its container, with a cross-hair that follows the pointer and arrow keys.
 export class Plot {
   constructor(height, label) {
     this.height = height;
@@ -29,7 +29,7 @@ export class Plot {
     this.draw();
   }
 
-  // Ready to be drawn on; null while it has no place.
+  // Returns a cleared drawing context, or null while the canvas has no width.
   begin() {
     const width = this.canvas.clientWidth;
     if (width === 0) return null;
@@ -45,7 +45,7 @@ export class Plot {
   }
 }
 
-// What is shown of the time: as much as there is, in spans that divide well.
+// Time spans of a chart in minutes, with the number of steps on the axis. The shortest that covers the data is used.
 const SPANS_MIN = [[2, 4], [3, 3], [5, 5], [10, 5], [15, 5]];
 
 export function spanOf(first, last) {
@@ -54,12 +54,12 @@ export function spanOf(first, last) {
   return span * 60000;
 }
 
-// The marks of the time axis.
+// Draws the labels of the time axis.
 export function drawTimes(context, { left, right, bottom, from, to }) {
   context.fillStyle = colour('--muted');
   context.textBaseline = 'top';
   const steps = SPANS_MIN.find(([most]) => (to - from) / 60000 <= most)[1];
-  // On a phone not every mark has room for its words.
+  // On a phone there is not enough room for every label.
   const words = context.measureText('−15 min').width * 1.5 + 8;
   const every = Math.ceil((words * steps) / Math.max(right - left, 1));
   for (let step = steps % every; step <= steps; step += every) {
@@ -79,7 +79,7 @@ export function drawCross(context, x, top, bottom) {
   context.stroke();
 }
 
-// 1, 2 or 5 times a power of ten (of two for bytes), at least as great.
+// Rounds up to 1, 2 or 5 times a power of ten, or to a power of two for bytes.
 function ceiling(value, unit) {
   if (unit === 'bytes') return 2 ** Math.ceil(Math.log2(Math.max(value, 1024)));
   if (value <= 0) return 1;
@@ -161,7 +161,7 @@ export class Chart {
     context.globalAlpha = 1;
   }
 
-  // What the lines are now, or under the cross-hair.
+  // Shows the latest values of the lines, or those under the cross-hair.
   tell(context, { left, right, top, bottom, from, to }) {
     const pointed = this.plot.at === null ? null : from + ((to - from) * (this.plot.at - left)) / (right - left);
     const points = this.series.map((series) => (pointed === null ? series[series.length - 1] : nearest(series, pointed)));
@@ -177,7 +177,7 @@ export function nearest(series, at) {
   return best;
 }
 
-// A small line without axes, for tiles and rows.
+// Draws a small line without axes, for tiles and rows.
 export function spark(canvas, values) {
   const ratio = window.devicePixelRatio || 1;
   const [width, height] = [canvas.clientWidth, canvas.clientHeight];

@@ -1,8 +1,8 @@
-// Elements. Text only ever becomes text nodes, whatever it says: names come from users.
+// Creation of elements. Text only ever becomes text nodes, never markup, because names come from users.
 
 export const h = (tag, props, ...children) => filled(document.createElement(tag), props, children);
 
-// The same for pictures.
+// Creates an SVG element.
 export const s = (tag, props, ...children) => filled(document.createElementNS('http://www.w3.org/2000/svg', tag), props, children);
 
 function filled(element, props, children) {
@@ -17,14 +17,14 @@ function filled(element, props, children) {
   return element;
 }
 
-// Changes the text only if it is another one: selections stay.
+// Sets the text only if it differs, so that selections stay.
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 export const byId = (id) => document.getElementById(id);
 
-// A colour of the style sheet as the theme has it now.
+// Returns the value of a colour variable of the style sheet in the current theme.
 const probe = h('span', { hidden: true });
 export function colour(name) {
   if (!probe.isConnected) document.body.append(probe);

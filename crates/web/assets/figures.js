@@ -1,10 +1,10 @@
-// What a server counted: columns made of its declarations, what came between two looks, percentiles.
+// Figures of a server: columns from its declarations, differences between two samples, percentiles.
 
 import { words } from './format.js';
 
 const PER_POWER = 8;
 
-// The greatest value of a bucket, as events::upper_bound.
+// Returns the greatest value of a bucket, like events::upper_bound.
 function upperBound(index) {
   if (index < PER_POWER) return index;
   const power = Math.floor(index / PER_POWER) - 1;
@@ -17,7 +17,7 @@ function count(numbers) {
   return sum;
 }
 
-// A value that so many of a thousand do not exceed. `numbers` are sum, greatest, and pairs of bucket and count.
+// Returns the quantile for `permille`. `numbers` are the sum, the maximum, and pairs of bucket and count.
 export function quantile(numbers, permille) {
   const wanted = Math.max(1, Math.ceil((count(numbers) * permille) / 1000));
   let seen = 0;
@@ -39,7 +39,7 @@ function histogramColumns(figure, index) {
   ];
 }
 
-// The columns of a table: one for a number, one for each value of a label, five for a distribution.
+// Returns the columns of a table: one for a number, one for each value of a label, five for a distribution.
 export function columnsOf(table) {
   return table.figures.flatMap((figure, index) => {
     if (figure.kind === 'histogram') return histogramColumns(figure, index);
@@ -63,7 +63,8 @@ function sinceHistogram(now, before) {
   return [now[0] - before[0], max, ...news];
 }
 
-// As events::Longest: the greatest ever, the period, and the greatest of the last periods by the rest of their numbers.
+// Like events::Longest: the all-time maximum, the current period, and the maxima of the last periods, indexed by period
+// number modulo their count.
 export function sinceLongest(now, before) {
   const [ever, period, ...lately] = now;
   if (!period || ever > before[0]) return now;
@@ -83,8 +84,8 @@ function sinceRow(now, before, figures) {
 
 const isPast = (now, before, figures) => figures.every(({ kind }, index) => kind !== 'counter' || now.values[index].every((value, place) => value >= before.values[index][place]));
 
-// What came between two looks. A row that was among the others before cannot be told from what it was;
-// such a row shows nothing until the next look.
+// Returns the differences between two samples. For a row that was in `(others)` before, the previous values are
+// unknown; it is left out until the next sample.
 export function since(now, before, figures) {
   const old = new Map(before.map((row) => [row.key, row]));
   const hadOthers = old.has('');

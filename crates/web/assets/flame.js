@@ -1,5 +1,5 @@
-// A flame graph, from folded stacks: each box is a function, below who called it; its width is its share of the time.
-// One box is the current one. Keys lead from box to box, as in a tree; what is too narrow to be seen is not drawn.
+// A flame graph from folded stacks: each box is a function, below its caller; its width is its share of the time.
+// One box is selected. Keys move the selection from box to box, as in a tree; boxes too narrow to see are not drawn.
 
 import { h, s, say } from './dom.js';
 import { text } from './format.js';
@@ -8,7 +8,7 @@ const DEPTH_MAX = 160;
 const NARROWEST = 0.0012;
 const LEVEL_PX = 19;
 
-// Folded stacks (`a;b;c 12`, microseconds) as a tree, children by their names.
+// Parses folded stacks (`a;b;c 12`, in microseconds) into a tree with children by name.
 export function treeOf(folded) {
   const root = { name: 'all', value: 0, own: 0, children: new Map(), above: null };
   for (const line of folded.split('\n')) {
@@ -27,7 +27,7 @@ export function treeOf(folded) {
   return root;
 }
 
-// Functions with their own time, and the time with those that they called; in a recursion they count once.
+// Returns the functions with their own time and their total time including callees; recursive calls count once.
 export function functionsOf(root) {
   const times = new Map();
   const visit = (node, active) => {
@@ -131,7 +131,7 @@ export class Flame {
 
 const share = (part, all) => `${((100 * part) / all).toFixed(1)} %`;
 
-// The same colour for the same library.
+// Returns the hue of a function: functions of the same library have the same colour.
 function hue(name) {
   let sum = 0;
   for (const letter of name.replace(/^<+/, '').split('::')[0]) sum = (sum * 31 + letter.charCodeAt(0)) % 6;

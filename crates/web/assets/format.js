@@ -1,4 +1,4 @@
-// Numbers for people: three digits that matter, units beside them. Times and bytes as `cellar stat` has them.
+// Human-readable numbers: three significant digits and a unit. Times and bytes are formatted as in `cellar stat`.
 
 const whole = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 
@@ -13,7 +13,7 @@ function scaled(value, units, factor) {
   return [index === 0 ? whole.format(value) : three(value), units[index]];
 }
 
-// Each gives the digits and the unit.
+// Each of these functions returns the digits and the unit.
 export const exact = (value) => [whole.format(value), ''];
 export const bytes = (value) => scaled(value, ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'], 1024);
 export function time(ns) {
@@ -26,7 +26,7 @@ export function time(ns) {
   return ns < 172800e9 ? [three(ns / 3600e9), 'h'] : [three(ns / 86400e9), 'd'];
 }
 
-// A number by second: small ones with fractions.
+// Formats a number per second; small ones have fractions.
 export function rate(value) {
   if (value === 0) return ['0', ''];
   if (value < 1000) return [value < 0.01 ? '<0.01' : three(value).replace(/(\.\d*?)0+$/, '$1').replace(/\.$/, ''), ''];

@@ -1,6 +1,6 @@
-// A distribution over time: a column for each sample, a row for each span of durations, the darker (or, in the
-// dark, the lighter) the more. Lightness grows evenly in OKLab with the logarithm of the count, so that
-// equal steps look equal.
+// A distribution over time: a column for each sample, a row for each range of durations. Cells with higher counts are
+// darker (lighter in the dark theme). Lightness in OKLab is linear in the logarithm of the count, so that equal steps
+// look equal.
 
 import { h, say, colour } from './dom.js';
 import { Plot, drawTimes, drawCross, nearest, spanOf } from './chart.js';
@@ -8,7 +8,7 @@ import { text, exact, clock } from './format.js';
 
 const STEPS = 64;
 
-// OKLab to sRGB, after Björn Ottosson.
+// Converts OKLCH to sRGB, after Björn Ottosson.
 function oklch(lightness, chroma, hue) {
   const [a, b] = [chroma * Math.cos((hue * Math.PI) / 180), chroma * Math.sin((hue * Math.PI) / 180)];
   const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
@@ -56,7 +56,7 @@ export class Heat {
     this.draw();
   }
 
-  // The rows that are used, and one more on each side.
+  // Returns the range of rows that have values, extended on both sides to at least ten rows where possible.
   rows() {
     let [least, most] = [Infinity, -Infinity];
     for (const { pairs } of this.columns) {
@@ -120,7 +120,7 @@ export class Heat {
     }
   }
 
-  // What the column under the cross-hair holds, or the last one.
+  // Describes the column under the cross-hair, or the last one.
   tell(context, { left, right, top, bottom, from, to }, rows) {
     const pointed = this.plot.at === null ? null : from + ((to - from) * (this.plot.at - left)) / (right - left);
     const column = pointed === null ? this.columns[this.columns.length - 1] : nearest(this.columns, pointed);

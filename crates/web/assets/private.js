@@ -1,4 +1,4 @@
-// What is for who has signed in: volumes with their snapshots, slow calls, jobs, probes.
+// Views that require signing in: volumes with their snapshots, slow calls, jobs, probes.
 
 import { h, note } from './dom.js';
 import { get, Refused } from './server.js';
@@ -8,10 +8,10 @@ import { bytes, exact, time, text, day, clock, ago } from './format.js';
 
 const FOCUSABLE = 'a[href], button, summary, [tabindex]';
 
-// What an element is, whatever its text says now.
+// Identifies an element independently of its current text.
 const kindOf = (element) => [element.tagName, element.closest('[id]')?.id, element.getAttribute('href'), element.getAttribute('aria-label')].join(' ');
 
-// A view of one document, drawn anew when it has changed.
+// A view of one document, redrawn when the document has changed.
 class Document {
   constructor(title, path, about) {
     Object.assign(this, { title, path });
@@ -37,7 +37,7 @@ class Document {
     kept();
   }
 
-  // What whoever looks at it has done: what is open, how far tables are scrolled, where the keyboard is.
+  // Saves the user's state of the view (open details, scroll positions, focus) and returns a function that restores it.
   keep() {
     const all = (selector) => [...this.body.querySelectorAll(selector)];
     const open = all('details[open]').map((one) => one.id);
@@ -114,7 +114,7 @@ class Facts extends Document {
   }
 }
 
-// A volume: what it is, who uses it, its snapshots.
+// A volume: its properties, its clients, its snapshots.
 export class Volume {
   constructor(context, id) {
     this.facts = new Facts(id);
@@ -179,7 +179,7 @@ export class Probes extends Document {
   }
 }
 
-// The last probes as bars; failed ones stand out by colour and height.
+// Shows the last probes as bars; failed ones stand out by colour and height.
 function strip(outcomes) {
   const last = outcomes.slice(-60);
   const most = Math.max(1, ...last.map(({ total_us }) => total_us));

@@ -1,4 +1,4 @@
-// Profiles of the running server: begun and ended here, shown as flame graphs and tables.
+// Profiles of the running server: started and stopped here, shown as flame graphs and tables.
 
 import { h, say, note } from './dom.js';
 import { get, post } from './server.js';
@@ -11,7 +11,7 @@ const ASK_MS = 1000;
 const ROWS_SHOWN = 30;
 const KINDS = { cpu: 'On the processors', waits: 'Waiting' };
 
-// What was taken stays when another view is looked at; one at a time, as in the server.
+// The profile is kept when the user switches to another view. There is only one at a time, as in the server.
 let taken = { state: 'none' };
 let shown = null;
 
@@ -30,7 +30,7 @@ async function begin(kind, seconds) {
   }
 }
 
-// Asks until it has ended: the server gives up a profile that nobody asks for.
+// Polls until the profile has ended: the server stops a profile that no client polls.
 async function follow(id, kind) {
   for (;;) {
     const told = await get(`profile/${id}`);
@@ -97,7 +97,7 @@ function tables(root, told) {
   ].filter(Boolean);
 }
 
-// Lines with tabulators between cells, the first of names; cells of digits are numbers.
+// Parses tab-separated lines after the header line; cells that contain only digits become numbers.
 function rows(table, make) {
   return table.split('\n').slice(1).filter((line) => line !== '').map((line) => make(line.split('\t').map((cell) => (/^\d+$/.test(cell) ? Number(cell) : cell))));
 }

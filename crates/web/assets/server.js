@@ -1,9 +1,9 @@
-// Asking the server, and knowing whether it answers.
+// Requests to the server, and detection of whether it answers.
 
 export class Refused extends Error {
   constructor(status, words) { super(words); this.status = status; }
 }
-// It did not answer at all, or is starting.
+// The server did not answer, stopped during an answer, or is starting.
 export class Away extends Error {}
 
 const PATIENCE_MS = 10000;
@@ -27,7 +27,7 @@ async function ask(path, options) {
 export const get = (path) => ask(path, {});
 export const post = (path, body) => ask(path, { method: 'POST', body, headers: { 'X-Cellar': '1' } });
 
-// The last quarter of an hour, as the server keeps it; only what is new is asked for.
+// The server's samples of the last quarter of an hour; each update requests only new samples.
 export class History {
   constructor(about) { this.about = about; this.samples = []; }
 
@@ -39,7 +39,7 @@ export class History {
     this.samples.splice(0, Math.max(0, this.samples.length - this.about.samples_max));
   }
 
-  // Values of a line, by second if it is one that grows.
+  // Returns the values of a line, per second if `isRate`.
   line(index, isRate) {
     return this.samples.map((sample) => ({ at: sample.at, value: isRate ? (sample.lines[index] * 1000) / sample.span : sample.lines[index] }));
   }

@@ -1,4 +1,4 @@
-// A table of figures: sorted by any column, filtered, its rows in place while their numbers change.
+// A table of figures that can be sorted by any column and filtered; rows stay in place while their numbers change.
 
 import { h, say } from './dom.js';
 import { number, day } from './format.js';
@@ -6,13 +6,13 @@ import { spark, sparkCanvas } from './chart.js';
 
 const ROWS_SHOWN = 200;
 const SPARK_POINTS = 45;
-// A text of so many is not broken into lines, nor cut: a time, a kind, an address.
+// Texts up to this length, such as times, kinds and addresses, are neither wrapped nor cut.
 const SHORT_LETTERS = 24;
 
 const isNothing = (rows, column) => rows.every((row) => !column.get(row));
 
 export class FigureTable {
-  // `link` gives where a row leads, if it leads anywhere.
+  // `link` returns the target of a row, if it has one.
   constructor({ name, labels, columns, link, caption, rowsShown }) {
     Object.assign(this, { name, labels, columns, link, rowsShown: rowsShown ?? ROWS_SHOWN });
     this.sort = { column: 0, down: true };
@@ -31,7 +31,7 @@ export class FigureTable {
     this.body.addEventListener('keydown', (event) => this.key(event));
   }
 
-  // Rows, and the seconds that they are of; none if they are of all the time since the start.
+  // Shows `rows`, which cover an interval of `seconds`, or all time since the server's start if it is not set.
   show(rows, seconds) {
     Object.assign(this, { rows, seconds });
     if (seconds) this.trail(rows, seconds);
@@ -149,7 +149,7 @@ export class FigureTable {
   }
 }
 
-// A table of texts: cells are texts, elements, or { digits, unit } pairs for numbers.
+// Creates a table whose cells are texts, elements, or { digits, unit } pairs for numbers.
 export function plainTable(name, caption, headings, rows) {
   const cell = (content, index) => {
     if (Array.isArray(content)) return h('td', { class: 'figure' }, h('span', { class: 'digits' }, content[0]), h('span', { class: 'unit' }, content[1]));

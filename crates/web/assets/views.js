@@ -1,4 +1,4 @@
-// What can be seen without signing in: the overview, and any table that the server declares.
+// Views that need no sign-in: the overview, and every table that the server declares.
 
 import { h, say, note } from './dom.js';
 import { get, Refused } from './server.js';
@@ -10,7 +10,7 @@ import { text } from './format.js';
 
 const TILE_POINTS = 60;
 
-// Who may see it, and how.
+// Returns a panel that explains how to sign in.
 export function locked(what) {
   return h('section', { class: 'panel locked' }, note(`${what}: for who has signed in`,
     'Who uses what is nobody else’s business, as with cellar stat. On the server, who may read the cell’s keys runs',
@@ -33,7 +33,7 @@ class Tile {
   }
 }
 
-// The overview: what the server did lately, drawn from its history.
+// The overview: recent activity of the server, drawn from its history.
 export class Overview {
   constructor(context) {
     this.context = context;
@@ -92,7 +92,7 @@ function quantileOf(pairs, bounds, share) {
   return 0;
 }
 
-// Any table.
+// A view of any table.
 export class TableView {
   constructor(context, table, options = {}) {
     Object.assign(this, { context, table, path: options.path ?? `tables/${table.name}` });
