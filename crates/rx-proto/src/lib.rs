@@ -16,6 +16,7 @@ mod calls;
 pub mod config;
 mod congestion;
 mod connection;
+mod connection_ids;
 mod cookie;
 pub mod debug;
 pub mod endpoint;

@@ -31,6 +31,7 @@ use crate::bucket::TokenBucket;
 use crate::call::Call;
 use crate::calls::Calls;
 use crate::connection::{Connection, ConnectionKey, EPOCH_ANY_ADDRESS};
+use crate::connection_ids::ConnectionIds;
 use crate::cookie::Cookies;
 use crate::hash::{SeededMap, SeededState};
 use crate::header::HEADER_BYTES;
@@ -95,6 +96,7 @@ pub struct Endpoint {
     random: ChaCha12Rng,
     /// Epoch of this endpoint's client connections.
     epoch: u32,
+    connection_ids: ConnectionIds,
     services: SeededMap<u16, ServiceConfig>,
     peers: Slab<Peer>,
     peer_index: SeededMap<SocketAddr, Key>,
@@ -164,6 +166,7 @@ impl Endpoint {
             started: now,
             holds_new_calls: false,
             suspects: takeover::Suspects::new(state),
+            connection_ids: ConnectionIds::new(&mut random),
             epoch: random.random::<u32>() | EPOCH_ANY_ADDRESS,
             cookies: Cookies::new(random.random()),
             unproven: Unproven::new(unproven_max, state),

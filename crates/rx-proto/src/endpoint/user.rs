@@ -14,7 +14,7 @@ use crate::config::ConnectOptions;
 use crate::connection::{Channel, ConnectionKey, NewConnection, Security, Stage};
 use crate::event::{Landed, Read, Write};
 use crate::header::PacketType;
-use crate::limits::{CHANNEL_MASK, CHANNELS, PROOF_INTERVAL};
+use crate::limits::{CHANNELS, PROOF_INTERVAL};
 use crate::path::Path;
 use crate::slab::Key;
 use crate::standing::Standing;
@@ -217,13 +217,12 @@ impl Endpoint {
         Ok(self.add_connection(now, parts))
     }
 
-    /// Returns a random connection id that is not in use. Consecutive ids would collide with those from
-    /// before a restart.
+    /// Returns a connection id that is not in use.
     fn free_connection_id(&mut self, path: Path) -> u32 {
         loop {
-            let id = self.random.random::<u32>() & !CHANNEL_MASK;
+            let id = self.connection_ids.next();
             let key = ConnectionKey::new(self.epoch, id, Side::Client, path.remote);
-            if id != 0 && !self.index.contains_key(&key) {
+            if !self.index.contains_key(&key) {
                 return id;
             }
         }
