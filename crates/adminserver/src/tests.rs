@@ -37,7 +37,7 @@ impl LocalAuthority for Authority {
     }
 }
 
-/// Three directories, the last of which is not accessible to anyone.
+/// Three directories; no caller has rights on the last one.
 struct Usage;
 
 impl DirectoryUsage for Usage {

@@ -8,8 +8,7 @@ use std::sync::{Arc, OnceLock};
 /// Number of words in a block; a longer record gets a larger block of its own.
 pub(crate) const BLOCK_WORDS: usize = 1024;
 
-/// Words in memory, of which a prefix is filled and does not change any more, and the next block of the
-/// chain.
+/// Words in memory and the next block of the chain. The filled words form a prefix and do not change.
 #[derive(Debug)]
 pub(crate) struct Block {
     words: Box<[AtomicU64]>,

@@ -39,7 +39,7 @@ pub(crate) enum Shape {
     Fid,
 }
 
-/// A procedure of which only the name is recorded.
+/// A procedure that is recorded by its name only.
 pub(crate) static UNKNOWN: Event = Event {
     opcode: 0,
     name: "",

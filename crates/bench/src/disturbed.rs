@@ -54,7 +54,7 @@ pub(crate) fn told(shares: &[f64]) -> Option<String> {
     ))
 }
 
-/// Returns a table followed by the text of [`told`].
+/// Returns a table followed by the note of [`told`].
 pub(crate) fn below(table: &str, shares: &[f64]) -> String {
     told(shares).map_or_else(|| table.to_owned(), |told| format!("{table}\n\n{told}"))
 }

@@ -12,7 +12,7 @@ use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-/// An overseer with three roles, the last of which is down; it can stop roles but not start them.
+/// An overseer with three roles. The last role is down. Roles can be stopped but not started.
 #[derive(Default)]
 struct Sample {
     users: Mutex<Vec<Principal>>,

@@ -19,7 +19,7 @@ pub(crate) enum Admission {
     Wait,
     /// It failed to answer recently.
     Silent,
-    /// Too many queries are in progress at its address, some of which are not answered.
+    /// Too many queries are in progress at its address, and some remain unanswered.
     Full,
 }
 

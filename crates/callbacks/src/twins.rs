@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 /// Maximum number of remembered shared UUIDs; beyond it the oldest is dropped.
 const SHARED_MAX: usize = 64;
 
-/// A UUID used at the same time by clients at two addresses, neither of which reported the other's address as
-/// its own: cloned machines, or an impostor.
+/// A UUID used at the same time by clients at two addresses. Neither client reported the other's address as
+/// its own: they are cloned machines, or one is an impostor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedUuid {
     /// The UUID.

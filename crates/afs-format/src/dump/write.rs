@@ -77,7 +77,7 @@ pub fn put_volume(out: &mut Vec<u8>, volume: &DumpVolume) {
     word(out, b'Z', volume.day_use);
 }
 
-/// Appends a vnode up to its data, of which exactly `length` bytes must follow.
+/// Appends a vnode up to its data. Exactly `length` bytes of data must follow.
 pub fn put_vnode(out: &mut Vec<u8>, vnode: &DumpedVnode) {
     two_words(out, TAG_VNODE, vnode.vnode, vnode.unique);
     if let Some(attributes) = &vnode.attributes {

@@ -51,7 +51,7 @@ impl Array {
         self.len
     }
 
-    /// Whether so many holders have left that the array wastes memory.
+    /// Whether the array wastes memory because many holders have left.
     pub(super) fn is_sparse(&self) -> bool {
         const SPREAD_MAX: usize = 8;
         self.holders.len() > SPREAD_MAX * self.len

@@ -13,8 +13,8 @@ const FEW: usize = 16;
 
 type ByHost = ByNumber<HostId, u32>;
 
-/// The slots of the promises on a file, of which there is at least one. Most files have one or two holders,
-/// and a few have thousands.
+/// The slots of the promises on a file, at least one. Most files have one or two holders, and a few have
+/// thousands.
 #[derive(Debug)]
 pub(super) enum Holders {
     /// The usual case, which allocates nothing.

@@ -107,8 +107,8 @@ impl Callbacks {
     }
 
     /// Requires a reset of hosts that by their own reports are the client of host `id` at another address, or
-    /// that share its IP address, except those in `told`. Hosts that only have the same UUID are not
-    /// affected: otherwise an impostor could empty a client's cache at will.
+    /// that share its IP address, except the hosts in `told`, which have been notified. Hosts that only have the
+    /// same UUID are not affected: otherwise an impostor could empty a client's cache at will.
     pub(super) fn reset_kin(&mut self, id: HostId, told: &[HostId]) {
         let ip = self.hosts[id].address.ip();
         let is_kin = |twin: &HostId| !told.contains(twin) && self.is_kin(*twin, ip);

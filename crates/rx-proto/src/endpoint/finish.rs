@@ -122,7 +122,7 @@ impl Endpoint {
     }
 
     /// Ends a call with an error.
-    pub(super) fn fail(&mut self, now: Monotonic, key: Key, code: AbortCode, tell: Notify) {
+    pub(super) fn fail(&mut self, now: Monotonic, key: Key, code: AbortCode, notify: Notify) {
         let Some(call) = self.calls.get_mut(key) else { return };
         if !call.is_running() {
             return;
@@ -130,13 +130,13 @@ impl Endpoint {
         let known = call.phase == Phase::Active;
         call.phase = Phase::Failed(code);
         self.statistics.calls_failed += 1;
-        if known && !call.released && tell != Notify::PeerOnly {
+        if known && !call.released && notify != Notify::PeerOnly {
             self.events.push_back(Event::Failed(CallId(key), code));
         }
         call.released |= !known;
         call.receive.acks.cancel();
         call.ping = None;
-        match tell {
+        match notify {
             Notify::None => self.detach(now, key, Outcome::Silence),
             Notify::Peer | Notify::PeerOnly => self.tell_abort(now, key, code),
         }
