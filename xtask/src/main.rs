@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask generate | tidy [--lower-limits]
-  generate              writes crates/afs-idl/src/generated from idl/
+  generate              writes crates/protocol/afs-idl/src/generated from idl/
   tidy                  checks generated files, dependencies, purity, links, sizes
   tidy --lower-limits   and lowers the limits of xtask/function-lengths.txt to what is reached";
 

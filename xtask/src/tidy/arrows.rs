@@ -1,4 +1,5 @@
-//! Checks that dependencies between crates point down the table in ARCHITECTURE.md.
+//! Checks that dependencies between crates follow the order of the table in ARCHITECTURE.md, and that each crate
+//! is in the folder that the table names.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -6,11 +7,23 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Position of a crate in the table: its row, and whether it is for tests only.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Name of the floor whose crates are for tests only.
+const TESTING: &str = "testing";
+
+/// Position of a crate in the table: its row, and its floor, the folder of `crates/` that holds it.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Place {
     pub(crate) row: usize,
-    pub(crate) is_test: bool,
+    pub(crate) floor: String,
+}
+
+/// A crate as its manifest declares it.
+#[derive(Clone, Debug)]
+pub(crate) struct Manifest {
+    /// The folder of the manifest, relative to the repository's root.
+    pub(crate) folder: String,
+    /// The crates of the workspace that it uses outside tests.
+    pub(crate) uses: Vec<String>,
 }
 
 /// Compares the table with the manifests. A crate may use crates of rows above its own; dependencies of tests
@@ -19,20 +32,20 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(root.join("ARCHITECTURE.md")).context("ARCHITECTURE.md")?;
     let places = table(&text);
     ensure!(!places.is_empty(), "ARCHITECTURE.md has no table of crates");
-    let dependencies = dependencies(&metadata(root)?)?;
-    Ok(judge(&places, &dependencies))
+    let manifests = manifests(root, &metadata(root)?)?;
+    Ok(judge(&places, &manifests))
 }
 
-/// Parses the table of crates whose header starts with `| level | crate |`.
+/// Parses the table of crates whose header starts with `| floor | crate |`.
 pub(crate) fn table(text: &str) -> BTreeMap<String, Place> {
-    let rows = text.lines().skip_while(|line| !line.starts_with("| level | crate |")).skip(2);
+    let rows = text.lines().skip_while(|line| !line.starts_with("| floor | crate |")).skip(2);
     let mut places = BTreeMap::new();
     for (row, line) in rows.take_while(|line| line.starts_with('|')).enumerate() {
         let mut cells = line.split('|').skip(1).map(str::trim);
-        let is_test = cells.next() == Some("test");
+        let floor = cells.next().unwrap_or_default().trim_matches('`');
         let names = cells.next().unwrap_or_default();
         for name in names.split(',').map(|name| name.trim().trim_matches('`')) {
-            places.insert(name.to_owned(), Place { row, is_test });
+            places.insert(name.to_owned(), Place { row, floor: floor.to_owned() });
         }
     }
     places
@@ -49,32 +62,42 @@ pub(crate) fn metadata(root: &Path) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Returns each workspace member except this one, with the members that it uses outside tests.
-fn dependencies(metadata: &Value) -> Result<BTreeMap<String, Vec<String>>> {
+/// Returns each workspace member except this one.
+fn manifests(root: &Path, metadata: &Value) -> Result<BTreeMap<String, Manifest>> {
     let packages = metadata["packages"].as_array().context("no packages")?;
     let name = |value: &Value| value["name"].as_str().unwrap_or_default().to_owned();
     let mut all = BTreeMap::new();
     for package in packages.iter().filter(|package| name(package) != "xtask") {
         let used = package["dependencies"].as_array().context("no dependencies")?;
         let used = used.iter().filter(|it| it["path"].is_string() && it["kind"] != "dev");
-        all.insert(name(package), used.map(name).collect());
+        let folder = package_folder(root, package)?;
+        all.insert(name(package), Manifest { folder, uses: used.map(name).collect() });
     }
     Ok(all)
 }
 
-/// Returns the complaints about these dependencies.
-pub(crate) fn judge(
-    places: &BTreeMap<String, Place>,
-    dependencies: &BTreeMap<String, Vec<String>>,
-) -> Vec<String> {
+/// Returns the folder of a package's manifest, relative to the repository's root.
+pub(crate) fn package_folder(root: &Path, package: &Value) -> Result<String> {
+    let manifest = Path::new(package["manifest_path"].as_str().context("no manifest")?);
+    let folder = manifest.parent().context("no folder")?.strip_prefix(root)?;
+    Ok(folder.to_string_lossy().into_owned())
+}
+
+/// Returns the complaints about these crates.
+pub(crate) fn judge(places: &BTreeMap<String, Place>, manifests: &BTreeMap<String, Manifest>) -> Vec<String> {
     let mut complaints = Vec::new();
-    for (name, used) in dependencies {
+    for (name, manifest) in manifests {
         let Some(place) = places.get(name) else {
             complaints.push(format!("the crate {name} is not in the table of ARCHITECTURE.md"));
             continue;
         };
-        for other in used {
-            if !places.get(other).is_some_and(|below| may_use(*place, *below)) {
+        let folder = format!("crates/{}/{name}", place.floor);
+        if manifest.folder != folder {
+            complaints
+                .push(format!("{name} is in {}; ARCHITECTURE.md places it in {folder}", manifest.folder));
+        }
+        for other in &manifest.uses {
+            if !places.get(other).is_some_and(|below| may_use(place, below)) {
                 complaints
                     .push(format!("{name} depends on {other}, which is not above it in ARCHITECTURE.md"));
             }
@@ -83,6 +106,6 @@ pub(crate) fn judge(
     complaints
 }
 
-fn may_use(user: Place, used: Place) -> bool {
-    user.is_test || (!used.is_test && used.row < user.row)
+fn may_use(user: &Place, used: &Place) -> bool {
+    used.row < user.row || (user.floor == TESTING && used.floor == TESTING)
 }

@@ -29,8 +29,10 @@ impl SourceFile {
 
     /// Returns the crate that the file belongs to.
     pub(crate) fn crate_name(&self) -> &str {
-        let path = self.path.strip_prefix("crates/").unwrap_or(&self.path);
-        path.split('/').next().unwrap_or_default()
+        match self.path.strip_prefix("crates/") {
+            Some(path) => path.split('/').nth(1).unwrap_or_default(),
+            None => self.path.split('/').next().unwrap_or_default(),
+        }
     }
 
     /// Whether the file is generated.

@@ -1,34 +1,42 @@
-use super::arrows::{Place, judge, table};
+use super::arrows::{Manifest, Place, judge, table};
 use super::sizes::{self, Function, Lengths};
 use super::unused::{self, Declared};
 use super::{SourceFile, links, purity, wording};
 use std::collections::BTreeMap;
 
 const TABLE: &str = "
-| level | crate | role | must not |
+| floor | crate | role | must not |
 |---|---|---|---|
-| 0 | `base` | ids | |
-| 1 | `low`, `other` | x | |
-| test | `sim`, `bench` | y | |
+| `ground` | `base` | ids | |
+| `first` | `low`, `other` | x | |
+| `testing` | `sim`, `bench` | y | |
 
-| level | not this |
+| floor | not this |
 ";
 
-fn arrow(from: &str, to: &str) -> Vec<String> {
-    judge(&table(TABLE), &BTreeMap::from([(from.to_owned(), vec![to.to_owned()])]))
+/// Returns the complaints about one crate in this folder that uses another.
+fn complaints(name: &str, floor: &str, used: &str) -> Vec<String> {
+    let manifest = Manifest { folder: format!("crates/{floor}/{name}"), uses: vec![used.to_owned()] };
+    judge(&table(TABLE), &BTreeMap::from([(name.to_owned(), manifest)]))
 }
 
 #[test]
 fn arrows_point_up_the_table() {
-    assert_eq!(table(TABLE)["other"], Place { row: 1, is_test: false });
+    assert_eq!(table(TABLE)["other"], Place { row: 1, floor: "first".into() });
     assert_eq!(table(TABLE).len(), 5);
-    assert!(arrow("low", "base").is_empty());
-    assert!(arrow("sim", "low").is_empty());
-    assert_eq!(arrow("base", "low").len(), 1);
-    assert_eq!(arrow("low", "other").len(), 1, "crates of one row do not know each other");
-    assert_eq!(arrow("low", "sim").len(), 1, "no program depends on tests");
-    assert!(arrow("bench", "sim").is_empty(), "tests may share what they start cells with");
-    assert_eq!(arrow("new", "base").len(), 1, "every crate is in the table");
+    assert!(complaints("low", "first", "base").is_empty());
+    assert!(complaints("sim", "testing", "low").is_empty());
+    assert_eq!(complaints("base", "ground", "low").len(), 1);
+    assert_eq!(complaints("low", "first", "other").len(), 1, "crates of one row do not know each other");
+    assert_eq!(complaints("low", "first", "sim").len(), 1, "no program depends on tests");
+    assert!(complaints("bench", "testing", "sim").is_empty(), "tests may share what they start cells with");
+    assert_eq!(complaints("new", "first", "base").len(), 1, "every crate is in the table");
+}
+
+#[test]
+fn a_crate_is_in_the_folder_of_its_floor() {
+    let wrong = complaints("low", "ground", "base");
+    assert_eq!(wrong, ["low is in crates/ground/low; ARCHITECTURE.md places it in crates/first/low"]);
 }
 
 const SAMPLE: &str = "\
@@ -71,11 +79,14 @@ impl X {
 
 #[test]
 fn impure_names_are_found_outside_tests_and_comments() {
-    let file = SourceFile::new("crates/base/src/x.rs".into(), SAMPLE);
-    assert_eq!(purity::check(&file), ["crates/base/src/x.rs:3 names `std::fs`, but base is a pure crate"]);
-    let elsewhere = SourceFile::new("crates/store/src/x.rs".into(), SAMPLE);
+    let file = SourceFile::new("crates/foundation/base/src/x.rs".into(), SAMPLE);
+    assert_eq!(
+        purity::check(&file),
+        ["crates/foundation/base/src/x.rs:3 names `std::fs`, but base is a pure crate"]
+    );
+    let elsewhere = SourceFile::new("crates/storage/store/src/x.rs".into(), SAMPLE);
     assert_eq!(purity::check(&elsewhere), Vec::<String>::new());
-    let tests = SourceFile::new("crates/base/src/x/tests.rs".into(), SAMPLE);
+    let tests = SourceFile::new("crates/foundation/base/src/x/tests.rs".into(), SAMPLE);
     assert_eq!(purity::check(&tests), Vec::<String>::new());
 }
 
@@ -88,7 +99,8 @@ fn functions_are_measured_outside_tests() {
 
 #[test]
 fn an_empty_file_and_one_that_is_too_long_are_wrong() {
-    let wrong = |text: &str| sizes::wrong_size(&SourceFile::new("crates/a/src/a/tests.rs".into(), text));
+    let wrong =
+        |text: &str| sizes::wrong_size(&SourceFile::new("crates/floor/a/src/a/tests.rs".into(), text));
     assert!(wrong("\n\n").unwrap().contains("empty"));
     assert!(wrong(&"// line\n".repeat(1001)).unwrap().contains("1001 lines"));
     assert_eq!(wrong("mod tests;\n"), None);
@@ -111,9 +123,9 @@ fn limits_only_fall() {
 #[test]
 fn dependencies_must_be_used() {
     let text = "//! serde::X\nuse md5::Md5;\nuse std::bytes::X;\nfn f(rand: u8) {}\n\n#[cfg(test)]\nmod tests {\n    use zstd::X;\n}\n";
-    let files = [SourceFile::new("crates/a/src/x.rs".into(), text)];
+    let files = [SourceFile::new("crates/floor/a/src/x.rs".into(), text)];
     let complains = |name: &str, is_dev| {
-        let declared = Declared { folder: "crates/a".into(), name: name.into(), is_dev };
+        let declared = Declared { folder: "crates/floor/a".into(), name: name.into(), is_dev };
         unused::judge(&declared, &files).is_some()
     };
     assert!(!complains("md-5", false));
@@ -161,7 +173,7 @@ fn sources_name_documents_that_exist() {
     let guide = (name.as_str(), "");
     let good =
         format!("//! See {folder}/web.md. rustdocs/other.md, {folder}/formats/, \"../../{folder}/web.md\"");
-    assert_eq!(links_of(&[guide, ("crates/web/src/lib.rs", &good)]), Vec::<String>::new());
+    assert_eq!(links_of(&[guide, ("crates/telemetry/web/src/lib.rs", &good)]), Vec::<String>::new());
     let bad = format!("\n// {folder}/gone.md, says `{folder}/old/web.md`.");
     let complaints = links_of(&[guide, ("scripts/run", &bad)]);
     assert_eq!(complaints.len(), 2, "{complaints:?}");
@@ -206,5 +218,8 @@ fn subjects_and_test_names_are_checked() {
     }
     let name = "a".repeat(61);
     let text = format!("#[test]\nfn {name}() {{}}\n#[test]\nfn short() {{}}\n");
-    assert_eq!(wording::long_test_names(&SourceFile::new("crates/a/src/tests.rs".into(), &text)).len(), 1);
+    assert_eq!(
+        wording::long_test_names(&SourceFile::new("crates/floor/a/src/tests.rs".into(), &text)).len(),
+        1
+    );
 }

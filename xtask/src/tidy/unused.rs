@@ -2,7 +2,7 @@
 //! reason.
 
 use super::SourceFile;
-use super::arrows::metadata;
+use super::arrows::{metadata, package_folder};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -40,11 +40,10 @@ pub(crate) fn check(root: &Path, files: &[SourceFile]) -> Result<Vec<String>> {
 fn declared(root: &Path, metadata: &Value) -> Result<Vec<Declared>> {
     let mut all = Vec::new();
     for package in metadata["packages"].as_array().context("no packages")? {
-        let manifest = Path::new(package["manifest_path"].as_str().context("no manifest")?);
-        let folder = manifest.parent().context("no folder")?.strip_prefix(root)?.to_string_lossy();
+        let folder = package_folder(root, package)?;
         for one in package["dependencies"].as_array().context("no dependencies")? {
             let name = one["rename"].as_str().or(one["name"].as_str()).unwrap_or_default().to_owned();
-            all.push(Declared { folder: folder.clone().into_owned(), name, is_dev: one["kind"] == "dev" });
+            all.push(Declared { folder: folder.clone(), name, is_dev: one["kind"] == "dev" });
         }
     }
     Ok(all)
