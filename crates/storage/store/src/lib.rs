@@ -10,6 +10,7 @@ pub mod chunk;
 pub mod database;
 mod digest;
 pub mod encryption;
+pub mod engines;
 pub mod error;
 mod frozen;
 mod gauge;
@@ -22,7 +23,6 @@ pub mod inspection;
 pub mod memory;
 pub mod meta;
 pub mod partition;
-pub mod rocks;
 pub mod segment;
 
 pub use cache::{Cache, CacheStatistics};
@@ -32,6 +32,7 @@ pub use chunk::{
 pub use database::Database;
 pub use digest::Digest;
 pub use encryption::{KeyError, KeyRing, MasterKey};
+pub use engines::rocks::{MetaConfig, MetaStatistics, RocksMeta};
 pub use error::StoreError;
 pub use frozen::Frozen;
 pub use gauge::Room;
@@ -41,7 +42,6 @@ pub use inspection::Inspection;
 pub use memory::{MemoryChunks, MemoryMeta};
 pub use meta::{Batch, Change, CommitNumber, Family, KeyRange, MetaStore, Snapshot, Visit};
 pub use partition::{Partition, PartitionConfig, PartitionStatistics};
-pub use rocks::{MetaConfig, MetaStatistics, RocksMeta};
 pub use segment::{
     ChunkOf, ChunkStatistics, EncodedChunk, RawChunk, Recount, Reserve, SegmentAccount, SegmentAudit,
     SegmentConfig, SegmentFacts, SegmentStore,

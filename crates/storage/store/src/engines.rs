@@ -1,0 +1,3 @@
+//! The engines that store metadata, one module each.
+
+pub mod rocks;
