@@ -1,6 +1,7 @@
 //! Checks of the whole repository.
 
 mod arrows;
+mod folders;
 mod fresh;
 mod links;
 mod purity;
@@ -18,6 +19,7 @@ pub(crate) fn check(root: &Path, lower_limits: bool) -> Result<()> {
     let files = source::read_all(root)?;
     let mut complaints = fresh::check(root)?;
     complaints.extend(arrows::check(root)?);
+    complaints.extend(folders::check(root, &files)?);
     complaints.extend(unused::check(root, &files)?);
     complaints.extend(links::check(root)?);
     complaints.extend(files.iter().flat_map(purity::check));

@@ -1,7 +1,7 @@
 use super::arrows::{Manifest, Place, judge, table};
 use super::sizes::{self, Function, Lengths};
 use super::unused::{self, Declared};
-use super::{SourceFile, links, purity, wording};
+use super::{SourceFile, folders, links, purity, wording};
 use std::collections::BTreeMap;
 
 const TABLE: &str = "
@@ -37,6 +37,27 @@ fn arrows_point_up_the_table() {
 fn a_crate_is_in_the_folder_of_its_floor() {
     let wrong = complaints("low", "ground", "base");
     assert_eq!(wrong, ["low is in crates/ground/low; ARCHITECTURE.md places it in crates/first/low"]);
+}
+
+#[test]
+fn folders_use_only_earlier_ones() {
+    let text = "\n| folders of | order | exceptions |\n|---|---|---|\n\
+                | `a` | `low`, `mid`, `high` | `low/x.rs -> mid`, `low/gone.rs -> high` |\n";
+    let order = folders::table(text).pop().unwrap();
+    let file = |path: &str, text: &str| SourceFile::new(format!("crates/floor/a/src/{path}"), text);
+    let files = [
+        file("lib.rs", "pub use crate::high::top::{Tower,\n Roof};\n"),
+        file("low/x.rs", "use crate::mid::y;\n// crate::high in a comment\n"),
+        file("mid/y.rs", "use crate::low::x;\nuse crate::{Error, Roof};\n"),
+        file("high/top.rs", "fn f() { crate::mid::y::g() }\n"),
+        file("high/top/tests.rs", ""),
+        file("other/z.rs", ""),
+    ];
+    let complaints = folders::judge(&order, &files);
+    assert_eq!(complaints.len(), 3, "{complaints:?}");
+    assert!(complaints[0].contains("the folder other of a"));
+    assert!(complaints[1].starts_with("a/src/mid/y.rs -> high"));
+    assert!(complaints[2].contains("low/gone.rs -> high, which no longer exists"));
 }
 
 const SAMPLE: &str = "\

@@ -3,8 +3,8 @@
 use super::records::Named;
 use super::view::extent_name;
 use super::{CheckOptions, CheckReport, Observe, Progress, Stage};
-use crate::sharing::RowKey;
-use crate::{keys, record};
+use crate::records::rows::RowKey;
+use crate::records::{codec, keys};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use store::{ChunkAddress, Family, KeyRange, MetaStore, SegmentAudit, SegmentFacts};
@@ -113,13 +113,13 @@ pub(super) fn tell(meta: &dyn MetaStore, findings: &Findings, report: &mut Check
     // Rows come first in the scan: damage to a shared chunk is then reported for each file that uses it.
     let mut shared: HashMap<RowKey, &str> = HashMap::new();
     let result = meta.scan(Family::Extents, KeyRange::ascending(&[], &[0xff; 9]), &mut |key, value| {
-        let address = record::extent_address(value).flatten();
+        let address = codec::extent_address(value).flatten();
         let what = address.and_then(|address| findings.get(&address)).map(String::as_str);
         if let Some((row, what)) = keys::row_of(key).zip(what) {
             shared.insert(row, what);
             return ControlFlow::Continue(());
         }
-        let through_row = || shared.get(&record::shared_row(value)?).copied();
+        let through_row = || shared.get(&codec::shared_row(value)?).copied();
         if let Some(what) = what.or_else(through_row) {
             report.add(None, extent_name(key), what);
         }

@@ -3,8 +3,8 @@
 use super::registry::{Registry, show};
 use super::rows::Rows;
 use super::{CheckReport, Observe, Progress, Stage};
-use crate::record::{self, Extent};
-use crate::{epochs, keys};
+use crate::records::codec::{self, Extent};
+use crate::records::{epochs, keys};
 use base::VnodeId;
 use std::ops::ControlFlow;
 use store::{ChunkAddress, Family, KeyRange, MetaStore};
@@ -82,10 +82,10 @@ impl Pass<'_> {
 
     fn is_readable(&mut self, value: &[u8]) -> bool {
         match self.family {
-            Family::Vnodes => record::get_vnode(VnodeId(0), value).is_some(),
-            Family::Entries => record::get_entry(value).is_some(),
-            Family::Totals => record::get_totals(value).is_some(),
-            _ => match record::get_extent(value) {
+            Family::Vnodes => codec::get_vnode(VnodeId(0), value).is_some(),
+            Family::Entries => codec::get_entry(value).is_some(),
+            Family::Totals => codec::get_totals(value).is_some(),
+            _ => match codec::get_extent(value) {
                 Some(Extent::Chunk { address, length }) => {
                     self.named.push(Named { address, length });
                     true

@@ -2,9 +2,9 @@
 
 use super::CheckReport;
 use crate::SnapshotOf;
-use crate::keys::{self, Registry as Table};
-use crate::read_view::ReadView;
-use crate::record::{self, Counters, Job, StoredHeader};
+use crate::records::codec::{self, Counters, Job, StoredHeader};
+use crate::records::keys::{self, Registry as Table};
+use crate::records::read_view::ReadView;
 use base::{VnodeId, VolumeId, VolumeType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -83,44 +83,44 @@ fn read_record(
     let (place, rest) = key.split_at_checked(9)?;
     let is_table = |table: Table| keys::registry_range(table).0 == place;
     if is_table(Table::Job) {
-        let job = record::get_job(value)?;
+        let job = codec::get_job(value)?;
         return (rest == value).then(|| registry.add_job(&job));
     }
     if is_table(Table::Snapshot) {
         let (volume, name) = rest.split_at_checked(4)?;
         let volume = VolumeId(u32::from_be_bytes(volume.try_into().ok()?));
-        let snapshot = record::get_snapshot(name, value)?;
+        let snapshot = codec::get_snapshot(name, value)?;
         registry.snapshots.insert((volume, name.to_vec()), snapshot.id);
         return Some(());
     }
     if is_table(Table::Received) {
         let (volume, group) = keys::received_of(key)?;
-        return record::get_receipt(volume, group, value).map(drop);
+        return codec::get_receipt(volume, group, value).map(drop);
     }
     let id = VolumeId(u32::from_be_bytes(rest.try_into().ok()?));
     if is_table(Table::Splitting) {
-        return record::get_splitting(id, value).map(drop);
+        return codec::get_splitting(id, value).map(drop);
     }
     if is_table(Table::Past) {
-        return record::get_past(value).map(drop);
+        return codec::get_past(value).map(drop);
     }
     if is_table(Table::Policy) {
-        record::get_policy(value)?;
+        codec::get_policy(value)?;
         registry.policies.insert(id);
         return Some(());
     }
     if is_table(Table::Counters) {
-        record::get_counters(value)?;
+        codec::get_counters(value)?;
         with_counters.insert(id);
         return Some(());
     }
-    let stored = record::get_header(value, &no_counters()).filter(|stored| stored.header.id == id)?;
+    let stored = codec::get_header(value, &no_counters()).filter(|stored| stored.header.id == id)?;
     (is_table(Table::Header) && stored.group > 0 && stored.read_view.epoch > 0).then(|| registry.add(&stored))
 }
 
 /// Returns the counters of a volume, if they can be read.
 pub(super) fn counters_of(meta: &dyn MetaStore, id: VolumeId) -> Option<Counters> {
-    record::get_counters(&meta.get(Family::Volumes, &keys::counters(id)).ok().flatten()?)
+    codec::get_counters(&meta.get(Family::Volumes, &keys::counters(id)).ok().flatten()?)
 }
 
 fn no_counters() -> Counters {

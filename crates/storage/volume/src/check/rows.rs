@@ -4,8 +4,8 @@ use super::CheckReport;
 use super::records::Named;
 use super::registry::show;
 use super::view::extent_name;
-use crate::sharing::{RowKey, Sums, get_row, get_sums};
-use crate::{keys, record};
+use crate::records::rows::{RowKey, Sums, get_row, get_sums};
+use crate::records::{codec, keys};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use store::{Family, KeyRange, MetaStore};
@@ -102,7 +102,7 @@ fn tell_names(meta: &dyn MetaStore, missing: &BTreeSet<RowKey>, report: &mut Che
     }
     let result =
         meta.scan(Family::Extents, KeyRange::ascending(&[], &keys::BEHIND_ALL), &mut |key, value| {
-            if record::shared_row(value).is_some_and(|row| missing.contains(&row)) {
+            if codec::shared_row(value).is_some_and(|row| missing.contains(&row)) {
                 report.add(None, extent_name(key), "the row of the shared chunk that it names is missing");
             }
             ControlFlow::Continue(())

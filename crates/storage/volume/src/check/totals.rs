@@ -1,6 +1,7 @@
 //! Checks the stored totals of directories against sums over the tree.
 
-use crate::totals::{OwnSums, Totals, Unfolded, spread};
+use crate::records::totals::{Totals, Unfolded, spread};
+use crate::totals::counter::OwnSums;
 use base::VnodeId;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;

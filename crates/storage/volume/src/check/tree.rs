@@ -2,7 +2,7 @@
 
 use super::view::blocks;
 use crate::FileKind;
-use crate::record::Vnode;
+use crate::records::codec::Vnode;
 use afs_format::directory::{DirectoryBlob, EntryTarget, PAGE_BYTES, PlacedEntry};
 use base::VnodeId;
 use std::collections::HashMap;

@@ -4,10 +4,10 @@ use super::CheckReport;
 use super::registry::{Known, Registry, counters_of, show};
 use super::totals;
 use super::tree::Tree;
-use crate::keys;
-use crate::record::{self, Counters, Extent, Vnode};
-use crate::totals::OwnSums;
-use crate::{VolumeError, epochs, quota};
+use crate::VolumeError;
+use crate::records::codec::{self, Counters, Extent, Vnode};
+use crate::records::{epochs, keys, quota};
+use crate::totals::counter::OwnSums;
 use afs_format::directory::PlacedEntry;
 use base::{VnodeId, VolumeId};
 use std::collections::HashMap;
@@ -72,7 +72,7 @@ impl View<'_> {
         self.scan(Family::Vnodes, &mut |view, prefix, value| {
             let Some(number) = keys::vnode_of(prefix) else { return };
             // Unreadable values were reported with the records.
-            let Some(vnode) = record::get_vnode(number, value) else { return };
+            let Some(vnode) = codec::get_vnode(number, value) else { return };
             view.add_vnode(&vnode);
         })
     }
@@ -97,7 +97,7 @@ impl View<'_> {
         let mut stored = HashMap::new();
         self.scan(Family::Totals, &mut |_, prefix, value| {
             // Unreadable values were reported with the records.
-            stored.extend(keys::vnode_of(prefix).zip(record::get_totals(value)));
+            stored.extend(keys::vnode_of(prefix).zip(codec::get_totals(value)));
         })?;
         let sums = std::mem::take(&mut self.sums);
         for (place, what) in totals::check(sums, &stored, &unfolded, |at| self.tree.above(at)) {
@@ -113,7 +113,7 @@ impl View<'_> {
         self.scan(Family::Entries, &mut |view, prefix, value| {
             let number = prefix.get(8..12).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
             let (Some(number), Some(name), Some(entry)) =
-                (number, keys::name_of(prefix), record::get_entry(value))
+                (number, keys::name_of(prefix), codec::get_entry(value))
             else {
                 return;
             };
@@ -170,7 +170,7 @@ impl View<'_> {
     fn check_extents(&mut self) -> Result<(), VolumeError> {
         self.scan(Family::Extents, &mut |view, prefix, value| {
             let (Some(index), Some(file)) = (keys::index_of(prefix), file_of(prefix)) else { return };
-            let Some(extent) = record::get_extent(value) else { return };
+            let Some(extent) = codec::get_extent(value) else { return };
             if let Some(what) = view.what_is_wrong(file, index, &extent) {
                 view.add(format!("{}, chunk {index}", vnode_name(file.0, file.1)), what);
             }

@@ -1,9 +1,8 @@
 //! Tests of single operations.
 
 use super::support::*;
-use crate::{
-    Actor, NewVolume, SetStatus, StoreRequest, Volume, VolumeError, VolumeOptions, VolumeState, quota,
-};
+use crate::records::quota;
+use crate::{Actor, NewVolume, SetStatus, StoreRequest, Volume, VolumeError, VolumeOptions, VolumeState};
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::DirectoryBlob;
 use base::{AbortCode, Fid, PartitionId, Rights, UnixTime, UserId, VnodeId, VolumeId, VolumeType};

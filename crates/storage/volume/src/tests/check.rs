@@ -5,11 +5,12 @@ mod sharing;
 
 use super::support::{actor, nothing};
 use crate::check::{Check, CheckOptions, CheckReport, Checkpoint, check};
-use crate::record::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
-use crate::totals::{Totals, Unfolded};
+use crate::records::codec::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
+use crate::records::keys;
+use crate::records::totals::{Totals, Unfolded};
 use crate::{
     CloneVolume, Kept, NewVolume, PartitionHandle, Policy, SnapshotOf, Space, StoreRequest, Volume,
-    VolumeOptions, Volumes, keys,
+    VolumeOptions, Volumes,
 };
 use afs_format::directory::EntryTarget;
 use base::{Fid, PartitionId, SnapshotName, UnixTime, VnodeId, VolumeId, VolumeType};
@@ -154,22 +155,22 @@ impl World {
 
     fn change_vnode(&self, fid: Fid, change: impl FnOnce(&mut Vnode)) {
         let key = self.newest(Family::Vnodes, &keys::vnode(GROUP, fid.vnode));
-        let mut vnode = record::get_vnode(fid.vnode, &self.get(Family::Vnodes, &key)).unwrap();
+        let mut vnode = codec::get_vnode(fid.vnode, &self.get(Family::Vnodes, &key)).unwrap();
         change(&mut vnode);
-        self.put(Family::Vnodes, key, record::put_vnode(&vnode));
+        self.put(Family::Vnodes, key, codec::put_vnode(&vnode));
     }
 
     fn change_entry(&self, directory: Fid, name: &[u8], change: impl FnOnce(&mut Entry)) {
         let key = self.newest(Family::Entries, &keys::entry(GROUP, directory.vnode, name));
-        let mut entry = record::get_entry(&self.get(Family::Entries, &key)).unwrap();
+        let mut entry = codec::get_entry(&self.get(Family::Entries, &key)).unwrap();
         change(&mut entry);
-        self.put(Family::Entries, key, record::put_entry(&entry));
+        self.put(Family::Entries, key, codec::put_entry(&entry));
     }
 
     fn change_counters(&self, change: impl FnOnce(&mut Counters)) {
-        let mut counters = record::get_counters(&self.get(Family::Volumes, &keys::counters(OTHER))).unwrap();
+        let mut counters = codec::get_counters(&self.get(Family::Volumes, &keys::counters(OTHER))).unwrap();
         change(&mut counters);
-        self.put(Family::Volumes, keys::counters(OTHER), record::put_counters(&counters));
+        self.put(Family::Volumes, keys::counters(OTHER), codec::put_counters(&counters));
     }
 
     /// Returns the key of the newest totals of a directory.
@@ -179,24 +180,23 @@ impl World {
 
     fn change_totals(&self, directory: Fid, change: impl FnOnce(&mut Totals)) {
         let key = self.totals(directory);
-        let mut totals = record::get_totals(&self.get(Family::Totals, &key)).unwrap();
+        let mut totals = codec::get_totals(&self.get(Family::Totals, &key)).unwrap();
         change(&mut totals);
-        self.put(Family::Totals, key, record::put_totals(&totals));
+        self.put(Family::Totals, key, codec::put_totals(&totals));
     }
 
     fn change_header(&self, id: VolumeId, change: impl FnOnce(&mut StoredHeader)) {
-        let counters = record::get_counters(&self.get(Family::Volumes, &keys::counters(id))).unwrap();
-        let mut stored =
-            record::get_header(&self.get(Family::Volumes, &keys::header(id)), &counters).unwrap();
+        let counters = codec::get_counters(&self.get(Family::Volumes, &keys::counters(id))).unwrap();
+        let mut stored = codec::get_header(&self.get(Family::Volumes, &keys::header(id)), &counters).unwrap();
         change(&mut stored);
-        self.put(Family::Volumes, keys::header(id), record::put_header(&stored));
+        self.put(Family::Volumes, keys::header(id), codec::put_header(&stored));
     }
 
     /// Returns the key and address of a chunk of the second file, which both volumes contain.
     fn extent(&self, index: u64) -> (Vec<u8>, ChunkAddress, u32) {
         let file = keys::FileKey { group: GROUP, vnode: self.second.vnode, unique: self.second.unique };
         let key = self.newest(Family::Extents, &file.extent(index));
-        match record::get_extent(&self.get(Family::Extents, &key)).unwrap() {
+        match codec::get_extent(&self.get(Family::Extents, &key)).unwrap() {
             Extent::Chunk { address, length } => (key, address, length),
             Extent::Inline(_) | Extent::Sealed(_) | Extent::Shared { .. } => {
                 unreachable!("it is larger than what is stored inline")
@@ -205,7 +205,7 @@ impl World {
     }
 
     fn put_extent(&self, index: u64, extent: &Extent) {
-        self.put(Family::Extents, self.extent(index).0, record::put_extent(extent));
+        self.put(Family::Extents, self.extent(index).0, codec::put_extent(extent));
     }
 
     fn segment(&self) -> PathBuf {
@@ -237,7 +237,7 @@ type Plant = fn(&World);
 type Case = (&'static str, Plant, &'static str);
 
 fn job(world: &World, job: &Job) {
-    let value = record::put_job(job);
+    let value = codec::put_job(job);
     world.put(Family::Volumes, keys::job(&value), value);
 }
 
@@ -278,7 +278,7 @@ const REGISTRY: &[Case] = &[
     ),
     (
         "a policy of no volume",
-        |w| w.put(Family::Volumes, keys::policy(CLONE), record::put_policy(Policy::default())),
+        |w| w.put(Family::Volumes, keys::policy(CLONE), codec::put_policy(Policy::default())),
         "there is no such read-write volume",
     ),
     ("a lost id counter", |w| w.delete(Family::System, keys::next_id()), "it is missing"),
@@ -290,8 +290,8 @@ fn name() -> SnapshotName {
 
 fn list_clone(world: &World) {
     let (made, expires) = (UnixTime(1), UnixTime(0));
-    let listed = record::SnapshotRecord { id: CLONE, made, expires, kept: Kept::default(), changes: 0 };
-    world.put(Family::Volumes, keys::snapshot(WRITER, &name()), record::put_snapshot(&listed));
+    let listed = codec::SnapshotRecord { id: CLONE, made, expires, kept: Kept::default(), changes: 0 };
+    world.put(Family::Volumes, keys::snapshot(WRITER, &name()), codec::put_snapshot(&listed));
 }
 
 fn lose_volume(world: &World) {
@@ -400,7 +400,7 @@ fn stray() -> Vec<u8> {
 }
 
 fn up_entry() -> Vec<u8> {
-    record::put_entry(&Entry { target: up(), slot: 20, sequence: 1 })
+    codec::put_entry(&Entry { target: up(), slot: 20, sequence: 1 })
 }
 
 /// Makes `outer` a child of `inner`, which is a child of `outer`.
@@ -409,7 +409,7 @@ fn make_ring(world: &World) {
     world.delete(Family::Entries, key);
     let target = EntryTarget { vnode: world.outer.vnode, unique: world.outer.unique };
     let key = keys::versioned(&keys::entry(GROUP, world.inner.vnode, b"outer"), EPOCH);
-    world.put(Family::Entries, key, record::put_entry(&Entry { target, slot: 30, sequence: 99 }));
+    world.put(Family::Entries, key, codec::put_entry(&Entry { target, slot: 30, sequence: 99 }));
     let inner = EntryTarget { vnode: world.inner.vnode, unique: world.inner.unique };
     world.change_entry(world.outer, b"..", |entry| entry.target = inner);
     world.change_vnode(world.outer, |vnode| {
@@ -443,9 +443,9 @@ fn lose_root(world: &World) {
 
 fn reuse_numbers(world: &World) {
     let key = keys::counters(WRITER);
-    let mut counters = record::get_counters(&world.get(Family::Volumes, &key)).unwrap();
+    let mut counters = codec::get_counters(&world.get(Family::Volumes, &key)).unwrap();
     counters.next_file = 4;
-    world.put(Family::Volumes, key, record::put_counters(&counters));
+    world.put(Family::Volumes, key, codec::put_counters(&counters));
 }
 
 const TOTALS: &[Case] = &[
@@ -486,14 +486,14 @@ const TOTALS: &[Case] = &[
 ];
 
 fn zeros() -> Vec<u8> {
-    record::put_totals(&Totals::default())
+    codec::put_totals(&Totals::default())
 }
 
 fn unfold(world: &World, directory: VnodeId) {
     let key = keys::counters(WRITER);
-    let mut counters = record::get_counters(&world.get(Family::Volumes, &key)).unwrap();
+    let mut counters = codec::get_counters(&world.get(Family::Volumes, &key)).unwrap();
     counters.unfolded = Unfolded::new([(directory, Totals { bytes: 7, ..Totals::default() })]);
-    world.put(Family::Volumes, key, record::put_counters(&counters));
+    world.put(Family::Volumes, key, codec::put_counters(&counters));
 }
 
 const DATA: &[Case] = &[
@@ -534,13 +534,13 @@ const ACCOUNTS: &[Case] = &[
 fn orphan_data(world: &World) {
     let file = keys::FileKey { group: GROUP, vnode: VnodeId(500), unique: 500 };
     let inline = Extent::Inline(Bytes::from_static(b"lost"));
-    world.put(Family::Extents, keys::versioned(&file.extent(0), EPOCH), record::put_extent(&inline));
+    world.put(Family::Extents, keys::versioned(&file.extent(0), EPOCH), codec::put_extent(&inline));
 }
 
 fn directory_data(world: &World) {
     let file = keys::FileKey { group: GROUP, vnode: world.outer.vnode, unique: world.outer.unique };
     let inline = Extent::Inline(Bytes::from_static(b"odd"));
-    world.put(Family::Extents, keys::versioned(&file.extent(0), EPOCH), record::put_extent(&inline));
+    world.put(Family::Extents, keys::versioned(&file.extent(0), EPOCH), codec::put_extent(&inline));
 }
 
 fn share_chunk(world: &World) {

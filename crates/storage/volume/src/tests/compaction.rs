@@ -30,7 +30,7 @@ fn expected(chunks: usize, even: u8, odd: u8) -> Vec<u8> {
 
 fn named(server: &Server) -> Vec<ChunkAddress> {
     let found = server.records(Family::Extents);
-    found.iter().filter_map(|(_, value)| crate::record::extent_address(value).flatten()).collect()
+    found.iter().filter_map(|(_, value)| crate::records::codec::extent_address(value).flatten()).collect()
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Tests that volumes are loaded when first used, a group at a time.
 
 use super::support::*;
-use crate::{VolumeError, keys};
+use crate::VolumeError;
+use crate::records::keys;
 use base::VolumeId;
 use store::{Batch, Family, MetaStore};
 

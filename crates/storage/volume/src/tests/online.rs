@@ -2,7 +2,8 @@
 
 use super::support::*;
 use crate::check::{Check, CheckOptions, CheckReport, Checkpoint};
-use crate::{CloneVolume, PartitionHandle, Space, Volume, Volumes, keys, record};
+use crate::records::{codec, keys};
+use crate::{CloneVolume, PartitionHandle, Space, Volume, Volumes};
 use base::{UnixTime, VolumeId, VolumeType};
 use disk::RealDisk;
 use rand::rngs::SmallRng;
@@ -126,10 +127,10 @@ fn damaged(count: u32, wrong: &[u32]) -> Server {
     for &id in wrong {
         let key = keys::counters(VolumeId(id));
         let mut counters =
-            record::get_counters(&server.meta.get(Family::Volumes, &key).unwrap().unwrap()).unwrap();
+            codec::get_counters(&server.meta.get(Family::Volumes, &key).unwrap().unwrap()).unwrap();
         counters.used_kib += 1;
         let mut batch = Batch::new();
-        batch.put(Family::Volumes, key, record::put_counters(&counters));
+        batch.put(Family::Volumes, key, codec::put_counters(&counters));
         server.meta.commit(batch).unwrap();
     }
     server

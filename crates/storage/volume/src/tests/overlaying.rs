@@ -2,7 +2,7 @@
 
 use super::support::{RW, Server, actor, new_volume, nothing, options, partition, read_all};
 use crate::check::{CheckOptions, check};
-use crate::purge::{Progress, step_versions};
+use crate::upkeep::purger::{Progress, step_versions};
 use crate::{
     Actor, Clock, FileKind, NewVolume, Restoration, StoreRequest, VnodeStatus, Volume, VolumeError,
     VolumeOptions,

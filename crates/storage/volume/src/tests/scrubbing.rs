@@ -1,7 +1,8 @@
 //! Tests that planted damage is found and listed, and removed from the list when it has been repaired.
 
 use super::support::*;
-use crate::{Quarantined, ScrubPolicy, Volume, keys, record};
+use crate::records::{codec, keys};
+use crate::{Quarantined, ScrubPolicy, Volume};
 use base::{AbortCode, Fid, UnixTime};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,7 +22,7 @@ fn with_file() -> (Server, Arc<Volume>, Fid) {
 /// Damages the chunk that holds this part of the file.
 fn damage(server: &Server, index: usize) -> ChunkAddress {
     let (_, value) = &server.records(Family::Extents)[index];
-    let address = record::extent_address(value).flatten().unwrap();
+    let address = codec::extent_address(value).flatten().unwrap();
     server.chunks.damage(address);
     address
 }

@@ -1,7 +1,7 @@
 //! Tests of contents stored in the metadata of an encrypted partition.
 
 use super::support::*;
-use crate::record::{self, Extent};
+use crate::records::codec::{self, Extent};
 use crate::{FileKind, Volume, VolumeError};
 use base::Fid;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn small_files_and_links_are_encrypted_and_read_back() {
     let stored = server.records(Family::Extents);
     assert_eq!(stored.len(), 3);
     for (_, value) in &stored {
-        let Some(extent @ Extent::Sealed(_)) = record::get_extent(value) else { panic!("not encrypted") };
+        let Some(extent @ Extent::Sealed(_)) = codec::get_extent(value) else { panic!("not encrypted") };
         assert!([SECRET.len(), path.len()].contains(&(extent.length() as usize)));
         assert!(!value.windows(6).any(|window| window == b"secret" || window == b"nobody"));
     }

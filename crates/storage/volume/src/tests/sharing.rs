@@ -2,8 +2,8 @@
 
 use super::support::*;
 use crate::check::{CheckOptions, check};
-use crate::record::{self, Extent};
-use crate::sharing::Row;
+use crate::records::codec::{self, Extent};
+use crate::records::rows::Row;
 use crate::{DeduplicationStatistics, StoreRequest, Volume};
 use base::{AbortCode, Fid, UnixTime, VolumeId};
 use bytes::Bytes;
@@ -54,7 +54,7 @@ fn chunks_of(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn rows(server: &Server) -> Vec<Row> {
-    server.records(Family::Extents).iter().filter_map(|(_, value)| record::get_row(value)).collect()
+    server.records(Family::Extents).iter().filter_map(|(_, value)| codec::get_row(value)).collect()
 }
 
 fn statistics(server: &Server) -> DeduplicationStatistics {
@@ -271,7 +271,7 @@ fn compaction_moves_the_row_and_touches_no_extent() {
     store_at(&other, y, 0, &chunks_of(&some), u64::MAX).unwrap();
     let extents = |server: &Server| {
         let extent =
-            |value: &[u8]| record::get_extent(value).filter(|extent| matches!(extent, Extent::Shared { .. }));
+            |value: &[u8]| codec::get_extent(value).filter(|extent| matches!(extent, Extent::Shared { .. }));
         let found = server.records(Family::Extents);
         found.iter().filter_map(|(key, value)| Some((key.clone(), extent(value)?))).collect::<Vec<_>>()
     };

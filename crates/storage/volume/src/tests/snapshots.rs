@@ -32,7 +32,7 @@ fn stored(server: &Server) -> Held {
             held.records += 1;
             held.record_bytes += (key.len() + value.len()) as u64;
             if let Some(Some(address)) =
-                (family == Family::Extents).then(|| crate::record::extent_address(&value).unwrap())
+                (family == Family::Extents).then(|| crate::records::codec::extent_address(&value).unwrap())
             {
                 held.chunks += 1;
                 held.chunk_bytes += u64::from(address.stored_bytes);

@@ -1,12 +1,13 @@
 //! A test server with one in-memory partition.
 
 use super::segments::Segments;
-use crate::check::{self, CheckOptions};
-use crate::keys;
-use crate::record::{self, Counters};
+use crate::check::CheckOptions;
+use crate::records::codec::{self, Counters};
+use crate::records::keys;
 use crate::{
     Actor, CloneVolume, CompactionPolicy, Durability, Kept, NewSnapshot, NewVolume, PartitionHandle,
     ScrubPolicy, SetStatus, Space, StoreRequest, VnodeStatus, Volume, VolumeError, VolumeOptions, Volumes,
+    check,
 };
 use base::{AbortCode, Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
@@ -261,9 +262,9 @@ impl Server {
     pub(crate) fn forget_totals(&mut self) {
         let key = keys::counters(RW);
         let counters = self.meta.get(Family::Volumes, &key).unwrap().unwrap();
-        let old = Counters { unfolded: None, ..record::get_counters(&counters).unwrap() };
+        let old = Counters { unfolded: None, ..codec::get_counters(&counters).unwrap() };
         let mut batch = Batch::new();
-        batch.put(Family::Volumes, key, record::put_counters(&old));
+        batch.put(Family::Volumes, key, codec::put_counters(&old));
         self.meta.inner.sync(self.meta.inner.commit(batch).unwrap()).unwrap();
         self.reopen();
     }
@@ -338,7 +339,7 @@ pub(crate) fn new_volume(id: VolumeId, name: &str) -> NewVolume {
 }
 
 fn is_chunk(value: &[u8]) -> bool {
-    record::extent_address(value).is_some_and(|address| address.is_some())
+    codec::extent_address(value).is_some_and(|address| address.is_some())
 }
 
 pub(crate) fn actor(now: u32) -> Actor {

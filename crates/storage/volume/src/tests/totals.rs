@@ -2,9 +2,8 @@
 
 use super::support::*;
 use crate::check::{CheckOptions, check};
-use crate::record;
-use crate::{Totals, VolumeOptions, keys};
-use crate::{Volume, VolumeError};
+use crate::records::{codec, keys};
+use crate::{Totals, Volume, VolumeError, VolumeOptions};
 use base::{AbortCode, Fid, UnixTime, VolumeId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -292,7 +291,7 @@ fn damaged_totals_are_counted_anew_and_keep_nobody_from_writing() {
     let fid = file(&volume, below, "file", 10);
     let mut batch = Batch::new();
     let key = keys::versioned(&keys::vnode(1, below.vnode), keys::FIRST_EPOCH);
-    assert!(record::get_totals(&server.meta.get(Family::Totals, &key).unwrap().unwrap()).is_some());
+    assert!(codec::get_totals(&server.meta.get(Family::Totals, &key).unwrap().unwrap()).is_some());
     batch.put(Family::Totals, key, [1, 2]);
     server.meta.commit(batch).unwrap();
     server.reopen();

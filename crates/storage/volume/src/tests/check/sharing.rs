@@ -1,7 +1,7 @@
 //! Tests for damage to shared chunks and their rows.
 
 use super::*;
-use crate::sharing::{Row, RowKey, Sums};
+use crate::records::rows::{Row, RowKey, Sums};
 
 /// Chunk size in bytes; each file has two equal chunks.
 const CHUNK: u32 = 4096;
@@ -25,7 +25,7 @@ fn row(world: &World) -> (Vec<u8>, Row) {
     let (from, to) = keys::rows();
     let mut found = None;
     let mut visit = |key: &[u8], value: &[u8]| {
-        let row = record::get_row(value).unwrap();
+        let row = codec::get_row(value).unwrap();
         found = found.take().or_else(|| (row.length == CHUNK).then(|| (key.to_vec(), row)));
         ControlFlow::Continue(())
     };
@@ -36,13 +36,13 @@ fn row(world: &World) -> (Vec<u8>, Row) {
 fn change_row(world: &World, change: impl FnOnce(&mut Row)) {
     let (key, mut row) = row(world);
     change(&mut row);
-    world.put(Family::Extents, key, record::put_row(&row));
+    world.put(Family::Extents, key, codec::put_row(&row));
 }
 
 fn orphan_row(world: &World) {
     let digest = [9; 32];
     let row = Row { digest, count: 1, ..row(world).1 };
-    world.put(Family::Extents, keys::row(RowKey::of(&digest)), record::put_row(&row));
+    world.put(Family::Extents, keys::row(RowKey::of(&digest)), codec::put_row(&row));
 }
 
 fn damage_chunk(world: &World) {
@@ -71,7 +71,7 @@ const SHARING: &[Case] = &[
     ("a torn row", |w| w.put(Family::Extents, row(w).0, [1, 4]), "the row of a shared chunk cannot be read"),
     (
         "a row of a second epoch",
-        |w| w.put(Family::Extents, keys::versioned(&row(w).0[..24], 2), record::put_row(&row(w).1)),
+        |w| w.put(Family::Extents, keys::versioned(&row(w).0[..24], 2), codec::put_row(&row(w).1)),
         "the row of a shared chunk cannot be read",
     ),
     (
@@ -86,7 +86,7 @@ const SHARING: &[Case] = &[
     ("a row without its chunk", |w| change_row(w, |row| row.address.segment = 99), "no such segment"),
     (
         "wrong sums",
-        |w| w.put(Family::System, keys::SHARED_SUMS.to_vec(), record::put_sums(&Sums::default())),
+        |w| w.put(Family::System, keys::SHARED_SUMS.to_vec(), codec::put_sums(&Sums::default())),
         "the sums of shared chunks: counted",
     ),
     (

@@ -1,6 +1,7 @@
 //! The reference model, built from maps. It determines the result and effect of each operation.
 
-use crate::{Actor, FileKind, SetStatus, Totals, VnodeStatus, quota};
+use crate::records::quota;
+use crate::{Actor, FileKind, SetStatus, Totals, VnodeStatus};
 use afs_format::acl::Acl;
 use base::limits::PATH_BYTES_MAX;
 use base::{AbortCode, Fid, UnixTime, UserId, VnodeId};

@@ -1,0 +1,184 @@
+//! Keeps what clients may have cached of a read-write volume valid when its contents are replaced.
+//!
+//! # Invariant
+//! On one server, a FID with a data version never refers to two different contents, whatever is done to the
+//! volume: stores, rollbacks, restores over it, deletion and re-creation with the same id, moves away and
+//! back. Clients cache data by FID and data version, so breaking callbacks alone does not protect them.
+//!
+//! Within one history of changes, each change raises the data version, and no uniquifier is allocated twice.
+//! If older or foreign contents replace those of a volume, uniquifiers continue above the highest one
+//! allocated, and every vnode gets a data version above any that a vnode of the volume ever had. This is a
+//! rollback (`ReadView::back_to_this`) that hides nothing, so its cost does not depend on the size of the
+//! volume. Update dates continue in the same way, so that incremental dumps and releases include everything.
+//!
+//! Deleting a volume leaves a record of its highest numbers, because `vos restore -overwrite full` deletes
+//! the volume and creates it again. A volume that only mirrors another one, by restores and without changes
+//! of its own, keeps the versions of the contents that it receives if they continue its history: every vnode
+//! has a higher data version than before or is unchanged, and new vnodes have new uniquifiers
+//! (`Past::is_continued_by_vnode`). A volume that moves away and comes back keeps its versions, because its
+//! history continued elsewhere. Read-only volumes have the versions of their read-write volume, and are never
+//! renumbered.
+
+use crate::core::parked::is_parked;
+use crate::core::volume::Volume;
+use crate::core::volumes::Volumes;
+use crate::records::codec::{self, Counters, StoredHeader};
+use crate::records::past::Past;
+use crate::records::{epochs, keys};
+use crate::{Unseen, VnodeStatus, VolumeError, VolumeHeader, VolumeState};
+use base::{Fid, UnixTime, VolumeId, VolumeType};
+use store::{Batch, Family};
+
+impl Past {
+    /// Returns the highest numbers of a volume whose contents are replaced. `None` if clients cannot have
+    /// seen any, and for volumes that have the numbers of another one (read-only and parked volumes).
+    pub(crate) fn of(header: &VolumeHeader, counters: &Counters) -> Option<Past> {
+        let is_empty = counters.used_kib == 0;
+        let is_numbered = header.kind == VolumeType::ReadWrite && !is_parked(header.id);
+        (is_numbered && !is_empty && header.unseen.is_none()).then_some(Past {
+            next_unique: counters.next_unique,
+            version_max: counters.version_max,
+            updated: counters.updated,
+            changes: counters.changes,
+            dated: counters.updated.max(header.dated),
+            went_on: false,
+        })
+    }
+
+    fn and(self, other: Past) -> Past {
+        Past {
+            next_unique: self.next_unique.max(other.next_unique),
+            version_max: self.version_max.max(other.version_max),
+            updated: self.updated.max(other.updated),
+            changes: self.changes.max(other.changes),
+            dated: self.dated.max(other.dated),
+            went_on: self.went_on && other.went_on,
+        }
+    }
+
+    /// Returns whether a vnode of new contents belongs to the history of the volume that they replace. Then
+    /// no client has seen its FID with this data version and other data.
+    pub(crate) fn is_continued_by_vnode(&self, volume: &Volume, new: &VnodeStatus) -> bool {
+        let fid = Fid { volume: volume.id(), vnode: new.vnode, unique: new.unique };
+        match volume.status(fid) {
+            Ok(old) if new.data_version == old.data_version => {
+                (new.length, new.client_modified) == (old.length, old.client_modified)
+            }
+            Ok(old) => new.data_version > old.data_version,
+            Err(VolumeError::NoVnode(..)) => new.unique >= self.next_unique,
+            Err(_) => false,
+        }
+    }
+
+    /// Raises the counters to the highest numbers. The new contents keep their versions.
+    pub(crate) fn keep_on(&self, stored: &mut StoredHeader, counters: &mut Counters) {
+        counters.changes = counters.changes.max(self.changes + 1);
+        counters.next_unique = counters.next_unique.max(self.next_unique);
+        counters.version_max = counters.version_max.max(self.version_max);
+        stored.header.next_unique = counters.next_unique;
+        stored.header.dated = stored.header.dated.max(self.dated);
+    }
+
+    /// Returns whether these contents are those of the volume after it continued elsewhere.
+    fn is_continued_by(&self, stored: &StoredHeader, counters: &Counters) -> bool {
+        self.went_on
+            && stored.header.unseen != Some(Unseen::Restored)
+            && counters.updated >= self.updated
+            && counters.next_unique >= self.next_unique
+    }
+
+    /// Makes new contents continue above these numbers, unless they belong to the same history.
+    ///
+    /// # Errors
+    /// `Invalid` after too many rollbacks.
+    pub(crate) fn continue_above(
+        &self,
+        stored: &mut StoredHeader,
+        counters: &mut Counters,
+        now: UnixTime,
+    ) -> Result<(), VolumeError> {
+        if counters.changes <= self.changes {
+            counters.changes = self.changes + 1;
+        }
+        stored.header.dated = stored.header.dated.max(self.dated);
+        if self.is_continued_by(stored, counters) {
+            counters.version_max = counters.version_max.max(self.version_max);
+            return Ok(());
+        }
+        counters.next_unique = counters.next_unique.max(self.next_unique);
+        counters.version_max = counters.version_max.max(self.version_max) + 1;
+        counters.updated = counters.updated.max(self.dated).max(now);
+        let (read_view, header) = (&stored.read_view, &mut stored.header);
+        let read_view = read_view.back_to_this(read_view.epoch, counters.version_max, counters.updated);
+        stored.read_view = read_view.ok_or(VolumeError::Invalid("the volume was rolled back too often"))?;
+        header.next_unique = counters.next_unique;
+        header.updated = counters.updated;
+        header.copied = counters.updated;
+        Ok(())
+    }
+}
+
+impl Volumes {
+    /// Returns the highest numbers that clients may have seen of a read-write volume with this id that was
+    /// deleted here.
+    ///
+    /// # Errors
+    /// `Damaged`, `Store`.
+    pub(crate) fn past(&self, id: VolumeId) -> Result<Option<Past>, VolumeError> {
+        let mut all: Option<Past> = None;
+        let key = keys::past(id);
+        for home in &self.partitions {
+            let Some(value) = home.handle.meta.get(Family::Volumes, &key)? else { continue };
+            let past = codec::get_past(&value)
+                .ok_or_else(|| epochs::damage(Family::Volumes, &key, "what a deleted volume had"))?;
+            all = Some(all.map_or(past, |all| all.and(past)));
+        }
+        Ok(all)
+    }
+
+    /// Makes a volume that gets its id continue above earlier volumes with that id. The caller holds the lock
+    /// of changes.
+    ///
+    /// # Errors
+    /// `Invalid` after too many rollbacks, `Damaged`, `Store`.
+    pub(crate) fn continue_above_past(
+        &self,
+        stored: &mut StoredHeader,
+        counters: &mut Counters,
+        now: UnixTime,
+    ) -> Result<(), VolumeError> {
+        if stored.header.kind != VolumeType::ReadWrite
+            || is_parked(stored.header.id)
+            || counters.used_kib == 0
+        {
+            return Ok(());
+        }
+        match self.past(stored.header.id)? {
+            Some(past) => past.continue_above(stored, counters, now),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns whether a volume that is about to be deleted continues elsewhere: on another server, or on
+    /// another partition from which it takes the place of this one. May load volumes, so the caller must not
+    /// hold the lock of any group.
+    ///
+    /// # Errors
+    /// `Damaged`, `Store`.
+    pub(crate) fn goes_on(&self, volume: &Volume, may_be_succeeded: bool) -> Result<bool, VolumeError> {
+        if volume.state() == VolumeState::Moved || !may_be_succeeded {
+            return Ok(volume.state() == VolumeState::Moved);
+        }
+        let parked = self.apart_from(volume.id())?;
+        Ok(parked.iter().any(|other| other.kind() == VolumeType::ReadWrite))
+    }
+}
+
+/// Records the highest numbers that clients may have seen of a volume that is deleted. The caller holds the
+/// writer lock.
+pub(crate) fn note_past(batch: &mut Batch, volume: &Volume, went_on: bool) {
+    if let Some(past) = Past::of(&volume.header(), &volume.counters()) {
+        let past = Past { went_on, ..past };
+        batch.put(Family::Volumes, keys::past(volume.id()), codec::put_past(&past));
+    }
+}

@@ -1,0 +1,157 @@
+//! State shared by all volumes of a server, or of a partition.
+
+use crate::core::appenders::Appenders;
+use crate::core::cache::Caches;
+use crate::core::deferred::{self, Ends};
+use crate::core::group::Group;
+use crate::core::read_ahead::ReadAhead;
+use crate::dedup::{Obsolete, Sharing};
+use crate::records::keys;
+use crate::records::receipt::Receipts;
+use crate::upkeep::compactor::Compactor;
+use crate::upkeep::scrubber::Scrubber;
+use crate::{PartitionHandle, VolumeError, VolumeOptions};
+use base::VolumeId;
+use parking_lot::Mutex;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+use store::{Batch, CommitNumber, Family};
+
+/// State shared by all volumes of a server.
+pub(crate) struct Shared {
+    pub(crate) options: VolumeOptions,
+    pub(crate) caches: Caches,
+    pub(crate) appenders: Appenders,
+    pub(crate) read_ahead: ReadAhead,
+    /// Volumes in memory whose directory totals have to be counted.
+    pub(crate) uncounted: Mutex<BTreeSet<VolumeId>>,
+}
+
+impl Shared {
+    pub(crate) fn new(options: VolumeOptions) -> Shared {
+        let (caches, appenders) = (Caches::new(&options), Appenders::new(options.append_threads));
+        let read_ahead = ReadAhead::new(options.read_threads);
+        Shared { options, caches, appenders, read_ahead, uncounted: Mutex::default() }
+    }
+}
+
+/// Chunks to be released when a commit is durable.
+struct Unsettled {
+    number: CommitNumber,
+    group: Arc<Group>,
+    obsolete: Obsolete,
+}
+
+pub(crate) struct Partition {
+    pub(crate) handle: PartitionHandle,
+    /// Held while a volume is created, cloned or deleted; guards the id counter.
+    pub(crate) registry: Mutex<()>,
+    /// The newest commit that was acknowledged before it was durable, and chunks to release once commits are
+    /// durable.
+    unsettled: Mutex<(CommitNumber, Vec<Unsettled>)>,
+    /// Calls that complete when their changes are durable.
+    pub(crate) ends: Ends,
+    /// Groups under construction that no volume has yet; the purger leaves them alone.
+    staged: Mutex<HashSet<u64>>,
+    /// Receipts of interrupted transfers. Locked before `staged`.
+    pub(crate) receipts: Receipts,
+    /// Held for a step of compaction, so that only one runs. Locked before any lock of a group.
+    pub(crate) compactor: Mutex<Compactor>,
+    /// Held for a step of scrubbing, so that only one runs. Locked before any lock of a group.
+    pub(crate) scrubber: Mutex<Scrubber>,
+    pub(crate) sharing: Sharing,
+}
+
+impl Partition {
+    pub(crate) fn new(handle: PartitionHandle) -> Partition {
+        let sharing = Sharing::new(Arc::clone(&handle.chunks));
+        Partition {
+            handle,
+            registry: Mutex::new(()),
+            unsettled: Mutex::default(),
+            ends: Ends::default(),
+            staged: Mutex::default(),
+            receipts: Receipts::default(),
+            compactor: Mutex::default(),
+            scrubber: Mutex::default(),
+            sharing,
+        }
+    }
+
+    /// Protects a group from the purger.
+    pub(crate) fn stage(&self, group: u64) {
+        self.staged.lock().insert(group);
+    }
+
+    /// Reverses [`Partition::stage`].
+    pub(crate) fn unstage(&self, group: u64) {
+        self.staged.lock().remove(&group);
+    }
+
+    pub(crate) fn is_staged(&self, group: u64) -> bool {
+        self.staged.lock().contains(&group)
+    }
+
+    /// Waits, if `waits`, until a commit is durable, then releases the chunks that it superseded; within
+    /// [`crate::Deferred::collect`] that is deferred to the end of the call. Without `waits`, [`Partition::sync`]
+    /// does both later. Call this without holding any lock.
+    pub(crate) fn settle(
+        self: &Arc<Self>,
+        waits: bool,
+        group: &Arc<Group>,
+        number: CommitNumber,
+        obsolete: Obsolete,
+    ) -> Result<(), VolumeError> {
+        if waits {
+            return deferred::note(self, group, number, obsolete)
+                .or_else(|obsolete| self.wait_durable(group, number, obsolete));
+        }
+        let mut unsettled = self.unsettled.lock();
+        unsettled.0 = unsettled.0.max(number);
+        if !obsolete.is_empty() {
+            unsettled.1.push(Unsettled { number, group: Arc::clone(group), obsolete });
+        }
+        Ok(())
+    }
+
+    /// Waits until a commit is durable, then releases the chunks that it superseded.
+    pub(crate) fn wait_durable(
+        &self,
+        group: &Group,
+        number: CommitNumber,
+        obsolete: Obsolete,
+    ) -> Result<(), VolumeError> {
+        self.handle.meta.sync(number)?;
+        self.release(Some(&group.pins), obsolete);
+        Ok(())
+    }
+
+    /// Makes commits durable that [`Partition::settle`] did not wait for.
+    pub(crate) fn sync(&self) -> Result<(), VolumeError> {
+        let newest = self.unsettled.lock().0;
+        self.handle.meta.sync(newest)?;
+        let settled: Vec<Unsettled> =
+            self.unsettled.lock().1.extract_if(.., |waiting| waiting.number <= newest).collect();
+        for settled in settled {
+            self.release(Some(&settled.group.pins), settled.obsolete);
+        }
+        Ok(())
+    }
+
+    /// Allocates `count` ids that were never used on this partition and returns the first. The allocation
+    /// takes effect with `batch`; hold `registry` until it is committed.
+    pub(crate) fn new_ids(&self, batch: &mut Batch, count: u64) -> Result<u64, VolumeError> {
+        let key = keys::next_id();
+        let stored = self.handle.meta.get(Family::System, &key)?;
+        let next = match &stored {
+            None => 1,
+            Some(value) => u64::from_be_bytes(
+                value[..]
+                    .try_into()
+                    .map_err(|_| crate::records::epochs::damage(Family::System, &key, "the length"))?,
+            ),
+        };
+        batch.put(Family::System, key, (next + count).to_be_bytes());
+        Ok(next)
+    }
+}

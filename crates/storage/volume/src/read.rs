@@ -1,0 +1,4 @@
+//! Reading of files and of the statuses of many vnodes.
+
+pub(crate) mod bulk_status;
+pub(crate) mod reader;

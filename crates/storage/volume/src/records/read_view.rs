@@ -1,0 +1,144 @@
+//! Determines which versions of records a volume sees.
+//!
+//! Without rollbacks a volume sees all versions of its epoch and earlier. A rollback returns the read-write
+//! volume to the state of a snapshot, and changes continue from there at the next epoch. The epochs in
+//! between become a side branch that the volume and its later clones do not see. Volumes that already read in
+//! that branch still see it.
+
+use crate::VnodeStatus;
+use base::UnixTime;
+use std::sync::Arc;
+
+/// Maximum number of rollbacks in a volume's history; repeated rollbacks to the same snapshot count once.
+pub(crate) const TURNS_MAX: usize = 1000;
+
+/// A rollback: versions born after `after` up to `until` are not seen.
+///
+/// Older versions are shown with a data version that the volume never had before, and as modified at the time
+/// of the rollback, because clients have seen other contents under the data versions in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rollback {
+    /// Epoch of the snapshot.
+    pub(crate) after: u64,
+    /// Epoch of the read-write volume before the rollback.
+    pub(crate) until: u64,
+    /// Minimum data version shown for versions born before the rollback.
+    pub(crate) version: u64,
+    /// Time of the rollback.
+    pub(crate) at: UnixTime,
+}
+
+/// A read view: an epoch, and the earlier epochs that are hidden.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReadView {
+    pub(crate) epoch: u64,
+    /// Ascending, not overlapping, all before `epoch`.
+    pub(crate) turns: Arc<[Rollback]>,
+}
+
+impl ReadView {
+    /// Creates a view of everything up to an epoch.
+    pub(crate) fn up_to(epoch: u64) -> ReadView {
+        ReadView { epoch, turns: Arc::new([]) }
+    }
+
+    /// Creates a view with these rollbacks; `None` if they are not in order.
+    pub(crate) fn new(epoch: u64, turns: Vec<Rollback>) -> Option<ReadView> {
+        let is_sound = |turn: &Rollback| turn.after > 0 && turn.after < turn.until && turn.until < epoch;
+        let is_sorted = turns.windows(2).all(|pair| pair[0].until < pair[1].after);
+        let is_right = turns.len() <= TURNS_MAX && is_sorted && turns.iter().all(is_sound);
+        is_right.then(|| ReadView { epoch, turns: turns.into() })
+    }
+
+    /// Returns this view at a later epoch.
+    pub(crate) fn at(&self, epoch: u64) -> ReadView {
+        ReadView { epoch, turns: Arc::clone(&self.turns) }
+    }
+
+    /// Returns the view of a read-write volume that rolls back to this one when `until` is the group's newest
+    /// epoch; `None` after too many rollbacks.
+    pub(crate) fn back_to_this(&self, until: u64, version: u64, at: UnixTime) -> Option<ReadView> {
+        let until = until.max(self.epoch + 1);
+        let turn = Rollback { after: self.epoch, until, version, at };
+        ReadView::new(until + 1, self.turns.iter().copied().chain([turn]).collect())
+    }
+
+    /// Returns whether versions born at this epoch are seen.
+    pub(crate) fn sees(&self, born: u64) -> bool {
+        born <= self.epoch && self.hiding(born).is_none()
+    }
+
+    /// Returns the rollback that hides versions born at this epoch.
+    pub(crate) fn hiding(&self, born: u64) -> Option<&Rollback> {
+        // The first rollback that does not end before.
+        let at = self.turns.partition_point(|turn| turn.until < born);
+        self.turns.get(at).filter(|turn| turn.after < born)
+    }
+
+    /// Returns the rollbacks since this birth.
+    fn turns_since(&self, born: u64) -> &[Rollback] {
+        let at = self.turns.partition_point(|turn| turn.until < born);
+        &self.turns[at..]
+    }
+
+    /// Adjusts a stored status, from a version of this birth, for every rollback since.
+    pub(crate) fn lift(&self, status: &mut VnodeStatus, born: u64) {
+        for turn in self.turns_since(born) {
+            status.data_version = status.data_version.max(turn.version);
+            status.server_modified = status.server_modified.max(turn.at);
+        }
+    }
+
+    /// Returns the index of the visible version; versions are given newest first with their birth.
+    pub(crate) fn newest<T>(&self, versions: &[(u64, T)]) -> Option<usize> {
+        versions.iter().position(|&(born, _)| self.sees(born))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(after: u64, until: u64, version: u64) -> Rollback {
+        Rollback { after, until, version, at: UnixTime(until as u32) }
+    }
+
+    #[test]
+    fn a_rollback_hides_what_came_after_the_snapshot() {
+        let monday = ReadView::up_to(2);
+        let back = monday.back_to_this(5, 10, UnixTime(5)).unwrap();
+        let seen = |read_view: &ReadView| (1..12).filter(|&born| read_view.sees(born)).collect::<Vec<_>>();
+        assert_eq!((back.epoch, seen(&back)), (6, vec![1, 2, 6]));
+        let again = back.at(7).back_to_this(9, 100, UnixTime(9)).unwrap();
+        assert_eq!(seen(&again), [1, 2, 6, 7, 10]);
+        let far = monday.back_to_this(10, 7, UnixTime(10)).unwrap();
+        assert_eq!(seen(&far), [1, 2, 11]);
+        let lifted = |born| {
+            let mut status = crate::core::creation::root_status(UnixTime(2), 2048);
+            again.lift(&mut status, born);
+            (status.data_version, status.server_modified)
+        };
+        assert_eq!([lifted(2), lifted(7)], [(100, UnixTime(9)); 2]);
+        assert_eq!(lifted(10), (1, UnixTime(2)));
+        assert_eq!(again.newest(&[(9, ()), (8, ()), (3, ()), (1, ())]), Some(3));
+        assert_eq!(again.newest(&[(9, ())]), None);
+    }
+
+    #[test]
+    fn only_rollbacks_in_order_make_a_sight() {
+        assert!(ReadView::new(9, vec![turn(1, 3, 0), turn(5, 8, 0)]).is_some());
+        for wrong in [
+            vec![turn(0, 3, 0)],
+            vec![turn(3, 3, 0)],
+            vec![turn(5, 9, 0)],
+            vec![turn(5, 8, 0), turn(1, 3, 0)],
+            vec![turn(1, 5, 0), turn(5, 8, 0)],
+            (0..=TURNS_MAX as u64).map(|at| turn(3 * at + 1, 3 * at + 2, 0)).collect(),
+        ] {
+            assert_eq!(
+                ReadView::new(9.max(3 * wrong.len() as u64), wrong.clone()).filter(|_| wrong.len() < 3),
+                None
+            );
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The record of a shared chunk, and the sums over all rows; `docs/reference/formats/volume.md` has both
+//! layouts.
+
+use crate::VolumeError;
+use crate::records::keys;
+use std::ops::ControlFlow;
+use store::{ChunkAddress, Digest, Family, KeyRange, MetaStore};
+
+pub(crate) use crate::records::codec::{get_row, get_sums, put_row, put_sums};
+
+/// The first half of a digest, under which a row is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RowKey(pub(crate) [u8; 16]);
+
+impl RowKey {
+    pub(crate) fn of(digest: &Digest) -> RowKey {
+        let mut key = [0; 16];
+        key.copy_from_slice(&digest[..16]);
+        RowKey(key)
+    }
+}
+
+/// A shared chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) digest: Digest,
+    pub(crate) address: ChunkAddress,
+    /// Length of its contents in bytes.
+    pub(crate) length: u32,
+    /// Number of extent versions that name the row.
+    pub(crate) count: u64,
+}
+
+/// Result of a row lookup.
+pub(crate) enum FoundRow {
+    None,
+    Row(Row),
+    Unreadable,
+}
+
+/// Looks up a row.
+pub(crate) fn find_row(meta: &dyn MetaStore, key: RowKey) -> Result<FoundRow, VolumeError> {
+    let value = meta.get(Family::Extents, &keys::row(key))?;
+    Ok(value.map_or(FoundRow::None, |value| get_row(&value).map_or(FoundRow::Unreadable, FoundRow::Row)))
+}
+
+/// Sums over all rows of a partition, modulo 2^64, so that removing a row exactly reverses adding it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub(crate) rows: u64,
+    /// Number of rows that more than one extent version names.
+    pub(crate) shared: u64,
+    /// Sum of all rows' counts.
+    pub(crate) names: u64,
+    /// Stored size of the chunks, in bytes.
+    pub(crate) stored_bytes: u64,
+    /// Size in bytes if each extent version had its own chunk.
+    pub(crate) named_bytes: u64,
+}
+
+impl Sums {
+    pub(crate) fn add(&mut self, row: &Row) {
+        let Sums { rows, shared, names, stored_bytes, named_bytes } = Sums::of(row);
+        self.rows = self.rows.wrapping_add(rows);
+        self.shared = self.shared.wrapping_add(shared);
+        self.names = self.names.wrapping_add(names);
+        self.stored_bytes = self.stored_bytes.wrapping_add(stored_bytes);
+        self.named_bytes = self.named_bytes.wrapping_add(named_bytes);
+    }
+
+    pub(crate) fn take_away(&mut self, row: &Row) {
+        let Sums { rows, shared, names, stored_bytes, named_bytes } = Sums::of(row);
+        self.rows = self.rows.wrapping_sub(rows);
+        self.shared = self.shared.wrapping_sub(shared);
+        self.names = self.names.wrapping_sub(names);
+        self.stored_bytes = self.stored_bytes.wrapping_sub(stored_bytes);
+        self.named_bytes = self.named_bytes.wrapping_sub(named_bytes);
+    }
+
+    fn of(row: &Row) -> Sums {
+        let stored_bytes = u64::from(row.address.stored_bytes);
+        Sums {
+            rows: 1,
+            shared: u64::from(row.count > 1),
+            names: row.count,
+            stored_bytes,
+            named_bytes: stored_bytes.wrapping_mul(row.count),
+        }
+    }
+}
+
+/// Loads the stored sums, or recounts them if they cannot be read.
+pub(crate) fn load_sums(meta: &dyn MetaStore) -> Result<Sums, VolumeError> {
+    let Some(value) = meta.get(Family::System, keys::SHARED_SUMS)? else { return Ok(Sums::default()) };
+    if let Some(sums) = get_sums(&value) {
+        return Ok(sums);
+    }
+    tracing::error!("the sums of shared chunks cannot be read; they are counted anew");
+    let mut sums = Sums::default();
+    let (from, to) = keys::rows();
+    meta.scan(Family::Extents, KeyRange::ascending(&from, &to), &mut |_, value| {
+        if let Some(row) = get_row(value) {
+            sums.add(&row);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(sums)
+}
