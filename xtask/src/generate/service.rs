@@ -1,5 +1,6 @@
 //! Generates opcodes, the server trait, dispatch and client stubs.
 
+use super::facts;
 use super::message::structure;
 use super::names::{docs, screaming, snake};
 use super::types::Scope;
@@ -20,6 +21,7 @@ pub(crate) fn service(out: &mut String, scope: &Scope<'_>, interface: &Interface
         messages(out, scope, procedure)?;
     }
     naming(out, &interface.procedures);
+    facts::facts(out, scope, interface)?;
     server(out, &interface.procedures);
     dispatch(out, &interface.procedures);
     for procedure in &interface.procedures {

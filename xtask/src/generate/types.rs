@@ -1,7 +1,7 @@
 //! Rust types of an interface's types, and the code that encodes and decodes them.
 
 use crate::idl::syntax::{Interface, Size, Type};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 
 /// Largest length that becomes a Rust array; longer ones become `Vec`s, since such arrays have no `Default`.
@@ -58,6 +58,21 @@ impl<'a> Scope<'a> {
 
     fn is_long(&self, size: &Size) -> Result<bool> {
         Ok(self.number(size)? > ARRAY_MAX)
+    }
+
+    /// Returns the number of words of a value, if that is the same for all values.
+    pub(crate) fn words(&self, kind: &Type) -> Result<i64> {
+        Ok(match self.resolve(kind) {
+            Type::U32 | Type::I32 => 1,
+            Type::U64 | Type::I64 => 2,
+            Type::Array(element, size) => self.words(element)? * self.number(size)?,
+            Type::Named(name) => {
+                let fields = self.structs.get(name.as_str());
+                let fields = fields.with_context(|| format!("`{name}` is no type"))?;
+                fields.iter().map(|field| self.words(field)).sum::<Result<i64>>()?
+            }
+            other => bail!("the length of {other:?} varies"),
+        })
     }
 
     /// Returns the Rust type.

@@ -7,6 +7,8 @@ pub(crate) enum Token {
     Word(String),
     Number(i64),
     Sign(char),
+    /// A text in double quotes.
+    Text(String),
     /// A line of a doc comment.
     Doc(String),
 }
@@ -36,6 +38,12 @@ fn split_line(line: &str) -> Result<Vec<Token>> {
     let mut rest = line.split("//").next().unwrap_or_default().trim_start();
     let mut tokens = Vec::new();
     while let Some(first) = rest.chars().next() {
+        if let Some(text) = rest.strip_prefix('"') {
+            let (text, after) = text.split_once('"').context("a text has no closing quote")?;
+            tokens.push(Token::Text(text.to_owned()));
+            rest = after.trim_start();
+            continue;
+        }
         let length = if is_word(first) { rest.find(|c| !is_word(c)).unwrap_or(rest.len()) } else { 1 };
         tokens.push(token(&rest[..length])?);
         rest = rest[length..].trim_start();
@@ -54,7 +62,7 @@ fn token(text: &str) -> Result<Token> {
     }
     match first {
         _ if is_word(first) => Ok(Token::Word(text.to_owned())),
-        '=' | '{' | '}' | '[' | ']' | '<' | '>' | ':' => Ok(Token::Sign(first)),
+        '=' | '{' | '}' | '[' | ']' | '<' | '>' | ':' | ',' | '.' | '-' => Ok(Token::Sign(first)),
         _ => bail!("`{text}` is not part of the language"),
     }
 }

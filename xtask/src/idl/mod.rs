@@ -1,5 +1,6 @@
 //! The interface language of `idl/`, described in `idl/README.md`.
 
+mod facts;
 mod lexer;
 mod parser;
 pub(crate) mod syntax;

@@ -1,5 +1,6 @@
 //! Parses tokens into an [`Interface`].
 
+use super::facts;
 use super::lexer::{self, Placed, Token};
 use super::syntax::{Alias, Constant, Enum, Field, Interface, Procedure, Service, Size, Split, Struct, Type};
 use anyhow::{Context, Result, bail, ensure};
@@ -14,7 +15,8 @@ pub(crate) fn parse(name: String, text: &str) -> Result<Interface> {
     Ok(interface)
 }
 
-struct Parser {
+/// A position in the tokens of a file.
+pub(super) struct Parser {
     tokens: Vec<Placed>,
     next: usize,
 }
@@ -101,11 +103,12 @@ impl Parser {
         let is_streamed = self.take_keyword("streamed");
         ensure!(split.is_none() || !is_streamed, "{name} is `split`: it cannot be `streamed` as well");
         self.sign('{')?;
+        let facts = facts::parse(self)?;
         let (mut request, mut reply) = (Vec::new(), Vec::new());
         while !self.take_sign('}') {
             self.argument(&mut request, &mut reply)?;
         }
-        Ok(Procedure { docs, name, rust_name, opcode, split, is_streamed, request, reply })
+        Ok(Procedure { docs, name, rust_name, opcode, split, is_streamed, request, reply, facts })
     }
 
     fn direction(&mut self) -> Result<Split> {
@@ -198,21 +201,22 @@ impl Parser {
         Ok(placed.token.clone())
     }
 
-    fn word(&mut self) -> Result<String> {
+    pub(super) fn word(&mut self) -> Result<String> {
         match self.token()? {
             Token::Word(word) => Ok(word),
             other => bail!("a word was expected, not {other:?}"),
         }
     }
 
-    fn number(&mut self) -> Result<i64> {
+    pub(super) fn number(&mut self) -> Result<i64> {
+        let sign = if self.take_sign('-') { -1 } else { 1 };
         match self.token()? {
-            Token::Number(number) => Ok(number),
+            Token::Number(number) => Ok(sign * number),
             other => bail!("a number was expected, not {other:?}"),
         }
     }
 
-    fn sign(&mut self, wanted: char) -> Result<()> {
+    pub(super) fn sign(&mut self, wanted: char) -> Result<()> {
         match self.token()? {
             Token::Sign(got) if got == wanted => Ok(()),
             other => bail!("`{wanted}` was expected, not {other:?}"),
@@ -226,12 +230,26 @@ impl Parser {
         }
     }
 
-    fn take_sign(&mut self, wanted: char) -> bool {
+    pub(super) fn take_sign(&mut self, wanted: char) -> bool {
         self.take(&Token::Sign(wanted))
     }
 
-    fn take_keyword(&mut self, wanted: &str) -> bool {
+    pub(super) fn take_keyword(&mut self, wanted: &str) -> bool {
         self.take(&Token::Word(wanted.to_owned()))
+    }
+
+    /// Whether one of these signs is next.
+    pub(super) fn is_at<const N: usize>(&self, signs: [char; N]) -> bool {
+        let next = self.tokens.get(self.next);
+        next.is_some_and(|placed| signs.iter().any(|sign| placed.token == Token::Sign(*sign)))
+    }
+
+    /// Takes a text in quotes, if one is next.
+    pub(super) fn take_text(&mut self) -> Option<String> {
+        let Some(Placed { token: Token::Text(text), .. }) = self.tokens.get(self.next) else { return None };
+        let text = text.clone();
+        self.next += 1;
+        Some(text)
     }
 
     fn take(&mut self, wanted: &Token) -> bool {

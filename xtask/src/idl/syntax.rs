@@ -70,6 +70,78 @@ pub(crate) struct Procedure {
     pub(crate) is_streamed: bool,
     pub(crate) request: Vec<Field>,
     pub(crate) reply: Vec<Field>,
+    pub(crate) facts: Facts,
+}
+
+/// What programs know about a procedure besides its messages.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Facts {
+    /// Class under which its calls are counted.
+    pub(crate) class: Option<String>,
+    /// Index in extended statistics.
+    pub(crate) index: Option<i64>,
+    /// Field that determines what a call costs.
+    pub(crate) cost: Option<Cost>,
+    pub(crate) audit: Option<Audit>,
+}
+
+/// The field of the request that determines the cost of a call.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Cost {
+    /// The number of bytes in this field.
+    Bytes(String),
+    /// The number of elements of this list.
+    Elements(String),
+}
+
+/// What the audit records of a call.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Audit {
+    /// Only its name.
+    None,
+    Event(AuditEvent),
+}
+
+/// An audit event.
+#[derive(Debug, PartialEq)]
+pub(crate) struct AuditEvent {
+    pub(crate) class: String,
+    /// OpenAFS's name of the event; empty if it has none.
+    pub(crate) name: String,
+    /// Number of bytes of the request that may be kept: those of its first field and the opcode. The others
+    /// are secret.
+    pub(crate) keeps: Option<i64>,
+    pub(crate) arguments: Vec<AuditArgument>,
+}
+
+/// An argument of an audit event.
+#[derive(Debug, PartialEq)]
+pub(crate) struct AuditArgument {
+    /// Name of the function of the audit that builds it.
+    pub(crate) kind: String,
+    /// Label and value; `None` if the function takes request and reply.
+    pub(crate) value: Option<(String, AuditValue)>,
+}
+
+/// The value of an argument.
+#[derive(Debug, PartialEq)]
+pub(crate) enum AuditValue {
+    Number(i64),
+    Field(Path),
+    /// A field of the reply, or, if that is 0, a field of the request.
+    Either(Path, Path),
+    /// Number of elements of a list.
+    Count(Path),
+    /// First element of a list, or zero.
+    First(Path),
+}
+
+/// A field of a message, or of a structure in it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Path {
+    pub(crate) is_reply: bool,
+    /// The Rust expression below the message.
+    pub(crate) fields: String,
 }
 
 /// Direction of a split procedure's data.

@@ -1,5 +1,5 @@
 use super::parser::parse;
-use super::syntax::{Size, Split, Type};
+use super::syntax::{Audit, AuditValue, Cost, Size, Split, Type};
 
 const SAMPLE: &str = "
 // not seen
@@ -31,6 +31,24 @@ fn a_sample_is_read() {
 }
 
 #[test]
+fn facts_of_a_procedure_are_read() {
+    let text = "procedure P = 1 { class fetch index 3 cost count fids\n\
+                audit data \"EV\" keeps 8 [fid out.a.b[0], long c = out.d or d, own n = count l, id i = -1, pairs] }";
+    let facts = parse("x".into(), text).unwrap().procedures.remove(0).facts;
+    assert_eq!((facts.class.as_deref(), facts.index), (Some("fetch"), Some(3)));
+    assert_eq!(facts.cost, Some(Cost::Elements("fids".into())));
+    let Some(Audit::Event(event)) = facts.audit else { panic!("no event") };
+    assert_eq!((event.class.as_str(), event.name.as_str(), event.keeps), ("data", "EV", Some(8)));
+    let mut values = event.arguments.iter().map(|argument| argument.value.as_ref());
+    let (label, AuditValue::Field(path)) = values.next().unwrap().unwrap() else { panic!("no field") };
+    assert_eq!((label.as_str(), path.is_reply, path.fields.as_str()), ("b", true, "a.b[0]"));
+    assert!(matches!(values.next().unwrap(), Some((_, AuditValue::Either(..)))));
+    assert!(matches!(values.next().unwrap(), Some((_, AuditValue::Count(_)))));
+    assert_eq!(values.next().unwrap(), Some(&("i".to_owned(), AuditValue::Number(-1))));
+    assert_eq!(values.next().unwrap(), None);
+}
+
+#[test]
 fn mistakes_name_their_line() {
     for (text, line) in [
         ("service x id y", "line 1"),
@@ -40,6 +58,9 @@ fn mistakes_name_their_line() {
         ("type T = chain u32", "line 1"),
         ("type T = u32;", "line 1"),
         ("struct S { a: u32", "line 1"),
+        ("procedure P = 1 {\n audit data \"x }", "line 2"),
+        ("procedure P = 1 {\n audit data [fid a b] }", "line 2"),
+        ("procedure P = 1 {\n audit data [long a = b or c] }", "line 2"),
     ] {
         let error = format!("{:#}", parse("x".into(), text).unwrap_err());
         assert!(error.contains(line), "{text:?}: {error}");

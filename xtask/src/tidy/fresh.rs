@@ -6,19 +6,19 @@ use std::path::Path;
 
 /// Compares the files on disk with the generator's output.
 pub(crate) fn check(root: &Path) -> Result<Vec<String>> {
-    let directory = root.join(generate::DIRECTORY);
     let files = generate::files(root)?;
     let mut complaints = Vec::new();
-    for (name, text) in &files {
-        let is_fresh = std::fs::read_to_string(directory.join(name)).is_ok_and(|old| old == *text);
-        if !is_fresh {
-            complaints.push(format!("{}/{name} is stale; run `cargo xtask generate`", generate::DIRECTORY));
+    for (path, text) in &files {
+        if !std::fs::read_to_string(root.join(path)).is_ok_and(|old| old == *text) {
+            complaints.push(format!("{path} is stale; run `cargo xtask generate`"));
         }
     }
-    for entry in std::fs::read_dir(&directory)? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        if !files.contains_key(&name) {
-            complaints.push(format!("{}/{name} is not generated from anything", generate::DIRECTORY));
+    for directory in generate::DIRECTORIES {
+        for entry in std::fs::read_dir(root.join(directory))? {
+            let path = format!("{directory}/{}", entry?.file_name().to_string_lossy());
+            if !files.contains_key(&path) {
+                complaints.push(format!("{path} is not generated from anything"));
+            }
         }
     }
     Ok(complaints)

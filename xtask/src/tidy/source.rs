@@ -37,7 +37,7 @@ impl SourceFile {
 
     /// Whether the file is generated.
     pub(crate) fn is_generated(&self) -> bool {
-        self.path.starts_with(crate::generate::DIRECTORY)
+        crate::generate::DIRECTORIES.iter().any(|directory| self.path.starts_with(directory))
     }
 }
 

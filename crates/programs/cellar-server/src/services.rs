@@ -88,7 +88,7 @@ impl Interface {
 }
 
 const FILES: Interface =
-    Interface { name: "AFS", procedures: afs_idl::fs::PROCEDURES, class: observe::class_of_file_call };
+    Interface { name: "AFS", procedures: afs_idl::fs::PROCEDURES, class: afs_idl::fs::class };
 const LOCATIONS: Interface = Interface::new("VL", afs_idl::vl::PROCEDURES);
 const PROTECTION: Interface = Interface::new("PR", afs_idl::pr::PROCEDURES);
 const VOLUMES: Interface = Interface::new("AFSVol", afs_idl::vol::PROCEDURES);

@@ -19,12 +19,14 @@ pub mod rxstats_off;
 pub mod server;
 pub mod stream;
 pub mod uuid;
+mod work;
 
 pub use forgetful::Forgetful;
 pub use generated::*;
 pub use memory::{MemoryConnection, MemoryStream};
 pub use reply::ReplyWriter;
 pub use stream::{CallStream, ClientCall, ClientConnection, StreamSource};
+pub use work::{Length, Work};
 
 #[cfg(test)]
 mod tests;

@@ -60,7 +60,7 @@ impl FileServer {
         caller: &Caller,
         request: &rxafs::FlushCPSRequest,
     ) -> Result<rxafs::FlushCPSReply, AbortCode> {
-        self.counted(Operation::FlushCps, || {
+        self.counted(Operation::FlushCPS, || {
             let subject = self.subjects().of(caller, self.clock().monotonic())?;
             if !subject.superuser {
                 return Err(AbortCode::UAEPERM);

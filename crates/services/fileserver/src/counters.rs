@@ -4,61 +4,7 @@ use base::{AbortCode, Monotonic};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-macro_rules! operations {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// Kinds of calls that are counted separately. The first 28 are in the order of extended statistics
-        /// (FS_STATS_RPCIDX_*).
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Operation {
-            $(#[doc = $text] $name,)*
-        }
-
-        impl Operation {
-            /// All operations, in order.
-            pub const ALL: &'static [Operation] = &[$(Operation::$name,)*];
-
-            /// Returns the name of the call.
-            pub fn name(self) -> &'static str {
-                match self { $(Operation::$name => $text,)* }
-            }
-        }
-    };
-}
-
-operations! {
-    FetchData = "FetchData",
-    FetchAcl = "FetchACL",
-    FetchStatus = "FetchStatus",
-    StoreData = "StoreData",
-    StoreAcl = "StoreACL",
-    StoreStatus = "StoreStatus",
-    RemoveFile = "RemoveFile",
-    CreateFile = "CreateFile",
-    Rename = "Rename",
-    Symlink = "Symlink",
-    Link = "Link",
-    MakeDir = "MakeDir",
-    RemoveDir = "RemoveDir",
-    SetLock = "SetLock",
-    ExtendLock = "ExtendLock",
-    ReleaseLock = "ReleaseLock",
-    GetStatistics = "GetStatistics",
-    GiveUpCallBacks = "GiveUpCallBacks",
-    GetVolumeInfo = "GetVolumeInfo",
-    GetVolumeStatus = "GetVolumeStatus",
-    SetVolumeStatus = "SetVolumeStatus",
-    GetRootVolume = "GetRootVolume",
-    CheckToken = "CheckToken",
-    GetTime = "GetTime",
-    NGetVolumeInfo = "NGetVolumeInfo",
-    BulkStatus = "BulkStatus",
-    XStatsVersion = "XStatsVersion",
-    GetXStats = "GetXStats",
-    GetCapabilities = "GetCapabilities",
-    FlushCps = "FlushCPS",
-    Lookup = "Lookup",
-    CallBackRxConnAddr = "CallBackRxConnAddr",
-}
+pub use afs_idl::fs::Operation;
 
 /// Number of operations in extended statistics (FS_STATS_NUM_RPC_OPS).
 pub(crate) const XSTAT_OPERATIONS: usize = 28;

@@ -3,7 +3,7 @@
 //! The announced amount of data is not trusted: a call is charged for the amount that it actually moves.
 
 use crate::server::FileServer;
-use afs_idl::fs as rxafs;
+use afs_idl::{Length, Work, fs as rxafs};
 use base::Caller;
 use base::limits::BULK_FIDS_MAX;
 use fair_queue::{Class, Demand, UNIT_BYTES, cost_of};
@@ -13,12 +13,6 @@ const SMALL_BYTES_MAX: u64 = UNIT_BYTES;
 
 /// Number of statuses that cost as much as a small call.
 const STATUSES_PER_UNIT: u32 = 8;
-
-/// Number of words before the position in StoreData and StoreData64: opcode, FID, AFSStoreStatus.
-const STORE_POSITION: usize = 1 + 3 + 6;
-
-/// Number of words before the position in FetchData and FetchData64: opcode, FID.
-const FETCH_POSITION: usize = 1 + 3;
 
 impl FileServer {
     /// Classifies a call by `request`, its first packet. Clients that must first be identified or notified,
@@ -34,17 +28,15 @@ impl FileServer {
 
 fn demand_of(request: &[u8]) -> Demand {
     let word = |index: usize| word(request, index);
-    match word(0) {
-        rxafs::FETCH_DATA => fetch(request, word(FETCH_POSITION + 1).into()),
-        rxafs::FETCH_DATA64 => fetch(request, long(request, FETCH_POSITION + 2)),
-        rxafs::STORE_DATA => transfer(request, word(STORE_POSITION + 1).into()),
-        rxafs::STORE_DATA64 => transfer(request, long(request, STORE_POSITION + 2)),
-        rxafs::BULK_STATUS | rxafs::INLINE_BULK_STATUS => {
+    match rxafs::work(word(0)) {
+        Work::Read(length) => fetch(request, bytes(request, length)),
+        Work::Write(length) => transfer(request, bytes(request, length)),
+        Work::PerFid => {
             let statuses = word(1).min(BULK_FIDS_MAX as u32);
             Demand { volume: word(2), cost: 1 + statuses / STATUSES_PER_UNIT, ..Demand::SMALL }
         }
-        opcode if is_about_volume(opcode) => Demand { volume: word(1), ..Demand::SMALL },
-        _ => Demand::SMALL,
+        Work::OnVolume => Demand { volume: word(1), ..Demand::SMALL },
+        Work::Small => Demand::SMALL,
     }
 }
 
@@ -61,27 +53,17 @@ fn transfer(request: &[u8], bytes: u64) -> Demand {
     Demand { class, volume: word(request, 1), cost: cost_of(bytes) }
 }
 
-/// Whether a call starts with a FID or a volume number.
-fn is_about_volume(opcode: u32) -> bool {
-    matches!(
-        opcode,
-        rxafs::FETCH_ACL..=rxafs::OLD_RELEASE_LOCK
-            | rxafs::GET_VOLUME_STATUS..=rxafs::SET_VOLUME_STATUS
-            | rxafs::SET_LOCK..=rxafs::RELEASE_LOCK
-            | rxafs::LOOKUP
-            | rxafs::DFS_SYMLINK..=rxafs::STORE_ACL
-    )
+/// Returns the announced number of bytes. Negative ones are refused later.
+fn bytes(request: &[u8], length: Length) -> u64 {
+    let word = |index| u64::from(word(request, index));
+    let first = word(length.word);
+    if length.is_long { first << 32 | word(length.word + 1) } else { first }
 }
 
 /// Returns a word of the request, or 0 if it is too short.
 fn word(request: &[u8], index: usize) -> u32 {
     let bytes = request.get(4 * index..).and_then(|rest| rest.first_chunk());
     bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
-}
-
-/// Returns a 64-bit number. Negative ones are refused later.
-fn long(request: &[u8], index: usize) -> u64 {
-    u64::from(word(request, index)) << 32 | u64::from(word(request, index + 1))
 }
 
 #[cfg(test)]

@@ -68,7 +68,7 @@ impl FileServer {
         caller: &Caller,
         request: rxafs::FetchACLRequest,
     ) -> Result<rxafs::FetchACLReply, AbortCode> {
-        self.call(caller, Operation::FetchAcl, |session| {
+        self.call(caller, Operation::FetchACL, |session| {
             let view = session.view(request.fid, Need::Anything)?;
             session.may_read(&view, Reading::Acl)?;
             let access_list = session.acl_text(&view)?;

@@ -43,11 +43,11 @@ impl FileServer {
             Monotonic(self.clock().monotonic().since(Monotonic(ACTIVE.as_nanos() as u64)).as_nanos() as u64);
         let hosts = self.hosts().state();
         Figures {
-            fetches: calls(Operation::FetchData) + calls(Operation::FetchAcl) + calls(Operation::FetchStatus),
+            fetches: calls(Operation::FetchData) + calls(Operation::FetchACL) + calls(Operation::FetchStatus),
             fetch_datas: calls(Operation::FetchData),
             fetched_bytes: fetched.bytes,
             fetch_rate: rate(fetched.bytes, fetched.transfers.time),
-            stores: calls(Operation::StoreData) + calls(Operation::StoreAcl) + calls(Operation::StoreStatus),
+            stores: calls(Operation::StoreData) + calls(Operation::StoreACL) + calls(Operation::StoreStatus),
             store_datas: calls(Operation::StoreData),
             stored_bytes: stored.bytes,
             store_rate: rate(stored.bytes, stored.transfers.time),

@@ -91,7 +91,7 @@ impl FileServer {
         caller: &Caller,
         request: &rxafs::StoreACLRequest,
     ) -> Result<rxafs::StoreACLReply, AbortCode> {
-        self.call(caller, Operation::StoreAcl, |session| {
+        self.call(caller, Operation::StoreACL, |session| {
             let view = session.view_to_write(request.fid, Need::Directory)?;
             session.may_write(&view, Writing::Acl, &SetStatus::default())?;
             let acl = session.parse_acl(&request.access_list)?;

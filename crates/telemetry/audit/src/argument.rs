@@ -1,6 +1,7 @@
 //! Arguments and results of a call.
 
 use afs_idl::common::Fid;
+use afs_idl::{pr, vol};
 use std::net::Ipv4Addr;
 use xdr::XdrString;
 
@@ -90,12 +91,31 @@ pub(crate) fn fids(name: &'static str, fids: &[Fid]) -> Argument {
     argument(name, Value::Fids(fids.to_vec()))
 }
 
-pub(crate) fn found(pairs: Vec<(Vec<u8>, i32)>, number_first: bool) -> Argument {
-    argument("found", Value::Found { pairs, number_first })
+/// Builds the names that were looked up, with the ids found.
+pub(crate) fn name_to_id(request: &pr::NameToIDRequest, reply: &pr::NameToIDReply) -> Argument {
+    argument("found", Value::Found { pairs: pairs(&request.names, &reply.ids), number_first: false })
 }
 
-pub(crate) fn forwards(name: &'static str, forwards: Vec<Forward>) -> Argument {
-    argument(name, Value::Forwards(forwards))
+/// Builds the ids that were looked up, with the names found.
+pub(crate) fn id_to_name(request: &pr::IDToNameRequest, reply: &pr::IDToNameReply) -> Argument {
+    argument("found", Value::Found { pairs: pairs(&reply.names, &request.ids), number_first: true })
+}
+
+/// Pairs names with ids, up to the length of the shorter list.
+fn pairs(names: &[XdrString], ids: &[i32]) -> Vec<(Vec<u8>, i32)> {
+    names.iter().map(|name| name.0.clone()).zip(ids.iter().copied()).collect()
+}
+
+/// Builds each destination with its result; the reply of a call that failed as a whole has no results.
+pub(crate) fn forwards(request: &vol::ForwardMultipleRequest, reply: &vol::ForwardMultipleReply) -> Argument {
+    let results = reply.results.iter().copied().chain(std::iter::repeat(0));
+    let forward = |(replica, code): (&vol::Replica, i32)| Forward {
+        to: replica.server.host.into(),
+        transaction: replica.transaction,
+        code,
+    };
+    let forwards = request.destinations.iter().zip(results).map(forward).collect();
+    argument("destinations", Value::Forwards(forwards))
 }
 
 /// Builds a number that OpenAFS does not record.

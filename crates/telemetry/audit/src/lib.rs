@@ -13,6 +13,7 @@ mod class;
 mod draft;
 mod event;
 mod form;
+mod generated;
 mod intake;
 mod json;
 mod kept;

@@ -1,15 +1,8 @@
 //! What is recorded for each service's procedures. Names and arguments are those of OpenAFS 1.8
 //! (src/audit/audit.h, and the calls of `osi_auditU` in its servers).
-#![allow(clippy::wildcard_imports, reason = "each table names nearly everything of its service")]
-
-mod bozo;
-mod fs;
-mod own;
-mod pr;
-mod vl;
-mod vol;
 
 use crate::event::Event;
+use crate::generated::{bozo, cellar, fs, pr, vl, vol};
 
 /// Returns the events of a service, given the name that its calls are counted under.
 pub(crate) fn events(service: &str) -> &'static [Event] {
@@ -19,7 +12,7 @@ pub(crate) fn events(service: &str) -> &'static [Event] {
         "VL" => vl::EVENTS,
         "AFSVol" => vol::EVENTS,
         "BOZO" => bozo::EVENTS,
-        "CELLAR" => own::EVENTS,
+        "CELLAR" => cellar::EVENTS,
         _ => &[],
     }
 }

@@ -32,7 +32,7 @@ fn main() {
     let (calls, users) = (argument(1).unwrap_or(CALLS), argument(2).unwrap_or(USERS).max(1));
     let recorder = Arc::new(Recorder::default());
     recorder.remember_slow(500_000_000);
-    let meter = recorder.service("AFS", afs_idl::fs::PROCEDURES, observe::class_of_file_call);
+    let meter = recorder.service("AFS", afs_idl::fs::PROCEDURES, afs_idl::fs::class);
     let callers: Vec<Caller> = (0..users).map(caller).collect();
     let begun = Instant::now();
     for number in 0..calls {

@@ -6,7 +6,6 @@
 //! totals. [`Table`] lists all tables, and [`Sheet`] is any of them in the form in which it leaves the
 //! process.
 
-mod classes;
 mod exposition;
 mod hosts;
 mod outcome;
@@ -16,7 +15,6 @@ mod sheet;
 mod slow;
 mod tables;
 
-pub use classes::class_of_file_call;
 pub use exposition::{CONTENT_TYPE, exposition, metrics};
 pub use outcome::outcome;
 pub use pair::PairFigures;

@@ -29,7 +29,7 @@ fn ended(opcode: u32) -> Ended {
 }
 
 fn meter(recorder: &Arc<Recorder>) -> ServiceMeter {
-    recorder.service("AFS", PROCEDURES, crate::class_of_file_call)
+    recorder.service("AFS", PROCEDURES, afs_idl::fs::class)
 }
 
 fn count(meter: &ServiceMeter, who: &Caller, volume: u32, call: &Ended) {

@@ -9,7 +9,9 @@
 
 use crate::client::{self, Direction};
 use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
+use crate::{Length, Work};
 use base::{AbortCode, Caller, HostUuid};
+use events::catalogue::Class;
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
 /// Maximum length of a string in bytes.

@@ -10,7 +10,9 @@
 pub use super::common::*;
 use crate::client::{self, Direction};
 use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
+use crate::{Length, Work};
 use base::{AbortCode, Caller, HostUuid};
+use events::catalogue::Class;
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
 pub const STATISTICS_MAX: usize = 1024;
@@ -2681,6 +2683,285 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (CALL_BACK_RX_CONN_ADDR, "CallBackRxConnAddr"),
     (GET_STATISTICS64, "GetStatistics64"),
 ];
+
+/// Returns the class under which calls with this opcode are counted.
+pub fn class(opcode: u32) -> Class {
+    match opcode {
+        FETCH_DATA => Class::Fetch,
+        FETCH_ACL => Class::Status,
+        FETCH_STATUS => Class::Status,
+        STORE_DATA => Class::Store,
+        OLD_STORE_ACL => Class::Change,
+        STORE_STATUS => Class::Change,
+        REMOVE_FILE => Class::Change,
+        CREATE_FILE => Class::Change,
+        RENAME => Class::Change,
+        SYMLINK => Class::Change,
+        LINK => Class::Change,
+        MAKE_DIR => Class::Change,
+        REMOVE_DIR => Class::Change,
+        OLD_SET_LOCK => Class::Lock,
+        OLD_EXTEND_LOCK => Class::Lock,
+        OLD_RELEASE_LOCK => Class::Lock,
+        GET_STATISTICS => Class::Other,
+        GIVE_UP_CALL_BACKS => Class::Other,
+        GET_VOLUME_INFO => Class::Other,
+        GET_VOLUME_STATUS => Class::Status,
+        SET_VOLUME_STATUS => Class::Change,
+        GET_ROOT_VOLUME => Class::Other,
+        CHECK_TOKEN => Class::Other,
+        GET_TIME => Class::Other,
+        N_GET_VOLUME_INFO => Class::Other,
+        BULK_STATUS => Class::Status,
+        SET_LOCK => Class::Lock,
+        EXTEND_LOCK => Class::Lock,
+        RELEASE_LOCK => Class::Lock,
+        X_STATS_VERSION => Class::Other,
+        GET_X_STATS => Class::Other,
+        LOOKUP => Class::Status,
+        FLUSH_CPS => Class::Other,
+        DFS_SYMLINK => Class::Change,
+        STORE_ACL => Class::Change,
+        FS_CMD => Class::Other,
+        INLINE_BULK_STATUS => Class::Status,
+        FETCH_DATA64 => Class::Fetch,
+        STORE_DATA64 => Class::Store,
+        GIVE_UP_ALL_CALL_BACKS => Class::Other,
+        GET_CAPABILITIES => Class::Other,
+        CALL_BACK_RX_CONN_ADDR => Class::Other,
+        GET_STATISTICS64 => Class::Other,
+        _ => Class::Other,
+    }
+}
+
+/// Returns the work that a request with this opcode announces.
+pub fn work(opcode: u32) -> Work {
+    match opcode {
+        FETCH_DATA => Work::Read(Length { word: 5, is_long: false }),
+        FETCH_ACL => Work::OnVolume,
+        FETCH_STATUS => Work::OnVolume,
+        STORE_DATA => Work::Write(Length { word: 11, is_long: false }),
+        OLD_STORE_ACL => Work::OnVolume,
+        STORE_STATUS => Work::OnVolume,
+        REMOVE_FILE => Work::OnVolume,
+        CREATE_FILE => Work::OnVolume,
+        RENAME => Work::OnVolume,
+        SYMLINK => Work::OnVolume,
+        LINK => Work::OnVolume,
+        MAKE_DIR => Work::OnVolume,
+        REMOVE_DIR => Work::OnVolume,
+        OLD_SET_LOCK => Work::OnVolume,
+        OLD_EXTEND_LOCK => Work::OnVolume,
+        OLD_RELEASE_LOCK => Work::OnVolume,
+        GET_VOLUME_STATUS => Work::OnVolume,
+        SET_VOLUME_STATUS => Work::OnVolume,
+        BULK_STATUS => Work::PerFid,
+        SET_LOCK => Work::OnVolume,
+        EXTEND_LOCK => Work::OnVolume,
+        RELEASE_LOCK => Work::OnVolume,
+        LOOKUP => Work::OnVolume,
+        DFS_SYMLINK => Work::OnVolume,
+        STORE_ACL => Work::OnVolume,
+        FS_CMD => Work::OnVolume,
+        INLINE_BULK_STATUS => Work::PerFid,
+        FETCH_DATA64 => Work::Read(Length { word: 6, is_long: true }),
+        STORE_DATA64 => Work::Write(Length { word: 12, is_long: true }),
+        _ => Work::Small,
+    }
+}
+
+/// Kinds of calls that are counted separately, in the order of extended statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Reads a file. A word with the length of the data, and the data, precede the reply.
+    FetchData,
+    /// Returns a directory's ACL.
+    FetchACL,
+    /// Returns a file's status.
+    FetchStatus,
+    /// Writes a file; `length` bytes of data follow the request.
+    StoreData,
+    /// Sets a directory's ACL; the opcode since CVE-2018-7168.
+    StoreACL,
+    /// Changes a file's status.
+    StoreStatus,
+    /// Removes a file or symbolic link.
+    RemoveFile,
+    /// Creates a file.
+    CreateFile,
+    /// Renames or moves a file within a volume.
+    Rename,
+    /// Creates a symbolic link or mount point.
+    Symlink,
+    /// Creates another name for a file.
+    Link,
+    /// Creates a directory.
+    MakeDir,
+    /// Removes an empty directory.
+    RemoveDir,
+    /// Locks a file.
+    SetLock,
+    /// Extends a lock.
+    ExtendLock,
+    /// Unlocks a file.
+    ReleaseLock,
+    /// Returns statistics.
+    GetStatistics,
+    /// Gives up callback promises.
+    GiveUpCallBacks,
+    /// Returns a volume's location.
+    GetVolumeInfo,
+    /// Returns a volume's quota, state and messages.
+    GetVolumeStatus,
+    /// Changes a volume's quota and messages.
+    SetVolumeStatus,
+    /// Returns the name of the volume at the root of the file tree.
+    GetRootVolume,
+    /// Checks a token; not used.
+    CheckToken,
+    /// Returns the server's time.
+    GetTime,
+    /// Returns a volume's location, with ports.
+    NGetVolumeInfo,
+    /// Returns the status of several files; an error for one fails the call.
+    BulkStatus,
+    /// Returns the version of the extended statistics.
+    XStatsVersion,
+    /// Returns a collection of extended statistics.
+    GetXStats,
+    /// Returns the server's `capability` words.
+    GetCapabilities,
+    /// Drops the server's cached groups of users and hosts.
+    FlushCPS,
+    /// Looks up a name; intended for the DFS translator.
+    Lookup,
+    /// Not implemented by any server.
+    CallBackRxConnAddr,
+}
+
+impl Operation {
+    /// All operations, in order.
+    pub const ALL: &'static [Operation] = &[
+        Operation::FetchData,
+        Operation::FetchACL,
+        Operation::FetchStatus,
+        Operation::StoreData,
+        Operation::StoreACL,
+        Operation::StoreStatus,
+        Operation::RemoveFile,
+        Operation::CreateFile,
+        Operation::Rename,
+        Operation::Symlink,
+        Operation::Link,
+        Operation::MakeDir,
+        Operation::RemoveDir,
+        Operation::SetLock,
+        Operation::ExtendLock,
+        Operation::ReleaseLock,
+        Operation::GetStatistics,
+        Operation::GiveUpCallBacks,
+        Operation::GetVolumeInfo,
+        Operation::GetVolumeStatus,
+        Operation::SetVolumeStatus,
+        Operation::GetRootVolume,
+        Operation::CheckToken,
+        Operation::GetTime,
+        Operation::NGetVolumeInfo,
+        Operation::BulkStatus,
+        Operation::XStatsVersion,
+        Operation::GetXStats,
+        Operation::GetCapabilities,
+        Operation::FlushCPS,
+        Operation::Lookup,
+        Operation::CallBackRxConnAddr,
+    ];
+
+    /// Returns the protocol's name of the call.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::FetchData => "FetchData",
+            Operation::FetchACL => "FetchACL",
+            Operation::FetchStatus => "FetchStatus",
+            Operation::StoreData => "StoreData",
+            Operation::StoreACL => "StoreACL",
+            Operation::StoreStatus => "StoreStatus",
+            Operation::RemoveFile => "RemoveFile",
+            Operation::CreateFile => "CreateFile",
+            Operation::Rename => "Rename",
+            Operation::Symlink => "Symlink",
+            Operation::Link => "Link",
+            Operation::MakeDir => "MakeDir",
+            Operation::RemoveDir => "RemoveDir",
+            Operation::SetLock => "SetLock",
+            Operation::ExtendLock => "ExtendLock",
+            Operation::ReleaseLock => "ReleaseLock",
+            Operation::GetStatistics => "GetStatistics",
+            Operation::GiveUpCallBacks => "GiveUpCallBacks",
+            Operation::GetVolumeInfo => "GetVolumeInfo",
+            Operation::GetVolumeStatus => "GetVolumeStatus",
+            Operation::SetVolumeStatus => "SetVolumeStatus",
+            Operation::GetRootVolume => "GetRootVolume",
+            Operation::CheckToken => "CheckToken",
+            Operation::GetTime => "GetTime",
+            Operation::NGetVolumeInfo => "NGetVolumeInfo",
+            Operation::BulkStatus => "BulkStatus",
+            Operation::XStatsVersion => "XStatsVersion",
+            Operation::GetXStats => "GetXStats",
+            Operation::GetCapabilities => "GetCapabilities",
+            Operation::FlushCPS => "FlushCPS",
+            Operation::Lookup => "Lookup",
+            Operation::CallBackRxConnAddr => "CallBackRxConnAddr",
+        }
+    }
+
+    /// Returns the operation under which calls with this opcode are counted.
+    pub fn of(opcode: u32) -> Option<Operation> {
+        Some(match opcode {
+            FETCH_DATA => Operation::FetchData,
+            FETCH_ACL => Operation::FetchACL,
+            FETCH_STATUS => Operation::FetchStatus,
+            STORE_DATA => Operation::StoreData,
+            OLD_STORE_ACL => Operation::StoreACL,
+            STORE_STATUS => Operation::StoreStatus,
+            REMOVE_FILE => Operation::RemoveFile,
+            CREATE_FILE => Operation::CreateFile,
+            RENAME => Operation::Rename,
+            SYMLINK => Operation::Symlink,
+            LINK => Operation::Link,
+            MAKE_DIR => Operation::MakeDir,
+            REMOVE_DIR => Operation::RemoveDir,
+            OLD_SET_LOCK => Operation::SetLock,
+            OLD_EXTEND_LOCK => Operation::ExtendLock,
+            OLD_RELEASE_LOCK => Operation::ReleaseLock,
+            GET_STATISTICS => Operation::GetStatistics,
+            GIVE_UP_CALL_BACKS => Operation::GiveUpCallBacks,
+            GET_VOLUME_INFO => Operation::GetVolumeInfo,
+            GET_VOLUME_STATUS => Operation::GetVolumeStatus,
+            SET_VOLUME_STATUS => Operation::SetVolumeStatus,
+            GET_ROOT_VOLUME => Operation::GetRootVolume,
+            CHECK_TOKEN => Operation::CheckToken,
+            GET_TIME => Operation::GetTime,
+            N_GET_VOLUME_INFO => Operation::NGetVolumeInfo,
+            BULK_STATUS => Operation::BulkStatus,
+            SET_LOCK => Operation::SetLock,
+            EXTEND_LOCK => Operation::ExtendLock,
+            RELEASE_LOCK => Operation::ReleaseLock,
+            X_STATS_VERSION => Operation::XStatsVersion,
+            GET_X_STATS => Operation::GetXStats,
+            LOOKUP => Operation::Lookup,
+            FLUSH_CPS => Operation::FlushCPS,
+            STORE_ACL => Operation::StoreACL,
+            INLINE_BULK_STATUS => Operation::BulkStatus,
+            FETCH_DATA64 => Operation::FetchData,
+            STORE_DATA64 => Operation::StoreData,
+            GIVE_UP_ALL_CALL_BACKS => Operation::GiveUpCallBacks,
+            GET_CAPABILITIES => Operation::GetCapabilities,
+            CALL_BACK_RX_CONN_ADDR => Operation::CallBackRxConnAddr,
+            GET_STATISTICS64 => Operation::GetStatistics,
+            _ => return None,
+        })
+    }
+}
 
 /// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.
 pub trait Server {

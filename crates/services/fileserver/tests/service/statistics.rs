@@ -1,6 +1,7 @@
 //! Accuracy of counters.
 
 use crate::world::{World, root};
+use afs_idl::MemoryStream;
 use afs_idl::fs::{self, Server, statistics64_index as place};
 use base::AbortCode;
 use fileserver::Operation;
@@ -42,6 +43,21 @@ fn statistics_count_calls_and_bytes() {
     );
     let wrong = world.server.get_statistics64(&bob.caller, fs::GetStatistics64Request { version: 5 });
     assert_eq!(wrong, Err(AbortCode::UAEINVAL));
+}
+
+#[test]
+fn calls_are_counted_under_the_operation_of_the_interface() {
+    let (world, bob) = used();
+    for (opcode, name) in fs::PROCEDURES {
+        let Some(operation) = Operation::of(*opcode) else { continue };
+        let before = world.server.operation_count(operation).calls;
+        // No FID, name or data: most calls fail, but all are counted.
+        let request = [&opcode.to_be_bytes()[..], &[0; 400]].concat();
+        let mut stream = MemoryStream::new(&request, 500);
+        let result = fs::dispatch(&*world.server, &bob.caller, &mut stream);
+        assert_ne!(result, Err(AbortCode::RXGEN_SS_UNMARSHAL), "{name}");
+        assert_eq!(world.server.operation_count(operation).calls, before + 1, "{name}: {result:?}");
+    }
 }
 
 #[test]
