@@ -141,6 +141,21 @@ impl Cell {
         Cell::prepare_joining(host, name, address)?.join_with_cellar(host)
     }
 
+    /// Starts a Cellar file server on a new host, in the cell of `host`, after `script`, in which `$OWN` is the
+    /// new host's folder. Does not wait until the server is registered.
+    pub fn start_cellar_after(
+        host: &Cell,
+        name: &'static str,
+        address: &'static str,
+        script: &str,
+    ) -> Result<Cell> {
+        let mut cell = Cell::prepare_joining(host, name, address)?;
+        let own = cell.path().display().to_string();
+        cell.shell(&format!("OWN='{own}'\n{script}"))?.ok().with_context(|| script.to_owned())?;
+        cell.start_cellar_alone()?;
+        Ok(cell)
+    }
+
     fn join_with_cellar(mut self, host: &Cell) -> Result<Cell> {
         self.start_cellar_alone()?;
         self.wait_until_joined(host).with_context(|| self.cellar_log())?;

@@ -24,6 +24,7 @@ mod preflight;
 mod probing;
 mod promoting;
 mod readdressing;
+mod registering;
 mod resuming;
 mod shortening;
 mod showing;
@@ -52,6 +53,7 @@ pub(crate) fn all() -> Vec<Test> {
         vanishing::tests(),
         cutting::tests(),
         readdressing::tests(),
+        registering::tests(),
         shortening::tests(),
         kafs::tests(),
         promoting::tests(),
