@@ -25,6 +25,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test { name: "kafs-users", needs: NEEDS, run: users },
         Test { name: "kafs-two-clients", needs: NEEDS, run: two_clients },
         Test { name: "kafs-snapshots", needs: NEEDS, run: snapshots },
+        Test { name: "kafs-restored-over", needs: NEEDS, run: restored_over },
         Test { name: "kafs-server-restart", needs: NEEDS, run: || server_restart(OWN) },
         Test { name: "kafs-server-restart-newest", needs: NEEDS_NEWEST, run: || server_restart(NEWEST) },
         Test { name: "kafs-server-killed", needs: NEEDS, run: server_killed },
@@ -179,6 +180,83 @@ fn snapshots() -> Result<()> {
     let output = guest.finish()?;
     print!("{}", output.text);
     taken.context("taking turns with the guest")?;
+    output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
+}
+
+/// A way to dump the volume `data` to a file and to restore that file over it.
+struct Way {
+    name: &'static str,
+    dump: &'static str,
+    restore: &'static str,
+}
+
+/// `FILE` is the dump's path, `SERVER` the server's address, `YESTERDAY` a date as `vos` expects it. Everything has
+/// changed since yesterday, so the incremental dumps are complete, too.
+const WAYS: [Way; 4] = [
+    Way {
+        name: "vos-full",
+        dump: "vos dump data -file FILE -localauth",
+        restore: "vos restore SERVER a data -file FILE -overwrite full -localauth",
+    },
+    Way {
+        name: "cellar-full",
+        dump: "cellar volume dump data FILE",
+        restore: "cellar volume restore FILE data --overwrite full",
+    },
+    Way {
+        name: "vos-incremental",
+        dump: "vos dump data -time YESTERDAY -file FILE -localauth",
+        restore: "vos restore SERVER a data -file FILE -overwrite incremental -localauth",
+    },
+    Way {
+        name: "cellar-incremental",
+        dump: "cellar volume dump data FILE --since 1",
+        restore: "cellar volume restore FILE data --overwrite incremental",
+    },
+];
+
+/// Restores dumps over a volume that a client has cached, and changes it from another client.
+fn restored_over() -> Result<()> {
+    let cell = cellar()?;
+    cell.open_volume(Server::Cellar, "data")?;
+    let out = cell.path().join("out");
+    std::fs::create_dir(&out)?;
+    let yesterday = cell.run("date -d yesterday +%m/%d/%Y")?.ok()?;
+    let prelude = format!("WAYS='{}'", WAYS.map(|way| way.name).join(" "));
+    let guest = Guest::new(&cell, "restored", 300)
+        .with(&["--hostroot", "--share", out.to_str().context("path")?])
+        .mount("data", "/mnt")
+        .start(&script(&cell, "restored", &prelude, &["restored.sh"])?)?;
+    let other = cell.scratch()?;
+    std::fs::write(other.join("x"), "CCCC\n")?;
+    std::fs::write(other.join("c"), "cccc\n")?;
+    let done = WAYS.iter().try_for_each(|Way { name, dump, restore }| {
+        let file = cell.path().join(name).display().to_string();
+        let filled = |command: &str| {
+            let command = command.replace("FILE", &file).replace("SERVER", cell.address);
+            command.replace("YESTERDAY", yesterday.trim())
+        };
+        let store = |from, to| format!("cellar cp {} cell:data/{to}", other.join(from).display());
+        let stores =
+            [("x", format!("{name}/x")), ("c", format!("{name}/c")), ("x", format!("read-{name}/y"))];
+        let stores = stores.map(|(from, to)| store(from, to));
+        for (theirs, ours, commands) in [
+            ("written", "dumped", &[filled(dump)][..]),
+            ("cached", "restored", &[filled(restore)]),
+            ("seen", "stored", &stores),
+        ] {
+            let theirs = format!("{theirs}-{name}");
+            wait_for(Duration::from_secs(100), || Ok(out.join(&theirs).exists())).context(theirs.clone())?;
+            for command in commands {
+                cell.run(command)?.ok().with_context(|| command.clone())?;
+            }
+            std::fs::write(out.join(format!("{ours}-{name}")), "").context(ours)?;
+        }
+        Ok::<(), anyhow::Error>(())
+    });
+    let output = guest.finish()?;
+    print!("{}", output.text);
+    done.context("taking turns with the guest")?;
     output.ok().with_context(|| format!("Cellar's log ends:\n{}", cell.cellar_log())).map(drop)
 }
 
