@@ -1,6 +1,7 @@
 //! Seeded histories: calls fail, replies get lost, and servers and the process that runs the job are killed
 //! between any two steps.
 
+mod golden;
 mod history;
 mod locations;
 mod preflight;

@@ -428,6 +428,11 @@ impl History {
         History::with(seed, operation, StdRng::seed_from_u64(seed), (0.0, u32::MAX))
     }
 
+    /// Creates a history without faults that resumes a job, with the cell of a seed.
+    pub(super) fn of(seed: u64, job: Job) -> History {
+        History { job: job.clone(), ..History::calm(seed, job.operation) }
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.cell.state.lock()
     }
