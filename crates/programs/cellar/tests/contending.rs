@@ -220,7 +220,7 @@ fn the_table_of_locks_has_every_wait_of_calls_to_the_nanosecond() {
     let evidence = finding["evidence"].to_string();
     assert!(
         evidence
-            .contains(&format!("{others} slow calls lately waited for another change of the same volume")),
+            .contains(&format!("{others} recent slow calls waited for another change of the same volume")),
         "{finding}"
     );
 

@@ -41,7 +41,7 @@ pub(crate) fn evidence<'a>(calls: impl Iterator<Item = &'a SlowCall>, why: &str)
     let longest = calls.iter().max_by_key(|call| call.total_ns)?;
     let spent = calls.iter().fold(0, |sum: u64, call| sum.saturating_add(call.cause_ns));
     Some(format!(
-        "{} slow calls lately {why}, {} in all; the longest: {}",
+        "{} recent slow calls {why}, {} in total; the longest: {}",
         calls.len(),
         time(spent),
         longest.sentence()

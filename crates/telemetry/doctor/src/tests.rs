@@ -236,7 +236,7 @@ fn network_cases() -> Vec<Case> {
         (
             "datagrams-dropped",
             lane(|lane| lane.kernel_drops = 100),
-            "fileserver lane 0: 100 datagrams dropped, 50/s, 2.0 % of those that came",
+            "fileserver lane 0: 100 datagrams dropped, 50/s, 2.0 % of those that arrived",
             with(|snapshot| {
                 for look in [&mut snapshot.before, &mut snapshot.now] {
                     look.lanes.0[0].1.kernel_drops = 100;
@@ -246,7 +246,7 @@ fn network_cases() -> Vec<Case> {
         (
             "small-buffers",
             small_buffer(208),
-            "receive buffers of 208 KiB, 16384 were asked for",
+            "receive buffers of 208 KiB, 16384 were requested",
             small_buffer(16384),
         ),
         (
@@ -274,7 +274,7 @@ fn network_cases() -> Vec<Case> {
         (
             "packets-sent-again",
             lane(|lane| (lane.data_sent, lane.data_resent) = (10_000, 20)),
-            "20 of 10000 data packets sent again (0.2 %)",
+            "20 of 10000 data packets retransmitted (0.2 %)",
             lane(|lane| (lane.data_sent, lane.data_resent) = (20_000, 20)),
         ),
     ]
@@ -294,13 +294,13 @@ fn worker_cases() -> Vec<Case> {
         (
             "threads-exhausted",
             calls(call("AFS StoreData64", &[200 * MS; 20], &[SECOND; 20])),
-            "20 calls waited for a worker: mean 200 ms, one of ten 200 ms or more, the longest 200 ms",
+            "20 calls waited for a worker: mean 200 ms, p90 200 ms, longest 200 ms",
             calls(call("AFS StoreData64", &[MS; 2500], &[SECOND; 20])),
         ),
         (
             "threads-exhausted",
             workers(full.clone()),
-            "volserver: 4 threads at work, 4 may be at a time besides those that wait for clients; 3 calls wait now",
+            "volserver: 4 threads busy, limit 4 without those that wait for clients; 3 calls waiting now",
             workers(WorkerFigures { full: 0, ..full }),
         ),
         (
@@ -330,13 +330,14 @@ fn worker_cases() -> Vec<Case> {
         (
             "hot-volume",
             volume(usage(100, 0, 9 * SECOND)),
-            "volume 536870915 (proj): 90.0 % of the workers' time, 4.50 of 16 threads on average; 100 calls, 50/s",
+            "volume 536870915 (proj): 90.0 % of the workers' time, 4.50 of 16 threads on average; 100 \
+            calls, 50/s",
             volume(usage(100, 0, 7 * SECOND)),
         ),
         (
             "bug",
             workers(WorkerFigures { panicked: 1, ..WorkerFigures::default() }),
-            "1 calls and 0 turns",
+            "1 calls and 0 lane iterations",
             workers(WorkerFigures::default()),
         ),
     ]
@@ -350,14 +351,14 @@ fn store_cases() -> Vec<Case> {
         (
             "slow-disk",
             slow_calls("disk", 3),
-            "3 slow calls lately waited for the disk, 2.70 s in all; the longest: AFS StoreData64 on volume 7 by \
-             ann at 10.0.0.1: 1.00 s, of which disk 900 ms",
+            "3 recent slow calls waited for the disk, 2.70 s in total; the longest: AFS StoreData64 on \
+            volume 7 by ann at 10.0.0.1: 1.00 s, of which disk 900 ms",
             slow_calls("disk", 2),
         ),
         (
             "buffered-writes",
             buffered(2),
-            "/vicepa write: of 9 since the start, 2 were to go past the system's cache and did not",
+            "/vicepa write: of 9 since the start, 2 did not bypass the page cache as intended",
             buffered(0),
         ),
         (
@@ -378,13 +379,13 @@ fn store_cases() -> Vec<Case> {
         (
             "partition-offline",
             partition(PartitionFigures { offline: 1, ..space(9 * gib) }),
-            "/vicepa: configured, and not open",
+            "/vicepa: configured, but not open",
             partition(space(9 * gib)),
         ),
         (
             "partition-read-only",
             partition(PartitionFigures { read_only: 1, ..space(9 * gib) }),
-            "/vicepa: refuses every change (EROFS); reads go on",
+            "/vicepa: refuses every change (EROFS); reads still work",
             partition(space(9 * gib)),
         ),
         (
@@ -407,19 +408,19 @@ fn store_cases() -> Vec<Case> {
         (
             "contended-lock",
             slow_calls("lock", 3),
-            "3 slow calls lately waited for another change of the same volume",
+            "3 recent slow calls waited for another change of the same volume",
             with(|snapshot| snapshot.slow = [slow("lock", 2, 7), slow("lock", 2, 8)].concat()),
         ),
         (
             "contended-lock",
             lock(&[300 * MS; 7]),
-            "lane: 7 waits, 3.5/s; mean 300 ms, one of a hundred 300 ms or more; 1.05 threads wait on average",
+            "lane: 7 waits, 3.5/s; mean 300 ms, p99 300 ms; 1.05 threads wait on average",
             lock(&[300 * MS; 6]),
         ),
         (
             "slow-attach",
             slow_calls("load", 3),
-            "3 slow calls lately waited for a volume to be read into memory",
+            "3 recent slow calls waited for a volume to be loaded",
             slow_calls("load", 2),
         ),
         (
@@ -442,7 +443,7 @@ fn client_cases() -> Vec<Case> {
                 hosts_down: 1,
                 ..CallbackFigures::default()
             }),
-            "2 messages about changes were not answered, 5 were",
+            "2 callback breaks were not answered, 5 were",
             callbacks(CallbackFigures {
                 delivered: 5,
                 hosts: 9,
@@ -453,19 +454,19 @@ fn client_cases() -> Vec<Case> {
         (
             "callbacks-unanswered",
             waited_for_clients(1, 1),
-            "1 slow calls lately waited for clients to answer",
+            "1 recent slow calls waited for clients to answer",
             waited_for_clients(1, 0),
         ),
         (
             "callbacks-late",
             waited_for_clients(1, 0),
-            "they did answer: since the start 5 messages about changes were answered, 1 were not; 0 of 9 hosts",
+            "they did answer: since the start 5 callback breaks were answered, 1 were not; 0 of 9 hosts",
             waited_for_clients(1, 1),
         ),
         (
             "callbacks-late",
             waited_for_clients(0, 3),
-            "1 slow calls lately waited for clients",
+            "1 recent slow calls waited for clients",
             slow_calls("work", 1),
         ),
         (
@@ -477,13 +478,13 @@ fn client_cases() -> Vec<Case> {
                 hosts: 2,
                 ..CallbackFigures::default()
             }),
-            "1 times all promises of a host were taken back; there are 60 of at most 60",
+            "all promises of a host were revoked 1 times; there are 60 of at most 60 promises",
             callbacks(CallbackFigures { promises: 60, limit: 60, hosts: 2, ..CallbackFigures::default() }),
         ),
         (
             "shared-uuids",
             callbacks(CallbackFigures { shared_uuids: 1, hosts: 2, ..CallbackFigures::default() }),
-            "1 UUIDs were answered to at two addresses",
+            "1 UUIDs were in use at two addresses",
             callbacks(CallbackFigures { hosts: 2, ..CallbackFigures::default() }),
         ),
         (
@@ -511,19 +512,19 @@ fn client_cases() -> Vec<Case> {
         (
             "cache-too-small",
             cache(20, 80, 50, 900, 3 * SECOND),
-            "chunks: 20 of 100 questions answered (20.0 %), 50 entries thrown out for others; 900 bytes of 1000 \
-             bytes in use; what was thrown out last had been there 3.00 s",
+            "chunks: 20 of 100 lookups hit (20.0 %), 50 entries evicted; 900 bytes of \
+            1000 bytes in use; the last evicted entry had been cached for 3.00 s",
             cache(20, 80, 50, 900, 400 * SECOND),
         ),
         ("cache-too-small", cache(79, 21, 1, 800, SECOND), "(79.0 %)", cache(80, 20, 1, 800, SECOND)),
         (
             "cache-too-small",
             cache(1, 99, 98, 900, 0),
-            "98 entries thrown out for others; 900 bytes of 1000 bytes in use; what was thrown out last had been there \
-             less than a millisecond",
+            "98 entries evicted; 900 bytes of 1000 bytes in use; the last evicted entry had \
+            been cached for less than a millisecond",
             cache(1, 99, 98, 700, 0),
         ),
-        ("cold-cache", cache(0, 50, 0, 100, 0), "nothing was thrown out yet", cache(0, 49, 0, 100, 0)),
+        ("cold-cache", cache(0, 50, 0, 100, 0), "nothing was evicted yet", cache(0, 49, 0, 100, 0)),
         ("cold-cache", cache(0, 50, 0, 100, 0), "0 of 50", cache(0, 50, 1, 100, SECOND)),
     ]
 }
@@ -533,14 +534,14 @@ fn other_cases() -> Vec<Case> {
         (
             "clock-skew",
             clock(-2600, 500),
-            "10.0.0.1: 2600 ms behind this machine's clock, give or take 500 ms",
+            "10.0.0.1: 2600 ms behind this machine's clock, ±500 ms",
             clock(-2400, 500),
         ),
         ("stuck-jobs", job(900), "job 4 (move of a): no answer, 15 minutes ago", job(899)),
         (
             "processors-busy",
             machine(|machine| (machine.busy_ticks, machine.stolen_ticks) = (3800, 400)),
-            "2 processors, busy 95.0 % of the time; the hypervisor gave 10.0 % to others",
+            "2 processors, busy 95.0 % of the time; the hypervisor gave 10.0 % to other guests",
             machine(|machine| machine.busy_ticks = 3799),
         ),
         (
@@ -558,26 +559,26 @@ fn other_cases() -> Vec<Case> {
                 queue_limit: 5,
                 ..AuditFigures::default()
             }),
-            "file: 9 records written, 2 lost, 0 calls waited - for room; 5 of 5 records queued",
+            "file: 9 records written, 2 lost, 0 calls waited - for space in the queue; 5 of 5 records queued",
             audit(AuditFigures { records: 9, queued: 5, queue_limit: 5, ..AuditFigures::default() }),
         ),
         (
             "rx-threads-exhausted",
             port(|port| (port.idle_threads, port.waiting, port.waited) = (0, 3, 40)),
-            "fs: 3 calls waiting at both looks, 40 began to wait between them; 0 threads idle",
+            "fs: 3 calls waiting in both samples, 40 began to wait between them; 0 threads idle",
             port(|port| (port.idle_threads, port.waiting, port.waited) = (1, 0, 40)),
         ),
         // As reported by an OpenAFS file server with `-p 6`.
         (
             "rx-threads-exhausted",
             port(|port| (port.idle_threads, port.waiting, port.waited) = (2, 53, 15)),
-            "fs: 53 calls waiting at both looks, 15 began to wait between them; 2 threads idle",
+            "fs: 53 calls waiting in both samples, 15 began to wait between them; 2 threads idle",
             port(|port| (port.idle_threads, port.waiting, port.waited) = (0, 0, 0)),
         ),
         (
             "rx-packets-exhausted",
             counters(&[("no_packets_receiving", 4)]),
-            "4 times there was none",
+            "none was free 4 times",
             counters(&[("no_packets_receiving", 0)]),
         ),
         (
@@ -589,13 +590,13 @@ fn other_cases() -> Vec<Case> {
         (
             "rx-packets-lost",
             counters(&[("data_packets_sent", 10_000), ("data_packets_resent", 30)]),
-            "30 of 10000 data packets sent again (0.3 %)",
+            "30 of 10000 data packets retransmitted (0.3 %)",
             counters(&[("data_packets_sent", 30_000), ("data_packets_resent", 30)]),
         ),
         (
             "rx-packets-lost",
             counters(&[("data_packets_read", 1000), ("duplicate_packets_read", 20)]),
-            "20 of 1000 came twice (2.0 %)",
+            "20 of 1000 received twice (2.0 %)",
             counters(&[("data_packets_read", 2000), ("duplicate_packets_read", 20)]),
         ),
         ("rx-calls-turned-away", counters(&[("busies", 3)]), "3 calls refused", counters(&[])),

@@ -100,7 +100,7 @@ fn asking(context: &Context, named: Option<SocketAddrV4>) -> Result<Asking> {
     };
     let network = Arc::new(AfsNetwork::start(None)?);
     let client = CellClient::new(network, named.map(|named| *named.ip()).into_iter().collect())?;
-    Ok(Asking { client, unseen: vec![format!("asked without authenticating: {refused:#}")] })
+    Ok(Asking { client, unseen: vec![format!("connected without authentication: {refused:#}")] })
 }
 
 /// Asks a Cellar server about itself; `None` for a foreign server or one that does not answer.
@@ -128,7 +128,7 @@ fn lines(examined: &Examined, findings: &[Finding]) -> Vec<String> {
     };
     let seconds = examined.snapshot.seconds;
     let mut lines =
-        vec![format!("{}: {}, looked at for {seconds:.1} s: {count}", examined.server, examined.version)];
+        vec![format!("{}: {}, sampled for {seconds:.1} s: {count}", examined.server, examined.version)];
     for (number, finding) in (1..).zip(findings) {
         lines.push(String::new());
         lines.push(format!("{number}. {} ({}, {})", finding.what, finding.severity(), finding.problem));
@@ -139,7 +139,7 @@ fn lines(examined: &Examined, findings: &[Finding]) -> Vec<String> {
     }
     if !examined.unseen.is_empty() {
         lines.push(String::new());
-        lines.extend(examined.unseen.iter().map(|unseen| format!("not looked at: {unseen}")));
+        lines.extend(examined.unseen.iter().map(|unseen| format!("not checked: {unseen}")));
     }
     lines
 }
@@ -175,7 +175,7 @@ fn json_of(examined: &Examined, findings: &[Finding]) -> Value {
         "server": examined.server.to_string(),
         "version": examined.version,
         "seconds": examined.snapshot.seconds,
-        "not_looked_at": examined.unseen,
+        "not_checked": examined.unseen,
         "findings": findings.iter().map(finding).collect::<Vec<_>>(),
     })
 }
@@ -221,22 +221,22 @@ mod tests {
             remedy: "Less.".into(),
         };
         let lines = lines(&examined, std::slice::from_ref(&finding));
-        assert_eq!(lines[0], "127.0.0.1:7000: Cellar 1, looked at for 5.0 s: 1 finding");
+        assert_eq!(lines[0], "127.0.0.1:7000: Cellar 1, sampled for 5.0 s: 1 finding");
         assert_eq!(lines[2], "1. The partition /vicepa is nearly full. (critical, disk-full)");
         assert_eq!(lines[3], "   evidence  1 of 100");
         assert!(lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");
         assert_eq!(lines.iter().map(|line| line.matches("word").count()).sum::<usize>(), 60);
-        assert_eq!(lines.last().unwrap(), "not looked at: volumes: refused");
+        assert_eq!(lines.last().unwrap(), "not checked: volumes: refused");
         let json = json_of(&examined, &[finding]);
         assert_eq!(json["findings"][0]["severity"], "critical");
-        assert_eq!(json["not_looked_at"][0], "volumes: refused");
+        assert_eq!(json["not_checked"][0], "volumes: refused");
     }
 
     #[test]
     fn who_is_healthy_is_told_so() {
         assert_eq!(
             lines(&examined(), &[]),
-            ["127.0.0.1:7000: Cellar 1, looked at for 5.0 s: no known problem"]
+            ["127.0.0.1:7000: Cellar 1, sampled for 5.0 s: no known problem"]
         );
     }
 }

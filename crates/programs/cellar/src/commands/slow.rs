@@ -61,13 +61,13 @@ pub(super) fn ask(
     after: u64,
 ) -> Result<GetSlowCallsReply> {
     cellar::get_slow_calls(connection, &GetSlowCallsRequest { after }).map_err(failed(format!(
-        "ask {server} about slow calls (only Cellar's servers can be asked, and only by superusers)"
+        "get slow calls of {server} (only from Cellar servers, and only as a superuser)"
     )))
 }
 
 fn opening(reply: &GetSlowCallsReply) -> String {
     match (reply.from_ns, reply.calls.len()) {
-        (0, _) => "No call is remembered (observe.slow_call_ms is 0).".to_owned(),
+        (0, _) => "Slow calls are not recorded (observe.slow_call_ms is 0).".to_owned(),
         (from, 0) => format!("No call took {} or more.", time(from)),
         (from, count) => format!("Calls that took {} or more, {count} of the last:", time(from)),
     }
@@ -98,9 +98,9 @@ fn why(call: &SlowCallInfo) -> String {
         "lock" => "it waited for another change of the volume",
         "disk" => "it waited for the disk",
         "callback" => "it waited for clients to answer their callbacks",
-        "client" => "it waited for its own client, to send or to take data",
-        "load" => "it waited for its volume to be read into memory",
-        _ => "it was at work, or waited for something that is not measured",
+        "client" => "it waited for its own client to send or receive data",
+        "load" => "it waited for its volume to be loaded",
+        _ => "it was running, or waited for something that is not measured",
     };
     let parts = call.parts.iter().filter(|part| part.ns.saturating_mul(100) >= call.total_ns);
     let parts: Vec<String> = parts.map(|part| format!("{} {}", part.name, time(part.ns))).collect();
@@ -149,8 +149,8 @@ mod tests {
         };
         assert_eq!(
             sentence(&call),
-            "2001-09-09T01:46:40Z AFS StoreData64 volume 7 by ann at 10.0.0.1: 2.00 s; it waited for clients to \
-             answer their callbacks (disk 30.0 ms, callback 1.90 s)"
+            "2001-09-09T01:46:40Z AFS StoreData64 volume 7 by ann at 10.0.0.1: 2.00 s; it waited for \
+            clients to answer their callbacks (disk 30.0 ms, callback 1.90 s)"
         );
         assert_eq!(json_of(&call)["parts_ns"]["disk"], 30_000_000);
         let reply = |from_ns, calls: &[SlowCallInfo]| GetSlowCallsReply { from_ns, calls: calls.to_vec() };

@@ -38,12 +38,12 @@ fn is_full(row: &CacheCounts) -> bool {
 
 fn evidence(snapshot: &Snapshot, name: &str, row: &CacheCounts) -> Vec<String> {
     let age = match (row.evictions, row.recycle_age) {
-        (0, _) => "nothing was thrown out yet".to_owned(),
-        (_, 0) => "what was thrown out last had been there less than a millisecond".to_owned(),
-        (_, age) => format!("what was thrown out last had been there {}", time(age)),
+        (0, _) => "nothing was evicted yet".to_owned(),
+        (_, 0) => "the last evicted entry had been cached for less than a millisecond".to_owned(),
+        (_, age) => format!("the last evicted entry had been cached for {}", time(age)),
     };
     let mut evidence = vec![format!(
-        "{name}: {} of {} questions answered ({}), {} entries thrown out for others; {} of {} in use; {age}",
+        "{name}: {} of {} lookups hit ({}), {} entries evicted; {} of {} in use; {age}",
         row.hits,
         row.hits + row.misses,
         percent(row.hits, row.hits + row.misses),
@@ -65,14 +65,14 @@ pub(crate) fn too_small(snapshot: &Snapshot) -> Vec<Finding> {
         Finding {
             problem: "cache-too-small",
             weight: 46,
-            what: format!("The cache of {name} is too small for what clients use."),
+            what: format!("The cache of {name} is too small for the clients' working set."),
             evidence: evidence(snapshot, &name, row),
             cause:
-                "What is asked for was there, and was thrown out to make room for others before it was asked \
-                    for again; so it is read from the disk again and again."
+                "Entries are evicted before clients ask for them again, so the same data is read from the \
+                disk again and again."
                     .into(),
             remedy: format!(
-                "Raise `{}` (it has {}), as far as the machine has memory.",
+                "Raise `{}` (now {}), as far as the machine has memory.",
                 setting(&name),
                 bytes(row.limit)
             ),
@@ -92,13 +92,12 @@ pub(crate) fn cold(snapshot: &Snapshot) -> Vec<Finding> {
             weight: 20,
             what: format!("The cache of {name} is cold."),
             evidence: evidence(snapshot, &name, row),
-            cause:
-                "What clients ask for now was not asked for since the server started, or since the cache was \
-                    purged: it comes from the disk the first time."
-                    .into(),
+            cause: "Clients ask for data that was not used since the server started, or since the cache was \
+                purged. The first access reads it from the disk."
+                .into(),
             remedy:
-                "It fills by itself. If it is always so, clients read each thing once, and no cache helps; \
-                     after a start, reading what is used most once warms it."
+                "The cache fills by itself. If this finding persists, clients read everything only once, \
+                and no cache helps. After a start, reading the most used data once warms the cache."
                     .into(),
         }
     };

@@ -57,11 +57,11 @@ pub(crate) fn renamed(snapshot: &Snapshot) -> Vec<Finding> {
         "names-differ",
         47,
         [
-            "Volumes have other names than their entries in the location database.",
-            "A `vos rename` was ended between the entry and the volumes, or a server did not answer it. Clients find \
-             volumes by the entry; the next `vos syncvldb` would take the old name back.",
-            "Rename the volume to a spare name and back, which names all of its volumes. To undo the rename instead, run \
-             `vos syncvldb` with the server and partition of the read-write volume.",
+            "The names of volumes differ from those of their entries in the location database.",
+            "A `vos rename` was interrupted between the entry and the volumes, or a server did not answer \
+            it. Clients find volumes by the entry; the next `vos syncvldb` would restore the old name.",
+            "Rename the volume to a temporary name and back, which renames all of its volumes. To undo the \
+            rename instead, run `vos syncvldb` with the server and partition of the read-write volume.",
         ],
         evidence,
     )
@@ -97,11 +97,11 @@ pub(crate) fn orphans(snapshot: &Snapshot) -> Vec<Finding> {
         "orphan-volumes",
         38,
         [
-            "Servers have volumes that the location database does not know there.",
-            "A move, a removal or a restore was ended half-way, or the server did not answer when the entry was removed. \
-             Clients cannot find the volumes; they take room.",
-            "Compare dates with `vos examine`. `vos syncvldb` makes an entry for a volume; `vos zap` deletes the volume on that \
-             partition alone.",
+            "Servers have volumes that the location database does not list there.",
+            "A move, removal or restore was interrupted, or the server did not answer when the entry was \
+            removed. Clients cannot find the volumes, which take up space.",
+            "Compare dates with `vos examine`. `vos syncvldb` makes an entry for a volume; `vos zap` \
+            deletes the volume on that partition only.",
         ],
         evidence,
     )
@@ -130,10 +130,10 @@ pub(crate) fn clones(snapshot: &Snapshot) -> Vec<Finding> {
         "abandoned-clones",
         34,
         [
-            "Clones that an operation made were left behind.",
-            "A release, move, copy or dump with `-clone` was ended before it deleted its temporary clone. The clone keeps the \
-             space of files that change or are removed.",
-            "Delete them with `vos zap` once the operation is certainly over.",
+            "An operation left temporary clones behind.",
+            "A release, move, copy or dump with `-clone` was interrupted before it deleted its temporary \
+            clone. The clone holds the space of files that are changed or removed.",
+            "Make sure that the operation is over, then delete them with `vos zap`.",
         ],
         evidence,
     )
@@ -152,7 +152,9 @@ pub(crate) fn missing(snapshot: &Snapshot) -> Vec<Finding> {
         let command = match (kind, index.find(id)) {
             (1, _) => format!("`vos release {}`", entry.name),
             (2, _) => format!("`vos backup {}`", entry.name),
-            (_, Some(held)) => format!("it is on another: `vos syncvldb {} -volume {id}`", place(&held)),
+            (_, Some(held)) => {
+                format!("it is on another server: `vos syncvldb {} -volume {id}`", place(&held))
+            }
             (_, None) => format!("restore it (`vos restore`), or `vos delentry -id {}`", entry.name),
         };
         format!(
@@ -167,10 +169,11 @@ pub(crate) fn missing(snapshot: &Snapshot) -> Vec<Finding> {
         "missing-volumes",
         64,
         [
-            "The location database has volumes that their servers do not have.",
-            "A volume was deleted on its server alone, a partition was replaced, or an operation was ended half-way. Clients \
-             get errors for these volumes.",
-            "Do what stands behind each. `vos syncserv` with server and partition corrects all entries of a partition at once.",
+            "The location database lists volumes that their servers do not have.",
+            "A volume was deleted on its server only, a partition was replaced, or an operation was \
+            interrupted. Clients get errors for these volumes.",
+            "Run the command shown with each volume. `vos syncserv` with a server and partition corrects \
+            all entries of a partition.",
         ],
         evidence,
     )
@@ -193,10 +196,10 @@ pub(crate) fn silent(snapshot: &Snapshot) -> Vec<Finding> {
         "silent-servers",
         68,
         [
-            "File servers that the location database names do not answer.",
-            "The server is down or cannot be reached, or it is gone and its entries were left.",
-            "Start it. If it is gone for good, remove its sites (`vos remsite`, `vos delentry -server`), then its addresses \
-             (`vos changeaddr ADDRESS -remove`).",
+            "File servers listed in the location database do not answer.",
+            "The server is down or unreachable, or it was removed and its entries were left behind.",
+            "Start it. If it was removed permanently, remove its sites (`vos remsite`, `vos delentry \
+            -server`), then its addresses (`vos changeaddr ADDRESS -remove`).",
         ],
         evidence,
     )
@@ -213,10 +216,10 @@ pub(crate) fn locks(snapshot: &Snapshot) -> Vec<Finding> {
         "stale-locks",
         45,
         [
-            "Entries of the location database are locked, and no operation works on their volumes.",
-            "An operation was ended before it unlocked the entry, or somebody locked it with `vos lock`. Others wait until \
-             the lock is so old that it may be taken.",
-            "`vos unlock` frees the entry; `vos listvldb -locked` lists all.",
+            "Entries of the location database are locked although no operation is working on their volumes.",
+            "An operation was interrupted before it unlocked the entry, or an administrator locked it with \
+            `vos lock`. Other operations wait until the lock is old enough to be broken.",
+            "`vos unlock` unlocks the entry; `vos listvldb -locked` lists all.",
         ],
         evidence,
     )
@@ -230,7 +233,8 @@ pub(crate) fn transactions(snapshot: &Snapshot) -> Vec<Finding> {
         .filter(|(_, transaction)| transaction.idle_seconds >= IN_PROGRESS_SECONDS)
         .map(|(address, transaction)| {
             format!(
-                "{address} /vicep{}: transaction {} on volume {}, not used for {} minutes: `vos endtrans {address} {1}`",
+                "{address} /vicep{}: transaction {} on volume {}, idle for {} minutes: `vos endtrans \
+                {address} {1}`",
                 transaction.partition,
                 transaction.id,
                 transaction.volume,
@@ -242,9 +246,9 @@ pub(crate) fn transactions(snapshot: &Snapshot) -> Vec<Finding> {
         "abandoned-transactions",
         40,
         [
-            "Volume servers have transactions that nobody uses any more.",
-            "The program that began them was ended. Until a transaction is over, its volume is busy.",
-            "End them with `vos endtrans`; a volume server ends them by itself in the end.",
+            "Volume servers have abandoned transactions.",
+            "The program that started them was interrupted. While a transaction exists, its volume is busy.",
+            "End them with `vos endtrans`; the volume server eventually ends them itself.",
         ],
         evidence,
     )

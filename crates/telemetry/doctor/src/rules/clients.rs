@@ -16,29 +16,26 @@ pub(crate) fn unanswered(snapshot: &Snapshot) -> Vec<Finding> {
     }
     let since = Snapshot::total(&snapshot.now.callbacks);
     let mut evidence = vec![format!(
-        "{} messages about changes were not answered, {} were; since the start {} and {}; {} of {} hosts are \
+        "{} callback breaks were not answered, {} were; since the start {} and {}; {} of {} hosts are \
          down",
         news.unanswered, news.delivered, since.unanswered, since.delivered, news.hosts_down, news.hosts
     )];
     evidence.extend(waited);
     if news.unanswered == 0 {
-        evidence.push(
-            "between the two looks none was left unanswered: a client that is only slow may be it, too"
-                .into(),
-        );
+        evidence.push("none was left unanswered between the two samples: the client may just be slow".into());
     }
     vec![Finding {
         problem: "callbacks-unanswered",
         weight: 52,
-        what: "Clients do not answer when they are told of changes, and others' changes wait for that.".into(),
+        what: "Clients do not answer callback breaks, and changes by others wait for them.".into(),
         evidence,
-        cause: "A client was promised to be told of changes, and is gone: switched off, out of the network, or \
-                behind a firewall or address translator that lets nothing through to its port 7001. Who changes \
-                the file waits until the server gives up on it."
+        cause: "A client with a callback promise is unreachable: switched off, disconnected, or behind a \
+            firewall or NAT that lets nothing through to its port 7001. Every change of the file waits \
+            until the server gives up on the client."
             .into(),
-        remedy: "The log names the clients (`a client was not reached`). Let UDP from the server's port 7000 to \
-                 port 7001 of clients pass, with a time limit of the translator above 10 minutes. A host that is \
-                 down is not waited for a second time until it calls again."
+        remedy: "The log names the clients (`a client was not reached`). Let UDP from the server's port \
+            7000 to port 7001 of clients pass, with a NAT timeout above 10 minutes. The server does not \
+            wait again for a host that is down until the host calls."
             .into(),
     }]
 }
@@ -60,21 +57,22 @@ pub(crate) fn late(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "callbacks-late",
         weight: 46,
-        what: "Clients take long to answer when they are told of changes, and others' changes wait for that.".into(),
+        what: "Clients are slow to answer callback breaks, and changes by others wait for them.".into(),
         evidence: vec![
             waited,
             format!(
-                "they did answer: since the start {} messages about changes were answered, {} were not; {} of {} \
+                "they did answer: since the start {} callback breaks were answered, {} were not; {} of {} \
                  hosts are down",
                 since.delivered, since.unanswered, since.hosts_down, since.hosts
             ),
         ],
-        cause: "A client that was promised to be told of changes is there, but slow: it is busy, short of memory, was \
-                asleep, or its network is slow or loses packets. Who changes the file waits for its answer."
+        cause: "A client with a callback promise is reachable but slow: it is busy, short of memory, was \
+            asleep, or its network is slow or loses packets. Every change of the file waits for its answer."
             .into(),
-        remedy: "`cellar stat peers` shows round trips of clients and packets sent to them again; `cellar server \
-                 log-events callback=100ms` has the log name those that answer late."
-            .into(),
+        remedy:
+            "`cellar stat peers` shows the clients' round trip times and retransmissions; `cellar server \
+                 log-events callback=100ms` logs the clients that answer late."
+                .into(),
     }]
 }
 
@@ -89,15 +87,15 @@ pub(crate) fn shared_uuids(snapshot: &Snapshot) -> Vec<Finding> {
         weight: 44,
         what: "Two clients use the same UUID.".into(),
         evidence: vec![format!(
-            "{} UUIDs were answered to at two addresses at the same time within the last day; the log names each with \
-             both addresses (`two clients use one UUID`)",
+            "{} UUIDs were in use at two addresses at the same time within the last day; the log has each \
+            with both addresses (`two clients use one UUID`)",
             now.shared_uuids
         )],
-        cause: "A machine was cloned with its client's UUID, or somebody names the UUID of another client. Both are told of \
-                changes, each of what it was promised itself."
+        cause: "A machine was cloned with its client's UUID, or a client uses the UUID of another one on \
+            purpose. Each still receives the callback breaks for its own callback promises."
             .into(),
-        remedy: "On the clone remove the UUID (OpenAFS: the folder /var/cache/openafs) and restart the client; if \
-                 none was cloned, find out who is at the address that the log names second."
+        remedy: "On the clone, remove the UUID (OpenAFS: the directory /var/cache/openafs) and restart the \
+            client. If no machine was cloned, find out which machine has the second address in the log."
             .into(),
     }]
 }
@@ -111,17 +109,17 @@ pub(crate) fn promises_exhausted(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "promises-exhausted",
         weight: 48,
-        what: "The server takes promises back, to have room for others.".into(),
+        what: "The server revokes callback promises to make room for new ones.".into(),
         evidence: vec![format!(
-            "{} times all promises of a host were taken back; there are {} of at most {}, of {} hosts",
+            "all promises of a host were revoked {} times; there are {} of at most {} promises, of {} hosts",
             news.evictions, news.promises, news.limit, news.hosts
         )],
-        cause: "Clients together hold more files than the server may promise to watch. They lose what they \
-                have cached, and ask again."
+        cause: "All clients together cache more files than the server can keep callback promises for. They \
+            lose cached files and fetch their status again."
             .into(),
         remedy:
-            "Divide the volumes between more servers, or tell what your clients need: the limit is one of \
-                 the program."
+            "Divide the volumes between more servers. The limit is built into the program; please report it \
+            if you need more."
                 .into(),
     }]
 }
@@ -139,12 +137,12 @@ pub(crate) fn slow_takers(snapshot: &Snapshot) -> Vec<Finding> {
             .into_iter()
             .collect(),
         cause:
-            "The client sends its data, or takes the reply, more slowly than the server could: its network \
-                is slow or loses packets, or it is busy."
+            "The client sends its data, or reads the reply, more slowly than the server could: its network \
+            is slow or loses packets, or it is busy."
                 .into(),
         remedy:
-            "Others do not wait for it (`fairness.stalled_calls`). `cellar stat rx SERVER --peers` shows its \
-                 round trips and packets sent again, `cellar sniff` its windows."
+            "Other clients do not wait for it (`fairness.stalled_calls`). `cellar stat rx SERVER --peers` \
+            shows its round trip times and retransmissions, `cellar sniff` its windows."
                 .into(),
     }]
 }

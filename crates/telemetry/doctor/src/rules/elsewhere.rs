@@ -32,14 +32,14 @@ pub(crate) fn clocks(snapshot: &Snapshot) -> Vec<Finding> {
     let evidence = wrong.map(|clock| {
         let side = if clock.ahead_ms < 0 { "behind" } else { "ahead of" };
         let [ahead, error] = [clock.ahead_ms.unsigned_abs(), clock.error_ms];
-        format!("{}: {} ms {side} this machine's clock, give or take {} ms", clock.server, ahead, error)
+        format!("{}: {} ms {side} this machine's clock, ±{} ms", clock.server, ahead, error)
     });
     let evidence: Vec<String> = evidence.collect();
     let own = evidence.len() == snapshot.clocks.len() && snapshot.clocks.len() > 1;
     let whose = if own {
-        "All servers differ from this machine: it is this machine's clock that is wrong"
+        "All servers differ from this machine, so this machine's clock is probably wrong"
     } else {
-        "A clock runs freely, or is set to another time source"
+        "A clock is not synchronised, or uses another time source"
     };
     vec![Finding {
         problem: "clock-skew",
@@ -47,11 +47,10 @@ pub(crate) fn clocks(snapshot: &Snapshot) -> Vec<Finding> {
         what: "Clocks differ.".into(),
         evidence,
         cause: format!(
-            "{whose}. Tickets are refused when clocks differ by 5 minutes; with less, dates of files are wrong, \
-             and incremental dumps and releases between servers may leave out changes."
+            "{whose}. Tickets are refused when clocks differ by 5 minutes; with less, dates of files are \
+            wrong, and incremental dumps and releases between servers may leave out changes."
         ),
-        remedy: "Let every server and client keep its time by NTP (`chronyc tracking`, `timedatectl`)."
-            .into(),
+        remedy: "Synchronise every server and client by NTP (`chronyc tracking`, `timedatectl`).".into(),
     }]
 }
 
@@ -68,13 +67,13 @@ pub(crate) fn jobs(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "stuck-jobs",
         weight: 43,
-        what: "Jobs on volumes do not get on.".into(),
+        what: "Volume jobs make no progress.".into(),
         evidence,
-        cause: "A server that the job needs does not answer, somebody else has the volume or its entry, or \
-                whoever ran the job was ended and nobody goes on with it."
+        cause: "A server that the job needs does not answer, another operation has the volume or its entry, \
+            or the process that ran the job ended and no process resumed it."
             .into(),
-        remedy: "`cellar volume jobs show JOB` tells what it waits for; `resume` goes on with it, `cancel` \
-                 undoes it."
+        remedy: "`cellar volume jobs show JOB` shows what it waits for; `resume` continues it, `cancel` \
+            undoes it."
             .into(),
     }]
 }
@@ -85,7 +84,8 @@ pub(crate) fn audit(snapshot: &Snapshot) -> Vec<Finding> {
     let is_behind = |row: &&(Labels, AuditFigures)| row.1.dropped > 0 || row.1.failing > 0 || row.1.waits > 0;
     let says = |(labels, row): &(Labels, AuditFigures)| {
         format!(
-            "{}: {} records written, {} lost, {} calls waited {} for room; {} of {} records queued{}",
+            "{}: {} records written, {} lost, {} calls waited {} for space in the queue; {} of {} records \
+            queued{}",
             labels.join(" "),
             row.records,
             row.dropped,
@@ -93,7 +93,7 @@ pub(crate) fn audit(snapshot: &Snapshot) -> Vec<Finding> {
             time(row.blocked),
             row.queued,
             row.queue_limit,
-            if row.failing > 0 { "; it cannot be written now" } else { "" }
+            if row.failing > 0 { "; it cannot be written at present" } else { "" }
         )
     };
     let evidence: Vec<String> = look.0.iter().filter(is_behind).map(says).collect();
@@ -104,13 +104,13 @@ pub(crate) fn audit(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "audit-behind",
         weight: if loses { 66 } else { 39 },
-        what: "A sink of the audit does not keep up.".into(),
+        what: "An audit sink does not keep up.".into(),
         evidence,
-        cause: "Whoever reads the pipe or socket is slower than calls come, or is gone; or the disk of the file is \
-                slow or full. By its settings the sink then loses records, or makes calls wait."
+        cause: "The reader of the pipe or socket is too slow or has gone away, or the file's disk is slow \
+            or full. Depending on its settings, the sink then loses records or makes calls wait."
             .into(),
-        remedy: "Let its reader read faster, or write to a file on another disk; a longer queue only helps against \
-                 short bursts. The log says why a sink cannot be written."
+        remedy: "Make the reader faster, or write to a file on another disk; a longer queue only helps \
+            against short bursts. The log has the reason why a sink cannot be written."
             .into(),
     }]
 }
@@ -126,14 +126,14 @@ pub(crate) fn processors(snapshot: &Snapshot) -> Vec<Finding> {
         weight: 36,
         what: "All processors of the machine are busy.".into(),
         evidence: vec![format!(
-            "{} processors, busy {} of the time; the hypervisor gave {} to others",
+            "{} processors, busy {} of the time; the hypervisor gave {} to other guests",
             machine.processors,
             percent(machine.busy_ticks, machine.ticks),
             percent(machine.stolen_ticks, machine.ticks)
         )],
-        cause: "The server, or something else on the machine, uses all of them.".into(),
-        remedy: "`top -H` tells which program and which of its threads. Compression of a high level \
-                 (`store.compression`, `zstd:19`) costs most."
+        cause: "The server, or another program on the machine, uses all of them.".into(),
+        remedy: "`top -H` shows which program and which of its threads. High compression levels \
+            (`store.compression`, `zstd:19`) cost most."
             .into(),
     }]
 }

@@ -29,7 +29,7 @@ pub(crate) fn dropped(snapshot: &Snapshot) -> Vec<Finding> {
     for (labels, lane) in lanes.iter().filter(|(_, lane)| lane.kernel_drops > 0) {
         let all = lane.received_datagrams + lane.kernel_drops;
         evidence.push(format!(
-            "{}: {} datagrams dropped, {}, {} of those that came",
+            "{}: {} datagrams dropped, {}, {} of those that arrived",
             name(labels),
             lane.kernel_drops,
             snapshot.rate(lane.kernel_drops),
@@ -46,9 +46,9 @@ pub(crate) fn dropped(snapshot: &Snapshot) -> Vec<Finding> {
         weight: 80,
         what: "The kernel drops datagrams that clients send to the server.".into(),
         evidence,
-        cause: "The receive buffer was full: it is too small for the clients that call at once, or the lane \
-                that empties it was too busy (then it is named as saturated). What is dropped is sent again \
-                after a timeout, and clients see seconds in place of milliseconds."
+        cause: "The receive buffer was full: it is too small for the number of clients, or the lane that \
+            empties it was too busy (then it is reported as saturated). Dropped datagrams are retransmitted \
+            after a timeout, so calls take seconds instead of milliseconds."
             .into(),
         remedy: sentence(&small.unwrap_or_else(|| MORE_BUFFER.into())),
     }]
@@ -60,7 +60,7 @@ fn buffer_evidence(snapshot: &Snapshot) -> Option<String> {
         format!("; net.core.rmem_max is {} KiB", machine.rmem_max_bytes / 1024)
     });
     Some(format!(
-        "receive buffers of {} KiB, {} were asked for{limit}; {} datagrams dropped since the server started",
+        "receive buffers of {} KiB, {} were requested{limit}; {} datagrams dropped since the server started",
         transport.buffer_kib, transport.buffer_wanted_kib, transport.dropped
     ))
 }
@@ -74,9 +74,10 @@ pub(crate) fn small_buffers(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "small-buffers",
         weight: if transport.dropped > 0 { 60 } else { 30 },
-        what: "Receive buffers are smaller than the server asked for.".into(),
+        what: "Receive buffers are smaller than the server requested.".into(),
         evidence: buffer_evidence(snapshot).into_iter().collect(),
-        cause: "net.core.rmem_max of the server's machine is smaller, and the server may not exceed it."
+        cause: "net.core.rmem_max of the server's machine is smaller, and the server has no permission to \
+            exceed it."
             .into(),
         remedy: sentence(&raise_limit(transport.buffer_wanted_kib)),
     }]
@@ -96,18 +97,17 @@ pub(crate) fn dropped_elsewhere(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "datagrams-dropped-elsewhere",
         weight: 25,
-        what: "The machine drops datagrams at sockets that are not Cellar's.".into(),
+        what: "The machine drops datagrams at sockets of other programs.".into(),
         evidence: vec![format!(
             "{all} datagrams dropped by all UDP sockets (RcvbufErrors and SndbufErrors of /proc/net/snmp), \
              {own} of them at Cellar's"
         )],
-        cause: "Another program (an OpenAFS server, a client of AFS, a name server) empties its socket too \
-                slowly, or its receive buffer is too small."
+        cause: "Another program (an OpenAFS server, a client of AFS, a name server) reads its socket too \
+            slowly, or its receive buffer is too small."
             .into(),
-        remedy:
-            "`ss -uampn` shows drops (d) and buffers (rb) by socket; OpenAFS's servers take -udpsize, up \
-                 to net.core.rmem_max."
-                .into(),
+        remedy: "`ss -uampn` shows drops (d) and buffers (rb) by socket; OpenAFS's servers have the option \
+            -udpsize, limited by net.core.rmem_max."
+            .into(),
     }]
 }
 
@@ -136,8 +136,8 @@ fn saturated(
     let siblings = lanes.iter().filter(|(other, _)| other.first() == labels.first()).count();
     let batches = lane.receive_batches.max(1);
     let evidence = format!(
-        "{}: idle {} of the time; {} datagrams in ({} a system call), {} out, {} in, {} out a second; {} \
-         handed over to it too late",
+        "{}: idle {} of the time; {} datagrams in ({} per system call), {} out, {}/s in, {}/s out; {} \
+        handed over to it too late",
         name(labels),
         percent(lane.idle, snapshot.span_ns()),
         snapshot.rate(lane.received_datagrams),
@@ -148,23 +148,23 @@ fn saturated(
         lane.handover_drops
     );
     let cause = if siblings > 1 {
-        "All traffic with one port of a peer goes through one lane; this lane's peers ask for more than one \
-         thread can do. Every call of these peers waits behind it, before it is counted as waiting."
+        "All traffic with one port of a peer goes through one lane, and this lane's peers send more than \
+        one thread can handle. Every call of these peers waits in the socket, before it is counted as \
+        waiting."
     } else {
-        "One thread receives everything that comes to this port, and it has no time left: the saturated \
-         listener. Every call waits behind it, before it is counted as waiting; processors, disks and network \
-         may be idle meanwhile."
+        "One thread receives everything that arrives at this port, and it is saturated. Every call waits in \
+        the socket, before it is counted as waiting; processors, disks and network may be idle meanwhile."
     };
     Finding {
         problem: "saturated-lane",
         weight: 75,
-        what: format!("The lane {} cannot keep up.", name(labels)),
+        what: format!("The lane {} is saturated.", name(labels)),
         evidence: vec![evidence],
         cause: cause.into(),
         remedy: format!(
-            "Raise `rx.lanes` (the port has {siblings}) if processors are idle, and start the server again; \
-             `cellar stat clients` tells who asks that much. If processors are busy, the machine is too \
-             small or shared with others."
+            "Raise `rx.lanes` (the port has {siblings}) if processors are idle, and restart the server; \
+            `cellar stat clients` shows the busiest clients. If processors are busy, the machine is too \
+            small, or other programs use it."
         ),
     }
 }
@@ -183,20 +183,21 @@ pub(crate) fn sent_again(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "packets-sent-again",
         weight: 40,
-        what: "The server has to send packets again.".into(),
+        what: "The server has to retransmit packets.".into(),
         evidence: vec![format!(
-            "{} of {} data packets sent again ({}), {} timeouts",
+            "{} of {} data packets retransmitted ({}), {} timeouts",
             lanes.data_resent,
             lanes.data_sent,
             percent(lanes.data_resent, lanes.data_sent),
             lanes.timeouts
         )],
-        cause: "Packets get lost on the way, or clients drop them because their receive buffers are small."
+        cause: "Packets are lost in the network, or clients drop them because their receive buffers are \
+            small."
             .into(),
         remedy:
-            "`cellar stat rx SERVER --peers` names the peers; if it is one, look at its network port and \
-                 its net.core.rmem_max (OpenAFS's clients: -rxmaxmtu, too); if it is all, at the server's \
-                 network (`ethtool -S`)."
+            "`cellar stat rx SERVER --peers` lists the peers. If it is one, check its network port and its \
+            net.core.rmem_max (OpenAFS's clients: also -rxmaxmtu). If it is all of them, check the server's \
+            network (`ethtool -S`)."
                 .into(),
     }]
 }

@@ -36,17 +36,17 @@ pub(crate) fn threads(snapshot: &Snapshot) -> Vec<Finding> {
             weight: 74,
             what: format!("Calls wait for the threads of {}.", port.name),
             evidence: vec![format!(
-                "{}: {} calls waiting at both looks, {} began to wait between them; {} threads idle, which are \
-                 kept for other services",
+                "{}: {} calls waiting in both samples, {} began to wait between them; {} threads idle, \
+                reserved for other services",
                 port.name, port.waiting, port.waited, port.idle_threads
             )],
-            cause: "More calls come than there are threads, or threads are kept: by a slow disk, by clients that \
-                    do not answer callbacks, or by one user's many calls, since OpenAFS shares them by order of \
-                    arrival only."
+            cause: "More calls arrive than there are threads, or threads are held up: by a slow disk, by \
+                clients that do not answer callbacks, or by one user's many calls, since OpenAFS serves \
+                calls in order of arrival."
                 .into(),
-            remedy: "`cellar stat rx SERVER --connections` shows whose calls are active (`active` channels by \
-                     peer), `cellar sniff` their times. More threads (`-p`, up to 256) help if they wait; \
-                     nothing helps OpenAFS against one user who takes all. Cellar's fair queue does."
+            remedy: "`cellar stat rx SERVER --connections` shows whose calls are active (`active` channels \
+                by peer), `cellar sniff` their times. More threads (`-p`, up to 256) help if threads mostly \
+                wait. OpenAFS cannot keep one user from taking all threads; Cellar's fair queue can."
                 .into(),
         })
     })
@@ -72,13 +72,13 @@ pub(crate) fn packets(snapshot: &Snapshot) -> Vec<Finding> {
             weight: 68,
             what: format!("{} runs out of packets.", port.name),
             evidence: vec![format!(
-                "{}: {} of {} packets free at most; {short} times there was none{waiting}",
+                "{}: {} of {} packets free at most; none was free {short} times{waiting}",
                 port.name, port.free_packets, port.packets
             )],
-            cause: "The packet pool of OpenAFS's Rx is too small for what is under way; datagrams that come \
-                    then are thrown away unread."
+            cause: "The packet pool of OpenAFS's Rx is too small for the traffic; datagrams that arrive \
+                while it is empty are discarded."
                 .into(),
-            remedy: "Raise `-rxpck` of the server, and start it again.".into(),
+            remedy: "Raise the server's `-rxpck` and restart it.".into(),
         })
     })
 }
@@ -96,19 +96,21 @@ pub(crate) fn sent_again(snapshot: &Snapshot) -> Vec<Finding> {
         Some(Finding {
             problem: "rx-packets-lost",
             weight: 47,
-            what: format!("{} and its clients send packets again.", port.name),
+            what: format!("{} and its clients retransmit packets.", port.name),
             evidence: vec![format!(
-                "{}: {resent} of {sent} data packets sent again ({}); {twice} of {read} came twice ({})",
+                "{}: {resent} of {sent} data packets retransmitted ({}); {twice} of {read} received twice \
+                ({})",
                 port.name,
                 percent(resent, sent),
                 percent(twice, read)
             )],
-            cause: "Packets get lost, or the server's one listener thread answers so late that clients take \
-                    them for lost: the saturated listener, or a receive buffer that overflows."
+            cause: "Packets are lost, or the server's single listener thread acknowledges them so late that \
+                clients consider them lost: the listener is saturated, or a receive buffer overflows."
                 .into(),
             remedy: "On the server, `ss -uampn` shows drops (d) of the socket and `top -H` the listener's \
-                     thread. Raise net.core.rmem_max and `-udpsize` (16 MiB); a listener that needs a whole \
-                     processor can only be relieved by moving volumes. `cellar sniff` tells who loses packets."
+                thread. Raise net.core.rmem_max and `-udpsize` (16 MiB); a listener that needs a whole \
+                processor can only be relieved by moving volumes. `cellar sniff` shows which side loses \
+                packets."
                 .into(),
         })
     })
@@ -119,7 +121,7 @@ pub(crate) fn turned_away(snapshot: &Snapshot) -> Vec<Finding> {
     let own = snapshot.extended.get("fs_nBusies").copied().unwrap_or(0);
     let mut findings = each(snapshot, |port| {
         let [busies, sent] = ["busies", "busy_packets_sent"].map(|name| count(port, name));
-        (busies.max(sent) > 0).then(|| busy(format!("{}: {busies} calls refused, {sent} told", port.name)))
+        (busies.max(sent) > 0).then(|| busy(format!("{}: {busies} calls refused, {sent} replies", port.name)))
     });
     if own > 0 && findings.is_empty() {
         findings.push(busy(format!("{own} calls answered with VBUSY (fs_nBusies)")));
@@ -131,12 +133,12 @@ fn busy(evidence: String) -> Finding {
     Finding {
         problem: "rx-calls-turned-away",
         weight: 84,
-        what: "The server turns calls away as busy.".into(),
+        what: "The server refuses calls as busy.".into(),
         evidence: vec![evidence],
         cause: "More calls wait for a thread than `-busyat` allows, or a volume is busy.".into(),
         remedy:
-            "See to what keeps the threads (`rx-threads-exhausted`); `vos status SERVER` shows volumes that \
-                 a transaction has."
+            "Find out what holds up the threads (`rx-threads-exhausted`); `vos status SERVER` shows volumes \
+            in a transaction."
                 .into(),
     }
 }
@@ -149,14 +151,14 @@ pub(crate) fn buffers(snapshot: &Snapshot) -> Vec<Finding> {
         (failed + receive + send > 0).then(|| Finding {
             problem: "rx-buffers",
             weight: 41,
-            what: format!("{} cannot send what it wants to.", port.name),
+            what: format!("{} fails to send packets.", port.name),
             evidence: vec![format!(
-                "{}: {failed} datagrams could not be sent; {receive} packets got no receive buffer, {send} no \
-                 send buffer",
+                "{}: {failed} datagrams could not be sent; {receive} packets got no receive buffer, {send} \
+                no send buffer",
                 port.name
             )],
-            cause: "The system has no memory for sockets, or the network refuses datagrams.".into(),
-            remedy: "Raise net.core.wmem_max and `-udpsize`; look at routes and firewall of the server.".into(),
+            cause: "The system has no memory for sockets, or the network rejects datagrams.".into(),
+            remedy: "Raise net.core.wmem_max and `-udpsize`; check the server's routes and firewall.".into(),
         })
     })
 }
@@ -171,18 +173,18 @@ pub(crate) fn callback_space(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "callback-space",
         weight: 49,
-        what: "The server takes callbacks back, to have room for others.".into(),
+        what: "The server revokes callbacks to make room for new ones.".into(),
         evidence: vec![format!(
-            "GotSomeSpaces {taken}, GSS3 {}, GSS4 {}, GSS5 {} since the first look",
+            "GotSomeSpaces {taken}, GSS3 {}, GSS4 {}, GSS5 {} since the first sample",
             count("GSS3"),
             count("GSS4"),
             count("GSS5")
         )],
         cause:
-            "Clients together hold more files than the table has callbacks. They lose what they have cached, \
-                and ask again."
+            "All clients together cache more files than the table has callbacks. They lose cached files and \
+            fetch their status again."
                 .into(),
-        remedy: "Raise `-cb` of the file server (1,500,000 cost some 50 MiB), and start it again.".into(),
+        remedy: "Raise `-cb` of the file server (1,500,000 need about 50 MiB) and restart it.".into(),
     }]
 }
 
@@ -200,14 +202,14 @@ pub(crate) fn slow_operations(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "slow-calls",
         weight: 45,
-        what: "Calls take long once a thread has them.".into(),
+        what: "Calls take long once a thread serves them.".into(),
         evidence,
-        cause: "A thread that has the call waits: for the disk (fetches and stores of data), for clients that do \
-                not answer callbacks (changes), or for the lock of a volume or of the hosts."
+        cause: "The thread that serves the call waits: for the disk (fetches and stores of data), for \
+            clients that do not answer callbacks (changes), or for the lock of a volume or of the hosts."
             .into(),
-        remedy: "`cellar sniff` on the server's machine shows callbacks that are not answered and the times of \
-                 each call by volume and client; `iostat -x 1` the disk; `cellar doctor` says no more of a \
-                 server that does not count where time goes."
+        remedy: "`cellar sniff` on the server's machine shows unanswered callbacks and the time of each \
+            call by volume and client; `iostat -x 1` shows the disk. `cellar doctor` cannot say more about \
+            a server that does not measure where time is spent."
             .into(),
     }]
 }

@@ -22,13 +22,13 @@ pub(crate) fn refused(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "refused-callers",
         weight: 41,
-        what: "Callers are refused before their call is looked at.".into(),
+        what: "Callers are refused before their call is decoded.".into(),
         evidence,
-        cause: "Their tickets, the server's keys, the clocks or `[security]` do not fit together. Users see an error \
-                number at best, or files as anybody may read them."
+        cause: "Their tickets, the server's keys, the clocks or `[security]` do not match. Users see an \
+            error number at best, or only have the rights of anonymous callers."
             .into(),
-        remedy: "Do what stands behind each reason. The server's log has a line for each host and reason with the \
-                 details."
+        remedy: "Apply the remedy shown with each reason. The server's log has a line with details for each \
+            host and reason."
             .into(),
     }]
 }

@@ -14,11 +14,13 @@ pub(crate) fn taken(snapshot: &Snapshot) -> Vec<Finding> {
         weight: 84,
         what: "Another server is registered with an address of this one.".into(),
         evidence,
-        cause: "Both machines have the address, such as that of a bridge to containers, or the address was another \
-                server's and the old entry was not removed. Clients look for the volumes of one at the other."
+        cause: "Both machines have the address, for example that of a container bridge, or the address \
+            belonged to another server whose entry was not removed. Clients look for the volumes of one \
+            server on the other."
             .into(),
-        remedy: "Leave the address out on both servers with NetRestrict (`announce` in cellar.toml) and restart them; of a \
-                 server that is gone, remove the entry with `vos changeaddr ADDRESS -remove`."
+        remedy: "Exclude the address on both servers with NetRestrict (`announce` in cellar.toml) and \
+            restart them. If the other server no longer exists, remove its entry with `vos changeaddr \
+            ADDRESS -remove`."
             .into(),
     }]
 }
@@ -34,10 +36,11 @@ pub(crate) fn copied(snapshot: &Snapshot) -> Vec<Finding> {
         weight: 86,
         what: "Another server has the same UUID as this one.".into(),
         evidence,
-        cause: "A machine was cloned with its sysid file. Both servers register under one entry, and clients look for the \
-                volumes of one at the other."
+        cause: "A machine was cloned with its sysid file. Both servers register under one entry, and \
+            clients look for the volumes of one server on the other."
             .into(),
-        remedy: "Stop the server on the clone, remove its sysid file, and start it again: it makes a new one.".into(),
+        remedy: "Stop the server on the clone, remove its sysid file, and restart it: it creates a new one."
+            .into(),
     }]
 }
 
@@ -52,11 +55,11 @@ pub(crate) fn left_out(snapshot: &Snapshot) -> Vec<Finding> {
         weight: 42,
         what: "The server has more addresses than can be registered.".into(),
         evidence,
-        cause: "An entry of the location database has at most 15 addresses. Clients that reach none of these cannot reach \
-                the server."
+        cause: "An entry of the location database has at most 15 addresses. Clients that reach none of \
+            these cannot reach the server."
             .into(),
-        remedy: "Name the addresses that clients use in NetInfo (`announce` in cellar.toml), or leave others out with \
-                 NetRestrict."
+        remedy: "List the addresses that clients use in NetInfo (`announce` in cellar.toml), or exclude \
+            others with NetRestrict."
             .into(),
     }]
 }

@@ -24,7 +24,7 @@ pub(crate) fn slow_disk(snapshot: &Snapshot) -> Vec<Finding> {
     let is_slow = |row: &DiskFigures| row.accesses >= ACCESSES_MIN && row.time.quantile(900) >= SLOW_NS;
     let says = |(labels, row): &(Labels, DiskFigures)| {
         format!(
-            "{}: {} accesses, {} each on average; mean {}, one of ten {} or more, the longest {}",
+            "{}: {} accesses, {} each on average; mean {}, p90 {}, longest {}",
             labels.join(" "),
             row.accesses,
             bytes(row.moved.checked_div(row.accesses).unwrap_or(0)),
@@ -46,13 +46,13 @@ pub(crate) fn slow_disk(snapshot: &Snapshot) -> Vec<Finding> {
         what: "Calls wait for the disk.".into(),
         evidence,
         cause:
-            "Reads are of what no cache holds; writes and syncs are what makes changes durable, metadata's \
-                log included. The disk takes long for them: it is overloaded, slow, or failing."
+            "Reads are cache misses; writes and syncs make changes durable, including the metadata log. The \
+            disk is slow to complete them: it is overloaded, slow, or failing."
                 .into(),
-        remedy: "`iostat -x 1` and `smartctl -a` tell what the disk does and how it is. For reads a larger \
-                 `store.chunk_cache_mb` helps (see `cache-too-small`), for syncs a disk with a protected \
-                 write cache, or `durability = \"close\"` with what docs/reference/configuration.md says of it; \
-                 `store.scrub_mb_per_s` and `store.compaction_mb_per_s` bound what the server does by itself."
+        remedy: "`iostat -x 1` and `smartctl -a` show the disk's load and health. For reads, a larger \
+            `store.chunk_cache_mb` helps (see `cache-too-small`); for syncs, a disk with a protected write \
+            cache, or `durability = \"close\"` with the caveats in docs/reference/configuration.md. \
+            `store.scrub_mb_per_s` and `store.compaction_mb_per_s` limit the server's background work."
             .into(),
     }]
 }
@@ -62,7 +62,7 @@ pub(crate) fn buffered(snapshot: &Snapshot) -> Vec<Finding> {
     let rows = snapshot.now.disks.0.iter().filter(|(_, row)| row.buffered > 0);
     let says = |(labels, row): &(Labels, DiskFigures)| {
         format!(
-            "{}: of {} since the start, {} were to go past the system's cache and did not",
+            "{}: of {} since the start, {} did not bypass the page cache as intended",
             labels.join(" "),
             row.accesses,
             row.buffered
@@ -75,13 +75,14 @@ pub(crate) fn buffered(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "buffered-writes",
         weight: 20,
-        what: "Long chunks are copied to the system's cache before they go to the disk.".into(),
+        what: "Long chunks are copied to the page cache before they are written to the disk.".into(),
         evidence,
-        cause: "The file system of the partition cannot be written with O_DIRECT, or its device wants more than blocks \
-                of 4096 bytes aligned. Nothing is lost by that, but writing much takes more processor time and \
-                pushes what is read often out of the system's cache."
+        cause: "The file system of the partition cannot be written with O_DIRECT, or its device needs \
+            blocks larger than 4096 bytes. No data is at risk, but large writes take more processor time \
+            and evict frequently read data from the page cache."
             .into(),
-        remedy: "Put partitions on ext4 or XFS, on a device with blocks of at most 4096 bytes (`blockdev --getss`)."
+        remedy: "Put partitions on ext4 or XFS, on a device with blocks of at most 4096 bytes (`blockdev \
+            --getss`)."
             .into(),
     }]
 }
@@ -107,9 +108,9 @@ pub(crate) fn failing_disk(snapshot: &Snapshot) -> Vec<Finding> {
         weight: 95,
         what: "The disk reports errors.".into(),
         evidence,
-        cause: "The system could not read, write or make durable what it was asked to.".into(),
+        cause: "The system could not read, write or sync data.".into(),
         remedy:
-            "`dmesg` and `smartctl -a` tell more. Move the volumes away (`cellar volume move`) while they \
+            "`dmesg` and `smartctl -a` show more. Move the volumes away (`cellar volume move`) while they \
                  can be read, and replace the disk."
                 .into(),
     }]
@@ -135,11 +136,11 @@ pub(crate) fn full(snapshot: &Snapshot) -> Vec<Finding> {
                 percent(row.free, row.size)
             )],
             cause:
-                "When nothing is free, whatever grows is refused (VDISKFULL); compaction, which gives back \
-                    what was deleted, needs room for a segment."
+                "When no space is left, every change that needs space is refused (VDISKFULL). Compaction, \
+                which reclaims the space of deleted data, needs space for a segment."
                     .into(),
             remedy: "Move volumes to other partitions (`cellar volume move`), or expire snapshots. `vos \
-                     partinfo` and `cellar du` tell where the space is."
+                partinfo` and `cellar du` show what uses the space."
                 .into(),
         });
     }
@@ -152,14 +153,14 @@ pub(crate) fn offline(snapshot: &Snapshot) -> Vec<Finding> {
     let says = |(labels, _): &(Labels, _)| Finding {
         problem: "partition-offline",
         weight: 100,
-        what: format!("The partition {} is offline, and with it all its volumes.", labels.join(" ")),
-        evidence: vec![format!("{}: configured, and not open", labels.join(" "))],
-        cause: "It could not be opened when the server started: it is not mounted, another program has it, \
-                its key is missing, or its metadata is damaged."
+        what: format!("The partition {} and all its volumes are offline.", labels.join(" ")),
+        evidence: vec![format!("{}: configured, but not open", labels.join(" "))],
+        cause: "It could not be opened when the server started: it is not mounted, another program has it \
+            open, its key is missing, or its metadata is damaged."
             .into(),
         remedy:
             "The log says why (`bos getlog SERVER CellarLog`, the line `the partition cannot be opened`). \
-                 When it is in order, start the server again; `cellar store check` tells what is damaged."
+                 When it is repaired, restart the server; `cellar store check` lists what is damaged."
                 .into(),
     };
     rows.map(says).collect()
@@ -168,20 +169,18 @@ pub(crate) fn offline(snapshot: &Snapshot) -> Vec<Finding> {
 /// Reports partitions that became read-only.
 pub(crate) fn read_only(snapshot: &Snapshot) -> Vec<Finding> {
     let rows = snapshot.now.partitions.0.iter().filter(|(_, row)| row.read_only > 0);
-    let says = |(labels, _): &(Labels, _)| {
-        Finding {
+    let says = |(labels, _): &(Labels, _)| Finding {
         problem: "partition-read-only",
         weight: 99,
         what: format!("The partition {} is read-only because of an I/O error.", labels.join(" ")),
-        evidence: vec![format!("{}: refuses every change (EROFS); reads go on", labels.join(" "))],
-        cause: "A write or a sync failed: the disk is failing or full, or the file system became read-only. What is \
-                durable is unknown after that, so nothing more is written until the next start."
+        evidence: vec![format!("{}: refuses every change (EROFS); reads still work", labels.join(" "))],
+        cause: "A write or a sync failed: the disk is failing or full, or the file system became read-only. \
+            After that it is unknown what is durable, so nothing more is written until the next start."
             .into(),
-        remedy: "The log has the error (`bos getlog SERVER CellarLog`, the line `read-only because of an I/O error`); \
-                 `dmesg` and `smartctl -a` tell more. Move the volumes away while they can be read (`cellar volume \
-                 dump`), repair the file system or replace the disk, and start the server again."
+        remedy: "The log has the error (`bos getlog SERVER CellarLog`, the line `read-only because of an \
+            I/O error`); `dmesg` and `smartctl -a` show more. Move the volumes away while they can be read \
+            (`cellar volume dump`), repair the file system or replace the disk, and restart the server."
             .into(),
-    }
     };
     rows.map(says).collect()
 }
@@ -197,14 +196,14 @@ pub(crate) fn damaged(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "damaged-data",
         weight: 98,
-        what: "Stored data is not what was written.".into(),
+        what: "Stored data differs from what was written.".into(),
         evidence,
-        cause: "A checksum does not match: the disk, or something between, changed what it was given. Reads of \
-                these places fail; nothing wrong is ever answered."
+        cause: "A checksum does not match: the disk, or something on the way to it, changed the data. Reads \
+            of these places fail; damaged data is never returned."
             .into(),
-        remedy: "`cellar store damaged` names files and offsets, and other copies of the volumes. Restore them \
-                 from one of these or from a dump; what is rewritten or deleted leaves the list. Then look at the \
-                 disk (`smartctl -a`) and the memory."
+        remedy: "`cellar store damaged` lists files and offsets, and other copies of the volumes. Restore \
+            the files from one of these or from a dump; places that are rewritten or deleted disappear from \
+            the list. Then check the disk (`smartctl -a`) and the memory."
             .into(),
     }]
 }
@@ -217,7 +216,12 @@ pub(crate) fn faults(snapshot: &Snapshot) -> Vec<Finding> {
         .iter()
         .filter(|(_, row)| failed(row) > 0)
         .map(|(labels, row)| {
-            format!("{}: {} of {} calls failed with a fault", labels.join(" "), failed(row), row.calls)
+            format!(
+                "{}: {} of {} calls failed with an internal error",
+                labels.join(" "),
+                failed(row),
+                row.calls
+            )
         })
         .collect();
     if evidence.is_empty() {
@@ -226,9 +230,9 @@ pub(crate) fn faults(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "faults",
         weight: 82,
-        what: "Calls fail for a reason of the server's own.".into(),
+        what: "Calls fail with internal errors.".into(),
         evidence,
-        cause: "Input or output errors, damaged data, or a bug.".into(),
+        cause: "I/O errors, damaged data, or a bug.".into(),
         remedy: "The log says what failed (`bos getlog SERVER CellarLog`).".into(),
     }]
 }

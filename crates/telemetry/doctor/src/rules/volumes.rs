@@ -34,12 +34,12 @@ pub(crate) fn contended(snapshot: &Snapshot) -> Vec<Finding> {
         weight: 50,
         what: format!("Changes of volume {volume} wait for each other."),
         evidence: slow::evidence(calls, "waited for another change of the same volume").into_iter().collect(),
-        cause: "Changes of a volume, and of its clones, are made one after the other. Many come at once, or \
-                one of them takes long."
+        cause: "Changes of a volume and its clones are made one after the other. Many arrive at the same \
+            time, or one of them takes long."
             .into(),
         remedy: format!(
-            "`cellar stat clients --volume {volume}` tells who changes it, `cellar slow` what. Divide it into \
-             several volumes, or let the users write at other times."
+            "`cellar stat clients --volume {volume}` shows which clients change it, `cellar slow` what they \
+            change. Divide it into several volumes, or have the users write at other times."
         ),
     }]
 }
@@ -53,23 +53,23 @@ pub(crate) fn slow_loads(snapshot: &Snapshot) -> Vec<Finding> {
     volumes.sort_unstable();
     volumes.dedup();
     let loaded = format!(
-        "{} volumes were waited for; {} volumes are in memory",
+        "{} volumes were loaded; {} volumes are in memory",
         volumes.len(),
         snapshot.now.process.volumes_loaded
     );
     let mut evidence = vec![loaded];
-    evidence.extend(slow::evidence(snapshot.slow_for("load"), "waited for a volume to be read into memory"));
+    evidence.extend(slow::evidence(snapshot.slow_for("load"), "waited for a volume to be loaded"));
     vec![Finding {
         problem: "slow-attach",
         weight: 58,
-        what: "Volumes are slow to come into service when they are first used.".into(),
+        what: "Volumes are slow to load on first use.".into(),
         evidence,
-        cause: "A volume is read into memory when it is first asked for, with two reads of metadata for each of \
-                its clones, one volume at a time. These reads are slow: the disk is, or many volumes are asked for \
-                at once after a start."
+        cause: "A volume is loaded into memory on first use, with two metadata reads for each of its \
+            clones, one volume at a time. These reads are slow: the disk is slow, or many volumes are \
+            loaded at the same time after a start."
             .into(),
-        remedy: "See to the disk (`slow-disk`, `iostat -x 1`). If the same volumes are loaded again and again, \
-                 let more of them stay in memory: `store.loaded_volumes`."
+        remedy: "Check the disk (`slow-disk`, `iostat -x 1`). If the same volumes are loaded again and \
+            again, keep more of them in memory: `store.loaded_volumes`."
             .into(),
     }]
 }
@@ -86,7 +86,7 @@ pub(crate) fn waited_for(snapshot: &Snapshot) -> Vec<Finding> {
             weight: 51,
             what: format!("Threads wait for the lock `{name}`."),
             evidence: vec![format!(
-                "{name}: {} waits, {}; mean {}, one of a hundred {} or more; {}.{:02} threads wait on average",
+                "{name}: {} waits, {}; mean {}, p99 {}; {}.{:02} threads wait on average",
                 row.waits,
                 snapshot.rate(row.waits),
                 time(row.wait.mean()),
@@ -94,11 +94,12 @@ pub(crate) fn waited_for(snapshot: &Snapshot) -> Vec<Finding> {
                 busy / 100,
                 busy % 100
             )],
-            cause: "Many threads need it at the same time, or who has it keeps it long (docs/guide/observe.md says what \
-                    each lock guards)."
+            cause: "Many threads need it at the same time, or a thread holds it for long \
+                (docs/guide/observe.md describes what each lock guards)."
                 .into(),
-            remedy: "For `volume`, `cellar stat volumes` tells which one is changed most, and `cellar slow` who waits: \
-                     divide it. For `lane`, raise `rx.lanes`. For others, please report what the server was doing."
+            remedy: "For `volume`, `cellar stat volumes` shows which volume is changed most, and `cellar \
+                slow` which calls wait: divide the volume. For `lane`, raise `rx.lanes`. For other locks, \
+                please report what the server was doing."
                 .into(),
         }
     };
@@ -126,15 +127,15 @@ pub(crate) fn slow_removal(snapshot: &Snapshot) -> Vec<Finding> {
         what: "Removing volumes takes long.".into(),
         evidence,
         cause: longest.map_or_else(String::new, |call| reason(&call.cause).to_owned()),
-        remedy: "A removal deletes one header and gives the space back later, however large the volume and \
-                 however many others there are; what it waits for is told above and by `cellar slow`."
+        remedy: "A removal deletes one header and reclaims the space later, regardless of the volume's size \
+            and the number of volumes. The evidence above and `cellar slow` show what it waits for."
             .into(),
     }]
 }
 
 fn counted(row: &CallFigures) -> String {
     format!(
-        "AFSVol DeleteVolume: {} calls since the start, mean {}, the longest {}",
+        "AFSVol DeleteVolume: {} calls since the start, mean {}, longest {}",
         row.calls,
         time(row.run.mean()),
         time(row.run.max())
@@ -144,11 +145,11 @@ fn counted(row: &CallFigures) -> String {
 fn reason(cause: &str) -> &'static str {
     match cause {
         "disk" => "It waits for the disk to make the removal durable.",
-        "load" => "It waits for the volume to be read into memory, since nobody used it lately.",
-        "callback" => "It waits for clients to answer that they know that the volume is gone.",
+        "load" => "It waits for the volume to be loaded, since it was not used recently.",
+        "callback" => "It waits for clients to acknowledge that the volume is gone.",
         "queue" => "It waits for a worker of the volume server.",
         "lock" => "It waits for another change of the volume, or of the set of volumes.",
-        _ => "It is at work, or waits for something that is not measured.",
+        _ => "It is running, or waits for something that is not measured.",
     }
 }
 
@@ -165,21 +166,19 @@ pub(crate) fn unreclaimed(snapshot: &Snapshot) -> Vec<Finding> {
         findings.push(Finding {
             problem: "slow-reclaiming",
             weight: 38,
-            what: format!("Space of deleted volumes on {} is not given back.", labels.join(" ")),
+            what: format!("Space of deleted volumes on {} is not reclaimed.", labels.join(" ")),
             evidence: vec![format!(
                 "{}: {} deleted volumes and huge files to reclaim, {before} {:.1} s before",
                 labels.join(" "),
                 row.reclaiming,
                 snapshot.seconds
             )],
-            cause:
-                "Volumes are deleted faster than a background thread reclaims what they held, or the thread \
-                    does not get on: a huge volume is at hand, or the disk is slow."
-                    .into(),
-            remedy:
-                "Look again in a minute: if the number does not fall, the log says what is wrong (`cannot \
-                     reclaim space`); otherwise it only takes time."
-                    .into(),
+            cause: "Volumes are deleted faster than a background thread reclaims their space, or the thread \
+                makes slow progress: it is working on a huge volume, or the disk is slow."
+                .into(),
+            remedy: "Check again in a minute: if the number does not fall, the log has the reason (`cannot \
+                reclaim space`); otherwise it only takes time."
+                .into(),
         });
     }
     findings

@@ -56,12 +56,12 @@ fn waits(snapshot: &Snapshot) -> Histogram {
 fn exhausted_port(snapshot: &Snapshot, labels: &Labels, row: &WorkerFigures, waits: &Histogram) -> Finding {
     let port = labels.join(" ");
     let mut evidence = vec![format!(
-        "{port}: {} threads at work, {} may be at a time besides those that wait for clients; {} calls wait now",
+        "{port}: {} threads busy, limit {} without those that wait for clients; {} calls waiting now",
         row.busy, row.limit, row.waiting
     )];
     if waits.count() > 0 {
         evidence.push(format!(
-            "{} calls waited for a worker: mean {}, one of ten {} or more, the longest {}",
+            "{} calls waited for a worker: mean {}, p90 {}, longest {}",
             waits.count(),
             time(waits.mean()),
             time(waits.quantile(900)),
@@ -77,11 +77,12 @@ fn exhausted_port(snapshot: &Snapshot, labels: &Labels, row: &WorkerFigures, wai
         weight: 70,
         what: format!("Calls wait for the threads of the {port}."),
         evidence,
-        cause: format!("More calls come than its workers can serve at a time: {holder}."),
+        cause: format!("More calls arrive than its workers can serve: {holder}."),
         remedy: format!(
-            "First see to what keeps the threads (`cellar slow`, and the other findings). If they only wait, \
-             for disks or for clients, more of them help: raise `rx.workers`{limit}. If they work, and \
-             processors are busy, fewer calls or more processors do. `cellar stat clients` tells who calls."
+            "First find out what holds up the threads (`cellar slow`, and the other findings). If they only \
+            wait, for disks or for clients, more threads help: raise `rx.workers`{limit}. If they are \
+            running and processors are busy, only fewer calls or more processors help. `cellar stat \
+            clients` shows who calls."
         ),
     }
 }
@@ -94,19 +95,19 @@ fn what_holds(snapshot: &Snapshot) -> (String, Option<String>) {
     let most = calls.iter().max_by_key(|(_, row)| row.run.sum());
     let says = |(labels, row): &(Labels, CallFigures)| {
         format!(
-            "{} had {} of their time, {} a call on average",
+            "{} took {} of their time, {} per call on average",
             labels.join(" "),
             percent(row.run.sum(), sum),
             time(row.run.mean())
         )
     };
-    let holder = most.filter(|(_, row)| row.run.sum() > 0).map_or("no call ended".to_owned(), says);
+    let holder = most.filter(|(_, row)| row.run.sum() > 0).map_or("no call finished".to_owned(), says);
     let mut causes: BTreeMap<&str, u64> = BTreeMap::new();
     for call in snapshot.slow.iter().filter(|call| call.cause != "queue") {
         *causes.entry(&call.cause).or_default() += call.cause_ns;
     }
     let cause = causes.into_iter().max_by_key(|(_, ns)| *ns).map(|(cause, _)| cause);
-    let why = |cause| slow::evidence(snapshot.slow_for(cause), &format!("were kept by `{cause}`"));
+    let why = |cause| slow::evidence(snapshot.slow_for(cause), &format!("waited mostly for `{cause}`"));
     (holder, cause.and_then(why))
 }
 
@@ -117,7 +118,7 @@ pub(crate) fn turned_away(snapshot: &Snapshot) -> Vec<Finding> {
     let says = |(labels, row): &(Labels, WorkerFigures)| Finding {
         problem: "calls-turned-away",
         weight: 85,
-        what: format!("The {} turns calls away (VBUSY).", labels.join(" ")),
+        what: format!("The {} refuses calls (VBUSY).", labels.join(" ")),
         evidence: vec![format!(
             "{} of {} calls refused, {}; {} wait",
             row.refused,
@@ -125,10 +126,10 @@ pub(crate) fn turned_away(snapshot: &Snapshot) -> Vec<Finding> {
             snapshot.rate(row.refused),
             row.waiting
         )],
-        cause: "So many calls wait for a worker that the queue is full, or one user's part of it. Clients \
-                come again after a while (OpenAFS's after 15 seconds), or go to another replica."
+        cause: "The queue of calls that wait for a worker is full, or one user's share of it is. Clients \
+            retry after a while (OpenAFS's after 15 seconds), or use another replica."
             .into(),
-        remedy: "See to what keeps the workers (`threads-exhausted`). A longer queue \
+        remedy: "Find out what holds up the workers (`threads-exhausted`). A longer queue \
                  (`fairness.waiting_calls`, `fairness.waiting_calls_per_user`) only makes the wait longer."
             .into(),
     };
@@ -166,14 +167,15 @@ pub(crate) fn starving_user(snapshot: &Snapshot) -> Vec<Finding> {
                 bytes(own.received),
                 bytes(own.sent)
             ),
-            format!("the others: {calls} calls, which waited {} for a worker on average", time(wait)),
+            format!("others: {calls} calls, which waited {} for a worker on average", time(wait)),
         ],
-        cause: "One batch user keeps the threads. The fair queue gives each user a part only when it is his \
-                turn: calls that are being served are not taken back, and long calls keep their threads."
+        cause: "One batch user occupies the threads. The fair queue decides which call starts next; it does \
+            not interrupt running calls, so long calls keep their threads."
             .into(),
         remedy: format!(
-            "Give the user less: `fairness.user_percent`{percent_now}, and a small part in \
-             `[fairness.weights]` (docs/reference/configuration.md). `cellar slow` tells what the calls wait for."
+            "Give the user a smaller share: `fairness.user_percent`{percent_now}, and a low weight in \
+            `[fairness.weights]` (docs/reference/configuration.md). `cellar slow` shows what the calls wait \
+            for."
         ),
     }]
 }
@@ -221,11 +223,11 @@ fn hot(
     let [fetch, store, status, change, ..] = row.classes;
     let reads = fetch + status;
     let remedy = if reads.saturating_mul(10) >= row.calls.saturating_mul(9) {
-        "Nearly all of it is reading: read-only copies on other servers share it (`vos addsite`, `cellar volume \
-         release`)."
+        "Nearly all calls are reads: read-only copies on other servers can share them (`vos addsite`, \
+        `cellar volume release`)."
     } else {
-        "It is written to: give it a server, or a partition, of its own (`cellar volume move`), or divide it \
-         into several volumes."
+        "Many calls are writes: give the volume a server or partition of its own (`cellar volume move`), or \
+        divide it into several volumes."
     };
     Finding {
         problem: "hot-volume",
@@ -242,7 +244,7 @@ fn hot(
             bytes(row.received),
             bytes(row.sent)
         )],
-        cause: format!("Many clients use this volume; `cellar stat clients --volume {id}` tells who."),
+        cause: format!("Many clients use this volume; `cellar stat clients --volume {id}` lists them."),
         remedy: remedy.into(),
     }
 }
@@ -257,11 +259,12 @@ pub(crate) fn bugs(snapshot: &Snapshot) -> Vec<Finding> {
     vec![Finding {
         problem: "bug",
         weight: 65,
-        what: "The server met a bug, and went on.".into(),
+        what: "The server hit a bug and continued.".into(),
         evidence: vec![format!(
-            "{panicked} calls and {faults} turns of lanes ended in a panic since the server started"
+            "{panicked} calls and {faults} lane iterations panicked since the server started"
         )],
-        cause: "A fault of the program. The call was aborted, or a datagram lost; nothing was half done."
+        cause: "A bug in the program. The call was aborted, or a datagram was lost; no change was left half \
+            done."
             .into(),
         remedy: "Please report the lines of the log (`bos getlog SERVER CellarLog`) with `panicked`.".into(),
     }]

@@ -39,8 +39,8 @@ pub(super) fn cases() -> Vec<Case> {
         (
             "names-differ",
             cell(|cell| cell.servers[0].volumes[1].name = Some("old.readonly".into())),
-            "old.readonly (101) on 10.0.0.1 /vicepa should be home.readonly: `vos rename home home.tmp` and `vos rename \
-             home.tmp home`",
+            "old.readonly (101) on 10.0.0.1 /vicepa should be home.readonly: `vos rename home home.tmp` and \
+            `vos rename home.tmp home`",
             cell(|cell| {
                 cell.servers[0].volumes[1].name = Some("old.readonly".into());
                 cell.servers[0].transactions.push(transaction(100, 3));
@@ -49,7 +49,8 @@ pub(super) fn cases() -> Vec<Case> {
         (
             "orphan-volumes",
             cell(|cell| cell.servers[0].volumes.push(header(200, 200, "lost"))),
-            "lost (200) on 10.0.0.1 /vicepa has no entry: `vos syncvldb -server 10.0.0.1 -partition a -volume 200`",
+            "lost (200) on 10.0.0.1 /vicepa has no entry: `vos syncvldb -server 10.0.0.1 -partition a \
+            -volume 200`",
             cell(|cell| {
                 cell.servers[0].volumes.push(header(200, 200, "lost"));
                 cell.servers[0].transactions.push(transaction(200, 599));
@@ -60,13 +61,15 @@ pub(super) fn cases() -> Vec<Case> {
             cell(|cell| {
                 cell.servers[0].volumes.push(Header { partition: "b".into(), ..header(100, 100, "home") });
             }),
-            "home (100) on 10.0.0.1 /vicepb is not at a site of its entry: `vos zap -server 10.0.0.1 -partition b -id 100`",
+            "home (100) on 10.0.0.1 /vicepb is not at a site of its entry: `vos zap -server 10.0.0.1 \
+            -partition b -id 100`",
             cell(|_| {}),
         ),
         (
             "abandoned-clones",
             cell(|cell| cell.servers[0].volumes.push(header(103, 100, "home.relclone"))),
-            "home.relclone (103) on 10.0.0.1 /vicepa is a clone of home: `vos zap -server 10.0.0.1 -partition a -id 103`",
+            "home.relclone (103) on 10.0.0.1 /vicepa is a clone of home: `vos zap -server 10.0.0.1 \
+            -partition a -id 103`",
             cell(|cell| {
                 cell.servers[0].volumes.push(header(103, 100, "home.relclone"));
                 cell.servers[0].transactions.push(transaction(100, 0));
@@ -108,7 +111,7 @@ pub(super) fn cases() -> Vec<Case> {
         (
             "abandoned-transactions",
             cell(|cell| cell.servers[0].transactions.push(transaction(100, 3600))),
-            "10.0.0.1 /vicepa: transaction 7 on volume 100, not used for 60 minutes: `vos endtrans 10.0.0.1 7`",
+            "10.0.0.1 /vicepa: transaction 7 on volume 100, idle for 60 minutes: `vos endtrans 10.0.0.1 7`",
             cell(|cell| cell.servers[0].transactions.push(transaction(100, 599))),
         ),
     ]

@@ -54,7 +54,7 @@ fn examine() -> Result<()> {
     let told = of(&well.text)?;
     let findings = found(&told, |problem| !OF_THE_MACHINE.contains(&problem));
     ensure!(findings.is_empty(), "a server that is well has {findings:?}: {}", well.text);
-    ensure!(told["not_looked_at"].as_array().is_some_and(Vec::is_empty), "{}", told["not_looked_at"]);
+    ensure!(told["not_checked"].as_array().is_some_and(Vec::is_empty), "{}", told["not_checked"]);
     let all = found(&told, |_| true);
     ensure!(well.status == i32::from(!all.is_empty()), "exit status {} with {all:?}", well.status);
 
@@ -65,7 +65,7 @@ fn examine() -> Result<()> {
     let [exhausted] = &exhausted[..] else { anyhow::bail!("no rx-threads-exhausted: {}", ill.text) };
     let evidence = exhausted["evidence"].to_string();
     ensure!(evidence.contains(&format!("fileserver ({}:7000): ", cell.address)), "{exhausted}");
-    ensure!(evidence.contains(" calls waiting at both looks"), "{exhausted}");
+    ensure!(evidence.contains(" calls waiting in both samples"), "{exhausted}");
     println!("interop: doctor-openafs: {evidence}");
     Ok(())
 }
