@@ -37,7 +37,7 @@ function drawNav() {
   const links = routes().map(({ route, title, isPrivate }, index) => {
     const isLocked = isPrivate && !context.about.signed_in;
     return h('li', {}, h('a', { href: `#${route}`, 'aria-current': route === current ? 'page' : undefined, 'aria-keyshortcuts': index < 9 ? String(index + 1) : undefined },
-      title, isLocked && h('span', { class: 'lock', title: 'for who has signed in' }, h('span', { class: 'unseen' }, ' (locked)'))));
+      title, isLocked && h('span', { class: 'lock', title: 'requires signing in' }, h('span', { class: 'unseen' }, ' (locked)'))));
   });
   byId('nav').replaceChildren(h('ul', {}, ...links));
 }
@@ -47,7 +47,7 @@ function makeView(route) {
   if (known) return { title: known.title, view: known.make() };
   const volume = /^\/volume\/(\d{1,10})$/.exec(route);
   if (volume) return { title: `Volume ${volume[1]}`, view: new Volume(context, volume[1]) };
-  return { title: 'Not here', view: { element: h('div', { class: 'panel' }, note('There is no such view', h('p', {}, h('a', { href: '#/' }, 'To the overview')))), look: async () => {}, draw: () => {} } };
+  return { title: 'Not found', view: { element: h('div', { class: 'panel' }, note('This view does not exist', h('p', {}, h('a', { href: '#/' }, 'Back to the overview')))), look: async () => {}, draw: () => {} } };
 }
 
 async function showRoute() {
@@ -153,7 +153,7 @@ function tellAway(words) {
   const banner = byId('down');
   if (words) banner.dataset.words = words;
   const again = h('button', { type: 'button', class: 'quiet', on: { click: () => look() } }, 'Try now');
-  const text = `${banner.dataset.words} (${ago(Date.now() - awaySince)}). What is shown is from before; it goes on by itself.`;
+  const text = `${banner.dataset.words} (${ago(Date.now() - awaySince)}). The figures shown are out of date; the page retries by itself.`;
   if (banner.hidden || words) banner.replaceChildren(h('span', {}, text), again);
   else say(banner.firstChild, text);
   banner.hidden = false;
@@ -162,7 +162,7 @@ function tellAway(words) {
 function setPaused(now) {
   paused = now;
   byId('pause').setAttribute('aria-pressed', String(paused));
-  say(byId('pause'), paused ? 'Go on' : 'Pause');
+  say(byId('pause'), paused ? 'Resume' : 'Pause');
   if (awaySince === null) { byId('state').dataset.state = paused ? 'paused' : 'live'; say(byId('state'), paused ? 'paused' : 'live'); }
   if (paused) clearTimeout(timer); else look();
 }
@@ -181,17 +181,17 @@ const themeNow = () => document.documentElement.dataset.theme ?? 'auto';
 const nextTheme = () => setTheme(THEMES[(THEMES.indexOf(themeNow()) + 1) % THEMES.length]);
 
 const KEYS = [
-  ['1 … 9', 'a view, in their order'],
+  ['1 … 9', 'open a view, in order'],
   ['/', 'filter'],
-  ['↑ ↓ or k j', 'a row'],
-  ['Enter', 'into a volume; on a heading, sort by it'],
-  ['Esc', 'drop the filter; back'],
-  ['a', 'per second, or all since the start'],
-  ['p or space', 'pause, go on'],
-  ['t', 'light, dark, as the system has it'],
-  ['← →', 'along a chart that has the focus'],
-  ['← → ↑ ↓', 'through a flame graph; Enter into it, Backspace out'],
-  ['?', 'these keys'],
+  ['↑ ↓ or k j', 'select a row'],
+  ['Enter', 'open a volume; on a heading, sort by it'],
+  ['Esc', 'clear the filter; go back'],
+  ['a', 'per second, or totals since the start'],
+  ['p or space', 'pause or resume'],
+  ['t', 'light, dark or the system’s theme'],
+  ['← →', 'move along the focused chart'],
+  ['← → ↑ ↓', 'move through a flame graph; Enter zooms in, Backspace out'],
+  ['?', 'show these keys'],
 ];
 
 function showKeys() {

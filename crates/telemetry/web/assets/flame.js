@@ -55,10 +55,10 @@ export class Flame {
       on: { keydown: (event) => this.key(event), click: (event) => this.choose(event), dblclick: () => this.zoom(this.current), pointermove: (event) => this.hover(event) } });
     this.told = h('p', { class: 'flame-told number', role: 'status' });
     this.search = h('input', { type: 'search', placeholder: 'Find a function', 'aria-label': 'Find a function', title: 'Find a function (/)', on: { input: () => this.draw() } });
-    this.out = h('button', { type: 'button', class: 'quiet', title: 'All again (Backspace)', on: { click: () => this.zoom(this.root) } }, 'All');
-    this.into = h('button', { type: 'button', class: 'quiet', title: 'Only what is below the chosen function (Enter)', on: { click: () => this.zoom(this.current) } }, 'Into it');
+    this.out = h('button', { type: 'button', class: 'quiet', title: 'Show all (Backspace)', on: { click: () => this.zoom(this.root) } }, 'All');
+    this.into = h('button', { type: 'button', class: 'quiet', title: 'Zoom into the selected function (Enter)', on: { click: () => this.zoom(this.current) } }, 'Zoom in');
     this.element = h('div', { class: 'panel stack' }, h('div', { class: 'title' }, this.search, this.into, this.out, this.found = h('span', { class: 'faint' })), this.told, this.picture,
-      h('p', { class: 'faint small', id: 'flame-keys' }, 'Arrow keys: to who called it, to what it calls, to its neighbours. Enter: only this. Backspace: all again.'));
+      h('p', { class: 'faint small', id: 'flame-keys' }, 'Arrow keys: to the caller, to callees, to neighbours. Enter: zoom in. Backspace: show all.'));
     this.draw();
   }
 
@@ -109,7 +109,7 @@ export class Flame {
     this.picture.replaceChildren(...boxes);
     this.picture.style.setProperty('height', `${levels * LEVEL_PX}px`);
     this.out.disabled = this.top === this.root;
-    say(this.found, wanted === '' ? '' : `${share(sum, this.root.value)} of all in what matches`);
+    say(this.found, wanted === '' ? '' : `${share(sum, this.root.value)} of all in matches`);
     this.mark();
   }
 

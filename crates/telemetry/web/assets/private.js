@@ -26,7 +26,7 @@ class Document {
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       this.text = undefined;
-      this.body.replaceChildren(error.status === 401 ? locked(this.title) : h('div', { class: 'panel' }, note('It cannot be told', error.message)));
+      this.body.replaceChildren(error.status === 401 ? locked(this.title) : h('div', { class: 'panel' }, note('Not available', error.message)));
       return;
     }
     const news = JSON.stringify(told);
@@ -59,21 +59,21 @@ const WHY = {
   lock: 'waited for another change of the volume',
   disk: 'waited for the disk',
   callback: 'waited for clients to answer their callbacks',
-  client: 'waited for its own client, to send or to take data',
-  load: 'waited until its volume had been read into memory',
-  work: 'was at work, or waited for what is not measured',
+  client: 'waited for its own client to send or receive data',
+  load: 'waited for its volume to be loaded',
+  work: 'was running, or waited for something that is not measured',
 };
 
 export class Slow extends Document {
-  constructor() { super('Slow calls', 'slow', 'the last that took long, and what their time went to'); }
+  constructor() { super('Slow calls', 'slow', 'the most recent slow calls, and where their time went'); }
 
   parts({ from_ns, parts, calls }) {
-    if (from_ns === 0) return [h('div', { class: 'panel' }, note('No call is remembered', 'observe.slow_call_ms is 0.'))];
+    if (from_ns === 0) return [h('div', { class: 'panel' }, note('Slow calls are not recorded', 'observe.slow_call_ms is 0.'))];
     if (calls.length === 0) return [h('div', { class: 'panel' }, note('No slow call', `No call took ${text(from_ns, 'ns')} or more since the server’s start.`))];
     const names = [...parts, 'work'];
     const legend = h('div', { class: 'legend' }, ...names.map((name) => h('span', { class: `key part-${name}` }, h('i', {}), name)));
     return [h('div', { class: 'panel stack' }, h('p', { class: 'faint' }, `Calls that took ${text(from_ns, 'ns')} or more; the latest first.`), legend,
-      plainTable('slow', 'Slow calls', ['Ended', 'Call', 'Volume', 'By', 'Took', 'Its time went to', 'Ended with'], calls.map((call) => slowRow(call, parts))))];
+      plainTable('slow', 'Slow calls', ['Ended', 'Call', 'Volume', 'By', 'Duration', 'Where the time went', 'Result'], calls.map((call) => slowRow(call, parts))))];
   }
 }
 
@@ -84,7 +84,7 @@ function slowRow(call, parts) {
   const bar = h('div', { class: 'parts', role: 'img', 'aria-label': told }, ...shares.filter(([, ns]) => ns > 0).map(([name, ns]) => h('i', { class: `part-${name}`, title: `${name} ${text(ns, 'ns')}`, vars: { 'flex-grow': String(ns / call.total_ns) } })));
   const volume = call.volume === 0 ? '–' : h('a', { href: `#/volume/${call.volume}` }, call.volume_name || String(call.volume));
   return [day(call.ended), `${call.service} ${call.procedure}`, volume, `${call.user} at ${call.host}`, time(call.total_ns),
-    h('div', {}, bar, h('span', { class: 'faint small' }, `${WHY[call.cause] ?? call.cause} (${told})`)), call.code === null ? 'well' : `code ${call.code}`];
+    h('div', {}, bar, h('span', { class: 'faint small' }, `${WHY[call.cause] ?? call.cause} (${told})`)), call.code === null ? 'ok' : `code ${call.code}`];
 }
 
 const kib = (value) => bytes(value * 1024);
@@ -93,7 +93,7 @@ export class Inventory extends Document {
   constructor() { super('All volumes', 'volumes', 'on this server, by partition and number'); }
 
   parts({ volumes, more }) {
-    if (volumes.length === 0) return [h('div', { class: 'panel' }, note('No volume', 'There is none on this server yet.'))];
+    if (volumes.length === 0) return [h('div', { class: 'panel' }, note('No volumes', 'This server has no volumes yet.'))];
     const rows = volumes.map((volume) => [h('a', { href: `#/volume/${volume.id}` }, volume.name), String(volume.id), volume.partition, volume.is_apart ? `${volume.kind}, held apart` : volume.kind, volume.in_service ? 'online' : `offline ${volume.offline_message}`, kib(volume.used_kib), volume.quota_kib ? kib(volume.quota_kib) : ['none', ''], exact(volume.files), day(volume.updated)]);
     return [h('div', { class: 'panel' }, plainTable('inventory', 'All volumes', ['Name', 'Number', 'Partition', 'Kind', 'State', 'Used', 'Quota', 'Files', 'Changed'], rows), more && h('p', { class: 'faint foot' }, 'There are more; cellar volume list shows all.'))];
   }
@@ -149,7 +149,7 @@ export class Jobs extends Document {
   constructor() { super('Jobs', 'jobs', 'moves, copies, releases, backups, restores and splits of volumes, the latest first'); }
 
   parts(jobs) {
-    if (jobs.length === 0) return [h('div', { class: 'panel' }, note('No job', 'cellar volume move, copy, release and backup are jobs.'))];
+    if (jobs.length === 0) return [h('div', { class: 'panel' }, note('No jobs', 'cellar volume move, copy, release and backup run as jobs.'))];
     return jobs.map((job) => {
       const [first, last] = [job.events[0], job.events[job.events.length - 1]];
       const working = job.stage === 'working' && job.total > 0 ? Math.min(1, job.done / job.total) : 0;
@@ -158,8 +158,8 @@ export class Jobs extends Document {
       const bar = h('progress', { max: String(STAGES.length - 1), value: job.is_over ? String(STAGES.length - 1) : place < 0 ? undefined : String(place), 'aria-label': `Job ${job.job}: ${job.stage}` });
       return h('article', { class: `panel job is-${job.stage}`, data: { job: job.job } },
         h('div', { class: 'title' }, h('h2', {}, job.title), h('span', { class: 'faint' }, `job ${job.job}`), h('span', { class: 'spring' }), h('span', { class: 'stage' }, job.stage.replaceAll('_', ' '))),
-        bar, h('p', { class: job.trouble ? 'trouble' : 'faint' }, job.trouble ?? last?.[1] ?? 'not begun'), sent,
-        h('details', { id: `job-${job.job}` }, h('summary', {}, `${job.events.length} steps${first ? `, begun ${day(first[0])}` : ''}`), h('ol', {}, ...job.events.map(([at, what]) => h('li', {}, h('span', { class: 'faint number' }, `${day(at)} `), what)))));
+        bar, h('p', { class: job.trouble ? 'trouble' : 'faint' }, job.trouble ?? last?.[1] ?? 'not started'), sent,
+        h('details', { id: `job-${job.job}` }, h('summary', {}, `${job.events.length} steps${first ? `, started ${day(first[0])}` : ''}`), h('ol', {}, ...job.events.map(([at, what]) => h('li', {}, h('span', { class: 'faint number' }, `${day(at)} `), what)))));
     });
   }
 }
@@ -170,11 +170,11 @@ export class Probes extends Document {
   constructor() { super('Probes', 'probes', 'access latency as users see it, in the last 24 hours'); }
 
   parts({ summary, outcomes }) {
-    if (summary.volumes.length === 0) return [h('div', { class: 'panel' }, note('No probe', 'cellar probe run adds to the history that is configured.'))];
+    if (summary.volumes.length === 0) return [h('div', { class: 'panel' }, note('No probes', 'cellar probe run adds to the configured history.'))];
     const rows = summary.volumes.map((one) => [one.volume, one.server ?? '–', strip(outcomes.filter(({ volume }) => volume === one.volume)), exact(one.probes), exact(one.failures), us(one.read.median_us), us(one.read.p99_us), us(one.write.median_us), us(one.write.p99_us), us(one.total.max_us)]);
-    const incidents = summary.incidents.map((one) => [day(one.start_ms / 1000), one.volume, one.server ?? '–', one.end_ms === null ? 'lasts' : ago(one.end_ms - one.start_ms), exact(one.failures), `${one.step}: ${one.error}`]);
-    return [h('div', { class: 'panel' }, plainTable('probes', 'Probes', ['Volume', 'Server', 'Lately', 'Probes', 'Failed', 'Read p50', 'p99', 'Write p50', 'p99', 'Longest'], rows)),
-      h('div', { class: 'panel' }, h('h2', {}, 'Incidents'), incidents.length ? plainTable('incidents', 'Incidents', ['Began', 'Volume', 'Server', 'Lasted', 'Failures', 'What failed first'], incidents) : h('p', { class: 'empty' }, 'None.')),
+    const incidents = summary.incidents.map((one) => [day(one.start_ms / 1000), one.volume, one.server ?? '–', one.end_ms === null ? 'ongoing' : ago(one.end_ms - one.start_ms), exact(one.failures), `${one.step}: ${one.error}`]);
+    return [h('div', { class: 'panel' }, plainTable('probes', 'Probes', ['Volume', 'Server', 'Recent', 'Probes', 'Failed', 'Read p50', 'p99', 'Write p50', 'p99', 'Longest'], rows)),
+      h('div', { class: 'panel' }, h('h2', {}, 'Incidents'), incidents.length ? plainTable('incidents', 'Incidents', ['Started', 'Volume', 'Server', 'Lasted', 'Failures', 'What failed first'], incidents) : h('p', { class: 'empty' }, 'None.')),
       summary.damaged_lines > 0 && h('p', { class: 'faint' }, `${summary.damaged_lines} lines of the history could not be read.`)].filter(Boolean);
   }
 }

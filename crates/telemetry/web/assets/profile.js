@@ -9,7 +9,7 @@ import { bytes, exact, time } from './format.js';
 
 const ASK_MS = 1000;
 const ROWS_SHOWN = 30;
-const KINDS = { cpu: 'On the processors', waits: 'Waiting' };
+const KINDS = { cpu: 'On-CPU', waits: 'Waiting' };
 
 // The profile is kept when the user switches to another view. There is only one at a time, as in the server.
 let taken = { state: 'none' };
@@ -21,7 +21,7 @@ function tell(next) {
 }
 
 async function begin(kind, seconds) {
-  tell({ state: 'begun', kind, words: 'It begins.' });
+  tell({ state: 'begun', kind, words: 'Starting.' });
   try {
     const { id } = await post('profile', `${kind} ${seconds}`);
     await follow(id, kind);
@@ -46,7 +46,7 @@ export class Profiles {
     this.context = context;
     this.seconds = h('input', { type: 'number', class: 'seconds', min: '1', max: '600', value: '10', 'aria-label': 'Seconds' });
     this.starts = Object.entries(KINDS).map(([kind, title]) => h('button', { type: 'button', data: { kind }, on: { click: () => begin(kind, Math.round(Number(this.seconds.value)) || 10) } }, title));
-    this.end = h('button', { type: 'button', data: { act: 'end' }, on: { click: () => post(`profile/${taken.id}/stop`, '').catch((error) => say(this.state, error.message)) } }, 'End it now');
+    this.end = h('button', { type: 'button', data: { act: 'end' }, on: { click: () => post(`profile/${taken.id}/stop`, '').catch((error) => say(this.state, error.message)) } }, 'Stop now');
     this.state = h('p', { class: 'faint', role: 'status' });
     this.body = h('div', { class: 'stack' });
     this.controls = h('div', { class: 'panel stack' }, h('div', { class: 'title' }, ...this.starts, 'for', this.seconds, 'seconds', this.end), this.state);
@@ -61,7 +61,7 @@ export class Profiles {
     const isBusy = taken.state === 'begun' || taken.state === 'runs';
     for (const button of this.starts) button.disabled = isBusy;
     this.end.disabled = taken.state !== 'runs';
-    say(this.state, taken.words ?? 'The server goes on serving, and nothing of this costs anything while no profile is taken.');
+    say(this.state, taken.words ?? 'The server keeps serving. Profiling costs nothing while no profile is taken.');
     if (taken.state === 'done' && this.drawn !== taken.id) this.drawAll();
     if (isBusy) { this.drawn = undefined; this.flame = undefined; this.body.replaceChildren(); }
   }
@@ -74,7 +74,7 @@ export class Profiles {
       return;
     }
     this.flame = new Flame(root, taken.kind);
-    const save = h('p', {}, h('a', { href: `/api/profile/${taken.id}/svg`, download: true }, 'Save as SVG'), h('span', { class: 'faint' }, ', a picture for itself that can be searched and zoomed'));
+    const save = h('p', {}, h('a', { href: `/api/profile/${taken.id}/svg`, download: true }, 'Save as SVG'), h('span', { class: 'faint' }, ', a self-contained picture that can be searched and zoomed'));
     this.body.replaceChildren(this.flame.element, save, ...tables(root, taken.told));
   }
 
@@ -90,10 +90,10 @@ export class Profiles {
 function tables(root, told) {
   const functions = functionsOf(root).map(({ name, own, total }) => [name, time(own * 1000), time(total * 1000), `${((100 * total) / root.value).toFixed(1)} %`]);
   return [
-    panel('functions', 'Functions', ['Function', 'Own', 'With what it called', 'Share'], functions),
-    panel('latencies', 'Latencies by what calls waited for', ['Call', 'Waited for', 'Calls', 'Together', 'p50', 'p90', 'p99', 'Longest'], rows(told.latencies, (row) => [row[0], row[1], exact(row[2]), ...row.slice(3).map(time)])),
-    panel('locks', 'Locks', ['Lock', 'Held since', 'Who waited', 'Waits', 'Together', 'Longest'], rows(told.locks, (row) => [row[0], row[1], row[2] || '–', exact(row[3]), time(row[4]), time(row[5])])),
-    panel('io', 'Accesses to disks', ['Access', 'For', 'Volume', 'Accesses', 'Bytes', 'Together', 'Longest', 'Functions'], rows(told.io, (row) => [row[0], row[1] || '–', row[3] || '–', exact(row[4]), bytes(row[5]), time(row[6]), time(row[7]), row[2].split(';').slice(-3).join(' › ')])),
+    panel('functions', 'Functions', ['Function', 'Self', 'With callees', 'Share'], functions),
+    panel('latencies', 'Latencies by what calls waited for', ['Call', 'Waited for', 'Calls', 'Total', 'p50', 'p90', 'p99', 'Longest'], rows(told.latencies, (row) => [row[0], row[1], exact(row[2]), ...row.slice(3).map(time)])),
+    panel('locks', 'Locks', ['Lock', 'Held since', 'Waiting thread', 'Waits', 'Total', 'Longest'], rows(told.locks, (row) => [row[0], row[1], row[2] || '–', exact(row[3]), time(row[4]), time(row[5])])),
+    panel('io', 'Disk accesses', ['Access', 'For', 'Volume', 'Accesses', 'Bytes', 'Total', 'Longest', 'Functions'], rows(told.io, (row) => [row[0], row[1] || '–', row[3] || '–', exact(row[4]), bytes(row[5]), time(row[6]), time(row[7]), row[2].split(';').slice(-3).join(' › ')])),
   ].filter(Boolean);
 }
 

@@ -20,7 +20,7 @@ async function ask(path, options) {
   try {
     return await reply.json();
   } catch {
-    throw new Away('The server ended in the middle of an answer');
+    throw new Away('The server stopped in the middle of an answer');
   }
 }
 

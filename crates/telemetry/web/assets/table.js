@@ -71,7 +71,7 @@ export class FigureTable {
     const heads = this.columnsNow.map((column) => this.heading(column));
     const labels = this.labels.map((label) => h('th', { scope: 'col', class: 'label' }, label));
     const focused = document.activeElement?.dataset?.column;
-    this.head.replaceChildren(...(hasGroups ? [over] : []), h('tr', {}, ...labels, this.hasTrails && h('th', { scope: 'col', class: 'label' }, 'lately'), ...heads));
+    this.head.replaceChildren(...(hasGroups ? [over] : []), h('tr', {}, ...labels, this.hasTrails && h('th', { scope: 'col', class: 'label' }, 'recent'), ...heads));
     if (focused !== undefined && !document.activeElement?.dataset?.column) this.head.querySelector(`[data-column="${focused}"]`)?.focus();
   }
 
@@ -101,8 +101,8 @@ export class FigureTable {
     for (const key of [...this.trs.keys()]) if (!shown.some((row) => row.key === key)) this.trs.delete(key);
     this.box.hidden = rows.length === 0;
     this.empty.hidden = rows.length > 0;
-    say(this.empty, this.filter ? `Nothing has “${this.filter}” in its name.` : 'Nothing was counted yet.');
-    say(this.foot, rows.length > shown.length ? `${shown.length} of ${rows.length} rows; the filter finds the others.` : '');
+    say(this.empty, this.filter ? `No name contains “${this.filter}”.` : 'Nothing counted yet.');
+    say(this.foot, rows.length > shown.length ? `${shown.length} of ${rows.length} rows; use the filter to find the others.` : '');
   }
 
   row(row) {

@@ -12,10 +12,10 @@ const TILE_POINTS = 60;
 
 // Returns a panel that explains how to sign in.
 export function locked(what) {
-  return h('section', { class: 'panel locked' }, note(`${what}: for who has signed in`,
-    'Who uses what is nobody else’s business, as with cellar stat. On the server, who may read the cell’s keys runs',
+  return h('section', { class: 'panel locked' }, note(`${what}: sign in to see this`,
+    'Who uses what is private, as in cellar stat. On the server, as a user who may read the cell’s keys, run',
     h('pre', {}, h('code', {}, 'cellar web login --config cellar.toml')),
-    'and opens the address that it prints, within five minutes, in this browser.'));
+    'and open the address that it prints in this browser within five minutes.'));
 }
 
 class Tile {
@@ -99,8 +99,8 @@ export class TableView {
     const title = options.title ?? table.title;
     this.grid = new FigureTable({ name: table.name, labels: table.labels, columns: columnsOf(table), link: options.link ?? linkOf(table), caption: `${title}: ${table.about}` });
     this.filter = h('input', { type: 'search', placeholder: 'Filter', 'aria-label': `Filter ${title}`, title: 'Filter (/)', on: { input: () => { this.grid.filter = this.filter.value; this.draw(); } } });
-    this.span = h('button', { type: 'button', class: 'quiet span', 'aria-pressed': 'false', title: 'Per second, or all since the start (a)', on: { click: () => this.toggleSpan() } });
-    this.columns = h('button', { type: 'button', class: 'quiet', 'aria-pressed': 'false', title: 'Columns of zeros too', on: { click: () => this.toggleColumns() } }, 'All columns');
+    this.span = h('button', { type: 'button', class: 'quiet span', 'aria-pressed': 'false', title: 'Per second, or totals since the start (a)', on: { click: () => this.toggleSpan() } });
+    this.columns = h('button', { type: 'button', class: 'quiet', 'aria-pressed': 'false', title: 'Also show columns that are all zero', on: { click: () => this.toggleColumns() } }, 'All columns');
     this.when = h('span', { class: 'faint' });
     this.body = h('div');
     this.absolute = context.absolute;
@@ -144,7 +144,7 @@ export class TableView {
     const isRate = !this.absolute && this.before !== undefined;
     const seconds = isRate ? Math.max(0.001, (this.now.at - this.before.at) / 1000) : undefined;
     this.grid.show(isRate ? since(this.now.rows, this.before.rows, this.table.figures) : this.now.rows, seconds);
-    say(this.when, isRate ? `in the last ${seconds.toFixed(1)} s` : this.absolute ? 'since the server’s start' : 'since the server’s start; rates follow with the next look');
+    say(this.when, isRate ? `in the last ${seconds.toFixed(1)} s` : this.absolute ? 'since the server’s start' : 'since the server’s start; rates follow with the next sample');
   }
 
   forget() { this.before = undefined; this.now = undefined; }

@@ -13,8 +13,7 @@ use observe::{SlowCall, Table};
 use serde_json::{Value, json};
 
 /// Why a request was refused.
-const SIGN_IN: &str =
-    "This is for who has signed in: `cellar web login` on the server prints an address to open.\n";
+const SIGN_IN: &str = "Sign in first: `cellar web login` on the server prints an address to open.\n";
 
 impl Site {
     /// Answers a request for anything other than the page's files.
@@ -69,7 +68,7 @@ impl Site {
             }
             Attempt::Wrong => Reply::text(
                 "401 Unauthorized",
-                "This address was used already, or is too old. `cellar web login` prints a new one.\n",
+                "This address was already used, or has expired. `cellar web login` prints a new one.\n",
             ),
             Attempt::TooMany => too_many(),
         }

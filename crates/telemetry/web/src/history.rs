@@ -50,9 +50,7 @@ const CHARTS: &[Chart] = &[
         unit: "count",
         lines: &[
             grows("calls", "calls", |sums| sums.calls.calls),
-            grows("failed", "not well", |sums| {
-                sums.calls.calls - sums.calls.outcomes[0].min(sums.calls.calls)
-            }),
+            grows("failed", "failed", |sums| sums.calls.calls - sums.calls.outcomes[0].min(sums.calls.calls)),
         ],
     },
     Chart {
@@ -83,7 +81,7 @@ const CHARTS: &[Chart] = &[
         title: "Datagrams",
         unit: "count",
         lines: &[
-            grows("resent", "sent again", |sums| sums.lanes.data_resent),
+            grows("resent", "retransmitted", |sums| sums.lanes.data_resent),
             grows("dropped", "dropped", |sums| sums.lanes.kernel_drops),
         ],
     },
@@ -112,13 +110,13 @@ const HEATS: [Heat; 3] = [
     Heat {
         name: "run",
         title: "How long calls are served",
-        about: "from a worker's beginning to the reply, with waits for disks, locks and clients",
+        about: "from the start in a worker to the reply, including waits for disks, locks and clients",
         read: |sums| &sums.calls.run,
     },
     Heat {
         name: "wait",
         title: "How long calls wait for a worker",
-        about: "calls that the receiving thread answers itself wait for none and are not here",
+        about: "without calls that the receiving thread answers itself",
         read: |sums| &sums.calls.wait,
     },
     Heat {

@@ -51,7 +51,7 @@ fn start(body: &[u8]) -> Reply {
     let Some(wanted) = wanted else {
         return Reply::text(
             "400 Bad Request",
-            "`cpu` or `waits` and a number of seconds are wanted, like `cpu 10`\n",
+            "expected `cpu` or `waits` and a number of seconds, like `cpu 10`\n",
         );
     };
     // Sent as text, since the number exceeds the integers that JavaScript represents exactly.
@@ -122,8 +122,7 @@ fn refused(refusal: &Refusal) -> Reply {
 }
 
 fn too_long() -> Reply {
-    let words =
-        "There is more of it than a browser should get: `cellar profile` takes it for a shorter time.\n";
+    let words = "The profile is too large for a browser: take a shorter one with `cellar profile`.\n";
     Reply::text("500 Internal Server Error", words)
 }
 

@@ -38,13 +38,13 @@ impl Request {
     /// Parses the head of a request; the error is the reply to a malformed one.
     pub fn parse(head: &[u8], peer: IpAddr) -> Result<Request, Reply> {
         let bad = |what: &str| Reply::text("400 Bad Request", what);
-        let text = std::str::from_utf8(head).map_err(|_| bad("no request of HTTP/1\n"))?;
+        let text = std::str::from_utf8(head).map_err(|_| bad("not an HTTP/1 request\n"))?;
         let mut lines = text.lines();
         let mut words = lines.next().unwrap_or_default().split(' ');
         let (method, target, version) = (words.next(), words.next(), words.next());
         let is_http = version.is_some_and(|version| version.starts_with("HTTP/1.")) && words.next().is_none();
         let (Some(method), Some(target), true) = (method, target, is_http) else {
-            return Err(bad("no request of HTTP/1\n"));
+            return Err(bad("not an HTTP/1 request\n"));
         };
         let method = match method {
             "GET" => Method::Get,
@@ -85,10 +85,10 @@ impl Request {
     /// Returns the length of the body; the error is the reply if it cannot be determined.
     pub(crate) fn body_length(&self) -> Result<usize, Reply> {
         if self.header("transfer-encoding").is_some() {
-            return Err(Reply::text("411 Length Required", "say the length of what you send\n"));
+            return Err(Reply::text("411 Length Required", "Content-Length is required\n"));
         }
         let Some(length) = self.header("content-length") else { return Ok(0) };
-        length.parse().map_err(|_| Reply::text("400 Bad Request", "Content-Length is no number\n"))
+        length.parse().map_err(|_| Reply::text("400 Bad Request", "Content-Length is not a number\n"))
     }
 }
 

@@ -133,14 +133,15 @@ impl Site {
     fn refusal(&self, request: &Request) -> Option<Reply> {
         let host = request.header("host").unwrap_or_default();
         if !self.is_own_name(host) {
-            let words = "This server does not know the name it was asked by; `names` in [web] adds some.\n";
+            let words = "This server does not recognise the host name of the request; add it to `names` in \
+                [web].\n";
             return Some(Reply::text("421 Misdirected Request", words));
         }
         // Other pages and forms cannot send this header.
         let is_change = request.method == Method::Post;
         let foreign = request.header("origin").is_some_and(|origin| !is_same(origin, host));
         if is_change && (foreign || request.header("x-cellar").is_none()) {
-            return Some(Reply::text("403 Forbidden", "only the page itself may ask that\n"));
+            return Some(Reply::text("403 Forbidden", "only the page itself may send this request\n"));
         }
         None
     }
@@ -185,9 +186,9 @@ pub(crate) fn too_many() -> Reply {
 pub(crate) fn in_clear() -> Reply {
     Reply::text(
         "403 Forbidden",
-        "Keys and codes are not taken from another machine without TLS: use `ssh -L`, or a proxy with TLS that \
-         `tls_proxies` in [web] names. What was sent could be read on its way: remove the key's file and restart the \
-         server if it was the key.\n",
+        "Keys and codes are not accepted from another machine without TLS: use `ssh -L`, or a TLS proxy \
+        listed in `tls_proxies` in [web]. What was sent could be read in transit: if it was the key, remove \
+        the key file and restart the server.\n",
     )
 }
 

@@ -133,7 +133,7 @@ pub(super) fn snapshots_are_those_of_the_command(browser: &mut Browser, cell: &P
 
 /// One job that sends nothing, one that sends data, and one that fails.
 pub(super) fn jobs_are_those_of_the_command(browser: &mut Browser, cell: &Process) {
-    open(browser, "jobs", "document.querySelector('main').innerText.includes('No job')");
+    open(browser, "jobs", "document.querySelector('main').innerText.includes('No jobs')");
     cell.run(&["volume", "backup", "load"]);
     cell.run(&["volume", "copy", "load", "load.copy"]);
     let failing = cell.output(&["volume", "copy", "load", "load.bad", "--partition", "z"]);
