@@ -46,7 +46,7 @@ pub struct Fresh {
 pub fn check_name(name: &OsStr) -> io::Result<()> {
     let wrong = match name.as_bytes() {
         b"" => "it is empty",
-        b"." | b".." => "it names a folder's place, not an entry",
+        b"." | b".." => "it is a path component, not an entry",
         bytes if bytes.contains(&b'/') => "it contains `/`",
         bytes if bytes.contains(&0) => "it contains a zero byte",
         _ => return Ok(()),
@@ -112,7 +112,7 @@ impl Folder {
     pub fn descend(&self, path: &Path) -> io::Result<Folder> {
         for component in path.components() {
             let Component::Normal(name) = component else {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads elsewhere"));
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads outside"));
             };
             check_name(name)?;
         }

@@ -203,7 +203,7 @@ fn check_aligned(bytes: &[u8], offset: u64) -> io::Result<()> {
     if is_aligned(bytes, offset) {
         return Ok(());
     }
-    let text = format!("{} bytes at offset {offset} are not aligned to go past the cache", bytes.len());
+    let text = format!("{} bytes at offset {offset} are not aligned for direct I/O", bytes.len());
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 

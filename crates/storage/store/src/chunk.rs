@@ -226,7 +226,7 @@ pub trait ChunkStore: Send + Sync {
     /// # Errors
     /// A description of what is wrong with the sealed contents.
     fn unseal(&self, _context: &[u8], _sealed: &[u8]) -> Result<Bytes, String> {
-        Err("encrypted, and no key is given".into())
+        Err("encrypted, but no key is given".into())
     }
 
     /// Reads a chunk from the disk, bypassing the cache, and verifies it.

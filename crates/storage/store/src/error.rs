@@ -32,7 +32,7 @@ pub enum StoreError {
         what: String,
     },
     /// The chunk exceeds the maximum size: the caller's fault.
-    #[error("a chunk has at most {} bytes, and this one {bytes}", crate::chunk::CHUNK_BYTES_MAX)]
+    #[error("a chunk has at most {} bytes, this one has {bytes}", crate::chunk::CHUNK_BYTES_MAX)]
     TooLong {
         /// Size of the chunk in bytes.
         bytes: usize,

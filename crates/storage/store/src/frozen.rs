@@ -35,7 +35,7 @@ impl MetaStore for Frozen<'_> {
     }
 
     fn commit(&self, _batch: Batch) -> Result<CommitNumber, StoreError> {
-        Err(StoreError::Meta("a state of the past cannot be changed".to_owned()))
+        Err(StoreError::Meta("a past state cannot be changed".to_owned()))
     }
 
     fn sync(&self, _number: CommitNumber) -> Result<(), StoreError> {

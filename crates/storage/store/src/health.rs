@@ -34,7 +34,7 @@ impl Health {
     pub(crate) fn fail(&self, error: StoreError) -> StoreError {
         if !matches!(error, StoreError::ReadOnly(_)) && self.first.set(error.to_string()).is_ok() {
             tracing::error!(place = %self.place.display(), %error,
-                "read-only because of an I/O error until the server is started again");
+                "read-only because of an I/O error until the server is restarted");
         }
         error
     }

@@ -147,7 +147,7 @@ pub(crate) fn failed(doing: &'static str, path: &Path, source: io::Error) -> Sto
 fn lock(disk: &dyn Disk, path: &Path) -> Result<Box<dyn Lock>, StoreError> {
     disk.lock(path).map_err(|error| match error.kind() {
         ErrorKind::WouldBlock => {
-            let text = "it is already open, here or in another process";
+            let text = "it is already open, in this or another process";
             failed("lock", path, io::Error::new(ErrorKind::WouldBlock, text))
         }
         _ => failed("lock", path, error),

@@ -121,7 +121,7 @@ impl Partition {
         key: Option<&MasterKey>,
     ) -> Result<Partition, StoreError> {
         if !disk.exists(path).map_err(|error| failed("look for", path, error))? {
-            let text = "there is no such folder; a partition is not created without it";
+            let text = "there is no such directory; a partition is only created in an existing one";
             return Err(failed("open", path, io::Error::new(ErrorKind::NotFound, text)));
         }
         let home = Home::open(&**disk, &path.join(FOLDER), Kind::Partition, config.create)?;
@@ -298,9 +298,10 @@ fn recount(
         !stop.load(Relaxed)
     };
     match segments.recount(&*state, chunk_of, &mut go_on) {
-        Ok(Some(found)) => tracing::info!(?found, "counted what the last run left"),
+        Ok(Some(found)) => tracing::info!(?found, "counted the space that the last run left behind"),
         Ok(None) => {}
-        Err(error) => tracing::error!(%error, "cannot count what the last run left; all of it is kept"),
+        Err(error) => tracing::error!(%error, "cannot count the space that the last run left behind; \
+            keeping all of it"),
     }
 }
 

@@ -45,7 +45,7 @@ pub enum LocationError {
     #[error("an unfinished release is noted in the entry")]
     Rerelease,
     /// Not an operation that an entry can be locked for.
-    #[error("{0:#x} is not an operation to lock for")]
+    #[error("{0:#x} is not an operation that locks an entry")]
     BadOperation(i32),
     /// Not a valid combination of parts of a lock to release.
     #[error("{0:#x} is not a way to release a lock")]
@@ -57,15 +57,16 @@ pub enum LocationError {
     #[error("the volume has this site already")]
     SiteExists,
     /// No room for another site or server, or more sites than fit in the caller's form.
-    #[error("no room for more sites or servers")]
+    #[error("no space for more sites or servers")]
     Full,
     /// The addresses belong to several servers.
     #[error("the addresses belong to more than one server")]
     AddressConflict,
     /// A registration would take addresses from a server that is still running.
     #[error(
-        "server {newcomer} may not register: it would take {} from server {holder}, which serves at {address}; leave the \
-         address out on both (NetRestrict, or `announce` in cellar.toml), or remove the old entry with `vos changeaddr`",
+        "server {newcomer} may not register: it would take {} from server {holder}, which serves at \
+        {address}; exclude the address on both (NetRestrict, or `announce` in cellar.toml), or remove the \
+        old entry with `vos changeaddr`",
         list(lost)
     )]
     StillServing {
@@ -80,8 +81,8 @@ pub enum LocationError {
     },
     /// Two servers have the same UUID.
     #[error(
-        "server {uuid} may not register other addresses: another server with this UUID serves at {address}; the sysid \
-         file was copied: remove it on the new machine and restart the server there"
+        "server {uuid} may not register other addresses: another server with this UUID serves at {address}; \
+        the sysid file was copied: remove it on the new machine and restart the server there"
     )]
     SharedUuid {
         /// The shared UUID.
@@ -90,7 +91,7 @@ pub enum LocationError {
         address: Ipv4Addr,
     },
     /// The server to remove still has volumes.
-    #[error("volume entries name this server")]
+    #[error("volume entries refer to this server")]
     ServerInUse,
     /// A server index outside the table, or no address.
     #[error("out of range")]

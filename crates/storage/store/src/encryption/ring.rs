@@ -129,16 +129,16 @@ impl KeyRing {
 
     /// Reverses [`KeyRing::seal_value`].
     pub(crate) fn unseal_value(&self, context: &[u8], sealed: &[u8]) -> Result<Bytes, String> {
-        let (key, sealed) = sealed.split_first_chunk().ok_or("too short for what is encrypted")?;
+        let (key, sealed) = sealed.split_first_chunk().ok_or("too short for encrypted data")?;
         self.unseal(u32::from_be_bytes(*key), context, sealed)
     }
 
     /// Decrypts, or returns a description of what is wrong.
     pub(crate) fn unseal(&self, key: u32, context: &[u8], sealed: &[u8]) -> Result<Bytes, String> {
         let cipher =
-            self.ciphers.get(&key).ok_or_else(|| format!("encrypted with key {key}, which is not there"))?;
+            self.ciphers.get(&key).ok_or_else(|| format!("encrypted with key {key}, which is missing"))?;
         let opened = cipher.open(context, sealed).map(Bytes::from);
-        opened.ok_or_else(|| format!("not what was encrypted with key {key}"))
+        opened.ok_or_else(|| format!("does not decrypt with key {key}"))
     }
 }
 
@@ -246,7 +246,7 @@ pub(super) fn unwrap(
         let key = cipher.open(&context(uuid, id), wrapped).map(Zeroizing::new).ok_or_else(|| {
             key_error(folder, "the master key is not the one that the partition was encrypted with")
         })?;
-        let key: [u8; KEY_BYTES] = key[..].try_into().map_err(|_| damaged("a key of another length"))?;
+        let key: [u8; KEY_BYTES] = key[..].try_into().map_err(|_| damaged("a key of the wrong length"))?;
         keys.insert(id, Zeroizing::new(key));
     }
     Ok(keys)
@@ -260,7 +260,7 @@ pub(super) fn parse(bytes: &[u8], uuid: Uuid) -> Result<Vec<(u32, &[u8])>, Strin
     let body = bytes.split_at_checked(bytes.len().wrapping_sub(CRC_BYTES)).ok_or("too short")?;
     let (body, crc) = (body.0, word(body.1, 0));
     if body.get(..8) != Some(MAGIC) {
-        return Err("no ring of keys".into());
+        return Err("not a key ring".into());
     }
     if crc != Some(crc32c(body)) {
         return Err("its checksum is wrong".into());
@@ -275,7 +275,7 @@ pub(super) fn parse(bytes: &[u8], uuid: Uuid) -> Result<Vec<(u32, &[u8])>, Strin
     let entries = body.get(HEADER_BYTES..).unwrap_or_default();
     let count = word(body, 12).unwrap_or_default() as usize;
     if count == 0 || count > KEYS_MAX || entries.len() != count * ENTRY_BYTES {
-        return Err(format!("{count} keys do not take {} bytes", entries.len()));
+        return Err(format!("{count} keys do not fit {} bytes", entries.len()));
     }
     let mut found: Vec<(u32, &[u8])> = Vec::with_capacity(count);
     for entry in entries.chunks_exact(ENTRY_BYTES) {

@@ -226,7 +226,7 @@ impl RocksMeta {
         // space is retried later and stops nothing.
         match self.db.write_opt(WriteBatch::default(), &self.unsynced_write) {
             Ok(()) => {
-                tracing::warn!(path = %self.db.path().display(), errors, "a compaction of metadata failed");
+                tracing::warn!(path = %self.db.path().display(), errors, "a metadata compaction failed");
             }
             Err(error) => _ = self.fail(StoreError::Meta(format!("background work failed: {error}"))),
         }
@@ -276,7 +276,7 @@ impl RocksMeta {
     fn flush_tables(&self) {
         for handle in Family::ALL.iter().filter_map(|family| self.family(*family).ok()) {
             if let Err(error) = self.db.flush_cf(handle) {
-                tracing::warn!(%error, "cannot write out metadata while closing; the log has it");
+                tracing::warn!(%error, "cannot flush metadata while closing; the log has it");
                 return;
             }
         }

@@ -70,7 +70,7 @@ impl Keeper {
                     && let Some(error) = beginning.tried(begin().err())
                 {
                     tracing::error!(%error, again_after = ?every * beginning.pause_rounds,
-                        "tables of the metadata are not merged yet");
+                        "metadata tables are not merged yet");
                 }
                 maintain(&stop_too);
             }

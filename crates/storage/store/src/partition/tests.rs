@@ -38,7 +38,7 @@ fn it_opens_again_with_everything_in_it() {
 fn a_store_is_created_only_on_request_and_on_a_mount() {
     let folder = tempfile::tempdir().unwrap();
     let error = Partition::open(&folder.path().join("vicepz"), &config()).err().unwrap().to_string();
-    assert!(error.contains("no such folder"), "{error}");
+    assert!(error.contains("no such directory"), "{error}");
     let unasked = PartitionConfig { create: false, ..config() };
     assert!(Partition::open(folder.path(), &unasked).is_err());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -165,7 +165,7 @@ pub(super) fn decode(record: &Record, stored: &[u8], keys: Option<&KeyRing>) -> 
                 unpack(record, &unsealed)
             }
         }
-        (key, None) => Err(format!("encrypted with key {key}, and no key is given")),
+        (key, None) => Err(format!("encrypted with key {key}, but no key is given")),
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
         let half = Bytes::from(vec![1; CHUNK_BYTES_MAX / 2]);
         assert!(encode(&[half.clone(), half.clone()], Codec::Raw).is_ok());
         let error = encode(&[half.clone(), half, Bytes::from_static(b"x")], Codec::Raw).err().unwrap();
-        assert_eq!(error.to_string(), "a chunk has at most 1048576 bytes, and this one 1048577");
+        assert_eq!(error.to_string(), "a chunk has at most 1048576 bytes, this one has 1048577");
     }
 
     proptest! {

@@ -33,7 +33,7 @@ impl Leaving {
         let Some(file) = self.file.filter(|file| Arc::strong_count(file) == 1) else {
             return Ok(rest());
         };
-        let fail = |error| failed("free the room of", &self.path, error);
+        let fail = |error| failed("free the space of", &self.path, error);
         let mut left = file.length().map_err(fail)?;
         while left > 0 {
             if !rest() {

@@ -96,7 +96,7 @@ fn with_stored<T>(
 fn length_of(files: &Files, address: ChunkAddress) -> Result<usize, StoreError> {
     let length = address.stored_bytes as usize;
     if address.offset < HEADER_BYTES || !(RECORD_BYTES_MIN..=RECORD_AND_STORED_BYTES_MAX).contains(&length) {
-        return Err(damaged(files, address, format!("no record can have {length} bytes here")));
+        return Err(damaged(files, address, format!("a record cannot have {length} bytes here")));
     }
     Ok(length)
 }

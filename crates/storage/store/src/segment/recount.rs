@@ -89,7 +89,7 @@ impl SegmentStore {
         count.result.bytes += bytes;
         if !self.accounts.lock().had(address) {
             count.result.missing += 1;
-            tracing::error!(?address, "metadata names a chunk that is not there");
+            tracing::error!(?address, "metadata refers to a missing chunk");
         }
         *count.named.entry(address.segment).or_default() += bytes;
     }

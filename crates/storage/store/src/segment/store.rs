@@ -536,7 +536,7 @@ impl ChunkStore for SegmentStore {
     }
 
     fn unseal(&self, context: &[u8], sealed: &[u8]) -> Result<Bytes, String> {
-        self.files.keys.as_ref().ok_or("encrypted, and no key is given")?.unseal_value(context, sealed)
+        self.files.keys.as_ref().ok_or("encrypted, but no key is given")?.unseal_value(context, sealed)
     }
 
     fn verify(&self, address: ChunkAddress) -> Result<(), StoreError> {
@@ -564,7 +564,7 @@ impl ChunkStore for SegmentStore {
         if self.accounts.lock().release(address) {
             self.counters.chunks_released.fetch_add(1, Relaxed);
         } else {
-            tracing::warn!(?address, "release of a chunk that is not there");
+            tracing::warn!(?address, "release of a missing chunk");
         }
     }
 }

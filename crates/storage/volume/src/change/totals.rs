@@ -41,7 +41,7 @@ impl Transaction<'_> {
             }
             Err(VolumeError::Damaged { key, what }) => {
                 let volume = self.volume.id();
-                tracing::error!(%volume, %key, what, "totals of directories are counted anew");
+                tracing::error!(%volume, %key, what, "counting the totals of directories again");
                 self.counters.unfolded = None;
                 Ok(Change::default())
             }

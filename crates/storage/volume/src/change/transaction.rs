@@ -160,7 +160,7 @@ impl<'v> Transaction<'v> {
             self.touched.insert(number, Touched { now: before.clone(), before });
         }
         let touched = self.touched.get_mut(&number);
-        Ok(touched.unwrap_or_else(|| unreachable!("it was just put there")))
+        Ok(touched.unwrap_or_else(|| unreachable!("just inserted")))
     }
 
     /// Removes a vnode with its data; a directory must be empty.

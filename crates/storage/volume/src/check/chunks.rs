@@ -49,7 +49,7 @@ fn check_places(segments: &SegmentAudit, named: &[Named], findings: &mut Finding
     for pair in named.windows(2) {
         let (one, next) = (pair[0].address, pair[1].address);
         if one.segment == next.segment && one.offset + u64::from(one.stored_bytes) > next.offset {
-            findings.insert(next, format!("two records name the same place, {}", place(segments, next)));
+            findings.insert(next, format!("two records refer to the same place, {}", place(segments, next)));
         }
     }
     for Named { address, .. } in named {
@@ -163,12 +163,12 @@ fn account_is_wrong(facts: &SegmentFacts, live: u64, is_exact: bool) -> Option<S
     let room = facts.record_bytes();
     let dead = room.checked_sub(live);
     match dead {
-        None => Some(format!("{live} bytes are named, but it holds {room}")),
+        None => Some(format!("{live} bytes are referenced, but it holds {room}")),
         Some(dead) if account.dead > dead => {
             Some(format!("{} bytes are counted as dead, but only {dead} are", account.dead))
         }
         Some(dead) if is_exact && facts.file_bytes.is_some() && account.dead < dead => {
-            Some(format!("{dead} bytes are named by nobody, but only {} are counted as dead", account.dead))
+            Some(format!("{dead} bytes are unreferenced, but only {} are counted as dead", account.dead))
         }
         Some(_) => None,
     }

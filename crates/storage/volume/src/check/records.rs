@@ -107,7 +107,7 @@ impl Pass<'_> {
                 // If the writer was deleted, versions that only it saw may remain until they are purged.
                 let newest = if facts.may_have_unneeded() { u64::MAX } else { facts.newest };
                 if born == 0 || born > newest {
-                    let what = format!("it was born in epoch {born}, the newest is {newest}");
+                    let what = format!("it was created in epoch {born}, the newest is {newest}");
                     report.add(None, show(self.family, key), what);
                 }
             }

@@ -207,7 +207,7 @@ impl Registry {
                 listed.insert(*id);
             } else {
                 let place = format!("its snapshot {}", base::text::escape(name));
-                report.add(Some(*volume), place, format!("volume {id} is missing or says something else"));
+                report.add(Some(*volume), place, format!("volume {id} is missing or disagrees"));
             }
         }
         for (&id, known) in &self.volumes {
@@ -220,7 +220,7 @@ impl Registry {
         }
         for &id in &self.policies {
             if !self.volumes.get(&id).is_some_and(|known| known.is_read_write) {
-                report.add(Some(id), "its policy of snapshots", "there is no such read-write volume");
+                report.add(Some(id), "its snapshot policy", "there is no such read-write volume");
             }
         }
     }
@@ -246,7 +246,14 @@ fn check_next_id(meta: &dyn MetaStore, registry: &Registry, report: &mut CheckRe
         Ok(None) => {}
         Ok(Some(value)) => match <[u8; 8]>::try_from(&value[..]).map(u64::from_be_bytes) {
             Ok(next) if next > newest => {}
-            Ok(next) => report.add(None, place, format!("{next} is given out next, but {newest} is in use")),
+            Ok(next) => report.add(
+                None,
+                place,
+                format!(
+                    "{next} is the next to be assigned, but {newest} is \
+                in use"
+                ),
+            ),
             Err(_) => report.add(None, place, "cannot be read"),
         },
         Err(error) => report.add(None, place, error.to_string()),

@@ -39,7 +39,7 @@ impl Rows {
             return None;
         };
         if RowKey::of(&row.digest) != key {
-            report.add(None, row_name(key), "it lies under another key than its digest says");
+            report.add(None, row_name(key), "its key differs from its digest");
         }
         self.sums.add(&row);
         self.found.entry(key).or_default().row = Some((row.count, row.length));
@@ -74,17 +74,15 @@ impl Counted {
     fn what_is_wrong(&self) -> Option<String> {
         let names = self.names;
         let Some((count, length)) = self.row else {
-            return Some(format!("its row is missing, and {names} extents name it"));
+            return Some(format!("its row is missing, and {names} extents refer to it"));
         };
         if count != names {
-            return Some(format!("its row counts {count} extents, but {names} name it"));
+            return Some(format!("its row counts {count} extents, but {names} refer to it"));
         }
         match self.lengths {
-            None => Some("no extent names it".into()),
+            None => Some("no extent refers to it".into()),
             Some(lengths) if lengths == (length, length) => None,
-            Some((least, most)) => {
-                Some(format!("its row says {length} bytes, but extents {least} to {most}"))
-            }
+            Some((least, most)) => Some(format!("its row has {length} bytes, but extents {least} to {most}")),
         }
     }
 }
@@ -103,7 +101,11 @@ fn tell_names(meta: &dyn MetaStore, missing: &BTreeSet<RowKey>, report: &mut Che
     let result =
         meta.scan(Family::Extents, KeyRange::ascending(&[], &keys::BEHIND_ALL), &mut |key, value| {
             if codec::shared_row(value).is_some_and(|row| missing.contains(&row)) {
-                report.add(None, extent_name(key), "the row of the shared chunk that it names is missing");
+                report.add(
+                    None,
+                    extent_name(key),
+                    "the row of the shared chunk that it refers to is missing",
+                );
             }
             ControlFlow::Continue(())
         });
@@ -111,7 +113,7 @@ fn tell_names(meta: &dyn MetaStore, missing: &BTreeSet<RowKey>, report: &mut Che
 }
 
 fn check_sums(meta: &dyn MetaStore, counted: &Sums, report: &mut CheckReport) {
-    let place = "the sums of shared chunks";
+    let place = "the totals of shared chunks";
     let stored = match meta.get(Family::System, keys::SHARED_SUMS) {
         Err(error) => return report.add(None, place, error.to_string()),
         Ok(stored) => stored.map_or(Some(Sums::default()), |value| get_sums(&value)),

@@ -19,7 +19,7 @@ pub(super) fn check(
     let expected: BTreeMap<VnodeId, Totals> = sums.totals().collect();
     let mut found = Vec::new();
     for (directory, _) in unfolded.iter().filter(|(directory, _)| !expected.contains_key(directory)) {
-        let what = "the counters tell of totals, but there is no such directory";
+        let what = "the counters include totals, but there is no such directory";
         found.push((name(directory), what.to_owned()));
     }
     let Ok(overlay) = spread(unfolded.iter().collect(), |at| Ok::<_, Infallible>(above(at)));

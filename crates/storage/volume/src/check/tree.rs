@@ -113,7 +113,7 @@ impl Tree {
             found.extend(what.map(|what| (name(), what)));
         }
         if let Err(error) = DirectoryBlob::rebuild(pages, entries) {
-            found.push((place, format!("its pages cannot be made: {error}")));
+            found.push((place, format!("its pages cannot be built: {error}")));
         }
         found
     }
@@ -128,7 +128,7 @@ impl Tree {
         if let Some(above) = self.0.get_mut(&directory.vnode).filter(|_| is_directory) {
             above.subdirectories += 1;
         }
-        (parent != directory).then(|| format!("leads to a vnode whose directory is {parent:?}"))
+        (parent != directory).then(|| format!("refers to a vnode whose directory is {parent:?}"))
     }
 
     /// Returns what is wrong once all directories have been added.
@@ -181,9 +181,9 @@ impl Node {
         let is_root = number == VnodeId::ROOT;
         let links = if self.is_directory { 2 + self.subdirectories } else { self.names };
         if !is_root && self.names == 0 {
-            Some("no name leads to it".to_owned())
+            Some("no name refers to it".to_owned())
         } else if self.is_directory && self.names != u32::from(!is_root) {
-            Some(format!("{} names lead to this directory", self.names))
+            Some(format!("{} names refer to this directory", self.names))
         } else if !is_reached {
             Some("it cannot be reached from the root directory".to_owned())
         } else if self.is_directory && !self.has_entries {

@@ -160,7 +160,8 @@ impl View<'_> {
         let (highest_file, highest_directory) = (totals.highest_file, totals.highest_directory);
         if highest_file >= counters.next_file || highest_directory >= counters.next_directory {
             let what = format!(
-                "vnodes {highest_file} and {highest_directory} are in use, {} and {} are given out next",
+                "vnodes {highest_file} and {highest_directory} are in use, {} and {} are the next to be \
+                assigned",
                 counters.next_file, counters.next_directory
             );
             self.add("its counters", what);
@@ -194,9 +195,9 @@ impl View<'_> {
         let is_inside =
             begin.and_then(|begin| begin.checked_add(length)).is_some_and(|end| end <= node.length);
         if !is_inside {
-            return Some(format!("{length} bytes here lie behind the file's length of {}", node.length));
+            return Some(format!("{length} bytes here are past the file's length of {}", node.length));
         }
-        (length > 1 << node.chunk_shift).then(|| format!("{length} bytes are more than a chunk of the file"))
+        (length > 1 << node.chunk_shift).then(|| format!("{length} bytes exceed a chunk of the file"))
     }
 }
 

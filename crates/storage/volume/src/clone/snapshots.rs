@@ -216,7 +216,7 @@ impl Volumes {
                 let id = key.get(9..).and_then(|id| id.try_into().ok()).map(u32::from_be_bytes);
                 let policy = id.map(VolumeId).zip(codec::get_policy(value));
                 if policy.is_none() {
-                    tracing::error!(?key, "a policy of snapshots cannot be read");
+                    tracing::error!(?key, "a snapshot policy cannot be read");
                 }
                 found.extend(policy);
                 ControlFlow::Continue(())

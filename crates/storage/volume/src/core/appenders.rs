@@ -96,9 +96,9 @@ impl Appending {
     pub(crate) fn wait(self) -> Answer {
         match self {
             Appending::Done(answer) => answer,
-            Appending::Coming(coming) => coming.recv().unwrap_or_else(|_| {
-                Err(StoreError::ReadOnly("a thread that writes chunks ended with a panic".into()))
-            }),
+            Appending::Coming(coming) => coming
+                .recv()
+                .unwrap_or_else(|_| Err(StoreError::ReadOnly("a thread that writes chunks panicked".into()))),
         }
     }
 }

@@ -130,7 +130,7 @@ impl Volumes {
         for home in &self.partitions {
             let Some(value) = home.handle.meta.get(Family::Volumes, &key)? else { continue };
             let past = codec::get_past(&value)
-                .ok_or_else(|| epochs::damage(Family::Volumes, &key, "what a deleted volume had"))?;
+                .ok_or_else(|| epochs::damage(Family::Volumes, &key, "a deleted volume's past"))?;
             all = Some(all.map_or(past, |all| all.and(past)));
         }
         Ok(all)

@@ -42,7 +42,7 @@ thread_local! {
 }
 
 /// Commits that must be durable before a call may be answered.
-#[must_use = "a change that is owed is not durable"]
+#[must_use = "a deferred commit is not durable"]
 pub struct Deferred(Vec<PendingCommit>);
 
 /// Clears this thread's list even if the handler panics.

@@ -138,7 +138,7 @@ impl Volumes {
 
     fn free_number(&self, partition: PartitionId) -> Result<VolumeId, VolumeError> {
         let id = numbers(partition).find(|id| !self.index.read().contains(*id));
-        id.ok_or(VolumeError::Invalid("too many volumes are held apart on the partition"))
+        id.ok_or(VolumeError::Invalid("too many volumes are parked on the partition"))
     }
 
     /// Gives a parked volume its number, durably, if no other volume has it any more. Holders of the old
@@ -148,7 +148,7 @@ impl Volumes {
     /// `NoVolume` (it was deleted), `Invalid` (it is not parked), `Store`.
     pub fn take_place(&self, parked: &Arc<Volume>) -> Result<Option<Arc<Volume>>, VolumeError> {
         if !is_parked(parked.id()) {
-            return Err(VolumeError::Invalid("the volume is not held apart"));
+            return Err(VolumeError::Invalid("the volume is not parked"));
         }
         let _changes = self.lock_changes();
         let id = parked.header().number();
@@ -169,7 +169,7 @@ impl Volumes {
         let id = parked.header().number();
         let are_read_only = [parked, holder].iter().all(|volume| volume.kind() == VolumeType::ReadOnly);
         if !is_parked(parked.id()) || holder.id() != id || !are_read_only {
-            return Err(VolumeError::Invalid("no read-only volume that is held apart from the other"));
+            return Err(VolumeError::Invalid("not a parked read-only volume of the other one"));
         }
         let aside = self.free_number(holder.partition())?;
         self.sync_partition(parked.partition())?;

@@ -260,7 +260,7 @@ impl Volumes {
             return Err(VolumeError::Invalid("0 is no volume id"));
         }
         if is_parked(id) {
-            return Err(VolumeError::Invalid("a volume id from 4294901760 on"));
+            return Err(VolumeError::Invalid("a volume id above 4294901759"));
         }
         if self.index.read().contains(id) { Err(VolumeError::VolumeExists(id)) } else { Ok(()) }
     }

@@ -98,7 +98,7 @@ impl Step {
             tracing::error!(
                 ?key,
                 count = old.count,
-                "more files gave a shared chunk up than had it; it is kept"
+                "more files released a shared chunk than referred to it; it is kept"
             );
         }
         new.count = more.saturating_sub(change.less);

@@ -88,11 +88,11 @@ impl Offers {
                 match holds(chunks, group, row.address, pieces) {
                     Ok(true) => Look::Shared(shared),
                     Ok(false) => {
-                        tracing::error!(?key, "a shared chunk has other contents than its digest says");
+                        tracing::error!(?key, "a shared chunk's contents do not match its digest");
                         Look::Apart
                     }
                     Err(error) => {
-                        tracing::error!(?key, %error, "a shared chunk cannot be read; it is stored anew");
+                        tracing::error!(?key, %error, "a shared chunk cannot be read; storing it again");
                         offer.is_damaged = true;
                         Look::Append(key, shared)
                     }

@@ -327,7 +327,7 @@ pub(crate) fn get_extent(value: &[u8]) -> Option<Extent> {
 /// Returns the chunk that a record of the family extents names, if any: the row of a shared chunk names one,
 /// but an extent that refers to a row does not, and neither does an empty value. The outer `None` means that
 /// the record cannot be read.
-#[allow(clippy::option_option, reason = "as of all readers here, the outer one says damaged")]
+#[allow(clippy::option_option, reason = "like all readers here, the outer one reports damage")]
 pub(crate) fn extent_address(value: &[u8]) -> Option<Option<ChunkAddress>> {
     if value.is_empty() {
         return Some(None);

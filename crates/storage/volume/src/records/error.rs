@@ -63,7 +63,7 @@ pub enum VolumeError {
     #[error("not within one volume and directory")]
     CrossDevice,
     /// A directory would become its own ancestor.
-    #[error("the directory would lie within itself")]
+    #[error("the directory would be inside itself")]
     Loop,
     /// An argument that is invalid here.
     #[error("invalid argument: {0}")]
@@ -79,7 +79,7 @@ pub enum VolumeError {
         quota_kib: u64,
     },
     /// The totals of directories are not known yet.
-    #[error("what the directories of volume {0} hold is not counted yet")]
+    #[error("the totals of volume {0}'s directories are not computed yet")]
     NotCounted(VolumeId),
     /// The partition has no space left.
     #[error("the partition is full")]

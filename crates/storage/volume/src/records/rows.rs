@@ -95,7 +95,7 @@ pub(crate) fn load_sums(meta: &dyn MetaStore) -> Result<Sums, VolumeError> {
     if let Some(sums) = get_sums(&value) {
         return Ok(sums);
     }
-    tracing::error!("the sums of shared chunks cannot be read; they are counted anew");
+    tracing::error!("the totals of shared chunks cannot be read; counting again");
     let mut sums = Sums::default();
     let (from, to) = keys::rows();
     meta.scan(Family::Extents, KeyRange::ascending(&from, &to), &mut |_, value| {

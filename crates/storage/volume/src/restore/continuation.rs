@@ -84,7 +84,7 @@ impl Continued {
                 ControlFlow::Continue(())
             })?;
             if let Some(key) = damaged {
-                return Err(epochs::damage(family, &key, "a record of what came"));
+                return Err(epochs::damage(family, &key, "a record of received data"));
             }
         }
         Ok(continued)

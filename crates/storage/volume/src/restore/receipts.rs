@@ -358,7 +358,7 @@ impl Restoration {
         self.flush()?;
         let Some(noted) = &mut self.noted else { return Ok(()) };
         if noted.has_lost_any {
-            return Err(VolumeError::Invalid("a part of what came could not be stored"));
+            return Err(VolumeError::Invalid("a part of the received data could not be stored"));
         }
         noted.fresh_bytes = 0;
         noted.receipt.vnodes = noted.receipt.vnodes.max(vnodes);

@@ -585,7 +585,7 @@ impl Restoration {
             let vnode = found.and_then(|(_, value)| codec::get_vnode(number, &value));
             let mut vnode = vnode.ok_or_else(|| epochs::damage(Family::Vnodes, &prefix, "the vnode"))?;
             let parent = self.vnodes.get(&vnode.status.parent.0).filter(|_| vnode.status.parent.0 % 2 == 1);
-            let parent = parent.ok_or_else(|| unsound(number, "a vnode lies in no directory"))?;
+            let parent = parent.ok_or_else(|| unsound(number, "a vnode in no directory"))?;
             if vnode.status.parent_unique != parent.unique {
                 vnode.status.parent_unique = parent.unique;
                 self.put_vnode(&vnode)?;
@@ -622,7 +622,11 @@ impl Restoration {
             return Err(unsound(root.vnode, "no root directory"));
         }
         if let Some(directory) = outside_tree(vnodes, root.vnode.0) {
-            return Err(unsound(VnodeId(directory), "the way up does not lead to the root directory"));
+            return Err(unsound(
+                VnodeId(directory),
+                "the parent directories do not lead to the root \
+                directory",
+            ));
         }
         vnodes.iter().try_for_each(|(&number, known)| {
             let is_named = known.is_named || number == root.vnode.0;
@@ -648,7 +652,7 @@ fn count_name(
 ) -> Option<&'static str> {
     let VnodeId(target) = entry.target.vnode;
     let Some(known) = vnodes.get(&target).filter(|known| known.unique == entry.target.unique) else {
-        return Some("a name that leads to no vnode");
+        return Some("a name that refers to no vnode");
     };
     let is_in_place = known.parent == directory.0;
     if matches!(name, b"." | b"..") {
@@ -657,7 +661,7 @@ fn count_name(
         return (target != wanted).then_some("a directory's entry for itself or its parent");
     }
     if !is_in_place {
-        return Some("a vnode that says it lies in another directory");
+        return Some("a vnode whose parent is another directory");
     }
     if target % 2 == 1 && known.is_named {
         return Some("a directory with two names");
@@ -696,7 +700,8 @@ impl Drop for Restoration {
     fn drop(&mut self) {
         // Records must name the chunks that were stored, so that the purger finds them.
         if let Err(error) = self.flush() {
-            tracing::warn!(%error, "what an unfinished restore stored stays until it is found as unnamed");
+            tracing::warn!(%error, "the data of an unfinished restore stays until it is found to be \
+                unreferenced");
         }
         let target = Arc::clone(&self.target);
         self.offers.clear(&*target.home.handle.chunks);
@@ -706,7 +711,7 @@ impl Drop for Restoration {
         if let Some(noted) = &self.noted
             && let Err(error) = noted.forget(&target.home)
         {
-            tracing::warn!(%error, "what came of a transfer may be kept for a while without need");
+            tracing::warn!(%error, "received data of a transfer may be kept longer than needed");
         }
         target.home.unstage(self.group);
     }

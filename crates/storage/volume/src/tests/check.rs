@@ -263,7 +263,7 @@ const REGISTRY: &[Case] = &[
     (
         "a group id to be given out again",
         |w| w.put(Family::System, keys::next_id(), 2u64.to_be_bytes()),
-        "2 is given out next, but 2 is in use",
+        "2 is the next to be assigned, but 2 is in use",
     ),
     (
         "a snapshot that is not in the list",
@@ -309,7 +309,7 @@ const RECORDS: &[Case] = &[
     (
         "a version of the future",
         |w| w.put(Family::Vnodes, keys::versioned(&keys::vnode(GROUP, w.inner.vnode), 7), []),
-        "it was born in epoch 7, the newest is 2",
+        "it was created in epoch 7, the newest is 2",
     ),
     ("a version that nobody reads", leave_version, "no volume reads the version of epoch 3"),
 ];
@@ -338,7 +338,7 @@ const TREE: &[Case] = &[
     (
         "an orphan",
         |w| w.delete(Family::Entries, World::root_entry(b"second")),
-        "vnode 4.3: no name leads to it",
+        "vnode 4.3: no name refers to it",
     ),
     (
         "a name that leads nowhere",
@@ -353,7 +353,7 @@ const TREE: &[Case] = &[
     (
         "another parent",
         |w| w.change_vnode(w.first, |v| v.status.parent = w.inner.vnode),
-        "leads to a vnode whose directory is",
+        "refers to a vnode whose directory is",
     ),
     ("a wrong `.`", |w| w.change_entry(w.outer, b".", |entry| entry.target.unique = 5), "name .: leads to"),
     ("a wrong `..`", |w| w.change_entry(w.inner, b"..", |entry| entry.target = up()), "name ..: leads to"),
@@ -370,7 +370,7 @@ const TREE: &[Case] = &[
     (
         "a directory that is too short",
         |w| w.change_vnode(w.outer, |v| v.status.length = 0),
-        "its pages cannot be made",
+        "its pages cannot be built",
     ),
     ("a ring of directories", make_ring, "cannot be reached from the root"),
     ("directories without entries", drop_entries, "not even `.`"),
@@ -384,7 +384,7 @@ const TREE: &[Case] = &[
         |w| w.change_counters(|c| c.directory_count = 5),
         "counted 0, stored 5",
     ),
-    ("vnode numbers to be given out again", reuse_numbers, "are given out next"),
+    ("vnode numbers to be given out again", reuse_numbers, "are the next to be assigned"),
 ];
 
 fn root() -> Fid {
@@ -500,15 +500,15 @@ const DATA: &[Case] = &[
     (
         "data behind a file's end",
         |w| w.change_vnode(w.second, |v| v.status.length = 100),
-        "lie behind the file's length",
+        "are past the file's length",
     ),
     ("data of no file", orphan_data, "there is no such file"),
     ("data of a directory", directory_data, "a directory has no data of its own"),
-    ("two records of one chunk", share_chunk, "two records name the same place"),
+    ("two records of one chunk", share_chunk, "two records refer to the same place"),
     ("a chunk of no segment", |w| move_chunk(w, |a| a.segment = 99), "no such segment"),
     ("a chunk behind the end", |w| move_chunk(w, |a| a.offset += 1 << 30), "before the chunk does"),
     ("a chunk at a wrong place", |w| move_chunk(w, |a| a.stored_bytes -= 1), "damaged data"),
-    ("more than a chunk holds", |w| lengthen(w), "are more than a chunk of the file"),
+    ("more than a chunk holds", |w| lengthen(w), "exceed a chunk of the file"),
     ("a flipped bit in a chunk", |w| flip(w, 40), "chunk 0, epoch 1: damaged data"),
     ("a flipped bit in a chunk's header", |w| flip(w, 1), "chunk 0, epoch 1: damaged data"),
     (
@@ -523,7 +523,7 @@ const DATA: &[Case] = &[
 
 const ACCOUNTS: &[Case] = &[
     ("living bytes counted as dead", |w| w.change_dead(|dead| dead + 1), "are counted as dead, but only"),
-    ("dead bytes forgotten", |w| w.change_dead(|dead| dead - 1), "are named by nobody, but only"),
+    ("dead bytes forgotten", |w| w.change_dead(|dead| dead - 1), "are unreferenced, but only"),
     (
         "a torn account",
         |w| w.put(Family::Segments, w.extent(0).1.segment.to_be_bytes().to_vec(), [1]),

@@ -52,22 +52,18 @@ fn damage_chunk(world: &World) {
 }
 
 const SHARING: &[Case] = &[
-    ("a lost row", |w| w.delete(Family::Extents, row(w).0), "its row is missing, and 4 extents name it"),
+    ("a lost row", |w| w.delete(Family::Extents, row(w).0), "its row is missing, and 4 extents refer to it"),
     (
         "files without their row",
         |w| w.delete(Family::Extents, row(w).0),
-        "chunk 1, epoch 1: the row of the shared chunk that it names is missing",
+        "chunk 1, epoch 1: the row of the shared chunk that it refers to is missing",
     ),
     ("a count too high", |w| change_row(w, |row| row.count = 5), "counts 5 extents, but 4 name it"),
     ("a count too low", |w| change_row(w, |row| row.count = 3), "counts 3 extents, but 4 name it"),
     ("a count of nothing", |w| change_row(w, |row| row.count = 0), "counts 0 extents, but 4 name it"),
     ("a row that nobody names", orphan_row, "counts 1 extents, but 0 name it"),
     ("a wrong length", |w| change_row(w, |row| row.length = 9), "says 9 bytes, but extents 4096 to 4096"),
-    (
-        "another digest",
-        |w| change_row(w, |row| row.digest = [9; 32]),
-        "under another key than its digest says",
-    ),
+    ("another digest", |w| change_row(w, |row| row.digest = [9; 32]), "its key differs from its digest"),
     ("a torn row", |w| w.put(Family::Extents, row(w).0, [1, 4]), "the row of a shared chunk cannot be read"),
     (
         "a row of a second epoch",
@@ -80,14 +76,14 @@ const SHARING: &[Case] = &[
             let shared = Extent::Shared { row: RowKey([3; 16]), length: CHUNK };
             w.put_extent(0, &shared);
         },
-        "its row is missing, and 1 extents name it",
+        "its row is missing, and 1 extents refer to it",
     ),
     ("a damaged chunk", damage_chunk, "chunk 0, epoch 1: damaged data"),
     ("a row without its chunk", |w| change_row(w, |row| row.address.segment = 99), "no such segment"),
     (
         "wrong sums",
         |w| w.put(Family::System, keys::SHARED_SUMS.to_vec(), codec::put_sums(&Sums::default())),
-        "the sums of shared chunks: counted",
+        "the totals of shared chunks: counted",
     ),
     (
         "torn sums",
