@@ -73,7 +73,7 @@ impl Choice {
                 Some((name, time)) => (name, nanoseconds(time).ok_or_else(|| wrong_time(word, time))?),
             };
             if name != ALL && !EVENTS.contains(&name) {
-                return Err(format!("`{name}` is no event; there are {} and {ALL}", EVENTS.join(", ")));
+                return Err(format!("`{name}` is not an event; valid are {} and {ALL}", EVENTS.join(", ")));
             }
             for (chosen, of) in choice.0.iter_mut().zip(EVENTS) {
                 if name == of || name == ALL {
@@ -95,7 +95,7 @@ impl Choice {
 }
 
 fn wrong_time(word: &str, time: &str) -> String {
-    format!("`{time}` in `{word}` is no time; it may be like 10ms, 500us, 2s")
+    format!("`{time}` in `{word}` is not a time; write it like 10ms, 500us, 2s")
 }
 
 /// Parses `10ms`, `500us`, `7ns` or `2s`.

@@ -65,15 +65,15 @@ impl Refusal {
     pub fn remedy(self) -> Option<&'static str> {
         Some(match self {
             Refusal::TicketLength => {
-                "let the KDC leave the PAC out of tickets for this service (NO_AUTH_DATA_REQUIRED)"
+                "configure the KDC to leave the PAC out of tickets for this service (NO_AUTH_DATA_REQUIRED)"
             }
             Refusal::UnknownKey => {
-                "add the key version to the key files (`asetkey add`), or let the client get a new ticket"
+                "add the key version to the key files (`asetkey add`), or have the client get a new ticket"
             }
             Refusal::WeakEnctype => {
-                "give the service a key of a type that is not broken, or allow it with `security.weak_enctypes`"
+                "give the service a key of a secure type, or allow this one with `security.weak_enctypes`"
             }
-            Refusal::Expired => "let the client get a new ticket, and compare the clocks",
+            Refusal::Expired => "have the client get a new ticket, and compare the clocks",
             Refusal::NotYetValid => {
                 "synchronise the clocks of this server and the KDC, or raise `security.clock_skew_seconds`"
             }

@@ -288,14 +288,14 @@ impl DirectoryBlob {
                 return Err(refused(what));
             }
             if first + slots > SLOTS_PER_PAGE {
-                return Err(refused("a name that runs beyond its page"));
+                return Err(refused("a name that extends beyond its page"));
             }
             if chain_of(name) != chain {
-                return Err(refused("a place in another name's chain"));
+                return Err(refused("a position in another name's chain"));
             }
             let wanted = mask(first, slots);
             if bitmap(bytes) & wanted != wanted || claimed[page] & wanted != 0 {
-                return Err(refused("slots that are free or another entry's"));
+                return Err(refused("slots that are free or belong to another entry"));
             }
             claimed[page] |= wanted;
             let next = get_u16(bytes, at + ENTRY_NEXT);

@@ -203,7 +203,7 @@ impl<'a> Reading<'a> {
                 self.note(at, Fate::Refused, what);
             } else if flags & BLOCK != 0 {
                 if !known.contains(&at) {
-                    self.note(at, Fate::LeftOut, "a block of addresses that the head does not name".into());
+                    self.note(at, Fate::LeftOut, "a block of addresses that the header does not list".into());
                 }
                 at += BLOCK_BYTES;
                 continue;

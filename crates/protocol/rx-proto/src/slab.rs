@@ -47,7 +47,7 @@ impl<T> Slab<T> {
             self.slots.len() as u32 - 1
         });
         let slot = &mut self.slots[index as usize];
-        slot.generation = slot.generation.checked_add(1).expect("an exhausted place is not free");
+        slot.generation = slot.generation.checked_add(1).expect("an exhausted slot is not free");
         let key = Key { index, generation: slot.generation };
         slot.value = Some(make(key));
         self.len += 1;

@@ -56,7 +56,7 @@ impl CallHandle {
 
     /// See [`afs_idl::CallStream::read_chunk`].
     pub(crate) fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
-        debug_assert_eq!(self.lent, 0, "what comes next is put into a room");
+        debug_assert_eq!(self.lent, 0, "incoming data is copied into a caller's buffer");
         if self.incoming.is_empty() && !self.at_end && max > 0 {
             self.wait_for_packets()?;
         }

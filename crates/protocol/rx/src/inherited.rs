@@ -81,7 +81,8 @@ impl Inherited {
                 Ok((_, heir)) if !heir.is_new(&mut seen) => {}
                 Ok((address, heir)) => by_address.entry(address).or_default().push(heir),
                 Err(error) => {
-                    tracing::warn!(name, place, %error, "a descriptor that was passed in is no UDP socket; closed");
+                    tracing::warn!(name, place, %error, "an inherited descriptor is not a UDP socket; \
+                        closed");
                 }
             }
         }

@@ -240,7 +240,7 @@ impl Lane {
     /// Sets the lanes of the port. Called once, before the lane's thread starts.
     pub(crate) fn introduce(&self, lanes: &Arc<Lanes>) {
         let fresh = self.siblings.set(Arc::downgrade(lanes)).is_ok();
-        assert!(fresh, "a lane was introduced twice");
+        assert!(fresh, "a lane was registered twice");
     }
 
     /// Returns the sockets: one per bound address, and those that are only read.
@@ -475,7 +475,7 @@ impl Lane {
             // server.
             if catch_unwind(AssertUnwindSafe(|| turn.run(self))).is_err() {
                 self.counters.faults.increment();
-                tracing::error!(lane = self.index, "fault in a lane");
+                tracing::error!(lane = self.index, "a lane panicked");
                 turn.clear();
             }
         }
@@ -536,7 +536,7 @@ impl LaneState {
                     tracing::warn!(
                         host = %remote.ip(),
                         packet_bytes,
-                        "the path to this host drops longer packets without a word; shorter ones are sent"
+                        "the path to this host silently drops longer packets; sending shorter ones"
                     );
                 }
                 Event::ChannelFree(connection) | Event::ConnectionFailed(connection, _) => {

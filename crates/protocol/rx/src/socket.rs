@@ -480,7 +480,7 @@ impl Segmentation {
         match error.raw_os_error() {
             Some(libc::EIO | libc::ENOPROTOOPT | libc::EOPNOTSUPP) => {
                 if self.on.swap(false, Ordering::Relaxed) {
-                    tracing::info!(%error, "segmentation offload refused; datagrams are sent one by one");
+                    tracing::info!(%error, "segmentation offload refused; sending datagrams one by one");
                 }
                 true
             }

@@ -363,7 +363,7 @@ fn push_control<T: Copy>(
     let bytes = size_of::<T>() as libc::c_uint;
     // SAFETY: only arithmetic.
     let (space, length) = unsafe { (libc::CMSG_SPACE(bytes) as usize, libc::CMSG_LEN(bytes) as usize) };
-    assert!(offset + space <= CONTROL_BYTES, "control messages outgrew their room");
+    assert!(offset + space <= CONTROL_BYTES, "control messages outgrew their buffer");
     // SAFETY: the assertion keeps header and value inside the buffer; both are written unaligned.
     unsafe {
         let at = control.as_mut_ptr().cast::<u8>().add(offset);

@@ -204,7 +204,7 @@ impl WorkerPool {
         let Ok(result) = catch_unwind(AssertUnwindSafe(|| service.serve(call))) else {
             self.counters.panicked.increment();
             let (service, caller) = (call.service_id(), call.caller());
-            tracing::error!(service, ?caller, "a service panicked; its call is aborted");
+            tracing::error!(service, ?caller, "a service panicked; aborting its call");
             return Err(PANIC_CODE);
         };
         match result {
@@ -242,7 +242,7 @@ impl Arrivals for WorkerPool {
         let answer = catch_unwind(AssertUnwindSafe(|| service.answer_at_once(&call.caller, request)));
         let Ok(answer) = answer else {
             self.counters.panicked.increment();
-            tracing::error!(service = call.service_id, "a service panicked; the call is served again");
+            tracing::error!(service = call.service_id, "a service panicked; retrying the call");
             return None;
         };
         if answer.is_some() {

@@ -22,7 +22,7 @@ pub(super) fn session_key(enctype: i32, key: &[u8]) -> Result<SessionKey, Securi
         },
         // Not symmetric keys, or not usable as a key.
         i32::MIN..=0 | 4 | 6 | 8..=15 => {
-            Err(SecurityError::BadTicket("session key is of a type without keys"))
+            Err(SecurityError::BadTicket("session key has an encryption type without keys"))
         }
         _ => derive(key),
     }

@@ -16,7 +16,7 @@ pub(super) fn check(start: u32, end: u32, now: UnixTime, skew: u32) -> Result<()
         return Err(SecurityError::BadTicket("ticket ends before it begins"));
     }
     if start != 0 && end != NEVER && end - start > LIFETIME_SECONDS_MAX {
-        return Err(SecurityError::BadTicket("ticket is good for too long"));
+        return Err(SecurityError::BadTicket("ticket lifetime is too long"));
     }
     if end != NEVER && now.0 >= end {
         return Err(SecurityError::Expired { end: UnixTime(end), now });

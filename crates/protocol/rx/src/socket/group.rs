@@ -84,7 +84,7 @@ fn join(group: &mut Vec<LaneSocket>, lanes: usize, options: &SocketOptions) {
             Ok(socket) => group.push(socket),
             Err(error) => {
                 let (sockets, wanted) = (group.len(), lanes);
-                tracing::warn!(%address, sockets, wanted, %error, "lanes share the sockets that were passed in");
+                tracing::warn!(%address, sockets, wanted, %error, "lanes share the inherited sockets");
                 return;
             }
         }
