@@ -81,7 +81,7 @@ fn bits(name: &str) -> Result<u16, String> {
         (ALL, _) => Ok(Filter::ALL.0),
         (DENIED, _) => Ok(Filter::DENIED),
         (_, Some(place)) => Ok(1 << place),
-        _ => Err(format!("no events `{name}`; there are {}, {DENIED} and {ALL}", CLASSES.join(", "))),
+        _ => Err(format!("unknown events `{name}`; valid are {}, {DENIED} and {ALL}", CLASSES.join(", "))),
     }
 }
 

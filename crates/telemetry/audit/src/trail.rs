@@ -153,7 +153,7 @@ impl Trail {
             .recv_deadline(deadline)
             .is_err_and(|error| error == crossbeam::channel::RecvTimeoutError::Timeout)
         {
-            tracing::error!("a sink of the audit hangs; it is left behind");
+            tracing::error!("an audit sink hangs; shutting down without it");
         }
     }
 

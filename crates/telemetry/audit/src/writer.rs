@@ -147,7 +147,7 @@ impl Writer {
             if self.must_give_up() {
                 let left = self.state.batch.records_left();
                 self.queue.counts.dropped.fetch_add(left, Relaxed);
-                tracing::error!(sink = self.name, lost = left, %error, "the audit could not be written to its end");
+                tracing::error!(sink = self.name, lost = left, %error, "could not write all audit records");
                 break;
             }
             self.suffer(&error);
@@ -192,7 +192,8 @@ impl Writer {
         counts.failing.store(true, Relaxed);
         if is_due(&mut self.state.complained) {
             let target = self.target.describe();
-            tracing::error!(sink = self.name, place = target, %error, "the audit cannot be written; it is tried again");
+            tracing::error!(sink = self.name, place = target, %error, "cannot write the audit trail; \
+                retrying");
         }
         self.state.pause = (self.state.pause * 2).clamp(FAILED_PAUSES[0], FAILED_PAUSES[1]);
         let pause = if self.queue.is_ending() { FAILED_PAUSES[0] } else { self.state.pause };
@@ -202,17 +203,13 @@ impl Writer {
     fn recovered(&mut self) {
         self.state.pause = Duration::ZERO;
         if self.queue.counts.failing.swap(false, Relaxed) {
-            tracing::info!(sink = self.name, "the audit is written again");
+            tracing::info!(sink = self.name, "the audit trail is written again");
         }
     }
 
     fn complain_of_loss(&mut self, lost: u64) {
         if is_due(&mut self.state.complained_of_loss) {
-            tracing::warn!(
-                sink = self.name,
-                lost,
-                "records of the audit were lost: its sink does not keep up"
-            );
+            tracing::warn!(sink = self.name, lost, "audit records were lost: the sink does not keep up");
         }
     }
 

@@ -17,7 +17,7 @@ pub enum Flavour {
 #[derive(Debug, Error)]
 pub enum FlameError {
     /// There are no stacks.
-    #[error("there are no stacks to draw: nothing ran, or nothing waited, while the profile was taken")]
+    #[error("there are no stacks to draw: no thread ran or waited while the profile was taken")]
     Empty,
     /// The input is not in the folded format.
     #[error("the stacks cannot be drawn: {0}")]

@@ -41,7 +41,7 @@ pub struct Request {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// Another profile is running.
-    #[error("a profile runs already, for {left_s} more seconds at most: a process takes one at a time")]
+    #[error("another profile is running, for up to {left_s} more seconds: a process takes one at a time")]
     Busy {
         /// Seconds until that profile ends by itself.
         left_s: u64,
@@ -57,10 +57,10 @@ pub enum Refusal {
         max: u32,
     },
     /// There is no such profile, or it was discarded.
-    #[error("there is no profile {0}: it was given up, or another one came after it")]
+    #[error("there is no profile {0}: it was abandoned, or replaced by another one")]
     Unknown(u64),
     /// The profile has not ended.
-    #[error("the profile has not ended yet")]
+    #[error("the profile is still running")]
     NotYet,
     /// An error of the system.
     #[error("the profile could not be taken: {0}")]
@@ -224,7 +224,7 @@ impl Profile {
         let is_abandoned = self.is_abandoned();
         self.inner.lock().result = Some(result);
         if is_abandoned {
-            tracing::info!("nobody asked for a profile any more; it was ended and thrown away");
+            tracing::info!("no client polled a profile any more; it was stopped and discarded");
             let mut last = LAST.lock();
             if last.as_ref().is_some_and(|last| last.id == self.id) {
                 *last = None;
@@ -243,7 +243,7 @@ impl Profile {
         match request.kind {
             Kind::Cpu => cpu::run(request.hz, &self.progress, is_over).map_err(|error| error.to_string()),
             Kind::Waits => waiting::run(&self.progress, is_over)
-                .ok_or_else(|| "something else watches waits in this process".to_owned()),
+                .ok_or_else(|| "another listener observes waits in this process".to_owned()),
         }
     }
 }

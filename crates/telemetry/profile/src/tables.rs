@@ -9,7 +9,7 @@ pub(crate) const ROWS_MAX: usize = 2000;
 
 /// The text is not such a table.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("line {line} of the table is malformed: there must be {expected}")]
+#[error("line {line} of the table is malformed: expected {expected}")]
 pub struct TableError {
     /// Line number, from 1.
     pub line: usize,

@@ -56,10 +56,11 @@ fn is_worth(part: u64, whole: u64, permille: u64) -> bool {
 fn nothing(report: &Report) -> Option<Finding> {
     let captured = &report.captured;
     let text = if captured.frames == 0 {
-        "nothing was seen: the interface, host or ports may be others, or nobody calls".to_owned()
+        "no packets were seen: wrong interface, host or ports, or there are no calls".to_owned()
     } else {
         format!(
-            "none of {} frames is Rx: {} are of other hosts or ports, {} are UDP but not Rx, {} are no UDP over IPv4",
+            "none of {} frames is Rx: {} are of other hosts or ports, {} are UDP but not Rx, {} are not UDP \
+            over IPv4",
             captured.frames,
             captured.filtered,
             captured.not_rx,
@@ -80,21 +81,21 @@ fn capture(report: &Report) -> Vec<Finding> {
     say(captured.dropped, "frames were dropped by the kernel before they were seen: all figures are too low");
     say(
         report.total.calls.missing,
-        "packets of calls were not captured: sizes are too low, and gaps may be the capture's",
+        "packets of calls were not captured: sizes are too low, and gaps may be artefacts of the capture",
     );
     say(
         captured.forgotten,
-        "connections were forgotten to make room: their calls may be counted as unanswered",
+        "connections were dropped from the table to make space: their calls may be counted as unanswered",
     );
     say(
         captured.fragmented,
-        "datagrams came in IP fragments: packets are longer than the path carries whole, and one lost \
-         fragment loses them",
+        "datagrams arrived in IP fragments: packets are longer than the path's MTU, and one lost fragment \
+        loses the packet",
     );
     let repeated = report.total.from_client.repeated + report.total.from_server.repeated;
     say(
         repeated,
-        "data packets came twice with the same serial number: repeated by the network, or captured twice",
+        "data packets arrived twice with the same serial number: repeated by the network, or captured twice",
     );
     found
 }
@@ -106,7 +107,7 @@ fn unanswered(row: &ServerRow) -> Option<Finding> {
         (0, _) => return None,
         (_, 0) => format!("{server} left calls unanswered: {}", share(calls.unanswered, calls.calls)),
         (_, callbacks) => format!(
-            "client {server} does not answer callbacks: {}; what waits for them is slow",
+            "client {server} does not answer callbacks: {}; calls that wait for them are slow",
             share(callbacks, calls.calls)
         ),
     };
@@ -120,8 +121,8 @@ fn silent(row: &ServerRow) -> Option<Finding> {
     let again = from_client.retransmitted + from_client.late;
     let server = &row.server;
     let text = format!(
-        "{server} says nothing: {again} of {} packets to it were sent again; it does not run, or what it sends takes \
-         another way",
+        "{server} sends nothing: {again} of {} packets to it were retransmitted; it is not running, or its \
+        packets take another path",
         from_client.data
     );
     (calls.unanswered == 0 && said == 0 && again > 0).then(|| finding(server, text))
@@ -130,7 +131,7 @@ fn silent(row: &ServerRow) -> Option<Finding> {
 fn busy(row: &ClientRow) -> Option<Finding> {
     let (client, busy) = (&row.client, row.traffic.busy);
     let text = format!(
-        "client {client} was told {busy} times that the server is busy: it lacks threads or connections"
+        "client {client} got {busy} busy replies from the server, which lacks threads or connections"
     );
     (busy > 0).then(|| finding(client, text))
 }
@@ -143,7 +144,7 @@ fn losses(row: &ClientRow) -> Vec<Finding> {
         let is_much = flow.data >= PACKETS_LEAST && is_worth(again, flow.data, RETRANSMITTED_PERMILLE);
         is_much.then(|| {
             format!(
-                "{who} {}: {} were sent again, {} came late or in place of lost ones",
+                "{who} {}: {} were retransmitted, {} arrived late or in place of lost ones",
                 share(again, flow.data),
                 flow.retransmitted,
                 flow.late
@@ -163,9 +164,9 @@ fn windows(row: &ServerRow) -> Option<Finding> {
     let by_clients = refused(&row.traffic.from_client);
     let text = match (by_server, by_clients) {
         (0, 0) => return None,
-        (0, count) => format!("clients of {server} had no room for {count} packets: they read slowly"),
+        (0, count) => format!("clients of {server} had no buffer for {count} packets: they read slowly"),
         (count, _) => {
-            format!("{server} had no room for {count} packets: its windows or buffers are too small")
+            format!("{server} had no buffer for {count} packets: its windows or buffers are too small")
         }
     };
     Some(finding(server, text))
@@ -187,8 +188,6 @@ fn slow(row: &CallRow) -> Option<Finding> {
     let is_slow = row.counts.calls >= CALLS_LEAST && first.p99_us >= SLOW_US;
     let seconds = |us: u64| format!("{}.{} s", us / 1_000_000, us % 1_000_000 / 100_000);
     let (median, p99, max) = (seconds(first.p50_us), seconds(first.p99_us), seconds(first.max_us));
-    let text = format!(
-        "{kind} waits long for its first answer: median {median}, one in a hundred {p99}, at most {max}"
-    );
+    let text = format!("{kind} is slow to answer first: median {median}, p99 {p99}, max {max}");
     is_slow.then(|| finding(kind, text))
 }

@@ -28,7 +28,7 @@ impl Lines {
             .map_err(|error| explained(error, path))?;
         let is_pipe = file.metadata()?.file_type().is_fifo();
         if !makes && !is_pipe {
-            return Err(io::Error::other("it is no pipe; `mkfifo` makes one"));
+            return Err(io::Error::other("not a pipe; create one with `mkfifo`"));
         }
         Ok(Lines { path: path.to_owned(), file, is_pipe })
     }
@@ -36,7 +36,7 @@ impl Lines {
 
 fn explained(error: io::Error, path: &Path) -> io::Error {
     let nobody = error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error());
-    if nobody { io::Error::other(format!("nobody reads {}", path.display())) } else { error }
+    if nobody { io::Error::other(format!("{} has no reader", path.display())) } else { error }
 }
 
 impl Sink for Lines {

@@ -61,7 +61,7 @@ impl Blocks {
         source.is_little = match word(true, order) {
             BYTE_ORDER => true,
             _ if word(false, order) == BYTE_ORDER => false,
-            _ => return Err(PcapError::Damaged("a section does not tell its byte order")),
+            _ => return Err(PcapError::Damaged("a section has no byte order")),
         };
         self.interfaces.clear();
         let length = word(source.is_little, length);
@@ -141,8 +141,7 @@ impl Blocks {
             return Err(PcapError::Damaged("a packet's block is too short"));
         };
         let interface = usize::try_from(interface).ok().and_then(|number| self.interfaces.get(number));
-        let interface =
-            interface.ok_or(PcapError::Damaged("a packet names an interface that is not there"))?;
+        let interface = interface.ok_or(PcapError::Damaged("a packet refers to an undeclared interface"))?;
         self.time_ns = interface.time_ns(u64::from(high) << 32 | u64::from(low));
         found(source, 20, kept, interface.link, self.time_ns)
     }

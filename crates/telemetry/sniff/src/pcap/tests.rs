@@ -90,7 +90,7 @@ fn what_is_wrong_is_said() {
     let huge = [words(&[0xa1b2_c3d4, 0, 0, 0, 0, 1]), words(&[0, 0, 0x7fff_ffff, 0])].concat();
     assert!(message(&huge).contains("2147483647 bytes, at most 262144"), "{}", message(&huge));
     let nowhere = [section(), block(6, &words(&[3, 0, 0, 0, 0]))].concat();
-    assert!(message(&nowhere).contains("an interface that is not there"));
+    assert!(message(&nowhere).contains("an undeclared interface"));
     let short = [section(), words(&[6, 4])].concat();
     assert!(message(&short).contains("shorter than its frame"));
 }

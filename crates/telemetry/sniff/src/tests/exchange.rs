@@ -180,8 +180,9 @@ fn packets_that_come_again_late_or_not_at_all() {
     assert_eq!(
         told,
         [
-            "1 data packets came twice with the same serial number: repeated by the network, or captured twice",
-            "clients of 10.0.0.1:7000 had no room for 2 packets: they read slowly",
+            "1 data packets arrived twice with the same serial number: repeated by the network, or captured \
+            twice",
+            "clients of 10.0.0.1:7000 had no buffer for 2 packets: they read slowly",
         ]
     );
 }
@@ -211,7 +212,7 @@ fn calls_that_do_not_end_well() {
         told,
         [
             "10.0.0.1:7000 left calls unanswered: 25.0 % (1 of 4)",
-            "client 10.0.0.9 was told 1 times that the server is busy: it lacks threads or connections",
+            "client 10.0.0.9 got 1 busy replies from the server, which lacks threads or connections",
         ]
     );
 }
@@ -226,8 +227,8 @@ fn a_server_that_says_nothing_is_named() {
     exchange.request(1, LAST, &fetch_status());
     assert!(told(&exchange).is_empty(), "it may answer yet");
     exchange.after(500 * MS).request(1, LAST, &fetch_status());
-    let expected = "10.0.0.1:7000 says nothing: 1 of 2 packets to it were sent again; it does not run, or what it sends \
-                    takes another way";
+    let expected = "10.0.0.1:7000 sends nothing: 1 of 2 packets to it were retransmitted; it is not \
+        running, or its packets take another path";
     assert_eq!(told(&exchange), [expected]);
     exchange.after(MS).ack(false, Reason::Duplicate, 2);
     assert!(told(&exchange).is_empty(), "it is slow, but it is there");
@@ -239,13 +240,13 @@ fn a_capture_without_rx_is_not_called_ordinary() {
     let told = |exchange: &Exchange| exchange.report().findings[0].text.clone();
     assert_eq!(
         told(&exchange),
-        "nothing was seen: the interface, host or ports may be others, or nobody calls"
+        "no packets were seen: wrong interface, host or ports, or there are no calls"
     );
     exchange.send(true, b"something else");
     exchange.frames.push((exchange.now_ns, vec![0x60; 60])); // IPv6
     assert_eq!(
         told(&exchange),
-        "none of 2 frames is Rx: 0 are of other hosts or ports, 1 are UDP but not Rx, 1 are no UDP over IPv4"
+        "none of 2 frames is Rx: 0 are of other hosts or ports, 1 are UDP but not Rx, 1 are not UDP over IPv4"
     );
 }
 
@@ -257,7 +258,7 @@ fn a_client_that_does_not_answer_callbacks_is_named() {
     let report = exchange.report();
     assert_eq!((report.calls[0].kind.as_str(), report.servers[0].service.as_str()), ("cb.Probe", "cb"));
     let expected =
-        "client 10.0.0.9:7001 does not answer callbacks: 100.0 % (1 of 1); what waits for them is slow";
+        "client 10.0.0.9:7001 does not answer callbacks: 100.0 % (1 of 1); calls that wait for them are slow";
     assert_eq!(report.findings[0].text, expected);
 }
 
