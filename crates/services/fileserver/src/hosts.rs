@@ -140,8 +140,8 @@ impl Hosts {
         if let Some(SharedUuid { uuid, addresses: [address, other], .. }) = shared {
             tracing::warn!(
                 %uuid, %address, %other,
-                "two clients use one UUID: remove the UUID file of one (OpenAFS: the folder /var/cache/openafs) and \
-                 restart it"
+                "two clients use one UUID: remove the UUID file of one (OpenAFS: the directory \
+                /var/cache/openafs) and restart it"
             );
         }
     }
@@ -178,7 +178,7 @@ impl Hosts {
             Ok(reply) => Some(self.identification(address, &reply.addresses, 0)),
             Err(AbortCode::RXGEN_OPCODE) => Some(Identification::default()),
             Err(code) => {
-                tracing::warn!(%address, %code, "a client does not say who it is");
+                tracing::warn!(%address, %code, "a client does not identify itself");
                 None
             }
         };
@@ -207,7 +207,8 @@ impl Hosts {
             waits::probes::callback_send(delivery.address);
             let sent = self.call(&delivery);
             if let Err(code) = sent {
-                tracing::info!(address = %delivery.address, %code, "a client was not reached; it will be told later");
+                tracing::info!(address = %delivery.address, %code, "a client was not reached; it will be \
+                    notified later");
             }
             let delivered = self.state.lock().delivered(&delivery, sent.is_ok());
             self.reported.notify_all();

@@ -62,7 +62,8 @@ impl FileServer {
             tracing::warn!(
                 peer = %caller.peer,
                 identity = %caller.identity,
-                "the client stores access lists by opcode 134 and may store wrong ones (CVE-2018-7168); upgrade it"
+                "the client stores access lists with opcode 134 and may store wrong ones (CVE-2018-7168); \
+                upgrade it"
             );
         }
     }

@@ -37,7 +37,7 @@ pub(crate) fn create(
 pub(crate) fn succeed(server: &VolumeServer, number: VolumeId) {
     match server.volumes().apart_from(number) {
         Ok(apart) => apart.iter().for_each(|volume| take_place(server, volume)),
-        Err(error) => warn!(volume = %number, %error, "a volume that is held apart cannot be read"),
+        Err(error) => warn!(volume = %number, %error, "a parked volume cannot be read"),
     }
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn succeed(server: &VolumeServer, number: VolumeId) {
 pub(crate) fn succeed_all(server: &VolumeServer) {
     match server.volumes().all_apart() {
         Ok(apart) => apart.iter().for_each(|volume| take_place(server, volume)),
-        Err(error) => warn!(%error, "volumes that are held apart cannot be read"),
+        Err(error) => warn!(%error, "parked volumes cannot be read"),
     }
 }
 
@@ -75,12 +75,12 @@ fn take_place(server: &VolumeServer, volume: &Arc<Volume>) {
     };
     match placed {
         Ok(Some(_)) => {
-            info!(volume = %number, %partition, "a volume takes the place of the one on another partition");
+            info!(volume = %number, %partition, "a volume replaces the one on another partition");
             server.file_service().volume_changed(number);
         }
         // The other volume still exists, or this one was deleted.
         Ok(None) | Err(VolumeError::NoVolume(_)) => {}
-        Err(error) => warn!(volume = %number, %partition, %error, "a volume cannot take its place yet"),
+        Err(error) => warn!(volume = %number, %partition, %error, "a volume cannot replace the other yet"),
     }
     used.end();
 }

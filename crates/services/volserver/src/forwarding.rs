@@ -119,7 +119,8 @@ impl Parcel<'_> {
         progress.end(self.server.now(), sent.err());
         let (whole, bytes) = (progress.done(), progress.sent());
         let from_date = self.from_date;
-        info!(%volume, to = %address, from_date, whole, bytes, outcome = ?sent, "a volume is sent to another server");
+        info!(%volume, to = %address, from_date, whole, bytes, outcome = ?sent, "a volume is sent to \
+            another server");
         sent
     }
 
@@ -188,7 +189,7 @@ impl Parcel<'_> {
                 }
             };
             let volume = self.volume.id();
-            info!(%volume, to = %way.peer(), resumes, "a transfer that was cut off goes on");
+            info!(%volume, to = %way.peer(), resumes, "an interrupted transfer continues");
         }
     }
 }

@@ -108,7 +108,7 @@ fn read(restoration: &mut Restoration, stream: &mut dyn CallStream) -> Result<Du
             Item::Volume(volume) => header = Some(*volume),
             Item::Vnode(vnode) if header.is_some() => put(restoration, &vnode, &mut reader)?,
             Item::End if header.is_some() => break,
-            Item::Vnode(_) | Item::End => return Err(reader.damaged("a volume header before this").into()),
+            Item::Vnode(_) | Item::End => return Err(reader.damaged("a volume header first").into()),
         }
     }
     Ok(header.unwrap_or_default())

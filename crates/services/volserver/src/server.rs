@@ -130,7 +130,7 @@ impl VolumeServer {
         apart::succeed_all(self);
         splitting::go_on(self, splitting::STEP_NAMES);
         if let Err(error) = self.volumes().expire_received(self.now()) {
-            warn!(%error, "what came of former transfers is kept for longer than it should be");
+            warn!(%error, "received data of former transfers is kept too long");
         }
         count
     }

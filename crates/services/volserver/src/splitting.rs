@@ -150,7 +150,7 @@ fn split_noted(
     report.step("removing what was copied")?;
     clear(server, volume, noted, usize::MAX)?;
     server.volumes().forget_splitting(noted, volume.partition()).map_err(|error| codes::of(&error))?;
-    info!(volume = %volume.id(), new = %new.id(), name, "a directory becomes a volume of its own");
+    info!(volume = %volume.id(), new = %new.id(), name, "a directory is split off into a volume");
     report.say("Finished!")?;
     report.stream.write(Bytes::from_static(&[0; 4]))
 }
@@ -241,7 +241,7 @@ pub(crate) fn go_on(server: &VolumeServer, most: usize) {
     for partition in server.volumes().partitions() {
         match server.volumes().splittings(partition) {
             Ok(noted) => noted.iter().for_each(|noted| go_on_with(server, noted, partition, most)),
-            Err(error) => warn!(%partition, %error, "directories that become volumes cannot be read"),
+            Err(error) => warn!(%partition, %error, "cannot read the list of splits"),
         }
     }
 }
@@ -256,12 +256,12 @@ fn go_on_with(server: &VolumeServer, noted: &Splitting, partition: PartitionId, 
 fn settle(server: &VolumeServer, noted: &Splitting, partition: PartitionId, most: usize) {
     match finish_or_undo(server, noted, partition, most) {
         Ok(true) => {
-            info!(volume = %noted.volume, new = %noted.new, "a directory that was to become a volume is settled");
+            info!(volume = %noted.volume, new = %noted.new, "an interrupted split was completed or undone");
             server.file_service().volume_changed(noted.volume);
         }
         Ok(false) => {}
         Err(code) => {
-            warn!(volume = %noted.volume, %code, "a directory that was to become a volume is left for later");
+            warn!(volume = %noted.volume, %code, "an interrupted split is left for later");
         }
     }
 }

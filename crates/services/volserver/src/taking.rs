@@ -82,7 +82,7 @@ pub(crate) fn take(
         code
     })?;
     if let Err(error) = server.volumes().forget_received(used.volume_id(), used.partition()) {
-        warn!(volume = %volume.id(), %error, "what came of former transfers is kept for a while without need");
+        warn!(volume = %volume.id(), %error, "received data of former transfers is kept longer than needed");
     }
     Ok(())
 }
@@ -91,7 +91,8 @@ pub(crate) fn take(
 fn keep(volume: &Volume, restoration: Restoration) {
     let vnodes = restoration.vnodes();
     let kept = restoration.keep_for_later();
-    info!(volume = %volume.id(), vnodes, ?kept, "a transfer is cut off; what came is kept for the next");
+    info!(volume = %volume.id(), vnodes, ?kept, "a transfer was interrupted; the received data is kept for \
+        the next one");
 }
 
 /// Chunks available on this server.

@@ -38,7 +38,7 @@ impl AdminServer {
         let hour = Period::Hour.begin(now).0.saturating_add(3600);
         self.keeper.next.store(hour, Ordering::Relaxed);
         if let Err(code) = self.keep_all(now) {
-            tracing::error!(%code, "not all snapshots could be kept as they should; it is tried again");
+            tracing::error!(%code, "the snapshot policy could not be applied to all volumes; retrying");
             self.keeper.wake_at(UnixTime(now.0.saturating_add(RETRY_SECONDS)));
         }
     }
@@ -49,7 +49,7 @@ impl AdminServer {
         let mut result = Ok(());
         for (volume, _) in volumes.policies().map_err(|error| error.abort_code())? {
             if let Err(code) = self.keep_volume(volume, now) {
-                tracing::warn!(%volume, %code, "the snapshots of a volume cannot be kept as they should");
+                tracing::warn!(%volume, %code, "the snapshot policy of a volume cannot be applied");
                 result = Err(code);
             }
         }

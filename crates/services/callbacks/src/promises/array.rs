@@ -77,7 +77,7 @@ impl Array {
     pub(super) fn renew(&mut self, table: &Table, host: HostId, sequence: u64, step: u32) -> Renewal {
         let holder = self.holders.get_mut(index_of(host)).filter(|holder| holder.place != NONE);
         let Some(holder) = holder else { return Renewal::Unknown };
-        debug_assert_eq!(table[holder.place].host, host, "a host that is gone holds nothing");
+        debug_assert_eq!(table[holder.place].host, host, "a removed host has no promises");
         holder.sequence = sequence;
         if step <= holder.step {
             return Renewal::Done;
