@@ -21,7 +21,7 @@ impl CellClient {
             let reply = fs::inline_bulk_status(directory.server(), &request)
                 .map_err(failed(format!("look at what is in {}", directory.fid)))?;
             if reply.statuses.len() != fids.len() {
-                bail!("asked about {} files, the server told {}", fids.len(), reply.statuses.len());
+                bail!("asked about {} files, the server answered for {}", fids.len(), reply.statuses.len());
             }
             nodes.extend(fids.into_iter().zip(reply.statuses).map(|(fid, status)| match status.error_code {
                 0 => Ok(directory.sibling(fid, status)),

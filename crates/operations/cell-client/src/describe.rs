@@ -18,7 +18,7 @@ pub fn describe(code: AbortCode) -> String {
         AbortCode::UAEACCES | AbortCode::UAEPERM => "permission denied",
         AbortCode::UAEEXIST => "it exists already",
         AbortCode::UAENOTEMPTY => "the directory is not empty",
-        AbortCode::UAEROFS => "the volume can only be read",
+        AbortCode::UAEROFS => "the volume is read-only",
         AbortCode::VL_NOENT | AbortCode::VOLSERNOVOL => "there is no such volume",
         jobs::ENODEV => "the server has no such volume",
         AbortCode::VL_NAMEEXIST => "a volume of this name exists already",
@@ -26,13 +26,11 @@ pub fn describe(code: AbortCode) -> String {
         AbortCode::VL_PERM | AbortCode::VOLSERBAD_ACCESS | AbortCode::PRPERM | AbortCode::BZACCESS => {
             "you are not authorised for this"
         }
-        AbortCode::UNOQUORUM => {
-            "the database servers are electing one that takes changes; try again in a minute"
-        }
-        AbortCode::UNOTSYNC => "this database server takes no changes, and the one that does was not found",
+        AbortCode::UNOQUORUM => "the database servers are electing a sync site; try again in a minute",
+        AbortCode::UNOTSYNC => "this database server accepts no changes, and the sync site was not found",
         AbortCode::PRNOENT => "there is no such user or group",
         AbortCode::PREXIST => "a user or group of this name exists already",
-        AbortCode::PRIDEXIST => "this number belongs to somebody already",
+        AbortCode::PRIDEXIST => "this number is already in use",
         AbortCode::PRBADNAM => "this name is not allowed",
         AbortCode::VL_ENTRYLOCKED => "another operation has locked the volume's entry",
         AbortCode::VVOLEXISTS => "the server has a volume of this number already",

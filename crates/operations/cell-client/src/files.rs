@@ -161,7 +161,7 @@ impl CellClient {
             let target = base::text::escape(&self.read_link(&node)?);
             node = self.root_of(mounted_volume(&target).with_context(|| format!("mount point {target}"))?)?;
         }
-        bail!("more than {MOUNTS_MAX} mount points lead to one another")
+        bail!("more than {MOUNTS_MAX} nested mount points")
     }
 
     /// Returns the node `name` in a directory.
@@ -183,7 +183,7 @@ impl CellClient {
     /// Returns the entries of a directory except `.` and `..`.
     pub fn list(&self, directory: &Node) -> Result<Vec<Entry>> {
         if !directory.is_directory() {
-            bail!("{} is no directory", directory.fid);
+            bail!("{} is not a directory", directory.fid);
         }
         let mut blob = Vec::new();
         self.fetch(directory, &mut blob, &mut |_| ())?;

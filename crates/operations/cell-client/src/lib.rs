@@ -76,7 +76,7 @@ impl CellClient {
     /// Creates a client of the cell with these database servers.
     pub fn new(network: Arc<dyn Network>, database_servers: Vec<Ipv4Addr>) -> Result<CellClient> {
         if database_servers.is_empty() {
-            bail!("the cell has no database server; name one with --server ADDRESS");
+            bail!("the cell has no database server; give one with --server ADDRESS");
         }
         let (connections, rosters) = (Mutex::default(), Mutex::default());
         Ok(CellClient { network, database_servers, connections, rosters })

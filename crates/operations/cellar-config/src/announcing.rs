@@ -52,13 +52,13 @@ impl fmt::Display for Reason {
         match self {
             Reason::Containers(interface) => write!(
                 f,
-                "{interface} leads to containers of this machine; name the address in NetInfo, or set \
-                 server.announce_containers, to register it"
+                "{interface} is a bridge to containers on this machine; to register it, list the address in \
+                NetInfo or set server.announce_containers"
             ),
             Reason::Beyond => {
                 write!(
                     f,
-                    "a server has at most {SERVER_ADDRESSES_MAX} addresses; name those to register in NetInfo"
+                    "a server has at most {SERVER_ADDRESSES_MAX} addresses; list those to register in NetInfo"
                 )
             }
         }
@@ -173,10 +173,8 @@ mod tests {
     use super::*;
     use afs_format::netinfo::{parse_netinfo, parse_netrestrict};
 
-    const ROUTES: &str = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
-        eth0\t00000000\t0100630A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
-        eth0\t0000630A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n\
-        docker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
+    const ROUTES: &str = "Iface\tDestination\tGateway \
+        \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\neth0\t00000000\t0100630A\t0003\t0\t0\t0\t00000000\t0\t0\t0\neth0\t0000630A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\ndocker0\t000011AC\t00000000\t0001\t0\t0\t0\t0000FFFF\t0\t0\t0\n";
 
     fn ips(text: &str) -> Vec<Ipv4Addr> {
         text.split_whitespace().map(|word| word.parse().unwrap()).collect()
@@ -184,8 +182,9 @@ mod tests {
 
     #[test]
     fn local_addresses_are_found_in_the_routing_table() {
-        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.99.0.0\n        /24 link UNICAST\n     |-- 10.99.0.1\n        \
-                    /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 10.99.0.255\n        /32 link BROADCAST\n";
+        let trie = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.99.0.0\n        /24 link UNICAST\n     |-- \
+            10.99.0.1\n        /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- \
+            10.99.0.255\n        /32 link BROADCAST\n";
         assert_eq!(local_addresses(trie), [Ipv4Addr::new(10, 99, 0, 1), Ipv4Addr::LOCALHOST]);
     }
 

@@ -382,7 +382,10 @@ fn partitions(
         let id = name.get_ref().parse().map_err(|error| origin.bad(&name, "partitions", error))?;
         let place = folder.join(path.get_ref());
         if !place.is_dir() {
-            let what = format!("there is no folder {}; a partition is not made without it", place.display());
+            let what = format!(
+                "there is no directory {}; a partition is only created in an existing one",
+                place.display()
+            );
             missing.push(origin.bad(&path, &format!("partitions.{}", name.get_ref()), what));
         }
         out.push(PartitionSettings { id, path: place, key: None });
@@ -580,11 +583,11 @@ mod tests {
             |lines: &str| load_lines(&format!("{lines}\n[partitions]\na = \"p\"")).unwrap().security;
         assert_eq!(security(""), SecuritySettings::default());
         let set = security(
-            "[security]\nclock_skew_seconds = 300\nclock_warning_seconds = 60\ndotted_principals = true\nweak_enctypes = [\"arcfour-hmac\"]\n\
-             own_calls = \"auth\"\nforward_destinations = [\"192.0.2.1\", \"192.0.2.2:17005\"]\n\
-             rxdebug = \"nobody\"\nown_hosts = [\"192.0.2.80\"]\n\
-             [security.levels]\nusers = \"auth\"\ncell = \"crypt\"\n\
-             [security.levels.pt]\nanonymous = false\nusers = \"crypt\"",
+            "[security]\nclock_skew_seconds = 300\nclock_warning_seconds = 60\ndotted_principals = \
+            true\nweak_enctypes = [\"arcfour-hmac\"]\nown_calls = \"auth\"\nforward_destinations = \
+            [\"192.0.2.1\", \"192.0.2.2:17005\"]\nrxdebug = \"nobody\"\nown_hosts = \
+            [\"192.0.2.80\"]\n[security.levels]\nusers = \"auth\"\ncell = \
+            \"crypt\"\n[security.levels.pt]\nanonymous = false\nusers = \"crypt\"",
         );
         let (clear, auth, crypt) =
             (SecurityLevel::Clear, SecurityLevel::Authenticated, SecurityLevel::Encrypted);

@@ -68,13 +68,13 @@ pub fn load(files: &KeyFiles, security: &SecuritySettings) -> Result<Keys> {
         .map(|(kvno, enctype)| {
             let name = enctype.name();
             format!(
-                "key version {kvno} ({name}) is not used: the type is broken; replace the key, or allow it with \
-                 `weak_enctypes = [\"{name}\"]` in [security]"
+                "key version {kvno} ({name}) is not used: the encryption type is broken; replace the key, \
+                or allow it with `weak_enctypes = [\"{name}\"]` in [security]"
             )
         })
         .collect();
     match (keys.set.is_empty(), refused.as_slice()) {
-        (true, [first, ..]) => bail!("the cell has no key that is used: {first}"),
+        (true, [first, ..]) => bail!("the cell has no usable key: {first}"),
         _ => keys.warnings.extend(refused),
     }
     Ok(keys)
@@ -102,7 +102,8 @@ pub fn load_all(files: &KeyFiles) -> Result<Keys> {
     match (keys.set.is_empty(), names.as_slice()) {
         (false, _) => Ok(keys),
         (true, []) => bail!(
-            "the cell has no key: neither KeyFileExt nor rxkad.keytab is there; `asetkey add rxkad_krb5 ...` makes the first"
+            "the cell has no key: neither KeyFileExt nor rxkad.keytab exists; `asetkey add rxkad_krb5 ...` \
+            creates the first"
         ),
         (true, names) => bail!("there is no rxkad key in {}", names.join(" and ")),
     }

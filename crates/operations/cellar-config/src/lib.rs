@@ -270,7 +270,7 @@ impl Settings {
                  (CellServDB) names none but this one",
             )
         } else if has(Role::Vol) && !has(Role::Fs) {
-            Some("\"vol\" needs \"fs\" beside it: both have the volumes open")
+            Some("\"vol\" needs \"fs\" in the same process: both have the volumes open")
         } else {
             None
         }
@@ -282,8 +282,8 @@ impl Settings {
         let others = self.other_database_servers();
         (has_databases && !others.is_empty()).then(|| {
             format!(
-                "the roles pt and vl keep databases of their own, which know nothing of those on the other \
-                 database servers {others:?}; to join their cell, serve the roles fs, vol and bos"
+                "the roles pt and vl keep databases of their own, separate from those on the other database \
+                servers {others:?}; to join their cell, serve the roles fs, vol and bos"
             )
         })
     }

@@ -48,7 +48,7 @@ pub fn load() -> Result<Settings> {
     let Some(cell) = parse_file(&server.join("ThisCell"), parse_thiscell)? else {
         bail!(
             "no configuration: there is neither --config FILE nor {SERVER_DIRECTORY}/ThisCell; \
-             `cellar quickstart --dir DIR` makes a cell to try"
+             `cellar quickstart --dir DIR` creates a cell to try"
         );
     };
     let cells = parse_file(&server.join("CellServDB"), parse_cellservdb)?.unwrap_or_default();
@@ -157,7 +157,8 @@ fn partitions(root: &Path, warnings: &mut Vec<String>) -> Result<Vec<PartitionSe
     }
     if out.is_empty() {
         bail!(
-            "there is no partition: mount a file system on /vicepa, or make the directory and `touch /vicepa/AlwaysAttach`\n{}",
+            "there is no partition: mount a file system on /vicepa, or make the directory and `touch \
+            /vicepa/AlwaysAttach`\n{}",
             warnings.join("\n")
         );
     }
@@ -169,15 +170,15 @@ fn partitions(root: &Path, warnings: &mut Vec<String>) -> Result<Vec<PartitionSe
 fn attachable(path: &Path, mounts: &BTreeSet<PathBuf>) -> Result<PartitionId, &'static str> {
     let name = path.file_name().and_then(|name| name.to_str());
     let id = name.and_then(|name| name.parse().ok());
-    let id = id.ok_or("partitions are called /vicepa to /vicepz and /vicepaa to /vicepiv")?;
+    let id = id.ok_or("partition names are /vicepa to /vicepz and /vicepaa to /vicepiv")?;
     if !path.is_dir() {
-        return Err("it is no folder");
+        return Err("it is not a directory");
     }
     if path.join("NeverAttach").exists() {
-        return Err("it has a file NeverAttach");
+        return Err("it contains a file NeverAttach");
     }
     if !mounts.contains(path) && !path.join("AlwaysAttach").exists() {
-        return Err("no file system is mounted there, and it has no file AlwaysAttach");
+        return Err("no file system is mounted there, and it contains no file AlwaysAttach");
     }
     Ok(id)
 }
@@ -208,8 +209,8 @@ mod tests {
         for (warning, (name, why)) in warnings.iter().zip([
             ("vicep0", "partitions are called"),
             ("vicepb", "no file system is mounted there"),
-            ("vicepc", "it has a file NeverAttach"),
-            ("vicepd", "it is no folder"),
+            ("vicepc", "it contains a file NeverAttach"),
+            ("vicepd", "it is not a directory"),
             ("vicepzz", "partitions are called"),
         ]) {
             let is_named = warning.contains(&format!("/{name} is not served: "));

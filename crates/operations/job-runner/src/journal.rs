@@ -69,7 +69,7 @@ impl Journal {
             let path = self.path(id);
             match files::create_new(&path) {
                 Ok(_) => {
-                    let claim = self.claim(id)?.context("somebody else runs the new job")?;
+                    let claim = self.claim(id)?.context("another process runs the new job")?;
                     let job = make(id);
                     self.write(&job)?;
                     self.forget()?;

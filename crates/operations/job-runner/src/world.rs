@@ -209,7 +209,7 @@ impl World for CellWorld<'_> {
 
     fn record(&self, job: &Job) -> Result<(), String> {
         (self.watch)(job);
-        let journal = self.journal.ok_or("nothing is recorded where it is only asked what would be done")?;
+        let journal = self.journal.ok_or("a dry run records nothing")?;
         journal.write(job).map_err(|error| format!("{error:#}"))
     }
 }

@@ -99,7 +99,7 @@ impl Files {
                 Ok(())
             })
         })?;
-        ensure!(is_right, "FetchData64 at {position} gave other bytes than were stored");
+        ensure!(is_right, "FetchData64 at {position} returned other bytes than were stored");
         check_length(&reply.status, total)
     }
 }

@@ -124,7 +124,7 @@ impl fmt::Display for Used {
         write!(f, "client {:.2} CPU s ({:.0} %)", self.client_cpu, share(self.client_cpu))?;
         match self.server_cpu {
             Some(cpu) => write!(f, ", server {cpu:.2} CPU s ({:.0} %)", share(cpu))?,
-            None => write!(f, ", server not seen")?,
+            None => write!(f, ", server not measured")?,
         }
         write!(f, ", machine {:.0} % of {} cores", share(self.machine_cpu), self.cores)?;
         if self.stolen_cpu >= 0.01 {
@@ -141,9 +141,13 @@ impl fmt::Display for Limit {
             Limit::ClientThread => "a thread of the client was always busy",
             Limit::ServerThread => "a thread of the server was always busy",
             Limit::Drops => {
-                "datagrams were dropped for want of buffer (a larger net.core.rmem_max, or -u, may help)"
+                "datagrams were dropped for lack of buffer space (a larger net.core.rmem_max, or -u, may \
+                help)"
             }
-            Limit::Waiting => "nothing was busy: calls waited for each other, for the network or the disk",
+            Limit::Waiting => {
+                "nothing was saturated: calls waited for each other, for the network or the \
+                disk"
+            }
         })
     }
 }
@@ -232,9 +236,10 @@ mod tests {
 
     #[test]
     fn sockets_of_a_port() {
-        let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref\n\
-            8: 00000000:1B58 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4711 2 0 0\n\
-            9: 00000000:1B59 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 4712 2 0 0\n";
+        let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  \
+            timeout inode ref\n8: 00000000:1B58 00000000:0000 07 00000000:00000000 00:00000000 00000000     \
+            0        0 4711 2 0 0\n9: 00000000:1B59 00000000:0000 07 00000000:00000000 00:00000000 \
+            00000000     0        0 4712 2 0 0\n";
         assert_eq!(udp_inodes(text, 7000).collect::<Vec<_>>(), ["4711"]);
         assert_eq!(udp_inodes("x:1B58 y:1B58", 7000).count(), 0);
     }

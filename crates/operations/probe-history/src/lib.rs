@@ -184,7 +184,7 @@ pub fn read(path: &Path) -> Result<(Vec<Outcome>, usize)> {
         }
         ensure!(
             got < LINE_BYTES_MAX as usize,
-            "{} is no history of probes: its lines are too long",
+            "{} is not a probe history: its lines are too long",
             path.display()
         );
         match serde_json::from_slice(&line) {

@@ -315,7 +315,7 @@ impl Promotion {
             holders.iter().find(|holder| !self.cell(name).avoid.contains(holder)).or(holders.first())
         });
         if any.is_none() {
-            let why = format!("no cell has version {version} any more; promote the volume again");
+            let why = format!("no cell has version {version} any longer; promote the volume again");
             self.cell_mut(name).halt = Some(Halt::Refused(why));
         }
         any.cloned()
@@ -444,7 +444,8 @@ impl Promotion {
         if cell.wrongs >= WRONGS_MAX || (was_everything && from == source) {
             let expected = expected.map_or_else(|| "none".into(), describe);
             let why = format!(
-                "the contents that arrived from {from} are not those of the manifest: {} where it says {expected}",
+                "the contents that arrived from {from} are not those of the manifest: {} where it says \
+                {expected}",
                 describe(got)
             );
             cell.halt = Some(Halt::Refused(why));

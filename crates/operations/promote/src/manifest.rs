@@ -79,7 +79,7 @@ pub struct PublicKey(VerifyingKey);
 
 /// Why a text is not a key.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("this is no key: `{expected}` and {digits} hexadecimal digits are expected")]
+#[error("not a key: expected `{expected}` and {digits} hexadecimal digits")]
 pub struct KeyError {
     expected: &'static str,
     digits: usize,
@@ -240,6 +240,6 @@ pub(crate) mod hexadecimal {
         deserializer: D,
     ) -> Result<[u8; N], D::Error> {
         let text = String::deserialize(deserializer)?;
-        decode(&text).ok_or_else(|| D::Error::custom(format!("{} hexadecimal digits are expected", 2 * N)))
+        decode(&text).ok_or_else(|| D::Error::custom(format!("expected {} hexadecimal digits", 2 * N)))
     }
 }

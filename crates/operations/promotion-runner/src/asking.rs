@@ -77,15 +77,15 @@ fn site_trouble(
     let site = read_only_sites(entry).into_iter().find(|&site| place_of(entry, site) == place);
     let is_unused = |site: usize| entry.server_flags[site] & site_flags::DO_NOT_USE != 0;
     if info.status == volume_state::BUSY {
-        Some("is open for another operation".into())
+        Some("is in use by another operation".into())
     } else if info.in_use == 0 {
         Some("is out of service".into())
     } else if site.is_none() {
-        Some("is not in the entry any more".into())
+        Some("is no longer in the entry".into())
     } else if known.lacking.contains(&place) || site.is_some_and(is_unused) {
         Some("does not have the version yet".into())
     } else if verified.is_some_and(|verified| verified != info.update_date) {
-        Some("does not show what was verified".into())
+        Some("does not serve the verified contents".into())
     } else {
         None
     }

@@ -158,7 +158,7 @@ impl Site<'_> {
                 ))
             }),
             Some(_) => Err(PromotionError::Lasting(format!(
-                "{} has a volume {name} that was not promoted there; --adopt takes it over, with what it holds",
+                "{} has a volume {name} that was not promoted there; --adopt takes it over with its contents",
                 self.name
             ))),
         }
@@ -366,7 +366,7 @@ impl Site<'_> {
         match (updated(home.volume)?, updated(held.volume)?) {
             (Some(staging), Some(verified)) if staging == verified => Ok(()),
             _ => Err(PromotionError::Changed(format!(
-                "somebody changed the volume {} of {} after it was verified",
+                "another operation changed the volume {} of {} after it was verified",
                 home.volume, self.name
             ))),
         }
@@ -415,7 +415,7 @@ impl Site<'_> {
     fn edit_entry(&self, edit: impl Fn(&mut NVldbEntry)) -> Step {
         let Some(found) = self.entry()? else {
             return Err(PromotionError::Lasting(format!(
-                "{} has no entry of {} any more",
+                "{} no longer has an entry of {}",
                 self.name,
                 self.volume()
             )));
@@ -423,7 +423,7 @@ impl Site<'_> {
         let volume_id = found.volume_id[0];
         self.lock(volume_id)?;
         let Some(mut entry) = self.entry()? else {
-            return Err(PromotionError::Passing(format!("the entry of {} has gone", self.volume())));
+            return Err(PromotionError::Passing(format!("the entry of {} no longer exists", self.volume())));
         };
         edit(&mut entry);
         let request = vl::ReplaceEntryNRequest {

@@ -124,7 +124,8 @@ impl Config {
     #[cfg(test)]
     pub(super) fn for_tests(cell: &str) -> Config {
         let text = format!(
-            "source = \"{cell}\"\nstate = \"s\"\n[cell.\"{cell}\"]\ndatabase_servers = [\"192.0.2.1\"]\nkeyfile = \"k\"\n"
+            "source = \"{cell}\"\nstate = \"s\"\n[cell.\"{cell}\"]\ndatabase_servers = \
+            [\"192.0.2.1\"]\nkeyfile = \"k\"\n"
         );
         Config::parse(&text, Path::new("/etc/x")).unwrap()
     }
@@ -171,7 +172,7 @@ impl Config {
     /// Loads the signing key.
     pub fn signing_key(&self) -> Result<SigningKey> {
         let Some(path) = &self.signing_key else {
-            bail!("`signing_key` names no file; `cellar promote key new FILE` makes one");
+            bail!("`signing_key` is not set; `cellar promote key new FILE` creates one");
         };
         let shown = || format!("in {}", path.display());
         let (bytes, mending) = read_secret(path, self.exposure).with_context(shown)?;
@@ -272,7 +273,7 @@ fn place(text: &str) -> Result<Place> {
         let partition: PartitionId = partition.trim().parse().ok()?;
         Some(Place { server: server.parse().ok()?, partition: partition.index() as i32 })
     });
-    parsed.with_context(|| format!("`{text}` is no site like \"192.0.2.1 a\""))
+    parsed.with_context(|| format!("`{text}` is not a site like \"192.0.2.1 a\""))
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl Journal {
         let file = files::create(&path).with_context(shown)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Claim { _file: file }),
-            Err(Errno::WOULDBLOCK) => bail!("somebody else is promoting this volume ({})", path.display()),
+            Err(Errno::WOULDBLOCK) => bail!("another process is promoting this volume ({})", path.display()),
             Err(error) => Err(error).with_context(shown),
         }
     }
@@ -61,7 +61,7 @@ impl Journal {
             Err(error) => return Err(error).with_context(shown),
         };
         if length > FILE_BYTES_MAX {
-            bail!("{} has {length} bytes; at most {FILE_BYTES_MAX} are read", self.path.display());
+            bail!("{} has {length} bytes; the limit is {FILE_BYTES_MAX}", self.path.display());
         }
         let kept: Kept =
             serde_json::from_slice(&std::fs::read(&self.path).with_context(shown)?).with_context(shown)?;

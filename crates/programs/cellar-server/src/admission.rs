@@ -47,9 +47,9 @@ impl Admission {
             return Ok(());
         }
         let (code, refusal, what) = match caller.identity {
-            Identity::Anonymous => (AbortCode::RXKADNOAUTH, Refusal::NoTicket, "it has no ticket"),
+            Identity::Anonymous => (AbortCode::RXKADNOAUTH, Refusal::NoTicket, "the caller has no ticket"),
             Identity::Known(_) => {
-                (AbortCode::RXKADLEVELFAIL, Refusal::SecurityLevel, "its level of protection is too low")
+                (AbortCode::RXKADLEVELFAIL, Refusal::SecurityLevel, "the level of protection is too low")
             }
         };
         if self.refusals.refuse(caller.peer.ip(), refusal, rx::now()) {

@@ -63,6 +63,6 @@ fn purge(ending: &AtomicBool, volumes: &Volumes, pause_min: Duration) {
 /// Computes the directory totals of a volume that has none.
 fn count(volumes: &Volumes) {
     if let Err(error) = volumes.count_step() {
-        tracing::error!(%error, "cannot count what a volume's directories hold");
+        tracing::error!(%error, "cannot compute the totals of a volume's directories");
     }
 }

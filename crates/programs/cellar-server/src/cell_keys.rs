@@ -86,7 +86,7 @@ impl CellKeys {
             return;
         }
         if let Err(error) = check_keys(&keys) {
-            tracing::error!(%error, "the cell's new keys make no ticket for this server");
+            tracing::error!(%error, "the cell's new keys cannot encrypt a ticket for this server");
         }
         let versions: Vec<String> =
             keys.versions().map(|(kvno, enctype)| format!("{kvno} ({})", enctype.number())).collect();

@@ -44,7 +44,7 @@ pub(super) fn log(step: ClockStep) {
             expected,
             found,
             seconds,
-            "the clock was set back; volumes that have later dates keep them until it has caught up"
+            "the clock was set back; volumes with later dates keep them until the clock has caught up"
         );
     } else {
         tracing::warn!(expected, found, seconds, "the clock was set ahead, or the machine was suspended");

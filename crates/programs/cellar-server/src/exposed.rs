@@ -34,7 +34,7 @@ mod tests {
         open(&jobs, 0o700);
         assert_eq!(
             warnings(&settings),
-            [format!("other users may reach {0} (mode 755): run `chmod 700 {0}`", store.display())]
+            [format!("other users can access {0} (mode 755): run `chmod 700 {0}`", store.display())]
         );
         open(&store, 0o700);
         assert_eq!(warnings(&settings), [""; 0]);

@@ -35,7 +35,7 @@ pub(super) fn start(
     admin_server: Option<&AdminServer>,
 ) -> Option<JoinHandle<()>> {
     let opened = Journal::open(settings.jobs_path());
-    let journal = opened.inspect_err(|error| tracing::error!("no jobs are taken over: {error:#}")).ok()?;
+    let journal = opened.inspect_err(|error| tracing::error!("cannot resume jobs: {error:#}")).ok()?;
     if let Some(admin_server) = admin_server {
         admin_server.set_jobs(Box::new(Jobs { journal: journal.clone(), cell: cell.clone() }));
     }
@@ -54,7 +54,7 @@ impl Keeper {
     fn look(self: &Arc<Keeper>) {
         match self.journal.all() {
             Ok(jobs) => jobs.iter().filter(|job| !job.is_over()).for_each(|job| self.take_over(job.id)),
-            Err(error) => tracing::error!("the journal of jobs: {error:#}"),
+            Err(error) => tracing::error!("cannot read the job journal: {error:#}"),
         }
     }
 
@@ -71,19 +71,20 @@ impl Keeper {
                 crate::threads::thread(format!("job {}", job.id), move || keeper.run(job, claim));
             }
             Ok(_) => {}
-            Err(error) => tracing::error!(job = id, "the journal of jobs: {error:#}"),
+            Err(error) => tracing::error!(job = id, "cannot read the job journal: {error:#}"),
         }
     }
 
     fn run(&self, mut job: Job, claim: Claim) {
-        tracing::info!(job = job.id, what = job.title(), at = job.latest(), "a job that nobody runs goes on");
-        let watch = |job: &Job| tracing::debug!(job = job.id, at = job.latest(), "a job goes on");
+        tracing::info!(job = job.id, what = job.title(), at = job.latest(), "an abandoned job is resumed");
+        let watch = |job: &Job| tracing::debug!(job = job.id, at = job.latest(), "a job is resumed");
         let world = CellWorld::new(&self.cell, &self.journal, job.id, self.wishes.clone(), &watch);
         let end = ::jobs::run(&mut job, &world);
         if let Err(error) = self.journal.write(&job) {
-            tracing::error!(job = job.id, "the journal of jobs: {error:#}");
+            tracing::error!(job = job.id, "cannot read the job journal: {error:#}");
         }
-        tracing::info!(job = job.id, what = job.title(), ?end, stage = ?job.stage, at = job.latest(), "a job ends");
+        tracing::info!(job = job.id, what = job.title(), ?end, stage = ?job.stage, at = job.latest(), "a \
+            job has ended");
         drop(claim);
         self.running.fetch_sub(1, Ordering::Relaxed);
     }

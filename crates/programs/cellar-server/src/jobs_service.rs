@@ -89,7 +89,7 @@ impl JobKeeper for Jobs {
 }
 
 fn broken(error: &anyhow::Error) -> AbortCode {
-    tracing::error!("the journal of jobs: {error:#}");
+    tracing::error!("cannot read the job journal: {error:#}");
     AbortCode::UAEIO
 }
 

@@ -69,7 +69,7 @@ impl RemoteMembership {
         if code != AbortCode::PRNOENT && last.is_none_or(|at| at.elapsed() >= COMPLAINT_PERIOD) {
             *last = Some(Instant::now());
             tracing::error!(
-                "the cell's protection servers cannot be asked: {}; callers whose groups are not known wait",
+                "the cell's protection servers cannot be reached: {}; callers whose groups are unknown wait",
                 describe(code)
             );
         }
@@ -192,7 +192,7 @@ fn wait(_: AbortCode) -> AbortCode {
 
 fn listed(list: Vec<i32>, over: i32, whose: impl std::fmt::Display) -> Vec<UserId> {
     if over != 0 {
-        tracing::warn!(of = %whose, "the list of groups is cut off: the protection server says that there are more");
+        tracing::warn!(of = %whose, "the list of groups is truncated: the protection server reports more");
     }
     list.into_iter().map(UserId).collect()
 }
@@ -200,7 +200,7 @@ fn listed(list: Vec<i32>, over: i32, whose: impl std::fmt::Display) -> Vec<UserI
 /// Returns an answer for each question; another number of answers is an error.
 fn all_answered<T, U>(answers: Vec<T>, questions: usize, each: impl Fn(T) -> U) -> Result<Vec<U>, AbortCode> {
     if answers.len() != questions {
-        tracing::error!(questions, answers = answers.len(), "a protection server answers something else");
+        tracing::error!(questions, answers = answers.len(), "a protection server sent an unexpected reply");
         return Err(AbortCode::VBUSY);
     }
     Ok(answers.into_iter().map(each).collect())

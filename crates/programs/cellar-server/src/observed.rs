@@ -74,11 +74,11 @@ impl Observatory {
             return PartitionFigures { offline: 1, ..PartitionFigures::default() };
         };
         let condition = self.volumes.condition(id).unwrap_or_else(|error| {
-            tracing::error!(partition = %id, %error, "cannot read what is amiss");
+            tracing::error!(partition = %id, %error, "cannot read damage reports");
             Condition::default()
         });
         let unreadable = |error: &VolumeError, what: &str| {
-            tracing::error!(partition = %id, %error, what, "cannot read figures of a partition");
+            tracing::error!(partition = %id, %error, what, "cannot read a partition's figures");
         };
         let shared = self.volumes.deduplication(id);
         let shared = shared.inspect_err(|error| unreadable(error, "deduplication")).unwrap_or_default();

@@ -53,7 +53,7 @@ impl Refusals {
         if novelty == Novelty::Overflow {
             tracing::warn!(
                 hosts = REMEMBERED_MAX,
-                "too many hosts are refused to log each; `cellar stat refusals` counts all"
+                "too many refused hosts to log each one; `cellar stat refusals` counts all of them"
             );
         }
         novelty == Novelty::New

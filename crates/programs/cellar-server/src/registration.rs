@@ -133,7 +133,8 @@ impl Registrar {
     /// Registers if it is due; `changed` are the machine's new addresses.
     fn look_at(&mut self, changed: Option<Vec<Ipv4Addr>>) {
         if let Some(addresses) = changed {
-            tracing::info!(before = ?self.addresses, now = ?addresses, "the machine's addresses have changed");
+            tracing::info!(before = ?self.addresses, now = ?addresses, "the machine's addresses have \
+                changed");
             let lost: Vec<Ipv4Addr> =
                 self.addresses.iter().copied().filter(|address| !addresses.contains(address)).collect();
             (self.on_change)(&lost, &addresses);
@@ -179,7 +180,8 @@ impl Registrar {
         let (registered, beyond) = self.addresses.split_at(self.addresses.len().min(SERVER_ADDRESSES_MAX));
         tracing::info!(uuid = %self.uuid, addresses = ?registered, "registered in the location database");
         if !beyond.is_empty() {
-            tracing::warn!(addresses = ?beyond, "not registered: a server has at most {SERVER_ADDRESSES_MAX} addresses");
+            tracing::warn!(addresses = ?beyond, "not registered: a server has at most \
+                {SERVER_ADDRESSES_MAX} addresses");
         }
         if let Err(error) = write_sysid(&self.settings.sysid_path, self.uuid, &self.addresses) {
             tracing::warn!("{error:#}");
@@ -197,7 +199,8 @@ fn refusal(code: AbortCode, uuid: HostUuid) -> String {
              {uuid} must be removed"
         ),
         AbortCode::VL_PERM => {
-            "the location server does not take this cell key for that of a server: are the key files the same?"
+            "the location server does not accept this cell key as a server's: do both servers have the same \
+            key files?"
                 .into()
         }
         _ => describe(code),

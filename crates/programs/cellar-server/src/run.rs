@@ -60,7 +60,8 @@ pub fn run_then(
         End::Failed(error) => {
             let path = settings.database_path.display();
             bail!(
-                "stopped: the cell's databases in {path} take no more writes: {error}; repair their file system first"
+                "stopped: the cell's databases in {path} no longer accept writes: {error}; repair their \
+                file system first"
             );
         }
     }
@@ -100,7 +101,7 @@ fn wait_for_end(running: &Running, received: &Receiver<Instruction>) -> Result<E
                 return Ok(End::Signal);
             }
             Instruction::Fail(error) => {
-                tracing::error!(error, "stopping: the cell's databases take no more writes");
+                tracing::error!(error, "stopping: the cell's databases no longer accept writes");
                 return Ok(End::Failed(error));
             }
         }

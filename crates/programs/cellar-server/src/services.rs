@@ -315,7 +315,7 @@ impl Services {
                 let server = Arc::new(server);
                 let deleted = server.delete_unfinished();
                 if deleted > 0 {
-                    tracing::info!(deleted, "volumes whose making was cut off are deleted");
+                    tracing::info!(deleted, "deleting volumes whose creation was interrupted");
                 }
                 self.volume_server = Some(server.clone());
                 if let Some(snapshots) = &self.snapshots {

@@ -47,7 +47,7 @@ impl Keepers {
             kept.extend(handover::take_over(path)?);
         }
         if !kept.is_empty() {
-            tracing::info!(sockets = kept.len(), "sockets of another process are taken over");
+            tracing::info!(sockets = kept.len(), "took over the sockets of another process");
         }
         Ok((Keepers { manager: Manager::of_environment(), supervisor }, Arc::new(Inherited::new(kept))))
     }
@@ -62,12 +62,13 @@ impl Keepers {
     pub fn keep(&mut self, inherited: &Inherited, sockets: &[KeptSocket]) {
         let unused = inherited.close_rest();
         for (name, address) in &unused {
-            tracing::warn!(%address, name, "a socket was passed in for an address and port that are not served; closed");
+            tracing::warn!(%address, name, "an inherited socket has an address and port that are not \
+                served; closed");
         }
         if let Some(supervisor) = &self.supervisor
             && let Err(error) = passing::send(supervisor.as_fd(), sockets)
         {
-            tracing::error!(%error, "the supervisor does not keep the sockets");
+            tracing::error!(%error, "the supervisor did not accept the sockets");
         }
         if let Some(manager) = &mut self.manager {
             manager.keep(sockets);

@@ -28,7 +28,7 @@ fn run(ending: &AtomicBool, volumes: &Volumes, partition: PartitionId, period: D
     while wait(ending, next.saturating_duration_since(Instant::now())) {
         next = Instant::now() + period;
         if let Err(error) = volumes.sync_partition(partition) {
-            tracing::error!(%partition, %error, "acknowledged changes of the last moments are not on disk");
+            tracing::error!(%partition, %error, "recently acknowledged changes are not on disk");
             return;
         }
     }

@@ -68,7 +68,7 @@ fn prepared() -> tempfile::TempDir {
 type Damage = (&'static str, fn(&Path), &'static str);
 
 const DAMAGES: [Damage; 8] = [
-    ("no folder", |path| fs::remove_dir_all(path).unwrap(), "no such folder"),
+    ("no folder", |path| fs::remove_dir_all(path).unwrap(), "no such directory"),
     ("CURRENT is gone", |path| fs::remove_file(path.join("cellar/meta/CURRENT")).unwrap(), "CURRENT"),
     ("the MANIFEST is damaged", |path| spoil(&path.join("cellar/meta"), "MANIFEST"), "orruption"),
     (

@@ -60,7 +60,8 @@ fn run(
             Ok((_, true)) => IDLE_PAUSE,
             Ok((bytes, false)) => Duration::from_micros(bytes.saturating_mul(1_000_000) / bytes_per_s.max(1)),
             Err(error) => {
-                tracing::error!(%partition, what, %error, "a step failed; the next is in a minute");
+                tracing::error!(%partition, what, %error, "a step of background work failed; retrying in a \
+                    minute");
                 FAILURE_PAUSE
             }
         };

@@ -43,8 +43,8 @@ impl Page {
         tracing::info!(address = %server.address(), "web page");
         if !address.ip().is_loopback() {
             tracing::warn!(
-                "the web page can be reached by other machines, unencrypted: they see the sums of all calls, and sign in \
-                 only through a proxy that `tls_proxies` names (docs/guide/web.md)"
+                "the web page can be reached by other machines, unencrypted: they see totals of all calls, \
+                and can only sign in through a proxy listed in `tls_proxies` (docs/guide/web.md)"
             );
         }
         Ok(Page { site, server })

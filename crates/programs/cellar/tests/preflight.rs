@@ -87,15 +87,15 @@ const FORETOLD: [(&str, &str); 20] = [
     ),
     ("volume set one --compression zstd:9", "would be stored with zstd:9, deduplication off"),
     ("volume set one --deduplication on", "(default), deduplication on"),
-    ("volume forget one", "would throw out of the caches of "),
+    ("volume forget one", "from the caches of "),
     ("volume remove two", "would remove two: "),
-    ("volume mount one/to-two two", "would make the mount point one/to-two, which leads to two"),
-    ("volume unmount one/to-one", "would remove the mount point one/to-one, which leads to one"),
+    ("volume mount one/to-two two", "would create the mount point one/to-two to two"),
+    ("volume unmount one/to-one", "would remove the mount point one/to-one to one"),
     ("volume snapshot create one later", "would make the snapshot later of one"),
     ("volume snapshot create one tomorrow --expires 1d", "of one, which expires at "),
     ("volume snapshot policy one --daily 3", "0 hourly, 3 daily, 0 weekly, 0 monthly; as it is: none"),
     ("volume snapshot mount one/old one early", "leads to one.snap.early.readonly"),
-    ("volume snapshot rollback one early", "one would be what it was at "),
+    ("volume snapshot rollback one early", "one would be in its state of "),
     ("volume snapshot remove one early", "would be removed"),
     ("user create eve --id 4711", "would make the user eve with number 4711"),
     ("group create ann:others --owner ann", "would make the group ann:others of ann"),
@@ -109,7 +109,7 @@ const REFUSED: [(&str, &str); 31] = [
     ("volume create one", "a volume one exists already"),
     ("volume create new --partition z", "the server has no partition /vicepz; it has /vicepa"),
     ("volume create new --acl zoe=rl", "there is no user or group zoe"),
-    ("volume create new --acl ann", "`ann` is not WHO=RIGHTS, like system:anyuser=rl"),
+    ("volume create new --acl ann", "`ann` is not NAME=RIGHTS, like system:anyuser=rl"),
     ("volume create new --noauth", "[VL_PERM"),
     ("volume set none --compression lz4", "there is no volume none in the location database"),
     ("volume set one --compression lz4 --noauth", ""),
@@ -121,12 +121,12 @@ const REFUSED: [(&str, &str); 31] = [
     ("volume mount one/to-one two", "[UAEEXIST"),
     ("volume mount one/away/there two", "one/away does not exist"),
     ("volume mount one/to-two two --noauth", ""),
-    ("volume mount one.snap.early.readonly/a two", "the volume can only be read [UAEROFS"),
+    ("volume mount one.snap.early.readonly/a two", "the volume is read-only [UAEROFS"),
     ("volume unmount one/away", "one/away does not exist"),
     ("volume unmount one/to-one --noauth", ""),
     (
         "volume snapshot create one early",
-        "there is a snapshot of this name; choose another or remove it first",
+        "a snapshot with this name exists; choose another name or remove it first",
     ),
     ("volume snapshot create one later --noauth", ""),
     ("volume snapshot policy one --daily 3 --noauth", ""),
@@ -134,7 +134,7 @@ const REFUSED: [(&str, &str); 31] = [
     ("volume snapshot remove one early --noauth", ""),
     ("volume snapshot rollback one early --noauth", ""),
     ("user create ann", "a user or group of this name exists already [PREXIST"),
-    ("user create eve --id 500", "this number belongs to somebody already [PRIDEXIST"),
+    ("user create eve --id 500", "this number is already in use [PRIDEXIST"),
     ("user create eve --noauth", "[PRPERM"),
     ("user remove zoe", "there is no user or group zoe"),
     ("group create friends", "a user or group of this name exists already [PREXIST"),
@@ -224,7 +224,7 @@ const REFUSED_JOBS: [(&str, &str); 27] = [
     ("volume backup none", "there is no volume none in the location database"),
     ("volume backup one --noauth", "you are not authorised for this"),
     ("volume split one/away --to new", "one/away does not exist"),
-    ("volume split one/text --to new", "one/text is no directory"),
+    ("volume split one/text --to new", "one/text is not a directory"),
     ("volume split one/below --to two", "a volume two exists already"),
     ("volume split one/below --to new --noauth", "you are not authorised for this"),
     ("volume dump none FOLDER/new", "there is no volume none in the location database"),
@@ -334,14 +334,14 @@ fn a_dry_run_names_locks_and_servers_that_do_not_answer() {
 /// Effects of resuming and of cancelling a job at each stage.
 const STAGES: [(Stage, &str, &str); 6] = [
     (Stage::Beginning, "begin", "be undone"),
-    (Stage::Working, "clear away what was begun, and begin anew", "be undone"),
+    (Stage::Working, "undo what was started, and start again", "be undone"),
     (Stage::Switching, "be finished", "be finished: it is too late to undo it"),
-    (Stage::Cleaning, "be finished: only clearing away is left", "be finished: it is too late to undo it"),
+    (Stage::Cleaning, "be finished: only cleaning up is left", "be finished: it is too late to undo it"),
     (Stage::Undoing, "be undone", "be undone, as it is anyway"),
     (
         Stage::CatchingUp,
         "send to the sites that lack it, as far as they can be reached",
-        "end; the sites that lack it do not get it",
+        "end; the sites that lack it will not get it",
     ),
 ];
 
@@ -402,7 +402,7 @@ fn a_dry_run_of_an_interrupted_job_leaves_it_unchanged() {
     let told = String::from_utf8(program("cancel 4").stdout).unwrap();
     assert!(told.contains("move of data from 127.0.0.1 /vicepa to 127.0.0.1 /vicepb"), "{told}");
     for (arguments, expected) in
-        [("resume 7", "the job 7 is over"), ("cancel 7", "is over"), ("cancel 10", "no job 10")]
+        [("resume 7", "the job 7 has ended"), ("cancel 7", "has ended"), ("cancel 10", "no job 10")]
     {
         let refused = program(arguments);
         let told = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -428,7 +428,7 @@ fn a_dry_run_of_a_servers_job_changes_nothing() {
         let told = cell.run(&format!("volume jobs {arguments} {on}"));
         assert!(told.contains(expected) && told.lines().count() == 2, "{arguments}: {told}");
     }
-    for (arguments, expected) in [("resume 2", "the job 2 is over"), ("cancel 3", "there is no job 3")] {
+    for (arguments, expected) in [("resume 2", "the job 2 has ended"), ("cancel 3", "there is no job 3")] {
         assert_eq!(cell.refusal(&format!("volume jobs {arguments} {on}")), expected);
     }
     assert_eq!(files(&cell.jobs()), before);

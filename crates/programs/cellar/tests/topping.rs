@@ -192,7 +192,7 @@ fn keys_lead_through_the_tables_of_a_known_load() {
     terminal.wait_for("the busier first", |screen| names(screen) == ["load", "other"]);
     terminal.press("r");
     let is_upward = |screen: &[String]| screen[2].contains("CALLS^") && names(screen) == ["other", "load"];
-    terminal.wait_for("the other way round", is_upward);
+    terminal.wait_for("reverse the order", is_upward);
     terminal.press("r\x1b[C\x1b[C");
     let by_store = |screen: &[String]| screen[2].contains("STOREv") && names(screen) == ["load", "other"];
     terminal.wait_for("by what was stored", by_store);
@@ -224,12 +224,12 @@ fn keys_lead_through_the_tables_of_a_known_load() {
     terminal.press("0\t");
     terminal.wait_for("callbacks", |screen| screen[2].contains("PROMISES"));
     terminal.press("1\x1b[Z");
-    terminal.wait_for("events", |screen| screen[2].contains("LEFT OUT"));
+    terminal.wait_for("events", |screen| screen[2].contains("DROPPED"));
     terminal.press(" ");
     terminal.wait_for("a pause", |screen| screen[0].contains("paused"));
     terminal.press("?");
     terminal.wait_for("all keys", |screen| screen.iter().any(|line| line.contains("choose the column")));
     terminal.press("x");
-    terminal.wait_for("the table", |screen| screen[2].contains("LEFT OUT"));
+    terminal.wait_for("the table", |screen| screen[2].contains("DROPPED"));
     assert!(terminal.end("q").contains("\x1b[?1049l"), "the terminal is given back");
 }

@@ -32,7 +32,7 @@ pub struct Mending {
 impl fmt::Display for Mending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, found, command) = (self.path.display(), &self.found, self.command);
-        write!(f, "other users may reach {path} ({found}): run `{command} {path}`")
+        write!(f, "other users can access {path} ({found}): run `{command} {path}`")
     }
 }
 

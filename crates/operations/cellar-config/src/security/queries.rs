@@ -69,8 +69,10 @@ fn protection(origin: &Origin<'_>, keys: &SecuritySection, default: Policy) -> R
 
 fn access(origin: &Origin<'_>, texts: &Spanned<[String; 2]>, text: &str) -> Result<u32> {
     EntryFlags::parse_access(text).ok_or_else(|| {
-        let what =
-            format!("`{text}` is not made of `S`, `s`, `O`, `M`, `m`, `A`, `a`, `r` and `-`, as in `S-M--`");
+        let what = format!(
+            "`{text}` does not consist of `S`, `s`, `O`, `M`, `m`, `A`, `a`, `r` and `-`, as in \
+                `S-M--`"
+        );
         origin.bad(texts, "security.protection_default_access", what)
     })
 }

@@ -168,7 +168,7 @@ impl GroupMeasured {
 
 fn add(histogram: &mut Option<Histogram<u64>>, nanoseconds: u64, digits: u8) {
     let histogram = histogram.get_or_insert_with(|| empty(digits));
-    histogram.record(nanoseconds).expect("a histogram that grows takes any number");
+    histogram.record(nanoseconds).expect("a growing histogram accepts any value");
 }
 
 fn empty(digits: u8) -> Histogram<u64> {
@@ -180,7 +180,7 @@ fn empty(digits: u8) -> Histogram<u64> {
 fn join(to: &mut Option<Histogram<u64>>, from: Option<&Histogram<u64>>) {
     let Some(from) = from else { return };
     match to {
-        Some(to) => to.add(from).expect("a histogram that grows takes any other"),
+        Some(to) => to.add(from).expect("a growing histogram merges with any other"),
         None => *to = Some(from.clone()),
     }
 }

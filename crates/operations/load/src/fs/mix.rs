@@ -155,7 +155,7 @@ impl Size {
             "MiB" => 1 << 20,
             "GB" => 1_000_000_000,
             "GiB" => 1 << 30,
-            _ => bail!("{text:?} is no size; write 4096, \"64KiB\" or \"20MB\""),
+            _ => bail!("{text:?} is not a size; write 4096, \"64KiB\" or \"20MB\""),
         };
         let number: u64 = digits.parse().with_context(|| format!("{text:?} is no size"))?;
         number.checked_mul(scale).map(Size).with_context(|| format!("{text:?} is too large"))
@@ -190,7 +190,7 @@ impl Mix {
         let path = Path::new(name);
         let text = std::fs::read_to_string(path).with_context(|| {
             let names: Vec<&str> = READY.iter().map(|(name, _)| *name).collect();
-            format!("{name:?} is no file that can be read, and none of the mixes {}", names.join(", "))
+            format!("{name:?} is neither a readable file nor one of the mixes {}", names.join(", "))
         })?;
         Mix::parse(&text).with_context(|| path.display().to_string())
     }
@@ -230,9 +230,9 @@ impl Group {
         within("files", self.files as u64, FILES_MAX as u64)?;
         within("file_size", self.file_size.0, FILE_BYTES_MAX)?;
         within("call_size", self.call_size.0, FILE_BYTES_MAX)?;
-        ensure!(!self.work.weights().is_empty(), "work has nothing to do");
+        ensure!(!self.work.weights().is_empty(), "`work` has no operations");
         let sum: u64 = self.work.weights().iter().map(|(_, weight)| u64::from(*weight)).sum();
-        ensure!(u32::try_from(sum).is_ok(), "the numbers of work are too large");
+        ensure!(u32::try_from(sum).is_ok(), "the numbers in `work` are too large");
         Ok(())
     }
 }

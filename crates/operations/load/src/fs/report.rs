@@ -156,7 +156,8 @@ impl Report {
             let first = &group.first_calls;
             let _ = writeln!(
                 text,
-                "{}: first calls of {} clients, who are asked who they are: half within {:.1} ms, all within {:.1} ms",
+                "{}: first calls of {} clients, which the server identifies: half within {:.1} ms, all \
+                within {:.1} ms",
                 group.name,
                 first.calls,
                 first.p50_us / 1e3,

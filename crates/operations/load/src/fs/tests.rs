@@ -29,7 +29,7 @@ fn ready_mixes_are_in_order() {
 fn mixes_that_are_refused() {
     let base = "title = \"t\"\n[[group]]\nname = \"g\"\nclients = 3\n";
     for (bad, why) in [
-        ("work = { read = 0 }", "nothing to do"),
+        ("work = { read = 0 }", "no operations"),
         ("work = { reed = 1 }", "reed"),
         ("clients = 4", "duplicate"),
         ("streams = 33\nwork = { read = 1 }", "streams = 33"),

@@ -175,7 +175,7 @@ pub fn parse_list(text: &str) -> Result<Vec<u32>> {
     let is_back_and_forth =
         turns.windows(2).any(|pair| matches!(pair, [Step::FromServer(_), Step::ToServer(_)]));
     if is_back_and_forth {
-        bail!("the list turns back to sending: an Rx call goes one way and then the other, once");
+        bail!("the list switches back to sending: an Rx call sends, then receives, once");
     }
     Ok(list)
 }

@@ -77,7 +77,7 @@ fn lists() {
     for (bad, why) in [("1\nx", "line 2"), ("0x", "line 1"), ("-1", "line 1"), ("600000000", "2 GB")] {
         assert!(format!("{:#}", parse_list(bad).unwrap_err()).contains(why), "{bad:?}");
     }
-    assert!(parse_list("1\n\n2\n\n3").unwrap_err().to_string().contains("turns back"));
+    assert!(parse_list("1\n\n2\n\n3").unwrap_err().to_string().contains("switches back"));
     assert!(parse_list(&"1\n".repeat(LIST_ENTRIES_MAX as usize + 1)).is_err());
 }
 

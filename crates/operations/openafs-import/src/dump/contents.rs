@@ -88,7 +88,7 @@ impl Contents {
                 }
                 Item::End if has_volume => return Ok(contents),
                 Item::Vnode(_) | Item::End => {
-                    return Err(failed(reader.damaged("a volume header before this")));
+                    return Err(failed(reader.damaged("a volume header first")));
                 }
             }
         }

@@ -83,7 +83,8 @@ impl Place {
         let mut place = Place::default();
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             let name = OsStr::from_bytes(name);
-            check_name(name).with_context(|| format!("{} is no path to write to", printable(path)))?;
+            check_name(name)
+                .with_context(|| format!("{} is not a path that can be written", printable(path)))?;
             place.folder.push(&place.name);
             name.clone_into(&mut place.name);
         }

@@ -41,7 +41,7 @@ pub fn leftovers(partition: &Vicep, sources: &[Source<'_>], is_whole: bool) -> R
         if is_of_group || is_whole {
             found.push(Problem::new(shown, "no volume uses it: left out"));
         } else {
-            found.push(Problem::new(shown, "no volume that can be read uses it: left out"));
+            found.push(Problem::new(shown, "no readable volume uses it: left out"));
         }
     }
     Ok(found)
@@ -57,7 +57,7 @@ fn beside(partition: &Path) -> Result<Vec<Problem>> {
             OTHERS.contains(&name) || header_volume(name).is_some() || name.starts_with("Lock")
         });
         if !is_known {
-            let what = "it is no header of a volume (V and ten digits, .vol): left out";
+            let what = "it is not a volume header (V and ten digits, .vol): left out";
             found.push(Problem::new(printable(name.as_bytes()), what));
         }
     }

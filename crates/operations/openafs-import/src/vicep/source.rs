@@ -98,10 +98,11 @@ impl Vicep {
             return Err(Problem::new(file, format!("it says that it is volume {id} of the group {parent}")));
         }
         let name = std::str::from_utf8(&info.name).ok().and_then(|name| name.parse().ok());
-        let name = name
-            .ok_or_else(|| Problem::new(&file, format!("`{}` is no volume name", printable(&info.name))))?;
+        let name = name.ok_or_else(|| {
+            Problem::new(&file, format!("`{}` is not a volume name", printable(&info.name)))
+        })?;
         let kind = VolumeType::from_wire(info.kind);
-        let kind = kind.ok_or_else(|| Problem::new(&file, format!("{} is no kind of volume", info.kind)))?;
+        let kind = kind.ok_or_else(|| Problem::new(&file, format!("{} is not a volume type", info.kind)))?;
         Ok(Source { partition: self, places, info, name, kind })
     }
 
@@ -116,7 +117,7 @@ impl Vicep {
     fn open_file(&self, file: &str) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(self.path.join(file), flags, Mode::empty())?);
-        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a file")) }
     }
 }
 
@@ -155,7 +156,7 @@ impl Source<'_> {
         if self.info.needs_salvage != 0 {
             Some("OpenAFS found an error in it and wants to salvage it")
         } else if self.info.in_use != 0 {
-            Some("its server did not put it away")
+            Some("it was not cleanly detached")
         } else {
             None
         }
@@ -177,7 +178,7 @@ impl Source<'_> {
             note(format!("its count of files is {}, there are {vnodes}: repaired", info.file_count));
         }
         if info.copied.0 == 0 {
-            note("it does not say when it was copied: the time of the import is taken".to_owned());
+            note("it has no copy date: using the time of the import".to_owned());
         }
         if is_served && !matches!(&info.offline_message[..], b"" | AT_WORK) {
             note(format!(

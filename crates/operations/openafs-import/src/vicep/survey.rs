@@ -190,7 +190,7 @@ impl<'a> Work<'a> {
         let above = if above == 0 { directory } else { above };
         for (name, wanted) in [(&b"."[..], directory), (b"..", above)] {
             if blob.lookup(name).is_none_or(|found| found.vnode.0 != wanted) {
-                let what = format!("`{}` does not lead to vnode {wanted}", printable(name));
+                let what = format!("`{}` does not refer to vnode {wanted}", printable(name));
                 wrong.push((directory, None, what));
             }
         }
@@ -211,7 +211,7 @@ impl<'a> Work<'a> {
     fn check_entry(&mut self, directory: u32, name: &[u8], target: (u32, u32)) -> Result<(), String> {
         let (number, unique) = target;
         let Some(node) = self.nodes.get_mut(&number).filter(|node| node.unique == unique) else {
-            return Err(format!("the name leads to vnode {number}.{unique}, which is not there"));
+            return Err(format!("the name refers to vnode {number}.{unique}, which does not exist"));
         };
         if matches!(name, b"." | b"..") {
             return Ok(());
@@ -219,10 +219,10 @@ impl<'a> Work<'a> {
         let is_directory = number % 2 == 1;
         if node.parent != directory {
             let parent = node.parent;
-            return Err(format!("vnode {number} says that it lies in directory {parent}, not {directory}"));
+            return Err(format!("the parent of vnode {number} is directory {parent}, not {directory}"));
         }
         if is_directory && node.is_named {
-            return Err(format!("the directory {number} has another name, too"));
+            return Err(format!("the directory {number} also has another name"));
         }
         node.is_named = true;
         if is_directory {
@@ -248,12 +248,12 @@ impl<'a> Work<'a> {
             if self.unreadable.contains(&node.parent) && !node.is_named {
                 // The directory's own problem is reported.
             } else if !node.is_named && *number != root {
-                wrong.push((*number, "no name leads to it".to_owned()));
+                wrong.push((*number, "no name refers to it".to_owned()));
             } else if u32::from(node.links) != node.names & 0xffff && !self.unreadable.contains(number) {
                 let (links, names) = (node.links, node.names);
                 wrong.push((*number, format!("its count of links is {links}; there are {names}")));
             } else if number % 2 == 1 && !self.is_below(*number, root) {
-                wrong.push((*number, "the way up does not lead to the root directory".to_owned()));
+                wrong.push((*number, "the parent directories do not lead to the root directory".to_owned()));
             }
         }
         self.tell(wrong);
@@ -292,7 +292,7 @@ impl<'a> Work<'a> {
         }
         let place = self.source.place(node.inode);
         if node.inode.is_special() || node.inode.vnode() != number {
-            return Err(format!("its data {place} is that of another vnode"));
+            return Err(format!("its data {place} belongs to another vnode"));
         }
         if node.is_link && node.length > PATH_BYTES_MAX as u64 {
             return Err(format!("a link of {} bytes; at most {PATH_BYTES_MAX} are possible", node.length));

@@ -257,7 +257,7 @@ const DAMAGES: &[Damage] = &[
     (|at| record(at, 36, 0), "AFSIDat", "byte 36: expected the mark of a vnode"),
     (|at| fs::write(at.join("V0536870912.vol"), "V").unwrap(), "V0536870912.vol", "expected"),
     (|at| change(at, "V0536870912.vol", 8, 1), "V0536870912.vol", "it is volume 536870913"),
-    (|at| change(at, &format!("{FOLDER}/special/zzzz5+++++0"), 12, 0), "AFSIDat", "no volume name"),
+    (|at| change(at, &format!("{FOLDER}/special/zzzz5+++++0"), 12, 0), "AFSIDat", "not a volume name"),
 ];
 
 /// Sets the length of a file.
@@ -292,7 +292,7 @@ fn an_index_may_be_its_stamp_alone() {
     cut(folder.path(), "special/zzzz9+++++0", 8);
     let found = survey_of(folder.path()).unwrap();
     assert_eq!((found.files, found.links, found.directories), (0, 0, 3));
-    assert!(found.problems.iter().all(|told| told.what.contains("which is not there")), "{found:?}");
+    assert!(found.problems.iter().all(|told| told.what.contains("which does not exist")), "{found:?}");
     assert_eq!(found.problems.len(), 22);
 }
 
@@ -351,7 +351,7 @@ fn children_of_an_unreadable_directory_are_not_nameless() {
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert_eq!(problem.place, "/dir");
     assert!(
-        problem.what.contains("the entry `mine` (page 0) has a place in another name's chain"),
+        problem.what.contains("the entry `mine` (page 0) has a position in another name's chain"),
         "{problem:?}"
     );
     assert!(problem.what.contains("cannot be checked"), "{problem:?}");

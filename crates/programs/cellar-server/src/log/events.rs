@@ -35,7 +35,7 @@ impl Drop for EventLog {
     fn drop(&mut self) {
         self.ending.store(true, Ordering::Relaxed);
         if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that writes lines of events panicked");
+            tracing::error!("the thread that logs events panicked");
         }
     }
 }
@@ -66,8 +66,8 @@ fn left_out() -> u64 {
 fn say_left_out(before: u64) -> u64 {
     let now = left_out();
     if now > before {
-        tracing::warn!(target: "event", lines = now - before, "lines of events were left out: there were more than \
-            `observe.log_events_per_second`, or the log did not keep up");
+        tracing::warn!(target: "event", lines = now - before, "event lines were dropped: there were more \
+            than `observe.log_events_per_second`, or the log did not keep up");
     }
     now
 }

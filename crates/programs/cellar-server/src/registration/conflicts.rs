@@ -32,13 +32,15 @@ impl fmt::Display for Conflict {
         match self {
             Conflict::Address { address, own, other } => write!(
                 f,
-                "the address {address} of this server ({own}) is registered for server {other}: leave it out of one of both \
-                 (NetRestrict, or `announce` in cellar.toml), or remove the old entry with `vos changeaddr`"
+                "the address {address} of this server ({own}) is registered for server {other}: exclude it \
+                on one of them (NetRestrict, or `announce` in cellar.toml), or remove the old entry with \
+                `vos changeaddr`"
             ),
             Conflict::Uuid { uuid, addresses } => write!(
                 f,
-                "the UUID {uuid} of this server is registered with addresses that this machine does not have, {addresses:?}: if \
-                 a server is there, the sysid file was copied; remove it on the new machine and restart its server"
+                "the UUID {uuid} of this server is registered with addresses that this machine does not \
+                have, {addresses:?}: if a server is there, the sysid file was copied; remove it on the new \
+                machine and restart its server"
             ),
         }
     }

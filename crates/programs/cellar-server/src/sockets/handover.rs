@@ -62,12 +62,13 @@ pub(super) fn listen(
             let connection = match accept(&listener) {
                 Ok(connection) => connection,
                 Err(error) => {
-                    return tracing::error!(%error, "`cellar serve --replace` can no longer reach this server");
+                    return tracing::error!(%error, "`cellar serve --replace` can no longer reach this \
+                        server");
                 }
             };
             match give(connection.as_fd(), &sockets) {
                 Ok(()) => return found(Successor { connection }),
-                Err(error) => tracing::warn!(%error, "sockets were asked for and not given"),
+                Err(error) => tracing::warn!(%error, "sockets were requested but not handed over"),
             }
         }
     };
@@ -111,7 +112,8 @@ pub(super) fn take_over(path: &Path) -> Result<Vec<KeptSocket>> {
     }
     check_peer(connection.as_fd()).with_context(|| path.display().to_string())?;
     passing::say(connection.as_fd(), REPLACE, None)?;
-    let sockets = passing::receive(connection.as_fd()).context("the running server gave no sockets")?;
+    let sockets =
+        passing::receive(connection.as_fd()).context("the running server handed over no sockets")?;
     tracing::info!(sockets = sockets.len(), "waiting for the running server to close its stores");
     if passing::hear(connection.as_fd())?.is_some() {
         bail!("the running server sent more than its sockets");
@@ -125,7 +127,7 @@ fn check_peer(connection: BorrowedFd<'_>) -> io::Result<()> {
     if peer == own {
         return Ok(());
     }
-    let text = format!("the process at the other end is of user {}, not {}", peer.as_raw(), own.as_raw());
+    let text = format!("the process at the other end runs as user {}, not {}", peer.as_raw(), own.as_raw());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 

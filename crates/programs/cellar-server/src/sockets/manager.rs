@@ -48,7 +48,7 @@ impl Manager {
             match self.send(&text, Some(socket.descriptor.as_fd())) {
                 Ok(()) => self.keeps = true,
                 Err(error) => {
-                    tracing::warn!(%error, "the service manager does not keep the sockets");
+                    tracing::warn!(%error, "the service manager did not accept the sockets");
                     return;
                 }
             }

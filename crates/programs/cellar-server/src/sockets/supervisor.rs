@@ -49,7 +49,7 @@ struct State {
 /// If the server cannot be started, or fails before it serves.
 pub fn run(config: Option<&Path>, replace: bool) -> Result<()> {
     // The path is resolved now, so that a restart after an upgrade runs the new program.
-    let program = std::env::current_exe().context("the path of this program is not known")?;
+    let program = std::env::current_exe().context("the path of this program is unknown")?;
     let shared = Arc::new(Shared::default());
     follow_signals(&shared)?;
     let mut kept = Vec::new();

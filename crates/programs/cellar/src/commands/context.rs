@@ -95,7 +95,7 @@ impl Context {
             Ok(settings) => Ok(Some(settings)),
             Err(_) if anonymous => Ok(None),
             Err(error) => {
-                Err(error.context("commands authenticate with the cell's key (--noauth goes without)"))
+                Err(error.context("commands authenticate with the cell's key (use --noauth to skip this)"))
             }
         }
     }

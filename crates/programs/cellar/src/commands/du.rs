@@ -85,7 +85,7 @@ impl Row for Shown {
         if let Some(error) = &self.error {
             return ["?", "?", "?", "?", &format!("{}: {error}", self.path)].map(str::to_owned).to_vec();
         }
-        let least = if self.partial { " (at least: not everything could be looked at)" } else { "" };
+        let least = if self.partial { " (at least: not everything could be read)" } else { "" };
         vec![
             HumanBytes(self.kib.saturating_mul(1024)).to_string(),
             self.bytes.to_string(),
@@ -127,10 +127,10 @@ pub fn run(context: &Context, command: &DiskUsage) -> Result<()> {
     let missing = shown.iter().filter(|shown| shown.error.is_some()).count();
     let partial = shown.iter().any(|shown| shown.partial);
     match missing {
-        0 if partial => bail!("not everything could be looked at"),
+        0 if partial => bail!("not everything could be read"),
         0 => Ok(()),
-        _ if context.format == Format::Json => bail!("{missing} directories could not be looked at"),
-        _ => bail!("{missing} directories could not be looked at (? above)"),
+        _ if context.format == Format::Json => bail!("{missing} directories could not be read"),
+        _ => bail!("{missing} directories could not be read (? above)"),
     }
 }
 
@@ -138,7 +138,7 @@ fn show(client: &CellClient, command: &DiskUsage, path: &str) -> Result<Vec<Show
     let path = CellPath::parse(path.strip_prefix("cell:").unwrap_or(path))?;
     let node = client.find(&path)?.with_context(|| format!("there is no {path}"))?;
     if !node.is_directory() {
-        bail!("{path} is no directory");
+        bail!("{path} is not a directory");
     }
     let depth = if command.summarize { 0 } else { command.depth };
     let (mut found, source) = look(client, &node, &path, depth, command.walk)?;
@@ -157,10 +157,10 @@ fn look(
     if !walks {
         let why = match asking::ask(client, node, depth)? {
             asking::Answer::Found(found) => return Ok((found, Source::Server)),
-            asking::Answer::NotCounted => "has not counted yet what the directories of this volume hold",
-            asking::Answer::Unknown => "is not Cellar's and keeps no sums",
+            asking::Answer::NotCounted => "has not computed the totals of this volume's directories yet",
+            asking::Answer::Unknown => "is not a Cellar server and keeps no totals",
         };
-        eprintln!("cellar: {path}: the server {} {why}; looking at every file", node.address());
+        eprintln!("cellar: {path}: the server {} {why}; reading every directory", node.address());
     }
     Ok((walking::walk(client, node, depth)?, Source::Walk))
 }

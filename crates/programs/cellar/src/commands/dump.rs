@@ -208,7 +208,7 @@ impl Shown {
         line(format!("created {}, changed {}", time(self.created), time(self.updated)))?;
         line(format!("{} KiB used of {}", HumanCount(self.used_kib.into()), quota(self.quota_kib)))?;
         line(format!(
-            "{} files, {} directories, {} links, {} of data; {} vnodes as they were",
+            "{} files, {} directories, {} links, {} of data; {} vnodes unchanged",
             HumanCount(self.files),
             HumanCount(self.directories),
             HumanCount(self.links),

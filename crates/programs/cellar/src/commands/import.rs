@@ -113,8 +113,10 @@ struct Entries {
 }
 
 /// How to repair the files.
-const PRDB_REMEDY: &str = "`prdb_check -database FILE -verbose` of OpenAFS examines a copy, `-rebuild SCRIPT` writes the commands that make it anew";
-const VLDB_REMEDY: &str = "`vldb_check -database FILE` of OpenAFS examines a copy, `-fix` mends it; `vos delentry`, `vos changeaddr` and `vos syncvldb` mend a running cell";
+const PRDB_REMEDY: &str = "`prdb_check -database FILE -verbose` of OpenAFS examines a copy, `-rebuild \
+    SCRIPT` writes the commands that rebuild it";
+const VLDB_REMEDY: &str = "`vldb_check -database FILE` of OpenAFS examines a copy, `-fix` repairs it; `vos \
+    delentry`, `vos changeaddr` and `vos syncvldb` repair a running cell";
 
 fn import_prdb(from: &From) -> Result<()> {
     let prdb = Prdb::parse(&from.read()?).with_context(|| from.refused())?;
@@ -125,7 +127,7 @@ fn import_prdb(from: &From) -> Result<()> {
     odd.found.extend(relations(&prdb, &one_sided));
     odd.found.extend(imported.built_in.iter().map(|id| Oddity {
         offset: 0,
-        what: format!("the built-in entry {} is missing and is made", id.0),
+        what: format!("the built-in entry {} is missing and will be created", id.0),
         fate: Fate::Repaired,
     }));
     let groups = prdb.entries.iter().filter(|entry| entry.id < 0).count();
@@ -174,7 +176,7 @@ fn relations(prdb: &Prdb, one_sided: &[(i32, i32)]) -> Vec<Oddity> {
 }
 
 fn verb(dry_run: bool) -> &'static str {
-    if dry_run { " would be taken over" } else { " taken over" }
+    if dry_run { " would be imported" } else { " imported" }
 }
 
 fn store_prdb(from: &From, prdb: &Prdb) -> Result<ptdb::Outcome> {
@@ -185,7 +187,7 @@ fn store_prdb(from: &From, prdb: &Prdb) -> Result<ptdb::Outcome> {
         max_group: UserId(prdb.max_group),
         entries: prdb.entries.iter().map(protection_entry).collect(),
     };
-    protection.import(&imported, now()).context("the protection database cannot take it over")
+    protection.import(&imported, now()).context("the protection database cannot import it")
 }
 
 fn protection_entry(found: &PrdbEntry) -> (Entry, Vec<UserId>, Vec<UserId>) {
@@ -234,7 +236,7 @@ fn import_vldb(from: &From) -> Result<()> {
         locations: found.entries.iter().map(location).collect::<Result<_>>()?,
     };
     let (_database, meta) = from.target()?;
-    Locations::open(meta)?.import(&imported).context("the location database cannot take it over")?;
+    Locations::open(meta)?.import(&imported).context("the location database cannot import it")?;
     let locked = found.entries.iter().filter(|entry| entry.locked != 0);
     let result = Places {
         volumes: imported.locations.len(),

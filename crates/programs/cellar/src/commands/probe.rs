@@ -150,7 +150,7 @@ fn steps(client: &CellClient, volume: &str, outcome: &mut Outcome) -> Result<(),
     let ((), us) = timed("read", || client.fetch(&file, &mut found, &mut |_| ()))?;
     outcome.read_us = Some(us);
     if found != content.as_bytes() {
-        return Err(("compare", anyhow::anyhow!("what was read is not what was written")));
+        return Err(("compare", anyhow::anyhow!("the data read differs from the data written")));
     }
     Ok(())
 }
@@ -165,7 +165,7 @@ fn timed<T>(step: &'static str, act: impl FnOnce() -> Result<T>) -> Result<(T, u
 fn open(client: &CellClient, volume: &str) -> Result<Node> {
     let root = client.root_of(volume)?;
     match client.child(&root, FILE.as_bytes())? {
-        Some(file) if file.is_directory() || file.is_symlink() => bail!("{volume}/{FILE} is no file"),
+        Some(file) if file.is_directory() || file.is_symlink() => bail!("{volume}/{FILE} is not a file"),
         Some(file) => Ok(file),
         None => {
             let attributes = Attributes { mode: 0o644, modified: now().0 };

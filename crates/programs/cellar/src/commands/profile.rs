@@ -103,12 +103,12 @@ pub fn run(context: &Context, command: &Profile) -> Result<()> {
     match command {
         Profile::Cpu { taking, hz, drawing } => {
             let taken = take(context, taking, profile_kinds::CPU, *hz)?;
-            let title = format!("On the processors of {}, {} s at {hz} Hz", taken.server, taking.seconds);
+            let title = format!("On-CPU profile of {}, {} s at {hz} Hz", taken.server, taking.seconds);
             draw(context, &taken, drawing, &title, Flavour::Running)
         }
         Profile::OffCpu { taking, drawing } => {
             let taken = take(context, taking, profile_kinds::WAITS, 0)?;
-            let title = format!("What calls waited for on {}, {} s", taken.server, taking.seconds);
+            let title = format!("Waits of calls on {}, {} s", taken.server, taking.seconds);
             draw(context, &taken, drawing, &title, Flavour::Waiting)
         }
         Profile::Io(taking) => show::<IoRow>(context, taking, Document::Io),
@@ -125,12 +125,13 @@ fn take(context: &Context, taking: &Taking, kind: u32, hz: u32) -> Result<Taken>
     let started = cellar::start_profile(&*connection, &request);
     if started == Err(AbortCode::UAEBUSY) {
         bail!(
-            "{server} takes a profile already, and a server takes one at a time: try again when it has ended"
+            "{server} is already taking a profile, and a server takes one at a time: try again when it has \
+            finished"
         );
     }
     let profile = started
         .map_err(failed(format!(
-            "start a profile on {server} (only Cellar's servers can take one, and only for superusers)"
+            "start a profile on {server} (only on Cellar servers, and only as a superuser)"
         )))?
         .profile;
     let state = wait(&*connection, server, profile, taking.seconds)?;
@@ -182,7 +183,7 @@ impl Taken {
                 break;
             }
         }
-        String::from_utf8(bytes).with_context(|| format!("{} sent a profile that is no text", self.server))
+        String::from_utf8(bytes).with_context(|| format!("{} sent a profile that is not text", self.server))
     }
 }
 
@@ -242,8 +243,8 @@ trait Shown: Table {
 
 fn show<T: Shown>(context: &Context, taking: &Taking, document: Document) -> Result<()> {
     let taken = take(context, taking, profile_kinds::WAITS, 0)?;
-    let rows =
-        T::read(&taken.fetch(document)?).with_context(|| format!("{} sent no such table", taken.server))?;
+    let rows = T::read(&taken.fetch(document)?)
+        .with_context(|| format!("{} did not send this table", taken.server))?;
     let headings = T::headings().iter().map(|heading| (*heading).to_owned()).collect();
     let texts = rows.iter().take(ROWS_SHOWN).map(T::texts).collect();
     context.format.table(headings, texts, &Value::Array(rows.iter().map(json_of).collect()))
@@ -278,7 +279,7 @@ impl Shown for IoRow {
 
 impl Shown for LockRow {
     fn headings() -> &'static [&'static str] {
-        &["LOCK", "HELD SINCE", "WHO WAITED", "WAITS", "TIME", "LONGEST"]
+        &["LOCK", "HELD SINCE", "WAITING THREAD", "WAITS", "TIME", "LONGEST"]
     }
 
     fn texts(&self) -> Vec<String> {

@@ -160,7 +160,7 @@ pub fn run(promote: &Promote) -> Result<()> {
             manifest(&Opened::new(&promote.common, &of.volume, format)?, of.version)
         }
         None => {
-            let volume = promote.new.volume.as_ref().context("which volume?")?;
+            let volume = promote.new.volume.as_ref().context("no volume given")?;
             begin(Opened::new(&promote.common, volume, format)?, &promote.new)
         }
     }
@@ -214,7 +214,8 @@ impl Opened {
         match late.len() {
             0 => Ok(()),
             count => bail!(
-                "{count} of {} cells do not have what they are to have: {}; `cellar promote resume {volume}` goes on",
+                "{count} of {} cells do not have the promoted version: {}; `cellar promote resume {volume}` \
+                continues",
                 record.cells.len(),
                 late.join(", ")
             ),
@@ -280,13 +281,13 @@ fn targets(config: &Config, new: &New) -> Result<Vec<String>> {
         targets.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
     }
     if targets.is_empty() {
-        bail!("no cell is named; --to CELL... or --to-file FILE says which are to have it");
+        bail!("no target cell given; use --to CELL... or --to-file FILE");
     }
     let mut unique: Vec<String> = Vec::new();
     for target in targets {
         config.cell(&target)?;
         if target == config.source {
-            bail!("{target} is the source; there `cellar volume release` makes read-only volumes");
+            bail!("{target} is the source cell; use `cellar volume release` for read-only volumes there");
         }
         if !unique.contains(&target) {
             unique.push(target);
@@ -313,7 +314,7 @@ fn roll_back(open: &Opened, rollback: &Rollback) -> Result<()> {
     for name in &names {
         let in_use = record.cells.get(name).map_or(0, promote::CellRecord::in_use);
         let Some(former) = record.roll_back(name) else {
-            bail!("{name} has no version before the one in use; nothing is changed anywhere");
+            bail!("{name} has no version before the current one; nothing was changed");
         };
         if rollback.dry_run {
             open.format.done(

@@ -305,7 +305,7 @@ fn remove(context: &Context, cell: &CellClient, Remove { name, dry_run }: &Remov
 fn entry(cell: &CellClient, wire: &pr::CheckEntry) -> Result<Entry> {
     let names = names_of(cell, vec![wire.owner, wire.creator])?;
     let [owner, creator] =
-        <[String; 2]>::try_from(names).map_err(|_| anyhow::anyhow!("the server left names out"))?;
+        <[String; 2]>::try_from(names).map_err(|_| anyhow::anyhow!("the server omitted names"))?;
     Ok(Entry {
         name: wire.name.to_string(),
         id: wire.id,

@@ -111,13 +111,14 @@ fn log_events(context: &Context, wanted: &LogEvents) -> Result<()> {
     let events = wanted.events.iter().map(|word| LoggedEvent { word: word.as_str().into() }).collect();
     let request = SetLoggedEventsRequest { events, per_second: wanted.per_second };
     cellar::set_logged_events(&*connection, &request).map_err(failed(format!(
-        "choose what {server} logs (only Cellar's servers can be asked, only by superusers, for 1 to {} lines a second)",
+        "choose what {server} logs (only on Cellar servers, only as a superuser, for 1 to {} lines per \
+        second)",
         PER_SECOND.end()
     )))?;
     let said = match wanted.events.join(", ") {
         none if none.is_empty() => format!("{server} logs no events"),
         events => {
-            format!("{server} logs {events}, at most {} lines a second, until it ends", wanted.per_second)
+            format!("{server} logs {events}, at most {} lines per second, until it stops", wanted.per_second)
         }
     };
     context.format.done(&wanted.events, &said)
@@ -128,7 +129,7 @@ fn status(context: &Context, on: &On) -> Result<()> {
     let server = on.on.unwrap_or_else(|| context.server_to_watch(&client));
     let connection = client.connection(server, Interface::Cellar);
     let info = cellar::get_server_info(&*connection, &GetServerInfoRequest)
-        .map_err(failed(format!("ask {server} what it is (only Cellar's servers can be asked)")))?;
+        .map_err(failed(format!("get information about {server} (only from Cellar servers)")))?;
     let status = Status { transport: transport(&*connection), ..Status::new(server, &info) };
     if context.format == crate::output::Format::Json {
         return context.format.done(&status, "");

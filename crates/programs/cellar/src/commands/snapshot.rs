@@ -134,7 +134,7 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Span, String> {
-        let wrong = || format!("`{text}` is no time like 90m, 12h, 30d or 2w");
+        let wrong = || format!("`{text}` is not a duration like 90m, 12h, 30d or 2w");
         let unit = text.chars().last().ok_or_else(wrong)?;
         let seconds: u32 = match unit {
             'm' => 60,
@@ -169,7 +169,7 @@ fn time(seconds: u32) -> String {
 
 impl Row for Shown {
     const COLUMNS: &'static [&'static str] =
-        &["NAME", "MADE (UTC)", "EXPIRES", "KEPT AS", "VOLUME", "ID", "USED", "FILES", "GIVES BACK"];
+        &["NAME", "CREATED (UTC)", "EXPIRES", "KEPT AS", "VOLUME", "ID", "USED", "FILES", "FREES"];
 
     fn cells(&self) -> Vec<String> {
         let kept = if self.kept_as.is_empty() { "manual".into() } else { self.kept_as.join(", ") };
@@ -236,10 +236,10 @@ impl Target {
         let (volume, server) = (&self.name, self.site.server);
         let why = match code {
             AbortCode::RX_INVALID_OPERATION | AbortCode::RXGEN_OPCODE => {
-                format!("{server} is no Cellar server of this version; snapshots are Cellar's own")
+                format!("{server} is not a Cellar server of this version; only Cellar has snapshots")
             }
             AbortCode::UAEEXIST => {
-                "there is a snapshot of this name; choose another or remove it first".into()
+                "a snapshot with this name exists; choose another name or remove it first".into()
             }
             AbortCode::UAENOENT => match self.names() {
                 Some(names) if names.is_empty() => format!("{volume} has no snapshots"),
@@ -251,7 +251,10 @@ impl Target {
                 format!("{volume} was moved to another partition since; mount the snapshot and copy from it")
             }
             AbortCode::VOLSERVOLBUSY => {
-                format!("a volume transaction has {volume}; try again when `vos status {server}` shows none")
+                format!(
+                    "a volume transaction is using {volume}; try again when `vos status {server}` shows \
+                    none"
+                )
             }
             other => describe(other),
         };
@@ -334,7 +337,7 @@ pub fn run(context: &Context, command: &Snapshot) -> Result<()> {
                 return volume::foretell_mount_point(context, &cell, place, &name);
             }
             volume::make_mount_point(&cell, place, &name, false)?;
-            context.format.done(&true, format!("{place} leads to {name}"))
+            context.format.done(&true, format!("{place} now points to {name}"))
         }
     }
 }
@@ -390,9 +393,8 @@ fn tell(context: &Context, cell: &CellClient, Which { volume, name }: &Which) ->
     let bytes = target.space_of(&info, &doing)?;
     let shown = Shown { gives_back_bytes: Some(bytes), ..Shown::new(&info) };
     let (made, bytes) = (time(info.made), HumanBytes(bytes));
-    let sentence = format!(
-        "the snapshot {name} of {volume}, made {made} UTC, would be removed; that gives back {bytes}"
-    );
+    let sentence =
+        format!("the snapshot {name} of {volume}, created {made} UTC, would be removed; that frees {bytes}");
     context.format.done(&shown, sentence)
 }
 
@@ -427,7 +429,7 @@ fn roll_back(context: &Context, cell: &CellClient, rollback: &Rollback) -> Resul
     let newer =
         if newer_snapshots.is_empty() { "no newer snapshot".into() } else { newer_snapshots.join(", ") };
     let sentence =
-        format!("{volume} {verb} what it was at {} UTC; later states stay in: {newer}", time(made));
+        format!("{volume} {verb} in its state of {} UTC; later states remain in: {newer}", time(made));
     let (volume, snapshot) = (volume.clone(), name.to_string());
     let done = RolledBack { volume, snapshot, made, is_done: !rollback.dry_run, newer_snapshots };
     context.format.done(&done, sentence)
@@ -488,7 +490,7 @@ fn keep(context: &Context, cell: &CellClient, wanted: &Policy) -> Result<()> {
         let (present, wanted) = (target.policy()?, policy);
         let [present, wanted] = [present, wanted].map(|policy| Kept::new(&target.name, policy));
         let (is, then) = (present.told(), wanted.told());
-        let sentence = format!("{} would keep by itself: {then}; as it is: {is}", target.name);
+        let sentence = format!("{} would keep automatically: {then}; at present: {is}", target.name);
         return context.format.done(&Foreseen { present, wanted, is_done: false }, sentence);
     }
     if changes {

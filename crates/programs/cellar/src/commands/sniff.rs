@@ -120,7 +120,7 @@ impl Sniff {
         match (&self.interface, &self.file) {
             (Some(interface), _) => Source::live(interface, &filter.ports),
             (None, Some(file)) => Source::file(file),
-            (None, None) => bail!("name a file, or an interface with --interface"),
+            (None, None) => bail!("give a file, or an interface with --interface"),
         }
     }
 

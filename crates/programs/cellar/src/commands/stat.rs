@@ -153,7 +153,7 @@ fn show_caches(context: &Context, caches: &Caches) -> Result<()> {
 
 fn look(connection: &dyn ClientConnection, server: Ipv4Addr) -> Result<Vec<CacheFigures>> {
     let reply = cellar::get_cache_statistics(connection, &GetCacheStatisticsRequest).map_err(failed(
-        format!("ask {server} about its caches (only Cellar's servers can be asked, and not with --noauth)"),
+        format!("get cache statistics of {server} (only from Cellar servers, and not with --noauth)"),
     ))?;
     Ok(reply.caches)
 }

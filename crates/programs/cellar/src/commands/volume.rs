@@ -282,7 +282,8 @@ pub(super) fn locate_to_read(cell: &CellClient, volume: &str) -> Result<Located>
     let (located, may_be_behind) = cell.locate_to_read(volume)?;
     if may_be_behind {
         eprintln!(
-            "cellar: no location server takes changes now; that {volume} is where another one says may not be so any more"
+            "cellar: no location server accepts changes now; the location of {volume} comes from a server \
+            that may be out of date"
         );
     }
     Ok(located)
@@ -300,6 +301,6 @@ fn examine(cell: &CellClient, volume: &str) -> Result<Shown> {
             let deduplication = policy::deduplicates(cell, site.server, id.0);
             Ok(Shown { compression, deduplication, ..shown(info, site.server, site.partition) })
         }
-        None => bail!("{} says nothing about the volume {volume}", site.server),
+        None => bail!("{} reports nothing about the volume {volume}", site.server),
     }
 }

@@ -18,8 +18,8 @@ pub enum Web {
 /// Runs a command.
 pub fn run(context: &Context, Web::Login: &Web) -> Result<()> {
     let settings = context.settings()?;
-    let web = settings.web.context("this server shows no page; `[web]` in its configuration turns it on")?;
-    let key = Key::load(&web.key_path).context("the server makes the key when it starts with `[web]`")?;
+    let web = settings.web.context("this server has no web page; `[web]` in its configuration enables it")?;
+    let key = Key::load(&web.key_path).context("the server creates the key when it starts with `[web]`")?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
     let url = format!("{}#/login/{}", web.url(), key.code(now));
     let minutes = CODE_LIFETIME.as_secs() / 60;

@@ -149,7 +149,7 @@ fn databases_fail() -> Result<()> {
     ensure!(refused.status != 0, "created on a read-only file system: {}", refused.text);
     wait_for(LIMIT, || cell.has_ended()).with_context(|| cell.cellar_log())?;
     let log = cell.cellar_log();
-    ensure!(!log.contains("Assertion") && log.contains("take no more writes"), "{log}");
+    ensure!(!log.contains("Assertion") && log.contains("no longer accept writes"), "{log}");
     let mend =
         format!("umount {DATABASES} && {{ e2fsck -fy {IMAGE}; [ $? -lt 4 ]; }} && {}", mount(DATABASES));
     cell.shell(&mend)?.ok()?;

@@ -154,7 +154,7 @@ fn partition_taken_over() -> Result<()> {
         println!("interop: import vicep {options}\n{}", result.text);
         let told = result.text.contains("(victim), /dir/victim: its length is");
         ensure!(result.status == 1 && told, "{}", result.text);
-        ensure!(result.text.contains("1 of 7 volumes cannot be brought in"), "{}", result.text);
+        ensure!(result.text.contains("1 of 7 volumes cannot be imported"), "{}", result.text);
         if options.is_empty() {
             ensure!(!result.text.contains("would be"), "{}", result.text);
         }

@@ -96,10 +96,7 @@ pub fn run(arguments: &Fs) -> Result<()> {
     let options = options(arguments)?;
     let wanted = mix.groups.iter().map(|group| group.volumes).max().unwrap_or(1);
     if wanted > options.volumes.len() {
-        eprintln!(
-            "cellar: the mix wants {wanted} volumes, but works in the {} there are",
-            options.volumes.len()
-        );
+        eprintln!("cellar: the mix needs {wanted} volumes, but only {} exist", options.volumes.len());
     }
     let report = load::fs::run(&mix, &options)?;
     if let Some(path) = &arguments.plot {
@@ -111,8 +108,8 @@ pub fn run(arguments: &Fs) -> Result<()> {
 }
 
 fn judge(report: &Report) -> Result<()> {
-    ensure!(report.wrong() == 0, "{} replies were not what had been stored", report.wrong());
-    ensure!(report.calls > 0, "not one call went well");
+    ensure!(report.wrong() == 0, "{} replies differ from what was stored", report.wrong());
+    ensure!(report.calls > 0, "no call succeeded");
     Ok(())
 }
 
@@ -136,7 +133,10 @@ fn chosen_mix(arguments: &Fs) -> Result<Mix> {
 fn options(arguments: &Fs) -> Result<Options> {
     let Some(server) = arguments.server else { bail!("--server ADDRESS is missing") };
     if let Some(source) = arguments.sources.iter().find(|source| source.is_ipv4() != server.is_ipv4()) {
-        bail!("--from {source} and --server {server} are not of the same kind: both IPv4, or both IPv6");
+        bail!(
+            "--from {source} and --server {server} are of different address families: use IPv4 for both, \
+            or IPv6 for both"
+        );
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Ok(Options {

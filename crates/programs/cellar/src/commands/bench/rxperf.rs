@@ -171,7 +171,7 @@ fn serve(arguments: &ServerArguments) -> Result<()> {
     let statistics = server.statistics();
     let total = statistics.total();
     crate::output::line(format_args!(
-        "{} calls, {} failed; {} datagrams received, {} sent, {} dropped for want of buffer",
+        "{} calls, {} failed; {} datagrams received, {} sent, {} dropped for lack of buffer space",
         statistics.calls.arrived,
         statistics.calls.failed,
         total.datagrams_received,

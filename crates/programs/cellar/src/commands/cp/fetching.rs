@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 impl Copier<'_> {
     pub(super) fn fetch(&self, from: &CellPath, to: &Path) -> Result<()> {
         let Some(node) = self.cell.find(from)? else { bail!("{from} does not exist") };
-        ensure!(node.is_directory() || !from.is_directory, "{from} is no directory");
+        ensure!(node.is_directory() || !from.is_directory, "{from} is not a directory");
         match open_target(to)? {
             Some(folder) if from.is_directory => self.fetch_contents(&node, &Arc::new(folder)),
             Some(folder) => {
@@ -24,14 +24,14 @@ impl Copier<'_> {
             }
             None => {
                 let is_folder = node.is_directory() || !ends_with_slash(to);
-                ensure!(is_folder, "there is no folder {}", to.display());
+                ensure!(is_folder, "there is no directory {}", to.display());
                 let name = to.file_name().with_context(|| format!("{} has no name", to.display()))?;
                 let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty());
                 // The user named this path, so its links are followed.
                 let parent = parent.unwrap_or(Path::new(".")).join("");
                 let folder = Folder::open(&parent);
                 let folder =
-                    folder.with_context(|| format!("cannot open the folder {}", parent.display()))?;
+                    folder.with_context(|| format!("cannot open the directory {}", parent.display()))?;
                 self.fetch_node(&node, &Arc::new(folder), name)
             }
         }
@@ -53,7 +53,7 @@ impl Copier<'_> {
             let target = self.cell.read_link(node)?;
             self.totals.links.fetch_add(1, Ordering::Relaxed);
             let made = folder.make_link(name, OsStr::from_bytes(&target));
-            return made.with_context(|| format!("cannot make the link {}", shown()));
+            return made.with_context(|| format!("cannot create the link {}", shown()));
         }
         self.queue(Job::Fetch { file: node.clone(), folder: Arc::clone(folder), name: name.to_owned() })
     }
@@ -85,9 +85,10 @@ fn open_target(to: &Path) -> Result<Option<Folder>> {
     let kind = to.symlink_metadata().with_context(|| format!("cannot open {shown}"))?.file_type();
     ensure!(
         !kind.is_symlink(),
-        "{shown} is a symbolic link, which is not followed: remove it, or write `{shown}/` for the folder that it leads to"
+        "{shown} is a symbolic link, which is not followed: remove it, or write `{shown}/` for the \
+        directory that it points to"
     );
-    ensure!(kind.is_file(), "{shown} is neither a file nor a folder");
+    ensure!(kind.is_file(), "{shown} is neither a file nor a directory");
     Ok(None)
 }
 

@@ -75,7 +75,11 @@ impl Copier<'_> {
     /// Returns the directory `name` in `parent`, creating it if necessary.
     fn directory_in(&self, parent: &Node, name: &str, metadata: &Metadata) -> Result<Node> {
         if let Some(node) = self.cell.child(parent, name.as_bytes())? {
-            return if node.is_directory() { Ok(node) } else { bail!("{name} exists and is no directory") };
+            return if node.is_directory() {
+                Ok(node)
+            } else {
+                bail!("{name} exists and is not a directory")
+            };
         }
         self.make_directory(parent, name, attributes_of(metadata))
     }
@@ -116,7 +120,7 @@ impl Copier<'_> {
                 let folder = from.enter(local).with_context(shown)?;
                 let target = match known {
                     Some(node) if node.is_directory() => node,
-                    Some(_) => bail!("{name} exists in the cell and is no directory"),
+                    Some(_) => bail!("{name} exists in the cell and is not a directory"),
                     None => self.make_directory(parent, name, attributes)?,
                 };
                 self.store_directory(&folder, &target)

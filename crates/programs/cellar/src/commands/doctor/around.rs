@@ -167,7 +167,7 @@ fn clocks(client: &CellClient, server: Ipv4Addr, examined: &mut Examined) {
     let told = examined.seen("clocks", told);
     for server in servers {
         if !told.iter().any(|clock| clock.server == server.to_string()) {
-            examined.unseen.push(format!("the clock of {server}, which does not tell it"));
+            examined.unseen.push(format!("the clock of {server}, which does not report it"));
         }
     }
     examined.snapshot.clocks = told;

@@ -68,7 +68,7 @@ fn look(ports: &[(SocketAddrV4, &str)]) -> Vec<Result<Look>> {
     thread::scope(|scope| {
         let asking: Vec<_> = ports.iter().map(|(address, _)| scope.spawn(move || ask(*address))).collect();
         let end = |thread: thread::ScopedJoinHandle<'_, Result<Look>>| {
-            thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("asking panicked")))
+            thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the query panicked")))
         };
         asking.into_iter().map(end).collect()
     })

@@ -31,7 +31,7 @@ pub(super) fn ask(client: &CellClient, node: &Node, depth: usize) -> Result<Answ
         Ok(reply) => reply.totals,
         Err(AbortCode::UAEAGAIN) => return Ok(Answer::NotCounted),
         Err(AbortCode::RX_INVALID_OPERATION | AbortCode::RXGEN_OPCODE) => return Ok(Answer::Unknown),
-        Err(code) => return Err(failed(format!("ask what {} holds", node.fid))(code)),
+        Err(code) => return Err(failed(format!("get the totals of {}", node.fid))(code)),
     };
     let mut found = vec![Found { way: vec![], totals: Ok(totals), is_partial: false }];
     let mut open = vec![(node.fid, vec![])];

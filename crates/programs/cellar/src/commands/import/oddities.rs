@@ -36,7 +36,7 @@ impl Oddities<'_> {
         }
         let lines: Vec<String> = self.found.iter().map(Oddity::to_string).collect();
         let (file, lines) = (self.file.display(), lines.join("\n"));
-        bail!("{file}: nothing is taken over ({})\n{lines}\n{}", self.sum(), self.remedy)
+        bail!("{file}: nothing is imported ({})\n{lines}\n{}", self.sum(), self.remedy)
     }
 
     pub(super) fn print(&self) -> Result<()> {

@@ -70,15 +70,15 @@ enum Outcome {
 impl Outcome {
     fn text(self) -> &'static str {
         match self {
-            Outcome::Imported => "brought in",
-            Outcome::Shared => "brought in, shares the read-write volume's contents",
-            Outcome::Sound => "would be brought in",
+            Outcome::Imported => "imported",
+            Outcome::Shared => "imported, shares the read-write volume's contents",
+            Outcome::Sound => "would be imported",
             Outcome::Present => "in the store already",
             Outcome::Damaged => "DAMAGED, left out",
             Outcome::Unclean => "UNCLEAN, left out (salvage it, or --unclean)",
             Outcome::Unfinished => "an unfinished copy, left out",
             Outcome::NumberTaken => "NUMBER TAKEN, left out",
-            Outcome::Leftovers => "no volume's files, left out",
+            Outcome::Leftovers => "belongs to no volume, left out",
         }
     }
 
@@ -232,7 +232,8 @@ fn finish(wanted: &Vicep, done: &[Volume]) -> Result<()> {
     match volumes().filter(|volume| volume.outcome.is_failure()).count() {
         0 => Ok(()),
         count => bail!(
-            "{count} of {} volumes cannot be brought in; `salvager PARTITION VOLUME` of OpenAFS mends the source",
+            "{count} of {} volumes cannot be imported; `salvager PARTITION VOLUME` of OpenAFS repairs the \
+            source",
             volumes().count()
         ),
     }
@@ -432,7 +433,7 @@ impl<'a> Work<'a> {
             return Ok(Some(Volume::of(source, Outcome::Present)));
         }
         let mut volume = Volume::of(source, Outcome::NumberTaken);
-        let what = format!("the store has the volume {} of this number", found.name);
+        let what = format!("the store already has volume {} with this number", found.name);
         volume.problems.push(Problem::new("the volume", what));
         Ok(Some(volume))
     }

@@ -119,7 +119,7 @@ impl Row for CellShown {
     fn cells(&self) -> Vec<String> {
         let version = |version: u32| if version == 0 { "-".into() } else { version.to_string() };
         let wanted =
-            if self.in_use == self.wanted { String::new() } else { format!(" (to be {})", self.wanted) };
+            if self.in_use == self.wanted { String::new() } else { format!(" (target {})", self.wanted) };
         let date = |at: u32| {
             jiff::Timestamp::from_second(at.into())
                 .map_or_else(|_| at.to_string(), |at| at.strftime("%F %T").to_string())
@@ -172,7 +172,7 @@ impl PlanShown {
 }
 
 impl Row for PlanShown {
-    const COLUMNS: &'static [&'static str] = &["CELL", "FROM", "TRANSFERS AWAY", "WAY", "HAS", "COPIES"];
+    const COLUMNS: &'static [&'static str] = &["CELL", "FROM", "REMOTE COPIES", "WAY", "HAS", "COPIES"];
 
     fn cells(&self) -> Vec<String> {
         vec![
@@ -206,12 +206,12 @@ impl Progress {
         let cell = &task.cell;
         let what = match &task.step {
             Step::Look | Step::Make(_) | Step::Number => "is prepared".into(),
-            Step::Send { source, .. } => format!("got it from {source}"),
+            Step::Send { source, .. } => format!("received it from {source}"),
             Step::Freeze { .. } | Step::Digest(_) => "is verified".into(),
             Step::Publish { .. } => "uses it".into(),
             Step::Copy { to, .. } => format!("has it on {to}"),
-            Step::Widen { .. } => "looks for servers for further copies".into(),
-            Step::Drop(_) => "is tidied".to_owned(),
+            Step::Widen { .. } => "is looking for servers for further copies".into(),
+            Step::Drop(_) => "is cleaned up".to_owned(),
         };
         match trouble {
             None => self.0.set_message(format!("{cell} {what}")),

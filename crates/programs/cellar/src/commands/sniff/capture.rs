@@ -50,7 +50,7 @@ impl Source {
     pub(super) fn live(interface: &str, ports: &[u16]) -> Result<Source> {
         let name = (interface != "any").then_some(interface);
         let tap = Tap::open(name, ports)
-            .with_context(|| format!("cannot look at interface {interface} (this needs root)"))?;
+            .with_context(|| format!("cannot open interface {interface} (this needs root)"))?;
         Ok(Source::Live(tap))
     }
 

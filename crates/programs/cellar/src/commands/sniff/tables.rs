@@ -19,7 +19,7 @@ pub(super) fn show(report: &Report, top: usize) -> Result<()> {
     table("ABORTS", &report.aborts, top, Abort)?;
     line("\nFINDINGS")?;
     if report.findings.is_empty() {
-        line("nothing out of the ordinary")?;
+        line("nothing unusual")?;
     }
     report.findings.iter().try_for_each(|finding| line(&finding.text))
 }
@@ -141,7 +141,7 @@ struct Server<'a>(&'a ServerRow);
 
 impl Row for Server<'_> {
     const COLUMNS: &'static [&'static str] =
-        with_traffic!(["SERVER", "SERVICE"], "AGAIN TO IT", "AGAIN FROM IT", []);
+        with_traffic!(["SERVER", "SERVICE"], "RESENT TO IT", "RESENT BY IT", []);
 
     fn cells(&self) -> Vec<String> {
         let mut cells = vec![self.0.server.clone(), self.0.service.clone()];
@@ -156,7 +156,7 @@ struct Client<'a>(&'a ClientRow);
 
 impl Row for Client<'_> {
     const COLUMNS: &'static [&'static str] =
-        with_traffic!(["CLIENT"], "AGAIN FROM IT", "AGAIN TO IT", ["MOST OF ALL"]);
+        with_traffic!(["CLIENT"], "RESENT BY IT", "RESENT TO IT", ["MAX OF ALL"]);
 
     fn cells(&self) -> Vec<String> {
         let mut cells = vec![self.0.client.clone()];

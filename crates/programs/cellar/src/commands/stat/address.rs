@@ -27,13 +27,13 @@ impl ServerAddress {
     pub(crate) fn resolve(&self, port: u16) -> Result<SocketAddrV4> {
         let ServerAddress(text) = self;
         let named = if self.has_port() { text.clone() } else { format!("{text}:{port}") };
-        let doing = || format!("{text} is no server (expected HOST or HOST:PORT)");
+        let doing = || format!("{text} is not a server (expected HOST or HOST:PORT)");
         let mut addresses = named.to_socket_addrs().with_context(doing)?;
         let found = addresses.find_map(|address| match address {
             SocketAddr::V4(address) => Some(address),
             SocketAddr::V6(_) => None,
         });
-        found.with_context(|| format!("{text} has no IPv4 address, and AFS speaks nothing else"))
+        found.with_context(|| format!("{text} has no IPv4 address, and AFS supports only IPv4"))
     }
 }
 

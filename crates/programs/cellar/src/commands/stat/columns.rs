@@ -106,7 +106,7 @@ impl Shown for EventFigures {
         ("ON", Show::Now, |row| row.on),
         ("FROM", Show::Time, |row| row.from),
         ("LINES", Show::Count, |row| row.written),
-        ("LEFT OUT", Show::Count, |row| row.dropped),
+        ("DROPPED", Show::Count, |row| row.dropped),
     ];
 }
 
@@ -203,7 +203,7 @@ impl Shown for CallbackFigures {
         ("OF", Show::Now, |row| row.limit),
         ("DELIVERED", Show::Count, |row| row.delivered),
         ("UNANSWERED", Show::Count, |row| row.unanswered),
-        ("TAKEN BACK", Show::Count, |row| row.evictions),
+        ("REVOKED", Show::Count, |row| row.evictions),
         ("SHARED UUIDS", Show::Now, |row| row.shared_uuids),
     ];
 }

@@ -61,9 +61,8 @@ pub(super) fn run(context: &Context, asked: &Deduplication) -> Result<()> {
     let client = context.client()?;
     let server = asked.on.unwrap_or_else(|| context.server_to_watch(&client));
     let connection = client.connection(server, Interface::Cellar);
-    let reply = cellar::get_deduplication(&*connection, &GetDeduplicationRequest).map_err(failed(
-        format!("ask {server} what it saves by deduplication (only Cellar's servers can be asked)"),
-    ))?;
+    let reply = cellar::get_deduplication(&*connection, &GetDeduplicationRequest)
+        .map_err(failed(format!("get deduplication savings of {server} (only from Cellar servers)")))?;
     context.format.rows(&reply.partitions.iter().map(row).collect::<Vec<_>>())
 }
 

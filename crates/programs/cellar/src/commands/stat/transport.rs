@@ -316,7 +316,7 @@ impl Asker {
     }
 
     fn short(&self, body: &[u8]) -> String {
-        format!("{} answers with {} bytes, which is too short or too old a form", self.server, body.len())
+        format!("{} answers with {} bytes, which is too short or in an old format", self.server, body.len())
     }
 }
 

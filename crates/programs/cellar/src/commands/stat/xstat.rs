@@ -198,7 +198,7 @@ impl Row for FigureRow {
 
 impl Row for &OperationRow {
     const COLUMNS: &'static [&'static str] =
-        &["CALL", "COUNT", "SUCCEEDED", "MEAN us", "LEAST us", "MOST us", "KiB", "+COUNT", "+MEAN us"];
+        &["CALL", "COUNT", "SUCCEEDED", "MEAN us", "MIN us", "MAX us", "KiB", "+COUNT", "+MEAN us"];
 
     fn cells(&self) -> Vec<String> {
         let mean = |time_us: u64, calls: i64| {

@@ -98,7 +98,7 @@ pub(super) fn run(analyze: &Analyze) -> Result<()> {
     let format = if analyze.json { Format::Json } else { Format::Text };
     let began = std::time::Instant::now();
     let tree =
-        walk::look(&analyze.path).with_context(|| format!("cannot look at {}", analyze.path.display()))?;
+        walk::look(&analyze.path).with_context(|| format!("cannot read {}", analyze.path.display()))?;
     let policies = if analyze.policies.is_empty() { &POLICIES[..] } else { &analyze.policies };
     let threads = analyze
         .threads
@@ -121,7 +121,8 @@ fn print(analysis: &Analysis) -> Result<()> {
         String::new()
     };
     line(format!(
-        "{}: {} files, {} directories, {} links; {} in files{part}, {} of that within the metadata, {} chunks; {:.0} s",
+        "{}: {} files, {} directories, {} links; {} in files{part}, {} of that within the metadata, {} \
+        chunks; {:.0} s",
         analysis.path,
         HumanCount(analysis.files),
         HumanCount(analysis.directories),

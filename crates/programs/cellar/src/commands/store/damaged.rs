@@ -93,7 +93,7 @@ pub(super) fn run(asked: &Damaged) -> Result<()> {
         all.extend(places);
     }
     if all.is_empty() && !asked.json {
-        return crate::output::line("nothing damaged is known");
+        return crate::output::line("no known damage");
     }
     (if asked.json { Format::Json } else { Format::Text }).rows(&all)?;
     if all.is_empty() { Ok(()) } else { bail!("{} damaged places", all.len()) }
@@ -105,7 +105,7 @@ fn tell(id: PartitionId, scrubbed: &GetDamagedPlacesReply) {
         0 => "no full pass yet".to_owned(),
         at => format!("{} full passes, the last until {}", scrubbed.passes, time(at)),
     };
-    let now = if scrubbed.running == 0 { "read then" } else { "read so far in the one under way" };
+    let now = if scrubbed.running == 0 { "read then" } else { "read so far in the current one" };
     let (records, chunks) = (HumanCount(scrubbed.records), HumanCount(scrubbed.chunks));
     eprintln!("{id}: {last}; {now}: {records} records, {chunks} chunks, {}", HumanBytes(scrubbed.bytes));
 }

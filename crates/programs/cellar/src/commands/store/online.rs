@@ -92,7 +92,7 @@ fn partitions(check: &Check, client: &CellClient, on: Ipv4Addr) -> Result<Vec<Pa
 pub(super) fn server_partitions(client: &CellClient, on: Ipv4Addr) -> Result<Vec<PartitionId>> {
     let connection = client.connection(on, Interface::Cellar);
     let info = cellar::get_server_info(&*connection, &GetServerInfoRequest)
-        .map_err(failed(format!("ask {on} for its partitions (only Cellar's servers can be asked)")))?;
+        .map_err(failed(format!("ask {on} for its partitions (only from Cellar servers)")))?;
     Ok(info.partitions.iter().filter_map(|partition| PartitionId::from_index(partition.id)).collect())
 }
 
@@ -131,7 +131,8 @@ impl Run<'_> {
             if let Some(path) = resume.filter(|_| state.stage > 1) {
                 self.note(path, Some(&self.saved(&before, &state, &found)))?;
             }
-            let why = if state.state == 3 { "was stopped" } else { "failed; the server's log says why" };
+            let why =
+                if state.state == 3 { "was stopped" } else { "failed; the server's log has the reason" };
             bail!("the check of {} on {} {why}", self.id, self.on);
         }
         let mut records = Part::default();
@@ -163,7 +164,7 @@ impl Run<'_> {
         if self.ask()?.state == 1 {
             if !replaces {
                 bail!(
-                    "a check of {} on {} is running already; --resume FILE goes on in its place",
+                    "a check of {} on {} is already running; --resume FILE continues from its position",
                     self.id,
                     self.on
                 );
@@ -239,7 +240,7 @@ fn read_notes(path: &Path) -> Result<Notes> {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(Notes::new()),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
         Ok(text) => serde_json::from_slice(&text)
-            .with_context(|| format!("{} does not tell how far a check came", path.display())),
+            .with_context(|| format!("{} does not record how far a check came", path.display())),
     }
 }
 
@@ -253,7 +254,7 @@ fn write_notes(path: &Path, notes: &Notes) -> Result<()> {
         }
         cellar_config::files::replace(path, &serde_json::to_vec_pretty(notes)?)
     };
-    write().with_context(|| format!("cannot note in {} how far the check came", path.display()))
+    write().with_context(|| format!("cannot record in {} how far the check came", path.display()))
 }
 
 fn progress(state: &GetCheckReply) -> Progress {

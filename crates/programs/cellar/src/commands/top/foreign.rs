@@ -80,17 +80,19 @@ impl Foreign {
     pub(super) fn untold(&self, pane: Pane) -> Option<&'static str> {
         match pane {
             Pane::Of(Table::Volumes) => Some(
-                "OpenAFS's servers do not tell what is asked of which volume; `cellar sniff` there, or where their packets can be seen, does",
+                "OpenAFS servers do not report calls by volume; run `cellar sniff` there, or where their \
+                packets are visible",
             ),
             Pane::Of(Table::Clients) => Some(
-                "OpenAFS's servers do not tell who their users are; table 0 has their hosts, `cellar sniff` what each host calls",
+                "OpenAFS servers do not report their users; table 0 shows their hosts, `cellar sniff` the \
+                calls of each host",
             ),
             Pane::Of(Table::Disks) => {
-                Some("OpenAFS's servers do not tell of their disks; `iostat -x` there does")
+                Some("OpenAFS servers do not report disk statistics; run `iostat -x` there")
             }
-            Pane::Of(Table::Locks) => Some("OpenAFS's servers do not tell what their threads wait for"),
+            Pane::Of(Table::Locks) => Some("OpenAFS servers do not report what their threads wait for"),
             Pane::Of(Table::Calls | Table::Caches) if self.statistics.is_none() => {
-                Some("only file servers tell it, at port 7000")
+                Some("only file servers report it, at port 7000")
             }
             _ => None,
         }
@@ -226,7 +228,7 @@ fn answering(ports: impl Iterator<Item = (&'static str, SocketAddrV4)>) -> Vec<(
             .map(|(_, address)| scope.spawn(|| Asker::new(*address).and_then(|mut asker| asker.version())))
             .collect();
         let answers = |asked: thread::ScopedJoinHandle<'_, Result<String>>| {
-            asked.join().unwrap_or_else(|_| Err(anyhow!("asking panicked"))).is_ok()
+            asked.join().unwrap_or_else(|_| Err(anyhow!("the query panicked"))).is_ok()
         };
         let answers: Vec<bool> = asking.into_iter().map(answers).collect();
         ports.iter().zip(answers).filter(|(_, answers)| *answers).map(|(port, _)| *port).collect()

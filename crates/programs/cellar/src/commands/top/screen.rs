@@ -65,7 +65,7 @@ impl Grid {
     /// Builds a grid that shows a sentence in place of a table.
     pub(super) fn of_sentence(sentence: &str) -> Grid {
         let row = GridRow { labels: vec![sentence.to_owned()], numbers: vec![] };
-        Grid { labels: vec!["NOT TOLD".to_owned()], columns: vec![], rows: vec![row] }
+        Grid { labels: vec!["NOT AVAILABLE".to_owned()], columns: vec![], rows: vec![row] }
     }
 
     /// Returns all headings, labels first.

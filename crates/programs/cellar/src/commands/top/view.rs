@@ -17,22 +17,23 @@ const OTHER_LINES: usize = 4;
 const GAP: &str = "  ";
 
 /// Help line, and its variant for narrow terminals.
-const HELP: &str = "q quit  ? keys  0-9 Tab tables  arrows row, sort  r reverse  / filter  Enter clients  Esc back  a all  space pause";
+const HELP: &str = "q quit  ? keys  0-9 Tab tables  arrows row, sort  r reverse  / filter  Enter clients  \
+    Esc back  a all  space pause";
 const SHORT_HELP: &str = "q quit  ? keys  0-9 tables  arrows row, sort  / filter";
 
 /// All keys.
 const ALL_KEYS: [&str; 16] = [
     "",
-    "1 to 9, 0, Tab   choose a table (Shift-Tab the one before)",
-    "up, down         mark a row (also Page Up, Page Down)",
+    "1 to 9, 0, Tab choose a table (Shift-Tab the previous one)",
+    "up, down select a row (also Page Up, Page Down)",
     "left, right      choose the column that rows are sorted by",
-    "r                the other way round",
-    "/                only rows whose names have these letters",
+    "r                reverse the order",
+    "/                show only rows whose names contain a text",
     "Enter            from a volume to its clients, from one of them to its calls",
-    "Escape           back from there; without the filter",
-    "a                everything since the server's start, or by second",
-    "space            stop looking, and go on",
-    "q, Ctrl-C        end",
+    "Escape go back; clear the filter",
+    "a                totals since the server's start, or rates",
+    "space            pause and resume",
+    "q, Ctrl-C quit",
     "",
     "By second: calls, bytes, and times that add up. MEAN, P50, P99, MAX and LONGEST",
     "are of what came since the last look (LONGEST may be of 16 s more); what there",
@@ -176,7 +177,7 @@ fn join(cells: &[String], widths: &[usize], labels: usize, shown: &[usize]) -> S
 
 fn help(state: &State, width: usize) -> String {
     if state.helping {
-        return "any key goes back to the table".to_owned();
+        return "press any key to return to the table".to_owned();
     }
     if state.filtering {
         return format!("filter: {}_  (Enter keeps it, Escape drops it)", state.filter);

@@ -110,7 +110,7 @@ impl Looks {
     /// Describes the current error.
     fn trouble(&self) -> Option<String> {
         let (error, since) = self.trouble.as_ref()?;
-        Some(format!("no answer for {} s: {error:#}; asked again and again", since.elapsed().as_secs()))
+        Some(format!("no answer for {} s: {error:#}; retrying", since.elapsed().as_secs()))
     }
 }
 

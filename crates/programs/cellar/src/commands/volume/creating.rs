@@ -27,7 +27,7 @@ pub struct Create {
     #[arg(long, default_value = "5000", value_parser = quota::parse)]
     quota: i32,
     /// Rights on the root directory, in addition to the administrators', like `system:anyuser=rl`.
-    #[arg(long, value_name = "WHO=RIGHTS")]
+    #[arg(long, value_name = "NAME=RIGHTS")]
     acl: Vec<String>,
     /// Show what would be created without creating it.
     #[arg(long)]
@@ -192,7 +192,7 @@ fn nuke(server: &dyn ClientConnection, partition: PartitionId, id: u32) -> Resul
     vol::nuke_volume(server, &request).map(drop)
 }
 
-/// Builds the access list of a root directory from `WHO=RIGHTS` grants; users and groups must exist.
+/// Builds the access list of a root directory from `NAME=RIGHTS` grants; users and groups must exist.
 fn access_list(cell: &CellClient, grants: &[String]) -> Result<Option<String>> {
     if grants.is_empty() {
         return Ok(None);
@@ -201,7 +201,7 @@ fn access_list(cell: &CellClient, grants: &[String]) -> Result<Option<String>> {
     for grant in grants {
         let (who, letters) = grant
             .split_once('=')
-            .with_context(|| format!("`{grant}` is not WHO=RIGHTS, like system:anyuser=rl"))?;
+            .with_context(|| format!("`{grant}` is not NAME=RIGHTS, like system:anyuser=rl"))?;
         let rights: Rights = letters.parse().map_err(anyhow::Error::msg)?;
         protection::id_of(cell, who)?;
         lines.push(format!("{who}\t{}", rights.bits()));

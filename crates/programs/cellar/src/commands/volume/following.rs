@@ -94,14 +94,14 @@ pub(super) fn journal(context: &Context) -> Result<Kept> {
 pub(super) fn journal_for(context: &Context, detach: bool) -> Result<Kept> {
     let kept = journal(context)?;
     if detach && !kept.is_servers {
-        bail!("no Cellar server of this machine takes jobs; go without --detach");
+        bail!("no Cellar server on this machine runs jobs; omit --detach");
     }
     Ok(kept)
 }
 
 /// Reports that a job was handed to a server.
 pub(super) fn tell_detached(context: &Context, job: &Job) -> Result<()> {
-    let sentence = format!("job {}: `cellar volume jobs show {}` tells how it goes", job.id, job.id);
+    let sentence = format!("job {}: `cellar volume jobs show {}` shows its progress", job.id, job.id);
     context.format.done(&job.id, sentence)
 }
 
@@ -157,7 +157,7 @@ fn cancel(context: &Context, journal: &Journal, id: u32) -> Result<()> {
     journal.cancel(id)?;
     match take(journal, id) {
         Ok((job, _claim)) => follow(context, &context.client()?, journal, job),
-        Err(_) => context.format.done(&true, format!("whoever runs the job {id} is asked to undo it")),
+        Err(_) => context.format.done(&true, format!("asked the process running job {id} to undo it")),
     }
 }
 
@@ -169,7 +169,7 @@ fn take(journal: &Journal, id: u32) -> Result<(Job, job_runner::journal::Claim)>
 fn unfinished(journal: &Journal, id: u32) -> Result<Job> {
     let job = journal.read(id)?;
     if job.is_over() {
-        bail!("the job {id} is over: {}", job.latest());
+        bail!("the job {id} has ended: {}", job.latest());
     }
     Ok(job)
 }
@@ -190,7 +190,7 @@ fn foretell_resuming(context: &Context, journal: &Journal, only: Option<u32>) ->
         let is_to_be_undone = !is_running && journal.is_cancelled(job.id);
         all.push(if is_to_be_undone { Foretold::cancel(shown) } else { Foretold::resume(shown) });
     }
-    preflight::print(context, &all, "no job was interrupted")
+    preflight::print(context, &all, "no interrupted jobs")
 }
 
 fn foretell_cancelling(context: &Context, journal: &Journal, id: u32) -> Result<()> {
@@ -205,7 +205,7 @@ fn resume(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()>
     if let Some(id) = only {
         if journal.claim(id)?.is_none() && !journal.read(id)?.is_over() {
             journal.hurry(id)?;
-            return context.format.done(&1, format!("the job {id} is running; it waits no longer"));
+            return context.format.done(&1, format!("job {id} is running; it no longer waits"));
         }
         let (job, _claim) = take(journal, id)?;
         return follow(context, &cell, journal, job);
@@ -221,7 +221,7 @@ fn resume(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()>
         }
     }
     match (resumed, failed) {
-        (0, _) => context.format.done(&0, "no job was interrupted"),
+        (0, _) => context.format.done(&0, "no interrupted jobs"),
         (_, 0) => Ok(()),
         _ => bail!("{failed} of {resumed} jobs did not succeed"),
     }
@@ -267,8 +267,8 @@ fn listen(wishes: &Arc<Wishes>, job: u32) -> Result<signal_hook::iterator::Handl
         for signal in signals.forever() {
             if signal == SIGINT && wishes.get() == Control::Continue {
                 eprintln!(
-                    "cellar: cancelling. Ctrl-C again leaves the job as it is: \
-                     `cellar volume jobs resume {job}` goes on, `cellar volume jobs cancel {job}` undoes it"
+                    "cellar: cancelling. Ctrl-C again leaves the job as it is: `cellar volume jobs resume \
+                    {job}` continues, `cellar volume jobs cancel {job}` undoes it"
                 );
                 wishes.set(Control::Cancel);
             } else {
@@ -309,18 +309,18 @@ pub(super) fn report(context: &Context, job: &Job, end: End) -> Result<()> {
         (_, Stage::Failed) => {
             let why = explain(job.trouble.as_deref().unwrap_or_default(), job.abort_code());
             let left = if job.may_have_overwritten() {
-                format!("{} may not be as it was, so restore it again", job.name)
+                format!("{} may have changed, so restore it again", job.name)
             } else {
-                "nothing of it is left".into()
+                "it left nothing behind".into()
             };
             bail!("the {title} was not done, and {left}: {why}")
         }
         (_, Stage::CatchingUp) => bail!(
-            "the {title} did not reach all sites (job {id}): {}; `cellar volume jobs resume {id}` sends it when \
-             they are back",
+            "the {title} did not reach all sites (job {id}): {}; `cellar volume jobs resume {id}` sends it \
+            when they are reachable",
             job.latest()
         ),
-        _ => bail!("the {title} is interrupted (job {id}): `cellar volume jobs resume {id}` goes on"),
+        _ => bail!("the {title} was interrupted (job {id}): `cellar volume jobs resume {id}` continues"),
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn mount(context: &Context, cell: &CellClient, mount: &Mount) -> Resu
         return preflight(context, cell, place, volume.as_str());
     }
     make_mount_point(cell, place, volume.as_str(), *read_write)?;
-    context.format.done(&true, format!("{place} leads to {volume}"))
+    context.format.done(&true, format!("{place} now points to {volume}"))
 }
 
 /// Prints what creating a mount point would do, or fails like the creation.
@@ -63,7 +63,7 @@ pub(crate) fn preflight(context: &Context, cell: &CellClient, place: &str, volum
         return Err(refused()(AbortCode::UAEEXIST));
     }
     check_right(cell, &directory, Rights::INSERT)?.map_err(refused())?;
-    let sentence = format!("would make the mount point {place}, which leads to {volume}");
+    let sentence = format!("would create the mount point {place} to {volume}");
     context.format.done(&Foretold { place, volume, is_done: false }, sentence)
 }
 
@@ -73,7 +73,7 @@ pub(super) fn unmount(context: &Context, cell: &CellClient, unmount: &Unmount) -
     let (directory, name) = parent_of(cell, place)?;
     let node = match cell.child(&directory, name.as_bytes())? {
         Some(node) if node.is_mount_point() => node,
-        Some(_) => bail!("{place} is no mount point"),
+        Some(_) => bail!("{place} is not a mount point"),
         None => bail!("{place} does not exist"),
     };
     let refused = || failed(format!("remove the mount point {place}"));
@@ -81,7 +81,7 @@ pub(super) fn unmount(context: &Context, cell: &CellClient, unmount: &Unmount) -
         check_right(cell, &directory, Rights::DELETE)?.map_err(refused())?;
         let contents = base::text::escape(&cell.read_link(&node)?);
         let volume = mounted_volume(&contents);
-        let sentence = format!("would remove the mount point {place}, which leads to {volume}");
+        let sentence = format!("would remove the mount point {place} to {volume}");
         return context.format.done(&Foretold { place, volume, is_done: false }, sentence);
     }
     cell.remove(&directory, name.as_bytes()).map_err(refused())?;
@@ -111,7 +111,7 @@ fn check_right(cell: &CellClient, directory: &Node, right: Rights) -> Result<Res
 fn parent_of(cell: &CellClient, place: &str) -> Result<(Node, String)> {
     let path = CellPath::parse(place.strip_prefix("cell:").unwrap_or(place))?;
     let (parent, name) =
-        path.split_last().with_context(|| format!("`{place}` is a volume's root; name a place in it"))?;
+        path.split_last().with_context(|| format!("`{place}` is a volume's root; give a path inside it"))?;
     let node = cell.find(&parent)?.with_context(|| format!("{parent} does not exist"))?;
     Ok((node, name.to_owned()))
 }

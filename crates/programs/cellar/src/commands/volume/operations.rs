@@ -129,15 +129,15 @@ pub(super) fn split(context: &Context, request: &SplitVolume) -> Result<()> {
     let path = CellPath::parse(place.strip_prefix("cell:").unwrap_or(place))?;
     let node = cell.find(&path)?.with_context(|| format!("{place} does not exist"))?;
     if !node.is_directory() {
-        bail!("{place} is no directory");
+        bail!("{place} is not a directory");
     }
     if node.fid.vnode == VnodeId::ROOT {
-        bail!("{place} is the root of a volume; name a directory below it");
+        bail!("{place} is the root of a volume; give a directory below it");
     }
     // The directory may belong to a volume mounted along the path.
     let volume = node.fid.volume.0.to_string();
     if !is_read_write(&cell, node.fid.volume)? {
-        bail!("{place} lies in a volume that is not read-write");
+        bail!("{place} is in a volume that is not read-write");
     }
     let (directory, name) = (node.fid.vnode.0, request.to.to_string());
     let operation = Operation::Split { directory, path: path.to_string(), name };

@@ -198,14 +198,13 @@ fn empty_caches(cell: &CellClient, forget: &Forget) -> Result<(Forgotten, String
     let located = cell.locate_newest(volume)?;
     let (site, id) = (located.read_write_site()?, located.read_write().0);
     let server = cell.connection(site.server, Interface::Cellar);
-    let refused = || {
-        failed(format!("empty the caches of {} of {volume} (only Cellar's servers can be told)", site.server))
-    };
+    let refused =
+        || failed(format!("empty the caches of {} of {volume} (only on Cellar servers)", site.server));
     if *dry_run {
         cell.check_administers(site.server).map_err(refused())?;
         // Checks that the volume exists.
         cellar::get_volume_policy(&*server, &GetVolumePolicyRequest { volume: id }).map_err(refused())?;
-        let sentence = format!("would throw out of the caches of {} what they hold of {volume}", site.server);
+        let sentence = format!("would remove everything of {volume} from the caches of {}", site.server);
         let (status, directories, chunks) = (0, 0, 0);
         let volume = located.name;
         return Ok((Forgotten { volume, status, directories, chunks, is_done: false }, sentence));
@@ -213,7 +212,7 @@ fn empty_caches(cell: &CellClient, forget: &Forget) -> Result<(Forgotten, String
     let reply =
         cellar::purge_volume_cache(&*server, &PurgeVolumeCacheRequest { volume: id }).map_err(refused())?;
     let sentence = format!(
-        "{}: {} status entries, {} directories and {} chunks left the caches of {}",
+        "{}: {} status entries, {} directories and {} chunks removed from the caches of {}",
         located.name, reply.status, reply.directories, reply.chunks, site.server
     );
     let (status, directories, chunks) = (reply.status, reply.directories, reply.chunks);

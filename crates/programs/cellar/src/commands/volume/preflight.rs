@@ -63,7 +63,7 @@ pub(super) fn lines(job: &Job, outlook: &Outlook) -> Vec<String> {
 fn volume(name: &str, told: &VolumeSummary) -> String {
     let (size, files) = (HumanBytes(told.size_kib.saturating_mul(1024)), HumanCount(told.files));
     format!(
-        "  {name} has {size}, {files} files and directories, and was changed last at {}",
+        "  {name} has {size}, {files} files and directories, and was last changed at {}",
         time(told.changed)
     )
 }
@@ -71,7 +71,7 @@ fn volume(name: &str, told: &VolumeSummary) -> String {
 fn site(site: &SiteOutlook) -> String {
     let place = site.place;
     match &site.gets {
-        Gets::Nothing => format!("  {place} has it already"),
+        Gets::Nothing => format!("  {place} already has it"),
         Gets::Clone => format!("  {place} gets a clone"),
         Gets::ChangesSince(date) => format!("  {place} gets what changed since {}", time(*date)),
         Gets::Everything => format!("  {place} gets everything"),
@@ -106,7 +106,7 @@ mod tests {
         };
         let job = Job::new(0, Operation::Release { all: false }, 7, "data", place(1));
         let expected = [
-            "  data has 2.00 MiB, 1,234 files and directories, and was changed last at 1970-01-02 00:00:00",
+            "  data has 2.00 MiB, 1,234 files and directories, and was last changed at 1970-01-02 00:00:00",
             "  192.0.2.4 /vicepa has 1.00 MiB free",
             "  192.0.2.1 /vicepa gets a clone",
             "  192.0.2.2 /vicepa has it already",

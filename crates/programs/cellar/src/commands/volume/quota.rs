@@ -17,7 +17,7 @@ const UNITS: [(char, i32); 4] = [('K', 1), ('M', 1 << 10), ('G', 1 << 20), ('T',
 pub(super) fn parse(text: &str) -> Result<i32, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
-    let wrong = || format!("`{text}` is no quota; expected KiB, or a number with K, M, G or T, like 500M");
+    let wrong = || format!("`{text}` is not a quota; expected KiB, or a number with K, M, G or T, like 500M");
     let kib = match unit.strip_suffix("iB").unwrap_or(unit) {
         "" if unit.is_empty() => 1,
         letter => {
@@ -32,7 +32,7 @@ pub(super) fn parse(text: &str) -> Result<i32, String> {
     }
     let number: Option<i32> = digits.parse().ok();
     let number = number.and_then(|number| number.checked_mul(kib));
-    number.ok_or_else(|| format!("`{text}` is more than a quota can be, which is {} KiB", i32::MAX))
+    number.ok_or_else(|| format!("`{text}` exceeds the largest possible quota, {} KiB", i32::MAX))
 }
 
 /// Formats a quota.
@@ -110,7 +110,7 @@ mod tests {
             ("2GB", "`2GB` is no quota"),
             ("2 G", "`2 G` is no quota"),
             ("1iB", "`1iB` is no quota"),
-            ("2T", "`2T` is more than a quota can be, which is 2147483647 KiB"),
+            ("2T", "`2T` exceeds the largest possible quota, 2147483647 KiB"),
             ("99999999999", "is more than a quota can be"),
         ] {
             let error = parse(text).unwrap_err();

@@ -115,7 +115,7 @@ fn doomed(located: &Located, with_copies: bool) -> Result<Vec<(Site, VolumeId)>>
         doomed.push((site.clone(), located.read_write()));
     }
     if doomed.is_empty() {
-        bail!("the entry of {} names no site: nothing can be removed", located.name);
+        bail!("the entry of {} has no site: nothing can be removed", located.name);
     }
     Ok(doomed)
 }
@@ -170,7 +170,8 @@ mod tests {
     fn what_would_go_is_told_whole() {
         let released = located([7, 8, 0], &[(ONE, true), (TWO, false)]);
         let told = removed("v", &doomed(&released, true).unwrap(), vec!["monday".into()], false);
-        let text = "would remove v: 8 on 192.0.2.2 /vicepa, 7 on 192.0.2.1 /vicepa, the snapshots monday, and its entry";
+        let text = "would remove v: 8 on 192.0.2.2 /vicepa, 7 on 192.0.2.1 /vicepa, the snapshots monday, \
+            and its entry";
         assert_eq!(told.foretold(), text);
         assert!(removed("v", &[], Vec::new(), false).foretold().ends_with(", and its entry"));
     }

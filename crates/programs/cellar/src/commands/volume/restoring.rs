@@ -84,7 +84,7 @@ impl FromStr for Spot {
         let (server, partition) =
             text.split_once('/').map_or((text, None), |(left, right)| (left, Some(right)));
         let wrong =
-            || format!("`{text}` is no site; one is an address, or with the partition, like 192.0.2.3/b");
+            || format!("`{text}` is not a site; give an address, or address and partition, like 192.0.2.3/b");
         let partition = partition.map(str::parse).transpose().map_err(|_| wrong())?;
         Ok(Spot { server: server.parse().map_err(|_| wrong())?, partition })
     }
@@ -122,14 +122,18 @@ fn over(cell: &CellClient, request: &RestoreVolume) -> Result<Option<Over>> {
     }
     let Some(located) = cell.find_newest(name)? else {
         if request.overwrite == Overwrite::Incremental {
-            bail!("there is no volume {name} to apply changes to; restore the dump that they follow first");
+            bail!(
+                "there is no volume {name} to apply changes to; first restore the dump that they are \
+                based on"
+            );
         }
         return Ok(None);
     };
     let read_write = located.sites.iter().find(|site| site.is_read_write);
     if let (Some(site), true) = (read_write, request.readonly) {
         bail!(
-            "the read-write volume {} is on {} {}; its read-only volumes show what it has when it is released",
+            "the read-write volume {} is on {} {}; its read-only volumes show what it has when it is \
+            released",
             located.name,
             site.server,
             site.partition
@@ -137,18 +141,18 @@ fn over(cell: &CellClient, request: &RestoreVolume) -> Result<Option<Over>> {
     }
     if request.overwrite == Overwrite::Abort {
         bail!(
-            "a volume {name} exists already; --overwrite full replaces all that it has, \
-             --overwrite incremental applies a dump of changes to it"
+            "a volume {name} exists already; --overwrite full replaces its contents, --overwrite \
+            incremental applies a dump of changes to it"
         );
     }
     if located.name != name {
-        bail!("{name} belongs to the volume {}; name that one", located.name);
+        bail!("{name} belongs to the volume {}; use that name", located.name);
     }
     let site = if request.readonly { first_site(&located, request)? } else { located.read_write_site()? };
     let is_elsewhere = request.on.is_some_and(|on| on != site.server)
         || request.partition.is_some_and(|partition| partition != site.partition);
     if is_elsewhere {
-        bail!("{name} is on {} {}; leave --on and --partition out", site.server, site.partition);
+        bail!("{name} is on {} {}; omit --on and --partition", site.server, site.partition);
     }
     let others =
         located.sites.iter().filter(|other| request.readonly && *other != site).map(place_of).collect();
@@ -164,10 +168,10 @@ fn place_of(site: &Site) -> Place {
 fn first_site<'a>(located: &'a Located, request: &RestoreVolume) -> Result<&'a Site> {
     let name = &located.name;
     if !request.also_on.is_empty() {
-        bail!("{name} has its sites already; leave --also-on out");
+        bail!("{name} already has its sites; omit --also-on");
     }
     if request.offline && located.sites.len() > 1 {
-        bail!("{name} has several sites, of which one cannot be out of service alone; leave --offline out");
+        bail!("{name} has several sites, one of which cannot be out of service alone; omit --offline");
     }
     let is_named = |site: &&Site| request.on == Some(site.server);
     let site = located.sites.iter().find(is_named).or(located.sites.first());
@@ -178,7 +182,7 @@ fn first_site<'a>(located: &'a Located, request: &RestoreVolume) -> Result<&'a S
 fn check_fits(contents: &Contents, path: &Path, volume: &VolintInfo) -> Result<()> {
     let (path, name) = (path.display(), &volume.name);
     if !contents.is_incremental() {
-        bail!("{path}: it is a full dump; --overwrite full puts it in the place of what {name} has");
+        bail!("{path}: it is a full dump; --overwrite full replaces the contents of {name} with it");
     }
     let (has, dumped) = (UnixTime(volume.update_date), contents.volume.updated);
     // A restore over a volume dates all of it, and its copy, at the time of the restore.
@@ -186,7 +190,8 @@ fn check_fits(contents: &Contents, path: &Path, volume: &VolintInfo) -> Result<(
     if has > dumped && !is_as_restored {
         let time = |at: UnixTime| jiff::Timestamp::from_second(at.0.into()).unwrap_or_default();
         bail!(
-            "{path}: it does not follow what {name} has, which was changed at {}, after the last change in the dump, at {}",
+            "{path}: it does not follow the contents of {name}, which were changed at {}, after the last \
+            change in the dump, at {}",
             time(has),
             time(dumped)
         );
@@ -208,12 +213,14 @@ fn preflight(
     let what = match volume {
         None => format!("make a new {kind}volume {name} on {at} of {file}, {changed} files and directories"),
         Some(_) if request.overwrite == Overwrite::Incremental => format!(
-            "apply {file} to {name} on {at}: {changed} files and directories change or come, {kept} stay as they are, others go"
+            "apply {file} to {name} on {at}: {changed} files and directories change or come, {kept} stay as \
+            they are, others go"
         ),
         Some(volume) => {
             let files = HumanCount(u64::try_from(volume.file_count).unwrap_or(0));
             format!(
-                "replace what {name} on {at} has, {files} files and directories, by {file}, {changed} files and directories"
+                "replace what {name} on {at} has, {files} files and directories, by {file}, {changed} files \
+                and directories"
             )
         }
     };
@@ -242,7 +249,7 @@ fn check(
     let reply =
         vol::list_one_volume(&*server, &asked).map_err(failed(format!("examine {}", request.name)))?;
     let volume = reply.entries.into_iter().next();
-    let volume = volume.with_context(|| format!("{place} says nothing about the volume {volume_id}"))?;
+    let volume = volume.with_context(|| format!("{place} reports nothing about the volume {volume_id}"))?;
     if is_incremental {
         check_fits(&contents, path, &volume)?;
     }
@@ -287,7 +294,7 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     let bytes = File::open(path).and_then(|file| file.metadata()).with_context(shown)?.len();
     // The job may be resumed by a process with another working directory.
     let whole = path.canonicalize().with_context(shown)?;
-    let whole = whole.to_str().with_context(|| format!("{} is no UTF-8", path.display()))?;
+    let whole = whole.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
     let over = over(&cell, request)?;
     let (place, further) = if let Some(over) = &over {
         (over.place, over.others.clone())

@@ -57,7 +57,7 @@ pub(super) fn each_is_named(
             None => std::fs::remove_file(&damage.file)?,
         }
         let all = import("--dry-run")?;
-        let refused = format!("{} of 7 volumes cannot be brought in", damage.volumes.len());
+        let refused = format!("{} of 7 volumes cannot be imported", damage.volumes.len());
         ensure!(all.status == 1 && all.text.contains(&refused), "{}: {}", damage.what, all.text);
         for volume in damage.volumes {
             let one = import(&format!("--volume {volume}"))?;

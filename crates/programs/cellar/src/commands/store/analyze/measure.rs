@@ -203,7 +203,7 @@ fn ours(tally: &mut Tally, codec: Codec, chunk: &Bytes, is_new: bool) -> Result<
     let began = cpu_time();
     let decoded = encoded.decode()?;
     tally.decompressing += cpu_time().saturating_sub(began);
-    if decoded == chunk { Ok(()) } else { Err(format!("{codec} gave other bytes back")) }
+    if decoded == chunk { Ok(()) } else { Err(format!("{codec} returned different bytes")) }
 }
 
 /// Compresses like ZFS with `compression=gzip-6 recordsize=128K`: a record that does not shrink by an eighth

@@ -45,15 +45,15 @@ pub(super) fn run(context: &Context, command: &Jobs, server: Ipv4Addr) -> Result
             let resumed = reply.map_err(|code| explained(job, code)).with_context(on)?.resumed;
             let sentence = match resumed {
                 0 => format!("no job of {server} is unfinished"),
-                1 => format!("1 job of {server} goes on"),
-                more => format!("{more} jobs of {server} go on"),
+                1 => format!("1 job of {server} continues"),
+                more => format!("{more} jobs of {server} continue"),
             };
             context.format.done(&resumed, sentence)
         }
         Jobs::Cancel { job, .. } => {
             let reply = cellar::cancel_job(way, &CancelJobRequest { job: *job });
             reply.map_err(|code| explained(*job, code)).with_context(on)?;
-            context.format.done(&true, format!("{server} is asked to undo the job {job}"))
+            context.format.done(&true, format!("asked {server} to undo job {job}"))
         }
     }
 }
@@ -90,9 +90,9 @@ fn shown(info: &JobInfo) -> Result<Shown> {
 fn explained(job: u32, code: AbortCode) -> anyhow::Error {
     match code {
         AbortCode::UAENOENT => anyhow!("there is no job {job}"),
-        AbortCode::UAEINVAL => anyhow!("the job {job} is over"),
+        AbortCode::UAEINVAL => anyhow!("the job {job} has ended"),
         AbortCode::RX_INVALID_OPERATION | AbortCode::RXGEN_OPCODE => {
-            anyhow!("no Cellar server that tells of its jobs: {}", describe(code))
+            anyhow!("not a Cellar server that reports its jobs: {}", describe(code))
         }
         code => anyhow!("{}", describe(code)),
     }

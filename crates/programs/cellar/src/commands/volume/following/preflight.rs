@@ -60,22 +60,22 @@ pub(super) fn print(context: &Context, all: &[Foretold], nothing: &str) -> Resul
 fn going_on(stage: Stage) -> &'static str {
     match stage {
         Stage::Beginning => "begin",
-        Stage::Working => "clear away what was begun, and begin anew",
+        Stage::Working => "undo what was started, and start again",
         Stage::Switching => "be finished",
-        Stage::Cleaning => "be finished: only clearing away is left",
+        Stage::Cleaning => "be finished: only cleaning up is left",
         Stage::Undoing => "be undone",
         Stage::CatchingUp => "send to the sites that lack it, as far as they can be reached",
-        Stage::Done | Stage::Failed => "do nothing: it is over",
+        Stage::Done | Stage::Failed => "do nothing: it has ended",
     }
 }
 
 fn cancelled(stage: Stage, is_release: bool) -> &'static str {
     match stage {
-        Stage::Beginning | Stage::Working if is_release => "be undone; sites that have it already keep it",
+        Stage::Beginning | Stage::Working if is_release => "be undone; sites that already have it keep it",
         Stage::Beginning | Stage::Working => "be undone",
         Stage::Switching | Stage::Cleaning => "be finished: it is too late to undo it",
         Stage::Undoing => "be undone, as it is anyway",
-        Stage::CatchingUp => "end; the sites that lack it do not get it",
-        Stage::Done | Stage::Failed => "do nothing: it is over",
+        Stage::CatchingUp => "end; the sites that lack it will not get it",
+        Stage::Done | Stage::Failed => "do nothing: it has ended",
     }
 }

@@ -108,7 +108,7 @@ impl Shown {
 }
 
 impl Row for Shown {
-    const COLUMNS: &'static [&'static str] = &["JOB", "WHAT", "BEGAN (UTC)", "STATE", "DATA", "LATEST"];
+    const COLUMNS: &'static [&'static str] = &["JOB", "WHAT", "STARTED (UTC)", "STATE", "DATA", "LATEST"];
 
     fn cells(&self) -> Vec<String> {
         vec![
