@@ -166,7 +166,7 @@ pub mod chars {
     }
 
     /// Decodes `length` words (the interface's length, not the peer's). Returns the characters before the
-    /// first NUL, or before the last word, which must be NUL.
+    /// first NUL; if there is none, all but the last, as if the last were NUL.
     pub fn decode<S: Source + ?Sized>(source: &mut S, length: usize) -> Result<XdrString, XdrError> {
         let mut bytes = Vec::with_capacity(length);
         for _ in 0..length {
