@@ -197,7 +197,7 @@ fn top() -> Result<()> {
     let told = before["version"].as_str().context("version")?;
     ensure!(!told.is_empty() && version.contains(told), "version: {told:?} and {version}");
     for untold in ["volumes", "clients", "disk", "locks"] {
-        ensure!(before[untold]["not_told"].is_string(), "{untold}: {}", before[untold]);
+        ensure!(before[untold]["not_available"].is_string(), "{untold}: {}", before[untold]);
     }
     let rows = |table: &str| before[table].as_array().cloned().unwrap_or_default();
     let ports: Vec<Value> = rows("workers").iter().map(|row| row["port"].clone()).collect();

@@ -90,7 +90,7 @@ impl Sample {
         match self {
             Sample::Own(look) => look.json(headings, seconds),
             Sample::Told(told) => told.json(seconds),
-            Sample::Untold(why) => json!({ "not_told": why }),
+            Sample::Untold(why) => json!({ "not_available": why }),
         }
     }
 }
