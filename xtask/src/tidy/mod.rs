@@ -3,6 +3,7 @@
 mod arrows;
 mod folders;
 mod fresh;
+mod ignorance;
 mod links;
 mod purity;
 mod sizes;
@@ -23,6 +24,7 @@ pub(crate) fn check(root: &Path, lower_limits: bool) -> Result<()> {
     complaints.extend(unused::check(root, &files)?);
     complaints.extend(links::check(root)?);
     complaints.extend(files.iter().flat_map(purity::check));
+    complaints.extend(files.iter().flat_map(ignorance::check));
     complaints.extend(sizes::check(root, &files, lower_limits)?);
     complaints.extend(wording::check(root, &files, lower_limits)?);
     if complaints.is_empty() {

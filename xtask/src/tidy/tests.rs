@@ -1,7 +1,7 @@
 use super::arrows::{Manifest, Place, judge, table};
 use super::sizes::{self, Function, Lengths};
 use super::unused::{self, Declared};
-use super::{SourceFile, folders, links, purity, wording};
+use super::{SourceFile, folders, ignorance, links, purity, wording};
 use std::collections::BTreeMap;
 
 const TABLE: &str = "
@@ -37,6 +37,17 @@ fn arrows_point_up_the_table() {
 fn a_crate_is_in_the_folder_of_its_floor() {
     let wrong = complaints("low", "ground", "base");
     assert_eq!(wrong, ["low is in crates/ground/low; ARCHITECTURE.md places it in crates/first/low"]);
+}
+
+#[test]
+fn the_store_does_not_know_what_it_keeps() {
+    let text = "/// A vnode in a comment.\nconst VNODES: u8 = 1;\nfn f(meta: &RocksMeta) {}\n";
+    let complaints = |path: &str| ignorance::check(&SourceFile::new(path.into(), text));
+    let found = complaints("crates/storage/store/src/partition.rs");
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("crates/storage/store/src/partition.rs:2 names `vnode`"));
+    assert_eq!(complaints("crates/storage/store/src/engines/rocks.rs").len(), 1, "only `vnode`");
+    assert!(complaints("crates/storage/volume/src/x.rs").is_empty());
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub use faults::FaultInjection;
 pub use run::{run, run_then};
 pub use running::Running;
 pub use startup::{start, start_with_faults};
-pub use stores::handle;
+pub use stores::{FAMILIES, handle};
 
 #[cfg(test)]
 mod tests;

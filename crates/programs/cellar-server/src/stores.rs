@@ -6,15 +6,27 @@ use cellar_config::encryption::KeySource;
 use cellar_config::{PartitionSettings, Role, Settings};
 use disk::{Disk, DiskMeter, MeteredDisk};
 use std::sync::Arc;
-use store::{Database, Partition, PartitionConfig, SegmentConfig};
-use volume::{PartitionHandle, Space};
+use store::{Database, Family, Partition, PartitionConfig, SegmentConfig};
+use volume::{PartitionHandle, Space, families};
+
+/// The families of every partition and database. Each has all of them, so that an older program, which does not
+/// know a family that was added later, cannot open it.
+pub const FAMILIES: [Family; 7] = [
+    families::VOLUMES,
+    families::VNODES,
+    families::ENTRIES,
+    families::EXTENTS,
+    vldb::FAMILY,
+    ptdb::FAMILY,
+    families::TOTALS,
+];
 
 pub(crate) fn open_databases(settings: &Settings) -> Result<Option<Arc<Database>>> {
     if !settings.roles.contains(&Role::Vl) && !settings.roles.contains(&Role::Pt) {
         return Ok(None);
     }
     let path = &settings.database_path;
-    Database::open(path)
+    Database::open(path, &FAMILIES)
         .map(|databases| Some(Arc::new(databases)))
         .with_context(|| format!("cannot open the cell's databases in {}", path.display()))
 }
@@ -69,7 +81,8 @@ pub(crate) fn partition_config(settings: &Settings) -> PartitionConfig {
             cache_bytes: settings.tuning.caches.chunks / settings.partitions.len().max(1) as u64,
             ..SegmentConfig::default()
         },
-        chunk_of: Some(volume::chunk_of),
+        families: &FAMILIES,
+        chunk_names: Some(volume::CHUNK_NAMES),
         ..PartitionConfig::default()
     }
 }
@@ -93,4 +106,31 @@ pub fn handle(id: PartitionId, partition: &Arc<Partition>) -> PartitionHandle {
         Space { total_kib: room.total_bytes >> 10, free_kib: room.usable_bytes >> 10 }
     };
     PartitionHandle { id, meta: partition.meta(), chunks: partition.chunks(), space: Arc::new(space) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of the families by number, as they are on the disks of every server.
+    const ON_DISK: [&str; 9] = [
+        "system",
+        "volumes",
+        "vnodes",
+        "entries",
+        "extents",
+        "segments",
+        "locations",
+        "protection",
+        "totals",
+    ];
+
+    #[test]
+    fn families_have_the_numbers_and_names_on_disk() {
+        let mut all = [&[Family::SYSTEM, Family::SEGMENTS], &FAMILIES[..]].concat();
+        all.sort_by_key(|family| family.number());
+        let found: Vec<_> = all.iter().map(|family| (usize::from(family.number()), family.name())).collect();
+        assert_eq!(found, ON_DISK.into_iter().enumerate().collect::<Vec<_>>());
+        assert!(families::ALL.iter().all(|family| FAMILIES.contains(family)));
+    }
 }

@@ -138,7 +138,8 @@ fn a_broken_partition_keeps_only_its_own_volumes_offline() {
         let folder = prepared();
         let broken = folder.path().join("b");
         damage(&broken);
-        let message = Partition::open(&broken, &PartitionConfig::default()).err().unwrap().to_string();
+        let config = PartitionConfig { families: &crate::FAMILIES, ..PartitionConfig::default() };
+        let message = Partition::open(&broken, &config).err().unwrap().to_string();
         assert!(message.contains(word) && message.contains(&*broken.to_string_lossy()), "{name}: {message}");
         check_that_two_serve(folder.path());
     }

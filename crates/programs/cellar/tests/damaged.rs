@@ -25,7 +25,8 @@ const LENGTH: u32 = 100_000;
 
 /// Creates two files with the same noise in a volume with deduplication, then changes a byte of the chunk.
 fn fill_and_damage(vicepa: &Path) -> Result<Vec<String>> {
-    let partition = Partition::open(vicepa, &PartitionConfig::default())?;
+    let config = PartitionConfig { families: &cellar_server::FAMILIES, ..PartitionConfig::default() };
+    let partition = Partition::open(vicepa, &config)?;
     let id = PartitionId::from_index(0).unwrap();
     let space = Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 });
     let handle = PartitionHandle { id, meta: partition.meta(), chunks: partition.chunks(), space };

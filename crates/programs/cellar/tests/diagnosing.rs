@@ -22,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
-use store::{Family, HookedMeta, MetaStep};
+use store::{HookedMeta, MetaStep};
 use support::place::{Place, cellar, printed};
 use support::shown::{self, Block, Sniffing, documented, headings, shortened};
 use support::{look, noise, serve, soon};
-use volume::{NewVolume, PartitionHandle};
+use volume::{NewVolume, PartitionHandle, families};
 
 /// A story and the directory of its cell.
 struct Story {
@@ -209,7 +209,7 @@ fn dawdling_client() -> Server {
 fn slow_meta(pause: Duration) -> FaultInjection {
     let partition = move |mut handle: PartitionHandle| {
         let hook = move |step| {
-            if step == MetaStep::Get(Family::Volumes) {
+            if step == MetaStep::Get(families::VOLUMES) {
                 thread::sleep(pause);
             }
         };

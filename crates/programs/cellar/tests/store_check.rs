@@ -16,7 +16,8 @@ fn open(folder: &Path) -> (Partition, Volumes) {
 }
 
 fn open_with(folder: &Path, key: Option<&MasterKey>) -> (Partition, Volumes) {
-    let partition = Partition::open_encrypted(folder, &PartitionConfig::default(), key).unwrap();
+    let config = PartitionConfig { families: &cellar_server::FAMILIES, ..PartitionConfig::default() };
+    let partition = Partition::open_encrypted(folder, &config, key).unwrap();
     let handle = PartitionHandle {
         id: PartitionId::from_index(0).unwrap(),
         meta: partition.meta(),

@@ -42,3 +42,8 @@ pub use entry::{Entry, EntryFlags, Totals};
 pub use error::ProtectionError;
 pub use import::{Imported, OneSided, Outcome};
 pub use protection::{LIST_IDS_MAX, Protection};
+
+use store::Family;
+
+/// The family of the database's records. Number and name are part of the format.
+pub const FAMILY: Family = Family::new(7, "protection");

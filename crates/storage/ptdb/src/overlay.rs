@@ -1,9 +1,10 @@
 //! A view of the protection records that includes its own uncommitted changes.
 
+use crate::FAMILY;
 use crate::error::ProtectionError;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
-use store::{Batch, Family, KeyRange, MetaStore};
+use store::{Batch, KeyRange, MetaStore};
 
 /// Receives keys and values until it breaks.
 pub(crate) type Visit<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
@@ -35,7 +36,7 @@ impl<'a> Overlay<'a> {
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, ProtectionError> {
         match self.changes.get(key) {
             Some(change) => Ok(change.clone()),
-            None => Ok(self.meta.get(Family::Protection, key)?.map(|value| value.to_vec())),
+            None => Ok(self.meta.get(FAMILY, key)?.map(|value| value.to_vec())),
         }
     }
 
@@ -54,7 +55,7 @@ impl<'a> Overlay<'a> {
         let bounds = (Bound::Included(from.to_vec()), Bound::Excluded(end.clone()));
         let mut ours = self.changes.range(bounds).peekable();
         let mut stopped = false;
-        self.meta.scan(Family::Protection, KeyRange::ascending(from, &end), &mut |key, value| {
+        self.meta.scan(FAMILY, KeyRange::ascending(from, &end), &mut |key, value| {
             let mut hidden = false;
             while let Some((our_key, our_value)) = ours.next_if(|(ours, _)| ours.as_slice() <= key) {
                 hidden = our_key.as_slice() == key;
@@ -85,8 +86,8 @@ impl<'a> Overlay<'a> {
         let mut batch = Batch::new();
         for (key, value) in self.changes {
             match value {
-                Some(value) => batch.put(Family::Protection, key, value),
-                None => batch.delete(Family::Protection, key),
+                Some(value) => batch.put(FAMILY, key, value),
+                None => batch.delete(FAMILY, key),
             }
         }
         batch

@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 use store::{Batch, ChunkAddress, Codec, Family, Partition, PartitionConfig, StoreError};
 
 const CHUNK_BYTES: usize = 256 << 10;
+const ITEMS: Family = Family::new(2, "items");
+const ROWS: Family = Family::new(3, "rows");
+/// Its records name chunks.
+const NAMES: Family = Family::new(4, "names");
 const CHUNKS: usize = 2048;
 /// Chunks that fit into the cache.
 const CACHED_CHUNKS: usize = 512;
@@ -28,7 +32,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn measure(folder: &Path) -> Result<(), StoreError> {
-    let partition = Partition::open(folder, &PartitionConfig::default())?;
+    let config = PartitionConfig { families: &[ITEMS, ROWS, NAMES], ..PartitionConfig::default() };
+    let partition = Partition::open(folder, &config)?;
     for threads in [1, 4, 16, 64] {
         let before = partition.statistics().meta.syncs;
         let done = run(threads, |thread, number| transaction(&partition, thread, number))?;
@@ -93,8 +98,8 @@ fn row(thread: u64, number: u64) -> Vec<u8> {
 
 fn transaction(partition: &Partition, thread: u64, number: u64) -> Result<(), StoreError> {
     let mut batch = Batch::new();
-    batch.put(Family::Vnodes, row(thread, number), [7; 120]);
-    batch.put(Family::Entries, row(thread, number), [8; 40]);
+    batch.put(ITEMS, row(thread, number), [7; 120]);
+    batch.put(ROWS, row(thread, number), [8; 40]);
     let meta = partition.meta();
     meta.sync(meta.commit(batch)?)
 }
@@ -104,7 +109,7 @@ fn file(partition: &Partition, thread: u64, number: u64) -> Result<(), StoreErro
     let address = chunks.append(&[Bytes::from(vec![number as u8; 4096])], Codec::Raw)?;
     chunks.sync()?;
     let mut batch = Batch::new();
-    batch.put(Family::Extents, row(thread, number), address.to_bytes());
+    batch.put(NAMES, row(thread, number), address.to_bytes());
     meta.sync(meta.commit(batch)?)
 }
 

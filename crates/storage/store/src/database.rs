@@ -1,7 +1,10 @@
 //! A database that holds only metadata: the location or the protection database.
 
 use crate::home::{Home, Kind};
-use crate::{IdAllocator, MetaConfig, MetaStatistics, MetaStore, RocksMeta, StoreError};
+use crate::{
+    Family, IdAllocator, MetaConfig, MetaDatabase, MetaEngine, MetaOptions, MetaStatistics, MetaStore,
+    StoreError, engines,
+};
 use disk::RealDisk;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,22 +12,28 @@ use uuid::Uuid;
 
 /// An open database. Keep it as long as its [`MetaStore`] is used.
 pub struct Database {
-    meta: Arc<RocksMeta>,
+    meta: Arc<dyn MetaDatabase>,
     ids: Arc<IdAllocator>,
     home: Home,
 }
 
 impl Database {
     /// Opens the database in the folder `path` with [small](MetaConfig::small) limits, creating it if it does
-    /// not exist. Only one process can have it open.
-    pub fn open(path: &Path) -> Result<Database, StoreError> {
-        Database::open_with(path, &MetaConfig::small())
+    /// not exist. `families` are those of the crates above. Only one process can have it open.
+    pub fn open(path: &Path, families: &[Family]) -> Result<Database, StoreError> {
+        Database::open_with(&*engines::local(), path, families, &MetaConfig::small())
     }
 
-    /// Opens the database as [`Database::open`] does, with the given limits.
-    pub fn open_with(path: &Path, config: &MetaConfig) -> Result<Database, StoreError> {
+    /// Opens the database as [`Database::open`] does, with the given engine and limits.
+    pub fn open_with(
+        engine: &dyn MetaEngine,
+        path: &Path,
+        families: &[Family],
+        config: &MetaConfig,
+    ) -> Result<Database, StoreError> {
         let home = Home::open(&RealDisk, path, Kind::Database, true)?;
-        let meta = Arc::new(RocksMeta::open(&home.path.join("meta"), config, home.is_new)?);
+        let options = MetaOptions { families, config: *config, create: home.is_new, defers_upkeep: false };
+        let meta = engine.open(&home.path.join("meta"), &options)?;
         home.finish(&RealDisk)?;
         let ids = Arc::new(IdAllocator::open(Arc::clone(&meta) as Arc<dyn MetaStore>, "any")?);
         Ok(Database { meta, ids, home })
@@ -59,23 +68,36 @@ impl Database {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Batch, Family};
+    use crate::{Batch, MemoryEngine};
 
-    #[test]
-    fn what_was_stored_is_there_after_the_next_open() {
+    const ITEMS: Family = Family::new(6, "items");
+
+    fn reopen(engine: &dyn MetaEngine) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("db/vl");
-        let database = Database::open(&path).unwrap();
+        let open = || Database::open_with(engine, &path, &[ITEMS], &MetaConfig::small());
+        let database = open().unwrap();
         let (uuid, id) = (database.uuid(), database.ids().next().unwrap());
         let mut batch = Batch::new();
-        batch.put(Family::Locations, "k", "v");
+        batch.put(ITEMS, "k", "v");
         let meta = database.meta();
         meta.sync(meta.commit(batch).unwrap()).unwrap();
-        assert!(Database::open(&path).err().unwrap().to_string().contains("already open"));
+        assert!(open().err().unwrap().to_string().contains("already open"));
+        assert!(database.statistics().commits >= 1);
         drop((meta, database));
-        let database = Database::open(&path).unwrap();
+        let database = open().unwrap();
         assert_eq!(database.uuid(), uuid);
         assert!(database.ids().next().unwrap() > id);
-        assert_eq!(database.meta().get(Family::Locations, b"k").unwrap().unwrap(), "v");
+        assert_eq!(database.meta().get(ITEMS, b"k").unwrap().unwrap(), "v");
+    }
+
+    #[test]
+    fn contents_survive_a_reopen() {
+        reopen(&*engines::local());
+    }
+
+    #[test]
+    fn contents_survive_a_reopen_in_memory() {
+        reopen(&MemoryEngine::new());
     }
 }

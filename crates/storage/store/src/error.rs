@@ -47,4 +47,11 @@ pub enum StoreError {
     /// durable.
     #[error("read-only because of an I/O error: {0}")]
     ReadOnly(String),
+    /// Another process has opened the metadata database for writing, and the engine rejects this one's
+    /// writes. Nothing of the rejected batch was or will be written.
+    #[error("another process has taken over the metadata in {place}")]
+    Fenced {
+        /// The database's folder or prefix.
+        place: String,
+    },
 }

@@ -62,19 +62,19 @@ mod tests {
         let meta = MemoryMeta::new();
         let put = |meta: &dyn MetaStore, key: &str| {
             let mut batch = Batch::new();
-            batch.put(Family::System, key, "1");
+            batch.put(Family::SYSTEM, key, "1");
             meta.commit(batch)
         };
         put(&meta, "a").unwrap();
         let frozen = Frozen::of(&meta);
         put(&meta, "ab").unwrap();
-        let there = |key: &str| frozen.get(Family::System, key.as_bytes()).unwrap().is_some();
+        let there = |key: &str| frozen.get(Family::SYSTEM, key.as_bytes()).unwrap().is_some();
         assert_eq!((there("a"), there("ab")), (true, false));
         assert!(put(&frozen, "c").is_err());
         let mut count = 0;
         let again = frozen.snapshot();
         again
-            .scan(Family::System, KeyRange::ascending(b"a", b"z"), &mut |_, _| {
+            .scan(Family::SYSTEM, KeyRange::ascending(b"a", b"z"), &mut |_, _| {
                 count += 1;
                 ControlFlow::Continue(())
             })

@@ -11,28 +11,51 @@ use std::sync::OnceLock;
 /// The first failure, if any. Stores that depend on each other share one: a partition's metadata and file
 /// data stop writing at the same time.
 #[derive(Debug, Default)]
-pub(crate) struct Health {
+pub struct Health {
     place: PathBuf,
-    first: OnceLock<String>,
+    first: OnceLock<Failure>,
+}
+
+#[derive(Debug)]
+struct Failure {
+    error: String,
+    /// Whether another process has taken over.
+    is_fenced: bool,
 }
 
 impl Health {
     /// Creates the health of the stores in this folder.
-    pub(crate) fn of(place: &Path) -> Health {
+    pub fn of(place: &Path) -> Health {
         Health { place: place.to_owned(), first: OnceLock::new() }
     }
 
     /// Returns an error if something failed before.
-    pub(crate) fn check(&self) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// `Fenced` if another process had taken over, else `ReadOnly`.
+    pub fn check(&self) -> Result<(), StoreError> {
         match self.first.get() {
             None => Ok(()),
-            Some(first) => Err(StoreError::ReadOnly(first.clone())),
+            Some(Failure { is_fenced: true, .. }) => Err(self.fenced()),
+            Some(Failure { error, .. }) => Err(StoreError::ReadOnly(error.clone())),
         }
     }
 
+    /// Returns the error for a database of this place that another process has taken over.
+    pub fn fenced(&self) -> StoreError {
+        StoreError::Fenced { place: self.place.display().to_string() }
+    }
+
     /// Records `error` if it is the first, and returns it.
-    pub(crate) fn fail(&self, error: StoreError) -> StoreError {
-        if !matches!(error, StoreError::ReadOnly(_)) && self.first.set(error.to_string()).is_ok() {
+    pub fn fail(&self, error: StoreError) -> StoreError {
+        let is_fenced = matches!(error, StoreError::Fenced { .. });
+        let failure = Failure { error: error.to_string(), is_fenced };
+        if matches!(error, StoreError::ReadOnly(_)) || self.first.set(failure).is_err() {
+            return error;
+        }
+        if is_fenced {
+            tracing::error!(place = %self.place.display(), "another process has taken over; nothing is written");
+        } else {
             tracing::error!(place = %self.place.display(), %error,
                 "read-only because of an I/O error until the server is restarted");
         }
@@ -40,12 +63,32 @@ impl Health {
     }
 
     /// Whether something failed before.
-    pub(crate) fn is_failed(&self) -> bool {
+    pub fn is_failed(&self) -> bool {
         self.first.get().is_some()
     }
 
     /// Returns the first failure, if any.
-    pub(crate) fn failure(&self) -> Option<String> {
-        self.first.get().cloned()
+    pub fn failure(&self) -> Option<String> {
+        self.first.get().map(|failure| failure.error.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failure_decides_every_later_error() {
+        let health = Health::of(Path::new("/vicepa/cellar/meta"));
+        assert!(health.check().is_ok() && health.failure().is_none());
+        _ = health.fail(health.fenced());
+        _ = health.fail(StoreError::Meta("a disk".into()));
+        assert!(matches!(health.check(), Err(StoreError::Fenced { .. })));
+        let failure = health.failure().unwrap();
+        assert!(failure.contains("/vicepa/cellar/meta") && !failure.contains("a disk"), "{failure}");
+        let other = Health::default();
+        _ = other.fail(StoreError::Meta("a disk".into()));
+        _ = other.fail(other.fenced());
+        assert!(matches!(other.check(), Err(StoreError::ReadOnly(_))));
     }
 }

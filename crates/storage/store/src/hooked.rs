@@ -40,6 +40,13 @@ impl MetaStore for HookedMeta {
         self.meta.get(family, key)
     }
 
+    fn get_many(&self, family: Family, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        for _ in keys {
+            (self.hook)(MetaStep::Get(family));
+        }
+        self.meta.get_many(family, keys)
+    }
+
     fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
         (self.hook)(MetaStep::Scan(family));
         self.meta.scan(family, range, &mut |key, value| {
@@ -75,6 +82,7 @@ impl MetaStore for HookedMeta {
 mod tests {
     use super::*;
     use crate::MemoryMeta;
+    use crate::test_families::ITEMS;
     use parking_lot::Mutex;
     use std::ops::ControlFlow;
 
@@ -82,20 +90,20 @@ mod tests {
     fn each_step_is_told_before_it_is_done() {
         let (plain, told) = (Arc::new(MemoryMeta::default()), Arc::new(Mutex::new(Vec::new())));
         let (tell, before) = (told.clone(), plain.clone());
-        let hook = move |step| tell.lock().push((step, before.get(Family::Vnodes, b"k").unwrap().is_some()));
+        let hook = move |step| tell.lock().push((step, before.get(ITEMS, b"k").unwrap().is_some()));
         let meta = HookedMeta::new(plain, hook);
         let mut batch = Batch::default();
-        batch.put(Family::Vnodes, b"k".to_vec(), b"v".to_vec());
+        batch.put(ITEMS, b"k".to_vec(), b"v".to_vec());
         meta.sync(meta.commit(batch).unwrap()).unwrap();
-        assert_eq!(meta.get(Family::Vnodes, b"k").unwrap().unwrap(), "v");
+        assert_eq!(meta.get(ITEMS, b"k").unwrap().unwrap(), "v");
         let mut seen = 0;
         let visit: Visit<'_> = &mut |_, _| {
             seen += 1;
             ControlFlow::Continue(())
         };
-        meta.scan(Family::Vnodes, KeyRange::ascending(b"a", b"z"), visit).unwrap();
+        meta.scan(ITEMS, KeyRange::ascending(b"a", b"z"), visit).unwrap();
         assert_eq!(seen, 1);
-        let family = Family::Vnodes;
+        let family = ITEMS;
         let steps = [MetaStep::Sync, MetaStep::Get(family), MetaStep::Scan(family), MetaStep::Visit(family)];
         let expected: Vec<_> =
             [(MetaStep::Commit, false)].into_iter().chain(steps.map(|step| (step, true))).collect();

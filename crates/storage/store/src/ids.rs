@@ -26,10 +26,10 @@ struct State {
 }
 
 impl IdAllocator {
-    /// Opens the allocator called `name`; its state is in [`Family::System`] under `ids/` and the name.
+    /// Opens the allocator called `name`; its state is in [`Family::SYSTEM`] under `ids/` and the name.
     pub fn open(meta: Arc<dyn MetaStore>, name: &str) -> Result<IdAllocator, StoreError> {
         let key = format!("ids/{name}").into_bytes();
-        let first = match meta.get(Family::System, &key)? {
+        let first = match meta.get(Family::SYSTEM, &key)? {
             None => 1,
             Some(value) => parse(&value).ok_or_else(|| StoreError::Damaged {
                 place: format!("system ids/{name}"),
@@ -60,7 +60,7 @@ impl IdAllocator {
     fn reserve(&self, first: u64) -> Result<u64, StoreError> {
         let end = first.checked_add(BLOCK).ok_or_else(|| StoreError::Meta("no ids left".into()))?;
         let mut batch = Batch::new();
-        batch.put(Family::System, self.key.clone(), end.to_be_bytes());
+        batch.put(Family::SYSTEM, self.key.clone(), end.to_be_bytes());
         self.meta.sync(self.meta.commit(batch)?)?;
         Ok(end)
     }
@@ -109,7 +109,7 @@ mod tests {
     fn a_damaged_counter_is_not_taken_for_a_fresh_one() {
         let meta = Arc::new(MemoryMeta::new());
         let mut batch = Batch::new();
-        batch.put(Family::System, "ids/test", "xyz");
+        batch.put(Family::SYSTEM, "ids/test", "xyz");
         meta.commit(batch).unwrap();
         assert!(matches!(IdAllocator::open(meta, "test"), Err(StoreError::Damaged { .. })));
     }

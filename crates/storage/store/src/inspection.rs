@@ -1,7 +1,7 @@
 //! A partition opened for inspection only.
 
 use crate::home::{Home, Kind};
-use crate::{KeyRing, MasterKey, MetaConfig, MetaStore, RocksMeta, SegmentAudit, StoreError};
+use crate::{KeyRing, MasterKey, MetaDatabase, MetaEngine, MetaStore, SegmentAudit, StoreError, engines};
 use disk::{Disk, RealDisk};
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use uuid::Uuid;
 /// A partition that no server has open, for checks and tools. Nothing in it is changed: the state after a
 /// crash is seen as the next start will find it.
 pub struct Inspection {
-    meta: RocksMeta,
+    meta: Arc<dyn MetaDatabase>,
     segments: SegmentAudit,
     home: Home,
 }
@@ -30,17 +30,26 @@ impl Inspection {
     /// # Errors
     /// Those of [`Inspection::open`]; `Key` if the key is wrong.
     pub fn open_encrypted(path: &Path, key: Option<&MasterKey>) -> Result<Inspection, StoreError> {
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+        Inspection::open_with(&*engines::local(), Arc::new(RealDisk), path, key)
+    }
+
+    /// [`Inspection::open_encrypted`] with the engine of the metadata, and the disk of the file data.
+    pub fn open_with(
+        engine: &dyn MetaEngine,
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        key: Option<&MasterKey>,
+    ) -> Result<Inspection, StoreError> {
         let home = Home::open(&*disk, &path.join(crate::partition::FOLDER), Kind::Partition, false)?;
         let keys = KeyRing::look(&*disk, &home.path, home.uuid, key)?.map(Arc::new);
-        let meta = RocksMeta::open_read_only(&home.path.join("meta"), &MetaConfig::default())?;
-        let segments = SegmentAudit::open_encrypted(disk, &home.path.join("segments"), &meta, keys)?;
+        let meta = engine.open_read_only(&home.path.join("meta"))?;
+        let segments = SegmentAudit::open_encrypted(disk, &home.path.join("segments"), &*meta, keys)?;
         Ok(Inspection { meta, segments, home })
     }
 
-    /// Returns the metadata: volumes, vnodes, directories.
+    /// Returns the metadata.
     pub fn meta(&self) -> &dyn MetaStore {
-        &self.meta
+        &*self.meta
     }
 
     /// Returns the file data.

@@ -10,6 +10,7 @@ pub mod chunk;
 pub mod database;
 mod digest;
 pub mod encryption;
+mod engine;
 pub mod engines;
 pub mod error;
 mod frozen;
@@ -24,6 +25,8 @@ pub mod memory;
 pub mod meta;
 pub mod partition;
 pub mod segment;
+#[cfg(test)]
+mod test_families;
 
 pub use cache::{Cache, CacheStatistics};
 pub use chunk::{
@@ -32,17 +35,19 @@ pub use chunk::{
 pub use database::Database;
 pub use digest::Digest;
 pub use encryption::{KeyError, KeyRing, MasterKey};
-pub use engines::rocks::{MetaConfig, MetaStatistics, RocksMeta};
+pub use engine::{MetaConfig, MetaDatabase, MetaEngine, MetaOptions, MetaStatistics};
+pub use engines::memory::{MemoryEngine, MemoryMeta};
 pub use error::StoreError;
 pub use frozen::Frozen;
 pub use gauge::Room;
+pub use health::Health;
 pub use hooked::{HookedMeta, MetaStep};
 pub use ids::IdAllocator;
 pub use inspection::Inspection;
-pub use memory::{MemoryChunks, MemoryMeta};
+pub use memory::MemoryChunks;
 pub use meta::{Batch, Change, CommitNumber, Family, KeyRange, MetaStore, Snapshot, Visit};
 pub use partition::{Partition, PartitionConfig, PartitionStatistics};
 pub use segment::{
-    ChunkOf, ChunkStatistics, EncodedChunk, RawChunk, Recount, Reserve, SegmentAccount, SegmentAudit,
-    SegmentConfig, SegmentFacts, SegmentStore,
+    ChunkNames, ChunkOf, ChunkStatistics, EncodedChunk, RawChunk, Recount, Reserve, SegmentAccount,
+    SegmentAudit, SegmentConfig, SegmentFacts, SegmentStore,
 };

@@ -1,126 +1,12 @@
-//! Stores in memory, for tests and simulators. A simulated crash loses everything that was not synced.
+//! File data in memory, for tests and simulators.
 
 use crate::digest::{Digest, digest};
-use crate::meta::{Change, Snapshot, Visit};
 use crate::{
-    Batch, ChunkAddress, ChunkOwner, ChunkStore, CommitNumber, EncodedChunk, Family, KeyRange, KeyRing,
-    MetaStore, SegmentRecords, SegmentUse, StoreError,
+    ChunkAddress, ChunkOwner, ChunkStore, EncodedChunk, KeyRing, SegmentRecords, SegmentUse, StoreError,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
-
-type Table = BTreeMap<(Family, Vec<u8>), Bytes>;
-
-#[derive(Clone, Default)]
-struct MetaState {
-    table: Table,
-    durable: Table,
-    pending: Vec<Batch>,
-    commits: u64,
-}
-
-/// A [`MetaStore`] in memory.
-#[derive(Default)]
-pub struct MemoryMeta(Mutex<MetaState>);
-
-fn apply(table: &mut Table, batch: &Batch) {
-    for change in batch.changes() {
-        match change {
-            Change::Put(family, key, value) => {
-                table.insert((*family, key.clone()), Bytes::copy_from_slice(value));
-            }
-            Change::Delete(family, key) => {
-                table.remove(&(*family, key.clone()));
-            }
-        }
-    }
-}
-
-impl MemoryMeta {
-    /// Creates an empty database.
-    pub fn new() -> MemoryMeta {
-        MemoryMeta::default()
-    }
-
-    /// Returns the state after a crash in which the first `kept` unsynced commits survived.
-    #[must_use]
-    pub fn crash(&self, kept: usize) -> MemoryMeta {
-        let state = self.0.lock();
-        let mut table = state.durable.clone();
-        for batch in state.pending.iter().take(kept) {
-            apply(&mut table, batch);
-        }
-        MemoryMeta(Mutex::new(MetaState { durable: table.clone(), table, ..MetaState::default() }))
-    }
-
-    /// Returns the number of commits since it was created by `new` or by a crash.
-    pub fn commits(&self) -> u64 {
-        self.0.lock().commits
-    }
-
-    /// Returns the number of commits that a crash may lose.
-    pub fn unsynced_commits(&self) -> usize {
-        self.0.lock().pending.len()
-    }
-}
-
-/// A copy of the whole database.
-struct MemorySnapshot(MemoryMeta);
-
-impl Snapshot for MemorySnapshot {
-    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
-        self.0.scan(family, range, visit)
-    }
-}
-
-impl MetaStore for MemoryMeta {
-    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        Ok(self.0.lock().table.get(&(family, key.to_vec())).cloned())
-    }
-
-    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
-        if range.from >= range.to {
-            return Ok(());
-        }
-        let bounds =
-            (Bound::Included((family, range.from.to_vec())), Bound::Excluded((family, range.to.to_vec())));
-        // Copied so that `visit` may call back into the database.
-        let mut found: Vec<_> =
-            self.0.lock().table.range(bounds).map(|((_, key), value)| (key.clone(), value.clone())).collect();
-        if range.reverse {
-            found.reverse();
-        }
-        for (key, value) in found {
-            if visit(&key, &value).is_break() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
-        let table = self.0.lock().table.clone();
-        Box::new(MemorySnapshot(MemoryMeta(Mutex::new(MetaState { table, ..MetaState::default() }))))
-    }
-
-    fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
-        let mut state = self.0.lock();
-        apply(&mut state.table, &batch);
-        state.pending.push(batch);
-        state.commits += 1;
-        Ok(CommitNumber(state.commits))
-    }
-
-    fn sync(&self, _number: CommitNumber) -> Result<(), StoreError> {
-        let state = &mut *self.0.lock();
-        for batch in state.pending.drain(..) {
-            apply(&mut state.durable, &batch);
-        }
-        Ok(())
-    }
-}
 
 /// Number of chunks per segment of [`MemoryChunks`].
 const SEGMENT_CHUNKS: u64 = 6;
@@ -272,27 +158,5 @@ impl ChunkStore for MemoryChunks {
         if state.chunks.remove(&address).is_some() {
             state.segments.entry(address.segment).or_default().1 += u64::from(address.stored_bytes);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_crash_loses_exactly_what_was_not_synced() {
-        let meta = MemoryMeta::new();
-        let put = |key: &str| {
-            let mut batch = Batch::new();
-            batch.put(Family::System, key, "1");
-            meta.commit(batch).unwrap()
-        };
-        let first = put("a");
-        meta.sync(first).unwrap();
-        put("b");
-        put("c");
-        let after = meta.crash(1);
-        let there = |key: &str| after.get(Family::System, key.as_bytes()).unwrap().is_some();
-        assert_eq!((there("a"), there("b"), there("c")), (true, true, false));
     }
 }

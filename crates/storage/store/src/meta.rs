@@ -4,58 +4,38 @@ use crate::StoreError;
 use bytes::Bytes;
 use std::ops::ControlFlow;
 
-/// A separate key space (a column family of the database). Keys start with a big-endian 64-bit id that is
-/// never reused, so that a whole volume is one key range.
+/// A separate key space of a database. Keys start with a big-endian 64-bit id that is never reused, so that
+/// everything of one owner is one key range.
+///
+/// `store` declares only the families that it keeps itself. The crates above declare theirs and give them to
+/// [`MetaEngine::open`](crate::MetaEngine::open); `store` does not know what they hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Family {
-    /// Format versions, counters of never-reused ids, settings of the partition or cell database.
-    System,
-    /// Volume headers, names, groups, epochs.
-    Volumes,
-    /// Vnode status and ACLs.
-    Vnodes,
-    /// Directory entries.
-    Entries,
-    /// Chunk maps of files.
-    Extents,
-    /// Space accounting of segments.
-    Segments,
-    /// Volume location database.
-    Locations,
-    /// Protection database.
-    Protection,
-    /// Totals of directories, including everything below them.
-    Totals,
+pub struct Family {
+    number: u8,
+    name: &'static str,
 }
 
 impl Family {
-    /// All families, in the order of their numbers.
-    pub const ALL: [Family; 9] = [
-        Family::System,
-        Family::Volumes,
-        Family::Vnodes,
-        Family::Entries,
-        Family::Extents,
-        Family::Segments,
-        Family::Locations,
-        Family::Protection,
-        Family::Totals,
-    ];
+    /// Format versions, counters of never-reused ids, settings of the partition or cell database.
+    pub const SYSTEM: Family = Family::new(0, "system");
 
-    /// Returns the family's name in the database.
-    pub fn name(self) -> &'static str {
-        match self {
-            Family::System => "system",
-            Family::Volumes => "volumes",
-            Family::Vnodes => "vnodes",
-            Family::Entries => "entries",
-            Family::Extents => "extents",
-            Family::Segments => "segments",
-            Family::Locations => "locations",
-            Family::Protection => "protection",
-            Family::Totals => "totals",
-        }
+    /// Space accounting of segments.
+    pub const SEGMENTS: Family = Family::new(5, "segments");
+
+    /// Declares a family. Number and name are part of the format on disk: both are unique among all families
+    /// of all crates, and never change.
+    pub const fn new(number: u8, name: &'static str) -> Family {
+        Family { number, name }
+    }
+
+    /// Returns the family's number, for engines that have one key space: it precedes each key.
+    pub const fn number(self) -> u8 {
+        self.number
+    }
+
+    /// Returns the family's name, for engines with a table for each family, and for messages.
+    pub const fn name(self) -> &'static str {
+        self.name
     }
 }
 
@@ -146,9 +126,36 @@ pub trait Snapshot: Send + Sync {
 ///
 /// Commits are totally ordered: after a crash exactly a prefix of them remains, and it includes every commit
 /// covered by a [`MetaStore::sync`] that returned.
+///
+/// # Waiting
+/// Callers hold locks while they use a database, and every engine has to keep within these limits:
+///
+/// | call | may wait for | callers may hold |
+/// |---|---|---|
+/// | `get`, `get_many`, `scan`, `snapshot` | a read of the local disk, at most; usually answered from memory | any lock, also one that serialises writers |
+/// | `commit` | nothing but the memory for unwritten changes: it enqueues, in the order of the calls | any lock, since locks decide the order of commits |
+/// | `sync` | the medium or the network: one round trip, shared by concurrent callers | no lock of readers or writers |
+/// | `read_anew` | the local disk | no lock of readers or writers |
+/// | `failure` | nothing | any lock |
+///
+/// So an engine whose medium is across a network keeps its tables in a cache on this machine or in memory,
+/// writes its log in `sync`, and makes a commit visible to reads before it is durable. An engine that
+/// answers each read with a round trip does not fit.
+///
+/// # Errors
+/// A read fails with `Damaged` (the data is not what was written) or with `Meta` or `Io`; later calls may
+/// succeed. The first error of `commit` or `sync` is final: it is unknown then what is durable. Every later
+/// `commit` and `sync` fails with `ReadOnly`, or with `Fenced` if another process has taken over the
+/// database; reads continue.
 pub trait MetaStore: Send + Sync {
     /// Returns the value of `key`, if it exists.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
+
+    /// Returns the value of each key, in the order of `keys`. All are read from one state of the database if
+    /// nothing is committed meanwhile; otherwise, each from a state during the call.
+    fn get_many(&self, family: Family, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        keys.iter().map(|key| self.get(family, key)).collect()
+    }
 
     /// Calls `visit` with each key and value of `range` until it breaks or the range ends. Sees one
     /// consistent state of the database throughout.
@@ -159,7 +166,7 @@ pub trait MetaStore: Send + Sync {
     fn snapshot(&self) -> Box<dyn Snapshot + '_>;
 
     /// Applies `batch` atomically. It is visible to every later read when this returns, and durable once
-    /// [`MetaStore::sync`] has returned for its number.
+    /// [`MetaStore::sync`] has returned for its number. Does not wait for the medium.
     fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError>;
 
     /// Waits until every commit up to `number` is durable. Concurrent callers share one sync.
@@ -172,7 +179,7 @@ pub trait MetaStore: Send + Sync {
         Ok(())
     }
 
-    /// Returns the I/O error that made it read-only until the next open, if any.
+    /// Returns the error that made it read-only until the next open, if any.
     fn failure(&self) -> Option<String> {
         None
     }

@@ -5,10 +5,10 @@ mod keeper;
 use crate::encryption::rewrap;
 use crate::gauge::{Gauge, Room};
 use crate::home::{self, Home, Kind, ensure_dir, failed};
-use crate::segment::ChunkOf;
 use crate::{
-    ChunkStatistics, ChunkStore, IdAllocator, KeyRing, MasterKey, MetaConfig, MetaStatistics, MetaStore,
-    RocksMeta, SegmentConfig, SegmentStore, StoreError,
+    ChunkNames, ChunkStatistics, ChunkStore, Family, IdAllocator, KeyRing, MasterKey, MetaConfig,
+    MetaDatabase, MetaEngine, MetaOptions, MetaStatistics, MetaStore, SegmentConfig, SegmentStore,
+    StoreError, engines,
 };
 use disk::{Disk, RealDisk, Space};
 use keeper::{Keeper, Stop};
@@ -25,8 +25,12 @@ use uuid::Uuid;
 pub const FOLDER: &str = "cellar";
 
 /// Options for opening a partition.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PartitionConfig {
+    /// Engine of the metadata.
+    pub engine: Arc<dyn MetaEngine>,
+    /// Families of the crates above.
+    pub families: &'static [Family],
     /// Whether to create the partition if it does not exist; `/vicepX` itself must exist.
     pub create: bool,
     /// Limits of the metadata.
@@ -35,19 +39,21 @@ pub struct PartitionConfig {
     pub segments: SegmentConfig,
     /// Interval of [`SegmentStore::maintain`] on a thread of the partition; `None` if the caller calls it.
     pub maintenance: Option<Duration>,
-    /// Decodes which chunk a record references. If set, a partition that was not closed cleanly searches for
-    /// the orphans of its last run on a background thread.
-    pub chunk_of: Option<ChunkOf>,
+    /// The records that reference chunks. If set, a partition that was not closed cleanly searches for the
+    /// orphans of its last run on a background thread.
+    pub chunk_names: Option<ChunkNames>,
 }
 
 impl Default for PartitionConfig {
     fn default() -> PartitionConfig {
         PartitionConfig {
+            engine: engines::local(),
+            families: &[],
             create: true,
             meta: MetaConfig::default(),
             segments: SegmentConfig::default(),
             maintenance: Some(Duration::from_secs(5)),
-            chunk_of: None,
+            chunk_names: None,
         }
     }
 }
@@ -67,7 +73,7 @@ pub struct Partition {
     _recounter: Option<Recounter>,
     _keeper: Option<Keeper>,
     segments: Arc<SegmentStore>,
-    meta: Arc<RocksMeta>,
+    meta: Arc<dyn MetaDatabase>,
     ids: Arc<IdAllocator>,
     gauge: Gauge,
     home: Home,
@@ -103,8 +109,8 @@ impl Partition {
         rewrap(&RealDisk, &home.path, home.uuid, (old, new), adds_key)
     }
 
-    /// Opens the partition with file data on the given disk. Metadata always goes to the operating system,
-    /// since RocksDB supports nothing else.
+    /// Opens the partition with file data on the given disk. Metadata is where
+    /// [`PartitionConfig::engine`] keeps it.
     pub fn open_on(
         disk: &Arc<dyn Disk>,
         path: &Path,
@@ -131,8 +137,8 @@ impl Partition {
         home.finish(&**disk)?;
         let ids = Arc::new(IdAllocator::open(as_meta(&meta), "any")?);
         let failed_thread = |error| failed("start a thread for", path, error);
-        let recounter = config.chunk_of.filter(|_| segments.needs_recount());
-        let recounter = recounter.map(|chunk_of| Recounter::start(&segments, &meta, chunk_of)).transpose();
+        let recounter = config.chunk_names.filter(|_| segments.needs_recount());
+        let recounter = recounter.map(|names| Recounter::start(&segments, &meta, names)).transpose();
         let recounter = recounter.map_err(failed_thread)?;
         let keeper = config.maintenance.map(|every| keep(&segments, &meta, every)).transpose();
         let keeper = keeper.map_err(failed_thread)?;
@@ -147,7 +153,7 @@ impl Partition {
         })
     }
 
-    /// Returns the metadata: volumes, vnodes, directories.
+    /// Returns the metadata.
     pub fn meta(&self) -> Arc<dyn MetaStore> {
         as_meta(&self.meta)
     }
@@ -197,26 +203,31 @@ impl Partition {
         self.segments.maintain()
     }
 
-    /// Whether orphans of a crash still have to be found; see [`PartitionConfig::chunk_of`].
+    /// Whether orphans of a crash still have to be found; see [`PartitionConfig::chunk_names`].
     pub fn needs_recount(&self) -> bool {
         self.segments.needs_recount()
     }
 }
 
-fn as_meta(meta: &Arc<RocksMeta>) -> Arc<dyn MetaStore> {
+fn as_meta(meta: &Arc<dyn MetaDatabase>) -> Arc<dyn MetaStore> {
     Arc::clone(meta) as Arc<dyn MetaStore>
 }
 
-fn open_meta(home: &Home, config: &PartitionConfig) -> Result<Arc<RocksMeta>, StoreError> {
-    // With maintenance, the keeper starts compaction later.
-    let open = if config.maintenance.is_some() { RocksMeta::open_at_rest } else { RocksMeta::open };
-    open(&home.path.join("meta"), &config.meta, home.is_new).map(Arc::new)
+fn open_meta(home: &Home, config: &PartitionConfig) -> Result<Arc<dyn MetaDatabase>, StoreError> {
+    let options = MetaOptions {
+        families: config.families,
+        config: config.meta,
+        create: home.is_new,
+        // The keeper begins it.
+        defers_upkeep: config.maintenance.is_some(),
+    };
+    config.engine.open(&home.path.join("meta"), &options)
 }
 
 fn open_segments(
     disk: &Arc<dyn Disk>,
     home: &Home,
-    meta: &Arc<RocksMeta>,
+    meta: &Arc<dyn MetaDatabase>,
     config: &PartitionConfig,
     keys: Option<Arc<KeyRing>>,
 ) -> Result<Arc<SegmentStore>, StoreError> {
@@ -235,8 +246,8 @@ fn open_segments(
     Ok(Arc::new(store.before_sharing(Box::new(move || home::begin_sharing(&*disk, &path, uuid)))))
 }
 
-/// The metadata starts to compact its tables in the first round, when the start should be complete.
-fn keep(segments: &Arc<SegmentStore>, meta: &Arc<RocksMeta>, every: Duration) -> io::Result<Keeper> {
+/// Upkeep of the metadata begins in the first round, when the start should be complete.
+fn keep(segments: &Arc<SegmentStore>, meta: &Arc<dyn MetaDatabase>, every: Duration) -> io::Result<Keeper> {
     let (segments, meta) = (Arc::clone(segments), Arc::clone(meta));
     let checked = Arc::clone(&meta);
     let maintain = move |stop: &Stop| {
@@ -247,7 +258,7 @@ fn keep(segments: &Arc<SegmentStore>, meta: &Arc<RocksMeta>, every: Duration) ->
             tracing::warn!(%error, "maintenance of the segments failed");
         }
     };
-    Keeper::start(every, move || meta.begin_compaction(), maintain)
+    Keeper::start(every, move || meta.begin_upkeep(), maintain)
 }
 
 /// The thread that finds orphans. Dropping it ends the thread; the next run starts over.
@@ -265,13 +276,13 @@ impl Recounter {
     /// Returns once the snapshot to count has been taken; later changes do not affect the count.
     fn start(
         segments: &Arc<SegmentStore>,
-        meta: &Arc<RocksMeta>,
-        chunk_of: ChunkOf,
+        meta: &Arc<dyn MetaDatabase>,
+        names: ChunkNames,
     ) -> io::Result<Recounter> {
         let stop = Arc::new(AtomicBool::new(false));
         let (held, is_held) = sync_channel(1);
         let (segments, meta, stop_too) = (Arc::clone(segments), Arc::clone(meta), Arc::clone(&stop));
-        let run = move || recount(&segments, &meta, chunk_of, &held, &stop_too);
+        let run = move || recount(&segments, &*meta, names, &held, &stop_too);
         let thread = Some(thread::Builder::new().name("store-recount".into()).spawn(run)?);
         is_held.recv().map_err(io::Error::other)?;
         Ok(Recounter { stop, thread })
@@ -280,8 +291,8 @@ impl Recounter {
 
 fn recount(
     segments: &SegmentStore,
-    meta: &RocksMeta,
-    chunk_of: ChunkOf,
+    meta: &dyn MetaStore,
+    names: ChunkNames,
     held: &SyncSender<()>,
     stop: &AtomicBool,
 ) {
@@ -297,7 +308,7 @@ fn recount(
         }
         !stop.load(Relaxed)
     };
-    match segments.recount(&*state, chunk_of, &mut go_on) {
+    match segments.recount(&*state, names, &mut go_on) {
         Ok(Some(found)) => tracing::info!(?found, "counted the space that the last run left behind"),
         Ok(None) => {}
         Err(error) => tracing::error!(%error, "cannot count the space that the last run left behind; \

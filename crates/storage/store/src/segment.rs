@@ -35,7 +35,7 @@ pub use audit::{SegmentAccount, SegmentAudit, SegmentFacts};
 pub use config::{Reserve, SegmentConfig};
 pub use encoded::{EncodedChunk, RawChunk};
 pub(crate) use record::crc32c;
-pub use recount::{ChunkOf, Recount};
+pub use recount::{ChunkNames, ChunkOf, Recount};
 pub use statistics::ChunkStatistics;
 pub use store::SegmentStore;
 

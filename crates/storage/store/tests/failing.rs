@@ -11,6 +11,8 @@ use std::time::Duration;
 use store::{Batch, Codec, Family, MetaConfig, MetaStore, Partition, PartitionConfig, StoreError};
 
 /// Environment variables for the child: the partition and the size of its write buffers in bytes.
+const ITEMS: Family = Family::new(2, "items");
+const ROWS: Family = Family::new(3, "rows");
 const PATH: &str = "CELLAR_FAILING_PARTITION";
 const BUFFER: &str = "CELLAR_FAILING_BUFFER";
 const THREADS: u8 = 4;
@@ -19,7 +21,12 @@ const VALUE_BYTES: usize = 700;
 
 fn config(write_buffer_bytes: usize) -> PartitionConfig {
     let meta = MetaConfig { write_buffer_bytes, ..MetaConfig::small() };
-    PartitionConfig { meta, maintenance: Some(Duration::from_millis(5)), ..PartitionConfig::default() }
+    PartitionConfig {
+        families: &[ITEMS, ROWS],
+        meta,
+        maintenance: Some(Duration::from_millis(5)),
+        ..PartitionConfig::default()
+    }
 }
 
 /// Returns a key of one thread, spread over the key space, so that tables overlap and are compacted.
@@ -43,7 +50,7 @@ fn value(thread: u8, number: u32) -> Vec<u8> {
 
 fn commit(meta: &dyn MetaStore, thread: u8, number: u32) -> Result<(), StoreError> {
     let mut batch = Batch::new();
-    let family = if number.is_multiple_of(2) { Family::Vnodes } else { Family::Entries };
+    let family = if number.is_multiple_of(2) { ITEMS } else { ROWS };
     batch.put(family, key(thread, number), value(thread, number));
     let committed = meta.commit(batch)?;
     if number.is_multiple_of(3) { meta.sync(committed) } else { Ok(()) }
@@ -65,7 +72,7 @@ fn write(meta: &dyn MetaStore, thread: u8) -> u32 {
 
 fn check(meta: &dyn MetaStore, thread: u8, durable: u32) {
     for number in 0..=durable {
-        let family = if number.is_multiple_of(2) { Family::Vnodes } else { Family::Entries };
+        let family = if number.is_multiple_of(2) { ITEMS } else { ROWS };
         let found = meta.get(family, &key(thread, number)).unwrap();
         assert_eq!(found.as_deref(), Some(&value(thread, number)[..]), "{thread}, {number}");
     }

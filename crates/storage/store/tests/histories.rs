@@ -13,11 +13,13 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use store::{
-    Batch, ChunkAddress, ChunkOwner, ChunkStore, Codec, EncodedChunk, Family, KeyRange, MemoryMeta,
-    MetaStore, Reserve, SegmentConfig, SegmentStore, Snapshot, StoreError, Visit,
+    Batch, ChunkAddress, ChunkNames, ChunkOwner, ChunkStore, Codec, EncodedChunk, Family, KeyRange,
+    MemoryMeta, MetaStore, Reserve, SegmentConfig, SegmentStore, Snapshot, StoreError, Visit,
 };
 
 const HISTORIES: u64 = 3000;
+/// Its records name chunks.
+const NAMES: Family = Family::new(4, "names");
 const STEPS: u32 = 60;
 const KEYS: u8 = 12;
 const FOLDER: &str = "/segments";
@@ -96,7 +98,7 @@ fn named(meta: &MemoryMeta) -> Files {
         files.insert(key[0], ChunkAddress::from_bytes(value).unwrap());
         ControlFlow::Continue(())
     };
-    meta.scan(Family::Extents, KeyRange::ascending(&[0], &[KEYS]), &mut visit).unwrap();
+    meta.scan(NAMES, KeyRange::ascending(&[0], &[KEYS]), &mut visit).unwrap();
     files
 }
 
@@ -105,7 +107,7 @@ struct Named(Files);
 
 impl Snapshot for Named {
     fn scan(&self, family: Family, _range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
-        assert_eq!(family, Family::Extents);
+        assert_eq!(family, NAMES);
         for (key, address) in &self.0 {
             if visit(&[*key], &address.to_bytes()).is_break() {
                 break;
@@ -226,10 +228,10 @@ impl History {
         let mut files = self.states.last().unwrap().clone();
         let mut batch = Batch::new();
         if self.rng.random_ratio(1, 4) {
-            batch.delete(Family::Extents, [key]);
+            batch.delete(NAMES, [key]);
             self.replaced.extend(files.remove(&key));
         } else {
-            batch.put(Family::Extents, [key], address.to_bytes());
+            batch.put(NAMES, [key], address.to_bytes());
             self.unnamed.remove(&address);
             self.replaced.extend(files.insert(key, address));
         }
@@ -261,7 +263,7 @@ impl History {
         }
         self.unnamed.values_mut().for_each(|synced| *synced = true);
         let mut batch = Batch::new();
-        batch.put(Family::Extents, [key], new.to_bytes());
+        batch.put(NAMES, [key], new.to_bytes());
         self.unnamed.remove(&new);
         files.insert(key, new);
         self.replaced.push(old);
@@ -310,7 +312,11 @@ impl History {
     /// Counts the chunks referenced at the open. Other chunks of earlier runs may disappear from here on.
     fn recount(&mut self) {
         let state = Named(self.states[0].clone());
-        let found = self.store.recount(&state, chunk_of, &mut || true).unwrap().unwrap();
+        let found = self
+            .store
+            .recount(&state, ChunkNames { family: NAMES, chunk_of }, &mut || true)
+            .unwrap()
+            .unwrap();
         assert_eq!((found.chunks, found.missing), (self.states[0].len() as u64, 0));
         self.seen.recounts += 1;
         self.seen.orphaned_bytes += found.orphaned_bytes;

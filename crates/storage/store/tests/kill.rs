@@ -17,6 +17,9 @@ use store::{
 };
 
 const ROUNDS: u64 = 40;
+const ITEMS: Family = Family::new(2, "items");
+/// Its records name chunks.
+const NAMES: Family = Family::new(4, "names");
 const WRITERS: u8 = 4;
 /// Environment variable with the folder of the writing process.
 const FOLDER: &str = "STORE_KILL_TEST_FOLDER";
@@ -25,11 +28,8 @@ const ACKNOWLEDGED: &str = "acknowledged ";
 /// So small that flushes, compactions and new segments are frequent.
 fn config() -> PartitionConfig {
     PartitionConfig {
-        meta: MetaConfig {
-            write_buffer_bytes: 256 << 10,
-            block_cache_bytes: 1 << 20,
-            ..MetaConfig::default()
-        },
+        families: &[ITEMS, NAMES],
+        meta: MetaConfig { write_buffer_bytes: 256 << 10, cache_bytes: 1 << 20, ..MetaConfig::default() },
         segments: SegmentConfig {
             segment_bytes: 256 << 10,
             aligned_bytes_min: 3000,
@@ -57,7 +57,7 @@ fn rows(meta: &dyn MetaStore, writer: u8) -> Vec<ChunkAddress> {
         found.push(ChunkAddress::from_bytes(value).unwrap());
         ControlFlow::Continue(())
     };
-    meta.scan(Family::Extents, KeyRange::ascending(&[writer], &[writer + 1]), &mut visit).unwrap();
+    meta.scan(NAMES, KeyRange::ascending(&[writer], &[writer + 1]), &mut visit).unwrap();
     found
 }
 
@@ -68,9 +68,9 @@ fn write(partition: &Partition, writer: u8) {
         let address = chunks.append(&[chunk(writer, number)], Codec::Lz4).unwrap();
         chunks.sync().unwrap();
         let mut batch = Batch::new();
-        batch.put(Family::Extents, key(writer, number), address.to_bytes());
+        batch.put(NAMES, key(writer, number), address.to_bytes());
         // The same row in another family: both or neither must be there.
-        batch.put(Family::Vnodes, key(writer, number), vec![writer; 500]);
+        batch.put(ITEMS, key(writer, number), vec![writer; 500]);
         let number_of_commit = meta.commit(batch).unwrap();
         if number % 3 != 0 {
             continue;
@@ -140,10 +140,10 @@ fn check(folder: &Path, acknowledged: &[Option<u64>; WRITERS as usize]) -> u64 {
         );
         for (number, address) in (0..).zip(&rows) {
             assert_eq!(chunks.read(*address).unwrap(), chunk(writer, number));
-            let both = meta.get(Family::Vnodes, &key(writer, number)).unwrap();
+            let both = meta.get(ITEMS, &key(writer, number)).unwrap();
             assert_eq!(both.as_deref(), Some(&[writer; 500][..]));
         }
-        let beyond = meta.get(Family::Vnodes, &key(writer, rows.len() as u64)).unwrap();
+        let beyond = meta.get(ITEMS, &key(writer, rows.len() as u64)).unwrap();
         assert_eq!(beyond, None, "half of a batch");
         total += rows.len() as u64;
     }

@@ -1,5 +1,6 @@
 //! A change to the database under construction; keeps records, indices, servers and counters consistent.
 
+use crate::FAMILY;
 use crate::codec::{
     Totals, encode_location, encode_server, encode_totals, entry_key, id_key, key, name_key, on_server_key,
     server_key,
@@ -11,7 +12,7 @@ use crate::servers::Servers;
 use base::VolumeId;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use store::{Batch, Family};
+use store::Batch;
 
 /// Collects a change, which others see only when the batch is committed. Reads see the state before the
 /// change, so each entry is written at most once.
@@ -36,11 +37,11 @@ impl<'a> Draft<'a> {
     }
 
     fn put(&mut self, key: Vec<u8>, value: impl Into<Vec<u8>>) {
-        self.batch.put(Family::Locations, key, value);
+        self.batch.put(FAMILY, key, value);
     }
 
     fn delete(&mut self, key: Vec<u8>) {
-        self.batch.delete(Family::Locations, key);
+        self.batch.delete(FAMILY, key);
     }
 
     /// Returns the number of the server with this address; assigns one if the address is new.

@@ -39,3 +39,8 @@ pub use locations::Locations;
 pub use pattern::NamePattern;
 pub use selection::Selection;
 pub use servers::{Displaced, SERVERS_MAX, Server, Servers};
+
+use store::Family;
+
+/// The family of the database's records. Number and name are part of the format.
+pub const FAMILY: Family = Family::new(6, "locations");

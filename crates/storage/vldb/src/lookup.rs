@@ -1,5 +1,6 @@
 //! Reads of the committed records.
 
+use crate::FAMILY;
 use crate::codec::{
     Table, Totals, decode_location, decode_server, decode_totals, end_of, entry_key, entry_number, id_key,
     key, last_word, name_key, on_server_key,
@@ -9,7 +10,7 @@ use crate::error::LocationError;
 use crate::servers::Servers;
 use base::{VolumeId, VolumeName, VolumeType};
 use std::ops::ControlFlow;
-use store::{Family, KeyRange, MetaStore};
+use store::{KeyRange, MetaStore};
 
 /// Receives keys and values until it breaks or fails.
 type Visit<'v> = &'v mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, LocationError>;
@@ -20,7 +21,7 @@ pub(crate) struct Lookup<'a>(pub(crate) &'a dyn MetaStore);
 
 impl Lookup<'_> {
     fn number(self, key: &[u8]) -> Result<Option<EntryNumber>, LocationError> {
-        self.0.get(Family::Locations, key)?.map(|value| entry_number(&value)).transpose()
+        self.0.get(FAMILY, key)?.map(|value| entry_number(&value)).transpose()
     }
 
     pub(crate) fn number_by_id(self, id: VolumeId) -> Result<Option<EntryNumber>, LocationError> {
@@ -32,7 +33,7 @@ impl Lookup<'_> {
     }
 
     fn location(self, number: EntryNumber) -> Result<Option<Location>, LocationError> {
-        let value = self.0.get(Family::Locations, &entry_key(number))?;
+        let value = self.0.get(FAMILY, &entry_key(number))?;
         value.map(|value| decode_location(&value)).transpose()
     }
 
@@ -55,7 +56,7 @@ impl Lookup<'_> {
     }
 
     pub(crate) fn totals(self) -> Result<Option<Totals>, LocationError> {
-        let value = self.0.get(Family::Locations, &key(Table::Totals, &[]))?;
+        let value = self.0.get(FAMILY, &key(Table::Totals, &[]))?;
         value.map(|value| decode_totals(&value)).transpose()
     }
 
@@ -125,7 +126,7 @@ impl Lookup<'_> {
 
     fn scan(self, from: &[u8], to: &[u8], visit: Visit<'_>) -> Result<(), LocationError> {
         let mut outcome = Ok(());
-        self.0.scan(Family::Locations, KeyRange::ascending(from, to), &mut |key, value| {
+        self.0.scan(FAMILY, KeyRange::ascending(from, to), &mut |key, value| {
             visit(key, value).unwrap_or_else(|error| {
                 outcome = Err(error);
                 ControlFlow::Break(())

@@ -1,12 +1,13 @@
 //! Long lists of entries that are read while they are sent.
 
+use crate::FAMILY;
 use crate::codec::{Table, decode_location, end_of, entry_key, last_word, on_server_key};
 use crate::entry::{EntryNumber, Location, ServerNumber};
 use crate::error::LocationError;
 use crate::listing::{Filter, LIST_ENTRIES_MAX};
 use crate::locations::Locations;
 use std::ops::ControlFlow;
-use store::{Family, KeyRange, Snapshot};
+use store::{KeyRange, Snapshot};
 
 /// The entries that a filter selects in one state of the database.
 ///
@@ -125,7 +126,7 @@ impl Selection<'_> {
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, LocationError>,
     ) -> Result<(), LocationError> {
         let mut outcome = Ok(());
-        self.snapshot.scan(Family::Locations, KeyRange::ascending(from, to), &mut |key, value| {
+        self.snapshot.scan(FAMILY, KeyRange::ascending(from, to), &mut |key, value| {
             visit(key, value).unwrap_or_else(|error| {
                 outcome = Err(error);
                 ControlFlow::Break(())

@@ -17,9 +17,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use store::{Family, KeyRange, Partition, PartitionConfig, SegmentConfig};
+use store::{KeyRange, Partition, PartitionConfig, SegmentConfig};
 use support::{NOTHING, Outcome, actor, create, handle, relaxed};
-use volume::{CompactionPolicy, PartitionHandle, Space, StoreRequest, Volume, VolumeOptions, Volumes};
+use volume::{
+    CompactionPolicy, PartitionHandle, Space, StoreRequest, Volume, VolumeOptions, Volumes, families,
+};
 
 const CHUNK_SHIFT: u8 = 16;
 const SEGMENT_BYTES: u64 = 8 << 20;
@@ -55,7 +57,12 @@ fn in_folder(parent: &str, work: impl FnOnce(&Path) -> Outcome<()>) -> Outcome<(
 
 fn open(path: &Path, capacity: u64, chunk_shift: u8) -> Outcome<(Arc<Partition>, Volumes, Arc<Volume>)> {
     let segments = SegmentConfig { segment_bytes: SEGMENT_BYTES, ..SegmentConfig::default() };
-    let config = PartitionConfig { segments, maintenance: None, ..PartitionConfig::default() };
+    let config = PartitionConfig {
+        families: &families::ALL,
+        segments,
+        maintenance: None,
+        ..PartitionConfig::default()
+    };
     let partition = Arc::new(Partition::open(path, &config)?);
     let asked = Arc::clone(&partition);
     let space = move || {
@@ -146,8 +153,8 @@ fn measure_owners(path: &Path) -> Outcome<()> {
     let meta = partition.meta();
     let mut keys: Vec<Vec<u8>> = Vec::new();
     let begin = Instant::now();
-    meta.snapshot().scan(Family::Extents, KeyRange::ascending(&[], &[0xff; 9]), &mut |key, value| {
-        if volume::chunk_of(key, value).is_ok() {
+    meta.snapshot().scan(families::EXTENTS, KeyRange::ascending(&[], &[0xff; 9]), &mut |key, value| {
+        if (volume::CHUNK_NAMES.chunk_of)(key, value).is_ok() {
             keys.push(key.to_vec());
         }
         ControlFlow::Continue(())
@@ -160,8 +167,8 @@ fn measure_owners(path: &Path) -> Outcome<()> {
         let key = &keys[rng.random_range(0..keys.len())];
         let owner = &key[..24];
         let (from, to) = ([owner, &[0; 8]].concat(), [owner, &[0xff; 8]].concat());
-        meta.scan(Family::Extents, KeyRange::ascending(&from, &to), &mut |key, value| {
-            found += u64::from(volume::chunk_of(key, value).is_ok_and(|chunk| chunk.is_some()));
+        meta.scan(families::EXTENTS, KeyRange::ascending(&from, &to), &mut |key, value| {
+            found += u64::from((volume::CHUNK_NAMES.chunk_of)(key, value).is_ok_and(|chunk| chunk.is_some()));
             ControlFlow::Continue(())
         })?;
     }

@@ -94,7 +94,7 @@ impl Step {
         sums: &mut Option<Sums>,
     ) -> Result<CommitNumber, VolumeError> {
         batch.append(std::mem::take(&mut self.batch));
-        batch.put(Family::System, keys::SHARED_SUMS, rows::put_sums(&self.sums));
+        batch.put(Family::SYSTEM, keys::SHARED_SUMS, rows::put_sums(&self.sums));
         // Cleared first: if the commit fails its outcome is unknown, and the sums are read again.
         *sums = None;
         let number = meta.commit(std::mem::take(batch))?;

@@ -50,7 +50,7 @@ pub use crate::read::reader::FileReader;
 pub use crate::records::error::VolumeError;
 pub use crate::records::header::{CloneVolume, NewVolume, SnapshotOf, Unseen, VolumeHeader};
 pub use crate::records::options::{Durability, VolumeOptions};
-pub use crate::records::partition::{PartitionHandle, Space, chunk_of};
+pub use crate::records::partition::{CHUNK_NAMES, PartitionHandle, Space};
 pub use crate::records::policy::{Automatic, Due, Kept, Period, Policy};
 pub use crate::records::source::DataSource;
 pub use crate::records::splitting::Splitting;
@@ -58,7 +58,7 @@ pub use crate::records::status::{
     Actor, Created, FileKind, Found, Removed, Renamed, SetStatus, StoreRequest, VnodeStatus,
 };
 pub use crate::records::totals::Totals;
-pub use crate::records::{policy, quota};
+pub use crate::records::{families, policy, quota};
 pub use crate::restore::receipts::{Clock, KEPT_MAX, KEPT_SECONDS, Received};
 pub use crate::restore::restoration::Restoration;
 pub use crate::restore::split::Split;

@@ -3,6 +3,7 @@
 pub(crate) mod codec;
 pub(crate) mod epochs;
 pub(crate) mod error;
+pub mod families;
 pub(crate) mod header;
 pub(crate) mod keys;
 pub(crate) mod options;

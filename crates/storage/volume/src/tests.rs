@@ -5,6 +5,7 @@ mod caching;
 mod check;
 mod compaction;
 mod concurrency;
+mod crashing;
 mod deferred;
 mod loading;
 mod model;

@@ -13,7 +13,7 @@ use store::{Batch, ChunkStore, Codec, Family, KeyRange, MemoryChunks, MemoryMeta
 use vldb::{EntryNumber, Filter, Locations, VolumeQuery};
 use volume::{
     Actor, CloneVolume, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, Volume, VolumeError,
-    VolumeOptions, Volumes,
+    VolumeOptions, Volumes, families,
 };
 
 /// Current time.
@@ -27,12 +27,25 @@ const LOOKS: usize = 64;
 /// Maximum number of purge steps.
 const PURGE_STEPS_MAX: usize = 10_000;
 
+/// The families by number.
+const FAMILIES: [Family; 9] = [
+    Family::SYSTEM,
+    families::VOLUMES,
+    families::VNODES,
+    families::ENTRIES,
+    families::EXTENTS,
+    Family::SEGMENTS,
+    vldb::FAMILY,
+    ptdb::FAMILY,
+    families::TOTALS,
+];
+
 /// Loads an image into a store.
 pub fn load(image: &[u8]) -> Arc<MemoryMeta> {
     let mut batch = Batch::new();
     for frame in frames(image) {
         let mut fields = Fields(frame);
-        let family = Family::ALL[usize::from(fields.byte()) % Family::ALL.len()];
+        let family = FAMILIES[usize::from(fields.byte()) % FAMILIES.len()];
         let length = fields.byte().into();
         let key = fields.take(length);
         batch.put(family, key, fields.0);
@@ -45,7 +58,7 @@ pub fn load(image: &[u8]) -> Arc<MemoryMeta> {
 /// Returns the image of a store.
 pub fn dump(meta: &dyn MetaStore) -> Vec<u8> {
     let mut image = Vec::new();
-    for (number, family) in Family::ALL.into_iter().enumerate() {
+    for (number, family) in FAMILIES.into_iter().enumerate() {
         let range = KeyRange::ascending(&[], &[0xff; KEY_BYTES_MAX]);
         let scanned = meta.scan(family, range, &mut |key, value| {
             push(&mut image, &[&[number as u8, key.len() as u8], key, value].concat());

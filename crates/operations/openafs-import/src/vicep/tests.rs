@@ -54,7 +54,8 @@ struct Store {
 impl Store {
     fn new() -> Store {
         let folder = tempfile::tempdir().unwrap();
-        let partition = Partition::open(folder.path(), &PartitionConfig::default()).unwrap();
+        let config = PartitionConfig { families: &cellar_server::FAMILIES, ..PartitionConfig::default() };
+        let partition = Partition::open(folder.path(), &config).unwrap();
         let partition = Arc::new(partition);
         let volumes = Volumes::open(vec![handle(a(), &partition)], VolumeOptions::default()).unwrap();
         Store { volumes, _partition: partition, _folder: folder }

@@ -80,7 +80,7 @@ impl From {
     fn database(&self) -> Result<Database> {
         let settings: Settings = load_settings(self.config.as_deref())?;
         let path: &Path = &settings.database_path;
-        Database::open(path).with_context(|| {
+        Database::open(path, &cellar_server::FAMILIES).with_context(|| {
             format!("cannot open the cell's databases in {} (is the server running?)", path.display())
         })
     }

@@ -2,11 +2,11 @@
 
 use super::{Fixture, NOW};
 use crate::codec::{decode_entry, decode_totals, encode_entry, encode_totals};
-use crate::{Actor, Entry, EntryFlags, Kind, Policy, Protection};
+use crate::{Actor, Entry, EntryFlags, FAMILY, Kind, Policy, Protection};
 use base::{AbortCode, UnixTime, UserId};
 use proptest::prelude::*;
 use std::sync::Arc;
-use store::{Batch, Family, MemoryMeta, MetaStore};
+use store::{Batch, MemoryMeta, MetaStore};
 
 fn sample() -> Entry {
     Entry {
@@ -71,7 +71,7 @@ fn newer_versions_are_refused() {
     let mut totals = encode_totals(&db.totals().unwrap());
     totals[0] = 9;
     let mut batch = Batch::new();
-    batch.put(Family::Protection, 1u64.to_be_bytes(), totals);
+    batch.put(FAMILY, 1u64.to_be_bytes(), totals);
     meta.commit(batch).unwrap();
     assert!(Protection::open(meta, Policy::default(), NOW).is_err());
 }

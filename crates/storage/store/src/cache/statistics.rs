@@ -17,7 +17,7 @@ pub struct CacheStatistics {
     pub misses: u64,
     /// Entries evicted to make room, or never cached because they were too large.
     pub evictions: u64,
-    /// Entries evicted together with all others of their volume.
+    /// Entries evicted together with all others of their owner.
     pub purged: u64,
     /// Entries and shards visited by such purges.
     pub purge_steps: u64,

@@ -15,13 +15,16 @@ use crate::group_sync::GroupSync;
 use crate::health::Health;
 use crate::home::failed;
 use crate::meta::{Change, Snapshot, Visit};
-use crate::{Batch, CommitNumber, Family, KeyRange, MetaStore, StoreError};
+use crate::{
+    Batch, CommitNumber, Family, KeyRange, MetaConfig, MetaDatabase, MetaEngine, MetaOptions, MetaStatistics,
+    MetaStore, StoreError,
+};
 use bytes::Bytes;
 use disk::RealDisk;
 use logs::Logs;
 use probe::check_writable;
 use rocksdb::{
-    ColumnFamily, ColumnFamilyDescriptor, DB, DBRawIterator, Error, ErrorKind, ReadOptions, WriteBatch,
+    ColumnFamily, DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, ReadOptions, WriteBatch,
     WriteOptions, properties,
 };
 use std::ffi::CStr;
@@ -29,65 +32,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
-/// Limits on the memory and files of a metadata database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MetaConfig {
-    /// Size of the cache of blocks read from disk, in bytes, shared by all families.
-    pub block_cache_bytes: usize,
-    /// Memory for changes not yet in table files, in bytes, for all families together.
-    pub write_buffer_bytes: usize,
-    /// Maximum number of open table files.
-    pub open_files_max: u16,
-    /// Number of threads for flushes and compactions.
-    pub background_jobs: u8,
-}
+/// Opens databases of RocksDB.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RocksEngine;
 
-impl Default for MetaConfig {
-    fn default() -> MetaConfig {
-        MetaConfig {
-            block_cache_bytes: 128 << 20,
-            write_buffer_bytes: 64 << 20,
-            open_files_max: 512,
-            background_jobs: 2,
-        }
+impl MetaEngine for RocksEngine {
+    fn open(&self, folder: &Path, options: &MetaOptions<'_>) -> Result<Arc<dyn MetaDatabase>, StoreError> {
+        Ok(Arc::new(RocksMeta::open(folder, options)?))
     }
-}
 
-impl MetaConfig {
-    /// Limits for a cell database, whose records are few and small compared with those of a partition.
-    pub fn small() -> MetaConfig {
-        MetaConfig {
-            block_cache_bytes: 16 << 20,
-            write_buffer_bytes: 8 << 20,
-            open_files_max: 64,
-            background_jobs: 1,
-        }
+    fn open_read_only(&self, folder: &Path) -> Result<Arc<dyn MetaDatabase>, StoreError> {
+        Ok(Arc::new(RocksMeta::open_read_only(folder)?))
     }
-}
-
-/// Statistics of a metadata database.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MetaStatistics {
-    /// Batches committed since the open.
-    pub commits: u64,
-    /// Bytes of these batches, which is the amount written to the log. Rewriting the data into tables is not
-    /// counted.
-    pub log_bytes: u64,
-    /// Calls that waited for durability since the open.
-    pub sync_requests: u64,
-    /// Syncs of the log that served them.
-    pub syncs: u64,
-    /// Size of the table files in bytes.
-    pub table_bytes: u64,
-    /// Memory used by changes not yet in table files, in bytes.
-    pub write_buffer_bytes: u64,
-    /// Memory used by the block cache, in bytes.
-    pub block_cache_bytes: u64,
 }
 
 /// A [`MetaStore`] in its own folder.
-pub struct RocksMeta {
+struct RocksMeta {
     db: DB,
+    /// Families that may change: none if it is open read-only.
+    families: Vec<Family>,
     unsynced_write: WriteOptions,
     /// Number of commits whose write has returned, which is what a sync started now covers.
     written: AtomicU64,
@@ -102,38 +65,15 @@ pub struct RocksMeta {
 
 impl RocksMeta {
     /// Opens the database in the folder `path`; with `create`, creates folder and database if missing.
-    pub fn open(path: &Path, config: &MetaConfig, create: bool) -> Result<RocksMeta, StoreError> {
-        RocksMeta::open_with(path, config, create, options::families(config))
-    }
-
-    /// Opens the database without compacting tables until [`RocksMeta::begin_compaction`]: during a start,
-    /// other work needs the processors more.
-    pub(crate) fn open_at_rest(
-        path: &Path,
-        config: &MetaConfig,
-        create: bool,
-    ) -> Result<RocksMeta, StoreError> {
-        RocksMeta::open_with(path, config, create, options::families_at_rest(config))
-    }
-
-    fn open_with(
-        path: &Path,
-        config: &MetaConfig,
-        create: bool,
-        families: Vec<ColumnFamilyDescriptor>,
-    ) -> Result<RocksMeta, StoreError> {
+    fn open(path: &Path, how: &MetaOptions<'_>) -> Result<RocksMeta, StoreError> {
         check_writable(path)?;
-        let mut options = options::database(config);
-        options.create_if_missing(create);
-        let db = DB::open_cf_descriptors(&options, path, families)
+        let families = how.all_families();
+        let mut options = options::database(&how.config);
+        options.create_if_missing(how.create);
+        let descriptors = options::families(&how.config, &families, how.defers_upkeep);
+        let db = DB::open_cf_descriptors(&options, path, descriptors)
             .map_err(|error| StoreError::Meta(format!("cannot open {}: {error}", path.display())))?;
-        Ok(RocksMeta::new(db, false))
-    }
-
-    /// Starts compacting tables in the background, unless already started. Writers may wait some milliseconds
-    /// for this call. A failure for one family does not skip the others, and the call may be repeated.
-    pub(crate) fn begin_compaction(&self) -> Result<(), StoreError> {
-        self.set_of_all(options::NO_COMPACTION, "false")
+        Ok(RocksMeta::new(db, families, false))
     }
 
     /// Sets an option of every family, if it can be changed at run time. An I/O error is final.
@@ -142,7 +82,7 @@ impl RocksMeta {
         // RocksDB records the change on disk. If a full disk fails that write and then a commit, RocksDB's
         // recovery runs into an assertion.
         check_writable(self.db.path())?;
-        Family::ALL.iter().map(|family| self.set(*family, option, value)).fold(Ok(()), Result::and)
+        self.families.iter().map(|family| self.set(*family, option, value)).fold(Ok(()), Result::and)
     }
 
     fn set(&self, family: Family, option: &str, value: &str) -> Result<(), StoreError> {
@@ -154,56 +94,32 @@ impl RocksMeta {
     }
 
     /// Opens the database in its current state and changes nothing in it; every commit fails.
-    pub fn open_read_only(path: &Path, config: &MetaConfig) -> Result<RocksMeta, StoreError> {
+    fn open_read_only(path: &Path) -> Result<RocksMeta, StoreError> {
         // A read-only open is for checks, so it must see what is really on the disk.
         forget_cached(path)?;
-        let (options, mut families) = (options::database(config), options::families(config));
+        let config = MetaConfig::default();
+        let options = options::database(&config);
+        let fail = |error| StoreError::Meta(format!("cannot open {}: {error}", path.display()));
         // A database of an older program may lack some families, and none are created here.
-        let there = DB::list_cf(&options, path);
-        let there =
-            there.map_err(|error| StoreError::Meta(format!("cannot open {}: {error}", path.display())))?;
-        families.retain(|family| there.iter().any(|name| name == family.name()));
-        let db = DB::open_cf_descriptors_read_only(&options, path, families, false);
-        let db = db.map_err(|error| StoreError::Meta(format!("cannot open {}: {error}", path.display())))?;
-        Ok(RocksMeta::new(db, true))
+        let names = DB::list_cf(&options, path).map_err(fail)?;
+        let families = options::families_named(&config, &names);
+        let db = DB::open_cf_descriptors_read_only(&options, path, families, false).map_err(fail)?;
+        Ok(RocksMeta::new(db, Vec::new(), true))
     }
 
-    fn new(db: DB, is_read_only: bool) -> RocksMeta {
+    fn new(db: DB, families: Vec<Family>, is_read_only: bool) -> RocksMeta {
         RocksMeta {
             logs: Logs::new(Arc::new(RealDisk), db.path()),
             health: Arc::new(Health::of(db.path())),
             background_errors: AtomicU64::new(0),
             db,
+            families,
             unsynced_write: WriteOptions::default(),
             written: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
             group: GroupSync::default(),
             is_read_only,
         }
-    }
-
-    /// Returns the statistics of this database.
-    pub fn statistics(&self) -> MetaStatistics {
-        MetaStatistics {
-            commits: self.written.load(Acquire),
-            log_bytes: self.log_bytes.load(Relaxed),
-            sync_requests: self.group.requests(),
-            syncs: self.group.rounds(),
-            table_bytes: self.sum_of(properties::TOTAL_SST_FILES_SIZE),
-            write_buffer_bytes: self.sum_of(properties::CUR_SIZE_ALL_MEM_TABLES),
-            block_cache_bytes: self.property(Family::System, properties::BLOCK_CACHE_USAGE),
-        }
-    }
-
-    /// Returns the error that made it read-only, if any. Checks for failed background work first.
-    pub fn failure(&self) -> Option<String> {
-        self.check_background();
-        self.health.failure()
-    }
-
-    /// Returns its health, to be shared with stores that must fail together with the database.
-    pub(crate) fn health(&self) -> &Arc<Health> {
-        &self.health
     }
 
     /// Records the first error and stops RocksDB's background work, whose writes might abort the process.
@@ -218,7 +134,7 @@ impl RocksMeta {
         if self.is_read_only || self.health.is_failed() {
             return;
         }
-        let errors = self.property(Family::System, properties::BACKGROUND_ERRORS);
+        let errors = self.property(Family::SYSTEM, properties::BACKGROUND_ERRORS);
         if self.background_errors.swap(errors, AcqRel) == errors {
             return;
         }
@@ -239,11 +155,11 @@ impl RocksMeta {
         let of =
             |family: &Family| self.db.property_int_value_cf(self.family(*family).ok()?, name).ok().flatten();
         let unnamed = self.db.property_int_value(name).ok().flatten()?;
-        Family::ALL.iter().map(of).sum::<Option<u64>>().map(|sum| sum + unnamed)
+        self.families.iter().map(of).sum::<Option<u64>>().map(|sum| sum + unnamed)
     }
 
     fn sum_of(&self, name: &CStr) -> u64 {
-        Family::ALL.iter().map(|family| self.property(*family, name)).sum()
+        self.families.iter().map(|family| self.property(*family, name)).sum()
     }
 
     fn property(&self, family: Family, name: &CStr) -> u64 {
@@ -274,7 +190,7 @@ impl RocksMeta {
 
     /// Flushes all tables so that the next open need not replay the log. Stops at the first error.
     fn flush_tables(&self) {
-        for handle in Family::ALL.iter().filter_map(|family| self.family(*family).ok()) {
+        for handle in self.families.iter().filter_map(|family| self.family(*family).ok()) {
             if let Err(error) = self.db.flush_cf(handle) {
                 tracing::warn!(%error, "cannot flush metadata while closing; the log has it");
                 return;
@@ -298,6 +214,21 @@ impl MetaStore for RocksMeta {
         let found = self.db.get_pinned_cf(self.family(family)?, key);
         let found = found.map_err(|error| read_error(family, key, &error))?;
         Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+    }
+
+    fn get_many(&self, family: Family, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        if self.is_missing(family) {
+            return Ok(vec![None; keys.len()]);
+        }
+        if let [key] = keys {
+            return Ok(vec![self.get(family, key)?]);
+        }
+        let found = self.db.batched_multi_get_cf(self.family(family)?, keys, false);
+        let copy = |(value, key): (Result<Option<DBPinnableSlice<'_>>, Error>, &&[u8])| {
+            let value = value.map_err(|error| read_error(family, key, &error))?;
+            Ok(value.map(|value| Bytes::copy_from_slice(&value)))
+        };
+        found.into_iter().zip(keys).map(copy).collect()
     }
 
     fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
@@ -335,7 +266,33 @@ impl MetaStore for RocksMeta {
     }
 
     fn failure(&self) -> Option<String> {
-        RocksMeta::failure(self)
+        // Background work may have failed since the last commit.
+        self.check_background();
+        self.health.failure()
+    }
+}
+
+impl MetaDatabase for RocksMeta {
+    /// Starts compacting tables in the background, unless already started. A failure for one family does not
+    /// skip the others.
+    fn begin_upkeep(&self) -> Result<(), StoreError> {
+        self.set_of_all(options::NO_COMPACTION, "false")
+    }
+
+    fn statistics(&self) -> MetaStatistics {
+        MetaStatistics {
+            commits: self.written.load(Acquire),
+            log_bytes: self.log_bytes.load(Relaxed),
+            sync_requests: self.group.requests(),
+            syncs: self.group.rounds(),
+            table_bytes: self.sum_of(properties::TOTAL_SST_FILES_SIZE),
+            write_buffer_bytes: self.sum_of(properties::CUR_SIZE_ALL_MEM_TABLES),
+            cache_bytes: self.property(Family::SYSTEM, properties::BLOCK_CACHE_USAGE),
+        }
+    }
+
+    fn health(&self) -> &Arc<Health> {
+        &self.health
     }
 }
 

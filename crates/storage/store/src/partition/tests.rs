@@ -1,11 +1,14 @@
 use super::*;
 use crate::Inspection;
-use crate::{Batch, ChunkAddress, Codec, Family};
+use crate::test_families::{self, NAMES};
+use crate::{Batch, ChunkAddress, Codec, MemoryEngine};
 use bytes::Bytes;
+use disk::{FaultyDisk, Garbling};
 use std::fs;
 
 fn config() -> PartitionConfig {
-    PartitionConfig { maintenance: Some(Duration::from_millis(1)), ..PartitionConfig::default() }
+    let (families, maintenance) = (&test_families::ALL, Some(Duration::from_millis(1)));
+    PartitionConfig { families, maintenance, ..PartitionConfig::default() }
 }
 
 #[test]
@@ -17,7 +20,7 @@ fn it_opens_again_with_everything_in_it() {
     let address = chunks.append(&[Bytes::from_static(b"hello")], Codec::Lz4).unwrap();
     chunks.sync().unwrap();
     let mut batch = Batch::new();
-    batch.put(Family::Extents, "k", address.to_bytes());
+    batch.put(NAMES, "k", address.to_bytes());
     meta.sync(meta.commit(batch).unwrap()).unwrap();
     let error = Partition::open(folder.path(), &config()).err().unwrap().to_string();
     assert!(error.contains("already open"), "{error}");
@@ -28,7 +31,7 @@ fn it_opens_again_with_everything_in_it() {
     let partition = Partition::open(folder.path(), &PartitionConfig { create: false, ..config() }).unwrap();
     assert_eq!(partition.uuid(), uuid);
     assert!(partition.ids().next().unwrap() > id);
-    assert_eq!(partition.meta().get(Family::Extents, b"k").unwrap().unwrap(), &address.to_bytes()[..]);
+    assert_eq!(partition.meta().get(NAMES, b"k").unwrap().unwrap(), &address.to_bytes()[..]);
     assert_eq!(partition.chunks().read(address).unwrap(), "hello");
     assert_eq!(partition.statistics().chunks.segments, 1);
     assert!(partition.statistics().meta.commits > 0);
@@ -101,13 +104,14 @@ fn chunk_of(_key: &[u8], value: &[u8]) -> Result<Option<ChunkAddress>, StoreErro
 fn what_a_run_orphaned_is_found_while_the_next_one_writes() {
     let folder = tempfile::tempdir().unwrap();
     let segments = SegmentConfig { segment_bytes: 100, ..SegmentConfig::default() };
-    let config = PartitionConfig { segments, chunk_of: Some(chunk_of), ..config() };
+    let config =
+        PartitionConfig { segments, chunk_names: Some(ChunkNames { family: NAMES, chunk_of }), ..config() };
     let store = |partition: &Partition, key: u64| {
         let (meta, chunks) = (partition.meta(), partition.chunks());
         let address = chunks.append(&[Bytes::from(vec![key as u8; 60])], Codec::Raw).unwrap();
         chunks.sync().unwrap();
         let mut batch = Batch::new();
-        batch.put(Family::Extents, key.to_be_bytes(), address.to_bytes());
+        batch.put(NAMES, key.to_be_bytes(), address.to_bytes());
         meta.sync(meta.commit(batch).unwrap()).unwrap();
         address
     };
@@ -119,9 +123,11 @@ fn what_a_run_orphaned_is_found_while_the_next_one_writes() {
     }
     drop(partition);
     // Simulates a run that was not closed cleanly.
-    let meta = RocksMeta::open(&folder.path().join("cellar/meta"), &MetaConfig::default(), false).unwrap();
+    let families = &test_families::ALL;
+    let options = MetaOptions { families, create: false, ..MetaOptions::default() };
+    let meta = engines::local().open(&folder.path().join("cellar/meta"), &options).unwrap();
     let mut batch = Batch::new();
-    batch.delete(Family::System, "segments/closed");
+    batch.delete(Family::SYSTEM, "segments/closed");
     meta.commit(batch).unwrap();
     drop(meta);
 
@@ -144,7 +150,7 @@ fn master(byte: u8) -> MasterKey {
 #[test]
 fn an_encrypted_partition_opens_only_with_its_key() {
     let folder = tempfile::tempdir().unwrap();
-    let config = PartitionConfig { maintenance: None, ..PartitionConfig::default() };
+    let config = PartitionConfig { maintenance: None, ..config() };
     let open = |key: Option<&MasterKey>| Partition::open_encrypted(folder.path(), &config, key);
     let append = |partition: &Partition, text: &'static [u8]| {
         partition.chunks().append(&[Bytes::from_static(text)], Codec::Raw).unwrap()
@@ -218,4 +224,53 @@ fn digests_stay_the_same_when_keys_are_rotated() {
         Partition::rekey(folder.path(), &master(key), &master(key + 1), true).unwrap();
         assert_eq!(digest(key + 1), first);
     }
+}
+
+/// Metadata of another engine, and file data on a faulty disk.
+#[test]
+fn a_partition_in_memory_survives_a_crash_and_fences_its_predecessor() {
+    let first_disk = FaultyDisk::new(1, Garbling::default());
+    let place = Path::new("/vicepa");
+    first_disk.create_dir(place).unwrap();
+    first_disk.sync_dir(Path::new("/")).unwrap();
+    let engine = Arc::new(MemoryEngine::new());
+    let config = PartitionConfig { engine: engine.clone(), maintenance: None, ..config() };
+    let open = |disk: &FaultyDisk| {
+        Partition::open_on(&(Arc::new(disk.clone()) as Arc<dyn Disk>), place, &config).unwrap()
+    };
+    let store = |partition: &Partition, key: &str| {
+        let address = partition.chunks().append(&[Bytes::from_static(b"hello")], Codec::Lz4).unwrap();
+        partition.chunks().sync().unwrap();
+        let mut batch = Batch::new();
+        batch.put(NAMES, key, address.to_bytes());
+        (address, partition.meta().commit(batch).unwrap())
+    };
+    let first = open(&first_disk);
+    let id = first.ids().next().unwrap();
+    let (address, number) = store(&first, "synced");
+    first.meta().sync(number).unwrap();
+    store(&first, "unsynced");
+    assert!(first.statistics().meta.commits >= 2);
+
+    let second_disk = first_disk.crash();
+    engine.crash(0);
+    let second = open(&second_disk);
+    assert_eq!(second.uuid(), first.uuid());
+    assert!(second.ids().next().unwrap() > id);
+    assert_eq!(second.meta().get(NAMES, b"unsynced").unwrap(), None);
+    assert_eq!(second.meta().get(NAMES, b"synced").unwrap().unwrap(), &address.to_bytes()[..]);
+    assert_eq!(second.chunks().read(address).unwrap(), "hello");
+
+    // The predecessor leaves service like a failed partition.
+    let mut batch = Batch::new();
+    batch.delete(NAMES, "synced");
+    assert!(matches!(first.meta().commit(batch), Err(StoreError::Fenced { .. })));
+    let late = first.chunks().append(&[Bytes::from_static(b"late")], Codec::Raw);
+    assert!(matches!(late, Err(StoreError::Fenced { .. })), "{late:?}");
+    assert!(first.failure().unwrap().contains("taken over"));
+    assert_eq!(second.failure(), None);
+    drop((first, second));
+    let inspection = Inspection::open_with(&*engine, Arc::new(second_disk), place, None).unwrap();
+    assert!(inspection.meta().get(NAMES, b"synced").unwrap().is_some());
+    assert_eq!(inspection.segments().verify(address).unwrap(), 5);
 }

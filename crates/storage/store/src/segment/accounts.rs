@@ -19,7 +19,7 @@ const CLOSED_KEY: &[u8] = b"segments/closed";
 
 /// Whether the previous run ended cleanly.
 pub(super) fn is_closed(meta: &dyn MetaStore) -> Result<bool, StoreError> {
-    Ok(meta.get(Family::System, CLOSED_KEY)?.is_some())
+    Ok(meta.get(Family::SYSTEM, CLOSED_KEY)?.is_some())
 }
 
 /// Whether the previous run ended cleanly; clears the mark for this run.
@@ -27,7 +27,7 @@ pub(super) fn take_closed(meta: &dyn MetaStore) -> Result<bool, StoreError> {
     let was_closed = is_closed(meta)?;
     if was_closed {
         let mut batch = Batch::new();
-        batch.delete(Family::System, CLOSED_KEY);
+        batch.delete(Family::SYSTEM, CLOSED_KEY);
         // Durable before the first segment, whose id is reserved by a later commit.
         meta.commit(batch)?;
     }
@@ -36,7 +36,7 @@ pub(super) fn take_closed(meta: &dyn MetaStore) -> Result<bool, StoreError> {
 
 /// Records that the run ends cleanly.
 pub(super) fn put_closed(batch: &mut Batch) {
-    batch.put(Family::System, CLOSED_KEY, [ROW_VERSION]);
+    batch.put(Family::SYSTEM, CLOSED_KEY, [ROW_VERSION]);
 }
 
 /// Account of one segment.
@@ -122,7 +122,7 @@ impl Accounts {
             }
             ControlFlow::Continue(())
         };
-        meta.scan(Family::Segments, KeyRange::ascending(&[], &BEHIND_ALL), &mut visit)?;
+        meta.scan(Family::SEGMENTS, KeyRange::ascending(&[], &BEHIND_ALL), &mut visit)?;
         Ok((rows, damaged))
     }
 
@@ -201,11 +201,11 @@ impl Accounts {
     pub(super) fn changed_rows(&mut self) -> Batch {
         let mut batch = Batch::new();
         for id in std::mem::take(&mut self.obsolete) {
-            batch.delete(Family::Segments, id.to_be_bytes());
+            batch.delete(Family::SEGMENTS, id.to_be_bytes());
         }
         for (id, account) in self.segments.iter_mut().filter(|(_, account)| account.changed) {
             account.changed = false;
-            batch.put(Family::Segments, id.to_be_bytes(), account.to_row());
+            batch.put(Family::SEGMENTS, id.to_be_bytes(), account.to_row());
         }
         batch
     }
@@ -315,9 +315,9 @@ mod tests {
         meta.commit(accounts.changed_rows()).unwrap();
         assert!(accounts.changed_rows().is_empty());
         let mut bad = Batch::new();
-        bad.put(Family::Segments, 3u64.to_be_bytes(), "short");
-        bad.put(Family::Segments, "odd key", Account::new(32).to_row());
-        bad.put(Family::Segments, 4u64.to_be_bytes(), Account { dead: 1, ..Account::new(32) }.to_row());
+        bad.put(Family::SEGMENTS, 3u64.to_be_bytes(), "short");
+        bad.put(Family::SEGMENTS, "odd key", Account::new(32).to_row());
+        bad.put(Family::SEGMENTS, 4u64.to_be_bytes(), Account { dead: 1, ..Account::new(32) }.to_row());
         meta.commit(bad).unwrap();
         let rows = Accounts::load(&meta).unwrap().0;
         assert_eq!(rows.keys().copied().collect::<Vec<_>>(), [1, 2]);

@@ -16,9 +16,18 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-/// Returns the chunk that a record (key and value) of [`Family::Extents`] references, if any. An error means
-/// that the record cannot be read; nothing is reclaimed then.
+/// Returns the chunk that a record (key and value) references, if any. An error means that the record cannot be
+/// read; nothing is reclaimed then.
 pub type ChunkOf = fn(&[u8], &[u8]) -> Result<Option<ChunkAddress>, StoreError>;
+
+/// The records that reference chunks.
+#[derive(Clone, Copy, Debug)]
+pub struct ChunkNames {
+    /// Their family.
+    pub family: Family,
+    /// Decodes one of them.
+    pub chunk_of: ChunkOf,
+}
 
 /// Greater than every key that starts with an id.
 const BEHIND_ALL: [u8; 9] = [0xff; 9];
@@ -60,17 +69,17 @@ impl SegmentStore {
     pub fn recount(
         &self,
         state: &dyn Snapshot,
-        chunk_of: ChunkOf,
+        names: ChunkNames,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Recount>, StoreError> {
         let mut count = Count::default();
         let mut stopped = None;
-        state.scan(Family::Extents, KeyRange::ascending(&[], &BEHIND_ALL), &mut |key, value| {
+        state.scan(names.family, KeyRange::ascending(&[], &BEHIND_ALL), &mut |key, value| {
             if !go_on() {
                 stopped = Some(Ok(None));
                 return ControlFlow::Break(());
             }
-            match chunk_of(key, value) {
+            match (names.chunk_of)(key, value) {
                 Ok(Some(address)) => self.count(&mut count, address),
                 Ok(None) => {}
                 Err(error) => {

@@ -4,11 +4,11 @@ use super::{Fixture, NOW, address, by_id, volume};
 use crate::codec::{
     decode_location, decode_server, decode_totals, encode_location, encode_server, encode_totals,
 };
-use crate::{Location, Locations, Server, ServerNumber, Site, Totals};
+use crate::{FAMILY, Location, Locations, Server, ServerNumber, Site, Totals};
 use base::{AbortCode, HostUuid, UnixTime, VolumeId};
 use proptest::prelude::*;
 use std::sync::Arc;
-use store::{Batch, Family, MemoryMeta, MetaStore};
+use store::{Batch, MemoryMeta, MetaStore};
 
 fn sample() -> Location {
     Location {
@@ -79,7 +79,7 @@ fn newer_versions_are_refused() {
     let mut batch = Batch::new();
     let mut totals = encode_totals(&Totals::NEW);
     totals[0] = 2;
-    batch.put(Family::Locations, 1u64.to_be_bytes(), totals);
+    batch.put(FAMILY, 1u64.to_be_bytes(), totals);
     meta.commit(batch).unwrap();
     assert!(Locations::open(meta).is_err());
 }

@@ -33,7 +33,11 @@ pub(crate) fn partition_id(index: u8) -> PartitionId {
 /// Opens a partition as a server does.
 pub(crate) fn open_partition(folder: &Path) -> Outcome<Partition> {
     fs::create_dir_all(folder)?;
-    let config = PartitionConfig { chunk_of: Some(volume::chunk_of), ..PartitionConfig::default() };
+    let config = PartitionConfig {
+        families: &volume::families::ALL,
+        chunk_names: Some(volume::CHUNK_NAMES),
+        ..PartitionConfig::default()
+    };
     Ok(Partition::open(folder, &config)?)
 }
 

@@ -3,10 +3,9 @@
 use crate::VolumeError;
 use crate::change::transaction::Transaction;
 use crate::records::totals::{Step, Totals, UNFOLDED_MAX, Unfolded, fold};
-use crate::records::{codec, keys};
+use crate::records::{codec, families, keys};
 use base::VnodeId;
 use std::collections::BTreeMap;
-use store::Family;
 
 /// The effect of a change on totals.
 #[derive(Default)]
@@ -127,9 +126,9 @@ impl Transaction<'_> {
             match value {
                 // A record written before in this epoch is replaced without a lookup of older versions.
                 Some(value) if caches.has_totals_of(instance, *directory, epoch) => {
-                    self.batch.put(Family::Totals, keys::versioned(&prefix, epoch), value);
+                    self.batch.put(families::TOTALS, keys::versioned(&prefix, epoch), value);
                 }
-                value => _ = self.write(Family::Totals, &prefix, value)?,
+                value => _ = self.write(families::TOTALS, &prefix, value)?,
             }
         }
         Ok(())

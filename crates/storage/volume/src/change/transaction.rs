@@ -12,7 +12,7 @@ use crate::dedup::{Changes, Obsolete, Offers, Outcome};
 use crate::records::codec::{self, Counters, Entry, Extent, Job, Vnode};
 use crate::records::rows::RowKey;
 use crate::records::totals::{Step, steps};
-use crate::records::{keys, quota};
+use crate::records::{families, keys, quota};
 use crate::{Actor, FileKind, VnodeStatus, VolumeError};
 use afs_format::directory::{DirectoryBlob, DirectoryError, EntryTarget};
 use base::{Fid, UnixTime, UserId, VnodeId};
@@ -177,7 +177,7 @@ impl<'v> Transaction<'v> {
     fn remove_own_entries(&mut self, directory: &Vnode) -> Result<(), VolumeError> {
         for name in [&b"."[..], b".."] {
             let key = keys::entry(self.volume.group.id, directory.status.vnode, name);
-            self.write(Family::Entries, &key, None)?;
+            self.write(families::ENTRIES, &key, None)?;
         }
         Ok(())
     }
@@ -203,7 +203,7 @@ impl<'v> Transaction<'v> {
     /// Adds a purge job, whose key is derived from its value.
     fn put_job(&mut self, job: &Job) {
         let value = codec::put_job(job);
-        self.batch.put(Family::Volumes, keys::job(&value), value);
+        self.batch.put(families::VOLUMES, keys::job(&value), value);
     }
 
     /// Replaces one chunk of a file, `old`, by `new`.
@@ -216,7 +216,7 @@ impl<'v> Transaction<'v> {
     ) -> Result<(), VolumeError> {
         let key = self.volume.file_key(vnode).extent(index);
         let value = new.map(|extent| self.volume.home.extent_record(&key, extent)).transpose()?;
-        let is_gone = self.write(Family::Extents, &key, value)?;
+        let is_gone = self.write(families::EXTENTS, &key, value)?;
         if let Some(Extent::Shared { row, .. }) = new {
             self.sharing.add(*row);
         }
@@ -309,7 +309,7 @@ impl<'v> Transaction<'v> {
             sequence = vnode.status.data_version;
         }
         let key = keys::entry(self.volume.group.id, number, name);
-        self.write(Family::Entries, &key, Some(codec::put_entry(&Entry { target, slot, sequence })))?;
+        self.write(families::ENTRIES, &key, Some(codec::put_entry(&Entry { target, slot, sequence })))?;
         Ok(())
     }
 
@@ -317,7 +317,7 @@ impl<'v> Transaction<'v> {
     pub(crate) fn remove_entry(&mut self, number: VnodeId, name: &[u8]) -> Result<(), VolumeError> {
         let blob = self.edit(number)?;
         blob.write().remove(name).ok_or(VolumeError::NoEntry)?;
-        self.write(Family::Entries, &keys::entry(self.volume.group.id, number, name), None)?;
+        self.write(families::ENTRIES, &keys::entry(self.volume.group.id, number, name), None)?;
         Ok(())
     }
 
@@ -327,7 +327,7 @@ impl<'v> Transaction<'v> {
             placed.sequence = 0;
             let entry = Entry { target: placed.target, slot: placed.slot, sequence: placed.sequence };
             let key = keys::entry(self.volume.group.id, number, &placed.name);
-            self.write(Family::Entries, &key, Some(codec::put_entry(&entry)))?;
+            self.write(families::ENTRIES, &key, Some(codec::put_entry(&entry)))?;
         }
         self.edited.insert(number, Arc::new(RwLock::new(blob)));
         Ok(())
@@ -373,7 +373,7 @@ impl<'v> Transaction<'v> {
         for (number, vnode) in &touched {
             let key = keys::vnode(self.volume.group.id, *number);
             if vnode.now.is_some() || vnode.before.is_some() {
-                self.write(Family::Vnodes, &key, vnode.now.as_ref().map(codec::put_vnode))?;
+                self.write(families::VNODES, &key, vnode.now.as_ref().map(codec::put_vnode))?;
             }
             count(&mut self.counters, vnode);
         }
@@ -395,12 +395,12 @@ impl<'v> Transaction<'v> {
 
     fn put_volume(&mut self) {
         let id = self.volume.id();
-        self.batch.put(Family::Volumes, keys::counters(id), codec::put_counters(&self.counters));
+        self.batch.put(families::VOLUMES, keys::counters(id), codec::put_counters(&self.counters));
         if let Some(owner) = self.new_owner {
             let mut header = self.volume.header();
             header.owner = owner.0;
             let stored = self.volume.stored(header);
-            self.batch.put(Family::Volumes, keys::header(id), codec::put_header(&stored));
+            self.batch.put(families::VOLUMES, keys::header(id), codec::put_header(&stored));
         }
     }
 

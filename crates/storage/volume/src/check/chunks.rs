@@ -4,10 +4,10 @@ use super::records::Named;
 use super::view::extent_name;
 use super::{CheckOptions, CheckReport, Observe, Progress, Stage};
 use crate::records::rows::RowKey;
-use crate::records::{codec, keys};
+use crate::records::{codec, families, keys};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
-use store::{ChunkAddress, Family, KeyRange, MetaStore, SegmentAudit, SegmentFacts};
+use store::{ChunkAddress, KeyRange, MetaStore, SegmentAudit, SegmentFacts};
 
 /// What is wrong with each damaged chunk.
 pub(super) type Findings = HashMap<ChunkAddress, String>;
@@ -112,7 +112,7 @@ pub(super) fn tell(meta: &dyn MetaStore, findings: &Findings, report: &mut Check
     }
     // Rows come first in the scan: damage to a shared chunk is then reported for each file that uses it.
     let mut shared: HashMap<RowKey, &str> = HashMap::new();
-    let result = meta.scan(Family::Extents, KeyRange::ascending(&[], &[0xff; 9]), &mut |key, value| {
+    let result = meta.scan(families::EXTENTS, KeyRange::ascending(&[], &[0xff; 9]), &mut |key, value| {
         let address = codec::extent_address(value).flatten();
         let what = address.and_then(|address| findings.get(&address)).map(String::as_str);
         if let Some((row, what)) = keys::row_of(key).zip(what) {

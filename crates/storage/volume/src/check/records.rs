@@ -4,7 +4,7 @@ use super::registry::{Registry, show};
 use super::rows::Rows;
 use super::{CheckReport, Observe, Progress, Stage};
 use crate::records::codec::{self, Extent};
-use crate::records::{epochs, keys};
+use crate::records::{epochs, families, keys};
 use base::VnodeId;
 use std::ops::ControlFlow;
 use store::{ChunkAddress, Family, KeyRange, MetaStore};
@@ -27,7 +27,7 @@ pub(super) fn check(
     observe: Observe<'_>,
 ) -> Vec<Named> {
     let (mut named, mut rows) = (Vec::new(), Rows::default());
-    for family in [Family::Vnodes, Family::Entries, Family::Extents, Family::Totals] {
+    for family in [families::VNODES, families::ENTRIES, families::EXTENTS, families::TOTALS] {
         let (prefix, versions, unknown_group) = (vec![], vec![], 0);
         let (named, rows) = (&mut named, &mut rows);
         let mut pass = Pass { family, registry, prefix, versions, unknown_group, named, rows };
@@ -61,7 +61,7 @@ struct Pass<'a> {
 impl Pass<'_> {
     fn visit(&mut self, key: &[u8], value: &[u8], report: &mut CheckReport) {
         report.records += 1;
-        if self.family == Family::Extents && keys::is_of_rows(key) {
+        if self.family == families::EXTENTS && keys::is_of_rows(key) {
             self.named.extend(self.rows.take_row(key, value, report));
             return;
         }
@@ -82,9 +82,9 @@ impl Pass<'_> {
 
     fn is_readable(&mut self, value: &[u8]) -> bool {
         match self.family {
-            Family::Vnodes => codec::get_vnode(VnodeId(0), value).is_some(),
-            Family::Entries => codec::get_entry(value).is_some(),
-            Family::Totals => codec::get_totals(value).is_some(),
+            families::VNODES => codec::get_vnode(VnodeId(0), value).is_some(),
+            families::ENTRIES => codec::get_entry(value).is_some(),
+            families::TOTALS => codec::get_totals(value).is_some(),
             _ => match codec::get_extent(value) {
                 Some(Extent::Chunk { address, length }) => {
                     self.named.push(Named { address, length });
@@ -142,8 +142,8 @@ fn group_of(key: &[u8]) -> Option<u64> {
 
 fn is_prefix(family: Family, prefix: &[u8]) -> bool {
     match family {
-        Family::Vnodes | Family::Totals => prefix.len() == 12,
-        Family::Entries => keys::name_of(prefix).is_some_and(|name| !name.is_empty() && !name.contains(&0)),
+        families::VNODES | families::TOTALS => prefix.len() == 12,
+        families::ENTRIES => keys::name_of(prefix).is_some_and(|name| !name.is_empty() && !name.contains(&0)),
         _ => prefix.len() == 24,
     }
 }

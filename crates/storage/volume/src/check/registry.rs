@@ -3,6 +3,7 @@
 use super::CheckReport;
 use crate::SnapshotOf;
 use crate::records::codec::{self, Counters, Job, StoredHeader};
+use crate::records::families;
 use crate::records::keys::{self, Registry as Table};
 use crate::records::read_view::ReadView;
 use base::{VnodeId, VolumeId, VolumeType};
@@ -54,9 +55,9 @@ pub(super) fn show(family: Family, key: &[u8]) -> String {
 pub(super) fn read(meta: &dyn MetaStore, report: &mut CheckReport) -> Registry {
     let mut registry = Registry::default();
     let mut with_counters = BTreeSet::new();
-    let result = meta.scan(Family::Volumes, KeyRange::ascending(&[], &[0xff; 17]), &mut |key, value| {
+    let result = meta.scan(families::VOLUMES, KeyRange::ascending(&[], &[0xff; 17]), &mut |key, value| {
         if read_record(&mut registry, &mut with_counters, key, value).is_none() {
-            report.add(None, show(Family::Volumes, key), "cannot be read");
+            report.add(None, show(families::VOLUMES, key), "cannot be read");
         }
         ControlFlow::Continue(())
     });
@@ -120,7 +121,7 @@ fn read_record(
 
 /// Returns the counters of a volume, if they can be read.
 pub(super) fn counters_of(meta: &dyn MetaStore, id: VolumeId) -> Option<Counters> {
-    codec::get_counters(&meta.get(Family::Volumes, &keys::counters(id)).ok().flatten()?)
+    codec::get_counters(&meta.get(families::VOLUMES, &keys::counters(id)).ok().flatten()?)
 }
 
 fn no_counters() -> Counters {
@@ -239,9 +240,9 @@ impl GroupFacts {
 
 fn check_next_id(meta: &dyn MetaStore, registry: &Registry, report: &mut CheckReport) {
     let key = keys::next_id();
-    let place = show(Family::System, &key);
+    let place = show(Family::SYSTEM, &key);
     let newest = registry.groups.last_key_value().map_or(0, |(group, _)| *group);
-    match meta.get(Family::System, &key) {
+    match meta.get(Family::SYSTEM, &key) {
         Ok(None) if newest > 0 => report.add(None, place, "it is missing"),
         Ok(None) => {}
         Ok(Some(value)) => match <[u8; 8]>::try_from(&value[..]).map(u64::from_be_bytes) {

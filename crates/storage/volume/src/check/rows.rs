@@ -5,7 +5,7 @@ use super::records::Named;
 use super::registry::show;
 use super::view::extent_name;
 use crate::records::rows::{RowKey, Sums, get_row, get_sums};
-use crate::records::{codec, keys};
+use crate::records::{codec, families, keys};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use store::{Family, KeyRange, MetaStore};
@@ -35,7 +35,7 @@ impl Rows {
     pub(super) fn take_row(&mut self, key: &[u8], value: &[u8], report: &mut CheckReport) -> Option<Named> {
         let Some((key, row)) = keys::row_of(key).zip(get_row(value)) else {
             self.is_unreadable = true;
-            report.add(None, show(Family::Extents, key), "the row of a shared chunk cannot be read");
+            report.add(None, show(families::EXTENTS, key), "the row of a shared chunk cannot be read");
             return None;
         };
         if RowKey::of(&row.digest) != key {
@@ -99,7 +99,7 @@ fn tell_names(meta: &dyn MetaStore, missing: &BTreeSet<RowKey>, report: &mut Che
         return;
     }
     let result =
-        meta.scan(Family::Extents, KeyRange::ascending(&[], &keys::BEHIND_ALL), &mut |key, value| {
+        meta.scan(families::EXTENTS, KeyRange::ascending(&[], &keys::BEHIND_ALL), &mut |key, value| {
             if codec::shared_row(value).is_some_and(|row| missing.contains(&row)) {
                 report.add(
                     None,
@@ -114,7 +114,7 @@ fn tell_names(meta: &dyn MetaStore, missing: &BTreeSet<RowKey>, report: &mut Che
 
 fn check_sums(meta: &dyn MetaStore, counted: &Sums, report: &mut CheckReport) {
     let place = "the totals of shared chunks";
-    let stored = match meta.get(Family::System, keys::SHARED_SUMS) {
+    let stored = match meta.get(Family::SYSTEM, keys::SHARED_SUMS) {
         Err(error) => return report.add(None, place, error.to_string()),
         Ok(stored) => stored.map_or(Some(Sums::default()), |value| get_sums(&value)),
     };

@@ -6,7 +6,7 @@ use super::totals;
 use super::tree::Tree;
 use crate::VolumeError;
 use crate::records::codec::{self, Counters, Extent, Vnode};
-use crate::records::{epochs, keys, quota};
+use crate::records::{epochs, families, keys, quota};
 use crate::totals::counter::OwnSums;
 use afs_format::directory::PlacedEntry;
 use base::{VnodeId, VolumeId};
@@ -69,7 +69,7 @@ impl View<'_> {
     }
 
     fn read_vnodes(&mut self) -> Result<(), VolumeError> {
-        self.scan(Family::Vnodes, &mut |view, prefix, value| {
+        self.scan(families::VNODES, &mut |view, prefix, value| {
             let Some(number) = keys::vnode_of(prefix) else { return };
             // Unreadable values were reported with the records.
             let Some(vnode) = codec::get_vnode(number, value) else { return };
@@ -95,7 +95,7 @@ impl View<'_> {
     fn check_totals(&mut self, counters: &Counters) -> Result<(), VolumeError> {
         let Some(unfolded) = counters.unfolded else { return Ok(()) };
         let mut stored = HashMap::new();
-        self.scan(Family::Totals, &mut |_, prefix, value| {
+        self.scan(families::TOTALS, &mut |_, prefix, value| {
             // Unreadable values were reported with the records.
             stored.extend(keys::vnode_of(prefix).zip(codec::get_totals(value)));
         })?;
@@ -110,7 +110,7 @@ impl View<'_> {
     fn read_entries(&mut self) -> Result<(), VolumeError> {
         let mut directory = VnodeId(0);
         let mut entries = Vec::new();
-        self.scan(Family::Entries, &mut |view, prefix, value| {
+        self.scan(families::ENTRIES, &mut |view, prefix, value| {
             let number = prefix.get(8..12).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
             let (Some(number), Some(name), Some(entry)) =
                 (number, keys::name_of(prefix), codec::get_entry(value))
@@ -169,7 +169,7 @@ impl View<'_> {
     }
 
     fn check_extents(&mut self) -> Result<(), VolumeError> {
-        self.scan(Family::Extents, &mut |view, prefix, value| {
+        self.scan(families::EXTENTS, &mut |view, prefix, value| {
             let (Some(index), Some(file)) = (keys::index_of(prefix), file_of(prefix)) else { return };
             let Some(extent) = codec::get_extent(value) else { return };
             if let Some(what) = view.what_is_wrong(file, index, &extent) {
@@ -214,7 +214,7 @@ pub(super) fn extent_name(key: &[u8]) -> String {
         Some((group, vnode_name(vnode, unique), keys::index_of(prefix)?, born))
     });
     parts.map_or_else(
-        || show(Family::Extents, key),
+        || show(families::EXTENTS, key),
         |(group, file, index, born)| format!("group {group}, {file}, chunk {index}, epoch {born}"),
     )
 }

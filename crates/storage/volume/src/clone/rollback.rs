@@ -16,13 +16,13 @@ use crate::core::shared::Partition;
 use crate::core::volume::{View, Volume};
 use crate::core::volumes::Volumes;
 use crate::records::codec::{self, Counters, Job, StoredHeader};
-use crate::records::keys;
 use crate::records::read_view::ReadView;
+use crate::records::{families, keys};
 use crate::{SnapshotOf, VolumeError, VolumeHeader};
 use base::{UnixTime, VolumeId, VolumeType};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::{Batch, Family, KeyRange};
+use store::{Batch, KeyRange};
 
 /// The new state of the volume.
 struct Target {
@@ -176,7 +176,7 @@ fn target(volume: &Volume, snapshot: &Volume, newest: u64, now: UnixTime) -> Res
 fn newest_epoch(home: &Partition, group: u64, known: u64) -> Result<u64, VolumeError> {
     let (from, to) = keys::registry_range(keys::Registry::Job);
     let mut newest = known;
-    home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |_, value| {
+    home.handle.meta.scan(families::VOLUMES, KeyRange::ascending(&from, &to), &mut |_, value| {
         match codec::get_job(value) {
             Some(Job::Versions { group: of, epoch } | Job::File { group: of, epoch, .. }) if of == group => {
                 newest = newest.max(epoch);

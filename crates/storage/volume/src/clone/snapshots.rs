@@ -7,12 +7,12 @@
 use crate::core::volume::Volume;
 use crate::core::volumes::Volumes;
 use crate::records::codec::{self, SnapshotRecord};
-use crate::records::keys;
+use crate::records::{families, keys};
 use crate::{CloneVolume, Kept, Policy, SnapshotOf, VolumeError};
 use base::{PartitionId, SnapshotName, UnixTime, VolumeId, VolumeName, VolumeType};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::{Batch, Family, KeyRange};
+use store::{Batch, KeyRange};
 
 /// Parameters of a new snapshot.
 #[derive(Clone, Debug)]
@@ -81,7 +81,7 @@ impl Volumes {
         // looks older than it is.
         let NewSnapshot { id, now: made, expires, kept, .. } = *new;
         let listed = SnapshotRecord { id, made, expires, kept, changes: source.changes() };
-        batch.put(Family::Volumes, keys::snapshot(volume, &new.name), codec::put_snapshot(&listed));
+        batch.put(families::VOLUMES, keys::snapshot(volume, &new.name), codec::put_snapshot(&listed));
         self.clone_locked(changes, &source, &clone, batch, |header| {
             header.parent = new.parent;
             header.clone = new.id;
@@ -139,11 +139,12 @@ impl Volumes {
     ) -> Result<(), VolumeError> {
         for home in self.homes() {
             let mut damaged = None;
-            home.handle.meta.scan(Family::Volumes, KeyRange::ascending(from, to), &mut |key, value| {
+            home.handle.meta.scan(families::VOLUMES, KeyRange::ascending(from, to), &mut |key, value| {
                 match read_snapshot(home.handle.id, key, value) {
                     Some(snapshot) => visit(snapshot),
                     None => {
-                        damaged = Some(crate::records::epochs::damage(Family::Volumes, key, "the snapshot"));
+                        damaged =
+                            Some(crate::records::epochs::damage(families::VOLUMES, key, "the snapshot"));
                     }
                 }
                 ControlFlow::Continue(())
@@ -172,7 +173,7 @@ impl Volumes {
         let listed = SnapshotRecord { id, made, expires, kept, changes: at };
         let mut batch = Batch::new();
         let key = keys::snapshot(snapshot.of.volume, &snapshot.of.name);
-        batch.put(Family::Volumes, key, codec::put_snapshot(&listed));
+        batch.put(families::VOLUMES, key, codec::put_snapshot(&listed));
         let number = volume.meta().commit(batch)?;
         drop(changes);
         volume.settle(number, vec![])
@@ -181,9 +182,9 @@ impl Volumes {
     /// Returns a read-write volume's snapshot policy; `None` if there are no automatic snapshots.
     pub fn policy(&self, volume: VolumeId) -> Result<Option<Policy>, VolumeError> {
         let key = keys::policy(volume);
-        let value = self.get_any_state(volume)?.meta().get(Family::Volumes, &key)?;
+        let value = self.get_any_state(volume)?.meta().get(families::VOLUMES, &key)?;
         let read = |value: bytes::Bytes| {
-            let damaged = || crate::records::epochs::damage(Family::Volumes, &key, "the policy");
+            let damaged = || crate::records::epochs::damage(families::VOLUMES, &key, "the policy");
             codec::get_policy(&value).ok_or_else(damaged)
         };
         value.map(read).transpose()
@@ -199,8 +200,8 @@ impl Volumes {
         let mut batch = Batch::new();
         let key = keys::policy(volume.id());
         match policy {
-            Some(policy) => batch.put(Family::Volumes, key, codec::put_policy(policy)),
-            None => batch.delete(Family::Volumes, key),
+            Some(policy) => batch.put(families::VOLUMES, key, codec::put_policy(policy)),
+            None => batch.delete(families::VOLUMES, key),
         }
         let number = volume.meta().commit(batch)?;
         drop(changes);
@@ -212,15 +213,19 @@ impl Volumes {
         let (from, to) = keys::registry_range(keys::Registry::Policy);
         let mut found = Vec::new();
         for home in self.homes() {
-            home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
-                let id = key.get(9..).and_then(|id| id.try_into().ok()).map(u32::from_be_bytes);
-                let policy = id.map(VolumeId).zip(codec::get_policy(value));
-                if policy.is_none() {
-                    tracing::error!(?key, "a snapshot policy cannot be read");
-                }
-                found.extend(policy);
-                ControlFlow::Continue(())
-            })?;
+            home.handle.meta.scan(
+                families::VOLUMES,
+                KeyRange::ascending(&from, &to),
+                &mut |key, value| {
+                    let id = key.get(9..).and_then(|id| id.try_into().ok()).map(u32::from_be_bytes);
+                    let policy = id.map(VolumeId).zip(codec::get_policy(value));
+                    if policy.is_none() {
+                        tracing::error!(?key, "a snapshot policy cannot be read");
+                    }
+                    found.extend(policy);
+                    ControlFlow::Continue(())
+                },
+            )?;
         }
         Ok(found)
     }

@@ -3,9 +3,9 @@
 
 use crate::VolumeError;
 use crate::records::rows::{FoundRow, find_row};
-use crate::records::{codec, keys};
+use crate::records::{codec, families, keys};
 use std::ops::ControlFlow;
-use store::{ChunkAddress, ChunkOwner, Family, KeyRange, MetaStore};
+use store::{ChunkAddress, ChunkOwner, KeyRange, MetaStore};
 
 /// The full key of an extent, and the chunk that the extent names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Name {
 
     /// Returns whether the record still names the chunk, directly or through a row.
     pub(crate) fn is_valid(&self, meta: &dyn MetaStore) -> Result<bool, VolumeError> {
-        let value = meta.get(Family::Extents, &self.key)?;
+        let value = meta.get(families::EXTENTS, &self.key)?;
         if let Some(row) = value.as_ref().and_then(|value| codec::shared_row(value)) {
             let row = find_row(meta, row)?;
             return Ok(matches!(row, FoundRow::Row(row) if row.address == self.address));
@@ -44,7 +44,7 @@ pub(crate) fn by_owner(
 ) -> Result<Option<Name>, VolumeError> {
     let (from, to) = keys::versions(&owner.0, u64::MAX);
     let mut name = None;
-    meta.scan(Family::Extents, KeyRange::ascending(&from, &to), &mut |key, value| {
+    meta.scan(families::EXTENTS, KeyRange::ascending(&from, &to), &mut |key, value| {
         if codec::extent_address(value).flatten() != Some(address) {
             return ControlFlow::Continue(());
         }
@@ -74,7 +74,7 @@ pub(crate) fn walk(
     let mut left = most;
     // Snapshot scans do not fill the caches.
     meta.snapshot().scan(
-        Family::Extents,
+        families::EXTENTS,
         KeyRange::ascending(from, &keys::BEHIND_ALL),
         &mut |key, value| {
             if left == 0 {

@@ -2,10 +2,10 @@
 
 use crate::VolumeError;
 use crate::core::volumes::Volumes;
-use crate::records::keys;
+use crate::records::{families, keys};
 use base::PartitionId;
 use std::ops::ControlFlow;
-use store::{Family, KeyRange};
+use store::KeyRange;
 
 /// Maximum that is counted of each kind.
 const COUNTED_MAX: u64 = 10_000;
@@ -36,7 +36,7 @@ impl Volumes {
         let (from, to) = keys::registry_range(keys::Registry::Job);
         let mut count = 0;
         let meta = &self.partition(partition)?.handle.meta;
-        meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |_, _| {
+        meta.scan(families::VOLUMES, KeyRange::ascending(&from, &to), &mut |_, _| {
             count += 1;
             if count < COUNTED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;

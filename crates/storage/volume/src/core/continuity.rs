@@ -24,10 +24,10 @@ use crate::core::volume::Volume;
 use crate::core::volumes::Volumes;
 use crate::records::codec::{self, Counters, StoredHeader};
 use crate::records::past::Past;
-use crate::records::{epochs, keys};
+use crate::records::{epochs, families, keys};
 use crate::{Unseen, VnodeStatus, VolumeError, VolumeHeader, VolumeState};
 use base::{Fid, UnixTime, VolumeId, VolumeType};
-use store::{Batch, Family};
+use store::Batch;
 
 impl Past {
     /// Returns the highest numbers of a volume whose contents are replaced. `None` if clients cannot have
@@ -128,9 +128,9 @@ impl Volumes {
         let mut all: Option<Past> = None;
         let key = keys::past(id);
         for home in &self.partitions {
-            let Some(value) = home.handle.meta.get(Family::Volumes, &key)? else { continue };
+            let Some(value) = home.handle.meta.get(families::VOLUMES, &key)? else { continue };
             let past = codec::get_past(&value)
-                .ok_or_else(|| epochs::damage(Family::Volumes, &key, "a deleted volume's past"))?;
+                .ok_or_else(|| epochs::damage(families::VOLUMES, &key, "a deleted volume's past"))?;
             all = Some(all.map_or(past, |all| all.and(past)));
         }
         Ok(all)
@@ -179,6 +179,6 @@ impl Volumes {
 pub(crate) fn note_past(batch: &mut Batch, volume: &Volume, went_on: bool) {
     if let Some(past) = Past::of(&volume.header(), &volume.counters()) {
         let past = Past { went_on, ..past };
-        batch.put(Family::Volumes, keys::past(volume.id()), codec::put_past(&past));
+        batch.put(families::VOLUMES, keys::past(volume.id()), codec::put_past(&past));
     }
 }

@@ -1,18 +1,18 @@
 //! Creates the first records of a volume.
 
 use crate::records::codec::{self, Counters, Entry, StoredHeader, Vnode};
-use crate::records::keys;
 use crate::records::totals::{Totals, Unfolded};
+use crate::records::{families, keys};
 use crate::{CloneVolume, FileKind, NewVolume, Unseen, VnodeStatus, VolumeHeader};
 use afs_format::acl::Acl;
 use afs_format::directory::{DirectoryBlob, EntryTarget};
 use base::{Fid, UnixTime, UserId, VnodeId, VolumeId};
 use std::sync::Arc;
-use store::{Batch, Family};
+use store::Batch;
 
 pub(crate) fn put_volume(batch: &mut Batch, stored: &StoredHeader, counters: &Counters) {
-    batch.put(Family::Volumes, keys::header(stored.header.id), codec::put_header(stored));
-    batch.put(Family::Volumes, keys::counters(stored.header.id), codec::put_counters(counters));
+    batch.put(families::VOLUMES, keys::header(stored.header.id), codec::put_header(stored));
+    batch.put(families::VOLUMES, keys::counters(stored.header.id), codec::put_counters(counters));
 }
 
 pub(crate) fn new_header(new: &NewVolume) -> VolumeHeader {
@@ -116,12 +116,12 @@ pub(crate) fn put_root(batch: &mut Batch, group: u64, now: UnixTime, chunk_shift
     let vnode = Vnode { status, chunk_shift, acl: Some(Arc::new(Acl::administrators())) };
     let version = |prefix: &[u8]| keys::versioned(prefix, keys::FIRST_EPOCH);
     let key = version(&keys::vnode(group, root.vnode));
-    batch.put(Family::Totals, key.clone(), codec::put_totals(&Totals::of(&status)));
-    batch.put(Family::Vnodes, key, codec::put_vnode(&vnode));
+    batch.put(families::TOTALS, key.clone(), codec::put_totals(&Totals::of(&status)));
+    batch.put(families::VNODES, key, codec::put_vnode(&vnode));
     for placed in blob.placed_entries() {
         let entry = Entry { target, slot: placed.slot, sequence: 0 };
         let key = keys::entry(group, root.vnode, &placed.name);
-        batch.put(Family::Entries, version(&key), codec::put_entry(&entry));
+        batch.put(families::ENTRIES, version(&key), codec::put_entry(&entry));
     }
 }
 

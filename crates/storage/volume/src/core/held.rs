@@ -5,7 +5,7 @@ use crate::core::volumes::Volumes;
 use crate::records::epochs::{damage, unneeded};
 use crate::records::read_view::ReadView;
 use crate::records::rows::{RowKey, get_row};
-use crate::records::{codec, keys};
+use crate::records::{codec, families, keys};
 use base::VolumeId;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -61,7 +61,7 @@ impl Volumes {
         }
         let (prefix, births, versions, shared) = Default::default();
         let mut walk = Walk { everybody, others, held: Held::default(), prefix, births, versions, shared };
-        for family in [Family::Vnodes, Family::Entries, Family::Extents, Family::Totals] {
+        for family in [families::VNODES, families::ENTRIES, families::EXTENTS, families::TOTALS] {
             walk.family(&*state, family, group)?;
         }
         walk.shared(&*state)?;
@@ -91,7 +91,7 @@ impl Walk {
             self.prefix = prefix.to_vec();
         }
         let (address, shared) = match family {
-            Family::Extents => (codec::extent_address(value)?, codec::shared_row(value)),
+            families::EXTENTS => (codec::extent_address(value)?, codec::shared_row(value)),
             _ => (None, None),
         };
         self.births.push((born, !value.is_empty()));
@@ -123,7 +123,7 @@ impl Walk {
         for (key, count) in std::mem::take(&mut self.shared) {
             let from = keys::row(key);
             let to = [&from[..], &[0]].concat();
-            state.scan(Family::Extents, KeyRange::ascending(&from, &to), &mut |_, value| {
+            state.scan(families::EXTENTS, KeyRange::ascending(&from, &to), &mut |_, value| {
                 if let Some(row) = get_row(value).filter(|row| row.count <= count) {
                     self.held.chunks += 1;
                     self.held.chunk_bytes += u64::from(row.address.stored_bytes);

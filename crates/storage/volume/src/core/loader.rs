@@ -7,14 +7,14 @@ use crate::core::shared::{Partition, Shared};
 use crate::core::volume::Volume;
 use crate::records::codec::{self, Counters, StoredHeader};
 use crate::records::epochs::{Epochs, damage};
-use crate::records::keys;
 use crate::records::read_view::ReadView;
+use crate::records::{families, keys};
 use crate::{VolumeError, VolumeHeader};
 use base::{VolumeId, VolumeName, VolumeType};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::{Family, KeyRange};
+use store::KeyRange;
 
 /// Returns the read views that a stored volume adds to [`Epochs::others`]; none for a read-write volume.
 pub(crate) fn readers(stored: &StoredHeader) -> Vec<ReadView> {
@@ -45,10 +45,11 @@ pub(crate) fn load(
 
 fn load_header(home: &Partition, id: VolumeId) -> Result<(StoredHeader, Counters), VolumeError> {
     let (header, counters) = (keys::header(id), keys::counters(id));
-    let damaged = |key: &[u8]| damage(Family::Volumes, key, "a volume's header or counters");
-    let get = |key: &[u8]| home.handle.meta.get(Family::Volumes, key)?.ok_or_else(|| damaged(key));
-    let value = codec::get_counters(&get(&counters)?).ok_or_else(|| damaged(&counters))?;
-    let stored = codec::get_header(&get(&header)?, &value).ok_or_else(|| damaged(&header))?;
+    let damaged = |key: &[u8]| damage(families::VOLUMES, key, "a volume's header or counters");
+    let mut values = home.handle.meta.get_many(families::VOLUMES, &[&counters, &header])?.into_iter();
+    let mut next = |key: &[u8]| values.next().flatten().ok_or_else(|| damaged(key));
+    let value = codec::get_counters(&next(&counters)?).ok_or_else(|| damaged(&counters))?;
+    let stored = codec::get_header(&next(&header)?, &value).ok_or_else(|| damaged(&header))?;
     Ok((stored, value))
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn headers(home: &Partition, from: VolumeId, most: usize) -> Result<P
     let mut found: Vec<(VolumeId, Vec<u8>)> = Vec::new();
     let (_, to) = keys::registry_range(keys::Registry::Header);
     let range = KeyRange { from: &keys::header(from), to: &to, reverse: false };
-    state.scan(Family::Volumes, range, &mut |key, value| {
+    state.scan(families::VOLUMES, range, &mut |key, value| {
         found.extend(volume_of(key).map(|id| (id, value.to_vec())));
         if found.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
@@ -80,7 +81,7 @@ pub(crate) fn headers(home: &Partition, from: VolumeId, most: usize) -> Result<P
     let mut counters = HashMap::with_capacity(found.len());
     let (from, to) = (keys::counters(from), keys::counters(last));
     let to = [&to[..], &[0]].concat();
-    state.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
+    state.scan(families::VOLUMES, KeyRange::ascending(&from, &to), &mut |key, value| {
         counters.extend(volume_of(key).zip(codec::get_counters(value)));
         ControlFlow::Continue(())
     })?;
@@ -119,9 +120,9 @@ fn each_header(home: &Partition, take: &mut Take<'_>) -> Result<(), VolumeError>
     let (from, to) = keys::registry_range(keys::Registry::Header);
     // Snapshot reads do not fill the caches.
     let state = home.handle.meta.snapshot();
-    state.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
+    state.scan(families::VOLUMES, KeyRange::ascending(&from, &to), &mut |key, value| {
         if volume_of(key).and_then(|id| take(id, value)).is_none() {
-            let error = damage(Family::Volumes, key, "a volume's header");
+            let error = damage(families::VOLUMES, key, "a volume's header");
             tracing::error!(%error, partition = %home.handle.id, "a volume cannot be used");
         }
         ControlFlow::Continue(())

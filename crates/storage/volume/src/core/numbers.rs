@@ -6,10 +6,10 @@
 
 use crate::VolumeError;
 use crate::records::read_view::ReadView;
-use crate::records::{epochs, keys};
+use crate::records::{epochs, families, keys};
 use base::VnodeId;
 use std::ops::ControlFlow;
-use store::{Family, MetaStore};
+use store::MetaStore;
 
 /// Numbers scanned in one search.
 const SEARCH_NUMBERS: u32 = 8192;
@@ -70,7 +70,7 @@ impl Numbers {
         let from = keys::vnode(place.group, VnodeId(self.cursor));
         let to = keys::vnode(place.group, VnodeId(end));
         let mut taken = Vec::new();
-        epochs::scan(place.meta, Family::Vnodes, (&from, &to), place.read_view, &mut |prefix, _| {
+        epochs::scan(place.meta, families::VNODES, (&from, &to), place.read_view, &mut |prefix, _| {
             taken.extend(keys::vnode_of(prefix).map(|vnode| vnode.0));
             ControlFlow::Continue(())
         })?;

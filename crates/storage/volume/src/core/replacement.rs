@@ -11,11 +11,11 @@ use crate::core::volumes::Volumes;
 use crate::records::codec::{self, Counters, Job, StoredHeader};
 use crate::records::epochs::Epochs;
 use crate::records::past::Past;
-use crate::records::{keys, usage};
+use crate::records::{families, keys, usage};
 use crate::{SnapshotOf, VolumeError, VolumeHeader};
 use base::{UnixTime, VolumeId, VolumeType};
 use std::sync::Arc;
-use store::{Batch, Family};
+use store::Batch;
 
 /// New contents of a volume.
 pub(crate) struct NewContents {
@@ -76,7 +76,7 @@ pub(crate) fn leave(epochs: &mut Epochs, epoch: u64, kind: VolumeType) {
 
 pub(crate) fn put_job(batch: &mut Batch, job: &Job) {
     let value = codec::put_job(job);
-    batch.put(Family::Volumes, keys::job(&value), value);
+    batch.put(families::VOLUMES, keys::job(&value), value);
 }
 
 impl Volumes {
@@ -114,7 +114,7 @@ impl Volumes {
                 read_view: read_view.at(read_view.epoch + 1),
                 ..source.stored(VolumeHeader { dated, ..source_header })
             };
-            batch.put(Family::Volumes, keys::header(source.id()), codec::put_header(&moved_on));
+            batch.put(families::VOLUMES, keys::header(source.id()), codec::put_header(&moved_on));
         }
         let publish = source.group.publish.write();
         let number = source.meta().commit(batch)?;
@@ -215,11 +215,11 @@ impl Volumes {
         let epoch = old.view().read_view.epoch;
         put_job(&mut batch, &leaving_job(&writer.epochs, old.group.id, epoch, old.kind()));
         let staged = codec::put_job(&Job::Group { group: stored.group });
-        batch.delete(Family::Volumes, keys::job(&staged));
+        batch.delete(families::VOLUMES, keys::job(&staged));
         delete_volume(&mut batch, old.id());
         forget_snapshot(&mut batch, &old.header());
         if stored.header.kind != VolumeType::ReadWrite {
-            batch.delete(Family::Volumes, keys::policy(old.id()));
+            batch.delete(families::VOLUMES, keys::policy(old.id()));
         }
         put_volume(&mut batch, &stored, &counters);
         let number = old.meta().commit(batch)?;
@@ -239,8 +239,8 @@ impl Volumes {
 }
 
 pub(crate) fn delete_volume(batch: &mut Batch, id: VolumeId) {
-    batch.delete(Family::Volumes, keys::header(id));
-    batch.delete(Family::Volumes, keys::counters(id));
+    batch.delete(families::VOLUMES, keys::header(id));
+    batch.delete(families::VOLUMES, keys::counters(id));
 }
 
 fn check_clone(source: &Volume, clone: &Volume) -> Result<(), VolumeError> {
@@ -314,7 +314,7 @@ fn converted(old: VolumeHeader) -> Result<VolumeHeader, VolumeError> {
 /// Removes a volume from the list of snapshots, if it is one.
 pub(crate) fn forget_snapshot(batch: &mut Batch, header: &VolumeHeader) {
     if let Some(SnapshotOf { volume, name }) = &header.snapshot {
-        batch.delete(Family::Volumes, keys::snapshot(*volume, name));
+        batch.delete(families::VOLUMES, keys::snapshot(*volume, name));
     }
 }
 
@@ -322,6 +322,6 @@ pub(crate) fn forget_snapshot(batch: &mut Batch, header: &VolumeHeader) {
 pub(crate) fn forget_snapshots(batch: &mut Batch, volume: &Volume) {
     forget_snapshot(batch, &volume.header());
     if volume.kind() == VolumeType::ReadWrite {
-        batch.delete(Family::Volumes, keys::policy(volume.id()));
+        batch.delete(families::VOLUMES, keys::policy(volume.id()));
     }
 }

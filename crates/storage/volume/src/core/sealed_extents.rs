@@ -3,8 +3,7 @@
 use crate::VolumeError;
 use crate::core::shared::Partition;
 use crate::records::codec::{self, Extent};
-use crate::records::epochs;
-use store::Family;
+use crate::records::{epochs, families};
 
 impl Partition {
     /// Encodes an extent for storage under a key (without its epoch).
@@ -19,7 +18,7 @@ impl Partition {
 
     /// Decodes and decrypts the extent stored under a key.
     pub(crate) fn extent(&self, key: &[u8], value: &[u8]) -> Result<Extent, VolumeError> {
-        let damage = |what| epochs::damage(Family::Extents, key, what);
+        let damage = |what| epochs::damage(families::EXTENTS, key, what);
         match codec::get_extent(value).ok_or_else(|| damage("the extent"))? {
             Extent::Sealed(sealed) => {
                 let contents = self.handle.chunks.unseal(key, &sealed).map_err(|what| {

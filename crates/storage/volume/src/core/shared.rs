@@ -142,16 +142,16 @@ impl Partition {
     /// takes effect with `batch`; hold `registry` until it is committed.
     pub(crate) fn new_ids(&self, batch: &mut Batch, count: u64) -> Result<u64, VolumeError> {
         let key = keys::next_id();
-        let stored = self.handle.meta.get(Family::System, &key)?;
+        let stored = self.handle.meta.get(Family::SYSTEM, &key)?;
         let next = match &stored {
             None => 1,
             Some(value) => u64::from_be_bytes(
                 value[..]
                     .try_into()
-                    .map_err(|_| crate::records::epochs::damage(Family::System, &key, "the length"))?,
+                    .map_err(|_| crate::records::epochs::damage(Family::SYSTEM, &key, "the length"))?,
             ),
         };
-        batch.put(Family::System, key, (next + count).to_be_bytes());
+        batch.put(Family::SYSTEM, key, (next + count).to_be_bytes());
         Ok(next)
     }
 }

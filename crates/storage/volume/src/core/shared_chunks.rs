@@ -5,7 +5,7 @@ use crate::core::shared::Partition;
 use crate::dedup::pins::{Pin, Pins};
 use crate::dedup::{Changes, Done, Obsolete, Offers, Outcome, Step};
 use crate::records::codec::Extent;
-use crate::records::rows::{FoundRow, RowKey, find_row};
+use crate::records::rows::{FoundRow, RowKey, find_rows};
 use store::{Batch, ChunkAddress};
 
 impl Partition {
@@ -58,11 +58,16 @@ impl Partition {
         }
         // Taken before the rows are read.
         let pin = self.sharing.pins.pin();
-        for (_, extent) in extents {
-            if let Extent::Shared { row, length } = *extent
-                && let FoundRow::Row(found) = find_row(&*self.handle.meta, row)?
-            {
-                *extent = Extent::Chunk { address: found.address, length };
+        let shared = |extent: &Extent| match *extent {
+            Extent::Shared { row, .. } => Some(row),
+            _ => None,
+        };
+        let rows = extents.iter().filter_map(|(_, extent)| shared(extent));
+        let rows = find_rows(&*self.handle.meta, rows)?;
+        let extents = extents.iter_mut().map(|(_, extent)| extent).filter(|extent| shared(extent).is_some());
+        for (extent, row) in extents.zip(rows) {
+            if let (Extent::Shared { length, .. }, FoundRow::Row(found)) = (&*extent, row) {
+                *extent = Extent::Chunk { address: found.address, length: *length };
             }
         }
         Ok(Some(pin))

@@ -9,7 +9,7 @@ use crate::records::codec::{self, Counters, StoredHeader, Vnode};
 use crate::records::epochs::{self, damage};
 use crate::records::read_view::ReadView;
 use crate::records::totals::{Totals, Unfolded};
-use crate::records::{keys, usage};
+use crate::records::{families, keys, usage};
 use crate::{Found, VnodeStatus, VolumeError, VolumeHeader, VolumeState};
 use afs_format::acl::Acl;
 use afs_format::directory::{DirectoryBlob, PAGE_BYTES, PlacedEntry};
@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use store::{Batch, ChunkAddress, Codec, CommitNumber, Family, MetaStore};
+use store::{Batch, ChunkAddress, Codec, CommitNumber, MetaStore};
 
 /// Maximum length of offline message and message of the day (VMSGSIZE less its NUL).
 const MESSAGE_BYTES_MAX: usize = 127;
@@ -214,8 +214,8 @@ impl Volume {
         let mut batch = Batch::new();
         let mut counters = self.counters();
         usage::copy(&mut counters, &new);
-        batch.put(Family::Volumes, keys::header(self.id), codec::put_header(&self.stored(new.clone())));
-        batch.put(Family::Volumes, keys::counters(self.id), codec::put_counters(&counters));
+        batch.put(families::VOLUMES, keys::header(self.id), codec::put_header(&self.stored(new.clone())));
+        batch.put(families::VOLUMES, keys::counters(self.id), codec::put_counters(&counters));
         let publish = self.group.publish.write();
         let number = self.meta().commit(batch)?;
         self.live.write().header = new.clone();
@@ -306,7 +306,7 @@ impl Volume {
             return Ok(());
         }
         let mut batch = Batch::new();
-        batch.put(Family::Volumes, keys::counters(self.id), codec::put_counters(&self.counters()));
+        batch.put(families::VOLUMES, keys::counters(self.id), codec::put_counters(&self.counters()));
         self.meta().commit(batch)?;
         self.live.write().has_unstored_usage = false;
         Ok(())
@@ -417,13 +417,13 @@ impl Volume {
         let read_view = self.view().read_view;
         epochs::scan_born(
             self.meta(),
-            Family::Vnodes,
+            families::VNODES,
             (&from, &to),
             &read_view,
             &mut |prefix, born, value| {
                 let vnode = keys::vnode_of(prefix).and_then(|vnode| codec::get_vnode(vnode, value));
                 let Some(Vnode { mut status, .. }) = vnode else {
-                    damaged = Some(damage(Family::Vnodes, prefix, "the vnode"));
+                    damaged = Some(damage(families::VNODES, prefix, "the vnode"));
                     return ControlFlow::Break(());
                 };
                 read_view.lift(&mut status, born);
@@ -513,11 +513,12 @@ impl Volume {
         }
         let view = self.view();
         let prefix = keys::vnode(self.group.id, number);
-        let Some((born, value)) = epochs::get(self.meta(), Family::Vnodes, &prefix, &view.read_view)? else {
+        let Some((born, value)) = epochs::get(self.meta(), families::VNODES, &prefix, &view.read_view)?
+        else {
             return Ok(None);
         };
         let vnode = codec::get_vnode(number, &value);
-        let mut vnode = vnode.ok_or_else(|| damage(Family::Vnodes, &prefix, "the vnode"))?;
+        let mut vnode = vnode.ok_or_else(|| damage(families::VNODES, &prefix, "the vnode"))?;
         view.read_view.lift(&mut vnode.status, born);
         self.shared.caches.put_vnode(view.instance, vnode.clone());
         Ok(Some(vnode))
@@ -538,7 +539,7 @@ impl Volume {
         let (from, to) = keys::entry_range(self.group.id, vnode.status.vnode);
         let mut entries = Vec::new();
         let mut is_damaged = false;
-        epochs::scan(self.meta(), Family::Entries, (&from, &to), read_view, &mut |prefix, value| {
+        epochs::scan(self.meta(), families::ENTRIES, (&from, &to), read_view, &mut |prefix, value| {
             let placed =
                 keys::name_of(prefix).zip(codec::get_entry(value)).map(|(name, entry)| PlacedEntry {
                     name: name.to_vec(),
@@ -552,7 +553,7 @@ impl Volume {
         })?;
         let pages = vnode.status.length as usize / PAGE_BYTES;
         if is_damaged {
-            return Err(damage(Family::Entries, &from, "the directory's entries"));
+            return Err(damage(families::ENTRIES, &from, "the directory's entries"));
         }
         let directory = vnode.status.vnode;
         DirectoryBlob::rebuild(pages, entries).map_err(|error| VolumeError::Directory { directory, error })

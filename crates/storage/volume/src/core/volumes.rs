@@ -15,7 +15,7 @@ use crate::core::volume::Volume;
 use crate::records::codec::{self, StoredHeader};
 use crate::records::epochs::Epochs;
 use crate::records::read_view::ReadView;
-use crate::records::{keys, usage};
+use crate::records::{families, keys, usage};
 use crate::upkeep::purger::Purger;
 use crate::{CloneVolume, NewVolume, PartitionHandle, Space, VolumeError, VolumeHeader, VolumeOptions};
 use base::{PartitionId, VolumeId, VolumeName, VolumeType};
@@ -26,7 +26,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
-use store::{Batch, Family};
+use store::Batch;
 
 /// State of a volume for file service. Not stored: after a restart every volume is online unless its header
 /// takes it out of service.
@@ -327,7 +327,7 @@ impl Volumes {
                 read_view: read_view.at(read_view.epoch + 1),
                 ..source.stored(VolumeHeader { dated, ..source_header })
             };
-            batch.put(Family::Volumes, keys::header(source.id()), codec::put_header(&moved_on));
+            batch.put(families::VOLUMES, keys::header(source.id()), codec::put_header(&moved_on));
         }
         let publish = group.publish.write();
         let number = source.meta().commit(batch)?;
@@ -356,8 +356,8 @@ impl Volumes {
         let epoch = volume.view().read_view.epoch;
         let job = leaving_job(&writer.epochs, group.id, epoch, volume.kind());
         let mut batch = Batch::new();
-        batch.delete(Family::Volumes, keys::header(id));
-        batch.delete(Family::Volumes, keys::counters(id));
+        batch.delete(families::VOLUMES, keys::header(id));
+        batch.delete(families::VOLUMES, keys::counters(id));
         forget_snapshots(&mut batch, &volume);
         note_past(&mut batch, &volume, goes_on);
         put_job(&mut batch, &job);

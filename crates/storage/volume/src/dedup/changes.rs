@@ -3,10 +3,10 @@
 use super::Offers;
 use super::offers::Offer;
 use crate::VolumeError;
-use crate::records::keys;
-use crate::records::rows::{FoundRow, Row, RowKey, Sums, find_row, put_row};
+use crate::records::rows::{FoundRow, Row, RowKey, Sums, find_row, find_rows, put_row};
+use crate::records::{families, keys};
 use std::collections::BTreeMap;
-use store::{Batch, ChunkAddress, Family, MetaStore};
+use store::{Batch, ChunkAddress, MetaStore};
 
 /// Extent versions that a batch puts or deletes, by the row that they name.
 #[derive(Default)]
@@ -54,9 +54,10 @@ impl Step {
         changes: &Changes,
         offers: &[&Offers],
     ) -> Result<(), VolumeError> {
-        for (&key, &change) in &changes.0 {
+        let rows = find_rows(meta, changes.0.keys().copied())?;
+        for ((&key, &change), row) in changes.0.iter().zip(rows) {
             let offer = offers.iter().find_map(|offers| offers.get(key)).filter(|_| change.more > 0);
-            match find_row(meta, key)? {
+            match row {
                 FoundRow::None => self.make(key, change, offer),
                 FoundRow::Row(old) => self.change(key, &old, change, offer),
                 FoundRow::Unreadable if change.more > 0 => self.missing.push(key),
@@ -105,7 +106,7 @@ impl Step {
         if more == change.less {
             self.sums.take_away(old);
             self.obsolete.push(new.address);
-            self.batch.delete(Family::Extents, keys::row(key));
+            self.batch.delete(families::EXTENTS, keys::row(key));
         } else if new != *old {
             self.put(key, Some(old), &new);
         }
@@ -134,6 +135,6 @@ impl Step {
             self.sums.take_away(old);
         }
         self.sums.add(new);
-        self.batch.put(Family::Extents, keys::row(key), put_row(new));
+        self.batch.put(families::EXTENTS, keys::row(key), put_row(new));
     }
 }

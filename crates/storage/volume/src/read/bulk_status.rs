@@ -1,14 +1,13 @@
 //! Returns the statuses of several vnodes at once, as listings request them.
 
 use crate::records::codec::{self, Vnode};
-use crate::records::{epochs, keys};
+use crate::records::{epochs, families, keys};
 use crate::{VnodeStatus, Volume, VolumeError};
 use afs_format::acl::Acl;
 use base::{Fid, VnodeId};
 use parking_lot::RwLockReadGuard;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::Family;
 
 /// Maximum distance between two uncached numbers that are read in one scan: vnodes created together have
 /// close numbers.
@@ -114,7 +113,8 @@ impl Volume {
         };
         let range = (&from[..], &to[..]);
         let (meta, read_view) = (self.meta(), &view.read_view);
-        if let Err(error) = epochs::scan_some(meta, Family::Vnodes, range, read_view, VERSIONS_MAX, &mut keep)
+        if let Err(error) =
+            epochs::scan_some(meta, families::VNODES, range, read_view, VERSIONS_MAX, &mut keep)
         {
             tracing::debug!(volume = %self.id(), %error, "cannot read several vnodes at once");
         }

@@ -2,7 +2,7 @@
 
 use crate::core::read_ahead::{Ahead, BEYOND_CHUNKS, Held};
 use crate::records::codec::{Extent, Vnode};
-use crate::records::{epochs, keys};
+use crate::records::{epochs, families, keys};
 use crate::{VnodeStatus, Volume, VolumeError};
 use afs_format::directory::DirectoryBlob;
 use base::Fid;
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::{ChunkStore, Family};
+use store::ChunkStore;
 
 /// Contents of holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -37,7 +37,7 @@ impl Extent {
             Extent::Inline(bytes) => Ok(bytes.clone()),
             Extent::Sealed(_) => Err(VolumeError::Invalid("contents that are not decrypted")),
             Extent::Shared { row, .. } => {
-                Err(epochs::damage(Family::Extents, &keys::row(*row), "the row of a shared chunk"))
+                Err(epochs::damage(families::EXTENTS, &keys::row(*row), "the row of a shared chunk"))
             }
             Extent::Chunk { address, .. } => Ok(self.cut(chunks.read_for(group, *address)?)),
         }
@@ -263,9 +263,9 @@ impl Volume {
         let (from, to) = self.file_key(vnode).extents(first, last);
         let mut damaged = None;
         let read_view = self.view().read_view;
-        epochs::scan(self.meta(), Family::Extents, (&from, &to), &read_view, &mut |prefix, value| {
+        epochs::scan(self.meta(), families::EXTENTS, (&from, &to), &read_view, &mut |prefix, value| {
             let index =
-                keys::index_of(prefix).ok_or_else(|| epochs::damage(Family::Extents, prefix, "the key"));
+                keys::index_of(prefix).ok_or_else(|| epochs::damage(families::EXTENTS, prefix, "the key"));
             match index.and_then(|index| Ok((index, self.home.extent(prefix, value)?))) {
                 Ok(extent) => found.push(extent),
                 Err(error) => damaged = Some(error),

@@ -131,7 +131,8 @@ impl VolumeError {
     pub fn abort_code(&self) -> AbortCode {
         match self {
             VolumeError::NoVolume(_) => AbortCode::VNOVOL,
-            VolumeError::Offline(_) => AbortCode::VOFFLINE,
+            // Another server has the partition, so its volumes are not in service here.
+            VolumeError::Offline(_) | VolumeError::Store(StoreError::Fenced { .. }) => AbortCode::VOFFLINE,
             VolumeError::Busy(_) | VolumeError::DigestsCollide => AbortCode::VBUSY,
             VolumeError::Moved(_) => AbortCode::VMOVED,
             VolumeError::VolumeExists(_) | VolumeError::SnapshotExists(..) => AbortCode::VVOLEXISTS,

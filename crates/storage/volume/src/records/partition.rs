@@ -1,9 +1,9 @@
 //! The interface of a partition to the volumes on it.
 
-use crate::records::codec;
+use crate::records::{codec, families};
 use base::PartitionId;
 use std::sync::Arc;
-use store::{ChunkAddress, ChunkStore, Family, MetaStore, StoreError};
+use store::{ChunkAddress, ChunkNames, ChunkStore, MetaStore, StoreError};
 
 /// Space on a partition in blocks of 1 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +14,12 @@ pub struct Space {
     pub free_kib: u64,
 }
 
-/// Returns the chunk that a record of [`Family::Extents`] names; `store` uses this to find chunks that no
-/// record names ([`store::PartitionConfig::chunk_of`]).
-pub fn chunk_of(key: &[u8], value: &[u8]) -> Result<Option<ChunkAddress>, StoreError> {
-    let place = || format!("{} {key:02x?}", Family::Extents.name());
+/// The records that name chunks. `store` uses them to find chunks that no record names
+/// ([`store::PartitionConfig::chunk_names`]).
+pub const CHUNK_NAMES: ChunkNames = ChunkNames { family: families::EXTENTS, chunk_of };
+
+fn chunk_of(key: &[u8], value: &[u8]) -> Result<Option<ChunkAddress>, StoreError> {
+    let place = || format!("{} {key:02x?}", families::EXTENTS.name());
     let damaged = || StoreError::Damaged { place: place(), what: "an extent of a file".to_owned() };
     codec::extent_address(value).ok_or_else(damaged)
 }

@@ -2,7 +2,8 @@
 //! layouts.
 
 use crate::VolumeError;
-use crate::records::keys;
+use crate::records::{families, keys};
+use bytes::Bytes;
 use std::ops::ControlFlow;
 use store::{ChunkAddress, Digest, Family, KeyRange, MetaStore};
 
@@ -38,10 +39,25 @@ pub(crate) enum FoundRow {
     Unreadable,
 }
 
+impl FoundRow {
+    fn of(value: Option<Bytes>) -> FoundRow {
+        value.map_or(FoundRow::None, |value| get_row(&value).map_or(FoundRow::Unreadable, FoundRow::Row))
+    }
+}
+
 /// Looks up a row.
 pub(crate) fn find_row(meta: &dyn MetaStore, key: RowKey) -> Result<FoundRow, VolumeError> {
-    let value = meta.get(Family::Extents, &keys::row(key))?;
-    Ok(value.map_or(FoundRow::None, |value| get_row(&value).map_or(FoundRow::Unreadable, FoundRow::Row)))
+    Ok(FoundRow::of(meta.get(families::EXTENTS, &keys::row(key))?))
+}
+
+/// Looks up several rows; returns one result for each key.
+pub(crate) fn find_rows(
+    meta: &dyn MetaStore,
+    rows: impl IntoIterator<Item = RowKey>,
+) -> Result<Vec<FoundRow>, VolumeError> {
+    let rows: Vec<_> = rows.into_iter().map(keys::row).collect();
+    let rows: Vec<&[u8]> = rows.iter().map(|key| &key[..]).collect();
+    Ok(meta.get_many(families::EXTENTS, &rows)?.into_iter().map(FoundRow::of).collect())
 }
 
 /// Sums over all rows of a partition, modulo 2^64, so that removing a row exactly reverses adding it.
@@ -91,14 +107,14 @@ impl Sums {
 
 /// Loads the stored sums, or recounts them if they cannot be read.
 pub(crate) fn load_sums(meta: &dyn MetaStore) -> Result<Sums, VolumeError> {
-    let Some(value) = meta.get(Family::System, keys::SHARED_SUMS)? else { return Ok(Sums::default()) };
+    let Some(value) = meta.get(Family::SYSTEM, keys::SHARED_SUMS)? else { return Ok(Sums::default()) };
     if let Some(sums) = get_sums(&value) {
         return Ok(sums);
     }
     tracing::error!("the totals of shared chunks cannot be read; counting again");
     let mut sums = Sums::default();
     let (from, to) = keys::rows();
-    meta.scan(Family::Extents, KeyRange::ascending(&from, &to), &mut |_, value| {
+    meta.scan(families::EXTENTS, KeyRange::ascending(&from, &to), &mut |_, value| {
         if let Some(row) = get_row(value) {
             sums.add(&row);
         }

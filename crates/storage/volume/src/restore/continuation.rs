@@ -12,9 +12,9 @@
 use crate::VolumeError;
 use crate::core::volume::Volume;
 use crate::records::codec::{self, Job};
-use crate::records::epochs;
 use crate::records::keys::{self, FileKey};
 use crate::records::read_view::ReadView;
+use crate::records::{epochs, families};
 use crate::restore::overlay::Base;
 use crate::restore::receipts::{Noted, Received};
 use crate::restore::restoration::Restoration;
@@ -47,7 +47,7 @@ pub(crate) fn begin_beside(
     let (group, came) = (received.group(), received.epoch());
     let job = keys::job(&codec::put_job(&Job::Group { group }));
     let epoch = came.checked_add(1).filter(|_| group != target.group.id);
-    let (Some(epoch), Some(_)) = (epoch, meta.get(Family::Volumes, &job)?) else {
+    let (Some(epoch), Some(_)) = (epoch, meta.get(families::VOLUMES, &job)?) else {
         return Ok(ControlFlow::Continue(noted));
     };
     let mut batch = Batch::new();
@@ -73,7 +73,7 @@ impl Continued {
         let (from, to) = keys::group_range(continued.received.group());
         // Scans of a snapshot do not fill the caches.
         let state = target.home.handle.meta.snapshot();
-        for family in [Family::Vnodes, Family::Entries, Family::Extents] {
+        for family in [families::VNODES, families::ENTRIES, families::EXTENTS] {
             let mut damaged = None;
             state.scan(family, KeyRange::ascending(&from, &to), &mut |key, _| {
                 let found = keys::split(key).filter(|&(_, born)| born > after);
@@ -95,7 +95,7 @@ impl Continued {
         let word = |at: usize| Some(u32::from_be_bytes(prefix.get(at..at + 4)?.try_into().ok()?));
         let vnode = VnodeId(word(8)?);
         self.vnodes.insert(vnode);
-        if family == Family::Extents {
+        if family == families::EXTENTS {
             self.files.insert((vnode, word(12)?));
         }
         Some(())
@@ -125,10 +125,10 @@ impl Restoration {
         let group = self.group;
         for (vnode, unique) in files {
             let file = FileKey { group, vnode, unique };
-            self.delete_below(Family::Extents, file.extents(0, u64::MAX))?;
+            self.delete_below(families::EXTENTS, file.extents(0, u64::MAX))?;
         }
         directories
             .into_iter()
-            .try_for_each(|vnode| self.delete_below(Family::Entries, keys::entry_range(group, vnode)))
+            .try_for_each(|vnode| self.delete_below(families::ENTRIES, keys::entry_range(group, vnode)))
     }
 }

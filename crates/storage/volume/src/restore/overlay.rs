@@ -20,7 +20,7 @@ use crate::core::volume::Volume;
 use crate::core::volumes::Volumes;
 use crate::records::codec::{self, Entry, Extent, Job, Vnode};
 use crate::records::read_view::ReadView;
-use crate::records::{epochs, keys};
+use crate::records::{epochs, families, keys};
 use crate::restore::continuation::Continued;
 use crate::restore::receipts::{Noted, Received};
 use crate::restore::restoration::Restoration;
@@ -81,7 +81,7 @@ pub(crate) fn begin(
     let mut batch = Batch::new();
     restoration.noted = noted.map(|noted| noted.begin(&mut batch, group.id, epoch, received));
     if let Some(came) = came {
-        batch.delete(Family::Volumes, keys::job(&codec::put_job(&job_of(came))));
+        batch.delete(families::VOLUMES, keys::job(&codec::put_job(&job_of(came))));
     }
     put_job(&mut batch, &job_of(epoch));
     home.handle.meta.commit(batch)?;
@@ -97,7 +97,7 @@ fn is_of_versions_to(job: Option<Job>, last: u64) -> bool {
 fn jobs(home: &Partition, group: u64) -> Result<Vec<Option<Job>>, VolumeError> {
     let (from, to) = keys::registry_range(keys::Registry::Job);
     let mut found = Vec::new();
-    home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |_, value| {
+    home.handle.meta.scan(families::VOLUMES, KeyRange::ascending(&from, &to), &mut |_, value| {
         let job = codec::get_job(value);
         if job.is_none_or(|job| job.group() == group) {
             found.push(job);
@@ -189,7 +189,7 @@ impl Restoration {
             // If the uniquifier is 0, the vnode is checked again at the end.
             return Ok(());
         }
-        let below = self.below(Family::Vnodes, &keys::vnode(self.group, vnode))?;
+        let below = self.below(families::VNODES, &keys::vnode(self.group, vnode))?;
         let below = below.and_then(|value| codec::get_vnode(vnode, &value));
         let below = below.ok_or(VolumeError::NoVnode(vnode, unique))?;
         self.put_vnode(&Vnode { status: noted, ..below })
@@ -203,7 +203,7 @@ impl Restoration {
     ) -> Result<(), VolumeError> {
         let mut old: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         self.all_below(
-            Family::Entries,
+            families::ENTRIES,
             keys::entry_range(self.group, directory),
             &mut |_, prefix, value| {
                 old.insert(prefix.to_vec(), value.to_vec());
@@ -214,20 +214,20 @@ impl Restoration {
             let entry = Entry { target: placed.target, slot: placed.slot, sequence: placed.sequence };
             let (key, value) = (keys::entry(self.group, directory, &placed.name), codec::put_entry(&entry));
             if old.remove(&key[..]).as_ref() != Some(&value) {
-                self.put_as_it_is(Family::Entries, &key, value)?;
+                self.put_as_it_is(families::ENTRIES, &key, value)?;
             }
         }
-        old.into_keys().try_for_each(|key| self.put_as_it_is(Family::Entries, &key, vec![]))
+        old.into_keys().try_for_each(|key| self.put_as_it_is(families::ENTRIES, &key, vec![]))
     }
 
     /// Prepares for the data of a file: deletes the old extents if their chunk size differs.
     pub(crate) fn begin_overlaid_file(&mut self, status: &VnodeStatus, shift: u8) -> Result<(), VolumeError> {
-        let below = self.below(Family::Vnodes, &keys::vnode(self.group, status.vnode))?;
+        let below = self.below(families::VNODES, &keys::vnode(self.group, status.vnode))?;
         let below = below.and_then(|value| codec::get_vnode(status.vnode, &value));
         let is_cut_otherwise = |old: &Vnode| old.status.unique == status.unique && old.chunk_shift != shift;
         if below.is_some_and(|old| is_cut_otherwise(&old)) {
             let file = keys::FileKey { group: self.group, vnode: status.vnode, unique: status.unique };
-            self.delete_below(Family::Extents, file.extents(0, u64::MAX))?;
+            self.delete_below(families::EXTENTS, file.extents(0, u64::MAX))?;
             self.cut_otherwise = true;
         }
         Ok(())
@@ -238,7 +238,7 @@ impl Restoration {
         if std::mem::take(&mut self.cut_otherwise) {
             return Ok(());
         }
-        self.delete_below(Family::Extents, file.extents(chunks, u64::MAX))
+        self.delete_below(families::EXTENTS, file.extents(chunks, u64::MAX))
     }
 
     /// Returns whether an extent of the base already has these contents. If the new file has a hole there,
@@ -247,10 +247,10 @@ impl Restoration {
         if self.base.is_none() || self.cut_otherwise {
             return Ok(false);
         }
-        let below = self.below(Family::Extents, key)?;
+        let below = self.below(families::EXTENTS, key)?;
         let Some(pieces) = pieces else {
             if below.is_some() {
-                self.put_as_it_is(Family::Extents, key, vec![])?;
+                self.put_as_it_is(families::EXTENTS, key, vec![])?;
             }
             return Ok(true);
         };
@@ -284,9 +284,9 @@ impl Restoration {
     pub(crate) fn delete_what_is_gone(&mut self) -> Result<(), VolumeError> {
         let (group, (_, to)) = (self.group, keys::group_range(self.group));
         let vnodes = (keys::vnode(group, VnodeId(0)), to);
-        self.all_below(Family::Vnodes, vnodes, &mut |restoration, prefix, value| {
+        self.all_below(families::VNODES, vnodes, &mut |restoration, prefix, value| {
             let vnode = keys::vnode_of(prefix).and_then(|number| codec::get_vnode(number, value));
-            let damaged = || epochs::damage(Family::Vnodes, prefix, "the vnode");
+            let damaged = || epochs::damage(families::VNODES, prefix, "the vnode");
             restoration.delete_if_gone(&vnode.ok_or_else(damaged)?)
         })?;
         self.delete_what_came()
@@ -300,18 +300,18 @@ impl Restoration {
         }
         let prefix = keys::vnode(self.group, vnode);
         if now.is_none() {
-            self.put_as_it_is(Family::Vnodes, &prefix, vec![])?;
+            self.put_as_it_is(families::VNODES, &prefix, vec![])?;
         }
         if !old.status.is_directory() {
             let file = keys::FileKey { group: self.group, vnode, unique };
-            return self.delete_below(Family::Extents, file.extents(0, u64::MAX));
+            return self.delete_below(families::EXTENTS, file.extents(0, u64::MAX));
         }
         // Otherwise a new directory with this number has written its own entries.
         if now.is_none() {
-            if self.below(Family::Totals, &prefix)?.is_some() {
-                self.put_as_it_is(Family::Totals, &prefix, vec![])?;
+            if self.below(families::TOTALS, &prefix)?.is_some() {
+                self.put_as_it_is(families::TOTALS, &prefix, vec![])?;
             }
-            return self.delete_below(Family::Entries, keys::entry_range(self.group, vnode));
+            return self.delete_below(families::ENTRIES, keys::entry_range(self.group, vnode));
         }
         Ok(())
     }
@@ -335,18 +335,18 @@ impl Volumes {
         let NewContents { stored, counters, .. } = new;
         let (unseen, left) =
             (Job::Versions { group: group.id, epoch }, Job::Versions { group: group.id, epoch: before });
-        batch.delete(Family::Volumes, keys::job(&codec::put_job(&unseen)));
+        batch.delete(families::VOLUMES, keys::job(&codec::put_job(&unseen)));
         // The new purge job includes the work of the earlier ones.
         for job in
             jobs(&old.home, group.id)?.into_iter().filter(|job| is_of_versions_to(*job, before)).flatten()
         {
-            batch.delete(Family::Volumes, keys::job(&codec::put_job(&job)));
+            batch.delete(families::VOLUMES, keys::job(&codec::put_job(&job)));
         }
         put_job(&mut batch, &left);
         delete_volume(&mut batch, old.id());
         forget_snapshot(&mut batch, &old.header());
         if stored.header.kind != VolumeType::ReadWrite {
-            batch.delete(Family::Volumes, keys::policy(old.id()));
+            batch.delete(families::VOLUMES, keys::policy(old.id()));
         }
         crate::core::creation::put_volume(&mut batch, &stored, &counters);
         let publish = group.publish.write();

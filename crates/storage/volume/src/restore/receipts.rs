@@ -19,16 +19,16 @@ use crate::VolumeError;
 use crate::core::shared::Partition;
 use crate::core::volumes::Volumes;
 use crate::records::codec::{self, Job};
-use crate::records::epochs;
 use crate::records::keys::{self, FileKey};
 use crate::records::read_view::ReadView;
 use crate::records::receipt::Receipt;
+use crate::records::{epochs, families};
 use crate::restore::restoration::Restoration;
 use base::{PartitionId, UnixTime, VnodeId, VolumeId};
 use bytes::Bytes;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::{Batch, Family, KeyRange};
+use store::{Batch, KeyRange};
 
 /// Maximum interval, in seconds, between checkpoints of the received data.
 const STEP_SECONDS: u32 = 5;
@@ -74,7 +74,7 @@ impl Receipt {
     }
 
     fn put(&self, batch: &mut Batch) {
-        batch.put(Family::Volumes, self.key(), codec::put_receipt(self));
+        batch.put(families::VOLUMES, self.key(), codec::put_receipt(self));
     }
 
     fn is_expired(&self, now: UnixTime) -> bool {
@@ -113,7 +113,7 @@ impl Received {
     pub fn chunk(&self, vnode: VnodeId, unique: u32, index: u64) -> Result<Option<Bytes>, VolumeError> {
         let Receipt { group, epoch, .. } = *self.receipt;
         let key = FileKey { group, vnode, unique }.extent(index);
-        let found = epochs::get(&*self.home.handle.meta, Family::Extents, &key, &ReadView::up_to(epoch))?;
+        let found = epochs::get(&*self.home.handle.meta, families::EXTENTS, &key, &ReadView::up_to(epoch))?;
         let Some((_, value)) = found else { return Ok(None) };
         let mut found = [(index, self.home.extent(&key, &value)?)];
         let _pin = self.home.resolve(&mut found)?;
@@ -201,7 +201,7 @@ impl Partition {
         }
         let mut batch = Batch::new();
         for receipt in &gone {
-            batch.delete(Family::Volumes, receipt.key());
+            batch.delete(families::VOLUMES, receipt.key());
         }
         if let Err(error) = self.handle.meta.commit(batch) {
             all.extend(gone);
@@ -242,7 +242,7 @@ impl Partition {
         let (mut sound, mut senseless) = (Vec::new(), Batch::new());
         let (from, to) = keys::registry_range(keys::Registry::Received);
         let mut found = Vec::new();
-        self.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
+        self.handle.meta.scan(families::VOLUMES, KeyRange::ascending(&from, &to), &mut |key, value| {
             found.push((key.to_vec(), value.to_vec()));
             ControlFlow::Continue(())
         })?;
@@ -251,7 +251,7 @@ impl Partition {
                 keys::received_of(&key).and_then(|(volume, group)| codec::get_receipt(volume, group, &value));
             match receipt {
                 Some(receipt) if self.is_unused(&receipt)? => sound.push(receipt),
-                _ => senseless.delete(Family::Volumes, key),
+                _ => senseless.delete(families::VOLUMES, key),
             }
         }
         if !senseless.is_empty() {
@@ -266,7 +266,7 @@ impl Partition {
         let Receipt { group, epoch, .. } = *receipt;
         for job in [Job::Group { group }, Job::Versions { group, epoch }] {
             let key = keys::job(&codec::put_job(&job));
-            if self.handle.meta.get(Family::Volumes, &key)?.is_some() {
+            if self.handle.meta.get(families::VOLUMES, &key)?.is_some() {
                 return Ok(true);
             }
         }
@@ -315,7 +315,7 @@ impl Noted {
     pub(crate) fn forget(&self, home: &Partition) -> Result<(), VolumeError> {
         home.receipts.replace(self.receipt.group, None);
         let mut batch = Batch::new();
-        batch.delete(Family::Volumes, self.receipt.key());
+        batch.delete(families::VOLUMES, self.receipt.key());
         home.handle.meta.commit(batch)?;
         Ok(())
     }
@@ -340,10 +340,10 @@ impl Restoration {
     pub(crate) fn forgetting(&self) -> Batch {
         let mut batch = Batch::new();
         if let Some(Noted { receipt, .. }) = &self.noted {
-            batch.delete(Family::Volumes, receipt.key());
+            batch.delete(families::VOLUMES, receipt.key());
             let all = self.target.home.receipts.0.lock();
             let of_it = all.iter().filter(|other| other.volume == receipt.volume);
-            of_it.for_each(|other| batch.delete(Family::Volumes, other.key()));
+            of_it.for_each(|other| batch.delete(families::VOLUMES, other.key()));
         }
         batch
     }

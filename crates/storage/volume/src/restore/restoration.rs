@@ -17,7 +17,7 @@ use crate::records::past::Past;
 use crate::records::read_view::ReadView;
 use crate::records::source::{DataSource, receive_pieces};
 use crate::records::totals::Unfolded;
-use crate::records::{epochs, keys, quota};
+use crate::records::{epochs, families, keys, quota};
 use crate::restore::continuation;
 use crate::restore::overlay::{self, Base};
 use crate::restore::receipts::{Noted, Received};
@@ -225,7 +225,7 @@ impl Restoration {
         for placed in blob.placed_entries() {
             let entry = Entry { target: placed.target, slot: placed.slot, sequence: placed.sequence };
             let key = keys::entry(self.group, status.vnode, &placed.name);
-            self.put(Family::Entries, &key, codec::put_entry(&entry))?;
+            self.put(families::ENTRIES, &key, codec::put_entry(&entry))?;
         }
         self.vnode(status, Some(Arc::new(acl)))
     }
@@ -324,13 +324,13 @@ impl Restoration {
         if let Extent::Shared { row, .. } = extent {
             self.sharing.add(*row);
         }
-        self.put_as_it_is(Family::Extents, key, value)
+        self.put_as_it_is(families::EXTENTS, key, value)
     }
 
     fn vnode(&mut self, status: VnodeStatus, acl: Option<Arc<Acl>>) -> Result<(), VolumeError> {
         let status = self.note(status, acl.is_some())?;
         let vnode = Vnode { status, chunk_shift: self.target.shared.options.chunk_shift, acl };
-        self.put(Family::Vnodes, &keys::vnode(self.group, status.vnode), codec::put_vnode(&vnode))
+        self.put(families::VNODES, &keys::vnode(self.group, status.vnode), codec::put_vnode(&vnode))
     }
 
     /// Registers a vnode; returns its status with the uniquifier of its parent, if that is known.
@@ -371,7 +371,7 @@ impl Restoration {
 
     pub(crate) fn put_vnode(&mut self, vnode: &Vnode) -> Result<(), VolumeError> {
         let prefix = keys::vnode(self.group, vnode.status.vnode);
-        self.put_as_it_is(Family::Vnodes, &prefix, codec::put_vnode(vnode))
+        self.put_as_it_is(families::VNODES, &prefix, codec::put_vnode(vnode))
     }
 
     /// Writes a record, unless the base already has the same value. Each record is written once.
@@ -567,7 +567,7 @@ impl Restoration {
     fn put_totals(&mut self) -> Result<(), VolumeError> {
         let mut sums = std::mem::take(&mut self.sums);
         for (directory, totals) in sums.totals() {
-            self.put(Family::Totals, &keys::vnode(self.group, directory), codec::put_totals(&totals))?;
+            self.put(families::TOTALS, &keys::vnode(self.group, directory), codec::put_totals(&totals))?;
         }
         self.flush()
     }
@@ -581,9 +581,9 @@ impl Restoration {
         for number in unresolved {
             let prefix = keys::vnode(self.group, number);
             let read_view = ReadView::up_to(self.epoch);
-            let found = epochs::get(&*self.home().handle.meta, Family::Vnodes, &prefix, &read_view)?;
+            let found = epochs::get(&*self.home().handle.meta, families::VNODES, &prefix, &read_view)?;
             let vnode = found.and_then(|(_, value)| codec::get_vnode(number, &value));
-            let mut vnode = vnode.ok_or_else(|| epochs::damage(Family::Vnodes, &prefix, "the vnode"))?;
+            let mut vnode = vnode.ok_or_else(|| epochs::damage(families::VNODES, &prefix, "the vnode"))?;
             let parent = self.vnodes.get(&vnode.status.parent.0).filter(|_| vnode.status.parent.0 % 2 == 1);
             let parent = parent.ok_or_else(|| unsound(number, "a vnode in no directory"))?;
             if vnode.status.parent_unique != parent.unique {
@@ -603,10 +603,10 @@ impl Restoration {
         let meta = &*self.target.home.handle.meta;
         let scanned = (&from[..], &to[..]);
         let read_view = ReadView::up_to(self.epoch);
-        epochs::scan(meta, Family::Entries, scanned, &read_view, &mut |prefix, value| {
+        epochs::scan(meta, families::ENTRIES, scanned, &read_view, &mut |prefix, value| {
             let found = keys::entry_of(prefix).zip(codec::get_entry(value));
             let Some(((directory, name), entry)) = found else {
-                wrong = Some(epochs::damage(Family::Entries, prefix, "a directory's entry"));
+                wrong = Some(epochs::damage(families::ENTRIES, prefix, "a directory's entry"));
                 return ControlFlow::Break(());
             };
             let place = || format!("directory vnode {}, entry `{}`", directory.0, name.escape_ascii());

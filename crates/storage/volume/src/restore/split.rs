@@ -5,7 +5,7 @@ use crate::change::entries::New;
 use crate::change::transaction::{Growth, Transaction};
 use crate::core::volumes::Volumes;
 use crate::records::splitting::Splitting;
-use crate::records::{codec, keys, quota};
+use crate::records::{codec, families, keys, quota};
 use crate::restore::restoration::Restoration;
 use crate::{Actor, Created, SetStatus, VnodeStatus, Volume, VolumeError, VolumeHeader};
 use afs_format::acl::Acl;
@@ -14,7 +14,7 @@ use base::{Fid, PartitionId, UserId, VnodeId};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::{Batch, Family, KeyRange};
+use store::{Batch, KeyRange};
 
 /// Names removed in one change.
 const NAMES_AT_ONCE: usize = 200;
@@ -90,7 +90,7 @@ impl Volumes {
     pub fn note_splitting(&self, splitting: &Splitting) -> Result<(), VolumeError> {
         let home = Arc::clone(&self.get_any_state(splitting.volume)?.home);
         let mut batch = Batch::new();
-        batch.put(Family::Volumes, keys::splitting(splitting.volume), codec::put_splitting(splitting));
+        batch.put(families::VOLUMES, keys::splitting(splitting.volume), codec::put_splitting(splitting));
         let number = home.handle.meta.commit(batch)?;
         home.handle.meta.sync(number)?;
         Ok(())
@@ -109,7 +109,7 @@ impl Volumes {
         let (from, to) = keys::registry_range(keys::Registry::Splitting);
         let mut found = Vec::new();
         let meta = &self.partition(partition)?.handle.meta;
-        meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
+        meta.scan(families::VOLUMES, KeyRange::ascending(&from, &to), &mut |key, value| {
             let volume = keys::splitting_of(key);
             found.extend(volume.and_then(|volume| codec::get_splitting(volume, value)));
             ControlFlow::Continue(())
@@ -120,7 +120,7 @@ impl Volumes {
     /// Deletes the record of a split that was completed or undone.
     pub fn forget_splitting(&self, splitting: &Splitting, partition: PartitionId) -> Result<(), VolumeError> {
         let mut batch = Batch::new();
-        batch.delete(Family::Volumes, keys::splitting(splitting.volume));
+        batch.delete(families::VOLUMES, keys::splitting(splitting.volume));
         self.partition(partition)?.handle.meta.commit(batch)?;
         Ok(())
     }

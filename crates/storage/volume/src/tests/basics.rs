@@ -1,14 +1,13 @@
 //! Tests of single operations.
 
 use super::support::*;
-use crate::records::quota;
+use crate::records::{families, quota};
 use crate::{Actor, NewVolume, SetStatus, StoreRequest, Volume, VolumeError, VolumeOptions, VolumeState};
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::DirectoryBlob;
 use base::{AbortCode, Fid, PartitionId, Rights, UnixTime, UserId, VnodeId, VolumeId, VolumeType};
 use bytes::Bytes;
 use std::sync::Arc;
-use store::Family;
 
 fn file(volume: &Volume, name: &str) -> Fid {
     let created = volume.create_file(&actor(1), volume.root(), name.as_bytes(), &nothing()).unwrap();
@@ -438,8 +437,8 @@ fn a_deleted_volume_leaves_nothing_behind() {
     server.reopen();
     server.purge();
     assert_eq!(server.registry_jobs(), 0);
-    assert_eq!(server.records(Family::Vnodes).len(), 2);
-    assert_eq!(server.records(Family::Extents).len(), 3);
+    assert_eq!(server.records(families::VNODES).len(), 2);
+    assert_eq!(server.records(families::EXTENTS).len(), 3);
     server.check_chunks();
 }
 

@@ -6,8 +6,8 @@ mod sharing;
 use super::support::{actor, nothing};
 use crate::check::{Check, CheckOptions, CheckReport, Checkpoint, check};
 use crate::records::codec::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
-use crate::records::keys;
 use crate::records::totals::{Totals, Unfolded};
+use crate::records::{families, keys};
 use crate::{
     CloneVolume, Kept, NewVolume, PartitionHandle, Policy, SnapshotOf, Space, StoreRequest, Volume,
     VolumeOptions, Volumes,
@@ -154,49 +154,50 @@ impl World {
     }
 
     fn change_vnode(&self, fid: Fid, change: impl FnOnce(&mut Vnode)) {
-        let key = self.newest(Family::Vnodes, &keys::vnode(GROUP, fid.vnode));
-        let mut vnode = codec::get_vnode(fid.vnode, &self.get(Family::Vnodes, &key)).unwrap();
+        let key = self.newest(families::VNODES, &keys::vnode(GROUP, fid.vnode));
+        let mut vnode = codec::get_vnode(fid.vnode, &self.get(families::VNODES, &key)).unwrap();
         change(&mut vnode);
-        self.put(Family::Vnodes, key, codec::put_vnode(&vnode));
+        self.put(families::VNODES, key, codec::put_vnode(&vnode));
     }
 
     fn change_entry(&self, directory: Fid, name: &[u8], change: impl FnOnce(&mut Entry)) {
-        let key = self.newest(Family::Entries, &keys::entry(GROUP, directory.vnode, name));
-        let mut entry = codec::get_entry(&self.get(Family::Entries, &key)).unwrap();
+        let key = self.newest(families::ENTRIES, &keys::entry(GROUP, directory.vnode, name));
+        let mut entry = codec::get_entry(&self.get(families::ENTRIES, &key)).unwrap();
         change(&mut entry);
-        self.put(Family::Entries, key, codec::put_entry(&entry));
+        self.put(families::ENTRIES, key, codec::put_entry(&entry));
     }
 
     fn change_counters(&self, change: impl FnOnce(&mut Counters)) {
-        let mut counters = codec::get_counters(&self.get(Family::Volumes, &keys::counters(OTHER))).unwrap();
+        let mut counters = codec::get_counters(&self.get(families::VOLUMES, &keys::counters(OTHER))).unwrap();
         change(&mut counters);
-        self.put(Family::Volumes, keys::counters(OTHER), codec::put_counters(&counters));
+        self.put(families::VOLUMES, keys::counters(OTHER), codec::put_counters(&counters));
     }
 
     /// Returns the key of the newest totals of a directory.
     fn totals(&self, directory: Fid) -> Vec<u8> {
-        self.newest(Family::Totals, &keys::vnode(GROUP, directory.vnode))
+        self.newest(families::TOTALS, &keys::vnode(GROUP, directory.vnode))
     }
 
     fn change_totals(&self, directory: Fid, change: impl FnOnce(&mut Totals)) {
         let key = self.totals(directory);
-        let mut totals = codec::get_totals(&self.get(Family::Totals, &key)).unwrap();
+        let mut totals = codec::get_totals(&self.get(families::TOTALS, &key)).unwrap();
         change(&mut totals);
-        self.put(Family::Totals, key, codec::put_totals(&totals));
+        self.put(families::TOTALS, key, codec::put_totals(&totals));
     }
 
     fn change_header(&self, id: VolumeId, change: impl FnOnce(&mut StoredHeader)) {
-        let counters = codec::get_counters(&self.get(Family::Volumes, &keys::counters(id))).unwrap();
-        let mut stored = codec::get_header(&self.get(Family::Volumes, &keys::header(id)), &counters).unwrap();
+        let counters = codec::get_counters(&self.get(families::VOLUMES, &keys::counters(id))).unwrap();
+        let mut stored =
+            codec::get_header(&self.get(families::VOLUMES, &keys::header(id)), &counters).unwrap();
         change(&mut stored);
-        self.put(Family::Volumes, keys::header(id), codec::put_header(&stored));
+        self.put(families::VOLUMES, keys::header(id), codec::put_header(&stored));
     }
 
     /// Returns the key and address of a chunk of the second file, which both volumes contain.
     fn extent(&self, index: u64) -> (Vec<u8>, ChunkAddress, u32) {
         let file = keys::FileKey { group: GROUP, vnode: self.second.vnode, unique: self.second.unique };
-        let key = self.newest(Family::Extents, &file.extent(index));
-        match codec::get_extent(&self.get(Family::Extents, &key)).unwrap() {
+        let key = self.newest(families::EXTENTS, &file.extent(index));
+        match codec::get_extent(&self.get(families::EXTENTS, &key)).unwrap() {
             Extent::Chunk { address, length } => (key, address, length),
             Extent::Inline(_) | Extent::Sealed(_) | Extent::Shared { .. } => {
                 unreachable!("it is larger than what is stored inline")
@@ -205,7 +206,7 @@ impl World {
     }
 
     fn put_extent(&self, index: u64, extent: &Extent) {
-        self.put(Family::Extents, self.extent(index).0, codec::put_extent(extent));
+        self.put(families::EXTENTS, self.extent(index).0, codec::put_extent(extent));
     }
 
     fn segment(&self) -> PathBuf {
@@ -219,10 +220,10 @@ impl World {
     /// Changes `dead` in the account of the segment.
     fn change_dead(&self, change: impl FnOnce(u64) -> u64) {
         let key = self.extent(0).1.segment.to_be_bytes().to_vec();
-        let mut row = self.get(Family::Segments, &key);
+        let mut row = self.get(Family::SEGMENTS, &key);
         let dead = u64::from_be_bytes(row[10..].try_into().unwrap());
         row[10..].copy_from_slice(&change(dead).to_be_bytes());
-        self.put(Family::Segments, key, row);
+        self.put(Family::SEGMENTS, key, row);
     }
 
     fn root_entry(name: &[u8]) -> Vec<u8> {
@@ -238,17 +239,17 @@ type Case = (&'static str, Plant, &'static str);
 
 fn job(world: &World, job: &Job) {
     let value = codec::put_job(job);
-    world.put(Family::Volumes, keys::job(&value), value);
+    world.put(families::VOLUMES, keys::job(&value), value);
 }
 
 const REGISTRY: &[Case] = &[
-    ("garbage among the volumes", |w| w.put(Family::Volumes, vec![0, 1, 2], [1]), "cannot be read"),
-    ("a torn header", |w| w.put(Family::Volumes, keys::header(OTHER), [1, 2, 3]), "cannot be read"),
+    ("garbage among the volumes", |w| w.put(families::VOLUMES, vec![0, 1, 2], [1]), "cannot be read"),
+    ("a torn header", |w| w.put(families::VOLUMES, keys::header(OTHER), [1, 2, 3]), "cannot be read"),
     ("a header of another id", |w| w.change_header(OTHER, |h| h.header.id = VolumeId(7)), "cannot be read"),
-    ("lost counters", |w| w.delete(Family::Volumes, keys::counters(OTHER)), "there are no counters"),
-    ("a lost header", |w| w.delete(Family::Volumes, keys::header(OTHER)), "there is no header"),
+    ("lost counters", |w| w.delete(families::VOLUMES, keys::counters(OTHER)), "there are no counters"),
+    ("a lost header", |w| w.delete(families::VOLUMES, keys::header(OTHER)), "there is no header"),
     ("a lost volume", lose_volume, "no volume is in group 2"),
-    ("a torn job", |w| w.put(Family::Volumes, keys::job(&[1, 9]), [1, 9]), "cannot be read"),
+    ("a torn job", |w| w.put(families::VOLUMES, keys::job(&[1, 9]), [1, 9]), "cannot be read"),
     (
         "a job for a living group",
         |w| job(w, &Job::Group { group: 2 }),
@@ -262,7 +263,7 @@ const REGISTRY: &[Case] = &[
     ),
     (
         "a group id to be given out again",
-        |w| w.put(Family::System, keys::next_id(), 2u64.to_be_bytes()),
+        |w| w.put(Family::SYSTEM, keys::next_id(), 2u64.to_be_bytes()),
         "2 is the next to be assigned, but 2 is in use",
     ),
     (
@@ -273,15 +274,15 @@ const REGISTRY: &[Case] = &[
     ("a list with what is no snapshot", list_clone, "its snapshot monday: volume"),
     (
         "a list with a name that is none",
-        |w| w.put(Family::Volumes, [keys::snapshot(WRITER, &name()), vec![b'/']].concat(), [1; 18]),
+        |w| w.put(families::VOLUMES, [keys::snapshot(WRITER, &name()), vec![b'/']].concat(), [1; 18]),
         "cannot be read",
     ),
     (
         "a policy of no volume",
-        |w| w.put(Family::Volumes, keys::policy(CLONE), codec::put_policy(Policy::default())),
+        |w| w.put(families::VOLUMES, keys::policy(CLONE), codec::put_policy(Policy::default())),
         "there is no such read-write volume",
     ),
-    ("a lost id counter", |w| w.delete(Family::System, keys::next_id()), "it is missing"),
+    ("a lost id counter", |w| w.delete(Family::SYSTEM, keys::next_id()), "it is missing"),
 ];
 
 fn name() -> SnapshotName {
@@ -291,24 +292,24 @@ fn name() -> SnapshotName {
 fn list_clone(world: &World) {
     let (made, expires) = (UnixTime(1), UnixTime(0));
     let listed = codec::SnapshotRecord { id: CLONE, made, expires, kept: Kept::default(), changes: 0 };
-    world.put(Family::Volumes, keys::snapshot(WRITER, &name()), codec::put_snapshot(&listed));
+    world.put(families::VOLUMES, keys::snapshot(WRITER, &name()), codec::put_snapshot(&listed));
 }
 
 fn lose_volume(world: &World) {
-    world.delete(Family::Volumes, keys::header(OTHER));
-    world.delete(Family::Volumes, keys::counters(OTHER));
+    world.delete(families::VOLUMES, keys::header(OTHER));
+    world.delete(families::VOLUMES, keys::counters(OTHER));
 }
 
 const RECORDS: &[Case] = &[
-    ("a short key", |w| w.put(Family::Vnodes, vec![0, 0, 1], [1]), "the key cannot be read"),
+    ("a short key", |w| w.put(families::VNODES, vec![0, 0, 1], [1]), "the key cannot be read"),
     (
         "a torn value",
-        |w| w.put(Family::Entries, World::root_entry(b"outer"), [1]),
+        |w| w.put(families::ENTRIES, World::root_entry(b"outer"), [1]),
         "the value cannot be read",
     ),
     (
         "a version of the future",
-        |w| w.put(Family::Vnodes, keys::versioned(&keys::vnode(GROUP, w.inner.vnode), 7), []),
+        |w| w.put(families::VNODES, keys::versioned(&keys::vnode(GROUP, w.inner.vnode), 7), []),
         "it was created in epoch 7, the newest is 2",
     ),
     ("a version that nobody reads", leave_version, "no volume reads the version of epoch 3"),
@@ -318,9 +319,9 @@ const RECORDS: &[Case] = &[
 fn leave_version(world: &World) {
     world.change_header(WRITER, |header| header.read_view.epoch = 4);
     let prefix = keys::vnode(GROUP, world.outer.vnode);
-    let value = world.get(Family::Vnodes, &world.newest(Family::Vnodes, &prefix));
+    let value = world.get(families::VNODES, &world.newest(families::VNODES, &prefix));
     for epoch in [3, 4] {
-        world.put(Family::Vnodes, keys::versioned(&prefix, epoch), value.clone());
+        world.put(families::VNODES, keys::versioned(&prefix, epoch), value.clone());
     }
 }
 
@@ -337,12 +338,12 @@ const TREE: &[Case] = &[
     ),
     (
         "an orphan",
-        |w| w.delete(Family::Entries, World::root_entry(b"second")),
+        |w| w.delete(families::ENTRIES, World::root_entry(b"second")),
         "vnode 4.3: no name refers to it",
     ),
     (
         "a name that leads nowhere",
-        |w| w.delete(Family::Vnodes, w.newest(Family::Vnodes, &keys::vnode(GROUP, w.second.vnode))),
+        |w| w.delete(families::VNODES, w.newest(families::VNODES, &keys::vnode(GROUP, w.second.vnode))),
         "name second: leads to vnode 4.3, which does not exist",
     ),
     (
@@ -359,7 +360,12 @@ const TREE: &[Case] = &[
     ("a wrong `..`", |w| w.change_entry(w.inner, b"..", |entry| entry.target = up()), "name ..: leads to"),
     (
         "no `..`",
-        |w| w.delete(Family::Entries, w.newest(Family::Entries, &keys::entry(GROUP, w.outer.vnode, b".."))),
+        |w| {
+            w.delete(
+                families::ENTRIES,
+                w.newest(families::ENTRIES, &keys::entry(GROUP, w.outer.vnode, b"..")),
+            );
+        },
         "`.` or `..` is missing",
     ),
     (
@@ -374,7 +380,11 @@ const TREE: &[Case] = &[
     ),
     ("a ring of directories", make_ring, "cannot be reached from the root"),
     ("directories without entries", drop_entries, "not even `.`"),
-    ("entries without a directory", |w| w.put(Family::Entries, stray(), up_entry()), "but no such directory"),
+    (
+        "entries without a directory",
+        |w| w.put(families::ENTRIES, stray(), up_entry()),
+        "but no such directory",
+    ),
     ("a file with a directory's number", odd_file, "directories have odd numbers"),
     ("no root", lose_root, "there is no root directory"),
     ("a wrong sum of blocks", |w| w.change_counters(|c| c.used_kib += 1), "blocks used: counted 2, stored 3"),
@@ -405,11 +415,11 @@ fn up_entry() -> Vec<u8> {
 
 /// Makes `outer` a child of `inner`, which is a child of `outer`.
 fn make_ring(world: &World) {
-    let key = world.newest(Family::Entries, &keys::entry(GROUP, VnodeId::ROOT, b"outer"));
-    world.delete(Family::Entries, key);
+    let key = world.newest(families::ENTRIES, &keys::entry(GROUP, VnodeId::ROOT, b"outer"));
+    world.delete(families::ENTRIES, key);
     let target = EntryTarget { vnode: world.outer.vnode, unique: world.outer.unique };
     let key = keys::versioned(&keys::entry(GROUP, world.inner.vnode, b"outer"), EPOCH);
-    world.put(Family::Entries, key, codec::put_entry(&Entry { target, slot: 30, sequence: 99 }));
+    world.put(families::ENTRIES, key, codec::put_entry(&Entry { target, slot: 30, sequence: 99 }));
     let inner = EntryTarget { vnode: world.inner.vnode, unique: world.inner.unique };
     world.change_entry(world.outer, b"..", |entry| entry.target = inner);
     world.change_vnode(world.outer, |vnode| {
@@ -422,10 +432,10 @@ fn drop_entries(world: &World) {
     let (from, to) = keys::entry_range(GROUP, world.inner.vnode);
     let mut batch = Batch::new();
     let mut forget = |key: &[u8], _: &[u8]| {
-        batch.delete(Family::Entries, key);
+        batch.delete(families::ENTRIES, key);
         ControlFlow::Continue(())
     };
-    world.meta.scan(Family::Entries, KeyRange::ascending(&from, &to), &mut forget).unwrap();
+    world.meta.scan(families::ENTRIES, KeyRange::ascending(&from, &to), &mut forget).unwrap();
     world.meta.commit(batch).unwrap();
 }
 
@@ -437,21 +447,21 @@ fn odd_file(world: &World) {
 }
 
 fn lose_root(world: &World) {
-    let key = world.newest(Family::Vnodes, &keys::vnode(GROUP, VnodeId::ROOT));
-    world.delete(Family::Vnodes, key);
+    let key = world.newest(families::VNODES, &keys::vnode(GROUP, VnodeId::ROOT));
+    world.delete(families::VNODES, key);
 }
 
 fn reuse_numbers(world: &World) {
     let key = keys::counters(WRITER);
-    let mut counters = codec::get_counters(&world.get(Family::Volumes, &key)).unwrap();
+    let mut counters = codec::get_counters(&world.get(families::VOLUMES, &key)).unwrap();
     counters.next_file = 4;
-    world.put(Family::Volumes, key, codec::put_counters(&counters));
+    world.put(families::VOLUMES, key, codec::put_counters(&counters));
 }
 
 const TOTALS: &[Case] = &[
     (
         "a torn record of totals",
-        |w| w.put(Family::Totals, w.totals(w.outer), [1]),
+        |w| w.put(families::TOTALS, w.totals(w.outer), [1]),
         "the value cannot be read",
     ),
     ("a wrong sum of bytes", |w| w.change_totals(w.outer, |t| t.bytes += 1), "directory 3: totals: counted"),
@@ -464,17 +474,17 @@ const TOTALS: &[Case] = &[
     ),
     (
         "lost totals",
-        |w| w.delete(Family::Totals, w.totals(w.inner)),
+        |w| w.delete(families::TOTALS, w.totals(w.inner)),
         "directory 5: there are no totals of this directory",
     ),
     (
         "totals of a version that a clone reads",
-        |w| w.put(Family::Totals, keys::versioned(&keys::vnode(GROUP, w.outer.vnode), 1), zeros()),
+        |w| w.put(families::TOTALS, keys::versioned(&keys::vnode(GROUP, w.outer.vnode), 1), zeros()),
         "volume 1001, directory 3: totals: counted",
     ),
     (
         "totals of no directory",
-        |w| w.put(Family::Totals, keys::versioned(&keys::vnode(GROUP, VnodeId(99)), EPOCH), zeros()),
+        |w| w.put(families::TOTALS, keys::versioned(&keys::vnode(GROUP, VnodeId(99)), EPOCH), zeros()),
         "directory 99: there are totals, but no such directory",
     ),
     (
@@ -491,9 +501,9 @@ fn zeros() -> Vec<u8> {
 
 fn unfold(world: &World, directory: VnodeId) {
     let key = keys::counters(WRITER);
-    let mut counters = codec::get_counters(&world.get(Family::Volumes, &key)).unwrap();
+    let mut counters = codec::get_counters(&world.get(families::VOLUMES, &key)).unwrap();
     counters.unfolded = Unfolded::new([(directory, Totals { bytes: 7, ..Totals::default() })]);
-    world.put(Family::Volumes, key, codec::put_counters(&counters));
+    world.put(families::VOLUMES, key, codec::put_counters(&counters));
 }
 
 const DATA: &[Case] = &[
@@ -526,7 +536,7 @@ const ACCOUNTS: &[Case] = &[
     ("dead bytes forgotten", |w| w.change_dead(|dead| dead - 1), "are unreferenced, but only"),
     (
         "a torn account",
-        |w| w.put(Family::Segments, w.extent(0).1.segment.to_be_bytes().to_vec(), [1]),
+        |w| w.put(Family::SEGMENTS, w.extent(0).1.segment.to_be_bytes().to_vec(), [1]),
         "cannot be read",
     ),
 ];
@@ -534,13 +544,13 @@ const ACCOUNTS: &[Case] = &[
 fn orphan_data(world: &World) {
     let file = keys::FileKey { group: GROUP, vnode: VnodeId(500), unique: 500 };
     let inline = Extent::Inline(Bytes::from_static(b"lost"));
-    world.put(Family::Extents, keys::versioned(&file.extent(0), EPOCH), codec::put_extent(&inline));
+    world.put(families::EXTENTS, keys::versioned(&file.extent(0), EPOCH), codec::put_extent(&inline));
 }
 
 fn directory_data(world: &World) {
     let file = keys::FileKey { group: GROUP, vnode: world.outer.vnode, unique: world.outer.unique };
     let inline = Extent::Inline(Bytes::from_static(b"odd"));
-    world.put(Family::Extents, keys::versioned(&file.extent(0), EPOCH), codec::put_extent(&inline));
+    world.put(families::EXTENTS, keys::versioned(&file.extent(0), EPOCH), codec::put_extent(&inline));
 }
 
 fn share_chunk(world: &World) {

@@ -1,12 +1,13 @@
 //! Tests of moving chunks concurrently with other operations.
 
 use super::support::*;
+use crate::records::families;
 use crate::{CompactionPolicy, Volume};
 use base::{Fid, UnixTime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use store::{ChunkAddress, ChunkStore, Family};
+use store::{ChunkAddress, ChunkStore};
 
 const CHUNK: usize = 256;
 
@@ -29,7 +30,7 @@ fn expected(chunks: usize, even: u8, odd: u8) -> Vec<u8> {
 }
 
 fn named(server: &Server) -> Vec<ChunkAddress> {
-    let found = server.records(Family::Extents);
+    let found = server.records(families::EXTENTS);
     found.iter().filter_map(|(_, value)| crate::records::codec::extent_address(value).flatten()).collect()
 }
 

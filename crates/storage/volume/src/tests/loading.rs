@@ -2,9 +2,9 @@
 
 use super::support::*;
 use crate::VolumeError;
-use crate::records::keys;
+use crate::records::{families, keys};
 use base::VolumeId;
-use store::{Batch, Family, MetaStore};
+use store::{Batch, MetaStore};
 
 const CLONE: u32 = 900;
 const OTHER: VolumeId = VolumeId(7);
@@ -73,8 +73,8 @@ fn an_unused_volume_is_purged_after_a_restart() {
 fn a_damaged_header_keeps_only_its_own_group_offline() {
     let mut server = server();
     let mut batch = Batch::new();
-    batch.put(Family::Volumes, keys::header(OTHER), [1, 2, 3]);
-    batch.put(Family::Volumes, keys::counters(VolumeId(CLONE)), [1]);
+    batch.put(families::VOLUMES, keys::header(OTHER), [1, 2, 3]);
+    batch.put(families::VOLUMES, keys::counters(VolumeId(CLONE)), [1]);
     server.meta.commit(batch).unwrap();
     server.reopen();
     assert!(matches!(server.volumes.get(OTHER), Err(VolumeError::NoVolume(_))));

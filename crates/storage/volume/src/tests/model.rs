@@ -4,6 +4,7 @@
 mod history;
 mod reference;
 
+use super::crashing::Place;
 use history::History;
 
 /// Offset of the seeds of long histories from those of short ones.
@@ -11,10 +12,22 @@ const LONG: u64 = 10_000;
 
 #[test]
 fn short_histories() {
-    seeds::play(2000, |seed| History::new(seed).run(30));
+    seeds::play(2000, |seed| History::new(seed, Place::in_memory()).run(30));
 }
 
 #[test]
 fn long_histories() {
-    seeds::play(20, |seed| History::new(seed + LONG).run(1500));
+    seeds::play(20, |seed| History::new(seed + LONG, Place::in_memory()).run(1500));
+}
+
+/// The same histories on the engine that servers use. They are fewer, because each opens databases and syncs
+/// files.
+#[test]
+fn short_histories_on_disk() {
+    seeds::play(60, |seed| History::new(seed, Place::on_disk()).run(30));
+}
+
+#[test]
+fn a_long_history_on_disk() {
+    seeds::play(1, |seed| History::new(seed + LONG, Place::on_disk()).run(1500));
 }

@@ -2,7 +2,7 @@
 
 use super::support::*;
 use crate::check::{Check, CheckOptions, CheckReport, Checkpoint};
-use crate::records::{codec, keys};
+use crate::records::{codec, families, keys};
 use crate::{CloneVolume, PartitionHandle, Space, Volume, Volumes};
 use base::{UnixTime, VolumeId, VolumeType};
 use disk::RealDisk;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
-use store::{Batch, ChunkStore, Family, MemoryMeta, MetaStore, Reserve, SegmentConfig, SegmentStore};
+use store::{Batch, ChunkStore, MemoryMeta, MetaStore, Reserve, SegmentConfig, SegmentStore};
 
 const WRITERS: u32 = 3;
 const STEPS: u32 = 1500;
@@ -127,10 +127,10 @@ fn damaged(count: u32, wrong: &[u32]) -> Server {
     for &id in wrong {
         let key = keys::counters(VolumeId(id));
         let mut counters =
-            codec::get_counters(&server.meta.get(Family::Volumes, &key).unwrap().unwrap()).unwrap();
+            codec::get_counters(&server.meta.get(families::VOLUMES, &key).unwrap().unwrap()).unwrap();
         counters.used_kib += 1;
         let mut batch = Batch::new();
-        batch.put(Family::Volumes, key, codec::put_counters(&counters));
+        batch.put(families::VOLUMES, key, codec::put_counters(&counters));
         server.meta.commit(batch).unwrap();
     }
     server

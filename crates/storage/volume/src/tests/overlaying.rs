@@ -2,6 +2,7 @@
 
 use super::support::{RW, Server, actor, new_volume, nothing, options, partition, read_all};
 use crate::check::{CheckOptions, check};
+use crate::records::families;
 use crate::upkeep::purger::{Progress, step_versions};
 use crate::{
     Actor, Clock, FileKind, NewVolume, Restoration, StoreRequest, VnodeStatus, Volume, VolumeError,
@@ -14,7 +15,6 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::Family;
 
 const SITE: VolumeId = VolumeId(9000);
 const SEEDS: u64 = 400;
@@ -306,7 +306,7 @@ fn what_is_equal_is_not_written() {
     world.release(true);
     world.check();
     let puts = |world: &World| {
-        [Family::Vnodes, Family::Entries, Family::Extents].map(|family| world.server.meta.puts(family))
+        [families::VNODES, families::ENTRIES, families::EXTENTS].map(|family| world.server.meta.puts(family))
     };
     let before = puts(&world);
     world.release(true);

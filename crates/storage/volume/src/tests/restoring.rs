@@ -2,12 +2,12 @@
 
 use super::support::{RW, Server, actor, interval, nothing, options, read_all, store_at};
 use crate::check::{CheckOptions, check};
+use crate::records::families;
 use crate::{Volume, VolumeError, VolumeHeader};
 use afs_format::acl::Acl;
 use afs_format::directory::DirectoryBlob;
 use base::{Fid, UnixTime, VnodeId, VolumeId};
 use std::sync::Arc;
-use store::Family;
 
 /// Creates a file of several chunks, one stored inline, a directory and a link.
 fn fill(volume: &Volume) {
@@ -39,7 +39,7 @@ fn what_is_kept_is_all_there_and_what_was_is_purged() {
     let (mut server, volume) = Server::with_volume(options());
     fill(&volume);
     server.clone_rw(77);
-    let records = server.records(Family::Entries).len();
+    let records = server.records(families::ENTRIES).len();
     let mut restoration = server.volumes.restore(RW).unwrap();
     restoration.keep_all().unwrap();
     let restored = restoration.finish(&server.volumes, volume.header(), UnixTime(99)).unwrap();
@@ -58,7 +58,7 @@ fn what_is_kept_is_all_there_and_what_was_is_purged() {
     server.volumes.reclone(RW, VolumeId(77), UnixTime(9), |_| {}).unwrap();
     drop((volume, clone));
     is_sound(&server);
-    assert_eq!(server.records(Family::Entries).len(), records + 1, "one copy is left");
+    assert_eq!(server.records(families::ENTRIES).len(), records + 1, "one copy is left");
     server.check_chunks();
     server.reopen();
     assert!(server.volumes.get(VolumeId(77)).unwrap().lookup(Fid::root(RW), b"late").is_ok());

@@ -1,7 +1,7 @@
 //! Tests that planted damage is found and listed, and removed from the list when it has been repaired.
 
 use super::support::*;
-use crate::records::{codec, keys};
+use crate::records::{codec, families, keys};
 use crate::{Quarantined, ScrubPolicy, Volume};
 use base::{AbortCode, Fid, UnixTime};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn with_file() -> (Server, Arc<Volume>, Fid) {
 
 /// Damages the chunk that holds this part of the file.
 fn damage(server: &Server, index: usize) -> ChunkAddress {
-    let (_, value) = &server.records(Family::Extents)[index];
+    let (_, value) = &server.records(families::EXTENTS)[index];
     let address = codec::extent_address(value).flatten().unwrap();
     server.chunks.damage(address);
     address
@@ -71,7 +71,7 @@ fn a_damaged_chunk_costs_its_range_until_it_is_rewritten() {
     assert_eq!(listed(&server), []);
     assert_eq!(volume.read(fid, 512, 256).unwrap().1.concat(), [9; CHUNK]);
     server.scrub(300);
-    let kept = server.records(Family::System).into_iter().filter(|(key, _)| key.starts_with(keys::DAMAGES));
+    let kept = server.records(Family::SYSTEM).into_iter().filter(|(key, _)| key.starts_with(keys::DAMAGES));
     assert_eq!(kept.count(), 0, "it left the metadata too");
     let statistics = server.volumes.scrub_statistics(partition()).unwrap();
     assert_eq!((statistics.passes, statistics.damages, statistics.finished), (4, 0, UnixTime(300)));
@@ -100,7 +100,7 @@ fn what_is_deleted_or_shown_only_by_a_clone_is_told_apart() {
 #[test]
 fn damaged_metadata_is_reported_until_it_is_good_again() {
     let (server, _, _) = with_file();
-    for (family, now) in [(Family::Vnodes, 100), (Family::Entries, 300), (Family::Extents, 500)] {
+    for (family, now) in [(families::VNODES, 100), (families::ENTRIES, 300), (families::EXTENTS, 500)] {
         let (key, value) = server.records(family)[1].clone();
         let put = |value: &[u8]| {
             let mut batch = Batch::new();

@@ -2,10 +2,11 @@
 
 use super::support::*;
 use crate::records::codec::{self, Extent};
+use crate::records::families;
 use crate::{FileKind, Volume, VolumeError};
 use base::Fid;
 use std::sync::Arc;
-use store::{Batch, Family, MemoryChunks, MetaStore};
+use store::{Batch, MemoryChunks, MetaStore};
 
 const SECRET: &[u8] = b"nobody reads this";
 
@@ -23,7 +24,7 @@ fn world() -> (Server, Arc<Volume>, [Fid; 2]) {
 
 fn put(server: &Server, key: &[u8], value: &[u8]) {
     let mut batch = Batch::new();
-    batch.put(Family::Extents, key, value.to_vec());
+    batch.put(families::EXTENTS, key, value.to_vec());
     server.meta.commit(batch).unwrap();
 }
 
@@ -36,7 +37,7 @@ fn small_files_and_links_are_encrypted_and_read_back() {
     let (mut server, volume, files) = world();
     let path = b"a/path/that/is/secret/too";
     let link = volume.create_symlink(&actor(2), volume.root(), b"link", path, &nothing()).unwrap();
-    let stored = server.records(Family::Extents);
+    let stored = server.records(families::EXTENTS);
     assert_eq!(stored.len(), 3);
     for (_, value) in &stored {
         let Some(extent @ Extent::Sealed(_)) = codec::get_extent(value) else { panic!("not encrypted") };
@@ -57,7 +58,7 @@ fn small_files_and_links_are_encrypted_and_read_back() {
 #[test]
 fn every_flipped_bit_is_an_error_and_never_other_data() {
     let (server, volume, files) = world();
-    let (key, value) = server.records(Family::Extents)[0].clone();
+    let (key, value) = server.records(families::EXTENTS)[0].clone();
     for bit in 0..value.len() * 8 {
         let mut damaged = value.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
@@ -72,7 +73,7 @@ fn every_flipped_bit_is_an_error_and_never_other_data() {
 #[test]
 fn contents_do_not_open_in_another_place() {
     let (server, volume, files) = world();
-    let stored = server.records(Family::Extents);
+    let stored = server.records(families::EXTENTS);
     put(&server, &stored[0].0, &stored[1].1);
     let text = read(&volume, files[0]).unwrap_err().to_string();
     assert!(text.contains("cannot be decrypted"), "{text}");

@@ -47,7 +47,7 @@ impl Segments {
         let (folder, keys) = (Path::new(FOLDER), self.keys.clone());
         let store = SegmentStore::open_encrypted(disk, folder, Arc::clone(&meta) as _, self.config, keys);
         let store = store.unwrap();
-        let recount = store.recount(&*meta.snapshot(), crate::chunk_of, &mut || true).unwrap();
+        let recount = store.recount(&*meta.snapshot(), crate::CHUNK_NAMES, &mut || true).unwrap();
         assert!(recount.is_none_or(|found| found.missing == 0), "{recount:?}");
         self.store = Some(Arc::new(store));
     }

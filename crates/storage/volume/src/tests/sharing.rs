@@ -3,6 +3,7 @@
 use super::support::*;
 use crate::check::{CheckOptions, check};
 use crate::records::codec::{self, Extent};
+use crate::records::families;
 use crate::records::rows::Row;
 use crate::{DeduplicationStatistics, StoreRequest, Volume};
 use base::{AbortCode, Fid, UnixTime, VolumeId};
@@ -11,7 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
-use store::{ChunkStore, Family, MemoryChunks};
+use store::{ChunkStore, MemoryChunks};
 
 const OTHER: VolumeId = VolumeId(536_870_930);
 const CHUNK: usize = 256;
@@ -54,7 +55,7 @@ fn chunks_of(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn rows(server: &Server) -> Vec<Row> {
-    server.records(Family::Extents).iter().filter_map(|(_, value)| codec::get_row(value)).collect()
+    server.records(families::EXTENTS).iter().filter_map(|(_, value)| codec::get_row(value)).collect()
 }
 
 fn statistics(server: &Server) -> DeduplicationStatistics {
@@ -272,7 +273,7 @@ fn compaction_moves_the_row_and_touches_no_extent() {
     let extents = |server: &Server| {
         let extent =
             |value: &[u8]| codec::get_extent(value).filter(|extent| matches!(extent, Extent::Shared { .. }));
-        let found = server.records(Family::Extents);
+        let found = server.records(families::EXTENTS);
         found.iter().filter_map(|(key, value)| Some((key.clone(), extent(value)?))).collect::<Vec<_>>()
     };
     let (before, places) = (extents(&server), rows(&server));

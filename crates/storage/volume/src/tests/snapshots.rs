@@ -2,12 +2,12 @@
 
 use super::support::*;
 use crate::check::{CheckOptions, check};
+use crate::records::families;
 use crate::{Held, Kept, Period, Policy, SnapshotDue, Volume, VolumeError};
 use base::{Fid, SnapshotName, UnixTime, VolumeId};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
-use store::Family;
 
 fn name(text: &str) -> SnapshotName {
     text.parse().unwrap()
@@ -27,12 +27,12 @@ fn is_sound(server: &Server) {
 /// Returns everything stored: records of groups and chunks, and their sizes in bytes.
 fn stored(server: &Server) -> Held {
     let mut held = Held::default();
-    for family in [Family::Vnodes, Family::Entries, Family::Extents, Family::Totals] {
+    for family in [families::VNODES, families::ENTRIES, families::EXTENTS, families::TOTALS] {
         for (key, value) in server.records(family) {
             held.records += 1;
             held.record_bytes += (key.len() + value.len()) as u64;
             if let Some(Some(address)) =
-                (family == Family::Extents).then(|| crate::records::codec::extent_address(&value).unwrap())
+                (family == families::EXTENTS).then(|| crate::records::codec::extent_address(&value).unwrap())
             {
                 held.chunks += 1;
                 held.chunk_bytes += u64::from(address.stored_bytes);
@@ -225,7 +225,8 @@ fn a_huge_file_comes_back_whole_and_leaves_nothing() {
             server.purge();
             is_sound(&server);
             let expected = if late { 0 } else { 3000 };
-            let left = server.records(Family::Extents).iter().filter(|(_, value)| !value.is_empty()).count();
+            let left =
+                server.records(families::EXTENTS).iter().filter(|(_, value)| !value.is_empty()).count();
             assert_eq!(left, expected, "{steps} steps, late: {late}");
             server.volumes.delete(VolumeId(21)).unwrap();
             server.purge();
@@ -270,7 +271,7 @@ fn a_restore_can_be_taken_back() {
         server.purge();
         is_sound(&server);
         server.check_chunks();
-        assert_eq!(server.records(Family::Vnodes).len(), 2);
+        assert_eq!(server.records(families::VNODES).len(), 2);
     }
 }
 

@@ -1,9 +1,10 @@
 //! A test server with one in-memory partition.
 
+use super::crashing::{Crashing, Place};
 use super::segments::Segments;
 use crate::check::CheckOptions;
 use crate::records::codec::{self, Counters};
-use crate::records::keys;
+use crate::records::{families, keys};
 use crate::{
     Actor, CloneVolume, CompactionPolicy, Durability, Kept, NewSnapshot, NewVolume, PartitionHandle,
     ScrubPolicy, SetStatus, Space, StoreRequest, VnodeStatus, Volume, VolumeError, VolumeOptions, Volumes,
@@ -17,16 +18,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::{
-    Batch, Change, ChunkStore, CommitNumber, Family, KeyRange, MemoryChunks, MemoryMeta, MetaStore, Snapshot,
-    StoreError,
+    Batch, Change, ChunkStore, CommitNumber, Family, KeyRange, MemoryChunks, MetaStore, Snapshot, StoreError,
 };
 
 pub(crate) const RW: VolumeId = VolumeId(536_870_915);
 
-/// In-memory metadata with injected failures of commits and syncs.
-#[derive(Default)]
+/// Metadata with injected failures of commits and syncs.
 pub(crate) struct Meta {
-    pub(crate) inner: Arc<MemoryMeta>,
+    pub(crate) inner: Arc<Crashing>,
     pub(crate) failures: Mutex<u32>,
     /// While this is locked no sync starts; if true, syncs fail.
     pub(crate) syncs_fail: Mutex<bool>,
@@ -39,7 +38,25 @@ pub(crate) struct Meta {
     puts: Mutex<BTreeMap<Family, u64>>,
 }
 
+impl Default for Meta {
+    fn default() -> Meta {
+        Meta::on(Crashing::new(Place::in_memory()))
+    }
+}
+
 impl Meta {
+    pub(crate) fn on(inner: Crashing) -> Meta {
+        Meta {
+            inner: Arc::new(inner),
+            failures: Mutex::default(),
+            syncs_fail: Mutex::default(),
+            reads: AtomicU64::default(),
+            records_read: AtomicU64::default(),
+            read_anew: AtomicU64::default(),
+            puts: Mutex::default(),
+        }
+    }
+
     /// Returns the number of reads.
     pub(crate) fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
@@ -56,6 +73,12 @@ impl MetaStore for Meta {
         self.reads.fetch_add(1, Ordering::Relaxed);
         self.records_read.fetch_add(1, Ordering::Relaxed);
         self.inner.get(family, key)
+    }
+
+    fn get_many(&self, family: Family, keys: &[&[u8]]) -> Result<Vec<Option<Bytes>>, StoreError> {
+        self.reads.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        self.records_read.fetch_add(keys.len() as u64, Ordering::Relaxed);
+        self.inner.get_many(family, keys)
     }
 
     fn scan(
@@ -149,15 +172,21 @@ impl Server {
     }
 
     pub(crate) fn on(chunks: MemoryChunks, options: VolumeOptions) -> Server {
-        let (meta, chunks) = (Arc::new(Meta::default()), Arc::new(chunks));
+        Server::at(Place::in_memory(), chunks, options)
+    }
+
+    /// Creates a server whose metadata is in a database of the engine of `place`.
+    pub(crate) fn at(place: Place, chunks: MemoryChunks, options: VolumeOptions) -> Server {
+        let (meta, chunks) = (Arc::new(Meta::on(Crashing::new(place))), Arc::new(chunks));
         let space = Arc::new(Mutex::new(Space { total_kib: 1 << 40, free_kib: 1 << 40 }));
         let volumes = open(&meta, Arc::clone(&chunks) as _, &space, options);
         Server { meta, chunks, segments: None, space, options, volumes }
     }
 
     /// Creates a server whose file data is in segments on a faulty disk.
-    pub(crate) fn on_segments(segments: Segments, options: VolumeOptions) -> Server {
-        let mut server = Server { segments: Some(segments), ..Server::new(options) };
+    pub(crate) fn on_segments(place: Place, segments: Segments, options: VolumeOptions) -> Server {
+        let server = Server::at(place, MemoryChunks::new(), options);
+        let mut server = Server { segments: Some(segments), ..server };
         server.begin();
         server
     }
@@ -234,8 +263,7 @@ impl Server {
 
     /// Crashes and restarts the server, and checks that the store is consistent in between.
     pub(crate) fn crash(&mut self, kept: usize) {
-        let inner = Arc::new(self.meta.inner.crash(kept));
-        self.meta = Arc::new(Meta { inner, ..Meta::default() });
+        self.meta = Arc::new(Meta::on(self.meta.inner.crash(kept)));
         self.segments.iter_mut().for_each(Segments::crash);
         self.check();
         self.begin();
@@ -261,10 +289,10 @@ impl Server {
     /// Removes the totals of the read-write volume, as if an older program had stored it last, and restarts.
     pub(crate) fn forget_totals(&mut self) {
         let key = keys::counters(RW);
-        let counters = self.meta.get(Family::Volumes, &key).unwrap().unwrap();
+        let counters = self.meta.get(families::VOLUMES, &key).unwrap().unwrap();
         let old = Counters { unfolded: None, ..codec::get_counters(&counters).unwrap() };
         let mut batch = Batch::new();
-        batch.put(Family::Volumes, key, codec::put_counters(&old));
+        batch.put(families::VOLUMES, key, codec::put_counters(&old));
         self.meta.inner.sync(self.meta.inner.commit(batch).unwrap()).unwrap();
         self.reopen();
     }
@@ -314,13 +342,13 @@ impl Server {
 
     /// Checks that every stored chunk is named by exactly one record, an extent or a row.
     pub(crate) fn check_chunks(&self) {
-        let named = self.records(Family::Extents).iter().filter(|(_, value)| is_chunk(value)).count();
+        let named = self.records(families::EXTENTS).iter().filter(|(_, value)| is_chunk(value)).count();
         assert_eq!(self.chunks.live_chunks(), named, "chunks in the store and chunks named");
     }
 
     pub(crate) fn registry_jobs(&self) -> usize {
         let (from, to) = keys::registry_range(keys::Registry::Job);
-        self.records(Family::Volumes).iter().filter(|(key, _)| *key >= from && *key < to).count()
+        self.records(families::VOLUMES).iter().filter(|(key, _)| *key >= from && *key < to).count()
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::support::*;
 use crate::check::{CheckOptions, check};
-use crate::records::{codec, keys};
+use crate::records::{codec, families, keys};
 use crate::{Totals, Volume, VolumeError, VolumeOptions};
 use base::{AbortCode, Fid, UnixTime, VolumeId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use store::{Batch, Family, MetaStore};
+use store::{Batch, MetaStore};
 
 fn file(volume: &Volume, directory: Fid, name: &str, bytes: usize) -> Fid {
     let created = volume.create_file(&actor(1), directory, name.as_bytes(), &nothing()).unwrap();
@@ -122,9 +122,9 @@ fn changes_rarely_write_records_of_parent_directories() {
         files.push(file(&volume, leaf, "file", 10));
     }
     let written = |stores: &mut dyn FnMut()| {
-        let before = server.meta.puts(Family::Totals);
+        let before = server.meta.puts(families::TOTALS);
         stores();
-        server.meta.puts(Family::Totals) - before
+        server.meta.puts(families::TOTALS) - before
     };
     store_at(&volume, files[0], 0, &[1; 50], 0).unwrap();
     let of_one = written(&mut || {
@@ -291,8 +291,8 @@ fn damaged_totals_are_counted_anew_and_keep_nobody_from_writing() {
     let fid = file(&volume, below, "file", 10);
     let mut batch = Batch::new();
     let key = keys::versioned(&keys::vnode(1, below.vnode), keys::FIRST_EPOCH);
-    assert!(codec::get_totals(&server.meta.get(Family::Totals, &key).unwrap().unwrap()).is_some());
-    batch.put(Family::Totals, key, [1, 2]);
+    assert!(codec::get_totals(&server.meta.get(families::TOTALS, &key).unwrap().unwrap()).is_some());
+    batch.put(families::TOTALS, key, [1, 2]);
     server.meta.commit(batch).unwrap();
     server.reopen();
     let volume = server.volumes.get(RW).unwrap();
@@ -315,7 +315,7 @@ fn what_is_restored_is_counted() {
     let volume = restoration.finish(&server.volumes, volume.header(), UnixTime(99)).unwrap();
     assert_eq!(volume.totals(volume.root()).unwrap(), totals(1234, 51 * 2 + 2, 1, 50));
     server.purge();
-    assert_eq!(server.records(Family::Totals).len(), 51);
+    assert_eq!(server.records(families::TOTALS).len(), 51);
     is_sound(&server);
 }
 

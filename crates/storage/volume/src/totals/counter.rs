@@ -10,9 +10,9 @@ use crate::core::group::Writer;
 use crate::core::volume::Volume;
 use crate::records::codec::{self, Counters};
 use crate::records::epochs::{self, damage};
-use crate::records::keys;
 use crate::records::read_view::ReadView;
 use crate::records::totals::{Step, Totals, Unfolded, spread};
+use crate::records::{families, keys};
 use crate::{VnodeStatus, VolumeError};
 use base::{VnodeId, VolumeType};
 use std::collections::{BTreeSet, HashMap};
@@ -154,16 +154,16 @@ impl Volume {
     fn count(&self, state: &(ReadView, Frozen<'_>)) -> Result<Count, VolumeError> {
         let mut sums = OwnSums::default();
         let mut damaged = None;
-        self.scan_state(state, Family::Vnodes, &mut |prefix, value| {
+        self.scan_state(state, families::VNODES, &mut |prefix, value| {
             let vnode = keys::vnode_of(prefix).and_then(|number| codec::get_vnode(number, value));
             match vnode {
                 Some(vnode) => sums.add(&vnode.status),
-                None => damaged = Some(damage(Family::Vnodes, prefix, "the vnode")),
+                None => damaged = Some(damage(families::VNODES, prefix, "the vnode")),
             }
         })?;
         let mut count = Count::of(sums);
         // An earlier count may have left records of deleted directories.
-        self.scan_state(state, Family::Totals, &mut |prefix, _| {
+        self.scan_state(state, families::TOTALS, &mut |prefix, _| {
             count.unwritten.extend(keys::vnode_of(prefix));
         })?;
         damaged.map_or(Ok(count), Err)
@@ -199,7 +199,7 @@ impl Volume {
         let is_done = count.unwritten.is_empty();
         if is_done {
             let counters = Counters { unfolded: Some(Unfolded::default()), ..self.counters() };
-            batch.put(Family::Volumes, keys::counters(self.id()), codec::put_counters(&counters));
+            batch.put(families::VOLUMES, keys::counters(self.id()), codec::put_counters(&counters));
         }
         let publish = self.group.publish.write();
         self.meta().commit(batch)?;
@@ -216,7 +216,7 @@ impl Volume {
             let totals = count.directories.get(&directory).map(|counted| counted.totals);
             let prefix = keys::vnode(self.group.id, directory);
             let value = totals.as_ref().map(codec::put_totals);
-            writer.epochs.write(self.meta(), batch, Family::Totals, &prefix, value)?;
+            writer.epochs.write(self.meta(), batch, families::TOTALS, &prefix, value)?;
             self.shared.caches.put_totals(self.view().instance, directory, totals, 0);
         }
         Ok(())

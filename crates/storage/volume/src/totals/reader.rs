@@ -4,11 +4,10 @@ use crate::VolumeError;
 use crate::core::volume::Volume;
 use crate::records::epochs::{self, damage};
 use crate::records::totals::{Totals, spread};
-use crate::records::{codec, keys};
+use crate::records::{codec, families, keys};
 use base::{Fid, VnodeId};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::Family;
 
 impl Volume {
     /// Returns the sums over a directory and everything below it. Reads one record, whatever the size of the
@@ -54,7 +53,7 @@ impl Volume {
             return Ok(totals);
         }
         let prefix = keys::vnode(self.group.id, directory);
-        let value = epochs::get(self.meta(), Family::Totals, &prefix, &view.read_view)?;
+        let value = epochs::get(self.meta(), families::TOTALS, &prefix, &view.read_view)?;
         let totals = value.and_then(|(_, value)| codec::get_totals(&value));
         let totals = totals.ok_or_else(|| self.totals_damage(directory, "the totals of the directory"))?;
         self.shared.caches.put_totals(view.instance, directory, Some(totals), 0);
@@ -62,6 +61,6 @@ impl Volume {
     }
 
     pub(crate) fn totals_damage(&self, directory: VnodeId, what: &'static str) -> VolumeError {
-        damage(Family::Totals, &keys::vnode(self.group.id, directory), what)
+        damage(families::TOTALS, &keys::vnode(self.group.id, directory), what)
     }
 }

@@ -9,6 +9,7 @@ use crate::core::shared::Partition;
 use crate::dedup::{Changes, Obsolete, Outcome};
 use crate::records::codec::{self, Job};
 use crate::records::epochs::{self, Epochs, damage};
+use crate::records::families;
 use crate::records::keys::{self, FileKey};
 use crate::records::read_view::ReadView;
 use crate::records::rows::RowKey;
@@ -22,7 +23,7 @@ const STEP_RECORDS: usize = 1000;
 
 /// The families that hold a group's records. Vnodes are last: as long as one exists its group has not been
 /// purged.
-const FAMILIES: [Family; 4] = [Family::Totals, Family::Entries, Family::Extents, Family::Vnodes];
+const FAMILIES: [Family; 4] = [families::TOTALS, families::ENTRIES, families::EXTENTS, families::VNODES];
 
 /// The current job and its progress.
 #[derive(Default)]
@@ -118,7 +119,7 @@ impl Purger {
 
 fn forget_job(home: &Partition, key: &[u8]) -> Result<(), VolumeError> {
     let mut batch = Batch::new();
-    batch.delete(Family::Volumes, key);
+    batch.delete(families::VOLUMES, key);
     home.handle.meta.commit(batch)?;
     Ok(())
 }
@@ -126,7 +127,7 @@ fn forget_job(home: &Partition, key: &[u8]) -> Result<(), VolumeError> {
 fn first_job(home: &Partition) -> Result<Option<(Vec<u8>, Job)>, VolumeError> {
     let (from, to) = keys::registry_range(keys::Registry::Job);
     let mut first = None;
-    home.handle.meta.scan(Family::Volumes, KeyRange::ascending(&from, &to), &mut |key, value| {
+    home.handle.meta.scan(families::VOLUMES, KeyRange::ascending(&from, &to), &mut |key, value| {
         let job = codec::get_job(value);
         if job.is_some_and(|job| home.is_staged(job.group())) {
             return ControlFlow::Continue(());
@@ -135,7 +136,7 @@ fn first_job(home: &Partition) -> Result<Option<(Vec<u8>, Job)>, VolumeError> {
         ControlFlow::Break(())
     })?;
     match first {
-        Some((key, None)) => Err(damage(Family::Volumes, &key, "the purge job")),
+        Some((key, None)) => Err(damage(families::VOLUMES, &key, "the purge job")),
         Some((key, Some(job))) => Ok(Some((key, job))),
         None => Ok(None),
     }
@@ -203,7 +204,7 @@ fn read_version(family: Family, key: &[u8], value: &[u8]) -> Option<Version> {
     let (prefix, born) = keys::split(key)?;
     let is_live = !value.is_empty();
     let (address, shared) = match family {
-        Family::Extents => (codec::extent_address(value)?, codec::shared_row(value)),
+        families::EXTENTS => (codec::extent_address(value)?, codec::shared_row(value)),
         _ => (None, None),
     };
     Some(Version { key: key.to_vec(), prefix: prefix.to_vec(), born, is_live, address, shared })
@@ -304,11 +305,11 @@ fn step_file(
     let writer = shared.writer.lock();
     let ended = if epoch > 0 { Some(epoch) } else { end_of(home, file, &writer.epochs)? };
     let Some(ended) = ended else { return Ok(true) };
-    let found = versions_between(home, Family::Extents, file.extents(0, u64::MAX), &mut progress.from)?;
+    let found = versions_between(home, families::EXTENTS, file.extents(0, u64::MAX), &mut progress.from)?;
     let readers = writer.epochs.readers();
     let mut deletion = Deletion::default();
     for record in found.chunk_by(|a, b| a.prefix == b.prefix) {
-        deletion.thin(Family::Extents, record, Some(ended), &readers);
+        deletion.thin(families::EXTENTS, record, Some(ended), &readers);
     }
     delete(home, Some(&shared), deletion)?;
     drop(writer);
@@ -322,7 +323,7 @@ fn end_of(home: &Partition, file: FileKey, epochs: &Epochs) -> Result<Option<u64
         return Ok(None);
     }
     let prefix = keys::vnode(file.group, file.vnode);
-    let found = epochs::get(&*home.handle.meta, Family::Vnodes, &prefix, &epochs.writer())?;
+    let found = epochs::get(&*home.handle.meta, families::VNODES, &prefix, &epochs.writer())?;
     let vnode = found.and_then(|(_, value)| codec::get_vnode(file.vnode, &value));
     let is_there = vnode.is_some_and(|vnode| vnode.status.unique == file.unique);
     Ok((!is_there).then_some(epochs.current))

@@ -12,7 +12,7 @@ use crate::core::volume::Volume;
 use crate::core::volumes::Volumes;
 use crate::records::codec::{self, Extent, StoredDamage};
 use crate::records::rows::RowKey;
-use crate::records::{epochs, keys};
+use crate::records::{epochs, families, keys};
 use base::{Fid, PartitionId, UnixTime, VnodeId, VolumeType};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -66,7 +66,8 @@ impl Volumes {
         let mut shown = None;
         for id in self.members(home.handle.id, name.group()) {
             let Ok(volume) = self.get_any_state(id) else { continue };
-            let value = epochs::get(&*home.handle.meta, Family::Extents, &prefix, &volume.view().read_view)?;
+            let value =
+                epochs::get(&*home.handle.meta, families::EXTENTS, &prefix, &volume.view().read_view)?;
             let Some((_, value)) = value else { continue };
             let is_so = match row {
                 None => codec::extent_address(&value).flatten() == Some(name.address),
@@ -84,6 +85,16 @@ impl Volumes {
     }
 }
 
+/// The families of records that can be in the list.
+const FAMILIES: [Family; 6] = [
+    Family::SYSTEM,
+    families::VOLUMES,
+    families::VNODES,
+    families::ENTRIES,
+    families::EXTENTS,
+    families::TOTALS,
+];
+
 /// A stored entry: its key, and the family and key of the record.
 struct Entry {
     key: Vec<u8>,
@@ -95,7 +106,7 @@ struct Entry {
 impl Entry {
     fn read(key: &[u8], value: &[u8]) -> Option<Entry> {
         let rest = key.strip_prefix(keys::DAMAGES)?;
-        let mut families = Family::ALL.iter().map(|family| family.name());
+        let mut families = FAMILIES.iter().map(|family| family.name());
         let (family, record) = families
             .find_map(|name| Some((name, rest.strip_prefix(name.as_bytes())?.strip_prefix(b"/")?)))?;
         let (key, record) = (key.to_vec(), record.to_vec());
@@ -126,7 +137,7 @@ fn entries(home: &Partition) -> Result<Vec<Entry>, VolumeError> {
     let to = [keys::DAMAGES, &[0xff]].concat();
     let mut found = Vec::new();
     let range = KeyRange::ascending(keys::DAMAGES, &to);
-    home.handle.meta.scan(Family::System, range, &mut |key, value| {
+    home.handle.meta.scan(Family::SYSTEM, range, &mut |key, value| {
         if let Some(entry) = Entry::read(key, value) {
             found.push(entry);
         } else {
@@ -143,7 +154,7 @@ pub(crate) fn prune(home: &Partition, is_over: impl Fn(&StoredDamage) -> bool) -
     for entry in entries(home)? {
         if is_over(&entry.damage) || !entry.is_valid(&*home.handle.meta)? {
             tracing::info!(fid = ?entry.damage.fid, offset = entry.damage.offset, "no longer damaged");
-            batch.delete(Family::System, entry.key);
+            batch.delete(Family::SYSTEM, entry.key);
         }
     }
     if !batch.is_empty() {
@@ -181,7 +192,7 @@ fn names_of<T>(home: &Partition, rows: &BTreeMap<RowKey, T>) -> Result<Vec<(Vec<
         return Ok(found);
     }
     let state = home.handle.meta.snapshot();
-    state.scan(Family::Extents, KeyRange::ascending(&[], &keys::BEHIND_ALL), &mut |key, value| {
+    state.scan(families::EXTENTS, KeyRange::ascending(&[], &keys::BEHIND_ALL), &mut |key, value| {
         if let Some(row) = codec::shared_row(value).filter(|row| rows.contains_key(row)) {
             found.push((key.to_vec(), row));
         }
@@ -212,14 +223,14 @@ fn report_chunk(
     };
     tracing::error!(volume = %volume.id(), vnode = fid.vnode.0, unique = fid.unique, offset, %error,
         "a part of a file is damaged");
-    let value = home.handle.meta.get(Family::Extents, &name.key)?;
+    let value = home.handle.meta.get(families::EXTENTS, &name.key)?;
     let length = match value.and_then(|value| codec::get_extent(&value)) {
         Some(Extent::Chunk { length, .. } | Extent::Shared { length, .. }) => length,
         _ => 0,
     };
     let (first_seen, last_seen, fid, address) = (now, now, Some(fid), name.address);
     let damage = StoredDamage { first_seen, last_seen, fid, offset, length, address, what };
-    put(home, Family::Extents, &name.key, damage)?;
+    put(home, families::EXTENTS, &name.key, damage)?;
     Ok(true)
 }
 
@@ -239,7 +250,7 @@ pub(crate) fn report_record(
 
 fn put(home: &Partition, family: Family, record: &[u8], damage: StoredDamage) -> Result<(), VolumeError> {
     let key = [keys::DAMAGES, family.name().as_bytes(), b"/", record].concat();
-    let known = home.handle.meta.get(Family::System, &key)?;
+    let known = home.handle.meta.get(Family::SYSTEM, &key)?;
     let known = known.and_then(|value| codec::get_damage(&value));
     if known.is_none() && entries(home)?.len() >= ENTRIES_MAX {
         return Ok(());
@@ -247,7 +258,7 @@ fn put(home: &Partition, family: Family, record: &[u8], damage: StoredDamage) ->
     let known = known.filter(|known| known.address == damage.address);
     let first_seen = known.map_or(damage.first_seen, |known| known.first_seen);
     let mut batch = Batch::new();
-    batch.put(Family::System, key, codec::put_damage(&StoredDamage { first_seen, ..damage }));
+    batch.put(Family::SYSTEM, key, codec::put_damage(&StoredDamage { first_seen, ..damage }));
     home.handle.meta.commit(batch)?;
     Ok(())
 }

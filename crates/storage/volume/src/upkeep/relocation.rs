@@ -19,9 +19,9 @@ use crate::core::shared::Partition;
 use crate::core::volumes::Volumes;
 use crate::dedup::{Done, Obsolete};
 use crate::records::codec::{self, Extent, Job};
-use crate::records::keys;
+use crate::records::{families, keys};
 use std::sync::Arc;
-use store::{Batch, ChunkAddress, CommitNumber, Family, StoreError};
+use store::{Batch, ChunkAddress, CommitNumber, StoreError};
 
 /// Extents rewritten in one batch, while writers of the group wait.
 const BATCH_EXTENTS: usize = 64;
@@ -103,13 +103,13 @@ impl Volumes {
     ) -> Result<Option<Left>, VolumeError> {
         let job = keys::job(&codec::put_job(&Job::Group { group }));
         let done = self.with_group(home, group, |loaded| {
-            if loaded.is_none() && home.handle.meta.get(Family::Volumes, &job)?.is_some() {
+            if loaded.is_none() && home.handle.meta.get(families::VOLUMES, &job)?.is_some() {
                 return Ok(None);
             }
             let (mut batch, mut addresses, mut named) = (Batch::new(), Vec::new(), Vec::new());
             for copy in &unnamed.copies {
                 if let Some(value) = renamed(home, copy)? {
-                    batch.put(Family::Extents, copy.name.key.as_slice(), value);
+                    batch.put(families::EXTENTS, copy.name.key.as_slice(), value);
                     addresses.push(copy.name.address);
                     named.push(copy.to);
                 }
@@ -161,7 +161,7 @@ fn copy<'a>(home: &'a Partition, names: Vec<Name>, moved: &mut Moved) -> Result<
 
 /// Returns the extent with the copy in place of the chunk; `None` if it no longer names that chunk.
 fn renamed(home: &Partition, copy: &Copy) -> Result<Option<Vec<u8>>, VolumeError> {
-    let value = home.handle.meta.get(Family::Extents, &copy.name.key)?;
+    let value = home.handle.meta.get(families::EXTENTS, &copy.name.key)?;
     // An empty value is a deletion.
     let extent = value.filter(|value| !value.is_empty()).and_then(|value| codec::get_extent(&value));
     Ok(match extent {

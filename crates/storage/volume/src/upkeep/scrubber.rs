@@ -12,7 +12,7 @@ use crate::core::chunk_names::Name;
 use crate::core::shared::Partition;
 use crate::core::volumes::Volumes;
 use crate::records::codec::{self, ScrubState};
-use crate::records::keys;
+use crate::records::{families, keys};
 use crate::upkeep::quarantine;
 use base::{PartitionId, UnixTime, VnodeId};
 use std::ops::ControlFlow;
@@ -26,7 +26,7 @@ const STEP_BYTES: u64 = 4 << 20;
 
 /// Families in the order in which they are read.
 const FAMILIES: [Family; 5] =
-    [Family::Volumes, Family::Vnodes, Family::Entries, Family::Extents, Family::Totals];
+    [families::VOLUMES, families::VNODES, families::ENTRIES, families::EXTENTS, families::TOTALS];
 
 /// Interval between scrubber passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Volumes {
         scrubber.bytes_since_start += part.bytes;
         advance(home, &mut state, part.next, now)?;
         let mut batch = Batch::new();
-        batch.put(Family::System, keys::SCRUB_STATE, codec::put_scrub_state(&state));
+        batch.put(Family::SYSTEM, keys::SCRUB_STATE, codec::put_scrub_state(&state));
         home.handle.meta.commit(batch)?;
         scrubber.state = Some(state);
         Ok(ScrubStep { bytes: part.bytes, is_idle: false })
@@ -189,7 +189,7 @@ impl Scrubber {
         if let Some(state) = &self.state {
             return Ok(state.clone());
         }
-        let value = home.handle.meta.get(Family::System, keys::SCRUB_STATE)?;
+        let value = home.handle.meta.get(Family::SYSTEM, keys::SCRUB_STATE)?;
         // An unreadable state only costs a new pass.
         let state = value.and_then(|value| codec::get_scrub_state(&value)).unwrap_or_default();
         self.state = Some(state.clone());
@@ -238,7 +238,7 @@ impl Part {
         self.bytes += (key.len() + value.len()) as u64;
         if !value.is_empty() && !is_readable(family, key, value) {
             self.unreadable.push(key.to_vec());
-        } else if family == Family::Extents
+        } else if family == families::EXTENTS
             && let Some(Some(address)) = codec::extent_address(value)
         {
             self.bytes += u64::from(address.stored_bytes);
@@ -249,11 +249,11 @@ impl Part {
 
 fn is_readable(family: Family, key: &[u8], value: &[u8]) -> bool {
     match family {
-        Family::Vnodes => codec::get_vnode(VnodeId(0), value).is_some(),
-        Family::Entries => codec::get_entry(value).is_some(),
-        Family::Extents if keys::is_of_rows(key) => codec::get_row(value).is_some(),
-        Family::Extents => codec::get_extent(value).is_some(),
-        Family::Totals => codec::get_totals(value).is_some(),
+        families::VNODES => codec::get_vnode(VnodeId(0), value).is_some(),
+        families::ENTRIES => codec::get_entry(value).is_some(),
+        families::EXTENTS if keys::is_of_rows(key) => codec::get_row(value).is_some(),
+        families::EXTENTS => codec::get_extent(value).is_some(),
+        families::TOTALS => codec::get_totals(value).is_some(),
         _ => keys::registry_of(key).is_none_or(|what| match what {
             keys::Registry::Header => codec::header_place(value).and(codec::header_name(value)).is_some(),
             keys::Registry::Counters => codec::get_counters(value).is_some(),

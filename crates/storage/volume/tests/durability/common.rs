@@ -7,9 +7,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use store::{ChunkAddress, Family, KeyRange, MetaStore};
+use store::{ChunkAddress, KeyRange, MetaStore};
 use volume::{
     Actor, CloneVolume, NewVolume, SetStatus, StoreRequest, Volume, VolumeError, VolumeOptions, Volumes,
+    families,
 };
 
 /// Names and contents of a writer's files.
@@ -241,8 +242,8 @@ pub(crate) fn clone(volumes: &Volumes, writer: u32, number: u32) -> Result<Arc<V
 /// Returns every chunk that metadata names.
 pub(crate) fn named(meta: &dyn MetaStore) -> Vec<ChunkAddress> {
     let mut found = Vec::new();
-    meta.scan(Family::Extents, KeyRange::ascending(&[], &[0xff; 9]), &mut |key, value| {
-        found.extend(volume::chunk_of(key, value).unwrap());
+    meta.scan(families::EXTENTS, KeyRange::ascending(&[], &[0xff; 9]), &mut |key, value| {
+        found.extend((volume::CHUNK_NAMES.chunk_of)(key, value).unwrap());
         std::ops::ControlFlow::Continue(())
     })
     .unwrap();

@@ -28,7 +28,7 @@ const ACKNOWLEDGED: &str = "acknowledged ";
 /// Returns sizes so small that flushes, compactions and segment changes happen all the time.
 fn config() -> PartitionConfig {
     PartitionConfig {
-        meta: MetaConfig { write_buffer_bytes: 256 << 10, block_cache_bytes: 1 << 20, ..MetaConfig::small() },
+        meta: MetaConfig { write_buffer_bytes: 256 << 10, cache_bytes: 1 << 20, ..MetaConfig::small() },
         segments: SegmentConfig {
             segment_bytes: 100 << 10,
             cache_bytes: 100 << 10,
@@ -36,7 +36,8 @@ fn config() -> PartitionConfig {
             ..SegmentConfig::default()
         },
         maintenance: Some(Duration::from_millis(5)),
-        chunk_of: Some(volume::chunk_of),
+        families: &volume::families::ALL,
+        chunk_names: Some(volume::CHUNK_NAMES),
         ..PartitionConfig::default()
     }
 }

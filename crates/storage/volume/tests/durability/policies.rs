@@ -77,7 +77,7 @@ impl Run {
         };
         let (disk, meta) = (Arc::new(history.disk.clone()), Arc::clone(&history.meta));
         let store = SegmentStore::open(disk, Path::new(FOLDER), Arc::clone(&meta) as _, config).unwrap();
-        let recount = store.recount(&*meta.snapshot(), volume::chunk_of, &mut || true).unwrap();
+        let recount = store.recount(&*meta.snapshot(), volume::CHUNK_NAMES, &mut || true).unwrap();
         assert!(recount.is_none_or(|found| found.missing == 0));
         let store = Arc::new(store);
         let handle = PartitionHandle {

@@ -160,7 +160,7 @@ impl History {
                     thread::yield_now();
                     true
                 };
-                run.store.recount(&*state, volume::chunk_of, &mut go_on).unwrap().unwrap()
+                run.store.recount(&*state, volume::CHUNK_NAMES, &mut go_on).unwrap().unwrap()
             });
             let churn = scope.spawn(|| churn(&run, &mut rng, seen));
             let maintain = scope.spawn(|| {
@@ -220,7 +220,7 @@ impl History {
     /// Checks that nothing is left once everything has been deleted.
     fn end(&mut self) {
         let run = Run::open(self);
-        let found = run.store.recount(&*run.meta.snapshot(), volume::chunk_of, &mut || true).unwrap();
+        let found = run.store.recount(&*run.meta.snapshot(), volume::CHUNK_NAMES, &mut || true).unwrap();
         assert_eq!(found.unwrap().missing, 0);
         for writer in &mut self.writers {
             writer.check_after_crash(&run.volumes.get(volume_id(writer.number)).unwrap());

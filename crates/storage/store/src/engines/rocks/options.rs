@@ -1,7 +1,6 @@
 //! Configuration of RocksDB: bounded memory, files and logs, and recovery to a prefix.
 
-use super::MetaConfig;
-use crate::Family;
+use crate::{Family, MetaConfig};
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamilyDescriptor, DBCompressionType, DBRecoveryMode, LogLevel, Options,
 };
@@ -58,26 +57,35 @@ pub(super) fn database(config: &MetaConfig) -> Options {
 /// Name of the option, for `set_options`, that disables automatic compaction.
 pub(super) const NO_COMPACTION: &str = "disable_auto_compactions";
 
-/// Returns every family with its options; all share one block cache.
-pub(super) fn families(config: &MetaConfig) -> Vec<ColumnFamilyDescriptor> {
-    families_with(config, false)
+/// Returns the families with their options; all share one block cache. If `is_at_rest`, automatic compaction is
+/// disabled.
+pub(super) fn families(
+    config: &MetaConfig,
+    families: &[Family],
+    is_at_rest: bool,
+) -> Vec<ColumnFamilyDescriptor> {
+    // RocksDB requires a family of this name; it stays empty.
+    let names = families.iter().map(|family| family.name()).chain(["default"]);
+    described(config, names, is_at_rest)
 }
 
-/// Returns the families with automatic compaction disabled.
-pub(super) fn families_at_rest(config: &MetaConfig) -> Vec<ColumnFamilyDescriptor> {
-    families_with(config, true)
+/// Returns the families of these names.
+pub(super) fn families_named(config: &MetaConfig, names: &[String]) -> Vec<ColumnFamilyDescriptor> {
+    described(config, names.iter().map(String::as_str), false)
 }
 
-fn families_with(config: &MetaConfig, is_at_rest: bool) -> Vec<ColumnFamilyDescriptor> {
-    let cache = Cache::new_lru_cache(config.block_cache_bytes).ok();
+fn described<'a>(
+    config: &MetaConfig,
+    names: impl Iterator<Item = &'a str>,
+    is_at_rest: bool,
+) -> Vec<ColumnFamilyDescriptor> {
+    let cache = Cache::new_lru_cache(config.cache_bytes).ok();
     let describe = |name: &str| {
         let mut options = family(config, cache.as_ref());
         options.set_disable_auto_compactions(is_at_rest);
         ColumnFamilyDescriptor::new(name, options)
     };
-    let ours = Family::ALL.iter().map(|family| describe(family.name()));
-    // RocksDB requires a family of this name; it stays empty.
-    ours.chain(std::iter::once(describe("default"))).collect()
+    names.map(describe).collect()
 }
 
 fn family(config: &MetaConfig, cache: Option<&Cache>) -> Options {

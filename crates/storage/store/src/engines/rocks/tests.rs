@@ -1,19 +1,23 @@
 use super::*;
+use crate::test_families::{self, ITEMS, NAMES};
 use proptest::prelude::*;
 use std::ops::ControlFlow;
 use std::thread;
 
 fn small() -> MetaConfig {
-    MetaConfig {
-        block_cache_bytes: 1 << 20,
-        write_buffer_bytes: 1 << 20,
-        open_files_max: 64,
-        background_jobs: 2,
-    }
+    MetaConfig { cache_bytes: 1 << 20, write_buffer_bytes: 1 << 20, open_files_max: 64, background_jobs: 2 }
+}
+
+fn options() -> MetaOptions<'static> {
+    MetaOptions { families: &test_families::ALL, config: small(), ..MetaOptions::default() }
+}
+
+fn all_families() -> Vec<Family> {
+    options().all_families()
 }
 
 fn open(folder: &Path) -> RocksMeta {
-    RocksMeta::open(folder, &small(), true).unwrap()
+    RocksMeta::open(folder, &options()).unwrap()
 }
 
 fn put(meta: &dyn MetaStore, family: Family, key: &[u8], value: &[u8]) -> CommitNumber {
@@ -28,7 +32,7 @@ fn keys(meta: &dyn MetaStore, range: KeyRange<'_>) -> Vec<Vec<u8>> {
         found.push(key.to_vec());
         ControlFlow::Continue(())
     };
-    meta.scan(Family::Vnodes, range, &mut visit).unwrap();
+    meta.scan(ITEMS, range, &mut visit).unwrap();
     found
 }
 
@@ -37,16 +41,16 @@ fn families_are_apart_and_batches_are_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let meta = open(folder.path());
     let mut batch = Batch::new();
-    for family in Family::ALL {
+    for family in all_families() {
         batch.put(family, "k", family.name());
         batch.put(family, "gone", "x");
         batch.delete(family, "gone");
     }
-    batch.delete(Family::Vnodes, "never there");
+    batch.delete(ITEMS, "never there");
     meta.sync(meta.commit(batch).unwrap()).unwrap();
     drop(meta);
     let meta = open(folder.path());
-    for family in Family::ALL {
+    for family in all_families() {
         assert_eq!(meta.get(family, b"k").unwrap().unwrap(), family.name());
         assert_eq!(meta.get(family, b"gone").unwrap(), None);
     }
@@ -57,7 +61,7 @@ fn scans_are_bounded_on_both_sides_in_both_directions() {
     let folder = tempfile::tempdir().unwrap();
     let meta = open(folder.path());
     for key in ["a", "b", "ba", "c", "\u{ff}"] {
-        put(&meta, Family::Vnodes, key.as_bytes(), b"");
+        put(&meta, ITEMS, key.as_bytes(), b"");
     }
     assert_eq!(keys(&meta, KeyRange::ascending(b"b", b"c")), [b"b".to_vec(), b"ba".to_vec()]);
     assert_eq!(keys(&meta, KeyRange::descending(b"b", b"c")), [b"ba".to_vec(), b"b".to_vec()]);
@@ -68,7 +72,7 @@ fn scans_are_bounded_on_both_sides_in_both_directions() {
         seen += 1;
         ControlFlow::Break(())
     };
-    meta.scan(Family::Vnodes, KeyRange::ascending(b"", b"z"), &mut stop).unwrap();
+    meta.scan(ITEMS, KeyRange::ascending(b"", b"z"), &mut stop).unwrap();
     assert_eq!(seen, 1);
 }
 
@@ -76,15 +80,15 @@ fn scans_are_bounded_on_both_sides_in_both_directions() {
 fn a_scan_sees_one_state_although_its_visitor_writes() {
     let folder = tempfile::tempdir().unwrap();
     let meta = open(folder.path());
-    (0..100u8).for_each(|n| _ = put(&meta, Family::Vnodes, &[n], b"old"));
+    (0..100u8).for_each(|n| _ = put(&meta, ITEMS, &[n], b"old"));
     let mut seen = 0;
     let mut visit = |_: &[u8], value: &[u8]| {
         assert_eq!(value, b"old");
-        (0..200u8).for_each(|n| _ = put(&meta, Family::Vnodes, &[n], b"new"));
+        (0..200u8).for_each(|n| _ = put(&meta, ITEMS, &[n], b"new"));
         seen += 1;
         ControlFlow::Continue(())
     };
-    meta.scan(Family::Vnodes, KeyRange::ascending(&[0], &[255]), &mut visit).unwrap();
+    meta.scan(ITEMS, KeyRange::ascending(&[0], &[255]), &mut visit).unwrap();
     assert_eq!(seen, 100);
 }
 
@@ -97,7 +101,7 @@ fn many_threads_share_syncs() {
             let meta = &meta;
             scope.spawn(move || {
                 for n in 0..20u8 {
-                    meta.sync(put(meta, Family::Vnodes, &[thread, n], b"x")).unwrap();
+                    meta.sync(put(meta, ITEMS, &[thread, n], b"x")).unwrap();
                 }
             });
         }
@@ -111,27 +115,27 @@ fn many_threads_share_syncs() {
 #[test]
 fn what_is_not_there_is_created_only_when_asked() {
     let folder = tempfile::tempdir().unwrap();
-    assert!(RocksMeta::open(folder.path(), &small(), false).is_err());
+    assert!(RocksMeta::open(folder.path(), &MetaOptions { create: false, ..options() }).is_err());
     drop(open(folder.path()));
-    RocksMeta::open(folder.path(), &small(), false).unwrap();
+    RocksMeta::open(folder.path(), &MetaOptions { create: false, ..options() }).unwrap();
 }
 
 #[test]
 fn two_cannot_open_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let _meta = open(folder.path());
-    assert!(matches!(RocksMeta::open(folder.path(), &small(), true), Err(StoreError::Meta(_))));
+    assert!(matches!(RocksMeta::open(folder.path(), &options()), Err(StoreError::Meta(_))));
 }
 
 #[test]
 fn after_a_failure_nothing_is_acknowledged_but_reads_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let meta = open(folder.path());
-    let number = put(&meta, Family::Vnodes, b"k", b"v");
+    let number = put(&meta, ITEMS, b"k", b"v");
     _ = meta.health.fail(StoreError::Meta("injected".into()));
     assert!(matches!(meta.sync(number), Err(StoreError::ReadOnly(_))));
     assert!(matches!(meta.commit(Batch::new()), Err(StoreError::ReadOnly(_))));
-    assert_eq!(meta.get(Family::Vnodes, b"k").unwrap().unwrap(), "v");
+    assert_eq!(meta.get(ITEMS, b"k").unwrap().unwrap(), "v");
     assert!(meta.failure().unwrap().contains("injected"));
 }
 
@@ -139,8 +143,8 @@ fn after_a_failure_nothing_is_acknowledged_but_reads_go_on() {
 fn a_damaged_table_is_reported_as_damaged() {
     let folder = tempfile::tempdir().unwrap();
     let meta = open(folder.path());
-    (0..2000u32).for_each(|n| _ = put(&meta, Family::Vnodes, &n.to_be_bytes(), &[n as u8; 100]));
-    meta.db.flush_cf(meta.family(Family::Vnodes).unwrap()).unwrap();
+    (0..2000u32).for_each(|n| _ = put(&meta, ITEMS, &n.to_be_bytes(), &[n as u8; 100]));
+    meta.db.flush_cf(meta.family(ITEMS).unwrap()).unwrap();
     drop(meta);
     let is_table = |path: &std::path::PathBuf| path.extension().is_some_and(|ext| ext == "sst");
     let mut tables: Vec<_> = std::fs::read_dir(folder.path())
@@ -154,7 +158,7 @@ fn a_damaged_table_is_reported_as_damaged() {
     bytes[100..200].fill(0x55);
     std::fs::write(largest, bytes).unwrap();
     let meta = open(folder.path());
-    let error = meta.get(Family::Vnodes, &0u32.to_be_bytes()).unwrap_err();
+    let error = meta.get(ITEMS, &0u32.to_be_bytes()).unwrap_err();
     assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
 }
 
@@ -203,18 +207,18 @@ proptest! {
             match step {
                 Step::Put(family, key, value) => {
                     for store in [&meta as &dyn MetaStore, &model] {
-                        put(store, Family::ALL[family as usize], &key, &[value]);
+                        put(store, all_families()[family as usize], &key, &[value]);
                     }
                 }
                 Step::Delete(family, key) => {
                     for store in [&meta as &dyn MetaStore, &model] {
                         let mut batch = Batch::new();
-                        batch.delete(Family::ALL[family as usize], key.clone());
+                        batch.delete(all_families()[family as usize], key.clone());
                         store.commit(batch).unwrap();
                     }
                 }
                 Step::Scan(family, from, to, reverse) => {
-                    let family = Family::ALL[family as usize];
+                    let family = all_families()[family as usize];
                     let range = KeyRange { from: &from, to: &to, reverse };
                     prop_assert_eq!(scanned(&meta, family, range), scanned(&model, family, range));
                     prop_assert_eq!(meta.get(family, &from).unwrap(), model.get(family, &from).unwrap());
@@ -231,14 +235,14 @@ proptest! {
 #[test]
 fn a_snapshot_stays_what_it_was() {
     let folder = tempfile::tempdir().unwrap();
-    let rocks = RocksMeta::open(&folder.path().join("meta"), &MetaConfig::default(), true).unwrap();
+    let rocks = open(&folder.path().join("meta"));
     let memory = crate::MemoryMeta::new();
     for meta in [&rocks as &dyn MetaStore, &memory] {
         let change = |key: &str, value: Option<&str>| {
             let mut batch = Batch::new();
             match value {
-                Some(value) => batch.put(Family::Extents, key, value),
-                None => batch.delete(Family::Extents, key),
+                Some(value) => batch.put(NAMES, key, value),
+                None => batch.delete(NAMES, key),
             }
             meta.commit(batch).unwrap();
         };
@@ -253,7 +257,7 @@ fn a_snapshot_stays_what_it_was() {
             found.push((key.to_vec(), value.to_vec()));
             std::ops::ControlFlow::Continue(())
         };
-        state.scan(Family::Extents, KeyRange::ascending(b"", b"z"), &mut visit).unwrap();
+        state.scan(NAMES, KeyRange::ascending(b"", b"z"), &mut visit).unwrap();
         assert_eq!(found, [(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]);
     }
 }
@@ -261,21 +265,21 @@ fn a_snapshot_stays_what_it_was() {
 #[test]
 fn tables_are_merged_when_the_start_is_over() {
     let folder = tempfile::tempdir().unwrap();
-    let open = || RocksMeta::open_at_rest(folder.path(), &small(), true).unwrap();
+    let open = || RocksMeta::open(folder.path(), &MetaOptions { defers_upkeep: true, ..options() }).unwrap();
     let tables = |meta: &RocksMeta| {
-        let handle = meta.family(Family::Vnodes).unwrap();
+        let handle = meta.family(ITEMS).unwrap();
         meta.db.property_int_value_cf(handle, "rocksdb.num-files-at-level0").unwrap().unwrap()
     };
     // Each close leaves a table; with four of them, a compaction is due.
     for round in 0..8u8 {
         let meta = open();
         assert_eq!(tables(&meta), u64::from(round));
-        put(&meta, Family::Vnodes, &[round], b"x");
+        put(&meta, ITEMS, &[round], b"x");
     }
     let meta = open();
     thread::sleep(std::time::Duration::from_millis(200));
     assert_eq!(tables(&meta), 8, "nothing is merged before it is told to");
-    meta.begin_compaction().unwrap();
+    meta.begin_upkeep().unwrap();
     let begun = std::time::Instant::now();
     while tables(&meta) >= 8 {
         assert!(begun.elapsed().as_secs() < 120, "nothing is merged");
@@ -287,29 +291,29 @@ fn tables_are_merged_when_the_start_is_over() {
 #[test]
 fn an_option_that_cannot_be_set_is_an_error_that_says_which() {
     let folder = tempfile::tempdir().unwrap();
-    let meta = RocksMeta::open(folder.path(), &small(), true).unwrap();
+    let meta = RocksMeta::open(folder.path(), &options()).unwrap();
     let error = meta.set_of_all("disable_auto_compactions", "perhaps").unwrap_err().to_string();
     assert!(error.contains("disable_auto_compactions of"), "{error}");
-    meta.begin_compaction().unwrap();
+    meta.begin_upkeep().unwrap();
 }
 
 #[test]
 fn a_failed_sync_of_the_log_is_final_and_closes_cleanly() {
     let folder = tempfile::tempdir().unwrap();
     let meta = open(folder.path());
-    let number = put(&meta, Family::Vnodes, b"k", b"v");
+    let number = put(&meta, ITEMS, b"k", b"v");
     meta.sync(number).unwrap();
     std::fs::rename(folder.path(), folder.path().with_extension("away")).unwrap();
     // The next sync has to open the log, which no longer exists under its name.
     meta.logs.forget();
-    let error = meta.sync(put(&meta, Family::Vnodes, b"k", b"w")).unwrap_err();
+    let error = meta.sync(put(&meta, ITEMS, b"k", b"w")).unwrap_err();
     std::fs::rename(folder.path().with_extension("away"), folder.path()).unwrap();
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
     assert!(matches!(meta.commit(Batch::new()), Err(StoreError::ReadOnly(_))));
-    assert!(matches!(meta.begin_compaction(), Err(StoreError::ReadOnly(_))));
-    assert_eq!(meta.get(Family::Vnodes, b"k").unwrap().unwrap(), "w");
+    assert!(matches!(meta.begin_upkeep(), Err(StoreError::ReadOnly(_))));
+    assert_eq!(meta.get(ITEMS, b"k").unwrap().unwrap(), "w");
     drop(meta);
-    assert_eq!(open(folder.path()).get(Family::Vnodes, b"k").unwrap().unwrap(), "w");
+    assert_eq!(open(folder.path()).get(ITEMS, b"k").unwrap().unwrap(), "w");
 }
 
 #[test]
@@ -323,7 +327,7 @@ fn the_layout_changes_whenever_a_log_begins() {
     };
     let (mut known, mut begun) = ((meta.layout().unwrap(), logs()), 0);
     for number in 0..3000u32 {
-        put(&meta, Family::ALL[number as usize % 9], &number.to_be_bytes(), &[number as u8; 2000]);
+        put(&meta, all_families()[number as usize % 9], &number.to_be_bytes(), &[number as u8; 2000]);
         let now = (meta.layout().unwrap(), logs());
         assert!(now.1 == known.1 || now.0 > known.0, "{known:?}, {now:?}");
         begun += u32::from(now.1 != known.1);

@@ -3,7 +3,8 @@ use crate::Codec;
 use crate::chunk::CHUNK_BYTES_MAX;
 use crate::segment::Recount;
 use crate::segment::{Reserve, walk};
-use crate::{Batch, Family, MemoryMeta};
+use crate::test_families::NAMES;
+use crate::{Batch, ChunkNames, Family, MemoryMeta};
 use disk::{FaultyDisk, Garbling, RealDisk};
 use proptest::prelude::*;
 use std::thread;
@@ -263,8 +264,8 @@ fn what_a_crash_orphaned_goes_when_no_metadata_names_it() {
     let new = append(&store, 10);
     put(&meta, 2, new);
     assert!(store.needs_recount());
-    assert_eq!(store.recount(&*state, chunk_of, &mut || false).unwrap(), None);
-    let found = store.recount(&*state, chunk_of, &mut || true).unwrap().unwrap();
+    assert_eq!(store.recount(&*state, names(), &mut || false).unwrap(), None);
+    let found = store.recount(&*state, names(), &mut || true).unwrap().unwrap();
     assert_eq!(found, Recount { chunks: 1, bytes: 1064, orphaned_bytes: 8 * 1064, missing: 0 });
     assert!(!store.needs_recount());
     assert_eq!(store.statistics().dead_bytes, 8 * 1064);
@@ -285,11 +286,11 @@ fn nothing_is_reclaimed_where_a_record_cannot_be_read() {
     (0..4).for_each(|n| _ = append(&store, n));
     drop(store);
     let mut batch = Batch::new();
-    batch.put(Family::Extents, 1u64.to_be_bytes(), "damaged");
-    batch.delete(Family::System, "segments/closed");
+    batch.put(NAMES, 1u64.to_be_bytes(), "damaged");
+    batch.delete(Family::SYSTEM, "segments/closed");
     meta.commit(batch).unwrap();
     let store = open_with(&disk, &meta, config());
-    assert!(store.recount(&*meta.snapshot(), chunk_of, &mut || true).is_err());
+    assert!(store.recount(&*meta.snapshot(), names(), &mut || true).is_err());
     assert_eq!((store.statistics().dead_bytes, store.needs_recount()), (0, true));
     drop(store);
     assert!(open_with(&disk, &meta, config()).needs_recount(), "still to be done");
@@ -305,14 +306,18 @@ fn chunks_that_are_named_but_not_there_are_reported() {
     put(&meta, 3, ChunkAddress { segment: 77, ..address });
     let (disk, meta) = (disk.crash(), Arc::new(meta.crash(9)));
     let store = open_with(&disk, &meta, config());
-    let found = store.recount(&*meta.snapshot(), chunk_of, &mut || true).unwrap().unwrap();
+    let found = store.recount(&*meta.snapshot(), names(), &mut || true).unwrap().unwrap();
     assert_eq!((found.chunks, found.missing), (3, 2));
 }
 
 fn put(meta: &MemoryMeta, key: u64, address: ChunkAddress) {
     let mut batch = Batch::new();
-    batch.put(Family::Extents, key.to_be_bytes(), address.to_bytes());
+    batch.put(NAMES, key.to_be_bytes(), address.to_bytes());
     meta.commit(batch).unwrap();
+}
+
+fn names() -> ChunkNames {
+    ChunkNames { family: NAMES, chunk_of }
 }
 
 fn chunk_of(_key: &[u8], value: &[u8]) -> Result<Option<ChunkAddress>, StoreError> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::records::families;
 use base::UnixTime;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -23,7 +24,7 @@ impl Group {
 
     fn write(&mut self, value: Option<Vec<u8>>) {
         let mut batch = Batch::new();
-        self.epochs.write(&self.meta, &mut batch, Family::Vnodes, KEY, value.clone()).unwrap();
+        self.epochs.write(&self.meta, &mut batch, families::VNODES, KEY, value.clone()).unwrap();
         self.meta.commit(batch).unwrap();
         self.now = value;
     }
@@ -51,22 +52,22 @@ impl Group {
     fn purge(&mut self) {
         let mut batch = Batch::new();
         for born in self.unneeded() {
-            batch.delete(Family::Vnodes, keys::versioned(KEY, born));
+            batch.delete(families::VNODES, keys::versioned(KEY, born));
         }
         self.meta.commit(batch).unwrap();
     }
 
     fn unneeded(&self) -> Vec<u64> {
-        unneeded(&self.epochs.versions(&self.meta, Family::Vnodes, KEY).unwrap(), &self.epochs.readers())
+        unneeded(&self.epochs.versions(&self.meta, families::VNODES, KEY).unwrap(), &self.epochs.readers())
     }
 
     fn check(&self) {
         let read = |read_view: &ReadView| {
             let one =
-                get(&self.meta, Family::Vnodes, KEY, read_view).unwrap().map(|(_, bytes)| bytes.to_vec());
+                get(&self.meta, families::VNODES, KEY, read_view).unwrap().map(|(_, bytes)| bytes.to_vec());
             let mut scanned = None;
             let to = [KEY, &[0xff; 9]].concat();
-            scan(&self.meta, Family::Vnodes, (KEY, &to), read_view, &mut |_, value| {
+            scan(&self.meta, families::VNODES, (KEY, &to), read_view, &mut |_, value| {
                 assert!(scanned.replace(value.to_vec()).is_none());
                 ControlFlow::Continue(())
             })
@@ -104,7 +105,7 @@ fn every_epoch_sees_what_it_saw_when_it_was_made() {
         while !group.epochs.others.is_empty() {
             group.drop_clone(0);
         }
-        let left = group.epochs.versions(&group.meta, Family::Vnodes, KEY).unwrap();
+        let left = group.epochs.versions(&group.meta, families::VNODES, KEY).unwrap();
         assert_eq!(left.len(), usize::from(group.now.is_some()), "seed {seed}: {left:?}");
     }
 }
@@ -116,12 +117,12 @@ fn a_scan_shows_each_record_once() {
     let versions: [(&[u8], u64, &[u8]); 5] =
         [(b"a", 1, b"a1"), (b"a", 3, b"a3"), (b"b", 2, b""), (b"b", 1, b"b1"), (b"c", 4, b"c4")];
     for (prefix, epoch, value) in versions {
-        batch.put(Family::Entries, keys::versioned(prefix, epoch), value);
+        batch.put(families::ENTRIES, keys::versioned(prefix, epoch), value);
     }
     meta.commit(batch).unwrap();
     let at = |epoch| {
         let mut found = Vec::new();
-        scan(&meta, Family::Entries, (b"a", b"z"), &ReadView::up_to(epoch), &mut |_, value| {
+        scan(&meta, families::ENTRIES, (b"a", b"z"), &ReadView::up_to(epoch), &mut |_, value| {
             found.push(String::from_utf8(value.to_vec()).unwrap());
             ControlFlow::Continue(())
         })

@@ -1,6 +1,7 @@
 //! Tests for damage to shared chunks and their rows.
 
 use super::*;
+use crate::records::families;
 use crate::records::rows::{Row, RowKey, Sums};
 
 /// Chunk size in bytes; each file has two equal chunks.
@@ -29,20 +30,20 @@ fn row(world: &World) -> (Vec<u8>, Row) {
         found = found.take().or_else(|| (row.length == CHUNK).then(|| (key.to_vec(), row)));
         ControlFlow::Continue(())
     };
-    world.meta.scan(Family::Extents, KeyRange::ascending(&from, &to), &mut visit).unwrap();
+    world.meta.scan(families::EXTENTS, KeyRange::ascending(&from, &to), &mut visit).unwrap();
     found.unwrap()
 }
 
 fn change_row(world: &World, change: impl FnOnce(&mut Row)) {
     let (key, mut row) = row(world);
     change(&mut row);
-    world.put(Family::Extents, key, codec::put_row(&row));
+    world.put(families::EXTENTS, key, codec::put_row(&row));
 }
 
 fn orphan_row(world: &World) {
     let digest = [9; 32];
     let row = Row { digest, count: 1, ..row(world).1 };
-    world.put(Family::Extents, keys::row(RowKey::of(&digest)), codec::put_row(&row));
+    world.put(families::EXTENTS, keys::row(RowKey::of(&digest)), codec::put_row(&row));
 }
 
 fn damage_chunk(world: &World) {
@@ -52,10 +53,14 @@ fn damage_chunk(world: &World) {
 }
 
 const SHARING: &[Case] = &[
-    ("a lost row", |w| w.delete(Family::Extents, row(w).0), "its row is missing, and 4 extents refer to it"),
+    (
+        "a lost row",
+        |w| w.delete(families::EXTENTS, row(w).0),
+        "its row is missing, and 4 extents refer to it",
+    ),
     (
         "files without their row",
-        |w| w.delete(Family::Extents, row(w).0),
+        |w| w.delete(families::EXTENTS, row(w).0),
         "chunk 1, epoch 1: the row of the shared chunk that it refers to is missing",
     ),
     ("a count too high", |w| change_row(w, |row| row.count = 5), "counts 5 extents, but 4 name it"),
@@ -64,10 +69,14 @@ const SHARING: &[Case] = &[
     ("a row that nobody names", orphan_row, "counts 1 extents, but 0 name it"),
     ("a wrong length", |w| change_row(w, |row| row.length = 9), "says 9 bytes, but extents 4096 to 4096"),
     ("another digest", |w| change_row(w, |row| row.digest = [9; 32]), "its key differs from its digest"),
-    ("a torn row", |w| w.put(Family::Extents, row(w).0, [1, 4]), "the row of a shared chunk cannot be read"),
+    (
+        "a torn row",
+        |w| w.put(families::EXTENTS, row(w).0, [1, 4]),
+        "the row of a shared chunk cannot be read",
+    ),
     (
         "a row of a second epoch",
-        |w| w.put(Family::Extents, keys::versioned(&row(w).0[..24], 2), codec::put_row(&row(w).1)),
+        |w| w.put(families::EXTENTS, keys::versioned(&row(w).0[..24], 2), codec::put_row(&row(w).1)),
         "the row of a shared chunk cannot be read",
     ),
     (
@@ -82,15 +91,15 @@ const SHARING: &[Case] = &[
     ("a row without its chunk", |w| change_row(w, |row| row.address.segment = 99), "no such segment"),
     (
         "wrong sums",
-        |w| w.put(Family::System, keys::SHARED_SUMS.to_vec(), codec::put_sums(&Sums::default())),
+        |w| w.put(Family::SYSTEM, keys::SHARED_SUMS.to_vec(), codec::put_sums(&Sums::default())),
         "the totals of shared chunks: counted",
     ),
     (
         "torn sums",
-        |w| w.put(Family::System, keys::SHARED_SUMS.to_vec(), [1]),
+        |w| w.put(Family::SYSTEM, keys::SHARED_SUMS.to_vec(), [1]),
         "sums of shared chunks: cannot be read",
     ),
-    ("lost sums", |w| w.delete(Family::System, keys::SHARED_SUMS.to_vec()), "sums of shared chunks: counted"),
+    ("lost sums", |w| w.delete(Family::SYSTEM, keys::SHARED_SUMS.to_vec()), "sums of shared chunks: counted"),
 ];
 
 fn lines(report: &CheckReport) -> Vec<String> {

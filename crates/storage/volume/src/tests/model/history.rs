@@ -1,6 +1,8 @@
 //! Random histories of a volume, checked against the reference model.
 
 use super::reference::{Reference, actor};
+use crate::records::families;
+use crate::tests::crashing::Place;
 use crate::tests::segments::Segments;
 use crate::tests::support::*;
 use crate::{
@@ -18,7 +20,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use store::{ChunkStore, Codec, Family, MemoryChunks};
+use store::{ChunkStore, Codec, MemoryChunks};
 
 /// First id of snapshots.
 const SNAPSHOTS: u32 = 1_000_000;
@@ -68,7 +70,8 @@ pub(super) struct History {
 type State = (u64, Reference, BTreeMap<VolumeId, Reference>, Option<(VolumeId, BTreeMap<u8, Vec<u8>>)>);
 
 impl History {
-    pub(super) fn new(seed: u64) -> History {
+    /// Begins a history with metadata in a database of the engine of `place`.
+    pub(super) fn new(seed: u64, place: Place) -> History {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut options = if random.random_bool(0.5) { interval() } else { options() };
         let codecs = [Codec::Raw, Codec::Lz4, Codec::Zstd(3)];
@@ -84,9 +87,9 @@ impl History {
         let server = if in_segments {
             // The order in which threads access a disk is not deterministic.
             options.append_threads = 0;
-            Server::on_segments(Segments::new(&mut random, is_encrypted), options)
+            Server::on_segments(place, Segments::new(&mut random, is_encrypted), options)
         } else {
-            Server::on(chunks, options)
+            Server::at(place, chunks, options)
         };
         let volume = server.create(RW, "user.alice");
         volume.update_header(|header| header.deduplicates = deduplicates).unwrap();
@@ -775,12 +778,12 @@ impl History {
         while self.server.volumes.count_step().unwrap() {}
         assert!(self.volume.is_counted());
         self.compare();
-        assert_eq!(self.server.records(Family::Vnodes).len(), self.reference.nodes.len());
+        assert_eq!(self.server.records(families::VNODES).len(), self.reference.nodes.len());
         let directories = self.reference.nodes.values().filter(|node| node.status.is_directory()).count();
-        assert_eq!(self.server.records(Family::Totals).len(), directories);
+        assert_eq!(self.server.records(families::TOTALS).len(), directories);
         let entries: usize = self.reference.nodes.values().map(|node| node.entries.len()).sum();
-        assert_eq!(self.server.records(Family::Entries).len(), entries);
-        let named = self.server.records(Family::Extents).iter().all(|(_, value)| !value.is_empty());
+        assert_eq!(self.server.records(families::ENTRIES).len(), entries);
+        let named = self.server.records(families::EXTENTS).iter().all(|(_, value)| !value.is_empty());
         assert!(named, "a deletion is left in the extents");
         if self.unsynced_never_lost() {
             self.server.check_chunks();
@@ -801,7 +804,7 @@ impl History {
         self.server.volumes.delete(RW).unwrap();
         self.reopen_empty();
         self.server.purge();
-        assert_eq!(self.server.records(Family::Extents), []);
+        assert_eq!(self.server.records(families::EXTENTS), []);
         let left = self.server.volumes.deduplication(partition()).unwrap();
         assert_eq!((left.chunks, left.names, left.stored_bytes, left.saved_bytes), (0, 0, 0, 0));
         if self.unsynced_never_lost() {
