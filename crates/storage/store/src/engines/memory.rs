@@ -46,7 +46,7 @@ impl MetaEngine for MemoryEngine {
     fn open(&self, folder: &Path, options: &MetaOptions<'_>) -> Result<Arc<dyn MetaDatabase>, StoreError> {
         let mut databases = self.0.lock();
         let meta = match databases.get(folder) {
-            // Whoever had it last closed it, so it is durable.
+            // The previous owner closed it, so it is durable.
             Some(closed) if Arc::strong_count(closed) == 1 => closed.taken_over(usize::MAX),
             Some(open) => open.taken_over(0),
             None if options.create => MemoryMeta::of(folder),

@@ -228,7 +228,7 @@ fn digests_stay_the_same_when_keys_are_rotated() {
 
 /// Metadata of another engine, and file data on a faulty disk.
 #[test]
-fn a_partition_in_memory_survives_a_crash_and_fences_its_predecessor() {
+fn a_crashed_partition_in_memory_fences_its_predecessor() {
     let first_disk = FaultyDisk::new(1, Garbling::default());
     let place = Path::new("/vicepa");
     first_disk.create_dir(place).unwrap();
