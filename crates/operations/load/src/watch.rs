@@ -1,10 +1,10 @@
 //! Resource usage of a run, and its bottleneck.
 
 use crate::cpu::{self, Machine, Usage};
+use rx::ports;
 use serde::Serialize;
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Instant;
 
 /// Observes this process, the server's (if it is on this machine) and the machine during a run.
@@ -171,32 +171,9 @@ fn udp_drops(text: &str) -> u64 {
 /// Returns the process on this machine (and in this process namespace) that has the UDP port of `server`
 /// open. Processes of other users are visible only to root.
 pub fn local_server(server: SocketAddr) -> Option<u32> {
-    let sockets = std::fs::read_to_string("/proc/net/udp").ok()?;
-    let inodes: Vec<String> =
-        udp_inodes(&sockets, server.port()).map(|inode| format!("socket:[{inode}]")).collect();
     let own = std::process::id();
-    let processes = std::fs::read_dir("/proc").ok()?.flatten();
-    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.find(|pid| *pid != own && has_open(*pid, &inodes))
-}
-
-/// Format of proc(5): ` sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout
-/// inode`, with the port in hexadecimal after a colon.
-fn udp_inodes(text: &str, port: u16) -> impl Iterator<Item = &str> {
-    let end = format!(":{port:04X}");
-    text.lines().filter_map(move |line| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        fields.get(1)?.ends_with(&end).then(|| fields.get(9).copied())?
-    })
-}
-
-fn has_open(pid: u32, sockets: &[String]) -> bool {
-    let directory: PathBuf = ["/proc", &pid.to_string(), "fd"].iter().collect();
-    let Ok(descriptors) = std::fs::read_dir(directory) else { return false };
-    descriptors.flatten().any(|entry| {
-        let target = std::fs::read_link(entry.path()).unwrap_or_default();
-        sockets.iter().any(|socket| target.as_os_str() == socket.as_str())
-    })
+    let holders = ports::holders(ports::Transport::Udp, server);
+    holders.into_iter().filter_map(|holder| holder.process).map(|(pid, _)| pid).find(|pid| *pid != own)
 }
 
 #[cfg(test)]
@@ -232,16 +209,6 @@ mod tests {
         assert_eq!(udp_drops(text), 34);
         assert_eq!(udp_drops("Udp: A B\n"), 0);
         assert_eq!(udp_drops("Udp: RcvbufErrors\nUdp: x\n"), 0);
-    }
-
-    #[test]
-    fn sockets_of_a_port() {
-        let text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  \
-            timeout inode ref\n8: 00000000:1B58 00000000:0000 07 00000000:00000000 00:00000000 00000000     \
-            0        0 4711 2 0 0\n9: 00000000:1B59 00000000:0000 07 00000000:00000000 00:00000000 \
-            00000000     0        0 4712 2 0 0\n";
-        assert_eq!(udp_inodes(text, 7000).collect::<Vec<_>>(), ["4711"]);
-        assert_eq!(udp_inodes("x:1B58 y:1B58", 7000).count(), 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use super::observed::Observatory;
 use anyhow::{Context, Result};
+use rx::ports::{self, Transport};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,6 +27,7 @@ impl Metrics {
     pub fn open(address: SocketAddr) -> Result<Metrics> {
         let state = Arc::new(State::default());
         let server = Server::open(address, state.clone())
+            .map_err(|error| ports::name_holder(error, Transport::Tcp, address))
             .with_context(|| format!("cannot open TCP port {address} for metrics (`metrics.port`)"))?;
         tracing::info!(address = %server.address(), "metrics");
         Ok(Metrics { state, server })

@@ -10,6 +10,7 @@ use cellar_config::web::WebSettings;
 use job_runner::journal::Journal;
 use job_runner::traffic;
 use observe::Observed;
+use rx::ports::{self, Transport};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -38,6 +39,7 @@ impl Page {
         let site = Arc::new(Site::new(key, SiteSettings { names, tls_proxies }));
         let address = settings.address;
         let server = Server::open(address, site.clone())
+            .map_err(|error| ports::name_holder(error, Transport::Tcp, address))
             .with_context(|| format!("cannot open TCP port {address} for the page (`web.port`)"))?;
         site.opened(server.address());
         tracing::info!(address = %server.address(), "web page");

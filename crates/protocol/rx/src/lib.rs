@@ -26,6 +26,7 @@ mod lane;
 mod lanes;
 mod notice;
 mod pool;
+pub mod ports;
 mod priority;
 mod queue;
 mod server;

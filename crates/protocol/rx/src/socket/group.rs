@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use socket2::Socket;
 
 use super::{LaneSocket, SocketOptions, local_address, new_socket, set_up};
-use crate::{steering, sys};
+use crate::{ports, steering, sys};
 
 /// The role of a socket among those of its address. Numbers are those of the kernel's `SO_REUSEPORT` group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,8 @@ fn bind_group(address: SocketAddr, lanes: usize, options: &SocketOptions) -> io:
     if address.port() != 0 {
         // Sharing the port would hide another server on it, so the probe does not share.
         let probe = new_socket(address)?;
-        probe.bind(&address.into())?;
+        let named = |error| ports::name_holder(error, ports::Transport::Udp, address);
+        probe.bind(&address.into()).map_err(named)?;
     }
     let mut group = Vec::new();
     for _ in 0..lanes {
