@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Mutex;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
@@ -30,6 +31,24 @@ const FORM_VARIABLE: &str = "CELLAR_LOG_FORMAT";
 
 /// Name of the field with all values of an event; in JSON they become fields of the object itself.
 const TOLD: &str = "told";
+
+/// The part of the log that standard error shows. The file has all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Console {
+    /// Every line.
+    All,
+    /// Errors only.
+    Errors,
+}
+
+impl Console {
+    fn level(self) -> LevelFilter {
+        match self {
+            Console::All => LevelFilter::TRACE,
+            Console::Errors => LevelFilter::ERROR,
+        }
+    }
+}
 
 /// Format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +82,7 @@ impl Form {
 
 /// Starts logging. `CELLAR_LOG` filters (like `debug` or `rx=trace`; `info` by default), and
 /// `CELLAR_LOG_FORMAT` selects `text` or `json`. The previous run's log is kept as CellarLog.old.
-pub fn start(folder: &Path) -> Result<()> {
+pub fn start(folder: &Path, console: Console) -> Result<()> {
     let form = Form::parse(std::env::var_os(FORM_VARIABLE).as_deref())?;
     files::make_folder(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let path = folder.join(LOG_FILE);
@@ -76,7 +95,7 @@ pub fn start(folder: &Path) -> Result<()> {
     let filter = filter.add_directive("event=info".parse()?);
     tracing_subscriber::registry()
         .with(filter)
-        .with(form.layer(std::io::stderr, std::io::stderr().is_terminal()))
+        .with(form.layer(std::io::stderr, std::io::stderr().is_terminal()).with_filter(console.level()))
         .with(form.layer(Mutex::new(file), false))
         .try_init()
         .context("logging runs already")

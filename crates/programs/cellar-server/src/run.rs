@@ -1,6 +1,7 @@
 //! The process: signals, the handover to a successor, and the end.
 
 use crate::faults::FaultInjection;
+use crate::log::Console;
 use crate::running::Running;
 use crate::sockets::{Keepers, Sources, Successor};
 use crate::startup::start_inheriting;
@@ -17,7 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// Serves until SIGINT or SIGTERM, or until another process takes over. SIGHUP reopens the audit files and
 /// reads the cell's keys.
 pub fn run(settings: Settings, sources: Sources) -> Result<()> {
-    run_then(settings, sources, |_| Ok(()))
+    run_then(settings, sources, Console::All, |_| Ok(()))
 }
 
 /// Serves until SIGINT or SIGTERM, or until another process takes over; calls `then` once all services
@@ -28,9 +29,10 @@ pub fn run(settings: Settings, sources: Sources) -> Result<()> {
 pub fn run_then(
     settings: Settings,
     sources: Sources,
+    console: Console,
     then: impl FnOnce(&Settings) -> Result<()>,
 ) -> Result<()> {
-    log::start(&settings.log_path)?;
+    log::start(&settings.log_path, console)?;
     let (instructions, received) = channel();
     follow_signals(instructions.clone())?;
     let roles: Vec<&str> = settings.roles.iter().map(|role| role.instance()).collect();

@@ -1,6 +1,6 @@
 //! The cellar program: a cell server, and the commands of its administrators.
 
-use cellar::commands::context::{Connect, Context, load_settings};
+use cellar::commands::context::{Connect, Context, load_server_settings};
 use cellar::{commands, quickstart};
 use cellar_server::sockets::{Sources, supervisor};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -124,7 +124,7 @@ enum Command {
         #[command(flatten)]
         connect: Connect,
     },
-    /// Check and rekey partitions, and estimate the space that data would take.
+    /// Check and rekey partitions, and analyze the space that data would take.
     Store {
         #[command(subcommand)]
         command: commands::store::Store,
@@ -188,7 +188,7 @@ fn main() -> ExitCode {
         }
         Command::Serve { config, replace, sockets_on_stdin, .. } => {
             let sources = Sources { predecessor: replace, supervisor: sockets_on_stdin };
-            load_settings(config.as_deref()).and_then(|settings| cellar_server::run(settings, sources))
+            load_server_settings(config.as_deref()).and_then(|settings| cellar_server::run(settings, sources))
         }
         Command::Quickstart(quickstart) => quickstart::run(&quickstart),
         Command::Volume { command, connect } => commands::volume::run(&Context::new(&connect), &command),

@@ -540,4 +540,5 @@ fn the_configured_file_server_is_examined() {
     assert_eq!(status["server"], cell.address.to_string());
     assert!(!cell.stat("workers").is_empty());
     assert!(cell.run(&["slow"]).starts_with("No call took"));
+    assert!(cell.json(&["volume", "list"]).is_array());
 }

@@ -270,4 +270,5 @@ ready![
     "cern-6x30-writers",
     "cern-9-volumes",
     "cern-12-volumes",
+    "demo",
 ];

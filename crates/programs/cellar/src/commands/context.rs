@@ -1,6 +1,7 @@
 //! What all commands need: the servers to call, the identity to use and the output format.
 
 use crate::output::Format;
+use crate::quickstart::running;
 use afs_format::cellservdb::parse_cellservdb;
 use anyhow::{Context as _, Result};
 use base::CellName;
@@ -15,7 +16,8 @@ use std::sync::Arc;
 /// Options of every command that talks to a cell.
 #[derive(Args, Clone)]
 pub struct Connect {
-    /// Configuration of the server; OpenAFS's in /etc/openafs/server by default.
+    /// Configuration of the server. By default, that of a running `cellar quickstart` in this folder, or
+    /// else OpenAFS's in /etc/openafs/server.
     #[arg(long, global = true, env = "CELLAR_CONFIG")]
     config: Option<PathBuf>,
     /// Make anonymous calls, without authenticating.
@@ -50,7 +52,7 @@ impl Context {
         Context { format, connect: connect.clone() }
     }
 
-    /// Returns the configuration: the named file's, or OpenAFS's.
+    /// Returns the configuration, as [`load_settings`] finds it.
     pub fn settings(&self) -> Result<Settings> {
         load_settings(self.connect.config.as_deref())
     }
@@ -60,9 +62,9 @@ impl Context {
         self.connect.servers.first().copied()
     }
 
-    /// Returns the server to watch if the command line names none: the file server that the configuration
-    /// belongs to, or on other machines the first database server.
-    pub(super) fn server_to_watch(&self, client: &CellClient) -> Ipv4Addr {
+    /// Returns the file server that commands use if the command line names none: the one that the
+    /// configuration belongs to, or on other machines the first database server.
+    pub(super) fn default_server(&self, client: &CellClient) -> Ipv4Addr {
         let own = || self.settings().ok()?.own_file_server();
         self.named_server().or_else(own).unwrap_or_else(|| client.default_server())
     }
@@ -101,8 +103,17 @@ impl Context {
     }
 }
 
-/// Loads the settings from a configuration file, or those that OpenAFS would use.
+/// Loads the settings for a command: those of the named file, or of the cell that `cellar quickstart` runs
+/// from the current folder, or else those that OpenAFS would use.
 pub fn load_settings(path: Option<&Path>) -> Result<Settings> {
+    match path {
+        None => load_server_settings(running::find().as_deref()),
+        named => load_server_settings(named),
+    }
+}
+
+/// Loads the settings for a server: those of the named file, or those that OpenAFS would use.
+pub fn load_server_settings(path: Option<&Path>) -> Result<Settings> {
     match path {
         Some(path) => cellar_config::file::load(path),
         None => openafs::load(),

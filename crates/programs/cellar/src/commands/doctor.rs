@@ -74,7 +74,7 @@ pub fn run(context: &Context, examining: &Examining) -> ExitCode {
 fn examine(context: &Context, examining: &Examining) -> Result<Examined> {
     let named = examining.on.as_ref().map(|on| on.resolve(FILE_PORT)).transpose()?;
     let Asking { client, unseen } = asking(context, named)?;
-    let server = named.unwrap_or_else(|| SocketAddrV4::new(context.server_to_watch(&client), FILE_PORT));
+    let server = named.unwrap_or_else(|| SocketAddrV4::new(context.default_server(&client), FILE_PORT));
     transport::version(server)?;
     // Without a key, a Cellar server is examined like a foreign one, through what it reveals to any caller.
     let may_ask = server.port() == FILE_PORT && unseen.is_empty() && !context.is_anonymous();

@@ -119,7 +119,7 @@ pub fn run(context: &Context, command: &Profile) -> Result<()> {
 
 fn take(context: &Context, taking: &Taking, kind: u32, hz: u32) -> Result<Taken> {
     let client = context.client()?;
-    let server = taking.on.unwrap_or_else(|| context.server_to_watch(&client));
+    let server = taking.on.unwrap_or_else(|| context.default_server(&client));
     let connection = client.connection(server, Interface::Cellar);
     let request = StartProfileRequest { kind, hz, seconds: taking.seconds };
     let started = cellar::start_profile(&*connection, &request);

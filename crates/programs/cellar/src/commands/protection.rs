@@ -270,7 +270,7 @@ pub fn id_of(cell: &CellClient, name: &str) -> Result<i32> {
     }
 }
 
-fn find_id(cell: &CellClient, name: &str) -> Result<Option<i32>> {
+pub(crate) fn find_id(cell: &CellClient, name: &str) -> Result<Option<i32>> {
     if name.len() > base::limits::PROTECTION_NAME_BYTES_MAX {
         bail!("the name `{name}` is longer than {} bytes", base::limits::PROTECTION_NAME_BYTES_MAX);
     }

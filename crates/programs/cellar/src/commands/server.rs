@@ -106,7 +106,7 @@ fn log_events(context: &Context, wanted: &LogEvents) -> Result<()> {
     // Reports a clearer error than the server's abort code.
     Choice::parse(wanted.events.iter().map(String::as_str)).map_err(Error::msg)?;
     let client = context.client()?;
-    let server = wanted.on.on.unwrap_or_else(|| context.server_to_watch(&client));
+    let server = wanted.on.on.unwrap_or_else(|| context.default_server(&client));
     let connection = client.connection(server, Interface::Cellar);
     let events = wanted.events.iter().map(|word| LoggedEvent { word: word.as_str().into() }).collect();
     let request = SetLoggedEventsRequest { events, per_second: wanted.per_second };
@@ -126,7 +126,7 @@ fn log_events(context: &Context, wanted: &LogEvents) -> Result<()> {
 
 fn status(context: &Context, on: &On) -> Result<()> {
     let client = context.client()?;
-    let server = on.on.unwrap_or_else(|| context.server_to_watch(&client));
+    let server = on.on.unwrap_or_else(|| context.default_server(&client));
     let connection = client.connection(server, Interface::Cellar);
     let info = cellar::get_server_info(&*connection, &GetServerInfoRequest)
         .map_err(failed(format!("get information about {server} (only from Cellar servers)")))?;

@@ -33,7 +33,7 @@ pub struct Telling {
 /// Runs the command.
 pub fn run(context: &Context, slow: &Telling) -> Result<()> {
     let client = context.client()?;
-    let server = slow.on.unwrap_or_else(|| context.server_to_watch(&client));
+    let server = slow.on.unwrap_or_else(|| context.default_server(&client));
     let connection = client.connection(server, Interface::Cellar);
     let mut reply = ask(&*connection, server, 0)?;
     if context.format == Format::Json {

@@ -134,7 +134,7 @@ pub fn run(context: &Context, command: &Stat) -> Result<()> {
 
 fn show_caches(context: &Context, caches: &Caches) -> Result<()> {
     let client = context.client()?;
-    let server = caches.on.unwrap_or_else(|| context.server_to_watch(&client));
+    let server = caches.on.unwrap_or_else(|| context.default_server(&client));
     let connection = client.connection(server, Interface::Cellar);
     let mut before = look(&*connection, server)?;
     if caches.again.is_once() {

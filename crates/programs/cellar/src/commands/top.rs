@@ -103,7 +103,7 @@ impl Asker {
                 return Foreign::find(address, all).map(Asker::Foreign).map_err(|_| error);
             }
         };
-        let server = address.unwrap_or_else(|| SocketAddrV4::new(context.server_to_watch(&client), fs::PORT));
+        let server = address.unwrap_or_else(|| SocketAddrV4::new(context.default_server(&client), fs::PORT));
         transport::version(server)?;
         let connection = client.connection(*server.ip(), Interface::Cellar);
         // Without a key, a Cellar server is watched like a foreign one, through what it reveals to any

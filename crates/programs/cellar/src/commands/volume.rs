@@ -79,7 +79,8 @@ pub enum Volume {
 /// List the volumes of a server.
 #[derive(Args)]
 pub struct Server {
-    /// File server to query; the first database server by default.
+    /// File server to query; defaults to the one in this machine's configuration, or else the first database
+    /// server.
     #[arg(long)]
     on: Option<Ipv4Addr>,
 }
@@ -185,7 +186,7 @@ fn run_here(context: &Context, command: &Volume) -> Result<()> {
     match command {
         Volume::Create(create) => creating::run(context, &cell, create),
         Volume::List(Server { on }) => {
-            context.format.rows(&list(&cell, on.unwrap_or(cell.default_server()))?)
+            context.format.rows(&list(&cell, on.unwrap_or_else(|| context.default_server(&cell)))?)
         }
         Volume::Examine(Name { volume }) => context.format.rows(&[Examined(examine(&cell, volume)?)]),
         Volume::Set(set) => policy::set(context, &cell, set),

@@ -59,7 +59,7 @@ impl Row for Savings {
 /// Runs the command.
 pub(super) fn run(context: &Context, asked: &Deduplication) -> Result<()> {
     let client = context.client()?;
-    let server = asked.on.unwrap_or_else(|| context.server_to_watch(&client));
+    let server = asked.on.unwrap_or_else(|| context.default_server(&client));
     let connection = client.connection(server, Interface::Cellar);
     let reply = cellar::get_deduplication(&*connection, &GetDeduplicationRequest)
         .map_err(failed(format!("get deduplication savings of {server} (only from Cellar servers)")))?;

@@ -19,7 +19,7 @@ const POLICIES: [Codec; 5] = [Codec::Raw, Codec::Lz4, Codec::Zstd(1), Codec::Zst
 /// Estimate the space that a tree would take.
 #[derive(Args)]
 pub struct Analyze {
-    /// Directory or file to analyse.
+    /// Directory or file to analyze.
     path: PathBuf,
     /// Policies to try: raw, lz4, zstd:1 to zstd:19 [default: raw,lz4,zstd:1,zstd:3,zstd:9]
     #[arg(long, value_delimiter = ',', value_name = "POLICY")]
@@ -49,7 +49,7 @@ struct Analysis {
     /// Bytes of contents that would be stored inline in the metadata, uncompressed.
     inline_bytes: u64,
     chunks: u64,
-    /// Percentage of the data analysed.
+    /// Percentage of the data analyzed.
     sampled: u8,
     seconds: f64,
     skipped: Vec<String>,
@@ -93,7 +93,7 @@ fn rate(mb_s: f64) -> String {
     if mb_s > 0.0 { format!("{mb_s:.0}") } else { "-".to_owned() }
 }
 
-/// Analyses a tree and prints the results.
+/// Analyzes a tree and prints the results.
 pub(super) fn run(analyze: &Analyze) -> Result<()> {
     let format = if analyze.json { Format::Json } else { Format::Text };
     let began = std::time::Instant::now();

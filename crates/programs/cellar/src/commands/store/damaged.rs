@@ -84,7 +84,7 @@ impl Row for Place {
 pub(super) fn run(asked: &Damaged) -> Result<()> {
     let context = Context::new(&Connect::to_the_cell(asked.config.clone(), asked.json));
     let client = context.client()?;
-    let on = asked.on.unwrap_or_else(|| context.server_to_watch(&client));
+    let on = asked.on.unwrap_or_else(|| context.default_server(&client));
     let mut asking = Asking { client: &client, on, known: BTreeMap::new() };
     let mut all = Vec::new();
     for id in server_partitions(&client, on)? {

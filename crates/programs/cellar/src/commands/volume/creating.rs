@@ -17,7 +17,8 @@ use std::sync::Arc;
 pub struct Create {
     /// Name of the volume.
     name: VolumeName,
-    /// File server for the volume; the first database server by default.
+    /// File server for the volume; defaults to the one in this machine's configuration, or else the first database
+    /// server.
     #[arg(long)]
     on: Option<Ipv4Addr>,
     /// Partition, like `a`; the server's first by default.
@@ -79,12 +80,13 @@ struct Plan {
 
 /// Runs the command.
 pub(super) fn run(context: &Context, cell: &CellClient, create: &Create) -> Result<()> {
+    let default = context.default_server(cell);
     if !create.dry_run {
-        let made = create_volume(cell, create)?;
+        let made = create_on(cell, create, default)?;
         let sentence = format!("{} is volume {} on {} {}", made.name, made.id, made.server, made.partition);
         return context.format.done(&made, sentence);
     }
-    let Plan { on, partition, .. } = plan(cell, create)?;
+    let Plan { on, partition, .. } = plan(cell, create, default)?;
     cell.check_changes_locations().map_err(failed(format!("make the volume {}", create.name)))?;
     let (name, quota_kib, acl) = (create.name.as_str(), create.quota, &create.acl[..]);
     let quota = quota::in_words(quota_kib);
@@ -94,9 +96,15 @@ pub(super) fn run(context: &Context, cell: &CellClient, create: &Create) -> Resu
     context.format.done(&Foretold { name, server: on, partition, quota_kib, acl, is_done: false }, sentence)
 }
 
-/// Creates a volume like `vos create`: number, volume, entry. Undoes it if the entry cannot be created.
+/// Creates a volume like `vos create`: number, volume, entry. Undoes it if the entry cannot be created. The
+/// default server is the cell's first database server.
 pub fn create_volume(cell: &CellClient, create: &Create) -> Result<Made> {
-    let Plan { on, server, partition, access_list } = plan(cell, create)?;
+    create_on(cell, create, cell.default_server())
+}
+
+/// Creates a volume like [`create_volume`], with another default server.
+fn create_on(cell: &CellClient, create: &Create, default: Ipv4Addr) -> Result<Made> {
+    let Plan { on, server, partition, access_list } = plan(cell, create, default)?;
     let name = create.name.as_str();
     let request = vl::GetNewVolumeIdRequest { bump_count: 3 };
     let id = cell
@@ -119,10 +127,10 @@ pub fn create_volume(cell: &CellClient, create: &Create) -> Result<Made> {
 
 /// Checks in advance, as far as possible, whether the volume can be created, so that it does not fail
 /// half-way.
-fn plan(cell: &CellClient, create: &Create) -> Result<Plan> {
+fn plan(cell: &CellClient, create: &Create, default: Ipv4Addr) -> Result<Plan> {
     cell.check_name_is_free(create.name.as_str())?;
     let access_list = access_list(cell, &create.acl)?;
-    let on = create.on.unwrap_or(cell.default_server());
+    let on = create.on.unwrap_or(default);
     let server = cell.connection(on, Interface::Volumes);
     let partition = choose(&partitions(&*server)?, create.partition).with_context(|| format!("on {on}"))?;
     Ok(Plan { on, server, partition, access_list })

@@ -31,7 +31,8 @@ pub struct RestoreVolume {
     file: PathBuf,
     /// Name of the volume to create or overwrite, without `.readonly`.
     name: VolumeName,
-    /// File server; by default the volume's own, or for a new volume the first database server.
+    /// File server; by default the volume's own, or for a new volume the one in this machine's
+    /// configuration, or else the first database server.
     #[arg(long)]
     on: Option<Ipv4Addr>,
     /// Partition, like `a`; by default the volume's own, or for a new volume the server's first.
@@ -257,8 +258,8 @@ fn check(
 }
 
 /// Returns the place for a new volume.
-fn place_of_new(cell: &CellClient, request: &RestoreVolume) -> Result<Place> {
-    let server = request.on.unwrap_or(cell.default_server());
+fn place_of_new(context: &Context, cell: &CellClient, request: &RestoreVolume) -> Result<Place> {
+    let server = request.on.unwrap_or_else(|| context.default_server(cell));
     place_on(cell, Spot { server, partition: request.partition })
 }
 
@@ -299,7 +300,7 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     let (place, further) = if let Some(over) = &over {
         (over.place, over.others.clone())
     } else {
-        let place = place_of_new(&cell, request)?;
+        let place = place_of_new(context, &cell, request)?;
         (place, further_places(&cell, request, place)?)
     };
     let (volume, family) = over.as_ref().map_or((0, 0), |over| (over.volume, over.family));
