@@ -286,6 +286,17 @@ impl CellClient {
         fs::store_status(&*node.server, &request).map(drop)
     }
 
+    /// Sets the owner of a node to this user or group.
+    pub fn set_owner(&self, node: &Node, owner: i32) -> Result<(), AbortCode> {
+        let status = fs::StoreStatus {
+            mask: fs::store_mask::OWNER,
+            owner: owner.cast_unsigned(),
+            ..Default::default()
+        };
+        let request = fs::StoreStatusRequest { fid: node.fid.into(), status };
+        fs::store_status(&*node.server, &request).map(drop)
+    }
+
     /// Returns the ACL of a directory in the server's text format.
     pub fn acl(&self, directory: &Node) -> Result<Vec<u8>, AbortCode> {
         let request = fs::FetchACLRequest { fid: directory.fid.into() };

@@ -1,5 +1,6 @@
 //! `durability = "always" | "close" | "interval:MS"`.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 use volume::Durability;
@@ -41,6 +42,19 @@ impl DurabilityPolicy {
     }
 }
 
+/// Formats the setting as [`DurabilityPolicy::parse`] takes it.
+impl fmt::Display for DurabilityPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.durability {
+            Durability::Always => f.write_str("always"),
+            Durability::Close => f.write_str("close"),
+            Durability::Interval => {
+                write!(f, "interval:{}", self.period.unwrap_or_default().as_millis())
+            }
+        }
+    }
+}
+
 fn interval(number: &str) -> Result<DurabilityPolicy, String> {
     let (least, most) = (INTERVAL_MS.start(), INTERVAL_MS.end());
     let number = number.parse().ok().filter(|number| INTERVAL_MS.contains(number));
@@ -63,6 +77,7 @@ mod tests {
         ] {
             let expected = DurabilityPolicy { durability, period: ms.map(Duration::from_millis) };
             assert_eq!(DurabilityPolicy::parse(text), Ok(expected), "{text}");
+            assert_eq!(expected.to_string(), text);
         }
         for text in ["", "Always", "interval", "interval:500ms", "interval:-1"] {
             assert!(DurabilityPolicy::parse(text).is_err(), "{text}");

@@ -3,6 +3,7 @@
 use super::announcing::AnnounceRules;
 use super::audit::AuditSection;
 use super::durability::DurabilityPolicy;
+use super::effective::Source;
 use super::encryption::KeySource;
 use super::keys::{self, KeyFiles};
 use super::memory::CacheSizes;
@@ -167,33 +168,41 @@ struct MetricsSection {
     probe_history: Option<PathBuf>,
 }
 
-const DAY_SECONDS: u32 = 24 * 3600;
+pub(super) const DAY_SECONDS: u32 = 24 * 3600;
 
 /// Minimum idle time of transactions. Between two calls of a transaction, `vos` waits 90 s for a location
 /// server that does not answer (vsu_ClientInit in `volser/vsutils.c`), and a transaction must outlast that.
 const IDLE_TRANSACTION_SECONDS_MIN: u32 = 120;
 
 /// Text and name of a file, for error messages with a position.
-pub(super) struct Origin<'a> {
+pub struct Origin<'a> {
     path: &'a Path,
     text: &'a str,
 }
 
 impl<'a> Origin<'a> {
-    pub(super) fn new(path: &'a Path, text: &'a str) -> Origin<'a> {
+    /// Creates the origin of values of this text.
+    pub fn new(path: &'a Path, text: &'a str) -> Origin<'a> {
         Origin { path, text }
     }
 
-    fn line<T>(&self, value: &Spanned<T>) -> usize {
+    /// Returns the line of a value, from 1.
+    pub fn line<T>(&self, value: &Spanned<T>) -> usize {
         1 + self.text[..value.span().start.min(self.text.len())].matches('\n').count()
     }
 
-    pub(super) fn bad<T>(
-        &self,
-        value: &Spanned<T>,
-        key: &str,
-        what: impl std::fmt::Display,
-    ) -> anyhow::Error {
+    /// Returns the text of a value.
+    pub(super) fn text<T>(&self, value: &Spanned<T>) -> &'a str {
+        self.text.get(value.span()).unwrap_or_default()
+    }
+
+    /// Returns the place of a value.
+    pub(super) fn source<T>(&self, value: &Spanned<T>) -> Source {
+        Source::Line { file: self.path.display().to_string(), line: self.line(value) }
+    }
+
+    /// Returns the error of a value: the file, the line, the key and what is wrong.
+    pub fn bad<T>(&self, value: &Spanned<T>, key: &str, what: impl std::fmt::Display) -> anyhow::Error {
         anyhow::anyhow!("{}, line {}, `{key}`: {what}", self.path.display(), self.line(value))
     }
 

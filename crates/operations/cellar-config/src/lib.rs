@@ -4,6 +4,7 @@
 pub mod announcing;
 mod audit;
 pub mod durability;
+pub mod effective;
 pub mod encryption;
 pub mod file;
 pub mod files;

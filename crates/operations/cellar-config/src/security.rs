@@ -8,8 +8,10 @@ use super::file::Origin;
 use crate::files::Exposure;
 use anyhow::{Context, Result};
 use base::SecurityLevel;
+pub(crate) use levels::LEVELS;
 use levels::LevelsSection;
 pub use levels::{CallerClass, LevelPolicy, ServiceLevels};
+pub(crate) use queries::CALLERS;
 pub use queries::QueryPolicy;
 use rx_proto::DebugAudience;
 use rx_security::Enctype;
@@ -28,7 +30,7 @@ const CLOCK_WARNING_SECONDS: u32 = 300;
 const VOLUME_SERVER_PORT: u16 = 7005;
 
 /// Values of `rxdebug`.
-const AUDIENCES: [(&str, DebugAudience); 3] = [
+pub(crate) const AUDIENCES: [(&str, DebugAudience); 3] = [
     ("anyone", DebugAudience::Anyone),
     ("own-hosts", DebugAudience::OwnHosts),
     ("nobody", DebugAudience::Nobody),

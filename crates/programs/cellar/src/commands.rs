@@ -1,6 +1,8 @@
 //! The subcommands of `cellar` other than `serve`.
 
+pub mod apply;
 pub mod bench;
+pub mod config;
 pub mod context;
 pub mod cp;
 pub mod doctor;

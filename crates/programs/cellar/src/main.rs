@@ -39,10 +39,26 @@ enum Command {
         sockets_on_stdin: bool,
     },
     Quickstart(quickstart::Quickstart),
+    /// Check the configuration, and show it with the source of each value.
+    Config {
+        #[command(subcommand)]
+        command: commands::config::Config,
+    },
     /// Manage volumes.
     Volume {
         #[command(subcommand)]
         command: commands::volume::Volume,
+        #[command(flatten)]
+        connect: Connect,
+    },
+    /// Make the cell what a file declares: users, groups, volumes, mount points, read-only sites and policies.
+    ///
+    /// What is so already stays as it is; a second run has nothing to do. What the file does not declare is
+    /// never removed. Exit status: 0 all is as declared, 1 failure, or the file contradicts the cell; with
+    /// --dry-run 3 if there are changes to make.
+    Apply {
+        #[command(flatten)]
+        apply: commands::apply::Apply,
         #[command(flatten)]
         connect: Connect,
     },
@@ -191,7 +207,9 @@ fn main() -> ExitCode {
             load_server_settings(config.as_deref()).and_then(|settings| cellar_server::run(settings, sources))
         }
         Command::Quickstart(quickstart) => quickstart::run(&quickstart),
+        Command::Config { command } => commands::config::run(&command),
         Command::Volume { command, connect } => commands::volume::run(&Context::new(&connect), &command),
+        Command::Apply { apply, connect } => return commands::apply::run(&Context::new(&connect), &apply),
         Command::User { command, connect } => {
             commands::protection::run_user(&Context::new(&connect), &command)
         }
@@ -275,11 +293,11 @@ mod tests {
         let mut cli = Cli::command();
         cli.build();
         let mut complaints = Vec::new();
-        for name in ["volume", "user", "group", "promote", "import"] {
+        for name in ["volume", "user", "group", "promote", "import", "apply"] {
             let command = cli.find_subcommand(name).expect("a command");
             let mut found = Vec::new();
             leaves(command, name, &mut found);
-            assert!(found.len() > 2, "{found:?}");
+            assert!(found.len() > 2 || name == "apply", "{found:?}");
             for (path, options) in found {
                 let has = |name: &str| options.iter().any(|option| option == name);
                 let (is_told, only_reads) = (has("dry-run"), READING.contains(&&*path));

@@ -54,6 +54,24 @@ impl EntryFlags {
         })
     }
 
+    /// Formats the access bits like `pts`, as [`EntryFlags::parse_access`] takes them. If both members and
+    /// anyone have a right, the letter is that for anyone.
+    pub fn access_text(self) -> String {
+        let letter = |bit, letter| if self.has(bit) { letter } else { '-' };
+        let either = |any, any_letter, member, member_letter| {
+            if self.has(any) { any_letter } else { letter(member, member_letter) }
+        };
+        [
+            either(EntryFlags::STATUS_ANY, 'S', EntryFlags::STATUS_MEMBER, 's'),
+            letter(EntryFlags::OWNED_ANY, 'O'),
+            either(EntryFlags::MEMBERSHIP_ANY, 'M', EntryFlags::MEMBERSHIP_MEMBER, 'm'),
+            either(EntryFlags::ADD_ANY, 'A', EntryFlags::ADD_MEMBER, 'a'),
+            letter(EntryFlags::REMOVE_MEMBER, 'r'),
+        ]
+        .iter()
+        .collect()
+    }
+
     /// Whether all of `bits` are set.
     pub fn has(self, bits: u32) -> bool {
         self.0 & bits == bits

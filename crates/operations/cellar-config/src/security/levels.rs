@@ -9,7 +9,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 /// Names of rxkad's levels, as in OpenAFS's tools.
-pub(super) const LEVELS: [(&str, SecurityLevel); 3] = [
+pub(crate) const LEVELS: [(&str, SecurityLevel); 3] = [
     ("clear", SecurityLevel::Clear),
     ("auth", SecurityLevel::Authenticated),
     ("crypt", SecurityLevel::Encrypted),

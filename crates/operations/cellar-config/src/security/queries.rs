@@ -9,7 +9,7 @@ use ptdb::{EntryFlags, Policy};
 use toml::Spanned;
 
 /// Names of classes of callers.
-const CALLERS: [(&str, Access); 3] = [
+pub(crate) const CALLERS: [(&str, Access); 3] = [
     ("anyone", Access::Anyone),
     ("authenticated", Access::Authenticated),
     ("administrators", Access::Administrators),

@@ -164,11 +164,11 @@ pub fn run_group(context: &Context, command: &Group) -> Result<()> {
     let cell = context.client()?;
     match command {
         Group::Create(create) => {
-            let owner = create.owner.as_deref().map(|owner| id_of(&cell, owner)).transpose()?.unwrap_or(0);
             if create.dry_run {
+                create.owner.as_deref().map(|owner| id_of(&cell, owner)).transpose()?;
                 return foretell_group(context, &cell, create);
             }
-            let id = create_entry(&cell, &create.name, None, NEW_GROUP, owner)?;
+            let id = create_group(&cell, &create.name, create.owner.as_deref())?;
             context.format.done(&id, format!("{} is group {id}", create.name))
         }
         Group::Remove(removal) => remove(context, &cell, removal),
@@ -200,31 +200,51 @@ fn check_free(cell: &CellClient, name: &str, id: Option<i32>) -> Result<()> {
     }
 }
 
+/// Creates a group and returns its number; it belongs to the caller if no owner is named.
+pub(super) fn create_group(cell: &CellClient, name: &str, owner: Option<&str>) -> Result<i32> {
+    let owner = owner.map(|owner| id_of(cell, owner)).transpose()?.unwrap_or(0);
+    create_entry(cell, name, None, NEW_GROUP, owner)
+}
+
+/// Adds a user or group to a group.
+pub(super) fn add_member(cell: &CellClient, member: &str, group: &str) -> Result<()> {
+    let request = pr::AddToGroupRequest { user: id_of(cell, member)?, group: id_of(cell, group)? };
+    cell.database(Interface::Protection, |pr| pr::add_to_group(pr, &request))
+        .map(drop)
+        .map_err(failed(format!("add {member} to {group}")))
+}
+
+/// Removes a user or group from a group.
+pub(super) fn drop_member(cell: &CellClient, member: &str, group: &str) -> Result<()> {
+    let request = pr::RemoveFromGroupRequest { user: id_of(cell, member)?, group: id_of(cell, group)? };
+    cell.database(Interface::Protection, |pr| pr::remove_from_group(pr, &request))
+        .map(drop)
+        .map_err(failed(format!("take {member} out of {group}")))
+}
+
 fn add(context: &Context, cell: &CellClient, pair: &Membership) -> Result<()> {
-    let (user, group) = (id_of(cell, &pair.user)?, id_of(cell, &pair.group)?);
-    let refused = || failed(format!("add {} to {}", pair.user, pair.group));
     if pair.dry_run {
+        let (user, group) = (id_of(cell, &pair.user)?, id_of(cell, &pair.group)?);
+        let refused = || failed(format!("add {} to {}", pair.user, pair.group));
         if elements_of(cell, group).map_err(refused())?.contains(&user) {
             return Err(refused()(AbortCode::PRIDEXIST));
         }
         return foretell_membership(context, cell, pair, "add").map_err(refused())?;
     }
-    let request = pr::AddToGroupRequest { user, group };
-    cell.database(Interface::Protection, |pr| pr::add_to_group(pr, &request)).map_err(refused())?;
+    add_member(cell, &pair.user, &pair.group)?;
     context.format.done(&true, format!("{} is in {}", pair.user, pair.group))
 }
 
 fn drop_from(context: &Context, cell: &CellClient, pair: &Membership) -> Result<()> {
-    let (user, group) = (id_of(cell, &pair.user)?, id_of(cell, &pair.group)?);
-    let refused = || failed(format!("take {} out of {}", pair.user, pair.group));
     if pair.dry_run {
+        let (user, group) = (id_of(cell, &pair.user)?, id_of(cell, &pair.group)?);
+        let refused = || failed(format!("take {} out of {}", pair.user, pair.group));
         if !elements_of(cell, group).map_err(refused())?.contains(&user) {
             return Err(refused()(AbortCode::PRNOENT));
         }
         return foretell_membership(context, cell, pair, "drop").map_err(refused())?;
     }
-    let request = pr::RemoveFromGroupRequest { user, group };
-    cell.database(Interface::Protection, |pr| pr::remove_from_group(pr, &request)).map_err(refused())?;
+    drop_member(cell, &pair.user, &pair.group)?;
     context.format.done(&true, format!("{} is no longer in {}", pair.user, pair.group))
 }
 
@@ -244,7 +264,7 @@ fn foretell_membership(
     Ok(context.format.done(&told, sentence))
 }
 
-fn elements_of(cell: &CellClient, id: i32) -> Result<Vec<i32>, AbortCode> {
+pub(super) fn elements_of(cell: &CellClient, id: i32) -> Result<Vec<i32>, AbortCode> {
     let request = pr::ListElementsRequest { id };
     cell.database(Interface::Protection, |pr| pr::list_elements(pr, &request)).map(|reply| reply.list)
 }
@@ -270,18 +290,30 @@ pub fn id_of(cell: &CellClient, name: &str) -> Result<i32> {
     }
 }
 
+/// Returns the number of a user or group, if it exists.
 pub(crate) fn find_id(cell: &CellClient, name: &str) -> Result<Option<i32>> {
-    if name.len() > base::limits::PROTECTION_NAME_BYTES_MAX {
-        bail!("the name `{name}` is longer than {} bytes", base::limits::PROTECTION_NAME_BYTES_MAX);
-    }
-    let request = pr::NameToIDRequest { names: vec![name.into()] };
-    let reply = cell
-        .database(Interface::Protection, |pr| pr::name_to_id(pr, &request))
-        .map_err(failed(format!("look up {name}")))?;
-    Ok(reply.ids.first().copied().filter(|id| *id != ANONYMOUS || name == "anonymous"))
+    Ok(find_ids(cell, &[name.to_owned()])?.into_iter().next().flatten())
 }
 
-fn names_of(cell: &CellClient, ids: Vec<i32>) -> Result<Vec<String>> {
+/// Returns the numbers of users and groups, as many as names; `None` for those that do not exist.
+pub(super) fn find_ids(cell: &CellClient, names: &[String]) -> Result<Vec<Option<i32>>> {
+    let most = base::limits::PROTECTION_NAME_BYTES_MAX;
+    if let Some(name) = names.iter().find(|name| name.len() > most) {
+        bail!("the name `{name}` is longer than {most} bytes");
+    }
+    let request = pr::NameToIDRequest { names: names.iter().map(|name| name.as_str().into()).collect() };
+    let reply = cell
+        .database(Interface::Protection, |pr| pr::name_to_id(pr, &request))
+        .map_err(failed(format!("look up {}", names.join(", "))))?;
+    let known = |(name, id): (&String, Option<i32>)| id.filter(|id| *id != ANONYMOUS || name == "anonymous");
+    Ok(names
+        .iter()
+        .zip(reply.ids.iter().copied().map(Some).chain(std::iter::repeat(None)))
+        .map(known)
+        .collect())
+}
+
+pub(super) fn names_of(cell: &CellClient, ids: Vec<i32>) -> Result<Vec<String>> {
     let request = pr::IDToNameRequest { ids };
     let reply = cell
         .database(Interface::Protection, |pr| pr::id_to_name(pr, &request))

@@ -303,6 +303,12 @@ impl Target {
         reply.map(|reply| reply.policy).map_err(failed)
     }
 
+    fn set_policy(&self, policy: SnapshotPolicy) -> Result<()> {
+        let request = cellar::SetSnapshotPolicyRequest { volume: self.id.0, policy };
+        let set = cellar::set_snapshot_policy(&*self.server, &request);
+        set.map(drop).map_err(|code| self.explain(&format!("set the policy of {}", self.name), code))
+    }
+
     fn remove(&self, name: &str) -> Result<()> {
         let request = cellar::RemoveSnapshotRequest { volume: self.id.0, name: name.into() };
         cellar::remove_snapshot(&*self.server, &request)
@@ -494,11 +500,21 @@ fn keep(context: &Context, cell: &CellClient, wanted: &Policy) -> Result<()> {
         return context.format.done(&Foreseen { present, wanted, is_done: false }, sentence);
     }
     if changes {
-        let request = cellar::SetSnapshotPolicyRequest { volume: target.id.0, policy };
-        cellar::set_snapshot_policy(&*target.server, &request)
-            .map_err(|code| target.explain(&changing, code))?;
+        target.set_policy(policy)?;
     }
     context.format.rows(&[Kept::new(&wanted.volume, target.policy()?)])
+}
+
+/// Returns the numbers of hourly, daily, weekly and monthly snapshots of a policy.
+pub(super) fn counts(policy: &SnapshotPolicy) -> [u32; 4] {
+    let SnapshotPolicy { hourly, daily, weekly, monthly } = *policy;
+    [hourly, daily, weekly, monthly]
+}
+
+/// Sets the numbers of hourly, daily, weekly and monthly snapshots that a volume's server keeps.
+pub(super) fn set_policy(cell: &CellClient, volume: &str, counts: [u32; 4]) -> Result<()> {
+    let [hourly, daily, weekly, monthly] = counts;
+    Target::to_change(cell, volume)?.set_policy(SnapshotPolicy { hourly, daily, weekly, monthly })
 }
 
 /// Snapshots to be removed with their volume.

@@ -10,6 +10,7 @@ mod preflight;
 mod quota;
 mod removing;
 mod restoring;
+mod sites;
 
 use super::{Context, snapshot};
 use crate::output::Row;
@@ -25,9 +26,15 @@ use indicatif::HumanBytes;
 use serde::Serialize;
 use std::net::Ipv4Addr;
 
+pub(super) use creating::QUOTA_KIB;
 pub use creating::{Create, create_volume};
 pub use mounting::make_mount_point;
 pub(super) use mounting::preflight as foretell_mount_point;
+pub(super) use operations::release_quietly;
+pub(super) use policy::{Settings, change_settings, parse_compression};
+pub(super) use quota::{in_words as quota_in_words, parse as parse_quota};
+pub(super) use restoring::parse_site;
+pub(super) use sites::{add_site, find_entry};
 
 /// Manage volumes.
 #[derive(Subcommand)]

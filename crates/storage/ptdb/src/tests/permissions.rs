@@ -173,6 +173,10 @@ fn access_masks_are_read_as_pts_shows_them() {
     assert_eq!(EntryFlags::parse_access("S----"), Some(default.user_access));
     assert_eq!(EntryFlags::parse_access("S-M--"), Some(default.group_access));
     assert_eq!(EntryFlags::parse_access("SsOMmAar"), Some(0xff << EntryFlags::ACCESS_SHIFT));
+    for text in ["S----", "sOmar", "SOMA-", "-----"] {
+        let bits = EntryFlags::parse_access(text).unwrap();
+        assert_eq!(EntryFlags(bits | EntryFlags::GROUP).access_text(), text);
+    }
     assert_eq!((EntryFlags::parse_access(""), EntryFlags::parse_access("S-x--")), (Some(0), None));
 }
 

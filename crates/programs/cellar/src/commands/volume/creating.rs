@@ -12,6 +12,9 @@ use serde::Serialize;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+/// Quota of a new volume in KiB, as with `vos create`.
+pub(in crate::commands) const QUOTA_KIB: i32 = 5000;
+
 /// Create a read-write volume.
 #[derive(Args)]
 pub struct Create {
@@ -25,7 +28,7 @@ pub struct Create {
     #[arg(long)]
     partition: Option<PartitionId>,
     /// Maximum size: KiB, or a number with K, M, G or T, like 2G; 0 is unlimited.
-    #[arg(long, default_value = "5000", value_parser = quota::parse)]
+    #[arg(long, default_value_t = QUOTA_KIB, value_parser = quota::parse)]
     quota: i32,
     /// Rights on the root directory, in addition to the administrators', like `system:anyuser=rl`.
     #[arg(long, value_name = "NAME=RIGHTS")]
@@ -46,6 +49,18 @@ impl Create {
             acl: acl.iter().map(|&grant| grant.to_owned()).collect(),
             dry_run: false,
         }
+    }
+}
+
+impl Create {
+    /// Options for a volume on this server; on its first partition if none is named.
+    pub(in crate::commands) fn at(
+        name: VolumeName,
+        on: Ipv4Addr,
+        partition: Option<PartitionId>,
+        quota: i32,
+    ) -> Create {
+        Create { name, on: Some(on), partition, quota, acl: Vec::new(), dry_run: false }
     }
 }
 
@@ -136,14 +151,14 @@ fn plan(cell: &CellClient, create: &Create, default: Ipv4Addr) -> Result<Plan> {
     Ok(Plan { on, server, partition, access_list })
 }
 
-fn partitions(server: &dyn ClientConnection) -> Result<Vec<PartitionId>> {
+pub(super) fn partitions(server: &dyn ClientConnection) -> Result<Vec<PartitionId>> {
     let reply =
         vol::x_list_partitions(server, &vol::XListPartitionsRequest).map_err(failed("list partitions"))?;
     let numbers = reply.partitions.iter();
     Ok(numbers.filter_map(|&number| PartitionId::from_index(u32::try_from(number).ok()?)).collect())
 }
 
-fn choose(partitions: &[PartitionId], wanted: Option<PartitionId>) -> Result<PartitionId> {
+pub(super) fn choose(partitions: &[PartitionId], wanted: Option<PartitionId>) -> Result<PartitionId> {
     let first = partitions.first().copied().context("the server has no partition")?;
     match wanted {
         Some(wanted) if !partitions.contains(&wanted) => {

@@ -298,13 +298,19 @@ pub(super) fn explain(trouble: &str, code: Option<AbortCode>) -> String {
 
 /// Reports the result of a job.
 pub(super) fn report(context: &Context, job: &Job, end: End) -> Result<()> {
+    let sentence = outcome(job, end)?;
+    context.format.done(&Shown::new(job, false, so_far(job)), sentence)
+}
+
+/// Describes a job that is done; fails with a description of any other result.
+pub(super) fn outcome(job: &Job, end: End) -> Result<String> {
     let (title, id) = (job.title(), job.id);
     match (end, job.stage) {
         (_, Stage::Done) => {
             let seconds = job.events.last().map_or(0, |last| last.at - job.events[0].at.min(last.at));
             let notable = job.events.iter().rev().find(|event| event.what.starts_with("nothing has changed"));
             let how = notable.map_or_else(|| amount(seconds, job.traffic()), |event| event.what.clone());
-            context.format.done(&Shown::new(job, false, so_far(job)), format!("{title} is done ({how})"))
+            Ok(format!("{title} is done ({how})"))
         }
         (_, Stage::Failed) => {
             let why = explain(job.trouble.as_deref().unwrap_or_default(), job.abort_code());

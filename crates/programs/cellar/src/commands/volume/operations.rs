@@ -118,6 +118,18 @@ pub(super) fn release(context: &Context, request: &Release) -> Result<()> {
     do_job(context, &cell, &request.volume, &Operation::Release { all: request.all }, &request.how)
 }
 
+/// Releases a volume without printing the result.
+pub(in crate::commands) fn release_quietly(context: &Context, cell: &CellClient, volume: &str) -> Result<()> {
+    let located = cell.locate_newest(volume)?;
+    let (from, id) = (place_of(&located)?, located.read_write().0);
+    let kept = following::journal_for(context, false)?;
+    let operation = Operation::Release { all: false };
+    let (mut job, _claim) =
+        kept.journal.begin(|number| Job::new(number, operation.clone(), id, &located.name, from))?;
+    let end = following::carry_on(context, cell, &kept.journal, &mut job)?;
+    following::outcome(&job, end).map(drop)
+}
+
 /// Backs a volume up.
 pub(super) fn back_up(context: &Context, request: &Backup) -> Result<()> {
     do_job(context, &context.client()?, &request.volume, &Operation::Backup, &request.how)

@@ -95,6 +95,36 @@ struct Forgotten {
     is_done: bool,
 }
 
+/// Parses a compression policy into a codec's name, empty for the server's setting.
+pub(in crate::commands) fn parse_compression(text: &str) -> Result<String, String> {
+    Ok(parse(text)?.0.map(|codec| codec.to_string()).unwrap_or_default())
+}
+
+/// Settings to change; `None` leaves one as it is.
+#[derive(Default)]
+pub(in crate::commands) struct Settings<'a> {
+    pub(in crate::commands) quota_kib: Option<i32>,
+    /// As from [`parse_compression`].
+    pub(in crate::commands) compression: Option<&'a str>,
+    pub(in crate::commands) deduplication: Option<bool>,
+}
+
+/// Changes settings of a read-write volume.
+pub(in crate::commands) fn change_settings(
+    cell: &CellClient,
+    volume: &str,
+    settings: Settings<'_>,
+) -> Result<()> {
+    let compression = match settings.compression {
+        Some("") => Some(Compression(None)),
+        Some(text) => Some(parse(text).map_err(anyhow::Error::msg)?),
+        None => None,
+    };
+    let switch = |is_on| if is_on { Switch::On } else { Switch::Off };
+    let (quota, deduplication) = (settings.quota_kib, settings.deduplication.map(switch));
+    change(cell, &Set { volume: volume.into(), quota, compression, deduplication, dry_run: false }).map(drop)
+}
+
 /// Applies the settings to a read-write volume.
 pub(super) fn set(context: &Context, cell: &CellClient, set: &Set) -> Result<()> {
     let (changed, sentence) = if set.dry_run { preflight(cell, set)? } else { change(cell, set)? };

@@ -14,7 +14,7 @@ const UNITS: [(char, i32); 4] = [('K', 1), ('M', 1 << 10), ('G', 1 << 20), ('T',
 ///
 /// # Errors
 /// If it is not such a number, or exceeds AFS's maximum (2 TiB less one KiB).
-pub(super) fn parse(text: &str) -> Result<i32, String> {
+pub(in crate::commands) fn parse(text: &str) -> Result<i32, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     let wrong = || format!("`{text}` is not a quota; expected KiB, or a number with K, M, G or T, like 500M");
@@ -36,7 +36,7 @@ pub(super) fn parse(text: &str) -> Result<i32, String> {
 }
 
 /// Formats a quota.
-pub(super) fn in_words(kib: i32) -> String {
+pub(in crate::commands) fn in_words(kib: i32) -> String {
     match u64::try_from(kib) {
         Ok(kib @ 1..) => format!("a quota of {}", indicatif::HumanBytes(kib << 10)),
         _ => "no quota".into(),

@@ -78,6 +78,11 @@ struct Spot {
     partition: Option<PartitionId>,
 }
 
+/// Parses a site: an address, optionally with a partition, like `192.0.2.3/b`.
+pub(in crate::commands) fn parse_site(text: &str) -> Result<(Ipv4Addr, Option<PartitionId>), String> {
+    text.parse().map(|Spot { server, partition }| (server, partition))
+}
+
 impl FromStr for Spot {
     type Err = String;
 
