@@ -53,7 +53,7 @@ const VNO_CODES_BEFORE: i32 = 100;
 
 /// Converts a Linux errno to a universal error code. File servers send their system's errno to a client that
 /// has not declared support for universal codes.
-fn widened(code: AbortCode) -> AbortCode {
+pub fn widened(code: AbortCode) -> AbortCode {
     match code.0 {
         1 => AbortCode::UAEPERM,
         2 => AbortCode::UAENOENT,

@@ -2,6 +2,7 @@
 
 pub mod behind;
 
+use super::patience::Patience;
 use super::{CellClient, Network};
 use afs_idl::{ClientConnection, MemoryConnection, MemoryStream};
 use base::AbortCode;
@@ -42,10 +43,15 @@ impl Fakes {
         self.calls.swap(0, Relaxed)
     }
 
-    /// Returns a client of the cell with the servers 10.0.0.1 to 10.0.0.`count`.
+    /// Returns a client of the cell with the servers 10.0.0.1 to 10.0.0.`count`, which repeats no refused call.
     pub fn cell(self: &Arc<Self>, count: u8) -> Arc<CellClient> {
+        Arc::new(self.client(count).with_patience(Patience::NONE, |_| ()))
+    }
+
+    /// Returns a client of the cell with the servers 10.0.0.1 to 10.0.0.`count`.
+    pub fn client(self: &Arc<Self>, count: u8) -> CellClient {
         let servers = (1..=count).map(server).collect();
-        Arc::new(CellClient::new(Arc::new(FakeNetwork(self.clone())), servers).unwrap())
+        CellClient::new(Arc::new(FakeNetwork(self.clone())), servers).unwrap()
     }
 }
 

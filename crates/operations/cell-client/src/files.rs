@@ -3,13 +3,14 @@
 use super::describe::failed;
 use super::location::Located;
 use super::path::CellPath;
+use super::patience::PatientConnection;
 use super::{CellClient, Interface};
 use afs_format::directory::DirectoryBlob;
 use afs_idl::{CallStream, ClientConnection, common, fs};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use base::{AbortCode, Fid, VnodeId};
 use bytes::Bytes;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub struct Node {
     pub fid: Fid,
     /// Status at the time of the look-up.
     pub status: fs::FetchStatus,
-    server: Arc<dyn ClientConnection>,
+    server: Arc<PatientConnection>,
     address: Ipv4Addr,
 }
 
@@ -55,6 +56,21 @@ pub struct Attributes {
     pub mode: u32,
     /// Modification time in seconds since 1970.
     pub modified: u32,
+}
+
+/// Data to store, which is read again from its start if a call is repeated.
+pub trait Input: Read {
+    /// Goes back to the start.
+    ///
+    /// # Errors
+    /// An error of the system.
+    fn restart(&mut self) -> std::io::Result<()>;
+}
+
+impl<T: Read + Seek> Input for T {
+    fn restart(&mut self) -> std::io::Result<()> {
+        self.rewind()
+    }
 }
 
 impl Attributes {
@@ -132,10 +148,17 @@ impl CellClient {
 
     fn root_at(&self, located: &Located, named: &str) -> Result<Result<Node, AbortCode>> {
         let (site, volume) = located.readable_site(named)?;
-        let server = self.connection(site.server, Interface::Files);
-        let fid = Fid::root(volume);
-        let status = status(&*server, fid);
-        Ok(status.map(|status| Node { fid, status, server, address: site.server }))
+        let server = self.patient(site.server, Interface::Files);
+        let (fid, mut attempts) = (Fid::root(volume), server.attempts());
+        loop {
+            match status(&*server.connection, fid) {
+                // The caller looks for a volume that is offline elsewhere.
+                Err(code) if code != AbortCode::VOFFLINE && attempts.wait(code) => {}
+                status => {
+                    return Ok(status.map(|status| Node { fid, status, server, address: site.server }));
+                }
+            }
+        }
     }
 
     /// Returns the node at a path, following mount points; `None` if its last component is missing.
@@ -182,57 +205,128 @@ impl CellClient {
 
     /// Returns the entries of a directory except `.` and `..`.
     pub fn list(&self, directory: &Node) -> Result<Vec<Entry>> {
+        self.try_list(directory).map_err(failed(format!("fetch {}", directory.fid)))?
+    }
+
+    /// Returns the entries like [`list`](CellClient::list), or the code with which the call ended.
+    ///
+    /// # Errors
+    /// The directory is damaged, or none.
+    pub fn try_list(&self, directory: &Node) -> Result<Result<Vec<Entry>>, AbortCode> {
         if !directory.is_directory() {
-            bail!("{} is not a directory", directory.fid);
+            return Ok(Err(anyhow!("{} is not a directory", directory.fid)));
         }
-        let mut blob = Vec::new();
-        self.fetch(directory, &mut blob, &mut |_| ())?;
-        let parsed = DirectoryBlob::parse(&blob.into()).context("the server sent a damaged directory")?;
-        Ok(parsed
+        let blob = self.fetch_whole(directory)?;
+        let parsed = match DirectoryBlob::parse(&blob.into()) {
+            Ok(parsed) => parsed,
+            Err(error) => return Ok(Err(error).context("the server sent a damaged directory")),
+        };
+        Ok(Ok(parsed
             .entries()
             .filter(|(name, _)| *name != b"." && *name != b"..")
             .map(|(name, target)| Entry { name: name.to_vec(), vnode: target.vnode, unique: target.unique })
-            .collect())
+            .collect()))
     }
 
     /// Returns the target of a symbolic link.
     pub fn read_link(&self, link: &Node) -> Result<Vec<u8>> {
-        let mut target = Vec::new();
-        self.fetch(link, &mut target, &mut |_| ())?;
-        Ok(target)
+        self.try_read_link(link).map_err(failed(format!("fetch {}", link.fid)))
     }
 
-    /// Copies a file's data to `out`; `progress` is called with the size of each piece.
+    /// Returns the target of a symbolic link, or the code with which the call ended.
+    pub fn try_read_link(&self, link: &Node) -> Result<Vec<u8>, AbortCode> {
+        self.fetch_whole(link)
+    }
+
+    fn fetch_whole(&self, node: &Node) -> Result<Vec<u8>, AbortCode> {
+        let mut data = Vec::new();
+        let fetched = self.try_fetch(node, &mut data, &mut |_| ());
+        fetched.map_or(Err(AbortCode::RX_USER_ABORT), |answer| answer).map(|_| data)
+    }
+
+    /// Copies a file's data to `out`; `progress` is called with the size of each piece. A refused call is repeated
+    /// as long as nothing was written to `out`.
     pub fn fetch(&self, file: &Node, out: &mut dyn Write, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        self.try_fetch(file, out, progress)?.map(drop).map_err(failed(format!("fetch {}", file.fid)))
+    }
+
+    /// Fetches like [`fetch`](CellClient::fetch), and returns the status of the file whose data this is, or the code
+    /// with which the call ended. `out` may then have a part of the data.
+    ///
+    /// # Errors
+    /// Errors of `out`.
+    pub fn try_fetch(
+        &self,
+        file: &Node,
+        out: &mut dyn Write,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Result<fs::FetchStatus, AbortCode>> {
         let request = fs::FetchData64Request { fid: file.fid.into(), position: 0, length: FETCH_ALL };
-        let mut local = None;
-        let answer =
-            fs::fetch_data64(&*file.server, &request, |stream| receive(stream, out, progress, &mut local));
-        match local {
-            Some(error) => Err(error).context("cannot write what was fetched"),
-            None => answer.map(drop).map_err(failed(format!("fetch {}", file.fid))),
+        let (mut local, mut received, mut attempts) = (None, 0, file.server.attempts());
+        loop {
+            let mut count = |bytes| {
+                received += bytes;
+                progress(bytes);
+            };
+            let answer = fs::fetch_data64(&*file.server.connection, &request, |stream| {
+                receive(stream, out, &mut count, &mut local)
+            });
+            match (local, answer) {
+                (Some(error), _) => return Err(error).context("cannot write what was fetched"),
+                (None, Err(code)) if received == 0 && attempts.wait(code) => local = None,
+                (None, answer) => return Ok(answer.map(|reply| reply.status)),
+            }
         }
     }
 
-    /// Replaces a file's data by `length` bytes of `input`.
+    /// Replaces a file's data by the first `length` bytes of `input`. A refused call is repeated with the input
+    /// from its start; `progress` counts each byte once.
     pub fn store(
         &self,
         file: &Node,
         attributes: Attributes,
-        input: &mut dyn Read,
+        input: &mut dyn Input,
         length: u64,
         progress: &mut dyn FnMut(u64),
     ) -> Result<()> {
+        let stored = self.try_store(file, attributes, input, length, progress)?;
+        stored.map_err(failed(format!("store {}", file.fid)))
+    }
+
+    /// Stores like [`store`](CellClient::store), and returns the code with which the call ended.
+    ///
+    /// # Errors
+    /// Errors of `input`, which include its end before `length` bytes.
+    pub fn try_store(
+        &self,
+        file: &Node,
+        attributes: Attributes,
+        input: &mut dyn Input,
+        length: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Result<(), AbortCode>> {
         let status = attributes.to_wire();
         let fid = file.fid.into();
         let request = fs::StoreData64Request { fid, status, position: 0, length, file_length: length };
-        let mut local = None;
-        let answer = fs::store_data64(&*file.server, &request, |stream| {
-            send(stream, input, length, progress, &mut local)
-        });
-        match local {
-            Some(error) => Err(error).context("cannot read what is to be stored"),
-            None => answer.map(drop).map_err(failed(format!("store {}", file.fid))),
+        let (mut local, mut furthest, mut attempts) = (None, 0, file.server.attempts());
+        loop {
+            input.restart().context("cannot read what is to be stored")?;
+            let mut sent = 0;
+            let mut count = |bytes| {
+                sent += bytes;
+                if sent > furthest {
+                    progress(sent - furthest);
+                    furthest = sent;
+                }
+            };
+            let answer = fs::store_data64(&*file.server.connection, &request, |stream| {
+                send(stream, input, length, &mut count, &mut local)
+            });
+            match (local, answer) {
+                (Some(error), _) => return Err(error).context("cannot read what is to be stored"),
+                (None, Err(code)) if attempts.wait(code) => local = None,
+                (None, answer) => return Ok(answer.map(drop)),
+            }
         }
     }
 
@@ -371,7 +465,7 @@ fn receive(
 
 fn send(
     stream: &mut dyn CallStream,
-    input: &mut dyn Read,
+    input: &mut dyn Input,
     length: u64,
     progress: &mut dyn FnMut(u64),
     local: &mut Option<std::io::Error>,

@@ -8,6 +8,7 @@ pub mod files;
 pub mod location;
 pub mod network;
 pub mod path;
+pub mod patience;
 pub mod rights;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use afs_idl::{ClientConnection, fs};
 use anyhow::{Result, bail};
 use base::AbortCode;
 use parking_lot::Mutex;
+use patience::{Delay, Patience, PatientConnection, Waiting};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -67,19 +69,36 @@ impl Interface {
 pub struct CellClient {
     network: Arc<dyn Network>,
     database_servers: Vec<Ipv4Addr>,
-    connections: Mutex<HashMap<(Ipv4Addr, Interface), Arc<dyn ClientConnection>>>,
+    connections: Mutex<HashMap<(Ipv4Addr, Interface), Arc<PatientConnection>>>,
+    waiting: Arc<Waiting>,
     /// State of the database servers, by database. No call is made under the lock.
     rosters: Mutex<HashMap<Interface, Roster>>,
 }
 
 impl CellClient {
-    /// Creates a client of the cell with these database servers.
+    /// Creates a client of the cell with these database servers. It repeats refused calls with the default
+    /// [`Patience`].
     pub fn new(network: Arc<dyn Network>, database_servers: Vec<Ipv4Addr>) -> Result<CellClient> {
         if database_servers.is_empty() {
             bail!("the cell has no database server; give one with --server ADDRESS");
         }
         let (connections, rosters) = (Mutex::default(), Mutex::default());
-        Ok(CellClient { network, database_servers, connections, rosters })
+        let waiting = Arc::new(Waiting::new(Patience::default(), Box::new(|_| ())));
+        Ok(CellClient { network, database_servers, connections, waiting, rosters })
+    }
+
+    /// Changes how long refused calls are repeated; `report` receives a report of each server that refuses calls
+    /// for longer than [`Patience::report_after`]. A server that makes calls for its own clients has no patience
+    /// ([`Patience::NONE`]): they repeat their calls themselves.
+    #[must_use]
+    pub fn with_patience(
+        mut self,
+        patience: Patience,
+        report: impl Fn(&Delay) + Send + Sync + 'static,
+    ) -> CellClient {
+        self.forget_connections();
+        self.waiting = Arc::new(Waiting::new(patience, Box::new(report)));
+        self
     }
 
     /// Handles a change of the machine's addresses: it has lost `lost` and now has `own`. Later calls use new
@@ -94,11 +113,19 @@ impl CellClient {
         self.connections.lock().clear();
     }
 
-    /// Returns the connection to a server, which is created once and shared.
+    /// Returns the connection to a server, which is created once and shared. Its calls are repeated if they are
+    /// refused ([`patience`]).
     pub fn connection(&self, address: Ipv4Addr, interface: Interface) -> Arc<dyn ClientConnection> {
+        self.patient(address, interface)
+    }
+
+    fn patient(&self, address: Ipv4Addr, interface: Interface) -> Arc<PatientConnection> {
         let (service, port) = interface.service_and_port();
         let mut connections = self.connections.lock();
-        let make = || self.network.connect(SocketAddr::from((address, port)), service);
+        let make = || {
+            let connection = self.network.connect(SocketAddr::from((address, port)), service);
+            Arc::new(PatientConnection { connection, interface, waiting: Arc::clone(&self.waiting) })
+        };
         connections.entry((address, interface)).or_insert_with(make).clone()
     }
 
@@ -217,7 +244,7 @@ impl Drop for CellClient {
     fn drop(&mut self) {
         for ((_, interface), connection) in self.connections.lock().drain() {
             if interface == Interface::Files {
-                let _ = fs::give_up_all_call_backs(&*connection, &fs::GiveUpAllCallBacksRequest);
+                let _ = fs::give_up_all_call_backs(&*connection.connection, &fs::GiveUpAllCallBacksRequest);
             }
         }
     }

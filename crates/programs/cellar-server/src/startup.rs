@@ -20,6 +20,7 @@ use audit::{Program, Trail};
 use base::{LocalAuthority, PartitionId};
 use cell_client::CellClient;
 use cell_client::network::{AfsNetwork, CellIdentity};
+use cell_client::patience::Patience;
 use cellar_config::{Role, Settings};
 use disk::DiskMeter;
 use events::LINES;
@@ -164,7 +165,8 @@ fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<CellClient> {
     if servers.is_empty() {
         servers.clone_from(&settings.announce);
     }
-    CellClient::new(network, servers)
+    // The server's own clients repeat their calls.
+    Ok(CellClient::new(network, servers)?.with_patience(Patience::NONE, |_| ()))
 }
 
 /// Returns a callback that closes connections from addresses that the machine has lost, on all ports that

@@ -13,7 +13,7 @@ use cell_client::{CellClient, Interface};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Cursor, Write};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -104,7 +104,7 @@ impl Place {
 
     /// Stores a file; truncates it to the new length.
     fn store(&self, file: &Node, data: &[u8]) -> Result<()> {
-        self.cell.store(file, ATTRIBUTES, &mut &data[..], data.len() as u64, &mut |_| ())
+        self.cell.store(file, ATTRIBUTES, &mut Cursor::new(&data), data.len() as u64, &mut |_| ())
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -8,6 +8,7 @@ use cell_client::files::{Attributes, Node};
 use cell_client::network::AfsNetwork;
 use cell_client::{CellClient, Interface};
 use rx_security::{RxkadClient, SessionKey, Ticket};
+use std::io::Cursor;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ pub(crate) fn call(databases: &str, server: Ipv4Addr, volume: &str, token: &Path
     let directory = cell.make_directory(&root, b"privileged", mode(0o755)).map_err(failed("MakeDir"))?;
     let file = cell.create(&directory, b"file", mode(0o644)).map_err(failed("CreateFile"))?;
     let store = |bits: u32, data: &[u8]| {
-        let stored = cell.store(&file, mode(bits), &mut &data[..], data.len() as u64, &mut |_| ());
+        let stored = cell.store(&file, mode(bits), &mut Cursor::new(&data), data.len() as u64, &mut |_| ());
         println!("StoreData with mode {bits:o}: {}", stored.is_ok());
     };
     store(0o644, b"first");

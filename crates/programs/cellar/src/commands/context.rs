@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use base::CellName;
 use cell_client::CellClient;
 use cell_client::network::{AfsNetwork, local_authentication};
+use cell_client::patience::Patience;
 use cellar_config::{Settings, openafs};
 use clap::Args;
 use std::net::Ipv4Addr;
@@ -74,8 +75,19 @@ impl Context {
         self.connect.noauth
     }
 
-    /// Returns a client of the cell, authenticated unless the command line says otherwise.
+    /// Returns a client of the cell, authenticated unless the command line says otherwise. It repeats calls that a
+    /// busy server refuses, and prints a message if that takes long.
     pub fn client(&self) -> Result<CellClient> {
+        let client = self.connected_client()?;
+        Ok(client.with_patience(Patience::default(), |delay| eprintln!("cellar: {delay}")))
+    }
+
+    /// Returns a client for commands that observe servers: a refused call is a result.
+    pub fn observer(&self) -> Result<CellClient> {
+        Ok(self.connected_client()?.with_patience(Patience::NONE, |_| ()))
+    }
+
+    fn connected_client(&self) -> Result<CellClient> {
         let anonymous = self.connect.noauth;
         let settings =
             if anonymous && !self.connect.servers.is_empty() { None } else { self.settings_for(anonymous)? };

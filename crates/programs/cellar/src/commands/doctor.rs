@@ -12,6 +12,7 @@ use crate::output::{Format, line};
 use afs_idl::cellar::{self, GetServerInfoReply, GetServerInfoRequest};
 use anyhow::{Context as _, Result};
 use cell_client::network::AfsNetwork;
+use cell_client::patience::Patience;
 use cell_client::{CellClient, Interface};
 use clap::Args;
 use doctor::{Finding, Snapshot};
@@ -93,13 +94,14 @@ fn examine(context: &Context, examining: &Examining) -> Result<Examined> {
 
 /// Returns a client that has the cell's key if there is one; most requests need no authentication.
 fn asking(context: &Context, named: Option<SocketAddrV4>) -> Result<Asking> {
-    let refused = match (context.client(), named) {
+    let refused = match (context.observer(), named) {
         (Ok(client), _) => return Ok(Asking { client, unseen: vec![] }),
         (Err(error), None) => return Err(error),
         (Err(error), Some(_)) => error,
     };
     let network = Arc::new(AfsNetwork::start(None)?);
     let client = CellClient::new(network, named.map(|named| *named.ip()).into_iter().collect())?;
+    let client = client.with_patience(Patience::NONE, |_| ());
     Ok(Asking { client, unseen: vec![format!("connected without authentication: {refused:#}")] })
 }
 

@@ -13,6 +13,7 @@ use cell_client::network::now;
 use clap::{Args, Subcommand};
 use probe_history::{History, Outcome, now_ms};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::Cursor;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,7 +90,7 @@ fn probe(context: &Context, run: &Run) -> Result<()> {
     }
     let keep = usize::try_from(run.keep).unwrap_or(usize::MAX);
     let mut history = History::open(&run.history, keep)?;
-    let client = context.client()?;
+    let client = context.observer()?;
     while !stop.load(Ordering::Relaxed) {
         let started = Instant::now();
         let outcomes = round(&client, &run.volumes);
@@ -144,7 +145,7 @@ fn steps(client: &CellClient, volume: &str, outcome: &mut Outcome) -> Result<(),
     let attributes = Attributes { mode: 0o644, modified: now().0 };
     let length = content.len() as u64;
     let ((), us) =
-        timed("write", || client.store(&file, attributes, &mut content.as_bytes(), length, &mut |_| ()))?;
+        timed("write", || client.store(&file, attributes, &mut Cursor::new(&content), length, &mut |_| ()))?;
     outcome.write_us = Some(us);
     let mut found = Vec::new();
     let ((), us) = timed("read", || client.fetch(&file, &mut found, &mut |_| ()))?;

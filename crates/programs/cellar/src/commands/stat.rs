@@ -133,7 +133,7 @@ pub fn run(context: &Context, command: &Stat) -> Result<()> {
 }
 
 fn show_caches(context: &Context, caches: &Caches) -> Result<()> {
-    let client = context.client()?;
+    let client = context.observer()?;
     let server = caches.on.unwrap_or_else(|| context.default_server(&client));
     let connection = client.connection(server, Interface::Cellar);
     let mut before = look(&*connection, server)?;

@@ -95,7 +95,7 @@ impl Asker {
             None => context.named_server().map(|server| SocketAddrV4::new(server, fs::PORT)),
         };
         let all = named.is_none_or(|named| !named.has_port());
-        let client = match (context.client(), address) {
+        let client = match (context.observer(), address) {
             (Ok(client), _) => client,
             (Err(error), None) => return Err(error),
             // Foreign servers answer anonymous callers too.

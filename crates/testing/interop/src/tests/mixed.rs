@@ -9,7 +9,6 @@ use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server};
 use interop::means::Means;
 use std::path::Path;
-use std::time::Duration;
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "mixed-cell", needs: &[Means::Netns], run: mixed }]
@@ -17,8 +16,6 @@ pub(crate) fn tests() -> Vec<Test> {
 
 /// Less than the size of the copied tree; an empty volume has some 2 KiB.
 const LEAST_BYTES: usize = 100_000;
-/// Attempts to copy to a busy volume before the last one.
-const BUSY_RETRIES: u32 = 10;
 
 fn mixed() -> Result<()> {
     let cellar = Cell::start(Server::Cellar, "cellar3", "10.99.0.5")?;
@@ -119,18 +116,9 @@ pub(crate) fn all(cell: &Cell, commands: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Copies with `cellar cp`. OpenAFS's file server may refuse with VBUSY while the machine is loaded, and `cellar cp` does
-/// not retry, unlike cache managers.
+/// Copies with `cellar cp`.
 pub(crate) fn copy(cell: &Cell, paths: &str) -> Result<()> {
-    let command = format!("cellar cp {paths}");
-    for _ in 0..BUSY_RETRIES {
-        let output = cell.run(&command)?;
-        if !output.text.contains("[VBUSY") {
-            return output.ok().map(drop).with_context(|| command.clone());
-        }
-        std::thread::sleep(Duration::from_secs(1));
-    }
-    all(cell, &[command])
+    all(cell, &[format!("cellar cp {paths}")])
 }
 
 /// Checks that `tree/FOLDER` equals `source`.

@@ -110,7 +110,7 @@ pub(super) fn run(context: &Context, asked: &Asked) -> Result<()> {
 
 fn show<F: Shown>(context: &Context, looking: &Looking, source: Source) -> Result<()> {
     let headings = source.labels();
-    let client = context.client()?;
+    let client = context.observer()?;
     let server = looking.on.unwrap_or_else(|| context.default_server(&client));
     let connection = client.connection(server, Interface::Cellar);
     let ask = || figures::look::<F>(&*connection, server, source);

@@ -10,6 +10,7 @@ use cell_client::files::{Attributes, Node};
 use cell_client::{CellClient, Network};
 use interop::cell::Server;
 use interop::hostile::{Client, SERVER, Target, uuid};
+use std::io::Cursor;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,5 +77,5 @@ fn create(writer: &CellClient, directory: &Node, name: &str) -> Result<Node> {
 }
 
 fn store(writer: &CellClient, file: &Node) -> Result<()> {
-    writer.store(file, ATTRIBUTES, &mut &b"changed"[..], 7, &mut |_| ())
+    writer.store(file, ATTRIBUTES, &mut Cursor::new(b"changed"), 7, &mut |_| ())
 }

@@ -1,0 +1,300 @@
+//! Repetition of calls that a server refuses for the moment, as cache managers do.
+//!
+//! A file server refuses a call with VBUSY (too many calls, or a volume operation has the volume), VOFFLINE (the
+//! volume is being restored, moved or checked) or VRESTARTING before it does anything. OpenAFS's cache manager
+//! (`afs_Analyze`) and kafs (`afs_select_fileserver`) wait and repeat the call, and so does every connection of a
+//! [`CellClient`](super::CellClient), within the bounds of [`Patience`].
+//!
+//! [`PatientConnection`] repeats a call as long as no byte of the reply was read and the request has at most
+//! [`REPEATABLE_BYTES_MAX`]. Longer requests are the data of stores, whose caller can rewind its source
+//! ([`CellClient::store`](super::CellClient::store)).
+
+use super::Interface;
+use afs_idl::{CallStream, ClientCall, ClientConnection};
+use base::AbortCode;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Maximum length of a request that is kept to be sent again.
+pub const REPEATABLE_BYTES_MAX: usize = 64 * 1024;
+
+/// Bounds on the repetition of refused calls.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    /// Time for which a call is repeated while the server is busy or restarts (VBUSY, VRESTARTING).
+    pub busy: Duration,
+    /// Time for which a call is repeated while the volume is offline (VOFFLINE), which may last.
+    pub offline: Duration,
+    /// Pause before the first repetition. Each further pause is twice as long.
+    pub pause_min: Duration,
+    /// Longest pause.
+    pub pause_max: Duration,
+    /// Time after which a wait is reported, and between two reports about a server.
+    pub report_after: Duration,
+}
+
+impl Patience {
+    /// No call is repeated.
+    pub const NONE: Patience = Patience {
+        busy: Duration::ZERO,
+        offline: Duration::ZERO,
+        pause_min: Duration::ZERO,
+        pause_max: Duration::ZERO,
+        report_after: Duration::MAX,
+    };
+
+    /// Returns how long a call that ended with `code` is repeated; zero if its repetition is not this layer's
+    /// business. Only the file service returns VOFFLINE and VRESTARTING for calls that it has not begun. A volume
+    /// server's 110 may be ETIMEDOUT.
+    fn limit(&self, interface: Interface, code: AbortCode) -> Duration {
+        match (interface, code) {
+            (Interface::Volumes | Interface::CellarVolumes, _) => Duration::ZERO,
+            (_, AbortCode::VBUSY) | (Interface::Files, AbortCode::VRESTARTING) => self.busy,
+            (Interface::Files, AbortCode::VOFFLINE) => self.offline,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            busy: Duration::from_secs(300),
+            offline: Duration::from_secs(60),
+            pause_min: Duration::from_millis(50),
+            pause_max: Duration::from_secs(5),
+            report_after: Duration::from_secs(3),
+        }
+    }
+}
+
+/// A call that has been refused for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delay {
+    /// The server that refuses it.
+    pub server: SocketAddr,
+    /// The latest reason.
+    pub code: AbortCode,
+    /// Time since the first refusal.
+    pub waited: Duration,
+    /// Time for which the call will be repeated at most.
+    pub left: Duration,
+}
+
+impl std::fmt::Display for Delay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let reason = match self.code {
+            AbortCode::VOFFLINE => "a volume is offline",
+            AbortCode::VRESTARTING => "it is restarting",
+            _ => "it or a volume is busy",
+        };
+        let (server, code) = (self.server.ip(), self.code);
+        let (waited, left) = (self.waited.as_secs(), self.left.as_secs());
+        write!(f, "{server} has refused calls for {waited} s: {reason} [{code}]; trying for another {left} s")
+    }
+}
+
+/// Receives reports of long waits.
+pub(super) type Report = dyn Fn(&Delay) + Send + Sync;
+
+/// The patience of a client, shared by its connections.
+pub(super) struct Waiting {
+    pub(super) patience: Patience,
+    pub(super) report: Box<Report>,
+    /// Time of the last report.
+    reported: Mutex<Option<Instant>>,
+}
+
+impl Waiting {
+    pub(super) fn new(patience: Patience, report: Box<Report>) -> Waiting {
+        Waiting { patience, report, reported: Mutex::default() }
+    }
+
+    /// Reports a delay unless another one was reported just now: many calls may wait for one server.
+    fn report(&self, delay: &Delay) {
+        let mut reported = self.reported.lock();
+        if reported.is_none_or(|last| last.elapsed() >= self.patience.report_after) {
+            *reported = Some(Instant::now());
+            drop(reported);
+            (self.report)(delay);
+        }
+    }
+}
+
+/// The repetitions of one call.
+pub(super) struct Attempts {
+    waiting: Arc<Waiting>,
+    interface: Interface,
+    server: SocketAddr,
+    began: Option<Instant>,
+    pause: Duration,
+}
+
+impl Attempts {
+    /// Waits before another attempt of a call that ended with `code`; returns false if there is none.
+    pub(super) fn wait(&mut self, code: AbortCode) -> bool {
+        let limit = self.waiting.patience.limit(self.interface, code);
+        let waited = self.began.get_or_insert_with(Instant::now).elapsed();
+        let Some(left) = limit.checked_sub(waited).filter(|left| !left.is_zero()) else { return false };
+        if waited >= self.waiting.patience.report_after {
+            self.waiting.report(&Delay { server: self.server, code, waited, left });
+        }
+        // A random part, so that refused calls do not all return at the same moment.
+        std::thread::sleep(self.pause.mul_f64(rand::random_range(0.75..1.25)).min(left));
+        self.pause = (self.pause * 2).min(self.waiting.patience.pause_max);
+        true
+    }
+}
+
+/// A connection that repeats refused calls.
+pub(super) struct PatientConnection {
+    /// The connection that does not.
+    pub(super) connection: Arc<dyn ClientConnection>,
+    pub(super) interface: Interface,
+    pub(super) waiting: Arc<Waiting>,
+}
+
+impl PatientConnection {
+    /// Begins the repetitions of a call that is made on the inner connection.
+    pub(super) fn attempts(&self) -> Attempts {
+        let (waiting, pause) = (Arc::clone(&self.waiting), self.waiting.patience.pause_min);
+        Attempts { waiting, interface: self.interface, server: self.connection.peer(), began: None, pause }
+    }
+}
+
+impl ClientConnection for PatientConnection {
+    fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
+        let (connection, attempts) = (Arc::clone(&self.connection), self.attempts());
+        let call = Ok(connection.begin()?);
+        let request = Some(Request::default());
+        Ok(Box::new(PatientCall { connection, call, attempts, request }))
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.connection.peer()
+    }
+}
+
+/// What was sent of a request.
+#[derive(Default)]
+struct Request {
+    pieces: Vec<Bytes>,
+    bytes: usize,
+    is_complete: bool,
+}
+
+impl Request {
+    fn send(&self, call: &mut dyn ClientCall) -> Result<(), AbortCode> {
+        self.pieces.iter().try_for_each(|piece| call.write(piece.clone()))?;
+        if self.is_complete { call.end_request() } else { Ok(()) }
+    }
+}
+
+struct PatientCall {
+    connection: Arc<dyn ClientConnection>,
+    /// The current attempt, or the code with which the last one ended.
+    call: Result<Box<dyn ClientCall>, AbortCode>,
+    attempts: Attempts,
+    /// `None` if the call can no longer be repeated: the request is long, or some of the reply was read.
+    request: Option<Request>,
+}
+
+impl PatientCall {
+    /// Makes the call again after `code`; returns the code if it cannot be repeated, or stays refused.
+    fn repeat(&mut self, code: AbortCode) -> Result<(), AbortCode> {
+        // A refused call must not keep its channel while it waits, or for another channel.
+        self.call = Err(code);
+        let Some(request) = &self.request else { return Err(code) };
+        let mut code = code;
+        while self.attempts.wait(code) {
+            let sent = self.connection.begin().and_then(|mut call| request.send(&mut *call).map(|()| call));
+            match sent {
+                Ok(call) => {
+                    self.call = Ok(call);
+                    return Ok(());
+                }
+                Err(again) => code = again,
+            }
+        }
+        self.call = Err(code);
+        Err(code)
+    }
+
+    fn current(&mut self) -> Result<&mut dyn ClientCall, AbortCode> {
+        match &mut self.call {
+            Ok(call) => Ok(&mut **call),
+            Err(code) => Err(*code),
+        }
+    }
+
+    /// Sends a part of the request, which has been recorded, so that a repetition sends it as well.
+    fn send(
+        &mut self,
+        send: impl FnOnce(&mut dyn ClientCall) -> Result<(), AbortCode>,
+    ) -> Result<(), AbortCode> {
+        send(self.current()?).or_else(|code| self.repeat(code))
+    }
+
+    /// Reads from the reply; makes the call again if it was refused.
+    fn receive<T>(
+        &mut self,
+        mut read: impl FnMut(&mut dyn ClientCall) -> Result<T, AbortCode>,
+        is_end: impl Fn(&T) -> bool,
+    ) -> Result<T, AbortCode> {
+        loop {
+            match read(self.current()?) {
+                Ok(got) => {
+                    if !is_end(&got) {
+                        self.request = None;
+                    }
+                    return Ok(got);
+                }
+                Err(code) => self.repeat(code)?,
+            }
+        }
+    }
+}
+
+impl CallStream for PatientCall {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        self.receive(|call| call.read(buf), |got| *got == 0)
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        self.receive(|call| call.read_chunk(max), Bytes::is_empty)
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        if let Some(request) = &mut self.request {
+            request.bytes += data.len();
+            request.pieces.push(data.clone());
+        }
+        if self.request.as_ref().is_some_and(|request| request.bytes > REPEATABLE_BYTES_MAX) {
+            self.request = None;
+        }
+        self.send(|call| call.write(data))
+    }
+}
+
+impl ClientCall for PatientCall {
+    fn end_request(&mut self) -> Result<(), AbortCode> {
+        if let Some(request) = &mut self.request {
+            request.is_complete = true;
+        }
+        self.send(|call| call.end_request())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), AbortCode> {
+        if self.request.is_some() {
+            // The refusal of a call with an empty reply is seen here.
+            self.receive(|call| call.read_chunk(1), Bytes::is_empty)?;
+        }
+        self.call?.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
