@@ -1,12 +1,18 @@
-//! `cellar cp` with hostile trees, whose owner tries to overwrite or read other files of the user who copies
-//! them.
+//! `cellar cp`: trees come back as they were, failures are reported, and hostile trees, whose owner tries to overwrite
+//! or read other files of the user who copies them, do no harm.
 
 mod support;
 
-use std::fs;
+use std::ffi::OsStr;
+use std::fs::{self, File, FileTimes};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, UNIX_EPOCH};
 use support::cell::Cell;
+use support::place::Place;
+use support::process::Process;
 use tempfile::TempDir;
 
 const VOLUME: &str = "tree";
@@ -140,4 +146,164 @@ fn uploads_do_not_follow_links_out_of_the_tree() {
     let stored =
         scene.cell.run(&["cp", &format!("cell:{VOLUME}/named/"), scene.home("back").to_str().unwrap()]);
     assert!(stored.contains("1 files"), "{stored}");
+}
+
+/// Makes a tree with what copies must preserve: empty files, deep folders, names that are not UTF-8, links.
+fn make_tree(root: &Path) {
+    let odd = OsStr::from_bytes(b"odd \xff\\ name");
+    let mut deep = root.to_owned();
+    for level in 0..20 {
+        deep.push(format!("level {level}"));
+        fs::create_dir(&deep).unwrap();
+        fs::write(deep.join("file"), format!("at {level}")).unwrap();
+    }
+    fs::create_dir(root.join(odd)).unwrap();
+    for number in 0..300 {
+        fs::write(root.join(odd).join(format!("file{number}")), vec![7; number * 10]).unwrap();
+    }
+    fs::write(root.join(odd).join(odd), "odd").unwrap();
+    fs::create_dir(root.join("empty")).unwrap();
+    fs::write(root.join("large"), vec![1; 700_000]).unwrap();
+    symlink(odd, root.join("link")).unwrap();
+    symlink("nowhere", root.join("dangling")).unwrap();
+    let old = FileTimes::new().set_modified(UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+    for name in ["large", "empty", "level 0"] {
+        File::open(root.join(name)).unwrap().set_times(old).unwrap();
+    }
+}
+
+/// Returns what a tree has: path, kind, mode of files, contents, and the modification times of files and folders.
+fn contents(root: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>, i64)> {
+    let (mut found, mut folders) = (Vec::new(), vec![root.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let (path, metadata) = entry.map(|entry| (entry.path(), entry.metadata().unwrap())).unwrap();
+            let kind = metadata.mode() & 0o170_000;
+            let data = match kind {
+                0o040_000 => Vec::new(),
+                0o120_000 => fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes(),
+                _ => fs::read(&path).unwrap(),
+            };
+            let mode = if metadata.is_file() { metadata.mode() & 0o777 } else { 0 };
+            let modified = if metadata.is_symlink() { 0 } else { metadata.mtime() };
+            if metadata.is_dir() {
+                folders.push(path.clone());
+            }
+            found.push((path.strip_prefix(root).unwrap().to_owned(), kind, mode, data, modified));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_tree_comes_back_as_it_was() {
+    let scene = Scene::start();
+    let (local, back) = (scene.home("tree"), scene.home("back"));
+    fs::create_dir(&local).unwrap();
+    make_tree(&local);
+    let from = format!("{}/", local.display());
+    let told = scene.cell.run(&["cp", &from, &format!("cell:{VOLUME}/tree")]);
+    // Its own directory, the twenty levels, and two more.
+    assert!(told.starts_with("322 files, 23 directories, 2 links, "), "{told}");
+    let told = scene.cell.run(&["cp", &format!("cell:{VOLUME}/tree"), back.to_str().unwrap()]);
+    assert!(told.starts_with("322 files, 23 directories, 2 links, "), "{told}");
+    assert!(contents(&local) == contents(&back), "the copy differs");
+    // Over itself, with a single thread: everything exists, and the directories keep their attributes.
+    scene.cell.run(&["cp", "--jobs", "1", &from, &format!("cell:{VOLUME}/tree")]);
+    fs::remove_dir_all(&back).unwrap();
+    scene.cell.run(&["cp", "--jobs", "1", &format!("cell:{VOLUME}/tree"), back.to_str().unwrap()]);
+    let files = |root: &Path| {
+        let mut all = contents(root);
+        all.retain(|(_, kind, ..)| *kind != 0o040_000);
+        all
+    };
+    assert!(files(&local) == files(&back), "the second copy differs");
+}
+
+#[test]
+fn a_failure_is_reported_and_the_rest_is_copied() {
+    let scene = Scene::start();
+    let local = scene.home("tree");
+    scene.publish("", |local| fs::create_dir_all(local.join("c/below")).unwrap());
+    fs::create_dir(&local).unwrap();
+    for name in ["a", "b", "c", "d", "e"] {
+        fs::write(local.join(name), name).unwrap();
+    }
+    let copy = |more: &[&str]| {
+        let from = format!("{}/", local.display());
+        let target = format!("cell:{VOLUME}/");
+        let mut arguments = vec!["cp", "--json", "--jobs", "1", &from, &target];
+        arguments.extend(more);
+        let output = scene.cell.output(&arguments);
+        assert_eq!(output.status.code(), Some(1));
+        let told = String::from_utf8(output.stderr).unwrap();
+        let path = local.join("c");
+        assert!(told.contains(&format!("{}: it is a directory in the cell", path.display())), "{told}");
+        assert!(told.contains("1 could not be copied"), "{told}");
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&told["failed"], &told["failures"][0]["path"]), (&1.into(), &path.to_str().into()));
+        told["files"].as_u64().unwrap()
+    };
+    assert_eq!(copy(&[]), 4);
+    assert_eq!(copy(&["--stop-on-error"]), 2, "a and b");
+    // The other way.
+    fs::remove_file(local.join("c")).unwrap();
+    fs::remove_file(local.join("a")).unwrap();
+    fs::create_dir(local.join("a")).unwrap();
+    let told = scene.refusal(&format!("cell:{VOLUME}/"), &local);
+    assert!(told.contains(&format!("{}: ", local.join("a").display())), "{told}");
+    assert_eq!(fs::read_to_string(local.join("e")).unwrap(), "e");
+    assert!(local.join("c/below").is_dir());
+}
+
+#[test]
+fn a_full_quota_leaves_no_empty_files() {
+    let scene = Scene::start();
+    scene.cell.run(&["volume", "set", VOLUME, "--quota", "64K"]);
+    let local = scene.home("tree");
+    fs::create_dir(&local).unwrap();
+    for number in 0..20 {
+        fs::write(local.join(format!("file{number}")), vec![b'x'; 20_000]).unwrap();
+    }
+    let from = format!("{}/", local.display());
+    let output = scene.cell.output(&["cp", &from, &format!("cell:{VOLUME}/tree")]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("the volume's quota is used up"), "{told}");
+    scene.download("tree");
+    let copied: Vec<_> =
+        fs::read_dir(scene.home("out")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!((1..20).contains(&copied.len()), "{copied:?}");
+    assert!(copied.iter().all(|path| fs::metadata(path).unwrap().len() == 20_000), "{copied:?}");
+    assert_eq!(told.matches("/file").count(), 20 - copied.len(), "{told}");
+}
+
+#[test]
+fn a_server_that_is_killed_and_restarted_loses_nothing() {
+    let mut server = Process::start(Place::new(""));
+    server.volume(VOLUME);
+    let home = tempfile::tempdir().unwrap();
+    let (local, back) = (home.path().join("tree"), home.path().join("back"));
+    for folder in 0..10 {
+        fs::create_dir_all(local.join(format!("{folder}"))).unwrap();
+        for file in 0..200 {
+            fs::write(local.join(format!("{folder}/{file}")), format!("{folder}/{file}")).unwrap();
+        }
+    }
+    let from = format!("{}/", local.display());
+    let mut copy = server.command(&["cp", &from, &format!("cell:{VOLUME}/tree"), "--jobs", "8"]);
+    let child = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // In the middle of it.
+    support::soon("some files are there", || {
+        let listed = server.output(&["du", &format!("cell:{VOLUME}/tree"), "--json"]);
+        listed.status.success().then_some(())
+    });
+    server.kill();
+    server.restart();
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{told}");
+    server.run(&["cp", &format!("cell:{VOLUME}/tree"), back.to_str().unwrap()]);
+    assert!(contents(&local) == contents(&back), "the copy differs");
 }

@@ -2,32 +2,36 @@
 //!
 //! The owner of the source tree controls its names and links, so neither direction follows a symbolic link
 //! within the tree or writes anything outside the target ([`disk::beneath`]).
+//!
+//! A copy consists of steps, one for each entry of the tree, which several threads perform ([`steps`]). A directory
+//! exists before the steps of its entries are added, and gets its attributes after the last of them.
 
 mod fetching;
+mod outcome;
+mod steps;
 mod storing;
 
 use super::Context;
 use anyhow::{Result, bail};
+use base::AbortCode;
 use cell_client::CellClient;
-use cell_client::files::{Attributes, Node};
+use cell_client::describe::failed;
 use cell_client::path::Place;
 use clap::Args;
-use crossbeam::channel::{Receiver, Sender};
-use disk::beneath::{self, Folder};
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
-use parking_lot::Mutex;
-use serde::Serialize;
-use std::ffi::OsString;
-use std::fs::File;
-use std::path::PathBuf;
+use outcome::Totals;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+use steps::Steps;
 
 /// Copy files and trees into and out of a cell. `cell:VOLUME/PATH` names a file in the cell. A source
 /// directory that ends in `/` stands for its contents. Symbolic links within a tree are copied, never
 /// followed. A local target that is itself a link is followed if it ends in `/`. Local files get the mode of
 /// the file in the cell less the umask, without the set-user-ID, set-group-ID and sticky bits.
+///
+/// What cannot be copied is reported with its path and the reason, and the rest is copied. The exit status is 0
+/// if everything was copied. Ctrl-C ends the copy after the files in progress.
 #[derive(Args)]
 pub struct Copy {
     /// File or directory to copy.
@@ -35,153 +39,136 @@ pub struct Copy {
     /// Destination.
     target: String,
     /// Maximum number of concurrent file transfers.
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u8).range(1..=64))]
     jobs: u8,
+    /// End the copy at the first failure.
+    #[arg(long)]
+    stop_on_error: bool,
 }
 
-/// Totals of what was copied.
-#[derive(Serialize)]
-struct Summary {
-    files: u64,
-    directories: u64,
-    links: u64,
-    bytes: u64,
-    seconds: f64,
-    skipped: Vec<String>,
-}
+/// Number of times that a file is copied if it changes meanwhile.
+const CHANGES_MAX: usize = 3;
+/// Time for which a server that does not answer is tried.
+const LOST_TIME: Duration = Duration::from_secs(120);
+/// Pause before it is tried again.
+const LOST_PAUSE: Duration = Duration::from_secs(1);
+/// Interval between checks for signals and updates of the progress.
+const TICK: Duration = Duration::from_millis(100);
 
-/// A file to transfer once its directory exists.
-enum Job {
-    Store { path: PathBuf, input: File, file: Node, attributes: Attributes, length: u64 },
-    Fetch { file: Node, folder: Arc<Folder>, name: OsString },
-}
-
+/// What the steps of both directions need.
 struct Copier<'a> {
     cell: &'a CellClient,
-    jobs: Sender<Job>,
     totals: &'a Totals,
-}
-
-#[derive(Default)]
-struct Totals {
-    files: AtomicU64,
-    directories: AtomicU64,
-    links: AtomicU64,
-    bytes: AtomicU64,
-    skipped: Mutex<Vec<String>>,
-    errors: Mutex<Vec<anyhow::Error>>,
-}
-
-impl Totals {
-    fn skip(&self, what: impl std::fmt::Display, why: &str) {
-        eprintln!("cellar: {what} is left out: {why}");
-        self.skipped.lock().push(what.to_string());
-    }
+    stop_on_error: bool,
+    is_interrupted: Arc<AtomicBool>,
 }
 
 /// Runs the command.
 pub fn run(context: &Context, copy: &Copy) -> Result<()> {
     let (source, target) = (Place::parse(&copy.source)?, Place::parse(&copy.target)?);
-    let cell = context.client()?;
-    let totals = Totals::default();
-    let bar = context.format.bar(progress_bar());
-    let start = Instant::now();
-    let (sender, receiver) = crossbeam::channel::bounded(usize::from(copy.jobs) * 4);
-    let walked = std::thread::scope(|scope| {
-        for _ in 0..copy.jobs {
-            let receiver = receiver.clone();
-            scope.spawn(|| work(&cell, receiver, &totals, &bar));
+    let (cell, totals) = (context.client()?, Totals::new(context));
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The second signal ends the program immediately.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, is_interrupted.clone())?;
+        signal_hook::flag::register(signal, is_interrupted.clone())?;
+    }
+    allow_open_files();
+    let copier = Copier { cell: &cell, totals: &totals, stop_on_error: copy.stop_on_error, is_interrupted };
+    let threads = copy.jobs.into();
+    match (&source, &target) {
+        (Place::Local(from), Place::Cell(to)) => {
+            let first = copier.begin_store(from, copy.source.ends_with('/'), to)?;
+            copier.run(threads, first, Copier::store);
         }
-        let copier = Copier { cell: &cell, jobs: sender, totals: &totals };
-        match (&source, &target) {
-            (Place::Local(from), Place::Cell(to)) => copier.store(from, copy.source.ends_with('/'), to),
-            (Place::Cell(from), Place::Local(to)) => copier.fetch(from, to),
-            _ => bail!("one of SOURCE and TARGET must be in the cell (cell:VOLUME/PATH), the other local"),
+        (Place::Cell(from), Place::Local(to)) => {
+            let first = copier.begin_fetch(from, to)?;
+            copier.run(threads, first, Copier::fetch);
         }
-    });
-    bar.finish_and_clear();
-    walked?;
-    report(context, totals, start.elapsed())
+        _ => bail!("one of SOURCE and TARGET must be in the cell (cell:VOLUME/PATH), the other local"),
+    }
+    let is_interrupted = copier.is_interrupted.load(Relaxed);
+    totals.report(context, is_interrupted)
 }
 
-fn report(context: &Context, totals: Totals, elapsed: Duration) -> Result<()> {
-    let mut errors = totals.errors.into_inner();
-    if !errors.is_empty() {
-        let more = errors.len() - 1;
-        let first = errors.swap_remove(0);
-        return Err(if more > 0 {
-            first.context(format!("{more} more files failed too; the first"))
-        } else {
-            first
-        });
-    }
-    let summary = Summary {
-        files: totals.files.into_inner(),
-        directories: totals.directories.into_inner(),
-        links: totals.links.into_inner(),
-        bytes: totals.bytes.into_inner(),
-        seconds: elapsed.as_secs_f64(),
-        skipped: totals.skipped.into_inner(),
-    };
-    let milliseconds = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
-    let rate = HumanBytes(summary.bytes.saturating_mul(1000) / milliseconds);
-    let sentence = format!(
-        "{} files, {} directories, {} links, {} in {:.1} s ({rate}/s)",
-        summary.files,
-        summary.directories,
-        summary.links,
-        HumanBytes(summary.bytes),
-        summary.seconds
-    );
-    context.format.done(&summary, sentence)
-}
-
-fn progress_bar() -> ProgressBar {
-    let style = ProgressStyle::with_template("{spinner} {pos} files  {elapsed}  {wide_msg}");
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = style {
-        bar.set_style(style);
-    }
-    bar
-}
-
-fn work(cell: &CellClient, jobs: Receiver<Job>, totals: &Totals, bar: &ProgressBar) {
-    for job in jobs {
-        let name = match &job {
-            Job::Store { path, .. } => path.display().to_string(),
-            Job::Fetch { folder, name, .. } => folder.path().join(name).display().to_string(),
-        };
-        match transfer(cell, job, totals) {
-            Ok(()) => {
-                totals.files.fetch_add(1, Ordering::Relaxed);
-                bar.inc(1);
-                bar.set_message(format!("{}  {name}", HumanBytes(totals.bytes.load(Ordering::Relaxed))));
-            }
-            Err(error) => totals.errors.lock().push(error.context(name)),
-        }
-    }
-}
-
-fn transfer(cell: &CellClient, job: Job, totals: &Totals) -> Result<()> {
-    let mut progress = |bytes| {
-        totals.bytes.fetch_add(bytes, Ordering::Relaxed);
-    };
-    match job {
-        Job::Store { mut input, file, attributes, length, .. } => {
-            cell.store(&file, attributes, &mut input, length, &mut progress)
-        }
-        Job::Fetch { file, folder, name } => {
-            let mut fresh = folder.begin(&name, file.status.unix_mode_bits)?;
-            cell.fetch(&file, fresh.file(), &mut progress)?;
-            let modified = Some(UNIX_EPOCH + Duration::from_secs(file.status.client_mod_time.into()));
-            fresh.set_attributes(&beneath::Attributes { modified, ..beneath::Attributes::default() })?;
-            Ok(fresh.keep()?)
-        }
-    }
+/// Raises the limit of open files as far as allowed: each directory in progress is open.
+fn allow_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 impl Copier<'_> {
-    fn queue(&self, job: Job) -> Result<()> {
-        self.jobs.send(job).map_err(|_| anyhow::anyhow!("the workers have ended"))
+    /// Performs steps with a number of threads, and shows the progress.
+    fn run<T: Send>(&self, threads: usize, first: Vec<T>, perform: impl Fn(&Self, T, &Steps<T>) + Sync) {
+        let steps = Steps::new(first);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    steps.work(|step| {
+                        perform(self, step, &steps);
+                        if self.is_to_stop() {
+                            steps.stop();
+                        }
+                    });
+                });
+            }
+            while !steps.wait(TICK) {
+                if self.is_to_stop() {
+                    steps.stop();
+                }
+                self.totals.show();
+            }
+        });
+        self.totals.hide();
     }
+
+    fn is_to_stop(&self) -> bool {
+        self.is_interrupted.load(Relaxed)
+            || self.totals.is_lost.load(Relaxed)
+            || (self.stop_on_error && self.totals.has_failures())
+    }
+
+    /// Makes a call, again and again for [`LOST_TIME`] if the server does not answer. The call must have the same
+    /// effect however often it is made.
+    fn persist<T>(
+        &self,
+        server: impl std::fmt::Display,
+        mut call: impl FnMut() -> Result<T, AbortCode>,
+    ) -> Result<T, AbortCode> {
+        let mut began = None;
+        loop {
+            let code = match call() {
+                Err(code) if is_silence(code) => code,
+                answer => return answer,
+            };
+            let waited = began.get_or_insert_with(Instant::now).elapsed();
+            let Some(left) = LOST_TIME.checked_sub(waited) else {
+                self.totals.is_lost.store(true, Relaxed);
+                return Err(code);
+            };
+            if self.is_to_stop() {
+                return Err(code);
+            }
+            self.totals.lose(&server, code, left);
+            std::thread::sleep(LOST_PAUSE);
+        }
+    }
+}
+
+/// Returns whether a call ended without an answer, so that it may have been made or not.
+fn is_silence(code: AbortCode) -> bool {
+    matches!(
+        code,
+        AbortCode::RX_CALL_DEAD
+            | AbortCode::RX_CALL_TIMEOUT
+            | AbortCode::RX_CALL_IDLE
+            | AbortCode::RX_RESTARTING
+    )
+}
+
+/// Adds the failed action to an abort code.
+fn doing<T>(what: &str, answer: Result<T, AbortCode>) -> Result<T> {
+    answer.map_err(failed(what))
 }
