@@ -6,6 +6,7 @@
 //! explains the figures.
 #![allow(clippy::cast_precision_loss, reason = "rates and times are printed with three digits")]
 
+mod copies;
 mod cpu;
 mod disturbed;
 mod generator;
@@ -75,6 +76,8 @@ enum Role {
     Store(store::StoreOptions),
     /// Measures operations on whole volumes: dump, restore, release, move
     Volumes(volumes::VolumesOptions),
+    /// Measures `cellar cp` of many small files, into a cell and out of it
+    Copies(copies::CopiesOptions),
     /// Measures what counting, the audit and a profile cost a server under full load
     Observing(observing::ObservingOptions),
     /// Measures Rx alone: `rxperf` with few and many streams over several paths
@@ -106,6 +109,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         Some(Role::Tree(options)) => return tree::run(options),
         Some(Role::Store(options)) => return store::run(options),
         Some(Role::Volumes(options)) => return volumes::run(options),
+        Some(Role::Copies(options)) => return copies::run(options),
         Some(Role::Observing(options)) => return observing::run(options),
         Some(Role::Rxperf(options)) => return rxperf::run(options),
         Some(Role::Record(options)) => return record::run(options),
