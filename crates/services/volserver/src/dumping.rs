@@ -13,8 +13,12 @@ use bytes::Bytes;
 use std::sync::Arc;
 use volume::{FileReader, VnodeStatus, Volume, VolumeError, VolumeHeader};
 
-/// Bytes of headers gathered before they are sent.
+/// Bytes of headers and small files gathered before they are sent.
 const PIECE_BYTES: usize = 256 << 10;
+
+/// Length up to which a piece of data is copied to be gathered. Sending each small file by itself costs more than the
+/// copy.
+const GATHERED_BYTES_MAX: usize = 64 << 10;
 
 /// The parts of a volume that are dumped.
 #[derive(Clone, Copy)]
@@ -100,7 +104,7 @@ impl Output<'_, '_> {
 
     /// Writes a piece of data. Small pieces are gathered, large ones are sent unchanged.
     fn piece(&mut self, piece: Bytes) -> Result<(), AbortCode> {
-        if piece.len() < 4096 {
+        if piece.len() <= GATHERED_BYTES_MAX {
             self.buffer.extend_from_slice(&piece);
             return self.flush_if_full();
         }

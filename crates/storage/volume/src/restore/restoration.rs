@@ -66,7 +66,7 @@ pub struct Restoration {
     batch: Batch,
     batch_bytes: usize,
     has_chunks: bool,
-    /// Chunks of the current file, with the keys of their extents and their lengths.
+    /// Chunks of the latest files, with the keys of their extents and their lengths.
     gathering: Gathering<(keys::Prefix, u32)>,
     /// Rows that the batch refers to.
     sharing: Changes,
@@ -260,14 +260,14 @@ impl Restoration {
             at += length as u64;
             index += 1;
         }
-        self.append_gathered()?;
         self.end_overlaid_file(file, index)?;
         self.vnode(status, None)?;
         self.unfinished.remove(&number);
         Ok(())
     }
 
-    /// Stores a chunk of a file, or gathers it: call [`Restoration::append_gathered`] at the end.
+    /// Stores a chunk of a file, or gathers it with those of other files: call [`Restoration::append_gathered`]
+    /// before anything relies on them.
     fn chunk(
         &mut self,
         file: keys::FileKey,
@@ -311,7 +311,12 @@ impl Restoration {
         if new.is_empty() {
             return Ok(());
         }
-        let addresses = self.home().handle.chunks.append_all(new)?;
+        let appended = self.home().handle.chunks.append_all(new);
+        if let (Some(noted), Err(_)) = (&mut self.noted, &appended) {
+            // Vnodes of files may have been written that need these chunks.
+            noted.set_lost();
+        }
+        let addresses = appended?;
         self.has_chunks = true;
         for ((key, length), address) in extents.into_iter().zip(addresses) {
             self.put_extent(&key, &Extent::Chunk { address, length })?;
@@ -520,6 +525,7 @@ impl Restoration {
         mut header: VolumeHeader,
         now: UnixTime,
     ) -> Result<Arc<Volume>, VolumeError> {
+        self.append_gathered()?;
         self.resolve()?;
         self.delete_what_is_gone()?;
         self.flush()?;
