@@ -81,7 +81,7 @@ impl Keeper {
         let world = CellWorld::new(&self.cell, &self.journal, job.id, self.wishes.clone(), &watch);
         let end = ::jobs::run(&mut job, &world);
         if let Err(error) = self.journal.write(&job) {
-            tracing::error!(job = job.id, "cannot read the job journal: {error:#}");
+            tracing::error!(job = job.id, "cannot write to the job journal: {error:#}");
         }
         tracing::info!(job = job.id, what = job.title(), ?end, stage = ?job.stage, at = job.latest(), "a \
             job has ended");

@@ -58,7 +58,7 @@ enum Command {
     /// --dry-run 3 if there are changes to make.
     Apply {
         #[command(flatten)]
-        apply: commands::apply::Apply,
+        apply: commands::apply::Applying,
         #[command(flatten)]
         connect: Connect,
     },

@@ -12,7 +12,7 @@ fn write(cell: &Cell, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-const TEXT: &str = r##"
+const TEXT: &str = r#"
 cell = "t.example"
 
 [users.ann]
@@ -46,7 +46,7 @@ snapshots = { hourly = 24, daily = 7 }
 [mounts]
 "root.cell/ann" = "home.ann"
 "root.cell/.ann" = "%home.ann"
-"##;
+"#;
 
 fn descriptions(outcome: &Value) -> Vec<&str> {
     outcome["steps"].as_array().unwrap().iter().map(|step| step["description"].as_str().unwrap()).collect()

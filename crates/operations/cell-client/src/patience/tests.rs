@@ -193,7 +193,7 @@ fn patience_ends_and_the_wait_is_reported() {
     let file = root(&client);
     for code in [AbortCode::VBUSY, AbortCode::VOFFLINE, AbortCode::VRESTARTING] {
         reports.lock().clear();
-        refusing.refuse(&[code; 10_000]);
+        refusing.refuse(&vec![code; 10_000]);
         let answer = client.try_store(&file, ATTRIBUTES, &mut Cursor::new(b"x"), 1, &mut |_| ()).unwrap();
         assert_eq!(answer, Err(code));
         let reported = reports.lock().clone();
@@ -203,7 +203,7 @@ fn patience_ends_and_the_wait_is_reported() {
             "{text}"
         );
     }
-    refusing.refuse(&[AbortCode::VBUSY; 10_000]);
+    refusing.refuse(&vec![AbortCode::VBUSY; 10_000]);
     assert!(client.root_of("v").err().unwrap().to_string().contains("VBUSY"));
 }
 
@@ -218,7 +218,7 @@ fn other_errors_and_other_services_are_not_repeated() {
             Interface::Volumes => {
                 vol::x_list_partitions(&*connection, &vol::XListPartitionsRequest).map(drop)
             }
-            Interface::Protection => pr::list_max(&*connection, &pr::ListMaxRequest::default()).map(drop),
+            Interface::Protection => pr::list_max(&*connection, &pr::ListMaxRequest).map(drop),
             _ => fs::fetch_status(&*connection, &fs::FetchStatusRequest::default()).map(drop),
         };
         assert_eq!((answer, refusing.calls.load(SeqCst)), (Err(code), 1), "{interface:?}");

@@ -22,7 +22,7 @@ const CHANGES_STATUS: u8 = 3;
 
 /// Make the cell what a file declares.
 #[derive(Args)]
-pub struct Apply {
+pub struct Applying {
     /// File with the declarations, like cell.toml.
     file: PathBuf,
     /// Print the changes without making them.
@@ -65,7 +65,7 @@ impl<'a> Outcome<'a> {
 }
 
 /// Runs the command.
-pub fn run(context: &Context, apply: &Apply) -> ExitCode {
+pub fn run(context: &Context, apply: &Applying) -> ExitCode {
     match apply_file(context, apply) {
         Ok(status) => status,
         Err(error) => {
@@ -75,7 +75,7 @@ pub fn run(context: &Context, apply: &Apply) -> ExitCode {
     }
 }
 
-fn apply_file(context: &Context, apply: &Apply) -> Result<ExitCode> {
+fn apply_file(context: &Context, apply: &Applying) -> Result<ExitCode> {
     let declared = Declared::load(&apply.file)?;
     check_cell(context, &apply.file, &declared)?;
     let cell = context.client()?;
@@ -107,7 +107,7 @@ fn check_cell(context: &Context, path: &Path, declared: &Declared) -> Result<()>
 }
 
 /// Reports declarations that contradict the cell.
-fn refuse(context: &Context, apply: &Apply, conflicts: &[Conflict]) -> Result<ExitCode> {
+fn refuse(context: &Context, apply: &Applying, conflicts: &[Conflict]) -> Result<ExitCode> {
     if context.format == Format::Json {
         let outcome = Outcome { conflicts, ..Outcome::new(&[], 0, apply.dry_run) };
         context.format.done(&outcome, "")?;

@@ -22,6 +22,7 @@ pub enum Config {
         /// Show every value in effect, also defaults, environment and command line.
         #[arg(long)]
         effective: bool,
+        /// Which configuration.
         #[command(flatten)]
         which: Which,
     },

@@ -69,7 +69,13 @@ fn fill_directory(cell: &CellClient, root: &Node, name: &str, files: usize) -> R
             .create(&directory, file.as_bytes(), attributes)
             .map_err(failed(format!("make the file {file}")))?;
         let text = text(LENGTHS[number % LENGTHS.len()]);
-        cell.store(&node, attributes, &mut text.as_bytes(), text.len() as u64, &mut |_| ())?;
+        cell.store(
+            &node,
+            attributes,
+            &mut std::io::Cursor::new(text.as_bytes()),
+            text.len() as u64,
+            &mut |_| (),
+        )?;
     }
     Ok(())
 }

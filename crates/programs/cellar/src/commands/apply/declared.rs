@@ -130,6 +130,9 @@ pub(super) struct Group {
 /// Rights by user or group.
 pub(super) type Grants = BTreeMap<String, Given<Rights>>;
 
+/// A read-only site; the partition is the server's first by default.
+pub(super) type Site = Given<(Ipv4Addr, Option<PartitionId>)>;
+
 /// A read-write volume, and the root directory in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Volume {
@@ -141,8 +144,8 @@ pub(super) struct Volume {
     pub(super) owner: Option<Given<String>>,
     pub(super) acl: Option<Grants>,
     pub(super) denied: Option<Grants>,
-    /// Read-only sites; the partition is the server's first by default.
-    pub(super) read_only: Vec<Given<(Ipv4Addr, Option<PartitionId>)>>,
+    /// Read-only sites.
+    pub(super) read_only: Vec<Site>,
     /// A codec; empty for the server's default.
     pub(super) compression: Option<Given<String>>,
     pub(super) deduplication: Option<bool>,
@@ -361,12 +364,8 @@ fn grants(
     all.iter().map(grant).collect()
 }
 
-fn sites(
-    origin: &Origin<'_>,
-    texts: &[Spanned<String>],
-    key: &str,
-) -> Result<Vec<Given<(Ipv4Addr, Option<PartitionId>)>>> {
-    let mut sites: Vec<Given<(Ipv4Addr, Option<PartitionId>)>> = Vec::new();
+fn sites(origin: &Origin<'_>, texts: &[Spanned<String>], key: &str) -> Result<Vec<Site>> {
+    let mut sites: Vec<Site> = Vec::new();
     for text in texts {
         let site = parsed(origin, text, key, parse_site(text.get_ref()))?;
         if sites.iter().any(|other| other.value.0 == site.value.0) {

@@ -62,7 +62,7 @@ fn execute_on_volume(cell: &CellClient, step: &Step) -> Result<()> {
         }
         other => anyhow::bail!("`{other}` is no change of a volume"),
     };
-    volume::change_settings(cell, changed, settings)
+    volume::change_settings(cell, changed, &settings)
 }
 
 fn set_acl(

@@ -277,7 +277,7 @@ impl<'a> Planner<'a> {
             Some(present) => self.place(wanted, present),
             None => self.create_volume(wanted),
         }
-        self.policies(wanted, present.map(|present| present.policy.as_ref()));
+        self.policies(wanted, present);
         self.root(wanted, present)
     }
 
@@ -320,13 +320,12 @@ impl<'a> Planner<'a> {
         });
     }
 
-    /// Plans how data is stored and which snapshots are kept. `present` is `None` for a new volume, and
-    /// `Some(None)` for one on a server without policies.
-    fn policies(&mut self, wanted: &Volume, present: Option<Option<&Policy>>) {
+    /// Plans how data is stored and which snapshots are kept.
+    fn policies(&mut self, wanted: &Volume, present: Option<&super::observed::Volume>) {
         let new = Policy { compression: String::new(), deduplication: false, snapshots: [0; 4] };
         let is_declared =
             wanted.compression.is_some() || wanted.deduplication.is_some() || wanted.snapshots.is_some();
-        let present = match present {
+        let present = match present.map(|present| &present.policy) {
             None => &new,
             Some(Some(present)) => present,
             Some(None) if !is_declared => return,

@@ -113,7 +113,7 @@ pub(in crate::commands) struct Settings<'a> {
 pub(in crate::commands) fn change_settings(
     cell: &CellClient,
     volume: &str,
-    settings: Settings<'_>,
+    settings: &Settings<'_>,
 ) -> Result<()> {
     let compression = match settings.compression {
         Some("") => Some(Compression(None)),
