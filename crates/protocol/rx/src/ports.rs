@@ -100,8 +100,8 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let mut bytes = Vec::new();
     for word in address.as_bytes().chunks(8) {
-        let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
-        bytes.extend(word.to_ne_bytes());
+        let digits = std::str::from_utf8(word).ok().filter(|digits| digits.len() == 8)?;
+        bytes.extend(u32::from_str_radix(digits, 16).ok()?.to_ne_bytes());
     }
     let address = match bytes.len() {
         4 => IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?),
