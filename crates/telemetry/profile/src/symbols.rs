@@ -7,7 +7,9 @@ use addr2line::Loader;
 use object::{Object, ObjectSymbol, ReadCache};
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::fs::File;
+use std::path::{Path, PathBuf};
 
 /// Maximum length of a name in characters: generic names can be pages long.
 const NAME_CHARS_MAX: usize = 160;
@@ -88,7 +90,11 @@ impl<'a> Symbols<'a> {
             return vec![Function::named("[unknown]")];
         };
         let one = &self.loaded[index];
-        let loader = self.loaders[index].get_or_init(|| Loader::new(one.file.as_ref()?).ok());
+        let loader = self.loaders[index].get_or_init(|| {
+            let file = one.file.as_ref()?;
+            let separate = separate_symbols(file, Path::new(DEBUG_FOLDER));
+            Loader::new(separate.as_deref().unwrap_or(Path::new(file))).ok()
+        });
         let address = address.wrapping_sub(one.bias);
         let found = loader.as_ref().map(|loader| functions_in(loader, address));
         let found = found.filter(|found| !found.is_empty()).unwrap_or_else(|| {
@@ -98,6 +104,31 @@ impl<'a> Symbols<'a> {
         });
         if found.is_empty() { vec![Function::named(&format!("[{}]", one.name))] } else { found }
     }
+}
+
+/// Folder of symbols that packages separate from their programs and libraries.
+const DEBUG_FOLDER: &str = "/usr/lib/debug";
+
+/// Returns the file below `folder` with the symbols of a stripped program or library, if it is installed. Its
+/// name is the build id, which the linker computes from the contents, so that it cannot belong to another
+/// build.
+fn separate_symbols(file: &str, folder: &Path) -> Option<PathBuf> {
+    let cache = ReadCache::new(File::open(file).ok()?);
+    let object = object::File::parse(&cache).ok()?;
+    if object.has_debug_symbols() {
+        return None;
+    }
+    Some(debug_path(folder, object.build_id().ok()??)?).filter(|path| path.exists())
+}
+
+/// Returns where debuggers look for the symbols of a build.
+fn debug_path(folder: &Path, build_id: &[u8]) -> Option<PathBuf> {
+    let (first, rest) = build_id.split_first()?;
+    let rest = rest.iter().fold(String::new(), |mut digits, byte| {
+        _ = write!(digits, "{byte:02x}");
+        digits
+    });
+    Some(folder.join(format!(".build-id/{first:02x}/{rest}.debug")))
 }
 
 /// Returns the exports of a library, sorted by address: the only names left in a stripped one.
@@ -151,4 +182,45 @@ pub(crate) fn printable(name: &str) -> String {
 /// Removes characters with a meaning in tables.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use object::BinaryFormat;
+    use std::process::Command;
+
+    #[test]
+    fn separate_symbols_of_a_stripped_program_are_found() {
+        let program = std::env::current_exe().unwrap();
+        let program = program.to_str().unwrap();
+        let cache = ReadCache::new(File::open(program).unwrap());
+        let object = object::File::parse(&cache).unwrap();
+        assert_eq!(object.format(), BinaryFormat::Elf);
+        let Some(id) = object.build_id().unwrap() else { panic!("the linker gives programs no build id") };
+        let function =
+            object.symbols().find(|symbol| symbol.name().is_ok_and(|name| name.contains("debug_path")));
+        let Some(function) = function else { return eprintln!("skipped: the test program is stripped") };
+        let folder = tempfile::tempdir().unwrap();
+        let stripped = folder.path().join("stripped").to_str().unwrap().to_owned();
+        let symbols = debug_path(folder.path(), id).unwrap();
+        let run = |program: &str, arguments: &[&str]| {
+            assert!(Command::new(program).args(arguments).status().unwrap().success(), "{program}");
+        };
+        run("strip", &["--strip-all", "-o", &stripped, program]);
+        assert_eq!(separate_symbols(&stripped, folder.path()), None);
+        std::fs::create_dir_all(symbols.parent().unwrap()).unwrap();
+        run("objcopy", &["--only-keep-debug", program, symbols.to_str().unwrap()]);
+        assert_eq!(separate_symbols(&stripped, folder.path()), Some(symbols.clone()));
+        assert_eq!(separate_symbols(program, folder.path()), None);
+        let found = functions_in(&Loader::new(symbols).unwrap(), function.address());
+        assert!(found.iter().any(|found| found.name.contains("debug_path")), "{found:?}");
+    }
+
+    #[test]
+    fn symbols_are_named_by_their_build() {
+        let path = debug_path(Path::new("/d"), &[0xab, 0x01, 0xff]).unwrap();
+        assert_eq!(path, Path::new("/d/.build-id/ab/01ff.debug"));
+        assert_eq!(debug_path(Path::new("/d"), &[]), None);
+    }
 }
