@@ -21,6 +21,7 @@ pub mod neighbours;
 pub mod observed;
 pub mod offline;
 pub mod overseer;
+mod privileges;
 mod refusals;
 pub mod registration;
 mod run;

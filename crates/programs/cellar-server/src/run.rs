@@ -3,10 +3,10 @@
 use crate::faults::FaultInjection;
 use crate::log::Console;
 use crate::running::Running;
-use crate::sockets::{Keepers, Sources, Successor};
+use crate::sockets::{Keepers, Sources, Successor, Watchdog};
 use crate::startup::start_inheriting;
 use crate::threads::thread;
-use crate::{log, sockets};
+use crate::{log, privileges, sockets};
 use anyhow::{Result, bail};
 use cellar_config::Settings;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -33,6 +33,7 @@ pub fn run_then(
     then: impl FnOnce(&Settings) -> Result<()>,
 ) -> Result<()> {
     log::start(&settings.log_path, console)?;
+    privileges::give_up_unused();
     let (instructions, received) = channel();
     follow_signals(instructions.clone())?;
     let roles: Vec<&str> = settings.roles.iter().map(|role| role.instance()).collect();
@@ -43,6 +44,9 @@ pub fn run_then(
     let mut running = start_inheriting(&settings, &FaultInjection::default(), &inherited)?;
     let sockets = running.sockets()?;
     keepers.keep(&inherited, &sockets);
+    if let Some(watchdog) = Watchdog::of_environment() {
+        running.feed(watchdog);
+    }
     let failed = instructions.clone();
     running.watch_databases(move |error| _ = failed.send(Instruction::Fail(error)));
     sockets::await_successor(&path, sockets, move |successor| {

@@ -4,6 +4,7 @@ use crate::cell_keys::CellKeys;
 use crate::environment::Callbacks;
 use crate::log::EventLog;
 use crate::metrics::Metrics;
+use crate::sockets::{Progress, Watchdog};
 use crate::threads::{thread, wait};
 use crate::volume_servers::VolumeServers;
 use crate::web::Page;
@@ -86,6 +87,25 @@ impl Running {
             while wait(&ending, DATABASES_PERIOD) {
                 if let Some(error) = databases.failure() {
                     return failed(error);
+                }
+            }
+        }));
+    }
+
+    /// Notifies the service manager's watchdog for as long as the threads of all lanes make progress.
+    pub(crate) fn feed(&mut self, watchdog: Watchdog) {
+        let (servers, ending) = (self.servers.clone(), self.ending.clone());
+        self.background.push(thread("watchdog", move || {
+            let (start, mut progress) = (Instant::now(), Progress::default());
+            while wait(&ending, watchdog.period()) {
+                // Takes the locks of all lanes: waits like everything else for one that is never released.
+                let lanes = servers.iter().flat_map(|server| server.statistics().lanes);
+                let stuck =
+                    progress.stuck(lanes.map(|lane| lane.wakeups + lane.receive_batches), start.elapsed());
+                if stuck.is_empty() {
+                    watchdog.feed();
+                } else {
+                    tracing::error!(lanes = ?stuck, "receiving threads make no progress; the watchdog is not fed");
                 }
             }
         }));

@@ -9,6 +9,7 @@ mod handover;
 mod manager;
 mod passing;
 pub mod supervisor;
+mod watchdog;
 
 use manager::Manager;
 use rx::{Inherited, KeptSocket};
@@ -18,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use handover::Successor;
+pub(crate) use watchdog::{Progress, Watchdog};
 
 /// Where a server gets its sockets from, in addition to a service manager.
 #[derive(Clone, Copy, Debug, Default)]
