@@ -2,7 +2,7 @@
 
 CELL ?= cell
 
-.PHONY: help run test quick check unit interop libafs bench soak deps deny fmt
+.PHONY: help run test quick check unit interop libafs bench soak package release deps deny fmt
 .DEFAULT_GOAL := run
 
 help:                           ## this list
@@ -47,6 +47,12 @@ bench: deps                     ## compares Cellar with OpenAFS on this machine;
 
 soak: deps                      ## the randomised tests with new seeds for SOAK_MINUTES (60); then kills and full disks
 	scripts/soak
+
+package: deps                   ## Debian packages, in target/packages
+	scripts/package
+
+release: deps                   ## the files of a release, in target/release-files: packages, checksums, components, notes
+	scripts/release
 
 fmt:                            ## formats the sources
 	cargo fmt --all

@@ -1,15 +1,17 @@
-//! Repository tasks: `cargo xtask generate` and `cargo xtask tidy`.
+//! Repository tasks: `cargo xtask generate`, `cargo xtask sbom` and `cargo xtask tidy`.
 
 mod generate;
 mod idl;
+mod sbom;
 mod tidy;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask generate | tidy [--lower-limits]
+const USAGE: &str = "usage: cargo xtask generate | sbom | tidy [--lower-limits]
   generate              writes crates/protocol/afs-idl/src/generated from idl/
+  sbom                  prints the components of the program (CycloneDX)
   tidy                  checks generated files, dependencies, purity, links, sizes
   tidy --lower-limits   and lowers the limits of xtask/function-lengths.txt to what is reached";
 
@@ -28,6 +30,7 @@ fn run() -> Result<()> {
     let root = repository_root()?;
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["generate"] => generate::write(&root),
+        ["sbom"] => sbom::print(&root),
         ["tidy"] => tidy::check(&root, false),
         ["tidy", "--lower-limits"] => tidy::check(&root, true),
         _ => bail!("{USAGE}"),

@@ -5,6 +5,7 @@ mod folders;
 mod fresh;
 mod ignorance;
 mod links;
+mod msrv;
 mod purity;
 mod sizes;
 mod source;
@@ -23,6 +24,7 @@ pub(crate) fn check(root: &Path, lower_limits: bool) -> Result<()> {
     complaints.extend(folders::check(root, &files)?);
     complaints.extend(unused::check(root, &files)?);
     complaints.extend(links::check(root)?);
+    complaints.extend(msrv::check(root)?);
     complaints.extend(files.iter().flat_map(purity::check));
     complaints.extend(files.iter().flat_map(ignorance::check));
     complaints.extend(sizes::check(root, &files, lower_limits)?);

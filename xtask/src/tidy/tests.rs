@@ -1,7 +1,7 @@
 use super::arrows::{Manifest, Place, judge, table};
 use super::sizes::{self, Function, Lengths};
 use super::unused::{self, Declared};
-use super::{SourceFile, folders, ignorance, links, purity, wording};
+use super::{SourceFile, folders, ignorance, links, msrv, purity, wording};
 use std::collections::BTreeMap;
 
 const TABLE: &str = "
@@ -254,4 +254,20 @@ fn subjects_and_test_names_are_checked() {
         wording::long_test_names(&SourceFile::new("crates/floor/a/src/tests.rs".into(), &text)).len(),
         1
     );
+}
+
+#[test]
+fn dependencies_that_need_a_later_compiler_are_named() {
+    let package = |name: &str, source: Option<&str>, version: Option<&str>| serde_json::json!({ "name": name, "version": "1.0.0", "source": source, "rust_version": version });
+    let metadata = serde_json::json!({ "packages": [
+        package("own", None, Some("1.88")),
+        package("older", Some("registry"), Some("1.65.0")),
+        package("same", Some("registry"), Some("1.88.0")),
+        package("silent", Some("registry"), None),
+        package("later", Some("registry"), Some("1.89")),
+    ] });
+    let complaints = msrv::judge(&metadata).unwrap();
+    assert_eq!(complaints.len(), 1, "{complaints:?}");
+    assert!(complaints[0].contains("later") && complaints[0].contains("1.89"), "{complaints:?}");
+    assert!(msrv::judge(&serde_json::json!({ "packages": [] })).is_err());
 }

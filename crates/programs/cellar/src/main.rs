@@ -1,11 +1,12 @@
 //! The cellar program: a cell server, and the commands of its administrators.
 
+use anyhow::Context as _;
 use cellar::commands::context::{Connect, Context, load_server_settings};
 use cellar::{commands, quickstart};
 use cellar_server::sockets::{Sources, supervisor};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -176,6 +177,12 @@ enum Command {
         /// Shell to complete for.
         shell: Shell,
     },
+    /// Write a manual page for each command.
+    #[command(hide = true)]
+    Manual {
+        /// Existing folder for the pages.
+        folder: PathBuf,
+    },
 }
 
 impl Command {
@@ -238,6 +245,7 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "cellar", &mut std::io::stdout());
             Ok(())
         }
+        Command::Manual { folder } => write_manual(&folder),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -246,6 +254,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes `cellar.1`, `cellar-volume.1`, `cellar-volume-create.1` and so on to a folder.
+fn write_manual(folder: &Path) -> anyhow::Result<()> {
+    let pages = clap_mangen::generate_to(Cli::command(), folder);
+    pages.with_context(|| format!("cannot write the manual pages to {}", folder.display()))
 }
 
 #[cfg(test)]
@@ -275,7 +289,7 @@ mod tests {
         "promote key show",
     ];
 
-    /// Collects the subcommands without further subcommands, with their options.
+    /// Collects the subcommands without further subcommands, with the options that their help shows.
     fn leaves(command: &clap::Command, path: &str, found: &mut Vec<(String, Vec<String>)>) {
         let below: Vec<_> = command.get_subcommands().filter(|below| below.get_name() != "help").collect();
         for below in &below {
@@ -283,9 +297,29 @@ mod tests {
         }
         // `promote` has subcommands, but is a command as well.
         if below.is_empty() || !command.is_subcommand_required_set() {
-            let options = command.get_arguments().filter_map(|option| option.get_long());
+            let shown = command.get_arguments().filter(|option| !option.is_hide_set());
+            let options = shown.filter_map(|option| option.get_long());
             found.push((path.to_owned(), options.map(str::to_owned).collect()));
         }
+    }
+
+    #[test]
+    fn every_command_has_a_manual_page() {
+        let folder = tempfile::tempdir().unwrap();
+        write_manual(folder.path()).unwrap();
+        let mut cli = Cli::command();
+        cli.build();
+        let mut found = Vec::new();
+        leaves(&cli, "cellar", &mut found);
+        assert!(found.len() > 60, "{}", found.len());
+        for (path, options) in found.iter().filter(|(path, _)| path != "cellar manual") {
+            let page = folder.path().join(format!("{}.1", path.replace(' ', "-")));
+            let text = std::fs::read_to_string(&page).unwrap_or_else(|error| panic!("{path}: {error}"));
+            assert!(text.contains(".SH SYNOPSIS"), "{path}");
+            let missing = options.iter().find(|option| !text.contains(&option.replace('-', "\\-")));
+            assert_eq!(missing, None, "an option that the page of `{path}` lacks");
+        }
+        assert!(!folder.path().join("cellar-manual.1").exists());
     }
 
     #[test]
