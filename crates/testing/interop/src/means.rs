@@ -1,8 +1,9 @@
 //! Requirements of tests, and checks whether the machine meets them.
 
 use crate::cell::tools;
+use anyhow::ensure;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
@@ -29,6 +30,8 @@ pub enum Means {
     Journald,
     /// Loop devices, and ext4 with a way to trigger errors.
     Loop,
+    /// Tools that make and check Debian packages, and a root to install them in, which systemd boots.
+    Packages,
 }
 
 impl fmt::Display for Means {
@@ -44,6 +47,7 @@ impl fmt::Display for Means {
             Means::Strace => "strace",
             Means::Journald => "journald",
             Means::Loop => "loop",
+            Means::Packages => "packages",
         })
     }
 }
@@ -64,6 +68,15 @@ impl Means {
             Means::Strace => &["/usr/bin/strace"],
             Means::Journald => &["/lib/systemd/systemd-journald", "/usr/bin/journalctl", "/etc/machine-id"],
             Means::Loop => &["/dev/loop-control", "/sys/fs/ext4", "/usr/sbin/mkfs.ext4", "/usr/bin/findmnt"],
+            Means::Packages => &[
+                "/usr/bin/mmdebstrap",
+                "/usr/bin/systemd-nspawn",
+                "/usr/bin/dpkg-shlibdeps",
+                "/usr/bin/lintian",
+                "/usr/bin/objcopy",
+                "/usr/bin/docker-compose",
+                "/usr/lib/python3/dist-packages/kubernetes",
+            ],
             Means::Libafs => &["/usr/sbin/afsd", "/usr/bin/aklog", "/usr/bin/pagsh.openafs", "/usr/bin/make"],
             Means::Backports => &["/usr/bin/apt-get"],
             Means::Fuse => &["/dev/fuse", "/usr/sbin/afsd.fuse"],
@@ -98,9 +111,23 @@ impl Means {
                 static KERNEL: OnceLock<Result<(), String>> = OnceLock::new();
                 KERNEL.get_or_init(|| fetch(&["--kernel", BACKPORTS])).clone()
             }
+            Means::Packages => debian_root().map(drop).map_err(|error| format!("{error:#}")),
             _ => Ok(()),
         }
     }
+}
+
+/// Returns the path of a tar file with a minimal Debian root that has systemd and the libraries that Cellar's
+/// package depends on. Downloads its packages if it is not cached.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn debian_root() -> anyhow::Result<PathBuf> {
+    let output = Command::new(tools().join("debian-root")).stdin(Stdio::null()).output()?;
+    let (printed, failure) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "debian-root: {failure}");
+    Ok(PathBuf::from(printed.trim()))
 }
 
 /// Debian suite with the newest kernel that guests boot.

@@ -20,6 +20,7 @@ mod limits;
 mod matrix;
 mod mixed;
 mod moving;
+mod packaging;
 mod preflight;
 mod probing;
 mod promoting;
@@ -35,6 +36,7 @@ mod syncing;
 mod tracing;
 mod transfers;
 mod trees;
+mod upgrading;
 mod vanishing;
 mod watching;
 
@@ -81,6 +83,8 @@ pub(crate) fn all() -> Vec<Test> {
         examining::tests(),
         tracing::tests(),
         auditing::tests(),
+        packaging::tests(),
+        upgrading::tests(),
         probing::tests(),
         hostile::tests(),
         limits::tests(),
