@@ -35,9 +35,9 @@ interop:                        ## tests with the real OpenAFS tools, kafs and a
 	cargo build --release -p cellar -p interop
 	target/release/interop
 
-libafs:                         ## 131 commands under OpenAFS's kernel client; builds its module once (root)
+libafs:                         ## 131 commands, and moving volumes, under OpenAFS's kernel client; builds its module once (root)
 	cargo build --release -p cellar -p interop
-	target/release/interop libafs-commands
+	target/release/interop libafs-commands libafs-volumes
 
 bench: deps                     ## compares Cellar with OpenAFS on this machine; writes the figures to docs/lab/benchmarks.md
 	cargo build --release -p cellar -p bench

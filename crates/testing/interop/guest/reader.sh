@@ -1,6 +1,6 @@
-# Reads and compares an older file, in parallel with the script that follows. The cached pages of a file are dropped each
-# time, so that the data comes from the server.
-forget() { dd if="$1" iflag=nocache count=0 status=none; }
+# Reads and compares an older file, in parallel with the script that follows. What is cached of a file is dropped each time, so
+# that the data comes from the server: the pages, or with FORGET the whole cache of that client.
+forget() { if [ -n "$FORGET" ]; then $FORGET "$1"; else dd if="$1" iflag=nocache count=0 status=none; fi; }
 # read_back WHAT FILE WANTED: distinguishes wrong data from a failed read.
 read_back() {
     if error=$(forget "$2" 2>&1) && error=$(cat "$2" 2>&1 >"$3.got"); then

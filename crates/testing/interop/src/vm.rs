@@ -5,6 +5,9 @@ use anyhow::Result;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+/// Address of a guest with `--net tap`, unless the options name another one.
+pub const GUEST: &str = "10.99.77.2";
+
 /// A guest that is connected to a cell's network.
 pub struct Guest<'a> {
     cell: &'a Cell,
@@ -27,11 +30,12 @@ impl<'a> Guest<'a> {
         Guest { cell, arguments, log: cell.path().join(format!("guest-{name}.log")) }
     }
 
-    /// A guest with OpenAFS's kernel client, which mounts the cell below `/afs`. It has its own address, the cell's host
-    /// names, and the cell's key in `/rxkad.keytab`.
+    /// A guest with OpenAFS's kernel client, which mounts the cell below `/afs`. It has the address [`GUEST`], which hosts
+    /// reach through the cell's own host, the cell's host names, and the cell's key in `/rxkad.keytab`.
     pub fn libafs(cell: &'a Cell, name: &str, seconds: u32) -> Guest<'a> {
         let file = |file: &str, guest: &str| format!("{}:{guest}", cell.path().join(file).display());
-        Guest::new(cell, name, seconds).with(&["--client", "libafs", "--hostroot", "--net", "tap"]).with(&[
+        let options = ["--client", "libafs", "--hostroot", "--net", "tap", "--guest-ip", GUEST];
+        Guest::new(cell, name, seconds).with(&options).with(&[
             "--file",
             &file("rxkad.keytab", "/rxkad.keytab"),
             "--file",

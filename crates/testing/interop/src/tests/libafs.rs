@@ -1,5 +1,7 @@
 //! OpenAFS's kernel client in an emulated guest. Runs only by name, since its module is built first.
 
+mod volumes;
+
 use crate::Test;
 use crate::tests::comparing::{Comparison, Observed, command_of, normalised, suite_lines};
 use crate::tests::script;
@@ -12,7 +14,10 @@ use interop::vm::{Guest, Running};
 const NEEDS: &[Means] = &[Means::Netns, Means::Emulation, Means::Libafs];
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![Test { name: "libafs-commands", needs: NEEDS, run: commands }]
+    vec![
+        Test { name: "libafs-commands", needs: NEEDS, run: commands },
+        Test { name: "libafs-volumes", needs: NEEDS, run: volumes::volumes },
+    ]
 }
 
 const SUITE: &str = "libafs";
