@@ -159,3 +159,88 @@ fn a_cell_with_half_done_operations_is_told_what_mends_it() {
     // A recently started transaction counts as in use.
     assert!(!findings.iter().any(|finding| finding["problem"] == "abandoned-transactions"));
 }
+
+/// Problems that `cellar volume repair` solves.
+const REPAIRED: [&str; 5] =
+    ["names-differ", "missing-volumes", "stale-locks", "orphan-volumes", "abandoned-clones"];
+
+#[test]
+fn a_repair_leaves_nothing_for_the_doctor_to_find() {
+    let half = Half::new();
+    let [renamed, lost, locked, released, kept] =
+        ["rna", "lost", "locked", "released", "kept"].map(|name| half.volume(name));
+    half.rename_entry("rna", "rnb");
+    half.delete_volume(lost);
+    half.lock_entry(locked);
+    half.create_volume(ORPHAN, "orphan");
+    half.clone_volume(released, CLONE, "released.clone");
+    half.locations.set_sites("kept", &[half.cell.address]);
+    let mut entry = half.locations.entry("kept");
+    entry.flags |= vl::entry_flags::READ_ONLY_EXISTS | vl::entry_flags::BACKUP_EXISTS;
+    (entry.volume_id[1], entry.volume_id[2]) = (kept + 1, kept + 2);
+    let request =
+        vl::ReplaceEntryNRequest { volume_id: kept, volume_type: 0, new_entry: entry, release_type: 0 };
+    half.locations.cell.database(Interface::Locations, |vl| vl::replace_entry_n(vl, &request)).unwrap();
+    let server = half.cell.address;
+
+    let expected = [
+        ("kept", "forget-backup", "remove kept.backup from the entry, no server has it".into()),
+        (
+            "kept",
+            "remove-site",
+            format!("remove the site {server} /vicepa of kept.readonly, which is not there"),
+        ),
+        ("locked", "unlock", "unlock the entry locked".into()),
+        ("lost", "remove-entry", "remove the entry lost, no server has its volumes".into()),
+        ("orphan", "register", format!("make an entry for orphan ({ORPHAN}) on {server} /vicepa")),
+        ("rnb", "rename", format!("rename rna ({renamed}) on {server} /vicepa to rnb")),
+    ];
+    let dry = half.cell.json(&["volume", "repair", "--dry-run"]);
+    assert_eq!((&dry["is_done"], steps(&dry)), (&false.into(), expected.to_vec()), "{dry:#}");
+    let left = format!("the clone {CLONE} on {server} /vicepa was left behind: --remove-clones deletes it");
+    assert_eq!(dry["left"], serde_json::json!([{ "volume": "released", "reason": left }]));
+    assert_eq!(dry["not_checked"], serde_json::json!([]));
+    // Nothing has changed, and other volumes stay as they are.
+    let one = half.cell.json(&["volume", "repair", "locked"]);
+    assert_eq!((&one["is_done"], steps(&one)), (&true.into(), expected[2..3].to_vec()), "{one:#}");
+
+    let done = half.cell.json(&["volume", "repair", "--remove-clones"]);
+    let clone =
+        ("released", "remove-clone", format!("delete the clone {CLONE} of released on {server} /vicepa"));
+    let mut rest = [&expected[..2], &expected[3..], &[clone]].concat();
+    rest.sort();
+    assert_eq!(steps(&done), rest, "{done:#}");
+    let text = half.cell.run(&["volume", "repair", "--remove-clones"]);
+    assert_eq!(text, "the location database agrees with the volumes\n");
+    let told = half.cell.output(&["doctor", "--interval", "1", "--json"]).stdout;
+    let told: Value = serde_json::from_slice(&told).unwrap();
+    let findings = told["findings"].as_array().unwrap();
+    assert!(!findings.iter().any(|it| REPAIRED.iter().any(|problem| it["problem"] == *problem)), "{told:#}");
+
+    // The volumes are usable under their entries.
+    for name in ["orphan", "rnb"] {
+        let examined = half.cell.rows(&["volume", "examine", name]);
+        assert_eq!(examined[0]["name"], name, "{examined:?}");
+    }
+    let entry = half.locations.entry("kept");
+    let exists = vl::entry_flags::READ_WRITE_EXISTS;
+    assert_eq!((entry.server_count, entry.flags, entry.volume_id[0]), (1, exists, kept));
+}
+
+/// Returns volume, action and description of each step, sorted.
+fn steps(told: &Value) -> Vec<(&str, &str, String)> {
+    let steps = told["steps"].as_array().unwrap();
+    assert!(steps.iter().all(|step| step["failure"].is_null()), "{told:#}");
+    let mut steps: Vec<_> = steps
+        .iter()
+        .map(|step| {
+            (
+                step["volume"].as_str().unwrap(),
+                step["action"].as_str().unwrap(),
+                step["what"].as_str().unwrap().to_owned(),
+            )
+        })
+        .collect();
+    steps.sort();
+    steps
+}

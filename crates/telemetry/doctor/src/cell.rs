@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::Ipv4Addr;
 
 /// Suffixes of volume names, indexed by the volume's position in the ids of an entry.
-const SUFFIXES: [&str; 3] = ["", ".readonly", ".backup"];
+pub(crate) const SUFFIXES: [&str; 3] = ["", ".readonly", ".backup"];
 
 /// A transaction used within this many seconds belongs to an operation in progress.
 pub const IN_PROGRESS_SECONDS: u32 = 600;
@@ -53,6 +53,8 @@ pub struct FileServer {
     pub addresses: Vec<Ipv4Addr>,
     /// Why its volume server does not answer, if so.
     pub failure: Option<String>,
+    /// Letters of the partitions that it serves.
+    pub partitions: Vec<String>,
     /// Volumes on all partitions.
     pub volumes: Vec<Header>,
     /// Open transactions.
@@ -70,6 +72,8 @@ pub struct Header {
     pub name: Option<String>,
     /// Letters of the partition.
     pub partition: String,
+    /// Whether it is a clone: a read-only or backup volume.
+    pub is_clone: bool,
 }
 
 /// An open transaction of a volume server.

@@ -9,6 +9,7 @@
 pub mod cell;
 mod finding;
 pub mod network;
+pub mod repair;
 mod rules;
 mod slow;
 mod snapshot;

@@ -2,6 +2,7 @@
 //! does not.
 
 mod cell;
+mod repair;
 
 use crate::snapshot::*;
 use crate::{Finding, SlowCall, diagnose};

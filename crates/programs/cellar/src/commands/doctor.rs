@@ -1,7 +1,7 @@
 //! `cellar doctor`: finds known problems of a server and reports the evidence for each.
 
 mod around;
-mod cell;
+pub(super) mod cell;
 mod foreign;
 mod own;
 

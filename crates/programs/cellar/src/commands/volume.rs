@@ -9,6 +9,7 @@ mod policy;
 mod preflight;
 mod quota;
 mod removing;
+mod repairing;
 mod restoring;
 mod sites;
 
@@ -65,6 +66,8 @@ pub enum Volume {
     Dump(files::DumpVolume),
     /// Create a volume from a dump file, or restore a dump over a volume.
     Restore(restoring::RestoreVolume),
+    /// Make the location database agree with the volumes of the servers again.
+    Repair(repairing::Repair),
     /// List, show, resume and cancel jobs: moves, copies, releases, backups, restores and splits.
     Jobs {
         /// What to do; jobs are listed by default.
@@ -199,6 +202,7 @@ fn run_here(context: &Context, command: &Volume) -> Result<()> {
         Volume::Set(set) => policy::set(context, &cell, set),
         Volume::Forget(forget) => policy::forget(context, &cell, forget),
         Volume::Remove(request) => removing::remove(context, &cell, request),
+        Volume::Repair(request) => repairing::repair(context, &cell, request),
         Volume::Mount(mount) => mounting::mount(context, &cell, mount),
         Volume::Unmount(unmount) => mounting::unmount(context, &cell, unmount),
         _ => Ok(()),

@@ -60,8 +60,9 @@ pub(crate) fn renamed(snapshot: &Snapshot) -> Vec<Finding> {
             "The names of volumes differ from those of their entries in the location database.",
             "A `vos rename` was interrupted between the entry and the volumes, or a server did not answer \
             it. Clients find volumes by the entry; the next `vos syncvldb` would restore the old name.",
-            "Rename the volume to a temporary name and back, which renames all of its volumes. To undo the \
-            rename instead, run `vos syncvldb` with the server and partition of the read-write volume.",
+            "`cellar volume repair` completes the rename (`--dry-run` shows the steps), as does renaming the \
+            volume to a temporary name and back. To undo the rename instead, run `vos syncvldb` with the \
+            server and partition of the read-write volume.",
         ],
         evidence,
     )
@@ -100,8 +101,9 @@ pub(crate) fn orphans(snapshot: &Snapshot) -> Vec<Finding> {
             "Servers have volumes that the location database does not list there.",
             "A move, removal or restore was interrupted, or the server did not answer when the entry was \
             removed. Clients cannot find the volumes, which take up space.",
-            "Compare dates with `vos examine`. `vos syncvldb` makes an entry for a volume; `vos zap` \
-            deletes the volume on that partition only.",
+            "`cellar volume repair` makes entries for volumes without one (`--dry-run` shows the steps), as \
+            does `vos syncvldb`. Compare dates with `vos examine`; `vos zap` deletes the volume on that \
+            partition only.",
         ],
         evidence,
     )
@@ -133,7 +135,8 @@ pub(crate) fn clones(snapshot: &Snapshot) -> Vec<Finding> {
             "An operation left temporary clones behind.",
             "A release, move, copy or dump with `-clone` was interrupted before it deleted its temporary \
             clone. The clone holds the space of files that are changed or removed.",
-            "Make sure that the operation is over, then delete them with `vos zap`.",
+            "Make sure that the operation is over, then delete them with `cellar volume repair \
+            --remove-clones` (`--dry-run` shows the steps) or `vos zap`.",
         ],
         evidence,
     )
@@ -172,8 +175,9 @@ pub(crate) fn missing(snapshot: &Snapshot) -> Vec<Finding> {
             "The location database lists volumes that their servers do not have.",
             "A volume was deleted on its server only, a partition was replaced, or an operation was \
             interrupted. Clients get errors for these volumes.",
-            "Run the command shown with each volume. `vos syncserv` with a server and partition corrects \
-            all entries of a partition.",
+            "Run the command shown with each volume. `cellar volume repair` removes sites and entries without \
+            a volume (`--dry-run` shows the steps); `vos syncserv` with a server and partition corrects all \
+            entries of a partition.",
         ],
         evidence,
     )
@@ -219,7 +223,8 @@ pub(crate) fn locks(snapshot: &Snapshot) -> Vec<Finding> {
             "Entries of the location database are locked although no operation is working on their volumes.",
             "An operation was interrupted before it unlocked the entry, or an administrator locked it with \
             `vos lock`. Other operations wait until the lock is old enough to be broken.",
-            "`vos unlock` unlocks the entry; `vos listvldb -locked` lists all.",
+            "`cellar volume repair` unlocks the entries (`--dry-run` shows the steps), as does `vos unlock`; \
+            `vos listvldb -locked` lists all.",
         ],
         evidence,
     )

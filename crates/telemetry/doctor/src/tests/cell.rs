@@ -6,12 +6,18 @@ use std::net::Ipv4Addr;
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
-fn header(id: u32, parent: u32, name: &str) -> Header {
-    Header { id, parent, name: Some(name.into()), partition: "a".into() }
+pub(super) fn header(id: u32, parent: u32, name: &str) -> Header {
+    Header { id, parent, name: Some(name.into()), partition: "a".into(), is_clone: id != parent }
 }
 
-/// An entry of a volume with a read-only copy at the same site, and both volumes.
 fn cell(change: impl FnOnce(&mut Cell)) -> Snapshot {
+    let mut cell = home();
+    change(&mut cell);
+    with(|snapshot| snapshot.cell = Some(cell))
+}
+
+/// Returns an entry of a volume with a read-only copy at the same site, and both volumes.
+pub(super) fn home() -> Cell {
     let site = |is_read_write| Site { server: SERVER, partition: "a".into(), is_read_write, is_empty: false };
     let entry = Entry {
         name: "home".into(),
@@ -22,15 +28,14 @@ fn cell(change: impl FnOnce(&mut Cell)) -> Snapshot {
     };
     let server = FileServer {
         addresses: vec![SERVER],
+        partitions: vec!["a".into(), "b".into()],
         volumes: vec![header(100, 100, "home"), header(101, 100, "home.readonly")],
         ..FileServer::default()
     };
-    let mut cell = Cell { entries: vec![entry], servers: vec![server] };
-    change(&mut cell);
-    with(|snapshot| snapshot.cell = Some(cell))
+    Cell { entries: vec![entry], servers: vec![server] }
 }
 
-fn transaction(volume: u32, idle_seconds: u32) -> Transaction {
+pub(super) fn transaction(volume: u32, idle_seconds: u32) -> Transaction {
     Transaction { id: 7, volume, partition: "a".into(), idle_seconds }
 }
 

@@ -41,15 +41,23 @@ enum Told {
     All(Result<FileServer, AbortCode>),
 }
 
-/// Examines the entries and the volumes, and checks the locked entries a second time.
+/// Examines the entries and the volumes.
 pub(super) fn look(client: &CellClient, examined: &mut Examined) {
-    let entries = match entries(client).map_err(failed("list the location database")) {
-        Ok(entries) => entries,
-        Err(error) => return examined.unseen.push(format!("volumes of the cell: {error:#}")),
-    };
-    let table = client.file_server_table().map_err(failed("list the file servers of the cell"));
-    let table = examined.seen("volumes of the cell", table);
-    let servers = volumes(client, table, examined);
+    match observe(client, &mut examined.unseen) {
+        Ok(cell) => examined.snapshot.cell = Some(cell),
+        Err(error) => examined.unseen.push(format!("volumes of the cell: {error:#}")),
+    }
+}
+
+/// Lists the entries and the volumes, and checks the locked entries a second time. Adds to `unseen` which volumes
+/// could not be listed, and why.
+///
+/// # Errors
+/// If the location database cannot be listed.
+pub(in crate::commands) fn observe(client: &CellClient, unseen: &mut Vec<String>) -> Result<Cell> {
+    let entries = entries(client).map_err(failed("list the location database"))?;
+    let table = client.file_server_table().map_err(failed("list the file servers of the cell"))?;
+    let servers = volumes(client, table, unseen);
     let mut locked = 0;
     let still_locked = |entry: &mut Entry| {
         locked += usize::from(entry.is_locked);
@@ -59,7 +67,7 @@ pub(super) fn look(client: &CellClient, examined: &mut Examined) {
     };
     let mut cell = Cell { entries, servers };
     cell.entries.iter_mut().for_each(still_locked);
-    examined.snapshot.cell = Some(cell);
+    Ok(cell)
 }
 
 fn entries(client: &CellClient) -> Result<Vec<Entry>, AbortCode> {
@@ -109,7 +117,7 @@ fn letters(partition: i32) -> Option<String> {
 }
 
 /// Returns the volumes of the servers, and which servers do not answer.
-fn volumes(client: &CellClient, table: Vec<Vec<Ipv4Addr>>, examined: &mut Examined) -> Vec<FileServer> {
+fn volumes(client: &CellClient, table: Vec<Vec<Ipv4Addr>>, unseen: &mut Vec<String>) -> Vec<FileServer> {
     let (told, answers) = mpsc::channel();
     for (place, addresses) in table.iter().enumerate() {
         let Some(first) = addresses.first() else { continue };
@@ -144,11 +152,11 @@ fn volumes(client: &CellClient, table: Vec<Vec<Ipv4Addr>>, examined: &mut Examin
                 continue;
             }
             Some(Err(code)) if code != AbortCode::RX_CALL_DEAD => {
-                examined.unseen.push(format!("volumes on {first}: {}", describe(code)));
+                unseen.push(format!("volumes on {first}: {}", describe(code)));
                 continue;
             }
             None if is_here[place] => {
-                examined.unseen.push(format!("volumes on {first}: not listed in {} s", PATIENCE.as_secs()));
+                unseen.push(format!("volumes on {first}: not listed in {} s", PATIENCE.as_secs()));
                 continue;
             }
             Some(Err(_)) | None => "its volume server does not answer".to_owned(),
@@ -171,8 +179,10 @@ fn server(
     let open = || vol::monitor(connection, &vol::MonitorRequest).map(|reply| reply.transactions);
     let mut transactions: Vec<Transaction> = open()?.iter().map(transaction).collect();
     let mut volumes = Vec::new();
+    let mut served = Vec::new();
     for partition in partitions {
         let Some(letters) = letters(partition) else { continue };
+        served.push(letters.clone());
         let request = vol::ListVolumesRequest { partition, flags: 1 };
         let reply = vol::list_volumes(connection, &request)?;
         volumes.extend(reply.entries.iter().map(|info| header(info, &letters)));
@@ -181,7 +191,7 @@ fn server(
     let is_over = |before: &Transaction| !later.iter().any(|info| info.transaction == before.id);
     transactions.retain(|before| is_over(before) && before.idle_seconds < IN_PROGRESS_SECONDS);
     transactions.extend(later.iter().map(transaction));
-    Ok(FileServer { addresses, failure: None, volumes, transactions })
+    Ok(FileServer { addresses, failure: None, partitions: served, volumes, transactions })
 }
 
 fn header(info: &vol::VolintInfo, partition: &str) -> Header {
@@ -191,6 +201,7 @@ fn header(info: &vol::VolintInfo, partition: &str) -> Header {
         parent: info.parent_id,
         name: is_readable.then(|| info.name.to_string()),
         partition: partition.to_owned(),
+        is_clone: is_readable && info.volume_type != vol::volume_type::READ_WRITE,
     }
 }
 

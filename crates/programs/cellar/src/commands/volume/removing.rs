@@ -126,7 +126,12 @@ fn entry_of(located: &Located) -> vl::DeleteEntryRequest {
     vl::DeleteEntryRequest { volume_id: located.ids[kind].0, volume_type: kind as i32 }
 }
 
-fn delete(server: &dyn ClientConnection, partition: PartitionId, id: VolumeId) -> Result<(), AbortCode> {
+/// Deletes a volume on a partition.
+pub(super) fn delete(
+    server: &dyn ClientConnection,
+    partition: PartitionId,
+    id: VolumeId,
+) -> Result<(), AbortCode> {
     let transaction = Transaction::begin(vol::attach_mode::OFFLINE, server, partition, id.0)?;
     vol::delete_volume(server, &vol::DeleteVolumeRequest { transaction: transaction.id })?;
     transaction.end()
