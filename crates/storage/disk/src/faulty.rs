@@ -172,6 +172,12 @@ impl File for FaultyFile {
         self.world.lock().write_at(self.node, bytes, offset)
     }
 
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut world = self.world.lock();
+        let end = world.length(self.node)?;
+        world.write_at(self.node, bytes.to_vec(), end)
+    }
+
     fn write_direct_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         pieces.iter().try_for_each(|piece| check_aligned(piece, offset))?;
         self.write_at(pieces, offset)

@@ -106,6 +106,11 @@ impl File for HookedFile {
         self.file.write_at(pieces, offset)
     }
 
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        (self.hook)(DiskStep::Write);
+        self.file.append(bytes)
+    }
+
     fn write_direct_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         (self.hook)(DiskStep::Write);
         if self.is_buffered {

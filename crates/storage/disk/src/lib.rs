@@ -97,6 +97,10 @@ pub trait File: Send + Sync {
     /// given.
     fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize>;
 
+    /// Writes `bytes` at the end of the file, wherever concurrent writers have moved it. May write less than
+    /// given.
+    fn append(&self, bytes: &[u8]) -> io::Result<usize>;
+
     /// Like [`File::write_at`], but bypasses the system's cache if the file system can: for data that is
     /// unlikely to be read soon. The offset, and the address and length of each piece, must be multiples of
     /// [`DIRECT_ALIGNMENT`]. Durability is the same: the data is durable only after a sync.

@@ -141,6 +141,10 @@ impl File for MeteredFile {
         self.meter.measure(Access::Write, || self.file.write_at(pieces, offset), |count| Moved::bytes(*count))
     }
 
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.meter.measure(Access::Write, || self.file.append(bytes), |count| Moved::bytes(*count))
+    }
+
     fn write_direct_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         let write = || self.file.write_direct_at(pieces, offset);
         let moved =

@@ -3,7 +3,7 @@
 use crate::{Disk, File, Lock, Space};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, FlockOperation, OFlags, StatVfs, fadvise, flock, statvfs};
-use rustix::io::{Errno, pwritev};
+use rustix::io::{Errno, ReadWriteFlags, pwritev, pwritev2};
 use std::fs;
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
@@ -157,6 +157,11 @@ impl File for RealFile {
 
     fn write_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
         Ok(pwritev(&self.file, pieces, offset)?)
+    }
+
+    fn append(&self, bytes: &[u8]) -> io::Result<usize> {
+        // With this flag, the offset is ignored.
+        Ok(pwritev2(&self.file, &[IoSlice::new(bytes)], 0, ReadWriteFlags::APPEND)?)
     }
 
     fn write_direct_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {

@@ -22,6 +22,20 @@ fn what_is_written_is_read_and_the_end_is_the_end() {
 }
 
 #[test]
+fn what_is_appended_follows_whatever_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a");
+    let (one, other) = (RealDisk.create(&path).unwrap(), RealDisk.open(&path).unwrap());
+    one.write_all_at(&mut [IoSlice::new(b"ab")], 0).unwrap();
+    assert_eq!(other.append(b"00").unwrap(), 2);
+    one.write_all_at(&mut [IoSlice::new(b"cde")], 2).unwrap();
+    assert_eq!(other.append(b"0").unwrap(), 1);
+    let mut found = [0; 6];
+    one.read_exact_at(&mut found, 0).unwrap();
+    assert_eq!(&found, b"abcde0");
+}
+
+#[test]
 fn other_users_can_read_nothing() {
     use std::os::unix::fs::PermissionsExt as _;
     let root = tempfile::tempdir().unwrap();
