@@ -3,12 +3,14 @@
 use bytes::Bytes;
 use disk::{Disk, RealDisk};
 use std::fs;
+use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::segment::walk;
 use store::{
-    ChunkAddress, ChunkOwner, ChunkStore, Codec, KeyRing, MasterKey, MemoryMeta, SegmentConfig, SegmentStore,
-    StoreError,
+    ChunkAddress, ChunkOwner, ChunkStore, Codec, Database, Family, KeyRange, KeyRing, MasterKey, MemoryMeta,
+    SegmentConfig, SegmentStore, StoreError,
 };
 use uuid::Uuid;
 
@@ -119,4 +121,60 @@ fn the_encrypted_segment_of_version_2_is_read_with_its_key() {
     }
     let bytes = fs::read(golden("encrypted-v2.seg")).unwrap();
     assert!(!bytes.windows(8).any(|window| window == b"All that"), "nothing is in clear");
+}
+
+/// Copies the database of a cell whose server was killed before anything was in tables: all is in the log,
+/// which a program wrote that did not write zeros ahead.
+fn killed_database() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("meta")).unwrap();
+    for name in ["VERSION", "meta/000004.log", "meta/CURRENT", "meta/IDENTITY", "meta/MANIFEST-000005"] {
+        fs::copy(golden("database-killed").join(name), folder.path().join(name)).unwrap();
+    }
+    folder
+}
+
+const LOCATIONS: Family = Family::new(6, "locations");
+const PROTECTION: Family = Family::new(7, "protection");
+
+/// The families of that database besides the store's own.
+const FAMILIES: [Family; 7] = [
+    Family::new(1, "volumes"),
+    Family::new(2, "vnodes"),
+    Family::new(3, "entries"),
+    Family::new(4, "extents"),
+    LOCATIONS,
+    PROTECTION,
+    Family::new(8, "totals"),
+];
+
+/// Opens a database and returns all keys and values of both families of a cell.
+fn contents(folder: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let database = Database::open(folder, &FAMILIES).unwrap();
+    let mut found = Vec::new();
+    for family in [LOCATIONS, PROTECTION] {
+        let mut visit = |key: &[u8], value: &[u8]| {
+            found.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        };
+        database.meta().scan(family, KeyRange::ascending(b"", &[0xff; 16]), &mut visit).unwrap();
+    }
+    found
+}
+
+#[test]
+fn a_log_is_read_with_and_without_zeros_at_its_end() {
+    let folder = killed_database();
+    let found = contents(folder.path());
+    let has = |name: &[u8]| {
+        let holds = |bytes: &[u8]| bytes.windows(name.len()).any(|window| window == name);
+        found.iter().any(|(key, value)| holds(key) || holds(value))
+    };
+    assert!(has(b"root.afs") && has(b"root.cell"), "{found:?}");
+    assert!(has(b"user.admin"), "the last commit");
+    assert_eq!(contents(folder.path()), found, "after an orderly close");
+    let padded = killed_database();
+    let log = padded.path().join("meta/000004.log");
+    fs::File::options().append(true).open(log).unwrap().write_all(&vec![0; 512 << 10]).unwrap();
+    assert_eq!(contents(padded.path()), found);
 }

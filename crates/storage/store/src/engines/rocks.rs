@@ -2,11 +2,13 @@
 //!
 //! A commit is one atomic write batch, written to the write-ahead log without a sync; a [`MetaStore::sync`]
 //! syncs the log once for all waiting callers. RocksDB recovers the log up to the first incomplete record, so
-//! the state after a crash is a prefix of the commits across all families.
+//! the state after a crash is a prefix of the commits across all families; [`gaps`] prevents it from skipping
+//! lost blocks.
 //!
 //! After the first error of a write, a sync, or RocksDB's background work, no further write of any kind is
 //! issued to RocksDB and its background work stops; reads continue.
 
+mod gaps;
 mod logs;
 mod options;
 mod probe;
@@ -21,7 +23,7 @@ use crate::{
 };
 use bytes::Bytes;
 use disk::RealDisk;
-use logs::Logs;
+use logs::{Logs, Written};
 use probe::check_writable;
 use rocksdb::{
     ColumnFamily, DB, DBPinnableSlice, DBRawIterator, Error, ErrorKind, ReadOptions, WriteBatch,
@@ -67,6 +69,7 @@ impl RocksMeta {
     /// Opens the database in the folder `path`; with `create`, creates folder and database if missing.
     fn open(path: &Path, how: &MetaOptions<'_>) -> Result<RocksMeta, StoreError> {
         check_writable(path)?;
+        gaps::close(&RealDisk, path)?;
         let families = how.all_families();
         let mut options = options::database(&how.config);
         options.create_if_missing(how.create);
@@ -97,6 +100,11 @@ impl RocksMeta {
     fn open_read_only(path: &Path) -> Result<RocksMeta, StoreError> {
         // A read-only open is for checks, so it must see what is really on the disk.
         forget_cached(path)?;
+        if let Some(gap) = gaps::find(&RealDisk, path)?.first() {
+            let (path, offset) = (gap.path.display(), gap.offset);
+            let text = format!("a crash left a gap in {path} at {offset}; a start of the server closes it");
+            return Err(StoreError::Meta(text));
+        }
         let config = MetaConfig::default();
         let options = options::database(&config);
         let fail = |error| StoreError::Meta(format!("cannot open {}: {error}", path.display()));
@@ -200,9 +208,10 @@ impl RocksMeta {
 
     fn sync_log(&self) -> Result<u64, StoreError> {
         self.health.check()?;
-        let covered = self.written.load(Acquire);
-        self.logs.sync(self.layout()).map_err(|error| self.fail(error))?;
-        Ok(covered)
+        let commits = self.written.load(Acquire);
+        let written = Written { commits, bytes: self.log_bytes.load(Relaxed) };
+        self.logs.sync(self.layout(), written).map_err(|error| self.fail(error))?;
+        Ok(commits)
     }
 }
 

@@ -29,8 +29,8 @@ pub(super) fn database(config: &MetaConfig) -> Options {
     let mut options = Options::default();
     options.create_missing_column_families(true);
     options.set_paranoid_checks(true);
-    // Recovery after a crash ends before the first incomplete record of the log. This rules out recycling log
-    // files.
+    // Recovery after a crash ends before the first incomplete record of the log. RocksDB 7.8 does not recycle
+    // logs in this mode, because recovery could then leave out commits in the middle.
     options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
     options.set_recycle_log_file_num(0);
     options.set_max_total_wal_size((config.write_buffer_bytes / LOG_SHARE).min(LOG_BYTES_MAX) as u64);

@@ -335,3 +335,144 @@ fn the_layout_changes_whenever_a_log_begins() {
     }
     assert!(begun > 3, "{begun}");
 }
+
+/// Copies a database as a kill would leave it.
+fn copy(from: &Path) -> tempfile::TempDir {
+    let to = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+    }
+    to
+}
+
+/// Returns the path of the newest log.
+fn newest_log(folder: &Path) -> std::path::PathBuf {
+    let paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|ext| ext == "log")).max().unwrap()
+}
+
+/// Commits a number to two families.
+fn commit_number(meta: &RocksMeta, number: u32, value_bytes: usize) -> CommitNumber {
+    let mut batch = Batch::new();
+    batch.put(ITEMS, number.to_be_bytes(), vec![number as u8; value_bytes]);
+    batch.put(NAMES, number.to_be_bytes(), "x");
+    meta.commit(batch).unwrap()
+}
+
+/// Returns the numbers that are there, which must be the same in both families.
+fn numbers(meta: &RocksMeta) -> Vec<u32> {
+    let in_family = |family| -> Vec<u32> {
+        let found = scanned(meta, family, KeyRange::ascending(b"", &[0xff; 8]));
+        found.into_iter().map(|(key, _)| u32::from_be_bytes(key.try_into().unwrap())).collect()
+    };
+    let found = in_family(ITEMS);
+    assert_eq!(found, in_family(NAMES), "half of a batch");
+    found
+}
+
+#[test]
+fn rocksdb_skips_a_lost_block_unless_the_gap_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = open(folder.path());
+    let length = || std::fs::metadata(newest_log(folder.path())).unwrap().len() as usize;
+    let mut lengths = vec![length()];
+    commit_number(&meta, 0, 20_000);
+    lengths.push(length());
+    // A record that ends exactly with the block; the number of its length has as many bytes.
+    let around = lengths[1] - lengths[0] - 20_000;
+    commit_number(&meta, 1, gaps::BLOCK_BYTES - lengths[1] - around + 1);
+    assert_eq!(length(), gaps::BLOCK_BYTES);
+    commit_number(&meta, 2, 100);
+    let crashed = copy(folder.path());
+    let log = newest_log(crashed.path());
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes[lengths[1]..gaps::BLOCK_BYTES].fill(0);
+    std::fs::write(&log, bytes).unwrap();
+
+    let error = RocksMeta::open_read_only(crashed.path()).err().unwrap().to_string();
+    assert!(error.contains(&format!("a gap in {} at {}", log.display(), lengths[1])), "{error}");
+    let untouched = copy(crashed.path());
+    let families = options::families(&small(), &all_families(), false);
+    let db = DB::open_cf_descriptors(&options::database(&small()), untouched.path(), families).unwrap();
+    assert_eq!(numbers(&RocksMeta::new(db, all_families(), false)), [0, 2], "RocksDB alone");
+    assert_eq!(numbers(&open(crashed.path())), [0]);
+    assert_eq!(numbers(&RocksMeta::open_read_only(crashed.path()).unwrap()), [0]);
+}
+
+/// The log of a real database and what a disk that tears, loses and reorders writes has of it.
+struct Shadowed {
+    folder: tempfile::TempDir,
+    meta: RocksMeta,
+    disk: disk::FaultyDisk,
+    shadow: Arc<dyn disk::File>,
+    seen: Vec<u8>,
+}
+
+impl Shadowed {
+    fn new(seed: u64) -> Shadowed {
+        let folder = tempfile::tempdir().unwrap();
+        let meta = open(folder.path());
+        let garbling = disk::Garbling { noise: seed.is_multiple_of(2), ..disk::Garbling::default() };
+        let disk = disk::FaultyDisk::new(seed, garbling);
+        let shadow = disk::Disk::create(&disk, Path::new("/log")).unwrap();
+        disk::Disk::sync_dir(&disk, Path::new("/")).unwrap();
+        Shadowed { folder, meta, disk, shadow, seen: Vec::new() }
+    }
+
+    /// Repeats on the other disk what was written to the log.
+    fn follow(&mut self) {
+        let now = std::fs::read(newest_log(self.folder.path())).unwrap();
+        let differs = |at: &usize| self.seen.get(*at) != now.get(*at);
+        let from = (0..now.len()).find(differs);
+        let to = (0..now.len()).rev().find(differs);
+        if let (Some(from), Some(to)) = (from, to) {
+            self.shadow.write_all_at(&mut [std::io::IoSlice::new(&now[from..=to])], from as u64).unwrap();
+        }
+        self.seen = now;
+    }
+
+    fn sync(&mut self, number: CommitNumber) {
+        self.meta.sync(number).unwrap();
+        self.follow();
+        self.shadow.sync_data().unwrap();
+    }
+
+    /// Returns the numbers found after a power failure.
+    fn after_crash(&self) -> Vec<u32> {
+        let crashed = copy(self.folder.path());
+        let left = disk::Disk::open(&self.disk.crash(), Path::new("/log")).unwrap();
+        let mut bytes = vec![0; left.length().unwrap() as usize];
+        left.read_exact_at(&mut bytes, 0).unwrap();
+        std::fs::write(newest_log(crashed.path()), bytes).unwrap();
+        numbers(&open(crashed.path()))
+    }
+}
+
+#[test]
+fn a_power_failure_leaves_a_prefix_with_all_synced_commits() {
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+    let (mut crashes, mut lost) = (0, 0);
+    seeds::play(25, |seed| {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut log = Shadowed::new(seed);
+        let (mut durable, commits) = (0, rng.random_range(1..40));
+        for number in 0..commits {
+            let most = if rng.random() { 200 } else { 15_000 };
+            let committed = commit_number(&log.meta, number, rng.random_range(1..most));
+            log.follow();
+            if rng.random_ratio(1, 8) {
+                log.sync(committed);
+                durable = number + 1;
+            }
+        }
+        for _ in 0..2 {
+            let found = log.after_crash();
+            let is_prefix = found.iter().copied().eq(0..found.len() as u32);
+            assert!(is_prefix && found.len() as u32 >= durable, "{found:?}, {durable} durable");
+            (crashes, lost) = (crashes + 1, lost + commits - found.len() as u32);
+        }
+    });
+    assert!(crashes == 50 && lost > 50, "{crashes} crashes, {lost} commits lost");
+}
