@@ -33,21 +33,26 @@ impl MemoryEngine {
         self.0.lock().get(folder).cloned()
     }
 
-    /// Simulates a crash of the machine, in which the first `kept` unsynced commits of each database survive.
-    /// Databases that are open are taken over.
+    /// Simulates a crash of the machine, in which the first `kept` unsynced commits of each open database
+    /// survive. Open databases are taken over; closed ones keep everything.
     pub fn crash(&self, kept: usize) {
         for meta in self.0.lock().values_mut() {
+            let kept = if is_closed(meta) { usize::MAX } else { kept };
             *meta = Arc::new(meta.taken_over(kept));
         }
     }
+}
+
+/// Whether the owner of a database has closed it, which makes its contents durable.
+fn is_closed(meta: &Arc<MemoryMeta>) -> bool {
+    Arc::strong_count(meta) == 1
 }
 
 impl MetaEngine for MemoryEngine {
     fn open(&self, folder: &Path, options: &MetaOptions<'_>) -> Result<Arc<dyn MetaDatabase>, StoreError> {
         let mut databases = self.0.lock();
         let meta = match databases.get(folder) {
-            // The previous owner closed it, so it is durable.
-            Some(closed) if Arc::strong_count(closed) == 1 => closed.taken_over(usize::MAX),
+            Some(closed) if is_closed(closed) => closed.taken_over(usize::MAX),
             Some(open) => open.taken_over(0),
             None if options.create => MemoryMeta::of(folder),
             None => {
