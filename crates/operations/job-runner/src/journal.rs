@@ -46,7 +46,7 @@ impl Journal {
     }
 
     /// Opens the user's own journal of a cell, in `$XDG_STATE_HOME` or `~/.local/state`.
-    pub fn of_person(cell: &str) -> Result<Journal> {
+    pub fn of_user(cell: &str) -> Result<Journal> {
         let absolute =
             |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
@@ -72,7 +72,7 @@ impl Journal {
                     let claim = self.claim(id)?.context("another process runs the new job")?;
                     let job = make(id);
                     self.write(&job)?;
-                    self.forget()?;
+                    self.prune()?;
                     return Ok((job, claim));
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => id = id.saturating_add(1),
@@ -135,17 +135,17 @@ impl Journal {
     }
 
     /// Asks the process that runs a job to stop waiting, or a process to take the job over.
-    pub fn hurry(&self, id: u32) -> Result<()> {
-        let path = self.hurry_path(id);
+    pub fn request_resume(&self, id: u32) -> Result<()> {
+        let path = self.resume_path(id);
         files::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
     }
 
     /// Returns whether that was requested since the last call.
-    pub fn take_hurry(&self, id: u32) -> bool {
-        std::fs::remove_file(self.hurry_path(id)).is_ok()
+    pub fn take_resume_request(&self, id: u32) -> bool {
+        std::fs::remove_file(self.resume_path(id)).is_ok()
     }
 
-    fn hurry_path(&self, id: u32) -> PathBuf {
+    fn resume_path(&self, id: u32) -> PathBuf {
         self.folder.join(format!("{id}.resume"))
     }
 
@@ -170,7 +170,7 @@ impl Journal {
     }
 
     /// Removes the oldest finished jobs beyond the limit.
-    fn forget(&self) -> Result<()> {
+    fn prune(&self) -> Result<()> {
         let over: Vec<Job> = self.all()?.into_iter().filter(Job::is_over).collect();
         for job in over.iter().take(over.len().saturating_sub(KEPT_MAX)) {
             for ending in ["json", "lock", "cancel", "resume"] {
@@ -211,11 +211,11 @@ mod tests {
 
     fn job(id: u32) -> Job {
         let place = Place { server: Ipv4Addr::LOCALHOST, partition: 0 };
-        Job::new(id, Operation::Move { to: place }, 100, "data", place)
+        Job::new(id, Operation::Move(jobs::Move { to: place }), 100, "data", place)
     }
 
     #[test]
-    fn jobs_are_kept_with_numbers_of_their_own_and_run_by_one() {
+    fn each_job_has_its_own_number_and_one_runner() {
         let folder = tempfile::tempdir().unwrap();
         let journal = Journal::open(folder.path().join("jobs")).unwrap();
         let (first, claim) = journal.begin(job).unwrap();
@@ -226,13 +226,13 @@ mod tests {
         drop(claim);
         assert!(journal.claim(1).unwrap().is_some());
         assert_eq!(journal.all().unwrap().len(), 2);
-        assert!(!journal.take_hurry(1));
-        journal.hurry(1).unwrap();
-        assert!(journal.take_hurry(1) && !journal.take_hurry(1), "once");
+        assert!(!journal.take_resume_request(1));
+        journal.request_resume(1).unwrap();
+        assert!(journal.take_resume_request(1) && !journal.take_resume_request(1), "once");
     }
 
     #[test]
-    fn what_is_no_job_is_refused_and_what_was_never_written_is_none() {
+    fn invalid_files_are_refused_and_empty_ones_skipped() {
         let folder = tempfile::tempdir().unwrap();
         let journal = Journal::open(folder.path().to_owned()).unwrap();
         std::fs::write(folder.path().join("1.json"), "").unwrap();

@@ -10,7 +10,7 @@ use std::net::Ipv4Addr;
 
 /// Transfers within a transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct Transfers {
     /// Total of all transfers, concurrent and consecutive.
     pub traffic: Traffic,
     /// Rate of the active transfers, in bytes per second.
@@ -18,34 +18,38 @@ pub struct Told {
 }
 
 /// Returns a server's transfers within one of its transactions; `None` if it has sent nothing.
-pub fn traffic(cell: &CellClient, server: Ipv4Addr, transaction: i32) -> Result<Option<Told>, AbortCode> {
-    Ok(told(&transfers(cell, server)?, transaction, cell_client::network::now().0))
+pub fn traffic(
+    cell: &CellClient,
+    server: Ipv4Addr,
+    transaction: i32,
+) -> Result<Option<Transfers>, AbortCode> {
+    Ok(sum(&list_transfers(cell, server)?, transaction, cell_client::network::now().0))
 }
 
 /// Returns the past and present transfers of a job, with the present rate. Servers that do not answer, or are
 /// not Cellar's, are left out.
-pub fn of_job(cell: &CellClient, job: &Job) -> Told {
+pub fn of_job(cell: &CellClient, job: &Job) -> Transfers {
     of_jobs(cell)(job)
 }
 
 /// Returns the transfers of jobs like [`of_job`]; queries each server only once.
-pub fn of_jobs(cell: &CellClient) -> impl Fn(&Job) -> Told {
-    let asked: RefCell<HashMap<Ipv4Addr, Vec<TransferInfo>>> = RefCell::default();
+pub fn of_jobs(cell: &CellClient) -> impl Fn(&Job) -> Transfers {
+    let listed: RefCell<HashMap<Ipv4Addr, Vec<TransferInfo>>> = RefCell::default();
     let now = cell_client::network::now().0;
     move |job| {
         let mut rate = 0_u64;
         let (traffic, _) = {
             let rate = RefCell::new(&mut rate);
             job.traffic_now(|server, transaction| {
-                let mut asked = asked.borrow_mut();
+                let mut listed = listed.borrow_mut();
                 let transfers =
-                    asked.entry(server).or_insert_with(|| transfers(cell, server).unwrap_or_default());
-                let told = told(transfers, transaction, now)?;
-                **rate.borrow_mut() += told.rate;
-                Some(told.traffic)
+                    listed.entry(server).or_insert_with(|| list_transfers(cell, server).unwrap_or_default());
+                let sum = sum(transfers, transaction, now)?;
+                **rate.borrow_mut() += sum.rate;
+                Some(sum.traffic)
             })
         };
-        Told { traffic, rate }
+        Transfers { traffic, rate }
     }
 }
 
@@ -57,33 +61,33 @@ pub fn of_server<'a>(
 ) -> impl Fn(&Job) -> Traffic + 'a {
     let now = cell_client::network::now().0;
     move |job| {
-        let tell = |server: Ipv4Addr, transaction| {
-            let told = told(transfers, transaction, now)?;
-            addresses.contains(&server).then_some(told.traffic)
+        let report = |server: Ipv4Addr, transaction| {
+            let sum = sum(transfers, transaction, now)?;
+            addresses.contains(&server).then_some(sum.traffic)
         };
-        let (known, (present, _)) = (job.traffic(), job.traffic_now(tell));
+        let (known, (present, _)) = (job.traffic(), job.traffic_now(report));
         if present.total >= known.total { present } else { known }
     }
 }
 
-fn transfers(cell: &CellClient, server: Ipv4Addr) -> Result<Vec<TransferInfo>, AbortCode> {
+fn list_transfers(cell: &CellClient, server: Ipv4Addr) -> Result<Vec<TransferInfo>, AbortCode> {
     let connection = cell.connection(server, Interface::CellarVolumes);
     cellar::list_transfers(&*connection, &ListTransfersRequest).map(|reply| reply.transfers)
 }
 
-fn told(transfers: &[TransferInfo], transaction: i32, now: u32) -> Option<Told> {
+fn sum(transfers: &[TransferInfo], transaction: i32, now: u32) -> Option<Transfers> {
     let of_it = transfers.iter().filter(|transfer| transfer.transaction == transaction);
-    of_it.map(|transfer| one(transfer, now)).reduce(|sum, one| Told {
+    of_it.map(|transfer| one(transfer, now)).reduce(|sum, one| Transfers {
         traffic: sum.traffic + one.traffic,
         rate: sum.rate.saturating_add(one.rate),
     })
 }
 
-fn one(transfer: &TransferInfo, now: u32) -> Told {
+fn one(transfer: &TransferInfo, now: u32) -> Transfers {
     let TransferInfo { total, done, sent, .. } = *transfer;
     let seconds = now.saturating_sub(transfer.began).max(1);
     let rate = if transfer.ended == 0 { done / u64::from(seconds) } else { 0 };
-    Told { traffic: Traffic { total, done, sent }, rate }
+    Transfers { traffic: Traffic { total, done, sent }, rate }
 }
 
 #[cfg(test)]
@@ -93,7 +97,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn servers_list_their_transfers_and_the_journal_the_others() {
+    fn other_servers_transfers_are_from_the_journal() {
         let [own, other] = [1, 2].map(|last| Ipv4Addr::new(10, 0, 0, last));
         let place = Place { server: own, partition: 0 };
         let job = serde_json::to_value(Job::new(1, Operation::Backup, 5, "home", place)).unwrap();
@@ -104,18 +108,23 @@ mod tests {
             job["sent"] = sent;
             serde_json::from_value(job).unwrap()
         };
-        let told = TransferInfo { transaction: 7, total: 100, done: 60, sent: 50, ..TransferInfo::default() };
-        let (addresses, transfers) = ([own], [told]);
+        let listed =
+            TransferInfo { transaction: 7, total: 100, done: 60, sent: 50, ..TransferInfo::default() };
+        let (addresses, transfers) = ([own], [listed]);
         let of = of_server(&addresses, &transfers);
         let traffic = |done, sent| Traffic { total: 100, done, sent };
-        assert_eq!(of(&with(own, json!([]))), traffic(60, 50), "on its way");
+        assert_eq!(of(&with(own, json!([]))), traffic(60, 50), "in progress");
         assert_eq!(of(&with(own, counted(own, 7))), traffic(60, 50), "it is counted once");
-        assert_eq!(of(&with(other, json!([]))), Traffic::default(), "its number 7 is another one's");
+        assert_eq!(
+            of(&with(other, json!([]))),
+            Traffic::default(),
+            "the number 7 there is another transaction"
+        );
         assert_eq!(of(&with(other, counted(other, 7))), traffic(40, 30));
     }
 
     #[test]
-    fn what_goes_to_several_sites_is_added_up() {
+    fn transfers_to_several_sites_are_added_up() {
         let transfer = |transaction, ended, done| TransferInfo {
             transaction,
             began: 100,
@@ -127,9 +136,9 @@ mod tests {
         };
         let transfers =
             [transfer(1, 0, 500), transfer(1, 0, 100), transfer(2, 105, 1000), transfer(1, 103, 1000)];
-        let one = told(&transfers, 1, 110).unwrap();
-        assert_eq!(one, Told { traffic: Traffic { total: 3000, done: 1600, sent: 800 }, rate: 60 });
-        assert_eq!(told(&transfers, 2, 110).unwrap().rate, 0, "it is over");
-        assert_eq!(told(&transfers, 3, 110), None);
+        let one = sum(&transfers, 1, 110).unwrap();
+        assert_eq!(one, Transfers { traffic: Traffic { total: 3000, done: 1600, sent: 800 }, rate: 60 });
+        assert_eq!(sum(&transfers, 2, 110).unwrap().rate, 0, "it is over");
+        assert_eq!(sum(&transfers, 3, 110), None);
     }
 }

@@ -18,19 +18,19 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 /// Interval at which a pause checks for a changed control.
-const NAP: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Bytes of a file sent at a time.
 const PIECE_BYTES: usize = 256 << 10;
 
 /// The control of a job, which any thread may set.
 #[derive(Debug, Default)]
-pub struct Wishes(AtomicU8);
+pub struct SharedControl(AtomicU8);
 
-impl Wishes {
+impl SharedControl {
     /// Sets the control. A suspended job does not continue.
-    pub fn set(&self, wish: Control) {
-        let level = match wish {
+    pub fn set(&self, control: Control) {
+        let level = match control {
             Control::Continue => 0,
             Control::Cancel => 1,
             Control::Suspend => 2,
@@ -54,7 +54,7 @@ pub struct CellWorld<'a> {
     /// `None` for a preflight.
     journal: Option<&'a Journal>,
     job: u32,
-    wishes: Arc<Wishes>,
+    control: Arc<SharedControl>,
     watch: &'a (dyn Fn(&Job) + Sync),
     /// Called with the bytes of a file sent so far, and its length.
     watch_file: Option<&'a (dyn Fn(u64, u64) + Sync)>,
@@ -68,21 +68,21 @@ impl<'a> CellWorld<'a> {
         cell: &'a CellClient,
         journal: &'a Journal,
         job: u32,
-        wishes: Arc<Wishes>,
+        control: Arc<SharedControl>,
         watch: &'a (dyn Fn(&Job) + Sync),
     ) -> CellWorld<'a> {
         let journal = Some(journal);
-        CellWorld { cell, journal, job, wishes, watch, watch_file: None, cellars: Mutex::default() }
+        CellWorld { cell, journal, job, control, watch, watch_file: None, cellars: Mutex::default() }
     }
 
     /// Creates a world for a preflight: no job is run, and nothing is recorded.
-    pub fn to_ask(cell: &'a CellClient) -> CellWorld<'a> {
-        let (wishes, watch) = (Arc::default(), &|_: &Job| ());
-        CellWorld { cell, journal: None, job: 0, wishes, watch, watch_file: None, cellars: Mutex::default() }
+    pub fn for_preflight(cell: &'a CellClient) -> CellWorld<'a> {
+        let (control, watch) = (Arc::default(), &|_: &Job| ());
+        CellWorld { cell, journal: None, job: 0, control, watch, watch_file: None, cellars: Mutex::default() }
     }
 
-    fn is_hurried(&self) -> bool {
-        self.journal.is_some_and(|journal| journal.take_hurry(self.job))
+    fn is_resumed(&self) -> bool {
+        self.journal.is_some_and(|journal| journal.take_resume_request(self.job))
     }
 
     /// Adds `watch_file`, which is called with the bytes of a file sent so far, and its length.
@@ -92,10 +92,15 @@ impl<'a> CellWorld<'a> {
     }
 
     /// Sends a whole file unless the control changes.
-    fn send_all(&self, file: &mut File, length: u64, stream: &mut dyn CallStream) -> Result<u64, Unsent> {
+    fn send_contents(
+        &self,
+        file: &mut File,
+        length: u64,
+        stream: &mut dyn CallStream,
+    ) -> Result<u64, SendError> {
         let mut sent = 0;
         loop {
-            match self.wish() {
+            match self.control() {
                 Control::Continue => {}
                 Control::Cancel => return Err(JobError::Cancelled.into()),
                 Control::Suspend => return Err(JobError::Stopped("the program ends".into()).into()),
@@ -107,7 +112,7 @@ impl<'a> CellWorld<'a> {
                 return Ok(sent);
             }
             piece.truncate(count);
-            stream.write(piece.into()).map_err(Unsent::Call)?;
+            stream.write(piece.into()).map_err(SendError::Call)?;
             sent += count as u64;
             if let Some(watch) = self.watch_file {
                 watch(sent, length.max(sent));
@@ -117,14 +122,14 @@ impl<'a> CellWorld<'a> {
 }
 
 /// Why a file was not sent.
-enum Unsent {
+enum SendError {
     Call(AbortCode),
     JobError(JobError),
 }
 
-impl From<JobError> for Unsent {
-    fn from(trouble: JobError) -> Unsent {
-        Unsent::JobError(trouble)
+impl From<JobError> for SendError {
+    fn from(error: JobError) -> SendError {
+        SendError::JobError(error)
     }
 }
 
@@ -153,11 +158,11 @@ impl World for CellWorld<'_> {
         let length = file.metadata().map_err(refused)?.len();
         let mut sent = Ok(0);
         let call = vol::restore(&*self.volumes(server), request, |stream| {
-            match self.send_all(&mut file, length, stream) {
+            match self.send_contents(&mut file, length, stream) {
                 Ok(bytes) => sent = Ok(bytes),
-                Err(Unsent::Call(code)) => return Err(code),
-                Err(Unsent::JobError(trouble)) => {
-                    sent = Err(trouble);
+                Err(SendError::Call(code)) => return Err(code),
+                Err(SendError::JobError(error)) => {
+                    sent = Err(error);
                     return Err(AbortCode::RX_USER_ABORT);
                 }
             }
@@ -182,7 +187,7 @@ impl World for CellWorld<'_> {
     }
 
     fn traffic(&self, server: Ipv4Addr, transaction: i32) -> Option<Traffic> {
-        traffic(self.cell, server, transaction).ok().flatten().map(|told| told.traffic)
+        traffic(self.cell, server, transaction).ok().flatten().map(|transfers| transfers.traffic)
     }
 
     fn now(&self) -> UnixTime {
@@ -190,20 +195,20 @@ impl World for CellWorld<'_> {
     }
 
     fn pause(&self, seconds: u32) {
-        let (mut left, wish) = (Duration::from_secs(seconds.into()), self.wish());
-        while !left.is_zero() && self.wish() == wish && !self.is_hurried() {
-            let nap = left.min(NAP);
-            std::thread::sleep(nap);
-            left -= nap;
+        let (mut left, control) = (Duration::from_secs(seconds.into()), self.control());
+        while !left.is_zero() && self.control() == control && !self.is_resumed() {
+            let time = left.min(POLL_INTERVAL);
+            std::thread::sleep(time);
+            left -= time;
         }
     }
 
-    fn wish(&self) -> Control {
-        match self.wishes.get() {
+    fn control(&self) -> Control {
+        match self.control.get() {
             Control::Continue if self.journal.is_some_and(|journal| journal.is_cancelled(self.job)) => {
                 Control::Cancel
             }
-            wish => wish,
+            control => control,
         }
     }
 

@@ -1,9 +1,11 @@
 //! Runs a job: chooses the next step, and handles errors.
 
-use crate::calls::{Run, Step, failed};
-use crate::{Control, Job, JobError, Operation, Stage, World, entry};
+use crate::job::Failure;
+use crate::procedure::{Execution, Procedure};
+use crate::rpc::{Cell, Step};
+use crate::state::{State, StateEvent};
+use crate::{Control, Job, JobError, Stage, World};
 use afs_idl::vl::NVldbEntry;
-use base::AbortCode;
 
 /// Maximum number of attempts at the work before the job is undone.
 const ATTEMPTS_MAX: u32 = 3;
@@ -24,37 +26,131 @@ pub enum End {
 
 /// Runs a job until it ends, or until the world asks it to stop.
 pub fn run<W: World>(job: &mut Job, world: &W) -> End {
-    let mut run = Run { job, world };
-    let mut tries = 0;
-    while !run.job.is_over() {
-        if world.wish() == Control::Suspend {
-            return End::Stopped;
-        }
-        let before = run.job.stage;
-        match run.step() {
-            Ok(()) => {}
-            Err(JobError::Stopped(why)) => {
-                run.note(format!("stopped: {why}"));
-                return End::Stopped;
-            }
-            Err(trouble) => run.handle_error(&trouble, tries),
-        }
-        if run.job.stage == before {
-            run.world.pause((PAUSE_SECONDS_MIN << tries.min(10)).min(PAUSE_SECONDS_MAX));
-            tries += 1;
-        } else {
-            tries = 0;
-        }
-    }
-    End::Over
+    job.execution.clone().run(job, world)
 }
 
-impl<W: World> Run<'_, W> {
+/// A running job.
+pub(crate) struct Run<'a, P: Procedure, W: World> {
+    pub(crate) job: &'a mut Job,
+    pub(crate) cell: Cell<'a, W>,
+    /// The same as in the job, with its type.
+    execution: Execution<P>,
+}
+
+// State and records.
+impl<'a, P: Procedure, W: World> Run<'a, P, W> {
+    /// `execution` is that of the job.
+    pub(crate) fn new(job: &'a mut Job, execution: Execution<P>, world: &'a W) -> Run<'a, P, W> {
+        Run { job, cell: Cell { world }, execution }
+    }
+
+    /// Returns the parameters of the operation.
+    pub(crate) fn request(&self) -> &P {
+        &self.execution.request
+    }
+
+    pub(crate) fn state(&self) -> P::State {
+        self.execution.state
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        self.execution.state.stage()
+    }
+
+    /// Returns the id of the read-write volume; 0 if it is still to be created and has no id yet.
+    pub(crate) fn volume(&self) -> u32 {
+        P::created_volume(self.execution.state).unwrap_or(self.job.source)
+    }
+
+    /// Changes the state, without recording it yet.
+    ///
+    /// # Errors
+    /// The event cannot occur in this state. The job stops as it is: no step would be safe.
+    pub(crate) fn apply(&mut self, event: StateEvent) -> Step {
+        let state = self.execution.state;
+        let next = state.after(event);
+        self.execution.state =
+            next.ok_or_else(|| JobError::Stopped(format!("internal error: {event:?} in {state:?}")))?;
+        if !matches!(self.stage(), Stage::Undoing | Stage::Failed) {
+            // Undoing has found that the job succeeded after all.
+            self.job.failure = None;
+        }
+        self.job.execution = P::wrap(self.execution.clone());
+        Ok(())
+    }
+
+    /// Changes the state, and saves the job.
+    pub(crate) fn record(&mut self, event: StateEvent) -> Step {
+        self.apply(event)?;
+        self.save()
+    }
+
+    pub(crate) fn save(&self) -> Step {
+        self.cell.world.record(self.job).map_err(JobError::Stopped)
+    }
+
+    pub(crate) fn note(&mut self, what: impl Into<String>) {
+        self.job.note(self.cell.world.now().0, what.into());
+    }
+
+    /// Fails if the program is terminating, or if the operator cancelled the job and it can still be undone.
+    pub(crate) fn check_control(&self) -> Step {
+        let may_be_undone = matches!(self.stage(), Stage::Beginning | Stage::Working);
+        match self.cell.world.control() {
+            Control::Suspend => Err(JobError::Stopped("the program ends".into())),
+            Control::Cancel if may_be_undone => Err(JobError::Cancelled),
+            Control::Cancel | Control::Continue => Ok(()),
+        }
+    }
+
+    /// Returns the volume's entry.
+    pub(crate) fn entry(&self) -> Step<NVldbEntry> {
+        self.cell.entry(self.volume(), &self.job.name)
+    }
+
+    /// Rejects a volume whose entry does not permit the operation.
+    pub(crate) fn check_entry(&self, entry: &NVldbEntry) -> Step {
+        self.request().check(self.job, entry)
+    }
+
+    pub(crate) fn replace_entry(&self, new_entry: &NVldbEntry) -> Step {
+        self.cell.replace_entry(self.volume(), &self.job.name, new_entry)
+    }
+}
+
+// Stages.
+impl<P: Procedure, W: World> Run<'_, P, W> {
+    /// Runs the job until it ends, or until the world asks it to stop.
+    pub(crate) fn run(mut self) -> End {
+        let mut tries = 0;
+        while !self.stage().is_over() {
+            if self.cell.world.control() == Control::Suspend {
+                return End::Stopped;
+            }
+            let before = self.stage();
+            let outcome = self.step().or_else(|error| self.handle_error(error, tries));
+            if let Err(error) = outcome {
+                self.note(error.to_string());
+                return End::Stopped;
+            }
+            if self.stage() == before {
+                self.cell.world.pause((PAUSE_SECONDS_MIN << tries.min(10)).min(PAUSE_SECONDS_MAX));
+                tries += 1;
+            } else {
+                tries = 0;
+            }
+        }
+        End::Over
+    }
+
     fn step(&mut self) -> Step {
-        match self.job.stage {
-            Stage::Beginning => self.begin(),
+        match self.stage() {
+            Stage::Beginning => {
+                self.check_control()?;
+                P::begin(self)
+            }
             Stage::Working => self.work(),
-            Stage::Switching => self.switch(),
+            Stage::Switching => P::switch(self),
             Stage::Cleaning => self.clean(),
             Stage::Undoing => self.undo(),
             Stage::CatchingUp => self.catch_up(),
@@ -62,184 +158,56 @@ impl<W: World> Run<'_, W> {
         }
     }
 
-    /// Handles the error of a step.
-    fn handle_error(&mut self, trouble: &JobError, tries: u32) {
-        self.note(trouble.to_string());
-        let is_worth_a_try = trouble.may_pass(&self.job.operation);
-        let is_hopeless = match self.job.stage {
-            Stage::Beginning => !is_worth_a_try || tries >= ATTEMPTS_MAX,
-            Stage::Working => {
-                !is_worth_a_try || self.job.attempts >= ATTEMPTS_MAX || tries > 2 * ATTEMPTS_MAX
-            }
-            // No change of the database has been requested yet, or it was certainly rejected.
-            Stage::Switching => !is_worth_a_try && !self.job.switch_asked,
+    /// Handles the error of a step. Returns it if the job has to stop.
+    fn handle_error(&mut self, error: JobError, tries: u32) -> Step {
+        if let JobError::Stopped(_) = error {
+            return Err(error);
+        }
+        self.note(error.to_string());
+        let may_pass = error.may_pass(P::SENDS_FILE);
+        let is_hopeless = match self.stage() {
+            Stage::Beginning => !may_pass || tries >= ATTEMPTS_MAX,
+            Stage::Working => !may_pass || self.job.attempts >= ATTEMPTS_MAX || tries > 2 * ATTEMPTS_MAX,
+            // The switch has not been requested yet, or it was certainly rejected.
+            Stage::Switching => !may_pass && self.state().after(StateEvent::GivenUp).is_some(),
             _ => false,
         };
         if is_hopeless {
-            self.give_up(trouble);
-        } else if tries >= LOCKED_TRIES && matches!(self.job.stage, Stage::Cleaning | Stage::Undoing) {
+            let code = if let JobError::Call { code, .. } = error { Some(code) } else { None };
+            self.job.failure = Some(Failure { description: error.to_string(), code });
+            self.apply(StateEvent::GivenUp)?;
+        } else if tries >= LOCKED_TRIES && matches!(self.stage(), Stage::Cleaning | Stage::Undoing) {
             let _ = self.unlock();
         }
         let _ = self.save();
-    }
-
-    fn give_up(&mut self, trouble: &JobError) {
-        self.job.trouble = Some(trouble.to_string());
-        if let JobError::Call { code, .. } = trouble {
-            self.job.code = Some(code.0);
-        }
-        self.job.stage = Stage::Undoing;
-    }
-
-    fn begin(&mut self) -> Step {
-        self.check_control()?;
-        if let Operation::Restore { name, .. } = self.job.operation.clone() {
-            return self.begin_restore(&name);
-        }
-        let entry = self.entry()?;
-        self.check(&entry)?;
-        // The entry may have changed until it was locked.
-        let entry = self.locked_entry()?;
-        self.check(&entry)?;
-        self.note("begun");
-        self.enter(Stage::Working)
-    }
-
-    /// Rejects operations that the volume's entry does not permit.
-    pub(crate) fn check(&self, entry: &NVldbEntry) -> Step {
-        let job = &*self.job;
-        if entry.volume_id[entry::READ_WRITE] != job.volume {
-            return Err(JobError::Refused(format!("{} is not the read-write volume", job.volume)));
-        }
-        if job.is_read_only() {
-            return match entry::only_read_only_site(entry, job.from) {
-                Some(_) => Ok(()),
-                None => Err(JobError::Refused(format!("{} is not only read-only on {}", job.name, job.from))),
-            };
-        }
-        let place = entry::read_write_place(entry);
-        if place != Some(job.from) {
-            return Err(JobError::Refused(format!(
-                "the read-write volume {} is not on {}",
-                job.name, job.from
-            )));
-        }
-        match job.operation {
-            Operation::Move { to } if to == job.from => {
-                Err(JobError::Refused(format!("{} is on {to} already", job.name)))
-            }
-            Operation::Release { .. } => crate::releasing::check(entry),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn work(&mut self) -> Step {
-        self.put_back()?;
-        if self.job.stage != Stage::Working {
+        P::revert(self)?;
+        if self.stage() != Stage::Working {
             return Ok(());
         }
         self.check_control()?;
         self.job.attempts += 1;
         self.save()?;
-        match self.job.operation.clone() {
-            Operation::Move { to } => self.move_volume(to),
-            Operation::Copy { name, to } => self.copy_volume(&name, to),
-            Operation::Release { all } => self.release(all),
-            Operation::Backup => self.back_up(),
-            Operation::Restore { file, name, to, offline, .. } => {
-                self.restore_file(&file, &name, to, offline)
-            }
-            Operation::Overwrite { file, changes, offline, .. } => self.overwrite(&file, changes, offline),
-            Operation::Split { name, .. } => self.prepare_split(&name),
-        }
-    }
-
-    fn switch(&mut self) -> Step {
-        match self.job.operation.clone() {
-            Operation::Move { to } => self.switch_to(to),
-            Operation::Copy { name, to } | Operation::Restore { name, to, .. } => {
-                self.register_copy(&name, to)
-            }
-            Operation::Overwrite { offline, .. } => self.finish_overwriting(offline),
-            Operation::Split { directory, path, .. } => self.split(directory, &path),
-            Operation::Release { .. } | Operation::Backup => self.enter(Stage::Cleaning),
-        }
+        P::work(self)
     }
 
     fn clean(&mut self) -> Step {
-        match self.job.operation {
-            Operation::Move { to } => self.clear_old_place(to)?,
-            _ => self.put_back()?,
-        }
+        P::clean(self)?;
         self.unlock()?;
         self.note("done");
-        self.enter(Stage::Done)
+        self.record(StateEvent::Cleaned)
     }
 
     fn undo(&mut self) -> Step {
-        self.put_back()?;
-        if self.job.stage != Stage::Undoing || self.is_half_released()? {
+        P::undo(self)?;
+        if self.stage() != Stage::Undoing {
             return Ok(());
         }
         self.unlock()?;
-        self.note(if self.job.may_have_overwritten() { "given up" } else { "undone" });
-        self.enter(Stage::Failed)
-    }
-
-    /// Cleans up after an attempt. If that fails, it must be called again.
-    fn put_back(&mut self) -> Step {
-        match self.job.operation.clone() {
-            Operation::Move { to } => self.put_move_back(to),
-            Operation::Copy { to, .. } => self.put_copy_back(to, self.job.new_volume),
-            Operation::Restore { to, .. } => self.put_copy_back(to, self.job.restored()),
-            Operation::Release { .. } => self.put_clone_back(),
-            Operation::Backup => self.put_backup_back(),
-            Operation::Overwrite { .. } => self.end_all(),
-            Operation::Split { .. } => self.put_split_back(),
-        }
-    }
-
-    /// Ends open transactions and removes the temporary clone.
-    pub(crate) fn put_clone_back(&mut self) -> Step {
-        self.end_all()?;
-        self.remove_clone()
-    }
-
-    /// Removes the temporary clone, if there may be one. No other volume has its id.
-    pub(crate) fn remove_clone(&mut self) -> Step {
-        if self.job.clone_begun {
-            self.delete(self.job.from, self.job.clone, None)?;
-            self.job.clone_begun = false;
-            // A volume that is being deleted still occupies its id.
-            self.job.clone = 0;
-            self.save()?;
-        }
-        Ok(())
-    }
-
-    /// Creates the temporary clone of the read-write volume, out of service.
-    pub(crate) fn make_clone(&mut self, name: &str) -> Step {
-        use afs_idl::vol::{attach_mode, volume_type};
-        if self.job.clone == 0 {
-            self.job.clone = self.new_ids(1)?;
-        }
-        let source = self.open(self.job.from, self.job.volume, attach_mode::BUSY)?;
-        self.job.clone_begun = true;
-        self.save()?;
-        self.clone_volume(source, name, volume_type::READ_ONLY, self.job.clone)?;
-        // Otherwise the header keeps the id of the temporary clone.
-        self.set_family(source, &self.entry()?)?;
-        self.end(source)
-    }
-
-    /// Fails if a volume already exists where the job is to create one.
-    pub(crate) fn check_is_free(&self, place: crate::Place, volume: u32) -> Step {
-        match self.look(place, volume)? {
-            None => Ok(()),
-            Some(_) => Err(failed(format!(
-                "use {place}: it has a volume {volume} that the location database does not know of \
-                 (`vos zap` removes it)"
-            ))(AbortCode::VVOLEXISTS)),
-        }
+        self.note(if P::may_have_overwritten(self.state()) { "given up" } else { "undone" });
+        self.record(StateEvent::Undone)
     }
 }

@@ -1,6 +1,10 @@
-//! A job and its state, as kept in the journal.
+//! A job: an operation in progress, and what all operations record.
 
+use crate::journal::Record;
+use crate::lock::Lock;
+use crate::procedure::{AnyExecution, Operation};
 use crate::traffic::Counted;
+use crate::transaction::{Requested, Transaction};
 use base::{AbortCode, PartitionId};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -24,92 +28,6 @@ impl fmt::Display for Place {
         match partition {
             Some(partition) => write!(f, "{} {partition}", self.server),
             None => write!(f, "{} partition {}", self.server, self.partition),
-        }
-    }
-}
-
-/// Formats a list of sites.
-pub(crate) fn places(first: Place, further: &[Place]) -> String {
-    let all: Vec<String> = std::iter::once(&first).chain(further).map(Place::to_string).collect();
-    all.join(" and ")
-}
-
-/// The operation that was requested.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Operation {
-    /// Move the read-write volume to another site.
-    Move {
-        /// Destination.
-        to: Place,
-    },
-    /// Create a read-write volume with the same contents.
-    Copy {
-        /// Name of the new volume.
-        name: String,
-        /// Destination.
-        to: Place,
-    },
-    /// Bring the read-only copies to the read-write volume's contents.
-    Release {
-        /// Whether to send everything to every site, even if the site already has it.
-        all: bool,
-    },
-    /// Bring the backup volume to the read-write volume's current contents.
-    Backup,
-    /// Create a volume from a dump file.
-    Restore {
-        /// Absolute path of the file, on the machine that runs the job.
-        file: String,
-        /// Name of the new volume.
-        name: String,
-        /// Destination.
-        to: Place,
-        /// Whether the volume stays out of service. Missing in journals of older versions.
-        #[serde(default)]
-        offline: bool,
-        /// Whether it is a read-only volume without a read-write volume. Missing in journals of older
-        /// versions.
-        #[serde(default)]
-        readonly: bool,
-        /// Further sites of the read-only volume. Missing in journals of older versions.
-        #[serde(default)]
-        also: Vec<Place>,
-    },
-    /// Restore a dump file over a volume.
-    Overwrite {
-        /// Absolute path of the file, on the machine that runs the job.
-        file: String,
-        /// Whether the dump is incremental: data that it does not contain stays.
-        changes: bool,
-        /// Whether the volume is out of service afterwards.
-        offline: bool,
-        /// Whether it is a read-only volume without a read-write volume; its other sites are restored too.
-        /// Missing in journals of older versions.
-        #[serde(default)]
-        readonly: bool,
-    },
-    /// Turn a directory into a separate volume, next to the volume that contains it.
-    Split {
-        /// Vnode of the directory.
-        directory: u32,
-        /// Path of the directory, for display.
-        path: String,
-        /// Name of the new volume.
-        name: String,
-    },
-}
-
-impl Operation {
-    /// Returns a one-word description.
-    pub fn verb(&self) -> &'static str {
-        match self {
-            Operation::Move { .. } => "move",
-            Operation::Copy { .. } => "copy",
-            Operation::Release { .. } => "release",
-            Operation::Backup => "backup",
-            Operation::Restore { .. } | Operation::Overwrite { .. } => "restore",
-            Operation::Split { .. } => "split",
         }
     }
 }
@@ -164,44 +82,6 @@ impl Stage {
     }
 }
 
-/// A transaction on a volume server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Transaction {
-    pub(crate) server: Ipv4Addr,
-    pub(crate) id: i32,
-    pub(crate) volume: u32,
-    /// Missing in journals of older versions.
-    #[serde(default)]
-    pub(crate) partition: Option<i32>,
-}
-
-impl Transaction {
-    /// Returns whether it is certainly a transaction on this volume at this site.
-    pub(crate) fn is_on(self, place: Place, volume: u32) -> bool {
-        self.server == place.server && self.partition == Some(place.partition) && self.volume == volume
-    }
-}
-
-/// A transaction that was requested on a volume that had none before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Asked {
-    pub(crate) place: Place,
-    pub(crate) volume: u32,
-}
-
-/// State of the job's lock on the entry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Lock {
-    /// Not held by this job.
-    #[default]
-    Free,
-    /// Requested by this job, after the entry was found unlocked.
-    Asked,
-    /// Held by this job.
-    Held,
-}
-
 /// An event in the course of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -211,122 +91,108 @@ pub struct Event {
     pub what: String,
 }
 
-/// An operation on a volume.
+/// Why a job failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// Description.
+    pub(crate) description: String,
+    /// Abort code, if a call failed.
+    pub(crate) code: Option<AbortCode>,
+}
+
+/// An operation on a volume, with its progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Record", into = "Record")]
 pub struct Job {
     /// Number of the job, unique in its journal.
     pub id: u32,
-    /// Requested operation.
-    pub operation: Operation,
-    /// Id of the read-write volume; 0 if it is still to be created and has no id yet.
-    pub volume: u32,
     /// Name of the volume.
     pub name: String,
     /// Site of the volume when the job started.
     pub from: Place,
-    /// Current stage.
-    pub stage: Stage,
     /// Events, oldest first.
     pub events: Vec<Event>,
-    /// Why the job failed.
-    pub trouble: Option<String>,
-    /// Abort code of the call that failed, if the cause was a call.
-    pub code: Option<i32>,
+    /// The requested operation and its durable state.
+    pub(crate) execution: AnyExecution,
+    /// Id of the read-write volume when the job started; 0 if it did not exist.
+    pub(crate) source: u32,
+    pub(crate) failure: Option<Failure>,
     /// Number of attempts at the work.
     pub(crate) attempts: u32,
     pub(crate) waits: u32,
     pub(crate) lock: Lock,
+    /// Transactions that may be open.
     pub(crate) transactions: Vec<Transaction>,
-    pub(crate) asked: Vec<Asked>,
-    /// Id of the temporary clone; 0 if it has none yet.
-    pub(crate) clone: u32,
-    pub(crate) clone_begun: bool,
-    /// Id of the volume at the destination.
-    pub(crate) new_volume: u32,
-    /// Whether the volume at the destination may exist. For a restore over a volume: whether it may have been
-    /// changed.
-    pub(crate) new_begun: bool,
-    /// Whether the volume at the source is, or may be, out of service.
-    pub(crate) source_off: bool,
-    /// Whether a change of the location database was requested.
-    pub(crate) switch_asked: bool,
-    /// Whether the source has been removed.
-    pub(crate) source_gone: bool,
+    /// Transactions that were requested, without a reply yet.
+    pub(crate) requested: Vec<Requested>,
     /// Traffic of the job's transactions.
-    #[serde(default)]
     pub(crate) sent: Vec<Counted>,
 }
 
 impl Job {
-    /// Creates a job that has not started.
+    /// Creates a job that has not started. `volume` is the id of the read-write volume; 0 if the job creates
+    /// it.
     pub fn new(id: u32, operation: Operation, volume: u32, name: &str, from: Place) -> Job {
         Job {
             id,
-            operation,
-            volume,
             name: name.into(),
             from,
-            stage: Stage::Beginning,
             events: Vec::new(),
-            trouble: None,
-            code: None,
+            execution: AnyExecution::start(operation),
+            source: volume,
+            failure: None,
             attempts: 0,
             waits: 0,
             lock: Lock::Free,
             transactions: Vec::new(),
-            asked: Vec::new(),
-            clone: 0,
-            clone_begun: false,
-            new_volume: 0,
-            new_begun: false,
-            source_off: false,
-            switch_asked: false,
-            source_gone: false,
+            requested: Vec::new(),
             sent: Vec::new(),
         }
     }
 
+    /// Returns the requested operation.
+    pub fn operation(&self) -> Operation {
+        self.execution.facts().operation()
+    }
+
+    /// Returns a one-word description of the operation.
+    pub fn verb(&self) -> &'static str {
+        self.execution.facts().verb()
+    }
+
+    /// Returns the current stage.
+    pub fn stage(&self) -> Stage {
+        self.execution.facts().stage()
+    }
+
+    /// Returns the id of the read-write volume; 0 if it is still to be created and has no id yet.
+    pub fn volume(&self) -> u32 {
+        self.execution.facts().created_volume().unwrap_or(self.source)
+    }
+
+    /// Returns the id of the restored volume; 0 if it has none yet, or nothing is restored.
+    pub fn restored(&self) -> u32 {
+        self.execution.facts().restored(self.source)
+    }
+
     /// Returns whether the volume's contents may have changed although the job failed.
     pub fn may_have_overwritten(&self) -> bool {
-        self.new_begun && matches!(self.operation, Operation::Overwrite { .. })
+        self.execution.facts().may_have_overwritten()
     }
 
     /// Returns whether a read-only volume is being restored.
     pub fn is_read_only(&self) -> bool {
-        matches!(
-            self.operation,
-            Operation::Restore { readonly: true, .. } | Operation::Overwrite { readonly: true, .. }
-        )
-    }
-
-    /// Returns the id of the restored volume; 0 if it has none yet.
-    pub fn restored(&self) -> u32 {
-        match self.operation {
-            Operation::Restore { readonly: true, .. } if self.new_volume != 0 => self.new_volume + 1,
-            Operation::Overwrite { readonly: false, .. } => self.volume,
-            _ => self.new_volume,
-        }
+        self.execution.facts().is_read_only()
     }
 
     /// Returns whether no work remains.
     pub fn is_over(&self) -> bool {
-        self.stage.is_over()
+        self.stage().is_over()
     }
 
     /// Returns a description like `move of projects from 10.0.0.1 /vicepa to 10.0.0.2 /vicepa`.
     pub fn title(&self) -> String {
-        let name = &self.name;
-        match &self.operation {
-            Operation::Move { to } => format!("move of {name} from {} to {to}", self.from),
-            Operation::Copy { name: new, to } => format!("copy of {name} to {new} on {to}"),
-            Operation::Release { .. } => format!("release of {name}"),
-            Operation::Backup => format!("backup of {name}"),
-            Operation::Restore { file, name, to, also, .. } => {
-                format!("restore of {file} to {name} on {}", places(*to, also))
-            }
-            Operation::Overwrite { file, .. } => format!("restore of {file} over {name} on {}", self.from),
-            Operation::Split { path, name: new, .. } => format!("split of {path} to {new}"),
-        }
+        self.execution.facts().title(self)
     }
 
     /// Returns the number of unsuccessful retries for sites that were left behind.
@@ -339,9 +205,14 @@ impl Job {
         self.events.last().map_or("", |event| event.what.as_str())
     }
 
+    /// Returns why the job failed, or is being undone.
+    pub fn failure(&self) -> Option<&str> {
+        self.failure.as_ref().map(|failure| failure.description.as_str())
+    }
+
     /// Returns the abort code of the call that made the job fail, if any.
     pub fn abort_code(&self) -> Option<AbortCode> {
-        self.code.map(AbortCode)
+        self.failure.as_ref()?.code
     }
 
     pub(crate) fn note(&mut self, at: u32, what: String) {

@@ -1,6 +1,6 @@
 //! Operations on volumes that involve several servers: move, copy, release, backup, restore and split.
 //!
-//! Each is a [`Job`]: the requested operation, its progress, and what it has left on servers. [`run`]
+//! Each is a [`Job`]: the requested operation, its durable state, and what it has left on servers. [`run`]
 //! advances it step by step through standard calls to volume and location servers, so it works with any
 //! implementation of those servers. Before a step leaves anything behind, the job is recorded with that
 //! intent. After the program has ended at any point, a later run reads the record and calls [`run`] with it:
@@ -18,30 +18,34 @@
 //! - Nothing stays locked for long while a required server does not respond: the job releases its
 //!   lock, waits, and takes it again before it continues.
 //!
+//! Each operation is a procedure with its own state (`procedure/`); a new one is a new file there and a line in
+//! its register. The engine runs any of them stage by stage. `rpc` makes the calls.
+//!
 //! The crate is pure: servers, time, pauses and the journal are provided through [`World`].
 
-mod backing_up;
-mod calls;
-mod copying;
+mod creation;
+mod distribution;
+mod dump;
 mod engine;
 mod entry;
-mod filling;
 mod job;
-mod moving;
-mod plan;
+mod journal;
+mod lock;
 mod preflight;
-mod releasing;
+mod procedure;
 pub mod rights;
-mod room;
+mod rpc;
 mod sites;
-mod splitting;
+mod state;
 mod traffic;
+mod transaction;
 mod world;
 
-pub use calls::{ENODEV, ENOENT};
 pub use engine::{End, run};
-pub use job::{Event, Job, Operation, Place, Stage};
+pub use job::{Event, Job, Place, Stage};
 pub use preflight::{Gets, Outlook, PartitionSpace, SiteOutlook, VolumeSummary, preflight};
+pub use procedure::{Copy, Move, Operation, Overwrite, Release, Restore, Split};
+pub use rpc::{ENODEV, ENOENT};
 pub use traffic::Traffic;
 pub use world::{Control, JobError, World};
 

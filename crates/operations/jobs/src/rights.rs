@@ -1,7 +1,7 @@
 //! Checks, without changing anything, whether the caller may make changes. Permission for one change of a
 //! kind implies permission for the others.
 
-use crate::calls::ENOENT;
+use crate::rpc::ENOENT;
 use afs_idl::{ClientConnection, vl, vol};
 use base::AbortCode;
 

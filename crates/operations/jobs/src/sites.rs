@@ -1,8 +1,10 @@
 //! Determines which read-only sites have the contents to be released.
 
 use crate::Place;
-use crate::calls::CLOCK_SLACK_SECONDS;
 use afs_idl::vol::{VolintInfo, VolserStatus, volume_state};
+
+/// Seconds subtracted from dates, because a change in the same second may have happened later.
+pub(crate) const CLOCK_SLACK_SECONDS: u32 = 2;
 
 /// Creation time of a volume, and time and number of its changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,12 +33,12 @@ pub(crate) struct Site {
     /// Index of the site in the entry.
     pub(crate) number: usize,
     pub(crate) place: Place,
-    pub(crate) state: State,
+    pub(crate) state: SiteState,
 }
 
-/// State of a site.
+/// SiteState of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SiteState {
     /// It has the read-write volume's current contents.
     Current,
     /// It has earlier contents and lacks changes since this date; 0 if the date is unknown.
@@ -51,14 +53,14 @@ impl Site {
     /// Marks a current site as old, because the read-write volume has changed since it was compared with
     /// `source`.
     pub(crate) fn becomes_old(&mut self, source: Dates) {
-        if self.state == State::Current {
-            self.state = State::Old(source.changed.saturating_sub(CLOCK_SLACK_SECONDS));
+        if self.state == SiteState::Current {
+            self.state = SiteState::Old(source.changed.saturating_sub(CLOCK_SLACK_SECONDS));
         }
     }
 
     /// Returns the date since which the site lacks changes; 0 if it needs everything.
     pub(crate) fn date(&self) -> u32 {
-        if let State::Old(date) = self.state { date } else { 0 }
+        if let SiteState::Old(date) = self.state { date } else { 0 }
     }
 }
 
@@ -98,8 +100,8 @@ pub(crate) fn batches(sites: &[Site], takes_what_it_lacks: impl Fn(&Site) -> boo
 /// If the clock of the read-write server was set back, the dates are not sufficient. So the update counters
 /// must be equal as well if both are known, and a site with a later change than the volume itself needs
 /// everything.
-pub(crate) fn state(info: Option<&VolintInfo>, source: Dates, is_trusted: bool) -> State {
-    let Some(info) = info else { return State::Nothing };
+pub(crate) fn state(info: Option<&VolintInfo>, source: Dates, is_trusted: bool) -> SiteState {
+    let Some(info) = info else { return SiteState::Nothing };
     let is_later = info.creation_date > source.changed.saturating_add(CLOCK_SLACK_SECONDS);
     let is_of_this_volume = source.made.saturating_add(CLOCK_SLACK_SECONDS) <= info.creation_date;
     // A transfer that was interrupted before the volume went into service cannot be built upon.
@@ -108,17 +110,17 @@ pub(crate) fn state(info: Option<&VolintInfo>, source: Dates, is_trusted: bool) 
     let is_counted_equal = counters.contains(&0) || counters[0] == counters[1];
     let went_back = info.update_date > source.changed;
     if !is_trusted || !is_online || !is_of_this_volume || went_back {
-        State::Old(0)
+        SiteState::Old(0)
     } else if is_later && info.update_date == source.changed {
-        if is_counted_equal { State::Current } else { State::Old(0) }
+        if is_counted_equal { SiteState::Current } else { SiteState::Old(0) }
     } else {
-        State::Old(info.update_date.saturating_sub(CLOCK_SLACK_SECONDS))
+        SiteState::Old(info.update_date.saturating_sub(CLOCK_SLACK_SECONDS))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::State::{Nothing, Old, Unreachable};
+    use super::SiteState::{Nothing, Old, Unreachable};
     use super::*;
 
     #[test]
@@ -128,7 +130,7 @@ mod tests {
             place: Place { server: [10, 0, 0, 1].into(), partition: 0 },
             state,
         };
-        let numbers = |states: &[State], is_cellars: bool| -> Vec<Vec<usize>> {
+        let numbers = |states: &[SiteState], is_cellars: bool| -> Vec<Vec<usize>> {
             let sites: Vec<Site> = states.iter().copied().enumerate().map(site).collect();
             let batches = batches(&sites, |_| is_cellars);
             batches.iter().map(|batch| batch.iter().map(|site| site.number).collect()).collect()
@@ -141,7 +143,7 @@ mod tests {
         }
         let dates = [Old(100), Old(5000), Old(0), Old(5901)];
         assert_eq!(numbers(&dates, false), [[3], [1], [0], [2]], "dumps, each from its date");
-        assert_eq!(numbers(&dates, true), [vec![3, 1, 0], vec![2]], "what is there is not sent");
+        assert_eq!(numbers(&dates, true), [vec![3, 1, 0], vec![2]], "existing data is not sent");
     }
 
     #[test]
@@ -157,14 +159,14 @@ mod tests {
             };
             state(Some(&site), source, is_trusted)
         };
-        assert_eq!(state_of(10, 1000, 900, 900, true), State::Current);
-        assert_eq!(state_of(10, 902, 900, 900, true), State::Old(898), "changed in the same moment");
-        assert_eq!(state_of(10, 1000, 1100, 900, true), State::Old(898), "changed since");
-        assert_eq!(state_of(10, 1000, 900, 890, true), State::Old(888), "of another time");
-        assert_eq!(state_of(10, 1000, 900, 900, false), State::Old(0), "a release was cut off");
-        assert_eq!(state_of(1001, 1000, 900, 900, true), State::Old(0), "the volume was made anew");
-        assert_eq!(state_of(1000, 1000, 900, 900, true), State::Old(0), "in the same moment");
-        assert_eq!(state_of(998, 1000, 900, 900, true), State::Current);
+        assert_eq!(state_of(10, 1000, 900, 900, true), SiteState::Current);
+        assert_eq!(state_of(10, 902, 900, 900, true), SiteState::Old(898), "changed in the same moment");
+        assert_eq!(state_of(10, 1000, 1100, 900, true), SiteState::Old(898), "changed since");
+        assert_eq!(state_of(10, 1000, 900, 890, true), SiteState::Old(888), "of another time");
+        assert_eq!(state_of(10, 1000, 900, 900, false), SiteState::Old(0), "a release was cut off");
+        assert_eq!(state_of(1001, 1000, 900, 900, true), SiteState::Old(0), "the volume was made anew");
+        assert_eq!(state_of(1000, 1000, 900, 900, true), SiteState::Old(0), "in the same moment");
+        assert_eq!(state_of(998, 1000, 900, 900, true), SiteState::Current);
         let counted = |changes, site_changes| {
             let source = Dates { made: 10, changed: 900, changes };
             let site = VolintInfo {
@@ -177,12 +179,12 @@ mod tests {
             };
             state(Some(&site), source, true)
         };
-        assert_eq!(counted(7, 7), State::Current);
-        assert_eq!(counted(8, 7), State::Old(0), "changed under the same date");
-        assert_eq!([counted(0, 7), counted(7, 0)], [State::Current; 2], "one of them does not count");
-        assert_eq!(state_of(10, 1000, 900, 950, true), State::Old(0), "the clock was set back");
+        assert_eq!(counted(7, 7), SiteState::Current);
+        assert_eq!(counted(8, 7), SiteState::Old(0), "changed under the same date");
+        assert_eq!([counted(0, 7), counted(7, 0)], [SiteState::Current; 2], "one of them does not count");
+        assert_eq!(state_of(10, 1000, 900, 950, true), SiteState::Old(0), "the clock was set back");
         let offline = VolintInfo { creation_date: 1000, status: volume_state::OK, ..VolintInfo::default() };
-        assert_eq!(state(Some(&offline), Dates::default(), true), State::Old(0), "not in service");
-        assert_eq!(state(None, Dates::default(), true), State::Nothing);
+        assert_eq!(state(Some(&offline), Dates::default(), true), SiteState::Old(0), "not in service");
+        assert_eq!(state(None, Dates::default(), true), SiteState::Nothing);
     }
 }

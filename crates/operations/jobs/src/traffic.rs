@@ -1,9 +1,10 @@
 //! Counts the bytes sent for a job.
 
-use crate::Job;
-use crate::calls::{Run, Step};
-use crate::job::Transaction;
-use crate::world::World;
+use crate::engine::Run;
+use crate::procedure::Procedure;
+use crate::rpc::Step;
+use crate::transaction::Transaction;
+use crate::{Job, World};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
@@ -48,13 +49,13 @@ impl Job {
     }
 
     /// Returns the total traffic including the current figures of open transactions, and the part of the open
-    /// transactions alone.
-    pub fn traffic_now(&self, tell: impl Fn(Ipv4Addr, i32) -> Option<Traffic>) -> (Traffic, Traffic) {
+    /// transactions alone. `report` returns the current figures of a transaction, if its server reports them.
+    pub fn traffic_now(&self, report: impl Fn(Ipv4Addr, i32) -> Option<Traffic>) -> (Traffic, Traffic) {
         let open = |server, id| self.transactions.iter().any(|open| open.server == server && open.id == id);
         let over = self.sent.iter().filter(|counted| !open(counted.server, counted.transaction));
         let over = over.map(|counted| counted.traffic).fold(Traffic::default(), |sum, one| sum + one);
-        let told = self.transactions.iter().filter_map(|open| tell(open.server, open.id));
-        let now = told.fold(Traffic::default(), |sum, one| sum + one);
+        let reported = self.transactions.iter().filter_map(|open| report(open.server, open.id));
+        let now = reported.fold(Traffic::default(), |sum, one| sum + one);
         (over + now, now)
     }
 
@@ -77,10 +78,10 @@ impl Job {
     }
 }
 
-impl<W: World> Run<'_, W> {
+impl<P: Procedure, W: World> Run<'_, P, W> {
     /// Records the traffic of the last call, if the server reports it.
     pub(crate) fn count_sent(&mut self, from: Transaction) -> Step {
-        let Some(traffic) = self.world.traffic(from.server, from.id) else { return Ok(()) };
+        let Some(traffic) = self.cell.world.traffic(from.server, from.id) else { return Ok(()) };
         self.count(from, traffic);
         self.save()
     }
@@ -110,7 +111,7 @@ mod tests {
     use crate::{Operation, Place};
 
     #[test]
-    fn what_transactions_sent_is_counted_once() {
+    fn traffic_of_a_transaction_is_counted_once() {
         let place = Place { server: Ipv4Addr::LOCALHOST, partition: 0 };
         let mut job = Job::new(1, Operation::Backup, 5, "home", place);
         let from = |id| Transaction { server: place.server, id, volume: 5, partition: None };
@@ -120,8 +121,8 @@ mod tests {
         assert_eq!(job.count(from(2), traffic(4)), traffic(4));
         assert_eq!(job.traffic(), traffic(34));
         job.transactions.push(from(2));
-        let tell = |_, id| (id == 2).then(|| traffic(8));
-        assert_eq!(job.traffic_now(tell), (traffic(38), traffic(8)));
+        let report = |_, id| (id == 2).then(|| traffic(8));
+        assert_eq!(job.traffic_now(report), (traffic(38), traffic(8)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The environment of a job.
 
-use crate::{Job, Operation, Traffic};
+use crate::{Job, Traffic};
 use afs_idl::ClientConnection;
 use afs_idl::vol::RestoreRequest;
 use base::{AbortCode, UnixTime};
@@ -62,11 +62,11 @@ pub trait World {
     /// Returns the current time.
     fn now(&self) -> UnixTime;
 
-    /// Waits for some seconds; may return earlier when the wish changes.
+    /// Waits for some seconds; may return earlier when the control changes.
     fn pause(&self, seconds: u32);
 
     /// Returns the current request to the job.
-    fn wish(&self) -> Control;
+    fn control(&self) -> Control;
 
     /// Writes the job to the journal, durably.
     ///
@@ -99,14 +99,12 @@ impl JobError {
         matches!(self, JobError::Call { code, .. } if is_silence(*code))
     }
 
-    /// Returns whether a later retry may succeed.
-    pub(crate) fn may_pass(&self, operation: &Operation) -> bool {
+    /// Returns whether a later retry may succeed. `sends_file` says whether the contents come from a file.
+    pub(crate) fn may_pass(&self, sends_file: bool) -> bool {
         match self {
             // A file does not change. Data sent between servers is generated again from their current
             // contents.
-            JobError::Call { code: AbortCode::VOLSERREAD_DUMPERROR, .. } => {
-                !matches!(operation, Operation::Restore { .. } | Operation::Overwrite { .. })
-            }
+            JobError::Call { code: AbortCode::VOLSERREAD_DUMPERROR, .. } => !sends_file,
             JobError::Call { code, .. } => !LASTING.contains(code),
             JobError::Refused(_) | JobError::Cancelled | JobError::Stopped(_) => false,
         }

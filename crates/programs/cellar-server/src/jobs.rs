@@ -7,7 +7,7 @@ use adminserver::AdminServer;
 use cell_client::CellClient;
 use cellar_config::Settings;
 use job_runner::journal::{Claim, Journal};
-use job_runner::world::{CellWorld, Wishes};
+use job_runner::world::{CellWorld, SharedControl};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -22,7 +22,7 @@ const RUNNING_MAX: usize = 8;
 struct Keeper {
     journal: Journal,
     cell: Arc<CellClient>,
-    wishes: Arc<Wishes>,
+    control: Arc<SharedControl>,
     running: AtomicUsize,
 }
 
@@ -39,19 +39,19 @@ pub(super) fn start(
     if let Some(admin_server) = admin_server {
         admin_server.set_jobs(Box::new(Jobs { journal: journal.clone(), cell: cell.clone() }));
     }
-    let (wishes, running) = (Arc::default(), AtomicUsize::new(0));
-    let keeper = Arc::new(Keeper { journal, cell: cell.clone(), wishes, running });
+    let (control, running) = (Arc::default(), AtomicUsize::new(0));
+    let keeper = Arc::new(Keeper { journal, cell: cell.clone(), control, running });
     let ending = ending.clone();
     Some(crate::threads::thread("jobs", move || {
         while crate::threads::wait(&ending, PERIOD) {
-            keeper.look();
+            keeper.check_journal();
         }
-        keeper.wishes.set(Control::Suspend);
+        keeper.control.set(Control::Suspend);
     }))
 }
 
 impl Keeper {
-    fn look(self: &Arc<Keeper>) {
+    fn check_journal(self: &Arc<Keeper>) {
         match self.journal.all() {
             Ok(jobs) => jobs.iter().filter(|job| !job.is_over()).for_each(|job| self.take_over(job.id)),
             Err(error) => tracing::error!("cannot read the job journal: {error:#}"),
@@ -78,12 +78,12 @@ impl Keeper {
     fn run(&self, mut job: Job, claim: Claim) {
         tracing::info!(job = job.id, what = job.title(), at = job.latest(), "an abandoned job is resumed");
         let watch = |job: &Job| tracing::debug!(job = job.id, at = job.latest(), "a job is resumed");
-        let world = CellWorld::new(&self.cell, &self.journal, job.id, self.wishes.clone(), &watch);
+        let world = CellWorld::new(&self.cell, &self.journal, job.id, self.control.clone(), &watch);
         let end = ::jobs::run(&mut job, &world);
         if let Err(error) = self.journal.write(&job) {
             tracing::error!(job = job.id, "cannot write to the job journal: {error:#}");
         }
-        tracing::info!(job = job.id, what = job.title(), ?end, stage = ?job.stage, at = job.latest(), "a \
+        tracing::info!(job = job.id, what = job.title(), ?end, stage = ?job.stage(), at = job.latest(), "a \
             job has ended");
         drop(claim);
         self.running.fetch_sub(1, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use afs_idl::cellar::{GetJobReply, JOB_EVENTS_MAX, JobEvent, JobInfo};
 use base::AbortCode;
 use cell_client::CellClient;
 use job_runner::journal::Journal;
-use job_runner::traffic::{Told, of_job, of_jobs};
+use job_runner::traffic::{Transfers, of_job, of_jobs};
 use std::sync::Arc;
 
 /// Maximum length of a job's texts in replies, in bytes.
@@ -33,24 +33,24 @@ impl Jobs {
         !job.is_over() && self.journal.claim(job.id).is_ok_and(|claim| claim.is_none())
     }
 
-    fn info(&self, job: &Job, told: Told) -> JobInfo {
+    fn info(&self, job: &Job, transfers: Transfers) -> JobInfo {
         let text = |text: &str| cut(text).into();
         JobInfo {
             id: job.id,
             title: text(&job.title()),
-            operation: job.operation.verb().into(),
-            volume: job.volume,
+            operation: job.verb().into(),
+            volume: job.volume(),
             name: text(&job.name),
-            stage: job.stage.name().into(),
+            stage: job.stage().name().into(),
             is_running: u32::from(self.is_running(job)),
             began: job.events.first().map_or(0, |event| event.at),
             latest: job.events.last().map_or(0, |event| event.at),
             doing: text(job.latest()),
-            trouble: text(job.trouble.as_deref().unwrap_or_default()),
-            total: told.traffic.total,
-            done: told.traffic.done,
-            sent: told.traffic.sent,
-            rate: told.rate,
+            trouble: text(job.failure().unwrap_or_default()),
+            total: transfers.traffic.total,
+            done: transfers.traffic.done,
+            sent: transfers.traffic.sent,
+            rate: transfers.rate,
         }
     }
 }
@@ -58,8 +58,13 @@ impl Jobs {
 impl JobKeeper for Jobs {
     fn list(&self, after: u32, most: usize) -> Result<Vec<JobInfo>, AbortCode> {
         let jobs = self.journal.all().map_err(|error| broken(&error))?;
-        let told = of_jobs(&self.cell);
-        Ok(jobs.iter().filter(|job| job.id > after).take(most).map(|job| self.info(job, told(job))).collect())
+        let transfers_of = of_jobs(&self.cell);
+        Ok(jobs
+            .iter()
+            .filter(|job| job.id > after)
+            .take(most)
+            .map(|job| self.info(job, transfers_of(job)))
+            .collect())
     }
 
     fn get(&self, job: u32) -> Result<GetJobReply, AbortCode> {
@@ -81,7 +86,7 @@ impl JobKeeper for Jobs {
         };
         let mut resumed = 0;
         for job in jobs.iter().filter(|job| !job.is_over()) {
-            self.journal.hurry(job.id).map_err(|error| broken(&error))?;
+            self.journal.request_resume(job.id).map_err(|error| broken(&error))?;
             resumed += 1;
         }
         Ok(resumed)

@@ -154,10 +154,10 @@ impl Source for Shown {
             json!({
                 "job": job.id,
                 "title": job.title(),
-                "volume": job.volume,
-                "stage": job.stage,
+                "volume": job.volume(),
+                "stage": job.stage(),
                 "is_over": job.is_over(),
-                "trouble": job.trouble,
+                "trouble": job.failure(),
                 "total": total,
                 "done": done,
                 "sent": sent,

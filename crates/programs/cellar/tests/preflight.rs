@@ -345,12 +345,23 @@ const STAGES: [(Stage, &str, &str); 6] = [
     ),
 ];
 
-fn a_move(id: u32, stage: Stage) -> Job {
+/// Returns a job at a stage, as a journal has it: a move, or a release if a move has no such stage.
+fn job_at(id: u32, stage: Stage) -> Job {
     let place = jobs::Place { server: Ipv4Addr::LOCALHOST, partition: 0 };
     let to = jobs::Place { partition: 1, ..place };
-    let mut job = Job::new(id, Operation::Move { to }, 100, "data", place);
-    job.stage = stage;
-    job
+    let operation = match stage {
+        Stage::CatchingUp => Operation::Release(jobs::Release { all: false }),
+        _ => Operation::Move(jobs::Move { to }),
+    };
+    let mut record = serde_json::to_value(Job::new(id, operation, 100, "data", place)).unwrap();
+    record["stage"] = stage.name().into();
+    if stage == Stage::Switching {
+        record["clone"] = 101.into();
+        for field in ["clone_begun", "new_begun", "source_off"] {
+            record[field] = true.into();
+        }
+    }
+    serde_json::from_value(record).unwrap()
 }
 
 /// Returns the files of a journal except the locks, which readers hold briefly.
@@ -369,11 +380,11 @@ fn a_dry_run_of_an_interrupted_job_leaves_it_unchanged() {
     let path = place.path("cellar/jobs/t.example");
     let journal = Journal::open(path.clone()).unwrap();
     for (stage, ..) in STAGES {
-        journal.begin(|id| a_move(id, stage)).unwrap();
+        journal.begin(|id| job_at(id, stage)).unwrap();
     }
-    journal.begin(|id| a_move(id, Stage::Done)).unwrap();
-    let (running, _claim) = journal.begin(|id| a_move(id, Stage::Working)).unwrap();
-    journal.begin(|id| a_move(id, Stage::Working)).unwrap();
+    journal.begin(|id| job_at(id, Stage::Done)).unwrap();
+    let (running, _claim) = journal.begin(|id| job_at(id, Stage::Working)).unwrap();
+    journal.begin(|id| job_at(id, Stage::Working)).unwrap();
     journal.cancel(9).unwrap();
     let before = files(&path);
     let program = |arguments: &str| {
@@ -416,8 +427,8 @@ fn a_dry_run_of_a_servers_job_changes_nothing() {
     let cell = Asked::start();
     let journal = Journal::open(cell.jobs()).unwrap();
     // Claimed, so that the server does not take them over.
-    let _claim = journal.begin(|id| a_move(id, Stage::Switching)).unwrap();
-    journal.begin(|id| a_move(id, Stage::Failed)).unwrap();
+    let _claim = journal.begin(|id| job_at(id, Stage::Switching)).unwrap();
+    journal.begin(|id| job_at(id, Stage::Failed)).unwrap();
     let before = files(&cell.jobs());
     let on = format!("--on {} --dry-run", cell.0.address);
     for (arguments, expected) in [

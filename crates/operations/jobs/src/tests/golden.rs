@@ -278,7 +278,7 @@ fn journals_of_an_earlier_version_load_and_keep_their_contents() {
         let json = serde_json::to_value(recorded.job()).unwrap();
         let written = Recorded { json };
         assert_eq!(written.live_fields(), recorded.live_fields());
-        assert_eq!(written.job(), recorded.job(), "what is written loads as the same");
+        assert_eq!(written.job(), recorded.job(), "the written record is another job");
         stages.insert((recorded.operation().0.to_string(), recorded.stage().to_string()));
     }
     assert_eq!(stages.len(), 50, "operations and their stages: {stages:?}");
@@ -290,7 +290,7 @@ fn jobs_of_an_earlier_version_are_finished_or_undone() {
     for recorded in Recorded::all() {
         for seed in 0..CELLS {
             let resumed = catch_unwind(|| {
-                let mut history = History::of(seed, recorded.job());
+                let mut history = History::of(seed, &recorded.job());
                 arrange(&recorded, &mut history.state());
                 history.run_to_the_end();
                 history.check_end();

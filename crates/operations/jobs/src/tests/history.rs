@@ -2,9 +2,12 @@
 
 use super::locations::Database;
 use super::servers::Server;
-use super::wire::{Asked, way};
+use super::wire::{Recipient, connect};
 use crate::world::is_silence;
-use crate::{Control, End, Job, JobError, Operation, Outlook, Place, Stage, World, entry, preflight, run};
+use crate::{
+    Control, Copy, End, Job, JobError, Move, Operation, Outlook, Overwrite, Place, Release, Restore, Stage,
+    World, entry, preflight, run,
+};
 use afs_idl::vl::{NVldbEntry, entry_flags, site_flags};
 use afs_idl::vol::{self, RestoreRequest, attach_mode, volume_type};
 use afs_idl::{CallStream, ClientConnection};
@@ -327,17 +330,17 @@ impl State {
 
 impl World for Arc<Cell> {
     fn volumes(&self, server: Ipv4Addr) -> Arc<dyn ClientConnection> {
-        Arc::new(way(self.clone(), Asked::Volumes(server)))
+        Arc::new(connect(self.clone(), Recipient::Volumes(server)))
     }
 
     fn locations<T>(
         &self,
         call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode> {
-        match call(&way(self.clone(), Asked::Locations)) {
+        match call(&connect(self.clone(), Recipient::Locations)) {
             // Another server of the database is tried, and may already have the effect of the silent one.
             Err(code) if is_silence(code) && self.asks_another() => {
-                call(&way(self.clone(), Asked::Locations))
+                call(&connect(self.clone(), Recipient::Locations))
             }
             answer => answer,
         }
@@ -347,12 +350,12 @@ impl World for Arc<Cell> {
         &self,
         call: impl Fn(&dyn ClientConnection) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode> {
-        call(&way(self.clone(), Asked::NewestLocations))
+        call(&connect(self.clone(), Recipient::NewestLocations))
     }
 
     fn send_file(&self, server: Ipv4Addr, request: &RestoreRequest, file: &str) -> Result<u64, JobError> {
         assert_eq!(file, "/dump");
-        match self.wish() {
+        match self.control() {
             Control::Suspend => return Err(JobError::Stopped("the program ends".into())),
             Control::Cancel => return Err(JobError::Cancelled),
             Control::Continue => {}
@@ -375,7 +378,7 @@ impl World for Arc<Cell> {
         self.pass(seconds);
     }
 
-    fn wish(&self) -> Control {
+    fn control(&self) -> Control {
         let state = self.state.lock();
         if state.now >= state.cancel_at { Control::Cancel } else { Control::Continue }
     }
@@ -396,10 +399,20 @@ impl World for Arc<Cell> {
 /// Creates a job that has not started.
 fn job_of(operation: Operation) -> Job {
     match operation.clone() {
-        Operation::Restore { name, to, .. } => Job::new(1, operation, 0, &name, to),
-        Operation::Overwrite { readonly: true, .. } => Job::new(1, operation, COPIES, "copies", place(1)),
+        Operation::Restore(Restore { name, to, .. }) => Job::new(1, operation, 0, &name, to),
+        Operation::Overwrite(Overwrite { readonly: true, .. }) => {
+            Job::new(1, operation, COPIES, "copies", place(1))
+        }
         _ => Job::new(1, operation, VOLUME, "data", place(1)),
     }
+}
+
+/// Returns a job as the next process reads it from the journal.
+fn reloaded(recorded: &Job) -> Job {
+    let text = serde_json::to_string(recorded).unwrap();
+    let job: Job = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    assert_eq!(job, *recorded, "the journal loses something");
+    job
 }
 
 /// A cell and a job in it.
@@ -429,8 +442,12 @@ impl History {
     }
 
     /// Creates a history without faults that resumes a job, with the cell of a seed.
-    pub(super) fn of(seed: u64, job: Job) -> History {
-        History { job: job.clone(), ..History::calm(seed, job.operation) }
+    pub(super) fn of(seed: u64, job: &Job) -> History {
+        History { job: job.clone(), ..History::calm(seed, job.operation()) }
+    }
+
+    pub(super) fn world(&self) -> &Arc<Cell> {
+        &self.cell
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -445,17 +462,17 @@ impl History {
     pub(super) fn preflight(&self) -> Result<Outlook, JobError> {
         let kept = |state: &State| (state.hosts.clone(), state.entries.clone(), state.next_volume);
         let before = kept(&self.state());
-        let foretold = preflight(&self.job, &self.cell);
+        let predicted = preflight(&self.job, &self.cell);
         let state = self.state();
         assert_eq!(kept(&state), before);
         assert!(state.journal.as_ref().is_none_or(|job| job.id != self.job.id), "it was begun");
-        foretold
+        predicted
     }
 
     /// Creates a fault-free history of a release to three other servers, which are either all Cellar or all
     /// OpenAFS servers.
     pub(super) fn quiet_release(are_cellars: bool) -> History {
-        let history = History::quiet(Operation::Release { all: false });
+        let history = History::quiet(Operation::Release(Release { all: false }));
         let mut state = history.cell.state.lock();
         state.hosts.values_mut().for_each(|host| host.is_cellar = are_cellars);
         let entry = state.entries.get_mut(&VOLUME).unwrap();
@@ -480,11 +497,11 @@ impl History {
             hosts
                 .insert(server(number), Host { is_cellar, free_kib: i64::from(SIZE_KIB), ..Host::default() });
         }
-        if matches!(operation, Operation::Move { to } if to.server == server(1)) {
+        if matches!(operation, Operation::Move(Move { to }) if to.server == server(1)) {
             // OpenAFS would have both volumes in service if it restarted at the wrong moment.
             hosts.get_mut(&server(1)).unwrap().is_cellar = true;
         }
-        if matches!(operation, Operation::Split { .. }) {
+        if matches!(operation, Operation::Split(_)) {
             hosts.get_mut(&server(1)).unwrap().is_cellar = true;
         }
         let volume = Volume {
@@ -510,7 +527,7 @@ impl History {
             first.volumes.insert((VOLUME + 2, 0), Volume { kind: volume_type::BACKUP, ..volume });
             entry.flags |= entry_flags::BACKUP_EXISTS;
         }
-        if matches!(operation, Operation::Release { .. }) {
+        if matches!(operation, Operation::Release(_)) {
             for number in [1, 2, 3, 4].into_iter().filter(|&n| n == 2 || random.random_bool(0.7)) {
                 let site = usize::try_from(entry.server_count).unwrap();
                 entry.server_number[site] = server(number).into();
@@ -519,7 +536,7 @@ impl History {
             }
         }
         let mut entries = BTreeMap::from([(VOLUME, entry)]);
-        if matches!(operation, Operation::Overwrite { readonly: true, .. }) {
+        if matches!(operation, Operation::Overwrite(Overwrite { readonly: true, .. })) {
             let sites: &[u8] = if random.random_bool(0.5) { &[1, 3, 4] } else { &[1] };
             add_read_only(&mut hosts, &mut entries, sites);
         }
@@ -562,8 +579,8 @@ impl History {
                     let recorded = state.journal.clone();
                     drop(state);
                     // A job that was never recorded has not started.
-                    let fresh = || job_of(self.job.operation.clone());
-                    self.job = recorded.unwrap_or_else(fresh);
+                    let fresh = || job_of(self.job.operation());
+                    self.job = recorded.as_ref().map_or_else(fresh, reloaded);
                     self.cell.pass(pause);
                 }
                 Err(panic) => std::panic::resume_unwind(panic),
@@ -577,6 +594,7 @@ impl History {
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
             self.run_to_the_end();
             self.check_end();
+            assert_eq!(self.job.failure().is_some(), self.job.stage() == Stage::Failed);
         }));
         if let Err(panic) = outcome {
             let job = &self.job;
@@ -613,7 +631,7 @@ impl History {
     pub(super) fn sent_if_refused(mut self, code: AbortCode) -> u32 {
         self.cell.state.lock().refusal = Some(code);
         self.run_to_the_end();
-        assert_eq!((self.job.stage, self.job.abort_code()), (Stage::Failed, Some(code)));
+        assert_eq!((self.job.stage(), self.job.abort_code()), (Stage::Failed, Some(code)));
         self.cell.state.lock().restores
     }
 
@@ -636,17 +654,18 @@ impl History {
 
     /// Returns whether the job was cancelled before all sites of a restored volume had it.
     fn is_left_behind(&self) -> bool {
-        let has_sites = matches!(&self.job.operation, Operation::Restore { also, .. } if !also.is_empty());
-        has_sites && self.job.trouble.as_ref().is_some_and(|trouble| trouble.contains("some sites"))
+        let has_sites =
+            matches!(self.job.operation(), Operation::Restore(Restore { also, .. }) if !also.is_empty());
+        has_sites && self.job.failure().is_some_and(|why| why.contains("some sites"))
     }
 
     /// Returns whether a volume is out of service as requested, or because it may contain only part of the
     /// dump.
     fn is_left_off(&self, state: &State, volume: u32) -> bool {
-        let is_done = self.job.stage == Stage::Done;
-        match self.job.operation {
-            Operation::Restore { offline, .. } => offline && volume == self.job.restored(),
-            Operation::Overwrite { offline, .. } => {
+        let is_done = self.job.stage() == Stage::Done;
+        match self.job.operation() {
+            Operation::Restore(Restore { offline, .. }) => offline && volume == self.job.restored(),
+            Operation::Overwrite(Overwrite { offline, .. }) => {
                 volume == self.job.restored()
                     && (is_done && offline || !is_done && self.job.may_have_overwritten())
             }
@@ -656,48 +675,51 @@ impl History {
 
     /// Checks that the restored contents are there, and that the creation date was set.
     fn check_overwritten(&self, state: &State) {
-        let Operation::Overwrite { offline, readonly, .. } = self.job.operation else { return };
+        let Operation::Overwrite(Overwrite { offline, readonly, .. }) = self.job.operation() else { return };
         let (family, kind) = if readonly { (COPIES, 1) } else { (VOLUME, 0) };
         let entry = &state.entries[&family];
         assert_eq!(entry::operation(entry), 0, "the entry stays locked");
         let volume = &state.hosts[&server(1)].volumes[&(entry.volume_id[kind], 0)];
         assert_eq!(volume.kind, if readonly { volume_type::READ_ONLY } else { volume_type::READ_WRITE });
         let has_dump = volume.files.get(&77) == restored_files().get(&77);
-        if self.job.stage == Stage::Done {
-            assert!(has_dump && volume.created >= 1000, "not what was in the file");
+        if self.job.stage() == Stage::Done {
+            assert!(has_dump && volume.created >= 1000, "not the contents of the file");
             assert_eq!(volume.in_service, !offline);
         } else {
-            assert!(!has_dump || self.job.may_have_overwritten(), "nobody says that it may be overwritten");
+            assert!(
+                !has_dump || self.job.may_have_overwritten(),
+                "the job does not report that it may be overwritten"
+            );
         }
     }
 
     /// Checks that the header of the read-write volume has the same clone ids as the entry.
     fn check_family(&self, state: &State, entry: &NVldbEntry, place: Place) {
-        let changes_it = match self.job.operation {
-            Operation::Move { .. } | Operation::Copy { .. } => true,
-            Operation::Overwrite { readonly, .. } => !readonly,
+        let changes_it = match self.job.operation() {
+            Operation::Move(_) | Operation::Copy(_) => true,
+            Operation::Overwrite(Overwrite { readonly, .. }) => !readonly,
             _ => false,
         };
         let named = state.hosts[&place.server].volumes[&(VOLUME, place.partition)].family;
-        if self.job.stage == Stage::Done && changes_it {
+        if self.job.stage() == Stage::Done && changes_it {
             assert_eq!(named, entry.volume_id[1..], "the numbers in the header");
         }
         let is_there = |id: u32| state.hosts.values().any(|host| host.volumes.keys().any(|key| key.0 == id));
         assert!(
-            self.job.stage != Stage::Done || named[0] <= VOLUME + 2 || is_there(named[0]),
+            self.job.stage() != Stage::Done || named[0] <= VOLUME + 2 || is_there(named[0]),
             "a deleted clone"
         );
     }
 
     /// Checks that a new volume has the contents of the file and matches its entry.
     fn check_restored(&self, state: &State) {
-        let Operation::Restore { readonly, .. } = self.job.operation else { return };
-        if self.job.stage != Stage::Done {
+        let Operation::Restore(Restore { readonly, .. }) = self.job.operation() else { return };
+        if self.job.stage() != Stage::Done {
             return;
         }
         let restored = &state.hosts[&server(2)].volumes[&(self.job.restored(), 0)];
-        assert_eq!(restored.files, restored_files(), "not what was in the file");
-        let entry = &state.entries[&self.job.volume];
+        assert_eq!(restored.files, restored_files(), "not the contents of the file");
+        let entry = &state.entries[&self.job.volume()];
         assert_eq!(entry.volume_id[usize::from(readonly)], self.job.restored());
         let (kind, flags) = if readonly {
             (volume_type::READ_ONLY, (entry_flags::READ_ONLY_EXISTS, site_flags::READ_ONLY))
@@ -715,23 +737,25 @@ impl History {
         }
         self.cell.check();
         let waited = self.job.events.iter().find(|event| event.what.contains("VOLSERVOLBUSY"));
-        assert!(waited.is_none(), "nobody else opens volumes, the job waits for itself: {waited:?}");
+        assert!(waited.is_none(), "no other client opens volumes, so the job waits for itself: {waited:?}");
         let state = self.cell.state.lock();
         let entry = &state.entries[&VOLUME];
         assert_eq!(entry::operation(entry), 0, "the entry stays locked");
-        let is_done = self.job.stage == Stage::Done;
+        let is_done = self.job.stage() == Stage::Done;
         let mut wanted: Vec<(Place, u32)> = Vec::new();
         let place_now = entry::read_write_place(entry).unwrap();
         wanted.push((place_now, VOLUME));
-        let moved_to = match self.job.operation {
-            Operation::Move { to } if is_done => to,
+        let moved_to = match self.job.operation() {
+            Operation::Move(Move { to }) if is_done => to,
             _ => place(1),
         };
         assert_eq!(place_now, moved_to);
         if entry.flags & entry_flags::BACKUP_EXISTS != 0 {
             wanted.push((place(1), VOLUME + 2));
         }
-        if let Operation::Copy { to, .. } | Operation::Restore { to, .. } = self.job.operation {
+        if let Operation::Copy(Copy { to, .. }) | Operation::Restore(Restore { to, .. }) =
+            self.job.operation()
+        {
             assert_eq!(state.entries.len(), if is_done || self.is_left_behind() { 2 } else { 1 });
             let is_new = |id: &&u32| **id != VOLUME;
             let made = u32::from(self.job.is_read_only());
@@ -741,10 +765,10 @@ impl History {
             let sites = entry::read_only_sites(entry);
             wanted.extend(sites.into_iter().map(|site| (entry::place(entry, site), entry.volume_id[1])));
         }
-        if let (Operation::Restore { also, .. }, true) = (&self.job.operation, is_done) {
+        if let (Operation::Restore(Restore { also, .. }), true) = (&self.job.operation(), is_done) {
             wanted.extend(also.iter().map(|place| (*place, self.job.restored())));
         }
-        if let Operation::Split { .. } = self.job.operation {
+        if let Operation::Split(_) = self.job.operation() {
             let new = state.entries.keys().find(|&&id| id != VOLUME).copied();
             assert_eq!(new.is_some(), is_done);
             let volumes = &state.hosts[&server(1)].volumes;
@@ -774,11 +798,11 @@ impl History {
         self.check_overwritten(&state);
         self.check_restored(&state);
         self.check_family(&state, entry, place_now);
-        if is_done && matches!(self.job.operation, Operation::Release { .. }) {
+        if is_done && matches!(self.job.operation(), Operation::Release(_)) {
             assert!(check_sites(&state, entry).contains_key(&0));
         }
         if is_done && self.job.is_read_only() {
-            assert_eq!(check_sites(&state, &state.entries[&self.job.volume]), &restored_files());
+            assert_eq!(check_sites(&state, &state.entries[&self.job.volume()]), &restored_files());
         }
     }
 }

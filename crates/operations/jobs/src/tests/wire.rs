@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// The server of a call.
 #[derive(Clone, Copy)]
-pub(super) enum Asked {
+pub(super) enum Recipient {
     /// The volume server at an address.
     Volumes(Ipv4Addr),
     /// Any location server.
@@ -17,20 +17,20 @@ pub(super) enum Asked {
     NewestLocations,
 }
 
-impl Asked {
+impl Recipient {
     /// Returns the address, if it is a volume server.
     fn volume_server(self) -> Option<Ipv4Addr> {
         match self {
-            Asked::Volumes(server) => Some(server),
-            Asked::Locations | Asked::NewestLocations => None,
+            Recipient::Volumes(server) => Some(server),
+            Recipient::Locations | Recipient::NewestLocations => None,
         }
     }
 }
 
 /// Returns a connection to a server.
-pub(super) fn way(cell: Arc<Cell>, asked: Asked) -> MemoryConnection {
-    let peer = SocketAddr::from((asked.volume_server().unwrap_or(Ipv4Addr::LOCALHOST), 7005));
-    MemoryConnection::new(peer, 1444, move |stream| serve(&cell, asked, peer, stream))
+pub(super) fn connect(cell: Arc<Cell>, recipient: Recipient) -> MemoryConnection {
+    let peer = SocketAddr::from((recipient.volume_server().unwrap_or(Ipv4Addr::LOCALHOST), 7005));
+    MemoryConnection::new(peer, 1444, move |stream| serve(&cell, recipient, peer, stream))
 }
 
 fn killed() -> ! {
@@ -39,11 +39,11 @@ fn killed() -> ! {
 
 fn serve(
     cell: &Arc<Cell>,
-    asked: Asked,
+    recipient: Recipient,
     peer: SocketAddr,
     stream: &mut MemoryStream,
 ) -> Result<(), AbortCode> {
-    let server = asked.volume_server();
+    let server = recipient.volume_server();
     cell.pass(1);
     let dice = cell.throw();
     match dice {
@@ -57,10 +57,10 @@ fn serve(
     }
     let (identity, level) = (Identity::Anonymous, SecurityLevel::Clear);
     let caller = Caller { identity, level, peer, local: peer.ip(), connection: base::Connection::new() };
-    let answer = |stream: &mut MemoryStream| match asked {
-        Asked::Volumes(server) => vol::dispatch(&cell.server(server), &caller, stream),
-        Asked::Locations => vl::dispatch(&cell.database(false), &caller, stream),
-        Asked::NewestLocations => vl::dispatch(&cell.database(true), &caller, stream),
+    let answer = |stream: &mut MemoryStream| match recipient {
+        Recipient::Volumes(server) => vol::dispatch(&cell.server(server), &caller, stream),
+        Recipient::Locations => vl::dispatch(&cell.database(false), &caller, stream),
+        Recipient::NewestLocations => vl::dispatch(&cell.database(true), &caller, stream),
     };
     if matches!(dice, Dice::Twice) {
         // The first reply is lost.

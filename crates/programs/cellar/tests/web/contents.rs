@@ -3,7 +3,7 @@
 use super::browser::Browser;
 use super::{Process, Station, look, now_ms, open_table, shown};
 use job_runner::journal::Journal;
-use jobs::Stage;
+use jobs::{Job, Operation};
 use load::files::Files;
 use serde_json::{Value, json};
 
@@ -178,15 +178,24 @@ pub(super) fn the_bar_of_a_job_that_runs_moves(browser: &mut Browser, cell: &Pro
     let sent = copied.traffic();
     let mut record = serde_json::to_value(&copied).unwrap();
     let begun = |number| {
-        let mut job = copied.clone();
-        (job.id, job.stage) = (number, Stage::Beginning);
-        job
+        let (name, to) = ("copy".into(), copied.from);
+        Job::new(number, Operation::Copy(jobs::Copy { name, to }), copied.volume(), &copied.name, copied.from)
     };
     let (job, _claim) = journal.begin(begun).unwrap();
     record["id"] = json!(job.id);
+    let (operation, new_volume) = (record["operation"].clone(), record["new_volume"].clone());
     let transaction = record["sent"][0].clone();
     let mut show = |stage: &str, done: Option<u64>| {
         record["stage"] = json!(stage);
+        // A copy has no stage `catching_up`, a release has.
+        record["operation"] =
+            if stage == "catching_up" { json!({ "release": { "all": false } }) } else { operation.clone() };
+        let is_switching = stage == "switching";
+        for field in ["clone_begun", "new_begun"] {
+            record[field] = json!(is_switching);
+        }
+        record["clone"] = json!(u32::from(is_switching));
+        record["new_volume"] = if stage == "beginning" { json!(0) } else { new_volume.clone() };
         record["events"]
             .as_array_mut()
             .unwrap()

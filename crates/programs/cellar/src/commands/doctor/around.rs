@@ -143,11 +143,11 @@ fn registration(settings: &Settings, client: &CellClient) -> Result<Registration
 fn jobs(settings: &Settings) -> Result<Vec<Job>> {
     let servers = settings.jobs_path();
     let journal =
-        if servers.is_dir() { Journal::open(servers)? } else { Journal::of_person(settings.cell.as_str())? };
+        if servers.is_dir() { Journal::open(servers)? } else { Journal::of_user(settings.cell.as_str())? };
     let time = now().0;
     let shown = |job: jobs::Job| {
         let last = job.events.last().map_or(time, |event| event.at);
-        let latest = job.trouble.clone().unwrap_or_else(|| job.latest().into());
+        let latest = job.failure().unwrap_or_else(|| job.latest()).to_owned();
         Job { id: job.id, title: job.title(), latest, silent_seconds: time.saturating_sub(last).into() }
     };
     let jobs = journal.all().context("cannot read the journal of jobs")?;

@@ -13,8 +13,8 @@ use cell_client::describe::describe;
 use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
 use job_runner::journal::Journal;
-use job_runner::traffic::{self, Told};
-use job_runner::world::{CellWorld, Wishes};
+use job_runner::traffic::{self, Transfers};
+use job_runner::world::{CellWorld, SharedControl};
 use jobs::{Control, End, Job, Stage, Traffic};
 use preflight::Foretold;
 use shown::Shown;
@@ -86,7 +86,7 @@ pub(super) fn journal(context: &Context) -> Result<Kept> {
     let servers = settings.as_ref().and_then(|settings| Journal::of_server(settings.jobs_path()));
     let is_servers = servers.is_some();
     let cell = settings.map_or_else(|| "unnamed".into(), |settings| settings.cell.to_string());
-    let journal = servers.map_or_else(|| Journal::of_person(&cell), Ok)?;
+    let journal = servers.map_or_else(|| Journal::of_user(&cell), Ok)?;
     Ok(Kept { journal, is_servers })
 }
 
@@ -140,8 +140,8 @@ fn list(context: &Context, journal: &Journal) -> Result<Vec<Shown>> {
 }
 
 /// Returns the recorded traffic of a job that is not running.
-fn so_far(job: &Job) -> Told {
-    Told { traffic: job.traffic(), rate: 0 }
+fn so_far(job: &Job) -> Transfers {
+    Transfers { traffic: job.traffic(), rate: 0 }
 }
 
 fn show(context: &Context, journal: &Journal, id: u32) -> Result<()> {
@@ -204,7 +204,7 @@ fn resume(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()>
     let cell = context.client()?;
     if let Some(id) = only {
         if journal.claim(id)?.is_none() && !journal.read(id)?.is_over() {
-            journal.hurry(id)?;
+            journal.request_resume(id)?;
             return context.format.done(&1, format!("job {id} is running; it no longer waits"));
         }
         let (job, _claim) = take(journal, id)?;
@@ -240,19 +240,19 @@ pub(super) fn carry_on(
     journal: &Journal,
     job: &mut Job,
 ) -> Result<End> {
-    let wishes = Arc::new(Wishes::default());
-    let signals = listen(&wishes, job.id)?;
+    let control = Arc::new(SharedControl::default());
+    let signals = listen(&control, job.id)?;
     let bar = progress::Bar::new(context.format, cell, job);
     let waits = job.waits();
     let watch = |job: &Job| {
         bar.show(job);
         // An interactive command does not wait for unreachable servers.
-        if job.stage == Stage::CatchingUp && job.waits() > waits {
-            wishes.set(Control::Suspend);
+        if job.stage() == Stage::CatchingUp && job.waits() > waits {
+            control.set(Control::Suspend);
         }
     };
     let watch_file = |sent, length| bar.show_bytes(sent, length);
-    let world = CellWorld::new(cell, journal, job.id, wishes.clone(), &watch).watching_files(&watch_file);
+    let world = CellWorld::new(cell, journal, job.id, control.clone(), &watch).watching_files(&watch_file);
     let end = bar.while_shown(|| jobs::run(job, &world));
     signals.close();
     journal.write(job)?;
@@ -260,19 +260,19 @@ pub(super) fn carry_on(
 }
 
 /// The first Ctrl-C cancels the job; the second suspends it, as SIGTERM does.
-fn listen(wishes: &Arc<Wishes>, job: u32) -> Result<signal_hook::iterator::Handle> {
+fn listen(control: &Arc<SharedControl>, job: u32) -> Result<signal_hook::iterator::Handle> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    let (handle, wishes) = (signals.handle(), wishes.clone());
+    let (handle, control) = (signals.handle(), control.clone());
     std::thread::spawn(move || {
         for signal in signals.forever() {
-            if signal == SIGINT && wishes.get() == Control::Continue {
+            if signal == SIGINT && control.get() == Control::Continue {
                 eprintln!(
                     "cellar: cancelling. Ctrl-C again leaves the job as it is: `cellar volume jobs resume \
                     {job}` continues, `cellar volume jobs cancel {job}` undoes it"
                 );
-                wishes.set(Control::Cancel);
+                control.set(Control::Cancel);
             } else {
-                wishes.set(Control::Suspend);
+                control.set(Control::Suspend);
             }
         }
     });
@@ -305,7 +305,7 @@ pub(super) fn report(context: &Context, job: &Job, end: End) -> Result<()> {
 /// Describes a job that is done; fails with a description of any other result.
 pub(super) fn outcome(job: &Job, end: End) -> Result<String> {
     let (title, id) = (job.title(), job.id);
-    match (end, job.stage) {
+    match (end, job.stage()) {
         (_, Stage::Done) => {
             let seconds = job.events.last().map_or(0, |last| last.at - job.events[0].at.min(last.at));
             let notable = job.events.iter().rev().find(|event| event.what.starts_with("nothing has changed"));
@@ -313,7 +313,7 @@ pub(super) fn outcome(job: &Job, end: End) -> Result<String> {
             Ok(format!("{title} is done ({how})"))
         }
         (_, Stage::Failed) => {
-            let why = explain(job.trouble.as_deref().unwrap_or_default(), job.abort_code());
+            let why = explain(job.failure().unwrap_or_default(), job.abort_code());
             let left = if job.may_have_overwritten() {
                 format!("{} may have changed, so restore it again", job.name)
             } else {

@@ -95,7 +95,7 @@ pub(super) fn move_volume(context: &Context, request: &Move) -> Result<()> {
         None => first_partition(&cell, request.to)?,
     };
     let to = Place { server: request.to, partition: partition.index() as i32 };
-    do_job(context, &cell, &request.volume, &Operation::Move { to }, &request.how)
+    do_job(context, &cell, &request.volume, &Operation::Move(jobs::Move { to }), &request.how)
 }
 
 /// Copies a volume.
@@ -108,14 +108,21 @@ pub(super) fn copy_volume(context: &Context, request: &CopyVolume) -> Result<()>
         None if server == from.server => from.partition,
         None => first_partition(&cell, server)?.index() as i32,
     };
-    let operation = Operation::Copy { name: request.name.to_string(), to: Place { server, partition } };
+    let operation =
+        Operation::Copy(jobs::Copy { name: request.name.to_string(), to: Place { server, partition } });
     do_job(context, &cell, &request.volume, &operation, &request.how)
 }
 
 /// Releases a volume.
 pub(super) fn release(context: &Context, request: &Release) -> Result<()> {
     let cell = context.client()?;
-    do_job(context, &cell, &request.volume, &Operation::Release { all: request.all }, &request.how)
+    do_job(
+        context,
+        &cell,
+        &request.volume,
+        &Operation::Release(jobs::Release { all: request.all }),
+        &request.how,
+    )
 }
 
 /// Releases a volume without printing the result.
@@ -123,7 +130,7 @@ pub(in crate::commands) fn release_quietly(context: &Context, cell: &CellClient,
     let located = cell.locate_newest(volume)?;
     let (from, id) = (place_of(&located)?, located.read_write().0);
     let kept = following::journal_for(context, false)?;
-    let operation = Operation::Release { all: false };
+    let operation = Operation::Release(jobs::Release { all: false });
     let (mut job, _claim) =
         kept.journal.begin(|number| Job::new(number, operation.clone(), id, &located.name, from))?;
     let end = following::carry_on(context, cell, &kept.journal, &mut job)?;
@@ -152,7 +159,7 @@ pub(super) fn split(context: &Context, request: &SplitVolume) -> Result<()> {
         bail!("{place} is in a volume that is not read-write");
     }
     let (directory, name) = (node.fid.vnode.0, request.to.to_string());
-    let operation = Operation::Split { directory, path: path.to_string(), name };
+    let operation = Operation::Split(jobs::Split { directory, path: path.to_string(), name });
     do_job(context, &cell, &volume, &operation, &request.how)
 }
 

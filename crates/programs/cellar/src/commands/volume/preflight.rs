@@ -12,7 +12,7 @@ use serde::Serialize;
 /// What would be done.
 #[derive(Serialize)]
 struct Plan<'a> {
-    operation: &'a Operation,
+    operation: Operation,
     volume: u32,
     name: &'a str,
     from: Place,
@@ -24,14 +24,15 @@ struct Plan<'a> {
 /// Prints what a job would do.
 pub(super) fn preflight(context: &Context, cell: &CellClient, job: &Job) -> Result<()> {
     let outlook = &ask(cell, job)?;
-    let Job { operation, volume, name, from, .. } = job;
-    let plan = Plan { operation, volume: *volume, name, from: *from, outlook, is_done: false };
+    let Job { name, from, .. } = job;
+    let (operation, volume) = (job.operation(), job.volume());
+    let plan = Plan { operation, volume, name, from: *from, outlook, is_done: false };
     context.format.done(&plan, format!("would do the {}\n{}", job.title(), lines(job, outlook).join("\n")))
 }
 
 /// Runs the preflight checks of a job; fails if it would be refused.
 pub(super) fn ask(cell: &CellClient, job: &Job) -> Result<Outlook> {
-    match jobs::preflight(job, &CellWorld::to_ask(cell)) {
+    match jobs::preflight(job, &CellWorld::for_preflight(cell)) {
         Ok(outlook) => Ok(outlook),
         Err(trouble) => {
             let code = if let JobError::Call { code, .. } = &trouble { Some(*code) } else { None };
@@ -45,14 +46,14 @@ pub(super) fn ask(cell: &CellClient, job: &Job) -> Result<Outlook> {
 pub(super) fn lines(job: &Job, outlook: &Outlook) -> Vec<String> {
     let mut lines = Vec::new();
     lines.extend(outlook.source.as_ref().map(|told| volume(&job.name, told)));
-    if job.operation == Operation::Backup {
+    if job.operation() == Operation::Backup {
         let backup = outlook.backup.as_ref();
         let told = backup.map(|told| format!("  {}.backup is of {}", job.name, time(told.made)));
         lines.push(told.unwrap_or_else(|| format!("  {} has no backup yet", job.name)));
     }
     let free = |kib: u64| HumanBytes(kib.saturating_mul(1024));
     lines.extend(
-        outlook.rooms.iter().map(|room| format!("  {} has {} free", room.place, free(room.free_kib))),
+        outlook.partitions.iter().map(|space| format!("  {} has {} free", space.place, free(space.free_kib))),
     );
     lines.extend(outlook.sites.iter().map(site));
     lines.extend(outlook.cautions.iter().map(|caution| format!("  but {caution}")));
@@ -92,7 +93,7 @@ mod tests {
         let told = VolumeSummary { volume: 7, size_kib: 2048, files: 1234, made: 1, changed: 86_400 };
         let outlook = Outlook {
             source: Some(told),
-            rooms: vec![PartitionSpace { place: place(4), free_kib: 1024 }],
+            partitions: vec![PartitionSpace { place: place(4), free_kib: 1024 }],
             sites: vec![
                 site(1, Gets::Clone),
                 site(2, Gets::Nothing),
@@ -104,7 +105,7 @@ mod tests {
             steps: vec!["lock".into(), "unlock".into()],
             ..Outlook::default()
         };
-        let job = Job::new(0, Operation::Release { all: false }, 7, "data", place(1));
+        let job = Job::new(0, Operation::Release(jobs::Release { all: false }), 7, "data", place(1));
         let expected = [
             "  data has 2.00 MiB, 1,234 files and directories, and was last changed at 1970-01-02 00:00:00",
             "  192.0.2.4 /vicepa has 1.00 MiB free",

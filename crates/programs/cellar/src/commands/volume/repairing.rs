@@ -133,7 +133,7 @@ fn volumes_with_jobs(context: &Context, cell: &CellClient) -> Result<HashSet<u32
     let jobs =
         super::following::journal(context)?.journal.all().context("cannot read the journal of jobs")?;
     let mut volumes: HashSet<u32> =
-        jobs.into_iter().filter(|job| !job.is_over()).map(|job| job.volume).collect();
+        jobs.into_iter().filter(|job| !job.is_over()).map(|job| job.volume()).collect();
     for server in cell.file_servers().map_err(failed("list the file servers of the cell"))? {
         let connection = cell.connection(server, Interface::Cellar);
         let mut after = 0;

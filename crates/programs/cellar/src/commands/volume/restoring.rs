@@ -332,7 +332,7 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     let start = Instant::now();
     let end = following::carry_on(context, &cell, &kept.journal, &mut job)?;
     drop(claim);
-    if job.stage != Stage::Done {
+    if job.stage() != Stage::Done {
         return following::report(context, &job, end).map_err(|error| {
             let is_dump_refused = job.abort_code() == Some(AbortCode::VOLSERREAD_DUMPERROR);
             match is_dump_refused.then(|| flaw(&cell, &make(0), path, bytes)).flatten() {
@@ -351,7 +351,7 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
 /// Runs the preflight checks and adds warnings about free space.
 fn outlook(cell: &CellClient, job: &Job, bytes: u64) -> Result<Outlook> {
     let mut outlook = preflight::ask(cell, job)?;
-    let short: Vec<String> = short_of_room(&outlook.rooms, bytes).collect();
+    let short: Vec<String> = short_of_room(&outlook.partitions, bytes).collect();
     outlook.cautions.extend(short);
     Ok(outlook)
 }
@@ -374,21 +374,21 @@ fn operation(
     let (file, offline, readonly) = (file.into(), request.offline, request.readonly);
     if is_over {
         let changes = request.overwrite == Overwrite::Incremental;
-        return Operation::Overwrite { file, changes, offline, readonly };
+        return Operation::Overwrite(jobs::Overwrite { file, changes, offline, readonly });
     }
-    Operation::Restore { file, name: request.name.to_string(), to, offline, readonly, also }
+    Operation::Restore(jobs::Restore { file, name: request.name.to_string(), to, offline, readonly, also })
 }
 
 /// Explains why a server reports that a dump is damaged. OpenAFS's servers also report this for a full
 /// partition.
 fn flaw(cell: &CellClient, job: &Job, path: &Path, bytes: u64) -> Option<String> {
-    match &job.operation {
-        Operation::Overwrite { changes: true, .. } => {
+    match job.operation() {
+        Operation::Overwrite(jobs::Overwrite { changes: true, .. }) => {
             Some(format!("the dump is sound, but names files that {} does not have", job.name))
         }
-        Operation::Overwrite { .. } => Some(format!("the dump is sound, so {} may be full", job.from)),
+        Operation::Overwrite(_) => Some(format!("the dump is sound, so {} may be full", job.from)),
         _ => Contents::read_all(path).err().map(|flaw| format!("{flaw:#}")).or_else(|| {
-            let rooms = preflight::ask(cell, job).ok()?.rooms;
+            let rooms = preflight::ask(cell, job).ok()?.partitions;
             short_of_room(&rooms, bytes).next().map(|short| format!("the dump is sound, but {short}"))
         }),
     }

@@ -5,7 +5,7 @@ use crate::output::Row;
 use afs_idl::cellar::JobInfo;
 use anyhow::Result;
 use indicatif::HumanBytes;
-use job_runner::traffic::Told;
+use job_runner::traffic::Transfers;
 use jobs::{Event, Job, Stage};
 use serde::Serialize;
 use xdr::XdrString;
@@ -36,23 +36,23 @@ pub(super) struct Shown {
 
 impl Shown {
     /// Builds the display of a local journal's job.
-    pub(super) fn new(job: &Job, is_running: bool, told: Told) -> Shown {
+    pub(super) fn new(job: &Job, is_running: bool, transfers: Transfers) -> Shown {
         Shown {
             job: job.id,
-            operation: job.operation.verb().into(),
-            volume: job.volume,
+            operation: job.verb().into(),
+            volume: job.volume(),
             name: job.name.clone(),
             title: job.title(),
-            stage: job.stage,
+            stage: job.stage(),
             is_running,
             began: job.events.first().map(|event| event.at),
             latest: job.events.last().map(|event| event.at),
             doing: job.latest().into(),
-            trouble: job.trouble.clone(),
-            total: told.traffic.total,
-            done: told.traffic.done,
-            sent: told.traffic.sent,
-            rate: told.rate,
+            trouble: job.failure().map(String::from),
+            total: transfers.traffic.total,
+            done: transfers.traffic.done,
+            sent: transfers.traffic.sent,
+            rate: transfers.rate,
             events: Vec::new(),
         }
     }
