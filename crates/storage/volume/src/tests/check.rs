@@ -490,7 +490,7 @@ const TOTALS: &[Case] = &[
     (
         "something came to no directory",
         |w| unfold(w, VnodeId(99)),
-        "directory 99: the counters tell of totals",
+        "directory 99: the counters include totals",
     ),
     ("something came to a wrong directory", |w| unfold(w, w.outer.vnode), "directory 3: totals: counted"),
 ];

@@ -63,11 +63,11 @@ const SHARING: &[Case] = &[
         |w| w.delete(families::EXTENTS, row(w).0),
         "chunk 1, epoch 1: the row of the shared chunk that it refers to is missing",
     ),
-    ("a count too high", |w| change_row(w, |row| row.count = 5), "counts 5 extents, but 4 name it"),
-    ("a count too low", |w| change_row(w, |row| row.count = 3), "counts 3 extents, but 4 name it"),
-    ("a count of nothing", |w| change_row(w, |row| row.count = 0), "counts 0 extents, but 4 name it"),
-    ("a row that nobody names", orphan_row, "counts 1 extents, but 0 name it"),
-    ("a wrong length", |w| change_row(w, |row| row.length = 9), "says 9 bytes, but extents 4096 to 4096"),
+    ("a count too high", |w| change_row(w, |row| row.count = 5), "counts 5 extents, but 4 refer to it"),
+    ("a count too low", |w| change_row(w, |row| row.count = 3), "counts 3 extents, but 4 refer to it"),
+    ("a count of nothing", |w| change_row(w, |row| row.count = 0), "counts 0 extents, but 4 refer to it"),
+    ("a row that nobody names", orphan_row, "counts 1 extents, but 0 refer to it"),
+    ("a wrong length", |w| change_row(w, |row| row.length = 9), "has 9 bytes, but extents 4096 to 4096"),
     ("another digest", |w| change_row(w, |row| row.digest = [9; 32]), "its key differs from its digest"),
     (
         "a torn row",
@@ -97,9 +97,13 @@ const SHARING: &[Case] = &[
     (
         "torn sums",
         |w| w.put(Family::SYSTEM, keys::SHARED_SUMS.to_vec(), [1]),
-        "sums of shared chunks: cannot be read",
+        "totals of shared chunks: cannot be read",
     ),
-    ("lost sums", |w| w.delete(Family::SYSTEM, keys::SHARED_SUMS.to_vec()), "sums of shared chunks: counted"),
+    (
+        "lost sums",
+        |w| w.delete(Family::SYSTEM, keys::SHARED_SUMS.to_vec()),
+        "totals of shared chunks: counted",
+    ),
 ];
 
 fn lines(report: &CheckReport) -> Vec<String> {
