@@ -215,22 +215,19 @@ impl Copier<'_> {
         known: Option<Node>,
         attributes: Attributes,
     ) -> Result<(Node, bool)> {
-        let known = if let Some(known) = known {
-            known
-        } else {
-            let make = || self.cell.make_directory(parent, name, attributes);
-            match self.persist(parent.address(), make) {
-                // Another client made it, or this one, whose first call was not answered.
-                Err(code) if exists(code) => self.existing(parent, name)?,
-                made => {
-                    let made = doing("make the directory", made)?;
-                    self.totals.directories.fetch_add(1, Relaxed);
-                    return Ok((made, true));
-                }
-            }
+        if let Some(known) = known {
+            ensure!(known.is_directory(), "it exists in the cell and is not a directory");
+            return Ok((known, false));
+        }
+        let make = || self.cell.make_directory(parent, name, attributes);
+        let made = match self.persist(parent.address(), make) {
+            // This copy made it, with a call that was not answered; or another client did, just now.
+            Err(code) if exists(code) => self.existing(parent, name)?,
+            made => doing("make the directory", made)?,
         };
-        ensure!(known.is_directory(), "it exists in the cell and is no directory");
-        Ok((known, false))
+        ensure!(made.is_directory(), "another client has just made it, and not as a directory");
+        self.totals.directories.fetch_add(1, Relaxed);
+        Ok((made, true))
     }
 
     fn existing(&self, parent: &Node, name: &[u8]) -> Result<Node> {
