@@ -654,7 +654,7 @@ mod tests {
             ("[observe]\nslow_call_ms = 9999999", ["line 5", "observe.slow_call_ms", "0 to 3600000"]),
             (
                 "[observe]\nlog_events = [\"call\", \"disc\"]",
-                ["line 5", "observe.log_events", "`disc` is no event"],
+                ["line 5", "observe.log_events", "`disc` is not an event"],
             ),
             (
                 "[observe]\nlog_events_per_second = 0",
@@ -724,7 +724,7 @@ mod tests {
                 ["line 6", "encryption", "no partition `b`"],
             ),
             ("[partitions]\na = \"p\"\n[encryption.a]", ["line 6", "`a`", "key_command"]),
-            ("[partitions]\nb = \"absent\"", ["line 5", "partitions.b", "no folder"]),
+            ("[partitions]\nb = \"absent\"", ["line 5", "partitions.b", "there is no directory"]),
         ] {
             let text = refusal(lines);
             assert!(words.iter().all(|word| text.contains(word)), "{lines}: {text}");

@@ -272,6 +272,6 @@ mod tests {
         assert_eq!(versions(&allowing(Enctype::Rc4Hmac)), [3, 4]);
         crate::files::replace(&path, &write_extended(&all[..2])).unwrap();
         let refusal = load(&files, &default).unwrap_err().to_string();
-        assert!(refusal.contains("no key that is used") && refusal.contains("weak_enctypes"), "{refusal}");
+        assert!(refusal.contains("no usable key") && refusal.contains("weak_enctypes"), "{refusal}");
     }
 }

@@ -207,11 +207,11 @@ mod tests {
         assert_eq!(served.iter().map(|served| served.id.to_string()).collect::<Vec<_>>(), ["/vicepa"]);
         warnings.sort();
         for (warning, (name, why)) in warnings.iter().zip([
-            ("vicep0", "partitions are called"),
+            ("vicep0", "partition names are"),
             ("vicepb", "no file system is mounted there"),
             ("vicepc", "it contains a file NeverAttach"),
             ("vicepd", "it is not a directory"),
-            ("vicepzz", "partitions are called"),
+            ("vicepzz", "partition names are"),
         ]) {
             let is_named = warning.contains(&format!("/{name} is not served: "));
             assert!(is_named && warning.contains(why), "{warning}");

@@ -293,6 +293,6 @@ mod tests {
         History::open(&path, 8).unwrap().append(&[outcome(3)]).unwrap();
         assert_eq!(read(&path).unwrap(), (vec![outcome(1), outcome(3)], 1));
         fs::write(&path, vec![b'x'; 100_000]).unwrap();
-        assert!(read(&path).unwrap_err().to_string().contains("is no history of probes"));
+        assert!(read(&path).unwrap_err().to_string().contains("is not a probe history"));
     }
 }

@@ -300,7 +300,7 @@ mod tests {
             ("fanout = 0".to_owned(), "`fanout` is 0"),
             ("[trusted]\nrelease = \"abc\"".to_owned(), "trusted.release"),
             (format!("{b}trust = [\"nobody\"]"), "nobody"),
-            (format!("{b}sites = [\"192.0.2.2\"]"), "no site like"),
+            (format!("{b}sites = [\"192.0.2.2\"]"), "not a site like"),
             ("[cell.\"nowhere.example\"]".to_owned(), "database"),
         ] {
             let error = format!("{:#}", parse(&wrong).unwrap_err());

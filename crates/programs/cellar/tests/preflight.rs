@@ -93,7 +93,7 @@ const FORETOLD: [(&str, &str); 20] = [
     ("volume unmount one/to-one", "would remove the mount point one/to-one to one"),
     ("volume snapshot create one later", "would make the snapshot later of one"),
     ("volume snapshot create one tomorrow --expires 1d", "of one, which expires at "),
-    ("volume snapshot policy one --daily 3", "0 hourly, 3 daily, 0 weekly, 0 monthly; as it is: none"),
+    ("volume snapshot policy one --daily 3", "0 hourly, 3 daily, 0 weekly, 0 monthly; at present: none"),
     ("volume snapshot mount one/old one early", "leads to one.snap.early.readonly"),
     ("volume snapshot rollback one early", "one would be in its state of "),
     ("volume snapshot remove one early", "would be removed"),
@@ -232,10 +232,7 @@ const REFUSED_JOBS: [(&str, &str); 27] = [
     ("volume dump one FOLDER", ""),
     ("volume dump one FOLDER/new --noauth", "you are not authorised for this"),
     ("volume restore FOLDER/away new", "No such file or directory (os error 2)"),
-    (
-        "volume restore FOLDER/dump two",
-        "a volume two exists already; --overwrite full replaces all that it has",
-    ),
+    ("volume restore FOLDER/dump two", "a volume two exists already; --overwrite full replaces its contents"),
     (
         "volume restore FOLDER/dump none --overwrite incremental",
         "there is no volume none to apply changes to",

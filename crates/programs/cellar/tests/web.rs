@@ -194,7 +194,7 @@ fn sign_in(browser: &mut Browser, cell: &Process) {
     assert_eq!(browser.evaluate("document.cookie"), "", "scripts do not see the cookie");
     // The same address cannot be used twice.
     browser.evaluate(&format!("location.hash = '#/{}'", address.split_once("#/").unwrap().1));
-    browser.wait_for("document.querySelector('.warn')?.innerText.includes('used already')");
+    browser.wait_for("document.querySelector('.warn')?.innerText.includes('already used')");
     assert!(browser.complaints().iter().all(|line| line.contains("401")));
 }
 

@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(Place::parse(b"/").unwrap(), Place::default());
         for path in ["/..", "/a/../b", "/./a", "/a\0b"] {
             let refused = format!("{:#}", Place::parse(path.as_bytes()).unwrap_err());
-            assert!(refused.contains("is no path to write to: "), "{refused}");
+            assert!(refused.contains("is not a path that can be written: "), "{refused}");
         }
     }
 }

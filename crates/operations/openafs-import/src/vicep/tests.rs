@@ -252,8 +252,8 @@ const DAMAGES: &[Damage] = &[
     // number.
     (|at| record(at, 2, 7), "/hello", "count of links is 7; there are 1"),
     (|at| record(at, 4, 7), "/hello", "its length is 7"),
-    (|at| record(at, 8, 9), "/hello", "not there"),
-    (|at| record(at, 32, 3), "/hello", "lies in directory 3, not 1"),
+    (|at| record(at, 8, 9), "/hello", "does not exist"),
+    (|at| record(at, 32, 3), "/hello", "is directory 3, not 1"),
     (|at| record(at, 16, 4), "/hello", "another vnode"),
     (|at| record(at, 36, 0), "AFSIDat", "byte 36: expected the mark of a vnode"),
     (|at| fs::write(at.join("V0536870912.vol"), "V").unwrap(), "V0536870912.vol", "expected"),

@@ -98,6 +98,7 @@ fn a_restoration_that_is_given_up_leaves_nothing() {
     for ends_without_warning in [false, true] {
         let mut restoration = server.volumes.restore(RW).unwrap();
         restoration.keep_all().unwrap();
+        restoration.append_gathered().unwrap();
         server.purge();
         assert!(server.chunks.live_chunks() > chunks, "the purger leaves it alone while it lives");
         if ends_without_warning {

@@ -306,7 +306,9 @@ fn a_server_of_cellar_tells_its_sums() {
         rows(&show(&world.client, &summary, "home/many").unwrap()),
         [("cell:home/many", 9191, 138, 122, 2)]
     );
-    assert!(show(&world.client, &summary, "home/many/0").unwrap_err().to_string().contains("no directory"));
+    assert!(
+        show(&world.client, &summary, "home/many/0").unwrap_err().to_string().contains("not a directory")
+    );
     assert!(show(&world.client, &summary, "home/none").unwrap_err().to_string().contains("there is no"));
 }
 

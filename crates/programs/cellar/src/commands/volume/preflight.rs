@@ -110,7 +110,7 @@ mod tests {
             "  data has 2.00 MiB, 1,234 files and directories, and was last changed at 1970-01-02 00:00:00",
             "  192.0.2.4 /vicepa has 1.00 MiB free",
             "  192.0.2.1 /vicepa gets a clone",
-            "  192.0.2.2 /vicepa has it already",
+            "  192.0.2.2 /vicepa already has it",
             "  192.0.2.3 /vicepa gets what changed since 1970-01-01 00:01:00",
             "  192.0.2.4 /vicepa gets everything",
             "  192.0.2.5 /vicepa gets it later: it does not answer",

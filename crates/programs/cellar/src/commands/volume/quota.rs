@@ -104,14 +104,14 @@ mod tests {
             ["0", "5000", "7K", "500M", "2g", "2GiB", "1T", "2147483647"].map(|text| parse(text).unwrap());
         assert_eq!(quotas, [0, 5000, 7, 500 << 10, 2 << 20, 2 << 20, 1 << 30, i32::MAX]);
         for (text, expected) in [
-            ("", "`` is no quota; expected KiB, or a number with K, M, G or T, like 500M"),
-            ("G", "`G` is no quota"),
-            ("-1", "`-1` is no quota"),
-            ("2GB", "`2GB` is no quota"),
-            ("2 G", "`2 G` is no quota"),
-            ("1iB", "`1iB` is no quota"),
+            ("", "`` is not a quota; expected KiB, or a number with K, M, G or T, like 500M"),
+            ("G", "`G` is not a quota"),
+            ("-1", "`-1` is not a quota"),
+            ("2GB", "`2GB` is not a quota"),
+            ("2 G", "`2 G` is not a quota"),
+            ("1iB", "`1iB` is not a quota"),
             ("2T", "`2T` exceeds the largest possible quota, 2147483647 KiB"),
-            ("99999999999", "is more than a quota can be"),
+            ("99999999999", "exceeds the largest possible quota"),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(expected), "{error}");

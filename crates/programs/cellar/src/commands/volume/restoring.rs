@@ -453,7 +453,7 @@ mod tests {
         let (family, volume) = (behind::COPIES[0], behind::COPIES[1]);
         assert_eq!(found, Some(Over { family, volume, place, others: Vec::new() }));
         let elsewhere = RestoreVolume { on: Some(behind::OLD), ..read_only("copies", Overwrite::Full) };
-        assert!(refusal(&elsewhere).contains("leave --on"));
+        assert!(refusal(&elsewhere).contains("omit --on"));
         assert!(refusal(&request("copies", Overwrite::Full)).contains("no read-write site"));
         let elsewhere = Place { server: behind::OLD, partition: 0 };
         let both = over(&cell, &read_only("twice", Overwrite::Full)).unwrap().unwrap();
@@ -462,12 +462,12 @@ mod tests {
         let both = over(&cell, &named).unwrap().unwrap();
         assert_eq!((both.place, both.others), (elsewhere, vec![place]));
         let offline = RestoreVolume { offline: true, ..read_only("twice", Overwrite::Full) };
-        assert!(refusal(&offline).contains("leave --offline out"));
+        assert!(refusal(&offline).contains("omit --offline"));
         let more = RestoreVolume {
             also_on: vec!["192.0.2.9".parse().unwrap()],
             ..read_only("twice", Overwrite::Full)
         };
-        assert!(refusal(&more).contains("leave --also-on out"));
+        assert!(refusal(&more).contains("omit --also-on"));
         let long = refusal(&read_only("a-name-of-23-characters", Overwrite::Abort));
         assert!(long.contains("at most 22 bytes"), "{long}");
     }
@@ -509,7 +509,7 @@ mod tests {
         let last = part.volume.updated.0;
         check_fits(&part, &changes, &volume(last)).unwrap();
         let refused = check_fits(&part, &changes, &volume(last + 1)).unwrap_err().to_string();
-        assert!(refused.contains("does not follow what data has"), "{refused}");
+        assert!(refused.contains("does not follow the contents of data"), "{refused}");
         let restored = VolintInfo { copy_date: last + 1, ..volume(last + 1) };
         check_fits(&part, &changes, &restored).unwrap();
         let at = Place { server: behind::NEW, partition: 0 };
