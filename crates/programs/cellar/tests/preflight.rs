@@ -94,7 +94,7 @@ const FORETOLD: [(&str, &str); 20] = [
     ("volume snapshot create one later", "would make the snapshot later of one"),
     ("volume snapshot create one tomorrow --expires 1d", "of one, which expires at "),
     ("volume snapshot policy one --daily 3", "0 hourly, 3 daily, 0 weekly, 0 monthly; at present: none"),
-    ("volume snapshot mount one/old one early", "leads to one.snap.early.readonly"),
+    ("volume snapshot mount one/old one early", "one/old to one.snap.early.readonly"),
     ("volume snapshot rollback one early", "one would be in its state of "),
     ("volume snapshot remove one early", "would be removed"),
     ("user create eve --id 4711", "would make the user eve with number 4711"),

@@ -32,7 +32,7 @@ fn splits() -> Result<()> {
     let steps = cellar(&cell, "volume split tree/data --to data --dry-run")?;
     ensure!(steps.contains("put a mount point of data"), "{steps}");
     let refused = cell.run("cellar volume split tree/data/main.rs --to data")?;
-    ensure!(refused.text.contains("is no directory"), "{}", refused.text);
+    ensure!(refused.text.contains("is not a directory"), "{}", refused.text);
     fetch_and_compare(&cell, "data", &source).context("nothing was done")?;
     let done = cellar(&cell, "volume split tree/data --to data --json")?;
     ensure!(done.contains("split of"), "{done}");
