@@ -83,9 +83,9 @@ const COMMANDS: [&str; 34] = [
     "bos removeuser $ADDR zoe -localauth",
     "bos restart $ADDR nosuch -localauth",
     "bos setcellname $ADDR other.example -noauth",
-    "cellar cp SUITES/ cell:open.1/first/",
-    "cellar cp SUITES/ cell:open.1/first/",
-    "cellar cp cell:open.1/first/ $SCRATCH/back/",
+    "cellar cp --jobs 1 SUITES/ cell:open.1/first/",
+    "cellar cp --jobs 1 SUITES/ cell:open.1/first/",
+    "cellar cp --jobs 1 cell:open.1/first/ $SCRATCH/back/",
 ];
 
 /// Services whose lines are compared separately, since only calls of one client to one service are in order.

@@ -35,11 +35,11 @@ set -e
 mkdir -p $SCRATCH/out/folder
 for n in $(seq 20); do head -c $((n * n * 40)) /dev/urandom >$SCRATCH/out/folder/$n; done
 head -c $BYTES /dev/urandom >$SCRATCH/out/big
-cellar cp --noauth --server $ADDR $SCRATCH/out/ cell:work.1/$TO/
-cellar cp --noauth --server $ADDR cell:work.1/$TO/ $SCRATCH/back.$TO/
+cellar cp --jobs 1 --noauth --server $ADDR $SCRATCH/out/ cell:work.1/$TO/
+cellar cp --jobs 1 --noauth --server $ADDR cell:work.1/$TO/ $SCRATCH/back.$TO/
 diff -r $SCRATCH/out $SCRATCH/back.$TO
-cellar cp $SCRATCH/out/ cell:work.1/$TO.mine/
-cellar cp cell:work.1/$TO.mine/big $SCRATCH/out/big
+cellar cp --jobs 1 $SCRATCH/out/ cell:work.1/$TO.mine/
+cellar cp --jobs 1 cell:work.1/$TO.mine/big $SCRATCH/out/big
 diff -r $SCRATCH/out $SCRATCH/back.$TO";
 
 /// Loses one packet in thirty, half of them before the capture and half after it: one in sixty of each. The
