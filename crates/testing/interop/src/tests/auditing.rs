@@ -275,8 +275,16 @@ fn normalised(text: &str, address: &str) -> Result<Vec<String>> {
         "^((?:\\[T\\] )?EVENT AFS_VS_(?:CrVol|DelVol|Clone|ReClone|TransCr|EndTrn|SetFlgs|GetFlgs|SetInfo|SetIdTy|SetDate|\
          GetStat|GetName|Dump|Restore|Forward) .*?HOST \\S+ LONG )[1-9][0-9]*",
     )?;
-    let plain = |line: String| transaction.replace(&line, "${1}T").replace(address, "ADDR");
+    let plain = |line: String| sorted_fids(&transaction.replace(&line, "${1}T").replace(address, "ADDR"));
     Ok(records(text)?.into_iter().map(plain).collect())
+}
+
+/// Sorts the FIDs of a call for many: clients list a directory in no particular order.
+fn sorted_fids(line: &str) -> String {
+    let Some((head, fids)) = line.split_once(" FIDS ") else { return line.to_owned() };
+    let mut fids: Vec<&str> = fids.split(" FID ").map(str::trim).collect();
+    fids[1..].sort_unstable();
+    format!("{head} FIDS {}", fids.join(" FID "))
 }
 
 /// Returns each record as one line without its time, with `[T] ` for a thread id. OpenAFS writes access lists
