@@ -228,9 +228,9 @@ fn a_repair_leaves_nothing_for_the_doctor_to_find() {
 }
 
 /// Returns volume, action and description of each step, sorted.
-fn steps(told: &Value) -> Vec<(&str, &str, String)> {
-    let steps = told["steps"].as_array().unwrap();
-    assert!(steps.iter().all(|step| step["failure"].is_null()), "{told:#}");
+fn steps(plan: &Value) -> Vec<(&str, &str, String)> {
+    let steps = plan["steps"].as_array().unwrap();
+    assert!(steps.iter().all(|step| step["failure"].is_null()), "{plan:#}");
     let mut steps: Vec<_> = steps
         .iter()
         .map(|step| {

@@ -26,7 +26,7 @@ impl Watchdog {
         Some(Watchdog { manager: Manager::of_environment()?, period })
     }
 
-    /// Returns the interval between two checks, each of which may be followed by [`Watchdog::feed`].
+    /// Returns the interval between checks. If a check succeeds, the caller calls [`Watchdog::feed`].
     pub(crate) fn period(&self) -> Duration {
         self.period
     }
@@ -44,7 +44,7 @@ fn period(limit_us: Option<&str>, pid: Option<&str>, own_pid: u32) -> Option<Dur
     is_own.then(|| (Duration::from_micros(limit_us) / 4).min(PERIOD_MAX))
 }
 
-/// Progress of threads, each of which counts what it does.
+/// Tracks the progress counters of threads.
 #[derive(Default)]
 pub(crate) struct Progress {
     /// Last count of each thread, and the time at which it was first seen.

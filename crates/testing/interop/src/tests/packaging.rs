@@ -93,8 +93,8 @@ fn output(command: &mut Command) -> Result<Output> {
     Ok(Output { status: output.status.code().unwrap_or(-1), text })
 }
 
-/// The files for containers have only fields that exist, and refer to what is there; the configuration in them
-/// has no error before the key is read.
+/// Checks that the container files use valid fields and resolve all references, and that the configuration in
+/// them is valid up to the missing key.
 fn manifests() -> Result<()> {
     let mut check = Command::new(tools().join("check-manifests"));
     let printed = output(check.arg(own_file("../../..")))?.ok()?;
