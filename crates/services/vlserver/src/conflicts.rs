@@ -10,6 +10,10 @@ pub trait Neighbours: Send + Sync {
     /// `holder` is the expected UUID: a server that this machine itself has at one of its own addresses says
     /// nothing about other servers.
     fn started(&self, address: Ipv4Addr, holder: Option<HostUuid>) -> Option<u32>;
+
+    /// Returns whether one file server answers at both addresses. Two servers that started in the same second
+    /// have the same start time.
+    fn is_same(&self, one: Ipv4Addr, other: Ipv4Addr) -> bool;
 }
 
 /// A registration to check.
@@ -44,7 +48,7 @@ pub(crate) fn check(
     for (it, address, started) in alive {
         let has_same_uuid = it.uuid == Some(new.uuid);
         match own {
-            Some(own) if own == started => {}
+            Some((own, own_started)) if own_started == started && neighbours.is_same(own, address) => {}
             None if has_same_uuid => {
                 tracing::warn!(uuid = %new.uuid, %address, "the server registers other addresses, and one answers at its old one");
             }
@@ -63,15 +67,22 @@ fn answer<'a>(
     Some((displaced, address, neighbours.started(address, displaced.uuid)?))
 }
 
-/// Returns the start time of the registering server, as reported at an address that no other server has.
-fn newcomer(neighbours: &dyn Neighbours, new: &Registration<'_>, displaced: &[Displaced]) -> Option<u32> {
+/// Returns an address of the registering server that no other server has, and the start time reported there.
+fn newcomer(
+    neighbours: &dyn Neighbours,
+    new: &Registration<'_>,
+    displaced: &[Displaced],
+) -> Option<(Ipv4Addr, u32)> {
     let is_shared = |address: &Ipv4Addr| displaced.iter().any(|it| it.lost.contains(address));
     let caller = match new.caller {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(_) => None,
     };
     let others = new.addresses.iter().copied().filter(|address| !is_shared(address));
-    caller.into_iter().chain(others).find_map(|address| neighbours.started(address, Some(new.uuid)))
+    caller
+        .into_iter()
+        .chain(others)
+        .find_map(|address| Some((address, neighbours.started(address, Some(new.uuid))?)))
 }
 
 fn still_serving(newcomer: HostUuid, displaced: &Displaced, address: Ipv4Addr) -> LocationError {

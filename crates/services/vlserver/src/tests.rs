@@ -463,12 +463,19 @@ proptest! {
     }
 }
 
-/// The addresses at which file servers answer, with their start times.
+/// The addresses at which file servers answer, with their start times. Servers that started at `SAME_SECOND`
+/// are different ones.
 struct Alive(Vec<(u32, u32)>);
+
+const SAME_SECOND: u32 = 9;
 
 impl crate::Neighbours for Alive {
     fn started(&self, address: std::net::Ipv4Addr, _: Option<HostUuid>) -> Option<u32> {
         self.0.iter().find(|(at, _)| *at == address.to_bits()).map(|(_, started)| *started)
+    }
+
+    fn is_same(&self, one: std::net::Ipv4Addr, other: std::net::Ipv4Addr) -> bool {
+        one == other || self.started(one, None) != Some(SAME_SECOND)
     }
 }
 
@@ -485,11 +492,18 @@ fn a_registration_takes_nothing_from_a_server_that_is_alive() {
         (2, vec![SECOND_SERVER, BRIDGE], vec![(FIRST_SERVER, 7), (SECOND_SERVER, 8)], conflict),
         (2, vec![SECOND_SERVER, BRIDGE], vec![(FIRST_SERVER, 7)], conflict),
         (2, vec![SECOND_SERVER, BRIDGE], vec![(SECOND_SERVER, 8)], Ok(())),
+        (
+            2,
+            vec![SECOND_SERVER, BRIDGE],
+            vec![(FIRST_SERVER, SAME_SECOND), (SECOND_SERVER, SAME_SECOND)],
+            conflict,
+        ),
         // The same machine with a new sysid file.
         (2, vec![FIRST_SERVER, BRIDGE], vec![(FIRST_SERVER, 7)], Ok(())),
         (2, vec![SECOND_SERVER, BRIDGE], vec![(FIRST_SERVER, 8), (SECOND_SERVER, 8)], Ok(())),
         // A copied sysid file, a changed address, an address that is no longer announced.
         (1, vec![OTHER], vec![(FIRST_SERVER, 7), (OTHER, 8)], conflict),
+        (1, vec![OTHER], vec![(FIRST_SERVER, SAME_SECOND), (OTHER, SAME_SECOND)], conflict),
         (1, vec![OTHER], vec![(OTHER, 8)], Ok(())),
         (1, vec![OTHER, FIRST_SERVER], vec![(FIRST_SERVER, 7), (BRIDGE, 7)], Ok(())),
         (1, vec![FIRST_SERVER], vec![], Ok(())),
