@@ -2,7 +2,7 @@
 
 CELL ?= cell
 
-.PHONY: help run test quick check unit interop libafs bench soak package release deps deny fmt
+.PHONY: help run test quick check unit interop libafs bench soak package release msrv deps deny fmt
 .DEFAULT_GOAL := run
 
 help:                           ## this list
@@ -53,6 +53,9 @@ package: deps                   ## Debian packages, in target/packages
 
 release: deps                   ## the files of a release, in target/release-files: packages, checksums, components, notes
 	scripts/release
+
+msrv: deps                      ## compiles with the oldest supported Rust; rustup installs it
+	scripts/msrv
 
 fmt:                            ## formats the sources
 	cargo fmt --all
