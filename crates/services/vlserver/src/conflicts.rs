@@ -25,7 +25,8 @@ pub(crate) struct Registration<'a> {
 }
 
 /// Rejects a registration that would take addresses from a server that still answers at another address of
-/// its entry and is not the registering server.
+/// its entry and is not the registering server. A registering server that does not answer, because it is just
+/// starting or ending, is not that server: it would answer at all its addresses or at none.
 pub(crate) fn check(
     neighbours: &dyn Neighbours,
     servers: &Servers,
@@ -49,9 +50,6 @@ pub(crate) fn check(
         let has_same_uuid = it.uuid == Some(new.uuid);
         match own {
             Some((own, own_started)) if own_started == started && neighbours.is_same(own, address) => {}
-            None if has_same_uuid => {
-                tracing::warn!(uuid = %new.uuid, %address, "the server registers other addresses, and one answers at its old one");
-            }
             _ if has_same_uuid => return Err(LocationError::SharedUuid { uuid: new.uuid, address }),
             _ => return Err(still_serving(new.uuid, it, address)),
         }

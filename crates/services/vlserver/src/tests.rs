@@ -504,6 +504,7 @@ fn a_registration_takes_nothing_from_a_server_that_is_alive() {
         // A copied sysid file, a changed address, an address that is no longer announced.
         (1, vec![OTHER], vec![(FIRST_SERVER, 7), (OTHER, 8)], conflict),
         (1, vec![OTHER], vec![(FIRST_SERVER, SAME_SECOND), (OTHER, SAME_SECOND)], conflict),
+        (1, vec![OTHER], vec![(FIRST_SERVER, 7)], conflict),
         (1, vec![OTHER], vec![(OTHER, 8)], Ok(())),
         (1, vec![OTHER, FIRST_SERVER], vec![(FIRST_SERVER, 7), (BRIDGE, 7)], Ok(())),
         (1, vec![FIRST_SERVER], vec![], Ok(())),
