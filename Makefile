@@ -48,8 +48,8 @@ bench: deps                     ## compares Cellar with OpenAFS on this machine;
 soak: deps                      ## the randomised tests with new seeds for SOAK_MINUTES (60); then kills and full disks
 	scripts/soak
 
-package: deps                   ## Debian packages, in target/packages
-	scripts/package
+package: deps                   ## Debian packages, in target/packages; SUITE=trixie: for that release (root)
+	$(if $(SUITE),scripts/package-in $(SUITE),scripts/package)
 
 release: deps                   ## the files of a release, in target/release-files: packages, checksums, components, notes
 	scripts/release
