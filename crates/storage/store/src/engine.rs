@@ -89,7 +89,7 @@ impl Default for MetaOptions<'_> {
 
 impl MetaOptions<'_> {
     /// Returns all families in the order of their numbers, each once.
-    pub(crate) fn all_families(&self) -> Vec<Family> {
+    pub fn all_families(&self) -> Vec<Family> {
         let mut all = [&[Family::SYSTEM, Family::SEGMENTS], self.families].concat();
         all.sort_unstable();
         all.dedup();

@@ -1,5 +1,6 @@
 //! The engines that keep metadata, one module each. Everything else uses [`MetaEngine`], and names none.
 
+pub mod contract;
 pub mod memory;
 pub mod rocks;
 

@@ -54,4 +54,13 @@ pub enum StoreError {
         /// The database's folder or prefix.
         place: String,
     },
+    /// The medium of the metadata, across a network, did not answer in time. Not final: the engine keeps trying,
+    /// and later calls may succeed.
+    #[error("the metadata in {place} cannot be reached: {what}")]
+    Unavailable {
+        /// The database's folder or prefix.
+        place: String,
+        /// The request that was not answered, and for how long.
+        what: String,
+    },
 }

@@ -146,7 +146,11 @@ pub trait Snapshot: Send + Sync {
 /// A read fails with `Damaged` (the data is not what was written) or with `Meta` or `Io`; later calls may
 /// succeed. The first error of `commit` or `sync` is final: it is unknown then what is durable. Every later
 /// `commit` and `sync` fails with `ReadOnly`, or with `Fenced` if another process has taken over the
-/// database; reads continue.
+/// database; reads continue, unless the tables belong to the other process: then they fail with `Fenced`, too.
+///
+/// Only `Unavailable`, of an engine whose medium is across a network, is not final. A `commit` that fails with it
+/// has not happened. After a `sync` that fails with it, the commits keep their place and become durable once the
+/// medium answers again, and a later `sync` of the same number may return.
 pub trait MetaStore: Send + Sync {
     /// Returns the value of `key`, if it exists.
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError>;

@@ -139,6 +139,8 @@ impl VolumeError {
             VolumeError::NoPartition(_) => AbortCode::UAENODEV,
             VolumeError::NoVnode(..) => AbortCode::VNOVNODE,
             VolumeError::ReadOnly | VolumeError::Store(StoreError::ReadOnly(_)) => AbortCode::UAEROFS,
+            // The change may still take effect, so a client must not be asked to repeat it.
+            VolumeError::Store(StoreError::Unavailable { .. }) => AbortCode::UAETIMEDOUT,
             VolumeError::NotDirectory => AbortCode::UAENOTDIR,
             VolumeError::IsDirectory => AbortCode::UAEISDIR,
             // A directory that is not empty yields EEXIST, which POSIX permits.

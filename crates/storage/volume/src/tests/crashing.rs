@@ -3,15 +3,19 @@
 use crate::families;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use slate_meta::faulty::{Faults, FaultyBucket};
+use slate_meta::{SlateConfig, SlateEngine};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 use store::{
     Batch, Change, CommitNumber, Family, KeyRange, MemoryEngine, MetaConfig, MetaDatabase, MetaEngine,
     MetaOptions, MetaStore, Snapshot, StoreError, Visit,
 };
 use tempfile::TempDir;
+use tokio::runtime::Builder;
 
 /// Greater than every key.
 const BEHIND_ALL: [u8; 64] = [0xff; 64];
@@ -35,6 +39,24 @@ impl Place {
     pub(crate) fn on_disk() -> Place {
         let folder = Some(Arc::new(tempfile::tempdir().unwrap()));
         Place { engine: store::engines::local(), folder, databases: Arc::default() }
+    }
+
+    /// Databases in a bucket that refuses, delays, loses, repeats and never answers requests. Its clock runs only
+    /// while a call waits.
+    pub(crate) fn in_bucket(seed: u64) -> Place {
+        let faults =
+            Faults { refused: 30, lost: 30, own_conflict: 20, late: 20, repeated: 40, delayed: 30, hung: 2 };
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let config = SlateConfig {
+            // Every call succeeds at last, however often its requests fail.
+            patience: Duration::from_secs(3600),
+            request_limit: Duration::from_secs(5),
+            seed: Some(seed),
+            ..SlateConfig::default()
+        };
+        let bucket = Arc::new(FaultyBucket::new(seed, faults));
+        let engine = Arc::new(SlateEngine::with_runtime(Arc::new(runtime), bucket, "", config));
+        Place { engine, folder: None, databases: Arc::default() }
     }
 
     /// Returns the folder of a database that does not exist yet.

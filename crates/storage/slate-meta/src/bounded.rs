@@ -1,0 +1,147 @@
+//! A bucket whose every request ends: one that is not answered in time fails, and is then repeated like any other
+//! that failed.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+};
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Wraps a bucket. The contents of what is read are complete when a `get` returns.
+#[derive(Debug)]
+pub(crate) struct Bounded {
+    bucket: Arc<dyn ObjectStore>,
+    limit: Duration,
+}
+
+impl Bounded {
+    pub(crate) fn new(bucket: Arc<dyn ObjectStore>, limit: Duration) -> Bounded {
+        Bounded { bucket, limit }
+    }
+}
+
+impl fmt::Display for Bounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bucket.fmt(f)
+    }
+}
+
+/// Waits for a request for at most `limit`.
+async fn within<T>(limit: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = || Error::Generic { store: "bucket", source: format!("no answer within {limit:?}").into() };
+    tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(late()))
+}
+
+#[async_trait]
+impl ObjectStore for Bounded {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        within(self.limit, self.bucket.put_opts(location, payload, options)).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let upload = within(self.limit, self.bucket.put_multipart_opts(location, options)).await?;
+        Ok(Box::new(BoundedUpload { upload, limit: self.limit }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let read = async {
+            let GetResult { payload, meta, range, attributes, extensions } =
+                self.bucket.get_opts(location, options).await?;
+            let payload = match payload {
+                GetResultPayload::Stream(body) => {
+                    let pieces: Vec<Result<Bytes>> = body.map_ok(Ok).try_collect().await?;
+                    GetResultPayload::Stream(stream::iter(pieces).boxed())
+                }
+                file @ GetResultPayload::File(..) => file,
+            };
+            Ok(GetResult { payload, meta, range, attributes, extensions })
+        };
+        within(self.limit, read).await
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        within(self.limit, self.bucket.get_ranges(location, ranges)).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let (bucket, limit) = (Arc::clone(&self.bucket), self.limit);
+        let delete = move |location: Path| {
+            let bucket = Arc::clone(&bucket);
+            let one = stream::once(async move { Ok(location) }).boxed();
+            async move {
+                let deleted = within(limit, bucket.delete_stream(one).try_collect::<Vec<_>>()).await?;
+                deleted.into_iter().next().ok_or(Error::Generic {
+                    store: "bucket",
+                    source: "no answer to a request to delete an object".into(),
+                })
+            }
+        };
+        locations.and_then(delete).boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        limited(self.bucket.list(prefix), self.limit)
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        limited(self.bucket.list_with_offset(prefix, offset), self.limit)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        within(self.limit, self.bucket.list_with_delimiter(prefix)).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        within(self.limit, self.bucket.copy_opts(from, to, options)).await
+    }
+}
+
+/// A list each of whose entries comes in time.
+fn limited(
+    list: BoxStream<'static, Result<ObjectMeta>>,
+    limit: Duration,
+) -> BoxStream<'static, Result<ObjectMeta>> {
+    stream::try_unfold(list, move |mut list| async move {
+        let next = within(limit, async { list.try_next().await }).await?;
+        Ok(next.map(|entry| (entry, list)))
+    })
+    .boxed()
+}
+
+#[derive(Debug)]
+struct BoundedUpload {
+    upload: Box<dyn MultipartUpload>,
+    limit: Duration,
+}
+
+#[async_trait]
+impl MultipartUpload for BoundedUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        Box::pin(within(self.limit, self.upload.put_part(data)))
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        within(self.limit, self.upload.complete()).await
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        within(self.limit, self.upload.abort()).await
+    }
+}

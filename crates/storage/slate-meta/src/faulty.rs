@@ -1,0 +1,405 @@
+//! A bucket in memory that fails like one across a network, for tests. Which request meets which fault depends only
+//! on the seed and on the order of the requests.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use std::fmt;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How often each fault happens, in requests of a thousand; the sum is at most 1000.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Not done, and answered with an error (500, 503).
+    pub refused: u32,
+    /// Done, but the answer is an error.
+    pub lost: u32,
+    /// Done, and answered with a failed precondition (412), as a client library does whose own repetition of a
+    /// request finds the object there. Only for conditional writes.
+    pub own_conflict: u32,
+    /// Answered with an error, and done some requests later, also if the process that made it is gone.
+    pub late: u32,
+    /// Done twice: at once, and some requests later.
+    pub repeated: u32,
+    /// Done after a delay.
+    pub delayed: u32,
+    /// Never answered; done or not.
+    pub hung: u32,
+}
+
+/// Number of further requests within which a late or repeated request is done.
+const LATE_REQUESTS_MAX: u64 = 30;
+
+/// Longest delay of an answer.
+const DELAY_MAX: Duration = Duration::from_secs(3);
+
+/// What the faults did, to prove that a test met them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Requests in all.
+    pub requests: u64,
+    /// See [`Faults`].
+    pub refused: u64,
+    /// See [`Faults`].
+    pub lost: u64,
+    /// See [`Faults`].
+    pub own_conflict: u64,
+    /// See [`Faults`].
+    pub late: u64,
+    /// Late and repeated writes that found that another write was there before.
+    pub late_refused: u64,
+    /// See [`Faults`].
+    pub repeated: u64,
+    /// See [`Faults`].
+    pub delayed: u64,
+    /// See [`Faults`].
+    pub hung: u64,
+    /// Lists that ended with an error after some entries.
+    pub partial: u64,
+    /// Requests while the bucket was [away](FaultyBucket::set_away).
+    pub away: u64,
+}
+
+impl Met {
+    /// Adds the counts of another bucket.
+    pub fn add(&mut self, other: &Met) {
+        self.requests += other.requests;
+        self.refused += other.refused;
+        self.lost += other.lost;
+        self.own_conflict += other.own_conflict;
+        self.late += other.late;
+        self.late_refused += other.late_refused;
+        self.repeated += other.repeated;
+        self.delayed += other.delayed;
+        self.hung += other.hung;
+        self.partial += other.partial;
+        self.away += other.away;
+    }
+
+    /// Returns all counts.
+    pub fn all(&self) -> [u64; 11] {
+        [
+            self.requests,
+            self.refused,
+            self.lost,
+            self.own_conflict,
+            self.late,
+            self.late_refused,
+            self.repeated,
+            self.delayed,
+            self.hung,
+            self.partial,
+            self.away,
+        ]
+    }
+}
+
+/// A bucket with faults. Clones are the same bucket.
+#[derive(Clone, Debug)]
+pub struct FaultyBucket {
+    inner: Arc<InMemory>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    rng: SmallRng,
+    faults: Faults,
+    away: Option<Away>,
+    met: Met,
+    /// Writes still to be done, with the number of requests after which each is.
+    late: Vec<(u64, Write)>,
+}
+
+/// How a bucket is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Away {
+    /// Each request fails at once.
+    Failing,
+    /// No request is answered.
+    Silent,
+}
+
+#[derive(Clone, Debug)]
+enum Write {
+    Put(Path, PutPayload, PutOptions),
+    Delete(Path),
+}
+
+/// What happens to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Done,
+    Refused,
+    Lost,
+    OwnConflict,
+    Late,
+    Repeated,
+    Delayed(Duration),
+    Hung(bool),
+}
+
+impl FaultyBucket {
+    /// Creates an empty bucket.
+    pub fn new(seed: u64, faults: Faults) -> FaultyBucket {
+        let rng = SmallRng::seed_from_u64(seed);
+        let state = State { rng, faults, away: None, met: Met::default(), late: Vec::new() };
+        FaultyBucket { inner: Arc::default(), state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Sets how often each fault happens from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.state.lock().faults = faults;
+    }
+
+    /// Makes the bucket unreachable, or reachable again.
+    pub fn set_away(&self, away: Option<Away>) {
+        self.state.lock().away = away;
+    }
+
+    /// Returns what the faults did.
+    pub fn met(&self) -> Met {
+        self.state.lock().met
+    }
+
+    /// Decides about a request, having done the late ones whose turn has come.
+    async fn meet(&self, is_write: bool) -> Fate {
+        let (fate, due) = self.state.lock().next(is_write);
+        for write in due {
+            if self.carry_out(write).await.is_err() {
+                self.state.lock().met.late_refused += 1;
+            }
+        }
+        fate
+    }
+
+    async fn carry_out(&self, write: Write) -> Result<Option<PutResult>> {
+        match write {
+            Write::Put(location, payload, options) => {
+                self.inner.put_opts(&location, payload, options).await.map(Some)
+            }
+            Write::Delete(location) => {
+                let one = stream::once(async move { Ok(location) }).boxed();
+                self.inner.delete_stream(one).try_collect::<Vec<_>>().await.map(|_| None)
+            }
+        }
+    }
+
+    async fn write(&self, write: Write) -> Result<Option<PutResult>> {
+        let fate = self.meet(true).await;
+        match fate {
+            Fate::Done => self.carry_out(write).await,
+            Fate::Refused => Err(unavailable()),
+            Fate::Lost => self.carry_out(write).await.and(Err(unavailable())),
+            Fate::OwnConflict => {
+                let conflict = conflict(&write);
+                let done = self.carry_out(write).await?;
+                conflict.map_or(Ok(done), Err)
+            }
+            Fate::Late => {
+                self.state.lock().put_off(write);
+                Err(unavailable())
+            }
+            Fate::Repeated => {
+                self.state.lock().put_off(write.clone());
+                self.carry_out(write).await
+            }
+            Fate::Delayed(delay) => {
+                tokio::time::sleep(delay).await;
+                self.carry_out(write).await
+            }
+            Fate::Hung(is_done) => {
+                if is_done {
+                    _ = self.carry_out(write).await;
+                }
+                pending().await
+            }
+        }
+    }
+
+    /// Meets the faults of a read; the caller then reads.
+    async fn before_read(&self) -> Result<()> {
+        match self.meet(false).await {
+            Fate::Done | Fate::OwnConflict | Fate::Repeated => Ok(()),
+            Fate::Refused | Fate::Lost | Fate::Late => Err(unavailable()),
+            Fate::Delayed(delay) => {
+                tokio::time::sleep(delay).await;
+                Ok(())
+            }
+            Fate::Hung(_) => pending().await,
+        }
+    }
+
+    /// A list that may end with an error after some entries.
+    fn faulty_list(
+        &self,
+        list: BoxStream<'static, Result<ObjectMeta>>,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let bucket = self.clone();
+        let begin = async move {
+            bucket.before_read().await?;
+            let (cut, met) = (bucket.state.lock().cut(), bucket.state.clone());
+            let Some(cut) = cut else { return Ok::<_, Error>(list) };
+            let fail = stream::once(async move {
+                met.lock().met.partial += 1;
+                Err(unavailable())
+            });
+            Ok(list.take(cut).chain(fail).boxed())
+        };
+        begin.into_stream().try_flatten().boxed()
+    }
+}
+
+impl State {
+    fn next(&mut self, is_write: bool) -> (Fate, Vec<Write>) {
+        self.met.requests += 1;
+        let now = self.met.requests;
+        let due = self.late.extract_if(.., |(turn, _)| *turn <= now).map(|(_, write)| write).collect();
+        if let Some(away) = self.away {
+            self.met.away += 1;
+            return (if away == Away::Failing { Fate::Refused } else { Fate::Hung(false) }, due);
+        }
+        let fate = self.draw();
+        let met = &mut self.met;
+        match fate {
+            Fate::Done => {}
+            Fate::Refused => met.refused += 1,
+            Fate::Lost => met.lost += 1,
+            Fate::OwnConflict => met.own_conflict += u64::from(is_write),
+            Fate::Late => met.late += u64::from(is_write),
+            Fate::Repeated => met.repeated += u64::from(is_write),
+            Fate::Delayed(_) => met.delayed += 1,
+            Fate::Hung(_) => met.hung += 1,
+        }
+        (fate, due)
+    }
+
+    fn draw(&mut self) -> Fate {
+        let Faults { refused, lost, own_conflict, late, repeated, delayed, hung } = self.faults;
+        let delay = DELAY_MAX.mul_f64(self.rng.random());
+        let fates = [
+            (refused, Fate::Refused),
+            (lost, Fate::Lost),
+            (own_conflict, Fate::OwnConflict),
+            (late, Fate::Late),
+            (repeated, Fate::Repeated),
+            (delayed, Fate::Delayed(delay)),
+            (hung, Fate::Hung(self.rng.random())),
+        ];
+        let mut drawn: u32 = self.rng.random_range(0..1000);
+        for (share, fate) in fates {
+            match drawn.checked_sub(share) {
+                Some(rest) => drawn = rest,
+                None => return fate,
+            }
+        }
+        Fate::Done
+    }
+
+    fn put_off(&mut self, write: Write) {
+        let turn = self.met.requests + self.rng.random_range(1..=LATE_REQUESTS_MAX);
+        self.late.push((turn, write));
+    }
+
+    /// The number of entries after which a list fails, if it does.
+    fn cut(&mut self) -> Option<usize> {
+        let fails = self.rng.random_range(0..1000) < self.faults.refused;
+        fails.then(|| self.rng.random_range(0..5))
+    }
+}
+
+fn unavailable() -> Error {
+    Error::Generic { store: "FaultyBucket", source: "503 Slow Down".into() }
+}
+
+/// The error of a conditional write whose object is there.
+fn conflict(write: &Write) -> Option<Error> {
+    let Write::Put(location, _, options) = write else { return None };
+    let (path, source) = (location.to_string(), "412 Precondition Failed".into());
+    match options.mode {
+        PutMode::Overwrite => None,
+        PutMode::Create => Some(Error::AlreadyExists { path, source }),
+        PutMode::Update(_) => Some(Error::Precondition { path, source }),
+    }
+}
+
+impl fmt::Display for FaultyBucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("faulty")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for FaultyBucket {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let done = self.write(Write::Put(location.clone(), payload, options)).await?;
+        Ok(done.expect("a put has a result"))
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.before_read().await?;
+        self.inner.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.before_read().await?;
+        self.inner.get_opts(location, options).await
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[std::ops::Range<u64>]) -> Result<Vec<Bytes>> {
+        self.before_read().await?;
+        self.inner.get_ranges(location, ranges).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        let bucket = self.clone();
+        let delete = move |location: Path| {
+            let bucket = bucket.clone();
+            async move { bucket.write(Write::Delete(location.clone())).await.map(|_| location) }
+        };
+        locations.and_then(delete).boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (inner, prefix) = (Arc::clone(&self.inner), prefix.cloned());
+        // Listed when it is read, not when it is asked for.
+        let list = async move { Ok::<_, Error>(inner.list(prefix.as_ref())) };
+        self.faulty_list(list.into_stream().try_flatten().boxed())
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (inner, prefix, offset) = (Arc::clone(&self.inner), prefix.cloned(), offset.clone());
+        let list = async move { Ok::<_, Error>(inner.list_with_offset(prefix.as_ref(), &offset)) };
+        self.faulty_list(list.into_stream().try_flatten().boxed())
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.before_read().await?;
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.before_read().await?;
+        self.inner.copy_opts(from, to, options).await
+    }
+}
