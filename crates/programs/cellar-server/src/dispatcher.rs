@@ -14,11 +14,13 @@ use rx::{Demand, ServerCall, Service};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
-use volume::Deferred;
+use volume::Pending;
 use waits::Client;
 
-/// Handles a call to the service.
-pub(super) type Dispatch = Box<dyn Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync>;
+/// Handles a call to the service. The call ends when the changes that it made are durable: in `Dispatch`
+/// itself, or when the returned value is.
+pub(super) type Dispatch =
+    Box<dyn Fn(&Caller, &mut dyn CallStream) -> Pending<Result<(), AbortCode>> + Send + Sync>;
 
 /// Returns the reply to a request with the time taken, so that counting the call need not read the clock
 /// again.
@@ -51,27 +53,30 @@ pub(super) struct Dispatcher {
     pub(super) meter: ServiceMeter,
     /// Memory held by callers of all services.
     pub(super) holdings: Arc<Holdings>,
-    /// Whether a call that changed volumes is ended by the thread that makes the change durable, so that its
-    /// worker can continue. For services that do nothing after a change that would have to wait for it.
-    pub(super) ends_when_durable: bool,
     /// Connection to the audit, if there is one.
     pub(super) trail: Option<ServiceTrail>,
 }
 
 impl Dispatcher {
-    /// Serves a call whose changes need not be durable before the handler returns.
-    fn serve_owing(&self, caller: &Caller, counted: &mut Counted<'_>) -> Result<(), AbortCode> {
-        let (result, deferred) = Deferred::collect(|| (self.dispatch)(caller, counted));
-        if deferred.is_nothing() {
-            return result;
-        }
+    /// Ends a call when its changes are durable. If possible, the thread that makes them durable ends it, so
+    /// that its worker can continue.
+    fn end(
+        &self,
+        served: Pending<Result<(), AbortCode>>,
+        counted: &mut Counted<'_>,
+    ) -> Result<(), AbortCode> {
+        let served = match served.into_ready() {
+            Ok(result) => return result,
+            Err(served) => served,
+        };
+        let (result, durable) = served.into_parts();
         if result.is_err() || !counted.call.reply_is_small() || !self.has_room() {
-            deferred.wait().map_err(|error| error.abort_code())?;
+            durable.wait().map_err(|error| error.abort_code())?;
             return result;
         }
         let count = counted.hand_over();
         counted.call.conclude_later(move |conclusion| {
-            deferred.when_durable(move |durable| {
+            durable.when_durable(move |durable| {
                 let result = durable.map_err(|error| error.abort_code());
                 count.end(result);
                 conclusion.end_with_others(result)
@@ -97,11 +102,8 @@ impl Service for Dispatcher {
         let caller = call.caller().clone();
         let mut counted = Counted::begin(self, &caller, call);
         let result = self.admission.check(&caller).and_then(|()| {
-            if self.ends_when_durable {
-                self.serve_owing(&caller, &mut counted)
-            } else {
-                (self.dispatch)(&caller, &mut counted)
-            }
+            let served = (self.dispatch)(&caller, &mut counted);
+            self.end(served, &mut counted)
         });
         counted.result = result;
         result

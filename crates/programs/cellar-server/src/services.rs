@@ -50,7 +50,7 @@ use vldb::Locations;
 use vlserver::VlService;
 use vlserver::ubik::{self, VoteService};
 use volserver::{VolumeServer, VolumeServerParts};
-use volume::{Totals, Volumes};
+use volume::{Pending, Totals, Volumes};
 
 /// Time for which transport figures are cached.
 const FIGURES_LIFETIME: Duration = Duration::from_millis(200);
@@ -352,12 +352,12 @@ impl Services {
         let (meter, trail) = (self.meter(interface), self.trail(interface));
         let dispatcher = Dispatcher {
             admission: self.admission(role, id),
-            dispatch: Box::new(dispatch),
+            // These services wait for their changes before they return.
+            dispatch: Box::new(move |caller, call| Pending::ready(dispatch(caller, call))),
             at_once: None,
             demand,
             meter,
             holdings: self.holdings.clone(),
-            ends_when_durable: false,
             trail,
         };
         self.add_dispatcher(role, id, interface.name, dispatcher);
@@ -632,7 +632,9 @@ fn file_dispatcher(
     let [quick, asked, told] = [(); 3].map(|()| Arc::clone(&server));
     Dispatcher {
         admission,
-        dispatch: Box::new(move |caller, call| afs_idl::fs::dispatch(&*server, caller, call)),
+        dispatch: Box::new(move |caller, stream| {
+            server.serve(|call| afs_idl::fs::dispatch(call, caller, stream))
+        }),
         at_once: Some(AtOnce {
             answer: Box::new(move |caller, request| quick.answer_at_once(caller, request)),
             look_ahead: Box::new(move |requests| told.look_ahead(requests)),
@@ -640,7 +642,6 @@ fn file_dispatcher(
         demand: Box::new(move |caller, request| asked.demand(caller, request)),
         meter,
         holdings,
-        ends_when_durable: true,
         trail,
     }
 }

@@ -5,6 +5,7 @@
 //! Anything but success falls back to the normal path, which reports errors.
 
 use crate::access::{Access, Reading};
+use crate::call::FileCall;
 use crate::counters::Operation;
 use crate::pipeline::Session;
 use crate::server::FileServer;
@@ -44,17 +45,19 @@ impl FileServer {
     /// could observe.
     pub fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Answer> {
         let (opcode, arguments) = request.split_first_chunk()?;
-        match u32::from_be_bytes(*opcode) {
+        let answer = self.serve(|call| match u32::from_be_bytes(*opcode) {
             rxafs::FETCH_STATUS => {
                 let request = xdr::from_slice(arguments).ok()?;
-                self.fetch_status_at_once(caller, request)
+                call.fetch_status_at_once(caller, request)
             }
             rxafs::INLINE_BULK_STATUS => {
                 let request = xdr::from_slice(arguments).ok()?;
-                self.inline_bulk_status_at_once(caller, &request)
+                call.inline_bulk_status_at_once(caller, &request)
             }
             _ => None,
-        }
+        });
+        // Nothing is changed or reported as missing on this path, so there is nothing to wait for.
+        answer.into_ready().ok()?
     }
 
     /// Prefetches the callers, hosts and promises that these requests will need.
@@ -71,19 +74,21 @@ impl FileServer {
             .map(|(caller, request)| (caller.peer, caller.connection.number(), fetched(request)));
         black_box(seen ^ self.hosts().state().look_ahead(calls));
     }
+}
 
+impl FileCall<'_> {
     /// FetchStatus (132) of a vnode in memory, for an identified host. Returns `None` if the fast path does
     /// not apply.
     fn fetch_status_at_once(&self, caller: &Caller, request: rxafs::FetchStatusRequest) -> Option<Answer> {
-        let begun = self.clock().monotonic();
+        let begun = self.server.clock().monotonic();
         let fid = Fid::from(request.fid);
         let session = self.session_at_once(caller, begun)?;
-        let volume = self.volumes().get_at_hand(fid.volume)?;
+        let volume = self.server.volumes().get_at_hand(fid.volume)?;
         current::volume(fid.volume.0);
         let tell =
             |status: &VnodeStatus, acl: &Acl| session.tell_one_at_once(&volume, fid, (status, acl), begun);
         let reply = volume.tell_one_at_hand(fid, tell)?;
-        volume.count_access(self.clock().unix());
+        volume.count_access(self.server.clock().unix());
         let mut encoded = Vec::with_capacity(STATUS_BYTES + SYNC_BYTES);
         reply.encode(&mut encoded);
         Some(self.answered(Operation::FetchStatus, begun, encoded))
@@ -95,34 +100,34 @@ impl FileServer {
         caller: &Caller,
         request: &rxafs::InlineBulkStatusRequest,
     ) -> Option<Answer> {
-        let begun = self.clock().monotonic();
+        let begun = self.server.clock().monotonic();
         let fids: Vec<Fid> = request.fids.iter().map(|fid| Fid::from(*fid)).collect();
         let id = fids.first()?.volume;
         if fids.iter().any(|fid| fid.volume != id) {
             return None;
         }
         let session = self.session_at_once(caller, begun)?;
-        let volume = self.volumes().get_at_hand(id)?;
+        let volume = self.server.volumes().get_at_hand(id)?;
         current::volume(id.0);
         let reply = volume.tell_at_hand(&fids, |found| session.tell_at_once(&volume, &fids, found, begun))?;
-        volume.count_accesses(self.clock().unix(), fids.len() as u32);
+        volume.count_accesses(self.server.clock().unix(), fids.len() as u32);
         let mut encoded = Vec::with_capacity(COUNTS_BYTES + fids.len() * STATUS_BYTES + SYNC_BYTES);
         reply.encode(&mut encoded);
         Some(self.answered(Operation::BulkStatus, begun, encoded))
     }
 
     fn answered(&self, operation: Operation, begun: Monotonic, reply: Vec<u8>) -> Answer {
-        self.counters().begin(operation);
-        let ended = self.clock().monotonic();
+        self.server.counters().begin(operation);
+        let ended = self.server.clock().monotonic();
         let time = ended.since(begun);
-        self.counters().end(operation, time, None);
+        self.server.counters().end(operation, time, None);
         Answer { reply: reply.into(), time, ended }
     }
 
     fn session_at_once(&self, caller: &Caller, now: Monotonic) -> Option<Session<'_>> {
-        let subject = self.subjects().fresh(caller, now)?;
-        let entered = self.hosts().enter_at_once(caller, now)?;
-        Some(Session::new(self, entered, subject))
+        let subject = self.server.subjects().fresh(caller, now)?;
+        let entered = self.server.hosts().enter_at_once(caller, now)?;
+        Some(Session::new(self.server, self.commits, entered, subject))
     }
 }
 
@@ -137,7 +142,7 @@ impl Session<'_> {
         now: Monotonic,
     ) -> Option<rxafs::FetchStatusReply> {
         let access = self.look(volume, status, acl)?;
-        let call_back = self.promise_at_once(volume, fid, now)?;
+        let call_back = self.promise_at_once(volume.kind(), fid, now)?;
         self.is_still(volume)?;
         let status = wire::fetch_status(status, access, self.server.lock_count(now, fid));
         Some(rxafs::FetchStatusReply { status, call_back, sync: wire::vol_sync(volume.dates().0) })
@@ -153,7 +158,7 @@ impl Session<'_> {
     ) -> Option<rxafs::InlineBulkStatusReply> {
         let look = |(status, acl): &Governed| self.look(volume, status, acl);
         let seen: Vec<Access> = found.iter().map(look).collect::<Option<_>>()?;
-        let call_backs = self.promise_all_at_once(volume, fids, now)?;
+        let call_backs = self.promise_all_at_once(volume.kind(), fids, now)?;
         self.is_still(volume)?;
         let told = found.iter().zip(seen).zip(self.server.lock_counts(now, fids));
         let statuses =
@@ -166,7 +171,8 @@ impl Session<'_> {
     fn look(&self, volume: &Volume, status: &VnodeStatus, acl: &Acl) -> Option<Access> {
         let access = self.access(status, acl);
         if !status.is_directory() {
-            self.with_gate_of(volume, status, access, |gate| gate.read(Reading::Status)).ok()?;
+            self.with_gate_of(&|| volume.header().owner, status, access, |gate| gate.read(Reading::Status))
+                .ok()?;
         }
         Some(access)
     }

@@ -4,15 +4,14 @@
 //! the volume, locking the promises, and checking for a concurrent writer.
 
 use crate::access::Reading;
+use crate::call::FileCall;
 use crate::counters::Operation;
 use crate::pipeline::{Session, View};
-use crate::server::FileServer;
 use crate::wire;
 use afs_idl::fs as rxafs;
 use base::{AbortCode, Caller, Fid, VolumeId};
 use events::current;
-use std::sync::Arc;
-use volume::{Governed, Volume, VolumeError};
+use volume::{Governed, InCall, VolumeError};
 
 type Found = Result<Governed, VolumeError>;
 
@@ -23,7 +22,7 @@ struct Told {
     sync: rxafs::VolSync,
 }
 
-impl FileServer {
+impl FileCall<'_> {
     /// BulkStatus (155): fails if any vnode fails.
     pub(crate) fn serve_bulk_status(
         &self,
@@ -92,47 +91,49 @@ impl Session<'_> {
             Some(view) => self.promise_and_tell(view, &seen).into_iter(),
             None => Vec::new().into_iter(),
         };
-        let answer =
-            |view: Result<View, AbortCode>| view.and_then(|_| told.next().unwrap_or(Err(AbortCode::VBUSY)));
+        let answer = |view: Result<View<'_>, AbortCode>| {
+            view.and_then(|_| told.next().unwrap_or(Err(AbortCode::VBUSY)))
+        };
         views.into_iter().map(answer).collect()
     }
 
-    fn volume_for(&self, id: VolumeId, fids: usize) -> Result<Arc<Volume>, AbortCode> {
+    fn volume_for(&self, id: VolumeId, fids: usize) -> Result<InCall<'_>, AbortCode> {
         if id.0 == 0 {
             return Err(AbortCode::UAEINVAL);
         }
-        let volume = self.online(id)?;
+        let volume = self.find_online(id)?;
         current::volume(id.0);
         volume.count_accesses(self.server.clock().unix(), fids as u32);
-        Ok(volume)
+        Ok(self.in_call(volume))
     }
 
     /// Returns the vnodes that this caller may see, and errors for the others.
-    fn views_in(&self, volume: &Arc<Volume>, fids: &[Fid]) -> Vec<Result<View, AbortCode>> {
+    fn views_in<'v>(&'v self, volume: &InCall<'v>, fids: &[Fid]) -> Vec<Result<View<'v>, AbortCode>> {
         let view = |(fid, found): (&Fid, Found)| {
             if fid.vnode.0 == 0 {
                 return Err(AbortCode::UAEINVAL);
             }
             let (status, acl) = found?;
-            let view = self.view_of(Arc::clone(volume), *fid, status, &acl);
+            let view = self.view_of(volume.clone(), *fid, status, &acl);
             if !view.status.is_directory() {
                 self.may_read(&view, Reading::Status)?;
             }
             Ok(view)
         };
-        fids.iter().zip(volume.statuses_and_acls(fids)).map(view).collect()
+        let found = volume.access_all(|volume| volume.statuses_and_acls(fids));
+        fids.iter().zip(found).map(view).collect()
     }
 
     /// Makes promises, and then reads again from the current volume, which contains the vnode `one`.
-    fn promise_and_tell(&self, one: &View, fids: &[Fid]) -> Vec<Result<Told, AbortCode>> {
-        let call_backs = self.promise_all(&one.volume, fids);
+    fn promise_and_tell(&self, one: &View<'_>, fids: &[Fid]) -> Vec<Result<Told, AbortCode>> {
+        let call_backs = self.promise_all(one.volume.kind(), fids);
         let volume = match self.online(one.fid.volume) {
             Ok(volume) => volume,
             Err(code) => return fids.iter().map(|_| Err(code)).collect(),
         };
         let sync = wire::vol_sync(volume.dates().0);
         let found = volume
-            .statuses_and_acls(fids)
+            .access_all(|volume| volume.statuses_and_acls(fids))
             .into_iter()
             .zip(self.server.lock_counts(self.server.clock().monotonic(), fids));
         let tell = |((found, locks), call_back): ((Found, i32), rxafs::CallBack)| {

@@ -1,19 +1,19 @@
 //! Calls about the relation of client and server: GetCapabilities, GetTime, GiveUpCallBacks,
 //! GiveUpAllCallBacks, FlushCPS.
 
+use crate::call::FileCall;
 use crate::counters::Operation;
-use crate::server::FileServer;
 use afs_idl::fs as rxafs;
 use base::{AbortCode, Caller, Fid, UserId};
 
-impl FileServer {
+impl FileCall<'_> {
     /// GetCapabilities (65540).
     pub(crate) fn serve_get_capabilities(
         &self,
         caller: &Caller,
     ) -> Result<rxafs::GetCapabilitiesReply, AbortCode> {
         use rxafs::capability::{ERROR_TRANSLATION, FILES_64BIT, WRITE_LOCK_ACL};
-        self.idle_call(caller, Operation::GetCapabilities, || {
+        self.server.idle_call(caller, Operation::GetCapabilities, || {
             let capabilities = vec![ERROR_TRANSLATION | FILES_64BIT | WRITE_LOCK_ACL];
             Ok(rxafs::GetCapabilitiesReply { capabilities })
         })
@@ -21,8 +21,8 @@ impl FileServer {
 
     /// GetTime (153).
     pub(crate) fn serve_get_time(&self, caller: &Caller) -> Result<rxafs::GetTimeReply, AbortCode> {
-        self.idle_call(caller, Operation::GetTime, || {
-            let now = self.clock().wall();
+        self.server.idle_call(caller, Operation::GetTime, || {
+            let now = self.server.clock().wall();
             Ok(rxafs::GetTimeReply { seconds: now.as_secs() as u32, microseconds: now.subsec_micros() })
         })
     }
@@ -38,7 +38,7 @@ impl FileServer {
                 return Err(AbortCode::UAEINVAL);
             }
             let fids: Vec<Fid> = request.fids.iter().map(|&fid| fid.into()).collect();
-            self.hosts().state().give_up(session.host, &fids);
+            self.server.hosts().state().give_up(session.host, &fids);
             Ok(rxafs::GiveUpCallBacksReply)
         })
     }
@@ -49,7 +49,7 @@ impl FileServer {
         caller: &Caller,
     ) -> Result<rxafs::GiveUpAllCallBacksReply, AbortCode> {
         self.call(caller, Operation::GiveUpCallBacks, |session| {
-            self.hosts().state().give_up_all(session.host);
+            self.server.hosts().state().give_up_all(session.host);
             Ok(rxafs::GiveUpAllCallBacksReply)
         })
     }
@@ -60,15 +60,15 @@ impl FileServer {
         caller: &Caller,
         request: &rxafs::FlushCPSRequest,
     ) -> Result<rxafs::FlushCPSReply, AbortCode> {
-        self.counted(Operation::FlushCPS, || {
-            let subject = self.subjects().of(caller, self.clock().monotonic())?;
+        self.server.counted(Operation::FlushCPS, || {
+            let subject = self.server.subjects().of(caller, self.server.clock().monotonic())?;
             if !subject.superuser {
                 return Err(AbortCode::UAEPERM);
             }
             let users: Vec<UserId> = request.users.iter().map(|&user| UserId(user)).collect();
-            self.subjects().forget_users(&users);
+            self.server.subjects().forget_users(&users);
             if request.addresses.iter().any(|&address| address != 0) {
-                self.subjects().forget_all();
+                self.server.subjects().forget_all();
             }
             Ok(rxafs::FlushCPSReply::default())
         })

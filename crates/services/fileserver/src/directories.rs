@@ -1,10 +1,10 @@
 //! Directory entries: CreateFile, MakeDir, Symlink, Link, RemoveFile, RemoveDir, Rename, Lookup.
 
 use crate::access::{Access, Reading};
+use crate::call::FileCall;
 use crate::counters::Operation;
 use crate::pipeline::{Need, Session, View};
 use crate::promises::Change;
-use crate::server::FileServer;
 use crate::wire;
 use afs_idl::fs as rxafs;
 use base::{AbortCode, Caller, Fid, Rights};
@@ -16,7 +16,7 @@ fn check_new_name(name: &[u8]) -> Result<(), AbortCode> {
     if name.ends_with(b"@sys") || name.contains(&b'/') { Err(AbortCode::UAEINVAL) } else { Ok(()) }
 }
 
-impl FileServer {
+impl FileCall<'_> {
     /// CreateFile (137).
     pub(crate) fn serve_create_file(
         &self,
@@ -27,12 +27,9 @@ impl FileServer {
             let set = wire::set_status(&request.status);
             let directory = session.directory_for_new(request.directory, request.name.as_bytes(), &set)?;
             session.note_mode(&set, Privilege::SetMode);
-            let created = directory.volume.create_file(
-                &session.actor(),
-                directory.fid,
-                request.name.as_bytes(),
-                &set,
-            )?;
+            let (by, name) = (session.actor(), request.name.as_bytes());
+            let created =
+                directory.volume.access(|volume| volume.create_file(&by, directory.fid, name, &set))?;
             let born = session.born(&directory, &created, Rights::ADMINISTER);
             Ok(rxafs::CreateFileReply {
                 fid: born.fid.into(),
@@ -53,12 +50,9 @@ impl FileServer {
         self.call(caller, Operation::MakeDir, |session| {
             let set = wire::set_status(&request.status);
             let directory = session.directory_for_new(request.directory, request.name.as_bytes(), &set)?;
-            let created = directory.volume.make_directory(
-                &session.actor(),
-                directory.fid,
-                request.name.as_bytes(),
-                &set,
-            )?;
+            let (by, name) = (session.actor(), request.name.as_bytes());
+            let created =
+                directory.volume.access(|volume| volume.make_directory(&by, directory.fid, name, &set))?;
             let born = session.born(&directory, &created, Rights::NONE);
             Ok(rxafs::MakeDirReply {
                 fid: born.fid.into(),
@@ -81,13 +75,10 @@ impl FileServer {
             let set = wire::set_status(&request.status);
             let directory = session.directory_for_new(request.directory, request.name.as_bytes(), &set)?;
             session.with_gate(&directory, |gate| gate.link_with_mode(set.mode))?;
-            let created = directory.volume.create_symlink(
-                &session.actor(),
-                directory.fid,
-                request.name.as_bytes(),
-                request.contents.as_bytes(),
-                &set,
-            )?;
+            let (by, name, target) = (session.actor(), request.name.as_bytes(), request.contents.as_bytes());
+            let created = directory
+                .volume
+                .access(|volume| volume.create_symlink(&by, directory.fid, name, target, &set))?;
             session.announce(&Change::of(directory.fid));
             let fid = created.status.fid(directory.volume.id());
             Ok(rxafs::SymlinkReply {
@@ -118,8 +109,8 @@ impl FileServer {
             if existing.vnode.is_directory() {
                 return Err(AbortCode::UAEISDIR);
             }
-            let linked =
-                directory.volume.link(&session.actor(), directory.fid, request.name.as_bytes(), existing)?;
+            let (by, name) = (session.actor(), request.name.as_bytes());
+            let linked = directory.volume.access(|volume| volume.link(&by, directory.fid, name, existing))?;
             session.announce(&Change { others: vec![directory.fid, existing], ..Change::default() });
             Ok(rxafs::LinkReply {
                 file_status: session.wire_status(existing, &linked.status, directory.access),
@@ -137,8 +128,8 @@ impl FileServer {
     ) -> Result<rxafs::RemoveFileReply, AbortCode> {
         self.call(caller, Operation::RemoveFile, |session| {
             let directory = session.directory_to_change(request.directory, Rights::DELETE)?;
-            let removed =
-                directory.volume.remove_file(&session.actor(), directory.fid, request.name.as_bytes())?;
+            let (by, name) = (session.actor(), request.name.as_bytes());
+            let removed = directory.volume.access(|volume| volume.remove_file(&by, directory.fid, name))?;
             let target = removed.target.fid(directory.volume.id());
             session.announce(&Change::of(directory.fid).with_target(target, removed.is_gone()));
             let directory_status = session.directory_status(&directory, &removed.directory);
@@ -154,11 +145,9 @@ impl FileServer {
     ) -> Result<rxafs::RemoveDirReply, AbortCode> {
         self.call(caller, Operation::RemoveDir, |session| {
             let directory = session.directory_to_change(request.directory, Rights::DELETE)?;
-            let removed = directory.volume.remove_directory(
-                &session.actor(),
-                directory.fid,
-                request.name.as_bytes(),
-            )?;
+            let (by, name) = (session.actor(), request.name.as_bytes());
+            let removed =
+                directory.volume.access(|volume| volume.remove_directory(&by, directory.fid, name))?;
             let target = removed.target.fid(directory.volume.id());
             session.announce(&Change::of(directory.fid).with_target(target, true));
             let directory_status = session.directory_status(&directory, &removed.directory);
@@ -178,7 +167,9 @@ impl FileServer {
             let old = session.directory_to_change(request.old_directory, Rights::DELETE)?;
             let new = session.directory_to_change(request.new_directory, Rights::INSERT)?;
             session.may_replace(&new, new_name)?;
-            let renamed = new.volume.rename(&session.actor(), old.fid, old_name, new.fid, new_name)?;
+            let by = session.actor();
+            let renamed =
+                new.volume.access(|volume| volume.rename(&by, old.fid, old_name, new.fid, new_name))?;
             session.announce(&rename_change(&renamed, &old, &new));
             Ok(rxafs::RenameReply {
                 old_directory_status: session.directory_status(&old, &renamed.old_directory),
@@ -197,7 +188,8 @@ impl FileServer {
         self.call(caller, Operation::Lookup, |session| {
             let directory = session.view(request.directory, Need::Directory)?;
             session.may_read(&directory, Reading::Data)?;
-            let found = directory.volume.lookup(directory.fid, request.name.as_bytes())?;
+            let name = request.name.as_bytes();
+            let found = directory.volume.access(|volume| volume.lookup(directory.fid, name))?;
             let fid = Fid { volume: directory.fid.volume, vnode: found.vnode, unique: found.unique };
             let call_back = session.promise(&directory, fid);
             let directory = session.again(&directory)?;
@@ -224,7 +216,7 @@ fn check_rename(request: &rxafs::RenameRequest, old_name: &[u8], new_name: &[u8]
 
 /// Returns the change to announce after a rename. The moved vnode itself changes only if it is a directory
 /// with a new `..`. The reply does not contain its status, so the caller is notified as well.
-fn rename_change(renamed: &volume::Renamed, old: &View, new: &View) -> Change {
+fn rename_change(renamed: &volume::Renamed, old: &View<'_>, new: &View<'_>) -> Change {
     let volume = new.volume.id();
     let mut change = Change { others: vec![new.fid], ..Change::default() };
     if old.fid != new.fid {
@@ -249,14 +241,19 @@ struct Born {
 
 impl Session<'_> {
     /// Returns a directory in which the caller has `right`.
-    fn directory_to_change(&self, fid: rxafs::Fid, right: Rights) -> Result<View, AbortCode> {
+    fn directory_to_change(&self, fid: rxafs::Fid, right: Rights) -> Result<View<'_>, AbortCode> {
         let view = self.view_to_write(fid, Need::Directory)?;
         self.may_change_entries(&view, right)?;
         Ok(view)
     }
 
     /// Returns a directory in which the caller may create an entry with this name and status.
-    fn directory_for_new(&self, fid: rxafs::Fid, name: &[u8], set: &SetStatus) -> Result<View, AbortCode> {
+    fn directory_for_new(
+        &self,
+        fid: rxafs::Fid,
+        name: &[u8],
+        set: &SetStatus,
+    ) -> Result<View<'_>, AbortCode> {
         check_new_name(name)?;
         let view = self.directory_to_change(fid, Rights::INSERT)?;
         // Unlike in OpenAFS, only administrators can create files for other users.
@@ -265,26 +262,26 @@ impl Session<'_> {
     }
 
     /// Checks for the right to delete an existing entry that would be replaced.
-    fn may_replace(&self, directory: &View, name: &[u8]) -> Result<(), AbortCode> {
-        match directory.volume.lookup(directory.fid, name) {
+    fn may_replace(&self, directory: &View<'_>, name: &[u8]) -> Result<(), AbortCode> {
+        match directory.volume.access(|volume| volume.lookup(directory.fid, name)) {
             Ok(_) => self.may_change_entries(directory, Rights::DELETE),
             Err(volume::VolumeError::NoEntry) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn directory_status(&self, directory: &View, status: &VnodeStatus) -> rxafs::FetchStatus {
+    fn directory_status(&self, directory: &View<'_>, status: &VnodeStatus) -> rxafs::FetchStatus {
         self.wire_status(directory.fid, status, directory.access)
     }
 
     /// Announces a creation, and promises the new vnode to its creator. The promise is made before the status
     /// is read, since other clients may have found and changed the vnode already. The creator's rights to it
     /// are those to the directory and `more`.
-    fn born(&self, directory: &View, created: &Created, more: Rights) -> Born {
+    fn born(&self, directory: &View<'_>, created: &Created, more: Rights) -> Born {
         let fid = created.status.fid(directory.volume.id());
         let call_back = self.promise(directory, fid);
         self.announce(&Change::of(directory.fid));
-        let status = directory.volume.status(fid).unwrap_or(created.status);
+        let status = directory.volume.access(|volume| volume.status(fid)).unwrap_or(created.status);
         let access = Access { caller: directory.access.caller | more, ..directory.access };
         Born {
             fid,

@@ -1,15 +1,15 @@
 //! Reading: FetchData, FetchStatus, FetchACL.
 
 use crate::access::Reading;
+use crate::call::FileCall;
 use crate::counters::Operation;
 use crate::pipeline::{Need, Session, View};
-use crate::server::FileServer;
 use afs_format::acl::{AclLine, AclText};
 use afs_idl::{CallStream, fs as rxafs};
 use base::limits::ACL_TEXT_BYTES_MAX;
 use base::{AbortCode, Caller, UserId};
 use bytes::Bytes;
-use volume::FileReader;
+use volume::{FileReader, InCall};
 
 /// Number of words for the length in the reply of FetchData: one (130) or two (65537).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ fn range(position: i64, length: i64) -> Result<(u64, u64), AbortCode> {
     Ok((position as u64, length as u64))
 }
 
-impl FileServer {
+impl FileCall<'_> {
     /// FetchData (130) and FetchData64 (65537).
     pub(crate) fn serve_fetch_data(
         &self,
@@ -42,8 +42,8 @@ impl FileServer {
             session.may_read(&view, Reading::Data)?;
             let call_back = session.promise(&view, view.fid);
             let volume = session.online(view.fid.volume)?;
-            let mut reader = volume.reader(view.fid, position, length)?;
-            session.transfer(&mut reader, words, stream)?;
+            let mut reader = volume.access(|volume| volume.reader(view.fid, position, length))?;
+            session.transfer(&volume, &mut reader, words, stream)?;
             let status = session.wire_status(view.fid, reader.status(), view.access);
             Ok(rxafs::FetchData64Reply { status, call_back, sync: view.sync() })
         })
@@ -79,7 +79,7 @@ impl FileServer {
 }
 
 impl Session<'_> {
-    fn status_and_promise(&self, fid: rxafs::Fid) -> Result<(View, rxafs::CallBack), AbortCode> {
+    fn status_and_promise(&self, fid: rxafs::Fid) -> Result<(View<'_>, rxafs::CallBack), AbortCode> {
         let view = self.view(fid, Need::Anything)?;
         if !view.status.is_directory() {
             self.may_read(&view, Reading::Status)?;
@@ -90,20 +90,21 @@ impl Session<'_> {
 
     fn transfer(
         &self,
+        volume: &InCall<'_>,
         reader: &mut FileReader,
         words: LengthWords,
         stream: &mut dyn CallStream,
     ) -> Result<(), AbortCode> {
         let begun = self.server.clock().monotonic();
-        let sent = send(reader, words, self.server.config().piece_bytes, stream);
+        let sent = send(volume, reader, words, self.server.config().piece_bytes, stream);
         let now = self.server.clock().monotonic();
         self.server.counters().fetched(begun, now, sent.as_ref().ok().copied());
         sent.map(drop)
     }
 
     /// Returns a directory's access list with names instead of ids.
-    fn acl_text(&self, view: &View) -> Result<Vec<u8>, AbortCode> {
-        let (_, acl) = view.volume.status_and_acl(view.fid)?;
+    fn acl_text(&self, view: &View<'_>) -> Result<Vec<u8>, AbortCode> {
+        let (_, acl) = view.volume.access(|volume| volume.status_and_acl(view.fid))?;
         let ids: Vec<UserId> = acl.positive().iter().chain(acl.negative()).map(|entry| entry.id).collect();
         let mut names = self.server.subjects().membership().names(&ids)?.into_iter();
         let mut text = AclText::default();
@@ -119,6 +120,7 @@ impl Session<'_> {
 
 /// Sends the length and the data. Returns the number of bytes.
 fn send(
+    volume: &InCall<'_>,
     reader: &mut FileReader,
     words: LengthWords,
     piece_bytes: usize,
@@ -132,7 +134,7 @@ fn send(
     })?;
     let mut sent: u64 = 0;
     while sent < length {
-        let pieces = reader.next(piece_bytes)?;
+        let pieces = volume.report(reader.next(piece_bytes))?;
         if pieces.is_empty() {
             return Err(AbortCode::UAEIO);
         }

@@ -13,6 +13,7 @@
 mod access;
 mod at_once;
 mod bulk;
+mod call;
 mod capabilities;
 mod config;
 mod counters;
@@ -40,6 +41,7 @@ mod wire;
 mod xstats;
 
 pub use at_once::Answer;
+pub use call::FileCall;
 pub use config::FileServerConfig;
 pub use counters::{Operation, OperationCount, TransferCount};
 pub use environment::{CallbackNetwork, Clock, Environment, TransportFigures, VolumeLocator};

@@ -1,9 +1,9 @@
 //! Advisory locks: SetLock, ExtendLock, ReleaseLock.
 
+use crate::call::FileCall;
 use crate::counters::Operation;
 use crate::pipeline::{Need, View};
 use crate::promises::Change;
-use crate::server::FileServer;
 use crate::volumes;
 use afs_idl::fs as rxafs;
 use base::{AbortCode, Caller};
@@ -18,11 +18,11 @@ fn kind(lock_type: i32) -> Result<LockKind, AbortCode> {
 }
 
 /// Read locks on a read-only volume are always granted and never stored, since there are no writers.
-fn needs_no_lock(view: &View) -> bool {
-    !volumes::is_writable(&view.volume)
+fn needs_no_lock(view: &View<'_>) -> bool {
+    !volumes::is_writable(view.volume.kind())
 }
 
-impl FileServer {
+impl FileCall<'_> {
     /// SetLock (156, 143).
     pub(crate) fn serve_set_lock(
         &self,
@@ -37,7 +37,7 @@ impl FileServer {
                 return if kind == LockKind::Read { Ok(view.sync()) } else { Err(AbortCode::UAEROFS) };
             }
             session.with_gate(&view, |gate| gate.lock(kind))?;
-            let set = self.locks().set(self.clock().monotonic(), view.fid, kind);
+            let set = self.server.locks().set(self.server.clock().monotonic(), view.fid, kind);
             set.map_err(callbacks::LockError::abort_code)?;
             Ok(view.sync())
         })
@@ -52,7 +52,7 @@ impl FileServer {
         self.call(caller, Operation::ExtendLock, |session| {
             let view = session.view(fid, Need::Anything)?;
             if !needs_no_lock(&view) {
-                let extended = self.locks().extend(self.clock().monotonic(), view.fid);
+                let extended = self.server.locks().extend(self.server.clock().monotonic(), view.fid);
                 extended.map_err(callbacks::LockError::abort_code)?;
             }
             Ok(view.sync())
@@ -68,7 +68,7 @@ impl FileServer {
         self.call(caller, Operation::ReleaseLock, |session| {
             let view = session.view(fid, Need::Anything)?;
             if !needs_no_lock(&view) {
-                let free = self.locks().release(view.fid);
+                let free = self.server.locks().release(view.fid);
                 if free {
                     session.announce(&Change::of(view.fid));
                 }

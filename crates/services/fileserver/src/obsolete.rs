@@ -1,13 +1,13 @@
 //! Calls that are always answered with the same error, as in OpenAFS.
 
+use crate::call::FileCall;
 use crate::counters::Operation;
-use crate::server::FileServer;
 use base::{AbortCode, Caller};
 
-impl FileServer {
+impl FileCall<'_> {
     /// GetRootVolume (151): clients have their root volume configured.
     pub(crate) fn refuse_get_root_volume<T>(&self) -> Result<T, AbortCode> {
-        self.counted(Operation::GetRootVolume, || Err(AbortCode::UAEOPNOTSUPP))
+        self.server.counted(Operation::GetRootVolume, || Err(AbortCode::UAEOPNOTSUPP))
     }
 
     /// CheckToken (152): Rx checks tokens.
@@ -17,7 +17,7 @@ impl FileServer {
 
     /// NGetVolumeInfo (154): superseded by the location service.
     pub(crate) fn refuse_n_get_volume_info<T>(&self) -> Result<T, AbortCode> {
-        self.counted(Operation::NGetVolumeInfo, || Err(AbortCode::VNOVOL))
+        self.server.counted(Operation::NGetVolumeInfo, || Err(AbortCode::VNOVOL))
     }
 
     /// CallBackRxConnAddr (65541): callbacks always follow the caller's address.

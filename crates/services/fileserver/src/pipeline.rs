@@ -14,13 +14,15 @@ use callbacks::HostId;
 use events::current::{self, Privilege};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use volume::{Actor, SetStatus, VnodeStatus, Volume, VolumeError};
+use volume::{Actor, CallActor, Commits, InCall, SetStatus, VnodeStatus, Volume, VolumeError};
 
 /// An admitted call.
 pub(crate) struct Session<'a> {
     pub(crate) server: &'a FileServer,
     pub(crate) host: HostId,
     pub(crate) subject: Arc<Subject>,
+    /// The commits for which the reply has to wait.
+    commits: &'a Commits,
     translates: bool,
     /// The volume accessed last.
     volume: AtomicU32,
@@ -35,8 +37,8 @@ pub(crate) enum Need {
 }
 
 /// A vnode with the rights of one caller to it.
-pub(crate) struct View {
-    pub(crate) volume: Arc<Volume>,
+pub(crate) struct View<'a> {
+    pub(crate) volume: InCall<'a>,
     pub(crate) fid: Fid,
     pub(crate) status: VnodeStatus,
     pub(crate) access: Access,
@@ -57,20 +59,7 @@ impl FileServer {
         result
     }
 
-    /// Admits a call, runs `body`, and translates its error for the client.
-    pub(crate) fn call<T>(
-        &self,
-        caller: &Caller,
-        operation: Operation,
-        body: impl FnOnce(&Session<'_>) -> Result<T, AbortCode>,
-    ) -> Result<T, AbortCode> {
-        self.counted(operation, || {
-            let session = self.session(caller)?;
-            body(&session).map_err(|code| session.for_client(code))
-        })
-    }
-
-    /// Like [`Self::call`] for calls that neither indicate use of files nor depend on the user.
+    /// Like [`FileCall::call`](crate::FileCall) for calls that neither indicate use of files nor depend on the user.
     pub(crate) fn idle_call<T>(
         &self,
         caller: &Caller,
@@ -83,18 +72,27 @@ impl FileServer {
         })
     }
 
-    /// Admits a call of another service than the file service.
-    pub(crate) fn session(&self, caller: &Caller) -> Result<Session<'_>, AbortCode> {
+    /// Admits a call of the file service, or of another service that answers with its data.
+    pub(crate) fn session<'a>(
+        &'a self,
+        caller: &Caller,
+        commits: &'a Commits,
+    ) -> Result<Session<'a>, AbortCode> {
         let entered = self.hosts().enter(caller, true)?;
         let subject = self.subjects().of(caller, self.clock().monotonic())?;
-        Ok(Session::new(self, entered, subject))
+        Ok(Session::new(self, commits, entered, subject))
     }
 }
 
-impl Session<'_> {
-    pub(crate) fn new(server: &FileServer, entered: Entered, subject: Arc<Subject>) -> Session<'_> {
+impl<'a> Session<'a> {
+    pub(crate) fn new(
+        server: &'a FileServer,
+        commits: &'a Commits,
+        entered: Entered,
+        subject: Arc<Subject>,
+    ) -> Session<'a> {
         let volume = AtomicU32::new(0);
-        Session { server, host: entered.host, subject, translates: entered.translates, volume }
+        Session { server, host: entered.host, subject, commits, translates: entered.translates, volume }
     }
 
     /// Translates an error to the form that this client understands.
@@ -106,18 +104,28 @@ impl Session<'_> {
         if self.translates { code } else { untranslated(code) }
     }
 
-    /// Returns the user and the time of a change.
-    pub(crate) fn actor(&self) -> Actor {
-        Actor {
+    /// Returns the user and the time of a change, for which the reply waits.
+    pub(crate) fn actor(&self) -> CallActor<'a> {
+        let actor = Actor {
             user: self.subject.user,
             privileged: self.subject.administrator,
             in_transaction: false,
             now: self.server.clock().unix(),
-        }
+        };
+        CallActor { actor, commits: self.commits }
     }
 
     /// Returns the volume if it is online.
-    pub(crate) fn online(&self, id: VolumeId) -> Result<Arc<Volume>, AbortCode> {
+    pub(crate) fn online(&self, id: VolumeId) -> Result<InCall<'a>, AbortCode> {
+        self.find_online(id).map(|volume| self.in_call(volume))
+    }
+
+    /// Returns a volume whose changes and missing vnodes are answered when they are durable.
+    pub(crate) fn in_call(&self, volume: Arc<Volume>) -> InCall<'a> {
+        InCall::new(volume, self.commits)
+    }
+
+    pub(crate) fn find_online(&self, id: VolumeId) -> Result<Arc<Volume>, AbortCode> {
         self.volume.store(id.0, Ordering::Relaxed);
         self.server.volumes().get(id).map_err(|error| match error {
             VolumeError::NoVolume(id) => self.server.moved().absent(id, self.server.clock().monotonic()),
@@ -126,15 +134,15 @@ impl Session<'_> {
     }
 
     /// Like [`Self::online`], but also counts an access to the volume.
-    pub(crate) fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, AbortCode> {
-        let volume = self.online(id)?;
+    pub(crate) fn volume(&self, id: VolumeId) -> Result<InCall<'a>, AbortCode> {
+        let volume = self.find_online(id)?;
         current::volume(id.0);
         volume.count_access(self.server.clock().unix());
-        Ok(volume)
+        Ok(self.in_call(volume))
     }
 
     /// Returns `fid` with this caller's rights to it.
-    pub(crate) fn view(&self, fid: rxafs::Fid, need: Need) -> Result<View, AbortCode> {
+    pub(crate) fn view(&self, fid: rxafs::Fid, need: Need) -> Result<View<'a>, AbortCode> {
         let fid = Fid::from(fid);
         if fid.volume.0 == 0 || fid.vnode.0 == 0 {
             return Err(AbortCode::UAEINVAL);
@@ -148,17 +156,23 @@ impl Session<'_> {
     }
 
     /// Like [`Self::view`], for a call that changes the vnode.
-    pub(crate) fn view_to_write(&self, fid: rxafs::Fid, need: Need) -> Result<View, AbortCode> {
+    pub(crate) fn view_to_write(&self, fid: rxafs::Fid, need: Need) -> Result<View<'a>, AbortCode> {
         let view = self.view(fid, need)?;
-        if volumes::is_writable(&view.volume) { Ok(view) } else { Err(AbortCode::UAEROFS) }
+        if volumes::is_writable(view.volume.kind()) { Ok(view) } else { Err(AbortCode::UAEROFS) }
     }
 
-    pub(crate) fn view_in(&self, volume: Arc<Volume>, fid: Fid) -> Result<View, AbortCode> {
-        let (status, acl) = volume.status_and_acl(fid)?;
+    pub(crate) fn view_in(&self, volume: InCall<'a>, fid: Fid) -> Result<View<'a>, AbortCode> {
+        let (status, acl) = volume.access(|volume| volume.status_and_acl(fid))?;
         Ok(self.view_of(volume, fid, status, &acl))
     }
 
-    pub(crate) fn view_of(&self, volume: Arc<Volume>, fid: Fid, status: VnodeStatus, acl: &Acl) -> View {
+    pub(crate) fn view_of<'v>(
+        &self,
+        volume: InCall<'v>,
+        fid: Fid,
+        status: VnodeStatus,
+        acl: &Acl,
+    ) -> View<'v> {
         let access = self.access(&status, acl);
         View { volume, fid, status, access }
     }
@@ -168,7 +182,7 @@ impl Session<'_> {
     }
 
     /// Reads the same vnode again, in the current volume: both may have been replaced.
-    pub(crate) fn again(&self, view: &View) -> Result<View, AbortCode> {
+    pub(crate) fn again(&self, view: &View<'_>) -> Result<View<'a>, AbortCode> {
         self.view_in(self.online(view.fid.volume)?, view.fid)
     }
 
@@ -177,11 +191,11 @@ impl Session<'_> {
         wire::fetch_status(status, access, self.server.lock_count(self.server.clock().monotonic(), fid))
     }
 
-    pub(crate) fn may_read(&self, view: &View, what: Reading) -> Result<(), AbortCode> {
+    pub(crate) fn may_read(&self, view: &View<'_>, what: Reading) -> Result<(), AbortCode> {
         self.with_gate(view, |gate| gate.read(what))
     }
 
-    pub(crate) fn may_write(&self, view: &View, what: Writing, set: &SetStatus) -> Result<(), AbortCode> {
+    pub(crate) fn may_write(&self, view: &View<'_>, what: Writing, set: &SetStatus) -> Result<(), AbortCode> {
         self.with_gate(view, |gate| gate.write(what, set))?;
         let mode = if what == Writing::Data { Privilege::SetModeOfData } else { Privilege::SetMode };
         self.note_mode(set, mode);
@@ -196,31 +210,31 @@ impl Session<'_> {
         }
     }
 
-    pub(crate) fn may_change_entries(&self, view: &View, needed: Rights) -> Result<(), AbortCode> {
+    pub(crate) fn may_change_entries(&self, view: &View<'_>, needed: Rights) -> Result<(), AbortCode> {
         self.with_gate(view, |gate| gate.change_entries(needed))
     }
 
-    pub(crate) fn with_gate<T>(&self, view: &View, ask: impl FnOnce(&Gate<'_>) -> T) -> T {
-        self.with_gate_of(&view.volume, &view.status, view.access, ask)
+    pub(crate) fn with_gate<T>(&self, view: &View<'_>, ask: impl FnOnce(&Gate<'_>) -> T) -> T {
+        self.with_gate_of(&|| view.volume.header().owner, &view.status, view.access, ask)
     }
 
-    /// Runs a check on a vnode in `volume` to which the caller has `access`.
+    /// Runs a check on a vnode to which the caller has `access`, in a volume of this owner.
     pub(crate) fn with_gate_of<T>(
         &self,
-        volume: &Volume,
+        volume_owner: &dyn Fn() -> i32,
         status: &VnodeStatus,
         access: Access,
         ask: impl FnOnce(&Gate<'_>) -> T,
     ) -> T {
         let owns_volume = || {
-            let owner = base::UserId(volume.header().owner);
+            let owner = base::UserId(volume_owner());
             if owner.is_group() { self.subject.is(owner) } else { self.subject.user == owner }
         };
         ask(&Gate { subject: &self.subject, status, rights: access.caller, owns_volume: &owns_volume })
     }
 }
 
-impl View {
+impl View<'_> {
     /// Returns the AFSVolSync of the volume.
     pub(crate) fn sync(&self) -> rxafs::VolSync {
         wire::vol_sync(self.volume.dates().0)

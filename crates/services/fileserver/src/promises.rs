@@ -3,9 +3,8 @@
 use crate::pipeline::{Session, View};
 use crate::{volumes, wire};
 use afs_idl::fs as rxafs;
-use base::{Fid, Monotonic};
+use base::{Fid, Monotonic, VolumeType};
 use callbacks::CallbackKind;
-use volume::Volume;
 
 /// The vnodes that a call changed.
 #[derive(Debug, Default)]
@@ -38,8 +37,8 @@ impl Change {
 impl Session<'_> {
     /// Promises to notify the caller before `fid` changes. To be called before the status for the reply is
     /// read, so that a change in between breaks the promise.
-    pub(crate) fn promise(&self, view: &View, fid: Fid) -> rxafs::CallBack {
-        let kind = kind(&view.volume, false);
+    pub(crate) fn promise(&self, view: &View<'_>, fid: Fid) -> rxafs::CallBack {
+        let kind = kind(view.volume.kind(), false);
         let now = self.server.clock().monotonic();
         let promised = self.server.hosts().state().promise(now, self.host, fid, kind);
         self.server.hosts().send_all(promised.deliveries);
@@ -47,8 +46,8 @@ impl Session<'_> {
     }
 
     /// Makes promises on several vnodes of one volume, for bulk calls.
-    pub(crate) fn promise_all(&self, volume: &Volume, fids: &[Fid]) -> Vec<rxafs::CallBack> {
-        let kind = kind(volume, true);
+    pub(crate) fn promise_all(&self, volume_type: VolumeType, fids: &[Fid]) -> Vec<rxafs::CallBack> {
+        let kind = kind(volume_type, true);
         let (now, mut deliveries) = (self.server.clock().monotonic(), Vec::new());
         let mut state = self.server.hosts().state();
         let promise = |fid: &Fid| {
@@ -66,7 +65,7 @@ impl Session<'_> {
     /// which requires sending messages.
     pub(crate) fn promise_at_once(
         &self,
-        volume: &Volume,
+        volume_type: VolumeType,
         fid: Fid,
         now: Monotonic,
     ) -> Option<rxafs::CallBack> {
@@ -74,14 +73,14 @@ impl Session<'_> {
         if !state.has_room(1) {
             return None;
         }
-        let promised = state.promise(now, self.host, fid, kind(volume, false));
+        let promised = state.promise(now, self.host, fid, kind(volume_type, false));
         Some(wire::call_back(promised.seconds))
     }
 
     /// Fast path of [`Self::promise_all`].
     pub(crate) fn promise_all_at_once(
         &self,
-        volume: &Volume,
+        volume_type: VolumeType,
         fids: &[Fid],
         now: Monotonic,
     ) -> Option<Vec<rxafs::CallBack>> {
@@ -89,7 +88,7 @@ impl Session<'_> {
         if !state.has_room(fids.len()) {
             return None;
         }
-        let kind = kind(volume, true);
+        let kind = kind(volume_type, true);
         let promise = |fid: &Fid| wire::call_back(state.promise(now, self.host, *fid, kind).seconds);
         Some(fids.iter().map(promise).collect())
     }
@@ -104,8 +103,8 @@ impl Session<'_> {
     }
 }
 
-fn kind(volume: &Volume, bulk: bool) -> CallbackKind {
-    match (volumes::is_writable(volume), bulk) {
+fn kind(volume_type: VolumeType, bulk: bool) -> CallbackKind {
+    match (volumes::is_writable(volume_type), bulk) {
         (false, _) => CallbackKind::Volume,
         (true, true) => CallbackKind::Bulk,
         (true, false) => CallbackKind::File,

@@ -19,8 +19,8 @@ use volume::Volumes;
 const OLD_CLIENTS_PERIOD: Duration = Duration::from_secs(24 * 3600);
 const OLD_CLIENTS_MAX: usize = 256;
 
-/// The file service of one server; serves calls through [`afs_idl::fs::Server`]. All methods may be called
-/// from any thread. Call [`maintain`](Self::maintain) every few minutes, and
+/// The file service of one server; serves each call within [`serve`](Self::serve). All methods may be called from any
+/// thread. Call [`maintain`](Self::maintain) every few minutes, and
 /// [`volume_changed`](Self::volume_changed) when a volume changes other than through this service.
 pub struct FileServer {
     config: Arc<FileServerConfig>,

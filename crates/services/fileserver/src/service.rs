@@ -1,7 +1,7 @@
 //! Maps every procedure of the interface to its handler. Others get RXGEN_OPCODE.
 
+use crate::call::FileCall;
 use crate::fetch::LengthWords;
-use crate::server::FileServer;
 use crate::store::widen;
 use afs_idl::CallStream;
 use afs_idl::fs as rxafs;
@@ -10,7 +10,7 @@ use base::{AbortCode, Caller};
 
 type Answer<T> = Result<T, AbortCode>;
 
-impl Server for FileServer {
+impl Server for FileCall<'_> {
     fn fetch_data(
         &self,
         caller: &Caller,
@@ -96,7 +96,7 @@ impl Server for FileServer {
         caller: &Caller,
         request: rxafs::OldStoreACLRequest,
     ) -> Answer<rxafs::OldStoreACLReply> {
-        self.warn_of_old_store_acl(caller);
+        self.server.warn_of_old_store_acl(caller);
         let request = rxafs::StoreACLRequest { fid: request.fid, access_list: request.access_list };
         let reply = self.serve_store_acl(caller, &request)?;
         Ok(rxafs::OldStoreACLReply { status: reply.status, sync: reply.sync })
@@ -201,7 +201,7 @@ impl Server for FileServer {
         caller: &Caller,
         _: rxafs::GetStatisticsRequest,
     ) -> Answer<rxafs::GetStatisticsReply> {
-        self.serve_get_statistics(caller)
+        self.server.serve_get_statistics(caller)
     }
 
     fn get_statistics64(
@@ -209,7 +209,7 @@ impl Server for FileServer {
         caller: &Caller,
         request: rxafs::GetStatistics64Request,
     ) -> Answer<rxafs::GetStatistics64Reply> {
-        self.serve_get_statistics64(caller, request.version)
+        self.server.serve_get_statistics64(caller, request.version)
     }
 
     fn x_stats_version(
@@ -217,11 +217,11 @@ impl Server for FileServer {
         _: &Caller,
         _: rxafs::XStatsVersionRequest,
     ) -> Answer<rxafs::XStatsVersionReply> {
-        self.serve_x_stats_version()
+        self.server.serve_x_stats_version()
     }
 
     fn get_x_stats(&self, _: &Caller, request: rxafs::GetXStatsRequest) -> Answer<rxafs::GetXStatsReply> {
-        self.serve_get_x_stats(request.collection)
+        self.server.serve_get_x_stats(request.collection)
     }
 
     fn give_up_call_backs(

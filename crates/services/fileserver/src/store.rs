@@ -1,10 +1,10 @@
 //! Writing: StoreData, StoreStatus, StoreACL.
 
 use crate::access::Writing;
+use crate::call::FileCall;
 use crate::counters::Operation;
 use crate::pipeline::{Need, Session};
 use crate::promises::Change;
-use crate::server::FileServer;
 use crate::wire;
 use afs_format::acl::{Acl, AclError, AclText};
 use afs_idl::{CallStream, fs as rxafs};
@@ -32,7 +32,7 @@ pub(crate) fn widen(request: rxafs::StoreDataRequest) -> Result<rxafs::StoreData
     })
 }
 
-impl FileServer {
+impl FileCall<'_> {
     /// StoreData64 (65538) and, after conversion, StoreData (133).
     pub(crate) fn serve_store_data(
         &self,
@@ -54,13 +54,15 @@ impl FileServer {
                 file_length: request.file_length,
                 set,
             };
-            let begun = self.clock().monotonic();
-            let stored = view.volume.store(&session.actor(), view.fid, &store, &mut Sent(stream));
+            let begun = self.server.clock().monotonic();
+            let stored = view
+                .volume
+                .access(|volume| volume.store(&session.actor(), view.fid, &store, &mut Sent(stream)));
             let bytes = stored.is_ok().then_some(request.length);
-            self.counters().stored(begun, self.clock().monotonic(), bytes);
+            self.server.counters().stored(begun, self.server.clock().monotonic(), bytes);
             let status = stored?;
             if wire::wants_sync(&request.status) {
-                view.volume.sync()?;
+                view.volume.access(|volume| volume.sync())?;
             }
             session.announce(&Change::of(view.fid));
             let new_status = session.wire_status(view.fid, &status, view.access);
@@ -78,7 +80,8 @@ impl FileServer {
             let set = wire::set_status(&request.status);
             let view = session.view_to_write(request.fid, Need::Anything)?;
             session.may_write(&view, Writing::Status, &set)?;
-            let status = view.volume.set_status(&session.actor(), view.fid, &set)?;
+            let changed = view.volume.access(|volume| volume.set_status(&session.actor(), view.fid, &set));
+            let status = changed?;
             session.announce(&Change::of(view.fid));
             let new_status = session.wire_status(view.fid, &status, view.access);
             Ok(rxafs::StoreStatusReply { new_status, sync: view.sync() })
@@ -95,7 +98,7 @@ impl FileServer {
             let view = session.view_to_write(request.fid, Need::Directory)?;
             session.may_write(&view, Writing::Acl, &SetStatus::default())?;
             let acl = session.parse_acl(&request.access_list)?;
-            view.volume.set_acl(&session.actor(), view.fid, acl)?;
+            view.volume.access(|volume| volume.set_acl(&session.actor(), view.fid, acl))?;
             session.announce(&Change::of(view.fid));
             let view = session.again(&view)?;
             let status = session.wire_status(view.fid, &view.status, view.access);

@@ -8,7 +8,7 @@ use crate::access::Reading;
 use crate::pipeline::{Need, Session, View};
 use crate::server::FileServer;
 use base::{AbortCode, Caller, Fid};
-use volume::Totals;
+use volume::{Commits, Found, Totals};
 
 /// A subdirectory with its totals, if the caller may see them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +27,10 @@ impl FileServer {
     /// # Errors
     /// UAEACCES, UAENOTDIR, VNOVNODE; UAEAGAIN if it has not been counted yet; errors common to all calls.
     pub fn directory_totals(&self, caller: &Caller, directory: Fid) -> Result<Totals, AbortCode> {
-        let session = self.session(caller)?;
-        session.totals(&session.listable(directory)?)
+        at_once(|commits| {
+            let session = self.session(caller, commits)?;
+            session.totals(&session.listable(directory)?)
+        })
     }
 
     /// Returns at most `most` subdirectories of a directory after the name `after`, in order of their names,
@@ -43,10 +45,27 @@ impl FileServer {
         after: &[u8],
         most: usize,
     ) -> Result<(Vec<Subdirectory>, bool), AbortCode> {
-        let session = self.session(caller)?;
-        let view = session.listable(directory)?;
+        at_once(|commits| self.session(caller, commits)?.subdirectories(directory, after, most))
+    }
+}
+
+/// Answers a call that changes nothing. Unlike in the file service, a missing vnode is reported even if its
+/// removal is not durable yet.
+fn at_once<T>(answer: impl FnOnce(&Commits) -> T) -> T {
+    let (answer, _) = Commits::collect(answer).into_parts();
+    answer
+}
+
+impl Session<'_> {
+    fn subdirectories(
+        &self,
+        directory: Fid,
+        after: &[u8],
+        most: usize,
+    ) -> Result<(Vec<Subdirectory>, bool), AbortCode> {
+        let view = self.listable(directory)?;
         let (mut found, mut is_more) = (Vec::new(), false);
-        view.volume.entries(directory, &mut |name, target| {
+        let mut visit = |name: &[u8], target: Found| {
             if !target.vnode.is_directory() || matches!(name, b"." | b"..") || name <= after {
                 return;
             }
@@ -55,24 +74,23 @@ impl FileServer {
                 let fid = Fid { vnode: target.vnode, unique: target.unique, ..directory };
                 found.push((name.to_vec(), fid));
             }
-        })?;
+        };
+        view.volume.access(|volume| volume.entries(directory, &mut visit))?;
         let told = found.into_iter().map(|(name, fid)| {
-            let totals = session.view_in(view.volume.clone(), fid);
-            Subdirectory { name, fid, totals: totals.and_then(|below| session.totals(&below)) }
+            let totals = self.view_in(view.volume.clone(), fid);
+            Subdirectory { name, fid, totals: totals.and_then(|below| self.totals(&below)) }
         });
         Ok((told.collect(), is_more))
     }
-}
 
-impl Session<'_> {
-    fn listable(&self, directory: Fid) -> Result<View, AbortCode> {
+    fn listable(&self, directory: Fid) -> Result<View<'_>, AbortCode> {
         let view = self.view(directory.into(), Need::Directory)?;
         self.may_read(&view, Reading::Status)?;
         Ok(view)
     }
 
-    fn totals(&self, directory: &View) -> Result<Totals, AbortCode> {
+    fn totals(&self, directory: &View<'_>) -> Result<Totals, AbortCode> {
         self.may_read(directory, Reading::Status)?;
-        Ok(directory.volume.totals(directory.fid)?)
+        Ok(directory.volume.access(|volume| volume.totals(directory.fid))?)
     }
 }

@@ -1,12 +1,12 @@
 //! Calls about whole volumes: GetVolumeStatus, SetVolumeStatus, GetVolumeInfo.
 
+use crate::call::FileCall;
 use crate::counters::Operation;
 use crate::pipeline::Need;
-use crate::server::FileServer;
 use crate::wire::blocks;
 use afs_idl::fs as rxafs;
 use base::{AbortCode, Caller, Fid, VolumeId, VolumeName, VolumeType};
-use volume::Volume;
+use volume::{InCall, VolumeHeader};
 use xdr::XdrString;
 
 /// Volume type in AFSFetchVolumeStatus of a writable volume.
@@ -16,15 +16,15 @@ const READ_WRITE: i32 = 1;
 const NEW_LOCATION_SERVICE: u32 = 0xabcd_9999;
 
 /// Whether clients may change the volume's contents.
-pub(crate) fn is_writable(volume: &Volume) -> bool {
-    volume.kind() == VolumeType::ReadWrite
+pub(crate) fn is_writable(kind: VolumeType) -> bool {
+    kind == VolumeType::ReadWrite
 }
 
 fn root(volume_id: u32) -> Result<rxafs::Fid, AbortCode> {
     if volume_id == 0 { Err(AbortCode::UAEINVAL) } else { Ok(Fid::root(VolumeId(volume_id)).into()) }
 }
 
-impl FileServer {
+impl FileCall<'_> {
     /// GetVolumeStatus (149), open to all callers.
     pub(crate) fn serve_get_volume_status(
         &self,
@@ -43,9 +43,9 @@ impl FileServer {
         })
     }
 
-    fn volume_status(&self, volume: &Volume) -> Result<rxafs::FetchVolumeStatus, AbortCode> {
+    fn volume_status(&self, volume: &InCall<'_>) -> Result<rxafs::FetchVolumeStatus, AbortCode> {
         let header = volume.header();
-        let space = self.volumes().space(volume.partition())?;
+        let space = self.server.volumes().space(volume.partition())?;
         Ok(rxafs::FetchVolumeStatus {
             volume_id: header.id.0,
             parent_id: header.parent.0,
@@ -53,7 +53,7 @@ impl FileServer {
             in_service: header.in_service.into(),
             blessed: header.blessed.into(),
             needs_salvage: 0,
-            volume_type: if is_writable(volume) { READ_WRITE } else { 0 },
+            volume_type: if is_writable(volume.kind()) { READ_WRITE } else { 0 },
             min_quota: blocks(header.quota_min_kib),
             max_quota: blocks(header.quota_max_kib),
             blocks_in_use: blocks(header.used_kib),
@@ -74,7 +74,7 @@ impl FileServer {
                 return Err(AbortCode::UAEACCES);
             }
             let name = new_name(&request.name)?;
-            view.volume.update_header_in_service(|header| {
+            let change = |header: &mut VolumeHeader| {
                 let status = &request.status;
                 let quota = |kib: i32| u64::try_from(kib).unwrap_or(0);
                 if status.mask & rxafs::volume_status_mask::MIN_QUOTA != 0 {
@@ -89,7 +89,8 @@ impl FileServer {
                 if let Some(name) = name {
                     header.name = name;
                 }
-            })?;
+            };
+            view.volume.change(|volume| volume.update_header_in_service(change))?;
             Ok(())
         })
     }
@@ -101,7 +102,7 @@ impl FileServer {
         name: &[u8],
     ) -> Result<rxafs::GetVolumeInfoReply, AbortCode> {
         self.call(caller, Operation::GetVolumeInfo, |_| {
-            let locator = self.locator().ok_or(AbortCode::VL_NOENT)?;
+            let locator = self.server.locator().ok_or(AbortCode::VL_NOENT)?;
             let mut info = locator.locate(name)?;
             info.type_ids[4] = NEW_LOCATION_SERVICE;
             Ok(rxafs::GetVolumeInfoReply { info })

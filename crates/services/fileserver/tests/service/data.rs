@@ -30,11 +30,11 @@ fn the_old_calls_do_the_same_in_one_word() {
     let request =
         fs::StoreDataRequest { fid: file, status: mode(None), position: 2, length: 3, file_length: 5 };
     let mut stream = MemoryStream::new(b"abc", 1);
-    let stored = world.server.store_data(&bob.caller, request, &mut stream).unwrap();
+    let stored = world.serve(|call| call.store_data(&bob.caller, request, &mut stream)).unwrap();
     assert_eq!(stored.new_status.length, 5);
     let mut stream = MemoryStream::default();
     let request = fs::FetchDataRequest { fid: file, position: 0, length: 100 };
-    let fetched = world.server.fetch_data(&bob.caller, request, &mut stream).unwrap();
+    let fetched = world.serve(|call| call.fetch_data(&bob.caller, request, &mut stream)).unwrap();
     assert_eq!(stream.outgoing, b"\0\0\0\x05\0\0abc");
     assert_eq!(fetched.status.data_version, 1);
 }
@@ -55,7 +55,7 @@ fn impossible_ranges_are_refused() {
         length: 1,
         file_length: 1,
     };
-    let refused = world.server.store_data(&bob.caller, request, &mut MemoryStream::new(b"x", 1));
+    let refused = world.serve(|call| call.store_data(&bob.caller, request, &mut MemoryStream::new(b"x", 1)));
     assert_eq!(refused, Err(AbortCode::UAEFBIG));
     assert_eq!(world.status(&bob, file).unwrap().status.data_version, 0);
 }
@@ -90,7 +90,8 @@ fn a_store_whose_data_does_not_come_changes_nothing() {
         length: 1_000,
         file_length: 1_000,
     };
-    let cut_off = world.server.store_data64(&bob.caller, request, &mut MemoryStream::new(b"short", 2));
+    let cut_off =
+        world.serve(|call| call.store_data64(&bob.caller, request, &mut MemoryStream::new(b"short", 2)));
     assert!(cut_off.is_err());
     assert_eq!(world.heard(), Vec::<String>::new());
     assert_eq!(world.read(&alice, file).unwrap(), b"old");
@@ -108,7 +109,7 @@ fn only_files_have_data_to_store_but_all_can_be_fetched() {
         contents: "there".into(),
         status: mode(Some(0o777)),
     };
-    let link = world.server.symlink(&bob.caller, request).unwrap().fid;
+    let link = world.serve(|call| call.symlink(&bob.caller, request)).unwrap().fid;
     assert_eq!(world.read(&bob, link).unwrap(), b"there");
     assert_eq!(world.write(&bob, link, b"x"), Err(AbortCode::UAEISDIR));
     assert_eq!(world.write(&bob, root(), b"x"), Err(AbortCode::UAEISDIR));
@@ -155,7 +156,7 @@ fn who_asks_for_a_moved_volume_looks_it_up_elsewhere() {
     let alice = world.client("alice", 3);
     assert_eq!(world.status(&alice, root()).map(drop), Err(AbortCode::VNOVOL));
     let request = fs::InlineBulkStatusRequest { fids: vec![root(), root()] };
-    assert_eq!(world.server.inline_bulk_status(&bob.caller, request), Err(AbortCode::VNOVOL));
+    assert_eq!(world.serve(|call| call.inline_bulk_status(&bob.caller, request)), Err(AbortCode::VNOVOL));
 }
 
 /// The volume itself is deleted right after it was reported as moved.
@@ -185,7 +186,9 @@ fn a_client_may_ask_for_the_medium_whatever_the_server_is_told() {
         let store = |mask| {
             let status = fs::StoreStatus { mask, ..mode(None) };
             let request = fs::StoreDataRequest { fid: file, status, position: 0, length: 3, file_length: 3 };
-            world.server.store_data(&bob.caller, request, &mut MemoryStream::new(b"abc", 1)).unwrap();
+            world
+                .serve(|call| call.store_data(&bob.caller, request, &mut MemoryStream::new(b"abc", 1)))
+                .unwrap();
             world.meta.unsynced_commits()
         };
         assert_eq!(store(0), unsynced, "{durability:?}");

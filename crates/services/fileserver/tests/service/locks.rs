@@ -18,7 +18,7 @@ fn locks_exclude_lapse_and_are_shown() {
     assert_eq!(shown(), 2);
     assert_eq!(world.set_lock(&bob, file, WRITE), Err(AbortCode::UAEAGAIN));
     world.clock.advance(200);
-    world.server.extend_lock(&alice.caller, fs::ExtendLockRequest { fid: file }).unwrap();
+    world.serve(|call| call.extend_lock(&alice.caller, fs::ExtendLockRequest { fid: file })).unwrap();
     world.clock.advance(200);
     assert_eq!(world.set_lock(&bob, file, WRITE), Err(AbortCode::UAEAGAIN));
     world.clock.advance(101);
@@ -38,12 +38,13 @@ fn the_last_release_breaks_the_promises_of_who_may_wait() {
     world.set_lock(&bob, file, READ).unwrap();
     world.status(&alice, file).unwrap();
     world.heard();
-    let release = || world.server.release_lock(&bob.caller, fs::ReleaseLockRequest { fid: file }).unwrap();
+    let release =
+        || world.serve(|call| call.release_lock(&bob.caller, fs::ReleaseLockRequest { fid: file })).unwrap();
     release();
     assert_eq!(world.heard(), Vec::<String>::new());
     release();
     assert_eq!(world.heard(), [format!("alice drops {}", text(file))]);
-    let extended = world.server.extend_lock(&alice.caller, fs::ExtendLockRequest { fid: file });
+    let extended = world.serve(|call| call.extend_lock(&alice.caller, fs::ExtendLockRequest { fid: file }));
     assert_eq!(extended, Err(AbortCode::UAEINVAL));
 }
 
@@ -55,7 +56,7 @@ fn locking_needs_rights() {
     assert_eq!(world.set_lock(&carol, file, READ), Err(AbortCode::UAEACCES));
     world.set_acl(&bob, root(), "2\n0\nstaff\t127\ncarol\t41\n").unwrap();
     world.set_lock(&carol, file, READ).unwrap();
-    world.server.release_lock(&carol.caller, fs::ReleaseLockRequest { fid: file }).unwrap();
+    world.serve(|call| call.release_lock(&carol.caller, fs::ReleaseLockRequest { fid: file })).unwrap();
     assert_eq!(world.set_lock(&carol, file, WRITE), Err(AbortCode::UAEACCES));
 }
 
@@ -66,10 +67,10 @@ fn a_read_only_volume_is_always_locked_for_reading() {
     let fid = released_root();
     world.set_lock(&admin, fid, READ).unwrap();
     assert_eq!(world.set_lock(&admin, fid, WRITE), Err(AbortCode::UAEROFS));
-    world.server.extend_lock(&admin.caller, fs::ExtendLockRequest { fid }).unwrap();
-    world.server.release_lock(&admin.caller, fs::ReleaseLockRequest { fid }).unwrap();
+    world.serve(|call| call.extend_lock(&admin.caller, fs::ExtendLockRequest { fid })).unwrap();
+    world.serve(|call| call.release_lock(&admin.caller, fs::ReleaseLockRequest { fid })).unwrap();
     let old = fs::OldSetLockRequest { fid, lock_type: READ, sync: fs::VolSync::default() };
-    world.server.old_set_lock(&admin.caller, old).unwrap();
+    world.serve(|call| call.old_set_lock(&admin.caller, old)).unwrap();
     let old = fs::OldReleaseLockRequest { fid, sync: fs::VolSync::default() };
-    world.server.old_release_lock(&admin.caller, old).unwrap();
+    world.serve(|call| call.old_release_lock(&admin.caller, old)).unwrap();
 }

@@ -7,6 +7,7 @@ mod bulk;
 mod callbacks;
 mod data;
 mod directories;
+mod durability;
 mod hosts;
 mod locks;
 mod people;

@@ -2,7 +2,7 @@
 //! acknowledged before.
 
 use crate::wire::mode;
-use crate::world::{Client, World, root};
+use crate::world::{Client, World, root, serve};
 use afs_idl::fs::{self, Server};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -145,9 +145,9 @@ fn a_file_read_while_created_is_promised_in_its_last_version() {
     let (server, caller) = (world.server.clone(), alice.caller.clone());
     alice.station.on_break(move |_| {
         let request = fs::LookupRequest { directory: root(), name: "file".into() };
-        let Ok(found) = server.lookup(&caller, request) else { return };
+        let Ok(found) = serve(&server, |call| call.lookup(&caller, request)) else { return };
         let request = fs::StoreStatusRequest { fid: found.fid, status: mode(Some(0o600)) };
-        server.store_status(&caller, request).unwrap();
+        serve(&server, |call| call.store_status(&caller, request)).unwrap();
     });
     let made = world.create_with(&bob, root(), "file", mode(Some(0o644))).unwrap();
     assert_eq!(made.file_status.unix_mode_bits, 0o600);

@@ -1,6 +1,6 @@
 //! The calls of the Linux client (kafs) in a short session, through the wire form in both directions.
 
-use crate::world::{Client, World, root};
+use crate::world::{Client, World, root, serve};
 use afs_idl::{CallStream, MemoryConnection, fs};
 use base::AbortCode;
 use std::net::SocketAddr;
@@ -8,7 +8,9 @@ use std::net::SocketAddr;
 fn connect(world: &World, client: &Client) -> MemoryConnection {
     let (server, caller) = (world.server.clone(), client.caller.clone());
     let peer = SocketAddr::from(([127, 0, 0, 1], 7000));
-    MemoryConnection::new(peer, 1_412, move |stream| fs::dispatch(&*server, &caller, stream))
+    MemoryConnection::new(peer, 1_412, move |stream| {
+        serve(&server, |call| fs::dispatch(call, &caller, stream))
+    })
 }
 
 fn read_all(stream: &mut dyn CallStream) -> Result<Vec<u8>, AbortCode> {

@@ -6,7 +6,7 @@ use base::{
     AbortCode, Caller, Connection, Fid, HostUuid, Identity, Monotonic, PartitionId, Principal, SecurityLevel,
     UnixTime, VolumeId, VolumeType,
 };
-use fileserver::{CallbackNetwork, Clock, Environment, FileServer, FileServerConfig};
+use fileserver::{CallbackNetwork, Clock, Environment, FileCall, FileServer, FileServerConfig};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -306,6 +306,11 @@ impl World {
         Some(xdr::from_slice(&answer.reply).unwrap())
     }
 
+    /// Serves a call, and returns when its changes are durable.
+    pub(crate) fn serve<T>(&self, call: impl FnOnce(&FileCall<'_>) -> T) -> T {
+        serve(&self.server, call)
+    }
+
     /// Makes a call in wire form, and logs when it is acknowledged.
     pub(crate) fn wire_call(
         &self,
@@ -318,10 +323,15 @@ impl World {
         request.encode(&mut message);
         message.extend_from_slice(data);
         let mut stream = MemoryStream::new(&message, 1_000);
-        let result = fs::dispatch(&*self.server, &client.caller, &mut stream);
+        let result = self.serve(|call| fs::dispatch(call, &client.caller, &mut stream));
         self.log.lock().push(format!("{} is answered", client.station.name));
         result.map(|()| stream.outgoing)
     }
+}
+
+/// Serves a call, and returns when its changes are durable.
+pub(crate) fn serve<T>(server: &FileServer, call: impl FnOnce(&FileCall<'_>) -> T) -> T {
+    server.serve(call).wait().expect("a store in memory")
 }
 
 /// The bytes of a reply, or the abort code of the call.

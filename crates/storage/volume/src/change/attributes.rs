@@ -1,7 +1,7 @@
 //! StoreStatus and StoreACL.
 
 use crate::change::transaction::Transaction;
-use crate::{Actor, FileKind, SetStatus, VnodeStatus, Volume, VolumeError};
+use crate::{Acknowledge, Actor, FileKind, Pending, SetStatus, VnodeStatus, Volume, VolumeError};
 use afs_format::acl::Acl;
 use base::{Fid, VnodeId};
 use std::sync::Arc;
@@ -43,7 +43,21 @@ impl Volume {
     ///
     /// # Errors
     /// `NoVnode`, `ReadOnly`, `Invalid` (mode of a symbolic link), `Store`.
-    pub fn set_status(&self, actor: &Actor, fid: Fid, set: &SetStatus) -> Result<VnodeStatus, VolumeError> {
+    pub fn set_status(
+        &self,
+        by: &impl Acknowledge,
+        fid: Fid,
+        set: &SetStatus,
+    ) -> Result<VnodeStatus, VolumeError> {
+        by.acknowledge(self.change_status(by.actor(), fid, set)?)
+    }
+
+    fn change_status(
+        &self,
+        actor: &Actor,
+        fid: Fid,
+        set: &SetStatus,
+    ) -> Result<Pending<VnodeStatus>, VolumeError> {
         let mut transaction = Transaction::begin(self, actor)?;
         let mut vnode = transaction.vnode(fid)?;
         if vnode.status.kind == FileKind::SymbolicLink && set.mode.is_some() {
@@ -57,20 +71,32 @@ impl Volume {
             transaction.set_owner(owner);
         }
         let status = transaction.put(vnode)?;
-        self.finish(transaction)?;
-        Ok(status)
+        self.finish(transaction, status)
     }
 
     /// StoreACL: sets a directory's access list.
     ///
     /// # Errors
     /// `NoVnode`, `NotDirectory`, `ReadOnly`, `Store`.
-    pub fn set_acl(&self, actor: &Actor, directory: Fid, acl: Acl) -> Result<VnodeStatus, VolumeError> {
+    pub fn set_acl(
+        &self,
+        by: &impl Acknowledge,
+        directory: Fid,
+        acl: Acl,
+    ) -> Result<VnodeStatus, VolumeError> {
+        by.acknowledge(self.change_acl(by.actor(), directory, acl)?)
+    }
+
+    fn change_acl(
+        &self,
+        actor: &Actor,
+        directory: Fid,
+        acl: Acl,
+    ) -> Result<Pending<VnodeStatus>, VolumeError> {
         let mut transaction = Transaction::begin(self, actor)?;
         let mut vnode = transaction.directory(directory)?;
         vnode.acl = Some(Arc::new(acl));
         let status = transaction.put(vnode)?;
-        self.finish(transaction)?;
-        Ok(status)
+        self.finish(transaction, status)
     }
 }

@@ -4,7 +4,9 @@ use crate::change::attributes;
 use crate::change::transaction::{Growth, Transaction};
 use crate::records::codec::{Extent, Vnode};
 use crate::records::quota;
-use crate::{Actor, Created, FileKind, Removed, SetStatus, VnodeStatus, Volume, VolumeError};
+use crate::{
+    Acknowledge, Actor, Created, FileKind, Pending, Removed, SetStatus, VnodeStatus, Volume, VolumeError,
+};
 use afs_format::directory::{DirectoryBlob, EntryTarget};
 use base::Fid;
 use base::limits::PATH_BYTES_MAX;
@@ -63,12 +65,12 @@ impl Volume {
     /// `OverQuota`, `PartitionFull`, `Store`.
     pub fn create_file(
         &self,
-        actor: &Actor,
+        by: &impl Acknowledge,
         directory: Fid,
         name: &[u8],
         set: &SetStatus,
     ) -> Result<Created, VolumeError> {
-        self.create(actor, directory, name, &New::File, set)
+        by.acknowledge(self.create(by.actor(), directory, name, &New::File, set)?)
     }
 
     /// MakeDir: an empty directory with a copy of its parent's access list.
@@ -77,12 +79,12 @@ impl Volume {
     /// Like [`Volume::create_file`].
     pub fn make_directory(
         &self,
-        actor: &Actor,
+        by: &impl Acknowledge,
         directory: Fid,
         name: &[u8],
         set: &SetStatus,
     ) -> Result<Created, VolumeError> {
-        self.create(actor, directory, name, &New::Directory, set)
+        by.acknowledge(self.create(by.actor(), directory, name, &New::Directory, set)?)
     }
 
     /// Symlink: a symbolic link to `target`, or a mount point if `set` gives a mode without execute
@@ -92,7 +94,7 @@ impl Volume {
     /// Like [`Volume::create_file`].
     pub fn create_symlink(
         &self,
-        actor: &Actor,
+        by: &impl Acknowledge,
         directory: Fid,
         name: &[u8],
         target: &[u8],
@@ -101,7 +103,7 @@ impl Volume {
         if target.len() > PATH_BYTES_MAX {
             return Err(VolumeError::NameTooLong { got: target.len() });
         }
-        self.create(actor, directory, name, &New::Link(target), set)
+        by.acknowledge(self.create(by.actor(), directory, name, &New::Link(target), set)?)
     }
 
     fn create(
@@ -111,7 +113,7 @@ impl Volume {
         name: &[u8],
         new: &New<'_>,
         set: &SetStatus,
-    ) -> Result<Created, VolumeError> {
+    ) -> Result<Pending<Created>, VolumeError> {
         check_new_name(name)?;
         let mut transaction = Transaction::begin(self, actor)?;
         let parent = transaction.directory(directory)?;
@@ -134,8 +136,7 @@ impl Volume {
         }
         transaction.insert(directory.vnode, name, target)?;
         let created = Created { status, directory: transaction.status(directory.vnode)? };
-        self.finish(transaction)?;
-        Ok(created)
+        self.finish(transaction, created)
     }
 
     pub(crate) fn new_vnode(
@@ -176,11 +177,21 @@ impl Volume {
     /// Link: adds another name for a file in its own directory.
     pub fn link(
         &self,
-        actor: &Actor,
+        by: &impl Acknowledge,
         directory: Fid,
         name: &[u8],
         target: Fid,
     ) -> Result<Created, VolumeError> {
+        by.acknowledge(self.add_name(by.actor(), directory, name, target)?)
+    }
+
+    fn add_name(
+        &self,
+        actor: &Actor,
+        directory: Fid,
+        name: &[u8],
+        target: Fid,
+    ) -> Result<Pending<Created>, VolumeError> {
         check_new_name(name)?;
         let mut transaction = Transaction::begin(self, actor)?;
         let parent = transaction.directory(directory)?;
@@ -201,8 +212,7 @@ impl Volume {
             EntryTarget { vnode: target.vnode, unique: target.unique },
         )?;
         let created = Created { status, directory: transaction.status(directory.vnode)? };
-        self.finish(transaction)?;
-        Ok(created)
+        self.finish(transaction, created)
     }
 
     /// RemoveFile: removes a name of a file or symbolic link, and the vnode with its last name.
@@ -210,8 +220,13 @@ impl Volume {
     /// # Errors
     /// `NoVnode`, `NotDirectory`, `ReadOnly`, `NoEntry`, `IsDirectory`, `Invalid` (`.` and `..`),
     /// `Store`.
-    pub fn remove_file(&self, actor: &Actor, directory: Fid, name: &[u8]) -> Result<Removed, VolumeError> {
-        self.remove(actor, directory, name, false)
+    pub fn remove_file(
+        &self,
+        by: &impl Acknowledge,
+        directory: Fid,
+        name: &[u8],
+    ) -> Result<Removed, VolumeError> {
+        by.acknowledge(self.remove(by.actor(), directory, name, false)?)
     }
 
     /// RemoveDir: removes an empty directory.
@@ -220,11 +235,11 @@ impl Volume {
     /// `NoVnode`, `NotDirectory`, `ReadOnly`, `NoEntry`, `NotEmpty`, `Invalid` (`.` and `..`), `Store`.
     pub fn remove_directory(
         &self,
-        actor: &Actor,
+        by: &impl Acknowledge,
         directory: Fid,
         name: &[u8],
     ) -> Result<Removed, VolumeError> {
-        self.remove(actor, directory, name, true)
+        by.acknowledge(self.remove(by.actor(), directory, name, true)?)
     }
 
     fn remove(
@@ -233,7 +248,7 @@ impl Volume {
         directory: Fid,
         name: &[u8],
         is_directory: bool,
-    ) -> Result<Removed, VolumeError> {
+    ) -> Result<Pending<Removed>, VolumeError> {
         if is_dots(name) {
             return Err(VolumeError::Invalid("`.` and `..` cannot be removed"));
         }
@@ -256,8 +271,7 @@ impl Volume {
         }
         transaction.remove_entry(directory.vnode, name)?;
         let removed = Removed { target, directory: transaction.status(directory.vnode)? };
-        self.finish(transaction)?;
-        Ok(removed)
+        self.finish(transaction, removed)
     }
 }
 

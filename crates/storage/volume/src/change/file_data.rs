@@ -17,7 +17,7 @@ use crate::records::keys::{self, FileKey};
 use crate::records::quota;
 use crate::records::rows::RowKey;
 use crate::records::source::{DataSource, Landing, receive_pieces};
-use crate::{Actor, FileKind, StoreRequest, VnodeStatus, Volume, VolumeError};
+use crate::{Acknowledge, Actor, FileKind, Pending, StoreRequest, VnodeStatus, Volume, VolumeError};
 use base::Fid;
 use base::limits::PATH_BYTES_MAX;
 use bytes::Bytes;
@@ -239,11 +239,21 @@ impl Volume {
     /// error of `source`, or RXGEN_SS_UNMARSHAL if it ended early), `Store`.
     pub fn store(
         &self,
-        actor: &Actor,
+        by: &impl Acknowledge,
         fid: Fid,
         request: &StoreRequest,
         source: &mut dyn DataSource,
     ) -> Result<VnodeStatus, VolumeError> {
+        by.acknowledge(self.store_data(by.actor(), fid, request, source)?)
+    }
+
+    fn store_data(
+        &self,
+        actor: &Actor,
+        fid: Fid,
+        request: &StoreRequest,
+        source: &mut dyn DataSource,
+    ) -> Result<Pending<VnodeStatus>, VolumeError> {
         let end = request.offset.checked_add(request.length).filter(|&end| i64::try_from(end).is_ok());
         end.ok_or(VolumeError::FileTooLarge)?;
         let vnode = self.storable(fid, request)?;
@@ -254,8 +264,8 @@ impl Volume {
             if whole.has_chunks() || merged.has_chunks() {
                 self.home.handle.chunks.sync()?;
             }
-            if let Some(status) = self.commit_store(actor, &vnode, request, &mut whole, &mut merged)? {
-                return Ok(status);
+            if let Some(stored) = self.commit_store(actor, &vnode, request, &mut whole, &mut merged)? {
+                return Ok(stored);
             }
         }
     }
@@ -362,7 +372,7 @@ impl Volume {
         request: &StoreRequest,
         whole: &mut Staged<'_>,
         merged: &mut Staged<'_>,
-    ) -> Result<Option<VnodeStatus>, VolumeError> {
+    ) -> Result<Option<Pending<VnodeStatus>>, VolumeError> {
         let mut transaction = Transaction::begin(self, actor)?;
         let mut vnode = transaction.vnode(base.status.fid(self.id()))?;
         if vnode.status.data_version != base.status.data_version {
@@ -390,8 +400,7 @@ impl Volume {
         // From here on metadata names the chunks.
         whole.taken(&committed.used);
         merged.taken(&committed.used);
-        self.settle_data(committed)?;
-        Ok(Some(status))
+        Ok(Some(self.pending_data(committed).map(|()| status)))
     }
 
     /// Writes the new extents and removes those after the cut.

@@ -3,7 +3,7 @@
 use crate::change::entries::check_new_name;
 use crate::change::transaction::Transaction;
 use crate::records::codec::Vnode;
-use crate::{Actor, Renamed, Volume, VolumeError};
+use crate::{Acknowledge, Actor, Pending, Renamed, Volume, VolumeError};
 use afs_format::directory::EntryTarget;
 use base::{Fid, VnodeId};
 
@@ -40,12 +40,21 @@ impl Volume {
     /// new name is the same file or its directory), `DirectoryFull`, `Store`.
     pub fn rename(
         &self,
-        actor: &Actor,
+        by: &impl Acknowledge,
         old_directory: Fid,
         old_name: &[u8],
         new_directory: Fid,
         new_name: &[u8],
     ) -> Result<Renamed, VolumeError> {
+        by.acknowledge(self.move_name(by.actor(), (old_directory, old_name), (new_directory, new_name))?)
+    }
+
+    fn move_name(
+        &self,
+        actor: &Actor,
+        (old_directory, old_name): (Fid, &[u8]),
+        (new_directory, new_name): (Fid, &[u8]),
+    ) -> Result<Pending<Renamed>, VolumeError> {
         check_names(old_name, new_name)?;
         let mut transaction = Transaction::begin(self, actor)?;
         let plan = plan(&transaction, old_directory, old_name, new_directory, new_name)?;
@@ -70,8 +79,7 @@ impl Volume {
             new_directory: transaction.status(new)?,
             replaced,
         };
-        self.finish(transaction)?;
-        Ok(renamed)
+        self.finish(transaction, renamed)
     }
 }
 

@@ -7,6 +7,7 @@
 
 use crate::core::group::Writer;
 use crate::core::numbers::Place;
+use crate::core::pending::Pending;
 use crate::core::volume::{View, Volume};
 use crate::dedup::{Changes, Obsolete, Offers, Outcome};
 use crate::records::codec::{self, Counters, Entry, Extent, Job, Vnode};
@@ -449,21 +450,21 @@ fn count(counters: &mut Counters, vnode: &Touched) {
 }
 
 impl Volume {
-    /// Commits a change and waits until it is durable.
-    pub(crate) fn finish(&self, transaction: Transaction<'_>) -> Result<(), VolumeError> {
-        let committed = transaction.commit()?;
-        self.settle_committed(committed)
+    /// Commits a change with this result.
+    pub(crate) fn finish<T>(
+        &self,
+        transaction: Transaction<'_>,
+        result: T,
+    ) -> Result<Pending<T>, VolumeError> {
+        let Committed { number, obsolete, .. } = transaction.commit()?;
+        Ok(self.pending(number, obsolete).map(|()| result))
     }
 
-    /// Waits until a commit is durable.
-    pub(crate) fn settle_committed(&self, committed: Committed) -> Result<(), VolumeError> {
-        self.settle_all(committed.number, committed.obsolete)
-    }
-
-    /// Waits, for a store of file data, as the durability policy requires.
-    pub(crate) fn settle_data(&self, committed: Committed) -> Result<(), VolumeError> {
+    /// Returns the commit of a store of file data, which is to be waited for as the durability policy
+    /// requires.
+    pub(crate) fn pending_data(&self, committed: Committed) -> Pending<()> {
         let waits = self.shared.options.durability.waits_for_data();
-        self.home.settle(waits, &self.group, committed.number, committed.obsolete)
+        self.home.pending(waits, &self.group, committed.number, committed.obsolete)
     }
 
     /// Rejects growth for which there is not enough space.

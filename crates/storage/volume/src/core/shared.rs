@@ -2,8 +2,8 @@
 
 use crate::core::appenders::Appenders;
 use crate::core::cache::Caches;
-use crate::core::deferred::{self, Ends};
 use crate::core::group::Group;
+use crate::core::pending::{Ends, Pending, PendingCommit, Unsynced};
 use crate::core::read_ahead::ReadAhead;
 use crate::dedup::{Obsolete, Sharing};
 use crate::records::keys;
@@ -46,8 +46,7 @@ pub(crate) struct Partition {
     pub(crate) handle: PartitionHandle,
     /// Held while a volume is created, cloned or deleted; guards the id counter.
     pub(crate) registry: Mutex<()>,
-    /// The newest commit that was acknowledged before it was durable, and chunks to release once commits are
-    /// durable.
+    /// The newest commit without a waiter, and chunks to release once commits are durable.
     unsettled: Mutex<(CommitNumber, Vec<Unsettled>)>,
     /// Calls that complete when their changes are durable.
     pub(crate) ends: Ends,
@@ -92,41 +91,37 @@ impl Partition {
         self.staged.lock().contains(&group)
     }
 
-    /// Waits, if `waits`, until a commit is durable, then releases the chunks that it superseded; within
-    /// [`crate::Deferred::collect`] that is deferred to the end of the call. Without `waits`, [`Partition::sync`]
-    /// does both later. Call this without holding any lock.
-    pub(crate) fn settle(
+    /// Returns a commit whose change may be acknowledged when it is durable. Unless `waits`, it may be
+    /// acknowledged at once, and [`Partition::sync`] makes it durable later.
+    pub(crate) fn pending(
         self: &Arc<Self>,
         waits: bool,
         group: &Arc<Group>,
         number: CommitNumber,
         obsolete: Obsolete,
-    ) -> Result<(), VolumeError> {
+    ) -> Pending<()> {
+        let (partition, group) = (Arc::clone(self), Arc::clone(group));
+        let commit = PendingCommit { partition, number, group, obsolete };
+        let mut unsynced = Unsynced::default();
         if waits {
-            return deferred::note(self, group, number, obsolete)
-                .or_else(|obsolete| self.wait_durable(group, number, obsolete));
+            unsynced.push(commit);
+        } else {
+            Partition::sync_later(commit);
         }
-        let mut unsettled = self.unsettled.lock();
+        Pending::new((), unsynced)
+    }
+
+    /// Leaves a commit to the next [`Partition::sync`], which also releases the chunks that it superseded.
+    pub(crate) fn sync_later(commit: PendingCommit) {
+        let PendingCommit { partition, number, group, obsolete } = commit;
+        let mut unsettled = partition.unsettled.lock();
         unsettled.0 = unsettled.0.max(number);
         if !obsolete.is_empty() {
-            unsettled.1.push(Unsettled { number, group: Arc::clone(group), obsolete });
+            unsettled.1.push(Unsettled { number, group, obsolete });
         }
-        Ok(())
     }
 
-    /// Waits until a commit is durable, then releases the chunks that it superseded.
-    pub(crate) fn wait_durable(
-        &self,
-        group: &Group,
-        number: CommitNumber,
-        obsolete: Obsolete,
-    ) -> Result<(), VolumeError> {
-        self.handle.meta.sync(number)?;
-        self.release(Some(&group.pins), obsolete);
-        Ok(())
-    }
-
-    /// Makes commits durable that [`Partition::settle`] did not wait for.
+    /// Makes commits without a waiter durable; see [`Partition::sync_later`].
     pub(crate) fn sync(&self) -> Result<(), VolumeError> {
         let newest = self.unsettled.lock().0;
         self.handle.meta.sync(newest)?;

@@ -1,8 +1,8 @@
 //! One volume: its state, and reading from it.
 
-use crate::core::deferred;
 use crate::core::group::Group;
 use crate::core::parked::is_parked;
+use crate::core::pending::{Pending, PendingCommit};
 use crate::core::shared::{Partition, Shared};
 use crate::dedup::Obsolete;
 use crate::records::codec::{self, Counters, StoredHeader, Vnode};
@@ -25,7 +25,7 @@ use store::{Batch, ChunkAddress, Codec, CommitNumber, MetaStore};
 const MESSAGE_BYTES_MAX: usize = 127;
 
 /// One volume. All methods may be called from any thread; a changing method returns when its change is
-/// durable. FIDs are accepted as they come from the wire: `fid.volume` is ignored, `fid.vnode` and
+/// durable, except as part of a call ([`crate::Acknowledge`]). FIDs are accepted as they come from the wire: `fid.volume` is ignored, `fid.vnode` and
 /// `fid.unique` must both match, or the error is `NoVnode`.
 ///
 /// Rights are not checked here; the file server does that.
@@ -181,14 +181,15 @@ impl Volume {
     /// Changes the header durably. Ids of volume and parent, kind, counts, used blocks and the next
     /// uniquifier are kept, whatever `change` sets.
     pub fn update_header(&self, change: impl FnOnce(&mut VolumeHeader)) -> Result<VolumeHeader, VolumeError> {
-        self.update_header_if(|| self.check_is_there(), change)
+        self.update_header_if(|| self.check_is_there(), change)?.wait()
     }
 
-    /// Like [`Volume::update_header`], for file service: fails while the volume is not in service.
+    /// Like [`Volume::update_header`], for file service: fails while the volume is not in service, and does
+    /// not wait until the change is durable.
     pub fn update_header_in_service(
         &self,
         change: impl FnOnce(&mut VolumeHeader),
-    ) -> Result<VolumeHeader, VolumeError> {
+    ) -> Result<Pending<VolumeHeader>, VolumeError> {
         self.update_header_if(|| self.check_is_there().and_then(|()| self.check_state()), change)
     }
 
@@ -196,7 +197,7 @@ impl Volume {
         &self,
         check: impl FnOnce() -> Result<(), VolumeError>,
         change: impl FnOnce(&mut VolumeHeader),
-    ) -> Result<VolumeHeader, VolumeError> {
+    ) -> Result<Pending<VolumeHeader>, VolumeError> {
         let writer = self.group.writer.lock();
         check()?;
         let old = self.header();
@@ -220,8 +221,7 @@ impl Volume {
         let number = self.meta().commit(batch)?;
         self.live.write().header = new.clone();
         drop((publish, writer));
-        self.settle(number, vec![])?;
-        Ok(new)
+        Ok(self.pending(number, Obsolete::default()).map(|()| new))
     }
 
     /// Returns the compression of newly written file data: [`VolumeHeader::compression`], or the server's
@@ -330,7 +330,7 @@ impl Volume {
         self.check_is_there()?;
         let instance = self.instance();
         if let Some(vnode) = self.shared.caches.try_vnode(instance, fid.vnode) {
-            return self.expect(Some(vnode), fid).map(|vnode| vnode.status);
+            return expect(Some(vnode), fid).map(|vnode| vnode.status);
         }
         let _publish = self.group.publish.read();
         Ok(self.vnode(fid)?.status)
@@ -460,12 +460,13 @@ impl Volume {
 
     /// Waits until a commit is durable, as the options require. Call this without holding any lock.
     pub(crate) fn settle(&self, number: CommitNumber, own: Vec<ChunkAddress>) -> Result<(), VolumeError> {
-        self.settle_all(number, Obsolete { own, shared: vec![] })
+        self.pending(number, Obsolete { own, shared: vec![] }).wait()
     }
 
-    pub(crate) fn settle_all(&self, number: CommitNumber, obsolete: Obsolete) -> Result<(), VolumeError> {
+    /// Returns a commit that is to be waited for as the options require.
+    pub(crate) fn pending(&self, number: CommitNumber, obsolete: Obsolete) -> Pending<()> {
         let waits = self.shared.options.durability.waits_for_metadata();
-        self.home.settle(waits, &self.group, number, obsolete)
+        self.home.pending(waits, &self.group, number, obsolete)
     }
 
     /// Makes everything durable that was acknowledged for any volume of this partition.
@@ -476,24 +477,17 @@ impl Volume {
     /// Returns the vnode of a FID. Callers hold `publish` or are the writer, here and below.
     pub(crate) fn vnode(&self, fid: Fid) -> Result<Vnode, VolumeError> {
         self.check_is_there()?;
-        self.expect(self.vnode_by_number(fid.vnode)?, fid)
+        expect(self.vnode_by_number(fid.vnode)?, fid)
     }
 
-    /// Checks that `vnode` is the vnode of a FID.
-    ///
-    /// The reply to a call that reports the vnode missing is delayed until the volume's last change is
-    /// durable, like the reply to the call that removed it. So no client learns of a removal before the
-    /// client that requested it, or of one that a crash undoes.
-    pub(crate) fn expect(&self, vnode: Option<Vnode>, fid: Fid) -> Result<Vnode, VolumeError> {
-        if let Some(vnode) = vnode.filter(|vnode| vnode.status.unique == fid.unique) {
-            return Ok(vnode);
+    /// Returns the commit of the last change since the volume was loaded, if clients wait for such commits.
+    pub(crate) fn newest_commit(&self) -> Option<PendingCommit> {
+        let number = CommitNumber(self.newest_commit.load(Ordering::Acquire));
+        if number.0 == 0 || !self.shared.options.durability.waits_for_metadata() {
+            return None;
         }
-        let newest = CommitNumber(self.newest_commit.load(Ordering::Acquire));
-        if newest.0 > 0 && self.shared.options.durability.waits_for_metadata() {
-            // Without a call there is no reply to delay.
-            let _ = deferred::note(&self.home, &self.group, newest, Obsolete::default());
-        }
-        Err(VolumeError::NoVnode(fid.vnode, fid.unique))
+        let (partition, group) = (Arc::clone(&self.home), Arc::clone(&self.group));
+        Some(PendingCommit { partition, number, group, obsolete: Obsolete::default() })
     }
 
     /// Records the commit of a change before the change can be read. Call this while holding the group's
@@ -564,6 +558,12 @@ impl Drop for Volume {
     fn drop(&mut self) {
         self.shared.caches.bury(self.view().instance);
     }
+}
+
+/// Checks that `vnode` is the vnode of a FID.
+pub(crate) fn expect(vnode: Option<Vnode>, fid: Fid) -> Result<Vnode, VolumeError> {
+    let vnode = vnode.filter(|vnode| vnode.status.unique == fid.unique);
+    vnode.ok_or(VolumeError::NoVnode(fid.vnode, fid.unique))
 }
 
 fn keep_what_is_not_settable(new: &mut VolumeHeader, old: &VolumeHeader) {

@@ -1,5 +1,6 @@
 //! Returns the statuses of several vnodes at once, as listings request them.
 
+use crate::core::volume::expect;
 use crate::records::codec::{self, Vnode};
 use crate::records::{epochs, families, keys};
 use crate::{VnodeStatus, Volume, VolumeError};
@@ -49,7 +50,7 @@ impl Volume {
     fn vnodes_at_hand(&self, fids: &[Fid]) -> Option<Vec<Result<Vnode, VolumeError>>> {
         let vnodes = self.shared.caches.try_vnodes(self.instance(), fids)?;
         let check =
-            |(vnode, fid): (Vnode, &Fid)| self.check_is_there().and_then(|()| self.expect(Some(vnode), *fid));
+            |(vnode, fid): (Vnode, &Fid)| self.check_is_there().and_then(|()| expect(Some(vnode), *fid));
         Some(vnodes.into_iter().zip(fids).map(check).collect())
     }
 

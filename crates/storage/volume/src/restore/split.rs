@@ -248,8 +248,7 @@ impl Volume {
         transaction.insert(parent.vnode, name, target)?;
         transaction.insert(parent.vnode, aside, directory)?;
         let created = Created { status, directory: transaction.status(parent.vnode)? };
-        self.finish(transaction)?;
-        Ok(created)
+        self.finish(transaction, created)?.wait()
     }
 
     /// Removes a directory with everything below it, some names in each change, up to about `most` names. Can
@@ -306,6 +305,6 @@ impl Volume {
             transaction.drop_name(vnode)?;
             transaction.remove_entry(directory.vnode, name)?;
         }
-        self.finish(transaction)
+        self.finish(transaction, ())?.wait()
     }
 }

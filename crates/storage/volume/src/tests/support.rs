@@ -6,9 +6,9 @@ use crate::check::CheckOptions;
 use crate::records::codec::{self, Counters};
 use crate::records::{families, keys};
 use crate::{
-    Actor, CloneVolume, CompactionPolicy, Durability, Kept, NewSnapshot, NewVolume, PartitionHandle,
-    ScrubPolicy, SetStatus, Space, StoreRequest, VnodeStatus, Volume, VolumeError, VolumeOptions, Volumes,
-    check,
+    Acknowledge, Actor, CloneVolume, CompactionPolicy, Durability, Kept, NewSnapshot, NewVolume,
+    PartitionHandle, ScrubPolicy, SetStatus, Space, StoreRequest, VnodeStatus, Volume, VolumeError,
+    VolumeOptions, Volumes, check,
 };
 use base::{AbortCode, Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
@@ -29,6 +29,8 @@ pub(crate) struct Meta {
     pub(crate) failures: Mutex<u32>,
     /// While this is locked no sync starts; if true, syncs fail.
     pub(crate) syncs_fail: Mutex<bool>,
+    /// Number of syncs requested.
+    pub(crate) syncs: AtomicU64,
     reads: AtomicU64,
     /// Number of records read or scanned.
     pub(crate) records_read: AtomicU64,
@@ -50,6 +52,7 @@ impl Meta {
             inner: Arc::new(inner),
             failures: Mutex::default(),
             syncs_fail: Mutex::default(),
+            syncs: AtomicU64::default(),
             reads: AtomicU64::default(),
             records_read: AtomicU64::default(),
             read_anew: AtomicU64::default(),
@@ -113,6 +116,7 @@ impl MetaStore for Meta {
     }
 
     fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
+        self.syncs.fetch_add(1, Ordering::Relaxed);
         if *self.syncs_fail.lock() {
             return Err(StoreError::Meta("made to fail".into()));
         }
@@ -386,11 +390,21 @@ pub(crate) fn store_at(
     data: &[u8],
     file_length: u64,
 ) -> Result<VnodeStatus, VolumeError> {
+    store_as(&actor(5000), volume, fid, offset, data, file_length)
+}
+
+/// Like [`store_at`], by this actor.
+pub(crate) fn store_as(
+    by: &impl Acknowledge,
+    volume: &Volume,
+    fid: Fid,
+    offset: u64,
+    data: &[u8],
+    file_length: u64,
+) -> Result<VnodeStatus, VolumeError> {
     let request = StoreRequest { offset, length: data.len() as u64, file_length, set: nothing() };
     let mut rest = Bytes::copy_from_slice(data);
-    volume.store(&actor(5000), fid, &request, &mut |most: usize| {
-        Ok(rest.split_to(rest.len().min(most).min(97)))
-    })
+    volume.store(by, fid, &request, &mut |most: usize| Ok(rest.split_to(rest.len().min(most).min(97))))
 }
 
 pub(crate) fn read_all(volume: &Arc<Volume>, fid: Fid) -> Vec<u8> {

@@ -58,6 +58,9 @@ pub fn serve_fs(data: &[u8]) {
         process_kib: Arc::new(|| 1000),
     };
     let server = FileServer::new(config(), environment);
-    history(data, |caller, stream| afs_idl::fs::dispatch(&server, caller, stream));
+    history(data, |caller, stream| {
+        let served = server.serve(|call| afs_idl::fs::dispatch(call, caller, stream));
+        served.wait().expect("a store in memory")
+    });
     server.maintain();
 }

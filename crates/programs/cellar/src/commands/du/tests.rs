@@ -252,7 +252,9 @@ fn world(kind: Kind) -> World {
         version: "Cellar".into(),
     });
     let mut services = vec![
-        service(1, move |caller, call| fs::dispatch(&*files, caller, call)),
+        service(1, move |caller, stream| {
+            files.serve(|call| fs::dispatch(call, caller, stream)).wait().expect("a store in memory")
+        }),
         service(52, |caller, call| vl::dispatch(&Anybody, caller, call)),
     ];
     if kind != Kind::Foreign {

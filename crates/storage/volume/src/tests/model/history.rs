@@ -6,8 +6,8 @@ use crate::tests::crashing::Place;
 use crate::tests::segments::Segments;
 use crate::tests::support::*;
 use crate::{
-    Actor, CompactionPolicy, Deferred, FileKind, Policy, ScrubPolicy, SetStatus, SnapshotDue, StoreRequest,
-    Unseen, VnodeStatus, Volume, VolumeError, VolumeHeader, VolumeState,
+    Acknowledge, Actor, Commits, CompactionPolicy, FileKind, Pending, Policy, ScrubPolicy, SetStatus,
+    SnapshotDue, StoreRequest, Unseen, VnodeStatus, Volume, VolumeError, VolumeHeader, VolumeState,
 };
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::DirectoryBlob;
@@ -19,6 +19,8 @@ use rand::{Rng, SeedableRng};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Deref;
+use std::rc::Rc;
 use std::sync::Arc;
 use store::{ChunkStore, Codec, MemoryChunks};
 
@@ -63,11 +65,40 @@ pub(super) struct History {
     uniques: BTreeSet<u32>,
     /// Digest of the contents seen for each FID and data version since the last crash.
     shown: BTreeMap<(VnodeId, u32, u64), u64>,
+    /// The commits of a step that is performed as a call.
+    call: Option<Rc<Commits>>,
     step: u32,
 }
 
 /// Number of commits so far, and the state: the volume, its clones, the other volume.
 type State = (u64, Reference, BTreeMap<VolumeId, Reference>, Option<(VolumeId, BTreeMap<u8, Vec<u8>>)>);
+
+/// An actor whose changes are part of a call, if there is one.
+struct Author {
+    actor: Actor,
+    call: Option<Rc<Commits>>,
+}
+
+impl Deref for Author {
+    type Target = Actor;
+
+    fn deref(&self) -> &Actor {
+        &self.actor
+    }
+}
+
+impl Acknowledge for Author {
+    fn actor(&self) -> &Actor {
+        &self.actor
+    }
+
+    fn acknowledge<T>(&self, change: Pending<T>) -> Result<T, VolumeError> {
+        match &self.call {
+            Some(commits) => Ok(commits.keep(change)),
+            None => change.wait(),
+        }
+    }
+}
 
 impl History {
     /// Begins a history with metadata in a database of the engine of `place`.
@@ -97,7 +128,7 @@ impl History {
         let reference = Reference::new(volume.status(volume.root()).unwrap());
         let (clones, unsynced, stale) = (BTreeMap::new(), vec![], vec![]);
         let (uniques, shown) = (BTreeSet::new(), BTreeMap::new());
-        let (other, step) = (None, 0);
+        let (other, call, step) = (None, None, 0);
         let mut history = History {
             random,
             server,
@@ -110,6 +141,7 @@ impl History {
             stale,
             uniques,
             shown,
+            call,
             step,
         };
         history.remember();
@@ -156,9 +188,11 @@ impl History {
         if self.random.random_bool(0.7) {
             return self.one_step();
         }
-        let ((), deferred) = Deferred::collect(|| self.one_step());
+        self.call = Some(Rc::new(Commits::new()));
+        self.one_step();
+        let commits = self.call.take().and_then(Rc::into_inner).expect("the step is over");
         let (sender, ended) = std::sync::mpsc::channel();
-        deferred.when_durable(move |durable| sender.send(durable).unwrap());
+        commits.into_pending(()).when_durable(move |durable| sender.send(durable).unwrap());
         ended.try_recv().expect("nobody else leads").unwrap();
     }
 
@@ -200,8 +234,8 @@ impl History {
         }
     }
 
-    fn actor(&self) -> Actor {
-        actor(self.step)
+    fn actor(&self) -> Author {
+        Author { actor: actor(self.step), call: self.call.clone() }
     }
 
     /// Returns any vnode, sometimes a deleted one.

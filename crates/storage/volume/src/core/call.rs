@@ -1,0 +1,178 @@
+//! Volumes within calls whose reply waits until their changes are durable.
+//!
+//! A call is served within [`Commits::collect`]. Its handler changes volumes as a [`CallActor`], and accesses
+//! them through [`InCall`]: both add to the call's commits, for which the reply has to wait.
+
+use crate::core::pending::{Pending, Unsynced};
+use crate::{Actor, Volume, VolumeError, VolumeHeader};
+use base::{PartitionId, UnixTime, VolumeId, VolumeType};
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// The commits for which the reply to a call has to wait.
+pub struct Commits(RefCell<Unsynced>);
+
+impl Commits {
+    /// Serves a call, whose changes need not be durable before `serve` returns. All of them are awaited
+    /// together, by the receiver of the result.
+    pub fn collect<T>(serve: impl FnOnce(&Commits) -> T) -> Pending<T> {
+        let commits = Commits::new();
+        let result = serve(&commits);
+        commits.into_pending(result)
+    }
+
+    pub(crate) fn new() -> Commits {
+        Commits(RefCell::default())
+    }
+
+    pub(crate) fn into_pending<T>(self, result: T) -> Pending<T> {
+        Pending::new(result, self.0.into_inner())
+    }
+
+    /// Returns the result of a change, whose commit is awaited with the others of the call.
+    pub fn keep<T>(&self, change: Pending<T>) -> T {
+        let (result, unsynced) = change.into_unsynced();
+        self.0.borrow_mut().append(unsynced);
+        result
+    }
+}
+
+/// The author of a change, which also determines who waits until the change is durable: for an [`Actor`],
+/// the change itself, so its result may be passed on at once; for a [`CallActor`], the reply to the call.
+pub trait Acknowledge {
+    /// Returns the user who makes the change.
+    fn actor(&self) -> &Actor;
+
+    /// Returns the result of a committed change.
+    ///
+    /// # Errors
+    /// `Store` if the change cannot be made durable.
+    fn acknowledge<T>(&self, change: Pending<T>) -> Result<T, VolumeError>;
+}
+
+impl Acknowledge for Actor {
+    fn actor(&self) -> &Actor {
+        self
+    }
+
+    fn acknowledge<T>(&self, change: Pending<T>) -> Result<T, VolumeError> {
+        change.wait()
+    }
+}
+
+/// An actor whose changes are part of a call.
+#[derive(Clone, Copy)]
+pub struct CallActor<'c> {
+    /// The user who makes the changes.
+    pub actor: Actor,
+    /// The commits of the call.
+    pub commits: &'c Commits,
+}
+
+impl Acknowledge for CallActor<'_> {
+    fn actor(&self) -> &Actor {
+        &self.actor
+    }
+
+    fn acknowledge<T>(&self, change: Pending<T>) -> Result<T, VolumeError> {
+        Ok(self.commits.keep(change))
+    }
+}
+
+/// A volume as the handler of a call accesses it.
+///
+/// A report that a vnode is missing is part of the reply, which waits until the volume's last change is
+/// durable, like the reply to the call that removed the vnode. So no client learns of a removal before the
+/// client that requested it, or of one that a crash undoes.
+#[derive(Clone)]
+pub struct InCall<'c> {
+    volume: Arc<Volume>,
+    commits: &'c Commits,
+}
+
+impl<'c> InCall<'c> {
+    /// Returns the volume for a call with these commits.
+    pub fn new(volume: Arc<Volume>, commits: &'c Commits) -> InCall<'c> {
+        InCall { volume, commits }
+    }
+
+    /// Reads or changes the volume.
+    ///
+    /// # Errors
+    /// Those of `access`.
+    pub fn access<T>(
+        &self,
+        access: impl FnOnce(&Arc<Volume>) -> Result<T, VolumeError>,
+    ) -> Result<T, VolumeError> {
+        self.report(access(&self.volume))
+    }
+
+    /// Returns the results of several reads at once.
+    pub fn access_all<T>(
+        &self,
+        access: impl FnOnce(&Arc<Volume>) -> Vec<Result<T, VolumeError>>,
+    ) -> Vec<Result<T, VolumeError>> {
+        let results = access(&self.volume);
+        if results.iter().any(says_missing) {
+            self.await_newest();
+        }
+        results
+    }
+
+    /// Changes the volume without an actor.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub fn change<T>(
+        &self,
+        change: impl FnOnce(&Volume) -> Result<Pending<T>, VolumeError>,
+    ) -> Result<T, VolumeError> {
+        change(&self.volume).map(|change| self.commits.keep(change))
+    }
+
+    /// Returns the result of reading from the volume.
+    ///
+    /// # Errors
+    /// That of the result.
+    pub fn report<T>(&self, result: Result<T, VolumeError>) -> Result<T, VolumeError> {
+        if says_missing(&result) {
+            self.await_newest();
+        }
+        result
+    }
+
+    fn await_newest(&self) {
+        if let Some(newest) = self.volume.newest_commit() {
+            self.commits.0.borrow_mut().push(newest);
+        }
+    }
+
+    /// Returns the volume's id.
+    pub fn id(&self) -> VolumeId {
+        self.volume.id()
+    }
+
+    /// Returns the volume's type.
+    pub fn kind(&self) -> VolumeType {
+        self.volume.kind()
+    }
+
+    /// Returns the volume's partition.
+    pub fn partition(&self) -> PartitionId {
+        self.volume.partition()
+    }
+
+    /// Returns the volume's header.
+    pub fn header(&self) -> VolumeHeader {
+        self.volume.header()
+    }
+
+    /// Returns creation and update date; see [`Volume::dates`].
+    pub fn dates(&self) -> (UnixTime, UnixTime) {
+        self.volume.dates()
+    }
+}
+
+fn says_missing<T>(result: &Result<T, VolumeError>) -> bool {
+    matches!(result, Err(VolumeError::NoVnode(..)))
+}
