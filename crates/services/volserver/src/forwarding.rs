@@ -8,6 +8,7 @@ use crate::sending::Sending;
 use crate::server::VolumeServer;
 use crate::transactions::Use;
 use crate::transfers::Transfer;
+use crate::unchanged;
 use afs_idl::vol::{self, DestServer, ForwardMultipleRequest, ForwardRequest, Replica, RestoreCookie};
 use afs_idl::{CallStream, ClientConnection, cellar};
 use base::{AbortCode, UnixTime};
@@ -138,6 +139,10 @@ impl Parcel<'_> {
         if let Some(way) = self.others.connect_cellar(address)
             && let Ok(offered) = offer(&*way, to)
         {
+            if self.has_all(address, to, offered) {
+                progress.add_done(self.volume.header().used_kib << 10);
+                return Ok(());
+            }
             return self.send_missing(&*way, to, offered, source, progress);
         }
         let connection = self.others.connect(address)?;
@@ -150,6 +155,16 @@ impl Parcel<'_> {
             dumping::dump(self.volume, self.extract(), source, stream, Some(progress))
         };
         vol::restore(&*connection, &request, send).map(drop)
+    }
+
+    /// Returns whether a Cellar server has all contents already; its volume is then up to date. If that cannot be
+    /// found out, the volume is sent.
+    fn has_all(&self, address: SocketAddrV4, to: i32, offered: u64) -> bool {
+        let ask = |way: Arc<dyn ClientConnection>| {
+            unchanged::is_brought_up_to_date(self.server, self.volume, self.cookie, (&*way, to), offered)
+        };
+        // A release of everything (`vos release -force`) is a release of everything.
+        self.from_date != 0 && self.others.connect(address).and_then(ask).unwrap_or(false)
     }
 
     /// Sends the data that a Cellar server lacks. After an interruption, resumes with the data still missing.

@@ -40,6 +40,7 @@ mod taking;
 mod together;
 mod transactions;
 mod transfers;
+mod unchanged;
 
 pub use forwarding::OtherServers;
 pub use server::{Administrators, FileService, VolumeServer, VolumeServerParts};

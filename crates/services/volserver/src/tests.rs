@@ -15,4 +15,5 @@ mod resumed;
 mod splitting;
 mod support;
 mod transfers;
+mod unchanged;
 mod within;

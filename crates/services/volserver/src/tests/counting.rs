@@ -1,10 +1,11 @@
-//! In-memory chunks that count reads and stored chunks.
+//! In-memory chunks that count reads and stored chunks, and in-memory metadata that counts the records read.
 
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use store::{
-    ChunkAddress, ChunkOwner, ChunkStore, EncodedChunk, MemoryChunks, SegmentRecords, SegmentUse, StoreError,
+    Batch, ChunkAddress, ChunkOwner, ChunkStore, CommitNumber, EncodedChunk, Family, KeyRange, MemoryChunks,
+    MemoryMeta, MetaStore, SegmentRecords, SegmentUse, Snapshot, StoreError, Visit,
 };
 
 /// Forwards everything to another store.
@@ -51,5 +52,38 @@ impl ChunkStore for Counting {
 
     fn release(&self, address: ChunkAddress) {
         self.chunks.release(address);
+    }
+}
+
+/// Forwards everything to another database.
+pub(super) struct CountingMeta {
+    pub(super) meta: Arc<MemoryMeta>,
+    /// Number of keys looked up, and of records visited.
+    pub(super) records: Arc<AtomicUsize>,
+}
+
+impl MetaStore for CountingMeta {
+    fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.records.fetch_add(1, Ordering::Relaxed);
+        self.meta.get(family, key)
+    }
+
+    fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
+        self.meta.scan(family, range, &mut |key, value| {
+            self.records.fetch_add(1, Ordering::Relaxed);
+            visit(key, value)
+        })
+    }
+
+    fn snapshot(&self) -> Box<dyn Snapshot + '_> {
+        self.meta.snapshot()
+    }
+
+    fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
+        self.meta.commit(batch)
+    }
+
+    fn sync(&self, number: CommitNumber) -> Result<(), StoreError> {
+        self.meta.sync(number)
     }
 }

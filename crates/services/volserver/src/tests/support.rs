@@ -1,6 +1,6 @@
 //! A volume server with two in-memory partitions, a settable clock, and a record of notifications.
 
-use super::counting::Counting;
+use super::counting::{Counting, CountingMeta};
 use crate::{Administrators, FileService, VolumeServer, VolumeServerParts};
 use afs_idl::vol::{self, Server as _};
 use base::{
@@ -80,6 +80,8 @@ pub(super) struct Disks {
     pub(super) reads: Arc<AtomicUsize>,
     /// Number of chunks stored on either partition.
     pub(super) appends: Arc<AtomicUsize>,
+    /// Number of records of metadata read on either partition.
+    pub(super) records: Arc<AtomicUsize>,
 }
 
 impl Disks {
@@ -101,7 +103,7 @@ impl Disks {
     ) -> PartitionHandle {
         PartitionHandle {
             id: PartitionId::from_index(index).unwrap(),
-            meta: self.metas[which].clone(),
+            meta: Arc::new(CountingMeta { meta: self.metas[which].clone(), records: self.records.clone() }),
             chunks: Arc::new(Counting {
                 chunks: self.chunks[which].clone(),
                 reads: self.reads.clone(),
