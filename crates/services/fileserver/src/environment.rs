@@ -36,6 +36,19 @@ pub trait Clock: Send + Sync {
     }
 }
 
+/// Reports that calls wait for: that another call has finished contacting their common host. A simulator
+/// provides its own, to decide when a waiting call continues.
+pub trait Reports: Send + Sync {
+    /// Returns the number of reports so far.
+    fn count(&self) -> u64;
+
+    /// Waits until there are more than `seen` reports. Returns false if `limit` passes before.
+    fn wait(&self, seen: u64, limit: Duration) -> bool;
+
+    /// Adds a report and wakes all waiting calls.
+    fn report(&self);
+}
+
 /// Locations of volumes, for the old call that asks a file server for them (RXAFS_GetVolumeInfo).
 pub trait VolumeLocator: Send + Sync {
     /// Returns the location of the volume with this name or number.

@@ -4,7 +4,8 @@
 //! waits. Nothing is sent while the lock is held.
 
 use crate::config::FileServerConfig;
-use crate::environment::{CallbackNetwork, Clock};
+use crate::environment::{CallbackNetwork, Clock, Reports};
+use crate::reports::ThreadReports;
 use crate::stranger::{self, Said};
 use crate::waiting::WaitingCalls;
 use afs_idl::cb;
@@ -16,7 +17,7 @@ use callbacks::{
 use events::catalogue::CallbackSent;
 use events::current::Part;
 use events::{Event, LINES};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ pub(crate) struct Hosts {
     /// The state. The lock is held only while the state machine runs.
     state: Lock<Callbacks>,
     /// Wakes waiting calls after a result was reported to the state machine.
-    reported: Condvar,
+    reports: Arc<dyn Reports>,
     waiting: WaitingCalls,
     network: Arc<dyn CallbackNetwork>,
     clock: Arc<dyn Clock>,
@@ -56,12 +57,17 @@ impl Hosts {
     ) -> Hosts {
         Hosts {
             state: Lock::new(LockName::Hosts, Callbacks::new(config.callbacks.clone())),
-            reported: Condvar::new(),
+            reports: Arc::new(ThreadReports::default()),
             waiting: WaitingCalls::new(config.waiting_calls_max),
             network,
             clock,
             config,
         }
+    }
+
+    /// Replaces the reports that calls wait for.
+    pub(crate) fn set_reports(&mut self, reports: Arc<dyn Reports>) {
+        self.reports = reports;
     }
 
     /// Returns the state, for queries and for steps that send nothing.
@@ -106,10 +112,12 @@ impl Hosts {
         self.state.try_lock().is_some_and(|state| !state.is_ready(caller.peer, caller.connection.number()))
     }
 
-    fn wait(&self, mut state: MutexGuard<'_, Callbacks>, caller: &Caller) -> Result<(), AbortCode> {
+    fn wait(&self, state: MutexGuard<'_, Callbacks>, caller: &Caller) -> Result<(), AbortCode> {
         let _place = self.waiting.enter(&caller.identity)?;
-        let timed_out = self.reported.wait_for(&mut state, WAIT_MAX).timed_out();
-        if timed_out { Err(AbortCode::VBUSY) } else { Ok(()) }
+        // Read under the lock: a report about a later state has a higher number.
+        let seen = self.reports.count();
+        drop(state);
+        if self.reports.wait(seen, WAIT_MAX) { Ok(()) } else { Err(AbortCode::VBUSY) }
     }
 
     fn perform(&self, task: Task) -> Result<(), Refusal> {
@@ -118,7 +126,7 @@ impl Hosts {
                 let (said, was_reset) = self.ask_who(address, effort);
                 let now = self.clock.monotonic();
                 let identified = self.state.lock().identified(now, address, connection, said, was_reset);
-                self.reported.notify_all();
+                self.reports.report();
                 identified
             }
             Task::Probe(probe) => {
@@ -211,7 +219,7 @@ impl Hosts {
                     notified later");
             }
             let delivered = self.state.lock().delivered(&delivery, sent.is_ok());
-            self.reported.notify_all();
+            self.reports.report();
             let outcome = outcome(&delivered);
             waits::probes::callback_end(delivery.address, outcome.unwrap_or("elsewhere"));
             if let (Some(begun), Some(outcome)) = (begun, outcome) {

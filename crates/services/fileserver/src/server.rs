@@ -2,7 +2,7 @@
 
 use crate::config::FileServerConfig;
 use crate::counters::{Counters, Operation, OperationCount, TransferCount};
-use crate::environment::{Clock, Environment, TransportFigures, VolumeLocator};
+use crate::environment::{Clock, Environment, Reports, TransportFigures, VolumeLocator};
 use crate::hosts::Hosts;
 use crate::moved::MovedAnswers;
 use crate::subject::Subjects;
@@ -52,6 +52,13 @@ impl FileServer {
             config,
             environment,
         }
+    }
+
+    /// Makes calls wait for these reports instead of those between threads.
+    #[must_use]
+    pub fn with_reports(mut self, reports: Arc<dyn Reports>) -> FileServer {
+        self.hosts.set_reports(reports);
+        self
     }
 
     /// Logs a client that stores access lists with opcode 134. Such clients may store wrong lists

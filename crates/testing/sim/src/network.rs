@@ -121,6 +121,11 @@ impl Network {
         }
     }
 
+    /// Replaces faults and limits. Datagrams in flight arrive as planned.
+    pub fn set_conditions(&mut self, conditions: Conditions) {
+        self.conditions = conditions;
+    }
+
     /// Sends a datagram, which may be lost.
     pub fn send(&mut self, now: Monotonic, datagram: Datagram) {
         let Conditions { loss, duplication, damage, mtu, blackout, .. } = self.conditions;
