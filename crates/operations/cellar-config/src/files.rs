@@ -40,7 +40,7 @@ pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     // Links in the directory's path were made by the administrator and are followed.
     let folder = Arc::new(Folder::open(&parent.join(""))?);
-    let mut fresh = folder.begin(name, FILE_MODE)?;
+    let mut fresh = folder.begin_named(name, FILE_MODE)?;
     fresh.file().write_all(contents)?;
     let present = path.symlink_metadata().ok().filter(std::fs::Metadata::is_file);
     if let Some(mode) = present.map(|present| present.permissions().mode() & 0o777) {

@@ -3,18 +3,20 @@
 //! A [`Folder`] is an open directory. Every name is looked up in that directory, as a single component, and
 //! symbolic links are never followed, so neither a name such as `../x` nor a planted link leads out of it.
 //! Data is written to a fresh file that takes the name at the end: a link, a hard link or another user's file
-//! of that name is replaced, never written through.
+//! of that name is replaced, never written through. Where the file system allows it (`O_TMPFILE`), a fresh file
+//! has no name at all until then, so a process that is killed leaves nothing behind; elsewhere it has a temporary
+//! name, `.cellar-` and 16 digits.
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, FileTimes, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::SystemTime;
 
 /// How often a lookup is retried that a concurrent rename disturbed.
@@ -29,15 +31,19 @@ pub struct Folder {
     path: PathBuf,
 }
 
-/// A file that has no name yet. It is removed on drop unless [`Fresh::keep`] is called.
+/// A file that does not have its name yet. It is removed on drop unless [`Fresh::keep`] is called.
 #[derive(Debug)]
 pub struct Fresh {
     folder: Arc<Folder>,
     file: File,
-    temporary: OsString,
+    /// `None` if it has no name at all.
+    temporary: Option<OsString>,
     name: OsString,
-    is_kept: bool,
 }
+
+/// Whether an open file can be named by its number.
+static HAS_PROC: LazyLock<bool> = LazyLock::new(|| Path::new(OPEN_FILES).exists());
+const OPEN_FILES: &str = "/proc/self/fd";
 
 /// Checks that a name is one component that stays in its folder.
 ///
@@ -196,11 +202,33 @@ impl Folder {
     /// The file cannot be created.
     pub fn begin(self: &Arc<Folder>, name: &OsStr, mode: u32) -> io::Result<Fresh> {
         check_name(name)?;
+        if *HAS_PROC {
+            let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+            match rustix::fs::openat(&self.fd, ".", flags, permissions(mode)) {
+                // The file system has no files without names, or the kernel does not know them.
+                Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
+                made => return Ok(self.fresh(made?, None, name)),
+            }
+        }
+        self.begin_named(name, mode)
+    }
+
+    /// Creates a new file like [`Folder::begin`], which has a temporary name until then. For a file that is synced
+    /// before it gets its name: a file without one has a link count of zero on the medium, and the sync of a folder
+    /// does not write the count of its files if the file system has no journal.
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub fn begin_named(self: &Arc<Folder>, name: &OsStr, mode: u32) -> io::Result<Fresh> {
+        check_name(name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(mode & 0o777);
-        let (temporary, fd) = with_temporary(|name| rustix::fs::openat(&self.fd, name, flags, mode))?;
-        let (folder, name) = (Arc::clone(self), name.to_owned());
-        Ok(Fresh { folder, file: File::from(fd), temporary, name, is_kept: false })
+        let make = |temporary: &OsStr| rustix::fs::openat(&self.fd, temporary, flags, permissions(mode));
+        let (temporary, fd) = with_temporary(make)?;
+        Ok(self.fresh(fd, Some(temporary), name))
+    }
+
+    fn fresh(self: &Arc<Folder>, fd: OwnedFd, temporary: Option<OsString>, name: &OsStr) -> Fresh {
+        Fresh { folder: Arc::clone(self), file: File::from(fd), temporary, name: name.to_owned() }
     }
 
     /// Creates a symbolic link. Replaces anything else of that name except a folder.
@@ -293,19 +321,37 @@ impl Fresh {
     /// # Errors
     /// `EISDIR` if a folder has the name.
     pub fn keep(mut self) -> io::Result<()> {
-        let folder = &self.folder.fd;
-        rustix::fs::renameat(folder, &*self.temporary, folder, &*self.name)?;
-        self.is_kept = true;
+        if self.temporary.is_none() {
+            match self.link(&self.name) {
+                // Links do not replace.
+                Err(Errno::EXIST) => self.temporary = Some(with_temporary(|name| self.link(name))?.0),
+                linked => return Ok(linked?),
+            }
+        }
+        if let Some(temporary) = &self.temporary {
+            rustix::fs::renameat(&self.folder.fd, &**temporary, &self.folder.fd, &*self.name)?;
+        }
+        self.temporary = None;
         Ok(())
+    }
+
+    /// Gives a file without a name this one.
+    fn link(&self, name: &OsStr) -> rustix::io::Result<()> {
+        let this = format!("{OPEN_FILES}/{}", self.file.as_raw_fd());
+        rustix::fs::linkat(rustix::fs::CWD, this, &self.folder.fd, name, AtFlags::SYMLINK_FOLLOW)
     }
 }
 
 impl Drop for Fresh {
     fn drop(&mut self) {
-        if !self.is_kept {
-            let _ = self.folder.remove(&self.temporary);
+        if let Some(temporary) = &self.temporary {
+            let _ = self.folder.remove(temporary);
         }
     }
+}
+
+fn permissions(mode: u32) -> Mode {
+    Mode::from_raw_mode(mode & 0o777)
 }
 
 /// Creates an object under an unused name.

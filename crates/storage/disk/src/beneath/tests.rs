@@ -4,6 +4,11 @@ use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use tempfile::TempDir;
 
+type Begin = fn(&Arc<Folder>, &OsStr, u32) -> io::Result<Fresh>;
+
+/// The two ways in which a file exists before it has its name.
+const WAYS: [Begin; 2] = [Folder::begin, Folder::begin_named];
+
 /// A folder to write to, and a victim next to it.
 struct Scene {
     root: TempDir,
@@ -29,7 +34,11 @@ impl Scene {
     }
 
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        let mut fresh = self.folder.begin(name.as_ref(), 0o644)?;
+        self.write_as(Folder::begin, name, text)
+    }
+
+    fn write_as(&self, begin: Begin, name: &str, text: &str) -> io::Result<()> {
+        let mut fresh = begin(&self.folder, name.as_ref(), 0o644)?;
         fresh.file().write_all(text.as_bytes())?;
         fresh.keep()
     }
@@ -54,6 +63,7 @@ fn names_that_lead_elsewhere_are_refused_everywhere() {
             folder.read(name).err(),
             folder.read_link(name).err(),
             folder.begin(name, 0o600).err(),
+            folder.begin_named(name, 0o600).err(),
             folder.make_link(name, OsStr::new("x")).err(),
             folder.make_hard_link(name, folder, OsStr::new("x")).err(),
         ];
@@ -91,9 +101,14 @@ fn a_link_is_replaced_and_never_followed() {
 #[test]
 fn a_hard_link_to_another_file_is_replaced() {
     let scene = Scene::new();
-    fs::hard_link(scene.victim().join("file"), scene.tree("file")).unwrap();
-    scene.write("file", "theirs").unwrap();
-    scene.check_victim();
+    for begin in WAYS {
+        let _ = fs::remove_file(scene.tree("file"));
+        fs::hard_link(scene.victim().join("file"), scene.tree("file")).unwrap();
+        scene.write_as(begin, "file", "theirs").unwrap();
+        scene.check_victim();
+        assert_eq!(fs::read_to_string(scene.tree("file")).unwrap(), "theirs");
+        assert_eq!(scene.folder.names().unwrap(), ["file"]);
+    }
 }
 
 type Descend = fn(&Folder, &Path) -> io::Result<Folder>;
@@ -116,20 +131,40 @@ fn no_link_is_followed_on_the_way_down() {
 #[test]
 fn what_is_not_kept_leaves_nothing() {
     let scene = Scene::new();
-    let mut fresh = scene.folder.begin("file".as_ref(), 0o644).unwrap();
-    fresh.file().write_all(b"half").unwrap();
-    drop(fresh);
     fs::create_dir(scene.tree("folder")).unwrap();
-    assert!(scene.write("folder", "x").is_err());
-    assert!(scene.folder.make_link("folder".as_ref(), "x".as_ref()).is_err());
-    assert_eq!(scene.folder.names().unwrap(), ["folder"]);
+    for begin in WAYS {
+        let mut fresh = begin(&scene.folder, "file".as_ref(), 0o644).unwrap();
+        fresh.file().write_all(b"half").unwrap();
+        drop(fresh);
+        assert!(scene.write_as(begin, "folder", "x").is_err());
+        assert!(scene.folder.make_link("folder".as_ref(), "x".as_ref()).is_err());
+        assert_eq!(scene.folder.names().unwrap(), ["folder"]);
+    }
+}
+
+#[test]
+fn a_file_without_a_name_is_not_in_its_folder() {
+    let scene = Scene::new();
+    let mut fresh = scene.folder.begin("file".as_ref(), 0o644).unwrap();
+    if fresh.temporary.is_some() {
+        // This file system has none.
+        return;
+    }
+    fresh.file().write_all(b"half").unwrap();
+    // A process that is killed here removes nothing.
+    assert_eq!(scene.folder.names().unwrap(), [""; 0]);
+    fresh.keep().unwrap();
+    assert_eq!(scene.folder.names().unwrap(), ["file"]);
+    assert_eq!(fs::read_to_string(scene.tree("file")).unwrap(), "half");
 }
 
 #[test]
 fn a_file_gets_permission_bits_only() {
     let scene = Scene::new();
-    scene.folder.begin("file".as_ref(), 0o7700).unwrap().keep().unwrap();
-    assert_eq!(fs::metadata(scene.tree("file")).unwrap().mode() & 0o7777, 0o700);
+    for (begin, name) in WAYS.into_iter().zip(["file", "other"]) {
+        begin(&scene.folder, name.as_ref(), 0o7700).unwrap().keep().unwrap();
+        assert_eq!(fs::metadata(scene.tree(name)).unwrap().mode() & 0o7777, 0o700);
+    }
 }
 
 #[test]
