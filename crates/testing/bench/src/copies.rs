@@ -1,4 +1,7 @@
 //! Copies of trees of small files with `cellar cp`, into each kind of server and back.
+//!
+//! The local trees are in memory, because ext4 is slow where many files were removed in the last minutes, whatever
+//! program creates the next ones (docs/lab/benchmarks.md, "Copies of many small files").
 
 use crate::cpu::Reading;
 use crate::disturbed;
@@ -8,6 +11,7 @@ use crate::statistics::{Spread, ratio, short};
 use anyhow::{Context, Result, bail};
 use interop::cell::{Cell, Server, cellar_program};
 use interop::means::Means;
+use std::path::Path;
 use std::time::Instant;
 
 /// Options of the measurement.
@@ -29,6 +33,8 @@ pub(crate) struct CopiesOptions {
 
 /// Number of files per folder.
 const FOLDER_FILES: u32 = 500;
+/// Where the local trees are.
+const MEMORY: &str = "/dev/shm";
 /// Volume that is copied into; each copy gets a new one.
 const VOLUME: &str = "copies";
 
@@ -63,10 +69,11 @@ pub(crate) fn run(options: &CopiesOptions) -> Result<()> {
         ),
         (Server::Cellar, Cell::start_with(Server::Cellar, "benchc2", "10.99.1.32", &[]).context("Cellar")?),
     ];
+    let trees = tempfile::Builder::new().prefix("cellar-bench-").tempdir_in(MEMORY).context(MEMORY)?;
     for (kind, cell) in &cells {
         cell.open_volume(*kind, VOLUME)?;
-        make_files(cell, options)?;
     }
+    make_files(trees.path(), options)?;
     println!("{}\n", Machine::here());
     let mut lines = table(&["copy", "transfers at a time", "OpenAFS", "Cellar", "times as fast"], 1);
     let mut shares = Vec::new();
@@ -78,8 +85,9 @@ pub(crate) fn run(options: &CopiesOptions) -> Result<()> {
                 let (kind, cell) = &cells[which];
                 eprintln!("bench: {jobs} jobs, round {} of {}, {kind:?}", round + 1, options.rounds);
                 for way in Way::ALL {
-                    let (rate, share) =
-                        disturbed::least(disturbed::PAUSE, || copy(*kind, cell, way, jobs, options.files))?;
+                    let (rate, share) = disturbed::least(disturbed::PAUSE, || {
+                        copy(*kind, cell, trees.path(), way, (jobs, options.files))
+                    })?;
                     figures[which][way as usize].push(rate);
                     shares.push(share);
                 }
@@ -99,32 +107,33 @@ pub(crate) fn run(options: &CopiesOptions) -> Result<()> {
     Ok(())
 }
 
-fn make_files(cell: &Cell, options: &CopiesOptions) -> Result<()> {
-    let folder = cell.scratch()?.join("files");
-    let script = format!(
-        "for i in $(seq 0 {last}); do d={folder}/$((i / {FOLDER_FILES})); [ -d $d ] || mkdir -p $d; \
-         head -c {bytes} /dev/urandom > $d/file$i; done",
-        last = options.files - 1,
-        folder = folder.display(),
-        bytes = options.bytes
-    );
-    cell.shell(&script)?.ok().map(drop)
+/// Creates the tree that is copied, with random contents.
+fn make_files(trees: &Path, options: &CopiesOptions) -> Result<()> {
+    let mut data = vec![0; options.bytes as usize];
+    for file in 0..options.files {
+        let folder = trees.join("files").join((file / FOLDER_FILES).to_string());
+        std::fs::create_dir_all(&folder)?;
+        rand::fill(&mut data[..]);
+        std::fs::write(folder.join(format!("file{file}")), &data)?;
+    }
+    Ok(())
 }
 
 /// Copies once; returns the files per second, and the share of stolen time.
-fn copy(kind: Server, cell: &Cell, way: Way, jobs: u8, files: u32) -> Result<(f64, f64)> {
-    let (program, scratch) = (cellar_program()?, cell.scratch()?);
-    let (program, scratch) = (program.display(), scratch.display());
+fn copy(kind: Server, cell: &Cell, trees: &Path, way: Way, (jobs, files): (u8, u32)) -> Result<(f64, f64)> {
+    let (program, trees) = (cellar_program()?, trees.display());
+    let program = program.display();
     let command = match way {
-        Way::Up => format!("{program} cp --jobs {jobs} {scratch}/files/ cell:{VOLUME}/tree"),
-        Way::Down => format!("{program} cp --jobs {jobs} cell:{VOLUME}/tree {scratch}/back"),
+        Way::Up => format!("{program} cp --jobs {jobs} {trees}/files/ cell:{VOLUME}/tree"),
+        Way::Down => format!("{program} cp --jobs {jobs} cell:{VOLUME}/tree {trees}/back"),
     };
-    if matches!(way, Way::Up) {
-        // Removing a volume is quicker than removing its files.
-        cell.run(&format!("vos remove -id {VOLUME} -localauth"))?.ok()?;
-        cell.open_volume(kind, VOLUME)?;
-    } else {
-        cell.shell(&format!("rm -rf {scratch}/back"))?.ok()?;
+    match way {
+        Way::Up => {
+            // Removing a volume is quicker than removing its files.
+            cell.run(&format!("vos remove -id {VOLUME} -localauth"))?.ok()?;
+            cell.open_volume(kind, VOLUME)?;
+        }
+        Way::Down => drop(cell.shell(&format!("rm -rf {trees}/back"))?.ok()?),
     }
     rustix::fs::sync();
     let before = Reading::now()?;
@@ -133,7 +142,7 @@ fn copy(kind: Server, cell: &Cell, way: Way, jobs: u8, files: u32) -> Result<(f6
     let seconds = start.elapsed().as_secs_f64();
     let stolen = Reading::now()?.since(&before).stolen;
     if matches!(way, Way::Down) {
-        cell.shell(&format!("diff -r {scratch}/files {scratch}/back"))?.ok().context("the copy differs")?;
+        cell.shell(&format!("diff -r {trees}/files {trees}/back"))?.ok().context("the copy differs")?;
     }
     Ok((f64::from(files) / seconds, disturbed::share(stolen, seconds)))
 }
