@@ -274,7 +274,7 @@ fn put_one(
         put_vnode(&mut output.buffer, &vnode);
         return output.flush_if_full();
     }
-    let read = source.vnode(listed)?;
+    let read = source.vnode(upcoming)?;
     let Piece::Vnode(found) = &*read else { return Err(out_of_step()) };
     let Some(opened) = found else { return Ok(()) };
     put_vnode(&mut output.buffer, &opened.vnode);

@@ -1,17 +1,22 @@
 //! Reads a volume for sending, step by step, for one target or several together.
 
-use crate::dumping::{dumped, failed};
+use crate::dumping::{Upcoming, dumped, failed};
 use crate::together::{Member, Together, Weighed};
 use afs_format::dump::DumpedVnode;
 use afs_format::transfer::{CHUNK_BYTES, Digest, digest};
 use base::{AbortCode, Fid, VnodeId};
 use bytes::Bytes;
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use volume::{FileReader, VnodeStatus, Volume, VolumeError};
 
 /// Vnodes looked up in one step.
 pub(crate) const STEP_VNODES: usize = 1000;
+
+/// Maximum length of files that are opened together, and their maximum number.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+const SMALL_FILES: usize = 64;
 
 /// Maximum distance between targets that share a read, in bytes; one more piece may be in memory.
 const WINDOW_BYTES: usize = 32 << 20;
@@ -78,12 +83,15 @@ struct Reading {
     volume: Arc<Volume>,
     /// The current file, and the offset it was read to.
     file: Option<(Fid, u64, FileReader)>,
+    /// Files that have been opened together with one before them.
+    opened: VecDeque<FileReader>,
 }
 
 impl Source {
     /// Creates the source for a single target.
     pub(crate) fn alone(volume: &Arc<Volume>) -> Source {
-        Source { reading: Reading { volume: Arc::clone(volume), file: None }, member: None }
+        let reading = Reading { volume: Arc::clone(volume), file: None, opened: VecDeque::new() };
+        Source { reading, member: None }
     }
 
     /// Creates sources for several targets that share one read.
@@ -108,9 +116,9 @@ impl Source {
         self.next(|reading| reading.vnodes(from, directories))
     }
 
-    /// Reads a vnode of the list.
-    pub(crate) fn vnode(&mut self, listed: &VnodeStatus) -> Result<Arc<Piece>, AbortCode> {
-        self.next(|reading| reading.vnode(listed))
+    /// Reads the first of the upcoming vnodes.
+    pub(crate) fn vnode(&mut self, upcoming: Upcoming<'_>) -> Result<Arc<Piece>, AbortCode> {
+        self.next(|reading| reading.vnode(upcoming))
     }
 
     /// Reads the data of an opened vnode at `at`; fails if it is shorter than the vnode's length.
@@ -132,9 +140,9 @@ impl Reading {
         Ok(Piece::Vnodes(found))
     }
 
-    fn vnode(&mut self, listed: &VnodeStatus) -> Result<Piece, AbortCode> {
-        let fid = listed.fid(self.volume.id());
-        let reader = match self.volume.reader(fid, 0, u64::MAX) {
+    fn vnode(&mut self, upcoming: Upcoming<'_>) -> Result<Piece, AbortCode> {
+        let fid = upcoming.vnodes[0].fid(self.volume.id());
+        let reader = match self.open(fid, upcoming) {
             Ok(reader) => reader,
             // The vnode was removed meanwhile.
             Err(VolumeError::NoVnode(..)) => return Ok(Piece::Vnode(None)),
@@ -144,6 +152,35 @@ impl Reading {
         let vnode = dumped(&self.volume, fid, &reader)?;
         self.file = Some((fid, 0, reader));
         Ok(Piece::Vnode(Some(Box::new(Opened { vnode, status, length }))))
+    }
+
+    /// Opens a vnode, the first of `upcoming`. If it is a small file, the small files behind it are opened as well.
+    fn open(&mut self, fid: Fid, upcoming: Upcoming<'_>) -> Result<FileReader, VolumeError> {
+        if let Some(reader) = self.take_opened(fid) {
+            return Ok(reader);
+        }
+        let volume = &self.volume;
+        let is_small = |vnode: &&VnodeStatus| !vnode.is_directory() && vnode.length <= SMALL_BYTES_MAX;
+        let small = upcoming.vnodes.iter().take(SMALL_FILES).take_while(is_small);
+        let small = small.filter(|vnode| upcoming.extract.has(vnode));
+        let small: Vec<Fid> = small.map(|vnode| vnode.fid(volume.id())).collect();
+        if small.len() > 1 {
+            self.opened = volume.small_readers(&small)?.into();
+        }
+        match self.take_opened(fid) {
+            Some(reader) => Ok(reader),
+            None => self.volume.reader(fid, 0, u64::MAX),
+        }
+    }
+
+    /// Returns the reader of a file that has been opened, and drops those of the files before it.
+    fn take_opened(&mut self, fid: Fid) -> Option<FileReader> {
+        let number = |reader: &FileReader| reader.status().vnode;
+        while self.opened.front().is_some_and(|reader| number(reader) < fid.vnode) {
+            self.opened.pop_front();
+        }
+        let is_next = self.opened.front().is_some_and(|reader| reader.status().fid(fid.volume) == fid);
+        if is_next { self.opened.pop_front() } else { None }
     }
 
     fn data(&mut self, opened: &Opened, at: u64) -> Result<Piece, AbortCode> {

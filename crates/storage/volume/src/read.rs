@@ -2,3 +2,4 @@
 
 pub(crate) mod bulk_status;
 pub(crate) mod reader;
+mod small_files;

@@ -21,6 +21,7 @@ mod scrubbing;
 mod sealing;
 mod segments;
 mod sharing;
+mod small_files;
 mod snapshots;
 mod support;
 mod taken;

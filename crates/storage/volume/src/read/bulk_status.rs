@@ -79,7 +79,7 @@ impl Volume {
 
     /// Caches missing vnodes, and those between them. Unreadable ones are skipped; the later lookup reports
     /// the error. Lets writers run in between.
-    fn read_together(&self, fids: &[Fid], publish: &mut RwLockReadGuard<'_, ()>) {
+    pub(crate) fn read_together(&self, fids: &[Fid], publish: &mut RwLockReadGuard<'_, ()>) {
         let instance = self.instance();
         let is_missing = |number: &VnodeId| self.shared.caches.vnode(instance, *number).is_none();
         let mut missing: Vec<VnodeId> = fids.iter().map(|fid| fid.vnode).filter(is_missing).collect();

@@ -80,6 +80,19 @@ struct FileSource {
 }
 
 impl FileReader {
+    /// Creates a reader of a whole file of at most one chunk, whose extent this is if the file has any data.
+    pub(crate) fn of_one_chunk(
+        volume: &Arc<Volume>,
+        vnode: Vnode,
+        held: Held,
+        extent: Option<Extent>,
+    ) -> FileReader {
+        let (status, volume, ahead) = (vnode.status, Arc::clone(volume), Ahead::default());
+        let extents = extent.map(|extent| (0, extent)).into_iter().collect();
+        let source = Source::File(FileSource { volume, vnode, held, extents, known_to: 1, ahead });
+        FileReader { status, at: 0, end: status.length, source }
+    }
+
     /// Returns the status that belongs to the data.
     pub fn status(&self) -> &VnodeStatus {
         &self.status

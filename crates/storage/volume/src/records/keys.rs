@@ -252,6 +252,12 @@ pub(crate) fn is_of_rows(key: &[u8]) -> bool {
     key.starts_with(&REGISTRY.to_be_bytes())
 }
 
+/// Returns vnode and uniquifier in a prefix made by [`FileKey::extent`].
+pub(crate) fn file_of(prefix: &[u8]) -> Option<(VnodeId, u32)> {
+    let word = |at: usize| Some(u32::from_be_bytes(prefix.get(at..at + 4)?.try_into().ok()?));
+    Some((VnodeId(word(8)?), word(12)?))
+}
+
 /// Returns the index in a prefix made by [`FileKey::extent`].
 pub(crate) fn index_of(prefix: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(prefix.get(16..)?.try_into().ok()?))
