@@ -39,7 +39,8 @@ libafs:                         ## 131 commands, and moving volumes, under OpenA
 	cargo build --release -p cellar -p interop
 	target/release/interop libafs-commands libafs-volumes
 
-bench: deps                     ## compares Cellar with OpenAFS on this machine; writes the figures to docs/lab/benchmarks.md
+bench: deps                     ## compares Cellar with others on this machine; writes the figures to docs/lab/benchmarks.md
+	scripts/install-deps bench
 	cargo build --release -p cellar -p bench
 	cargo build --release -p volume --example big_volume --example many_volumes
 	cargo build --release -p store --example cache_purge

@@ -6,7 +6,7 @@ use load::cpu::{Machine, parse_machine, parse_process, seconds};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Names of server programs of OpenAFS and Cellar, truncated to 15 bytes as in /proc.
+/// Names of server programs of OpenAFS, Cellar and the peers, truncated to 15 bytes as in /proc.
 const SERVERS: &[&str] = &[
     "dafileserver",
     "davolserver",
@@ -17,7 +17,15 @@ const SERVERS: &[&str] = &[
     "ptserver",
     "bosserver",
     "cellar",
+    "ganesha.nfsd",
+    "rpcbind",
+    "smbd",
+    "smbd-notifyd",
+    "cleanupd",
 ];
+
+/// Name of the program that is a client of another kind of server, on behalf of the load generator.
+const CLIENT: &str = "peer-client";
 
 /// CPU time used since boot or since a process started, in clock ticks unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,9 +62,10 @@ impl Reading {
     /// Reads the current CPU times in this process namespace.
     pub(crate) fn now() -> Result<Reading> {
         let read = |path: &str| std::fs::read_to_string(path).with_context(|| path.to_owned());
-        let generator = parse_process(&read("/proc/self/stat")?).context("/proc/self/stat")?.ticks;
+        let own = parse_process(&read("/proc/self/stat")?).context("/proc/self/stat")?.ticks;
         let machine = parse_machine(&read("/proc/stat")?).context("/proc/stat")?;
-        Ok(Reading { server: servers()?, generator, machine })
+        let (server, clients) = processes()?;
+        Ok(Reading { server, generator: own + clients, machine })
     }
 
     /// Returns the CPU time between `earlier` and this reading.
@@ -73,19 +82,23 @@ impl Reading {
     }
 }
 
-/// Returns user and system time of all servers in this process namespace. A cell's namespace contains no
-/// other cell's servers.
-fn servers() -> Result<Servers> {
-    let mut all = Servers::default();
+/// Returns user and system time of all servers in this process namespace, and the ticks of all clients. A
+/// cell's namespace contains no other cell's servers.
+fn processes() -> Result<(Servers, u64)> {
+    let (mut all, mut clients) = (Servers::default(), 0);
     for entry in std::fs::read_dir("/proc").context("/proc")? {
         let path = entry?.path();
         // A process that ends between listing and reading is skipped.
         let Ok(text) = std::fs::read_to_string(path.join("stat")) else { continue };
-        let Some(process) = parse_process(&text).filter(|it| SERVERS.contains(&it.name)) else { continue };
-        all.ticks += process.ticks;
-        all.threads_ns.extend(threads_of(&path));
+        let Some(process) = parse_process(&text) else { continue };
+        if process.name == CLIENT {
+            clients += process.ticks;
+        } else if SERVERS.contains(&process.name) {
+            all.ticks += process.ticks;
+            all.threads_ns.extend(threads_of(&path));
+        }
     }
-    Ok(all)
+    Ok((all, clients))
 }
 
 /// Returns a process's threads: `/proc/PID/task/TID/schedstat` starts with the nanoseconds that it ran.

@@ -2,9 +2,10 @@
 
 use crate::cpu::Reading;
 use crate::order::{Answer, CpuSeconds, Latency, Order, Outcome};
-use crate::workload::{self, Kind, SMALL_FILE_BYTES, Unit, Workload};
+use crate::tree;
+use crate::workload::{self, Kind, LIST_FILES, SMALL_FILE_BYTES, Unit, Workload};
 use afs_idl::{ClientConnection, cellar};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use load::files::{Fid, Files, volume_root};
@@ -38,10 +39,18 @@ pub(crate) struct GeneratorOptions {
 /// Executes orders until the end of the input.
 pub(crate) fn serve(options: &GeneratorOptions) -> Result<()> {
     let mut generator = Generator::new(options)?;
+    execute(|order| generator.obey(order))
+}
+
+/// Answers that the generator is ready, and then each order on the standard input.
+///
+/// # Errors
+/// If the input is no order, or the output is closed. A failed order is answered, and others follow.
+pub(crate) fn execute(mut obey: impl FnMut(&Order) -> Result<Outcome>) -> Result<()> {
     answer(&Answer::Ready)?;
     for line in std::io::stdin().lock().lines() {
         let order: Order = serde_json::from_str(&line?).context("not an order")?;
-        let outcome = generator.obey(&order);
+        let outcome = obey(&order);
         answer(&outcome.map_or_else(|error| Answer::Failed(format!("{error:#}")), Answer::Done))?;
     }
     Ok(())
@@ -55,6 +64,7 @@ fn answer(answer: &Answer) -> Result<()> {
 
 struct Generator {
     options: GeneratorOptions,
+    /// Clients, as many as a workload needed so far.
     stations: Vec<Station>,
     /// Root directories of the volumes.
     roots: Vec<Fid>,
@@ -62,6 +72,8 @@ struct Generator {
     runs: u32,
     /// State left by the last run of a read-only workload for the next one.
     kept: Option<Kept>,
+    /// The directory of [`Kind::List`], once a run has created it.
+    listed: Option<Fid>,
 }
 
 /// Files kept between runs.
@@ -77,6 +89,8 @@ struct Task {
     directory: Fid,
     file: Fid,
     data: Bytes,
+    /// The directory to list.
+    listed: Option<Fid>,
 }
 
 /// Results of one thread.
@@ -91,13 +105,12 @@ const FILE_NAME: &str = "file";
 
 impl Generator {
     fn new(options: &GeneratorOptions) -> Result<Generator> {
-        let own = workload::ALL.iter().filter(|workload| !matches!(workload.kind, Kind::Mix { .. }));
-        let clients = own.map(|workload| workload.clients).max().unwrap_or(1);
-        let stations = (0..clients).map(|_| Station::start()).collect::<Result<Vec<_>>>()?;
+        let stations = vec![Station::start()?];
         let locations = stations[0].connect(SocketAddr::new(options.address, 7003), 52, None);
         let roots =
             options.volume.iter().map(|volume| volume_root(&*locations, volume)).collect::<Result<_>>()?;
-        Ok(Generator { options: options.clone(), stations, roots, data: Bytes::new(), runs: 0, kept: None })
+        let data = Bytes::new();
+        Ok(Generator { options: options.clone(), stations, roots, data, runs: 0, kept: None, listed: None })
     }
 
     fn obey(&mut self, order: &Order) -> Result<Outcome> {
@@ -135,7 +148,40 @@ impl Generator {
         if (self.data.len() as u64) < bytes {
             self.data = noise(bytes);
         }
+        self.start_stations(workload.clients)?;
+        if workload.kind == Kind::List && self.listed.is_none() {
+            self.start_stations(LIST_MAKERS)?;
+            self.listed = Some(self.make_listed()?);
+        }
         self.prepare(workload, bytes)
+    }
+
+    fn start_stations(&mut self, clients: usize) -> Result<()> {
+        while self.stations.len() < clients {
+            self.stations.push(Station::start()?);
+        }
+        Ok(())
+    }
+
+    /// Creates the directory of [`Kind::List`], with several clients.
+    fn make_listed(&self) -> Result<Fid> {
+        let clients = &self.stations[..LIST_MAKERS];
+        let clients: Vec<Files> =
+            clients.iter().map(|station| self.connect(station, false)).collect::<Result<_>>()?;
+        let directory = clients[0].make_directory(self.roots[0], "listed")?;
+        std::thread::scope(|scope| {
+            let make = |(number, files): (u32, &Files)| {
+                let files = files.clone();
+                let mut names = (number..LIST_FILES).step_by(LIST_MAKERS);
+                scope.spawn(move || {
+                    names.try_for_each(|name| files.create(directory, &name.to_string()).map(drop))?;
+                    Ok(Done::default())
+                })
+            };
+            let threads: Vec<_> = (0..).zip(&clients).map(make).collect();
+            threads.into_iter().try_for_each(|thread| join(thread).map(drop))
+        })?;
+        Ok(directory)
     }
 
     fn begin_profile(&self, hz: u32) -> Result<Profile> {
@@ -179,7 +225,7 @@ impl Generator {
                 let file = files.create(directory, FILE_NAME)?;
                 let from = if workload.unit() == Unit::Bytes { share * number } else { 0 };
                 let data = self.data.slice(from..from + share);
-                tasks.push(Task { files: files.clone(), directory, file, data });
+                tasks.push(Task { files: files.clone(), directory, file, data, listed: self.listed });
             }
         }
         tasks.iter().try_for_each(|task| warm(workload, task))?;
@@ -265,7 +311,7 @@ const PROFILE_SECONDS: u32 = 600;
 /// Converts the report of a mix. Latencies are those of the last group: in mixes with several groups, an
 /// interactive user.
 fn outcome_of_mix(workload: &Workload, report: &load::fs::Report) -> Result<Outcome> {
-    anyhow::ensure!(report.wrong() == 0, "{} replies were not right", report.wrong());
+    ensure!(report.wrong() == 0, "{} replies were not right", report.wrong());
     let latency = report.groups.last().context("no groups")?.latency;
     let used = report.used;
     let server = used.server_cpu.context("the server's process is not to be seen")?;
@@ -287,12 +333,12 @@ fn join(thread: ScopedJoinHandle<'_, Result<Done>>) -> Result<Done> {
 }
 
 /// Returns the size of each thread's file in bytes.
-fn share_bytes(workload: &Workload, bytes: u64) -> u64 {
+pub(crate) fn share_bytes(workload: &Workload, bytes: u64) -> u64 {
     match workload.kind {
         Kind::Fetch { .. } | Kind::Store { .. } => {
             bytes / workload.bytes_divisor / (workload.clients * workload.threads) as u64
         }
-        Kind::Status | Kind::Files | Kind::Mix { .. } => SMALL_FILE_BYTES.min(bytes),
+        Kind::Status | Kind::Files | Kind::List | Kind::Mix { .. } => SMALL_FILE_BYTES.min(bytes),
     }
 }
 
@@ -323,6 +369,9 @@ fn greet(workload: &Workload, tasks: &[Task]) -> Result<()> {
     })
 }
 
+/// Number of clients that create the directory of [`Kind::List`].
+const LIST_MAKERS: usize = 4;
+
 /// Number of calls per thread before the measurement.
 const GREETINGS: u32 = 50;
 
@@ -344,6 +393,16 @@ fn work(workload: &Workload, task: &Task, time: Duration) -> Result<Done> {
             task.files.store(file, &task.data)?;
             task.files.remove(task.directory, &name)
         }),
+        Kind::List => {
+            let directory = task.listed.context("the directory to list does not exist")?;
+            let mut done = repeat(time, |_| {
+                let found = tree::statuses(&task.files, directory)?.len();
+                ensure!(found == LIST_FILES as usize, "{found} files are listed, not {LIST_FILES}");
+                Ok(())
+            })?;
+            done.amount *= u64::from(LIST_FILES);
+            Ok(done)
+        }
         Kind::Mix { .. } => bail!("a mix has clients of its own"),
     }
 }
@@ -362,19 +421,19 @@ fn repeat(time: Duration, mut operation: impl FnMut(u64) -> Result<()>) -> Resul
     Ok(Done { amount, latency: Some(latency) })
 }
 
+/// Returns the latencies of all threads together, if any were recorded.
 fn percentiles(done: &[Done]) -> Result<Option<Latency>> {
     let mut all = Histogram::<u64>::new(3)?;
     for histogram in done.iter().filter_map(|done| done.latency.as_ref()) {
         all.add(histogram)?;
     }
-    let microseconds = |quantile| all.value_at_quantile(quantile) as f64 / 1e3;
-    Ok((!all.is_empty()).then(|| Latency { p50_us: microseconds(0.5), p99_us: microseconds(0.99) }))
+    Ok(Latency::of(&all))
 }
 
 /// After the measurement: compares the stored data with the expected data and removes it.
 fn finish(workload: &Workload, tasks: &[Task]) -> Result<()> {
     for task in tasks {
-        if workload.kind == Kind::Files {
+        if matches!(workload.kind, Kind::Files | Kind::List) {
             task.files.store(task.file, &task.data)?;
         }
         task.files.fetch_and_compare(task.file, &task.data, u64::MAX)?;

@@ -29,14 +29,13 @@ pub(crate) struct Machine {
 impl Machine {
     /// Describes this machine.
     pub(crate) fn here() -> Machine {
-        let package = ["-W", "-f", "${Version}", "openafs-fileserver"];
         Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             processor: field(&file("/proc/cpuinfo"), "model name", ':'),
             memory_mib: memory_mib(&file("/proc/meminfo")),
             kernel: file("/proc/sys/kernel/osrelease").trim().to_owned(),
             system: field(&file("/etc/os-release"), "PRETTY_NAME", '='),
-            openafs: output("dpkg-query", &package),
+            openafs: package_version("openafs-fileserver").unwrap_or_default(),
             disk: output("df", &["--output=fstype,source", "/tmp"])
                 .lines()
                 .last()
@@ -53,6 +52,12 @@ impl fmt::Display for Machine {
         write!(f, "{cores} cores ({processor}), {memory_mib} MiB, Linux {kernel}, {system}, ")?;
         write!(f, "OpenAFS {openafs}, {disk}; load average before: {load}")
     }
+}
+
+/// Returns the version of a Debian package, if it is installed.
+pub(crate) fn package_version(name: &str) -> Option<String> {
+    let state = output("dpkg-query", &["-W", "-f", "${db:Status-Status} ${Version}", name]);
+    state.strip_prefix("installed ").map(str::to_owned)
 }
 
 fn file(path: &str) -> String {
@@ -88,5 +93,10 @@ mod tests {
         assert_eq!(field("", "model name", ':'), "unknown");
         assert_eq!(memory_mib("MemFree: 1 kB\nMemTotal:       2048 kB\n"), 2);
         assert_eq!(memory_mib("MemTotal: much"), 0);
+    }
+
+    #[test]
+    fn a_package_that_is_not_installed_has_no_version() {
+        assert_eq!(package_version("no-such-package"), None);
     }
 }

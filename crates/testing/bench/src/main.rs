@@ -13,6 +13,7 @@ mod generator;
 mod machine;
 mod observing;
 mod order;
+mod peers;
 mod record;
 mod report;
 mod rxperf;
@@ -71,6 +72,9 @@ enum Role {
     /// Creates or lists a tree of files in a cell; started by this program
     #[command(hide = true)]
     Tree(tree::TreeOptions),
+    /// Generates load for another kind of server; started by this program
+    #[command(hide = true)]
+    Drive(peers::DriveOptions),
     /// Measures the store: durable small operations with each policy, many files created, listed, cloned and
     /// removed, and the bytes written for them
     Store(store::StoreOptions),
@@ -82,14 +86,16 @@ enum Role {
     Observing(observing::ObservingOptions),
     /// Measures Rx alone: `rxperf` with few and many streams over several paths
     Rxperf(rxperf::RxperfOptions),
+    /// Compares Cellar with NFS-Ganesha and Samba: large and small files, a listing, status
+    Peers(peers::PeersOptions),
     /// Prints its input and replaces a block of a document with it
     Record(record::RecordOptions),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // In a cell there are no processes to clean up.
-    let is_inside = matches!(arguments.role, Some(Role::Generate(_) | Role::Tree(_)));
+    // In a cell or another namespace there are no processes to clean up.
+    let is_inside = matches!(arguments.role, Some(Role::Generate(_) | Role::Tree(_) | Role::Drive(_)));
     if !is_inside && let Err(error) = interop::ending::on_signal() {
         eprintln!("bench: {error:#}");
         return ExitCode::FAILURE;
@@ -111,6 +117,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         Some(Role::Volumes(options)) => return volumes::run(options),
         Some(Role::Copies(options)) => return copies::run(options),
         Some(Role::Observing(options)) => return observing::run(options),
+        Some(Role::Peers(options)) => return peers::run(options),
+        Some(Role::Drive(options)) => return peers::drive(options),
         Some(Role::Rxperf(options)) => return rxperf::run(options),
         Some(Role::Record(options)) => return record::run(options),
         None => {}
@@ -131,7 +139,7 @@ fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn measure(arguments: &Arguments) -> Result<Report> {
-    let workloads = workload::select(&arguments.only)?;
+    let workloads = workload::select(workload::ALL, &arguments.only)?;
     if let Err(missing) = Means::Netns.check() {
         bail!("{missing}");
     }

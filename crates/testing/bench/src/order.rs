@@ -1,6 +1,7 @@
 //! Messages between the program and its load generators: one line of JSON each.
 
 use crate::disturbed;
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// A request to run a workload once.
@@ -62,7 +63,7 @@ impl Outcome {
 pub(crate) struct CpuSeconds {
     /// All processes and threads of the server.
     pub(crate) server: f64,
-    /// The load generator.
+    /// The load generator, with its clients.
     pub(crate) generator: f64,
     /// The rest of the machine, including interrupts and kernel threads.
     pub(crate) other: f64,
@@ -77,6 +78,15 @@ pub(crate) struct Latency {
     pub(crate) p50_us: f64,
     /// 99th percentile.
     pub(crate) p99_us: f64,
+}
+
+impl Latency {
+    /// Returns the percentiles of durations in nanoseconds; `None` if there are none.
+    pub(crate) fn of(nanoseconds: &Histogram<u64>) -> Option<Latency> {
+        let microseconds = |quantile| nanoseconds.value_at_quantile(quantile) as f64 / 1e3;
+        let latency = || Latency { p50_us: microseconds(0.5), p99_us: microseconds(0.99) };
+        (!nanoseconds.is_empty()).then(latency)
+    }
 }
 
 #[cfg(test)]

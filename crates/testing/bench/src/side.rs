@@ -1,4 +1,4 @@
-//! One of the two servers compared: its cell, and the load generator in it.
+//! One of the servers compared: its cell, and the load generator in it.
 
 use crate::disturbed;
 use crate::order::{Answer, Order, Outcome};
@@ -9,11 +9,17 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// A cell with a generator that waits for orders. Dropping it ends both.
 pub(crate) struct Side {
-    generator: Child,
-    orders: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    generator: Generator,
     /// Dropped last.
     cell: Cell,
+}
+
+/// A process that executes orders from its standard input. Dropping it closes that input, which ends the
+/// process, and waits for its end.
+pub(crate) struct Generator {
+    process: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
 }
 
 /// Volumes for the load: as many as a mix uses.
@@ -35,19 +41,38 @@ impl Side {
     /// Starts a generator in a running cell.
     pub(crate) fn in_cell(server: Server, cell: Cell) -> Result<Side> {
         VOLUMES.iter().try_for_each(|volume| cell.open_volume(server, volume))?;
-        let mut generator = generator(&cell)?;
-        let orders = generator.stdin.take();
-        let answers = BufReader::new(generator.stdout.take().context("no pipe")?);
-        let mut side = Side { generator, orders, answers, cell };
-        match side.answer()? {
-            Answer::Ready => Ok(side),
-            other => bail!("the load generator says {other:?}"),
-        }
+        Ok(Side { generator: Generator::start(&mut command(&cell)?)?, cell })
     }
 
     /// Returns the cell.
     pub(crate) fn cell(&mut self) -> &mut Cell {
         &mut self.cell
+    }
+
+    /// Runs a workload once, repeating it if it was disturbed.
+    pub(crate) fn run(&mut self, order: &Order) -> Result<Outcome> {
+        self.generator.run(order)
+    }
+
+    /// Runs a workload once; returns the share of stolen time as well.
+    pub(crate) fn run_once(&mut self, order: &Order) -> Result<(Outcome, f64)> {
+        self.generator.run_once(order)
+    }
+}
+
+impl Generator {
+    /// Starts the process, and waits until it is ready for orders.
+    pub(crate) fn start(command: &mut Command) -> Result<Generator> {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut process = child.context("cannot start the load generator")?;
+        let orders = process.stdin.take();
+        let answers = BufReader::new(process.stdout.take().context("no pipe")?);
+        let mut generator = Generator { process, orders, answers };
+        match generator.answer()? {
+            Answer::Ready => Ok(generator),
+            Answer::Failed(why) => bail!("{why}"),
+            other @ Answer::Done(_) => bail!("the load generator says {other:?}"),
+        }
     }
 
     /// Runs a workload once, repeating it if it was disturbed.
@@ -73,26 +98,25 @@ impl Side {
     fn answer(&mut self) -> Result<Answer> {
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
-            bail!("the load generator ended with {}", self.generator.wait()?);
+            bail!("the load generator ended with {}", self.process.wait()?);
         }
         Ok(serde_json::from_str(&line)?)
     }
 }
 
-impl Drop for Side {
+impl Drop for Generator {
     fn drop(&mut self) {
-        // Closing its input ends the generator.
+        // Closing its input ends the process.
         drop(self.orders.take());
-        let _ = self.generator.wait();
+        let _ = self.process.wait();
     }
 }
 
-fn generator(cell: &Cell) -> Result<Child> {
+fn command(cell: &Cell) -> Result<Command> {
     let mut command = Command::new(tools().join("openafs-cell"));
     command.arg("-d").arg(cell.path()).arg("run").arg(std::env::current_exe()?);
     command.args(["generate", "--address", cell.address]);
     command.args(VOLUMES.iter().flat_map(|volume| ["--volume", volume]));
     command.args(["--key-file", "/etc/openafs/server/KeyFileExt", "--partition", "/vicepa"]);
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-    child.context("cannot start the load generator")
+    Ok(command)
 }

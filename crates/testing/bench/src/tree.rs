@@ -100,8 +100,8 @@ fn list(options: &TreeOptions) -> Result<f64> {
     Ok(seconds)
 }
 
-/// Reads a directory and fetches the status of everything in it.
-fn statuses(files: &Files, directory: Fid) -> Result<Vec<Fid>> {
+/// Reads a directory and fetches the status of everything in it, [`BULK`] at a time.
+pub(crate) fn statuses(files: &Files, directory: Fid) -> Result<Vec<Fid>> {
     let fids = entries(files, directory)?;
     for some in fids.chunks(BULK) {
         let request = fs::InlineBulkStatusRequest { fids: some.to_vec() };

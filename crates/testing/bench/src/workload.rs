@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Status,
     /// CreateFile, StoreData64 of [`SMALL_FILE_BYTES`], RemoveFile.
     Files,
+    /// FetchData64 of a directory with [`LIST_FILES`] files, and InlineBulkStatus of all of them.
+    List,
     /// A mix of `cellar bench fs`.
     Mix {
         /// Name of the mix.
@@ -31,6 +33,9 @@ pub(crate) enum Kind {
 
 /// Size of the files that [`Kind::Files`] creates.
 pub(crate) const SMALL_FILE_BYTES: u64 = 4096;
+
+/// Number of empty files in the directory of [`Kind::List`].
+pub(crate) const LIST_FILES: u32 = 10_000;
 
 /// One workload: a row of the tables.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +62,7 @@ impl Workload {
         match self.kind {
             Kind::Fetch { .. } | Kind::Store { .. } => Unit::Bytes,
             Kind::Status => Unit::Calls,
-            Kind::Files => Unit::Files,
+            Kind::Files | Kind::List => Unit::Files,
             Kind::Mix { unit, .. } => unit,
         }
     }
@@ -71,7 +76,7 @@ pub(crate) enum Unit {
     Bytes,
     /// Calls.
     Calls,
-    /// Files created, filled and removed.
+    /// Files created, filled and removed, or files listed.
     Files,
 }
 
@@ -160,14 +165,30 @@ pub(crate) const ALL: &[Workload] = &[
     ),
 ];
 
-/// Returns the workloads with one of these names, or whose names contain one of these parts; all of them if
-/// there are none.
-pub(crate) fn select(parts: &[String]) -> Result<Vec<&'static Workload>> {
-    if let Some(part) = parts.iter().find(|part| !ALL.iter().any(|workload| is_meant(workload, part))) {
-        bail!("no workload is named like {part:?}; --list shows them");
+/// The workloads of `bench peers`, in the order in which they run: work that clients of any network file
+/// system do.
+pub(crate) const OF_PEERS: &[Workload] = &[
+    plain("read-1", WHOLE_FILE, 1, 1, "read a cached file, 1 client"),
+    plain("read-16", WHOLE_FILE, 16, 1, "the same, 16 clients, a file each"),
+    plain("write-1", STORE, 1, 1, "write a new file, 1 client"),
+    plain("write-16", STORE, 16, 1, "the same, 16 clients, a file each"),
+    plain("small-1", Kind::Files, 1, 1, "create, write 4 KiB, remove; 1 client"),
+    plain("small-16", Kind::Files, 16, 1, "the same, 16 clients, a directory each"),
+    plain("list-1", Kind::List, 1, 1, "list a directory of 10,000 files with their status, 1 client"),
+    plain("list-16", Kind::List, 16, 1, "the same directory, 16 clients"),
+    plain("stat-1", Kind::Status, 1, 1, "status of one file, 1 client"),
+    plain("stat-16", Kind::Status, 16, 1, "the same, 16 clients, a file each"),
+];
+
+/// Returns the workloads of `all` with one of these names, or whose names contain one of these parts; all of
+/// them if there are none.
+pub(crate) fn select(all: &'static [Workload], parts: &[String]) -> Result<Vec<&'static Workload>> {
+    if let Some(part) = parts.iter().find(|part| !all.iter().any(|workload| is_meant(workload, part))) {
+        let names: Vec<&str> = all.iter().map(|workload| workload.name).collect();
+        bail!("no workload is named like {part:?}; there are {}", names.join(", "));
     }
     let wanted = |workload: &&Workload| parts.is_empty() || parts.iter().any(|part| is_meant(workload, part));
-    Ok(ALL.iter().filter(wanted).collect())
+    Ok(all.iter().filter(wanted).collect())
 }
 
 fn is_meant(workload: &Workload, part: &str) -> bool {
@@ -176,7 +197,7 @@ fn is_meant(workload: &Workload, part: &str) -> bool {
 
 /// Returns the workload with exactly this name.
 pub(crate) fn by_name(name: &str) -> Option<&'static Workload> {
-    ALL.iter().find(|workload| workload.name == name)
+    ALL.iter().chain(OF_PEERS).find(|workload| workload.name == name)
 }
 
 #[cfg(test)]
@@ -185,8 +206,9 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_found() {
-        for workload in ALL {
-            assert_eq!(ALL.iter().filter(|other| other.name == workload.name).count(), 1);
+        let all = || ALL.iter().chain(OF_PEERS);
+        for workload in all() {
+            assert_eq!(all().filter(|other| other.name == workload.name).count(), 1);
             assert_eq!(by_name(workload.name).unwrap().text, workload.text);
         }
         assert!(by_name("fetch").is_none());
@@ -196,12 +218,13 @@ mod tests {
     fn selection_is_by_part_and_refuses_unmatched_names() {
         let names = |parts: &[&str]| -> Vec<&str> {
             let parts: Vec<String> = parts.iter().map(|&part| part.into()).collect();
-            select(&parts).unwrap().iter().map(|workload| workload.name).collect()
+            select(ALL, &parts).unwrap().iter().map(|workload| workload.name).collect()
         };
         assert_eq!(names(&[]).len(), ALL.len());
         assert_eq!(names(&["files", "status-1"]), ["status-1", "files-1", "files-16"]);
         assert_eq!(names(&["files-1"]), ["files-1"], "a whole name is no part");
-        let error = select(&["status".into(), "fecth".into()]).unwrap_err();
+        let error = select(ALL, &["status".into(), "fecth".into()]).unwrap_err();
         assert!(error.to_string().contains("fecth"), "{error}");
+        assert!(select(OF_PEERS, &["fetch".into()]).is_err(), "each list has its own names");
     }
 }
