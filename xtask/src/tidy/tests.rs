@@ -40,7 +40,7 @@ fn a_crate_is_in_the_folder_of_its_floor() {
 }
 
 #[test]
-fn the_store_does_not_know_what_it_keeps() {
+fn the_store_does_not_know_volumes() {
     let text = "/// A vnode in a comment.\nconst VNODES: u8 = 1;\nfn f(meta: &RocksMeta) {}\n";
     let complaints = |path: &str| ignorance::check(&SourceFile::new(path.into(), text));
     let found = complaints("crates/storage/store/src/partition.rs");

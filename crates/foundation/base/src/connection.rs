@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_attached_stays_with_the_connection() {
+    fn attachments_stay_with_the_connection() {
         let (first, second) = (Connection::new(), Connection::new());
         first.attach(Arc::new(7_u32));
         assert_eq!(first.clone().attached::<u32>().as_deref(), Some(&7));

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_no_text_is_escaped() {
+    fn only_invalid_text_is_escaped() {
         for (bytes, wanted) in [
             (&b"plain \"text\" 'quoted'"[..], "plain \"text\" 'quoted'"),
             ("gr\u{fc}n".as_bytes(), "gr\u{fc}n"),

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_within_a_wait_belongs_to_it() {
+    fn nested_waits_belong_to_the_outer_one() {
         begin();
         spent(Part::Client, 1);
         let span = enter(Part::Callback);

@@ -140,7 +140,7 @@ pub trait Declared {
     fn values(&self) -> Vec<Value<'_>>;
 
     /// Builds the figures from another process's numbers for each name; figures without numbers are 0.
-    fn told(numbers: impl Fn(&str) -> Vec<u64>) -> Self;
+    fn from_numbers(numbers: impl Fn(&str) -> Vec<u64>) -> Self;
 }
 
 /// Declares a group of figures. Generates a structure of them that can be summed and compared with its
@@ -181,7 +181,7 @@ macro_rules! figures {
                 vec![$($crate::figures!(@value $kind, &self.$field),)+]
             }
 
-            fn told(numbers: impl Fn(&str) -> Vec<u64>) -> Self {
+            fn from_numbers(numbers: impl Fn(&str) -> Vec<u64>) -> Self {
                 $name { $($field: $crate::FromNumbers::from_numbers(&numbers(stringify!($field))),)+ }
             }
         }
@@ -290,15 +290,15 @@ mod tests {
     }
 
     #[test]
-    fn what_one_process_tells_another_understands() {
-        let told = sample(9);
+    fn figures_survive_a_transfer_between_processes() {
+        let reported = sample(9);
         let numbers = |name: &str| {
             let place = Sample::DECLARATIONS.iter().position(|of| of.name == name).unwrap();
-            told.values()[place].numbers()
+            reported.values()[place].numbers()
         };
-        assert_eq!(Sample::told(numbers), told);
-        assert_eq!(Sample::told(|_| vec![]), Sample::default());
-        assert_eq!(Sample::told(|_| vec![1, 2, 3]).wait.count(), 0, "half a bucket");
+        assert_eq!(Sample::from_numbers(numbers), reported);
+        assert_eq!(Sample::from_numbers(|_| vec![]), Sample::default());
+        assert_eq!(Sample::from_numbers(|_| vec![1, 2, 3]).wait.count(), 0, "half a bucket");
     }
 
     #[test]

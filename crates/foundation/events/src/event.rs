@@ -4,7 +4,7 @@ use std::panic::Location;
 
 /// Value of a field in a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum FieldValue {
     /// A text.
     Text(String),
     /// A number, in the unit that the field's name ends with.
@@ -13,39 +13,39 @@ pub enum Told {
     Code(i32),
 }
 
-impl From<&str> for Told {
-    fn from(text: &str) -> Told {
-        Told::Text(text.to_owned())
+impl From<&str> for FieldValue {
+    fn from(text: &str) -> FieldValue {
+        FieldValue::Text(text.to_owned())
     }
 }
 
-impl From<String> for Told {
-    fn from(text: String) -> Told {
-        Told::Text(text)
+impl From<String> for FieldValue {
+    fn from(text: String) -> FieldValue {
+        FieldValue::Text(text)
     }
 }
 
-impl From<u64> for Told {
-    fn from(number: u64) -> Told {
-        Told::Number(number)
+impl From<u64> for FieldValue {
+    fn from(number: u64) -> FieldValue {
+        FieldValue::Number(number)
     }
 }
 
-impl From<i32> for Told {
-    fn from(code: i32) -> Told {
-        Told::Code(code)
+impl From<i32> for FieldValue {
+    fn from(code: i32) -> FieldValue {
+        FieldValue::Code(code)
     }
 }
 
 /// File and line; empty if unknown.
-impl From<Option<&'static Location<'static>>> for Told {
-    fn from(site: Option<&'static Location<'static>>) -> Told {
-        Told::Text(site.map_or_else(String::new, |site| format!("{}:{}", site.file(), site.line())))
+impl From<Option<&'static Location<'static>>> for FieldValue {
+    fn from(site: Option<&'static Location<'static>>) -> FieldValue {
+        FieldValue::Text(site.map_or_else(String::new, |site| format!("{}:{}", site.file(), site.line())))
     }
 }
 
 /// One event, as declared by [`event!`](crate::event).
-pub trait Happened {
+pub trait LoggedEvent {
     /// Kind of event.
     const EVENT: crate::Event;
 
@@ -53,7 +53,7 @@ pub trait Happened {
     const NAMES: &'static [&'static str];
 
     /// Returns the values of its fields, in the order of the names.
-    fn told(&self) -> Vec<Told>;
+    fn values(&self) -> Vec<FieldValue>;
 
     /// Returns its duration in nanoseconds; `None` for an event without duration.
     fn took_ns(&self) -> Option<u64>;
@@ -82,12 +82,12 @@ macro_rules! event {
             $($(#[doc = $what])+ pub $field: $crate::event!(@type $unit),)+
         }
 
-        impl $crate::Happened for $name {
+        impl $crate::LoggedEvent for $name {
             const EVENT: $crate::Event = $crate::Event::$which;
             const NAMES: &'static [&'static str] = &[$($crate::event!(@name $unit, $field)),+];
 
-            fn told(&self) -> Vec<$crate::Told> {
-                vec![$($crate::event!(@told $unit, self.$field).into()),+]
+            fn values(&self) -> Vec<$crate::FieldValue> {
+                vec![$($crate::event!(@reported $unit, self.$field).into()),+]
             }
 
             fn took_ns(&self) -> Option<u64> {
@@ -104,9 +104,9 @@ macro_rules! event {
     (@type Code) => { i32 };
     (@type Outcome) => { $crate::catalogue::Outcome };
     (@type $unit:ident) => { u64 };
-    (@told Text, $value:expr) => { $value.clone() };
-    (@told Outcome, $value:expr) => { $crate::catalogue::OUTCOMES[$value as usize] };
-    (@told $unit:ident, $value:expr) => { $value };
+    (@reported Text, $value:expr) => { $value.clone() };
+    (@reported Outcome, $value:expr) => { $crate::catalogue::OUTCOMES[$value as usize] };
+    (@reported $unit:ident, $value:expr) => { $value };
     (@name Bytes, $field:ident) => { concat!(stringify!($field), "_bytes") };
     (@name Nanoseconds, $field:ident) => { concat!(stringify!($field), "_ns") };
     (@name Age, $field:ident) => { concat!(stringify!($field), "_ns") };
@@ -154,8 +154,8 @@ mod tests {
     /// Fields that exist both in lines and in figures have the same name and unit, so that adding up lines
     /// yields the figures.
     #[test]
-    fn lines_say_what_figures_count() {
-        fn counted<E: Happened, F: Declared>(not_counted: &[&str]) {
+    fn lines_match_the_counters() {
+        fn counted<E: LoggedEvent, F: Declared>(not_counted: &[&str]) {
             let unit = |of: &crate::Declaration| match of.unit {
                 crate::Unit::Count => of.name.to_owned(),
                 crate::Unit::Bytes => format!("{}_bytes", of.name),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_counted_and_told_by_its_declaration() {
+    fn events_are_counted_and_logged_as_declared() {
         let access = DiskAccess { access: "write", failed: 1, buffered: 0, moved: 4096, time: 7000 };
         let mut figures = DiskFigures::default();
         figures.count(&access);
@@ -181,9 +181,14 @@ mod tests {
         assert_eq!((figures.accesses, figures.failed, figures.moved), (2, 1, 8192));
         assert_eq!((figures.time.count(), figures.time.sum()), (2, 14_000));
         assert_eq!(DiskAccess::NAMES, ["access", "failed", "buffered", "moved_bytes", "time_ns"]);
-        let told =
-            [Told::from("write"), Told::Number(1), Told::Number(0), Told::Number(4096), Told::Number(7000)];
-        assert_eq!(access.told(), told);
+        let reported = [
+            FieldValue::from("write"),
+            FieldValue::Number(1),
+            FieldValue::Number(0),
+            FieldValue::Number(4096),
+            FieldValue::Number(7000),
+        ];
+        assert_eq!(access.values(), reported);
         assert_eq!(access.took_ns(), Some(7000));
     }
 
@@ -209,11 +214,11 @@ mod tests {
         assert_eq!((figures.wait.count(), figures.wait.sum()), (1, 50));
         let of = |outcome: Outcome| figures.outcomes[outcome as usize];
         assert_eq!([of(Outcome::Missing), of(Outcome::Good), of(Outcome::Fault)], [1, 1, 0]);
-        assert_eq!(call.told()[3], Told::from("missing"));
+        assert_eq!(call.values()[3], FieldValue::from("missing"));
     }
 
     #[test]
-    fn what_a_cache_let_go_is_counted_by_what_it_was() {
+    fn evictions_are_counted_by_kind() {
         let nothing =
             CacheAction { cache: "chunks", misses: 0, evictions: 0, purged: 0, freed: 70, age: 9000 };
         let mut counts = CacheCounts::default();
@@ -225,12 +230,15 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_no_time_says_so_and_a_call_takes_its_wait_too() {
+    fn durations_include_waits() {
         let resent = PacketResent { connection: 1, call: 2, sequence: 3, sent: 1444 };
         assert_eq!((resent.took_ns(), EVENTS[PacketResent::EVENT as usize]), (None, "packet"));
         let sent = CallbackSent { client: "10.0.0.1:7001".into(), outcome: "delivered", time: 5 };
         assert_eq!((sent.took_ns(), CallbackSent::EVENT), (Some(5), Event::Callback));
         let wait = LockWait { lock: "volume", holder: Some(Location::caller()), wait: 9 };
-        assert!(matches!(&wait.told()[1], Told::Text(site) if site.contains("event.rs:")), "{wait:?}");
+        assert!(
+            matches!(&wait.values()[1], FieldValue::Text(site) if site.contains("event.rs:")),
+            "{wait:?}"
+        );
     }
 }

@@ -177,9 +177,9 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_of_a_histogram_makes_it_again() {
-        let told = of(&[1, 9, 9, 1_000_000, u64::MAX]);
-        assert_eq!(Histogram::from_buckets(told.sum(), told.max(), told.buckets()), told);
+    fn a_histogram_is_rebuilt_from_its_numbers() {
+        let reported = of(&[1, 9, 9, 1_000_000, u64::MAX]);
+        assert_eq!(Histogram::from_buckets(reported.sum(), reported.max(), reported.buckets()), reported);
         assert_eq!(Histogram::from_buckets(0, 0, [(usize::MAX, u64::MAX), (5, 7)]).count(), u64::MAX);
     }
 
@@ -202,8 +202,8 @@ mod tests {
             let histogram = of(&values);
             values.sort_unstable();
             let place = (values.len() as u64 * permille).div_ceil(1000).max(1) as usize - 1;
-            let (exact, told) = (values[place], histogram.quantile(permille));
-            prop_assert!(told >= exact && told - exact <= exact / PER_POWER, "{exact} {told}");
+            let (exact, reported) = (values[place], histogram.quantile(permille));
+            prop_assert!(reported >= exact && reported - exact <= exact / PER_POWER, "{exact} {reported}");
         }
 
         #[test]

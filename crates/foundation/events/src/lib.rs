@@ -23,7 +23,7 @@ mod sharded;
 pub mod table;
 
 pub use declare::{Declaration, Declared, FromNumbers, Kind, Unit, Value};
-pub use event::{Happened, Told};
+pub use event::{FieldValue, LoggedEvent};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_bound};
 pub use lines::{EVENTS, Event, LINES};
 pub use longest::Longest;

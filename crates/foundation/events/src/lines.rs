@@ -5,7 +5,7 @@
 //! never wait. Lines that do not fit into the queue or exceed the limit per second are counted.
 
 use crate::catalogue::EventFigures;
-use crate::{Happened, Told};
+use crate::{FieldValue, LoggedEvent};
 use parking_lot::RwLock;
 use std::array::from_fn;
 use std::ops::RangeInclusive;
@@ -53,7 +53,7 @@ pub struct Line {
     /// Name of the event.
     pub event: &'static str,
     /// Fields of the event.
-    pub told: Vec<(&'static str, Told)>,
+    pub reported: Vec<(&'static str, FieldValue)>,
 }
 
 /// Minimum duration, in nanoseconds, of each event that is logged; `None` for events that are not.
@@ -155,15 +155,15 @@ impl Lines {
 
     /// Logs an event that took long enough, together with the fields that `about` returns.
     #[cold]
-    pub fn tell<E: Happened>(&self, event: &E, about: impl FnOnce() -> Vec<(&'static str, Told)>) {
+    pub fn log<E: LoggedEvent>(&self, event: &E, about: impl FnOnce() -> Vec<(&'static str, FieldValue)>) {
         let which = E::EVENT as usize;
         let from_ns = self.from_ns[which].load(Relaxed);
         if from_ns == NONE || event.took_ns().is_some_and(|took| took < from_ns) {
             return;
         }
         let line = || {
-            let told = E::NAMES.iter().copied().zip(event.told()).chain(about()).collect();
-            Line { event: EVENTS[which], told }
+            let reported = E::NAMES.iter().copied().zip(event.values()).chain(about()).collect();
+            Line { event: EVENTS[which], reported }
         };
         let may = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
         let queue = self.queue.read();
@@ -221,36 +221,41 @@ mod tests {
         assert!(!lines.wants(Event::Disk));
         lines.choose(&Choice::parse(["disk=5us", "packet"]).unwrap(), 100);
         assert!(lines.wants(Event::Disk) && lines.wants(Event::Packet) && !lines.wants(Event::Call));
-        lines.tell(&access(4999), Vec::new);
-        lines.tell(&access(5000), || vec![("volume", Told::Number(7))]);
-        lines.tell(&RESENT, Vec::new);
+        lines.log(&access(4999), Vec::new);
+        lines.log(&access(5000), || vec![("volume", FieldValue::Number(7))]);
+        lines.log(&RESENT, Vec::new);
         let came: Vec<Line> = written.try_iter().collect();
         assert_eq!(came.iter().map(|line| line.event).collect::<Vec<_>>(), ["disk", "packet"]);
-        let told = |name: &str| came[0].told.iter().find(|(of, _)| *of == name).map(|(_, told)| told.clone());
-        assert_eq!((told("time_ns"), told("volume")), (Some(Told::Number(5000)), Some(Told::Number(7))));
+        let reported = |name: &str| {
+            came[0].reported.iter().find(|(of, _)| *of == name).map(|(_, reported)| reported.clone())
+        };
+        assert_eq!(
+            (reported("time_ns"), reported("volume")),
+            (Some(FieldValue::Number(5000)), Some(FieldValue::Number(7)))
+        );
         assert_eq!((count(&lines, Event::Disk), count(&lines, Event::Packet)), ((1, 0), (1, 0)));
         lines.choose(&Choice::default(), 100);
-        lines.tell(&access(5000), Vec::new);
+        lines.log(&access(5000), Vec::new);
         assert_eq!(written.try_iter().count(), 0);
         assert_eq!(count(&lines, Event::Disk), (1, 0), "not wanted is not left out");
     }
 
     #[test]
-    fn what_is_too_much_for_a_second_or_for_the_queue_is_counted() {
+    fn suppressed_lines_are_counted() {
         let lines = Lines::new();
         let all = Choice::parse(["all"]).unwrap();
         lines.choose(&all, 2);
-        lines.tell(&RESENT, Vec::new);
+        lines.log(&RESENT, Vec::new);
         assert_eq!(count(&lines, Event::Packet), (0, 1), "nobody writes");
         lines.refill();
         let written = lines.open();
-        (0..5).for_each(|_| lines.tell(&RESENT, Vec::new));
+        (0..5).for_each(|_| lines.log(&RESENT, Vec::new));
         assert_eq!((written.try_iter().count(), count(&lines, Event::Packet)), (2, (2, 4)));
         lines.refill();
-        lines.tell(&RESENT, Vec::new);
+        lines.log(&RESENT, Vec::new);
         assert_eq!(count(&lines, Event::Packet), (3, 4));
         lines.choose(&all, u64::MAX);
-        (0..=QUEUE_LINES).for_each(|_| lines.tell(&RESENT, Vec::new));
+        (0..=QUEUE_LINES).for_each(|_| lines.log(&RESENT, Vec::new));
         assert_eq!(count(&lines, Event::Packet), (3 + QUEUE_LINES as u64 - 1, 4 + 2), "one waited already");
     }
 

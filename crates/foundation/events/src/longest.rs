@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_knows_no_periods_tells_the_greatest_ever() {
+    fn without_periods_the_overall_maximum_is_shown() {
         let [before, now] = [[50], [50]].map(|numbers| Longest::from_numbers(&numbers));
         assert_eq!(now.since(&before).value(), 50);
         let mut longest = Longest::default();
@@ -126,7 +126,7 @@ mod tests {
         /// Merges the values of two threads. Between two samples the result is at least the maximum within
         /// the periods kept, and at most the maximum since the start of the first sample's period.
         #[test]
-        fn sums_know_what_came(
+        fn sums_include_all_values(
             values in proptest::collection::vec((0_usize..2, 1_u64..1000, 0_u64..3), 1..60),
             split in 0_usize..60,
         ) {

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_many_threads_count_adds_up() {
+    fn counts_of_many_threads_add_up() {
         let counts = Sharded::<u64>::default();
         std::thread::scope(|scope| {
             for _ in 0..SHARDS + 3 {

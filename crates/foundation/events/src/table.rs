@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_told_of_each_row_that_has_to_go() {
+    fn evicted_rows_are_reported() {
         let mut table: Table<u32, u64> = Table::new(4);
         let (mut gone, mut sum) = (Vec::new(), 0);
         for key in 0..10 {

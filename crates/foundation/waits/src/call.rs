@@ -71,7 +71,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[test]
-    fn a_thread_knows_what_it_serves() {
+    fn a_thread_knows_its_call() {
         begin("AFS", &[(130, "FetchData"), (132, "FetchStatus")]);
         assert_eq!(current(), Current { service: "AFS", ..Current::default() });
         opcode(132);

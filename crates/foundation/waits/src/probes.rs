@@ -55,7 +55,7 @@ pub fn packet_resend(connection: u32, call: u32, sequence: u32, bytes: usize) {
     raw::packet_resend(connection, call, sequence, bytes as u64);
     if LINES.wants(Event::Packet) {
         let [connection, call, sequence] = [connection, call, sequence].map(u64::from);
-        LINES.tell(&PacketResent { connection, call, sequence, sent: bytes as u64 }, Vec::new);
+        LINES.log(&PacketResent { connection, call, sequence, sent: bytes as u64 }, Vec::new);
     }
 }
 

@@ -1,10 +1,10 @@
 //! Reports waits.
 
 use crate::raw;
-use crate::watch::{Access, Contended, Wait, tell};
+use crate::watch::{Access, Contended, Wait, notify};
 use events::catalogue::{CacheAction, DiskAccess, LockWait};
 use events::current::{self, Part};
-use events::{Happened, LINES, Told};
+use events::{FieldValue, LINES, LoggedEvent};
 use std::cell::Cell;
 
 thread_local! {
@@ -20,13 +20,13 @@ fn outermost(part: Part) -> Option<Part> {
 /// Reports that the thread waited `ns` nanoseconds for `part`.
 pub fn waited(part: Part, ns: u64) {
     current::spent(part, ns);
-    tell(&Wait { part: outermost(part), ns, access: None, lock: None });
+    notify(&Wait { part: outermost(part), ns, access: None, lock: None });
 }
 
 /// Reports how long the thread's call waited for a worker. The watcher is notified only here, where the
 /// procedure is known; the call has recorded the time earlier.
 pub fn queued(ns: u64) {
-    tell(&Wait { part: outermost(Part::Queue), ns, access: None, lock: None });
+    notify(&Wait { part: outermost(Part::Queue), ns, access: None, lock: None });
 }
 
 /// Reports a disk access of this thread.
@@ -35,7 +35,7 @@ pub fn disk(event: &DiskAccess) {
     raw::disk_access(access, moved, time, failed != 0);
     current::spent(Part::Disk, time);
     let access = Some(Access { kind: access, bytes: moved });
-    tell(&Wait { part: outermost(Part::Disk), ns: time, access, lock: None });
+    notify(&Wait { part: outermost(Part::Disk), ns: time, access, lock: None });
     line(event);
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn contended(event: &LockWait, is_noted: bool) {
     if is_noted {
         current::spent(Part::Lock, wait);
     }
-    tell(&Wait {
+    notify(&Wait {
         part: outermost(Part::Lock),
         ns: wait,
         access: None,
@@ -72,19 +72,19 @@ pub fn cache(event: &CacheAction) {
 
 /// Logs an event of this thread together with the call that it serves, if such lines are enabled.
 #[inline]
-fn line<E: Happened>(event: &E) {
+fn line<E: LoggedEvent>(event: &E) {
     if LINES.wants(E::EVENT) {
-        LINES.tell(event, of_call);
+        LINES.log(event, of_call);
     }
 }
 
 /// Returns the fields that describe this thread's call; empty if it serves none.
-fn of_call() -> Vec<(&'static str, Told)> {
+fn of_call() -> Vec<(&'static str, FieldValue)> {
     let call = crate::call::current();
     if call.service.is_empty() {
         return Vec::new();
     }
-    let volume = Told::Number(call.volume.into());
+    let volume = FieldValue::Number(call.volume.into());
     vec![("service", call.service.into()), ("procedure", call.procedure.into()), ("volume", volume)]
 }
 
@@ -110,7 +110,7 @@ impl Span {
         if let Some(span) = span {
             span.leave(ns);
         }
-        tell(&Wait { part: outermost(part), ns, access: None, lock: None });
+        notify(&Wait { part: outermost(part), ns, access: None, lock: None });
     }
 }
 

@@ -98,14 +98,14 @@ pub fn is_watched() -> bool {
 
 /// Notifies the watcher of a wait.
 #[inline]
-pub(crate) fn tell(wait: &Wait) {
+pub(crate) fn notify(wait: &Wait) {
     if is_watched() {
-        tell_watcher(wait);
+        notify_watcher(wait);
     }
 }
 
 #[cold]
-fn tell_watcher(wait: &Wait) {
+fn notify_watcher(wait: &Wait) {
     if let Some(watcher) = &*WATCHER.read() {
         watcher.waited(wait, &crate::call::current());
     }

@@ -98,7 +98,7 @@ fn fixed_arrays_are_cut_and_filled() {
 }
 
 #[test]
-fn a_huge_claim_costs_no_more_than_what_arrives() {
+fn a_huge_length_allocates_only_what_arrives() {
     let mut source = ClaimThenZeros { claim: Some(u32::MAX), rest: Zeros { left: 10_000, largest_read: 0 } };
     assert_eq!(opaque::decode(&mut source, usize::MAX), Err(XdrError::Ended));
     assert!(source.rest.largest_read <= 4096, "{} bytes were made room for", source.rest.largest_read);
@@ -124,7 +124,7 @@ impl Source for ClaimThenZeros {
 }
 
 #[test]
-fn strings_show_what_they_hold() {
+fn strings_display_their_contents() {
     let name = XdrString(vec![b'a', 0xff]);
     assert_eq!(format!("{name:?}"), r#""a\xff""#);
     assert_eq!(name.as_str(), None);

@@ -160,7 +160,7 @@ impl CellClient {
                 continue;
             }
             let outcome = answer.as_ref().map(drop).map_err(|code| *code);
-            last = outcome.err().map_or(last, |code| ubik::more_telling(last, code));
+            last = outcome.err().map_or(last, |code| ubik::more_informative(last, code));
             let now = Instant::now();
             match self.with_roster(interface, |roster| roster.heard(&mut search, server, outcome, now)) {
                 Verdict::Final => return answer,
@@ -206,7 +206,7 @@ impl CellClient {
                 continue;
             }
             let answer = self.sync_site(server, interface);
-            last = ubik::more_telling(last, answer.err().unwrap_or(AbortCode::UNOQUORUM));
+            last = ubik::more_informative(last, answer.err().unwrap_or(AbortCode::UNOQUORUM));
             let outcome = answer.map(|site| site == Some(server));
             self.with_roster(interface, |roster| roster.heard_of_office(server, outcome, Instant::now()));
             match answer {

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_names_a_clone_reads_the_clone() {
+    fn a_named_clone_is_read() {
         let site = |last: u8, is_read_write| Site {
             server: Ipv4Addr::new(10, 0, 0, last),
             partition: PartitionId::from_index(0).unwrap(),

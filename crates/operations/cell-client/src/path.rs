@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_told_apart() {
+    fn places_are_distinguished() {
         assert_eq!(Place::parse("/tmp/x").unwrap(), Place::Local("/tmp/x".into()));
         let Place::Cell(path) = Place::parse("cell:root.cell//a/./b/").unwrap() else {
             panic!("a cell path")

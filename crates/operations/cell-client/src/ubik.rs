@@ -201,7 +201,7 @@ impl Search {
 }
 
 /// Returns the more informative of two servers' errors: that of a server that answered.
-pub fn more_telling(before: AbortCode, now: AbortCode) -> AbortCode {
+pub fn more_informative(before: AbortCode, now: AbortCode) -> AbortCode {
     if is_silence(now) && !is_silence(before) { before } else { now }
 }
 

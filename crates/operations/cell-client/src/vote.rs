@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_site_is_the_server_itself_or_whom_it_voted_for_lately() {
+    fn the_sync_site_follows_the_latest_vote() {
         let own = Ipv4Addr::new(10, 0, 0, 1);
         let other = Ipv4Addr::new(10, 0, 0, 2);
         let words = |until: u32, was_site: u32, age: u32| {

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_setting_is_understood_or_refused_with_what_is_valid() {
+    fn invalid_settings_are_refused_with_valid_ones() {
         for (text, durability, ms) in [
             ("always", Durability::Always, None),
             ("close", Durability::Close, Some(1000)),

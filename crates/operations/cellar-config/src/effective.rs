@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_named_with_what_they_follow_from() {
+    fn defaults_name_their_origin() {
         let (folder, all) = load(TEXT);
         for (key, value, source) in [
             ("rx.packet_bytes_max", "1472", Source::Default),

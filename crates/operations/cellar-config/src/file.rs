@@ -634,7 +634,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_line_and_what_is_valid() {
+    fn errors_name_line_and_valid_values() {
         let partition = "[partitions]\na = \"p\"";
         assert_eq!(refusal(partition), "t.example");
         let joining = "database_servers = [\"192.0.2.1\"]\n[server]\nroles = [\"fs\", \"vol\"]\n";

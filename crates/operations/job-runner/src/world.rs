@@ -172,7 +172,7 @@ impl World for CellWorld<'_> {
         call.map(|_| bytes).map_err(|code| JobError::Call { doing: format!("restore {path}"), code })
     }
 
-    fn restores_at_once(&self, server: Ipv4Addr) -> bool {
+    fn restores_atomically(&self, server: Ipv4Addr) -> bool {
         if let Some(known) = self.cellars.lock().get(&server) {
             return *known;
         }

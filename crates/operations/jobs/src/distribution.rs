@@ -74,12 +74,12 @@ impl<P: Procedure, W: World> Run<'_, P, W> {
     /// Splits the sites into batches that are sent to at the same time.
     pub(crate) fn batches(&self, entry: &NVldbEntry, source: Place, sites: &[Site]) -> Vec<Vec<Site>> {
         let has_one = entry::read_only_sites(entry).iter().any(|&site| entry::is_new(entry, site));
-        let stays_online = |site: &Site| self.cell.world.restores_at_once(site.place.server);
+        let stays_online = |site: &Site| self.cell.world.restores_atomically(site.place.server);
         let keeps_others =
             sites.iter().all(|site| site.state == SiteState::Unreachable || stays_online(site))
                 || sites.iter().any(|site| site.date() > 0 && stays_online(site));
         let (first, others) = sites.split_at(usize::from(!has_one && !keeps_others).min(sites.len()));
-        let asks_what_it_lacks = self.cell.world.restores_at_once(source.server);
+        let asks_what_it_lacks = self.cell.world.restores_atomically(source.server);
         let mut all = batches(first, |_| true);
         all.extend(batches(others, |site| asks_what_it_lacks && stays_online(site)));
         all
@@ -136,7 +136,7 @@ impl<P: Procedure, W: World> Run<'_, P, W> {
     fn open_site(&mut self, round: &Round, site: &Site) -> Step<Transaction> {
         let name = round.cookie.name.to_string();
         let (place, volume, parent) = (site.place, round.volume, self.volume());
-        let mode = if self.cell.world.restores_at_once(place.server) {
+        let mode = if self.cell.world.restores_atomically(place.server) {
             attach_mode::BUSY
         } else {
             attach_mode::OFFLINE
@@ -175,7 +175,7 @@ impl<P: Procedure, W: World> Run<'_, P, W> {
     /// Returns whether update counters at a site are comparable with those of the read-write volume. Only
     /// Cellar servers preserve them in transfers.
     pub(crate) fn counts_at(&self, place: Place) -> bool {
-        [place, self.job.from].iter().all(|place| self.cell.world.restores_at_once(place.server))
+        [place, self.job.from].iter().all(|place| self.cell.world.restores_atomically(place.server))
     }
 
     /// Removes the marks from the entry when all sites have the volume, and proceeds to clean up.

@@ -225,7 +225,7 @@ impl<P: Procedure, W: World> Run<'_, P, W> {
             Some(info) if has_figures(&info) => size_kib(&info),
             _ => 0,
         };
-        if free_kib >= size_kib || self.cell.world.restores_at_once(to.server) {
+        if free_kib >= size_kib || self.cell.world.restores_atomically(to.server) {
             return Ok(free_kib);
         }
         let (free, needed) = (size(free_kib << 10), size(size_kib << 10));

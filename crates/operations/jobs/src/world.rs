@@ -45,7 +45,7 @@ pub trait World {
 
     /// Returns whether a restore on this server takes effect atomically once complete, so that a read-only
     /// volume can stay online meanwhile. This is true for Cellar servers and false for OpenAFS.
-    fn restores_at_once(&self, server: Ipv4Addr) -> bool;
+    fn restores_atomically(&self, server: Ipv4Addr) -> bool;
 
     /// Calls Restore (AFSVol) on a server with the contents of a file. Returns the file's length in bytes.
     ///

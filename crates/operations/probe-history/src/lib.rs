@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_history_is_told_by_volume() {
+    fn a_history_ends_by_volume() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("history.jsonl");
         assert!(latest(&path).unwrap_err().to_string().contains("history.jsonl"));
@@ -275,11 +275,11 @@ mod tests {
         history.append(&vec![of("old", 1, None, None); 20_000]).unwrap();
         history.append(&[of("a", 1, Some("10.0.0.1"), None), of("b", 2, None, None)]).unwrap();
         history.append(&[of("a", 3, None, Some("gone"))]).unwrap();
-        let told = latest(&path).unwrap();
-        let of_a = told.iter().find(|(labels, _)| labels[0] == "a").unwrap();
+        let reported = latest(&path).unwrap();
+        let of_a = reported.iter().find(|(labels, _)| labels[0] == "a").unwrap();
         assert_eq!(of_a.0[1], "10.0.0.1", "where it was before");
         assert_eq!((of_a.1.failed, of_a.1.begun, of_a.1.time), (1, 3_000_000, 3_000));
-        assert_eq!(told.iter().find(|(labels, _)| labels[0] == "b").unwrap().1.failed, 0);
+        assert_eq!(reported.iter().find(|(labels, _)| labels[0] == "b").unwrap().1.failed, 0);
         assert_eq!(read_last(&path, 300).unwrap().len(), 2, "the line that is cut is none");
     }
 

@@ -163,13 +163,13 @@ mod tests {
             bad("a", 5, "again"),
         ];
         let summary = summarise(&outcomes, 0, 0);
-        let told: Vec<_> = summary
+        let reported: Vec<_> = summary
             .incidents
             .iter()
             .map(|it| (it.volume.as_str(), it.start_ms, it.end_ms, it.failures, it.error.as_str()))
             .collect();
         assert_eq!(
-            told,
+            reported,
             [("b", 1, Some(4), 1, "late"), ("a", 2, Some(4), 2, "gone"), ("a", 5, None, 1, "again")]
         );
         assert_eq!((summary.volumes[0].probes, summary.volumes[0].failures), (5, 3));

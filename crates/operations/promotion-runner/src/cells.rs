@@ -539,7 +539,7 @@ mod tests {
     fn the_sync_site_decides_whether_a_name_is_taken() {
         let (fakes, asked) = behind::cell();
         let config = Config::for_tests("a.example");
-        for (volume, adopt, told) in [
+        for (volume, adopt, reported) in [
             ("new", false, "a.example has a volume new that was not promoted there"),
             ("moved", true, "no read-only site where its read-write volume is"),
         ] {
@@ -547,7 +547,7 @@ mod tests {
                 Cells::new(&config, volume, Arc::default(), adopt).ask_through("a.example", fakes.cell(3));
             let look = Task { cell: "a.example".into(), step: Do::Look, tries: 0 };
             let Err(PromotionError::Lasting(why)) = cells.perform(&look) else { panic!("{volume}") };
-            assert!(why.contains(told), "{why}");
+            assert!(why.contains(reported), "{why}");
         }
         assert_eq!(*asked.lock(), [server(3); 2]);
     }

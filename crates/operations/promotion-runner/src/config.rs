@@ -288,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_has_a_default_and_what_is_wrong_is_named() {
+    fn omissions_have_defaults_and_errors_are_named() {
         let config = parse(&format!("[trusted]\nrelease = \"{KEY}\"")).unwrap();
         let a = &config.cells["a.example"];
         assert_eq!((config.options.fanout, config.options.keep, a.copies), (3, 3, 3));
         assert_eq!(config.state, Path::new("/etc/x/s"));
         assert_eq!(config.options.trusted["a.example"].len(), 1);
         let b = "[cell.\"b.example\"]\ndatabase_servers = [\"192.0.2.2\"]\n";
-        for (wrong, told) in [
+        for (wrong, reported) in [
             ("colour = 1".to_owned(), "unknown field"),
             ("fanout = 0".to_owned(), "`fanout` is 0"),
             ("[trusted]\nrelease = \"abc\"".to_owned(), "trusted.release"),
@@ -304,7 +304,7 @@ mod tests {
             ("[cell.\"nowhere.example\"]".to_owned(), "database"),
         ] {
             let error = format!("{:#}", parse(&wrong).unwrap_err());
-            assert!(error.contains(told), "{wrong}: {error}");
+            assert!(error.contains(reported), "{wrong}: {error}");
         }
     }
 

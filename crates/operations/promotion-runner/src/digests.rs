@@ -27,7 +27,7 @@ impl Volumes<'_> {
         let request = cellar::DigestContentsRequest { transaction: open.id };
         let mut is_asked_first = true;
         loop {
-            self.heed()?;
+            self.check_cancelled()?;
             match cellar::digest_contents(own, &request) {
                 Ok(reply) if reply.done != 0 => {
                     let cellar::DigestContentsReply { digest: hash, vnodes, bytes, .. } = reply;

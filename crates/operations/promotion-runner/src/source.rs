@@ -13,7 +13,7 @@ use cell_client::{CellClient, Interface};
 use jobs::Place;
 use promote::{Held, Manifest, PromotionError, Record};
 
-fn told(trouble: PromotionError) -> anyhow::Error {
+fn describe(trouble: PromotionError) -> anyhow::Error {
     match trouble {
         PromotionError::Passing(why) | PromotionError::Lasting(why) | PromotionError::Changed(why) => {
             anyhow!(why)
@@ -23,7 +23,7 @@ fn told(trouble: PromotionError) -> anyhow::Error {
 
 /// Locates the volume in the source cell.
 pub fn locate(config: &Config, cells: &Cells<'_>, volume: &str) -> Result<Located> {
-    let client = cells.client(&config.source).map_err(told)?;
+    let client = cells.client(&config.source).map_err(describe)?;
     client.locate_newest(volume).with_context(|| format!("in {}", config.source))
 }
 
@@ -37,15 +37,15 @@ pub fn freeze(
     located: &Located,
 ) -> Result<(u32, bool)> {
     let key = config.signing_key()?;
-    let client = cells.client(&config.source).map_err(told)?;
+    let client = cells.client(&config.source).map_err(describe)?;
     let volumes = Volumes { cell: &client, stop: cells.stop() };
     let site = located.read_write_site()?;
     let place = Place { server: site.server, partition: site.partition.index() as i32 };
     let held = Held { place, volume: number(&client)? };
     record.loose.push(held);
     journal.write(record)?;
-    let cloned_at = clone(&volumes, located, held).map_err(told)?;
-    let contents = volumes.digest(held.place, held.volume).map_err(told)?;
+    let cloned_at = clone(&volumes, located, held).map_err(describe)?;
+    let contents = volumes.digest(held.place, held.volume).map_err(describe)?;
     let latest = record.versions.get(&record.latest).map(|signed| signed.manifest.contents);
     if latest == Some(contents) && record.holds.contains_key(&record.latest) {
         return Ok((record.latest, false));
@@ -103,7 +103,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn what_is_promoted_is_where_the_sync_site_of_the_source_says() {
+    fn the_sync_site_locates_the_source() {
         let (fakes, asked) = behind::cell();
         let config = Config::for_tests("a.example");
         let cells =

@@ -155,7 +155,7 @@ impl Volumes<'_> {
         self.cell.connection(place.server, Interface::Volumes)
     }
 
-    pub(super) fn heed(&self) -> Step {
+    pub(super) fn check_cancelled(&self) -> Step {
         if self.stop.load(Ordering::Relaxed) {
             Err(PromotionError::Passing("interrupted".into()))
         } else {
@@ -187,7 +187,7 @@ impl Volumes<'_> {
         let server = self.server(place);
         let request = vol::TransCreateRequest { volume_id: volume, partition: place.partition, flags };
         for tried in 0..BUSY_TRIES {
-            self.heed()?;
+            self.check_cancelled()?;
             match vol::trans_create(&*server, &request) {
                 Ok(reply) => return Ok(Open { server, id: reply.transaction, volume, is_ended: false }),
                 Err(AbortCode::VOLSERVOLBUSY | AbortCode::VBUSY) if is_ours && tried > 0 => {
@@ -237,7 +237,7 @@ impl Volumes<'_> {
     }
 
     pub(super) fn piece(&self, stream: &mut dyn CallStream, most: usize) -> Result<Bytes, AbortCode> {
-        match self.heed() {
+        match self.check_cancelled() {
             Ok(()) => stream.read_chunk(most),
             Err(_) => Err(AbortCode::RX_USER_ABORT),
         }

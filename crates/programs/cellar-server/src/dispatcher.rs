@@ -31,10 +31,10 @@ type Requests<'a> = &'a [(&'a Caller, &'a [u8])];
 
 /// Fast path for calls that can be answered without waiting.
 pub(super) struct AtOnce {
-    /// See [`Service::answer_at_once`].
+    /// See [`Service::try_answer`].
     pub(super) answer: Box<AnswerTo>,
-    /// See [`Service::look_ahead`].
-    pub(super) look_ahead: Box<dyn Fn(Requests<'_>) + Send + Sync>,
+    /// See [`Service::prefetch`].
+    pub(super) prefetch: Box<dyn Fn(Requests<'_>) + Send + Sync>,
 }
 
 /// Returns the demand of a request; see [`Service::demand`].
@@ -109,7 +109,7 @@ impl Service for Dispatcher {
         result
     }
 
-    fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
+    fn try_answer(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
         let at_once = self.at_once.as_ref().filter(|_| self.admission.is_open(caller))?;
         let opcode = opcode(request);
         // The fast path only succeeds; any error falls back to a worker.
@@ -137,9 +137,9 @@ impl Service for Dispatcher {
         Some(reply)
     }
 
-    fn look_ahead(&self, requests: &[(&Caller, &[u8])]) {
+    fn prefetch(&self, requests: &[(&Caller, &[u8])]) {
         if let Some(at_once) = &self.at_once {
-            (at_once.look_ahead)(requests);
+            (at_once.prefetch)(requests);
         }
     }
 

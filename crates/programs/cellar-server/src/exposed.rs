@@ -22,7 +22,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
-    fn what_an_earlier_version_left_open_is_named() {
+    fn permissions_left_open_by_older_versions_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(&folder);
         let (store, jobs) = (folder.path().join("p/cellar"), settings.jobs_path());

@@ -104,7 +104,7 @@ pub fn start(folder: &Path, console: Console) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::events::Told;
+    use ::events::FieldValue;
     use ::events::lines::Line;
 
     /// Returns what is written for an event.
@@ -115,23 +115,23 @@ mod tests {
         })
     }
 
-    fn written_of(form: Form, tell: impl FnOnce()) -> String {
+    fn written_of(form: Form, emit: impl FnOnce()) -> String {
         let file = tempfile::NamedTempFile::new().unwrap();
         let writer = Mutex::new(file.reopen().unwrap());
         let lines = tracing_subscriber::registry().with(form.layer(writer, false));
-        tracing::subscriber::with_default(lines, tell);
+        tracing::subscriber::with_default(lines, emit);
         std::fs::read_to_string(file.path()).unwrap()
     }
 
     #[test]
-    fn a_line_of_json_is_an_object_with_all_that_is_told() {
+    fn a_json_line_is_an_object_with_all_fields() {
         let text = written(Form::Json);
         assert_eq!(text.lines().count(), 1, "{text}");
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&line["level"], &line["message"]), (&"INFO".into(), &"it is made".into()));
         assert_eq!((&line["volume"], &line["name"]), (&7.into(), &"a\n\"b".into()));
-        let told = [&line["roles"], &line["code"], &line["is_new"], &line["at"]];
-        assert_eq!(told, [&serde_json::json!(["fs", "vl"]), &2.into(), &true.into(), &"[1]".into()]);
+        let reported = [&line["roles"], &line["code"], &line["is_new"], &line["at"]];
+        assert_eq!(reported, [&serde_json::json!(["fs", "vl"]), &2.into(), &true.into(), &"[1]".into()]);
         assert!(text.starts_with("{\"timestamp\":") && line["target"].is_string(), "{text}");
         assert!(line["timestamp"].as_str().unwrap().ends_with('Z'), "{line}");
         assert!(written(Form::Text).contains("INFO"));
@@ -148,13 +148,18 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_an_event_has_what_it_tells_beside_the_rest() {
-        let told = vec![("access", "write".into()), ("time_ns", Told::Number(7)), ("code", Told::Code(-1))];
-        let written = |form| written_of(form, || events::write(&Line { event: "disk", told: told.clone() }));
+    fn an_event_line_has_its_own_and_common_fields() {
+        let reported = vec![
+            ("access", "write".into()),
+            ("time_ns", FieldValue::Number(7)),
+            ("code", FieldValue::Code(-1)),
+        ];
+        let written =
+            |form| written_of(form, || events::write(&Line { event: "disk", reported: reported.clone() }));
         let line: serde_json::Value = serde_json::from_str(&written(Form::Json)).unwrap();
         assert_eq!((&line["message"], &line["target"]), (&"disk".into(), &"event".into()));
-        let told = [&line["access"], &line["time_ns"], &line["code"]];
-        assert_eq!(told, [&serde_json::json!("write"), &7.into(), &(-1).into()]);
+        let reported = [&line["access"], &line["time_ns"], &line["code"]];
+        assert_eq!(reported, [&serde_json::json!("write"), &7.into(), &(-1).into()]);
         let text = written(Form::Text);
         assert!(
             text.ends_with("event: disk told=Event { access: \"write\", time_ns: 7, code: -1 }\n"),

@@ -74,7 +74,7 @@ mod tests {
     use std::net::TcpStream;
 
     #[test]
-    fn only_what_there_is_is_answered() {
+    fn only_existing_paths_are_served() {
         for (line, expected) in [
             ("GET /healthz", "200"),
             ("HEAD /healthz?x=1", "200"),

@@ -389,9 +389,9 @@ mod tests {
     fn round_trips_of_peers_have_percentiles() {
         let mut counted = RoundTrips { total: Duration::from_micros(1900), ..RoundTrips::default() };
         (counted.counts[0], counted.counts[3], counted.counts[10]) = (7, 2, 1);
-        let told = round_trips(&counted);
-        assert_eq!((told.count(), told.sum()), (10, 1_900_000));
-        let [half, most] = [500, 1000].map(|permille| told.quantile(permille));
+        let reported = round_trips(&counted);
+        assert_eq!((reported.count(), reported.sum()), (10, 1_900_000));
+        let [half, most] = [500, 1000].map(|permille| reported.quantile(permille));
         assert!((999..1125).contains(&half) && most == 1_023_999, "{half} {most}");
         assert_eq!(round_trips(&RoundTrips::default()), Histogram::default());
     }

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_and_those_it_starts_keep_only_what_is_used() {
+    fn threads_keep_only_used_capabilities() {
         // Capabilities belong to a thread, so the test gives up those of its own.
         let tested = std::thread::spawn(|| {
             let before = capabilities(None).unwrap();

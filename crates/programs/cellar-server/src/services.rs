@@ -629,15 +629,15 @@ fn file_dispatcher(
     meter: ServiceMeter,
     trail: Option<ServiceTrail>,
 ) -> Dispatcher {
-    let [quick, asked, told] = [(); 3].map(|()| Arc::clone(&server));
+    let [quick, asked, reported] = [(); 3].map(|()| Arc::clone(&server));
     Dispatcher {
         admission,
         dispatch: Box::new(move |caller, stream| {
             server.serve(|call| afs_idl::fs::dispatch(call, caller, stream))
         }),
         at_once: Some(AtOnce {
-            answer: Box::new(move |caller, request| quick.answer_at_once(caller, request)),
-            look_ahead: Box::new(move |requests| told.look_ahead(requests)),
+            answer: Box::new(move |caller, request| quick.try_answer(caller, request)),
+            prefetch: Box::new(move |requests| reported.prefetch(requests)),
         }),
         demand: Box::new(move |caller, request| asked.demand(caller, request)),
         meter,

@@ -67,7 +67,7 @@ impl Page {
         volumes: &Arc<Volumes>,
         volume_server: Option<Arc<VolumeServer>>,
     ) -> JoinHandle<()> {
-        let cell = Shown {
+        let cell = PageData {
             settings: settings.clone(),
             observatory: observatory.clone(),
             volumes: volumes.clone(),
@@ -85,14 +85,14 @@ impl Page {
 }
 
 /// Provides the server's data for the page.
-struct Shown {
+struct PageData {
     settings: Arc<Settings>,
     observatory: Arc<Observatory>,
     volumes: Arc<Volumes>,
     volume_server: Option<Arc<VolumeServer>>,
 }
 
-impl Source for Shown {
+impl Source for PageData {
     fn about(&self) -> About {
         let addresses: Vec<String> = self.settings.announce.iter().map(ToString::to_string).collect();
         About {
@@ -177,7 +177,7 @@ impl Source for Shown {
     }
 }
 
-impl Shown {
+impl PageData {
     fn snapshot(&self, snapshot: &Snapshot) -> Value {
         let volume = self.volumes.get_any_state(snapshot.id).ok();
         let used_kib = volume.map(|volume| volume.header().used_kib);

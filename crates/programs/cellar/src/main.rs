@@ -334,9 +334,11 @@ mod tests {
             assert!(found.len() > 2 || name == "apply", "{found:?}");
             for (path, options) in found {
                 let has = |name: &str| options.iter().any(|option| option == name);
-                let (is_told, only_reads) = (has("dry-run"), READING.contains(&&*path));
+                let (is_notified, only_reads) = (has("dry-run"), READING.contains(&&*path));
                 complaints.extend((!has("json")).then(|| format!("{path} has no --json")));
-                complaints.extend((is_told == only_reads).then(|| format!("{path}: --dry-run is {is_told}")));
+                complaints.extend(
+                    (is_notified == only_reads).then(|| format!("{path}: --dry-run is {is_notified}")),
+                );
             }
         }
         assert_eq!(complaints, [""; 0]);

@@ -55,13 +55,13 @@ fn descriptions(outcome: &Value) -> Vec<&str> {
 /// Runs `apply` with options; returns the exit status and the JSON.
 fn apply(cell: &Cell, file: &str, options: &[&str]) -> (Option<i32>, Value) {
     let output = cell.output(&[&["apply", file, "--json"], options].concat());
-    let told = serde_json::from_slice(&output.stdout)
+    let reported = serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-    (output.status.code(), told)
+    (output.status.code(), reported)
 }
 
 #[test]
-fn a_cell_becomes_what_is_declared_and_stays_so() {
+fn applying_is_complete_and_idempotent() {
     let cell = Cell::start("");
     let file = write(&cell, TEXT);
     let (status, foretold) = apply(&cell, &file, &["--dry-run"]);
@@ -139,8 +139,8 @@ fn contradictions_and_mistakes_change_nothing() {
     refused("cell = \"other.example\"\n[users.ben]\n", &["line 1, `cell`", "other.example", "t.example"]);
     assert!(!cell.output(&["user", "examine", "ben"]).status.success());
     let file = write(&cell, "[groups.g]\nmembers = [\"eve\"]\n");
-    let (status, told) = apply(&cell, &file, &["--dry-run"]);
-    assert_eq!((status, &told["conflicts"][0]["line"]), (Some(1), &2.into()), "{told:#}");
+    let (status, reported) = apply(&cell, &file, &["--dry-run"]);
+    assert_eq!((status, &reported["conflicts"][0]["line"]), (Some(1), &2.into()), "{reported:#}");
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn known_calls_leave_exactly_their_lines() {
         ("CELLAR_SetVolumePolicy", "afs", 0, json!({ "volume": root.volume, "compression": "lz4" })),
     ];
     let wanted: Vec<&str> = expected.iter().map(|(event, ..)| *event).collect();
-    let told: Vec<&Value> =
+    let reported: Vec<&Value> =
         all.iter().filter(|line| wanted.iter().any(|event| line["event"] == *event)).collect();
     let shown = |line: &&Value| {
         let user = line["user"].as_str().unwrap_or_default().to_owned();
@@ -121,7 +121,7 @@ fn known_calls_leave_exactly_their_lines() {
         ((*event).to_owned(), (*user).to_owned(), i64::from(*code), arguments.clone())
     };
     assert_eq!(
-        told.iter().map(shown).collect::<Vec<_>>(),
+        reported.iter().map(shown).collect::<Vec<_>>(),
         expected.iter().map(expect).collect::<Vec<_>>(),
         "{all:?}"
     );
@@ -130,7 +130,7 @@ fn known_calls_leave_exactly_their_lines() {
     let colon = |fid: rxafs::Fid| format!("{}:{}:{}", fid.volume, fid.vnode, fid.unique);
     // There, holders of the cell's key have the ID of anonymous callers.
     let (host, id) = ("HOST 127.0.0.1", 32766);
-    assert_eq!((&told[1]["outcome"], &told[1]["user_id"]), (&json!("denied"), &json!(32766)));
+    assert_eq!((&reported[1]["outcome"], &reported[1]["user_id"]), (&json!("denied"), &json!(32766)));
     let changes: Vec<String> = lines(&place, "changes")
         .iter()
         .map(|line| without_thread_number(&line[25..]))
@@ -182,7 +182,7 @@ fn figures(cell: &Cell, sink: &str) -> impl Fn(&str) -> u64 + use<> {
 }
 
 /// Counts the records in a trail, and those it reports as lost.
-fn told(lines: &[String]) -> (u64, u64) {
+fn reported(lines: &[String]) -> (u64, u64) {
     let lines: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
     let is_notice = |line: &&Value| line["host"].is_null();
     let notices = lines.iter().filter(is_notice).count();
@@ -212,7 +212,7 @@ fn written_and_lost_records_add_up() {
     // The sink for all events has every line counted in its row, byte for byte.
     let all = soon("what the row says is in the file", || {
         let (row, text) = (figures(&cell, "all"), std::fs::read_to_string(cell.path("all.json")).unwrap());
-        let (records, lost) = told(&lines(&cell, "all.json"));
+        let (records, lost) = reported(&lines(&cell, "all.json"));
         let is_equal = (row("records_total"), row("written_bytes_total")) == (records, text.len() as u64);
         (is_equal && records > 2000 && row("queued") == 0).then_some((records, lost, row("dropped_total")))
     });
@@ -234,5 +234,5 @@ fn written_and_lost_records_add_up() {
     running.stop().unwrap();
     drop(standing_still);
     assert!(reader.wait().unwrap().success());
-    assert_eq!(told(&lines(&place, "stuck.json")), (records, lost), "the trail says what its row says");
+    assert_eq!(reported(&lines(&place, "stuck.json")), (records, lost), "the trail says what its row says");
 }

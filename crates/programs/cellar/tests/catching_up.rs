@@ -68,8 +68,8 @@ fn a_site_that_was_down_gets_the_release_by_itself() {
     world.second.kill();
     world.write("two");
     let released = world.first.output(&["volume", "release", VOLUME]);
-    let told = String::from_utf8_lossy(&released.stderr);
-    assert!(!released.status.success() && told.contains("did not reach all sites"), "{told}");
+    let reported = String::from_utf8_lossy(&released.stderr);
+    assert!(!released.status.success() && reported.contains("did not reach all sites"), "{reported}");
     assert_eq!(world.read(), "two", "what clients are sent to has it");
     assert_eq!(world.jobs().last().unwrap()["stage"], "catching_up");
 

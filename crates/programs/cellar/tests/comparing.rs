@@ -114,7 +114,7 @@ fn evidence(findings: &[Value], problem: &str) -> String {
 }
 
 #[test]
-fn a_cell_with_half_done_operations_is_told_what_mends_it() {
+fn half_done_operations_have_a_remedy() {
     let half = Half::new();
     let [renamed, lost, locked, released] =
         ["rna", "lost", "locked", "released"].map(|name| half.volume(name));
@@ -212,10 +212,13 @@ fn a_repair_leaves_nothing_for_the_doctor_to_find() {
     assert_eq!(steps(&done), rest, "{done:#}");
     let text = half.cell.run(&["volume", "repair", "--remove-clones"]);
     assert_eq!(text, "the location database agrees with the volumes\n");
-    let told = half.cell.output(&["doctor", "--interval", "1", "--json"]).stdout;
-    let told: Value = serde_json::from_slice(&told).unwrap();
-    let findings = told["findings"].as_array().unwrap();
-    assert!(!findings.iter().any(|it| REPAIRED.iter().any(|problem| it["problem"] == *problem)), "{told:#}");
+    let reported = half.cell.output(&["doctor", "--interval", "1", "--json"]).stdout;
+    let reported: Value = serde_json::from_slice(&reported).unwrap();
+    let findings = reported["findings"].as_array().unwrap();
+    assert!(
+        !findings.iter().any(|it| REPAIRED.iter().any(|problem| it["problem"] == *problem)),
+        "{reported:#}"
+    );
 
     // The volumes are usable under their entries.
     for name in ["orphan", "rnb"] {

@@ -175,11 +175,11 @@ impl Contended {
             while !self.cell.get("/metrics").contains(&waiting) && Instant::now() < deadline {
                 thread::sleep(Duration::from_millis(5));
             }
-            let told = self.cell.get("/metrics");
+            let reported = self.cell.get("/metrics");
             // The calls themselves take less time, so that they are slow only because of the lock.
             thread::sleep(HOLD);
             keeper.go.send(()).unwrap();
-            assert!(told.contains(&waiting), "not all wait for {lock}: {told}");
+            assert!(reported.contains(&waiting), "not all wait for {lock}: {reported}");
         });
         let now = self.locks()[lock];
         [0, 1, 2].map(|at| now[at] - before[at])
@@ -252,7 +252,7 @@ fn source_line(site: &str) -> String {
 }
 
 #[test]
-fn profiles_name_the_lock_its_holder_and_who_waits() {
+fn profiles_name_the_lock_holder_and_waiter() {
     let _alone = ALONE.lock();
     let contended = Contended::start();
     let cell = &contended.cell;

@@ -106,8 +106,8 @@ fn a_target_that_a_download_made_a_link_is_not_followed() {
     // The owner of the tree replaces it with a directory.
     scene.publish("other", |local| fs::write(local.join("authorized"), "theirs").unwrap());
     for from in ["other/", "other/authorized"] {
-        let told = scene.refusal(&format!("cell:{VOLUME}/{from}"), &scene.home("work"));
-        assert!(told.contains("is a symbolic link, which is not followed"), "{told}");
+        let reported = scene.refusal(&format!("cell:{VOLUME}/{from}"), &scene.home("work"));
+        assert!(reported.contains("is a symbolic link, which is not followed"), "{reported}");
     }
     scene.check_keys();
 }
@@ -203,11 +203,11 @@ fn a_tree_comes_back_as_it_was() {
     fs::create_dir(&local).unwrap();
     make_tree(&local);
     let from = format!("{}/", local.display());
-    let told = scene.cell.run(&["cp", &from, &format!("cell:{VOLUME}/tree")]);
+    let reported = scene.cell.run(&["cp", &from, &format!("cell:{VOLUME}/tree")]);
     // Its own directory, the twenty levels, and two more.
-    assert!(told.starts_with("322 files, 23 directories, 2 links, "), "{told}");
-    let told = scene.cell.run(&["cp", &format!("cell:{VOLUME}/tree"), back.to_str().unwrap()]);
-    assert!(told.starts_with("322 files, 23 directories, 2 links, "), "{told}");
+    assert!(reported.starts_with("322 files, 23 directories, 2 links, "), "{reported}");
+    let reported = scene.cell.run(&["cp", &format!("cell:{VOLUME}/tree"), back.to_str().unwrap()]);
+    assert!(reported.starts_with("322 files, 23 directories, 2 links, "), "{reported}");
     assert!(contents(&local) == contents(&back), "the copy differs");
     // Over itself, with a single thread: everything exists, and the directories keep their attributes.
     scene.cell.run(&["cp", "--jobs", "1", &from, &format!("cell:{VOLUME}/tree")]);
@@ -237,13 +237,19 @@ fn a_failure_is_reported_and_the_rest_is_copied() {
         arguments.extend(more);
         let output = scene.cell.output(&arguments);
         assert_eq!(output.status.code(), Some(1));
-        let told = String::from_utf8(output.stderr).unwrap();
+        let reported = String::from_utf8(output.stderr).unwrap();
         let path = local.join("c");
-        assert!(told.contains(&format!("{}: it is a directory in the cell", path.display())), "{told}");
-        assert!(told.contains("1 could not be copied"), "{told}");
-        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!((&told["failed"], &told["failures"][0]["path"]), (&1.into(), &path.to_str().into()));
-        told["files"].as_u64().unwrap()
+        assert!(
+            reported.contains(&format!("{}: it is a directory in the cell", path.display())),
+            "{reported}"
+        );
+        assert!(reported.contains("1 could not be copied"), "{reported}");
+        let reported: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            (&reported["failed"], &reported["failures"][0]["path"]),
+            (&1.into(), &path.to_str().into())
+        );
+        reported["files"].as_u64().unwrap()
     };
     assert_eq!(copy(&[]), 4);
     assert_eq!(copy(&["--stop-on-error"]), 2, "a and b");
@@ -251,8 +257,8 @@ fn a_failure_is_reported_and_the_rest_is_copied() {
     fs::remove_file(local.join("c")).unwrap();
     fs::remove_file(local.join("a")).unwrap();
     fs::create_dir(local.join("a")).unwrap();
-    let told = scene.refusal(&format!("cell:{VOLUME}/"), &local);
-    assert!(told.contains(&format!("{}: ", local.join("a").display())), "{told}");
+    let reported = scene.refusal(&format!("cell:{VOLUME}/"), &local);
+    assert!(reported.contains(&format!("{}: ", local.join("a").display())), "{reported}");
     assert_eq!(fs::read_to_string(local.join("e")).unwrap(), "e");
     assert!(local.join("c/below").is_dir());
 }
@@ -269,15 +275,15 @@ fn a_full_quota_leaves_no_empty_files() {
     }
     let from = format!("{}/", local.display());
     let output = scene.cell.output(&["cp", &from, &format!("cell:{VOLUME}/tree")]);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("the volume's quota is used up"), "{told}");
+    let reported = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{reported}");
+    assert!(reported.contains("the volume's quota is used up"), "{reported}");
     scene.download("tree");
     let copied: Vec<_> =
         fs::read_dir(scene.home("out")).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!((1..20).contains(&copied.len()), "{copied:?}");
     assert!(copied.iter().all(|path| fs::metadata(path).unwrap().len() == 200_000), "{copied:?}");
-    assert_eq!(told.matches("/file").count(), 20 - copied.len(), "{told}");
+    assert_eq!(reported.matches("/file").count(), 20 - copied.len(), "{reported}");
 }
 
 #[test]
@@ -303,8 +309,8 @@ fn a_server_that_is_killed_and_restarted_loses_nothing() {
     server.kill();
     server.restart();
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{reported}");
     server.run(&["cp", &format!("cell:{VOLUME}/tree"), back.to_str().unwrap()]);
     let (wanted, found) = (contents(&local), contents(&back));
     let differing = wanted.iter().zip(&found).find(|(wanted, found)| wanted != found);

@@ -99,22 +99,25 @@ fn a_host_has_its_connections_its_calls_and_how_long_they_took() {
 
     let host = host.to_string();
     let row = || find(&cell.stat("hosts"), &[("host", &host)]).clone();
-    let told = row();
+    let reported = row();
     // Those three, and one to the location server. The file server's own connections, with which it asked for
     // the client's identity, are closed.
     let own = || client.peers().0.iter().map(|peer| peer.counters.connections).sum::<u64>();
     let made = own();
     assert!(made > 4);
-    assert_eq!(numbers(&told, ["connections", "opened"]), [4, made], "{told}");
-    let classes = numbers(&told["classes"], ["fetch", "store", "status", "change", "lock"]);
-    assert_eq!(classes, [4, 1, 5, 1, 0], "{told}");
-    let [calls, failed, data_calls] = numbers(&told, ["calls", "failed", "data_calls"]);
-    let other = told["classes"]["other"].as_u64().unwrap();
-    assert_eq!((calls, failed, data_calls), (4 + 1 + 5 + 1 + other, 0, 4 + 1), "{told}");
-    let [time, longest] = numbers(&told, ["data_time_ns", "data_longest_ns"]);
+    assert_eq!(numbers(&reported, ["connections", "opened"]), [4, made], "{reported}");
+    let classes = numbers(&reported["classes"], ["fetch", "store", "status", "change", "lock"]);
+    assert_eq!(classes, [4, 1, 5, 1, 0], "{reported}");
+    let [calls, failed, data_calls] = numbers(&reported, ["calls", "failed", "data_calls"]);
+    let other = reported["classes"]["other"].as_u64().unwrap();
+    assert_eq!((calls, failed, data_calls), (4 + 1 + 5 + 1 + other, 0, 4 + 1), "{reported}");
+    let [time, longest] = numbers(&reported, ["data_time_ns", "data_longest_ns"]);
     let all = begun.elapsed().as_nanos() as u64;
     let pause = PAUSE.as_nanos() as u64;
-    assert!(pause <= longest && longest <= time && time <= 5 * all && longest <= all, "{told} of {all} ns");
+    assert!(
+        pause <= longest && longest <= time && time <= 5 * all && longest <= all,
+        "{reported} of {all} ns"
+    );
     // The text output shows the same figures.
     let text = cell.run(&["stat", "hosts"]);
     let cells = text.lines().find(|line| line.trim_start().starts_with(&host)).unwrap();
@@ -180,7 +183,7 @@ fn the_longest_call_between_two_looks_is_none_of_before() {
 }
 
 #[test]
-fn a_peer_is_told_of_as_it_tells_of_the_server() {
+fn both_peers_report_the_same_figures() {
     let cell = start(&FaultInjection::default());
     let root = cell.volume("load");
     let begun = Instant::now();
@@ -194,36 +197,36 @@ fn a_peer_is_told_of_as_it_tells_of_the_server() {
     (0..50).for_each(|_| look(files.connection(), fid));
 
     // Both ends count the same packets once the last acknowledgement has arrived.
-    let (told, own) = soon("both count the same", || {
+    let (reported, own) = soon("both count the same", || {
         let peers = client.peers().0;
         let own = peers.into_iter().find(|peer| peer.address == cell.files_port())?;
         let rows = cell.stat("peers");
         let of_host = |row: &&Value| row["peer"].as_str().unwrap().starts_with(&format!("{host}:"));
-        let told = rows.iter().find(of_host)?.clone();
-        let [received, sent, opened] = numbers(&told, ["received_bytes", "sent_bytes", "opened"]);
+        let reported = rows.iter().find(of_host)?.clone();
+        let [received, sent, opened] = numbers(&reported, ["received_bytes", "sent_bytes", "opened"]);
         let counted = &own.counters;
         let is_same =
             (received, sent, opened) == (counted.bytes_sent, counted.bytes_received, counted.connections);
-        is_same.then_some((told, own))
+        is_same.then_some((reported, own))
     });
-    assert_eq!(told["port"], "fileserver");
+    assert_eq!(reported["port"], "fileserver");
     // The server's own connection, with which it asked for the client's identity, is closed.
-    assert_eq!((numbers(&told, ["connections"]), own.counters.connections), ([1], 2), "{told}");
+    assert_eq!((numbers(&reported, ["connections"]), own.counters.connections), ([1], 2), "{reported}");
     // Nothing is lost here, but late packets may be retransmitted.
-    let [sent, resent] = numbers(&told, ["data_sent", "data_resent"]);
-    let [packet, window, congestion] = numbers(&told, ["packet_bytes", "window", "congestion_window"]);
+    let [sent, resent] = numbers(&reported, ["data_sent", "data_resent"]);
+    let [packet, window, congestion] = numbers(&reported, ["packet_bytes", "window", "congestion_window"]);
     assert_eq!(packet, own.packet_bytes as u64, "both found the same path");
-    assert!((sent - resent) * packet >= data.len() as u64, "{told}");
+    assert!((sent - resent) * packet >= data.len() as u64, "{reported}");
     // Both ends have the same window limits.
-    assert!((1..=4096).contains(&window) && (1..=4096).contains(&congestion), "{told} {own:?}");
+    assert!((1..=4096).contains(&window) && (1..=4096).contains(&congestion), "{reported} {own:?}");
     assert!(own.window_packets >= 1 && u64::from(own.window_packets) <= 4096, "{own:?}");
     let all = begun.elapsed().as_nanos() as u64;
-    let [trip, timeout] = numbers(&told, ["round_trip_ns", "timeout_ns"]);
-    let trips = &told["round_trips_ns"];
+    let [trip, timeout] = numbers(&reported, ["round_trip_ns", "timeout_ns"]);
+    let trips = &reported["round_trips_ns"];
     let [count, sum, p50, p99, max] = numbers(trips, ["count", "sum", "p50", "p99", "max"]);
     // The reported maximum may be twice the true one plus an eighth. The number of measurements varies.
-    assert!(0 < trip && trip <= timeout && trip <= all && max <= 3 * all, "{told}");
-    assert!(count > 0 && sum <= count * max && p50 <= p99 && p99 <= max, "{told}");
+    assert!(0 < trip && trip <= timeout && trip <= all && max <= 3 * all, "{reported}");
+    assert!(count > 0 && sum <= count * max && p50 <= p99 && p99 <= max, "{reported}");
     // The client measured the same way; both used only the loopback interface.
     assert!(!own.rtt.is_zero() && (own.rtt.as_nanos() as u64) <= all, "{own:?}");
 }
@@ -263,8 +266,8 @@ fn promises_are_those_that_were_made_and_not_taken_back() {
     assert_eq!(since(), [2, 2, 2, 0]);
     let rows = cell.stat("callbacks");
     let row = find(&rows, &[("port", "fileserver")]);
-    let told = numbers(row, ["hosts", "promises", "delivered", "unanswered"]);
-    assert_eq!(told, callbacks(&cell, names), "the table is what the metrics are");
+    let reported = numbers(row, ["hosts", "promises", "delivered", "unanswered"]);
+    assert_eq!(reported, callbacks(&cell, names), "the table is what the metrics are");
     assert_eq!(numbers(row, ["hosts_down", "evictions"]), [0, 0]);
 }
 

@@ -96,7 +96,7 @@ fn figure(metrics: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn what_is_damaged_is_listed_with_its_other_copies() -> Result<()> {
+fn damage_is_listed_with_other_copies() -> Result<()> {
     let place = Place::new("[metrics]\nport = 0\n");
     let files = fill_and_damage(&place.path("vicepa"))?;
     let cell = Cell::start_at(place, &FaultInjection::default());
@@ -108,8 +108,8 @@ fn what_is_damaged_is_listed_with_its_other_copies() -> Result<()> {
         assert_eq!(output.status.code(), Some(i32::from(!found.is_empty())), "{output:?}");
         (!found.is_empty()).then_some(found)
     });
-    let told: Vec<&str> = found.iter().map(|row| row["file"].as_str().unwrap()).collect();
-    assert_eq!(told, files, "both files that share the chunk");
+    let reported: Vec<&str> = found.iter().map(|row| row["file"].as_str().unwrap()).collect();
+    assert_eq!(reported, files, "both files that share the chunk");
     for row in &found {
         assert_eq!((&row["offset"], &row["length"]), (&0.into(), &LENGTH.into()));
         assert_eq!(

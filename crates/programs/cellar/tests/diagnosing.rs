@@ -246,8 +246,8 @@ fn slow_volume_removal() {
 
     let slow = story.slow("callback");
     let removed = slow.iter().find(|call| call["procedure"] == "DeleteVolume");
-    let is_told = |call: &Value| call["service"] == "AFSVol" && call["volume"].as_u64() > Some(0);
-    assert!(removed.is_some_and(is_told), "{slow:?}");
+    let is_notified = |call: &Value| call["service"] == "AFSVol" && call["volume"].as_u64() > Some(0);
+    assert!(removed.is_some_and(is_notified), "{slow:?}");
     let findings = story.doctor("1");
     let removal = finding(&findings, "slow-removal");
     assert!(
@@ -393,7 +393,7 @@ fn cold_cache() {
 
 /// The `cellar sniff` output in the documentation has the headings that it prints today.
 #[test]
-fn packets_are_told_under_the_headings_of_the_page() {
+fn packets_use_the_headings_of_the_page() {
     let capture =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testing/corpus/corpus/capture/calls.pcap");
     let known = headings(&printed(cellar(&["sniff"]).arg(capture)));
@@ -453,9 +453,9 @@ fn clients_that_take_their_time() {
     for call in &taken {
         assert_eq!((&call["volume"], &call["user"]), (&fid.volume.into(), &"anonymous".into()), "{call}");
     }
-    let told = story.run(&["slow"]);
+    let reported = story.run(&["slow"]);
     let why = "it waited for its own client to send or receive data (";
-    assert!(told.lines().filter(|line| line.contains(why)).count() >= 3, "{told}");
+    assert!(reported.lines().filter(|line| line.contains(why)).count() >= 3, "{reported}");
     let slow = finding(&story.doctor("1"), "slow-clients");
     assert!(slow.contains("recent slow calls waited for their own client"), "{slow}");
 }
@@ -473,7 +473,7 @@ fn a_healthy_cell() {
         files.fetch_and_compare(*fid, &Bytes::from_static(b"data"), 100).unwrap();
     }
     let output = story.output(&["doctor", "--interval", "1", "--json"]);
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let reported: Value = serde_json::from_slice(&output.stdout).unwrap();
     // Findings about the machine do not concern the cell, and locks are counted per process, including the
     // cells of other tests.
     let of_the_machine = [
@@ -484,12 +484,12 @@ fn a_healthy_cell() {
         "disk-full",
         "contended-lock",
     ];
-    let findings = told["findings"].as_array().unwrap();
+    let findings = reported["findings"].as_array().unwrap();
     let own =
         findings.iter().filter(|finding| !of_the_machine.contains(&finding["problem"].as_str().unwrap()));
     assert_eq!(own.collect::<Vec<_>>(), Vec::<&Value>::new());
     assert_eq!(output.status.code(), Some(i32::from(!findings.is_empty())));
-    assert_eq!(told["not_checked"], serde_json::json!([]));
+    assert_eq!(reported["not_checked"], serde_json::json!([]));
     drop(running);
     let output = story.output(&["doctor", "--on", "127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));

@@ -86,19 +86,19 @@ fn a_damaged_database_is_refused_with_its_offset() {
             std::fs::write(&file, damaged).unwrap();
             for options in [&["--dry-run"][..], &[]] {
                 let refused = import(&place, kind, &file, options).output().unwrap();
-                let told = String::from_utf8(refused.stderr).unwrap();
+                let reported = String::from_utf8(refused.stderr).unwrap();
                 assert!(!refused.status.success() && refused.stdout.is_empty(), "{kind} {at}");
-                assert!(told.contains(at) && told.contains(".DB0"), "{kind} {at}: {told}");
+                assert!(reported.contains(at) && reported.contains(".DB0"), "{kind} {at}: {reported}");
             }
         }
         std::fs::write(&file, &whole).unwrap();
         let counted = if kind == "prdb" { "users" } else { "volumes" };
         for (options, dry_run) in [(&["--dry-run"][..], true), (&[], false)] {
-            let told = import_well(&place, kind, &file, options);
+            let reported = import_well(&place, kind, &file, options);
             assert_eq!(
-                (told[counted].as_u64(), told["dry_run"].as_bool()),
+                (reported[counted].as_u64(), reported["dry_run"].as_bool()),
                 (Some(1), Some(dry_run)),
-                "{told}"
+                "{reported}"
             );
         }
         let again = import(&place, kind, &file, &[]).output().unwrap();
@@ -115,7 +115,7 @@ fn with_copy(whole: &[u8], bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_dry_run_names_what_a_real_one_leaves_out() {
+fn a_dry_run_names_omissions_like_a_real_one() {
     let mut prdb = with_copy(&prdb(), 192);
     for entry in [64 + 65_600, 64 + 65_600 + 192] {
         prdb[entry + 36..entry + 40].copy_from_slice(&(-300i32).to_be_bytes());
@@ -168,10 +168,10 @@ fn reserved_volume_numbers_are_refused_in_a_dry_run_too() {
     reserve(&copy);
     for options in [&["--dry-run"][..], &[]] {
         let refused = import(&place, "vicep", &copy, options).output().unwrap();
-        let told: Value = serde_json::from_slice(&refused.stdout).unwrap();
-        let odd = told.as_array().unwrap().iter().find(|row| row["id"] == u32::MAX).unwrap();
-        assert_eq!(odd["outcome"], "damaged", "{told}");
-        assert!(odd["problems"][0]["what"].as_str().unwrap().contains("4294901760"), "{told}");
+        let reported: Value = serde_json::from_slice(&refused.stdout).unwrap();
+        let odd = reported.as_array().unwrap().iter().find(|row| row["id"] == u32::MAX).unwrap();
+        assert_eq!(odd["outcome"], "damaged", "{reported}");
+        assert!(odd["problems"][0]["what"].as_str().unwrap().contains("4294901760"), "{reported}");
         assert!(!refused.status.success());
     }
 }
@@ -212,13 +212,13 @@ fn vicepa(folder: &Path) -> PathBuf {
     copy
 }
 
-fn outcomes(told: &Value) -> Vec<(&str, &str)> {
-    let all = told.as_array().unwrap().iter();
+fn outcomes(reported: &Value) -> Vec<(&str, &str)> {
+    let all = reported.as_array().unwrap().iter();
     all.map(|row| (row["name"].as_str().unwrap(), row["outcome"].as_str().unwrap())).collect()
 }
 
 #[test]
-fn clones_share_what_an_interrupted_run_brought_in() {
+fn clones_share_data_of_an_interrupted_run() {
     let place = Place::new("");
     let copy = vicepa(place.folder());
     let first = import_well(&place, "vicep", &copy, &["--volume", "home"]);

@@ -164,7 +164,7 @@ fn of_metrics(metrics: &BTreeMap<String, String>) -> Sums {
 }
 
 #[test]
-fn lines_of_all_events_add_up_to_what_is_counted() {
+fn event_lines_add_up_to_the_counters() {
     let cell = Logging::start(
         "[observe]\nlog_events = [\"call\", \"disk\", \"lock\", \"callback\", \"cache\"]\nlog_events_per_second = 1000000\n\
          [store]\nchunk_cache_mb = 1\n",
@@ -235,7 +235,7 @@ fn excess_and_quick_lines_are_omitted_and_counted() {
 }
 
 #[test]
-fn what_is_logged_is_chosen_while_the_server_runs() {
+fn log_filters_change_at_run_time() {
     let cell = Logging::start("");
     cell.0.run(&["server", "log-events", "call", "lock=1us", "--per-second", "50"]);
     // The call that selected the events ends after the selection.

@@ -129,7 +129,7 @@ fn usage(row: &Value) -> [u64; 4] {
 }
 
 #[test]
-fn what_a_known_load_did_adds_up_in_every_table() {
+fn a_known_load_adds_up_in_every_table() {
     let (cell, root) = cell_with_volume();
     let volume = root.volume.to_string();
     let station = Station::start().unwrap();
@@ -241,9 +241,9 @@ fn what_a_known_load_did_adds_up_in_every_table() {
         let of_port = rows.iter().filter(|row| row["port"] == "fileserver" || row["port"] == "(others)");
         of_port.map(|row| number(row, key)).sum()
     };
-    let told = trips(&peers, &["round_trips_ns", "count"]);
-    let sums = [trips(&lanes, &["round_trips"]), told, trips(&cell.stat("lanes"), &["round_trips"])];
-    assert!(sums.is_sorted() && told > 0, "{sums:?} {peers:?}");
+    let reported = trips(&peers, &["round_trips_ns", "count"]);
+    let sums = [trips(&lanes, &["round_trips"]), reported, trips(&cell.stat("lanes"), &["round_trips"])];
+    assert!(sums.is_sorted() && reported > 0, "{sums:?} {peers:?}");
     let of_load = peers.iter().map(|row| number(row, &["received_packets"])).max().unwrap();
     assert!(of_load >= all.total()[0] / 2, "one of the two did more than half: {peers:?}");
     assert!(peers.iter().any(|row| number(row, &["connections"]) > 0 && number(row, &["round_trip_ns"]) > 0));
@@ -251,10 +251,10 @@ fn what_a_known_load_did_adds_up_in_every_table() {
     let top = cell.json(&["top", "--once"]);
     // The same tables are everywhere, and none is empty without reason.
     let tables = Table::ALL.iter().map(|table| table.name());
-    let told = top.as_object().unwrap();
-    assert_eq!(told.len(), Table::ALL.len());
+    let reported = top.as_object().unwrap();
+    assert_eq!(reported.len(), Table::ALL.len());
     for table in tables {
-        let rows = told[table].as_array().unwrap();
+        let rows = reported[table].as_array().unwrap();
         // No audit is configured, and no caller was rejected.
         let is_empty = ["audit", "refusals"].contains(&table);
         assert_eq!(rows.is_empty(), is_empty, "{table}: {rows:?}");
@@ -317,7 +317,7 @@ fn when_quiet<T: PartialEq + std::fmt::Debug>(mut look: impl FnMut() -> (T, T)) 
 }
 
 #[test]
-fn lanes_peers_and_workers_count_what_their_client_counts() {
+fn server_and_client_counts_agree() {
     let (cell, root) = cell_with_volume();
     let (station, mut load) = (Station::start().unwrap(), Expected::default());
     let connection = cell.connect(&station);

@@ -18,13 +18,13 @@ use support::locations::Locations;
 use support::place::{Place, address};
 
 /// A cell with helpers that take command lines.
-struct Asked(Cell);
+struct CommandCell(Cell);
 
-impl Asked {
-    fn start() -> Asked {
+impl CommandCell {
+    fn start() -> CommandCell {
         let place = Place::new("b = \"vicepb\"\n");
         std::fs::create_dir(place.path("vicepb")).unwrap();
-        Asked(Cell::start_at(place, &FaultInjection::default()))
+        CommandCell(Cell::start_at(place, &FaultInjection::default()))
     }
 
     fn jobs(&self) -> PathBuf {
@@ -53,13 +53,13 @@ impl Asked {
     fn refusal(&self, arguments: &str) -> String {
         let output = self.program(arguments);
         assert!(!output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stdout));
-        let told = String::from_utf8(output.stderr).unwrap();
-        told.trim().rsplit(": ").next().unwrap_or_default().to_owned()
+        let reported = String::from_utf8(output.stderr).unwrap();
+        reported.trim().rsplit(": ").next().unwrap_or_default().to_owned()
     }
 
     /// Returns everything that the commands could have changed, according to other commands.
     fn state(&self) -> Vec<String> {
-        let told = [
+        let reported = [
             "volume list --json",
             "volume examine one --json",
             "volume snapshot list one --json",
@@ -69,11 +69,11 @@ impl Asked {
             "group examine friends --json",
             "du one --json",
         ];
-        let mut told: Vec<String> = told.iter().map(|asked| self.run(asked)).collect();
+        let mut reported: Vec<String> = reported.iter().map(|asked| self.run(asked)).collect();
         let caches: Value = serde_json::from_str(&self.run("stat caches --json")).unwrap();
         let purged = caches.as_array().unwrap().iter().map(|row| row["purged"].to_string());
-        told.push(purged.collect::<Vec<_>>().join(" "));
-        told
+        reported.push(purged.collect::<Vec<_>>().join(" "));
+        reported
     }
 }
 
@@ -144,7 +144,7 @@ const REFUSED: [(&str, &str); 31] = [
 
 #[test]
 fn a_dry_run_prints_the_effects_and_changes_nothing() {
-    let cell = Asked::start();
+    let cell = CommandCell::start();
     for command in [
         "volume create one --quota 0 --acl system:anyuser=rl",
         "volume create two --quota 0",
@@ -162,17 +162,18 @@ fn a_dry_run_prints_the_effects_and_changes_nothing() {
     let state = cell.state();
 
     for (command, expected) in FORETOLD {
-        let told = cell.run(&format!("{command} --dry-run"));
-        assert!(told.contains(expected), "{command}: {told}");
-        let told: Value = serde_json::from_str(&cell.run(&format!("{command} --dry-run --json"))).unwrap();
-        assert!(told.is_object() && told["is_done"] != true, "{command}: {told}");
+        let reported = cell.run(&format!("{command} --dry-run"));
+        assert!(reported.contains(expected), "{command}: {reported}");
+        let reported: Value =
+            serde_json::from_str(&cell.run(&format!("{command} --dry-run --json"))).unwrap();
+        assert!(reported.is_object() && reported["is_done"] != true, "{command}: {reported}");
         assert_eq!(cell.state(), state, "{command}");
     }
     for (command, expected) in REFUSED {
         let refused = cell.refusal(&format!("{command} --dry-run"));
         assert!(refused.contains(expected), "{command}: {refused}");
         // Without --dry-run, another server may be the first to reject it, with a code of its own.
-        let words = |told: &str| told.split(" [").next().unwrap_or_default().to_owned();
+        let words = |reported: &str| reported.split(" [").next().unwrap_or_default().to_owned();
         let really = cell.refusal(command);
         assert_eq!(
             words(&really),
@@ -248,8 +249,8 @@ fn entries(locations: &Locations) -> Vec<vl::NVldbEntry> {
 }
 
 /// A cell with volumes that can be moved, copied, released, backed up, split, dumped and restored.
-fn cell_with_volumes() -> (Asked, Locations) {
-    let cell = Asked::start();
+fn cell_with_volumes() -> (CommandCell, Locations) {
+    let cell = CommandCell::start();
     let local = cell.0.folder();
     std::fs::create_dir(local.join("below")).unwrap();
     std::fs::write(local.join("below/text"), "below").unwrap();
@@ -283,15 +284,16 @@ fn a_dry_run_of_a_job_reports_the_servers_refusals() {
     let before = everything();
     for (command, expected) in FORETOLD_JOBS {
         let (command, expected) = (cell.with_places(command), cell.with_places(expected));
-        let told = cell.run(&format!("{command} --dry-run"));
-        assert!(told.contains(&expected), "{command}: {told}");
-        let told: Value = serde_json::from_str(&cell.run(&format!("{command} --dry-run --json"))).unwrap();
-        assert_eq!(told["is_done"], false, "{command}: {told}");
+        let reported = cell.run(&format!("{command} --dry-run"));
+        assert!(reported.contains(&expected), "{command}: {reported}");
+        let reported: Value =
+            serde_json::from_str(&cell.run(&format!("{command} --dry-run --json"))).unwrap();
+        assert_eq!(reported["is_done"], false, "{command}: {reported}");
     }
     assert!(everything() == before, "something was changed");
     for (command, expected) in REFUSED_JOBS {
         let (command, expected) = (cell.with_places(command), cell.with_places(expected));
-        let words = |told: &str| told.split(" [").next().unwrap_or_default().to_owned();
+        let words = |reported: &str| reported.split(" [").next().unwrap_or_default().to_owned();
         let refused = cell.refusal(&format!("{command} --dry-run"));
         assert!(refused.contains(&expected), "{command}: {refused}");
         assert_eq!(words(&cell.refusal(&command)), words(&refused), "{command}");
@@ -311,9 +313,10 @@ fn a_dry_run_names_locks_and_servers_that_do_not_answer() {
     let moved = cell.refusal(&format!("volume move two --to {away} --partition a --dry-run"));
     assert!(moved.starts_with("the server does not answer"), "{moved}");
     locations.set_sites("released", &[cell.0.address, away]);
-    let told: Value = serde_json::from_str(&cell.run("volume release released --dry-run --json")).unwrap();
-    let gets = |site: usize| told["sites"][site]["gets"].clone();
-    assert!(gets(0) == "clone" && gets(1)["later"].is_string(), "{told:#}");
+    let reported: Value =
+        serde_json::from_str(&cell.run("volume release released --dry-run --json")).unwrap();
+    let gets = |site: usize| reported["sites"][site]["gets"].clone();
+    assert!(gets(0) == "clone" && gets(1)["later"].is_string(), "{reported:#}");
     locations.set_sites("released", &[away]);
     let released = cell.refusal("volume release released --dry-run");
     assert!(released.starts_with("the server does not answer"), "{released}");
@@ -324,8 +327,8 @@ fn a_dry_run_names_locks_and_servers_that_do_not_answer() {
     };
     lock(vl::entry_flags::BACKUP);
     let locked = cell.program(&cell.with_places("volume move two --to ADDRESS --partition b --dry-run"));
-    let told = String::from_utf8_lossy(&locked.stderr).into_owned();
-    assert!(!locked.status.success() && told.contains("which is locked for a backup"), "{told}");
+    let reported = String::from_utf8_lossy(&locked.stderr).into_owned();
+    assert!(!locked.status.success() && reported.contains("which is locked for a backup"), "{reported}");
 }
 
 /// Effects of resuming and of cancelling a job at each stage.
@@ -392,8 +395,9 @@ fn a_dry_run_of_an_interrupted_job_leaves_it_unchanged() {
     let would = |arguments: &str| {
         let output = program(&format!("{arguments} --json"));
         assert!(output.status.success(), "{arguments}: {}", String::from_utf8_lossy(&output.stderr));
-        let told: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-        told.iter()
+        let reported: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        reported
+            .iter()
             .map(|job| (job["job"].as_u64().unwrap(), job["would"].as_str().unwrap().to_owned()))
             .collect::<Vec<_>>()
     };
@@ -407,21 +411,21 @@ fn a_dry_run_of_an_interrupted_job_leaves_it_unchanged() {
     assert_eq!(would("resume"), interrupted, "none that is over or that somebody runs");
     assert_eq!(would(&format!("resume {}", running.id)), [(8, "wait no longer".to_owned())]);
     assert_eq!(would("cancel 8"), [(8, "be undone".to_owned())]);
-    let told = String::from_utf8(program("cancel 4").stdout).unwrap();
-    assert!(told.contains("move of data from 127.0.0.1 /vicepa to 127.0.0.1 /vicepb"), "{told}");
+    let reported = String::from_utf8(program("cancel 4").stdout).unwrap();
+    assert!(reported.contains("move of data from 127.0.0.1 /vicepa to 127.0.0.1 /vicepb"), "{reported}");
     for (arguments, expected) in
         [("resume 7", "the job 7 has ended"), ("cancel 7", "has ended"), ("cancel 10", "no job 10")]
     {
         let refused = program(arguments);
-        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(!refused.status.success() && told.contains(expected), "{arguments}: {told}");
+        let reported = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && reported.contains(expected), "{arguments}: {reported}");
     }
     assert_eq!(files(&path), before);
 }
 
 #[test]
 fn a_dry_run_of_a_servers_job_changes_nothing() {
-    let cell = Asked::start();
+    let cell = CommandCell::start();
     let journal = Journal::open(cell.jobs()).unwrap();
     // Claimed, so that the server does not take them over.
     let _claim = journal.begin(|id| job_at(id, Stage::Switching)).unwrap();
@@ -433,8 +437,8 @@ fn a_dry_run_of_a_servers_job_changes_nothing() {
         ("resume 1", "wait no longer"),
         ("cancel 1", "be finished: it is too late to undo it"),
     ] {
-        let told = cell.run(&format!("volume jobs {arguments} {on}"));
-        assert!(told.contains(expected) && told.lines().count() == 2, "{arguments}: {told}");
+        let reported = cell.run(&format!("volume jobs {arguments} {on}"));
+        assert!(reported.contains(expected) && reported.lines().count() == 2, "{arguments}: {reported}");
     }
     for (arguments, expected) in [("resume 2", "the job 2 has ended"), ("cancel 3", "there is no job 3")] {
         assert_eq!(cell.refusal(&format!("volume jobs {arguments} {on}")), expected);

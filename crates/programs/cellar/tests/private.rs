@@ -50,7 +50,7 @@ fn a_servers_files_are_for_its_own_user_alone() {
     let key = process.path("KeyFileExt");
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
     let refused = process.output(&["serve"]);
-    let told = String::from_utf8(refused.stderr).unwrap();
+    let reported = String::from_utf8(refused.stderr).unwrap();
     let command = format!("chmod 600 {}", key.display());
-    assert!(!refused.status.success() && told.contains(&command), "{told}");
+    assert!(!refused.status.success() && reported.contains(&command), "{reported}");
 }

@@ -90,7 +90,7 @@ const WRITTEN_BYTES: u64 =
 
 /// Only two clients write, to two volumes, so that the figures are exact.
 #[test]
-fn accesses_are_told_by_function_volume_and_client() {
+fn profiles_break_down_by_volume_and_client() {
     let _alone = ALONE.lock();
     let cell = Cell::start("");
     let station = Station::start().unwrap();

@@ -241,11 +241,11 @@ fn killed_servers_catch_up_and_cells_go_back_without_the_source() {
     assert_eq!((would.as_array().unwrap().len(), &would[0]["cell"]), (1, &Value::from("c.example")));
     assert_eq!(world.status(), rows, "nothing was done");
     std::fs::write(&world.cells, text).unwrap();
-    only_what_was_signed_is_believed(&world, &two);
+    only_signed_manifests_are_accepted(&world, &two);
 }
 
 /// Checks manifests: c.example has `former`, and now trusts the signer of version 4, which b.example has.
-fn only_what_was_signed_is_believed(world: &World, former: &Tree) {
+fn only_signed_manifests_are_accepted(world: &World, former: &Tree) {
     let journal = world.path(&format!("state/a.example/{VOLUME}.json"));
     // Changes the version's time of promotion in the manifest.
     let change = |seconds: i64| {

@@ -51,7 +51,7 @@ fn levels_are_demanded_by_service_and_class() {
 
 /// OpenAFS's `vos` uses level clear by default; `pts -localauth` always encrypts.
 #[test]
-fn by_default_only_what_no_tool_does_is_refused() {
+fn default_protection_refuses_no_tools_calls() {
     let (cell, refused) = (Cell::start(""), Err(AbortCode::RXKADLEVELFAIL));
     assert_eq!(LEVELS.map(|level| list_partitions(&cell, Some(level))), [Ok(()); 3]);
     assert_eq!(LEVELS.map(|level| list_max(&cell, Some(level))), [refused, Ok(()), Ok(())]);

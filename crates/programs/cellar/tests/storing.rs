@@ -81,7 +81,7 @@ fn compare(connection: &Arc<dyn ClientConnection>, stored: &[(Fid, Bytes)]) {
 }
 
 #[test]
-fn what_is_stored_is_what_is_read_again() {
+fn stored_data_is_read_back() {
     let cell = Cell::start("");
     let root = cell.volume("home");
     let (station, network) = (Station::start().unwrap(), cell.network());

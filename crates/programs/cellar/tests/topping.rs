@@ -76,7 +76,7 @@ fn of_procedure(document: &Value, procedure: &str) -> f64 {
 }
 
 /// Returns the number of status calls in a document of rates.
-fn told(document: &Value) -> u64 {
+fn reported(document: &Value) -> u64 {
     let calls = of_procedure(document, "FetchStatus") * document["seconds"].as_f64().unwrap();
     // Rates have three decimals.
     assert!((calls - calls.round()).abs() < 0.1, "{calls} calls");
@@ -97,7 +97,7 @@ fn documents_by_second_come_a_line_each_until_they_are_enough() {
         assert!(of_procedure(document, "StoreData64") < 0.001, "they came before");
         assert_eq!(document["workers"][0]["limit"], workers[0]["limit"], "what there is has no rate");
     }
-    let sum: u64 = documents.iter().map(told).sum();
+    let sum: u64 = documents.iter().map(reported).sum();
     assert!((1..=came).contains(&sum), "{sum} of {came}");
     // An interval of two samples is shorter than the whole run.
     let all = cell.json(&["top"]);
@@ -113,11 +113,11 @@ fn documents_by_second_come_a_line_each_until_they_are_enough() {
 }
 
 #[test]
-fn once_with_an_interval_tells_what_came_in_it() {
+fn once_with_an_interval_shows_its_changes() {
     let loaded = Loaded::start();
     let cell = &loaded.cell;
     let (document, came) = loaded.under_load(|| cell.json(&["top", "--once", "--interval", "1"]));
-    assert!((1..=came).contains(&told(&document)), "{document}");
+    assert!((1..=came).contains(&reported(&document)), "{document}");
     assert!(document["seconds"].as_f64().unwrap() >= 1.0, "{document}");
     assert!(of_procedure(&document, "StoreData64") < 0.001, "they came before");
     let text = cell.run(&["top", "--once", "--interval", "1"]);

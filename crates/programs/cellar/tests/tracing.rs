@@ -27,8 +27,8 @@ fn present() -> BTreeMap<String, Vec<usize>> {
     for line in text.lines().map(str::trim) {
         if let Some(provider) = line.strip_prefix("Provider: ") {
             is_ours = provider == "cellar";
-        } else if let Some(told) = line.strip_prefix("Name: ") {
-            told.clone_into(&mut name);
+        } else if let Some(reported) = line.strip_prefix("Name: ") {
+            reported.clone_into(&mut name);
         } else if let Some(arguments) = line.strip_prefix("Arguments: ").filter(|_| is_ours) {
             let arguments: Vec<&str> = arguments.split_whitespace().collect();
             assert!(arguments.iter().all(|argument| argument.starts_with("-8@")), "{name}: {arguments:?}");

@@ -102,7 +102,7 @@ fn no_wider_than_the_screen(browser: &mut Browser, view: &str) {
 }
 
 #[test]
-fn a_browser_shows_what_cellar_stat_shows() {
+fn the_page_agrees_with_cellar_stat() {
     let Some(chromium) = browser::find() else { return };
     let mut cell = start();
     let volume = load(&cell);
@@ -155,7 +155,7 @@ fn a_browser_shows_what_cellar_stat_shows() {
 
     every_view_fits_a_phone(&mut browser, &cell, &of_volume);
     is_quiet(&mut browser);
-    a_server_that_goes_away_is_told_of(&mut browser, &mut cell);
+    the_page_reports_a_lost_server(&mut browser, &mut cell);
 }
 
 fn calls_are_those_of_stat(browser: &mut Browser, cell: &Process) {
@@ -164,7 +164,7 @@ fn calls_are_those_of_stat(browser: &mut Browser, cell: &Process) {
     browser.wait_for("document.querySelector('.span').getAttribute('aria-pressed') === 'true'");
     for row in cell.stat("calls").iter().filter(|row| row["service"] == "AFS") {
         let name = row["procedure"].as_str().unwrap();
-        for (figure, told) in [
+        for (figure, reported) in [
             ("calls", &row["calls"]),
             ("received", &row["received_bytes"]),
             ("sent", &row["sent_bytes"]),
@@ -173,7 +173,7 @@ fn calls_are_those_of_stat(browser: &mut Browser, cell: &Process) {
             ("run mean", &row["run_ns"]["mean"]),
             ("run max", &row["run_ns"]["max"]),
         ] {
-            assert_eq!(shown(browser, name, figure), told.as_u64().unwrap(), "{name} {figure}");
+            assert_eq!(shown(browser, name, figure), reported.as_u64().unwrap(), "{name} {figure}");
         }
     }
     let text = browser.evaluate(
@@ -205,13 +205,13 @@ fn volumes_are_those_of_stat(browser: &mut Browser, cell: &Process, volume: &str
     // The previous selection applies to every table.
     assert_eq!(browser.evaluate("document.querySelector('.span').getAttribute('aria-pressed')"), "true");
     browser.wait_for("document.querySelector('main').innerText.includes('load')");
-    for (figure, told) in [
+    for (figure, reported) in [
         ("calls", &row["calls"]),
         ("classes store", &row["classes"]["store"]),
         ("received", &row["received_bytes"]),
         ("longest", &row["longest_ns"]),
     ] {
-        assert_eq!(shown(browser, volume, figure), told.as_u64().unwrap(), "{figure}");
+        assert_eq!(shown(browser, volume, figure), reported.as_u64().unwrap(), "{figure}");
     }
 }
 
@@ -317,17 +317,17 @@ fn profiles_are_taken_and_shown(browser: &mut Browser, cell: &Process) {
 }
 
 fn flames_can_be_walked_through(browser: &mut Browser) {
-    let told = "document.querySelector('.flame-told').textContent";
+    let reported = "document.querySelector('.flame-told').textContent";
     browser.evaluate("document.querySelector('svg.flame').focus()");
-    assert!(browser.evaluate(told).as_str().unwrap().starts_with("all: "));
+    assert!(browser.evaluate(reported).as_str().unwrap().starts_with("all: "));
     browser.key("ArrowDown");
     browser.key("ArrowDown");
-    browser.wait_for(&format!("!{told}.startsWith('all: ')"));
-    let second = browser.evaluate(told);
+    browser.wait_for(&format!("!{reported}.startsWith('all: ')"));
+    let second = browser.evaluate(reported);
     assert_eq!(browser.evaluate("document.querySelectorAll('.flame .current').length"), 1);
     browser.key("Enter");
     browser.wait_for("document.querySelectorAll('.flame .box text')[0].textContent !== 'all'");
-    assert_eq!(browser.evaluate(told), second, "its time is the same, only the picture is of less");
+    assert_eq!(browser.evaluate(reported), second, "its time is the same, only the picture is of less");
     browser.key("Backspace");
     browser.wait_for("document.querySelectorAll('.flame .box text')[0].textContent === 'all'");
     browser.key("/");
@@ -366,13 +366,13 @@ fn every_view_fits_a_phone(browser: &mut Browser, cell: &Process, of_volume: &st
     browser.resize(1280, 900);
 }
 
-fn a_server_that_goes_away_is_told_of(browser: &mut Browser, cell: &mut Process) {
+fn the_page_reports_a_lost_server(browser: &mut Browser, cell: &mut Process) {
     browser.evaluate("location.hash = '#/'");
     browser.wait_for("document.querySelector('.heat canvas')");
     cell.kill();
     browser.wait_for("!document.querySelector('#down').hidden");
-    let told = browser.evaluate("document.querySelector('#down').innerText");
-    assert!(told.as_str().unwrap().contains("does not answer"), "{told}");
+    let reported = browser.evaluate("document.querySelector('#down').innerText");
+    assert!(reported.as_str().unwrap().contains("does not answer"), "{reported}");
     cell.restart();
     browser.wait_for("document.querySelector('#down').hidden");
     browser.wait_for("document.querySelector('#state').dataset.state === 'live'");

@@ -38,7 +38,7 @@ fn next<T>(queue: &mut Queue<T>) -> Option<(T, Ticket)> {
 /// The bound of start-time fair queueing: of two users that always have waiting calls, neither gets more
 /// weighted work than the other by more than one call of each.
 #[test]
-fn who_always_waits_gets_his_share() {
+fn a_backlogged_flow_gets_its_share() {
     for seed in 0..SEEDS {
         let mut random = SmallRng::seed_from_u64(seed);
         let weights: Vec<u32> =
@@ -71,7 +71,7 @@ fn who_always_waits_gets_his_share() {
 
 /// A user that announces little and moves much is charged for the actual amount from the next call on.
 #[test]
-fn what_a_call_really_cost_counts() {
+fn the_actual_cost_is_charged() {
     let mut queue = Queue::new(limits(1));
     let mut got = [0_u32; 2];
     for user in 0..2 {
@@ -90,7 +90,7 @@ fn what_a_call_really_cost_counts() {
 /// A user that announces much and moves little gets the excess refunded, and a user that was idle has saved
 /// up nothing.
 #[test]
-fn what_was_announced_is_forgiven_and_absence_is_no_credit() {
+fn announced_cost_is_refunded_and_idling_earns_nothing() {
     let mut queue = Queue::new(limits(1));
     let announced = [100, 1];
     (0..3).for_each(|_| _ = queue.push(work(0, Class::Bulk, announced[0], 100), 0).unwrap());

@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_drained_is_what_waited(pushes in prop::collection::vec((0..5u64, 0..4u32, any::<bool>()), 0..60), served in 0..10usize) {
+    fn draining_returns_all_waiting_calls(pushes in prop::collection::vec((0..5u64, 0..4u32, any::<bool>()), 0..60), served in 0..10usize) {
         let limits = Limits { waiting_max: 100, waiting_of_user_max: 100, workers: 5, workers_for_small: 1, workers_kept: [0; 2], served_max: 9, strangers_max: 1, user_share: 2, volume_share: 2 };
         let mut queue = Queue::new(limits);
         for (name, (user, volume, bulk)) in pushes.iter().enumerate() {

@@ -88,7 +88,7 @@ impl Crowd {
             self.datagrams.push((path(client), request(client, self.made[client as usize])));
         }
         let (endpoint, now) = (&mut self.endpoint, self.now);
-        endpoint.look_ahead(self.datagrams.iter().map(|(path, datagram)| (path, &**datagram)));
+        endpoint.prefetch(self.datagrams.iter().map(|(path, datagram)| (path, &**datagram)));
         for (path, datagram) in self.datagrams.drain(..) {
             endpoint.handle_datagram(now, WALL, path, datagram);
         }

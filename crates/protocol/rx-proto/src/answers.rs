@@ -361,7 +361,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn answers_are_what_was_encoded() {
+    fn decoded_answers_equal_the_encoded() {
         let basics =
             debug::Basics { free_packets: 1, packets: 2, calls: 3, waiting: 4, waited: 5, idle_workers: 6 };
         let read = Basics::parse(&basics.encode()).unwrap();
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_and_counters_are_what_was_encoded() {
+    fn decoded_peers_and_counters_equal_the_encoded() {
         let peer = PeerView {
             remote: "10.1.2.3:7001".parse().unwrap(),
             idle_seconds: 0,

@@ -62,7 +62,7 @@ pub struct EndpointConfig {
     pub unproven_connections_max: usize,
     /// Maximum number of stored packets of calls on such connections.
     pub unproven_packets_max: usize,
-    /// Number of connections below which [`crate::Endpoint::look_ahead`] does nothing, services do not
+    /// Number of connections below which [`crate::Endpoint::prefetch`] does nothing, services do not
     /// prefetch either, and calls do not rest while their replies are in flight, because everything fits into
     /// the processor's caches.
     pub crowd_connections: usize,

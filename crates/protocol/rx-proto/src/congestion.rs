@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn grows_beyond_what_others_have_while_nothing_queues() {
+    fn the_window_grows_while_nothing_queues() {
         let mut congestion = Congestion::new(None, Monotonic(0));
         congestion.on_acked(990, true, &Rtt::default());
         assert_eq!(congestion.window(), 255, "nothing is known of the path");

@@ -270,7 +270,7 @@ impl Connection {
         }
     }
 
-    /// Prefetches each part that a call on this channel needs: see [`crate::Endpoint::look_ahead`].
+    /// Prefetches each part that a call on this channel needs: see [`crate::Endpoint::prefetch`].
     pub(crate) fn look(&self, channel: usize) -> u64 {
         let Channel { number, answer_after, .. } = self.channels[channel];
         let security = matches!(self.security.stage, Stage::Verified(_)) ^ self.security.protection.is_some();

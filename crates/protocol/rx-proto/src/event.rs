@@ -49,7 +49,7 @@ pub enum Event {
         /// Path of the replies.
         path: Path,
     },
-    /// A read that returned [`Read::Blocked`] or [`Landed::Blocked`] can make progress now.
+    /// A read that returned [`Read::Blocked`] or [`Filled::Blocked`] can make progress now.
     Readable(CallId),
     /// A write that returned [`Write::Blocked`] can make progress now.
     Writable(CallId),
@@ -89,7 +89,7 @@ pub enum Read {
 
 /// The result of [`crate::Endpoint::landed`].
 #[derive(Debug)]
-pub enum Landed {
+pub enum Filled {
     /// The buffer that was provided first. It is full, unless the peer's data is complete.
     RecvBuffer(RecvBuffer),
     /// The buffer is not full yet; [`Event::Readable`] follows.

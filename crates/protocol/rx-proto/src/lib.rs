@@ -39,7 +39,7 @@ mod unproven;
 
 pub use config::{ConnectOptions, DebugAudience, EndpointConfig, ServiceConfig};
 pub use endpoint::Endpoint;
-pub use event::{CallId, ConnectionId, Event, Landed, Read, Write};
+pub use event::{CallId, ConnectionId, Event, Filled, Read, Write};
 pub use header::{Flags, Header, PacketType};
 pub use inquiry::Inquiry;
 pub use path::Path;

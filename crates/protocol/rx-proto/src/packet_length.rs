@@ -97,7 +97,7 @@ impl PacketLength {
         }
     }
 
-    /// Prefetches the state: see [`crate::Endpoint::look_ahead`].
+    /// Prefetches the state: see [`crate::Endpoint::prefetch`].
     pub(crate) fn look(&self) -> u64 {
         self.proven as u64
     }

@@ -164,7 +164,7 @@ impl Peer {
         }
     }
 
-    /// Prefetches each part that a call needs: see [`crate::Endpoint::look_ahead`].
+    /// Prefetches each part that a call needs: see [`crate::Endpoint::prefetch`].
     pub(crate) fn look(&self) -> u64 {
         let learnt = self.learnt.map_or(0, |learnt| learnt.at.0);
         let counters = self.counters.connections ^ self.counters.bytes_sent;

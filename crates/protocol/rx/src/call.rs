@@ -7,7 +7,7 @@ use base::{AbortCode, Monotonic, RecvBuffer};
 use bytes::{Buf, Bytes};
 use events::current::Part;
 use parking_lot::Condvar;
-use rx_proto::{CallId, Landed, Read, Write};
+use rx_proto::{CallId, Filled, Read, Write};
 
 use crate::clock;
 use crate::lane::{Lane, LaneState};
@@ -75,23 +75,23 @@ impl CallHandle {
             if self.at_end || rooms.front().is_none_or(|first| first.left() == 0) {
                 return Ok(rooms.pop_front().unwrap_or_default());
             }
-            self.lend_or_take(rooms)?;
+            self.take_or_post(rooms)?;
         }
         loop {
             let lane = Arc::clone(&self.lane);
             let mut state = lane.lock();
             state.check()?;
             let now = clock::now();
-            self.lend(now, &mut state, rooms);
-            match state.endpoint.landed(now, self.call) {
-                Landed::RecvBuffer(room) => {
+            self.post_buffer(now, &mut state, rooms);
+            match state.endpoint.take_filled(now, self.call) {
+                Filled::RecvBuffer(room) => {
                     self.lent -= 1;
                     drop(state);
                     lane.flush();
                     return Ok(room);
                 }
-                Landed::Blocked => timed(|| lane.wait_for_call(state, self.call, &self.condvar)),
-                Landed::Failed(code) => return Err(code),
+                Filled::Blocked => timed(|| lane.wait_for_call(state, self.call, &self.condvar)),
+                Filled::Failed(code) => return Err(code),
             }
         }
     }
@@ -111,14 +111,14 @@ impl CallHandle {
 
     /// Takes the data that the endpoint already has, to copy it without the lock; if it has none, lends it
     /// the buffers.
-    fn lend_or_take(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<(), AbortCode> {
+    fn take_or_post(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<(), AbortCode> {
         let lane = Arc::clone(&self.lane);
         let mut state = lane.lock();
         state.check()?;
         let blocked = self.take_packets(&mut state);
         if !self.at_end && self.incoming.is_empty() {
             blocked?;
-            self.lend(clock::now(), &mut state, rooms);
+            self.post_buffer(clock::now(), &mut state, rooms);
             return Ok(());
         }
         drop(state);
@@ -126,9 +126,9 @@ impl CallHandle {
         Ok(())
     }
 
-    fn lend(&mut self, now: Monotonic, state: &mut LaneState, rooms: &mut VecDeque<RecvBuffer>) {
+    fn post_buffer(&mut self, now: Monotonic, state: &mut LaneState, rooms: &mut VecDeque<RecvBuffer>) {
         for room in rooms.drain(..) {
-            state.endpoint.lend(now, self.call, room);
+            state.endpoint.post_buffer(now, self.call, room);
             self.lent += 1;
         }
     }

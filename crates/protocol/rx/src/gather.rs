@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_the_same_way_is_one_run_as_long_as_sizes_allow() {
+    fn packets_of_one_path_form_a_run() {
         let all = [(1, 148), (1, 148), (1, 60), (1, 148), (2, 148), (1, 148), (1, 150)];
         let transmits = all.map(|(client, bytes)| transmit(client, &[bytes]));
         let mut gather = Gather::default();

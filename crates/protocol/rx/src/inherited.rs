@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_udp_socket_is_left_out() {
+    fn other_sockets_are_ignored() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let file = std::fs::File::open("/dev/null").unwrap();
         let all = [OwnedFd::from(listener), OwnedFd::from(file)];

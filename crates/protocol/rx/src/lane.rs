@@ -83,13 +83,13 @@ pub(crate) trait Arrivals: Send + Sync {
 
     /// Returns the reply to a completely read request if its service has one without waiting for anything.
     /// Called by the lane's thread, without its lock.
-    fn answer_at_once(&self, _call: &Arrived) -> Option<Bytes> {
+    fn try_answer(&self, _call: &Arrived) -> Option<Bytes> {
         None
     }
 
     /// Prefetches for several calls that will be answered next, if there are very many clients; see
-    /// [`Service::look_ahead`](crate::Service::look_ahead).
-    fn look_ahead(&self, _calls: &[Arrived]) {}
+    /// [`Service::prefetch`](crate::Service::prefetch).
+    fn prefetch(&self, _calls: &[Arrived]) {}
 
     /// Returns the load for rxdebug: waiting calls, calls that ever waited, idle workers.
     fn load(&self) -> Load;
@@ -334,7 +334,7 @@ impl Lane {
     fn take_notices(&self, now: Monotonic, endpoint: &mut Endpoint) {
         while let Some(notice) = self.sockets.iter().find_map(LaneSocket::notice) {
             if lane_of(notice.remote, self.lanes) == self.index {
-                notice.tell(now, endpoint);
+                notice.report(now, endpoint);
             } else if let Some(siblings) = self.siblings.get().and_then(Weak::upgrade) {
                 let lane = siblings.of_peer(notice.remote);
                 let _ = lane.notices.push(notice);
@@ -342,7 +342,7 @@ impl Lane {
             }
         }
         while let Some(notice) = self.notices.pop() {
-            notice.tell(now, endpoint);
+            notice.report(now, endpoint);
         }
     }
 
@@ -713,7 +713,7 @@ impl Turn {
         let (now, wall) = (clock::now(), clock::wall());
         if some >= LOOK_AHEAD_MIN {
             let next = self.datagrams[..some].iter();
-            state.endpoint.look_ahead(next.map(|datagrams| (&datagrams.path, &*datagrams.data)));
+            state.endpoint.prefetch(next.map(|datagrams| (&datagrams.path, &*datagrams.data)));
         }
         for datagrams in self.datagrams.drain(..some) {
             if rx_proto::debug::is_question(&datagrams.data) {
@@ -729,9 +729,9 @@ impl Turn {
         let is_crowded = state.endpoint.is_crowded();
         lane.refuse_displaced(state);
         if is_crowded && self.short.len() >= LOOK_AHEAD_MIN {
-            lane.arrivals.look_ahead(&self.short);
+            lane.arrivals.prefetch(&self.short);
         }
-        lane.answer_at_once(&mut self.short, &mut self.answers);
+        lane.try_answer(&mut self.short, &mut self.answers);
         for (path, datagram) in self.questions.drain(..) {
             lane.answer_question(path, datagram);
         }
@@ -780,11 +780,11 @@ impl Turn {
 
 impl Lane {
     /// Answers the calls that need no waiting and passes the others to the workers. Leaves both lists empty.
-    fn answer_at_once(&self, calls: &mut Vec<Arrived>, answers: &mut Vec<Option<Bytes>>) {
+    fn try_answer(&self, calls: &mut Vec<Arrived>, answers: &mut Vec<Option<Bytes>>) {
         if calls.is_empty() {
             return;
         }
-        answers.extend(calls.iter().map(|call| self.arrivals.answer_at_once(call)));
+        answers.extend(calls.iter().map(|call| self.arrivals.try_answer(call)));
         let mut state = self.lock();
         let now = clock::now();
         for (answer, arrived) in answers.drain(..).zip(calls.drain(..)) {

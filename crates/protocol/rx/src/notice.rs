@@ -58,7 +58,7 @@ impl Notice {
     }
 
     /// Reports this notice to the endpoint that sent the datagram.
-    pub(crate) fn tell(&self, now: Monotonic, endpoint: &mut Endpoint) {
+    pub(crate) fn report(&self, now: Monotonic, endpoint: &mut Endpoint) {
         match self.fate {
             Fate::Unreachable => endpoint.handle_unreachable(now, self.remote, &self.quote),
             Fate::TooBig(bytes) if endpoint.has_sent(self.remote, &self.quote) => {
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_means_that_nobody_is_there_counts() {
+    fn only_unreachable_notices_count() {
         let v4: SocketAddr = "192.0.2.1:7001".parse().unwrap();
         let v6: SocketAddr = "[2001:db8::1]:7001".parse().unwrap();
         let (icmp, icmp6) = (libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6);

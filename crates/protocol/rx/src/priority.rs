@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_bulk_data_goes_last_if_he_may_come_back() {
+    fn bulk_transfers_are_scheduled_last() {
         let ordinary = own();
         on_a_thread(|| {
             let priority = Priority::new(3);

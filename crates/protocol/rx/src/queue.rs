@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_gives_back_what_waits_and_ends_the_workers() {
+    fn closing_returns_waiting_calls_and_ends_workers() {
         let queue = queue(4);
         let (_, ticket) = queue.push(of(3), 3).map(|_| queue.next(None).unwrap()).unwrap();
         queue.push(of(1), 1).unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_called_calls_the_next() {
+    fn a_woken_worker_wakes_the_next() {
         let queue = queue(64);
         std::thread::scope(|scope| {
             let next = || queue.next(None).map(|(item, _)| item);

@@ -26,14 +26,14 @@ pub trait Service: Send + Sync {
     /// call is passed to [`Service::serve`].
     ///
     /// Runs on the receiving thread, which saves a switch to a worker.
-    fn answer_at_once(&self, _caller: &Caller, _request: &[u8]) -> Option<Bytes> {
+    fn try_answer(&self, _caller: &Caller, _request: &[u8]) -> Option<Bytes> {
         None
     }
 
-    /// Prefetches the data that [`Service::answer_at_once`] will need for these requests. Called when several
+    /// Prefetches the data that [`Service::try_answer`] will need for these requests. Called when several
     /// requests have arrived together and there are so many clients that their data is in no processor's
     /// cache: prefetching for all requests overlaps the cache misses. Has no side effects.
-    fn look_ahead(&self, _requests: &[(&Caller, &[u8])]) {}
+    fn prefetch(&self, _requests: &[(&Caller, &[u8])]) {}
 
     /// Classifies a request by its first packet, for scheduling. Called under the lane's lock, so it must
     /// neither block nor have side effects.

@@ -164,7 +164,7 @@ impl Swarm {
         let Port { socket, endpoint, .. } = &mut self.ports[port];
         let now = clock::now();
         while let Some(notice) = socket.notice() {
-            notice.tell(now, endpoint);
+            notice.report(now, endpoint);
         }
         while let Some(transmit) = endpoint.poll_transmit(now) {
             self.batch.push(transmit);

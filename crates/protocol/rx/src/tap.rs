@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_take_what_they_name() {
+    fn filters_select_the_named_packets() {
         let ports: Vec<u16> = (7000..7000 + TAP_PORTS_MAX as u16).collect();
         for ports in [&ports[..], &[7000], &[]] {
             let program = program(ports);

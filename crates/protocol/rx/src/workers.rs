@@ -236,10 +236,10 @@ impl Arrivals for WorkerPool {
         }
     }
 
-    fn answer_at_once(&self, call: &Arrived) -> Option<Bytes> {
+    fn try_answer(&self, call: &Arrived) -> Option<Bytes> {
         let service = self.services.get(&call.service_id)?;
         let request = call.whole_request()?;
-        let answer = catch_unwind(AssertUnwindSafe(|| service.answer_at_once(&call.caller, request)));
+        let answer = catch_unwind(AssertUnwindSafe(|| service.try_answer(&call.caller, request)));
         let Ok(answer) = answer else {
             self.counters.panicked.increment();
             tracing::error!(service = call.service_id, "a service panicked; retrying the call");
@@ -253,14 +253,14 @@ impl Arrivals for WorkerPool {
         answer
     }
 
-    fn look_ahead(&self, calls: &[Arrived]) {
+    fn prefetch(&self, calls: &[Arrived]) {
         // Nearly all ports have a single service.
         let Some(first) = calls.first() else { return };
         let Some(service) = self.services.get(&first.service_id) else { return };
         let of_it = calls.iter().filter(|call| call.service_id == first.service_id);
         let requests: Vec<(&Caller, &[u8])> =
             of_it.filter_map(|call| Some((&call.caller, call.whole_request()?))).collect();
-        if catch_unwind(AssertUnwindSafe(|| service.look_ahead(&requests))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| service.prefetch(&requests))).is_err() {
             self.counters.panicked.increment();
         }
     }

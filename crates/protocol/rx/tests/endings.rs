@@ -100,7 +100,7 @@ fn a_stopped_client_fails_its_calls() {
 }
 
 #[test]
-fn more_calls_than_may_wait_are_told_to_come_back() {
+fn excess_calls_are_answered_busy() {
     let (trick, held) = Trick::new();
     let fairness = Fairness { stalled_max: 0, waiting_max: 2, ..Fairness::default() };
     let config = ServerConfig { workers_min: 1, workers_max: 1, fairness, ..server_config(1) };

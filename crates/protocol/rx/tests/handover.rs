@@ -28,7 +28,7 @@ fn version_question() -> [u8; 28] {
 }
 
 #[test]
-fn what_comes_between_two_servers_is_answered_by_the_second() {
+fn packets_during_a_handover_reach_the_second() {
     let (mut server, address) = start(&server_config(3));
     for lanes in [1, 4, 2] {
         let kept = server.sockets().unwrap();

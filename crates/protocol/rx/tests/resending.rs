@@ -4,7 +4,7 @@ mod common;
 
 use common::{SERVICE, client, download, server_config, start};
 use events::lines::{Choice, Line};
-use events::{LINES, Told};
+use events::{FieldValue, LINES};
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -105,9 +105,9 @@ fn debugged(asker: &UdpSocket, (kind, place): (u32, usize)) -> u64 {
     word(&answer[28..length], 4 * place)
 }
 
-fn told(line: &Line, name: &str) -> u64 {
-    match line.told.iter().find(|(of, _)| *of == name) {
-        Some((_, Told::Number(number))) => *number,
+fn reported(line: &Line, name: &str) -> u64 {
+    match line.reported.iter().find(|(of, _)| *of == name) {
+        Some((_, FieldValue::Number(number))) => *number,
         _ => panic!("no {name} in {line:?}"),
     }
 }
@@ -128,7 +128,7 @@ fn retransmissions_agree_in_lines_counters_and_rxdebug() {
     asker.connect(address).unwrap();
     // Event lines include the client's packets, which no figure of the server counts.
     let is_request =
-        |line: &Line| told(line, "sequence") == 1 && told(line, "sent_bytes") < REQUEST_BYTES_MAX;
+        |line: &Line| reported(line, "sequence") == 1 && reported(line, "sent_bytes") < REQUEST_BYTES_MAX;
     let mut resent = Vec::new();
     let deadline = Instant::now() + Duration::from_secs(20);
     // The last acknowledgement may still be in flight.
@@ -148,7 +148,7 @@ fn retransmissions_agree_in_lines_counters_and_rxdebug() {
     let lost = path.end();
     let again: BTreeSet<Packet> = resent
         .iter()
-        .map(|line| ["connection", "call", "sequence"].map(|name| told(line, name)).into())
+        .map(|line| ["connection", "call", "sequence"].map(|name| reported(line, name)).into())
         .collect();
     assert!(lost.len() >= 20, "seed {SEED:x}: {}", lost.len());
     assert!(lost.is_subset(&again), "all that was lost was sent again: {:?}", lost.difference(&again));

@@ -96,7 +96,7 @@ fn kernel_steering_leaves_nothing_to_hand_over() {
 }
 
 #[test]
-fn many_calls_at_once() {
+fn many_concurrent_calls() {
     for lanes in [1, 4] {
         let (server, address) = start(&server_config(lanes));
         let clients = [client(), client()];

@@ -4,7 +4,7 @@ mod common;
 
 use common::{ECHO, SERVICE, Trick, entry, server_config};
 use events::lines::{Choice, Line};
-use events::{LINES, Told};
+use events::{FieldValue, LINES};
 use rx::Server;
 use rx_security::{ConnectionFacts, Null, ServerHandshake, ServerSecurity};
 use std::net::UdpSocket;
@@ -58,9 +58,9 @@ fn waits() -> events::catalogue::LockFigures {
 
 /// Returns the wait for the lane's lock in nanoseconds, or `None` if the line is about another lock.
 fn nanoseconds(line: &Line) -> Option<u64> {
-    let told = |name| &line.told.iter().find(|(of, _)| *of == name).unwrap().1;
-    match (told("lock"), told("wait_ns")) {
-        (Told::Text(lock), Told::Number(ns)) => (*lock == "lane").then_some(*ns),
+    let reported = |name| &line.reported.iter().find(|(of, _)| *of == name).unwrap().1;
+    match (reported("lock"), reported("wait_ns")) {
+        (FieldValue::Text(lock), FieldValue::Number(ns)) => (*lock == "lane").then_some(*ns),
         other => panic!("{other:?}"),
     }
 }
@@ -95,10 +95,10 @@ fn each_wait_for_a_lane_is_counted_and_has_a_line() {
 
     // The lane may have waited for the reading threads as well, so there may be more waits, but each has a
     // line.
-    let told: Vec<u64> = lines.try_iter().filter_map(|line| nanoseconds(&line)).collect();
+    let reported: Vec<u64> = lines.try_iter().filter_map(|line| nanoseconds(&line)).collect();
     let now = waits();
-    assert_eq!((now.waits, now.wait.count(), now.waiting), (told.len() as u64, told.len() as u64, 0));
-    assert_eq!(now.wait.sum(), told.iter().sum::<u64>());
-    let long = told.iter().filter(|ns| u128::from(**ns) >= HELD.as_nanos()).count();
-    assert!(long >= LOOKING, "{told:?}");
+    assert_eq!((now.waits, now.wait.count(), now.waiting), (reported.len() as u64, reported.len() as u64, 0));
+    assert_eq!(now.wait.sum(), reported.iter().sum::<u64>());
+    let long = reported.iter().filter(|ns| u128::from(**ns) >= HELD.as_nanos()).count();
+    assert!(long >= LOOKING, "{reported:?}");
 }

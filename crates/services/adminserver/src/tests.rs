@@ -54,16 +54,16 @@ impl DirectoryUsage for Usage {
         most: usize,
     ) -> Result<(Vec<Below>, bool), AbortCode> {
         assert_eq!((after, most), (&b"a"[..], 1000));
-        let told = self.totals(caller, directory);
+        let reported = self.totals(caller, directory);
         Ok((
-            vec![(b"b".to_vec(), directory, told), (b"c".to_vec(), directory, Err(AbortCode::UAEACCES))],
+            vec![(b"b".to_vec(), directory, reported), (b"c".to_vec(), directory, Err(AbortCode::UAEACCES))],
             true,
         ))
     }
 }
 
 #[test]
-fn directories_are_told_as_the_file_server_knows_them() {
+fn directories_match_the_file_servers_view() {
     let (server, caller) = (server(), known("alice"));
     let request = GetDirectoryTotalsRequest { volume: 7, vnode: 5, unique: 9 };
     let totals = server.get_directory_totals(&caller, request).unwrap().totals;
@@ -282,7 +282,7 @@ fn server_with(clock: Arc<dyn Fn() -> UnixTime + Send + Sync>, host: Arc<FakeHos
 }
 
 #[test]
-fn anonymous_callers_learn_what_server_this_is_and_no_more() {
+fn anonymous_callers_learn_only_the_version() {
     let server = server();
     let info = server.get_server_info(&anonymous(), GetServerInfoRequest).unwrap();
     assert_eq!((info.version.to_string(), info.partitions.len()), ("Cellar x".into(), 0));
@@ -391,7 +391,7 @@ fn caches_are_shown_to_users_and_emptied_by_superusers() {
 }
 
 #[test]
-fn superusers_see_who_uses_what_and_users_the_rest() {
+fn only_superusers_see_usage_by_user() {
     let server = server();
     let ask = |who: &Caller, table| server.get_figures(who, GetFiguresRequest { table, volume: 1 });
     let (admin, anybody) = (known("admin"), known("alice"));
@@ -410,7 +410,7 @@ fn superusers_see_who_uses_what_and_users_the_rest() {
 }
 
 #[test]
-fn superusers_choose_what_the_log_has_lines_of() {
+fn superusers_choose_the_logged_events() {
     let server = server();
     let (admin, anybody) = (known("admin"), known("alice"));
     let choose = |who: &Caller, words: &[&str], per_second| {
@@ -436,7 +436,7 @@ fn superusers_choose_what_the_log_has_lines_of() {
 }
 
 #[test]
-fn a_check_runs_beside_the_server_and_its_end_is_told() {
+fn an_online_check_reports_its_end() {
     let server = server();
     let (admin, anybody) = (known("admin"), caller(Identity::Anonymous));
     let ask = GetCheckRequest { partition: 2 };

@@ -225,7 +225,7 @@ fn administrators_are_listed_added_and_removed() {
 }
 
 #[test]
-fn keys_are_told_by_version_and_checksum_alone() {
+fn keys_are_listed_by_version_and_checksum() {
     let (server, _) = server();
     let list = |caller: &Caller, index| server.list_keys(caller, bozo::ListKeysRequest { index });
     assert_eq!(list(&anybody(), 0), Err(AbortCode::BZACCESS));
@@ -283,7 +283,7 @@ fn restricted_mode_is_on_and_stays_on() {
 }
 
 #[test]
-fn dates_of_programs_are_told() {
+fn program_dates_are_returned() {
     let (server, _) = server();
     let dates = |path: &str| {
         let reply = server.get_dates(&anybody(), bozo::GetDatesRequest { path: path.into() }).unwrap();

@@ -38,7 +38,7 @@ fn measure(calls: u32, files: u32, clients: u16) -> Result<(), Box<dyn Error>> {
         (((high * u64::from(clients)) >> 32) as u16, fid(((low * u64::from(files)) >> 32) as u32))
     };
     let mut call = |now: Monotonic, number: u16, file: Option<Fid>| {
-        let known = callbacks.arrive_at_once(now, address(number), number.into());
+        let known = callbacks.try_arrive(now, address(number), number.into());
         if let (Some((host, _)), Some(fid)) = (known, file) {
             black_box(callbacks.promise(now, host, fid, CallbackKind::File));
         }

@@ -351,8 +351,8 @@ mod tests {
         for fid in files {
             let holders = plain.hosts(fid);
             assert_eq!(promises.holders(fid).collect::<BTreeSet<_>>(), holders);
-            let told = hosts.iter().copied().filter(|host| promises.holds(fid, *host));
-            assert_eq!(told.collect::<BTreeSet<_>>(), holders);
+            let reported = hosts.iter().copied().filter(|host| promises.holds(fid, *host));
+            assert_eq!(reported.collect::<BTreeSet<_>>(), holders);
         }
         for &host in hosts {
             let of_host = plain.0.iter().filter(|known| known.1 == host).count();
@@ -411,8 +411,8 @@ mod tests {
                     _ => {
                         let until_s = now_s + rng.random_range(1..2000);
                         let users = plain.hosts(fid).len();
-                        promises.put(fid, host, sequence, |told| {
-                            assert_eq!(told, users);
+                        promises.put(fid, host, sequence, |reported| {
+                            assert_eq!(reported, users);
                             until_s
                         });
                         plain.put(fid, host, sequence, until_s);
@@ -490,7 +490,7 @@ mod tests {
 
     /// Memory of a file with one holder, without the 8 bytes of key in a tree.
     #[test]
-    fn a_promise_takes_so_many_bytes() {
+    fn the_size_of_a_promise_is_fixed() {
         assert_eq!((size_of::<chains::Slot<Promise, 3>>(), size_of::<Holders>()), (56, 24));
     }
 }

@@ -172,7 +172,7 @@ impl Callbacks {
 impl Callbacks {
     /// Prefetches the data of callers, their hosts and their promises on a file, so that the cache misses of
     /// all calls overlap. The result is meaningless.
-    pub fn look_ahead(&mut self, calls: impl Iterator<Item = (SocketAddr, u64, Option<Fid>)>) -> u64 {
+    pub fn prefetch(&mut self, calls: impl Iterator<Item = (SocketAddr, u64, Option<Fid>)>) -> u64 {
         let mut found = std::mem::take(&mut self.foreseen);
         found
             .extend(calls.filter_map(|(peer, number, fid)| Some((self.connections.get(peer, number)?, fid))));

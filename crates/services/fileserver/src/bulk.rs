@@ -16,7 +16,7 @@ use volume::{Governed, InCall, VolumeError};
 type Found = Result<Governed, VolumeError>;
 
 /// The reply about one vnode.
-struct Told {
+struct StatusReply {
     status: rxafs::FetchStatus,
     call_back: rxafs::CallBack,
     sync: rxafs::VolSync,
@@ -31,10 +31,10 @@ impl FileCall<'_> {
     ) -> Result<rxafs::BulkStatusReply, AbortCode> {
         self.call(caller, Operation::BulkStatus, |session| {
             let mut reply = rxafs::BulkStatusReply::default();
-            let told: Vec<Told> =
-                session.tell_all(some(&request.fids)?).into_iter().collect::<Result<_, _>>()?;
-            reply.sync = told.first().map(|first| first.sync).unwrap_or_default();
-            for Told { status, call_back, .. } in told {
+            let reported: Vec<StatusReply> =
+                session.statuses_of_all(some(&request.fids)?).into_iter().collect::<Result<_, _>>()?;
+            reply.sync = reported.first().map(|first| first.sync).unwrap_or_default();
+            for StatusReply { status, call_back, .. } in reported {
                 reply.statuses.push(status);
                 reply.call_backs.push(call_back);
             }
@@ -50,12 +50,12 @@ impl FileCall<'_> {
     ) -> Result<rxafs::InlineBulkStatusReply, AbortCode> {
         self.call(caller, Operation::BulkStatus, |session| {
             let mut reply = rxafs::InlineBulkStatusReply::default();
-            let told = session.tell_all(some(&request.fids)?);
-            let first = told.iter().find_map(|told| told.as_ref().ok());
+            let reported = session.statuses_of_all(some(&request.fids)?);
+            let first = reported.iter().find_map(|reported| reported.as_ref().ok());
             reply.sync = first.map(|first| first.sync).unwrap_or_default();
-            for told in told {
-                let (status, call_back) = match told {
-                    Ok(Told { status, call_back, .. }) => (status, call_back),
+            for reported in reported {
+                let (status, call_back) = match reported {
+                    Ok(StatusReply { status, call_back, .. }) => (status, call_back),
                     // Clients that get this error for each file do not look up the volume.
                     Err(AbortCode::VMOVED) => return Err(AbortCode::VMOVED),
                     Err(code) => (wire::failed_status(session.for_client(code)), rxafs::CallBack::default()),
@@ -75,24 +75,24 @@ fn some(fids: &[rxafs::Fid]) -> Result<&[rxafs::Fid], AbortCode> {
 
 impl Session<'_> {
     /// Returns the status of each FID for this caller, with a promise.
-    fn tell_all(&self, fids: &[rxafs::Fid]) -> Vec<Result<Told, AbortCode>> {
+    fn statuses_of_all(&self, fids: &[rxafs::Fid]) -> Vec<Result<StatusReply, AbortCode>> {
         let runs = fids.chunk_by(|one, next| one.volume == next.volume);
-        runs.flat_map(|run| self.tell_of_volume(run[0].volume, run)).collect()
+        runs.flat_map(|run| self.volume_statuses(run[0].volume, run)).collect()
     }
 
-    fn tell_of_volume(&self, id: u32, fids: &[rxafs::Fid]) -> Vec<Result<Told, AbortCode>> {
+    fn volume_statuses(&self, id: u32, fids: &[rxafs::Fid]) -> Vec<Result<StatusReply, AbortCode>> {
         let fids: Vec<Fid> = fids.iter().map(|fid| Fid::from(*fid)).collect();
         let views = match self.volume_for(VolumeId(id), fids.len()) {
             Ok(volume) => self.views_in(&volume, &fids),
             Err(code) => return fids.iter().map(|_| Err(code)).collect(),
         };
         let seen: Vec<Fid> = views.iter().flatten().map(|view| view.fid).collect();
-        let mut told = match views.iter().flatten().next() {
-            Some(view) => self.promise_and_tell(view, &seen).into_iter(),
+        let mut reported = match views.iter().flatten().next() {
+            Some(view) => self.promise_and_read(view, &seen).into_iter(),
             None => Vec::new().into_iter(),
         };
         let answer = |view: Result<View<'_>, AbortCode>| {
-            view.and_then(|_| told.next().unwrap_or(Err(AbortCode::VBUSY)))
+            view.and_then(|_| reported.next().unwrap_or(Err(AbortCode::VBUSY)))
         };
         views.into_iter().map(answer).collect()
     }
@@ -125,7 +125,7 @@ impl Session<'_> {
     }
 
     /// Makes promises, and then reads again from the current volume, which contains the vnode `one`.
-    fn promise_and_tell(&self, one: &View<'_>, fids: &[Fid]) -> Vec<Result<Told, AbortCode>> {
+    fn promise_and_read(&self, one: &View<'_>, fids: &[Fid]) -> Vec<Result<StatusReply, AbortCode>> {
         let call_backs = self.promise_all(one.volume.kind(), fids);
         let volume = match self.online(one.fid.volume) {
             Ok(volume) => volume,
@@ -136,11 +136,11 @@ impl Session<'_> {
             .access_all(|volume| volume.statuses_and_acls(fids))
             .into_iter()
             .zip(self.server.lock_counts(self.server.clock().monotonic(), fids));
-        let tell = |((found, locks), call_back): ((Found, i32), rxafs::CallBack)| {
+        let reply = |((found, locks), call_back): ((Found, i32), rxafs::CallBack)| {
             let (status, acl) = found?;
             let access = self.access(&status, &acl);
-            Ok(Told { status: wire::fetch_status(&status, access, locks), call_back, sync })
+            Ok(StatusReply { status: wire::fetch_status(&status, access, locks), call_back, sync })
         };
-        found.zip(call_backs).map(tell).collect()
+        found.zip(call_backs).map(reply).collect()
     }
 }

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_ask_for_what_they_say() {
+    fn requests_demand_their_rights() {
         let (small, bulk) = (Class::Small, Class::Bulk);
         let old_read = rxafs::FetchDataRequest { fid: fid(4), position: 9, length: 1 << 20 };
         let old_write =

@@ -99,9 +99,9 @@ impl Hosts {
 
     /// Fast path of [`Self::enter`] if nothing has to be sent first; `None` has no effect. Waits for the
     /// lock, since that takes less time than passing the call to a worker that also needs the lock.
-    pub(crate) fn enter_at_once(&self, caller: &Caller, now: Monotonic) -> Option<Entered> {
+    pub(crate) fn try_enter(&self, caller: &Caller, now: Monotonic) -> Option<Entered> {
         let mut state = self.state.lock();
-        let (host, capabilities) = state.arrive_at_once(now, caller.peer, caller.connection.number())?;
+        let (host, capabilities) = state.try_arrive(now, caller.peer, caller.connection.number())?;
         let translates = capabilities & cb::client_capability::ERROR_TRANSLATION != 0;
         Some(Entered { host, translates })
     }
@@ -237,7 +237,7 @@ impl Hosts {
     #[cold]
     fn leave_line(&self, delivery: &Delivery, outcome: &'static str, begun: Monotonic) {
         let time = u64::try_from(self.clock.monotonic().since(begun).as_nanos()).unwrap_or(u64::MAX);
-        LINES.tell(&CallbackSent { client: delivery.address.to_string(), outcome, time }, Vec::new);
+        LINES.log(&CallbackSent { client: delivery.address.to_string(), outcome, time }, Vec::new);
     }
 
     fn call(&self, delivery: &Delivery) -> Result<(), AbortCode> {
@@ -366,13 +366,13 @@ mod tests {
             local: Ipv4Addr::LOCALHOST.into(),
             connection: base::Connection::new(),
         };
-        assert!(hosts.enter_at_once(&caller(), Monotonic(0)).is_none(), "a stranger");
+        assert!(hosts.try_enter(&caller(), Monotonic(0)).is_none(), "a stranger");
         assert_eq!(figures().waits, 0, "nobody was before");
         let held = hosts.state();
         let since = std::thread::scope(|scope| {
             for _ in 0..CALLS {
                 let (hosts, caller) = (&hosts, caller());
-                scope.spawn(move || hosts.enter_at_once(&caller, Monotonic(0)));
+                scope.spawn(move || hosts.try_enter(&caller, Monotonic(0)));
             }
             while figures().waiting < CALLS {
                 std::thread::yield_now();

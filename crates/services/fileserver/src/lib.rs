@@ -11,7 +11,6 @@
 //! database are provided by the caller ([`Environment`]).
 
 mod access;
-mod at_once;
 mod bulk;
 mod call;
 mod capabilities;
@@ -21,6 +20,7 @@ mod demand;
 mod directories;
 mod environment;
 mod errors;
+mod fast_path;
 mod fetch;
 mod hosts;
 mod locking;
@@ -41,11 +41,11 @@ mod waiting;
 mod wire;
 mod xstats;
 
-pub use at_once::Answer;
 pub use call::FileCall;
 pub use config::FileServerConfig;
 pub use counters::{Operation, OperationCount, TransferCount};
 pub use environment::{CallbackNetwork, Clock, Environment, Reports, TransportFigures, VolumeLocator};
+pub use fast_path::Answer;
 pub use server::FileServer;
 pub use subject::{LocalMembership, Membership, Subject};
 pub use usage::Subdirectory;

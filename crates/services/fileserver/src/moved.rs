@@ -33,7 +33,7 @@ const VOLUMES_MAX: usize = 100_000;
 #[derive(Debug, Default)]
 pub(crate) struct MovedAnswers {
     /// Last time that a host got VNOVOL. The mutex is never held while waiting.
-    told: Mutex<HashMap<(HostId, VolumeId), Monotonic>>,
+    reported: Mutex<HashMap<(HostId, VolumeId), Monotonic>>,
     /// Time at which a volume left. The mutex is never held while waiting.
     left: Mutex<HashMap<VolumeId, Monotonic>>,
 }
@@ -60,14 +60,14 @@ impl MovedAnswers {
 
     /// Returns the code for `host` in place of VMOVED.
     pub(crate) fn next(&self, host: HostId, volume: VolumeId, now: Monotonic) -> AbortCode {
-        let mut told = self.told.lock();
-        if told.get(&(host, volume)).is_some_and(|&then| now.since(then) < LOOK_UP) {
+        let mut reported = self.reported.lock();
+        if reported.get(&(host, volume)).is_some_and(|&then| now.since(then) < LOOK_UP) {
             return AbortCode::VOFFLINE;
         }
-        if told.len() >= TOLD_MAX {
-            told.clear();
+        if reported.len() >= TOLD_MAX {
+            reported.clear();
         }
-        told.insert((host, volume), now);
+        reported.insert((host, volume), now);
         AbortCode::VNOVOL
     }
 }

@@ -63,7 +63,7 @@ impl Session<'_> {
 
     /// Fast path of [`Self::promise`]: returns `None` if another host would have to give up promises for it,
     /// which requires sending messages.
-    pub(crate) fn promise_at_once(
+    pub(crate) fn try_promise(
         &self,
         volume_type: VolumeType,
         fid: Fid,
@@ -78,7 +78,7 @@ impl Session<'_> {
     }
 
     /// Fast path of [`Self::promise_all`].
-    pub(crate) fn promise_all_at_once(
+    pub(crate) fn try_promise_all(
         &self,
         volume_type: VolumeType,
         fids: &[Fid],

@@ -20,10 +20,10 @@ pub(crate) struct Said {
 pub(crate) fn ask_and_reset(connection: &dyn ClientConnection, server_uuid: HostUuid) -> Said {
     let reset = cb::InitCallBackState3Request { server_uuid };
     let asked = begin(connection, cb::TELL_ME_ABOUT_YOURSELF, &cb::TellMeAboutYourselfRequest);
-    let told = begin(connection, cb::INIT_CALL_BACK_STATE3, &reset);
+    let reported = begin(connection, cb::INIT_CALL_BACK_STATE3, &reset);
     let who = asked.and_then(end);
     // A client that does not answer one call will not answer the other, which is abandoned immediately.
-    let was_reset = who.is_ok() && told.and_then(end::<cb::InitCallBackState3Reply>).is_ok();
+    let was_reset = who.is_ok() && reported.and_then(end::<cb::InitCallBackState3Reply>).is_ok();
     Said { who, was_reset }
 }
 

@@ -206,8 +206,8 @@ impl Subjects {
     }
 
     /// Prefetches the cached subjects of these callers; see
-    /// [`FileServer::look_ahead`](crate::FileServer::look_ahead).
-    pub(crate) fn look_ahead<'a>(callers: impl Iterator<Item = &'a Caller>) -> u64 {
+    /// [`FileServer::prefetch`](crate::FileServer::prefetch).
+    pub(crate) fn prefetch<'a>(callers: impl Iterator<Item = &'a Caller>) -> u64 {
         // Each step follows pointers read in the previous one, so it is done for all callers before the next.
         let found: Vec<Arc<Attached>> = callers.filter_map(|caller| caller.connection.attached()).collect();
         let users = found.iter().fold(0, |seen, attached| seen ^ attached.subject.user.0);

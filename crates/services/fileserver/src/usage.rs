@@ -76,11 +76,11 @@ impl Session<'_> {
             }
         };
         view.volume.access(|volume| volume.entries(directory, &mut visit))?;
-        let told = found.into_iter().map(|(name, fid)| {
+        let reported = found.into_iter().map(|(name, fid)| {
             let totals = self.view_in(view.volume.clone(), fid);
             Subdirectory { name, fid, totals: totals.and_then(|below| self.totals(&below)) }
         });
-        Ok((told.collect(), is_more))
+        Ok((reported.collect(), is_more))
     }
 
     fn listable(&self, directory: Fid) -> Result<View<'_>, AbortCode> {

@@ -113,7 +113,7 @@ impl<P: Weighed> Together<P> {
             }
         }
         if longest.is_zero() {
-            state.forget_what_all_have();
+            state.forget_common();
             self.changed.notify_all();
         } else {
             self.changed.wait_for(state, longest);
@@ -125,7 +125,7 @@ impl<P: Weighed> Together<P> {
             standing.step += 1;
             standing.awaited += standing.awaited_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         }
-        if state.forget_what_all_have() {
+        if state.forget_common() {
             self.changed.notify_all();
         }
     }
@@ -142,13 +142,13 @@ impl<P: Weighed> Together<P> {
     fn leave(&self, number: usize) {
         let mut state = self.state.lock();
         state.members[number] = None;
-        state.forget_what_all_have();
+        state.forget_common();
         self.changed.notify_all();
     }
 }
 
 impl<P: Weighed> State<P> {
-    fn forget_what_all_have(&mut self) -> bool {
+    fn forget_common(&mut self) -> bool {
         let before = self.first;
         let last = self.members.iter().flatten().map(|standing| standing.step).min();
         while last.is_none_or(|last| self.first < last) {

@@ -154,12 +154,12 @@ mod tests {
     use parking_lot::Mutex;
 
     #[test]
-    fn each_step_is_told_before_it_is_done() {
+    fn each_step_is_announced_first() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let (tell, of_path) = (told.clone(), path.clone());
-        let hook = move |step| tell.lock().push((step, of_path.exists()));
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let (log, of_path) = (reported.clone(), path.clone());
+        let hook = move |step| log.lock().push((step, of_path.exists()));
         let disk = HookedDisk::new(Arc::new(RealDisk), hook);
         let file = disk.create(&path).unwrap();
         file.write_at(&[IoSlice::new(b"hello")], 0).unwrap();
@@ -172,6 +172,6 @@ mod tests {
         let steps = [DiskStep::Write, DiskStep::Sync, DiskStep::Sync, DiskStep::Sync, DiskStep::Read];
         let expected: Vec<_> =
             [(DiskStep::Create, false)].into_iter().chain(steps.map(|step| (step, true))).collect();
-        assert_eq!(*told.lock(), expected);
+        assert_eq!(*reported.lock(), expected);
     }
 }

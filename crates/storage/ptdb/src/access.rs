@@ -51,7 +51,7 @@ impl Policy {
 
 /// A requested operation, as the access bits that allow it to members and to anyone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct RequestedAccess {
     members: u32,
     anyone: u32,
     /// Whether members of `system:ptsviewers` are allowed, too.
@@ -60,31 +60,34 @@ pub(crate) struct Wish {
     changes: bool,
 }
 
-impl Wish {
+impl RequestedAccess {
     /// Examine an entry.
-    pub(crate) const STATUS: Wish = Wish::look(EntryFlags::STATUS_MEMBER, EntryFlags::STATUS_ANY);
+    pub(crate) const STATUS: RequestedAccess =
+        RequestedAccess::look(EntryFlags::STATUS_MEMBER, EntryFlags::STATUS_ANY);
     /// List the elements of an entry.
-    pub(crate) const MEMBERSHIP: Wish = Wish::look(EntryFlags::MEMBERSHIP_MEMBER, EntryFlags::MEMBERSHIP_ANY);
+    pub(crate) const MEMBERSHIP: RequestedAccess =
+        RequestedAccess::look(EntryFlags::MEMBERSHIP_MEMBER, EntryFlags::MEMBERSHIP_ANY);
     /// Ask whether a user is in a group.
-    pub(crate) const BEING_MEMBER: Wish =
-        Wish { viewers: false, ..Wish::look(0, EntryFlags::MEMBERSHIP_ANY) };
+    pub(crate) const BEING_MEMBER: RequestedAccess =
+        RequestedAccess { viewers: false, ..RequestedAccess::look(0, EntryFlags::MEMBERSHIP_ANY) };
     /// List owned groups. Any access bit allows this to members, and `GROUP` is always set.
-    pub(crate) const OWNED: Wish = Wish::look(u32::MAX, EntryFlags::OWNED_ANY);
+    pub(crate) const OWNED: RequestedAccess = RequestedAccess::look(u32::MAX, EntryFlags::OWNED_ANY);
     /// Read a raw record.
-    pub(crate) const DUMP: Wish = Wish::look(EntryFlags::STATUS_MEMBER, 0);
+    pub(crate) const DUMP: RequestedAccess = RequestedAccess::look(EntryFlags::STATUS_MEMBER, 0);
     /// Add a member.
-    pub(crate) const ADD: Wish = Wish::change(EntryFlags::ADD_MEMBER, EntryFlags::ADD_ANY);
+    pub(crate) const ADD: RequestedAccess =
+        RequestedAccess::change(EntryFlags::ADD_MEMBER, EntryFlags::ADD_ANY);
     /// Remove a member.
-    pub(crate) const REMOVE: Wish = Wish::change(EntryFlags::REMOVE_MEMBER, 0);
+    pub(crate) const REMOVE: RequestedAccess = RequestedAccess::change(EntryFlags::REMOVE_MEMBER, 0);
     /// Change the entry, or a property of the whole database.
-    pub(crate) const MODIFY: Wish = Wish::change(0, 0);
+    pub(crate) const MODIFY: RequestedAccess = RequestedAccess::change(0, 0);
 
-    const fn look(members: u32, anyone: u32) -> Wish {
-        Wish { members, anyone, viewers: true, changes: false }
+    const fn look(members: u32, anyone: u32) -> RequestedAccess {
+        RequestedAccess { members, anyone, viewers: true, changes: false }
     }
 
-    const fn change(members: u32, anyone: u32) -> Wish {
-        Wish { members, anyone, viewers: false, changes: true }
+    const fn change(members: u32, anyone: u32) -> RequestedAccess {
+        RequestedAccess { members, anyone, viewers: false, changes: true }
     }
 }
 
@@ -113,11 +116,15 @@ impl Access<'_, '_> {
     }
 
     /// Fails unless `wish` is allowed on `entry`, or on the whole database if `None`.
-    pub(crate) fn check(&self, entry: Option<&Entry>, wish: Wish) -> Result<(), ProtectionError> {
+    pub(crate) fn check(&self, entry: Option<&Entry>, wish: RequestedAccess) -> Result<(), ProtectionError> {
         if self.is_allowed(entry, wish)? { Ok(()) } else { Err(ProtectionError::NotPermitted) }
     }
 
-    pub(crate) fn is_allowed(&self, entry: Option<&Entry>, wish: Wish) -> Result<bool, ProtectionError> {
+    pub(crate) fn is_allowed(
+        &self,
+        entry: Option<&Entry>,
+        wish: RequestedAccess,
+    ) -> Result<bool, ProtectionError> {
         if self.actor.superuser {
             return Ok(true);
         }
@@ -133,7 +140,7 @@ impl Access<'_, '_> {
     }
 
     /// Whether the entry's own access bits, owner or members allow `wish`.
-    fn is_allowed_by(&self, entry: &Entry, wish: Wish) -> Result<bool, ProtectionError> {
+    fn is_allowed_by(&self, entry: &Entry, wish: RequestedAccess) -> Result<bool, ProtectionError> {
         let mut bits = entry.flags.0;
         if !entry.flags.has(EntryFlags::ACCESS_SET) {
             bits |= self.policy.default_access(entry.is_group());

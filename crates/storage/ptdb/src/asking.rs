@@ -1,6 +1,6 @@
 //! Queries on behalf of callers, with checks of their rights.
 
-use crate::access::{Access, Wish};
+use crate::access::{Access, RequestedAccess};
 use crate::actor::Actor;
 use crate::entry::{Entry, Totals};
 use crate::error::ProtectionError;
@@ -46,7 +46,7 @@ impl Protection {
     pub fn examine(&self, actor: &Actor, id: UserId) -> Result<Entry, ProtectionError> {
         self.read_as_known(actor, |access| {
             let entry = access.tables.need(id)?;
-            access.check(Some(&entry), Wish::STATUS)?;
+            access.check(Some(&entry), RequestedAccess::STATUS)?;
             Ok(entry)
         })
     }
@@ -65,7 +65,7 @@ impl Protection {
     pub fn protection_set_as(&self, actor: &Actor, id: UserId) -> Result<Vec<UserId>, ProtectionError> {
         self.read_as_known(actor, |access| {
             let entry = access.tables.need(id)?;
-            access.check(Some(&entry), Wish::MEMBERSHIP)?;
+            access.check(Some(&entry), RequestedAccess::MEMBERSHIP)?;
             protection_set(access.tables, &entry, self.policy.depth)
         })
     }
@@ -81,7 +81,7 @@ impl Protection {
             let mut set = host_groups(access.tables, host)?;
             if let Some(id) = id {
                 let entry = access.tables.need(id)?;
-                access.check(Some(&entry), Wish::MEMBERSHIP)?;
+                access.check(Some(&entry), RequestedAccess::MEMBERSHIP)?;
                 set.extend(protection_set(access.tables, &entry, self.policy.depth)?);
             }
             set.sort_unstable();
@@ -112,8 +112,8 @@ impl Protection {
             if !group_entry.is_group() {
                 return Err(ProtectionError::BadArgument("not a group"));
             }
-            if !access.is_allowed(Some(&user_entry), Wish::BEING_MEMBER)? {
-                access.check(Some(&group_entry), Wish::MEMBERSHIP)?;
+            if !access.is_allowed(Some(&user_entry), RequestedAccess::BEING_MEMBER)? {
+                access.check(Some(&group_entry), RequestedAccess::MEMBERSHIP)?;
             }
             access.tables.is_member(user, group, self.policy.depth)
         })
@@ -130,10 +130,10 @@ impl Protection {
     ) -> Result<Vec<UserId>, ProtectionError> {
         self.read_as_known(actor, |access| {
             if owner.0 == 0 {
-                access.check(None, Wish::MODIFY)?;
+                access.check(None, RequestedAccess::MODIFY)?;
             } else {
                 let entry = access.tables.need(owner)?;
-                access.check(Some(&entry), Wish::OWNED)?;
+                access.check(Some(&entry), RequestedAccess::OWNED)?;
             }
             access.tables.owned(owner, from, limit)
         })
@@ -152,7 +152,7 @@ impl Protection {
     /// Returns the entry at a position of the listing order, with its lists (PR_DumpEntry).
     pub fn dump(&self, actor: &Actor, position: u32) -> Result<Dump, ProtectionError> {
         self.read_as_known(actor, |access| {
-            access.check(None, Wish::DUMP)?;
+            access.check(None, RequestedAccess::DUMP)?;
             let id = access.tables.id_at(position)?.ok_or(ProtectionError::NoEntry(UserId(0)))?;
             dump(access.tables, id)
         })
@@ -211,7 +211,7 @@ fn dump(tables: &Tables<'_>, id: UserId) -> Result<Dump, ProtectionError> {
 
 fn list(access: &Access<'_, '_>, list: List, id: UserId) -> Result<Vec<UserId>, ProtectionError> {
     let entry = access.tables.need(id)?;
-    access.check(Some(&entry), Wish::MEMBERSHIP)?;
+    access.check(Some(&entry), RequestedAccess::MEMBERSHIP)?;
     let elements = access.tables.elements(list, id, LIST_IDS_MAX + 1)?;
     if elements.len() > LIST_IDS_MAX { Err(ProtectionError::TooMany(LIST_IDS_MAX)) } else { Ok(elements) }
 }

@@ -1,6 +1,6 @@
 //! Changes on behalf of callers, with checks of their rights.
 
-use crate::access::{Access, Wish};
+use crate::access::{Access, RequestedAccess};
 use crate::actor::Actor;
 use crate::change::{Change, Changer, change};
 use crate::create::{Kind, Wanted, create};
@@ -115,7 +115,7 @@ impl Protection {
     ) -> Result<(), ProtectionError> {
         refuse_if(matches!(group, UserId::ANYUSER | UserId::AUTHUSER) || id == UserId::ANONYMOUS)?;
         self.write_as(actor, |tables| {
-            let element = self.check_membership(tables, actor, (id, group), Wish::ADD)?;
+            let element = self.check_membership(tables, actor, (id, group), RequestedAccess::ADD)?;
             tables.add(List::Elements, group, id, now)?;
             tables.add(element, id, group, now)
         })
@@ -130,7 +130,7 @@ impl Protection {
         now: UnixTime,
     ) -> Result<(), ProtectionError> {
         self.write_as(actor, |tables| {
-            let element = self.check_membership(tables, actor, (id, group), Wish::REMOVE)?;
+            let element = self.check_membership(tables, actor, (id, group), RequestedAccess::REMOVE)?;
             tables.take(List::Elements, group, id, now)?;
             tables.take(element, id, group, now)
         })
@@ -143,7 +143,7 @@ impl Protection {
         tables: &Tables<'_>,
         actor: &Actor,
         (id, group): (UserId, UserId),
-        wish: Wish,
+        wish: RequestedAccess,
     ) -> Result<List, ProtectionError> {
         let element = tables.need(id)?;
         let group_entry = tables.need(group)?;
@@ -179,7 +179,7 @@ impl Protection {
         self.write_as(actor, |tables| {
             let old = tables.need(id)?;
             let sets_quota = fields.group_quota.is_some() || fields.user_quota.is_some();
-            self.access(tables, actor).check((!sets_quota).then_some(&old), Wish::MODIFY)?;
+            self.access(tables, actor).check((!sets_quota).then_some(&old), RequestedAccess::MODIFY)?;
             let new = with_fields(&old, fields)?;
             tables.update(&old, &new);
             Ok(())
@@ -189,7 +189,7 @@ impl Protection {
     /// Sets the counter of assigned ids: the largest user id, or the most negative group id (PR_SetMax).
     pub fn set_max(&self, actor: &Actor, id: UserId, kind: Kind) -> Result<(), ProtectionError> {
         self.write_as(actor, |tables| {
-            self.access(tables, actor).check(None, Wish::MODIFY)?;
+            self.access(tables, actor).check(None, RequestedAccess::MODIFY)?;
             let mut totals = tables.totals()?;
             match kind {
                 Kind::Group if id.0 <= 0 => totals.max_group = id,

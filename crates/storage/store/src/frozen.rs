@@ -58,7 +58,7 @@ mod tests {
     use crate::MemoryMeta;
 
     #[test]
-    fn it_stays_what_it_was_and_takes_no_changes() {
+    fn a_frozen_store_never_changes() {
         let meta = MemoryMeta::new();
         let put = |meta: &dyn MetaStore, key: &str| {
             let mut batch = Batch::new();

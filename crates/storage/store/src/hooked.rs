@@ -87,10 +87,10 @@ mod tests {
     use std::ops::ControlFlow;
 
     #[test]
-    fn each_step_is_told_before_it_is_done() {
-        let (plain, told) = (Arc::new(MemoryMeta::default()), Arc::new(Mutex::new(Vec::new())));
-        let (tell, before) = (told.clone(), plain.clone());
-        let hook = move |step| tell.lock().push((step, before.get(ITEMS, b"k").unwrap().is_some()));
+    fn each_step_is_announced_first() {
+        let (plain, reported) = (Arc::new(MemoryMeta::default()), Arc::new(Mutex::new(Vec::new())));
+        let (log, before) = (reported.clone(), plain.clone());
+        let hook = move |step| log.lock().push((step, before.get(ITEMS, b"k").unwrap().is_some()));
         let meta = HookedMeta::new(plain, hook);
         let mut batch = Batch::default();
         batch.put(ITEMS, b"k".to_vec(), b"v".to_vec());
@@ -107,6 +107,6 @@ mod tests {
         let steps = [MetaStep::Sync, MetaStep::Get(family), MetaStep::Scan(family), MetaStep::Visit(family)];
         let expected: Vec<_> =
             [(MetaStep::Commit, false)].into_iter().chain(steps.map(|step| (step, true))).collect();
-        assert_eq!(*told.lock(), expected);
+        assert_eq!(*reported.lock(), expected);
     }
 }

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_wants_what_it_names() {
+    fn a_filter_selects_the_named_events() {
         let filter = Filter::parse(["rights", "denied"]).unwrap();
         assert!(filter.wants(Class::Rights, false) && filter.wants(Class::Data, true));
         assert!(!filter.wants(Class::Data, false));

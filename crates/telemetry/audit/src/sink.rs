@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_batch_knows_what_is_done() {
+    fn a_batch_tracks_completed_records() {
         let mut batch = Batch::default();
         for (line, kind) in [
             ("before", Kind::Part { is_denied: false }),

@@ -248,7 +248,7 @@ fn lines_are_json() {
 }
 
 #[test]
-fn the_trail_tells_that_programs_were_started() {
+fn program_starts_are_audited() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("audit");
     let authority: Arc<dyn LocalAuthority> = Arc::new(Authority);
@@ -275,7 +275,7 @@ fn times_are_those_of_the_records() {
 }
 
 #[test]
-fn a_sink_gets_what_it_wants() {
+fn a_sink_receives_selected_records() {
     for (events, expected) in [
         (&["rights"][..], vec!["AFS_SRX_StACL"]),
         (&["users", "volumes"], vec!["AFS_PTS_NewEnt", "AFS_VS_CrVol", "CELLAR_RemoveSnapshot"]),

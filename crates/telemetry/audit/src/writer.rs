@@ -63,7 +63,7 @@ pub(crate) struct State {
     memory: Memory,
     batch: Batch,
     /// Number of lost records that the trail has recorded.
-    told: u64,
+    reported: u64,
     looked: Option<Instant>,
     complained: Option<Instant>,
     complained_of_loss: Option<Instant>,
@@ -109,10 +109,10 @@ impl Writer {
     /// Takes records from the queue.
     fn fill(&mut self) -> Found {
         let lost = self.queue.counts.dropped.load(Relaxed);
-        if lost > self.state.told {
-            self.notice(Notice::Lost(lost - self.state.told));
+        if lost > self.state.reported {
+            self.notice(Notice::Lost(lost - self.state.reported));
             self.complain_of_loss(lost);
-            self.state.told = lost;
+            self.state.reported = lost;
         }
         let clock_ns = (self.clock)().0;
         // The clock is unrelated to the date; the offset between the two is the same for all queued records.

@@ -13,21 +13,21 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const BOUND_POWERS: [u32; 14] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36];
 
 /// Returns the exported tables. Per-user tables are private and have too many rows.
-fn told() -> impl Iterator<Item = Table> {
+fn exported() -> impl Iterator<Item = Table> {
     Table::ALL.iter().copied().filter(|table| !table.is_private())
 }
 
 /// Returns the text with all figures that are not private.
 pub fn exposition(observed: &dyn Observed) -> String {
     let mut text = String::new();
-    told().for_each(|table| table.read(observed, Adding(&mut text)));
+    exported().for_each(|table| table.read(observed, Adding(&mut text)));
     add(&mut text, &observed.probes());
     text
 }
 
 /// Returns the declarations of all metrics.
 pub fn metrics() -> Vec<Declaration> {
-    told().map(Table::declarations).chain([ProbeFigures::DECLARATIONS]).flatten().copied().collect()
+    exported().map(Table::declarations).chain([ProbeFigures::DECLARATIONS]).flatten().copied().collect()
 }
 
 /// Appends tables to the text.

@@ -77,19 +77,19 @@ mod tests {
         pair
     }
 
-    fn told(pair: &PairFigures) -> Vec<(usize, u64)> {
-        let mut told: Vec<_> = pair.calls().iter().map(|(number, of)| (*number, of.calls)).collect();
-        told.sort_unstable();
-        told
+    fn reported(pair: &PairFigures) -> Vec<(usize, u64)> {
+        let mut reported: Vec<_> = pair.calls().iter().map(|(number, of)| (*number, of.calls)).collect();
+        reported.sort_unstable();
+        reported
     }
 
     #[test]
-    fn procedures_add_up_and_are_told_apart() {
+    fn procedures_are_separate_and_add_up() {
         let (early, mut sum) = (pair(&[3, 3, 9]), pair(&[9, 1]));
         sum.add(&early);
-        assert_eq!((sum.weight(), told(&sum)), (5, vec![(1, 1), (3, 2), (9, 2)]));
+        assert_eq!((sum.weight(), reported(&sum)), (5, vec![(1, 1), (3, 2), (9, 2)]));
         let news = sum.since(&early).unwrap();
-        assert_eq!((news.weight(), told(&news)), (2, vec![(1, 1), (3, 0), (9, 1)]));
+        assert_eq!((news.weight(), reported(&news)), (2, vec![(1, 1), (3, 0), (9, 1)]));
         assert!(early.since(&sum).is_none(), "a server that was started again counts from zero");
     }
 }

@@ -7,7 +7,7 @@ use base::{AbortCode, Caller, Identity, UnixTime};
 use events::catalogue::{CallEnded, CallFigures, Class, UsageFigures};
 use events::current::Noted;
 use events::table::Place;
-use events::{Event, Figures, LINES, Sharded, Table, Told};
+use events::{Event, FieldValue, Figures, LINES, Sharded, Table};
 use parking_lot::RwLock;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -362,7 +362,7 @@ impl ServiceMeter {
         let number = self.first + found.unwrap_or(self.procedures.len());
         let class = (self.class)(call.opcode);
         let procedure = found.map_or(UNKNOWN, |index| self.procedures[index].1);
-        self.tell(procedure, noted, call);
+        self.notify(procedure, noted, call);
         if LINES.wants(Event::Call) {
             self.leave_line(procedure, caller, noted, call);
         }
@@ -380,7 +380,7 @@ impl ServiceMeter {
     }
 
     /// Notifies tracers and the profiler.
-    fn tell(&self, procedure: &'static str, noted: &Noted, call: &Ended) {
+    fn notify(&self, procedure: &'static str, noted: &Noted, call: &Ended) {
         let code = call.result.map_or_else(|code| code.0, |()| 0);
         let total_ns = call.wait_ns.saturating_add(call.run_ns);
         let bytes = call.received.saturating_add(call.sent);
@@ -409,9 +409,9 @@ impl ServiceMeter {
     fn leave_line(&self, procedure: &'static str, caller: &Caller, noted: &Noted, call: &Ended) {
         let who = || {
             let [host, user] = ClientKey { host: caller.peer.ip(), user: caller.identity.clone() }.labels();
-            vec![("host", Told::from(host)), ("user", Told::from(user))]
+            vec![("host", FieldValue::from(host)), ("user", FieldValue::from(user))]
         };
-        LINES.tell(&self.event(procedure, noted, call), who);
+        LINES.log(&self.event(procedure, noted, call), who);
     }
 
     fn remember(&self, caller: &Caller, noted: &Noted, call: &Ended, number: usize, ended: UnixTime) {

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_is_what_took_longest() {
+    fn the_cause_is_the_longest_part() {
         for (total, parts, expected) in [
             (100, [0, 0, 0, 0, 0, 0], ("work", 100)),
             (100, [10, 0, 60, 0, 20, 0], ("disk", 60)),

@@ -84,9 +84,10 @@ mod tests {
         let lines = vec![line(&["t", "a", "b"], 5), line(&["t", "a"], 2), line(&["t", "a", "b", "a"], 4)];
         let folded = text([lines.clone(), lines, vec![line(&["t"], 0)]].concat(), 7);
         assert_eq!(folded, "(others) 7\nt;a 4\nt;a;b 10\nt;a;b;a 8\n");
-        let told: Vec<_> = functions(&folded).into_iter().map(|f| (f.name, f.own_us, f.total_us)).collect();
+        let reported: Vec<_> =
+            functions(&folded).into_iter().map(|f| (f.name, f.own_us, f.total_us)).collect();
         let of = |name: &str, own, total| (name.to_owned(), own, total);
-        assert_eq!(told, [of("a", 12, 22), of("b", 10, 18), of(OTHERS, 7, 7), of("t", 0, 22)]);
+        assert_eq!(reported, [of("a", 12, 22), of("b", 10, 18), of(OTHERS, 7, 7), of("t", 0, 22)]);
     }
 
     proptest! {

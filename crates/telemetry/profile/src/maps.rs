@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_can_be_executed_and_has_a_name_is_taken() {
+    fn only_named_executable_mappings_are_used() {
         let maps = "\
 55d0-55d8 r--p 00000000 08:01 42   /usr/bin/a b
 55d8-55f0 r-xp 00008000 08:01 42   /usr/bin/a b

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_calls_others_is_known_by_its_library() {
+    fn stubs_are_named_by_library() {
         let core = Some("/rustc/0/library/core/src/ops/function.rs");
         let boxed = "<alloc::boxed::Box<dyn core::ops::function::FnOnce<(), Output = ()>> as core::ops::function::FnOnce<()>>::call_once";
         for name in [

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_slot_is_lost_with_all_its_periods() {
+    fn events_without_a_slot_are_counted_as_lost() {
         let _one = crate::tests::alone();
         let slots = all();
         slots.lost.store(0, Ordering::Relaxed);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_copied_is_read_of_a_stack() {
+    fn only_the_copied_stack_is_read() {
         let mut stack = vec![7; STACK_BYTES].into_boxed_slice();
         stack[8..16].copy_from_slice(&99_u64.to_ne_bytes());
         let sample = Sample { thread: 1, periods: 1, ip: 0, sp: 1000, bp: 0, length: 24, stack };

@@ -211,8 +211,8 @@ mod tests {
             total_ns: u64::MAX,
             longest_ns: 1,
         };
-        let told = IoRow::read(&IoRow::write(std::slice::from_ref(&io))).unwrap();
-        assert_eq!(told, [IoRow { client: "ann?at?home".into(), ..io }]);
+        let reported = IoRow::read(&IoRow::write(std::slice::from_ref(&io))).unwrap();
+        assert_eq!(reported, [IoRow { client: "ann?at?home".into(), ..io }]);
         let lock = LockRow { lock: "volume".into(), waits: 1, ..LockRow::default() };
         assert_eq!(LockRow::read(&LockRow::write(std::slice::from_ref(&lock))).unwrap(), [lock]);
         let latency = LatencyRow { path: "disk+client".into(), p99_ns: 4, ..LatencyRow::default() };
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_table_is_refused_with_its_place() {
+    fn invalid_tables_are_refused_with_their_place() {
         let head = LockRow::COLUMNS.join("\t");
         for (text, line, expected) in [
             (String::new(), 1, "the names lock,"),

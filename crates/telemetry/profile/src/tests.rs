@@ -132,15 +132,19 @@ fn a_thread_that_runs_has_its_whole_time_at_any_rate() {
     ended(id);
     let folded = text(id, Document::Stacks);
     let of_burner = folded.lines().filter(|line| line.starts_with("allday;"));
-    let told_us: u64 = of_burner.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+    let reported_us: u64 =
+        of_burner.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
     // Its timer is set within a fifth of a second; samples without a slot are lost.
     let lost_us = state(id).unwrap().lost * 1000;
-    assert!(told_us <= ran_us + 1000, "{told_us} us of {ran_us}\n{folded}");
-    assert!((told_us + lost_us) * 10 >= ran_us * 7, "{told_us} us of {ran_us}, {lost_us} lost\n{folded}");
+    assert!(reported_us <= ran_us + 1000, "{reported_us} us of {ran_us}\n{folded}");
+    assert!(
+        (reported_us + lost_us) * 10 >= ran_us * 7,
+        "{reported_us} us of {ran_us}, {lost_us} lost\n{folded}"
+    );
 }
 
 #[test]
-fn what_sleeps_is_not_on_the_processor() {
+fn sleeping_threads_are_off_the_processor() {
     let _one = alone();
     let (id, begun) = (start(CPU).unwrap(), Instant::now());
     thread::sleep(Duration::from_millis(300));
@@ -149,7 +153,7 @@ fn what_sleeps_is_not_on_the_processor() {
     assert!(state.elapsed >= Duration::from_millis(300) && state.elapsed <= begun.elapsed());
     let slept = functions(&text(id, Document::Stacks))
         .into_iter()
-        .find(|function| function.name.contains("what_sleeps_is_not_on_the_processor"));
+        .find(|function| function.name.contains("sleeping_threads_are_off_the_processor"));
     assert!(slept.is_none_or(|function| function.total_us < 150_000), "it slept");
 }
 
@@ -177,7 +181,7 @@ fn wait_for_a_lock(lock: &Lock<u32>) -> Duration {
 }
 
 #[test]
-fn a_held_lock_is_told_with_its_holder_its_waiter_and_its_time() {
+fn held_locks_name_holder_waiter_and_time() {
     let _one = alone();
     let lock = Lock::new(LockName::Test, 0);
     loop {
@@ -227,7 +231,7 @@ fn read_slowly(file: &dyn File) -> usize {
 }
 
 #[test]
-fn a_slow_disk_is_told_with_stack_volume_and_client() {
+fn slow_disk_waits_name_stack_volume_and_client() {
     let _one = alone();
     let folder = tempfile::tempdir().unwrap();
     let disk = MeteredDisk::new(Arc::new(slow_disk()), Arc::default());

@@ -193,32 +193,32 @@ fn io(all: &Shard, symbols: &mut Symbols<'_>) -> Vec<IoRow> {
             ..io_figures(&sum)
         }
     };
-    let mut told = same_as_one(rows.into_iter().map(row).collect());
+    let mut reported = same_as_one(rows.into_iter().map(row).collect());
     if others.count > 0 {
-        told.push(IoRow { access: "(others)".to_owned(), ..io_figures(&others) });
+        reported.push(IoRow { access: "(others)".to_owned(), ..io_figures(&others) });
     }
-    told
+    reported
 }
 
 /// Merges rows whose addresses differ but whose functions are the same.
 fn same_as_one(rows: Vec<IoRow>) -> Vec<IoRow> {
     let mut places = HashMap::new();
-    let mut told: Vec<IoRow> = Vec::new();
+    let mut reported: Vec<IoRow> = Vec::new();
     for row in rows {
         let key = (row.access.clone(), row.volume, row.client.clone(), row.stack.clone());
-        let place = *places.entry(key).or_insert(told.len());
-        match told.get_mut(place) {
+        let place = *places.entry(key).or_insert(reported.len());
+        match reported.get_mut(place) {
             Some(same) => {
                 same.accesses += row.accesses;
                 same.bytes += row.bytes;
                 same.total_ns += row.total_ns;
                 same.longest_ns = same.longest_ns.max(row.longest_ns);
             }
-            None => told.push(row),
+            None => reported.push(row),
         }
     }
-    told.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
-    told
+    reported.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
+    reported
 }
 
 fn io_figures(sum: &Sum) -> IoRow {
@@ -241,9 +241,9 @@ fn locks(all: &Shard) -> Vec<LockRow> {
         total_ns: sum.ns,
         longest_ns: sum.longest_ns,
     };
-    let mut told: Vec<LockRow> = rows.into_iter().map(row).collect();
+    let mut reported: Vec<LockRow> = rows.into_iter().map(row).collect();
     if others.count > 0 {
-        told.push(LockRow {
+        reported.push(LockRow {
             lock: "(others)".to_owned(),
             waits: others.count,
             total_ns: others.ns,
@@ -251,7 +251,7 @@ fn locks(all: &Shard) -> Vec<LockRow> {
             ..LockRow::default()
         });
     }
-    told
+    reported
 }
 
 fn latencies(all: &Shard) -> Vec<LatencyRow> {
@@ -265,12 +265,12 @@ fn latencies(all: &Shard) -> Vec<LatencyRow> {
         p99_ns: histogram.quantile(990),
         longest_ns: histogram.max(),
     };
-    let mut told: Vec<LatencyRow> = all.paths.iter().map(row).collect();
-    told.sort_by(|a, b| {
+    let mut reported: Vec<LatencyRow> = all.paths.iter().map(row).collect();
+    reported.sort_by(|a, b| {
         b.total_ns.cmp(&a.total_ns).then_with(|| (&a.procedure, &a.path).cmp(&(&b.procedure, &b.path)))
     });
-    told.truncate(tables::ROWS_MAX);
-    told
+    reported.truncate(tables::ROWS_MAX);
+    reported
 }
 
 fn path_name(path: u8) -> String {
@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_what_was_waited_for() {
+    fn a_path_names_the_wait() {
         assert_eq!(path_name(0), "-");
         let bits = (1 << Part::Lock as u8) | (1 << Part::Client as u8);
         assert_eq!(path_name(bits), "lock+client");

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn other_packets_are_told_apart() {
+    fn other_packets_are_distinguished() {
         let (source, destination) = addresses();
         let packet = encode(source, destination, b"hello", 1000);
         let mut changed = packet.clone();

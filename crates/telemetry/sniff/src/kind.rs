@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_enciphered_is_said_to_be() {
+    fn encrypted_data_is_labelled() {
         let auth = [&[0xe1; SEALED_BYTES][..], &xdr::to_vec(&FID)].concat();
         let (kind, volume) = read(Service::File, RXKAD, &auth);
         assert_eq!((kind.to_string().as_str(), volume), ("fs (sealed)", Some(FID.volume)));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn services_of_number_1_are_told_apart_by_ports() {
+    fn services_with_number_1_are_distinguished_by_port() {
         let at = |client_port, server_port| Service::at(Place { service_id: 1, client_port, server_port });
         assert_eq!(at(7001, 7000), Service::File);
         assert_eq!(at(40000, 7000), Service::File);

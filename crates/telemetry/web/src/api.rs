@@ -92,8 +92,8 @@ fn private(path: &str, request: &Request, source: &dyn Source, is_trusted: bool)
     Some(match path {
         "slow" => json_reply(&slow(source)),
         "volumes" => json_reply(&source.volumes(request.number("from").unwrap_or(0) as u32)),
-        "jobs" => told(source.jobs()),
-        "probes" => told(source.probes()),
+        "jobs" => reply_with(source.jobs()),
+        "probes" => reply_with(source.probes()),
         _ => json_reply(&source.volume(path.strip_prefix("volumes/")?.parse().ok()?)?),
     })
 }
@@ -111,7 +111,7 @@ fn unauthorized() -> Reply {
     Reply::text("401 Unauthorized", SIGN_IN)
 }
 
-fn told(what: Result<Value, String>) -> Reply {
+fn reply_with(what: Result<Value, String>) -> Reply {
     match what {
         Ok(value) => json_reply(&value),
         Err(why) => Reply::text("500 Internal Server Error", &why),

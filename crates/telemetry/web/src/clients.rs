@@ -46,7 +46,7 @@ impl Clients {
         let limit = if is_shared(peer) { CLIENTS_MAX } else { CLIENTS_OF_ADDRESS_MAX };
         let mut open = self.open.lock();
         let known: Vec<(IpAddr, bool)> = open.iter().map(|open| (open.peer, open.is_asking)).collect();
-        if let Some(at) = who_goes(&known, peer, limit) {
+        if let Some(at) = client_to_disconnect(&known, peer, limit) {
             // Its thread fails to read or write, and ends.
             let _ = open.remove(at).stream.shutdown(Shutdown::Both);
         }
@@ -74,7 +74,7 @@ impl Drop for Client {
 
 /// Selects the client to disconnect for one from `peer`, an address with a limit of `limit` clients. `open`
 /// has, in order of arrival, each client's address and whether its request is incomplete.
-fn who_goes(open: &[(IpAddr, bool)], peer: IpAddr, limit: usize) -> Option<usize> {
+fn client_to_disconnect(open: &[(IpAddr, bool)], peer: IpAddr, limit: usize) -> Option<usize> {
     let of = |address: IpAddr| open.iter().filter(|(other, _)| *other == address).count();
     let oldest = |address: IpAddr, asks: bool| open.iter().position(|client| *client == (address, asks));
     if of(peer) >= limit {
@@ -103,27 +103,30 @@ mod tests {
     fn an_address_makes_room_for_itself() {
         let mut open = vec![(peer(1), false); CLIENTS_OF_ADDRESS_MAX - 1];
         open.push((peer(2), true));
-        assert_eq!(who_goes(&open, peer(1), CLIENTS_OF_ADDRESS_MAX), None);
+        assert_eq!(client_to_disconnect(&open, peer(1), CLIENTS_OF_ADDRESS_MAX), None);
         open.push((peer(1), true));
-        assert_eq!(who_goes(&open, peer(1), CLIENTS_OF_ADDRESS_MAX), Some(CLIENTS_OF_ADDRESS_MAX));
-        assert_eq!(who_goes(&open, peer(1), CLIENTS_MAX), None, "many share it");
-        assert_eq!(who_goes(&open, peer(3), CLIENTS_OF_ADDRESS_MAX), None);
+        assert_eq!(
+            client_to_disconnect(&open, peer(1), CLIENTS_OF_ADDRESS_MAX),
+            Some(CLIENTS_OF_ADDRESS_MAX)
+        );
+        assert_eq!(client_to_disconnect(&open, peer(1), CLIENTS_MAX), None, "many share it");
+        assert_eq!(client_to_disconnect(&open, peer(3), CLIENTS_OF_ADDRESS_MAX), None);
         open.last_mut().unwrap().1 = false;
-        assert_eq!(who_goes(&open, peer(1), CLIENTS_OF_ADDRESS_MAX), Some(0));
+        assert_eq!(client_to_disconnect(&open, peer(1), CLIENTS_OF_ADDRESS_MAX), Some(0));
     }
 
     #[test]
-    fn who_has_most_and_has_not_asked_goes_first() {
+    fn the_largest_idle_client_is_disconnected_first() {
         // The oldest is being served; one address has three incomplete requests, another has one.
         let mut open =
             vec![(peer(1), false), (peer(2), true), (peer(3), true), (peer(3), true), (peer(3), true)];
         open.extend((10..).map(|last| (peer(last), false)).take(CLIENTS_MAX - open.len()));
-        assert_eq!(who_goes(&open, peer(9), CLIENTS_OF_ADDRESS_MAX), Some(2));
+        assert_eq!(client_to_disconnect(&open, peer(9), CLIENTS_OF_ADDRESS_MAX), Some(2));
         open[2..5].iter_mut().for_each(|client| client.1 = false);
-        assert_eq!(who_goes(&open, peer(9), CLIENTS_OF_ADDRESS_MAX), Some(1));
+        assert_eq!(client_to_disconnect(&open, peer(9), CLIENTS_OF_ADDRESS_MAX), Some(1));
         open[1].1 = false;
-        assert_eq!(who_goes(&open, peer(9), CLIENTS_OF_ADDRESS_MAX), Some(2), "nobody is asking");
+        assert_eq!(client_to_disconnect(&open, peer(9), CLIENTS_OF_ADDRESS_MAX), Some(2), "nobody is asking");
         open.pop();
-        assert_eq!(who_goes(&open, peer(9), CLIENTS_OF_ADDRESS_MAX), None);
+        assert_eq!(client_to_disconnect(&open, peer(9), CLIENTS_OF_ADDRESS_MAX), None);
     }
 }

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_too_often_waits_and_nobody_else() {
+    fn only_failing_clients_are_delayed() {
         let (_folder, key, guard) = guard();
         for _ in 0..ATTEMPTS_MAX {
             assert_eq!(guard.sign_in("guess", peer(1), NOW), Attempt::Wrong);

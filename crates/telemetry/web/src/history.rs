@@ -225,12 +225,12 @@ impl History {
             pairs.flat_map(|(row, count)| [row as u32, *count]).collect::<Vec<_>>()
         };
         let news = self.samples.iter().filter(|sample| sample.number > number);
-        let told = news.map(|sample| {
+        let reported = news.map(|sample| {
             let heats: Vec<Vec<u32>> = sample.heats.iter().map(heat).collect();
             let (at, span) = (sample.at.as_millis() as u64, sample.span.as_millis() as u64);
             json!([sample.number, at, span, sample.lines, heats])
         });
-        told.collect()
+        reported.collect()
     }
 }
 

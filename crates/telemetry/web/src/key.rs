@@ -107,10 +107,10 @@ impl Key {
 
     /// Whether this is the key itself in the form of its file, as sent by programs.
     pub(crate) fn is(&self, text: &str) -> bool {
-        let told = Zeroizing::new(from_hex::<KEY_BYTES>(text).unwrap_or_default());
+        let reported = Zeroizing::new(from_hex::<KEY_BYTES>(text).unwrap_or_default());
         // An all-zero key cannot result from random generation.
-        blake3::keyed_hash(&self.0, &told[..]) == blake3::keyed_hash(&self.0, &self.0[..])
-            && told[..] != [0; KEY_BYTES]
+        blake3::keyed_hash(&self.0, &reported[..]) == blake3::keyed_hash(&self.0, &self.0[..])
+            && reported[..] != [0; KEY_BYTES]
     }
 
     fn proof(&self, nonce: &Nonce, expiry: [u8; EXPIRY_BYTES]) -> blake3::Hash {

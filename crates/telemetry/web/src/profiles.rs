@@ -29,7 +29,7 @@ pub(crate) fn answer(path: &str, request: &Request) -> Option<Reply> {
     };
     let id: u64 = id.parse().ok()?;
     match (what, request.method) {
-        (Some("stop"), Method::Post) => Some(told(profile::stop(id).map(|()| json!({})))),
+        (Some("stop"), Method::Post) => Some(reply_with(profile::stop(id).map(|()| json!({})))),
         (Some("stop"), _) => Some(only_post()),
         (None, Method::Get | Method::Head) => Some(state(id)),
         (Some("svg"), Method::Get | Method::Head) => Some(picture(id)),
@@ -55,7 +55,7 @@ fn start(body: &[u8]) -> Reply {
         );
     };
     // Sent as text, since the number exceeds the integers that JavaScript represents exactly.
-    told(profile::start(wanted).map(|id| json!({ "id": id.to_string() })))
+    reply_with(profile::start(wanted).map(|id| json!({ "id": id.to_string() })))
 }
 
 fn state(id: u64) -> Reply {
@@ -107,7 +107,7 @@ fn picture(id: u64) -> Reply {
     }
 }
 
-fn told(what: Result<Value, Refusal>) -> Reply {
+fn reply_with(what: Result<Value, Refusal>) -> Reply {
     what.map_or_else(|refusal| refused(&refusal), |value| json_reply(&value))
 }
 

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn invalid_requests_are_refused() {
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(100));
         for (head, expected) in [
             ("\r\n\r\n", "400"),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_has_a_length() {
+    fn bodies_have_a_length() {
         let length = |header: &str| {
             let request = parse(format!("POST / HTTP/1.1\r\n{header}\r\n\r\n").as_bytes()).unwrap();
             request.body_length().map_err(|reply| &reply.status[..3])

@@ -95,10 +95,10 @@ impl Site {
 
     /// Returns the address whose attempts to sign in are counted.
     pub(crate) fn client(&self, request: &Request) -> IpAddr {
-        let told = request.header("x-forwarded-for").filter(|_| self.is_proxy(request.peer));
+        let reported = request.header("x-forwarded-for").filter(|_| self.is_proxy(request.peer));
         // The last address was added by the proxy; earlier ones are the client's own claims.
-        let told = told.and_then(|list| list.rsplit(',').next()?.trim().parse().ok());
-        told.unwrap_or(request.peer)
+        let reported = reported.and_then(|list| list.rsplit(',').next()?.trim().parse().ok());
+        reported.unwrap_or(request.peer)
     }
 
     pub(crate) fn secret<'a>(&self, request: &'a Request) -> Option<&'a str> {

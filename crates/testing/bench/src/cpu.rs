@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_tell_their_own_time_unless_one_has_ended() {
+    fn thread_times_are_reported_until_one_ends() {
         let ticks = rustix::param::clock_ticks_per_second();
         let servers =
             |ticks, threads: &[(u64, u64)]| Servers { ticks, threads_ns: threads.iter().copied().collect() };

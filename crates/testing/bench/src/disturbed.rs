@@ -42,7 +42,7 @@ pub(crate) fn least<R>(pause: Duration, mut once: impl FnMut() -> Result<(R, f64
 }
 
 /// Describes the stolen time of the runs that count, if there was any.
-pub(crate) fn told(shares: &[f64]) -> Option<String> {
+pub(crate) fn stolen_time(shares: &[f64]) -> Option<String> {
     let disturbed = shares.iter().filter(|share| **share > SHARE_MAX).count();
     let all = Spread::of(shares.iter().map(|share| 100.0 * share)).filter(|all| all.max > 0.0)?;
     Some(format!(
@@ -56,7 +56,7 @@ pub(crate) fn told(shares: &[f64]) -> Option<String> {
 
 /// Returns a table followed by the note of [`told`].
 pub(crate) fn below(table: &str, shares: &[f64]) -> String {
-    told(shares).map_or_else(|| table.to_owned(), |told| format!("{table}\n\n{told}"))
+    stolen_time(shares).map_or_else(|| table.to_owned(), |reported| format!("{table}\n\n{reported}"))
 }
 
 #[cfg(test)]
@@ -98,11 +98,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_is_told() {
-        let told_of = told(&[0.0, 0.01, 0.25]).unwrap();
+    fn stolen_time_is_reported() {
+        let told_of = stolen_time(&[0.0, 0.01, 0.25]).unwrap();
         assert!(told_of.contains("gave 1.00 (0.00..25.0) % of the processors"), "{told_of}");
         assert!(told_of.contains("more than 3 % in 1 of 3 runs"), "{told_of}");
-        assert_eq!(below("a table", &[0.25]), format!("a table\n\n{}", told(&[0.25]).unwrap()));
-        assert_eq!((told(&[0.0]), below("a table", &[])), (None, "a table".to_owned()));
+        assert_eq!(below("a table", &[0.25]), format!("a table\n\n{}", stolen_time(&[0.25]).unwrap()));
+        assert_eq!((stolen_time(&[0.0]), below("a table", &[])), (None, "a table".to_owned()));
     }
 }

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compared_differs_in_one_thing() {
+    fn compared_runs_differ_in_one_setting() {
         for comparison in &COMPARISONS {
             let is_one_server = comparison.off == comparison.on;
             assert_eq!(comparison.against == "the same server", is_one_server, "{}", comparison.name);

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_shown_whole() {
+    fn output_is_shown_completely() {
         let mut shown = Vec::new();
         let text = echo(&mut &b"one\n\ntwo"[..], &mut shown).unwrap();
         assert_eq!((text.as_str(), shown.as_slice()), ("one\n\ntwo", &b"one\n\ntwo"[..]));

@@ -109,7 +109,7 @@ impl Report {
     /// Describes the stolen time, if there was any.
     fn disturbance(&self) -> Option<String> {
         let outcomes = self.rows.iter().flat_map(|row| row.openafs.iter().chain(&row.cellar));
-        disturbed::told(&outcomes.map(Outcome::stolen_share).collect::<Vec<_>>())
+        disturbed::stolen_time(&outcomes.map(Outcome::stolen_share).collect::<Vec<_>>())
     }
 
     fn options(&self) -> String {
@@ -240,15 +240,15 @@ mod tests {
     }
 
     #[test]
-    fn what_the_hypervisor_took_is_told() {
+    fn stolen_time_is_in_the_report() {
         let run = |stolen| {
             let cores = std::thread::available_parallelism().unwrap().get() as f64;
             let cpu = CpuSeconds { stolen: stolen * cores, ..CpuSeconds::default() };
             Outcome { cpu, ..outcome(100.0, 1.0, 0.5) }
         };
         let text = report("status-1", vec![run(0.0), run(0.02)], vec![run(0.5)]).text();
-        let told = "gave 2.00 (0.00..50.0) % of the processors to others; more than 3 % in 1 of 3 runs";
-        assert!(text.contains(told), "{text}");
+        let reported = "gave 2.00 (0.00..50.0) % of the processors to others; more than 3 % in 1 of 3 runs";
+        assert!(text.contains(reported), "{text}");
         assert!(!report("status-1", vec![run(0.0)], vec![run(0.0)]).text().contains("hypervisor"));
     }
 
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_runs_are_told_with_whose_they_were() {
+    fn failed_runs_name_their_server() {
         let mut row = Row::new(workload::by_name("mix-250-readers").unwrap());
         assert!(row.is_mix && !Row::new(workload::by_name("fetch-1").unwrap()).is_mix);
         assert_eq!(row.what(), row.text);

@@ -94,8 +94,8 @@ mod tests {
         let ratios = |wild: f64| (0..25_u32).map(move |n| if n < 24 { f64::from(n) } else { wild });
         assert_eq!(Paired::of(ratios(24.0)), paired(12.0, 7.0, 17.0));
         assert_eq!(Paired::of(ratios(1e9)), paired(12.0, 7.0, 17.0));
-        let told = Paired { median: 1.0125, low: 0.99, high: 1.0 }.percent();
-        assert_eq!(told, "+1.2 % (-1.0..+0.0)");
+        let reported = Paired { median: 1.0125, low: 0.99, high: 1.0 }.percent();
+        assert_eq!(reported, "+1.2 % (-1.0..+0.0)");
     }
 
     #[test]

@@ -397,7 +397,7 @@ impl World {
         if begun.service == FILE_SERVICE
             && self.hub.chance(0.7)
             && let Some(request) = begun.incoming.whole()
-            && let Some(answer) = running.files.answer_at_once(&begun.caller, &request)
+            && let Some(answer) = running.files.try_answer(&begun.caller, &request)
         {
             self.hub.record().report.at_once += 1;
             running.host.answer(now, begun.call, Ok(answer.reply));

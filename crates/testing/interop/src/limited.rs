@@ -83,7 +83,7 @@ pub fn run(command: &mut Command, limits: Limits, folder: &Path, mut say: impl F
     let last = last.into_iter().rev().collect::<Vec<_>>().join("\n");
     Ok(match doing {
         None => Ended::Itself(status, last),
-        Some((processes, logs)) => Ended::Late(told(limits.run, &processes, &logs, &last)),
+        Some((processes, logs)) => Ended::Late(ends_of_logs(limits.run, &processes, &logs, &last)),
     })
 }
 
@@ -127,7 +127,7 @@ fn idle() -> bool {
     true
 }
 
-fn told(limit: Duration, processes: &[Process], logs: &str, last: &str) -> String {
+fn ends_of_logs(limit: Duration, processes: &[Process], logs: &str, last: &str) -> String {
     let mut text = format!("no end within {} s; it was doing:", limit.as_secs_f64());
     for process in processes {
         _ = write!(text, "\n  {} {}", process.id, process.command);
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_is_not_ended() {
+    fn an_ended_process_is_not_killed() {
         let (ended, heard) = shell("echo one; echo two >&2; exit 3", LONG);
         let Ended::Itself(status, last) = ended else { panic!("{ended:?}") };
         assert_eq!((status.code(), last.as_str()), (Some(3), "one\ntwo"));
@@ -261,27 +261,27 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_output_the_end_is_told() {
+    fn the_end_of_a_long_output_is_reported() {
         let (Ended::Itself(_, last), heard) = shell("seq 100", LONG) else { panic!("ended") };
         assert_eq!((last.lines().next(), last.lines().last()), (Some("81"), Some("100")));
         assert_eq!(heard.len(), 100);
     }
 
     #[test]
-    fn who_hangs_is_ended_with_what_it_started() {
+    fn a_hanging_process_is_killed_with_children() {
         // Both processes ignore SIGTERM; one is in a new session, which a signal to the group does not reach.
         let script = "echo begun; trap '' TERM; setsid bash -c 'echo $$; exec sleep 98761' & sleep 98762";
         let limits = Limits { run: Duration::from_secs(3), end: Duration::from_secs(1) };
-        let (Ended::Late(told), heard) = shell(script, limits) else { panic!("it ended by itself") };
+        let (Ended::Late(reported), heard) = shell(script, limits) else { panic!("it ended by itself") };
         for part in ["no end within 3 s", " sleep 98761", " sleep 98762", "begun"] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(reported.contains(part), "{part}: {reported}");
         }
         let other: u32 = heard[1].parse().unwrap();
         assert!(!is_running(other), "{other} runs on");
     }
 
     #[test]
-    fn the_ends_of_all_logs_are_told() {
+    fn the_ends_of_all_logs_are_reported() {
         let cell = tempfile::tempdir().unwrap();
         std::fs::create_dir(cell.path().join("log")).unwrap();
         let many = (0..10_000).map(|line| format!("line {line}")).collect::<Vec<_>>().join("\n");
@@ -290,11 +290,11 @@ mod tests {
         {
             std::fs::write(cell.path().join(file), text).unwrap();
         }
-        let told = logs(&[cell.path().to_owned()]);
+        let reported = logs(&[cell.path().to_owned()]);
         assert!(
-            told.contains("line 9999") && told.contains("salvaging") && !told.contains("secret"),
-            "{told}"
+            reported.contains("line 9999") && reported.contains("salvaging") && !reported.contains("secret"),
+            "{reported}"
         );
-        assert!(told.lines().count() < 2 * LINES_TOLD, "{told}");
+        assert!(reported.lines().count() < 2 * LINES_TOLD, "{reported}");
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn call(databases: &str, server: Ipv4Addr, volume: &str, token: &Path
     let cell = cell(databases, token)?;
     let files = cell.connection(server, Interface::Files);
     let root = cell.root_of(volume)?;
-    let told = |what: &str, result: Result<(), AbortCode>| match result {
+    let reported = |what: &str, result: Result<(), AbortCode>| match result {
         Ok(()) => println!("{what}: good"),
         Err(code) => println!("{what}: {}", code.0),
     };
@@ -35,23 +35,23 @@ pub(crate) fn call(databases: &str, server: Ipv4Addr, volume: &str, token: &Path
         println!("StoreData with mode {bits:o}: {}", stored.is_ok());
     };
     store(0o644, b"first");
-    told("StoreStatus, of whom it is executed", cell.set_attributes(&file, mode(0o4755)));
-    told("StoreStatus, not to be written", cell.set_attributes(&file, mode(0o444)));
+    reported("StoreStatus, of whom it is executed", cell.set_attributes(&file, mode(0o4755)));
+    reported("StoreStatus, not to be written", cell.set_attributes(&file, mode(0o444)));
     store(0o444, b"second");
-    told("StoreStatus, owner", own(&*files, &file, 32_766));
+    reported("StoreStatus, owner", own(&*files, &file, 32_766));
     for acl in ["0\n0\n\0", "1\n0\nsystem:anyuser 9\n\0"] {
-        told("StoreACL", cell.set_acl(&directory, acl.as_bytes()));
-        told("FetchACL", cell.acl(&directory).map(drop));
-        told("FetchStatus of the directory", look(&*files, &directory));
-        told("FetchStatus of the file", look(&*files, &file));
-        told("StoreStatus of the file", cell.set_attributes(&file, mode(0o640)));
+        reported("StoreACL", cell.set_acl(&directory, acl.as_bytes()));
+        reported("FetchACL", cell.acl(&directory).map(drop));
+        reported("FetchStatus of the directory", look(&*files, &directory));
+        reported("FetchStatus of the file", look(&*files, &file));
+        reported("StoreStatus of the file", cell.set_attributes(&file, mode(0o640)));
         store(0o600, b"third");
         let fetched = cell.fetch(&file, &mut Vec::new(), &mut |_| ());
         println!("FetchData: {}", fetched.is_ok());
-        told("CreateFile", cell.create(&directory, b"denied", mode(0o644)).map(drop));
+        reported("CreateFile", cell.create(&directory, b"denied", mode(0o644)).map(drop));
     }
-    told("StoreACL", cell.set_acl(&directory, b"1\n0\nsystem:administrators 127\n\0"));
-    told("RemoveFile", cell.remove(&directory, b"file"));
+    reported("StoreACL", cell.set_acl(&directory, b"1\n0\nsystem:administrators 127\n\0"));
+    reported("RemoveFile", cell.remove(&directory, b"file"));
     Ok(())
 }
 

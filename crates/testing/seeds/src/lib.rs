@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_not_taken_for_the_first_seed() {
+    fn an_invalid_seed_is_refused() {
         assert_eq!(number("4711"), 4711);
         assert!(catch_unwind(|| number("17 ")).is_err());
         assert!(catch_unwind(|| number("")).is_err());

@@ -7,7 +7,7 @@ use base::{AbortCode, Caller, Identity, Monotonic, RecvBuffer};
 use bytes::Bytes;
 use rand::Rng;
 use rand::rngs::SmallRng;
-use rx_proto::{CallId, Endpoint, Landed, Read, Write};
+use rx_proto::{CallId, Endpoint, Filled, Read, Write};
 
 use crate::hijackers::is_attacker;
 use crate::pattern::{self, Manner, REQUEST_BYTES, Request};
@@ -118,7 +118,7 @@ impl Server {
         loop {
             let state = self.calls.get_mut(&call)?;
             let step = match state.stage {
-                Stage::Reading if state.lends() => self.land(now, endpoint, call, random),
+                Stage::Reading if state.posts_buffers() => self.land(now, endpoint, call, random),
                 Stage::Reading => self.read(now, endpoint, call, random),
                 Stage::Pausing if woken => {
                     state.stage = Stage::Reading;
@@ -163,13 +163,17 @@ impl Server {
         while state.lent == 0 || state.lent < ROOMS_MAX && random.random_bool(0.5) {
             let before = random.random_range(0..20);
             let length = random.random_range(0..ROOM_BYTES_MAX);
-            endpoint.lend(now, call, RecvBuffer::new(vec![0; before + length + 7], before..before + length));
+            endpoint.post_buffer(
+                now,
+                call,
+                RecvBuffer::new(vec![0; before + length + 7], before..before + length),
+            );
             state.lent += 1;
         }
-        match endpoint.landed(now, call) {
-            Landed::Blocked => return Step::Wait,
-            Landed::Failed(_) => state.stage = Stage::Over,
-            Landed::RecvBuffer(room) => {
+        match endpoint.take_filled(now, call) {
+            Filled::Blocked => return Step::Wait,
+            Filled::Failed(_) => state.stage = Stage::Over,
+            Filled::RecvBuffer(room) => {
                 state.lent -= 1;
                 self.take(call, room.filled());
                 if room.left() > 0 {
@@ -288,7 +292,7 @@ impl Server {
 }
 
 impl ServerCall {
-    fn lends(&self) -> bool {
+    fn posts_buffers(&self) -> bool {
         self.request.is_some_and(|request| request.manner == Manner::Lend)
     }
 }

@@ -142,7 +142,7 @@ impl World {
             let bytes: usize = run.iter().map(|datagram| datagram.bytes.len()).sum();
             host.attackers_credit_bytes += AMPLIFICATION_MAX as i64 * bytes as i64;
         }
-        host.endpoint.look_ahead(run.iter().map(|datagram| (&path, &*datagram.bytes)));
+        host.endpoint.prefetch(run.iter().map(|datagram| (&path, &*datagram.bytes)));
         if place % 2 == 1 && run.len() > 1 {
             let all: Vec<u8> = run.iter().flat_map(|datagram| &datagram.bytes[..]).copied().collect();
             host.endpoint.handle_run(now, wall, path, all.into(), first.bytes.len());

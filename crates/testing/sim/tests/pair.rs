@@ -8,7 +8,7 @@ use bytes::Bytes;
 use rx_proto::ack::Reason;
 use rx_proto::limits::{UNREAD_ADDRESS_BYTES_MAX, UNREAD_WINDOW};
 use rx_proto::{
-    CallId, ConnectOptions, ConnectionId, Endpoint, EndpointConfig, Event, Landed, PacketType, Path, Read,
+    CallId, ConnectOptions, ConnectionId, Endpoint, EndpointConfig, Event, Filled, PacketType, Path, Read,
     ServiceConfig,
 };
 
@@ -196,7 +196,7 @@ fn the_last_reply_is_acknowledged_while_the_next_call_is_silent() {
 
 /// The client is alive, but sends no more data or does not read the reply.
 #[test]
-fn a_server_waits_for_its_client_as_long_as_it_was_told() {
+fn a_server_respects_the_idle_timeout() {
     for (seconds, takes) in [(60, false), (600, false), (60, true), (600, true)] {
         let (server_idle_time, almost) = (Duration::from_secs(seconds), Duration::from_secs(seconds - 5));
         let mut pair = Pair::configured(&EndpointConfig { server_idle_time, ..EndpointConfig::default() });
@@ -281,7 +281,7 @@ fn connections_are_counted_by_side_as_long_as_they_are_there() {
 }
 
 #[test]
-fn closing_acknowledges_what_has_been_received() {
+fn closing_acknowledges_received_data() {
     for opens_another in [false, true] {
         let mut pair = Pair::new();
         let connection = pair.connect();
@@ -418,7 +418,7 @@ fn asked(pair: &mut Pair) -> (CallId, Vec<Bytes>) {
 const DEAD: Read = Read::Failed(AbortCode::RX_CALL_DEAD);
 
 #[test]
-fn a_call_to_who_is_gone_ends_soon_after_the_notice() {
+fn a_call_to_a_dead_peer_ends_after_the_notice() {
     let mut pair = Pair::new();
     let (call, sent) = asked(&mut pair);
     pair.cut = true;
@@ -448,7 +448,7 @@ fn notices_end_other_calls_that_have_sent_something() {
 }
 
 #[test]
-fn who_answers_is_not_gone_whatever_is_said() {
+fn a_responding_peer_survives_false_notices() {
     let mut pair = Pair::new();
     let (call, sent) = asked(&mut pair);
     let acks = pair.acks_sent();
@@ -561,7 +561,7 @@ fn server_acks(pair: &Pair) -> Vec<(u32, Reason)> {
 
 /// Every ACK sent before the reader has read would double the work of server and sender.
 #[test]
-fn a_reader_who_waits_for_data_acknowledges_it_once_he_has_read() {
+fn a_waiting_reader_acknowledges_after_reading() {
     let mut pair = Pair::new();
     let call = pair.sending(200_000);
     let served = pair.arrived();
@@ -594,9 +594,9 @@ fn a_reader_who_waits_for_data_acknowledges_it_once_he_has_read() {
         let packets = read_all(&mut pair);
         assert!(packets > 16);
         assert_eq!(server_acks(&pair).len(), if comes_in_time { 1 } else { 2 });
-        let told = server_acks(&pair).pop().unwrap();
+        let reported = server_acks(&pair).pop().unwrap();
         let reason = if comes_in_time { Reason::Requested } else { Reason::Delay };
-        assert_eq!(told, (pair.ends[SERVER].statistics().data_received as u32 + 1, reason));
+        assert_eq!(reported, (pair.ends[SERVER].statistics().data_received as u32 + 1, reason));
         while read_all(&mut pair) > 0 {
             pair.pass(300 * DELAY);
         }
@@ -612,8 +612,8 @@ fn packets_with_room_are_acknowledged_and_others_wait() {
     let mut pair = Pair::new();
     let call = pair.sending(40_000);
     let served = pair.arrived();
-    let lend = |pair: &mut Pair| {
-        pair.ends[SERVER].lend(pair.now, served, RecvBuffer::new(vec![0; ROOM_BYTES], 0..ROOM_BYTES));
+    let post_buffer = |pair: &mut Pair| {
+        pair.ends[SERVER].post_buffer(pair.now, served, RecvBuffer::new(vec![0; ROOM_BYTES], 0..ROOM_BYTES));
         pair.drain();
     };
     let send = |pair: &mut Pair, bytes: usize| {
@@ -624,9 +624,9 @@ fn packets_with_room_are_acknowledged_and_others_wait() {
         pair.pass(DELAY + DELAY / 2);
         assert!(pair.ends[SERVER].statistics().data_received > before + 6);
     };
-    lend(&mut pair);
+    post_buffer(&mut pair);
     pair.pass(300 * DELAY);
-    assert!(matches!(pair.ends[SERVER].landed(pair.now, served), Landed::Blocked));
+    assert!(matches!(pair.ends[SERVER].take_filled(pair.now, served), Filled::Blocked));
     send(&mut pair, 10_000);
     let received = pair.ends[SERVER].statistics().data_received as u32;
     assert_eq!(server_acks(&pair), [(received + 1, Reason::Requested)], "it has found room");
@@ -636,17 +636,19 @@ fn packets_with_room_are_acknowledged_and_others_wait() {
     send(&mut pair, 10_000);
     assert_eq!(server_acks(&pair), [], "nothing is told of what has no room");
     assert!(pair.ends[SERVER].statistics().packets_now > 6);
-    let Landed::RecvBuffer(room) = pair.ends[SERVER].landed(pair.now, served) else { panic!("it is full") };
+    let Filled::RecvBuffer(room) = pair.ends[SERVER].take_filled(pair.now, served) else {
+        panic!("it is full")
+    };
     assert_eq!((room.left(), room.filled()[ROOM_BYTES - 1]), (0, 1));
-    lend(&mut pair);
+    post_buffer(&mut pair);
     let received = pair.ends[SERVER].statistics().data_received as u32;
     assert_eq!(server_acks(&pair), [(received + 1, Reason::Requested)]);
     assert_eq!(pair.ends[SERVER].statistics().packets_now, 0);
-    assert!(matches!(pair.ends[SERVER].landed(pair.now, served), Landed::Blocked));
+    assert!(matches!(pair.ends[SERVER].take_filled(pair.now, served), Filled::Blocked));
     pair.ends[CLIENT].end(pair.now, call);
     pair.drain();
     pair.pass(300 * DELAY);
-    let Landed::RecvBuffer(room) = pair.ends[SERVER].landed(pair.now, served) else {
+    let Filled::RecvBuffer(room) = pair.ends[SERVER].take_filled(pair.now, served) else {
         panic!("nothing will come")
     };
     assert_eq!(room.filled().len(), 70_000 - ROOM_BYTES);
@@ -723,7 +725,7 @@ fn unread_calls_of_anonymous_callers_share_a_bound() {
 }
 
 #[test]
-fn calls_from_a_lost_address_fail_at_once() {
+fn calls_from_a_lost_address_fail_immediately() {
     let mut pair = Pair::new();
     let connection = pair.connect();
     let answered = pair.answered(connection);
@@ -744,7 +746,7 @@ fn calls_from_a_lost_address_fail_at_once() {
     assert_eq!(pair.ends[CLIENT].read(pair.now, asked), Read::Failed(AbortCode::RX_CALL_DEAD));
     assert_eq!(pair.ends[CLIENT].connection_error(connection), Some(AbortCode::RX_CALL_DEAD));
     let event = Event::ConnectionFailed(connection, AbortCode::RX_CALL_DEAD);
-    assert!(pair.events[CLIENT].iter().any(|told| format!("{told:?}") == format!("{event:?}")));
+    assert!(pair.events[CLIENT].iter().any(|reported| format!("{reported:?}") == format!("{event:?}")));
     let next = pair.connect();
     pair.answered(next);
     let question = Read::Data(Bytes::from_static(b"question"));

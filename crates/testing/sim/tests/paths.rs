@@ -184,7 +184,7 @@ fn a_peer_with_a_smaller_window_has_it() {
 }
 
 #[test]
-fn who_comes_later_has_a_share() {
+fn a_late_flow_gets_a_share() {
     let config = EndpointConfig::default();
     let mut transfer = Transfer::begin([&config, &config], path(200, 20.0, 0.0, 40), 1);
     transfer.add_call();

@@ -25,7 +25,7 @@ struct Pair {
     /// Length of the longest DATA packet and of the longest packet that each end sent.
     longest: [(usize, usize); 2],
     /// Reports of short paths at the server.
-    told: Vec<(SocketAddr, usize)>,
+    reported: Vec<(SocketAddr, usize)>,
     arrived: Vec<CallId>,
 }
 
@@ -40,7 +40,15 @@ impl Pair {
         let security = vec![std::sync::Arc::new(rx_security::Null) as _];
         ends[SERVER].add_service(ServiceConfig { id: SERVICE, name: String::from("short"), security });
         let network = network(mtu);
-        Pair { now, ends, port: 7001, network, longest: [(0, 0); 2], told: Vec::new(), arrived: Vec::new() }
+        Pair {
+            now,
+            ends,
+            port: 7001,
+            network,
+            longest: [(0, 0); 2],
+            reported: Vec::new(),
+            arrived: Vec::new(),
+        }
     }
 
     fn address(&self, end: usize) -> SocketAddr {
@@ -106,7 +114,7 @@ impl Pair {
             while let Some(event) = self.ends[end].poll_event() {
                 match event {
                     Event::CallArrived { call, .. } => self.arrived.push(call),
-                    Event::PathIsShort { remote, packet_bytes } => self.told.push((remote, packet_bytes)),
+                    Event::PathIsShort { remote, packet_bytes } => self.reported.push((remote, packet_bytes)),
                     _ => {}
                 }
             }
@@ -178,7 +186,7 @@ fn a_usual_path_soon_has_full_packets() {
     let connection = pair.connect();
     let (result, time) = pair.call(connection, 100, 1_000_000);
     assert!(result.is_ok() && time < Duration::from_secs(2), "{result:?} {time:?}");
-    assert_eq!((pair.longest[SERVER].0, pair.told.len()), (1472, 0));
+    assert_eq!((pair.longest[SERVER].0, pair.reported.len()), (1472, 0));
     pair.longest = [(0, 0); 2];
     assert!(pair.call(connection, 100, 2000).0.is_ok());
     assert_eq!(pair.longest[SERVER].0, 1472, "the path is known");
@@ -203,7 +211,7 @@ fn nothing_waits_for_a_path_of_1300_bytes() {
 }
 
 #[test]
-fn a_short_path_is_told_once_for_each_host() {
+fn a_short_path_is_reported_once_per_host() {
     let mut pair = Pair::new(1300);
     for seed in 10..16 {
         pair.new_client(seed);
@@ -213,8 +221,8 @@ fn a_short_path_is_told_once_for_each_host() {
             pair.run(Duration::from_secs(1), |_| false);
         }
     }
-    assert_eq!(pair.told.len(), 1, "{:?}", pair.told);
-    assert_eq!((pair.told[0].0.ip(), pair.told[0].1), (pair.address(CLIENT).ip(), 1252));
+    assert_eq!(pair.reported.len(), 1, "{:?}", pair.reported);
+    assert_eq!((pair.reported[0].0.ip(), pair.reported[0].1), (pair.address(CLIENT).ip(), 1252));
     pair.longest = [(0, 0); 2];
     pair.new_client(99);
     let connection = pair.connect();

@@ -5,7 +5,7 @@ use crate::{Called, Current, Wait, Watcher, watch};
 use events::catalogue::DiskAccess;
 use events::current::Part;
 use events::lines::{Choice, Line};
-use events::{LINES, Told};
+use events::{FieldValue, LINES};
 use parking_lot::Mutex as Plain;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -64,7 +64,7 @@ fn wait_once_for<G>(name: LockName, take: impl Fn() -> G + Sync, wait: impl Fn()
 }
 
 #[test]
-fn who_waits_for_a_lock_is_counted_and_told_with_its_holder() {
+fn lock_waits_name_the_holder() {
     let _one = ONE_AT_A_TIME.lock();
     let (lock, notes, before) = (Lock::new(LockName::Test, 1), Arc::new(Notes::default()), figures());
     drop(lock.lock());
@@ -81,8 +81,8 @@ fn who_waits_for_a_lock_is_counted_and_told_with_its_holder() {
     wait_once(|| lock.lock(), || drop(lock.lock()));
     let news = figures().since(&before).unwrap();
     assert!(news.waits == 2 && news.wait.count() == 2, "{news:?}");
-    let told = std::mem::take(&mut *notes.0.lock());
-    let [(wait, call)] = &told[..] else { panic!("{told:?}") };
+    let reported = std::mem::take(&mut *notes.0.lock());
+    let [(wait, call)] = &reported[..] else { panic!("{reported:?}") };
     assert_eq!((wait.part, call.service, call.procedure), (Some(Part::Lock), "TEST", "Wait"));
     assert!(wait.ns > 0 && wait.ns <= news.wait.max(), "{wait:?}");
     let contended = wait.lock.unwrap();
@@ -106,7 +106,7 @@ fn readers_wait_for_a_writer_only() {
 }
 
 #[test]
-fn what_is_waited_for_within_a_wait_is_no_wait_of_its_own() {
+fn nested_waits_count_once() {
     let _one = ONE_AT_A_TIME.lock();
     let notes = Arc::new(Notes::default());
     crate::begin("TEST", &[]);
@@ -117,10 +117,10 @@ fn what_is_waited_for_within_a_wait_is_no_wait_of_its_own() {
     crate::waited(Part::Client, 5);
     drop(watching);
     crate::waited(Part::Client, 6);
-    let told: Vec<_> = notes.0.lock().iter().map(|(wait, _)| (wait.part, wait.ns, wait.access)).collect();
+    let reported: Vec<_> = notes.0.lock().iter().map(|(wait, _)| (wait.part, wait.ns, wait.access)).collect();
     let access = crate::Access { kind: "sync", bytes: 0 };
     let expected = [(None, 70, Some(access)), (Some(Part::Disk), 100, None), (Some(Part::Client), 5, None)];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     assert_eq!(events::current::noted().parts, [0, 0, 100, 0, 11, 0]);
 }
 
@@ -137,20 +137,24 @@ fn lock_waits_leave_a_line_that_matches_the_counters() {
     LINES.choose(&Choice::default(), 0);
     wait_once(|| lock.lock(), || drop(lock.lock()));
     let lines: Vec<Line> = written.try_iter().collect();
-    let told =
-        |line: &Line, name: &str| line.told.iter().find(|(of, _)| *of == name).map(|(_, told)| told.clone());
+    let reported = |line: &Line, name: &str| {
+        line.reported.iter().find(|(of, _)| *of == name).map(|(_, reported)| reported.clone())
+    };
     let [line] = &lines[..] else { panic!("{lines:?}") };
     assert_eq!(figures().waits - before.waits, 2);
-    assert_eq!((line.event, told(line, "lock")), ("lock", Some(Told::from("test"))));
-    assert_eq!(told(line, "procedure"), Some(Told::from("Wait")));
-    assert_eq!(told(line, "volume"), Some(Told::Number(7)));
-    assert!(matches!(told(line, "holder"), Some(Told::Text(site)) if site.contains("tests.rs:")), "{line:?}");
-    assert!(matches!(told(line, "wait_ns"), Some(Told::Number(ns)) if ns > 0), "{line:?}");
+    assert_eq!((line.event, reported(line, "lock")), ("lock", Some(FieldValue::from("test"))));
+    assert_eq!(reported(line, "procedure"), Some(FieldValue::from("Wait")));
+    assert_eq!(reported(line, "volume"), Some(FieldValue::Number(7)));
+    assert!(
+        matches!(reported(line, "holder"), Some(FieldValue::Text(site)) if site.contains("tests.rs:")),
+        "{line:?}"
+    );
+    assert!(matches!(reported(line, "wait_ns"), Some(FieldValue::Number(ns)) if ns > 0), "{line:?}");
 }
 
 /// Each name has a different number of waits, so that a wait counted under another name is noticed.
 #[test]
-fn locks_of_each_name_are_counted_and_told_under_it_alone() {
+fn locks_are_reported_by_name() {
     const NAMES: [LockName; 5] =
         [LockName::Volume, LockName::Publish, LockName::Hosts, LockName::Lane, LockName::Segment];
     let _one = ONE_AT_A_TIME.lock();
@@ -170,7 +174,7 @@ fn locks_of_each_name_are_counted_and_told_under_it_alone() {
         after.iter().zip(&before).map(|((name, now), (_, before))| (*name, now.since(before).unwrap()));
     let lines: Vec<Line> = written.try_iter().collect();
     for ((name, news), times) in news.zip(3..) {
-        let of_name = |line: &&Line| line.told[0] == ("lock", Told::from(name));
+        let of_name = |line: &&Line| line.reported[0] == ("lock", FieldValue::from(name));
         let waited: Vec<u64> = lines.iter().filter(of_name).map(line_ns).collect();
         assert_eq!((news.waits, news.wait.count(), waited.len()), (times, times, times as usize), "{name}");
         assert_eq!(
@@ -185,8 +189,8 @@ fn locks_of_each_name_are_counted_and_told_under_it_alone() {
 }
 
 fn line_ns(line: &Line) -> u64 {
-    match line.told.iter().find(|(name, _)| *name == "wait_ns") {
-        Some((_, Told::Number(ns))) => *ns,
+    match line.reported.iter().find(|(name, _)| *name == "wait_ns") {
+        Some((_, FieldValue::Number(ns))) => *ns,
         _ => panic!("{line:?}"),
     }
 }

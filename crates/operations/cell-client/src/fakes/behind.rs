@@ -20,7 +20,7 @@ pub const COPIES: [u32; 3] = [200, 205, 0];
 const NOW: u32 = 1000;
 
 /// The location servers that were asked, in order.
-pub type Asked = Arc<Mutex<Vec<Ipv4Addr>>>;
+pub type Queried = Arc<Mutex<Vec<Ipv4Addr>>>;
 
 struct Files(Ipv4Addr);
 
@@ -70,7 +70,7 @@ impl cellar::Server for Files {
     }
 }
 
-struct Locations(Ipv4Addr, Asked);
+struct Locations(Ipv4Addr, Queried);
 
 impl vl::Server for Locations {
     fn get_entry_by_name_n(
@@ -120,16 +120,16 @@ fn state(address: Ipv4Addr, stream: &mut MemoryStream) -> Result<(), AbortCode> 
 
 /// A cell in which the volume `moved` has moved and the volume `new` was created, both unknown to the first
 /// location server.
-pub fn cell() -> (Arc<Fakes>, Asked) {
-    let asked = Asked::default();
-    let told = asked.clone();
+pub fn cell() -> (Arc<Fakes>, Queried) {
+    let asked = Queried::default();
+    let reported = asked.clone();
     let fakes = Fakes::new(move |address, service, stream| {
         let peer = (address, 7000).into();
         let (identity, level, local) = (Identity::Anonymous, SecurityLevel::Clear, address.into());
         let caller = Caller { identity, level, peer, local, connection: base::Connection::new() };
         match service {
             vote::SERVICE => state(address, stream),
-            52 => vl::dispatch(&Locations(address, told.clone()), &caller, stream),
+            52 => vl::dispatch(&Locations(address, reported.clone()), &caller, stream),
             20011 => cellar::dispatch(&Files(address), &caller, stream),
             _ => fs::dispatch(&Files(address), &caller, stream),
         }

@@ -173,7 +173,7 @@ fn a_refused_store_sends_its_data_again() {
 }
 
 #[test]
-fn a_request_that_is_not_kept_fails_at_once() {
+fn unrepeatable_requests_fail_immediately() {
     let (refusing, client, _) = start(quick());
     let fid = root(&client).fid.into();
     refusing.refuse(&[AbortCode::VBUSY]);

@@ -28,7 +28,7 @@ fn a_volume_unknown_to_the_first_location_server_is_found() {
 }
 
 #[test]
-fn nobody_who_is_dead_is_waited_for_if_the_others_say_the_same() {
+fn dead_servers_are_skipped_if_the_others_agree() {
     let (fakes, asked) = cell();
     let client = fakes.cell(3);
     let all = || client.locate_unless("moved", |_| true);
@@ -42,7 +42,7 @@ fn nobody_who_is_dead_is_waited_for_if_the_others_say_the_same() {
 }
 
 #[test]
-fn who_is_to_change_an_entry_sees_the_sync_sites() {
+fn changes_read_entries_at_the_sync_site() {
     let (fakes, asked) = cell();
     let client = fakes.cell(3);
     assert_eq!(client.locate("moved").unwrap().sites[0].server, OLD);

@@ -42,7 +42,7 @@ fn call(
 }
 
 #[test]
-fn who_answered_last_is_asked_first_and_who_did_not_rests() {
+fn the_last_responder_is_tried_first() {
     let (mut roster, start) = (Roster::new(3), Instant::now());
     let cell = [Dead, Replica, Site];
     assert_eq!(call(&mut roster, &cell, false, None, start), (vec![0, 1], Ok(())));
@@ -129,19 +129,19 @@ fn service_codes_are_answers_and_transport_codes_are_not() {
 }
 
 #[test]
-fn a_refusal_tells_more_than_silence() {
+fn a_refusal_outranks_a_timeout() {
     let (silence, refusal) = (AbortCode::RX_CALL_DEAD, AbortCode::UNOTSYNC);
-    assert_eq!(more_telling(silence, refusal), refusal);
-    assert_eq!(more_telling(refusal, silence), refusal);
-    assert_eq!(more_telling(AbortCode::UNOQUORUM, refusal), refusal);
-    assert_eq!(more_telling(silence, AbortCode::RX_CALL_TIMEOUT), AbortCode::RX_CALL_TIMEOUT);
+    assert_eq!(more_informative(silence, refusal), refusal);
+    assert_eq!(more_informative(refusal, silence), refusal);
+    assert_eq!(more_informative(AbortCode::UNOQUORUM, refusal), refusal);
+    assert_eq!(more_informative(silence, AbortCode::RX_CALL_TIMEOUT), AbortCode::RX_CALL_TIMEOUT);
 }
 
 proptest! {
     /// For all servers and hints: a search ends, asks each server at most once plus the hints, and succeeds
     /// if any server can serve the call.
     #[test]
-    fn searches_end_and_find_who_can(
+    fn searches_end_and_find_a_capable_server(
         kinds in prop::collection::vec(prop::sample::select(vec![Dead, NoQuorum, Replica, Site]), 1..7),
         calls in prop::collection::vec((any::<bool>(), prop::option::of(0_usize..7), 0_u64..20), 1..12),
     ) {

@@ -233,7 +233,7 @@ impl Procedure for Overwrite {
         }
         let (from, name) = (run.job.from, run.job.name.clone());
         let open = run.open(from, run.job.restored(), attach_mode::OFFLINE)?;
-        let is_at_once = run.cell.world.restores_at_once(from.server);
+        let is_at_once = run.cell.world.restores_atomically(from.server);
         let was_changed = run.state().target().may_have_changed;
         run.record(StateEvent::VolumeBegun)?;
         if !is_at_once {

@@ -232,7 +232,7 @@ impl<W: World> Run<'_, Split, W> {
     fn check_can_split(&self) -> Step {
         let (from, volume) = (self.job.from, self.volume());
         let server = from.server;
-        if self.cell.world.restores_at_once(server) {
+        if self.cell.world.restores_atomically(server) {
             return Ok(());
         }
         // Fails here if the server does not respond.

@@ -366,7 +366,7 @@ impl World for Arc<Cell> {
         sent.map(|_| DUMP.len() as u64).map_err(|code| JobError::Call { doing: doing(), code })
     }
 
-    fn restores_at_once(&self, server: Ipv4Addr) -> bool {
+    fn restores_atomically(&self, server: Ipv4Addr) -> bool {
         self.state.lock().hosts[&server].is_cellar
     }
 

@@ -183,7 +183,7 @@ fn report(measured: &Measured) -> Report {
 }
 
 #[test]
-fn what_ends_while_the_clock_runs_counts() {
+fn calls_that_end_within_the_period_count() {
     let mut measured = Measured::new(1, schedule());
     let done =
         |end, begun| Done { kind: CallKind::Read, begun: Monotonic(begun), end, resume: None, stream: 0 };

@@ -124,7 +124,7 @@ fn a_name_is_a_difference_on_both_sides() {
 }
 
 #[test]
-fn an_incremental_dump_says_what_it_has() {
+fn an_incremental_dump_lists_its_contents() {
     let changes = Contents::read(&golden("incremental")).unwrap();
     assert!(changes.is_incremental() && !Contents::read(&golden("full")).unwrap().is_incremental());
     assert!(changes.nodes.values().any(|node| node.attributes.is_none()), "vnodes as they were");

@@ -28,7 +28,7 @@ pub struct Survey {
     /// The first 1000 problems; empty for a sound volume.
     pub problems: Vec<Problem>,
     /// Number of further problems.
-    pub untold: u64,
+    pub unavailable: u64,
     /// Details that are repaired or left out when the volume is imported.
     pub notes: Vec<Problem>,
 }
@@ -38,7 +38,7 @@ impl Survey {
         if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(problem);
         } else {
-            self.untold += 1;
+            self.unavailable += 1;
         }
     }
 }
@@ -256,7 +256,7 @@ impl<'a> Work<'a> {
                 wrong.push((*number, "the parent directories do not lead to the root directory".to_owned()));
             }
         }
-        self.tell(wrong);
+        self.report(wrong);
     }
 
     fn is_below(&self, directory: u32, root: u32) -> bool {
@@ -283,7 +283,7 @@ impl<'a> Work<'a> {
                 wrong.push((*number, what));
             }
         }
-        self.tell(wrong);
+        self.report(wrong);
     }
 
     fn check_file(&self, number: u32, node: &Node, links: &Links) -> Result<(), String> {
@@ -297,9 +297,9 @@ impl<'a> Work<'a> {
         if node.is_link && node.length > PATH_BYTES_MAX as u64 {
             return Err(format!("a link of {} bytes; at most {PATH_BYTES_MAX} are possible", node.length));
         }
-        let told = |problem: Problem| format!("{}: {}", problem.place, problem.what);
+        let reported = |problem: Problem| format!("{}: {}", problem.place, problem.what);
         let length = self.source.open(node.inode).and_then(|file| file.metadata()).map(|found| found.len());
-        let length = length.map_err(|error| told(unreadable(&place, &error)))?;
+        let length = length.map_err(|error| reported(unreadable(&place, &error)))?;
         if length != node.length {
             return Err(format!("its length is {}; {place} has {length} bytes", node.length));
         }
@@ -310,7 +310,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn tell(&mut self, wrong: Vec<(u32, String)>) {
+    fn report(&mut self, wrong: Vec<(u32, String)>) {
         for (number, what) in wrong {
             let place = self.path(number);
             self.found.add(Problem::new(place, what));

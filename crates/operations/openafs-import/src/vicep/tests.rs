@@ -141,7 +141,7 @@ fn every_kind_of_volume_is_brought_in() {
 }
 
 #[test]
-fn what_no_volume_uses_is_named() {
+fn unused_files_are_named() {
     let folder = vicepa();
     let partition = Vicep::open(folder.path()).unwrap();
     let sources = || -> Vec<_> {
@@ -179,7 +179,7 @@ fn numbers_are_those_of_file_names() {
 }
 
 #[test]
-fn what_is_found_out_anew_is_noted() {
+fn recomputed_values_are_noted() {
     let folder = vicepa();
     let info = format!("{FOLDER}/special/zzzz5+++++0");
     let source = |notes| survey_of(folder.path()).map(|found| assert_eq!(found.notes.len(), notes)).unwrap();
@@ -273,7 +273,7 @@ fn record(folder: &Path, at: u64, byte: u8) {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn errors_name_their_place() {
     for (index, (damage, place, what)) in DAMAGES.iter().enumerate() {
         let folder = vicepa();
         damage(folder.path());
@@ -281,8 +281,9 @@ fn what_is_wrong_is_told_with_its_place() {
             Ok(found) => found.problems,
             Err(problem) => vec![problem],
         };
-        let is_told = problems.iter().any(|told| told.place.starts_with(place) && told.what.contains(what));
-        assert!(is_told, "damage {index}: wanted {place}: {what}, got {problems:?}");
+        let is_notified =
+            problems.iter().any(|reported| reported.place.starts_with(place) && reported.what.contains(what));
+        assert!(is_notified, "damage {index}: wanted {place}: {what}, got {problems:?}");
     }
 }
 
@@ -293,7 +294,10 @@ fn an_index_may_be_its_stamp_alone() {
     cut(folder.path(), "special/zzzz9+++++0", 8);
     let found = survey_of(folder.path()).unwrap();
     assert_eq!((found.files, found.links, found.directories), (0, 0, 3));
-    assert!(found.problems.iter().all(|told| told.what.contains("which does not exist")), "{found:?}");
+    assert!(
+        found.problems.iter().all(|reported| reported.what.contains("which does not exist")),
+        "{found:?}"
+    );
     assert_eq!(found.problems.len(), 22);
 }
 
@@ -307,10 +311,10 @@ fn a_volume_whose_data_cannot_be_read_leaves_nothing_behind() {
     let problem = read(&source, &|_| {}).unwrap_err();
     assert_eq!(problem.place, "/dir/nine");
     assert!(problem.what.contains("cannot be read at byte"), "{problem:?}");
-    let Err(LoadError::Source(told)) = load(&source, store.target(), &|_| {}) else {
+    let Err(LoadError::Source(reported)) = load(&source, store.target(), &|_| {}) else {
         panic!("it was loaded")
     };
-    assert_eq!(told, problem);
+    assert_eq!(reported, problem);
     assert!(store.volumes.get_any_state(VolumeId(VOLUME)).is_err() && store.volumes.marked().is_empty());
     cut(folder.path(), "+/+/4++++M", 9000);
     load(&source, store.target(), &|_| {}).unwrap();
@@ -336,7 +340,7 @@ fn links_out_of_the_partition_are_not_followed() {
     fs::remove_file(&file).unwrap();
     std::os::unix::fs::symlink(outside.path(), file).unwrap();
     let problems = survey_of(folder.path()).unwrap().problems;
-    assert!(problems.iter().any(|told| told.place == "/hello"), "{problems:?}");
+    assert!(problems.iter().any(|reported| reported.place == "/hello"), "{problems:?}");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn verify(signed: &crate::SignedManifest, name: &str, key: PublicKey) -> Result<
 }
 
 #[test]
-fn a_manifest_is_believed_only_as_it_was_signed_and_by_whom() {
+fn manifests_bind_contents_and_signer() {
     let (key, other) = (SigningKey::from_seed(&[1; 32]), SigningKey::from_seed(&[2; 32]));
     let signed = key.sign(manifest());
     assert_eq!(verify(&signed, "release", key.public()), Ok(()));
@@ -100,7 +100,7 @@ fn digest_of(bytes: &[u8]) -> Option<Digest> {
 }
 
 #[test]
-fn a_digest_is_of_what_clients_see_and_of_nothing_else() {
+fn a_digest_covers_exactly_the_visible_contents() {
     let file = VnodeAttributes { kind: 1, links: 1, mode: 0o644, ..VnodeAttributes::default() };
     let plain = digest_of(&dump(&file, b"data", 0, 10)).unwrap();
     assert_eq!((plain.vnodes, plain.bytes), (1, 4));

@@ -1,7 +1,7 @@
 //! Log lines of individual events that pass `events::lines`, written by a separate thread.
 
 use ::events::lines::Line;
-use ::events::{LINES, Told};
+use ::events::{FieldValue, LINES};
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,7 +73,7 @@ fn say_left_out(before: u64) -> u64 {
 }
 
 pub(super) fn write(line: &Line) {
-    tracing::info!(target: "event", told = ?Named(line), "{}", line.event);
+    tracing::info!(target: "event", reported = ?Named(line), "{}", line.event);
 }
 
 /// A line as a structure with named values.
@@ -82,11 +82,11 @@ struct Named<'a>(&'a Line);
 impl Debug for Named<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Event");
-        for (name, told) in &self.0.told {
-            match told {
-                Told::Text(text) => shown.field(name, text),
-                Told::Number(number) => shown.field(name, number),
-                Told::Code(code) => shown.field(name, code),
+        for (name, reported) in &self.0.reported {
+            match reported {
+                FieldValue::Text(text) => shown.field(name, text),
+                FieldValue::Number(number) => shown.field(name, number),
+                FieldValue::Code(code) => shown.field(name, code),
             };
         }
         shown.finish()

@@ -29,14 +29,14 @@ where
         let mut now = String::new();
         SystemTime.format_time(&mut Writer::new(&mut now))?;
         let metadata = event.metadata();
-        let mut told = Told::default();
-        event.record(&mut told);
+        let mut reported = Fields::default();
+        event.record(&mut reported);
         let level = metadata.level().as_str();
         let begin =
             [("timestamp", now.into()), ("level", level.into()), ("target", metadata.target().into())];
         let mut separator = '{';
         let begin = begin.map(|(name, value)| (Cow::Borrowed(name), value));
-        for (name, value) in begin.into_iter().chain(told.0) {
+        for (name, value) in begin.into_iter().chain(reported.0) {
             write!(writer, "{separator}{}:{value}", Value::from(name))?;
             separator = ',';
         }
@@ -46,15 +46,15 @@ where
 
 /// Fields of an event, in order.
 #[derive(Default)]
-struct Told(Vec<(Cow<'static, str>, Value)>);
+struct Fields(Vec<(Cow<'static, str>, Value)>);
 
-impl Told {
+impl Fields {
     fn add(&mut self, field: &Field, value: impl Into<Value>) {
         self.0.push((field.name().into(), value.into()));
     }
 }
 
-impl Visit for Told {
+impl Visit for Fields {
     fn record_f64(&mut self, field: &Field, value: f64) {
         self.add(field, value);
     }

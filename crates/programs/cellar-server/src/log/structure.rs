@@ -154,9 +154,9 @@ mod tests {
     use std::time::Duration;
 
     /// Formats with `Display`, as `%` before a field does.
-    struct Shown<T>(T);
+    struct AsDisplay<T>(T);
 
-    impl<T: Display> Debug for Shown<T> {
+    impl<T: Display> Debug for AsDisplay<T> {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             Display::fmt(&self.0, f)
         }
@@ -164,16 +164,16 @@ mod tests {
 
     #[derive(Debug)]
     #[allow(dead_code, reason = "they are shown")]
-    enum Told {
+    enum Printed {
         Nothing,
         Wrapped(u8, &'static str),
         Fields { name: &'static str, kept: Option<u64>, addresses: Vec<Ipv4Addr>, pause: Duration },
     }
 
     #[test]
-    fn what_has_parts_is_taken_apart() {
+    fn structured_values_are_split() {
         let empty: [u8; 0] = [];
-        let fields = Told::Fields {
+        let fields = Printed::Fields {
             name: "a, \"b\" }",
             kept: None,
             addresses: vec![[10, 0, 0, 1].into(), [10, 0, 0, 2].into()],
@@ -191,8 +191,8 @@ mod tests {
                 &fields,
                 json!({"name": "a, \"b\" }", "kept": null, "addresses": ["10.0.0.1", "10.0.0.2"], "pause": "1.5s"}),
             ),
-            (&Told::Wrapped(1, "a"), json!("Wrapped(1, \"a\")")),
-            (&Told::Nothing, json!("Nothing")),
+            (&Printed::Wrapped(1, "a"), json!("Wrapped(1, \"a\")")),
+            (&Printed::Nothing, json!("Nothing")),
             (&Ok::<(), ()>(()), json!("Ok(())")),
             (&"a\n\"b\u{7f}\u{e9}", json!("a\n\"b\u{7f}\u{e9}")),
             (&7, json!("7")),
@@ -202,20 +202,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_as_text_stays_text() {
+    fn text_values_stay_text() {
         for text in
             ["", "None", "Some(2)", "[1, 2]", "true", "7", "\"a\" and \"b\"", "Volume { id: 7 }", "[1"]
         {
-            assert_eq!(of(&Shown(text)), json!(text));
+            assert_eq!(of(&AsDisplay(text)), json!(text));
             assert_eq!(of(&format_args!("{text}")), json!(text));
         }
         let error = anyhow::anyhow!("disk").context("cannot write");
-        assert_eq!(of(&Shown(error)), json!("cannot write"));
+        assert_eq!(of(&AsDisplay(error)), json!("cannot write"));
     }
 
     proptest! {
         #[test]
-        fn any_text_is_told(text in ".{0,80}") {
+        fn any_text_is_logged(text in ".{0,80}") {
             prop_assert_eq!(of(&text), json!(text.clone()));
             prop_assert_eq!(of(&vec![text.clone()]), json!([text.clone()]));
             let _ = parse(&text);

@@ -92,7 +92,7 @@ fn it_is_tried_again_ever_less_often_until_it_works() {
 }
 
 #[test]
-fn refusals_say_what_helps() {
+fn refusals_name_a_remedy() {
     let uuid = HostUuid([3; 16]);
     for (code, words) in [
         (AbortCode::VL_MULTIPADDR, ["another server", "vos changeaddr", "sysid"]),

@@ -86,11 +86,11 @@ mod tests {
         let manager = UnixDatagram::bind(&path).unwrap();
         let bound = UdpSocket::bind("127.0.0.1:0").unwrap();
         let kept = KeptSocket { name: "a-1-lane0".into(), descriptor: bound.try_clone().unwrap().into() };
-        let mut told = Manager::at(path.as_os_str()).unwrap();
-        assert!(!told.keeps());
-        told.keep(&[kept]);
-        told.say("READY=1");
-        assert!(told.keeps());
+        let mut reported = Manager::at(path.as_os_str()).unwrap();
+        assert!(!reported.keeps());
+        reported.keep(&[kept]);
+        reported.say("READY=1");
+        assert!(reported.keeps());
         let stored = hear(manager.as_fd()).unwrap().unwrap();
         assert_eq!(stored.text, b"FDSTORE=1\nFDPOLL=0\nFDNAME=a-1-lane0");
         let stored = UdpSocket::from(stored.descriptor.unwrap());

@@ -85,7 +85,7 @@ fn apply_file(context: &Context, apply: &Applying) -> Result<ExitCode> {
         Err(conflicts) => return refuse(context, apply, &conflicts),
     };
     if apply.dry_run {
-        return foretell(context, &steps);
+        return show_plan(context, &steps);
     }
     carry_out(context, &steps, |step| execute::execute(context, &cell, step))
 }
@@ -119,7 +119,7 @@ fn refuse(context: &Context, apply: &Applying, conflicts: &[Conflict]) -> Result
 }
 
 /// Prints the steps of a dry run.
-fn foretell(context: &Context, steps: &[Step]) -> Result<ExitCode> {
+fn show_plan(context: &Context, steps: &[Step]) -> Result<ExitCode> {
     if context.format == Format::Json {
         context.format.done(&Outcome::new(steps, 0, true), "")?;
     } else if steps.is_empty() {

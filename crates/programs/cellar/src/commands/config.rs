@@ -81,9 +81,9 @@ struct Checked {
 /// A setting as displayed.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Shown(Setting);
+struct SettingView(Setting);
 
-impl Row for Shown {
+impl Row for SettingView {
     const COLUMNS: &'static [&'static str] = &["KEY", "VALUE", "SOURCE"];
 
     fn cells(&self) -> Vec<String> {
@@ -134,7 +134,7 @@ fn show(which: &Which, is_effective: bool) -> Result<()> {
     all.extend(effective(&settings, path.as_deref())?);
     let is_wanted =
         |setting: &Setting| is_effective || matches!(setting.source, Source::Line { .. } | Source::File(_));
-    let shown: Vec<Shown> = all.into_iter().filter(is_wanted).map(Shown).collect();
+    let shown: Vec<SettingView> = all.into_iter().filter(is_wanted).map(SettingView).collect();
     which.format().rows(&shown)
 }
 

@@ -61,8 +61,8 @@ struct Asking {
 
 /// Runs the command; the exit status tells whether there are findings.
 pub fn run(context: &Context, examining: &Examining) -> ExitCode {
-    let told = examine(context, examining).and_then(|examined| tell(context.format, &examined));
-    match told {
+    let reported = examine(context, examining).and_then(|examined| print_findings(context.format, &examined));
+    match reported {
         Ok(false) => ExitCode::from(HEALTHY),
         Ok(true) => ExitCode::from(ILL),
         Err(error) => {
@@ -112,7 +112,7 @@ fn who(client: &CellClient, server: Ipv4Addr) -> Option<GetServerInfoReply> {
 }
 
 /// Prints the findings and returns whether there are any.
-fn tell(format: Format, examined: &Examined) -> Result<bool> {
+fn print_findings(format: Format, examined: &Examined) -> Result<bool> {
     let findings = doctor::diagnose(&examined.snapshot);
     if format == Format::Json {
         format.done(&json_of(examined, &findings), "")?;
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_tells_everything_and_its_lines_are_short() {
+    fn reports_are_complete_with_short_lines() {
         let mut examined = examined();
         let refused: Result<u64> = Err(anyhow::anyhow!("refused"));
         assert_eq!(examined.seen("volumes", refused), 0);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_healthy_is_told_so() {
+    fn a_healthy_server_has_no_findings() {
         assert_eq!(
             lines(&examined(), &[]),
             ["127.0.0.1:7000: Cellar 1, sampled for 5.0 s: no known problem"]

@@ -64,7 +64,7 @@ struct Found {
 
 /// A row of the output.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct TotalsRow {
     path: String,
     bytes: u64,
     kib: u64,
@@ -78,7 +78,7 @@ struct Shown {
     error: Option<String>,
 }
 
-impl Row for Shown {
+impl Row for TotalsRow {
     const COLUMNS: &'static [&'static str] = &["USED", "BYTES", "FILES", "DIRECTORIES", "PATH"];
 
     fn cells(&self) -> Vec<String> {
@@ -96,11 +96,11 @@ impl Row for Shown {
     }
 }
 
-impl Shown {
-    fn new(path: &CellPath, found: &Found, source: Source) -> Shown {
+impl TotalsRow {
+    fn new(path: &CellPath, found: &Found, source: Source) -> TotalsRow {
         let path = found.way.iter().fold(path.clone(), |path, name| path.join(name));
         let totals = found.totals.unwrap_or_default();
-        Shown {
+        TotalsRow {
             path: path.to_string(),
             bytes: totals.bytes,
             kib: totals.kib,
@@ -134,7 +134,7 @@ pub fn run(context: &Context, command: &DiskUsage) -> Result<()> {
     }
 }
 
-fn show(client: &CellClient, command: &DiskUsage, path: &str) -> Result<Vec<Shown>> {
+fn show(client: &CellClient, command: &DiskUsage, path: &str) -> Result<Vec<TotalsRow>> {
     let path = CellPath::parse(path.strip_prefix("cell:").unwrap_or(path))?;
     let node = client.find(&path)?.with_context(|| format!("there is no {path}"))?;
     if !node.is_directory() {
@@ -143,7 +143,7 @@ fn show(client: &CellClient, command: &DiskUsage, path: &str) -> Result<Vec<Show
     let depth = if command.summarize { 0 } else { command.depth };
     let (mut found, source) = look(client, &node, &path, depth, command.walk)?;
     found.sort_by(|a, b| below_first(&a.way, &b.way));
-    Ok(found.iter().map(|found| Shown::new(&path, found, source)).collect())
+    Ok(found.iter().map(|found| TotalsRow::new(&path, found, source)).collect())
 }
 
 /// Asks the server, and walks the tree if the server keeps no totals.

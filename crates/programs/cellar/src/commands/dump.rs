@@ -79,7 +79,7 @@ fn format(json: bool) -> Format {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct DumpView {
     volume: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     offline_message: String,
@@ -146,7 +146,7 @@ fn time(seconds: u32) -> String {
 
 fn run_show(show: &Show) -> Result<()> {
     let contents = Contents::read(&show.file)?;
-    let mut shown = Shown::new(&contents);
+    let mut shown = DumpView::new(&contents);
     if show.long {
         shown.nodes = Some(listed(&contents)?);
     }
@@ -160,8 +160,8 @@ fn run_show(show: &Show) -> Result<()> {
     }
 }
 
-impl Shown {
-    fn new(contents: &Contents) -> Shown {
+impl DumpView {
+    fn new(contents: &Contents) -> DumpView {
         let volume = &contents.volume;
         let (from, to) = contents.header.dates.first().copied().unwrap_or_default();
         let count = |kind| {
@@ -169,7 +169,7 @@ impl Shown {
             contents.nodes.values().filter(of_kind).count() as u64
         };
         let lengths = contents.nodes.values().map(|node| length(&node.data));
-        Shown {
+        DumpView {
             volume: printable(&volume.name),
             offline_message: printable(&volume.offline_message),
             message_of_the_day: printable(&volume.message_of_the_day),

@@ -108,7 +108,7 @@ struct Entries {
     memberships: usize,
     /// Memberships recorded on one side only, which were left out.
     one_sided: Vec<(i32, i32)>,
-    oddities: Vec<oddities::Shown>,
+    oddities: Vec<oddities::OddityView>,
     dry_run: bool,
 }
 
@@ -218,7 +218,7 @@ struct Places {
     servers: usize,
     /// Names of volumes with a locked entry, which stays locked.
     locked: Vec<String>,
-    oddities: Vec<oddities::Shown>,
+    oddities: Vec<oddities::OddityView>,
     dry_run: bool,
 }
 

@@ -236,12 +236,12 @@ fn percent(part: u64, of: u64) -> String {
 }
 
 /// A table row for display.
-trait Shown: Table {
+trait TableRow: Table {
     fn headings() -> &'static [&'static str];
     fn texts(&self) -> Vec<String>;
 }
 
-fn show<T: Shown>(context: &Context, taking: &Taking, document: Document) -> Result<()> {
+fn show<T: TableRow>(context: &Context, taking: &Taking, document: Document) -> Result<()> {
     let taken = take(context, taking, profile_kinds::WAITS, 0)?;
     let rows = T::read(&taken.fetch(document)?)
         .with_context(|| format!("{} did not send this table", taken.server))?;
@@ -257,7 +257,7 @@ fn json_of<T: Table>(row: &T) -> Value {
     Value::Object(T::COLUMNS.iter().map(|name| (*name).to_owned()).zip(values).collect())
 }
 
-impl Shown for IoRow {
+impl TableRow for IoRow {
     fn headings() -> &'static [&'static str] {
         &["ACCESS", "VOLUME", "CLIENT", "ACCESSES", "BYTES", "TIME", "LONGEST", "STACK"]
     }
@@ -277,7 +277,7 @@ impl Shown for IoRow {
     }
 }
 
-impl Shown for LockRow {
+impl TableRow for LockRow {
     fn headings() -> &'static [&'static str] {
         &["LOCK", "HELD SINCE", "WAITING THREAD", "WAITS", "TIME", "LONGEST"]
     }
@@ -295,7 +295,7 @@ impl Shown for LockRow {
     }
 }
 
-impl Shown for LatencyRow {
+impl TableRow for LatencyRow {
     fn headings() -> &'static [&'static str] {
         &["PROCEDURE", "WAITED FOR", "CALLS", "MEAN", "P50", "P90", "P99", "MAX"]
     }
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_shown_with_units_and_told_with_names() {
+    fn rows_have_units_in_text_and_names_in_json() {
         let row = LockRow {
             lock: "volume".into(),
             holder: "a.rs:7".into(),

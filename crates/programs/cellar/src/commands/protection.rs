@@ -126,7 +126,7 @@ impl Row for Entry {
 
 /// The outcome of a dry run.
 #[derive(Default, Serialize)]
-struct Foretold<'a> {
+struct Preview<'a> {
     operation: &'static str,
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -146,8 +146,8 @@ pub fn run_user(context: &Context, command: &User) -> Result<()> {
             check_free(&cell, name, *id)?;
             cell.check_changes_users().map_err(failed(format!("create {name}")))?;
             let number = id.map_or_else(|| "the next free number".into(), |id| format!("number {id}"));
-            let told = Foretold { operation: "create user", name, id: *id, ..Foretold::default() };
-            context.format.done(&told, format!("would make the user {name} with {number}"))
+            let reported = Preview { operation: "create user", name, id: *id, ..Preview::default() };
+            context.format.done(&reported, format!("would make the user {name} with {number}"))
         }
         User::Create(create) => {
             let id = create_entry(&cell, &create.name, create.id, 0, 0)?;
@@ -166,7 +166,7 @@ pub fn run_group(context: &Context, command: &Group) -> Result<()> {
         Group::Create(create) => {
             if create.dry_run {
                 create.owner.as_deref().map(|owner| id_of(&cell, owner)).transpose()?;
-                return foretell_group(context, &cell, create);
+                return preview_group(context, &cell, create);
             }
             let id = create_group(&cell, &create.name, create.owner.as_deref())?;
             context.format.done(&id, format!("{} is group {id}", create.name))
@@ -179,12 +179,14 @@ pub fn run_group(context: &Context, command: &Group) -> Result<()> {
     }
 }
 
-fn foretell_group(context: &Context, cell: &CellClient, create: &CreateGroup) -> Result<()> {
+fn preview_group(context: &Context, cell: &CellClient, create: &CreateGroup) -> Result<()> {
     let (name, owner) = (&create.name, create.owner.as_deref());
     check_free(cell, name, None)?;
     cell.check_changes_users().map_err(failed(format!("create {name}")))?;
-    let told = Foretold { operation: "create group", name, owner, ..Foretold::default() };
-    context.format.done(&told, format!("would make the group {name} of {}", owner.unwrap_or("the caller")))
+    let reported = Preview { operation: "create group", name, owner, ..Preview::default() };
+    context
+        .format
+        .done(&reported, format!("would make the group {name} of {}", owner.unwrap_or("the caller")))
 }
 
 /// Fails as the server would if the name or the number is already in use.
@@ -229,7 +231,7 @@ fn add(context: &Context, cell: &CellClient, pair: &Membership) -> Result<()> {
         if elements_of(cell, group).map_err(refused())?.contains(&user) {
             return Err(refused()(AbortCode::PRIDEXIST));
         }
-        return foretell_membership(context, cell, pair, "add").map_err(refused())?;
+        return preview_membership(context, cell, pair, "add").map_err(refused())?;
     }
     add_member(cell, &pair.user, &pair.group)?;
     context.format.done(&true, format!("{} is in {}", pair.user, pair.group))
@@ -242,26 +244,26 @@ fn drop_from(context: &Context, cell: &CellClient, pair: &Membership) -> Result<
         if !elements_of(cell, group).map_err(refused())?.contains(&user) {
             return Err(refused()(AbortCode::PRNOENT));
         }
-        return foretell_membership(context, cell, pair, "drop").map_err(refused())?;
+        return preview_membership(context, cell, pair, "drop").map_err(refused())?;
     }
     drop_member(cell, &pair.user, &pair.group)?;
     context.format.done(&true, format!("{} is no longer in {}", pair.user, pair.group))
 }
 
 /// Preflights a membership change. The outer result says whether the caller is authorised.
-fn foretell_membership(
+fn preview_membership(
     context: &Context,
     cell: &CellClient,
     Membership { user, group, .. }: &Membership,
     operation: &'static str,
 ) -> Result<Result<()>, AbortCode> {
     cell.check_changes_users()?;
-    let told = Foretold { operation, name: user, group: Some(group), ..Foretold::default() };
+    let reported = Preview { operation, name: user, group: Some(group), ..Preview::default() };
     let sentence = match operation {
         "add" => format!("would put {user} into {group}"),
         _ => format!("would take {user} out of {group}"),
     };
-    Ok(context.format.done(&told, sentence))
+    Ok(context.format.done(&reported, sentence))
 }
 
 pub(super) fn elements_of(cell: &CellClient, id: i32) -> Result<Vec<i32>, AbortCode> {
@@ -326,8 +328,8 @@ fn remove(context: &Context, cell: &CellClient, Remove { name, dry_run }: &Remov
     let refused = || failed(format!("remove {name}"));
     if *dry_run {
         cell.check_changes_users().map_err(refused())?;
-        let told = Foretold { operation: "remove", name, id: Some(id), ..Foretold::default() };
-        return context.format.done(&told, format!("would remove {name}, which has number {id}"));
+        let reported = Preview { operation: "remove", name, id: Some(id), ..Preview::default() };
+        return context.format.done(&reported, format!("would remove {name}, which has number {id}"));
     }
     let request = pr::DeleteRequest { id };
     cell.database(Interface::Protection, |pr| pr::delete(pr, &request)).map_err(refused())?;

@@ -133,7 +133,7 @@ mod tests {
     use afs_idl::cellar::SlowPart;
 
     #[test]
-    fn a_line_tells_why() {
+    fn a_line_names_the_cause() {
         let part = |name: &str, ns| SlowPart { name: name.into(), ns };
         let call = SlowCallInfo {
             ended: 1_000_000_000,

@@ -149,7 +149,7 @@ impl FromStr for Span {
 }
 
 #[derive(Serialize)]
-struct Shown {
+struct SnapshotView {
     name: String,
     made: u32,
     expires: Option<u32>,
@@ -167,7 +167,7 @@ fn time(seconds: u32) -> String {
         .map_or_else(|_| seconds.to_string(), |at| at.strftime("%F %T").to_string())
 }
 
-impl Row for Shown {
+impl Row for SnapshotView {
     const COLUMNS: &'static [&'static str] =
         &["NAME", "CREATED (UTC)", "EXPIRES", "KEPT AS", "VOLUME", "ID", "USED", "FILES", "FREES"];
 
@@ -187,11 +187,11 @@ impl Row for Shown {
     }
 }
 
-impl Shown {
-    fn new(info: &SnapshotInfo) -> Shown {
+impl SnapshotView {
+    fn new(info: &SnapshotInfo) -> SnapshotView {
         let names = ["hour", "day", "week", "month"];
         let kept_as = (0..).zip(names).filter(|(bit, _)| info.kept & 1 << bit != 0).map(|(_, name)| name);
-        Shown {
+        SnapshotView {
             name: info.name.to_string(),
             made: info.made,
             expires: (info.expires > 0).then_some(info.expires),
@@ -325,10 +325,10 @@ pub fn run(context: &Context, command: &Snapshot) -> Result<()> {
         Snapshot::Create(create) => {
             let made = make(&cell, create)?;
             let sentence = format!("{} is volume {} {}", create.name, made.volume_name, made.volume);
-            context.format.done(&Shown::new(&made), sentence)
+            context.format.done(&SnapshotView::new(&made), sentence)
         }
         Snapshot::List(list) => show(context, &cell, list),
-        Snapshot::Remove(Remove { which, dry_run: true }) => tell(context, &cell, which),
+        Snapshot::Remove(Remove { which, dry_run: true }) => preview_removal(context, &cell, which),
         Snapshot::Remove(Remove { which: Which { volume, name }, .. }) => {
             Target::to_change(&cell, volume)?.remove(name.as_str())?;
             context.format.done(&true, format!("the snapshot {name} of {volume} is removed"))
@@ -359,7 +359,7 @@ fn make(cell: &CellClient, create: &Create) -> Result<SnapshotInfo> {
 
 /// A snapshot that would be created.
 #[derive(Serialize)]
-struct Foretold<'a> {
+struct Preview<'a> {
     volume: &'a str,
     name: &'a str,
     expires: Option<u32>,
@@ -376,15 +376,15 @@ fn preflight(context: &Context, cell: &CellClient, create: &Create) -> Result<()
     }
     let expires = create.expires.map(|Span(span)| now().0.saturating_add(span));
     let until = expires.map_or_else(String::new, |at| format!(", which expires at {} UTC", time(at)));
-    let told = Foretold { volume: &target.name, name, expires, is_done: false };
-    context.format.done(&told, format!("would make the snapshot {name} of {}{until}", target.name))
+    let reported = Preview { volume: &target.name, name, expires, is_done: false };
+    context.format.done(&reported, format!("would make the snapshot {name} of {}{until}", target.name))
 }
 
 fn show(context: &Context, cell: &CellClient, list: &List) -> Result<()> {
     let target = Target::find(cell, &list.volume)?;
     let doing = format!("list the snapshots of {}", target.name);
     let all = target.list().map_err(|code| target.explain(&doing, code))?;
-    let mut rows: Vec<Shown> = all.iter().map(Shown::new).collect();
+    let mut rows: Vec<SnapshotView> = all.iter().map(SnapshotView::new).collect();
     for (row, info) in rows.iter_mut().zip(&all).filter(|_| list.space) {
         row.gives_back_bytes = Some(target.space_of(info, &doing)?);
     }
@@ -392,12 +392,12 @@ fn show(context: &Context, cell: &CellClient, list: &List) -> Result<()> {
 }
 
 /// Shows what removing a snapshot would do.
-fn tell(context: &Context, cell: &CellClient, Which { volume, name }: &Which) -> Result<()> {
+fn preview_removal(context: &Context, cell: &CellClient, Which { volume, name }: &Which) -> Result<()> {
     let (target, doing) = (Target::find(cell, volume)?, format!("remove the snapshot {name}"));
     target.check_right(cell, &doing)?;
     let info = target.find_snapshot(name, &doing)?;
     let bytes = target.space_of(&info, &doing)?;
-    let shown = Shown { gives_back_bytes: Some(bytes), ..Shown::new(&info) };
+    let shown = SnapshotView { gives_back_bytes: Some(bytes), ..SnapshotView::new(&info) };
     let (made, bytes) = (time(info.made), HumanBytes(bytes));
     let sentence =
         format!("the snapshot {name} of {volume}, created {made} UTC, would be removed; that frees {bytes}");
@@ -474,7 +474,7 @@ impl Kept {
     }
 
     /// Describes the change.
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let Kept { hourly, daily, weekly, monthly, .. } = self;
         match [hourly, daily, weekly, monthly] {
             [0, 0, 0, 0] => "none".into(),
@@ -495,7 +495,7 @@ fn keep(context: &Context, cell: &CellClient, wanted: &Policy) -> Result<()> {
         target.check_right(cell, &changing)?;
         let (present, wanted) = (target.policy()?, policy);
         let [present, wanted] = [present, wanted].map(|policy| Kept::new(&target.name, policy));
-        let (is, then) = (present.told(), wanted.told());
+        let (is, then) = (present.describe(), wanted.describe());
         let sentence = format!("{} would keep automatically: {then}; at present: {is}", target.name);
         return context.format.done(&Foreseen { present, wanted, is_done: false }, sentence);
     }

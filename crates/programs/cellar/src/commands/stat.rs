@@ -33,7 +33,7 @@ pub enum Stat {
     Deduplication(deduplication::Deduplication),
     /// Show one of the server's tables.
     #[command(flatten)]
-    Table(tables::Asked),
+    Table(tables::TableRequest),
     /// Show the transport state of any Rx server or client, including OpenAFS's: version, counters,
     /// connections and peers, through rxdebug requests.
     Rx(transport::Transport),
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_tell_what_came_since_the_last_look() {
+    fn rows_show_the_change_since_the_last_sample() {
         let before = [CacheFigures { hits: 10, misses: 5, ..CacheFigures::default() }];
         let now = [CacheFigures {
             name: "status".into(),

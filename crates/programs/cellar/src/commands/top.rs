@@ -1,13 +1,13 @@
 //! `cellar top`: live view of a server's activity.
 
 mod foreign;
+mod foreign_table;
 mod keys;
 mod printing;
 mod sample;
 mod screen;
 mod state;
 mod terminal;
-mod told;
 mod view;
 mod watching;
 
@@ -131,8 +131,8 @@ impl Asker {
         match self {
             Asker::Own(asking) => asking.look(source),
             Asker::Foreign(foreign) => Ok(match foreign.look(pane)? {
-                Some(told) => Sample::Told(told),
-                None => Sample::Untold(foreign.untold(pane).unwrap_or_default()),
+                Some(reported) => Sample::ForeignTable(reported),
+                None => Sample::Untold(foreign.unavailable(pane).unwrap_or_default()),
             }),
         }
     }

@@ -104,7 +104,7 @@ pub struct Name {
 
 /// A volume as displayed.
 #[derive(Serialize)]
-struct Shown {
+struct VolumeView {
     name: String,
     id: u32,
     kind: &'static str,
@@ -124,7 +124,7 @@ struct Shown {
 /// A single volume, with the properties that are requested individually.
 #[derive(Serialize)]
 #[serde(transparent)]
-struct Examined(Shown);
+struct Examined(VolumeView);
 
 impl Row for Examined {
     const COLUMNS: &'static [&'static str] = &[
@@ -150,7 +150,7 @@ impl Row for Examined {
     }
 }
 
-impl Row for Shown {
+impl Row for VolumeView {
     const COLUMNS: &'static [&'static str] =
         &["NAME", "ID", "KIND", "SERVER", "PARTITION", "STATE", "USED", "QUOTA", "FILES", "UPDATED"];
 
@@ -253,8 +253,8 @@ fn time(seconds: u32) -> String {
         .unwrap_or_default()
 }
 
-fn shown(info: &vol::VolintInfo, server: Ipv4Addr, partition: PartitionId) -> Shown {
-    Shown {
+fn shown(info: &vol::VolintInfo, server: Ipv4Addr, partition: PartitionId) -> VolumeView {
+    VolumeView {
         name: info.name.to_string(),
         id: info.volume_id,
         kind: match info.volume_type {
@@ -274,7 +274,7 @@ fn shown(info: &vol::VolintInfo, server: Ipv4Addr, partition: PartitionId) -> Sh
     }
 }
 
-fn list(cell: &CellClient, on: Ipv4Addr) -> Result<Vec<Shown>> {
+fn list(cell: &CellClient, on: Ipv4Addr) -> Result<Vec<VolumeView>> {
     let server = cell.connection(on, Interface::Volumes);
     let reply = vol::x_list_partitions(&*server, &vol::XListPartitionsRequest)
         .map_err(failed(format!("list the partitions of {on}")))?;
@@ -301,7 +301,7 @@ pub(super) fn locate_to_read(cell: &CellClient, volume: &str) -> Result<Located>
     Ok(located)
 }
 
-fn examine(cell: &CellClient, volume: &str) -> Result<Shown> {
+fn examine(cell: &CellClient, volume: &str) -> Result<VolumeView> {
     let located = locate_to_read(cell, volume)?;
     let (site, id) = located.readable_site(volume)?;
     let server = cell.connection(site.server, Interface::Volumes);
@@ -311,7 +311,7 @@ fn examine(cell: &CellClient, volume: &str) -> Result<Shown> {
         Some(info) => {
             let compression = policy::effective(cell, site.server, id.0);
             let deduplication = policy::deduplicates(cell, site.server, id.0);
-            Ok(Shown { compression, deduplication, ..shown(info, site.server, site.partition) })
+            Ok(VolumeView { compression, deduplication, ..shown(info, site.server, site.partition) })
         }
         None => bail!("{} reports nothing about the volume {volume}", site.server),
     }

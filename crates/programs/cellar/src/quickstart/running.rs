@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_write_is_not_used() {
+    fn files_writable_by_others_are_not_used() {
         let place = tempfile::tempdir().unwrap();
         let (folder, config) = (place.path(), place.path().join(CONFIG));
         fs::write(&config, "").unwrap();

@@ -136,10 +136,10 @@ impl Place {
     /// Returns the doctor's findings after an interval in seconds; there must be some.
     pub(crate) fn findings(&self, interval: &str) -> Vec<Value> {
         let output = self.output(&["doctor", "--interval", interval, "--json"]);
-        let told = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{told}{}", String::from_utf8_lossy(&output.stderr));
-        let told: Value = serde_json::from_str(&told).unwrap();
-        told["findings"].as_array().unwrap().clone()
+        let reported = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{reported}{}", String::from_utf8_lossy(&output.stderr));
+        let reported: Value = serde_json::from_str(&reported).unwrap();
+        reported["findings"].as_array().unwrap().clone()
     }
 
     /// Returns the finding of this problem, with an interval of one second.

@@ -141,9 +141,9 @@ impl Browser {
     /// Returns the value of an expression in the page.
     pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let parameters = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
-        let told = self.call("Runtime.evaluate", &parameters);
-        assert!(told["exceptionDetails"].is_null(), "{expression}: {told}");
-        told["result"]["value"].clone()
+        let reported = self.call("Runtime.evaluate", &parameters);
+        assert!(reported["exceptionDetails"].is_null(), "{expression}: {reported}");
+        reported["result"]["value"].clone()
     }
 
     /// Waits until an expression is true.
@@ -234,9 +234,9 @@ fn listen(answers: File) -> Receiver<Value> {
         let mut message = Vec::new();
         while input.read_until(0, &mut message).is_ok_and(|count| count > 0) {
             message.pop();
-            let told = serde_json::from_slice(&message).unwrap_or(Value::Null);
+            let reported = serde_json::from_slice(&message).unwrap_or(Value::Null);
             message.clear();
-            if sender.send(told).is_err() {
+            if sender.send(reported).is_err() {
                 return;
             }
         }

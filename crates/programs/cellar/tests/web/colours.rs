@@ -70,17 +70,17 @@ pub(super) fn everything_can_be_read(browser: &mut Browser, views: &[&str]) {
             browser.wait_for(&format!(
                 "document.querySelector('main tbody tr, main canvas, main .panel{nothing}')"
             ));
-            let told: Vec<(String, String, f64)> =
+            let reported: Vec<(String, String, f64)> =
                 serde_json::from_value(browser.evaluate("contrasts()")).unwrap();
-            assert!(told.len() > 20, "{view}: {told:?}");
+            assert!(reported.len() > 20, "{view}: {reported:?}");
             let is_poor = |(kind, _, ratio): &&(String, String, f64)| {
                 *ratio < if kind.starts_with("text") { TEXT_MIN } else { LINE_MIN }
             };
-            poor.extend(told.iter().filter(is_poor).map(|told| json!([scheme, view, told])));
+            poor.extend(reported.iter().filter(is_poor).map(|reported| json!([scheme, view, reported])));
         }
     }
     browser.prefer("light");
     // Report each kind only once.
-    poor.dedup_by_key(|told| json!([told[0], told[2][0]]));
+    poor.dedup_by_key(|reported| json!([reported[0], reported[2][0]]));
     assert_eq!(poor, Vec::<Value>::new());
 }

@@ -105,10 +105,10 @@ pub(super) fn snapshots_are_those_of_the_command(browser: &mut Browser, cell: &P
     let rows = "document.querySelectorAll('table[data-table=snapshots] tbody tr').length === 2";
     open(browser, &format!("volume/{volume}"), rows);
     let page = table_rows(browser, "snapshots");
-    for (row, told) in page.iter().zip(snapshots.as_array().unwrap()) {
-        let expires = if told["expires"].is_null() { "never".into() } else { day(&told["expires"]) };
-        let name = told["name"].as_str().unwrap();
-        assert_eq!(row[..4], [name, &told["volume"].to_string(), &day(&told["made"]), &expires]);
+    for (row, reported) in page.iter().zip(snapshots.as_array().unwrap()) {
+        let expires = if reported["expires"].is_null() { "never".into() } else { day(&reported["expires"]) };
+        let name = reported["name"].as_str().unwrap();
+        assert_eq!(row[..4], [name, &reported["volume"].to_string(), &day(&reported["made"]), &expires]);
     }
     assert!(page[1][3] != "never" && page[0][3] == "never", "{page:?}");
     let facts = browser.evaluate("document.querySelector('.facts').innerText.replace(/\\s+/g, ' ')");
@@ -122,12 +122,12 @@ pub(super) fn snapshots_are_those_of_the_command(browser: &mut Browser, cell: &P
     open(browser, "volumes", "document.querySelector('table[data-table=inventory] tbody tr')");
     let page = table_rows(browser, "inventory");
     assert_eq!(page.len(), listed.len());
-    for told in listed {
-        let number = told["id"].to_string();
+    for reported in listed {
+        let number = reported["id"].to_string();
         let row = page.iter().find(|row| row[1] == number).unwrap();
-        let state = if told["online"] == true { "online" } else { "offline" };
-        assert_eq!((&*row[0], row[4].trim()), (told["name"].as_str().unwrap(), state));
-        assert_eq!((&*row[7], &*row[8]), (&*told["files"].to_string(), &*day(&told["updated"])));
+        let state = if reported["online"] == true { "online" } else { "offline" };
+        assert_eq!((&*row[0], row[4].trim()), (reported["name"].as_str().unwrap(), state));
+        assert_eq!((&*row[7], &*row[8]), (&*reported["files"].to_string(), &*day(&reported["updated"])));
     }
 }
 
@@ -231,9 +231,9 @@ pub(super) fn the_bar_of_a_job_that_runs_moves(browser: &mut Browser, cell: &Pro
     ] {
         let steps = show(stage, done);
         browser.wait_for(&of_it(&format!("querySelectorAll('li').length === {steps}")));
-        let told = browser.evaluate(&of_it("querySelector('progress').position")).as_f64().unwrap();
+        let reported = browser.evaluate(&of_it("querySelector('progress').position")).as_f64().unwrap();
         // Half of an odd number of bytes is not exactly the middle.
-        assert!((told - position).abs() < 1e-4, "{stage} {done:?}: {told}, not {position}");
+        assert!((reported - position).abs() < 1e-4, "{stage} {done:?}: {reported}, not {position}");
         assert_eq!(browser.evaluate(&of_it("querySelector('.stage').textContent")), stage.replace('_', " "));
         let there = browser.evaluate(&of_it("querySelector('.sent').dataset.done"));
         assert_eq!(there, done.unwrap_or(sent.done).to_string(), "{stage}");
@@ -271,10 +271,10 @@ pub(super) fn probes_are_those_of_the_report(browser: &mut Browser, cell: &Proce
         us => format!("{}.{:02}ms", us / 1000, us % 1000 / 10),
     };
     let page = table_rows(browser, "probes");
-    for told in report["volumes"].as_array().unwrap() {
-        let row = page.iter().find(|row| row[0] == told["volume"].as_str().unwrap()).unwrap();
-        assert_eq!(row[3..5], [told["probes"].to_string(), told["failures"].to_string()]);
-        let [read, write, total] = ["read", "write", "total"].map(|name| &told[name]);
+    for reported in report["volumes"].as_array().unwrap() {
+        let row = page.iter().find(|row| row[0] == reported["volume"].as_str().unwrap()).unwrap();
+        assert_eq!(row[3..5], [reported["probes"].to_string(), reported["failures"].to_string()]);
+        let [read, write, total] = ["read", "write", "total"].map(|name| &reported[name]);
         let times =
             [&read["median_us"], &read["p99_us"], &write["median_us"], &write["p99_us"], &total["max_us"]];
         assert_eq!(row[5..].iter().map(|cell| cell.replace(".0µs", "µs")).collect::<Vec<_>>(), times.map(us));
@@ -282,9 +282,9 @@ pub(super) fn probes_are_those_of_the_report(browser: &mut Browser, cell: &Proce
     let probed = page.iter().find(|row| row[0] == PROBED).unwrap();
     assert_eq!(probed[3..5], ["4", "2"]);
     let incidents = table_rows(browser, "incidents");
-    let told = report["incidents"].as_array().unwrap();
-    assert_eq!((incidents.len(), told.len()), (1, 1));
-    let lasted = told[0]["end_ms"].as_u64().unwrap() - told[0]["start_ms"].as_u64().unwrap();
+    let reported = report["incidents"].as_array().unwrap();
+    assert_eq!((incidents.len(), reported.len()), (1, 1));
+    let lasted = reported[0]["end_ms"].as_u64().unwrap() - reported[0]["start_ms"].as_u64().unwrap();
     assert_eq!(incidents[0][1], PROBED);
     assert_eq!(incidents[0][3], format!("{} min", (lasted + 30_000) / 60_000));
     assert_eq!(incidents[0][4..], ["2", "read: the server does not answer"]);

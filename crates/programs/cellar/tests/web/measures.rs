@@ -15,19 +15,19 @@ type Figures = BTreeMap<Vec<String>, BTreeMap<String, u64>>;
 
 /// Returns the page's figures of a table, for every column.
 fn page(browser: &mut Browser, table: &str) -> Figures {
-    let told = browser.evaluate(&format!(
+    let reported = browser.evaluate(&format!(
         "[...document.querySelectorAll('table[data-table={table}] tbody tr')].map((row) => [row.dataset.key.split('\\u0000'),\
          Object.fromEntries([...row.querySelectorAll('td.figure')].map(({{ dataset }}) => [dataset.figure, Number(dataset.value)]))])"
     ));
-    let rows: Vec<(Vec<String>, BTreeMap<String, u64>)> = serde_json::from_value(told).unwrap();
+    let rows: Vec<(Vec<String>, BTreeMap<String, u64>)> = serde_json::from_value(reported).unwrap();
     rows.into_iter().filter(|(labels, _)| labels.iter().any(|label| !label.is_empty())).collect()
 }
 
 /// Returns the commands' figures of a table, with all parts of distributions.
-fn told(rows: &[Value], labels: &[&str], figures: &[Declaration]) -> Figures {
+fn reported(rows: &[Value], labels: &[&str], figures: &[Declaration]) -> Figures {
     let row = |row: &Value| {
         let label = |name: &&str| row[*name].as_str().map_or_else(|| row[*name].to_string(), str::to_owned);
-        let mut told = BTreeMap::new();
+        let mut reported = BTreeMap::new();
         for figure in figures {
             let unit = match figure.unit {
                 events::Unit::Count => "",
@@ -36,13 +36,14 @@ fn told(rows: &[Value], labels: &[&str], figures: &[Declaration]) -> Figures {
             };
             let (name, value) = (figure.name.replace('_', " "), &row[format!("{}{unit}", figure.name)]);
             if let Value::Object(parts) = value {
-                told.extend(parts.iter().map(|(part, it)| (format!("{name} {part}"), it.as_u64().unwrap())));
+                reported
+                    .extend(parts.iter().map(|(part, it)| (format!("{name} {part}"), it.as_u64().unwrap())));
             } else {
                 let number = value.as_u64().unwrap_or_else(|| panic!("{name} of {row}"));
-                told.insert(name, number);
+                reported.insert(name, number);
             }
         }
-        (labels.iter().map(label).collect::<Vec<_>>(), told)
+        (labels.iter().map(label).collect::<Vec<_>>(), reported)
     };
     rows.iter().filter(|row| !row[labels[0]].is_null() && row[labels[0]] != "(others)").map(row).collect()
 }
@@ -60,14 +61,15 @@ fn agree(table: &str, figures: &[Declaration], before: &Figures, page: &Figures,
             || column.ends_with(" max")
     };
     for (labels, row) in page {
-        let [before, after] = [before, after].map(|told| told.get(labels).cloned().unwrap_or_default());
+        let [before, after] =
+            [before, after].map(|reported| reported.get(labels).cloned().unwrap_or_default());
         // Parts of a distribution other than its maximum cannot be compared while it changes.
         let is_same = |column: &str| {
             let count = column.rsplit_once(' ').map(|(name, _)| format!("{name} count"));
             count.is_none_or(|count| before.get(&count) == after.get(&count))
         };
         for (column, value) in row {
-            let [least, most] = [&before, &after].map(|told| told.get(column).copied().unwrap_or(0));
+            let [least, most] = [&before, &after].map(|reported| reported.get(column).copied().unwrap_or(0));
             let (least, most) = (least.min(most), least.max(most));
             let (least, most) = match (grows(column), is_same(column)) {
                 (true, _) => (least, most),
@@ -97,7 +99,7 @@ pub(super) fn tables_are_those_of_the_server(browser: &mut Browser, cell: &Proce
     for (table, labels, figures) in of_stat {
         open_table(browser, table);
         browser.evaluate("[...document.querySelectorAll('button[aria-pressed=false]')].find((it) => it.textContent === 'All columns')?.click()");
-        let ask = || told(&cell.stat(table), labels, figures);
+        let ask = || reported(&cell.stat(table), labels, figures);
         let before = ask();
         looks_twice(browser, &format!("/tables/{table}"));
         let page = page(browser, table);
@@ -109,10 +111,10 @@ pub(super) fn tables_are_those_of_the_server(browser: &mut Browser, cell: &Proce
 /// A single row without a name.
 fn process_is_that_of_stat(browser: &mut Browser, cell: &Process) {
     open_table(browser, "process");
-    let told = &cell.stat("process")[0]["volumes_loaded"];
+    let reported = &cell.stat("process")[0]["volumes_loaded"];
     let shown = browser
         .evaluate("Number(document.querySelector('main td[data-figure=\"volumes loaded\"]').dataset.value)");
-    assert!(told.is_u64() && shown == *told, "{shown}, not {told}");
+    assert!(reported.is_u64() && shown == *reported, "{shown}, not {reported}");
 }
 
 pub(super) fn slow_calls_are_those_of_the_command(browser: &mut Browser, cell: &Process) {
@@ -169,8 +171,8 @@ struct Came {
 
 /// Returns the samples that the page draws.
 fn samples(browser: &mut Browser) -> Vec<Value> {
-    let told = browser.evaluate("fetch('/api/history?after=0').then((reply) => reply.json())");
-    told.as_array().unwrap().clone()
+    let reported = browser.evaluate("fetch('/api/history?after=0').then((reply) => reply.json())");
+    reported.as_array().unwrap().clone()
 }
 
 /// Waits until everything so far is in a sample, and returns that sample's number.
@@ -249,10 +251,10 @@ pub(super) fn lines_and_heat_maps_are_of_the_load(browser: &mut Browser, cell: &
         sum(&disk[1], path, &of) - sum(&disk[0], path, &of)
     };
     // The server's own background work happens at any time.
-    let (written, told) = (came.lines["disk_written"], of_disk(&["moved_bytes"], "write"));
-    assert!((900_000..=told).contains(&written), "{written} of {told} bytes");
-    let (accesses, told) = (came.heats["disk"], of_disk(&["accesses"], ""));
-    assert!(accesses > 0 && accesses <= told, "{accesses} of {told} accesses");
+    let (written, reported) = (came.lines["disk_written"], of_disk(&["moved_bytes"], "write"));
+    assert!((900_000..=reported).contains(&written), "{written} of {reported} bytes");
+    let (accesses, reported) = (came.heats["disk"], of_disk(&["accesses"], ""));
+    assert!(accesses > 0 && accesses <= reported, "{accesses} of {reported} accesses");
 
     browser.evaluate("document.activeElement.blur(); scrollTo(0, 0)");
     browser.evaluate("performance.clearResourceTimings()");
@@ -263,7 +265,7 @@ pub(super) fn lines_and_heat_maps_are_of_the_load(browser: &mut Browser, cell: &
     browser.wait_for("document.querySelector('#state').dataset.state === 'paused'");
     let drawn = json!({ "samples": samples(browser), "history": about["history"] });
     browser.evaluate(&format!("window.drawn = {drawn}; {DRAWN}"));
-    numbers_are_told_under_the_cross_hair(browser);
+    the_cross_hair_shows_numbers(browser);
     for scheme in ["light", "dark"] {
         browser.prefer(scheme);
         pictures_are_of_the_samples(browser, scheme);
@@ -342,29 +344,30 @@ window.heatPicture = async () => {
 
 /// The arrow keys step through the samples, and the numbers beside a picture are those of the selected
 /// sample.
-fn numbers_are_told_under_the_cross_hair(browser: &mut Browser) {
+fn the_cross_hair_shows_numbers(browser: &mut Browser) {
     let expected = browser.evaluate("expected()");
-    let most = expected.as_object().unwrap().values().map(|told| told["calls"].as_u64().unwrap()).max();
+    let most =
+        expected.as_object().unwrap().values().map(|reported| reported["calls"].as_u64().unwrap()).max();
     let mut seen = Vec::new();
     browser.evaluate("document.querySelector('.chart canvas').focus()");
     for key in ["ArrowRight"].iter().chain(&["ArrowLeft"; 12]) {
         browser.key(key);
-        let told = browser.evaluate(
+        let reported = browser.evaluate(
             "(({ children }) => [children[children.length - 1].textContent, [...document.querySelector('.chart .legend').querySelectorAll('b')].map((it) => it.textContent)])(document.querySelector('.chart .legend'))",
         );
-        let clock = told[0].as_str().unwrap().strip_prefix("at ").unwrap().to_owned();
+        let clock = reported[0].as_str().unwrap().strip_prefix("at ").unwrap().to_owned();
         if *key == "ArrowRight" {
             browser.evaluate(&format!("window.lastDrawn = '{clock}'"));
         }
-        assert_eq!(told[1], expected[&clock]["rates"], "{clock}");
+        assert_eq!(reported[1], expected[&clock]["rates"], "{clock}");
         seen.push(expected[&clock]["calls"].as_u64());
     }
     assert!(seen.contains(&most), "the load was not among {seen:?}");
     browser.evaluate("document.querySelector('.heat canvas.plot').focus()");
     for _ in 0..12 {
         browser.key("ArrowLeft");
-        let told = browser.evaluate("document.querySelector('.heat .readout').textContent");
-        let (clock, words) = told.as_str().unwrap().split_once(": ").unwrap();
+        let reported = browser.evaluate("document.querySelector('.heat .readout').textContent");
+        let (clock, words) = reported.as_str().unwrap().split_once(": ").unwrap();
         assert_eq!(expected[clock]["heat"], words, "{clock}");
     }
     browser.evaluate("document.activeElement.blur()");
@@ -382,6 +385,6 @@ fn pictures_are_of_the_samples(browser: &mut Browser, scheme: &str) {
     let heat = browser.evaluate("heatPicture()");
     assert!(heat["colours"].as_u64() > Some(5) && heat["cells"].as_u64() > Some(3), "{scheme}: {heat}");
     assert_eq!(heat["wrong"], json!([]), "{scheme}: {heat}");
-    let told = heat["told"].as_str().unwrap().replace(',', "");
-    assert_eq!(told, heat["greatest"].to_string(), "{scheme}");
+    let reported = heat["told"].as_str().unwrap().replace(',', "");
+    assert_eq!(reported, heat["greatest"].to_string(), "{scheme}");
 }

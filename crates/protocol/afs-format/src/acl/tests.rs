@@ -16,7 +16,7 @@ fn the_text_of_fs_listacl_is_read_and_written() {
 }
 
 #[test]
-fn what_is_not_an_acl_is_refused() {
+fn invalid_acls_are_refused() {
     for text in
         ["", "1", "1\n", "x\n0\n", "1\n0\n", "1\n0\nname\n", "1\n0\nname\tx\n", "1\n0\na b 7\n", "-1\n0\n"]
     {
@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_read_again_is_the_same(text in "[0-3]\n[0-3]\n([a-z:]{1,9}\t[0-9]{1,3}\n){0,6}") {
+    fn parsing_a_written_acl_returns_it(text in "[0-3]\n[0-3]\n([a-z:]{1,9}\t[0-9]{1,3}\n){0,6}") {
         if let Ok(parsed) = AclText::parse(text.as_bytes()) {
             prop_assert_eq!(AclText::parse(&parsed.to_bytes()), Ok(parsed));
         }

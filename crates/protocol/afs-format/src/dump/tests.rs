@@ -67,7 +67,7 @@ fn dumps_of_openafs_are_read_and_written_again_byte_for_byte() {
 }
 
 #[test]
-fn what_stands_in_a_dump_of_openafs() {
+fn an_openafs_dump_is_parsed() {
     let whole = parse(FULL, 4096).unwrap();
     assert_eq!(whole.header.name, b"root.cell.backup");
     assert_eq!(whole.header.dates[0].0, UnixTime(0));
@@ -121,7 +121,7 @@ fn expected(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_place_of_damage_and_what_should_be_there_are_named() {
+fn errors_name_position_and_expectation() {
     assert_eq!(expected(b"hello"), "byte 0 of the dump: expected the beginning of a volume dump");
     let begin = after_header(b"").len();
     let cases: &[(&[u8], usize, &str)] = &[
@@ -275,7 +275,7 @@ fn whole() -> impl Strategy<Value = Whole> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(whole in whole(), piece in 1usize..300) {
+    fn written_values_are_read_back(whole in whole(), piece in 1usize..300) {
         prop_assert_eq!(parse(&write(&whole), piece), Ok(whole));
     }
 

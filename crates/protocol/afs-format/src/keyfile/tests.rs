@@ -12,7 +12,7 @@ fn made(length: u8) -> Secret {
 }
 
 #[test]
-fn what_asetkey_wrote() {
+fn a_key_file_of_asetkey_is_parsed() {
     let keys = parse_extended(EXTENDED).unwrap();
     let kinds: Vec<_> = keys.iter().map(|key| (key.key_type, key.kvno, key.subtype)).collect();
     let kind = |subtype| (KeyType::RxkadKerberos5, 3, subtype);

@@ -22,7 +22,7 @@ fn entry() -> KeytabEntry {
 }
 
 #[test]
-fn what_heimdal_wrote() {
+fn a_keytab_of_heimdal_is_parsed() {
     let entries = parse(HEIMDAL).unwrap();
     let kinds: Vec<_> = entries.iter().map(|entry| (entry.kvno, entry.enctype)).collect();
     assert_eq!(kinds, [(3, 18), (3, 16), (259, 17)]);
@@ -97,7 +97,7 @@ fn damage_is_refused_with_its_place() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_written() {
+fn oversized_entries_are_not_written() {
     assert!(write(&[KeytabEntry { enctype: 1 << 16, ..entry() }]).is_none());
     assert!(write(&[KeytabEntry { realm: "x".repeat(1 << 16), ..entry() }]).is_none());
 }

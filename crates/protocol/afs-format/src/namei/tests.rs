@@ -41,7 +41,7 @@ fn dumped() -> BTreeMap<u32, DumpedVnode> {
 }
 
 #[test]
-fn a_header_file_tells_where_the_special_files_are() {
+fn a_header_file_locates_the_special_files() {
     let places = VolumePlaces::parse(HEADER).unwrap();
     assert_eq!((places.id, places.parent), (VOLUME, VOLUME));
     let paths = [places.info, places.large_index, places.small_index, places.link_table];
@@ -69,7 +69,7 @@ fn the_information_is_read() {
 }
 
 #[test]
-fn indexes_hold_what_a_dump_of_the_volume_holds() {
+fn indexes_match_a_dump_of_the_volume() {
     let mut found = vnodes(IndexClass::Large, LARGE);
     found.extend(vnodes(IndexClass::Small, SMALL));
     let wanted = dumped();
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn paths_tell_files_apart(one in any::<u64>(), two in any::<u64>(), group in any::<u32>()) {
+    fn paths_identify_files(one in any::<u64>(), two in any::<u64>(), group in any::<u32>()) {
         let (one, two) = (Inode(one), Inode(two));
         prop_assert_eq!(one == two, one.path(group) == two.path(group));
     }

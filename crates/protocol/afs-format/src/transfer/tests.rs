@@ -42,7 +42,7 @@ fn sample() -> (Vec<u8>, Vec<Frame>) {
 }
 
 #[test]
-fn what_was_put_is_read_in_whatever_pieces_it_comes() {
+fn values_survive_any_fragmentation() {
     let (bytes, frames) = sample();
     for most in [1, 3, 1000, usize::MAX] {
         assert_eq!(read(&bytes, most), Ok(frames.clone()));

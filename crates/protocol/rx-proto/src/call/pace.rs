@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn two_windows_leave_in_a_round_trip_and_a_part_of_one_at_once() {
+    fn two_windows_are_sent_per_round_trip() {
         let far = path(Duration::from_millis(100));
         let mut pace = Pace::new();
         pace.refill(ms(0), 1600, &far);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_used_is_not_kept() {
+    fn unused_credit_expires() {
         let far = path(Duration::from_millis(100));
         let mut pace = Pace::new();
         for at in [0, 5000] {

@@ -182,7 +182,7 @@ impl ReceiveQueue {
     }
 
     /// Adds a receive buffer for the reader's next data, after those already present.
-    pub(crate) fn lend(&mut self, room: RecvBuffer) {
+    pub(crate) fn post_buffer(&mut self, room: RecvBuffer) {
         self.lent.get_or_insert_default().rooms.push_back(room);
     }
 

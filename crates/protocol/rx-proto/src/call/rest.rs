@@ -81,7 +81,7 @@ impl Body {
 }
 
 impl LingeringReply {
-    /// Prefetches each part that the next call needs: see [`crate::Endpoint::look_ahead`].
+    /// Prefetches each part that the next call needs: see [`crate::Endpoint::prefetch`].
     pub(crate) fn look(&self) -> u64 {
         let body = match &self.sent.body {
             Body::Short(length, _) => u64::from(*length),

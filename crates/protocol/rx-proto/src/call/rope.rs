@@ -170,7 +170,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packets_hold_what_was_written(
+        fn packets_contain_the_written_data(
             chunks in prop::collection::vec(0usize..50, 0..20),
             lengths in prop::collection::vec(0usize..40, 0..40),
             forget in 0usize..40,

@@ -113,7 +113,7 @@ struct SentPacket {
 impl SentPacket {
     /// Whether an acknowledgement of the packet proves that its latest transmission arrived. After a
     /// retransmission an earlier one may have arrived instead.
-    fn tells_order(&self, now: Monotonic, least: Duration) -> bool {
+    fn proves_delivery(&self, now: Monotonic, least: Duration) -> bool {
         self.transmissions == 1 || self.transmissions > 1 && now.since(self.sent_at) >= least
     }
 }
@@ -538,7 +538,7 @@ impl SendQueue {
                 SentState::Lost => self.lost -= 1,
             }
             newly += 1;
-            if packet.tells_order(now, least) {
+            if packet.proves_delivery(now, least) {
                 self.arrived = self.arrived.max(packet.order + 1);
             }
         }
@@ -566,7 +566,7 @@ impl SendQueue {
             packet.state = SentState::Received;
             self.received += 1;
             newly += 1;
-            if packet.tells_order(now, least) {
+            if packet.proves_delivery(now, least) {
                 self.arrived = self.arrived.max(packet.order + 1);
             }
         }

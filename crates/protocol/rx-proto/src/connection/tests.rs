@@ -43,7 +43,7 @@ fn connection(user: Option<u32>) -> Connection {
 /// Checks that the data a service attaches to a connection stays with that connection's caller when the slots
 /// of two lanes are reused, even after their generations are exhausted.
 #[test]
-fn what_is_remembered_is_always_of_the_same_caller() {
+fn cached_state_belongs_to_one_caller() {
     let mut random = SmallRng::seed_from_u64(1);
     let mut lanes = [Slab::worn(u32::MAX - 3), Slab::worn((1 << 24) - 3)];
     let mut live: Vec<(usize, Key)> = Vec::new();

@@ -138,13 +138,13 @@ impl Endpoint {
         call.ping = None;
         match notify {
             Notify::None => self.detach(now, key, Outcome::Silence),
-            Notify::Peer | Notify::PeerOnly => self.tell_abort(now, key, code),
+            Notify::Peer | Notify::PeerOnly => self.send_abort_later(now, key, code),
         }
         self.settle(now, key);
     }
 
     /// Sends an abort now, or later to a peer that repeats a failing call.
-    fn tell_abort(&mut self, now: Monotonic, key: Key, code: AbortCode) {
+    fn send_abort_later(&mut self, now: Monotonic, key: Key, code: AbortCode) {
         let Some(call) = self.calls.get_mut(key) else { return };
         let Some(connection) = self.connections.get_mut(call.connection) else { return };
         let peer = self.peers.get_mut(connection.peer).filter(|_| call.side == Side::Server);

@@ -5,9 +5,9 @@ mod data;
 mod finish;
 mod input;
 mod inspect;
-mod look_ahead;
 mod origin;
 mod output;
+mod prefetch;
 mod proof;
 mod rest;
 mod run;
@@ -42,7 +42,7 @@ use crate::slab::{Key, Slab};
 use crate::timers::{Timed, Timers};
 use crate::unproven::Unproven;
 use crate::{
-    CallId, ConnectOptions, ConnectionId, EndpointConfig, Event, Inquiry, Landed, Outgoing, Path, Read,
+    CallId, ConnectOptions, ConnectionId, EndpointConfig, Event, Filled, Inquiry, Outgoing, Path, Read,
     ServiceConfig, Statistics, Transmit, Write,
 };
 
@@ -218,8 +218,8 @@ impl Endpoint {
 
     /// Prefetches the state needed for these datagrams, which will be handled next. With a large number of
     /// clients this fetches from memory concurrently. Optional, and without visible effect.
-    pub fn look_ahead<'a>(&mut self, datagrams: impl Iterator<Item = (&'a Path, &'a [u8])>) {
-        self.foresee(datagrams);
+    pub fn prefetch<'a>(&mut self, datagrams: impl Iterator<Item = (&'a Path, &'a [u8])>) {
+        self.prefetch_state(datagrams);
     }
 
     /// Processes consecutive datagrams of one path, all of length `segment_bytes` except the last, which may
@@ -284,12 +284,12 @@ impl Endpoint {
 
     /// Provides a receive buffer for the next data, after those provided before. Data is copied into it on
     /// arrival. Until [`Endpoint::landed`] has returned all buffers, no other read is possible.
-    pub fn lend(&mut self, now: Monotonic, call: CallId, room: RecvBuffer) {
-        self.lend_room(now, call.0, room);
+    pub fn post_buffer(&mut self, now: Monotonic, call: CallId, room: RecvBuffer) {
+        self.post_receive_buffer(now, call.0, room);
     }
 
     /// Returns the receive buffer that was provided first, if it is full or no more data will come.
-    pub fn landed(&mut self, now: Monotonic, call: CallId) -> Landed {
+    pub fn take_filled(&mut self, now: Monotonic, call: CallId) -> Filled {
         self.take_room(now, call.0)
     }
 

@@ -12,7 +12,7 @@ use crate::call::receive::ack_delay;
 use crate::call::{Call, OwedAck, Phase, Side, TimeLimits};
 use crate::config::ConnectOptions;
 use crate::connection::{Channel, ConnectionKey, NewConnection, Security, Stage};
-use crate::event::{Landed, Read, Write};
+use crate::event::{Filled, Read, Write};
 use crate::header::PacketType;
 use crate::limits::{CHANNELS, PROOF_INTERVAL};
 use crate::path::Path;
@@ -62,27 +62,27 @@ impl Endpoint {
         after
     }
 
-    pub(super) fn lend_room(&mut self, now: Monotonic, key: Key, room: RecvBuffer) {
+    pub(super) fn post_receive_buffer(&mut self, now: Monotonic, key: Key, room: RecvBuffer) {
         let Some(call) = self.calls.get_mut(key).filter(|call| call.failure().is_none()) else { return };
-        call.receive.lend(room);
-        let landed = call.receive.land();
-        self.statistics.let_go(call.standing, landed);
-        if landed > 0 {
+        call.receive.post_buffer(room);
+        let take_filled = call.receive.land();
+        self.statistics.let_go(call.standing, take_filled);
+        if take_filled > 0 {
             self.after_read(now, key);
         }
     }
 
-    pub(super) fn take_room(&mut self, now: Monotonic, key: Key) -> Landed {
-        let Some(call) = self.calls.get_mut(key) else { return Landed::Failed(AbortCode::RX_CALL_DEAD) };
+    pub(super) fn take_room(&mut self, now: Monotonic, key: Key) -> Filled {
+        let Some(call) = self.calls.get_mut(key) else { return Filled::Failed(AbortCode::RX_CALL_DEAD) };
         if let Some(code) = call.failure() {
-            return Landed::Failed(code);
+            return Filled::Failed(code);
         }
         let Some(room) = call.receive.take_room() else {
             call.reader_waits = true;
-            return Landed::Blocked;
+            return Filled::Blocked;
         };
         call.clocks.progress = now;
-        Landed::RecvBuffer(room)
+        Filled::RecvBuffer(room)
     }
 
     fn after_read(&mut self, now: Monotonic, key: Key) {

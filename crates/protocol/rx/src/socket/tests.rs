@@ -240,7 +240,7 @@ fn errors_about_one_peer_cost_no_other_peers_datagrams() {
 }
 
 #[test]
-fn an_error_does_not_hide_what_has_come() {
+fn an_error_does_not_hide_received_packets() {
     let socket = bind_one([127, 0, 0, 1], &small());
     let (_closed, nowhere) = closed_port();
     let packets = transmit(nowhere, &datagrams(1, 100));

@@ -64,7 +64,7 @@ impl Service for Trick {
                 call.write(Bytes::from(digest))
             }
             LAND => {
-                let digest = hash_landed(&mut StreamSource::new(call))?;
+                let digest = hash_filled(&mut StreamSource::new(call))?;
                 call.write(Bytes::from(digest))
             }
             DOWNLOAD => {
@@ -184,7 +184,7 @@ fn hash_all(stream: &mut dyn CallStream) -> Result<Vec<u8>, AbortCode> {
 
 /// Reads a length, and lends buffers for this number of bytes: of all lengths up to several packets, two at a
 /// time, sometimes after a pause so that arriving data has to wait.
-fn hash_landed(stream: &mut StreamSource<'_>) -> Result<Vec<u8>, AbortCode> {
+fn hash_filled(stream: &mut StreamSource<'_>) -> Result<Vec<u8>, AbortCode> {
     let mut digest = Sha256::new();
     let mut length = Vec::new();
     while length.len() < 8 {

@@ -104,7 +104,7 @@ fn a_snapshot_has_an_entry_that_clients_can_mount() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_and_leaves_nothing() {
+fn impossible_requests_leave_nothing_behind() {
     let world = world("home");
     world.create("one", 0).unwrap();
     assert_eq!(world.create("one", 0), Err(AbortCode::UAEEXIST));
@@ -123,7 +123,7 @@ fn what_cannot_be_done_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_rollback_is_told_to_clients() {
+fn a_rollback_breaks_callbacks() {
     let world = world("home");
     world.change("old");
     world.create("one", 0).unwrap();
@@ -178,7 +178,7 @@ fn snapshots_come_and_go_with_the_time() {
 
 /// The fake host fails as configured.
 #[test]
-fn the_host_refuses_when_it_is_told_to() {
+fn the_host_refuses_on_request() {
     let host = FakeHost::default();
     host.fail_with(Some(AbortCode::RX_CALL_DEAD));
     assert_eq!(host.new_ids(), Err(AbortCode::RX_CALL_DEAD));

@@ -28,12 +28,7 @@ impl Callbacks {
     /// Fast path of [`Callbacks::arrive`] for calls that use files: returns the host and its capabilities
     /// (see [`Callbacks::capabilities`]) if the call can be executed immediately. Has no effect if it returns
     /// `None`.
-    pub fn arrive_at_once(
-        &mut self,
-        now: Monotonic,
-        peer: SocketAddr,
-        connection: u64,
-    ) -> Option<(HostId, u32)> {
+    pub fn try_arrive(&mut self, now: Monotonic, peer: SocketAddr, connection: u64) -> Option<(HostId, u32)> {
         let id = self.known(peer, connection)?;
         // A host that was down may have missed messages, so it takes the full path.
         let host = self.hosts.get_mut(id).filter(|host| host.up && host.is_owed_nothing())?;

@@ -148,9 +148,9 @@ impl Callbacks {
     /// are any.
     fn redirect(&mut self, delivery: Delivery) -> Option<Delivery> {
         let stand_ins = self.stand_ins(delivery.host);
-        let told: Vec<HostId> = stand_ins.iter().filter_map(twin_of).collect();
+        let reported: Vec<HostId> = stand_ins.iter().filter_map(twin_of).collect();
         // Related hosts that get no copy must be reset instead.
-        self.reset_kin(delivery.host, &told);
+        self.reset_kin(delivery.host, &reported);
         next_stand_in(Delivery { stand_ins, ..delivery })
     }
 

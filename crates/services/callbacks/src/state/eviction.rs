@@ -33,7 +33,7 @@ impl Callbacks {
     /// Removes a host. One that is up and holds promises must be reset first.
     pub(super) fn evict(&mut self, id: HostId) -> Option<Arrival> {
         if !self.hosts[id].up {
-            self.drop_untold(id);
+            self.drop_unnotified(id);
             return None;
         }
         if !self.promises.has_any(id) && !self.owing_reset.contains(&id) {
@@ -134,7 +134,7 @@ impl Callbacks {
         };
         let gone: Vec<HostId> = self.hosts.iter().filter(|(id, h)| gone(*id, h)).map(|(id, _)| id).collect();
         for id in gone {
-            self.drop_untold(id);
+            self.drop_unnotified(id);
         }
     }
 }

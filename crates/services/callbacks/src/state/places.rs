@@ -58,7 +58,7 @@ impl Callbacks {
             if self.hosts[there].uuid == uuid {
                 return (there, false);
             }
-            self.drop_untold(there);
+            self.drop_unnotified(there);
         }
         let mut host = Host::new(now, address, uuid, self.sequence);
         host.newcomer = self.twins.count(uuid) > 0;
@@ -98,7 +98,7 @@ impl Callbacks {
 
     /// Removes a host that could not be reset. Its promises may have been made to a client that is still
     /// served at another of its addresses.
-    pub(super) fn drop_untold(&mut self, id: HostId) {
+    pub(super) fn drop_unnotified(&mut self, id: HostId) {
         let host = &self.hosts[id];
         if self.promises.has_any(id) || !host.delayed.is_empty() || host.needs_reset.is_some() {
             self.reset_kin(id, &[]);
@@ -109,9 +109,9 @@ impl Callbacks {
     /// Requires a reset of hosts that by their own reports are the client of host `id` at another address, or
     /// that share its IP address, except the hosts in `told`, which have been notified. Hosts that only have the
     /// same UUID are not affected: otherwise an impostor could empty a client's cache at will.
-    pub(super) fn reset_kin(&mut self, id: HostId, told: &[HostId]) {
+    pub(super) fn reset_kin(&mut self, id: HostId, reported: &[HostId]) {
         let ip = self.hosts[id].address.ip();
-        let is_kin = |twin: &HostId| !told.contains(twin) && self.is_kin(*twin, ip);
+        let is_kin = |twin: &HostId| !reported.contains(twin) && self.is_kin(*twin, ip);
         let kin: Vec<HostId> = self.twins_of(id).filter(is_kin).collect();
         self.sequence += 1;
         for twin in kin {

@@ -35,9 +35,9 @@ fn promise(callbacks: &mut Callbacks, host: HostId, vnode: u32) -> Vec<Delivery>
 }
 
 #[test]
-fn at_once_only_who_is_known_up_and_owed_nothing() {
+fn only_hosts_in_good_standing_take_the_fast_path() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
-    let at_once = |callbacks: &mut Callbacks| callbacks.arrive_at_once(Monotonic(50), address(1), 1);
+    let at_once = |callbacks: &mut Callbacks| callbacks.try_arrive(Monotonic(50), address(1), 1);
     assert_eq!(at_once(&mut callbacks), None, "a stranger");
     let host = enter(&mut callbacks, 1);
     assert_eq!(at_once(&mut callbacks), Some((host, 0)));
@@ -118,13 +118,15 @@ fn breaks_of_many_files_are_cut_into_calls_of_fifty() {
 
 #[test]
 fn breaks_to_a_forgotten_host_are_counted_by_outcome() {
-    for (reached, told, counted) in [(true, Delivered::Done, (2, 0)), (false, Delivered::Forgotten, (1, 1))] {
+    for (reached, reported, counted) in
+        [(true, Delivered::Done, (2, 0)), (false, Delivered::Forgotten, (1, 1))]
+    {
         let mut callbacks = Callbacks::new(CallbackConfig::default());
         let host = enter(&mut callbacks, 1);
         promise(&mut callbacks, host, 2);
         let breaking = callbacks.break_files(&[fid(2)], None).remove(0);
         callbacks.drop_host(host);
-        assert_eq!(callbacks.delivered(&breaking, reached), told);
+        assert_eq!(callbacks.delivered(&breaking, reached), reported);
         let Counters { breaks_delivered, breaks_failed, deliveries_under_way, .. } = callbacks.counters();
         // The first message was the reset.
         assert_eq!((breaks_delivered, breaks_failed, deliveries_under_way), (counted.0, counted.1, 0));
@@ -133,7 +135,7 @@ fn breaks_to_a_forgotten_host_are_counted_by_outcome() {
 
 /// A new host may be reset while it is being identified; for a known one that changes nothing.
 #[test]
-fn who_forgot_everything_while_it_was_asked_is_let_in_at_once() {
+fn a_client_that_lost_its_state_is_admitted() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
     let Arrival::First(Task::Identify { effort, .. }) = callbacks.arrive(at(1), address(9), 1, true) else {
         panic!()
@@ -208,7 +210,7 @@ fn a_uuid_named_elsewhere_takes_nothing() {
 }
 
 #[test]
-fn what_an_impostor_receives_is_still_owed_to_the_client() {
+fn an_impostor_cannot_consume_a_break() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
     let (victim, _) = enter_as(&mut callbacks, at(1), address(1), said(1, &[]), true);
     promise(&mut callbacks, victim, 2);
@@ -288,7 +290,7 @@ fn an_interface_that_never_called_is_probed_first() {
 }
 
 #[test]
-fn clones_are_both_told_and_reported() {
+fn clones_are_notified_and_reported() {
     let mut callbacks = Callbacks::new(CallbackConfig::default());
     let (one, _) = enter_as(&mut callbacks, at(1), address(1), said(5, &[]), true);
     let (two, _) = enter_as(&mut callbacks, at(2), address(2), said(5, &[]), true);

@@ -27,7 +27,7 @@ fn a_drop_box_takes_files_and_gives_them_to_nobody_else() {
 }
 
 #[test]
-fn lists_travel_with_names_and_decide_at_once() {
+fn acls_use_names_and_take_effect_immediately() {
     let world = World::new();
     let (bob, carol) = (world.client("bob", 2), world.client("carol", 3));
     let sub = world.make_dir(&bob, root(), "sub").unwrap();
@@ -205,7 +205,7 @@ fn a_connection_keeps_its_groups_while_the_database_is_down() {
 }
 
 #[test]
-fn what_is_known_in_part_is_asked_again_soon() {
+fn partial_group_lists_are_refreshed_soon() {
     use std::sync::atomic::Ordering::Relaxed;
     let world = World::new();
     let bob = world.client("bob", 2);

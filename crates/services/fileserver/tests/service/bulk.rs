@@ -65,7 +65,7 @@ fn bulk_calls_are_about_one_to_fifty_files() {
 }
 
 #[test]
-fn each_fid_of_a_bulk_call_is_told_as_alone() {
+fn bulk_results_equal_single_results() {
     let world = World::new();
     let bob = world.client("bob", 2);
     let (mut fids, mut files) = (vec![root(), missing()], 0);
@@ -90,15 +90,16 @@ fn each_fid_of_a_bulk_call_is_told_as_alone() {
             let request = fs::InlineBulkStatusRequest { fids: some.to_vec() };
             let reply = world.serve(|call| call.inline_bulk_status(&client.caller, request)).unwrap();
             assert_eq!((reply.statuses.len(), reply.call_backs.len()), (some.len(), some.len()));
-            for (fid, (told, call_back)) in some.iter().zip(reply.statuses.iter().zip(&reply.call_backs)) {
+            for (fid, (reported, call_back)) in some.iter().zip(reply.statuses.iter().zip(&reply.call_backs))
+            {
                 match world.status(client, *fid) {
                     Ok(alone) => {
-                        assert_eq!(*told, alone.status, "{fid:?}");
+                        assert_eq!(*reported, alone.status, "{fid:?}");
                         assert!(call_back.expiration_time > 0);
                     }
                     Err(code) => {
                         assert_eq!(
-                            (told.error_code as i32, call_back.expiration_time),
+                            (reported.error_code as i32, call_back.expiration_time),
                             (code.0, 0),
                             "{fid:?}"
                         );

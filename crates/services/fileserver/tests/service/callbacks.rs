@@ -34,7 +34,7 @@ fn a_store_is_acknowledged_after_one_break_of_each_promise() {
 }
 
 #[test]
-fn who_is_told_finds_the_new_version_at_once() {
+fn a_notified_client_reads_the_new_version() {
     let (world, alice, bob, file) = watched();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (server, caller, found) = (world.server.clone(), alice.caller.clone(), seen.clone());
@@ -52,7 +52,7 @@ fn who_is_told_finds_the_new_version_at_once() {
 }
 
 #[test]
-fn each_change_breaks_what_it_changes() {
+fn each_change_breaks_its_callbacks() {
     let (world, alice, bob, file) = watched();
     let (f, d) = (text(file), text(root()));
     let refetch = || {
@@ -166,7 +166,7 @@ fn a_read_only_volume_is_promised_and_broken_as_a_whole() {
 }
 
 #[test]
-fn many_hosts_are_told_at_the_same_time() {
+fn many_hosts_are_notified_concurrently() {
     let world = World::new();
     let bob = world.client("bob", 200);
     let file = world.create(&bob, root(), "file").unwrap();

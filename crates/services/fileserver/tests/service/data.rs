@@ -8,7 +8,7 @@ use base::AbortCode;
 use volume::Durability;
 
 #[test]
-fn what_was_stored_is_fetched_in_any_range() {
+fn stored_data_is_fetched_in_any_range() {
     let world = World::new();
     let bob = world.client("bob", 2);
     let file = world.create(&bob, root(), "file").unwrap();
@@ -119,7 +119,7 @@ fn only_files_have_data_to_store_but_all_can_be_fetched() {
 }
 
 #[test]
-fn wrong_fids_are_told_apart() {
+fn wrong_fids_have_distinct_errors() {
     let world = World::new();
     let bob = world.client("bob", 2);
     let fid = |volume, vnode, unique| fs::Fid { volume, vnode, unique };
@@ -141,14 +141,14 @@ fn wrong_fids_are_told_apart() {
 
 /// Never VMOVED, for which Linux's kafs waits forever, but the two codes that it needs, one after the other.
 #[test]
-fn who_asks_for_a_moved_volume_looks_it_up_elsewhere() {
+fn a_moved_volume_is_answered_vmoved() {
     let world = World::new();
     let bob = world.client("bob", 2);
     world.volumes.get(crate::world::HOME).unwrap().set_state(volume::VolumeState::Moved);
-    let told = || world.status(&bob, root()).map(drop);
+    let reported = || world.status(&bob, root()).map(drop);
     for _ in 0..2 {
         assert_eq!(
-            [told(), told(), told()],
+            [reported(), reported(), reported()],
             [AbortCode::VNOVOL, AbortCode::VOFFLINE, AbortCode::VOFFLINE].map(Err)
         );
         world.clock.advance(20);
@@ -164,19 +164,19 @@ fn who_asks_for_a_moved_volume_looks_it_up_elsewhere() {
 fn a_volume_that_has_left_is_remembered() {
     let world = World::new();
     let bob = world.client("bob", 2);
-    let told = || world.status(&bob, root()).map(drop);
+    let reported = || world.status(&bob, root()).map(drop);
     world.server.volume_moved(crate::world::HOME);
-    assert_eq!(told(), Ok(()), "it is still here");
+    assert_eq!(reported(), Ok(()), "it is still here");
     world.volumes.delete(crate::world::HOME).unwrap();
-    assert_eq!([told(), told()], [AbortCode::VNOVOL, AbortCode::VOFFLINE].map(Err));
+    assert_eq!([reported(), reported()], [AbortCode::VNOVOL, AbortCode::VOFFLINE].map(Err));
     let never_here = fs::Fid { volume: 4711, vnode: 1, unique: 1 };
     assert_eq!(world.status(&bob, never_here).map(drop), Err(AbortCode::VNOVOL));
     world.clock.advance(2 * 3600);
-    assert_eq!([told(), told()], [AbortCode::VNOVOL, AbortCode::VNOVOL].map(Err));
+    assert_eq!([reported(), reported()], [AbortCode::VNOVOL, AbortCode::VNOVOL].map(Err));
 }
 
 #[test]
-fn a_client_may_ask_for_the_medium_whatever_the_server_is_told() {
+fn clients_can_always_demand_a_sync() {
     for (durability, unsynced) in [(Durability::Always, 0), (Durability::Close, 1), (Durability::Interval, 2)]
     {
         let world = World::with_durability(durability);

@@ -67,7 +67,7 @@ fn a_host_that_cannot_be_called_back_is_not_served() {
 }
 
 #[test]
-fn who_was_silent_hears_what_it_missed_before_its_next_answer() {
+fn missed_breaks_precede_the_next_reply() {
     let world = World::new();
     let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
     let file = world.create(&bob, root(), "file").unwrap();
@@ -84,7 +84,7 @@ fn who_was_silent_hears_what_it_missed_before_its_next_answer() {
 }
 
 #[test]
-fn who_stays_silent_is_not_served_until_it_hears() {
+fn a_silent_client_is_refused_until_notified() {
     let world = World::new();
     let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
     let file = world.create(&bob, root(), "file").unwrap();
@@ -137,7 +137,7 @@ fn naming_a_clients_uuid_takes_none_of_its_callbacks() {
 
 /// A break that an impostor receives instead of a silent client is kept for the client.
 #[test]
-fn a_silent_client_hears_later_what_an_impostor_took() {
+fn breaks_taken_by_an_impostor_are_repeated() {
     let world = World::new();
     let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
     let file = world.create(&bob, root(), "file").unwrap();
@@ -212,7 +212,7 @@ fn a_dropped_promise_is_not_broken() {
 }
 
 #[test]
-fn who_may_not_answer_is_a_stranger_before_the_queue() {
+fn unverified_clients_wait_outside_the_queue() {
     let world = World::new();
     let (bob, carol) = (world.client("bob", 2), world.client("carol", 3));
     let request =

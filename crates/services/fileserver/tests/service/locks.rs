@@ -30,7 +30,7 @@ fn locks_exclude_lapse_and_are_shown() {
 }
 
 #[test]
-fn the_last_release_breaks_the_promises_of_who_may_wait() {
+fn the_last_release_notifies_waiting_clients() {
     let world = World::new();
     let (alice, bob) = (world.client("alice", 1), world.client("bob", 2));
     let file = world.create(&bob, root(), "file").unwrap();

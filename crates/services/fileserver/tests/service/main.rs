@@ -2,12 +2,12 @@
 
 mod access;
 mod administration;
-mod at_once;
 mod bulk;
 mod callbacks;
 mod data;
 mod directories;
 mod durability;
+mod fast_path;
 mod hosts;
 mod locks;
 mod people;

@@ -41,17 +41,17 @@ impl Machine<'_> {
         self.learn(heard, &[reply.status.data_version], &self.files[file..]);
     }
 
-    fn fetch_at_once(&self, file: usize) {
+    fn fetch_concurrently(&self, file: usize) {
         let heard = self.cache.lock().breaks;
-        if let Some(reply) = self.world.status_at_once(&self.client, self.files[file]) {
+        if let Some(reply) = self.world.try_status(&self.client, self.files[file]) {
             self.learn(heard, &[reply.status.data_version], &self.files[file..]);
             self.at_once.fetch_add(1, SeqCst);
         }
     }
 
-    fn fetch_all_at_once(&self) {
+    fn fetch_all_concurrently(&self) {
         let heard = self.cache.lock().breaks;
-        if let Some(reply) = self.world.statuses_at_once(&self.client, self.files) {
+        if let Some(reply) = self.world.try_statuses(&self.client, self.files) {
             let versions: Vec<u32> = reply.statuses.iter().map(|status| status.data_version).collect();
             self.learn(heard, &versions, self.files);
             self.at_once.fetch_add(1, SeqCst);
@@ -90,8 +90,8 @@ impl Machine<'_> {
             let file = random.random_range(0..FILES);
             match random.random_range(0..10) {
                 0 => self.fetch(file),
-                1..3 => self.fetch_at_once(file),
-                3 => self.fetch_all_at_once(),
+                1..3 => self.fetch_concurrently(file),
+                3 => self.fetch_all_concurrently(),
                 4..8 => self.rely(file),
                 _ => self.store(file),
             }
@@ -111,9 +111,9 @@ fn promises_hold_under_concurrency() {
         .map(|number| {
             let client = world.client("alice", number);
             let cache = Arc::new(Mutex::new(Cache::default()));
-            let told = cache.clone();
+            let reported = cache.clone();
             client.station.on_break(move |fids| {
-                let mut cache = told.lock();
+                let mut cache = reported.lock();
                 cache.breaks += 1;
                 for fid in fids {
                     cache.versions.remove(&fid.vnode);

@@ -96,7 +96,7 @@ fn extended_statistics_have_the_layout_of_the_tools() {
 }
 
 #[test]
-fn time_is_told_to_the_microsecond() {
+fn time_has_microseconds() {
     let world = World::new();
     let bob = world.client("bob", 2);
     world.clock.advance(7);

@@ -9,7 +9,7 @@ fn totals(bytes: u64, kib: u64, files: u64, directories: u64) -> Totals {
 }
 
 #[test]
-fn who_may_look_a_directory_up_is_told_of_all_below() {
+fn lookup_rights_show_the_totals_below() {
     let world = World::new();
     let (bob, carol, admin) = (world.client("bob", 2), world.client("carol", 3), world.client("admin", 4));
     let open = world.make_dir(&bob, root(), "open").unwrap();
@@ -48,7 +48,7 @@ fn directories_in_a_directory_come_in_order_and_in_parts() {
         let shown = found.into_iter().map(|one| (String::from_utf8(one.name).unwrap(), one.totals.is_ok()));
         (shown.collect::<Vec<_>>(), is_more)
     };
-    let row = |name: &str, is_told| (name.to_owned(), is_told);
+    let row = |name: &str, is_notified| (name.to_owned(), is_notified);
     assert_eq!(list(b"", 2), (vec![row("a", true), row("b", true)], true));
     assert_eq!(list(b"b", 2), (vec![row("c", false), row("d", true)], false));
     assert_eq!(list(b"d", 2), (vec![], false));

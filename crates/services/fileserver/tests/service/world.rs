@@ -287,22 +287,22 @@ impl World {
     }
 
     /// FetchStatus on the fast path, if it applies.
-    pub(crate) fn status_at_once(&self, client: &Client, fid: fs::Fid) -> Option<fs::FetchStatusReply> {
+    pub(crate) fn try_status(&self, client: &Client, fid: fs::Fid) -> Option<fs::FetchStatusReply> {
         let mut request = xdr::to_vec(&fs::FETCH_STATUS);
         fs::FetchStatusRequest { fid }.encode(&mut request);
-        let answer = self.server.answer_at_once(&client.caller, &request)?;
+        let answer = self.server.try_answer(&client.caller, &request)?;
         Some(xdr::from_slice(&answer.reply).unwrap())
     }
 
     /// InlineBulkStatus on the fast path, if it applies.
-    pub(crate) fn statuses_at_once(
+    pub(crate) fn try_statuses(
         &self,
         client: &Client,
         fids: &[fs::Fid],
     ) -> Option<fs::InlineBulkStatusReply> {
         let mut request = xdr::to_vec(&fs::INLINE_BULK_STATUS);
         fs::InlineBulkStatusRequest { fids: fids.to_vec() }.encode(&mut request);
-        let answer = self.server.answer_at_once(&client.caller, &request)?;
+        let answer = self.server.try_answer(&client.caller, &request)?;
         Some(xdr::from_slice(&answer.reply).unwrap())
     }
 

@@ -46,7 +46,7 @@ fn vos_create_makes_a_volume_and_brings_it_online() {
 }
 
 #[test]
-fn the_extended_listing_tells_the_same() {
+fn the_extended_listing_agrees() {
     let cell = Cell::new();
     cell.vos_create(0, "user.ann", 5);
     cell.volumes.get(VolumeId(5)).unwrap().count_access(UnixTime(START));
@@ -65,7 +65,7 @@ fn the_extended_listing_tells_the_same() {
 }
 
 #[test]
-fn creation_refuses_what_makes_no_sense() {
+fn invalid_creations_are_refused() {
     let cell = Cell::new();
     cell.vos_create(0, "a", 5);
     assert_eq!(cell.create(0, "b", 5, 0), Err(AbortCode::VVOLEXISTS));
@@ -94,7 +94,7 @@ fn a_volume_for_a_restore_has_no_root_directory() {
 }
 
 #[test]
-fn vos_remove_deletes_and_tells_file_service() {
+fn vos_remove_notifies_the_file_service() {
     let cell = Cell::new();
     cell.vos_create(0, "a", 5);
     cell.heard.take();
@@ -121,9 +121,11 @@ fn a_transaction_keeps_others_away() {
     assert_eq!(cell.file_service(5), Some(AbortCode::VBUSY));
     assert_eq!(cell.end(transaction), Ok(0));
     assert_eq!(cell.file_service(5), None);
-    for (mode, told) in [(attach_mode::OFFLINE, Some(AbortCode::VOFFLINE)), (attach_mode::READ_ONLY, None)] {
+    for (mode, reported) in
+        [(attach_mode::OFFLINE, Some(AbortCode::VOFFLINE)), (attach_mode::READ_ONLY, None)]
+    {
         let transaction = cell.open(5, 0, mode).unwrap();
-        assert_eq!(cell.file_service(5), told);
+        assert_eq!(cell.file_service(5), reported);
         cell.end(transaction).unwrap();
     }
     assert_eq!(cell.heard.take(), [5, 5], "after its creation and after being offline");
@@ -142,17 +144,18 @@ fn transactions_are_refused_without_a_mode_or_a_volume() {
 }
 
 #[test]
-fn vos_offline_and_online_set_what_lasts() {
+fn vos_offline_and_online_are_lasting() {
     let cell = Cell::new();
     cell.vos_create(0, "a", 5);
-    for (flags, told, in_use) in [(volume_flags::OUT_OF_SERVICE, Some(AbortCode::VOFFLINE), 0), (0, None, 1)]
+    for (flags, reported, in_use) in
+        [(volume_flags::OUT_OF_SERVICE, Some(AbortCode::VOFFLINE), 0), (0, None, 1)]
     {
         let transaction = cell.open(5, 0, attach_mode::OFFLINE).unwrap();
         cell.set_flags(transaction, flags).unwrap();
         let got = cell.server.get_flags(&anybody(), vol::GetFlagsRequest { transaction }).unwrap();
         assert_eq!(got.flags, flags);
         cell.end(transaction).unwrap();
-        assert_eq!(cell.file_service(5), told);
+        assert_eq!(cell.file_service(5), reported);
         let listed = cell.list_one(0, 5).unwrap();
         assert_eq!((listed.status, listed.in_use), (volume_state::OK, in_use));
     }
@@ -188,7 +191,7 @@ fn vos_rename_changes_the_name_and_nothing_that_it_cannot() {
 }
 
 #[test]
-fn vos_setfields_leaves_alone_what_it_does_not_name() {
+fn vos_setfields_keeps_other_fields() {
     let cell = Cell::new();
     cell.vos_create(0, "a", 5);
     let transaction = cell.open(5, 0, attach_mode::OFFLINE).unwrap();
@@ -363,7 +366,7 @@ fn only_administrators_change_anything() {
 }
 
 #[test]
-fn what_is_not_served_says_so() {
+fn unserved_calls_are_refused() {
     let cell = Cell::new();
     cell.vos_create(0, "a", 5);
     let transaction = cell.open(5, 0, attach_mode::BUSY).unwrap();

@@ -112,7 +112,7 @@ fn a_large_volume_takes_several_calls() {
 }
 
 #[test]
-fn digests_of_volumes_are_told_to_administrators_only() {
+fn only_administrators_get_digests() {
     let pair = Pair::new();
     let transaction = pair.cell.open(ID, LARGE, attach_mode::BUSY).unwrap();
     let ask = cellar::DigestContentsRequest { transaction };

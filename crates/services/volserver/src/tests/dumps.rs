@@ -351,7 +351,7 @@ fn messages_stay_bytes_and_are_cut_where_openafs_cuts_them() {
 }
 
 #[test]
-fn clones_show_what_was_and_are_brought_up_to_date() {
+fn clones_show_the_past_until_refreshed() {
     let site = Site::new();
     let volume = site.volume(RW);
     site.clone_into_service(RO, 1, "home.readonly");
@@ -378,7 +378,7 @@ fn clones_show_what_was_and_are_brought_up_to_date() {
 }
 
 #[test]
-fn clones_refuse_what_makes_no_sense() {
+fn invalid_clones_are_refused() {
     let site = Site::new();
     site.cell.vos_create(LARGE, "other", 5);
     let of = |id: u32| site.within(RW, attach_mode::BUSY, |transaction| site.clone(transaction, id, 1, "c"));

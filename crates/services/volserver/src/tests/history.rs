@@ -111,12 +111,12 @@ impl Model {
 
     fn check(&self, cell: &Cell) {
         for id in 1..5 {
-            let told = cell.file_service(id);
+            let reported = cell.file_service(id);
             match (self.volumes.get(&id), self.open.contains_key(&id)) {
-                (None, _) => assert_eq!(told, Some(AbortCode::VNOVOL)),
-                (Some(true), false) => assert_eq!(told, None),
-                (Some(false), false) => assert_eq!(told, Some(AbortCode::VOFFLINE)),
-                (Some(_), true) => assert!(told.is_some()),
+                (None, _) => assert_eq!(reported, Some(AbortCode::VNOVOL)),
+                (Some(true), false) => assert_eq!(reported, None),
+                (Some(false), false) => assert_eq!(reported, Some(AbortCode::VOFFLINE)),
+                (Some(_), true) => assert!(reported.is_some()),
             }
         }
     }

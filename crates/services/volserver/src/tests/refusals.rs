@@ -240,7 +240,7 @@ fn a_dump_that_ends_early_is_refused_wherever_that_is() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_nothing_is_left_of_what_did_not_fit() {
+fn a_full_disk_is_reported_and_leaves_nothing() {
     let disks = Disks::default();
     let (mut cell, full) = (with_volume(&Disks::default()), Arc::new(Cell::on(&disks)));
     write(&cell.volumes.get(VolumeId(ID)).unwrap(), cell.now(), "large", &vec![7; 600_000]);

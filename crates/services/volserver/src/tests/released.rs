@@ -216,7 +216,7 @@ fn a_released_site_serves_though_others_failed() {
 }
 
 #[test]
-fn what_an_older_site_left_behind_does_not_hide_a_newer_one() {
+fn older_remains_do_not_hide_a_newer_site() {
     let mut world = World::new();
     world.release();
     world.write();

@@ -109,7 +109,7 @@ impl Pair {
 }
 
 #[test]
-fn what_came_before_the_target_was_killed_is_not_sent_again() {
+fn data_sent_before_a_kill_is_not_repeated() {
     let mut pair = Pair::new();
     let image = pair.images(1);
     pair.network.cut(&[4 * CHUNK_BYTES, 0, 0, 0, 0, 0]);
@@ -157,7 +157,7 @@ fn stored(has_site: bool, is_cut: bool) -> usize {
 }
 
 #[test]
-fn what_came_is_not_stored_again() {
+fn received_data_is_not_stored_twice() {
     for has_site in [false, true] {
         assert_eq!(stored(has_site, true), stored(has_site, false), "{has_site}");
     }
@@ -165,7 +165,7 @@ fn what_came_is_not_stored_again() {
 }
 
 #[test]
-fn what_came_is_kept_beyond_its_transaction_and_not_for_ever() {
+fn received_data_outlives_its_transaction_for_a_while() {
     let mut pair = Pair::new();
     pair.network.cut(&[CHUNK_BYTES + 20_000; 6]);
     let to = pair.create();

@@ -160,7 +160,7 @@ fn a_directory_becomes_a_volume_and_a_mount_point() {
 }
 
 #[test]
-fn what_cannot_be_split_is_refused_and_stays() {
+fn impossible_splits_change_nothing() {
     let world = World::new();
     let volume = world.volume(ID);
     let before = all_below(&volume, volume.root());
@@ -304,7 +304,7 @@ impl CallStream for HangsUp {
 }
 
 #[test]
-fn a_caller_who_hangs_up_leaves_nothing_half_done() {
+fn a_lost_caller_leaves_nothing_half_done() {
     for pieces in 0..5 {
         let world = World::new();
         let (old, vnode) = (world.volume(ID), world.tree().vnode);

@@ -129,7 +129,7 @@ pub(super) fn contents(volume: &Arc<Volume>) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 #[test]
-fn only_what_the_target_lacks_is_sent() {
+fn only_missing_chunks_are_sent() {
     let mut pair = Pair::new();
     pair.send(0);
     let [whole] = pair.network.streams()[..] else { panic!() };
@@ -153,7 +153,7 @@ fn only_what_the_target_lacks_is_sent() {
 }
 
 #[test]
-fn what_was_sent_is_told() {
+fn sent_bytes_are_reported() {
     let pair = Pair::new();
     pair.send(0);
     pair.send(0);
@@ -169,7 +169,7 @@ fn what_was_sent_is_told() {
 }
 
 #[test]
-fn of_a_large_file_what_has_gone_is_told() {
+fn progress_within_a_large_file_is_reported() {
     for network in [Network::of_dumps(), Network::of_cellars()] {
         let mut pair = Pair::new();
         pair.cell.server =
@@ -237,7 +237,7 @@ fn take(cell: &Cell, transaction: i32, stream: &[u8]) -> Result<(), AbortCode> {
 }
 
 #[test]
-fn references_to_what_is_not_there_are_refused() {
+fn references_to_missing_chunks_are_refused() {
     let pair = Pair::new();
     pair.send(0);
     let before = contents(&pair.target());
@@ -277,8 +277,9 @@ fn digests_are_limited_and_for_administrators_only() {
     let reply = pair.other.server.get_chunk_digests(&admin(), ask(vec![range])).unwrap();
     let data = Bytes::from(noise(3, 2 * CHUNK_BYTES));
     let wanted = [data.slice(..CHUNK_BYTES), data.slice(CHUNK_BYTES..)].map(|chunk| digest(&[chunk]));
-    let told: Vec<_> = reply.digests.iter().map(|told| (told.is_known, told.digest)).collect();
-    assert_eq!(told, [(1, wanted[0]), (1, wanted[1]), (0, [0; 32])]);
+    let reported: Vec<_> =
+        reply.digests.iter().map(|reported| (reported.is_known, reported.digest)).collect();
+    assert_eq!(reported, [(1, wanted[0]), (1, wanted[1]), (0, [0; 32])]);
     let much = ChunkRange { count: u32::MAX, ..range };
     assert_eq!(pair.other.server.get_chunk_digests(&admin(), ask(vec![much; 3])), Err(AbortCode(7)));
     let denied = Err(AbortCode::VOLSERBAD_ACCESS);

@@ -129,7 +129,7 @@ fn no_link_is_followed_on_the_way_down() {
 }
 
 #[test]
-fn what_is_not_kept_leaves_nothing() {
+fn discarded_files_leave_nothing() {
     let scene = Scene::new();
     fs::create_dir(scene.tree("folder")).unwrap();
     for begin in WAYS {

@@ -30,7 +30,7 @@ fn over_crashes<T: Ord>(mut look: impl FnMut(u64) -> T) -> BTreeSet<T> {
 }
 
 #[test]
-fn what_was_synced_survives_every_crash() {
+fn synced_data_survives_every_crash() {
     for seed in 0..ROUNDS {
         let disk = FaultyDisk::new(seed, Garbling { torn: Torn::Byte, noise: true, short: true });
         let file = durable_file(&disk);

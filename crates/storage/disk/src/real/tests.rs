@@ -2,7 +2,7 @@ use super::*;
 use crate::DIRECT_ALIGNMENT;
 
 #[test]
-fn what_is_written_is_read_and_the_end_is_the_end() {
+fn written_data_is_read_up_to_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let file = RealDisk.create(&folder.path().join("a")).unwrap();
     // More pieces than one system call accepts.
@@ -22,7 +22,7 @@ fn what_is_written_is_read_and_the_end_is_the_end() {
 }
 
 #[test]
-fn what_is_appended_follows_whatever_was_written() {
+fn appends_follow_earlier_writes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a");
     let (one, other) = (RealDisk.create(&path).unwrap(), RealDisk.open(&path).unwrap());
@@ -97,7 +97,7 @@ fn aligned(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
 }
 
 #[test]
-fn what_goes_past_the_cache_is_read_beside_what_does_not() {
+fn direct_and_cached_writes_are_both_read() {
     // On a file system without direct I/O, such as one in memory, the contents are the same.
     for folder in [tempfile::tempdir().unwrap(), tempfile::tempdir_in("/dev/shm").unwrap()] {
         let file = RealDisk.create(&folder.path().join("a")).unwrap();
@@ -152,7 +152,7 @@ fn a_file_that_refused_to_be_written_past_the_cache_says_so() {
 }
 
 #[test]
-fn what_is_forgotten_is_not_in_the_systems_cache() {
+fn dropped_pages_leave_the_system_cache() {
     // Not on a file system in memory, which has no device.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     fs::create_dir(folder.path().join("more")).unwrap();

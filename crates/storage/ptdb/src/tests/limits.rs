@@ -6,7 +6,7 @@ use base::{AbortCode, UserId};
 use std::collections::BTreeSet;
 
 #[test]
-fn of_many_who_create_one_name_exactly_one_wins() {
+fn concurrent_creations_have_one_winner() {
     let f = Fixture::new();
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> =
@@ -18,7 +18,7 @@ fn of_many_who_create_one_name_exactly_one_wins() {
 }
 
 #[test]
-fn ids_created_at_once_are_distinct() {
+fn concurrently_created_ids_are_distinct() {
     let f = Fixture::new();
     let ids: BTreeSet<_> = std::thread::scope(|scope| {
         let create = |thread: u32| {

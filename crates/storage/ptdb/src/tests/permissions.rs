@@ -104,7 +104,7 @@ fn answers(access: u32, policy: Policy, deed: Deed) -> String {
 }
 
 #[test]
-fn everybody_may_what_the_table_says() {
+fn permissions_match_the_table() {
     // Actors: anonymous, stranger, member, owner, viewer, admin, cell.
     let (none, any, mem) = (0, 0b1011_0100, 0b0100_1011);
     let table: &[(&str, u32, Deed, &str)] = &[

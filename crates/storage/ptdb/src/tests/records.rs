@@ -77,7 +77,7 @@ fn newer_versions_are_refused() {
 }
 
 #[test]
-fn what_was_answered_survives_a_crash() {
+fn answered_changes_survive_a_crash() {
     let f = Fixture::new();
     let alice = f.user("alice");
     let group = f.create(&Actor::user(alice), "alice:g", Kind::Group).unwrap();
@@ -91,7 +91,7 @@ fn what_was_answered_survives_a_crash() {
 }
 
 #[test]
-fn what_failed_changed_nothing() {
+fn failed_changes_have_no_effect() {
     let f = Fixture::new();
     let alice = f.user("alice");
     let (all, _) = f.db.list(&Actor::cell(), 0, 100, &|_| true).unwrap();

@@ -57,7 +57,7 @@ fn the_limit_is_that_of_all_shards_together() {
 }
 
 #[test]
-fn what_is_used_outlives_a_look_at_everything() {
+fn used_entries_survive_a_scan() {
     const USED: u32 = 500;
     let cache = numbers(u64::from(4 * USED) * ENTRY);
     (0..USED).for_each(|number| insert(&cache, 1, number));
@@ -70,7 +70,7 @@ fn what_is_used_outlives_a_look_at_everything() {
 }
 
 #[test]
-fn the_age_of_what_made_room_is_told() {
+fn the_age_of_evicted_entries_is_reported() {
     let cache = numbers(ENTRY);
     insert(&cache, 1, 1);
     assert_eq!(cache.statistics().recycle_age_ms, 0);
@@ -80,7 +80,7 @@ fn the_age_of_what_made_room_is_told() {
 }
 
 #[test]
-fn many_who_miss_load_once() {
+fn concurrent_misses_load_once() {
     let (cache, loads) = (numbers(u64::MAX), AtomicU32::new(0));
     let load = || {
         loads.fetch_add(1, Relaxed);

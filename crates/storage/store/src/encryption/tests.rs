@@ -177,7 +177,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_sealed_is_opened_and_every_flipped_bit_is_noticed(
+    fn every_flipped_bit_is_detected(
         data: Vec<u8>, context: Vec<u8>, at in any::<prop::sample::Index>(), bit in 0..8u8,
     ) {
         let ring = KeyRing::random();

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_loses_exactly_what_was_not_synced() {
+    fn a_crash_loses_only_unsynced_writes() {
         let meta = MemoryMeta::new();
         meta.sync(put(&meta, "a").unwrap()).unwrap();
         put(&meta, "b").unwrap();

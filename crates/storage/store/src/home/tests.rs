@@ -55,7 +55,7 @@ fn only_one_can_have_it_open() {
 }
 
 #[test]
-fn what_is_newer_or_something_else_is_refused_in_clear_words() {
+fn newer_or_foreign_formats_are_refused() {
     let uuid = "uuid 67e55044-10b1-426f-9247-bb680e5fe0c8\n";
     let cases = [
         (
@@ -130,7 +130,7 @@ fn a_power_cut_leaves_the_old_or_the_new_format() {
 }
 
 #[test]
-fn what_is_kept_of_a_partition_in_each_format_is_golden() {
+fn partition_records_match_golden_files() {
     let uuid = "67e55044-10b1-426f-9247-bb680e5fe0c8".parse().unwrap();
     for (format, golden) in [(FORMAT, "format-1"), (FORMAT_SHARED, "format-2")] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(golden);

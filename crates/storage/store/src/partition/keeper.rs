@@ -22,23 +22,23 @@ pub(super) struct Keeper {
 /// Signals the thread to end.
 #[derive(Default)]
 pub(super) struct Stop {
-    is_told: Mutex<bool>,
-    told: Condvar,
+    is_notified: Mutex<bool>,
+    reported: Condvar,
 }
 
 impl Stop {
-    fn tell(&self) {
-        *self.is_told.lock() = true;
-        self.told.notify_all();
+    fn notify(&self) {
+        *self.is_notified.lock() = true;
+        self.reported.notify_all();
     }
 
     /// Waits at most `at_most`; returns whether to end.
     fn wait(&self, at_most: Duration) -> bool {
-        let mut is_told = self.is_told.lock();
-        if !*is_told {
-            self.told.wait_for(&mut is_told, at_most);
+        let mut is_notified = self.is_notified.lock();
+        if !*is_notified {
+            self.reported.wait_for(&mut is_notified, at_most);
         }
-        *is_told
+        *is_notified
     }
 
     /// Returns a function that paces work done in pieces. Call it before each piece: it pauses as long as the
@@ -46,9 +46,9 @@ impl Stop {
     pub(super) fn rests(&self) -> impl FnMut() -> bool {
         let mut begun = Instant::now();
         move || {
-            let is_told = self.wait(begun.elapsed().min(REST_MAX));
+            let is_notified = self.wait(begun.elapsed().min(REST_MAX));
             begun = Instant::now();
-            !is_told
+            !is_notified
         }
     }
 }
@@ -82,7 +82,7 @@ impl Keeper {
 
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.stop.tell();
+        self.stop.notify();
         if let Some(thread) = self.thread.take() {
             _ = thread.join();
         }
@@ -144,13 +144,13 @@ mod tests {
     #[test]
     fn the_thread_goes_on_with_its_rounds_and_begins_when_it_can() {
         let begins = Arc::new(AtomicU32::new(0));
-        let (told, rounds) = mpsc::channel();
+        let (reported, rounds) = mpsc::channel();
         let counted = Arc::clone(&begins);
         let begin = move || match counted.fetch_add(1, SeqCst) {
             0..3 => Err(StoreError::Meta("no space".into())),
             _ => Ok(()),
         };
-        let maintain = move |_: &Stop| _ = told.send(());
+        let maintain = move |_: &Stop| _ = reported.send(());
         let keeper = Keeper::start(Duration::from_micros(10), begin, maintain).unwrap();
         let after = |count: usize| {
             assert_eq!(rounds.iter().take(count).count(), count);

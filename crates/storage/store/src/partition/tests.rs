@@ -101,7 +101,7 @@ fn chunk_of(_key: &[u8], value: &[u8]) -> Result<Option<ChunkAddress>, StoreErro
 }
 
 #[test]
-fn what_a_run_orphaned_is_found_while_the_next_one_writes() {
+fn orphans_are_found_during_the_next_run() {
     let folder = tempfile::tempdir().unwrap();
     let segments = SegmentConfig { segment_bytes: 100, ..SegmentConfig::default() };
     let config =

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recount_finds_what_nobody_released_and_keeps_this_run() {
+    fn a_recount_finds_leaks_and_keeps_this_run() {
         let mut accounts = Accounts::default();
         (1..=3).for_each(|id| accounts.take_over(id, Account::new(132)));
         accounts.begin(4, HEADER_BYTES);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recount_also_corrects_what_was_counted_too_high() {
+    fn a_recount_corrects_high_counts() {
         let mut accounts = Accounts::default();
         accounts.take_over(1, Account { dead: 90, sealed: true, ..Account::new(132) });
         assert_eq!(accounts.recount(2, &BTreeMap::from([(1, 100)])), 0);

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_shrink_is_raw_and_not_copied() {
+    fn incompressible_data_stays_raw_and_uncopied() {
         let mix = |n: u32| (n ^ n >> 15).wrapping_mul(0x85eb_ca6b);
         let noise: Bytes = (0..4000u32).map(|n| (mix(mix(n)) >> 13) as u8).collect();
         let encoded = encode(std::slice::from_ref(&noise), Codec::Lz4).unwrap();
@@ -223,7 +223,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_is_decoded(pieces in pieces(), codec in codec()) {
+        fn encoded_chunks_are_decoded(pieces in pieces(), codec in codec()) {
             let encoded = encode(&pieces, codec).unwrap();
             let stored = encoded.stored.bytes().to_vec();
             prop_assert_eq!(stored.len(), encoded.record.stored_bytes as usize);

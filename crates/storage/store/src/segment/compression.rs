@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_told_from_text() {
+    fn noise_is_distinguished_from_text() {
         let text = b"what does not shrink costs only a look. ".repeat(7000);
         assert!(bits_per_byte(&text) < 5.0);
         assert!(bits_per_byte(&noise(1 << 18)) > 7.9);

@@ -22,8 +22,8 @@ impl RawChunk {
     }
 
     /// Takes the chunk from a filled buffer.
-    pub fn landed(room: RecvBuffer) -> RawChunk {
-        RawChunk(Frame::landed(room))
+    pub fn from_filled(room: RecvBuffer) -> RawChunk {
+        RawChunk(Frame::from_filled(room))
     }
 
     /// Encodes the chunk; `owner` is the key that will reference it.
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_encoded_chunk_tells_what_it_takes_and_what_it_is() {
+    fn an_encoded_chunk_knows_its_size_and_kind() {
         let chunk = Bytes::from(vec![7; 100_000]);
         let (owner, pieces) = (ChunkOwner([3; 24]), [chunk.slice(..9000), chunk.slice(9000..)]);
         for (codec, most) in [(Codec::Raw, 100_064), (Codec::Lz4, 2000), (Codec::Zstd(3), 200)] {
@@ -96,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn what_landed_in_a_room_is_a_chunk() {
+    fn a_filled_buffer_is_a_chunk() {
         let contents: Vec<u8> = (0..9000u32).map(|n| ((n * n) >> 7) as u8).collect();
         let strange = [RecvBuffer::new(vec![0; 9000], 0..9000), RecvBuffer::new(vec![0; 20_000], 600..9600)];
         for room in strange.into_iter().chain([0, 4032, 8192, 8999, 9000].map(RawChunk::room)) {
             let mut room = room;
             let length = room.left();
             assert_eq!(room.put(&contents), length);
-            let raw = RawChunk::landed(room);
+            let raw = RawChunk::from_filled(room);
             assert_eq!(raw.as_ref(), &contents[..length]);
             let encoded = raw.encode(ChunkOwner([3; 24]), Codec::Raw).unwrap();
             assert_eq!((encoded.owner(), encoded.raw_bytes()), (ChunkOwner([3; 24]), length));
@@ -111,9 +111,9 @@ mod tests {
         }
         let mut half = RawChunk::room(9000);
         half.put(&contents[..10]);
-        assert_eq!(RawChunk::landed(half).as_ref(), &contents[..10]);
+        assert_eq!(RawChunk::from_filled(half).as_ref(), &contents[..10]);
         let mut long = RawChunk::room((1 << 20) + 1);
         long.put(&vec![0; (1 << 20) + 1]);
-        assert!(RawChunk::landed(long).encode(ChunkOwner::default(), Codec::Raw).is_err());
+        assert!(RawChunk::from_filled(long).encode(ChunkOwner::default(), Codec::Raw).is_err());
     }
 }

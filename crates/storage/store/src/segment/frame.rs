@@ -59,7 +59,7 @@ impl Frame {
     }
 
     /// Creates a frame from a filled buffer. One that [`Frame::room`] did not create is copied.
-    pub(super) fn landed(room: RecvBuffer) -> Frame {
+    pub(super) fn from_filled(room: RecvBuffer) -> Frame {
         let (memory, filled) = room.into_parts();
         let (stored_bytes, whole_bytes) = (filled.len(), 0);
         let buffer = Buffer::whole(memory);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shortened_is_finished_at_its_new_end() {
+    fn shortened_frames_end_at_the_new_length() {
         let mut frame = Frame::joining(&[[3; 9000]], 9000);
         frame.shorten(5);
         frame.shorten(10);

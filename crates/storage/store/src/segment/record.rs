@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_encrypted_may_be_longer_than_a_chunk() {
+    fn only_encrypted_records_exceed_a_chunk() {
         let longest = CHUNK_BYTES_MAX as u32;
         for (key, stored_bytes, is_good) in [
             (0, longest + 1, false),
@@ -237,7 +237,7 @@ mod tests {
         }
 
         #[test]
-        fn what_was_built_is_parsed_at_its_place_only(
+        fn records_are_parsed_only_at_their_place(
             record in record(), segment: u64, offset: u64, other: u64,
         ) {
             let header = record.build(segment, offset);

@@ -58,7 +58,7 @@ fn names_asked_for_are_parsed_as_openafs_does() {
 }
 
 #[test]
-fn what_cannot_be_created() {
+fn impossible_entries_are_refused() {
     let f = Fixture::new();
     f.create(&volume("a", 100)).unwrap();
     let base = volume("b", 200);

@@ -48,7 +48,7 @@ fn volumes_servers_and_numbers_are_taken_over() {
 }
 
 #[test]
-fn what_contradicts_itself_or_the_database_changes_nothing() {
+fn contradictory_imports_change_nothing() {
     let double = |change: fn(&mut Imported)| {
         let mut wanted = imported();
         change(&mut wanted);

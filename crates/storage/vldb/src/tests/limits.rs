@@ -50,7 +50,7 @@ fn single_operations_cost_the_same_with_many_volumes() {
 }
 
 #[test]
-fn of_many_who_create_one_name_exactly_one_wins() {
+fn concurrent_creations_have_one_winner() {
     let f = Fixture::new();
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let create = |n: u32| {
@@ -65,7 +65,7 @@ fn of_many_who_create_one_name_exactly_one_wins() {
 }
 
 #[test]
-fn of_many_who_lock_exactly_one_wins_and_new_ids_never_overlap() {
+fn locks_have_one_winner_and_ids_never_overlap() {
     let f = Fixture::new();
     f.create(&volume("a", 100)).unwrap();
     let outcomes: Vec<_> = std::thread::scope(|scope| {

@@ -6,7 +6,7 @@ use base::AbortCode;
 use proptest::prelude::*;
 
 #[test]
-fn patterns_mean_what_regcomp_says() {
+fn patterns_agree_with_regcomp() {
     let table: &[(&str, &[&str], &[&str])] = &[
         ("abc", &["abc"], &["abcd", "xabc", "ab"]),
         ("a.c", &["abc", "a.c"], &["ac", "abbc"]),

@@ -85,7 +85,7 @@ fn newer_versions_are_refused() {
 }
 
 #[test]
-fn what_was_answered_survives_a_crash() {
+fn answered_changes_survive_a_crash() {
     let f = Fixture::new();
     let id = f.db.new_ids(3).unwrap();
     f.create(&volume("a", id.0)).unwrap();

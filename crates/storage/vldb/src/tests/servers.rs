@@ -43,7 +43,7 @@ fn a_server_takes_the_place_of_the_address_that_entries_name() {
 }
 
 #[test]
-fn registering_again_changes_only_what_differs() {
+fn registering_again_changes_only_differences() {
     let f = Fixture::new();
     register(&f, 7, &[1, 2]).unwrap();
     register(&f, 7, &[1, 2]).unwrap();

@@ -146,7 +146,7 @@ impl<'v> Staged<'v> {
         codec: Codec,
     ) -> Result<(), VolumeError> {
         let appenders = &self.volume.shared.appenders;
-        while self.coming.len() >= appenders.at_once() {
+        while self.coming.len() >= appenders.concurrency() {
             self.collect_one()?;
         }
         let appending = appenders.append(&self.volume.home.handle.chunks, owner, contents, codec);

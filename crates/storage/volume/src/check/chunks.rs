@@ -23,7 +23,7 @@ pub(super) fn check(
 ) {
     named.sort_unstable();
     let findings = look(segments, &named, options, report, observe);
-    tell(meta, &findings, report);
+    report_to(meta, &findings, report);
 }
 
 /// Checks chunks, given in address order, without determining which files the damaged ones belong to.
@@ -106,7 +106,7 @@ pub(super) fn read_one(segments: &SegmentAudit, Named { address, length }: Named
 }
 
 /// Reports which file each damaged chunk belongs to.
-pub(super) fn tell(meta: &dyn MetaStore, findings: &Findings, report: &mut CheckReport) {
+pub(super) fn report_to(meta: &dyn MetaStore, findings: &Findings, report: &mut CheckReport) {
     if findings.is_empty() {
         return;
     }

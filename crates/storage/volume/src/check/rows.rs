@@ -56,14 +56,14 @@ impl Rows {
 
     /// Reports what is wrong once all records have been read.
     pub(super) fn check(self, meta: &dyn MetaStore, report: &mut CheckReport) {
-        let wrong = self.found.iter().filter_map(|(key, counted)| Some((*key, counted.what_is_wrong()?)));
+        let wrong = self.found.iter().filter_map(|(key, counted)| Some((*key, counted.fault()?)));
         let mut wrong: Vec<_> = wrong.collect();
         wrong.sort_unstable();
         for (key, what) in wrong {
             report.add(None, row_name(key), what);
         }
         let missing = self.found.iter().filter(|(_, counted)| counted.row.is_none());
-        tell_names(meta, &missing.map(|(key, _)| *key).collect(), report);
+        report_names(meta, &missing.map(|(key, _)| *key).collect(), report);
         if !self.is_unreadable {
             check_sums(meta, &self.sums, report);
         }
@@ -71,7 +71,7 @@ impl Rows {
 }
 
 impl Counted {
-    fn what_is_wrong(&self) -> Option<String> {
+    fn fault(&self) -> Option<String> {
         let names = self.names;
         let Some((count, length)) = self.row else {
             return Some(format!("its row is missing, and {names} extents refer to it"));
@@ -94,7 +94,7 @@ fn row_name(key: RowKey) -> String {
 }
 
 /// Reports which files have lost data.
-fn tell_names(meta: &dyn MetaStore, missing: &BTreeSet<RowKey>, report: &mut CheckReport) {
+fn report_names(meta: &dyn MetaStore, missing: &BTreeSet<RowKey>, report: &mut CheckReport) {
     if missing.is_empty() {
         return;
     }

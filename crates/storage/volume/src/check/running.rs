@@ -122,7 +122,7 @@ impl Check {
             let options = CheckOptions { data: false };
             named.sort_unstable();
             let findings = chunks::look(segments, &named, options, &mut report, &mut |_| {});
-            chunks::tell(&Frozen::of(meta), &findings, &mut report);
+            chunks::report_to(&Frozen::of(meta), &findings, &mut report);
             named.retain(|named| !findings.contains_key(&named.address));
         }
         if self.is_stopped() {
@@ -181,7 +181,7 @@ impl Check {
             done += u64::from(one.address.stored_bytes);
             let is_stopped = self.is_stopped();
             if pending.is_due() || is_stopped || at == named.len() {
-                let report = std::mem::take(&mut pending).tell(meta);
+                let report = std::mem::take(&mut pending).report_to(meta);
                 let mut state = self.state.lock();
                 state.found = std::mem::take(&mut state.found).and(report);
                 state.checkpoint.chunk = place(one.address);
@@ -222,9 +222,9 @@ impl Pending {
         self.findings.is_empty() || self.chunks >= TELL_CHUNKS
     }
 
-    fn tell(self, meta: &dyn MetaStore) -> CheckReport {
+    fn report_to(self, meta: &dyn MetaStore) -> CheckReport {
         let mut report = CheckReport { chunks_read: self.chunks, ..CheckReport::default() };
-        chunks::tell(&Frozen::of(meta), &self.findings, &mut report);
+        chunks::report_to(&Frozen::of(meta), &self.findings, &mut report);
         report
     }
 }

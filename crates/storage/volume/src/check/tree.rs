@@ -146,7 +146,7 @@ impl Tree {
         for number in numbers {
             let is_reached = self.reach(number);
             if let Some(node) = self.0.get(&number) {
-                let what = node.what_is_wrong(number, is_reached);
+                let what = node.fault(number, is_reached);
                 found.extend(what.map(|what| (name_of(number, node.unique), what)));
             }
         }
@@ -177,7 +177,7 @@ impl Tree {
 }
 
 impl Node {
-    fn what_is_wrong(&self, number: VnodeId, is_reached: bool) -> Option<String> {
+    fn fault(&self, number: VnodeId, is_reached: bool) -> Option<String> {
         let is_root = number == VnodeId::ROOT;
         let links = if self.is_directory { 2 + self.subdirectories } else { self.names };
         if !is_root && self.names == 0 {

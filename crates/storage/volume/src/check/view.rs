@@ -172,13 +172,13 @@ impl View<'_> {
         self.scan(families::EXTENTS, &mut |view, prefix, value| {
             let (Some(index), Some(file)) = (keys::index_of(prefix), file_of(prefix)) else { return };
             let Some(extent) = codec::get_extent(value) else { return };
-            if let Some(what) = view.what_is_wrong(file, index, &extent) {
+            if let Some(what) = view.fault(file, index, &extent) {
                 view.add(format!("{}, chunk {index}", vnode_name(file.0, file.1)), what);
             }
         })
     }
 
-    fn what_is_wrong(&self, file: (VnodeId, u32), index: u64, extent: &Extent) -> Option<String> {
+    fn fault(&self, file: (VnodeId, u32), index: u64, extent: &Extent) -> Option<String> {
         let Some(node) = self.tree.get(file.0).filter(|node| node.unique == file.1) else {
             // A clone may see data of a file that was deleted before the clone was made and purged
             // afterwards.

@@ -26,7 +26,7 @@ impl Appenders {
     }
 
     /// Returns how many chunks one caller should have in flight.
-    pub(crate) fn at_once(&self) -> usize {
+    pub(crate) fn concurrency(&self) -> usize {
         self.0.threads() + 1
     }
 
@@ -136,7 +136,7 @@ mod tests {
             let append = |data: &Bytes| {
                 let mut room = RawChunk::room(data.len());
                 room.put(data);
-                appenders.append(&chunks, ChunkOwner::default(), RawChunk::landed(room), Codec::Lz4)
+                appenders.append(&chunks, ChunkOwner::default(), RawChunk::from_filled(room), Codec::Lz4)
             };
             let coming: Vec<Appending> = data.iter().map(append).collect();
             for (appending, data) in coming.into_iter().zip(&data) {

@@ -211,7 +211,7 @@ impl Volume {
             // Read-only sites may have that date.
             new.dated = new.dated.max(old.updated);
         }
-        keep_what_is_not_settable(&mut new, &old);
+        keep_fixed_fields(&mut new, &old);
         let mut batch = Batch::new();
         let mut counters = self.counters();
         usage::copy(&mut counters, &new);
@@ -361,18 +361,18 @@ impl Volume {
     /// Like [`Volume::status_and_acl`], but only if everything is cached and no change to the group is being
     /// published. Never blocks, and no change takes effect before `tell` returns. `None` allows no conclusion
     /// about the vnode.
-    pub fn tell_one_at_hand<T>(
+    pub fn with_cached_status<T>(
         &self,
         fid: Fid,
-        tell: impl FnOnce(&VnodeStatus, &Acl) -> Option<T>,
+        use_status: impl FnOnce(&VnodeStatus, &Acl) -> Option<T>,
     ) -> Option<T> {
         let _publish = self.group.publish.try_read()?;
         let Vnode { status, acl, .. } = self.vnode_at_hand(fid)?;
         if let Some(acl) = acl {
-            return tell(&status, &acl);
+            return use_status(&status, &acl);
         }
         let governor = Fid { volume: self.id, vnode: status.parent, unique: status.parent_unique };
-        tell(&status, &*self.vnode_at_hand(governor)?.acl?)
+        use_status(&status, &*self.vnode_at_hand(governor)?.acl?)
     }
 
     pub(crate) fn vnode_at_hand(&self, fid: Fid) -> Option<Vnode> {
@@ -566,7 +566,7 @@ pub(crate) fn expect(vnode: Option<Vnode>, fid: Fid) -> Result<Vnode, VolumeErro
     vnode.ok_or(VolumeError::NoVnode(fid.vnode, fid.unique))
 }
 
-fn keep_what_is_not_settable(new: &mut VolumeHeader, old: &VolumeHeader) {
+fn keep_fixed_fields(new: &mut VolumeHeader, old: &VolumeHeader) {
     new.id = old.id;
     new.kind = old.kind;
     new.parent = old.parent;

@@ -37,13 +37,17 @@ impl Volume {
     /// Like [`Volume::statuses_and_acls`], but only if all vnodes exist and are cached, and no change to the
     /// group is being published. Never blocks, and no change takes effect before `tell` returns. `None`
     /// allows no conclusion about the vnodes.
-    pub fn tell_at_hand<T>(&self, fids: &[Fid], tell: impl FnOnce(&[Governed]) -> Option<T>) -> Option<T> {
+    pub fn with_cached_statuses<T>(
+        &self,
+        fids: &[Fid],
+        use_status: impl FnOnce(&[Governed]) -> Option<T>,
+    ) -> Option<T> {
         let _publish = self.group.publish.try_read()?;
         let mut governor = None;
         let look_up = |fid| self.vnode_at_hand(fid).ok_or(VolumeError::Busy(self.id()));
         let mut governed = |vnode: Result<_, _>| self.with_governor(vnode?, &mut governor, look_up);
         let found = self.vnodes_at_hand(fids)?.into_iter().map(|vnode| governed(vnode).ok());
-        tell(&found.collect::<Option<Vec<Governed>>>()?)
+        use_status(&found.collect::<Option<Vec<Governed>>>()?)
     }
 
     /// Returns all of them if they are cached.

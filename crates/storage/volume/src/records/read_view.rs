@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollback_hides_what_came_after_the_snapshot() {
+    fn a_rollback_hides_later_changes() {
         let monday = ReadView::up_to(2);
         let back = monday.back_to_this(5, 10, UnixTime(5)).unwrap();
         let seen = |read_view: &ReadView| (1..12).filter(|&born| read_view.sees(born)).collect::<Vec<_>>();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rollbacks_in_order_make_a_sight() {
+    fn only_ordered_rollbacks_make_a_view() {
         assert!(ReadView::new(9, vec![turn(1, 3, 0), turn(5, 8, 0)]).is_some());
         for wrong in [
             vec![turn(0, 3, 0)],

@@ -82,7 +82,7 @@ impl Landing {
         }
         let room = source.fill(&mut self.rooms).map_err(VolumeError::Transfer)?;
         self.open -= 1;
-        let chunk = RawChunk::landed(room);
+        let chunk = RawChunk::from_filled(room);
         if chunk.as_ref().len() == self.chunk_bytes { Ok(chunk) } else { Err(ENDED) }
     }
 }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_ends_or_fails_early_is_told_so() {
+    fn early_ends_of_a_source_are_reported() {
         /// Returns a buffer that it was not given.
         struct Liar;
 

@@ -116,7 +116,7 @@ impl Continued {
 
 impl Restoration {
     /// Deletes received data of vnodes that the new contents lack.
-    pub(crate) fn delete_what_came(&mut self) -> Result<(), VolumeError> {
+    pub(crate) fn delete_received(&mut self) -> Result<(), VolumeError> {
         let Some(continued) = self.base.as_ref().and_then(Base::continued) else { return Ok(()) };
         let is_gone = |&&(vnode, unique): &&(VnodeId, u32)| self.unique_of(vnode) != Some(unique);
         let files: Vec<_> = continued.files.iter().filter(is_gone).copied().collect();

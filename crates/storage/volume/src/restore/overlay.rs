@@ -281,7 +281,7 @@ impl Restoration {
     }
 
     /// Deletes vnodes and their data that the new contents lack.
-    pub(crate) fn delete_what_is_gone(&mut self) -> Result<(), VolumeError> {
+    pub(crate) fn delete_missing(&mut self) -> Result<(), VolumeError> {
         let (group, (_, to)) = (self.group, keys::group_range(self.group));
         let vnodes = (keys::vnode(group, VnodeId(0)), to);
         self.all_below(families::VNODES, vnodes, &mut |restoration, prefix, value| {
@@ -289,7 +289,7 @@ impl Restoration {
             let damaged = || epochs::damage(families::VNODES, prefix, "the vnode");
             restoration.delete_if_gone(&vnode.ok_or_else(damaged)?)
         })?;
-        self.delete_what_came()
+        self.delete_received()
     }
 
     fn delete_if_gone(&mut self, old: &Vnode) -> Result<(), VolumeError> {

@@ -527,7 +527,7 @@ impl Restoration {
     ) -> Result<Arc<Volume>, VolumeError> {
         self.append_gathered()?;
         self.resolve()?;
-        self.delete_what_is_gone()?;
+        self.delete_missing()?;
         self.flush()?;
         self.check_names()?;
         self.put_totals()?;

@@ -86,7 +86,7 @@ fn a_volume_in_a_transaction_or_out_of_service_is_refused() {
 }
 
 #[test]
-fn a_header_keeps_what_is_set_and_what_is_counted() {
+fn a_header_keeps_settings_and_counters() {
     let (mut server, volume) = Server::with_volume(options());
     file(&volume, "a");
     volume.count_access(UnixTime(86_400 * 3 + 5));
@@ -204,7 +204,7 @@ fn holes_read_as_zeros_and_cost_only_their_length() {
 }
 
 #[test]
-fn a_file_may_not_grow_beyond_what_clients_can_name() {
+fn files_are_limited_to_what_clients_address() {
     let (_server, volume) = Server::with_volume(options());
     let fid = file(&volume, "a");
     for offset in [u64::MAX, 1 << 63] {
@@ -234,7 +234,7 @@ fn a_transfer_that_ends_early_changes_nothing() {
 }
 
 #[test]
-fn what_a_failed_commit_changed_in_memory_is_forgotten() {
+fn a_failed_commit_is_undone_in_memory() {
     let (server, volume) = Server::with_volume(options());
     let fid = file(&volume, "a");
     let fail = || *server.meta.failures.lock() = 1;

@@ -42,7 +42,7 @@ fn purging_a_volume_costs_its_own_entries_and_changes_no_answer() {
 }
 
 #[test]
-fn what_a_deleted_volume_left_in_memory_goes_in_the_background() {
+fn caches_of_deleted_volumes_are_purged_later() {
     let (server, volume) = Server::with_volume(options());
     let before = server.volumes.caches().status.entries;
     let obsolete = server.create(VolumeId(9), "doomed");
@@ -58,7 +58,7 @@ fn what_a_deleted_volume_left_in_memory_goes_in_the_background() {
 }
 
 #[test]
-fn status_of_what_is_in_memory_does_not_touch_the_store() {
+fn cached_status_does_not_read_the_store() {
     let (server, volume) = Server::with_volume(options());
     let files = fill(&volume, 300);
     let reads = server.meta.reads();

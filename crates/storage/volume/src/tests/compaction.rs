@@ -50,7 +50,7 @@ fn live_chunks_are_moved_and_dead_ones_are_not_needed() {
 }
 
 #[test]
-fn what_is_mostly_live_is_left_alone() {
+fn mostly_live_segments_are_skipped() {
     let (server, volume) = Server::with_volume(options());
     let fid = file(&volume, "f", 60, 1);
     store_at(&volume, fid, 0, &[2; CHUNK], u64::MAX).unwrap();
@@ -67,7 +67,7 @@ fn what_is_mostly_live_is_left_alone() {
 }
 
 #[test]
-fn clones_see_what_they_saw() {
+fn clones_do_not_change() {
     let (server, volume) = Server::with_volume(options());
     let fid = file(&volume, "f", 40, 1);
     overwrite(&volume, fid, 40, 2);

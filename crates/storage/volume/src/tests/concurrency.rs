@@ -105,7 +105,7 @@ fn a_slow_store_holds_nobody_up() {
 }
 
 #[test]
-fn names_are_created_removed_and_listed_at_once() {
+fn names_change_and_are_listed_concurrently() {
     let (mut server, volume) = Server::with_volume(options());
     thread::scope(|scope| {
         for worker in 0..4 {
@@ -135,35 +135,35 @@ fn names_are_created_removed_and_listed_at_once() {
     assert_eq!(volume.status(volume.root()).unwrap().data_version, 1 + 4 * 200);
 }
 
-/// Starts a change of the file inside the callback of `tell`, and checks that it waits until `tell` returns.
-fn change_while_told(volume: &Volume, fid: Fid, tell: impl FnOnce(&dyn Fn()) -> Option<u64>) {
+/// Starts a change of the file inside the callback of `report`, and checks that it waits until `report` returns.
+fn change_during_a_report(volume: &Volume, fid: Fid, report: impl FnOnce(&dyn Fn()) -> Option<u64>) {
     let before = volume.status(fid).unwrap().data_version;
     thread::scope(|scope| {
         let (changed, changes) = mpsc::channel();
-        let told = tell(&|| {
+        let reported = report(&|| {
             let changed = changed.clone();
             let change = || store_at(volume, fid, 0, &[1], u64::MAX).unwrap().data_version;
             scope.spawn(move || changed.send(change()).unwrap());
             // The change takes some hundred microseconds if it is not blocked.
             assert!(changes.recv_timeout(Duration::from_millis(100)).is_err(), "it did not wait");
         });
-        assert_eq!(told, Some(before));
+        assert_eq!(reported, Some(before));
         assert_eq!(changes.recv().unwrap(), before + 1);
     });
 }
 
 #[test]
-fn nothing_changes_while_what_is_at_hand_is_told() {
+fn cached_statuses_do_not_change_while_reported() {
     let (_server, volume) = Server::with_volume(options());
     let fid = shared_file(&volume);
-    change_while_told(&volume, fid, |wait| {
-        volume.tell_one_at_hand(fid, |status, _| {
+    change_during_a_report(&volume, fid, |wait| {
+        volume.with_cached_status(fid, |status, _| {
             wait();
             Some(status.data_version)
         })
     });
-    change_while_told(&volume, fid, |wait| {
-        volume.tell_at_hand(&[fid], |found| {
+    change_during_a_report(&volume, fid, |wait| {
+        volume.with_cached_statuses(&[fid], |found| {
             wait();
             Some(found[0].0.data_version)
         })

@@ -130,7 +130,7 @@ fn unused_volumes_are_unloaded_and_reloaded_unchanged() {
 }
 
 #[test]
-fn what_is_in_use_or_not_stored_stays_in_memory() {
+fn used_or_unsaved_headers_stay_in_memory() {
     let server = many(5);
     let held = server.volumes.get(VolumeId(1)).unwrap();
     server.volumes.get(VolumeId(2)).unwrap().set_state(crate::VolumeState::Offline);
@@ -178,7 +178,7 @@ fn readers_of_a_volume_keep_its_chunks_though_it_was_deleted() {
 }
 
 #[test]
-fn a_list_loads_nothing_and_tells_what_is_known_in_memory() {
+fn a_listing_loads_nothing() {
     let server = many(10);
     server.volumes.unload_idle();
     server.volumes.unload_idle();

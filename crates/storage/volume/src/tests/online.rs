@@ -137,7 +137,7 @@ fn damaged(count: u32, wrong: &[u32]) -> Server {
 }
 
 #[test]
-fn an_interrupted_check_goes_on_and_tells_everything_once() {
+fn an_interrupted_check_reports_each_finding_once() {
     let server = damaged(4000, &[5, 3990]);
     let slow = Check::new(CheckOptions::default(), 2, Checkpoint::default());
     thread::scope(|scope| {

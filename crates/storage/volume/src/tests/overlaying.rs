@@ -286,7 +286,7 @@ fn a_site_is_as_before_or_as_its_volume() {
 }
 
 #[test]
-fn what_is_equal_is_not_written() {
+fn equal_data_is_not_written() {
     let mut world = World::new(2);
     let (volume, actor) = (world.source(), world.actor());
     let mut files = Vec::new();

@@ -163,7 +163,7 @@ fn only_one_thread_waits_for_the_disk() {
 }
 
 #[test]
-fn what_ends_return_is_dropped_when_all_have_ended() {
+fn results_are_dropped_after_the_last_end() {
     /// Reports when it is dropped.
     struct Last(std::sync::mpsc::Sender<&'static str>);
     impl Drop for Last {
@@ -194,7 +194,7 @@ fn what_ends_return_is_dropped_when_all_have_ended() {
 }
 
 #[test]
-fn a_sync_that_fails_is_told_to_each_call() {
+fn a_failed_sync_fails_each_call() {
     let (server, volume) = Server::with_volume(options());
     *server.meta.syncs_fail.lock() = true;
     assert!(matches!(end_of(create(&volume, "a")).try_recv().unwrap(), Err(VolumeError::Store(_))));
@@ -247,7 +247,7 @@ fn a_call_that_panics_leaves_its_changes_to_the_next_sync() {
 }
 
 #[test]
-fn what_a_call_replaced_is_given_back_at_its_end() {
+fn replaced_chunks_are_released_at_the_calls_end() {
     let (server, volume) = Server::with_volume(options());
     let file = volume.create_file(&actor(1), volume.root(), b"a", &nothing()).unwrap().status;
     let fid = file.fid(RW);
@@ -261,7 +261,7 @@ fn what_a_call_replaced_is_given_back_at_its_end() {
 }
 
 #[test]
-fn what_was_answered_survives_a_crash_whoever_synced() {
+fn answered_changes_survive_whichever_call_synced() {
     let (mut server, volume) = Server::with_volume(options());
     let answered: Vec<Bytes> = thread::scope(|scope| {
         let threads: Vec<_> = (0..8)

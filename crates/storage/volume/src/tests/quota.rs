@@ -45,7 +45,7 @@ fn a_volume_can_be_filled_to_the_last_block_and_no_further() {
 }
 
 #[test]
-fn what_is_cut_or_removed_can_be_used_again() {
+fn truncated_and_removed_space_is_reusable() {
     let (_server, volume) = volume(10, options());
     let root = volume.root();
     let fid = create(&volume, root, "file").unwrap();
@@ -96,7 +96,7 @@ fn the_spare_is_for_stores_alone() {
 }
 
 #[test]
-fn a_full_partition_is_told_apart_from_a_full_volume() {
+fn full_partitions_and_full_volumes_differ() {
     let (server, volume) = volume(100, options());
     let fid = create(&volume, volume.root(), "file").unwrap();
     server.space.lock().free_kib = 3;
@@ -108,7 +108,7 @@ fn a_full_partition_is_told_apart_from_a_full_volume() {
 }
 
 #[test]
-fn many_writers_at_once_never_exceed_the_quota() {
+fn concurrent_writers_never_exceed_the_quota() {
     const QUOTA: u64 = 300;
     let (server, volume) = volume(QUOTA, options());
     let refused = AtomicU64::new(0);

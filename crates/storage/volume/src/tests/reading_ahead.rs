@@ -89,7 +89,7 @@ fn whatever_is_read_ahead_the_bytes_are_the_same() {
 }
 
 #[test]
-fn a_reader_that_goes_through_a_file_finds_what_comes_next() {
+fn sequential_readers_find_prefetched_chunks() {
     let opened = Opened::new(2, 64 << 20);
     let fid = with_file(&opened);
     let opened = opened.again(2, 64 << 20);
@@ -109,7 +109,7 @@ fn a_reader_that_goes_through_a_file_finds_what_comes_next() {
 }
 
 #[test]
-fn damage_that_is_met_ahead_is_told_when_it_is_reached() {
+fn prefetched_damage_is_reported_when_reached() {
     let opened = Opened::new(2, 64 << 20);
     let fid = with_file(&opened);
     let opened = opened.again(2, 64 << 20);

@@ -35,7 +35,7 @@ fn is_sound(server: &Server) {
 }
 
 #[test]
-fn what_is_kept_is_all_there_and_what_was_is_purged() {
+fn restored_data_is_complete_and_old_data_purged() {
     let (mut server, volume) = Server::with_volume(options());
     fill(&volume);
     server.clone_rw(77);

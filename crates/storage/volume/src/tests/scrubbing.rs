@@ -78,7 +78,7 @@ fn a_damaged_chunk_costs_its_range_until_it_is_rewritten() {
 }
 
 #[test]
-fn what_is_deleted_or_shown_only_by_a_clone_is_told_apart() {
+fn deleted_and_clone_only_damage_are_distinguished() {
     let (server, volume, fid) = with_file();
     let clone = server.clone_rw(2000);
     damage(&server, 1);

@@ -102,7 +102,7 @@ fn equal_contents_are_stored_once_where_both_volumes_want_it() {
 }
 
 #[test]
-fn what_is_given_up_goes_with_its_last_name() {
+fn chunks_go_with_their_last_name() {
     let (mut server, one, other) = two();
     let data = chunks_of(&[1, 2, 3]);
     let x = put(&one, "x", &data);
@@ -134,7 +134,7 @@ fn what_is_given_up_goes_with_its_last_name() {
 }
 
 #[test]
-fn switched_off_it_leaves_what_is_shared_as_it_is() {
+fn switching_it_off_keeps_existing_sharing() {
     let (server, one, other) = two();
     let data = chunks_of(&[1, 2]);
     let (x, y) = (put(&one, "x", &data), put(&other, "y", &data));
@@ -212,7 +212,7 @@ fn an_abandoned_chunk_that_another_needs_is_stored_again() {
 }
 
 #[test]
-fn whoever_reads_keeps_what_others_give_up() {
+fn readers_keep_released_chunks() {
     let (server, one, other) = two();
     let data = chunks_of(&[1, 2, 3]);
     let x = put(&one, "x", &data);
@@ -320,7 +320,7 @@ fn a_restore_shares_and_an_abandoned_one_leaves_exact_counts() {
 }
 
 #[test]
-fn deleting_gives_back_what_nobody_else_shares() {
+fn deleting_frees_unshared_chunks() {
     let (server, one, other) = two();
     let data = chunks_of(&[1, 1, 2, 3]);
     let x = put(&one, "x", &data);

@@ -52,7 +52,7 @@ fn less(all: Held, given_back: Held) -> Held {
 }
 
 #[test]
-fn deleting_any_snapshot_gives_back_exactly_what_only_it_held() {
+fn deleting_a_snapshot_frees_only_its_own_data() {
     for seed in 0..200 {
         let mut random = SmallRng::seed_from_u64(seed);
         let (mut server, volume) = Server::with_volume(options());
@@ -336,7 +336,7 @@ fn the_policy_is_stored_and_followed() {
 
 /// Otherwise a reader of a deleted volume would find what the purger has left.
 #[test]
-fn who_holds_a_volume_that_is_gone_is_told() {
+fn holders_of_a_deleted_volume_get_an_error() {
     let (server, volume) = Server::with_volume(options());
     let fid = create(&volume, b"file", b"data");
     let held: Arc<Volume> = server.volumes.get(RW).unwrap();

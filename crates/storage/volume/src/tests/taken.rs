@@ -72,7 +72,7 @@ fn data_that_still_comes_when_the_volume_is_taken_is_refused() {
 }
 
 #[test]
-fn what_was_acknowledged_is_in_the_copy() {
+fn acknowledged_changes_are_in_the_copy() {
     for round in 0..ROUNDS {
         let (server, volume) = Server::with_volume(options());
         let begun = AtomicU32::new(0);

@@ -242,7 +242,7 @@ fn a_rollback_brings_the_snapshots_totals_back() {
 }
 
 #[test]
-fn who_goes_back_to_a_snapshot_without_totals_is_counted() {
+fn rollbacks_without_totals_are_recounted() {
     let (mut server, volume) = Server::with_volume(options());
     file(&volume, volume.root(), "file", 10);
     server.forget_totals();
@@ -305,7 +305,7 @@ fn damaged_totals_are_counted_anew_and_keep_nobody_from_writing() {
 }
 
 #[test]
-fn what_is_restored_is_counted() {
+fn restored_files_are_counted() {
     let (mut server, volume) = Server::with_volume(options());
     let deepest = (0..50).fold(volume.root(), |above, _| directory(&volume, above, "below"));
     file(&volume, deepest, "file", 1234);

@@ -56,7 +56,7 @@ impl Volumes {
     }
 
     /// Returns a volume in which the named data is visible, preferably the read-write one.
-    fn who_shows(
+    fn showing_volume(
         &self,
         home: &Partition,
         name: &Name,
@@ -215,7 +215,7 @@ fn report_chunk(
         return Ok(false);
     }
     // A group without volumes has no readers and is about to be purged.
-    let Some(volume) = volumes.who_shows(home, name, row)? else { return Ok(false) };
+    let Some(volume) = volumes.showing_volume(home, name, row)? else { return Ok(false) };
     let Some((fid, offset)) = place_in_file(&volume, name)? else { return Ok(false) };
     let what = match error {
         StoreError::Damaged { what, .. } => what.clone(),

@@ -204,7 +204,7 @@ impl History {
 }
 
 #[test]
-fn what_is_noted_to_have_come_is_there() {
+fn noted_receipts_are_complete() {
     let mut seen = Seen::default();
     seeds::play(HISTORIES, |seed| {
         let mut history = History::new(seed);

@@ -62,7 +62,7 @@ fn a_pipe_that_nobody_reads_stops_nothing() {
 }
 
 #[test]
-fn what_is_not_there_or_full_stops_nothing_and_is_said() {
+fn missing_or_full_sinks_are_reported() {
     let (_folder, path) = place();
     for target in [
         Target::File("/dev/full".into()),

@@ -59,7 +59,7 @@ fn records_come_in_the_order_in_which_calls_ended() {
 }
 
 #[test]
-fn what_waits_is_bounded_in_number_and_in_memory() {
+fn the_queue_is_bounded_in_number_and_memory() {
     // A block holds only one of the longer records.
     for (records_max, more, expected) in [(16, 0, 16), (1 << 20, 4060, (64 << 20) / 8192)] {
         let queue = Arc::new(Queue::new(records_max, Policy::Drop));
@@ -106,8 +106,8 @@ fn a_call_that_follows_on_another_comes_after_it() {
         drop(to_other);
     });
     trail.stop();
-    let told = sinks::numbers(&read(&path));
-    assert_eq!(told, (0..CALLS).collect::<Vec<u32>>());
+    let reported = sinks::numbers(&read(&path));
+    assert_eq!(reported, (0..CALLS).collect::<Vec<u32>>());
 }
 
 #[test]
@@ -126,12 +126,12 @@ fn many_threads_lose_nothing() {
         }
     });
     trail.stop();
-    let told = sinks::numbers(&read(&path));
+    let reported = sinks::numbers(&read(&path));
     for thread in 0..8 {
-        let of: Vec<u32> = told.iter().copied().filter(|number| number / 10_000 == thread).collect();
+        let of: Vec<u32> = reported.iter().copied().filter(|number| number / 10_000 == thread).collect();
         assert_eq!(of, (thread * 10_000..thread * 10_000 + 2000).collect::<Vec<u32>>());
     }
-    assert_eq!((told.len(), figures(&trail).records, figures(&trail).queued), (16_000, 16_000, 0));
+    assert_eq!((reported.len(), figures(&trail).records, figures(&trail).queued), (16_000, 16_000, 0));
 }
 
 /// A record longer than a block, and then a short one.
@@ -157,7 +157,7 @@ fn a_record_may_be_long() {
 
 /// Covers both address families and every kind of name.
 #[test]
-fn a_caller_is_who_it_was() {
+fn a_caller_keeps_its_identity() {
     let (_folder, path) = place();
     let trail = start(&[settings(Target::File(path.clone()), Form::Json, Policy::Block)]);
     let files = trail.service("AFS", fs::PROCEDURES);
@@ -177,10 +177,10 @@ fn a_caller_is_who_it_was() {
     }
     trail.stop();
     let text = read(&path);
-    let told = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let told = told.filter(|line| !line["user"].is_null()).map(|line| {
+    let reported = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let reported = reported.filter(|line| !line["user"].is_null()).map(|line| {
         let word = |key: &str| line[key].as_str().unwrap().to_owned();
         (word("user"), word("host"), line["port"].as_u64().unwrap(), word("level"))
     });
-    assert_eq!(told.collect::<Vec<_>>(), expected);
+    assert_eq!(reported.collect::<Vec<_>>(), expected);
 }

@@ -87,8 +87,8 @@ pub(crate) fn small_buffers(snapshot: &Snapshot) -> Vec<Finding> {
 pub(crate) fn dropped_elsewhere(snapshot: &Snapshot) -> Vec<Finding> {
     let (lanes, _) = snapshot.lanes();
     let own: u64 = lanes.iter().map(|(_, lane)| lane.kernel_drops).sum();
-    let told = snapshot.now.transport.zip(snapshot.before.transport);
-    let machine = told.map(|(now, before)| now.machine_dropped.saturating_sub(before.machine_dropped));
+    let reported = snapshot.now.transport.zip(snapshot.before.transport);
+    let machine = reported.map(|(now, before)| now.machine_dropped.saturating_sub(before.machine_dropped));
     let all = machine.or(snapshot.machine.map(|machine| machine.udp_drops)).unwrap_or(0);
     let others = all.saturating_sub(own);
     if others == 0 {

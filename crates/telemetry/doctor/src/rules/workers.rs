@@ -69,7 +69,7 @@ fn exhausted_port(snapshot: &Snapshot, labels: &Labels, row: &WorkerFigures, wai
         ));
     }
     evidence.extend(slow::evidence(snapshot.slow_for("queue"), "waited for a worker"));
-    let (holder, calls) = what_holds(snapshot);
+    let (holder, calls) = occupier(snapshot);
     evidence.extend(calls);
     let limit = snapshot.settings.map_or_else(String::new, |of| format!(" (`rx.workers` is {})", of.workers));
     Finding {
@@ -89,7 +89,7 @@ fn exhausted_port(snapshot: &Snapshot, labels: &Labels, row: &WorkerFigures, wai
 
 /// Returns what occupies the workers: the procedure with most of their time, and evidence of slow calls with
 /// a cause other than waiting for a worker.
-fn what_holds(snapshot: &Snapshot) -> (String, Option<String>) {
+fn occupier(snapshot: &Snapshot) -> (String, Option<String>) {
     let calls = snapshot.calls().0;
     let sum: u64 = calls.iter().map(|(_, row)| row.run.sum()).sum();
     let most = calls.iter().max_by_key(|(_, row)| row.run.sum());

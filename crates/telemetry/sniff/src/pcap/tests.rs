@@ -27,7 +27,7 @@ fn section() -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_values_are_read_back() {
     let (from, to) = ("10.0.0.1:7001".parse().unwrap(), "10.0.0.2:7000".parse().unwrap());
     let mut writer = Writer::new(Vec::new()).unwrap();
     writer.datagram(1_700_000_000_123_456_789, from, to, b"one", 3).unwrap();
@@ -83,7 +83,7 @@ fn blocks_of_several_interfaces() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn errors_are_described() {
     let message = |file: &[u8]| packets(file).unwrap_err().to_string();
     assert_eq!(message(b"#!/bin/sh"), "neither a pcap nor a pcapng file: it begins with [23, 21, 2f, 62]");
     assert!(message(b"").starts_with("cannot read the capture"));

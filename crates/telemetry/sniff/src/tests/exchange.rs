@@ -176,9 +176,9 @@ fn packets_that_come_again_late_or_not_at_all() {
     assert_eq!((row.kind.as_str(), row.first.max_us), ("fs.StoreData", 10_000));
     assert_eq!(row.counts.request_bytes, (first.len() + 800 + 700 + 200) as u64);
     assert_eq!((row.counts.calls, row.counts.missing), (1, 0));
-    let told: Vec<&str> = report.findings.iter().map(|finding| finding.text.as_str()).collect();
+    let reported: Vec<&str> = report.findings.iter().map(|finding| finding.text.as_str()).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "1 data packets arrived twice with the same serial number: repeated by the network, or captured \
             twice",
@@ -207,9 +207,9 @@ fn calls_that_do_not_end_well() {
     let aborts: Vec<_> = report.aborts.iter().map(|row| (row.code, row.name, row.calls)).collect();
     assert_eq!(aborts, [(-3, Some("RX_CALL_TIMEOUT"), 2), (110, Some("VBUSY"), 1)]);
     assert_eq!(report.calls[0].counts, calls);
-    let told: Vec<&str> = report.findings.iter().map(|finding| finding.text.as_str()).collect();
+    let reported: Vec<&str> = report.findings.iter().map(|finding| finding.text.as_str()).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "10.0.0.1:7000 left calls unanswered: 25.0 % (1 of 4)",
             "client 10.0.0.9 got 1 busy replies from the server, which lacks threads or connections",
@@ -219,33 +219,33 @@ fn calls_that_do_not_end_well() {
 
 #[test]
 fn a_server_that_says_nothing_is_named() {
-    let told = |exchange: &Exchange| {
+    let reported = |exchange: &Exchange| {
         let findings = exchange.report().findings;
         findings.into_iter().map(|finding| finding.text).collect::<Vec<_>>()
     };
     let mut exchange = Exchange::new(CLIENT, SERVER);
     exchange.request(1, LAST, &fetch_status());
-    assert!(told(&exchange).is_empty(), "it may answer yet");
+    assert!(reported(&exchange).is_empty(), "it may answer yet");
     exchange.after(500 * MS).request(1, LAST, &fetch_status());
     let expected = "10.0.0.1:7000 sends nothing: 1 of 2 packets to it were retransmitted; it is not \
         running, or its packets take another path";
-    assert_eq!(told(&exchange), [expected]);
+    assert_eq!(reported(&exchange), [expected]);
     exchange.after(MS).ack(false, Reason::Duplicate, 2);
-    assert!(told(&exchange).is_empty(), "it is slow, but it is there");
+    assert!(reported(&exchange).is_empty(), "it is slow, but it is there");
 }
 
 #[test]
 fn a_capture_without_rx_is_not_called_ordinary() {
     let mut exchange = Exchange::new(CLIENT, SERVER);
-    let told = |exchange: &Exchange| exchange.report().findings[0].text.clone();
+    let reported = |exchange: &Exchange| exchange.report().findings[0].text.clone();
     assert_eq!(
-        told(&exchange),
+        reported(&exchange),
         "no packets were seen: wrong interface, host or ports, or there are no calls"
     );
     exchange.send(true, b"something else");
     exchange.frames.push((exchange.now_ns, vec![0x60; 60])); // IPv6
     assert_eq!(
-        told(&exchange),
+        reported(&exchange),
         "none of 2 frames is Rx: 0 are of other hosts or ports, 1 are UDP but not Rx, 1 are not UDP over IPv4"
     );
 }
@@ -287,7 +287,7 @@ fn jumbograms_and_runs_are_taken_apart() {
 }
 
 #[test]
-fn what_is_cut_off_filtered_or_something_else_is_counted() {
+fn truncated_and_filtered_packets_are_counted() {
     let mut exchange = Exchange::new(CLIENT, SERVER);
     exchange.request(1, LAST, &fetch_status());
     exchange.after(MS).reply(1, LAST, &[0; 500]);
@@ -360,7 +360,7 @@ fn memory_is_bounded_whatever_the_traffic() {
 }
 
 #[test]
-fn a_written_capture_tells_the_same() {
+fn a_written_capture_decodes_the_same() {
     let mut exchange = Exchange::new(CLIENT, SERVER);
     exchange.request(1, LAST, &fetch_status()).after(MS).reply(1, LAST, &[0; 500]);
     let mut writer = Writer::new(Vec::new()).unwrap();

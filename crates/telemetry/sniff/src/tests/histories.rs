@@ -135,7 +135,7 @@ fn check_tables(seed: u64, report: &Report) {
 }
 
 #[test]
-fn what_is_seen_is_what_was_sent() {
+fn the_sniffer_sees_all_sent_data() {
     for seed in 1..=SEEDS {
         let mut conditions = Conditions::perfect(DELAY);
         if seed % 4 != 0 {

@@ -19,7 +19,7 @@ fn all_lines_have_a_place() {
 }
 
 #[test]
-fn samples_tell_what_came_and_the_oldest_go() {
+fn samples_hold_changes_and_expire() {
     let server = FakeServer::default();
     let mut history = History::default();
     let at = |number: u64| Duration::from_secs(1_000_000 + 2 * number);
@@ -28,21 +28,21 @@ fn samples_tell_what_came_and_the_oldest_go() {
     assert_eq!(history.after(0), json!([]), "one look is no sample");
     server.add_calls(7);
     history.look(&server, at(1));
-    let told = history.after(0);
-    assert_eq!(told[0][0], 1);
-    assert_eq!((&told[0][2], &told[0][3][0]), (&json!(2000), &json!(7)));
-    let heat: Vec<u64> = serde_json::from_value(told[0][4][0].clone()).unwrap();
+    let reported = history.after(0);
+    assert_eq!(reported[0][0], 1);
+    assert_eq!((&reported[0][2], &reported[0][3][0]), (&json!(2000), &json!(7)));
+    let heat: Vec<u64> = serde_json::from_value(reported[0][4][0].clone()).unwrap();
     assert_eq!(heat.chunks(2).map(|pair| pair[1]).sum::<u64>(), 7);
     for number in 2..600 {
         history.look(&server, at(number));
     }
-    let told = history.after(0);
-    assert_eq!(told.as_array().unwrap().len(), SAMPLES_MAX);
-    assert_eq!(told[SAMPLES_MAX - 1][0], 599);
+    let reported = history.after(0);
+    assert_eq!(reported.as_array().unwrap().len(), SAMPLES_MAX);
+    assert_eq!(reported[SAMPLES_MAX - 1][0], 599);
     assert_eq!(history.after(598).as_array().unwrap().len(), 1);
 }
 
 #[test]
-fn its_memory_is_what_is_said() {
+fn its_memory_is_as_documented() {
     assert!(SAMPLES_MAX * size_of::<Sample>() <= 390 << 10, "{}", SAMPLES_MAX * size_of::<Sample>());
 }

@@ -71,7 +71,7 @@ impl ReadFor for Pieces {
 }
 
 #[test]
-fn heads_are_bounded_and_split_from_what_follows() {
+fn heads_are_bounded_and_split_from_the_body() {
     let later = Instant::now() + REQUEST_TIME;
     let long = vec![vec![b'x'; 1000]; 1000];
     assert_eq!(read_head(&mut Pieces(long), later).unwrap(), None);

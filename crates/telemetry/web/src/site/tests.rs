@@ -119,7 +119,7 @@ fn a_proxys_clients_are_counted_one_by_one() {
 }
 
 #[test]
-fn every_answer_says_what_browsers_may_do_with_it() {
+fn each_response_has_security_headers() {
     let case = case();
     for path in ["/", "/app.js", "/api/about", "/nothing"] {
         let reply = case.get(path, "");
@@ -140,7 +140,7 @@ fn the_page_is_there_before_the_server_is_ready() {
 }
 
 #[test]
-fn who_uses_what_is_for_who_has_signed_in() {
+fn usage_requires_a_signed_in_user() {
     let case = case();
     case.begin();
     let signed_in = case.signed_in();
@@ -171,7 +171,7 @@ fn who_uses_what_is_for_who_has_signed_in() {
 
 /// The only test of this crate that takes profiles, since a process takes one at a time.
 #[test]
-fn profiles_are_begun_and_ended_by_who_has_signed_in() {
+fn profiles_require_a_signed_in_user() {
     let case = case();
     case.begin();
     let signed_in = case.signed_in();
@@ -198,15 +198,15 @@ fn profiles_are_begun_and_ended_by_who_has_signed_in() {
     assert_eq!(code(&case.get(&format!("{path}/svg"), &signed_in)), "409");
     assert_eq!(code(&case.post("/api/profile", &signed_in, "cpu 1")), "409", "one at a time");
     assert_eq!(code(&case.post(&format!("{path}/stop"), &signed_in, "")), "200");
-    let told = loop {
-        let told = json(&case.get(&path, &signed_in));
-        if told["is_done"] == true {
-            break told;
+    let reported = loop {
+        let reported = json(&case.get(&path, &signed_in));
+        if reported["is_done"] == true {
+            break reported;
         }
         std::thread::yield_now();
     };
-    assert_eq!(told["stacks"], "", "nothing waited: {told}");
-    assert!(told["locks"].as_str().unwrap().starts_with("lock\tholder"), "{told}");
+    assert_eq!(reported["stacks"], "", "nothing waited: {reported}");
+    assert!(reported["locks"].as_str().unwrap().starts_with("lock\tholder"), "{reported}");
     assert_eq!(code(&case.get(&format!("{path}/svg"), &signed_in)), "404", "there is nothing to draw");
 }
 
@@ -221,7 +221,7 @@ fn a_code_is_good_once_and_guesses_are_counted() {
 }
 
 #[test]
-fn programs_may_tell_the_key() {
+fn programs_may_send_the_key() {
     let case = case();
     case.begin();
     let text = std::fs::read_to_string(case.folder.path().join("key")).unwrap();
@@ -256,7 +256,7 @@ fn other_pages_cannot_ask() {
 }
 
 #[test]
-fn tables_tell_their_declarations_and_rows() {
+fn tables_return_declarations_and_rows() {
     let case = case();
     case.begin();
     let about = json(&case.get("/api/about", ""));

@@ -50,8 +50,8 @@ fn ask(server: Server, name: &'static str, address: &'static str) -> Result<()> 
     let version = run(&format!("rxdebug {address} 7000 -version"))?;
     let after = transport()?;
     let counters = compare(&of_rxdebug(&theirs)?, &counters(&before), &counters(&after))?;
-    let told = before["version"].as_str().context("version")?;
-    ensure!(!told.is_empty() && version.contains(told), "version: {told:?} and {version}");
+    let reported = before["version"].as_str().context("version")?;
+    ensure!(!reported.is_empty() && version.contains(reported), "version: {reported:?} and {version}");
     ensure!(before["peers"].as_array().is_some_and(|peers| !peers.is_empty()), "no peers: {before}");
 
     let mut figures = 0;
@@ -77,8 +77,8 @@ fn monitor(server: Server, name: &'static str, address: &'static str) -> Result<
     let ours = || -> Result<Figures> {
         let mut figures = Figures::new();
         for collection in [2, 3] {
-            let told = run(&format!("cellar stat --json xstat {address} --collection {collection}"))?;
-            figures.extend(of_xstat(&serde_json::from_str(&told)?));
+            let reported = run(&format!("cellar stat --json xstat {address} --collection {collection}"))?;
+            figures.extend(of_xstat(&serde_json::from_str(&reported)?));
         }
         Ok(figures)
     };
@@ -194,10 +194,10 @@ fn top() -> Result<()> {
     for operation in ["storedata", "createfile", "fetchdata", "makedir"] {
         ensure!(theirs[&format!("{operation} calls")] > 0, "no {operation} was called");
     }
-    let told = before["version"].as_str().context("version")?;
-    ensure!(!told.is_empty() && version.contains(told), "version: {told:?} and {version}");
-    for untold in ["volumes", "clients", "disk", "locks"] {
-        ensure!(before[untold]["not_available"].is_string(), "{untold}: {}", before[untold]);
+    let reported = before["version"].as_str().context("version")?;
+    ensure!(!reported.is_empty() && version.contains(reported), "version: {reported:?} and {version}");
+    for unavailable in ["volumes", "clients", "disk", "locks"] {
+        ensure!(before[unavailable]["not_available"].is_string(), "{unavailable}: {}", before[unavailable]);
     }
     let rows = |table: &str| before[table].as_array().cloned().unwrap_or_default();
     let ports: Vec<Value> = rows("workers").iter().map(|row| row["port"].clone()).collect();
@@ -213,9 +213,9 @@ fn top() -> Result<()> {
 }
 
 /// Converts the tables of `cellar top` to the names of `theirs`. Missing figures are 0.
-fn of_top(told: &Value, theirs: &Figures) -> Figures {
+fn of_top(reported: &Value, theirs: &Figures) -> Figures {
     let mut figures: Figures = theirs.keys().map(|name| (name.clone(), 0)).collect();
-    let rows = |table: &str| told[table].as_array().cloned().unwrap_or_default();
+    let rows = |table: &str| reported[table].as_array().cloned().unwrap_or_default();
     let number = |value: &Value| value.as_i64().unwrap_or(-1);
     for row in rows("figures").iter().filter(|row| row["source"] != "callbacks") {
         let own = ["fileserver", "statistics"].iter().any(|source| row["source"] == *source);
@@ -246,11 +246,11 @@ fn compare(theirs: &Figures, before: &Figures, after: &Figures) -> Result<usize>
     Ok(theirs.len())
 }
 
-fn counters(told: &Value) -> Figures {
-    let counters = told["counters"].as_object().into_iter().flatten();
+fn counters(reported: &Value) -> Figures {
+    let counters = reported["counters"].as_object().into_iter().flatten();
     let mut figures: Figures =
         counters.map(|(name, value)| (name.clone(), value.as_i64().unwrap_or(-1))).collect();
-    figures.insert("basic_calls".to_owned(), told["basics"]["calls"].as_i64().unwrap_or(-1));
+    figures.insert("basic_calls".to_owned(), reported["basics"]["calls"].as_i64().unwrap_or(-1));
     figures
 }
 
@@ -291,12 +291,12 @@ fn of_rxdebug(printed: &str) -> Result<Figures> {
     Ok(figures)
 }
 
-fn of_xstat(told: &Value) -> Figures {
+fn of_xstat(reported: &Value) -> Figures {
     let mut figures = Figures::new();
-    for row in told["figures"].as_array().into_iter().flatten() {
+    for row in reported["figures"].as_array().into_iter().flatten() {
         figures.insert(row["figure"].as_str().unwrap_or("?").to_owned(), row["value"].as_i64().unwrap_or(-1));
     }
-    for row in told["operations"].as_array().into_iter().flatten() {
+    for row in reported["operations"].as_array().into_iter().flatten() {
         let name = row["operation"].as_str().unwrap_or("?").to_lowercase();
         for part in ["calls", "successes"] {
             figures.insert(format!("{name} {part}"), row[part].as_i64().unwrap_or(-1));

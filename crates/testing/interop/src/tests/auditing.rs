@@ -171,9 +171,9 @@ fn journal() -> Result<()> {
         let line: Value = serde_json::from_str(entry["MESSAGE"].as_str().context("a message")?)?;
         let is_denied = line["outcome"] == "denied";
         denied += u64::from(is_denied);
-        let told =
+        let reported =
             ["PRIORITY", "SYSLOG_FACILITY", "_COMM"].map(|key| entry[key].as_str().unwrap_or_default());
-        ensure!(told == [if is_denied { "5" } else { "6" }, "13", "cellar"], "{entry}");
+        ensure!(reported == [if is_denied { "5" } else { "6" }, "13", "cellar"], "{entry}");
     }
     ensure!(denied > 0 && calls(&entries) == records, "{denied} of {} denied, {counted}", calls(&entries));
     ensure!(

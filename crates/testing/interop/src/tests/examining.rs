@@ -51,17 +51,17 @@ fn examine() -> Result<()> {
     );
     let well =
         cell.shell(&format!("({work}) >/dev/null 2>&1 & {doctor}; status=$?; wait $! && exit $status"))?;
-    let told = of(&well.text)?;
-    let findings = found(&told, |problem| !OF_THE_MACHINE.contains(&problem));
+    let reported = of(&well.text)?;
+    let findings = found(&reported, |problem| !OF_THE_MACHINE.contains(&problem));
     ensure!(findings.is_empty(), "a server that is well has {findings:?}: {}", well.text);
-    ensure!(told["not_checked"].as_array().is_some_and(Vec::is_empty), "{}", told["not_checked"]);
-    let all = found(&told, |_| true);
+    ensure!(reported["not_checked"].as_array().is_some_and(Vec::is_empty), "{}", reported["not_checked"]);
+    let all = found(&reported, |_| true);
     ensure!(well.status == i32::from(!all.is_empty()), "exit status {} with {all:?}", well.status);
 
     let ill = cell.shell(&format!("{begin}\n{doctor}"))?;
-    let told = of(&ill.text)?;
+    let reported = of(&ill.text)?;
     ensure!(ill.status == 1, "exit status {}: {}", ill.status, ill.text);
-    let exhausted = found(&told, |problem| problem == "rx-threads-exhausted");
+    let exhausted = found(&reported, |problem| problem == "rx-threads-exhausted");
     let [exhausted] = &exhausted[..] else { anyhow::bail!("no rx-threads-exhausted: {}", ill.text) };
     let evidence = exhausted["evidence"].to_string();
     ensure!(evidence.contains(&format!("fileserver ({}:7000): ", cell.address)), "{exhausted}");
@@ -77,7 +77,7 @@ fn of(printed: &str) -> Result<Value> {
 }
 
 /// Returns the findings of the wanted problems.
-fn found(told: &Value, wanted: impl Fn(&str) -> bool) -> Vec<&Value> {
-    let all = told["findings"].as_array().into_iter().flatten();
+fn found(reported: &Value, wanted: impl Fn(&str) -> bool) -> Vec<&Value> {
+    let all = reported["findings"].as_array().into_iter().flatten();
     all.filter(|finding| finding["problem"].as_str().is_some_and(&wanted)).collect()
 }

@@ -152,8 +152,8 @@ fn partition_taken_over() -> Result<()> {
     for options in ["--dry-run", "", ""] {
         let result = import(&cellar, options)?;
         println!("interop: import vicep {options}\n{}", result.text);
-        let told = result.text.contains("(victim), /dir/victim: its length is");
-        ensure!(result.status == 1 && told, "{}", result.text);
+        let reported = result.text.contains("(victim), /dir/victim: its length is");
+        ensure!(result.status == 1 && reported, "{}", result.text);
         ensure!(result.text.contains("1 of 7 volumes cannot be imported"), "{}", result.text);
         if options.is_empty() {
             ensure!(!result.text.contains("would be"), "{}", result.text);

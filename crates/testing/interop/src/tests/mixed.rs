@@ -64,12 +64,12 @@ fn mixed() -> Result<()> {
             ],
         )?;
     }
-    asked_who_people_are(&cellar, &openafs)
+    queried_identities(&cellar, &openafs)
 }
 
 /// OpenAFS's file server gets group memberships from Cellar's protection server. A user added to a group in
 /// an access list gains access with the next connection, and a removed user loses it.
-fn asked_who_people_are(cellar: &Cell, openafs: &Cell) -> Result<()> {
+fn queried_identities(cellar: &Cell, openafs: &Cell) -> Result<()> {
     let file = cellar.scratch()?.join("for-friends");
     std::fs::write(&file, "for friends\n")?;
     let people: Vec<String> = ["ann -id 1001", "bob -id 1002", "eve -id 1003"]

@@ -101,9 +101,9 @@ fn check_reads(printed: &str, moves: usize) -> Result<usize> {
     // Occasionally the output of two programs is mixed in one line.
     let wrong: Vec<_> = printed.lines().filter(|line| line.contains("WRONG ")).collect();
     ensure!(wrong.is_empty(), "the client read what was never written: {wrong:?}");
-    for told in [lines(printed, "refused "), lines(printed, "unread ")] {
-        println!("interop: what the kernel told of errors meanwhile: {told:?}");
-        ensure!(told.len() <= ERRORS_PER_MOVE_MAX * moves, "too many errors: {told:?}");
+    for reported in [lines(printed, "refused "), lines(printed, "unread ")] {
+        println!("interop: what the kernel told of errors meanwhile: {reported:?}");
+        ensure!(reported.len() <= ERRORS_PER_MOVE_MAX * moves, "too many errors: {reported:?}");
     }
     Ok(lines(printed, "read record ").len())
 }

@@ -12,18 +12,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub(crate) fn tests() -> Vec<Test> {
-    vec![Test { name: "joining-foretold", needs: &[Means::Netns], run: foretold }]
+    vec![Test { name: "joining-foretold", needs: &[Means::Netns], run: expect_preview }]
 }
 
 /// A job, and the expected output of its dry run. `OPENAFS` and `CELLAR` are the servers' addresses, `FOLDER`
 /// is a folder.
-type Told = (&'static str, &'static str);
+type ExpectedOutput = (&'static str, &'static str);
 
 /// Commands that set up an obstacle, the jobs that are rejected because of it (run concurrently), and
 /// commands that remove the obstacle.
 struct Obstacle {
     put: &'static [&'static str],
-    refused: &'static [Told],
+    refused: &'static [ExpectedOutput],
     away: &'static [&'static str],
 }
 
@@ -119,7 +119,7 @@ const OBSTACLES: &[Obstacle] = &[
 ];
 
 /// Jobs that succeed as predicted, one after the other.
-const DONE: &[Told] = &[
+const DONE: &[ExpectedOutput] = &[
     ("backup theirs", "clone theirs on OPENAFS /vicepa as theirs.backup"),
     ("backup theirs", "bring theirs.backup on OPENAFS /vicepa up to date"),
     ("release theirs", "send everything to CELLAR /vicepa"),
@@ -144,7 +144,7 @@ const DONE: &[Told] = &[
 /// Time limit for an operation to start.
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn foretold() -> Result<()> {
+fn expect_preview() -> Result<()> {
     let mut asking = Asking::start()?;
     for Obstacle { put, refused, away } in OBSTACLES {
         asking.all(put)?;
@@ -231,11 +231,11 @@ impl Asking {
     /// Checks that `ask` changes nothing.
     fn unchanged<T>(&self, ask: impl FnOnce() -> Result<T>) -> Result<T> {
         let before = self.state()?;
-        let told = ask()?;
+        let reported = ask()?;
         let after = self.state()?;
         let came: Vec<&str> = after.lines().filter(|line| !before.contains(line)).collect();
         ensure!(before == after, "asking changed\n{before}\nto what has {came:#?}");
-        Ok(told)
+        Ok(reported)
     }
 
     /// Returns the contents of the location database and of both servers, and their open transactions.
@@ -253,22 +253,22 @@ impl Asking {
 
     /// Checks that a dry run prints the expected text for a job that would succeed, or not.
     fn tells(&self, job: &str, is_done: bool, expected: &str) -> Result<String> {
-        let (told, expected) = (self.ask(job, is_done)?, self.filled(expected));
-        ensure!(told.contains(&expected), "{job} --dry-run: {told}");
-        Ok(told)
+        let (reported, expected) = (self.ask(job, is_done)?, self.filled(expected));
+        ensure!(reported.contains(&expected), "{job} --dry-run: {reported}");
+        Ok(reported)
     }
 
     /// Checks that dry runs reject these jobs for the same reason as the jobs themselves.
-    fn are_refused(&self, jobs: &[Told]) -> Result<()> {
+    fn are_refused(&self, jobs: &[ExpectedOutput]) -> Result<()> {
         let ask = || together(jobs, |(job, expected)| self.tells(job, false, expected)).into_iter().collect();
-        let foretold: Vec<String> = self.unchanged(ask)?;
+        let expect_preview: Vec<String> = self.unchanged(ask)?;
         // In parallel, since some jobs wait before they give up.
         let ended = together(jobs, |(job, _)| self.run(job));
-        for (((job, _), foretold), ended) in jobs.iter().zip(foretold).zip(ended) {
+        for (((job, _), expect_preview), ended) in jobs.iter().zip(expect_preview).zip(ended) {
             let ended = ended?;
             ensure!(
-                ended.status != 0 && why(&ended.text) == why(&foretold),
-                "{job}: {}, foretold {foretold}",
+                ended.status != 0 && why(&ended.text) == why(&expect_preview),
+                "{job}: {}, expected {expect_preview}",
                 ended.text
             );
         }
@@ -297,13 +297,13 @@ impl Asking {
         let dumped = format!("vos dump theirs -localauth | ({wait})");
         std::thread::scope(|scope| {
             let dumping = scope.spawn(|| host.shell(&dumped)?.ok());
-            let told = self.of_busy_volume();
+            let reported = self.of_busy_volume();
             let job = scope.spawn(|| self.run("backup theirs"));
             let waiting = wait_for(LIMIT, || Ok(self.run("jobs list --json")?.ok()?.contains("\"working\"")));
             std::fs::write(self.folder.join("go"), "")?;
             dumping.join().expect("no panic")?;
             job.join().expect("no panic")?.ok().context("a backup of what was busy")?;
-            told.and(waiting)
+            reported.and(waiting)
         })
     }
 
@@ -326,8 +326,8 @@ impl Asking {
             ("copy theirs new.2 --to CELLAR --partition a", false, "the server does not answer"),
             ("release theirs", true, "CELLAR /vicepa gets it later"),
         ];
-        let told = together(&asked, |(job, is_done, expected)| self.tells(job, *is_done, expected));
-        told.into_iter().try_for_each(|told| told.map(drop))?;
+        let reported = together(&asked, |(job, is_done, expected)| self.tells(job, *is_done, expected));
+        reported.into_iter().try_for_each(|reported| reported.map(drop))?;
         let waits = self.run("release theirs")?;
         ensure!(waits.status != 0 && waits.text.contains("did not reach all sites"), "{}", waits.text);
         self.pair.cellar.start_cellar()?;
@@ -345,7 +345,7 @@ fn together<A: Sync, T: Send>(each: &[A], work: impl Fn(&A) -> T + Sync) -> Vec<
 }
 
 /// Extracts the reason from a message.
-fn why(told: &str) -> &str {
-    let reason = told.trim().rsplit(": ").next().unwrap_or_default();
+fn why(reported: &str) -> &str {
+    let reason = reported.trim().rsplit(": ").next().unwrap_or_default();
     reason.split(" [").next().unwrap_or_default()
 }

@@ -57,8 +57,9 @@ fn same_address(databases: &Cell, theirs: &Entry) -> Result<()> {
     for part in [BRIDGE, &own, &theirs.uuid, "NetRestrict", "vos changeaddr"] {
         ensure!(logged.contains(part), "the server's log does not name {part}:\n{logged}");
     }
-    let told = databases.cellar_log();
-    let refusal = told.lines().find(|line| line.contains("registration refused")).context("no refusal")?;
+    let reported = databases.cellar_log();
+    let refusal =
+        reported.lines().find(|line| line.contains("registration refused")).context("no refusal")?;
     for part in [&own, &theirs.uuid, FIRST.1, BRIDGE] {
         ensure!(refusal.contains(part), "the location server's log does not name {part}:\n{refusal}");
     }
@@ -203,8 +204,8 @@ fn own_uuid(server: &Cell) -> Result<String> {
 fn finding(server: &Cell, problem: &str) -> Result<String> {
     let printed = server.run(&format!("cellar doctor --on {} --interval 1 --json", server.address))?.text;
     let mut documents = serde_json::Deserializer::from_str(&printed).into_iter::<Value>();
-    let told = documents.next().context("nothing")?.with_context(|| printed.clone())?;
-    let mut findings = told["findings"].as_array().into_iter().flatten();
+    let reported = documents.next().context("nothing")?.with_context(|| printed.clone())?;
+    let mut findings = reported["findings"].as_array().into_iter().flatten();
     let found = findings.find(|finding| finding["problem"] == problem);
     Ok(found.with_context(|| format!("the doctor does not find {problem}: {printed}"))?.to_string())
 }

@@ -73,8 +73,8 @@ fn on_a_terminal(cell: &Cell, command: &str) -> Result<()> {
         shown.push(screen.text());
     }
     let under_way = |text: &&String| {
-        let told = ["[", "] ", "% ", "MiB", &format!("{FILE_MIB}.0"), "MiB/s"];
-        told.iter().all(|part| text.contains(part)) && !text.contains(" 0%") && !text.contains("100%")
+        let reported = ["[", "] ", "% ", "MiB", &format!("{FILE_MIB}.0"), "MiB/s"];
+        reported.iter().all(|part| text.contains(part)) && !text.contains(" 0%") && !text.contains("100%")
     };
     let seen = shown.iter().find(under_way);
     let seen = seen.with_context(|| format!("no bar in {written:?}"))?;

@@ -70,10 +70,10 @@ fn is_hit(cells: &mut Cells, work: &Work, is_second: bool, sync: usize) -> Resul
     // If the server was down before the job was recorded, the journal does not have the job yet.
     crate::tests::wait_for(2 * LIMIT, || Ok(!is_running(cells)?)).context("the runner does not end")?;
     finish(&cells.first)?;
-    let told = std::fs::read_to_string(format!("{}/runner.log", cells.folder()))?;
+    let reported = std::fs::read_to_string(format!("{}/runner.log", cells.folder()))?;
     let known = cells
         .check()
-        .with_context(|| format!("sync {sync}, {:#?}; its runner said: {told}", jobs(&cells.first)))?;
+        .with_context(|| format!("sync {sync}, {:#?}; its runner said: {reported}", jobs(&cells.first)))?;
     cells.compare([(format!("s{n}"), n), (format!("s{n}/more"), n)].into_iter())?;
     let made = work.makes.map(|letter| format!("{letter}{n}")).filter(|name| known.contains(name));
     cells.compare(made.into_iter().map(|name| (name, work.like(n))))?;
@@ -92,11 +92,11 @@ fn attach(victim: &Cell, trace: &str, sync: usize) -> Result<()> {
          -p $(pgrep -f 'cellar [s]erve') 2> {trace}.err < /dev/null > /dev/null & echo $! > {trace}.pid"
     );
     victim.shell(&script)?.ok()?;
-    let told = format!("{trace}.err");
+    let reported = format!("{trace}.err");
     crate::tests::wait_for(LIMIT, || {
-        Ok(std::fs::read_to_string(&told).unwrap_or_default().contains("attached"))
+        Ok(std::fs::read_to_string(&reported).unwrap_or_default().contains("attached"))
     })
-    .with_context(|| std::fs::read_to_string(&told).unwrap_or_default())
+    .with_context(|| std::fs::read_to_string(&reported).unwrap_or_default())
 }
 
 /// Waits until the server was killed, and restarts it; or until the job's process has exited. Returns whether

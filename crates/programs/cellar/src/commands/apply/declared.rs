@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_line_and_key_and_what_is_right() {
+    fn mistakes_name_line_key_and_remedy() {
         for (text, words) in [
             ("colour = 1", ["line 1", "colour", "`users`"]),
             ("[users.ann]\nid = 0", ["line 2", "users.ann.id", "positive"]),

@@ -69,7 +69,7 @@ fn conflicts(text: &str, observed: &Observed) -> Vec<Conflict> {
 }
 
 #[test]
-fn what_is_declared_and_missing_is_made() {
+fn missing_declared_objects_are_created() {
     for (text, expected) in [
         ("", &[][..]),
         ("[users.ann]\nid = 1001\naccess = \"S----\"", &[]),

@@ -163,31 +163,31 @@ fn clocks(client: &CellClient, server: Ipv4Addr, examined: &mut Examined) {
     servers.sort_unstable();
     servers.dedup();
     servers.truncate(CLOCKS_MAX);
-    let told = AfsNetwork::start(None).map(|network| times(&network, &servers));
-    let told = examined.seen("clocks", told);
+    let reported = AfsNetwork::start(None).map(|network| times(&network, &servers));
+    let reported = examined.seen("clocks", reported);
     for server in servers {
-        if !told.iter().any(|clock| clock.server == server.to_string()) {
+        if !reported.iter().any(|clock| clock.server == server.to_string()) {
             examined.unseen.push(format!("the clock of {server}, which does not report it"));
         }
     }
-    examined.snapshot.clocks = told;
+    examined.snapshot.clocks = reported;
 }
 
 /// Returns the times received within the limit. Requests to servers that do not answer continue until the
 /// network is dropped.
 fn times(network: &AfsNetwork, servers: &[Ipv4Addr]) -> Vec<Clock> {
-    let (told, answers) = mpsc::channel();
+    let (reported, answers) = mpsc::channel();
     for server in servers {
         let connection = network.connect(SocketAddr::from((*server, FILE_PORT)), FILE_SERVICE);
-        let (told, server) = (told.clone(), server.to_string());
+        let (reported, server) = (reported.clone(), server.to_string());
         thread::spawn(move || {
             if let Ok(clock) = time_of(&*connection, &server) {
                 // The receiver may be gone.
-                let _ = told.send(clock);
+                let _ = reported.send(clock);
             }
         });
     }
-    drop(told);
+    drop(reported);
     let deadline = Instant::now() + CLOCK_PATIENCE;
     let next = || answers.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
     std::iter::from_fn(next).collect()
@@ -198,9 +198,9 @@ fn time_of(connection: &dyn ClientConnection, server: &str) -> Result<Clock, Abo
     let mut best: Option<Clock> = None;
     for _ in 0..CLOCK_QUESTIONS {
         let (wall, begun) = (wall_ms(), Instant::now());
-        let told = fs::get_time(connection, &fs::GetTimeRequest)?;
+        let reported = fs::get_time(connection, &fs::GetTimeRequest)?;
         let trip_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let theirs = i64::from(told.seconds) * 1000 + i64::from(told.microseconds / 1000);
+        let theirs = i64::from(reported.seconds) * 1000 + i64::from(reported.microseconds / 1000);
         let ahead_ms = theirs - wall - (trip_ms / 2) as i64;
         if best.as_ref().is_none_or(|best| trip_ms / 2 < best.error_ms) {
             best = Some(Clock { server: server.to_owned(), ahead_ms, error_ms: trip_ms / 2 });

@@ -34,7 +34,7 @@ const EXISTS: [i32; 3] =
     [vl::entry_flags::READ_WRITE_EXISTS, vl::entry_flags::READ_ONLY_EXISTS, vl::entry_flags::BACKUP_EXISTS];
 
 /// Message from a server's thread.
-enum Told {
+enum Message {
     /// The server answers.
     Here,
     /// The server's volumes, or why they could not be listed.
@@ -118,19 +118,19 @@ fn letters(partition: i32) -> Option<String> {
 
 /// Returns the volumes of the servers, and which servers do not answer.
 fn volumes(client: &CellClient, table: Vec<Vec<Ipv4Addr>>, unseen: &mut Vec<String>) -> Vec<FileServer> {
-    let (told, answers) = mpsc::channel();
+    let (reported, answers) = mpsc::channel();
     for (place, addresses) in table.iter().enumerate() {
         let Some(first) = addresses.first() else { continue };
         let connection = client.connection(*first, Interface::Volumes);
-        let (told, addresses) = (told.clone(), addresses.clone());
+        let (reported, addresses) = (reported.clone(), addresses.clone());
         thread::spawn(move || {
-            let here = || drop(told.send((place, Told::Here)));
+            let here = || drop(reported.send((place, Message::Here)));
             let all = server(&*connection, addresses, here);
             // The receiver may have given up.
-            drop(told.send((place, Told::All(all))));
+            drop(reported.send((place, Message::All(all))));
         });
     }
-    drop(told);
+    drop(reported);
     let mut is_here = vec![false; table.len()];
     let mut found: Vec<Option<Result<FileServer, AbortCode>>> = table.iter().map(|_| None).collect();
     let begun = Instant::now();
@@ -138,8 +138,8 @@ fn volumes(client: &CellClient, table: Vec<Vec<Ipv4Addr>>, unseen: &mut Vec<Stri
         let waits_for_any = is_here.iter().zip(&found).any(|(here, found)| *here && found.is_none());
         let patience = if waits_for_any { PATIENCE } else { ANSWER_PATIENCE };
         match answers.recv_timeout(patience.saturating_sub(begun.elapsed())) {
-            Ok((place, Told::Here)) => is_here[place] = true,
-            Ok((place, Told::All(all))) => found[place] = Some(all),
+            Ok((place, Message::Here)) => is_here[place] = true,
+            Ok((place, Message::All(all))) => found[place] = Some(all),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
         }
     }

@@ -104,18 +104,18 @@ struct Statistics<Seen> {
 type Answer = Receiver<Result<[Layout; 2]>>;
 
 fn ask(connection: &Arc<dyn ClientConnection>) -> Answer {
-    let (told, answer) = mpsc::channel();
+    let (reported, answer) = mpsc::channel();
     let connection = connection.clone();
     // The thread ends with the connection's network; the receiver may be gone by then.
-    thread::spawn(move || _ = told.send(collections(&*connection)));
+    thread::spawn(move || _ = reported.send(collections(&*connection)));
     answer
 }
 
 fn hear(answer: &Answer) -> Result<Option<[Layout; 2]>> {
-    let told = answer.recv_timeout(PATIENCE);
+    let reported = answer.recv_timeout(PATIENCE);
     let none =
         |_| Err(anyhow!("no answer within {} s: the server may have no thread for it", PATIENCE.as_secs()));
-    told.unwrap_or_else(none).map(Some)
+    reported.unwrap_or_else(none).map(Some)
 }
 
 impl Statistics<Answer> {

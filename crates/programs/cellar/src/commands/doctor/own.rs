@@ -76,12 +76,12 @@ impl Tables<'_> {
     }
 
     fn transport(&mut self) -> Option<Transport> {
-        let told = cellar::get_transport(self.connection, &GetTransportRequest).ok()?;
+        let reported = cellar::get_transport(self.connection, &GetTransportRequest).ok()?;
         Some(Transport {
-            buffer_wanted_kib: told.buffer_wanted_kib,
-            buffer_kib: told.buffer_kib,
-            dropped: told.dropped,
-            machine_dropped: told.machine_dropped,
+            buffer_wanted_kib: reported.buffer_wanted_kib,
+            buffer_kib: reported.buffer_kib,
+            dropped: reported.dropped,
+            machine_dropped: reported.machine_dropped,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! A file server with and without Cellar's service, over the loopback interface.
 
-use super::{DiskUsage, Found, Shown, Source, asking, below_first, show, walking};
+use super::{DiskUsage, Found, Source, TotalsRow, asking, below_first, show, walking};
 use adminserver::{AdminServer, AdminServerParts, Below, DirectoryUsage, SnapshotEntry, SnapshotHost};
 use afs_format::acl::{Acl, AclEntry};
 use afs_idl::cellar::DirectoryTotals;
@@ -277,12 +277,12 @@ fn du(depth: usize, walk: bool) -> DiskUsage {
 }
 
 /// Returns path, bytes, blocks, files and directories of each row.
-fn rows(shown: &[Shown]) -> Vec<(&str, u64, u64, u64, u64)> {
+fn rows(shown: &[TotalsRow]) -> Vec<(&str, u64, u64, u64, u64)> {
     shown.iter().map(|row| (&*row.path, row.bytes, row.kib, row.files, row.directories)).collect()
 }
 
 #[test]
-fn a_server_of_cellar_tells_its_sums() {
+fn a_cellar_server_returns_totals() {
     let world = world(Kind::Cellar);
     let shown = show(&world.client, &du(2, false), "cell:home").unwrap();
     // A directory with 122 entries has three pages.
@@ -326,7 +326,7 @@ fn many_subdirectories_come_in_several_answers() {
 }
 
 #[test]
-fn what_other_servers_have_is_looked_at_file_by_file() {
+fn foreign_servers_are_walked_by_file() {
     let sums = |kind, walk| {
         let world = world(kind);
         let shown = show(&world.client, &du(2, walk), "home").unwrap();
@@ -363,7 +363,7 @@ fn a_server_says_whether_it_knows() {
 }
 
 #[test]
-fn a_walk_shows_only_what_is_asked_for() {
+fn a_walk_respects_the_depth() {
     let world = world(Kind::Foreign);
     let root = world.client.root_of("home").unwrap();
     let found = walking::walk(&world.client, &root, 0).unwrap();
@@ -374,7 +374,7 @@ fn a_walk_shows_only_what_is_asked_for() {
 }
 
 #[test]
-fn what_lies_below_stands_before() {
+fn children_are_listed_before_parents() {
     let mut ways: Vec<Vec<String>> = ["", "b", "a", "a/b", "a/b/c", "a-b"]
         .iter()
         .map(|way| way.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect())

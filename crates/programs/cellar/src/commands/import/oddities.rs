@@ -16,16 +16,19 @@ pub(super) struct Oddities<'a> {
 
 /// An irregularity in JSON.
 #[derive(Serialize)]
-pub(super) struct Shown {
+pub(super) struct OddityView {
     byte: usize,
     what: String,
     fate: String,
 }
 
 impl Oddities<'_> {
-    pub(super) fn shown(&self) -> Vec<Shown> {
-        let shown =
-            |odd: &Oddity| Shown { byte: odd.offset, what: odd.what.clone(), fate: odd.fate.to_string() };
+    pub(super) fn shown(&self) -> Vec<OddityView> {
+        let shown = |odd: &Oddity| OddityView {
+            byte: odd.offset,
+            what: odd.what.clone(),
+            fate: odd.fate.to_string(),
+        };
         self.found.iter().map(shown).collect()
     }
 

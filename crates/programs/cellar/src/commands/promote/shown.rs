@@ -51,8 +51,8 @@ impl CellShown {
 
     /// Lists everything that differs from the intended state.
     fn troubles(&self) -> String {
-        let told = |site: &Found| Some(format!("{}: {}", site.place, site.trouble.as_ref()?));
-        let found = self.found.iter().flatten().filter_map(told);
+        let reported = |site: &Found| Some(format!("{}: {}", site.place, site.trouble.as_ref()?));
+        let found = self.found.iter().flatten().filter_map(reported);
         self.trouble.clone().into_iter().chain(found).collect::<Vec<_>>().join("; ")
     }
 

@@ -1,6 +1,6 @@
 //! Text columns of each table.
 
-use super::figures::{Column, Show, Shown, share};
+use super::figures::{Column, Show, Tabular, share};
 use events::catalogue::{
     AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, HostFigures,
     LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProcessFigures, RefusalFigures, UsageFigures,
@@ -11,7 +11,7 @@ fn mean(sum: u64, of: u64) -> u64 {
     sum.checked_div(of).unwrap_or(0)
 }
 
-impl Shown for CallFigures {
+impl Tabular for CallFigures {
     const COLUMNS: &'static [Column<CallFigures>] = &[
         ("CALLS", Show::Count, |row| row.calls),
         ("FAILED", Show::Count, |row| row.calls.saturating_sub(row.outcomes[0])),
@@ -45,7 +45,7 @@ macro_rules! with_classes {
     };
 }
 
-impl Shown for UsageFigures {
+impl Tabular for UsageFigures {
     const COLUMNS: &'static [Column<UsageFigures>] = with_classes!(
         [("CALLS", Show::Count, |row| row.calls)],
         [
@@ -58,7 +58,7 @@ impl Shown for UsageFigures {
     );
 }
 
-impl Shown for HostFigures {
+impl Tabular for HostFigures {
     const COLUMNS: &'static [Column<HostFigures>] = with_classes!(
         [
             ("CALLS", Show::Count, |row| row.calls),
@@ -75,7 +75,7 @@ impl Shown for HostFigures {
     );
 }
 
-impl Shown for DiskFigures {
+impl Tabular for DiskFigures {
     const COLUMNS: &'static [Column<DiskFigures>] = &[
         ("ACCESSES", Show::Count, |row| row.accesses),
         ("FAILED", Show::Count, |row| row.failed),
@@ -89,7 +89,7 @@ impl Shown for DiskFigures {
     ];
 }
 
-impl Shown for LockFigures {
+impl Tabular for LockFigures {
     const COLUMNS: &'static [Column<LockFigures>] = &[
         ("WAITS", Show::Count, |row| row.waits),
         ("WAITED", Show::Sum, |row| row.wait.sum()),
@@ -101,7 +101,7 @@ impl Shown for LockFigures {
     ];
 }
 
-impl Shown for EventFigures {
+impl Tabular for EventFigures {
     const COLUMNS: &'static [Column<EventFigures>] = &[
         ("ON", Show::Now, |row| row.on),
         ("FROM", Show::Time, |row| row.from),
@@ -110,7 +110,7 @@ impl Shown for EventFigures {
     ];
 }
 
-impl Shown for LaneFigures {
+impl Tabular for LaneFigures {
     const COLUMNS: &'static [Column<LaneFigures>] = &[
         ("PACKETS IN", Show::Count, |row| row.received_datagrams),
         ("BYTES IN", Show::Bytes, |row| row.received),
@@ -128,7 +128,7 @@ impl Shown for LaneFigures {
     ];
 }
 
-impl Shown for WorkerFigures {
+impl Tabular for WorkerFigures {
     const COLUMNS: &'static [Column<WorkerFigures>] = &[
         ("THREADS", Show::Now, |row| row.threads),
         ("LIMIT", Show::Now, |row| row.limit),
@@ -141,7 +141,7 @@ impl Shown for WorkerFigures {
     ];
 }
 
-impl Shown for CacheCounts {
+impl Tabular for CacheCounts {
     const COLUMNS: &'static [Column<CacheCounts>] = &[
         ("HITS", Show::Count, |row| row.hits),
         ("MISSES", Show::Count, |row| row.misses),
@@ -156,7 +156,7 @@ impl Shown for CacheCounts {
     ];
 }
 
-impl Shown for PeerFigures {
+impl Tabular for PeerFigures {
     const COLUMNS: &'static [Column<PeerFigures>] = &[
         ("PACKETS IN", Show::Count, |row| row.received_packets),
         ("BYTES IN", Show::Bytes, |row| row.received),
@@ -176,7 +176,7 @@ impl Shown for PeerFigures {
     ];
 }
 
-impl Shown for AuditFigures {
+impl Tabular for AuditFigures {
     const COLUMNS: &'static [Column<AuditFigures>] = &[
         ("RECORDS", Show::Count, |row| row.records),
         ("BYTES", Show::Bytes, |row| row.written),
@@ -190,12 +190,12 @@ impl Shown for AuditFigures {
     ];
 }
 
-impl Shown for RefusalFigures {
+impl Tabular for RefusalFigures {
     const COLUMNS: &'static [Column<RefusalFigures>] =
         &[("REFUSED", Show::Count, |row| row.refused), ("HOSTS", Show::Now, |row| row.hosts)];
 }
 
-impl Shown for CallbackFigures {
+impl Tabular for CallbackFigures {
     const COLUMNS: &'static [Column<CallbackFigures>] = &[
         ("HOSTS", Show::Now, |row| row.hosts),
         ("DOWN", Show::Now, |row| row.hosts_down),
@@ -208,7 +208,7 @@ impl Shown for CallbackFigures {
     ];
 }
 
-impl Shown for PartitionFigures {
+impl Tabular for PartitionFigures {
     const COLUMNS: &'static [Column<PartitionFigures>] = &[
         ("SIZE", Show::Size, |row| row.size),
         ("FREE", Show::Size, |row| row.free),
@@ -222,7 +222,7 @@ impl Shown for PartitionFigures {
     ];
 }
 
-impl Shown for ProcessFigures {
+impl Tabular for ProcessFigures {
     const COLUMNS: &'static [Column<ProcessFigures>] = &[
         ("STARTED", Show::Moment, |row| row.started),
         ("MEMORY", Show::Size, |row| row.resident),

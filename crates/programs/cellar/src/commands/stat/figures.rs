@@ -130,7 +130,7 @@ impl Show {
 pub(crate) type Column<F> = (&'static str, Show, fn(&F) -> u64);
 
 /// Figures that can be shown as a table.
-pub(crate) trait Shown: Declared + Figures + 'static {
+pub(crate) trait Tabular: Declared + Figures + 'static {
     /// Text columns.
     const COLUMNS: &'static [Column<Self>];
 }
@@ -160,8 +160,8 @@ pub(crate) fn read<F: Declared + Figures>(reply: &GetFiguresReply) -> Look<Label
 }
 
 fn figures<F: Declared>(names: &[String], row: &FigureRow) -> F {
-    F::told(|name| {
-        let place = names.iter().position(|told| told == name);
+    F::from_numbers(|name| {
+        let place = names.iter().position(|reported| reported == name);
         place.and_then(|place| row.values.get(place)).map(|value| value.numbers.clone()).unwrap_or_default()
     })
 }

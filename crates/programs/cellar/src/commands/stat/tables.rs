@@ -1,7 +1,7 @@
 //! `cellar stat TABLE` for each table that servers offer.
 
 use super::again::Again;
-use super::figures::{self, Labels, Shown, Source, with_figures};
+use super::figures::{self, Labels, Source, Tabular, with_figures};
 use crate::commands::Context;
 use crate::output::{Format, line};
 use anyhow::Result;
@@ -35,12 +35,12 @@ struct Narrowed {
 }
 
 /// The requested table. There is one command per table in [`Table::ALL`].
-pub struct Asked {
+pub struct TableRequest {
     source: Source,
     looking: Looking,
 }
 
-impl Asked {
+impl TableRequest {
     /// All tables but the caches, for which `cellar stat caches` shows both totals and changes.
     fn tables() -> impl Iterator<Item = Table> {
         Table::ALL.iter().copied().filter(|table| *table != Table::Caches)
@@ -55,7 +55,7 @@ impl Asked {
         let (first, rest) = what.split_at(1);
         let who = if table.is_private() { ". For superusers" } else { "" };
         let command = Command::new(table.name());
-        let command = if Asked::can_be_narrowed(table) {
+        let command = if TableRequest::can_be_narrowed(table) {
             Narrowed::augment_args(command)
         } else {
             Looking::augment_args(command)
@@ -64,51 +64,52 @@ impl Asked {
         command.about(format!("Show {}{rest}{who}", first.to_lowercase()))
     }
 
-    fn of(table: Table, matches: &ArgMatches) -> Result<Asked, clap::Error> {
-        if !Asked::can_be_narrowed(table) {
+    fn of(table: Table, matches: &ArgMatches) -> Result<TableRequest, clap::Error> {
+        if !TableRequest::can_be_narrowed(table) {
             let looking = Looking::from_arg_matches(matches)?;
-            return Ok(Asked { source: Source::Table(table), looking });
+            return Ok(TableRequest { source: Source::Table(table), looking });
         }
         let Narrowed { looking, volume } = Narrowed::from_arg_matches(matches)?;
         let of_volume = if table == Table::Calls { Source::CallsOf } else { Source::ClientsOf };
-        Ok(Asked { source: volume.map_or(Source::Table(table), of_volume), looking })
+        Ok(TableRequest { source: volume.map_or(Source::Table(table), of_volume), looking })
     }
 }
 
-impl Subcommand for Asked {
+impl Subcommand for TableRequest {
     fn augment_subcommands(command: Command) -> Command {
-        Asked::tables().fold(command, |command, table| command.subcommand(Asked::command(table)))
+        TableRequest::tables()
+            .fold(command, |command, table| command.subcommand(TableRequest::command(table)))
     }
 
     fn augment_subcommands_for_update(command: Command) -> Command {
-        Asked::augment_subcommands(command)
+        TableRequest::augment_subcommands(command)
     }
 
     fn has_subcommand(name: &str) -> bool {
-        Asked::tables().any(|table| table.name() == name)
+        TableRequest::tables().any(|table| table.name() == name)
     }
 }
 
-impl FromArgMatches for Asked {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Asked, clap::Error> {
+impl FromArgMatches for TableRequest {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<TableRequest, clap::Error> {
         let (name, matches) =
             matches.subcommand().ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
         let table = Table::of_name(name).ok_or_else(|| clap::Error::new(ErrorKind::InvalidSubcommand))?;
-        Asked::of(table, matches)
+        TableRequest::of(table, matches)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Asked::from_arg_matches(matches)?;
+        *self = TableRequest::from_arg_matches(matches)?;
         Ok(())
     }
 }
 
 /// Runs the command.
-pub(super) fn run(context: &Context, asked: &Asked) -> Result<()> {
+pub(super) fn run(context: &Context, asked: &TableRequest) -> Result<()> {
     with_figures!(asked.source, Figures => show::<Figures>(context, &asked.looking, asked.source))
 }
 
-fn show<F: Shown>(context: &Context, looking: &Looking, source: Source) -> Result<()> {
+fn show<F: Tabular>(context: &Context, looking: &Looking, source: Source) -> Result<()> {
     let headings = source.labels();
     let client = context.observer()?;
     let server = looking.on.unwrap_or_else(|| context.default_server(&client));
@@ -130,7 +131,7 @@ fn show<F: Shown>(context: &Context, looking: &Looking, source: Source) -> Resul
 }
 
 /// Prints a table.
-pub(crate) fn print<F: Shown>(format: Format, headings: &[&str], look: &Look<Labels, F>) -> Result<()> {
+pub(crate) fn print<F: Tabular>(format: Format, headings: &[&str], look: &Look<Labels, F>) -> Result<()> {
     let rows = rows(headings, look);
     let json = rows.iter().map(|(labels, figures)| figures::json_of(headings, labels, figures, None).into());
     let columns = F::COLUMNS.iter().map(|(heading, ..)| (*heading).to_owned());
@@ -145,7 +146,7 @@ pub(crate) fn print<F: Shown>(format: Format, headings: &[&str], look: &Look<Lab
 pub(crate) const OTHERS: &str = "(others)";
 
 /// Returns the rows, heaviest first, followed by the [`OTHERS`] row unless it is empty.
-pub(crate) fn rows<F: Shown>(headings: &[&str], look: &Look<Labels, F>) -> Vec<(Labels, F)> {
+pub(crate) fn rows<F: Tabular>(headings: &[&str], look: &Look<Labels, F>) -> Vec<(Labels, F)> {
     let mut rows = look.0.clone();
     rows.sort_by(|(a_labels, a), (b_labels, b)| {
         b.weight().cmp(&a.weight()).then_with(|| a_labels.cmp(b_labels))
@@ -164,13 +165,13 @@ mod tests {
     use events::catalogue::UsageFigures;
 
     #[test]
-    fn each_table_is_a_command_that_says_what_it_shows() {
-        let command = Asked::augment_subcommands(Command::new("stat"));
+    fn each_table_is_a_documented_command() {
+        let command = TableRequest::augment_subcommands(Command::new("stat"));
         let about = |command: &Command| command.get_about().map(ToString::to_string).unwrap_or_default();
-        let told: Vec<(&str, String)> =
+        let reported: Vec<(&str, String)> =
             command.get_subcommands().map(|command| (command.get_name(), about(command))).collect();
-        assert_eq!(told.len(), Table::ALL.len() - 1);
-        for (name, about) in told {
+        assert_eq!(reported.len(), Table::ALL.len() - 1);
+        for (name, about) in reported {
             let private = ["volumes", "clients", "hosts", "peers"].contains(&name);
             assert!(
                 about.starts_with("Show ") && about.ends_with(". For superusers") == private,
@@ -178,7 +179,7 @@ mod tests {
             );
         }
         let matches = command.get_matches_from(["stat", "calls", "--volume", "7", "--interval", "1"]);
-        assert_eq!(Asked::from_arg_matches(&matches).unwrap().source, Source::CallsOf(7));
+        assert_eq!(TableRequest::from_arg_matches(&matches).unwrap().source, Source::CallsOf(7));
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub struct Transport {
 
 /// All answers.
 #[derive(Serialize)]
-struct Told {
+struct Answers {
     server: String,
     version: String,
     basics: BasicsRow,
@@ -126,22 +126,22 @@ struct PeerRow {
 /// Runs the command.
 pub(super) fn run(context: &Context, transport: &Transport) -> Result<()> {
     let mut asker = Asker::new(transport.at.resolve(7000)?)?;
-    let mut told = transport.ask(&mut asker)?;
-    show(context.format, &told)?;
+    let mut reported = transport.ask(&mut asker)?;
+    show(context.format, &reported)?;
     transport.again.each(|| {
         let mut now = transport.ask(&mut asker)?;
-        now.since = Some(since(&now.counters, &told.counters));
+        now.since = Some(since(&now.counters, &reported.counters));
         show(context.format, &now)?;
-        told = now;
+        reported = now;
         Ok(())
     })
 }
 
 impl Transport {
-    fn ask(&self, asker: &mut Asker) -> Result<Told> {
+    fn ask(&self, asker: &mut Asker) -> Result<Answers> {
         let connections = self.connections.then(|| asker.connections()).transpose()?;
         let peers = self.peers.then(|| asker.peers()).transpose()?;
-        Ok(Told {
+        Ok(Answers {
             server: asker.server.to_string(),
             version: asker.version()?,
             basics: asker.basics()?.into(),
@@ -165,11 +165,11 @@ pub(crate) fn since(
     now.iter().map(grown).collect()
 }
 
-fn show(format: Format, told: &Told) -> Result<()> {
+fn show(format: Format, reported: &Answers) -> Result<()> {
     if format == Format::Json {
-        return format.done(told, "");
+        return format.done(reported, "");
     }
-    let Told { server, version, basics, .. } = told;
+    let Answers { server, version, basics, .. } = reported;
     line(format!("{server}: {version}"))?;
     line(format!(
         "{} packets, {} free; {} calls executed, {} wait for a thread, {} waited; {} threads are idle",
@@ -180,17 +180,17 @@ fn show(format: Format, told: &Told) -> Result<()> {
     let rows = answers::COUNTERS.into_iter().filter_map(|counter| {
         let row = CounterRow {
             counter,
-            value: value(counter, &told.counters)?,
-            since: told.since.as_ref().and_then(|since| value(counter, since)),
+            value: value(counter, &reported.counters)?,
+            since: reported.since.as_ref().and_then(|since| value(counter, since)),
         };
         (row.value > 0).then_some(row)
     });
     format.rows(&rows.collect::<Vec<_>>())?;
-    if let Some(connections) = &told.connections {
+    if let Some(connections) = &reported.connections {
         line("")?;
         format.rows(connections)?;
     }
-    if let Some(peers) = &told.peers {
+    if let Some(peers) = &reported.peers {
         line("")?;
         format.rows(peers)?;
     }
@@ -199,8 +199,8 @@ fn show(format: Format, told: &Told) -> Result<()> {
 
 /// Returns the version of a Cellar or foreign server; fails quickly if nothing answers.
 pub(crate) fn version(server: SocketAddrV4) -> Result<String> {
-    let told = Asker::new(server).and_then(|mut asker| asker.version());
-    told.with_context(|| {
+    let reported = Asker::new(server).and_then(|mut asker| asker.version());
+    reported.with_context(|| {
         format!("{server} answers neither as a Cellar server nor as another one; --on ADDRESS names one")
     })
 }
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_named() {
+    fn silent_servers_are_named() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap().to_string().parse().unwrap();
         drop(socket);

@@ -41,7 +41,7 @@ pub struct Xstat {
 
 /// A decoded collection.
 #[derive(Serialize)]
-struct Told {
+struct Decoded {
     server: String,
     collection: i32,
     server_version: i32,
@@ -88,10 +88,10 @@ pub(super) fn run(context: &Context, xstat: &Xstat) -> Result<()> {
     let network = AfsNetwork::start(None)?;
     let connection = network.connect(server.into(), service);
     let mut before = xstat.ask(&*connection, &server.to_string())?;
-    show(context.format, &xstat.told(&server.to_string(), &before, None))?;
+    show(context.format, &xstat.decode(&server.to_string(), &before, None))?;
     xstat.again.each(|| {
         let now = xstat.ask(&*connection, &server.to_string())?;
-        show(context.format, &xstat.told(&server.to_string(), &now, Some(&before)))?;
+        show(context.format, &xstat.decode(&server.to_string(), &now, Some(&before)))?;
         before = now;
         Ok(())
     })
@@ -113,7 +113,7 @@ impl Xstat {
         Ok(Answer { version: reply.server_version, time: reply.time, layout })
     }
 
-    fn told(&self, server: &str, now: &Answer, before: Option<&Answer>) -> Told {
+    fn decode(&self, server: &str, now: &Answer, before: Option<&Answer>) -> Decoded {
         let old = before.map(|before| &before.layout);
         let figures = now.layout.figures.iter().enumerate().map(|(place, figure)| {
             let old = old.and_then(|old| old.figures.get(place));
@@ -123,7 +123,7 @@ impl Xstat {
             let old = old.and_then(|old| old.operations.get(place));
             OperationRow::new(operation, old)
         });
-        Told {
+        Decoded {
             server: server.to_owned(),
             collection: self.collection,
             server_version: now.version,
@@ -170,18 +170,21 @@ pub(crate) fn collections(connection: &dyn ClientConnection) -> Result<[Layout; 
     Ok([ask(collection::FULL_PERFORMANCE)?, ask(collection::CALLBACKS)?])
 }
 
-fn show(format: Format, told: &Told) -> Result<()> {
+fn show(format: Format, reported: &Decoded) -> Result<()> {
     if format == Format::Json {
-        return format.done(told, "");
+        return format.done(reported, "");
     }
-    line(format!("{}: collection {}, version {}", told.server, told.collection, told.server_version))?;
-    if told.figures.is_empty() && told.operations.is_empty() {
+    line(format!(
+        "{}: collection {}, version {}",
+        reported.server, reported.collection, reported.server_version
+    ))?;
+    if reported.figures.is_empty() && reported.operations.is_empty() {
         return line("nothing in this collection");
     }
-    format.rows(&told.figures)?;
-    if !told.operations.is_empty() {
+    format.rows(&reported.figures)?;
+    if !reported.operations.is_empty() {
         line("")?;
-        let called: Vec<&OperationRow> = told.operations.iter().filter(|row| row.calls > 0).collect();
+        let called: Vec<&OperationRow> = reported.operations.iter().filter(|row| row.calls > 0).collect();
         format.rows(&called)?;
     }
     Ok(())

@@ -89,7 +89,7 @@ pub(super) fn run(asked: &Damaged) -> Result<()> {
     let mut all = Vec::new();
     for id in server_partitions(&client, on)? {
         let (scrubbed, places) = asking.damaged(id)?;
-        tell(id, &scrubbed);
+        print_progress(id, &scrubbed);
         all.extend(places);
     }
     if all.is_empty() && !asked.json {
@@ -100,7 +100,7 @@ pub(super) fn run(asked: &Damaged) -> Result<()> {
 }
 
 /// Prints the scrubber's progress to standard error.
-fn tell(id: PartitionId, scrubbed: &GetDamagedPlacesReply) {
+fn print_progress(id: PartitionId, scrubbed: &GetDamagedPlacesReply) {
     let last = match scrubbed.finished {
         0 => "no full pass yet".to_owned(),
         at => format!("{} full passes, the last until {}", scrubbed.passes, time(at)),
@@ -173,11 +173,11 @@ impl Asking<'_> {
 /// it.
 fn elsewhere(located: &Located, on: Ipv4Addr, partition: PartitionId) -> Vec<String> {
     let is_other = |site: &&Site| site.server != on || site.partition != partition;
-    let told = |site: &Site| {
+    let reported = |site: &Site| {
         let kind = if site.is_read_write { "read-write" } else { "read-only" };
         format!("{} {} ({kind})", site.server, site.partition)
     };
-    located.sites.iter().filter(is_other).map(told).collect()
+    located.sites.iter().filter(is_other).map(reported).collect()
 }
 
 fn time(seconds: u32) -> String {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_shares_the_bytes_is_no_other_copy() {
+    fn sharers_of_the_bytes_are_no_other_copy() {
         let site = |last: u8, index, is_read_write| Site {
             server: [10, 0, 0, last].into(),
             partition: PartitionId::from_index(index).unwrap(),
@@ -197,11 +197,11 @@ mod tests {
         };
         let sites = vec![site(1, 0, true), site(1, 0, false), site(1, 1, false), site(2, 0, false)];
         let located = Located { name: "home".into(), ids: [1, 2, 3].map(VolumeId), sites };
-        let told = |last: u8, index| {
+        let reported = |last: u8, index| {
             elsewhere(&located, [10, 0, 0, last].into(), PartitionId::from_index(index).unwrap())
         };
-        assert_eq!(told(1, 0), ["10.0.0.1 /vicepb (read-only)", "10.0.0.2 /vicepa (read-only)"]);
-        assert_eq!(told(2, 0)[0], "10.0.0.1 /vicepa (read-write)");
-        assert_eq!(told(2, 0).len(), 3);
+        assert_eq!(reported(1, 0), ["10.0.0.1 /vicepb (read-only)", "10.0.0.2 /vicepa (read-only)"]);
+        assert_eq!(reported(2, 0)[0], "10.0.0.1 /vicepa (read-write)");
+        assert_eq!(reported(2, 0).len(), 3);
     }
 }

@@ -1,8 +1,8 @@
 //! Tables of `cellar top` for a foreign server, from rxdebug requests, which every port answers, and the file
 //! server's extended statistics.
 
+use super::foreign_table::{self, ForeignTable};
 use super::state::Pane;
-use super::told::{self, Told};
 use crate::commands::stat::transport::{self, Asker};
 use crate::commands::stat::xstat::{self, layout::Layout};
 use afs_idl::{ClientConnection, fs};
@@ -60,8 +60,8 @@ impl Foreign {
     }
 
     /// Fetches a table; `None` if such a server does not have it.
-    pub(super) fn look(&self, pane: Pane) -> Result<Option<Told>> {
-        if self.untold(pane).is_some() {
+    pub(super) fn look(&self, pane: Pane) -> Result<Option<ForeignTable>> {
+        if self.unavailable(pane).is_some() {
             return Ok(None);
         }
         Ok(Some(match pane {
@@ -77,7 +77,7 @@ impl Foreign {
     }
 
     /// Explains why a table is not available.
-    pub(super) fn untold(&self, pane: Pane) -> Option<&'static str> {
+    pub(super) fn unavailable(&self, pane: Pane) -> Option<&'static str> {
         match pane {
             Pane::Of(Table::Volumes) => Some(
                 "OpenAFS servers do not report calls by volume; run `cellar sniff` there, or where their \
@@ -107,8 +107,8 @@ impl Foreign {
         self.ports.iter().try_for_each(|(name, address)| ask(name, &mut Asker::new(*address)?))
     }
 
-    fn lanes(&self) -> Result<Told> {
-        let mut told = Told::new(&told::LANES);
+    fn lanes(&self) -> Result<ForeignTable> {
+        let mut reported = ForeignTable::new(&foreign_table::LANES);
         self.each(|name, asker| {
             let counters = asker.counters()?;
             let of = |name: &str| counters.get(name).copied().unwrap_or(0);
@@ -119,7 +119,7 @@ impl Foreign {
                 .map(of)
                 .iter()
                 .sum();
-            told.add(
+            reported.add(
                 &[name],
                 [
                     all("read_"),
@@ -138,27 +138,27 @@ impl Foreign {
             );
             Ok(())
         })?;
-        Ok(told)
+        Ok(reported)
     }
 
-    fn workers(&self) -> Result<Told> {
-        let mut told = Told::new(&told::WORKERS);
+    fn workers(&self) -> Result<ForeignTable> {
+        let mut reported = ForeignTable::new(&foreign_table::WORKERS);
         self.each(|name, asker| {
             let basics = asker.basics()?;
             let refused = asker.counters()?.get("busies").copied().unwrap_or(0);
             let [idle, waiting, arrived, waited] =
                 [basics.idle_threads, basics.waiting, basics.calls, basics.waited].map(u64::from);
-            told.add(&[name], [idle, waiting, arrived, waited, refused]);
+            reported.add(&[name], [idle, waiting, arrived, waited, refused]);
             Ok(())
         })?;
-        Ok(told)
+        Ok(reported)
     }
 
-    fn peers(&self) -> Result<Told> {
-        let mut told = Told::new(&told::PEERS);
+    fn peers(&self) -> Result<ForeignTable> {
+        let mut reported = ForeignTable::new(&foreign_table::PEERS);
         self.each(|name, asker| {
             for peer in asker.peers()? {
-                told.add(
+                reported.add(
                     &[name, &peer.address.to_string()],
                     [
                         peer.bytes_received,
@@ -176,33 +176,33 @@ impl Foreign {
             }
             Ok(())
         })?;
-        Ok(told)
+        Ok(reported)
     }
 
-    fn hosts(&self) -> Result<Told> {
-        let mut told = Told::new(&told::HOSTS);
+    fn hosts(&self) -> Result<ForeignTable> {
+        let mut reported = ForeignTable::new(&foreign_table::HOSTS);
         self.each(|name, asker| {
             for connection in asker.connections()?.iter().filter(|connection| connection.is_server) {
                 let id = format!("{name} {:08x}/{:08x}", connection.epoch, connection.id);
                 let (calls, active) = calls_of(connection);
-                told.add(&[&connection.peer.ip().to_string(), &id], [calls, active, 1, 0, 0]);
+                reported.add(&[&connection.peer.ip().to_string(), &id], [calls, active, 1, 0, 0]);
             }
             for peer in asker.peers()? {
                 let id = format!("{name} {}", peer.address.port());
                 let bytes = [peer.bytes_received, peer.bytes_sent];
-                told.add(&[&peer.address.ip().to_string(), &id], [0, 0, 0, bytes[0], bytes[1]]);
+                reported.add(&[&peer.address.ip().to_string(), &id], [0, 0, 0, bytes[0], bytes[1]]);
             }
             Ok(())
         })?;
-        Ok(told)
+        Ok(reported)
     }
 
     /// Returns all figures other than zero.
-    fn figures(&self) -> Result<Told> {
-        let mut told = Told::new(&told::FIGURES);
+    fn figures(&self) -> Result<ForeignTable> {
+        let mut reported = ForeignTable::new(&foreign_table::FIGURES);
         let mut add = |source: &str, name: &str, value: u64| {
             if value > 0 {
-                told.add(&[source, name], [value; 2]);
+                reported.add(&[source, name], [value; 2]);
             }
         };
         self.each(|name, asker| {
@@ -214,7 +214,7 @@ impl Foreign {
                 layout.figures.iter().for_each(|figure| add(source, &figure.name, word(figure.value)));
             }
         }
-        Ok(told)
+        Ok(reported)
     }
 }
 
@@ -254,8 +254,8 @@ fn word(value: i64) -> u64 {
     u64::try_from(value).unwrap_or_else(|_| u64::from(value as u32))
 }
 
-fn calls(layout: &Layout) -> Told {
-    let mut told = Told::new(&told::CALLS);
+fn calls(layout: &Layout) -> ForeignTable {
+    let mut reported = ForeignTable::new(&foreign_table::CALLS);
     let kib = |name: &str| {
         layout.operations.iter().find(|of| of.name == name).and_then(|of| of.kib).map_or(0, word)
     };
@@ -267,7 +267,7 @@ fn calls(layout: &Layout) -> Told {
             "FetchData" => (0, kib("FetchData (data)")),
             _ => (0, 0),
         };
-        told.add(
+        reported.add(
             &["AFS", operation.name],
             [
                 word(operation.calls),
@@ -279,11 +279,11 @@ fn calls(layout: &Layout) -> Told {
             ],
         );
     }
-    told
+    reported
 }
 
-fn caches(layout: &Layout) -> Told {
-    let mut told = Told::new(&told::CACHES);
+fn caches(layout: &Layout) -> ForeignTable {
+    let mut reported = ForeignTable::new(&foreign_table::CACHES);
     let of = |name: &str| {
         layout.figures.iter().find(|figure| figure.name == name).map_or(0, |figure| word(figure.value))
     };
@@ -292,9 +292,9 @@ fn caches(layout: &Layout) -> Told {
         ("vnodes of files", ["vcache_S_Gets", "vcache_S_Reads", "vcache_S_Writes", "vcache_S_Entries"]),
         ("pages of directories", ["dir_Calls", "dir_IOs", "", "dir_Buffers"]),
     ] {
-        told.add(&[cache], figures.map(of));
+        reported.add(&[cache], figures.map(of));
     }
-    told
+    reported
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! A sample of a table of any type.
 
+use super::foreign_table::ForeignTable;
 use super::screen::Grid;
 use super::state::Client;
-use super::told::Told;
-use crate::commands::stat::figures::{Labels, Shown, json_of};
+use crate::commands::stat::figures::{Labels, Tabular, json_of};
 use crate::commands::stat::tables;
 use events::table::{self, Look};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ pub(super) enum Sample {
     /// From a Cellar server.
     Own(Arc<dyn Seen>),
     /// From a foreign server.
-    Told(Told),
+    ForeignTable(ForeignTable),
     /// Not available from such a server, for this reason.
     Untold(&'static str),
 }
@@ -29,7 +29,7 @@ pub(super) trait Seen: Any + Send + Sync {
     fn json(&self, headings: &[&str], seconds: Option<f64>) -> Value;
 }
 
-impl<F: Shown + Send + Sync> Seen for Look<Labels, F> {
+impl<F: Tabular + Send + Sync> Seen for Look<Labels, F> {
     fn since(&self, before: &dyn Seen) -> Option<Arc<dyn Seen>> {
         let before: &dyn Any = before;
         Some(Arc::new(table::since(self, before.downcast_ref()?)))
@@ -55,7 +55,7 @@ impl<F: Shown + Send + Sync> Seen for Look<Labels, F> {
 }
 
 impl Sample {
-    pub(super) fn own<F: Shown + Send + Sync>(look: Look<Labels, F>) -> Sample {
+    pub(super) fn own<F: Tabular + Send + Sync>(look: Look<Labels, F>) -> Sample {
         Sample::Own(Arc::new(look))
     }
 
@@ -63,7 +63,9 @@ impl Sample {
     pub(super) fn since(&self, before: &Sample) -> Option<Sample> {
         match (self, before) {
             (Sample::Own(now), Sample::Own(before)) => now.since(&**before).map(Sample::Own),
-            (Sample::Told(now), Sample::Told(before)) => Some(Sample::Told(now.since(before))),
+            (Sample::ForeignTable(now), Sample::ForeignTable(before)) => {
+                Some(Sample::ForeignTable(now.since(before)))
+            }
             _ => None,
         }
     }
@@ -80,7 +82,7 @@ impl Sample {
     pub(super) fn grid(&self, headings: &[&str], seconds: Option<f64>) -> Grid {
         match self {
             Sample::Own(look) => look.grid(headings, seconds),
-            Sample::Told(told) => Grid::of_told(told, seconds),
+            Sample::ForeignTable(reported) => Grid::of_foreign(reported, seconds),
             Sample::Untold(why) => Grid::of_sentence(why),
         }
     }
@@ -89,7 +91,7 @@ impl Sample {
     pub(super) fn json(&self, headings: &[&str], seconds: Option<f64>) -> Value {
         match self {
             Sample::Own(look) => look.json(headings, seconds),
-            Sample::Told(told) => told.json(seconds),
+            Sample::ForeignTable(reported) => reported.json(seconds),
             Sample::Untold(why) => json!({ "not_available": why }),
         }
     }

@@ -1,7 +1,7 @@
 //! A table of any type, ready for display.
 
-use super::told::Told;
-use crate::commands::stat::figures::{Labels, Show, Shown};
+use super::foreign_table::ForeignTable;
+use crate::commands::stat::figures::{Labels, Show, Tabular};
 use crate::commands::stat::tables;
 use events::table::Look;
 
@@ -24,7 +24,7 @@ pub(super) struct GridRow {
 
 impl Grid {
     /// Builds the grid of a sample; as rates per second if `seconds` is given.
-    pub(super) fn new<F: Shown>(headings: &[&str], look: &Look<Labels, F>, seconds: Option<f64>) -> Grid {
+    pub(super) fn new<F: Tabular>(headings: &[&str], look: &Look<Labels, F>, seconds: Option<f64>) -> Grid {
         let number = |figures: &F| {
             let of = |(_, show, of): &(&str, Show, fn(&F) -> u64)| {
                 seconds.map_or_else(|| of(figures), |seconds| show.rate(of(figures), seconds))
@@ -44,9 +44,9 @@ impl Grid {
     }
 
     /// Builds the grid of a foreign server's sample; as rates per second if `seconds` is given.
-    pub(super) fn of_told(told: &Told, seconds: Option<f64>) -> Grid {
+    pub(super) fn of_foreign(reported: &ForeignTable, seconds: Option<f64>) -> Grid {
         let columns: Vec<(&'static str, Show)> =
-            told.layout.columns.iter().map(|(heading, show, _)| (*heading, *show)).collect();
+            reported.layout.columns.iter().map(|(heading, show, _)| (*heading, *show)).collect();
         let rate = |(number, (_, show)): (u64, &(&str, Show))| {
             seconds.map_or(number, |seconds| show.rate(number, seconds))
         };
@@ -54,12 +54,12 @@ impl Grid {
             labels,
             numbers: numbers.into_iter().zip(&columns).map(rate).collect(),
         };
-        let rows = told.numbers().into_iter().map(row).collect();
+        let rows = reported.numbers().into_iter().map(row).collect();
         let shown = |(heading, show): (&'static str, Show)| {
             (heading, if seconds.is_some() { show.of_rate() } else { show })
         };
         let columns = columns.iter().copied().map(shown).collect();
-        Grid { labels: upper(told.layout.headings), columns, rows }
+        Grid { labels: upper(reported.layout.headings), columns, rows }
     }
 
     /// Builds a grid that shows a sentence in place of a table.

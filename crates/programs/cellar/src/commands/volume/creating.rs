@@ -75,7 +75,7 @@ pub struct Made {
 
 /// A volume that would be created.
 #[derive(Serialize)]
-struct Foretold<'a> {
+struct Preview<'a> {
     name: &'a str,
     server: Ipv4Addr,
     partition: String,
@@ -108,7 +108,7 @@ pub(super) fn run(context: &Context, cell: &CellClient, create: &Create) -> Resu
     let rights = if acl.is_empty() { String::new() } else { format!(" and {}", acl.join(", ")) };
     let sentence = format!("would make {name} on {on} {partition} with {quota}{rights}");
     let partition = partition.to_string();
-    context.format.done(&Foretold { name, server: on, partition, quota_kib, acl, is_done: false }, sentence)
+    context.format.done(&Preview { name, server: on, partition, quota_kib, acl, is_done: false }, sentence)
 }
 
 /// Creates a volume like `vos create`: number, volume, entry. Undoes it if the entry cannot be created. The

@@ -42,7 +42,7 @@ pub struct DumpVolume {
 
 /// The outcome of a dry run.
 #[derive(Serialize)]
-struct Foretold<'a> {
+struct Preview<'a> {
     volume: u32,
     name: &'a str,
     server: Ipv4Addr,
@@ -165,7 +165,7 @@ fn preflight(
         return Err(refused()(AbortCode::VOLSERVOLBUSY));
     }
     let info = Some(info).filter(|info| info.status == vol::volume_state::OK);
-    let foretold = Foretold {
+    let foretold = Preview {
         volume: id.0,
         name: &request.volume,
         server: site.server,
@@ -180,9 +180,9 @@ fn preflight(
     context.format.done(&foretold, foretold.text())
 }
 
-impl Foretold<'_> {
+impl Preview<'_> {
     fn text(&self) -> String {
-        let Foretold { volume, server, partition, file, since, .. } = self;
+        let Preview { volume, server, partition, file, since, .. } = self;
         let what = match (since, self.size_kib) {
             (0, Some(size_kib)) => {
                 format!("{} of the volume {volume}", HumanBytes(size_kib.saturating_mul(1024)))

@@ -1,9 +1,9 @@
 //! Runs jobs in this process while a user watches; `cellar volume jobs`.
 
 mod elsewhere;
+mod job_view;
 mod preflight;
 mod progress;
-mod shown;
 
 use crate::commands::Context;
 use anyhow::{Result, bail};
@@ -15,9 +15,9 @@ use indicatif::HumanBytes;
 use job_runner::journal::Journal;
 use job_runner::traffic::{self, Transfers};
 use job_runner::world::{CellWorld, SharedControl};
+use job_view::JobView;
 use jobs::{Control, End, Job, Stage, Traffic};
-use preflight::Foretold;
-use shown::Shown;
+use preflight::Preview;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::net::Ipv4Addr;
@@ -100,7 +100,7 @@ pub(super) fn journal_for(context: &Context, detach: bool) -> Result<Kept> {
 }
 
 /// Reports that a job was handed to a server.
-pub(super) fn tell_detached(context: &Context, job: &Job) -> Result<()> {
+pub(super) fn report_detached(context: &Context, job: &Job) -> Result<()> {
     let sentence = format!("job {}: `cellar volume jobs show {}` shows its progress", job.id, job.id);
     context.format.done(&job.id, sentence)
 }
@@ -118,23 +118,24 @@ pub(super) fn run(context: &Context, command: &Jobs) -> Result<()> {
     match command {
         Jobs::List { .. } => context.format.rows(&list(context, &journal)?),
         Jobs::Show { job, .. } => show(context, &journal, *job),
-        Jobs::Resume { job, .. } if command.is_dry() => foretell_resuming(context, &journal, *job),
-        Jobs::Cancel { job, .. } if command.is_dry() => foretell_cancelling(context, &journal, *job),
+        Jobs::Resume { job, .. } if command.is_dry() => preview_resuming(context, &journal, *job),
+        Jobs::Cancel { job, .. } if command.is_dry() => preview_cancelling(context, &journal, *job),
         Jobs::Resume { job, .. } => resume(context, &journal, *job),
         Jobs::Cancel { job, .. } => cancel(context, &journal, *job),
     }
 }
 
-fn list(context: &Context, journal: &Journal) -> Result<Vec<Shown>> {
+fn list(context: &Context, journal: &Journal) -> Result<Vec<JobView>> {
     let jobs = journal.all()?;
     // Servers are queried only for running jobs.
     let asks = jobs.iter().any(|job| !job.is_over());
     let cell = asks.then(|| context.client().ok()).flatten();
-    let told = cell.as_ref().map(traffic::of_jobs);
+    let reported = cell.as_ref().map(traffic::of_jobs);
     let shown = |job: &Job| {
         let is_running = !job.is_over() && journal.claim(job.id)?.is_none();
-        let told = told.as_ref().filter(|_| is_running).map_or_else(|| so_far(job), |told| told(job));
-        Ok(Shown::new(job, is_running, told))
+        let reported =
+            reported.as_ref().filter(|_| is_running).map_or_else(|| so_far(job), |reported| reported(job));
+        Ok(JobView::new(job, is_running, reported))
     };
     jobs.iter().map(shown).collect()
 }
@@ -148,8 +149,8 @@ fn show(context: &Context, journal: &Journal, id: u32) -> Result<()> {
     let job = journal.read(id)?;
     let is_running = !job.is_over() && journal.claim(id)?.is_none();
     let cell = is_running.then(|| context.client().ok()).flatten();
-    let told = cell.map_or_else(|| so_far(&job), |cell| traffic::of_job(&cell, &job));
-    Shown::new(&job, is_running, told).show(context, job.events)
+    let reported = cell.map_or_else(|| so_far(&job), |cell| traffic::of_job(&cell, &job));
+    JobView::new(&job, is_running, reported).show(context, job.events)
 }
 
 fn cancel(context: &Context, journal: &Journal, id: u32) -> Result<()> {
@@ -174,7 +175,7 @@ fn unfinished(journal: &Journal, id: u32) -> Result<Job> {
     Ok(job)
 }
 
-fn foretell_resuming(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()> {
+fn preview_resuming(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()> {
     let jobs = match only {
         Some(id) => vec![unfinished(journal, id)?],
         None => journal.all()?.into_iter().filter(|job| !job.is_over()).collect(),
@@ -186,18 +187,18 @@ fn foretell_resuming(context: &Context, journal: &Journal, only: Option<u32>) ->
         if is_running && only.is_none() {
             continue;
         }
-        let shown = Shown::new(&job, is_running, so_far(&job));
+        let shown = JobView::new(&job, is_running, so_far(&job));
         let is_to_be_undone = !is_running && journal.is_cancelled(job.id);
-        all.push(if is_to_be_undone { Foretold::cancel(shown) } else { Foretold::resume(shown) });
+        all.push(if is_to_be_undone { Preview::cancel(shown) } else { Preview::resume(shown) });
     }
     preflight::print(context, &all, "no interrupted jobs")
 }
 
-fn foretell_cancelling(context: &Context, journal: &Journal, id: u32) -> Result<()> {
+fn preview_cancelling(context: &Context, journal: &Journal, id: u32) -> Result<()> {
     let job = unfinished(journal, id)?;
     let is_running = journal.claim(id)?.is_none();
-    let shown = Shown::new(&job, is_running, so_far(&job));
-    preflight::print(context, &[Foretold::cancel(shown)], "")
+    let shown = JobView::new(&job, is_running, so_far(&job));
+    preflight::print(context, &[Preview::cancel(shown)], "")
 }
 
 fn resume(context: &Context, journal: &Journal, only: Option<u32>) -> Result<()> {
@@ -299,7 +300,7 @@ pub(super) fn explain(trouble: &str, code: Option<AbortCode>) -> String {
 /// Reports the result of a job.
 pub(super) fn report(context: &Context, job: &Job, end: End) -> Result<()> {
     let sentence = outcome(job, end)?;
-    context.format.done(&Shown::new(job, false, so_far(job)), sentence)
+    context.format.done(&JobView::new(job, false, so_far(job)), sentence)
 }
 
 /// Describes a job that is done; fails with a description of any other result.
@@ -335,11 +336,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_in_the_way_is_told_in_words_and_the_code_once() {
+    fn an_obstacle_is_described_with_its_code_once() {
         let code = AbortCode::VDISKFULL;
         let trouble = jobs::JobError::Call { doing: "make it".into(), code };
-        let told = explain(&trouble.to_string(), Some(code));
-        assert_eq!(told, format!("cannot make it: the partition is full [{code}]"));
+        let reported = explain(&trouble.to_string(), Some(code));
+        assert_eq!(reported, format!("cannot make it: the partition is full [{code}]"));
         assert_eq!(explain("it is there", None), "it is there");
     }
 }

@@ -39,7 +39,7 @@ pub struct Unmount {
 
 /// A mount point that would be created or removed.
 #[derive(Serialize)]
-struct Foretold<'a> {
+struct Preview<'a> {
     place: &'a str,
     volume: &'a str,
     is_done: bool,
@@ -64,7 +64,7 @@ pub(crate) fn preflight(context: &Context, cell: &CellClient, place: &str, volum
     }
     check_right(cell, &directory, Rights::INSERT)?.map_err(refused())?;
     let sentence = format!("would create the mount point {place} to {volume}");
-    context.format.done(&Foretold { place, volume, is_done: false }, sentence)
+    context.format.done(&Preview { place, volume, is_done: false }, sentence)
 }
 
 /// Runs `unmount`.
@@ -82,7 +82,7 @@ pub(super) fn unmount(context: &Context, cell: &CellClient, unmount: &Unmount) -
         let contents = base::text::escape(&cell.read_link(&node)?);
         let volume = mounted_volume(&contents);
         let sentence = format!("would remove the mount point {place} to {volume}");
-        return context.format.done(&Foretold { place, volume, is_done: false }, sentence);
+        return context.format.done(&Preview { place, volume, is_done: false }, sentence);
     }
     cell.remove(&directory, name.as_bytes()).map_err(refused())?;
     context.format.done(&true, format!("{place} is removed"))

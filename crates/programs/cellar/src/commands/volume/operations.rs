@@ -194,7 +194,7 @@ fn do_job(
         let (job, claim) = kept.journal.begin(make)?;
         if how.detach {
             drop(claim);
-            return following::tell_detached(context, &job);
+            return following::report_detached(context, &job);
         }
         return following::follow(context, cell, &kept.journal, job);
     }
@@ -207,7 +207,7 @@ mod tests {
     use cell_client::fakes::{behind, server};
 
     #[test]
-    fn what_a_directory_lies_in_is_told_by_the_sync_site() {
+    fn mount_points_are_read_at_the_sync_site() {
         let (fakes, asked) = behind::cell();
         assert!(!is_read_write(&fakes.cell(3), VolumeId(7)).unwrap());
         assert_eq!(*asked.lock(), [server(3)]);

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_refused_with_what_is_valid() {
+    fn invalid_policies_are_refused_with_valid_ones() {
         assert!(parse("default").unwrap().0.is_none());
         assert_eq!(parse("zstd:9").unwrap().0, Some(Codec::Zstd(9)));
         let text = parse("gzip").err().unwrap();

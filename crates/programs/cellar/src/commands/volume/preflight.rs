@@ -45,11 +45,11 @@ pub(super) fn ask(cell: &CellClient, job: &Job) -> Result<Outlook> {
 /// Formats the results as lines of text.
 pub(super) fn lines(job: &Job, outlook: &Outlook) -> Vec<String> {
     let mut lines = Vec::new();
-    lines.extend(outlook.source.as_ref().map(|told| volume(&job.name, told)));
+    lines.extend(outlook.source.as_ref().map(|reported| volume(&job.name, reported)));
     if job.operation() == Operation::Backup {
         let backup = outlook.backup.as_ref();
-        let told = backup.map(|told| format!("  {}.backup is of {}", job.name, time(told.made)));
-        lines.push(told.unwrap_or_else(|| format!("  {} has no backup yet", job.name)));
+        let reported = backup.map(|reported| format!("  {}.backup is of {}", job.name, time(reported.made)));
+        lines.push(reported.unwrap_or_else(|| format!("  {} has no backup yet", job.name)));
     }
     let free = |kib: u64| HumanBytes(kib.saturating_mul(1024));
     lines.extend(
@@ -61,11 +61,11 @@ pub(super) fn lines(job: &Job, outlook: &Outlook) -> Vec<String> {
     lines
 }
 
-fn volume(name: &str, told: &VolumeSummary) -> String {
-    let (size, files) = (HumanBytes(told.size_kib.saturating_mul(1024)), HumanCount(told.files));
+fn volume(name: &str, reported: &VolumeSummary) -> String {
+    let (size, files) = (HumanBytes(reported.size_kib.saturating_mul(1024)), HumanCount(reported.files));
     format!(
         "  {name} has {size}, {files} files and directories, and was last changed at {}",
-        time(told.changed)
+        time(reported.changed)
     )
 }
 
@@ -87,12 +87,12 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[test]
-    fn each_site_is_told_in_a_line_what_it_gets() {
+    fn each_site_has_a_line_with_its_outcome() {
         let place = |last| Place { server: Ipv4Addr::new(192, 0, 2, last), partition: 0 };
         let site = |last, gets| SiteOutlook { place: place(last), gets, transfer: None };
-        let told = VolumeSummary { volume: 7, size_kib: 2048, files: 1234, made: 1, changed: 86_400 };
+        let reported = VolumeSummary { volume: 7, size_kib: 2048, files: 1234, made: 1, changed: 86_400 };
         let outlook = Outlook {
-            source: Some(told),
+            source: Some(reported),
             partitions: vec![PartitionSpace { place: place(4), free_kib: 1024 }],
             sites: vec![
                 site(1, Gets::Clone),

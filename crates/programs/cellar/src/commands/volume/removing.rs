@@ -47,7 +47,7 @@ struct RemovedVolume {
 
 impl Removed {
     /// Describes what would be removed.
-    fn foretold(&self) -> String {
+    fn preview(&self) -> String {
         let place = |one: &RemovedVolume| format!("{} on {} {}", one.id, one.server, one.partition);
         let volumes: Vec<String> = self.volumes.iter().map(place).collect();
         let snapshots = match &self.snapshots[..] {
@@ -64,10 +64,10 @@ pub(super) fn remove(context: &Context, cell: &CellClient, request: &Remove) -> 
     let located = cell.locate_newest(volume)?;
     let doomed = doomed(&located, *copies)?;
     let snapshots = snapshot::doomed(cell, volume, *snapshots)?;
-    let told = removed(volume, &doomed, snapshots.names.clone(), !dry_run);
+    let reported = removed(volume, &doomed, snapshots.names.clone(), !dry_run);
     if *dry_run {
         cell.check_changes_locations().map_err(failed(format!("remove the volume {volume}")))?;
-        return context.format.done(&told, told.foretold());
+        return context.format.done(&reported, reported.preview());
     }
     snapshots.remove()?;
     for (site, id) in &doomed {
@@ -84,7 +84,7 @@ pub(super) fn remove(context: &Context, cell: &CellClient, request: &Remove) -> 
     let request = entry_of(&located);
     cell.database(Interface::Locations, |vl| vl::delete_entry(vl, &request))
         .map_err(failed(format!("remove the entry of {volume}")))?;
-    context.format.done(&told, format!("{volume} is removed"))
+    context.format.done(&reported, format!("{volume} is removed"))
 }
 
 fn removed(volume: &str, doomed: &[(Site, VolumeId)], snapshots: Vec<String>, is_done: bool) -> Removed {
@@ -172,17 +172,17 @@ mod tests {
     }
 
     #[test]
-    fn what_would_go_is_told_whole() {
+    fn a_dry_run_lists_everything_removed() {
         let released = located([7, 8, 0], &[(ONE, true), (TWO, false)]);
-        let told = removed("v", &doomed(&released, true).unwrap(), vec!["monday".into()], false);
+        let reported = removed("v", &doomed(&released, true).unwrap(), vec!["monday".into()], false);
         let text = "would remove v: 8 on 192.0.2.2 /vicepa, 7 on 192.0.2.1 /vicepa, the snapshots monday, \
             and its entry";
-        assert_eq!(told.foretold(), text);
-        assert!(removed("v", &[], Vec::new(), false).foretold().ends_with(", and its entry"));
+        assert_eq!(reported.preview(), text);
+        assert!(removed("v", &[], Vec::new(), false).preview().ends_with(", and its entry"));
     }
 
     #[test]
-    fn what_has_only_read_only_copies_can_go() {
+    fn a_volume_with_only_replicas_can_be_removed() {
         let kept = located([7, 8, 9], &[(TWO, false)]);
         assert!(doomed(&kept, false).is_err());
         assert_eq!(places(&doomed(&kept, true).unwrap()), [(TWO, 8)]);

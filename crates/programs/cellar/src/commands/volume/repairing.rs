@@ -30,7 +30,7 @@ pub struct Repair {
 
 /// A step as displayed.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct StepView<'a> {
     volume: &'a str,
     action: &'static str,
     what: String,
@@ -49,7 +49,7 @@ struct ShownLeft<'a> {
 /// The outcome.
 #[derive(Serialize)]
 struct Repaired<'a> {
-    steps: Vec<Shown<'a>>,
+    steps: Vec<StepView<'a>>,
     left: Vec<ShownLeft<'a>>,
     /// What could not be checked, and why.
     not_checked: &'a [String],
@@ -96,7 +96,7 @@ fn shown<'a>(
     not_checked: &'a [String],
     is_done: bool,
 ) -> Repaired<'a> {
-    let step = |(step, failure): (&'a Step, Option<String>)| Shown {
+    let step = |(step, failure): (&'a Step, Option<String>)| StepView {
         volume: &step.volume,
         action: step.action.name(),
         what: step.to_string(),

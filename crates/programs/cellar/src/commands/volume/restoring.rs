@@ -327,7 +327,7 @@ pub(super) fn restore(context: &Context, request: &RestoreVolume) -> Result<()> 
     let (mut job, claim) = kept.journal.begin(make)?;
     if request.detach {
         drop(claim);
-        return following::tell_detached(context, &job);
+        return following::report_detached(context, &job);
     }
     let start = Instant::now();
     let end = following::carry_on(context, &cell, &kept.journal, &mut job)?;
@@ -482,8 +482,8 @@ mod tests {
             further_places(&cell, &RestoreVolume { also_on, ..request("new", Overwrite::Abort) }, first)
         };
         let shown = |places: Vec<Place>| places.iter().map(Place::to_string).collect::<Vec<_>>();
-        let told = shown(places(&["192.0.2.9/b", "192.0.2.8/c"]).unwrap());
-        assert_eq!(told, ["192.0.2.9 /vicepb", "192.0.2.8 /vicepc"]);
+        let reported = shown(places(&["192.0.2.9/b", "192.0.2.8/c"]).unwrap());
+        assert_eq!(reported, ["192.0.2.9 /vicepb", "192.0.2.8 /vicepc"]);
         assert!(places(&["10.0.1.2/b"]).unwrap_err().to_string().contains("two sites"));
         assert!(places(&["192.0.2.9/a", "192.0.2.9/b"]).unwrap_err().to_string().contains("two sites"));
         assert!(places(&["192.0.2.9/a"; SITES]).unwrap_err().to_string().contains("at most 13"));
@@ -513,12 +513,14 @@ mod tests {
         let restored = VolintInfo { copy_date: last + 1, ..volume(last + 1) };
         check_fits(&part, &changes, &restored).unwrap();
         let at = Place { server: behind::NEW, partition: 0 };
-        let tell =
+        let preview =
             |how, volume: Option<&VolintInfo>| preflight(&request("data", how), &part, volume, (at, &[at]));
-        assert!(tell(Overwrite::Abort, None).ends_with(", and send it from there to 10.0.1.2 /vicepa"));
-        assert!(tell(Overwrite::Abort, None).starts_with("would make a new volume data on 10.0.1.2 /vicepa"));
-        assert!(tell(Overwrite::Full, Some(&volume(0))).starts_with("would replace what data on"));
-        let applied = tell(Overwrite::Incremental, Some(&volume(0)));
+        assert!(preview(Overwrite::Abort, None).ends_with(", and send it from there to 10.0.1.2 /vicepa"));
+        assert!(
+            preview(Overwrite::Abort, None).starts_with("would make a new volume data on 10.0.1.2 /vicepa")
+        );
+        assert!(preview(Overwrite::Full, Some(&volume(0))).starts_with("would replace what data on"));
+        let applied = preview(Overwrite::Incremental, Some(&volume(0)));
         assert!(applied.starts_with("would apply dump to data on") && part.left_out() > 0, "{applied}");
     }
 }

@@ -139,7 +139,7 @@ fn a_late_reader_acknowledges_and_answers_pings() {
 }
 
 #[test]
-fn a_reader_who_does_not_come_is_not_waited_for() {
+fn an_absent_reader_is_not_awaited() {
     let mut queue = Harness::new();
     queue.0.leave_acks_to_reader(NOW);
     queue.0.leave_acks_to_reader(LATER);
@@ -155,7 +155,7 @@ fn a_reader_who_does_not_come_is_not_waited_for() {
 }
 
 #[test]
-fn what_is_wrong_is_told_without_a_reader() {
+fn errors_are_reported_without_a_reader() {
     for wrong in [4, 1, 300] {
         let mut queue = Harness::new();
         queue.0.leave_acks_to_reader(NOW);
@@ -177,7 +177,7 @@ fn room(bytes: usize) -> RecvBuffer {
 }
 
 /// Returns the contents of the receive buffers that are ready.
-fn landed(queue: &mut ReceiveQueue) -> Vec<Vec<u8>> {
+fn take_filled(queue: &mut ReceiveQueue) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| queue.take_room()).map(|room| room.filled().to_vec()).collect()
 }
 
@@ -187,14 +187,14 @@ fn insert(queue: &mut ReceiveQueue, sequence: u32, flags: Flags, body: &'static 
 }
 
 #[test]
-fn what_comes_is_put_into_rooms_in_order_however_packets_lie() {
+fn buffers_are_filled_in_order() {
     let mut queue = Harness::new().0;
     insert(&mut queue, 1, NONE, b"abc", false);
     for bytes in [2, 4, 0, 3] {
-        queue.lend(room(bytes));
+        queue.post_buffer(room(bytes));
     }
     assert_eq!((queue.land(), queue.next(), queue.missing()), (1, 2, 2));
-    assert_eq!(landed(&mut queue), [b"ab"]);
+    assert_eq!(take_filled(&mut queue), [b"ab"]);
     // No data is copied from behind a gap until the gap is filled; data that does not fit waits.
     insert(&mut queue, 3, NONE, b"fgh", false);
     assert_eq!((queue.land(), queue.is_readable()), (0, false));
@@ -202,32 +202,32 @@ fn what_comes_is_put_into_rooms_in_order_however_packets_lie() {
     insert(&mut queue, 4, Flags::LAST_PACKET, b"ijkl", false);
     assert_eq!((queue.land(), queue.held(), queue.next(), queue.missing()), (2, 1, 4, 5));
     assert!(queue.is_readable() && queue.is_complete() && !queue.is_read());
-    assert_eq!(landed(&mut queue), [&b"cdef"[..], b"", b"ghi"]);
+    assert_eq!(take_filled(&mut queue), [&b"cdef"[..], b"", b"ghi"]);
     assert!(!queue.has_rooms() && queue.is_readable());
     // At the end of the data a partly filled buffer is returned.
-    queue.lend(room(9));
+    queue.post_buffer(room(9));
     assert_eq!((queue.land(), queue.is_read()), (1, true));
-    assert_eq!(landed(&mut queue), [b"jkl"]);
+    assert_eq!(take_filled(&mut queue), [b"jkl"]);
 }
 
 #[test]
 fn a_room_is_given_when_it_is_full_or_at_the_end() {
     let mut queue = Harness::new().0;
-    queue.lend(room(4));
-    queue.lend(room(4));
+    queue.post_buffer(room(4));
+    queue.post_buffer(room(4));
     insert(&mut queue, 1, NONE, b"abc", false);
     assert_eq!((queue.land(), queue.take_room().is_none(), queue.is_readable()), (1, true, false));
     insert(&mut queue, 2, NONE, b"de", false);
-    assert_eq!((queue.land(), landed(&mut queue)), (1, vec![b"abcd".to_vec()]));
+    assert_eq!((queue.land(), take_filled(&mut queue)), (1, vec![b"abcd".to_vec()]));
     assert!(queue.has_rooms() && !queue.is_readable());
     insert(&mut queue, 3, Flags::LAST_PACKET, b"", false);
-    assert_eq!((queue.land(), landed(&mut queue)), (1, vec![b"e".to_vec()]));
+    assert_eq!((queue.land(), take_filled(&mut queue)), (1, vec![b"e".to_vec()]));
 }
 
 #[test]
 fn sealed_data_fills_buffers_only_when_opened_and_read() {
     let mut queue = Harness::new().0;
-    queue.lend(room(10));
+    queue.post_buffer(room(10));
     insert(&mut queue, 1, NONE, b"xyz", true);
     assert_eq!((queue.land(), queue.has_unread()), (0, true));
     queue.unseal(|_, _, _| Some(Bytes::from_static(b"abc")));
@@ -237,9 +237,9 @@ fn sealed_data_fills_buffers_only_when_opened_and_read() {
 }
 
 #[test]
-fn a_sender_hears_of_what_landed_as_if_it_had_been_read() {
+fn posted_buffers_count_as_read() {
     let mut queue = Harness::new();
-    queue.0.lend(room(255));
+    queue.0.post_buffer(room(255));
     for sequence in 1..=255 {
         queue.arrives(sequence, NONE);
         queue.0.land();

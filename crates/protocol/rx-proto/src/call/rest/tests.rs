@@ -82,7 +82,7 @@ fn a_call_is_made_again_as_it_was() {
 type Change = fn(&mut Call);
 
 #[test]
-fn who_has_anything_else_to_wait_for_does_not_rest() {
+fn calls_with_other_timers_do_not_rest() {
     let changes: [(&str, Change); 11] = [
         ("held by its user", |call| call.released = false),
         ("about to send", |call| call.ready = true),

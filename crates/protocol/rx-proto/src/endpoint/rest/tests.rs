@@ -94,7 +94,7 @@ fn acknowledgement(reply: Header) -> (Header, Vec<u8>) {
 }
 
 #[test]
-fn the_next_call_ends_what_rests() {
+fn the_next_call_ends_resting_ones() {
     let mut server = Server::new();
     for number in 1..=2 {
         server.answers(START, number);
@@ -104,7 +104,7 @@ fn the_next_call_ends_what_rests() {
 }
 
 #[test]
-fn an_acknowledgement_ends_it_and_tells_the_round_trip() {
+fn an_acknowledgement_measures_the_round_trip() {
     let mut server = Server::new();
     let reply = server.answers(START, 1);
     assert!(reply.flags.contains(Flags::REQUEST_ACK), "the proof of the client's address is old");
@@ -159,7 +159,7 @@ fn a_request_that_comes_twice_is_acknowledged() {
 }
 
 #[test]
-fn a_failed_connection_takes_what_rests_with_it() {
+fn a_failed_connection_drops_resting_calls() {
     let mut server = Server::new();
     server.answers(START, 1);
     let abort = Header { call_number: 0, sequence: 0, kind: PacketType::Abort, ..request(0) };

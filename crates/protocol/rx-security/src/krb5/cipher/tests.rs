@@ -190,7 +190,7 @@ fn rfc_8009_samples() {
 }
 
 #[test]
-fn every_type_opens_what_it_sealed_and_nothing_else() {
+fn each_type_opens_only_its_own_sealed_data() {
     for enctype in Enctype::ALL {
         let key = key(enctype.number(), &vec![0x5a; enctype.key_bytes()]);
         let other = self::key(enctype.number(), &vec![0x32; enctype.key_bytes()]);

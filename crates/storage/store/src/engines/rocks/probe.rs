@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_leaves_nothing_and_replaces_what_a_crash_left() {
+    fn a_probe_cleans_up_after_a_crash() {
         let folder = tempfile::tempdir().unwrap();
         check_writable(&folder.path().join("missing")).unwrap();
         std::fs::write(folder.path().join(NAME), "some").unwrap();

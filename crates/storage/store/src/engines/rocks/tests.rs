@@ -113,7 +113,7 @@ fn many_threads_share_syncs() {
 }
 
 #[test]
-fn what_is_not_there_is_created_only_when_asked() {
+fn stores_are_created_only_on_request() {
     let folder = tempfile::tempdir().unwrap();
     assert!(RocksMeta::open(folder.path(), &MetaOptions { create: false, ..options() }).is_err());
     drop(open(folder.path()));
@@ -199,7 +199,7 @@ proptest! {
 
     /// RocksDB and the store in memory behave identically.
     #[test]
-    fn it_does_what_the_store_in_memory_does(steps in prop::collection::vec(step(), 1..60)) {
+    fn it_behaves_like_the_memory_engine(steps in prop::collection::vec(step(), 1..60)) {
         let folder = tempfile::tempdir().unwrap();
         let model = crate::MemoryMeta::new();
         let mut meta = open(folder.path());
@@ -233,7 +233,7 @@ proptest! {
 }
 
 #[test]
-fn a_snapshot_stays_what_it_was() {
+fn a_snapshot_does_not_change() {
     let folder = tempfile::tempdir().unwrap();
     let rocks = open(&folder.path().join("meta"));
     let memory = crate::MemoryMeta::new();

@@ -78,7 +78,7 @@ fn the_deadest_segment_comes_first_and_is_emptied() {
 }
 
 #[test]
-fn damage_is_not_copied_and_a_hole_is_told() {
+fn damage_is_not_copied_and_reported() {
     let (disk, store) = fresh();
     let chunks: Vec<_> = (1..=3).map(|number| append(&store, number)).collect();
     store.sync().unwrap();

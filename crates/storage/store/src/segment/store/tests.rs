@@ -82,7 +82,7 @@ fn chunks_come_back_in_every_codec_and_number_of_pieces() {
 }
 
 #[test]
-fn what_is_written_and_not_synced_is_bounded() {
+fn unsynced_writes_are_bounded() {
     let (disk, meta) = (disk(), Arc::new(MemoryMeta::new()));
     let config = SegmentConfig { unsynced_bytes_max: 3000, ..config() };
     let store = open_with(&disk, &meta, config);
@@ -131,7 +131,7 @@ fn every_damaged_byte_is_reported_with_its_place() {
 }
 
 #[test]
-fn what_only_the_systems_cache_still_has_is_found_damaged() {
+fn data_only_in_the_page_cache_counts_as_damaged() {
     let (disk, _, store) = fresh();
     let addresses: Vec<_> = (0..8).map(|n| append(&store, n)).collect();
     // One chunk that starts and ends within blocks, and one longer than a block.
@@ -252,7 +252,7 @@ fn there_are_no_rests_where_more_is_dead_than_is_free() {
 }
 
 #[test]
-fn what_a_crash_orphaned_goes_when_no_metadata_names_it() {
+fn orphans_of_a_crash_are_removed() {
     let (disk, meta, store) = fresh();
     let named = append(&store, 0);
     let orphans: Vec<_> = (1..9).map(|n| append(&store, n)).collect();
@@ -417,7 +417,7 @@ fn the_cache_is_bounded_and_counts() {
 }
 
 #[test]
-fn threads_append_sync_and_read_at_once() {
+fn threads_append_sync_and_read_concurrently() {
     let folder = tempfile::tempdir().unwrap();
     let meta: Arc<dyn MetaStore> = Arc::new(MemoryMeta::new());
     let config = SegmentConfig { segment_bytes: 64 << 10, ..config() };

@@ -134,7 +134,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn finds_what_a_plain_map_finds(
+        fn agrees_with_a_plain_map(
             steps in proptest::collection::vec((0u64..60, any::<u8>()), 0..300),
             room in 0usize..50,
         ) {

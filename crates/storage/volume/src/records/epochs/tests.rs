@@ -84,7 +84,7 @@ impl Group {
 }
 
 #[test]
-fn every_epoch_sees_what_it_saw_when_it_was_made() {
+fn each_epoch_keeps_its_view() {
     for seed in 0..5000 {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut group = Group::new();

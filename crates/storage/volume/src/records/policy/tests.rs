@@ -65,7 +65,7 @@ fn the_newest_of_each_period_are_kept() {
 }
 
 #[test]
-fn what_was_missed_is_made_up_for_once() {
+fn missed_snapshots_are_made_once() {
     let before = [Automatic { made: hours(0), kept: kept(&Period::ALL), changes: 1 }];
     let due = POLICY.due(hours(30), 2, &before);
     assert_eq!(due, Due::Make(kept(&[Period::Hour, Period::Day])));
@@ -77,7 +77,7 @@ fn what_was_missed_is_made_up_for_once() {
 }
 
 #[test]
-fn what_does_not_change_has_one_snapshot() {
+fn unchanged_volumes_have_one_snapshot() {
     let all = run(POLICY, 9 * 24, 60, |_| 7);
     assert_eq!(all, [Automatic { made: hours(0), kept: kept(&Period::ALL), changes: 7 }]);
     let changed_once = run(POLICY, 9 * 24, 60, |minute| u64::from(minute > 100));

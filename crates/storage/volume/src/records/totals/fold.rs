@@ -145,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_and_what_is_left_are_what_was(
+        fn folded_records_and_remainder_equal_the_input(
             parents in proptest::collection::vec(any::<u32>(), 1..40),
             parts in proptest::collection::vec((any::<u32>(), 1u64..9), 0..30),
             most in 0usize..20,
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_side_by_side_comes_together_in_the_directory_above() {
+    fn siblings_meet_in_their_parent() {
         // A chain 0 - 1 - 2 - ... - 99, with a hundred more directories below 99.
         let above =
             |at: VnodeId| Ok::<_, Infallible>(at.0.checked_sub(1).map(|above| VnodeId(above.min(99))));

@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn everybody_gets_what_lies_below(
+        fn each_directory_gets_the_totals_below(
             parents in proptest::collection::vec(any::<u32>(), 1..40),
             own in proptest::collection::vec((any::<u32>(), 0u64..9), 0..40),
         ) {

@@ -126,7 +126,7 @@ fn every_kind_of_planted_damage_of_shared_chunks_is_found() {
 }
 
 #[test]
-fn a_damaged_shared_chunk_is_told_of_every_file_that_shows_it() {
+fn shared_damage_is_reported_for_each_file() {
     let world = world();
     damage_chunk(&world);
     let found = lines(&world.check());

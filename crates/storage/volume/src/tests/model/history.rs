@@ -886,23 +886,23 @@ fn check_together(volume: &Volume, reference: &Reference) {
     fids.rotate_left(reference.nodes.len() / 3);
     fids.extend(fids.first().map(|fid| Fid { unique: fid.unique + 1, ..*fid }));
     fids.push(Fid { vnode: VnodeId(1 << 20), ..volume.root() });
-    let told = |volume: &Volume| {
-        let told = fids.chunks(50).flat_map(|some| volume.statuses_and_acls(some));
-        told.map(Result::ok).collect::<Vec<_>>()
+    let reported = |volume: &Volume| {
+        let reported = fids.chunks(50).flat_map(|some| volume.statuses_and_acls(some));
+        reported.map(Result::ok).collect::<Vec<_>>()
     };
-    let from_memory = told(volume);
+    let from_memory = reported(volume);
     // Only sometimes, so that entries that stay cached for long are compared too.
     if volume.header().update_counter.is_multiple_of(3) {
         volume.shared.caches.purge(volume.view().instance);
-        assert!(told(volume) == from_memory, "from the store");
+        assert!(reported(volume) == from_memory, "from the store");
     }
     let one_by_one: Vec<_> = fids.iter().map(|fid| volume.status_and_acl(*fid).ok()).collect();
     assert!(from_memory == one_by_one, "one by one");
     for (some, expected) in fids.chunks(50).zip(one_by_one.chunks(50)) {
         let expected: Option<Vec<_>> = expected.iter().cloned().collect();
-        let told = volume.tell_at_hand(some, |found| Some(found.to_vec()));
+        let reported = volume.with_cached_statuses(some, |found| Some(found.to_vec()));
         // They have just been read, but may not all fit in the cache.
-        assert!(told.is_none() || told == expected, "at hand");
+        assert!(reported.is_none() || reported == expected, "at hand");
     }
 }
 

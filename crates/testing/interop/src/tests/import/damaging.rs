@@ -29,7 +29,7 @@ struct Damage {
     /// New bytes and their offset; `None` to remove the file.
     bytes: Option<(u64, Vec<u8>)>,
     volumes: &'static [&'static str],
-    told: &'static str,
+    reported: &'static str,
 }
 
 /// Parses the ids of volumes by name from the output of `vos listvol`.
@@ -61,7 +61,7 @@ pub(super) fn each_is_named(
         ensure!(all.status == 1 && all.text.contains(&refused), "{}: {}", damage.what, all.text);
         for volume in damage.volumes {
             let one = import(&format!("--volume {volume}"))?;
-            let is_named = one.text.contains(&format!("({volume})")) && one.text.contains(damage.told);
+            let is_named = one.text.contains(&format!("({volume})")) && one.text.contains(damage.reported);
             ensure!(one.status == 1 && is_named, "{}, {volume}: {}", damage.what, one.text);
         }
         println!("interop: {}: {} refused", damage.what, damage.volumes.join(", "));
@@ -86,35 +86,35 @@ fn damages(partition: &Path, numbers: &BTreeMap<String, u64>) -> Result<Vec<Dama
             file: special(SMALL_INDEX, "tree.backup")?,
             bytes: Some((0, vec![0; 4])),
             volumes: &["tree.backup"],
-            told: "byte 0: expected",
+            reported: "byte 0: expected",
         },
         Damage {
             what: "the mark of a vnode",
             file: special(LARGE_INDEX, "tree.readonly")?,
             bytes: Some((256 + MAGIC_OFFSET, vec![0; 4])),
             volumes: &["tree.readonly"],
-            told: "expected the mark of a vnode",
+            reported: "expected the mark of a vnode",
         },
         Damage {
             what: "a vnode's count of links",
             file: special(SMALL_INDEX, "tree")?,
             bytes: Some((record + LINK_COUNT_OFFSET, vec![7, 0])),
             volumes: &["tree"],
-            told: "/dir/victim: its count of links is 7; there are 1",
+            reported: "/dir/victim: its count of links is 7; there are 1",
         },
         Damage {
             what: "a file that is gone, shared by three volumes",
             file: shared.0,
             bytes: None,
             volumes: &GROUP,
-            told: "/dir/victim: ",
+            reported: "/dir/victim: ",
         },
         Damage {
             what: "its count in the table of links",
             file: links,
             bytes: Some((row, vec![0; 2])),
             volumes: &GROUP,
-            told: "/dir/victim: the table of links says that nobody uses",
+            reported: "/dir/victim: the table of links says that nobody uses",
         },
     ])
 }

@@ -371,12 +371,12 @@ pub(super) fn compare(what: &str, rows: &[&Value], theirs: &Figures) -> Result<(
 }
 
 /// Compares percentiles with these times to two digits, and the maximum to the microsecond.
-pub(super) fn compare_times(what: &str, told: &Value, times: &[u64]) -> Result<()> {
+pub(super) fn compare_times(what: &str, reported: &Value, times: &[u64]) -> Result<()> {
     let mut times = times.to_vec();
     times.sort_unstable();
     let Some(longest) = times.last() else { return Ok(()) };
-    let us = |name: &str| told[name].as_u64().with_context(|| format!("{what}: {name} of {told}"));
-    ensure!(us("max_us")? == *longest, "{what}: the longest is {longest} us by tshark, not {told}");
+    let us = |name: &str| reported[name].as_u64().with_context(|| format!("{what}: {name} of {reported}"));
+    ensure!(us("max_us")? == *longest, "{what}: the longest is {longest} us by tshark, not {reported}");
     for (name, percent) in [("p50_us", 50), ("p90_us", 90), ("p99_us", 99)] {
         let exact = times[(times.len() * percent).div_ceil(100) - 1];
         let ours = us(name)?;

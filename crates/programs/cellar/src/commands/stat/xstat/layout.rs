@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_every_kind_tell_the_same() {
+    fn all_server_kinds_have_the_same_layout() {
         let narrow = words(|seconds, us| vec![seconds, us]);
         let little = words(|seconds, us| vec![seconds, 0, us, 0]);
         let big = words(|seconds, us| vec![0, seconds, 0, us]);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_numbered() {
+    fn unknown_fields_are_numbered() {
         assert_eq!(Layout::of_file_server(2, &[1; 500]), Layout::numbered(&[1; 500]));
         assert_eq!(Layout::of_file_server(3, &[1; 16]).figures[9].name, "CBsTimedOut");
         assert_eq!(Layout::of_file_server(0, &[]), Layout::default());

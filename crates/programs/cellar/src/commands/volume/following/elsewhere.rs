@@ -1,8 +1,8 @@
 //! `cellar volume jobs --on ADDRESS`: jobs of a remote server.
 
 use super::Jobs;
-use super::preflight::{self, Foretold};
-use super::shown::Shown;
+use super::job_view::JobView;
+use super::preflight::{self, Preview};
 use crate::commands::Context;
 use afs_idl::ClientConnection;
 use afs_idl::cellar::{
@@ -32,12 +32,12 @@ pub(super) fn run(context: &Context, command: &Jobs, server: Ipv4Addr) -> Result
                 None => list(way).with_context(on)?,
             };
             let jobs = jobs.into_iter().filter(|job| !job.stage.is_over());
-            let jobs: Vec<_> = jobs.map(Foretold::resume).collect();
+            let jobs: Vec<_> = jobs.map(Preview::resume).collect();
             preflight::print(context, &jobs, &format!("no job of {server} is unfinished"))
         }
         Jobs::Cancel { job, .. } if command.is_dry() => {
             let job = unfinished(way, *job).with_context(on)?;
-            preflight::print(context, &[Foretold::cancel(job)], "")
+            preflight::print(context, &[Preview::cancel(job)], "")
         }
         Jobs::Resume { job, .. } => {
             let job = job.unwrap_or(0);
@@ -62,12 +62,12 @@ fn get(way: &dyn ClientConnection, job: u32) -> Result<GetJobReply> {
     cellar::get_job(way, &GetJobRequest { job }).map_err(|code| explained(job, code))
 }
 
-fn unfinished(way: &dyn ClientConnection, job: u32) -> Result<Shown> {
+fn unfinished(way: &dyn ClientConnection, job: u32) -> Result<JobView> {
     let shown = shown(&get(way, job)?.info)?;
     if shown.stage.is_over() { Err(explained(job, AbortCode::UAEINVAL)) } else { Ok(shown) }
 }
 
-fn list(way: &dyn ClientConnection) -> Result<Vec<Shown>> {
+fn list(way: &dyn ClientConnection) -> Result<Vec<JobView>> {
     let mut all = Vec::new();
     let mut after = 0;
     loop {
@@ -82,9 +82,9 @@ fn list(way: &dyn ClientConnection) -> Result<Vec<Shown>> {
     }
 }
 
-fn shown(info: &JobInfo) -> Result<Shown> {
+fn shown(info: &JobInfo) -> Result<JobView> {
     let stage = || anyhow!("the job {} is at `{}`, which this program does not know", info.id, info.stage);
-    Shown::told(info).with_context(|| stage().to_string())
+    JobView::from_info(info).with_context(|| stage().to_string())
 }
 
 fn explained(job: u32, code: AbortCode) -> anyhow::Error {

@@ -1,7 +1,7 @@
 //! `cellar volume jobs resume|cancel --dry-run`: predicts the effect on a job from its stage.
 
 use super::Jobs;
-use super::shown::Shown;
+use super::job_view::JobView;
 use crate::commands::Context;
 use crate::output::Row;
 use anyhow::Result;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// What would be done with a job.
 #[derive(Serialize)]
-pub(super) struct Foretold {
+pub(super) struct Preview {
     job: u32,
     title: String,
     stage: Stage,
@@ -18,7 +18,7 @@ pub(super) struct Foretold {
     would: &'static str,
 }
 
-impl Row for Foretold {
+impl Row for Preview {
     const COLUMNS: &'static [&'static str] = &["JOB", "WHAT", "IT WOULD"];
 
     fn cells(&self) -> Vec<String> {
@@ -26,22 +26,22 @@ impl Row for Foretold {
     }
 }
 
-impl Foretold {
+impl Preview {
     /// Predicts the effect of resuming a job.
-    pub(super) fn resume(shown: Shown) -> Foretold {
+    pub(super) fn resume(shown: JobView) -> Preview {
         let would = if shown.is_running { "wait no longer" } else { going_on(shown.stage) };
-        Foretold::new(shown, would)
+        Preview::new(shown, would)
     }
 
     /// Predicts the effect of cancelling a job.
-    pub(super) fn cancel(shown: Shown) -> Foretold {
+    pub(super) fn cancel(shown: JobView) -> Preview {
         let would = cancelled(shown.stage, shown.operation == "release");
-        Foretold::new(shown, would)
+        Preview::new(shown, would)
     }
 
-    fn new(shown: Shown, would: &'static str) -> Foretold {
-        let Shown { job, title, stage, is_running, .. } = shown;
-        Foretold { job, title, stage, is_running, would }
+    fn new(shown: JobView, would: &'static str) -> Preview {
+        let JobView { job, title, stage, is_running, .. } = shown;
+        Preview { job, title, stage, is_running, would }
     }
 }
 
@@ -53,7 +53,7 @@ impl Jobs {
 }
 
 /// Prints what would be done with these jobs.
-pub(super) fn print(context: &Context, all: &[Foretold], nothing: &str) -> Result<()> {
+pub(super) fn print(context: &Context, all: &[Preview], nothing: &str) -> Result<()> {
     if all.is_empty() { context.format.done(&all, nothing) } else { context.format.rows(all) }
 }
 

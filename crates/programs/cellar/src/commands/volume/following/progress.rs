@@ -63,9 +63,9 @@ impl<'a> Bar<'a> {
     fn watch(&self) {
         loop {
             let Some(job) = self.job.lock().clone() else { return };
-            let told = traffic::of_job(self.cell, &job).traffic;
-            if told.total > 0 {
-                self.show_bytes(told.done, told.total);
+            let reported = traffic::of_job(self.cell, &job).traffic;
+            if reported.total > 0 {
+                self.show_bytes(reported.done, reported.total);
             }
             let mut job = self.job.lock();
             if job.is_some() {

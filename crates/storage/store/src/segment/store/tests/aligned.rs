@@ -87,14 +87,14 @@ fn fillers_are_dead_from_the_beginning() {
     let store = open_aligned(&disk, &meta);
     let mut chunks = mixed(&store);
     let live: u64 = chunks.iter().map(|(address, _)| u64::from(address.stored_bytes)).sum();
-    let told = store.statistics();
-    let heads = told.segments * HEADER_BYTES;
-    assert_eq!(told.segment_bytes - heads - told.dead_bytes, live);
-    assert_eq!(told.stored_bytes_appended, live);
+    let reported = store.statistics();
+    let heads = reported.segments * HEADER_BYTES;
+    assert_eq!(reported.segment_bytes - heads - reported.dead_bytes, live);
+    assert_eq!(reported.stored_bytes_appended, live);
     // A segment is deleted with its last record.
     chunks.drain(..).for_each(|(address, _)| store.release(address));
-    let told = store.statistics();
-    assert_eq!(told.segment_bytes - heads, told.dead_bytes);
+    let reported = store.statistics();
+    assert_eq!(reported.segment_bytes - heads, reported.dead_bytes);
     for _ in 0..3 {
         store.maintain().unwrap();
     }
@@ -112,7 +112,7 @@ fn new(lengths: &[u32]) -> Vec<EncodedChunk> {
 }
 
 #[test]
-fn long_records_that_come_together_are_written_at_once() {
+fn concurrent_long_records_share_a_write() {
     let (disk, writes) = (disk(), Arc::new(AtomicU64::new(0)));
     let count = Arc::clone(&writes);
     let counted = HookedDisk::new(Arc::new(disk.clone()), move |step| {
@@ -152,8 +152,8 @@ fn chunks_of_one_batch_are_stored_together_or_not_at_all() {
     let store = open_aligned(&disk, &meta);
     let kept = store.append_all(new(&[9000, 10])).unwrap();
     let live = |store: &SegmentStore| {
-        let told = store.statistics();
-        told.segment_bytes - told.segments * HEADER_BYTES - told.dead_bytes
+        let reported = store.statistics();
+        reported.segment_bytes - reported.segments * HEADER_BYTES - reported.dead_bytes
     };
     let before = live(&store);
     // The short record is written; the disk has no space for the long ones, and then not even for a new

@@ -29,7 +29,7 @@ const SYNC_BYTES: usize = 4 * 6;
 /// Size of the counts of statuses and of callbacks in a reply about several vnodes.
 const COUNTS_BYTES: usize = 4 * 2;
 
-/// The result of [`FileServer::answer_at_once`].
+/// The result of [`FileServer::try_answer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The complete reply.
@@ -43,16 +43,16 @@ pub struct Answer {
 impl FileServer {
     /// Returns the reply to a complete request if the fast path applies. `None` has no effect that a client
     /// could observe.
-    pub fn answer_at_once(&self, caller: &Caller, request: &[u8]) -> Option<Answer> {
+    pub fn try_answer(&self, caller: &Caller, request: &[u8]) -> Option<Answer> {
         let (opcode, arguments) = request.split_first_chunk()?;
         let answer = self.serve(|call| match u32::from_be_bytes(*opcode) {
             rxafs::FETCH_STATUS => {
                 let request = xdr::from_slice(arguments).ok()?;
-                call.fetch_status_at_once(caller, request)
+                call.try_fetch_status(caller, request)
             }
             rxafs::INLINE_BULK_STATUS => {
                 let request = xdr::from_slice(arguments).ok()?;
-                call.inline_bulk_status_at_once(caller, &request)
+                call.try_inline_bulk_status(caller, &request)
             }
             _ => None,
         });
@@ -61,8 +61,8 @@ impl FileServer {
     }
 
     /// Prefetches the callers, hosts and promises that these requests will need.
-    pub fn look_ahead(&self, requests: &[(&Caller, &[u8])]) {
-        let seen = Subjects::look_ahead(requests.iter().map(|(caller, _)| *caller));
+    pub fn prefetch(&self, requests: &[(&Caller, &[u8])]) {
+        let seen = Subjects::prefetch(requests.iter().map(|(caller, _)| *caller));
         let fetched = |request: &[u8]| {
             let (opcode, arguments) = request.split_first_chunk()?;
             let is_status = u32::from_be_bytes(*opcode) == rxafs::FETCH_STATUS;
@@ -72,22 +72,21 @@ impl FileServer {
         let calls = requests
             .iter()
             .map(|(caller, request)| (caller.peer, caller.connection.number(), fetched(request)));
-        black_box(seen ^ self.hosts().state().look_ahead(calls));
+        black_box(seen ^ self.hosts().state().prefetch(calls));
     }
 }
 
 impl FileCall<'_> {
     /// FetchStatus (132) of a vnode in memory, for an identified host. Returns `None` if the fast path does
     /// not apply.
-    fn fetch_status_at_once(&self, caller: &Caller, request: rxafs::FetchStatusRequest) -> Option<Answer> {
+    fn try_fetch_status(&self, caller: &Caller, request: rxafs::FetchStatusRequest) -> Option<Answer> {
         let begun = self.server.clock().monotonic();
         let fid = Fid::from(request.fid);
-        let session = self.session_at_once(caller, begun)?;
+        let session = self.try_session(caller, begun)?;
         let volume = self.server.volumes().get_at_hand(fid.volume)?;
         current::volume(fid.volume.0);
-        let tell =
-            |status: &VnodeStatus, acl: &Acl| session.tell_one_at_once(&volume, fid, (status, acl), begun);
-        let reply = volume.tell_one_at_hand(fid, tell)?;
+        let reply = |status: &VnodeStatus, acl: &Acl| session.try_reply(&volume, fid, (status, acl), begun);
+        let reply = volume.with_cached_status(fid, reply)?;
         volume.count_access(self.server.clock().unix());
         let mut encoded = Vec::with_capacity(STATUS_BYTES + SYNC_BYTES);
         reply.encode(&mut encoded);
@@ -95,7 +94,7 @@ impl FileCall<'_> {
     }
 
     /// InlineBulkStatus (65536) of vnodes of one volume that are all in memory and accessible.
-    fn inline_bulk_status_at_once(
+    fn try_inline_bulk_status(
         &self,
         caller: &Caller,
         request: &rxafs::InlineBulkStatusRequest,
@@ -106,10 +105,11 @@ impl FileCall<'_> {
         if fids.iter().any(|fid| fid.volume != id) {
             return None;
         }
-        let session = self.session_at_once(caller, begun)?;
+        let session = self.try_session(caller, begun)?;
         let volume = self.server.volumes().get_at_hand(id)?;
         current::volume(id.0);
-        let reply = volume.tell_at_hand(&fids, |found| session.tell_at_once(&volume, &fids, found, begun))?;
+        let reply =
+            volume.with_cached_statuses(&fids, |found| session.try_replies(&volume, &fids, found, begun))?;
         volume.count_accesses(self.server.clock().unix(), fids.len() as u32);
         let mut encoded = Vec::with_capacity(COUNTS_BYTES + fids.len() * STATUS_BYTES + SYNC_BYTES);
         reply.encode(&mut encoded);
@@ -124,9 +124,9 @@ impl FileCall<'_> {
         Answer { reply: reply.into(), time, ended }
     }
 
-    fn session_at_once(&self, caller: &Caller, now: Monotonic) -> Option<Session<'_>> {
+    fn try_session(&self, caller: &Caller, now: Monotonic) -> Option<Session<'_>> {
         let subject = self.server.subjects().fresh(caller, now)?;
-        let entered = self.server.hosts().enter_at_once(caller, now)?;
+        let entered = self.server.hosts().try_enter(caller, now)?;
         Some(Session::new(self.server, self.commits, entered, subject))
     }
 }
@@ -134,7 +134,7 @@ impl FileCall<'_> {
 impl Session<'_> {
     /// Builds the reply about a vnode. The volume cannot change until this returns, so the status stays valid
     /// although the promise is made after it was read.
-    fn tell_one_at_once(
+    fn try_reply(
         &self,
         volume: &Arc<Volume>,
         fid: Fid,
@@ -142,14 +142,14 @@ impl Session<'_> {
         now: Monotonic,
     ) -> Option<rxafs::FetchStatusReply> {
         let access = self.look(volume, status, acl)?;
-        let call_back = self.promise_at_once(volume.kind(), fid, now)?;
+        let call_back = self.try_promise(volume.kind(), fid, now)?;
         self.is_still(volume)?;
         let status = wire::fetch_status(status, access, self.server.lock_count(now, fid));
         Some(rxafs::FetchStatusReply { status, call_back, sync: wire::vol_sync(volume.dates().0) })
     }
 
-    /// Like [`Self::tell_one_at_once`], for several vnodes.
-    fn tell_at_once(
+    /// Like [`Self::try_reply`], for several vnodes.
+    fn try_replies(
         &self,
         volume: &Arc<Volume>,
         fids: &[Fid],
@@ -158,11 +158,12 @@ impl Session<'_> {
     ) -> Option<rxafs::InlineBulkStatusReply> {
         let look = |(status, acl): &Governed| self.look(volume, status, acl);
         let seen: Vec<Access> = found.iter().map(look).collect::<Option<_>>()?;
-        let call_backs = self.promise_all_at_once(volume.kind(), fids, now)?;
+        let call_backs = self.try_promise_all(volume.kind(), fids, now)?;
         self.is_still(volume)?;
-        let told = found.iter().zip(seen).zip(self.server.lock_counts(now, fids));
-        let statuses =
-            told.map(|(((status, _), access), locks)| wire::fetch_status(status, access, locks)).collect();
+        let reported = found.iter().zip(seen).zip(self.server.lock_counts(now, fids));
+        let statuses = reported
+            .map(|(((status, _), access), locks)| wire::fetch_status(status, access, locks))
+            .collect();
         let sync = wire::vol_sync(volume.dates().0);
         Some(rxafs::InlineBulkStatusReply { statuses, call_backs, sync })
     }

@@ -23,7 +23,7 @@ impl Service for Marker {
         call.write(request)
     }
 
-    fn answer_at_once(&self, _: &Caller, request: &[u8]) -> Option<Bytes> {
+    fn try_answer(&self, _: &Caller, request: &[u8]) -> Option<Bytes> {
         assert_ne!(request[0], TRAP, "a test wanted this");
         (request[0] == QUICK).then(|| [b"quick", request].concat().into())
     }

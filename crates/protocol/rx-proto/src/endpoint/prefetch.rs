@@ -16,7 +16,7 @@ use crate::peer::Peer;
 
 impl Endpoint {
     /// Prefetches the state for these packets. Has no visible effect.
-    pub(super) fn foresee<'a>(&mut self, packets: impl Iterator<Item = (&'a Path, &'a [u8])>) {
+    pub(super) fn prefetch_state<'a>(&mut self, packets: impl Iterator<Item = (&'a Path, &'a [u8])>) {
         if !self.is_crowded() {
             return;
         }

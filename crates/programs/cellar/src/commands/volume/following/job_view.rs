@@ -12,7 +12,7 @@ use xdr::XdrString;
 
 /// A job as displayed.
 #[derive(Serialize)]
-pub(super) struct Shown {
+pub(super) struct JobView {
     pub(super) job: u32,
     pub(super) operation: String,
     volume: u32,
@@ -34,10 +34,10 @@ pub(super) struct Shown {
     events: Vec<Event>,
 }
 
-impl Shown {
+impl JobView {
     /// Builds the display of a local journal's job.
-    pub(super) fn new(job: &Job, is_running: bool, transfers: Transfers) -> Shown {
-        Shown {
+    pub(super) fn new(job: &Job, is_running: bool, transfers: Transfers) -> JobView {
+        JobView {
             job: job.id,
             operation: job.verb().into(),
             volume: job.volume(),
@@ -58,10 +58,10 @@ impl Shown {
     }
 
     /// Builds the display of a remote server's job; `None` if a newer version reports an unknown stage.
-    pub(super) fn told(info: &JobInfo) -> Option<Shown> {
+    pub(super) fn from_info(info: &JobInfo) -> Option<JobView> {
         let text = |text: &XdrString| text.to_string();
         let some = |at: u32| (at != 0).then_some(at);
-        Some(Shown {
+        Some(JobView {
             job: info.id,
             operation: text(&info.operation),
             volume: info.volume,
@@ -84,12 +84,12 @@ impl Shown {
     /// Prints the job with its history.
     pub(super) fn show(self, context: &Context, events: Vec<Event>) -> Result<()> {
         if context.format == crate::output::Format::Json {
-            return context.format.done(&Shown { events, ..self }, "");
+            return context.format.done(&JobView { events, ..self }, "");
         }
         let sent = if self.total > 0 { format!("; {}", self.progress()) } else { String::new() };
         let sentence = format!("{}: {}{sent}", self.title, state(self.stage, self.is_running));
         context.format.done(&(), sentence)?;
-        context.format.rows(&events.into_iter().map(Happened).collect::<Vec<_>>())
+        context.format.rows(&events.into_iter().map(HistoryEvent).collect::<Vec<_>>())
     }
 
     /// Describes the progress of the transfer.
@@ -107,7 +107,7 @@ impl Shown {
     }
 }
 
-impl Row for Shown {
+impl Row for JobView {
     const COLUMNS: &'static [&'static str] = &["JOB", "WHAT", "STARTED (UTC)", "STATE", "DATA", "LATEST"];
 
     fn cells(&self) -> Vec<String> {
@@ -124,9 +124,9 @@ impl Row for Shown {
 
 /// An event in a job's history.
 #[derive(Serialize)]
-struct Happened(Event);
+struct HistoryEvent(Event);
 
-impl Row for Happened {
+impl Row for HistoryEvent {
     const COLUMNS: &'static [&'static str] = &["WHEN (UTC)", "WHAT"];
 
     fn cells(&self) -> Vec<String> {

@@ -31,14 +31,14 @@ pub(super) struct Layout {
 
 /// A sample of a table.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct ForeignTable {
     pub(super) layout: &'static Layout,
     rows: BTreeMap<Labels, Vec<u64>>,
 }
 
-impl Told {
-    pub(super) fn new(layout: &'static Layout) -> Told {
-        Told { layout, rows: BTreeMap::new() }
+impl ForeignTable {
+    pub(super) fn new(layout: &'static Layout) -> ForeignTable {
+        ForeignTable { layout, rows: BTreeMap::new() }
     }
 
     /// Adds figures to the row with these labels, creating it if necessary.
@@ -48,7 +48,7 @@ impl Told {
     }
 
     /// Returns the changes since `before`.
-    pub(super) fn since(&self, before: &Told) -> Told {
+    pub(super) fn since(&self, before: &ForeignTable) -> ForeignTable {
         let news = |(labels, now): (&Labels, &Vec<u64>)| {
             let old = before.rows.get(labels);
             let figures = self.layout.figures.iter().zip(now).enumerate().map(|(place, ((_, kind), now))| {
@@ -61,7 +61,7 @@ impl Told {
             });
             (labels.clone(), figures.collect())
         };
-        Told { layout: self.layout, rows: self.rows.iter().map(news).collect() }
+        ForeignTable { layout: self.layout, rows: self.rows.iter().map(news).collect() }
     }
 
     /// Returns the rows for display, summing those with the same displayed labels.
@@ -256,11 +256,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_told_apart_by_all_labels_and_shown_by_some() {
-        let mut before = Told::new(&HOSTS);
+    fn rows_are_keyed_by_all_labels() {
+        let mut before = ForeignTable::new(&HOSTS);
         before.add(&["10.0.0.1", "connection 1"], [7, 0, 1, 0, 0]);
         before.add(&["10.0.0.1", "connection 2"], [100, 0, 1, 0, 0]);
-        let mut now = Told::new(&HOSTS);
+        let mut now = ForeignTable::new(&HOSTS);
         now.add(&["10.0.0.1", "connection 1"], [9, 1, 1, 0, 0]);
         now.add(&["10.0.0.1", "connection 3"], [4, 0, 1, 0, 0]);
         now.add(&["10.0.0.1", "peer 7001"], [0, 0, 0, 10, 20]);
@@ -273,12 +273,12 @@ mod tests {
 
     #[test]
     fn a_server_that_was_started_again_counts_from_zero() {
-        let (mut before, mut now) = (Told::new(&CALLS), Told::new(&CALLS));
+        let (mut before, mut now) = (ForeignTable::new(&CALLS), ForeignTable::new(&CALLS));
         before.add(&["AFS", "FetchStatus"], [10, 8, 0, 0, 800, 200]);
         now.add(&["AFS", "FetchStatus"], [12, 9, 0, 0, 950, 200]);
         assert_eq!(now.since(&before).numbers()[0].1, [2, 1, 0, 0, 150, 200]);
         assert_eq!(before.since(&now).numbers()[0].1[0], 10);
-        let (mut before, mut now) = (Told::new(&FIGURES), Told::new(&FIGURES));
+        let (mut before, mut now) = (ForeignTable::new(&FIGURES), ForeignTable::new(&FIGURES));
         before.add(&["fileserver", "peers"], [5, 5]);
         now.add(&["fileserver", "peers"], [3, 3]);
         assert_eq!(now.since(&before).numbers()[0].1, [0, 3]);

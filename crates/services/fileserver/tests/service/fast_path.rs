@@ -10,23 +10,23 @@ fn the_answer_is_that_of_the_long_way_and_promises_as_much() {
     let world = World::new();
     let (bob, carol) = (world.client("bob", 2), world.client("carol", 3));
     let file = world.create(&bob, root(), "file").unwrap();
-    assert_eq!(world.status_at_once(&carol, file), None, "nobody has asked carol who she is");
+    assert_eq!(world.try_status(&carol, file), None, "nobody has asked carol who she is");
     for fid in [file, root()] {
         let expected = world.status(&carol, fid).unwrap();
         let counted = world.server.operation_count(Operation::FetchStatus).calls;
-        let answer = world.status_at_once(&carol, fid).unwrap();
+        let answer = world.try_status(&carol, fid).unwrap();
         assert_eq!((answer.status, answer.sync), (expected.status, expected.sync));
         assert_eq!(answer.call_back.expiration_time, expected.call_back.expiration_time);
         assert_eq!(world.server.operation_count(Operation::FetchStatus).calls, counted + 1);
     }
     world.serve(|call| call.give_up_all_call_backs(&carol.caller, fs::GiveUpAllCallBacksRequest)).unwrap();
     let promises = world.server.callback_counters().promises_made;
-    world.status_at_once(&carol, file).unwrap();
+    world.try_status(&carol, file).unwrap();
     assert_eq!(world.server.callback_counters().promises_made, promises + 1);
 }
 
 #[test]
-fn those_who_ask_at_the_same_time_are_all_answered() {
+fn concurrent_callers_are_all_answered() {
     let world = World::new();
     let clients = [world.client("bob", 2), world.client("carol", 3)];
     let file = world.create(&clients[0], root(), "file").unwrap();
@@ -37,7 +37,7 @@ fn those_who_ask_at_the_same_time_are_all_answered() {
         for client in &clients {
             let world = &world;
             scope.spawn(move || {
-                assert!((0..20_000).all(|_| world.status_at_once(client, file).is_some()));
+                assert!((0..20_000).all(|_| world.try_status(client, file).is_some()));
             });
         }
     });
@@ -49,19 +49,19 @@ fn whatever_is_not_simply_well_goes_the_long_way() {
     let (bob, carol) = (world.client("bob", 2), world.client("carol", 3));
     let file = world.create(&bob, root(), "secret").unwrap();
     world.status(&carol, file).unwrap();
-    assert!(world.status_at_once(&carol, file).is_some());
+    assert!(world.try_status(&carol, file).is_some());
     for missing in
         [fs::Fid { vnode: 77, ..file }, fs::Fid { unique: 77, ..file }, fs::Fid { volume: 77, ..file }]
     {
-        assert_eq!(world.status_at_once(&carol, missing), None);
+        assert_eq!(world.try_status(&carol, missing), None);
         assert!(world.status(&carol, missing).is_err());
     }
     world.set_acl(&bob, root(), "1\n0\nsystem:anyuser\t8\n").unwrap();
-    assert_eq!(world.status_at_once(&carol, file), None, "she may not read any more");
+    assert_eq!(world.try_status(&carol, file), None, "she may not read any more");
     let mut request = xdr::to_vec(&fs::FETCH_STATUS);
     fs::FetchStatusRequest { fid: root() }.encode(&mut request);
     for bad in [&request[..request.len() - 1], &[&request[..], b"x"].concat(), &request[4..], &[]] {
-        assert_eq!(world.server.answer_at_once(&bob.caller, bad), None);
+        assert_eq!(world.server.try_answer(&bob.caller, bad), None);
     }
 }
 
@@ -71,7 +71,7 @@ fn looking_ahead_for_a_crowd_changes_nothing() {
     let bob = world.client("bob", 2);
     let file = world.create(&bob, root(), "file").unwrap();
     let crowd: Vec<Client> = (0..60).map(|number| world.client("carol", 3 + (number % 40) as u8)).collect();
-    let told: Vec<_> = crowd.iter().map(|client| world.status(client, file).unwrap()).collect();
+    let reported: Vec<_> = crowd.iter().map(|client| world.status(client, file).unwrap()).collect();
     let stranger = world.client("dave", 99);
     let mut request = xdr::to_vec(&fs::FETCH_STATUS);
     fs::FetchStatusRequest { fid: file }.encode(&mut request);
@@ -87,13 +87,13 @@ fn looking_ahead_for_a_crowd_changes_nothing() {
         (world.server.operation_count(Operation::FetchStatus).calls, counters.promises_made)
     };
     let (before, _) = (counts(), world.heard());
-    world.server.look_ahead(&requests);
+    world.server.prefetch(&requests);
     assert_eq!((counts(), world.heard()), (before, Vec::new()));
-    for (client, told) in crowd.iter().zip(told) {
-        let answer = world.status_at_once(client, file).unwrap();
-        assert_eq!((answer.status, answer.sync), (told.status, told.sync));
+    for (client, reported) in crowd.iter().zip(reported) {
+        let answer = world.try_status(client, file).unwrap();
+        assert_eq!((answer.status, answer.sync), (reported.status, reported.sync));
     }
-    assert_eq!(world.status_at_once(&stranger, file), None, "nobody has asked dave who he is");
+    assert_eq!(world.try_status(&stranger, file), None, "nobody has asked dave who he is");
 }
 
 fn bulk(world: &World, client: &Client, fids: &[fs::Fid]) -> fs::InlineBulkStatusReply {
@@ -111,16 +111,16 @@ fn the_fast_path_for_many_equals_the_normal_path() {
         let parent = if number % 3 == 0 { root() } else { directory };
         world.create(&bob, parent, &format!("f{number}")).unwrap()
     }));
-    assert_eq!(world.statuses_at_once(&carol, &fids), None, "nobody has asked carol who she is");
+    assert_eq!(world.try_statuses(&carol, &fids), None, "nobody has asked carol who she is");
     let expected = bulk(&world, &carol, &fids);
     let counted = world.server.operation_count(Operation::BulkStatus).calls;
-    let answer = world.statuses_at_once(&carol, &fids).unwrap();
+    let answer = world.try_statuses(&carol, &fids).unwrap();
     assert!((&answer.statuses, answer.sync) == (&expected.statuses, expected.sync));
     assert!(answer.call_backs.iter().all(|promise| promise.expiration_time > 0));
     assert_eq!(world.server.operation_count(Operation::BulkStatus).calls, counted + 1);
     world.serve(|call| call.give_up_all_call_backs(&carol.caller, fs::GiveUpAllCallBacksRequest)).unwrap();
     let promises = world.server.callback_counters().promises;
-    world.statuses_at_once(&carol, &fids).unwrap();
+    world.try_statuses(&carol, &fids).unwrap();
     assert_eq!(world.server.callback_counters().promises, promises + fids.len() as u64);
 }
 
@@ -135,7 +135,7 @@ fn many_of_which_one_is_not_simply_well_go_the_long_way() {
     let all = [root(), file, hidden, secret];
     bulk(&world, &bob, &all);
     bulk(&world, &carol, &all);
-    assert!(world.statuses_at_once(&carol, &all[..3]).is_some());
+    assert!(world.try_statuses(&carol, &all[..3]).is_some());
     let refused = [
         secret,
         fs::Fid { vnode: 77, ..file },
@@ -144,8 +144,8 @@ fn many_of_which_one_is_not_simply_well_go_the_long_way() {
         fs::Fid { vnode: 0, ..file },
     ];
     for refused in refused {
-        assert_eq!(world.statuses_at_once(&carol, &[root(), refused, file]), None, "{refused:?}");
+        assert_eq!(world.try_statuses(&carol, &[root(), refused, file]), None, "{refused:?}");
         assert_ne!(bulk(&world, &carol, &[root(), refused, file]).statuses[1].error_code, 0);
     }
-    assert_eq!(world.statuses_at_once(&carol, &[]), None);
+    assert_eq!(world.try_statuses(&carol, &[]), None);
 }
