@@ -249,11 +249,16 @@ fn subjects_and_test_names_are_checked() {
         assert!(wording::wrong_subject(bad).is_some(), "{bad}");
     }
     let name = "a".repeat(61);
-    let text = format!("#[test]\nfn {name}() {{}}\n#[test]\nfn short() {{}}\n");
-    assert_eq!(
-        wording::long_test_names(&SourceFile::new("crates/floor/a/src/tests.rs".into(), &text)).len(),
-        1
+    let text =
+        format!("#[test]\nfn {name}() {{}}\n#[test]\nfn what_is_read() {{}}\n#[test]\nfn short() {{}}\n");
+    let file = SourceFile::new("crates/floor/a/src/tests.rs".into(), &text);
+    assert_eq!(wording::wrong_test_names(&file).len(), 2);
+    let word = "told";
+    let text = format!(
+        "// fn {word}()\nfn un{word}() {{}}\npub(super) fn is_{word}<T>(it: T) {{}}\nfn folded() {{}}\n"
     );
+    let file = SourceFile::new("crates/floor/a/src/tests.rs".into(), &text);
+    assert_eq!(wording::wrong_function_names(&file).len(), 2);
 }
 
 #[test]

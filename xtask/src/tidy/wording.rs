@@ -38,6 +38,12 @@ const MARKERS: &[&str] = &[
     "worse",
 ];
 
+/// Words that the name of a function must not contain: the name says what happens, to which noun.
+const NAME_MARKERS: &[&str] = &["heed", "told", "untold", "whoever", "whom"];
+
+/// Words that the name of a test must not begin with.
+const NAME_STARTS: &[&str] = &["what", "who"];
+
 /// Maximum length of a test's name in bytes.
 const TEST_NAME_MAX: usize = 60;
 /// Maximum length of a commit's subject in characters.
@@ -58,7 +64,8 @@ pub(crate) fn check(root: &Path, files: &[SourceFile], lower_limits: bool) -> Re
         std::fs::write(&path, written(&counts, &limits))?;
     }
     let mut complaints = judge(&counts, &limits);
-    complaints.extend(own.iter().flat_map(|file| long_test_names(file)));
+    complaints.extend(own.iter().flat_map(|file| wrong_test_names(file)));
+    complaints.extend(own.iter().flat_map(|file| wrong_function_names(file)));
     complaints.extend(subjects(root).iter().filter_map(|subject| wrong_subject(subject)));
     Ok(complaints)
 }
@@ -110,15 +117,31 @@ pub(crate) fn judge(counts: &BTreeMap<String, usize>, limits: &BTreeMap<String, 
     over.collect()
 }
 
-/// Returns a complaint for each test whose name is too long.
-pub(crate) fn long_test_names(file: &SourceFile) -> Vec<String> {
+/// Returns a complaint for each test whose name is too long or begins with a pronoun.
+pub(crate) fn wrong_test_names(file: &SourceFile) -> Vec<String> {
     let after_attribute = file.all_lines.windows(2).filter(|pair| pair[0].trim() == "#[test]");
     let names = after_attribute.filter_map(|pair| pair[1].trim().strip_prefix("fn ")?.split('(').next());
-    let long = names.filter(|name| name.len() > TEST_NAME_MAX);
-    long.map(|name| {
-        format!("{}: the test {name} has a name of {} bytes; at most {TEST_NAME_MAX}", file.path, name.len())
-    })
-    .collect()
+    let fault = |name: &str| {
+        let start = name.split('_').next().unwrap_or_default();
+        if name.len() > TEST_NAME_MAX {
+            Some(format!("has {} bytes; at most {TEST_NAME_MAX}", name.len()))
+        } else if NAME_STARTS.contains(&start) {
+            Some(format!("begins with `{start}` instead of a noun"))
+        } else {
+            None
+        }
+    };
+    let wrong = names.filter_map(|name| Some((name, fault(name)?)));
+    wrong.map(|(name, fault)| format!("{}: the test name {name} {fault}", file.path)).collect()
+}
+
+/// Returns a complaint for each function whose name contains one of [`NAME_MARKERS`].
+pub(crate) fn wrong_function_names(file: &SourceFile) -> Vec<String> {
+    let name = |line: &str| Some(line.split_once("fn ")?.1.split(['(', '<']).next()?.to_owned());
+    let names = file.all_lines.iter().filter(|line| !line.trim_start().starts_with("//"));
+    let marked = |name: &String| name.split('_').any(|word| NAME_MARKERS.contains(&word));
+    let wrong = names.filter_map(|line| name(line)).filter(marked);
+    wrong.map(|name| format!("{}: the name {name} has a word that is not used here", file.path)).collect()
 }
 
 /// Returns the subjects of the last commits; none without git or its history.
