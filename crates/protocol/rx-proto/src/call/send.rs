@@ -45,11 +45,7 @@ pub(crate) struct SendQueue {
     rope: Rope,
     /// Number of bytes, not cut into packets yet, that may be sent in a packet that is not full.
     flush_bytes: usize,
-    ended: bool,
-    /// Whether the peer wants no more data; anything written is dropped.
-    muted: bool,
-    /// Whether the packet that carries LAST_PACKET has been cut.
-    last_cut: bool,
+    stage: Stage,
     /// Sequence number of the first packet in `packets`; all earlier ones are complete.
     first: u32,
     packets: VecDeque<SentPacket>,
@@ -93,6 +89,19 @@ const FEW_PACKETS: usize = 2;
 
 /// Maximum number of bytes of a small reply that are not in packets yet.
 const FEW_BYTES: usize = 4096;
+
+/// How far the data has come. The stages follow each other, except that `Muted` may follow any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// More data may be written.
+    Open,
+    /// All data has been written.
+    Ended,
+    /// The packet that carries LAST_PACKET has been cut.
+    Cut,
+    /// The peer wants no more data: what was not sent is dropped, and so is anything written.
+    Muted,
+}
 
 /// A packet cut from the rope. It is kept small because windows hold many.
 #[derive(Debug)]
@@ -185,9 +194,7 @@ impl SendQueue {
         SendQueue {
             rope: Rope::reusing(spare.chunks),
             flush_bytes: 0,
-            ended: false,
-            muted: false,
-            last_cut: false,
+            stage: Stage::Open,
             first: 1,
             packets: spare.packets,
             in_flight: 0,
@@ -225,7 +232,7 @@ impl SendQueue {
     /// Takes bytes off the front of `data` as long as fewer than `limit` are pending. Returns the number of
     /// bytes taken.
     pub(crate) fn push(&mut self, data: &mut Bytes, limit: usize) -> usize {
-        if self.muted {
+        if self.is_muted() {
             return data.split_to(data.len()).len();
         }
         let room = limit.saturating_sub(self.pending_bytes()).min(data.len());
@@ -236,7 +243,9 @@ impl SendQueue {
     }
 
     pub(crate) fn end(&mut self) {
-        self.ended = true;
+        if self.stage == Stage::Open {
+            self.stage = Stage::Ended;
+        }
     }
 
     pub(crate) fn flush(&mut self) {
@@ -244,7 +253,7 @@ impl SendQueue {
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        self.ended
+        self.stage != Stage::Open
     }
 
     /// Returns the number of bytes written but not cut into packets yet.
@@ -263,7 +272,7 @@ impl SendQueue {
 
     /// Whether everything has been sent and has arrived.
     pub(crate) fn is_finished(&self) -> bool {
-        self.last_cut && self.received as usize == self.packets.len()
+        self.is_all_cut() && self.received as usize == self.packets.len()
     }
 
     /// Whether nothing has been sent yet.
@@ -287,17 +296,17 @@ impl SendQueue {
     /// Whether a new packet of up to `payload_max` bytes can be cut. A full packet that may turn out to be
     /// the last is held back until that is certain, so that no empty packet has to follow it.
     pub(crate) fn has_new(&self, payload_max: usize) -> bool {
-        !self.last_cut && (self.ended || self.pending_bytes() > payload_max || self.flush_bytes > 0)
+        !self.is_all_cut() && (self.is_ended() || self.pending_bytes() > payload_max || self.flush_bytes > 0)
     }
 
     /// Whether there may be anything to send at all, regardless of the windows.
     pub(crate) fn has_any(&self) -> bool {
-        self.lost > 0 || !self.last_cut && (self.ended || self.pending_bytes() > 0)
+        self.lost > 0 || !self.is_all_cut() && (self.is_ended() || self.pending_bytes() > 0)
     }
 
     /// Whether the peer's window would hold back new packets, if there are any.
     pub(crate) fn may_be_blocked(&self) -> bool {
-        !self.last_cut && !self.window_is_open()
+        !self.is_all_cut() && !self.window_is_open()
     }
 
     fn window_is_open(&self) -> bool {
@@ -341,7 +350,9 @@ impl SendQueue {
         let bytes = self.pending_bytes().min(payload_max);
         self.flush_bytes = self.flush_bytes.saturating_sub(bytes);
         let start = self.rope.cut(bytes);
-        self.last_cut = self.ended && self.pending_bytes() == 0;
+        if self.stage == Stage::Ended && self.pending_bytes() == 0 {
+            self.stage = Stage::Cut;
+        }
         self.packets.push_back(SentPacket {
             start,
             sealed: None,
@@ -350,7 +361,7 @@ impl SendQueue {
             transmissions: 0,
             body_bytes: bytes as u32,
             checksum: 0,
-            last: self.last_cut,
+            last: self.is_all_cut(),
             state: SentState::Lost,
         });
         self.lost += 1;
@@ -616,17 +627,17 @@ impl SendQueue {
         self.on_all_received(now);
         self.rope.clear();
         self.flush_bytes = 0;
-        (self.ended, self.last_cut, self.muted) = (true, true, true);
+        self.stage = Stage::Muted;
     }
 
     /// Whether written data is dropped.
     pub(crate) fn is_muted(&self) -> bool {
-        self.muted
+        self.stage == Stage::Muted
     }
 
     /// Whether every packet up to the last has been cut.
     pub(crate) fn is_all_cut(&self) -> bool {
-        self.last_cut
+        matches!(self.stage, Stage::Cut | Stage::Muted)
     }
 
     /// Returns the time to check for lost packets or a silent peer, and starts that time if necessary.
@@ -645,7 +656,7 @@ impl SendQueue {
     /// Returns the extra time for the acknowledgement of the last packet, which some receivers delay by 400
     /// ms.
     fn ack_allowance(&self) -> Duration {
-        if self.last_cut && self.packets.back().is_some_and(|packet| packet.transmissions == 1) {
+        if self.is_all_cut() && self.packets.back().is_some_and(|packet| packet.transmissions == 1) {
             Duration::from_millis(400)
         } else {
             Duration::ZERO
@@ -727,7 +738,7 @@ impl SendQueue {
         };
         let is_one =
             self.packets.len() == 1 && self.next_order == 1 && self.in_flight == 1 && self.first == 1;
-        let is_all = self.last_cut && !self.muted && self.pending_bytes() == 0 && self.flush_bytes == 0;
+        let is_all = self.stage == Stage::Cut && self.pending_bytes() == 0 && self.flush_bytes == 0;
         let is_first = self.backoff == 0 && self.pace.is_of_first() && self.loss_at.is_none();
         let is_silent = self.ack_serial.is_none() && self.acked_at == Monotonic(0) && self.behind == 0;
         let is_probe = probe.is_none_or(|probe| probe.sent_at == packet.sent_at);

@@ -82,12 +82,12 @@ impl Endpoint {
 
     /// Returns the level of proof of a new connection from this address, after making room for it.
     fn standing_of_new(&mut self, now: Monotonic, remote: SocketAddr) -> Standing {
-        let peer = self.peer_index.get(&remote).and_then(|key| self.peers.get(*key));
+        let peer = self.peers.index.get(&remote).and_then(|key| self.peers.all.get(*key));
         let is_reached = peer.is_some_and(|peer| peer.is_reached(now));
         if is_reached && self.make_room(now, Standing::Reachable) {
             return Standing::Reachable;
         }
-        while let Some(victim) = self.unproven.victim(Host::of(remote.ip())) {
+        while let Some(victim) = self.connections.unproven.victim(Host::of(remote.ip())) {
             self.drop_unproven(now, victim);
         }
         Standing::Unproven
@@ -103,7 +103,7 @@ impl Endpoint {
             NewConnection { side: Side::Server, facts, path, peer, security, limits, serial, standing };
         let key = self.add_connection(now, parts);
         if standing == Standing::Unproven {
-            self.unproven.insert(key, Host::of(path.remote.ip()));
+            self.connections.unproven.insert(key, Host::of(path.remote.ip()));
         }
         key
     }
@@ -127,9 +127,9 @@ impl Endpoint {
     pub(super) fn add_connection(&mut self, now: Monotonic, parts: NewConnection) -> Key {
         let connection = Connection::new(parts, now);
         let (index_key, side, standing) = (connection.key, connection.side, connection.standing);
-        let key = self.connections.insert_with(|_| connection);
-        self.index.insert(index_key, key);
-        self.statistics.connections_now = self.connections.len() as u64;
+        let key = self.connections.all.insert_with(|_| connection);
+        self.connections.index.insert(index_key, key);
+        self.statistics.connections_now = self.connections.all.len() as u64;
         self.statistics.connections_by_standing[standing.index()] += 1;
         *self.statistics.connections_of(side) += 1;
         self.arm_connection(key);
@@ -139,16 +139,16 @@ impl Endpoint {
     /// Finds or creates the peer of a new connection.
     pub(super) fn peer_at(&mut self, now: Monotonic, remote: SocketAddr) -> Key {
         let config = &self.config;
-        let (peers, short_paths) = (&mut self.peers, &self.short_paths);
-        let key = *self.peer_index.entry(remote).or_insert_with(|| {
+        let (peers, short_paths) = (&mut self.peers.all, &self.peers.short_paths);
+        let key = *self.peers.index.entry(remote).or_insert_with(|| {
             let short = short_paths.get(remote.ip());
             peers.insert_with(|_| crate::peer::Peer::new(remote, config, short, now))
         });
-        if let Some(peer) = self.peers.get_mut(key) {
+        if let Some(peer) = self.peers.all.get_mut(key) {
             peer.connections += 1;
             peer.counters.connections += 1;
         }
-        self.statistics.peers_now = self.peers.len() as u64;
+        self.statistics.peers_now = self.peers.all.len() as u64;
         key
     }
 
@@ -173,11 +173,11 @@ impl Endpoint {
     /// takes the one with the least proof, and of these the one idle for longest. Unproven connections have a
     /// limit of their own and are not evicted here. Returns whether one was evicted.
     fn evict_idle(&mut self, now: Monotonic, most: Standing) -> bool {
-        let places = self.connections.places();
+        let places = self.connections.all.places();
         let mut first: Option<(Standing, Monotonic, Key)> = None;
         for _ in 0..EVICTION_SAMPLE.min(places) {
             let place = self.random.random_range(0..places);
-            let Some((key, connection)) = self.connections.at(place) else { continue };
+            let Some((key, connection)) = self.connections.all.at(place) else { continue };
             let is_idle = connection.side == Side::Server && !connection.has_calls();
             let is_candidate = is_idle && (Standing::Reachable..=most).contains(&connection.standing);
             let candidate = (connection.standing, connection.used_at, key);
@@ -219,7 +219,7 @@ impl Endpoint {
             return None;
         }
         self.supersede(now, key, header.channel());
-        let standing = self.connections.get(key)?.standing;
+        let standing = self.connections.all.get(key)?.standing;
         if !self.has_room_for_call(standing) || self.reads_too_little(key, standing) {
             self.statistics.calls_refused += 1;
             self.send_call_packet(key, packet, PacketType::Busy, Bytes::new());
@@ -238,7 +238,7 @@ impl Endpoint {
 
     /// Returns why the proof of a connection's caller is no longer valid, or `None` if it is valid.
     fn lapse(&self, key: Key, wall: UnixTime) -> Option<AbortCode> {
-        let Stage::Verified(proof) = &self.connections.get(key)?.security.stage else { return None };
+        let Stage::Verified(proof) = &self.connections.all.get(key)?.security.stage else { return None };
         if proof.lease.as_ref().is_some_and(KeyLease::is_revoked) {
             return Some(AbortCode::RXKADUNKNOWNKEY);
         }
@@ -247,7 +247,7 @@ impl Endpoint {
 
     /// Sends a packet that concerns the call of `packet`, whether or not the call exists.
     fn send_call_packet(&mut self, key: Key, packet: &Packet, kind: PacketType, body: Bytes) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         let theirs = &packet.header;
         let header = connection.call_header(kind, theirs.channel() as u8, theirs.call_number);
         self.send_on(key, &header, body);
@@ -256,7 +256,7 @@ impl Endpoint {
     /// Whether a new call would end one that is still in progress, on a connection whose packets are
     /// authenticated.
     fn would_interrupt(&self, key: Key, packet: &Packet) -> bool {
-        let Some(connection) = self.connections.get(key).filter(|it| it.security.has_key()) else {
+        let Some(connection) = self.connections.all.get(key).filter(|it| it.security.has_key()) else {
             return false;
         };
         let old = connection.channels[packet.header.channel()].call.and_then(|call| self.calls.get(call));
@@ -266,7 +266,9 @@ impl Endpoint {
     /// Ends the old call on a channel when a new one begins: the new call either acknowledges the old reply
     /// or shows that the client has given the old call up.
     pub(super) fn supersede(&mut self, now: Monotonic, key: Key, channel: usize) {
-        let Some(old) = self.connections.get(key).and_then(|it| it.channels[channel].call) else { return };
+        let Some(old) = self.connections.all.get(key).and_then(|it| it.channels[channel].call) else {
+            return;
+        };
         if self.end_rest(now, old) {
             return;
         }
@@ -282,8 +284,8 @@ impl Endpoint {
     /// Stores a new call on a channel of a connection.
     pub(super) fn add_call(&mut self, now: Monotonic, key: Key, channel: usize, number: u32) -> Key {
         let send_window = u32::from(self.config.send_window_packets).clamp(1, WINDOW_MAX as u32);
-        let connection = self.connections.get_mut(key).expect("the caller has looked it up");
-        let peer = self.peers.get(connection.peer);
+        let connection = self.connections.all.get_mut(key).expect("the caller has looked it up");
+        let peer = self.peers.all.get(connection.peer);
         let waiting = connection.side == Side::Server;
         let (standing, needs_proof) = (connection.standing, connection.needs_reach());
         let window = self.config.receive_window();

@@ -113,7 +113,7 @@ impl Endpoint {
             call.receive.acks.propose(Reason::NoSpace, data.serial);
             return false;
         }
-        let Some(connection) = self.connections.get_mut(call.connection) else { return false };
+        let Some(connection) = self.connections.all.get_mut(call.connection) else { return false };
         let sealed = connection.security.is_challenging();
         let facts = PacketFacts { call_number: call.number, channel: call.channel, sequence: data.sequence };
         let opened = if sealed {
@@ -151,7 +151,7 @@ impl Endpoint {
             endpoint.statistics.packets_by_standing[Standing::Unproven.index()] as usize
         };
         while kept(self) >= self.config.unproven_packets_max
-            && let Some(oldest) = self.unproven.oldest().filter(|oldest| *oldest != connection)
+            && let Some(oldest) = self.connections.unproven.oldest().filter(|oldest| *oldest != connection)
         {
             self.drop_unproven(now, oldest);
         }
@@ -208,8 +208,8 @@ impl Endpoint {
         if call.phase != Phase::Active {
             return;
         }
-        let Some(connection) = self.connections.get(call.connection) else { return };
-        let Some(peer) = self.peers.get_mut(connection.peer) else { return };
+        let Some(connection) = self.connections.all.get(call.connection) else { return };
+        let Some(peer) = self.peers.all.get_mut(connection.peer) else { return };
         let result = call.send.on_ack(&ack, packet.header.serial, now, &peer.rtt);
         if let Some(round_trip) = result.round_trip {
             peer.on_reached(now);
@@ -245,11 +245,11 @@ impl Endpoint {
 
     /// Processes the answer to a ping. If the ping was padded, the path carries packets of its length.
     fn on_ping_response(&mut self, connection: Key, serial: u32) {
-        let peer = self.connections.get(connection).and_then(|it| self.peers.get_mut(it.peer));
+        let peer = self.connections.all.get(connection).and_then(|it| self.peers.all.get_mut(it.peer));
         if let Some(peer) = peer
             && peer.mtu.on_answer(connection, serial)
         {
-            self.short_paths.remove(peer.address.ip());
+            self.peers.short_paths.remove(peer.address.ip());
         }
     }
 
@@ -284,8 +284,8 @@ impl Endpoint {
             trailer: self.trailer(),
             beyond: &[],
         };
-        ack.encode(&mut self.arena);
-        self.arena.split().freeze()
+        ack.encode(&mut self.output.arena);
+        self.output.arena.split().freeze()
     }
 }
 

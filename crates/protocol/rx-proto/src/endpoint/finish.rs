@@ -52,7 +52,7 @@ impl Endpoint {
         let Some(call) = self.calls.get_mut(key) else { return };
         if ready && !call.ready {
             call.ready = true;
-            self.ready.push_back(key);
+            self.output.ready.push_back(key);
         }
         if !call.unarmed {
             call.unarmed = true;
@@ -74,9 +74,9 @@ impl Endpoint {
         call.unarmed = false;
         let mut deadline = call.deadline(now);
         let (connection_key, channel) = (call.connection, call.channel);
-        let connection = self.connections.get_mut(connection_key);
+        let connection = self.connections.all.get_mut(connection_key);
         if call.is_running() && call.may_send() {
-            let peer = connection.as_ref().and_then(|it| self.peers.get(it.peer));
+            let peer = connection.as_ref().and_then(|it| self.peers.all.get(it.peer));
             let resend = peer.and_then(|peer| call.send.deadline(now, &peer.rtt, is_blocked));
             deadline = crate::timers::earlier(deadline, resend);
         }
@@ -110,7 +110,9 @@ impl Endpoint {
         }
         self.wake_writer(key);
         self.statistics.calls_ended += 1;
-        if let Some(peer) = self.connections.get(connection).and_then(|it| self.peers.get_mut(it.peer)) {
+        if let Some(peer) =
+            self.connections.all.get(connection).and_then(|it| self.peers.all.get_mut(it.peer))
+        {
             peer.on_success();
             if used {
                 peer.learnt = Some(learnt);
@@ -146,8 +148,8 @@ impl Endpoint {
     /// Sends an abort now, or later to a peer that repeats a failing call.
     fn send_abort_later(&mut self, now: Monotonic, key: Key, code: AbortCode) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        let Some(connection) = self.connections.get_mut(call.connection) else { return };
-        let peer = self.peers.get_mut(connection.peer).filter(|_| call.side == Side::Server);
+        let Some(connection) = self.connections.all.get_mut(call.connection) else { return };
+        let peer = self.peers.all.get_mut(connection.peer).filter(|_| call.side == Side::Server);
         let delay = peer.and_then(|peer| peer.abort_delay(code, &self.config));
         let answer_after = now + delay.unwrap_or(LATE_ANSWER_INTERVAL);
         connection.channels[usize::from(call.channel)].answer_after = answer_after;
@@ -165,7 +167,7 @@ impl Endpoint {
     pub(super) fn send_abort(&mut self, key: Key, code: AbortCode) {
         let Some(call) = self.calls.get(key) else { return };
         let on = call.connection;
-        let Some(connection) = self.connections.get_mut(on) else { return };
+        let Some(connection) = self.connections.all.get_mut(on) else { return };
         let header = connection.call_header(PacketType::Abort, call.channel, call.number);
         self.send_on(on, &header, abort_body(code));
     }
@@ -185,7 +187,7 @@ impl Endpoint {
         key: Key,
         outcome: Outcome,
     ) {
-        let Some(connection) = self.connections.get_mut(connection_key) else { return };
+        let Some(connection) = self.connections.all.get_mut(connection_key) else { return };
         let channel = &mut connection.channels[usize::from(channel)];
         if channel.call != Some(key) {
             return;
@@ -199,7 +201,7 @@ impl Endpoint {
 
     /// Notifies a client that waits for a channel.
     pub(super) fn offer_channel(&mut self, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         if std::mem::take(&mut connection.wants_channel) {
             self.events.push_back(Event::ChannelFree(ConnectionId(key)));
         }
@@ -232,7 +234,7 @@ impl Endpoint {
 
     /// Makes a connection unusable and fails its calls.
     pub(super) fn fail_connection(&mut self, now: Monotonic, key: Key, code: AbortCode) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         if connection.error.is_some() {
             return;
         }
@@ -253,20 +255,20 @@ impl Endpoint {
 
     /// Removes a connection, which must not have calls on its channels.
     pub(super) fn remove_connection(&mut self, now: Monotonic, key: Key) {
-        let Some(mut connection) = self.connections.remove(key) else { return };
+        let Some(mut connection) = self.connections.all.remove(key) else { return };
         self.timers.disarm(Timed::Connection(key), &mut connection.armed);
         for (channel, armed) in (0..).zip(&mut connection.channels_armed) {
             self.timers.disarm(Timed::Channel(key, channel), armed);
         }
         self.unindex(key, connection.key);
-        self.unproven.remove(key);
-        self.statistics.connections_now = self.connections.len() as u64;
+        self.connections.unproven.remove(key);
+        self.statistics.connections_now = self.connections.all.len() as u64;
         self.statistics.connections_by_standing[connection.standing.index()] -= 1;
         *self.statistics.connections_of(connection.side) -= 1;
         if connection.verified_at.is_some_and(|at| now.since(at) < COOKIE_LIFETIME) {
             self.cookies.forget(self.random.random()); // prevents a replay of its response
         }
-        if let Some(peer) = self.peers.get_mut(connection.peer) {
+        if let Some(peer) = self.peers.all.get_mut(connection.peer) {
             peer.connections -= 1;
             peer.idle_since = now;
             let is_stranger = connection.side == Side::Server && !peer.is_proven();
@@ -281,22 +283,22 @@ impl Endpoint {
 
     /// Removes a peer that has no connections.
     pub(super) fn forget_peer(&mut self, key: Key) {
-        let Some(mut peer) = self.peers.remove(key) else { return };
+        let Some(mut peer) = self.peers.all.remove(key) else { return };
         if peer.mtu.is_unanswered(peer.heard_at) {
             let (remote, bytes) = (peer.address, peer.mtu.safe());
-            if self.short_paths.on_silence(peer.idle_since, remote.ip(), bytes) {
+            if self.peers.short_paths.on_silence(peer.idle_since, remote.ip(), bytes) {
                 self.events.push_back(Event::PathIsShort { remote, packet_bytes: bytes });
             }
         }
         self.timers.disarm(Timed::Peer(key), &mut peer.armed);
-        self.forgotten.add(&peer.counters);
-        self.peer_index.remove(&peer.address);
-        self.statistics.peers_now = self.peers.len() as u64;
+        self.peers.forgotten.add(&peer.counters);
+        self.peers.index.remove(&peer.address);
+        self.statistics.peers_now = self.peers.all.len() as u64;
     }
 
     /// Updates a connection's timer.
     pub(super) fn arm_connection(&mut self, key: Key) {
-        if let Some(connection) = self.connections.get_mut(key) {
+        if let Some(connection) = self.connections.all.get_mut(key) {
             let at = connection.deadline(self.config.connection_lifetime);
             self.timers.arm(Timed::Connection(key), &mut connection.armed, at);
         }
@@ -304,7 +306,7 @@ impl Endpoint {
 
     /// Sends an abort of the whole connection, unless one was sent recently.
     pub(super) fn send_connection_abort(&mut self, now: Monotonic, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         let Some(code) = connection.error.filter(|_| now >= connection.abort_after) else { return };
         connection.abort_after = now + CONNECTION_ABORT_INTERVAL;
         connection.abort_at = None;
@@ -314,7 +316,7 @@ impl Endpoint {
 
     /// Answers a packet for a call that no longer exists and whose end the sender does not know yet.
     pub(super) fn answer_late(&mut self, now: Monotonic, key: Key, header: &Header) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         let channel = &mut connection.channels[header.channel()];
         let Channel { outcome, answer_after, .. } = *channel;
         let asks = header.kind == PacketType::Data
@@ -331,7 +333,7 @@ impl Endpoint {
             Outcome::Received(next) => (PacketType::Ack, self.late_ack(next, header)),
             Outcome::Silence => return,
         };
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         let answer = connection.call_header(kind, header.channel() as u8, header.call_number);
         self.send_on(key, &answer, body);
     }
@@ -339,9 +341,9 @@ impl Endpoint {
     /// Queues a packet of a connection independently of the calls' queue. If the address has proved nothing,
     /// the packet is sent only if enough bytes have arrived from there.
     pub(super) fn send_on(&mut self, key: Key, header: &Header, body: Bytes) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        let Some(peer) = self.peers.get_mut(connection.peer) else { return };
-        if self.control.len() >= crate::limits::CONTROL_PACKETS_MAX {
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
+        let Some(peer) = self.peers.all.get_mut(connection.peer) else { return };
+        if self.output.control.len() >= crate::limits::CONTROL_PACKETS_MAX {
             return;
         }
         let bytes = crate::header::HEADER_BYTES + body.len();
@@ -356,9 +358,9 @@ impl Endpoint {
 
     /// Queues a packet independently of the calls' queue and of any connection.
     pub(super) fn send_control(&mut self, path: Path, header: &Header, body: Bytes) {
-        if self.control.len() < crate::limits::CONTROL_PACKETS_MAX {
+        if self.output.control.len() < crate::limits::CONTROL_PACKETS_MAX {
             self.statistics.sent(header.kind, crate::header::HEADER_BYTES + body.len());
-            self.control.push_back((path, header.encode(), body));
+            self.output.control.push_back((path, header.encode(), body));
         }
     }
 }

@@ -50,7 +50,7 @@ impl Endpoint {
 
     fn connection_input(&mut self, now: Monotonic, wall: UnixTime, packet: Packet) {
         let Some(key) = self.find_connection(now, wall, &packet) else { return };
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         // A forged packet may name a security class other than the connection's.
         if connection.facts.security_index != packet.header.security_index {
             self.statistics.spurious += 1;
@@ -67,7 +67,7 @@ impl Endpoint {
         connection.counters.packets_received = connection.counters.packets_received.wrapping_add(1);
         connection.counters.bytes_received = connection.counters.bytes_received.wrapping_add(length);
         let (peer, failed) = (connection.peer, connection.error.is_some());
-        if let Some(peer) = self.peers.get_mut(peer) {
+        if let Some(peer) = self.peers.all.get_mut(peer) {
             peer.counters.received += 1;
             peer.counters.bytes_received += u64::from(length);
             peer.heard_at = now;
@@ -89,7 +89,7 @@ impl Endpoint {
     fn find_connection(&mut self, now: Monotonic, wall: UnixTime, packet: &Packet) -> Option<Key> {
         let Packet { header, path, .. } = packet;
         let (side, key) = key_of(header, path);
-        if let Some(found) = self.index.get(&key) {
+        if let Some(found) = self.connections.index.get(&key) {
             return Some(*found);
         }
         if side == Side::Client {
@@ -119,7 +119,7 @@ impl Endpoint {
     }
 
     fn connection_packet(&mut self, now: Monotonic, wall: UnixTime, key: Key, packet: &Packet) {
-        let Some(connection) = self.connections.get(key) else { return };
+        let Some(connection) = self.connections.all.get(key) else { return };
         match (packet.header.kind, connection.side) {
             (PacketType::Abort, side) => {
                 let code = abort_code(&packet.body);
@@ -135,7 +135,7 @@ impl Endpoint {
     }
 
     fn call_packet(&mut self, now: Monotonic, wall: UnixTime, key: Key, packet: Packet) {
-        let Some(connection) = self.connections.get(key) else { return };
+        let Some(connection) = self.connections.all.get(key) else { return };
         let (channel, side) = (connection.channels[packet.header.channel()], connection.side);
         let number = packet.header.call_number;
         let is_late = number < channel.number || number == channel.number && channel.call.is_none();

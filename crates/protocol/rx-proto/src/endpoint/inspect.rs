@@ -83,7 +83,7 @@ impl Endpoint {
             DebugAudience::OwnHosts => is_own,
             DebugAudience::Nobody => false,
         };
-        if !may_ask || !self.questions.take(now) {
+        if !may_ask || !self.inquiries.limit.take(now) {
             self.statistics.questions_refused += 1;
             return None;
         }
@@ -128,16 +128,16 @@ impl Endpoint {
 
     /// Returns the n-th entry of a list, or the number of entries.
     fn entry(&mut self, now: Monotonic, asker: Path, list: List, index: u32) -> Result<Vec<u8>, u32> {
-        let Cursors { busy, connections, peers } = &mut self.cursors;
+        let Cursors { busy, connections, peers } = &mut self.inquiries.cursors;
         let place = match list {
-            List::BusyConnections => busy.find(&self.connections, index, is_busy)?,
-            List::Connections => connections.find_any(&self.connections, index)?,
-            List::Peers => peers.find_any(&self.peers, index)?,
+            List::BusyConnections => busy.find(&self.connections.all, index, is_busy)?,
+            List::Connections => connections.find_any(&self.connections.all, index)?,
+            List::Peers => peers.find_any(&self.peers.all, index)?,
         };
         let entry = if list == List::Peers {
-            self.peers.at(place).map(|(_, peer)| peer_view(peer, now).encode())
+            self.peers.all.at(place).map(|(_, peer)| peer_view(peer, now).encode())
         } else {
-            self.connections.at(place).map(|(_, connection)| self.view_for(asker, connection).encode())
+            self.connections.all.at(place).map(|(_, connection)| self.view_for(asker, connection).encode())
         };
         entry.ok_or(index)
     }
@@ -148,9 +148,9 @@ impl Endpoint {
             free_packets: packets.saturating_sub(self.statistics.packets_now),
             packets,
             calls: self.statistics.calls_accepted,
-            waiting: self.waiting_calls as u64,
-            waited: self.waited_calls,
-            idle_workers: self.idle_workers as u64,
+            waiting: self.inquiries.waiting_calls as u64,
+            waited: self.inquiries.waited_calls,
+            idle_workers: self.inquiries.idle_workers as u64,
         }
     }
 
@@ -172,7 +172,7 @@ impl Endpoint {
     }
 
     fn view(&self, connection: &Connection) -> ConnectionView {
-        let peer = self.peers.get(connection.peer);
+        let peer = self.peers.all.get(connection.peer);
         ConnectionView {
             remote: peer.map_or(connection.path.remote, |peer| peer.address),
             epoch: connection.facts.epoch,

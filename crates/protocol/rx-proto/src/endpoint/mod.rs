@@ -96,44 +96,66 @@ pub struct Endpoint {
     random: ChaCha12Rng,
     /// Epoch of this endpoint's client connections.
     epoch: u32,
-    connection_ids: ConnectionIds,
     services: SeededMap<u16, ServiceConfig>,
-    peers: Slab<Peer>,
-    peer_index: SeededMap<SocketAddr, Key>,
-    /// Accumulated counters of removed peers.
-    forgotten: PeerCounters,
-    short_paths: ShortPaths,
-    connections: Slab<Connection>,
-    index: SeededMap<ConnectionKey, Key>,
-    /// Connections and channels to prefetch; the allocation is kept for reuse.
-    foreseen: Vec<(Key, usize)>,
-    /// Connections whose peers have proved nothing.
-    unproven: Unproven,
-    /// Time at which an unproven connection was last dropped.
-    unproven_dropped_at: Option<Monotonic>,
+    peers: Peers,
+    connections: Connections,
     cookies: Cookies,
     late_responses: TokenBucket,
-    questions: TokenBucket,
     calls: Calls,
     timers: Timers,
     /// Timer entries being processed; the allocation is kept for reuse.
     due: Vec<Timed>,
-    /// Queue of calls that have something to send.
-    ready: VecDeque<Key>,
     /// Calls whose deadlines may have changed.
     unarmed: Vec<Key>,
-    /// Queued aborts and other packets outside of the calls' queue.
-    control: VecDeque<(Path, [u8; HEADER_BYTES], Bytes)>,
+    output: Output,
     events: VecDeque<Event>,
-    /// Buffer from which the bodies of ACK packets are cut.
-    arena: BytesMut,
-    spare: Vec<SpareTransmit>,
     /// Cleared calls whose allocations are kept for reuse.
     #[allow(clippy::vec_box, reason = "they go back to the others as they are")]
     spare_calls: Vec<Box<Call>>,
-    cursors: inspect::Cursors,
+    inquiries: Inquiries,
     /// Number of calls that receive much data.
     bulk_calls: usize,
+}
+
+/// The peers with connections, and those that had one recently.
+struct Peers {
+    all: Slab<Peer>,
+    index: SeededMap<SocketAddr, Key>,
+    /// Accumulated counters of removed peers.
+    forgotten: PeerCounters,
+    short_paths: ShortPaths,
+}
+
+/// The connections in both directions.
+struct Connections {
+    all: Slab<Connection>,
+    index: SeededMap<ConnectionKey, Key>,
+    /// Ids of this endpoint's client connections.
+    ids: ConnectionIds,
+    /// Connections whose peers have proved nothing.
+    unproven: Unproven,
+    /// Time at which an unproven connection was last dropped.
+    unproven_dropped_at: Option<Monotonic>,
+    /// Connections and channels to prefetch; the allocation is kept for reuse.
+    prefetched: Vec<(Key, usize)>,
+}
+
+/// What is to be sent, and the memory for it.
+struct Output {
+    /// Queue of calls that have something to send.
+    ready: VecDeque<Key>,
+    /// Queued aborts and other packets outside of the calls' queue.
+    control: VecDeque<(Path, [u8; HEADER_BYTES], Bytes)>,
+    /// Buffer from which the bodies of ACK packets are cut.
+    arena: BytesMut,
+    spare: Vec<SpareTransmit>,
+}
+
+/// State for replies to rxdebug.
+struct Inquiries {
+    /// Limits the rate of replies.
+    limit: TokenBucket,
+    cursors: inspect::Cursors,
     waiting_calls: usize,
     waited_calls: u64,
     idle_workers: usize,
@@ -159,44 +181,55 @@ impl Endpoint {
         let mut random = seed.into().generator();
         let state = SeededState::new(random.random(), random.random());
         let unproven_max = config.unproven_connections_max;
-        let questions = TokenBucket::new(config.rxdebug_per_second, now);
+        let peers = Peers {
+            all: Slab::new(),
+            index: SeededMap::with_hasher(state),
+            forgotten: PeerCounters::default(),
+            short_paths: ShortPaths::new(state),
+        };
+        let connections = Connections {
+            all: Slab::new(),
+            index: SeededMap::with_hasher(state),
+            ids: ConnectionIds::new(&mut random),
+            unproven: Unproven::new(unproven_max, state),
+            unproven_dropped_at: None,
+            prefetched: Vec::new(),
+        };
+        let output = Output {
+            ready: VecDeque::new(),
+            control: VecDeque::new(),
+            arena: BytesMut::with_capacity(1 << 16),
+            spare: Vec::new(),
+        };
+        let inquiries = Inquiries {
+            limit: TokenBucket::new(config.rxdebug_per_second, now),
+            cursors: inspect::Cursors::default(),
+            waiting_calls: 0,
+            waited_calls: 0,
+            idle_workers: 0,
+        };
         Endpoint {
             config,
             statistics: Statistics::default(),
             started: now,
             holds_new_calls: false,
             suspects: takeover::Suspects::new(state),
-            connection_ids: ConnectionIds::new(&mut random),
             epoch: random.random::<u32>() | EPOCH_ANY_ADDRESS,
             cookies: Cookies::new(random.random()),
-            unproven: Unproven::new(unproven_max, state),
-            unproven_dropped_at: None,
             late_responses: TokenBucket::new(LATE_RESPONSES_PER_SECOND, now),
-            questions,
             random,
             services: SeededMap::with_hasher(state),
-            peers: Slab::new(),
-            forgotten: PeerCounters::default(),
-            peer_index: SeededMap::with_hasher(state),
-            short_paths: ShortPaths::new(state),
-            connections: Slab::new(),
-            index: SeededMap::with_hasher(state),
-            foreseen: Vec::new(),
+            peers,
+            connections,
             calls: Calls::new(),
             timers: Timers::default(),
             due: Vec::new(),
-            ready: VecDeque::new(),
             unarmed: Vec::new(),
-            control: VecDeque::new(),
+            output,
             events: VecDeque::new(),
-            arena: BytesMut::with_capacity(1 << 16),
-            spare: Vec::new(),
             spare_calls: Vec::new(),
-            cursors: inspect::Cursors::default(),
+            inquiries,
             bulk_calls: 0,
-            waiting_calls: 0,
-            waited_calls: 0,
-            idle_workers: 0,
         }
     }
 
@@ -213,7 +246,7 @@ impl Endpoint {
 
     /// Whether there are so many connections that they do not fit into the processor's caches.
     pub fn is_crowded(&self) -> bool {
-        self.connections.len() >= self.config.crowd_connections
+        self.connections.all.len() >= self.config.crowd_connections
     }
 
     /// Prefetches the state needed for these datagrams, which will be handled next. With a large number of
@@ -253,10 +286,10 @@ impl Endpoint {
 
     /// Returns a sent [`Transmit`] to the endpoint, which reuses its allocations. Optional.
     pub fn recycle(&mut self, mut transmit: Transmit) {
-        if self.spare.len() < SPARE_MAX {
+        if self.output.spare.len() < SPARE_MAX {
             transmit.packets.clear();
             transmit.bodies.clear();
-            self.spare.push(SpareTransmit { packets: transmit.packets, bodies: transmit.bodies });
+            self.output.spare.push(SpareTransmit { packets: transmit.packets, bodies: transmit.bodies });
         }
     }
 
@@ -357,7 +390,7 @@ impl Endpoint {
 
     /// Returns the code with which a connection failed, or `RX_CALL_DEAD` if the connection does not exist.
     pub fn connection_error(&self, connection: ConnectionId) -> Option<AbortCode> {
-        self.connections.get(connection.0).map_or(Some(AbortCode::RX_CALL_DEAD), |it| it.error)
+        self.connections.all.get(connection.0).map_or(Some(AbortCode::RX_CALL_DEAD), |it| it.error)
     }
 
     /// Removes a client connection and aborts its calls.
@@ -367,7 +400,7 @@ impl Endpoint {
 
     /// Removes all client connections and aborts their calls.
     pub fn close_all(&mut self, now: Monotonic) {
-        for key in self.connections.keys() {
+        for key in self.connections.all.keys() {
             self.close_connection(now, key);
         }
     }
@@ -404,7 +437,7 @@ impl Endpoint {
     /// Processes a notice that datagrams longer than `packet_bytes` (Rx header included) do not reach this
     /// peer. Only notices about packets for which [`Endpoint::has_sent`] is true should be passed.
     pub fn handle_packet_too_big(&mut self, path: Path, packet_bytes: usize) {
-        let peer = self.peer_index.get(&path.remote).and_then(|key| self.peers.get_mut(*key));
+        let peer = self.peers.index.get(&path.remote).and_then(|key| self.peers.all.get_mut(*key));
         if let Some(peer) = peer {
             peer.mtu.too_big(packet_bytes);
         }
@@ -414,17 +447,17 @@ impl Endpoint {
     /// the workers. Used for rxdebug only, like the next two values: which calls may wait is decided by the
     /// queue in front of the workers, which knows the callers.
     pub fn set_waiting_calls(&mut self, waiting: usize) {
-        self.waiting_calls = waiting;
+        self.inquiries.waiting_calls = waiting;
     }
 
     /// Sets the total number of calls that have had to wait for a worker.
     pub fn set_waited_calls(&mut self, waited: u64) {
-        self.waited_calls = waited;
+        self.inquiries.waited_calls = waited;
     }
 
     /// Sets the number of idle workers.
     pub fn set_idle_workers(&mut self, idle: usize) {
-        self.idle_workers = idle;
+        self.inquiries.idle_workers = idle;
     }
 
     /// Starts the processing of a DEBUG packet (see [`crate::debug::is_question`]) in a server of several
@@ -453,8 +486,8 @@ impl Endpoint {
     /// Returns the remembered peers, and the accumulated counters of all removed ones, so that totals are
     /// complete.
     pub fn peers(&self) -> (Vec<PeerReport>, PeerCounters) {
-        let peers = (0..self.peers.places()).filter_map(|place| self.peers.at(place));
-        (peers.map(|(_, peer)| peer.report()).collect(), self.forgotten)
+        let peers = (0..self.peers.all.places()).filter_map(|place| self.peers.all.at(place));
+        (peers.map(|(_, peer)| peer.report()).collect(), self.peers.forgotten)
     }
 
     /// Returns the configuration.

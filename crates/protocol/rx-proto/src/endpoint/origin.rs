@@ -24,17 +24,17 @@ impl Endpoint {
     pub(super) fn may_have_moved(&self, header: &Header, path: &Path) -> bool {
         let goes_on = matches!(header.kind, PacketType::Data | PacketType::Ack) && header.call_number != 0;
         let (_, index_key) = key_of(header, path);
-        goes_on && index_key.anywhere().is_some_and(|anywhere| self.index.contains_key(&anywhere))
+        goes_on && index_key.anywhere().is_some_and(|anywhere| self.connections.index.contains_key(&anywhere))
     }
 
     /// Records a verified connection of a client. If the client has had it at another address, that connection moves to
     /// the new address, with its calls, and takes the place of the new one. Returns the connection to go on with.
     pub(super) fn settle_address(&mut self, now: Monotonic, new: Key) -> Key {
         let anywhere =
-            self.connections.get(new).filter(|it| it.security.has_key()).and_then(|it| it.key.anywhere());
+            self.connections.all.get(new).filter(|it| it.security.has_key()).and_then(|it| it.key.anywhere());
         let Some(anywhere) = anywhere else { return new };
-        let old = *self.index.entry(anywhere).or_insert(new);
-        match self.connections.get_pair_mut(old, new) {
+        let old = *self.connections.index.entry(anywhere).or_insert(new);
+        match self.connections.all.get_pair_mut(old, new) {
             Some((left, proven)) if is_same_caller(left, proven) => {
                 std::mem::swap(&mut left.key, &mut proven.key);
                 std::mem::swap(&mut left.path, &mut proven.path);
@@ -42,8 +42,8 @@ impl Endpoint {
                 std::mem::swap(&mut left.security, &mut proven.security);
                 std::mem::swap(&mut left.verified_at, &mut proven.verified_at);
                 let (now_at, left_at) = (left.key, proven.key);
-                self.index.insert(now_at, old);
-                self.index.insert(left_at, new);
+                self.connections.index.insert(now_at, old);
+                self.connections.index.insert(left_at, new);
                 self.fail_connection(now, new, AbortCode::RX_CALL_DEAD);
                 self.remove_connection(now, new);
                 old
@@ -54,11 +54,11 @@ impl Endpoint {
 
     /// Removes a connection from the index.
     pub(super) fn unindex(&mut self, key: Key, index_key: ConnectionKey) {
-        self.index.remove(&index_key);
+        self.connections.index.remove(&index_key);
         if let Some(anywhere) = index_key.anywhere()
-            && self.index.get(&anywhere) == Some(&key)
+            && self.connections.index.get(&anywhere) == Some(&key)
         {
-            self.index.remove(&anywhere);
+            self.connections.index.remove(&anywhere);
         }
     }
 
@@ -72,7 +72,7 @@ impl Endpoint {
             body.truncate(JUMBO_BODY_BYTES);
         }
         let facts = PacketFacts { call_number, channel, sequence: header.sequence };
-        let connection = self.connections.get_mut(key).filter(|it| it.security.has_key());
+        let connection = self.connections.all.get_mut(key).filter(|it| it.security.has_key());
         connection.is_some_and(|it| it.security.unprotect(facts, header.checksum, body).is_ok())
     }
 }

@@ -97,10 +97,10 @@ impl Batch {
 impl Endpoint {
     /// Returns the next datagrams to send.
     pub(super) fn next_transmit(&mut self, now: Monotonic) -> Option<Transmit> {
-        if let Some((path, header, body)) = self.control.pop_front() {
+        if let Some((path, header, body)) = self.output.control.pop_front() {
             return Some(self.single(path, header, body));
         }
-        while let Some(key) = self.ready.pop_front() {
+        while let Some(key) = self.output.ready.pop_front() {
             if let Some(call) = self.calls.get_mut(key) {
                 call.ready = false;
             }
@@ -137,7 +137,7 @@ impl Endpoint {
 
     /// Creates a transmit of one packet.
     fn single(&mut self, path: Path, header: [u8; HEADER_BYTES], body: Bytes) -> Transmit {
-        let SpareTransmit { mut packets, mut bodies } = self.spare.pop().unwrap_or_default();
+        let SpareTransmit { mut packets, mut bodies } = self.output.spare.pop().unwrap_or_default();
         packets.push(Outgoing { header, body_bytes: body.len() as u32 });
         bodies.push(body);
         Transmit { path, packets, bodies }
@@ -147,8 +147,8 @@ impl Endpoint {
     fn transmit_data(&mut self, now: Monotonic, key: Key) -> Option<Transmit> {
         let payload_max = self.payload_max(self.calls.get(key)?.connection);
         let call = self.calls.get_mut(key)?;
-        let connection = self.connections.get_mut(call.connection)?;
-        let peer = self.peers.get_mut(connection.peer)?;
+        let connection = self.connections.all.get_mut(call.connection)?;
+        let peer = self.peers.all.get_mut(connection.peer)?;
         // The path is probed before the first packet of a long reply: near the end of a call the peer may no
         // longer answer.
         let may_probe = call.side == Side::Server && call.send.is_unstarted();
@@ -159,7 +159,7 @@ impl Endpoint {
             return self.transmit_ack(now, key, Reason::Ping, 0, Ping::Probe(bytes));
         }
         let packets_max = self.config.transmit_packets.clamp(1, TRANSMIT_PACKETS_MAX);
-        let mut batch = Batch::new(self.spare.pop().unwrap_or_default(), packets_max);
+        let mut batch = Batch::new(self.output.spare.pop().unwrap_or_default(), packets_max);
         let filled = fill(now, call, connection, peer, payload_max, &mut batch);
         call.send.close_gathered(&mut batch.bodies);
         if !batch.packets.is_empty() {
@@ -173,7 +173,7 @@ impl Endpoint {
         }
         let (packets, bodies) = (batch.packets, batch.bodies.slices);
         if packets.is_empty() {
-            self.spare.push(SpareTransmit { packets, bodies });
+            self.output.spare.push(SpareTransmit { packets, bodies });
             return None;
         }
         self.wake_writer(key);
@@ -191,20 +191,20 @@ impl Endpoint {
     ) -> Option<Transmit> {
         let trailer = self.trailer();
         let call = self.calls.get_mut(key)?;
-        let connection = self.connections.get_mut(call.connection)?;
-        let peer = self.peers.get_mut(connection.peer)?;
+        let connection = self.connections.all.get_mut(call.connection)?;
+        let peer = self.peers.all.get_mut(connection.peer)?;
         let mut header = connection.call_header(PacketType::Ack, call.channel, call.number);
         header.flags = header.flags.with(Flags::SLOW_START_OK);
         header.flags = header.flags.with_if(reason == Reason::Ping, Flags::REQUEST_ACK);
         let window = trailer.window.map(|window| window.min(call.receive.window()));
         let trailer = Trailer { window, ..trailer };
-        let mut body = ack_body(&mut self.arena, call, reason, serial, trailer);
+        let mut body = ack_body(&mut self.output.arena, call, reason, serial, trailer);
         if reason == Reason::Ping {
             call.send.add_probe(header.serial, now, &peer.rtt);
             self.statistics.pings_sent += 1;
             if let Ping::Probe(length) = ping {
                 peer.mtu.on_probe_sent(now, call.connection, header.serial, length);
-                body = pad(&mut self.arena, &body, length);
+                body = pad(&mut self.output.arena, &body, length);
             }
         }
         call.clocks.sent = now;
@@ -238,8 +238,8 @@ impl Endpoint {
 
     /// Returns the payload length of a full packet on this connection.
     pub(super) fn payload_max(&self, key: Key) -> usize {
-        let connection = self.connections.get(key);
-        let peer = connection.and_then(|it| self.peers.get(it.peer));
+        let connection = self.connections.all.get(key);
+        let peer = connection.and_then(|it| self.peers.all.get(it.peer));
         let packet = peer.map_or(self.config.packet_bytes, |peer| peer.mtu.packet_bytes());
         let overhead = connection.map_or(Overhead::NONE, |it| it.security.overhead());
         Call::payload_max(packet - HEADER_BYTES, overhead)

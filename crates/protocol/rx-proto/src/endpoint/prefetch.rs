@@ -20,24 +20,24 @@ impl Endpoint {
         if !self.is_crowded() {
             return;
         }
-        let mut found = std::mem::take(&mut self.foreseen);
+        let mut found = std::mem::take(&mut self.connections.prefetched);
         found.extend(packets.filter_map(|(path, datagram)| {
             let (header, _) = header::parse(datagram).ok()?;
-            self.index.get(&key_of(&header, path).1).map(|key| (*key, header.channel()))
+            self.connections.index.get(&key_of(&header, path).1).map(|key| (*key, header.channel()))
         }));
         let mut seen = 0;
         for (key, channel) in &found {
-            seen ^= self.connections.get(*key).map_or(0, |connection| connection.look(*channel));
+            seen ^= self.connections.all.get(*key).map_or(0, |connection| connection.look(*channel));
         }
         for (key, channel) in &found {
-            let Some(connection) = self.connections.get(*key) else { continue };
-            seen ^= self.peers.get(connection.peer).map_or(0, Peer::look);
+            let Some(connection) = self.connections.all.get(*key) else { continue };
+            seen ^= self.peers.all.get(connection.peer).map_or(0, Peer::look);
             let Some(call) = connection.channels[*channel].call else { continue };
             let resting = self.calls.resting(call).map(LingeringReply::look);
             seen ^= resting.unwrap_or_else(|| self.calls.get(call).map_or(0, Call::look));
         }
         black_box(seen);
         found.clear();
-        self.foreseen = found;
+        self.connections.prefetched = found;
     }
 }

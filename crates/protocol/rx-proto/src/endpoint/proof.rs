@@ -34,13 +34,13 @@ impl Endpoint {
     pub(super) fn announce(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key).filter(|call| call.phase == Phase::Waiting) else { return };
         let connection_key = call.connection;
-        let Some(connection) = self.connections.get_mut(connection_key) else { return };
+        let Some(connection) = self.connections.all.get_mut(connection_key) else { return };
         if connection.needs_reach() {
             if connection.security.is_challenging() {
                 self.challenge(now, connection_key);
                 return;
             }
-            if !self.peers.get(connection.peer).is_some_and(|peer| peer.is_reached(now)) {
+            if !self.peers.all.get(connection.peer).is_some_and(|peer| peer.is_reached(now)) {
                 if now >= connection.ask_after {
                     connection.ask_after = now + PROOF_INTERVAL;
                     call.ping = Some(Ping::Plain);
@@ -68,7 +68,7 @@ impl Endpoint {
 
     /// Sends a challenge, unless one was sent recently.
     pub(super) fn challenge(&mut self, now: Monotonic, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         let Stage::Challenging(challenging) = &mut connection.security.stage else { return };
         if now < connection.ask_after {
             return;
@@ -84,7 +84,7 @@ impl Endpoint {
     pub(super) fn on_waiting_ack(&mut self, now: Monotonic, key: Key, packet: &Packet) {
         let Some(call) = self.calls.get(key) else { return };
         let connection_key = call.connection;
-        let Some(connection) = self.connections.get(connection_key) else { return };
+        let Some(connection) = self.connections.all.get(connection_key) else { return };
         let is_own = connection.path.remote == packet.path.remote;
         let echoed = ack::parse(&packet.body).is_ok_and(|ack| connection.has_sent_lately(ack.serial));
         if is_own && echoed {
@@ -96,8 +96,8 @@ impl Endpoint {
 
     /// Records that the peer's address has echoed a number sent to it.
     fn prove_reachable(&mut self, now: Monotonic, key: Key) {
-        let Some(connection) = self.connections.get(key) else { return };
-        if let Some(peer) = self.peers.get_mut(connection.peer) {
+        let Some(connection) = self.connections.all.get(key) else { return };
+        if let Some(peer) = self.peers.all.get_mut(connection.peer) {
             peer.on_reached(now);
         }
         if self.raise(now, key, Standing::Reachable) {
@@ -106,7 +106,7 @@ impl Endpoint {
     }
 
     fn announce_all(&mut self, now: Monotonic, key: Key) {
-        let Some(connection) = self.connections.get(key) else { return };
+        let Some(connection) = self.connections.all.get(key) else { return };
         for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
             self.announce(now, call);
             self.settle(now, call);
@@ -115,7 +115,7 @@ impl Endpoint {
 
     /// Processes a client's response to a challenge.
     pub(super) fn on_response(&mut self, now: Monotonic, wall: UnixTime, key: Key, body: &[u8]) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         let Stage::Challenging(challenging) = &mut connection.security.stage else { return };
         if !challenging.is_sent {
             return; // predates this connection; the client will repeat its call
@@ -136,8 +136,8 @@ impl Endpoint {
                 let numbers = verified.call_numbers;
                 let index = connection.facts.security_index;
                 connection.security = Security::verified(index, verified, true);
-                let Some(connection) = self.connections.get_mut(key) else { return };
-                if let Some(peer) = self.peers.get_mut(connection.peer) {
+                let Some(connection) = self.connections.all.get_mut(key) else { return };
+                if let Some(peer) = self.peers.all.get_mut(connection.peer) {
                     peer.on_reached(now);
                 }
                 if self.raise(now, key, Standing::Verified) {
@@ -154,7 +154,7 @@ impl Endpoint {
     /// Answers an invalid response. The connection stays, because the response may be forged and the client's
     /// own may still arrive.
     fn refuse_response(&mut self, now: Monotonic, key: Key, code: AbortCode) {
-        let Some(connection) = self.connections.get_mut(key).filter(|it| now >= it.abort_after) else {
+        let Some(connection) = self.connections.all.get_mut(key).filter(|it| now >= it.abort_after) else {
             return;
         };
         connection.abort_after = now + BAD_RESPONSE_INTERVAL;
@@ -166,7 +166,7 @@ impl Endpoint {
     /// call numbers according to the client; calls with lower numbers are replays.
     fn open_waiting(&mut self, now: Monotonic, key: Key, numbers: [u32; CHANNELS]) {
         let key = self.settle_address(now, key);
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         for (channel, number) in connection.channels.iter_mut().zip(numbers) {
             if channel.call.is_none() && number > channel.number {
                 channel.number = number - 1;
@@ -187,7 +187,7 @@ impl Endpoint {
 
     fn unseal(&mut self, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        let Some(connection) = self.connections.get_mut(call.connection) else { return };
+        let Some(connection) = self.connections.all.get_mut(call.connection) else { return };
         let (call_number, channel) = (call.number, call.channel);
         let security = &mut connection.security;
         let dropped = call.receive.unseal(|sequence, checksum, body| {
@@ -208,7 +208,7 @@ impl Endpoint {
         class: &dyn ServerSecurity,
         facts: ConnectionFacts,
     ) -> Option<Key> {
-        let forgot = self.unproven_dropped_at.is_some_and(|at| now.since(at) < COOKIE_LIFETIME);
+        let forgot = self.connections.unproven_dropped_at.is_some_and(|at| now.since(at) < COOKIE_LIFETIME);
         if !forgot {
             return None;
         }
@@ -280,9 +280,9 @@ impl Endpoint {
         let serial = self.cookies.make(now, packet.path.remote, &facts).serial;
         let key = self
             .add_server_connection(now, NewServer { facts, path: packet.path, security, serial, standing });
-        let connection = self.connections.get_mut(key)?;
+        let connection = self.connections.all.get_mut(key)?;
         connection.verified_at = (standing == Standing::Verified).then_some(now);
-        if let Some(peer) = self.peers.get_mut(connection.peer) {
+        if let Some(peer) = self.peers.all.get_mut(connection.peer) {
             peer.on_reached(now);
         }
         Some(key)
@@ -291,7 +291,7 @@ impl Endpoint {
     /// Raises a connection's level of proof. Returns false if the limit for the new level is reached and the
     /// connection was dropped.
     fn raise(&mut self, now: Monotonic, key: Key, to: Standing) -> bool {
-        let Some(connection) = self.connections.get(key) else { return false };
+        let Some(connection) = self.connections.all.get(key) else { return false };
         let from = connection.standing;
         if from >= to {
             return true;
@@ -300,14 +300,14 @@ impl Endpoint {
         if !has_room {
             self.drop_unproven(now, key);
         }
-        let Some(connection) = self.connections.get_mut(key).filter(|_| has_room) else { return false };
+        let Some(connection) = self.connections.all.get_mut(key).filter(|_| has_room) else { return false };
         connection.standing = to;
         connection.verified_at = (to == Standing::Verified).then_some(now);
         let channels = connection.channels;
         let counts = &mut self.statistics.connections_by_standing;
         counts[from.index()] -= 1;
         counts[to.index()] += 1;
-        self.unproven.remove(key);
+        self.connections.unproven.remove(key);
         for call in channels.into_iter().filter_map(|channel| channel.call) {
             self.raise_call(now, call, to);
         }
@@ -335,7 +335,7 @@ impl Endpoint {
         let (connection_key, channel, number) = (call.connection, call.channel, call.number);
         self.statistics.calls_refused += 1;
         self.fail(now, key, AbortCode::RX_CALL_DEAD, Notify::None);
-        let Some(connection) = self.connections.get_mut(connection_key) else { return };
+        let Some(connection) = self.connections.all.get_mut(connection_key) else { return };
         // A retry of the call must count as a new call.
         connection.channels[usize::from(channel)].number = number.saturating_sub(1);
         let header = connection.call_header(PacketType::Busy, channel, number);
@@ -344,13 +344,13 @@ impl Endpoint {
 
     /// Drops a connection on which no call has been announced, and its calls, without notifying either side.
     pub(super) fn drop_unproven(&mut self, now: Monotonic, key: Key) {
-        let Some(connection) = self.connections.get(key) else { return };
+        let Some(connection) = self.connections.all.get(key) else { return };
         debug_assert!(connection.side == Side::Server, "the user's own connections are not dropped");
         for call in connection.channels.into_iter().filter_map(|channel| channel.call) {
             self.fail(now, call, AbortCode::RX_CALL_DEAD, Notify::None);
         }
         self.statistics.unproven_dropped += 1;
-        self.unproven_dropped_at = Some(now);
+        self.connections.unproven_dropped_at = Some(now);
         self.remove_connection(now, key);
     }
 
@@ -358,7 +358,7 @@ impl Endpoint {
     pub(super) fn waiting_call_time(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get(key).filter(|call| call.lateness(now).is_some()) else { return };
         let connection_key = call.connection;
-        let connection = self.connections.get(connection_key);
+        let connection = self.connections.all.get(connection_key);
         if connection.is_some_and(|it| it.standing == Standing::Unproven) {
             self.drop_unproven(now, connection_key);
         } else {

@@ -26,7 +26,7 @@ impl Endpoint {
     /// Restores a resting call. Must be called before any event of the call, except its end by the next call.
     pub(super) fn wake(&mut self, now: Monotonic, key: Key) {
         let Some(rest) = self.calls.resting(key) else { return };
-        let Some(connection) = self.connections.get(rest.connection) else { return };
+        let Some(connection) = self.connections.all.get(rest.connection) else { return };
         let parts = NewCall {
             connection: rest.connection,
             side: Side::Server,
@@ -55,7 +55,9 @@ impl Endpoint {
         self.calls.discard_resting(key);
         self.statistics.calls_ended += 1;
         self.statistics.calls_now = self.calls.len() as u64;
-        if let Some(peer) = self.connections.get(connection).and_then(|it| self.peers.get_mut(it.peer)) {
+        if let Some(peer) =
+            self.connections.all.get(connection).and_then(|it| self.peers.all.get_mut(it.peer))
+        {
             peer.on_success();
             peer.learnt = Some(Learnt { at: now, ..learnt });
         }

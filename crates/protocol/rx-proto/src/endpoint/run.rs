@@ -71,8 +71,9 @@ impl Endpoint {
         if !is_plain_data(&header) {
             return None;
         }
-        let key = *self.index.get(&ConnectionKey::new(header.epoch, header.cid, side, path.remote))?;
-        let connection = self.connections.get(key).filter(|it| it.error.is_none())?;
+        let key =
+            *self.connections.index.get(&ConnectionKey::new(header.epoch, header.cid, side, path.remote))?;
+        let connection = self.connections.all.get(key).filter(|it| it.error.is_none())?;
         let channel = connection.channels[header.channel()];
         let call = channel.call.filter(|_| channel.number == header.call_number)?;
         let fits = connection.facts.security_index == header.security_index;
@@ -87,11 +88,11 @@ impl Endpoint {
 
     fn end_run(&mut self, now: Monotonic, run: Option<Run>) {
         let Some(run) = run.filter(|run| run.packets > 0) else { return };
-        if let Some(connection) = self.connections.get_mut(run.connection) {
+        if let Some(connection) = self.connections.all.get_mut(run.connection) {
             let counters = &mut connection.counters;
             counters.packets_received = counters.packets_received.wrapping_add(run.packets);
             counters.bytes_received = counters.bytes_received.wrapping_add(run.bytes as u32);
-            if let Some(peer) = self.peers.get_mut(connection.peer) {
+            if let Some(peer) = self.peers.all.get_mut(connection.peer) {
                 peer.counters.received += u64::from(run.packets);
                 peer.counters.bytes_received += run.bytes;
                 peer.on_bytes(u32::try_from(run.bytes).unwrap_or(u32::MAX));

@@ -84,7 +84,7 @@ impl Endpoint {
         if !self.holds_new_calls {
             return false;
         }
-        let old = self.connections.get(key).and_then(|it| it.channels[channel].call);
+        let old = self.connections.all.get(key).and_then(|it| it.channels[channel].call);
         let is_through = |call: &Call| call.send.is_all_cut() && call.receive.is_complete();
         if old.and_then(|old| self.calls.get(old)).is_some_and(is_through) {
             self.supersede(now, key, channel);

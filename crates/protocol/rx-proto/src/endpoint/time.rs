@@ -42,7 +42,7 @@ impl Endpoint {
     }
 
     fn channel_time(&mut self, now: Monotonic, key: Key, channel: u8) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         let armed = &mut connection.channels_armed[usize::from(channel)];
         armed.fired();
         let Some(call) = connection.channels[usize::from(channel)].call else { return };
@@ -98,8 +98,8 @@ impl Endpoint {
 
     fn resend(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        let Some(connection) = self.connections.get(call.connection) else { return };
-        let Some(peer) = self.peers.get_mut(connection.peer) else { return };
+        let Some(connection) = self.connections.all.get(call.connection) else { return };
+        let Some(peer) = self.peers.all.get_mut(connection.peer) else { return };
         match call.send.on_time(now, &peer.rtt) {
             Timeout::Nothing | Timeout::Resend if call.send.backoff() == 0 => {}
             Timeout::Nothing => {}
@@ -127,9 +127,9 @@ impl Endpoint {
             return;
         }
         let code = if call.side == Side::Server { AbortCode::VBUSY } else { AbortCode::RX_CALL_DEAD };
-        let Some(connection) = self.connections.get(call.connection) else { return };
+        let Some(connection) = self.connections.all.get(call.connection) else { return };
         let peer_key = connection.peer;
-        if let Some(peer) = self.peers.get_mut(peer_key) {
+        if let Some(peer) = self.peers.all.get_mut(peer_key) {
             peer.mtu.on_dropped(now, bytes);
         }
         self.note_short_path(now, peer_key);
@@ -138,16 +138,16 @@ impl Endpoint {
 
     /// Remembers that a path was found to be short, and reports it to the application.
     pub(super) fn note_short_path(&mut self, now: Monotonic, peer: Key) {
-        let Some(peer) = self.peers.get_mut(peer) else { return };
+        let Some(peer) = self.peers.all.get_mut(peer) else { return };
         let Some(packet_bytes) = peer.mtu.take_news() else { return };
         let remote = peer.address;
-        if self.short_paths.insert(now, remote.ip(), packet_bytes) {
+        if self.peers.short_paths.insert(now, remote.ip(), packet_bytes) {
             self.events.push_back(Event::PathIsShort { remote, packet_bytes });
         }
     }
 
     fn connection_time(&mut self, now: Monotonic, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         connection.armed.fired();
         let expiry = connection.expiry(self.config.connection_lifetime);
         let abort = connection.abort_at.is_some_and(|at| at <= now);
@@ -162,7 +162,7 @@ impl Endpoint {
     }
 
     fn peer_time(&mut self, now: Monotonic, key: Key) {
-        let Some(peer) = self.peers.get_mut(key) else { return };
+        let Some(peer) = self.peers.all.get_mut(key) else { return };
         peer.armed.fired();
         if peer.connections > 0 {
             return;

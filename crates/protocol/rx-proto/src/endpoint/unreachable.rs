@@ -38,8 +38,8 @@ impl Endpoint {
         let (header, _) = header::parse(quote).ok()?;
         let client_sent = header.flags.contains(Flags::CLIENT_INITIATED);
         let side = if client_sent { Side::Client } else { Side::Server };
-        let key = *self.index.get(&ConnectionKey::new(header.epoch, header.cid, side, remote))?;
-        let connection = self.connections.get(key)?;
+        let key = *self.connections.index.get(&ConnectionKey::new(header.epoch, header.cid, side, remote))?;
+        let connection = self.connections.all.get(key)?;
         let age = connection.serial().wrapping_sub(header.serial);
         let lately = (1..=SERIALS_BACK).contains(&age);
         (lately && connection.path.remote == remote).then_some((key, header))
@@ -52,7 +52,7 @@ impl Endpoint {
             return;
         };
         self.statistics.unreachable += 1;
-        let Some(connection) = self.connections.get(key) else { return };
+        let Some(connection) = self.connections.all.get(key) else { return };
         for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
             self.doubt(now, call);
         }
@@ -62,9 +62,9 @@ impl Endpoint {
     /// and Cellar's servers send replies to the address with which a connection began, so that no other
     /// address can take it over.
     pub(super) fn on_source_gone(&mut self, now: Monotonic, local: IpAddr) {
-        for key in self.connections.keys() {
+        for key in self.connections.all.keys() {
             let uses = |it: &Connection| it.side == Side::Client && it.path.local == Some(local);
-            if self.connections.get(key).is_some_and(uses) {
+            if self.connections.all.get(key).is_some_and(uses) {
                 self.fail_connection(now, key, AbortCode::RX_CALL_DEAD);
             }
         }
@@ -74,15 +74,15 @@ impl Endpoint {
     /// running.
     fn find_client_call(&self, remote: SocketAddr, quote: &[u8]) -> Option<Key> {
         let (key, header) = self.find_sent(remote, quote)?;
-        let connection = self.connections.get(key).filter(|it| it.side == Side::Client)?;
+        let connection = self.connections.all.get(key).filter(|it| it.side == Side::Client)?;
         let call = self.calls.get(connection.channels[header.channel()].call?)?;
         (call.is_running() && call.number == header.call_number).then_some(key)
     }
 
     fn doubt(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        let Some(connection) = self.connections.get(call.connection) else { return };
-        let Some(peer) = self.peers.get(connection.peer) else { return };
+        let Some(connection) = self.connections.all.get(call.connection) else { return };
+        let Some(peer) = self.peers.all.get(connection.peer) else { return };
         let doubted = call.doubt.is_some_and(|doubt| peer.heard_at <= doubt.since);
         if doubted || !call.is_running() || call.send.sequences() == 0 {
             return;
@@ -99,7 +99,7 @@ impl Endpoint {
         let Some(call) = self.calls.get_mut(key) else { return false };
         let Some(doubt) = call.doubt.take_if(|doubt| doubt.until <= now) else { return false };
         let Call { connection, .. } = *call;
-        let peer = self.connections.get(connection).and_then(|it| self.peers.get(it.peer));
+        let peer = self.connections.all.get(connection).and_then(|it| self.peers.all.get(it.peer));
         peer.is_some_and(|peer| peer.heard_at <= doubt.since)
     }
 }

@@ -23,11 +23,11 @@ impl Endpoint {
     pub(super) fn count_unread(&mut self, key: Key) {
         let Some(call) = self.calls.get_mut(key).filter(|call| call.unread.is_none()) else { return };
         let Some(bytes) = call.send.large_bytes() else { return };
-        let Some(connection) = self.connections.get(call.connection) else { return };
+        let Some(connection) = self.connections.all.get(call.connection) else { return };
         let unread = Unread { peer: connection.peer, standing: call.standing, bytes };
         call.unread = Some(unread);
         self.statistics.unread_bytes_by_standing[unread.standing.index()] += u64::from(bytes);
-        if let Some(peer) = self.peers.get_mut(unread.peer) {
+        if let Some(peer) = self.peers.all.get_mut(unread.peer) {
             peer.unread_bytes += u64::from(bytes);
         }
     }
@@ -35,7 +35,7 @@ impl Endpoint {
     /// Ends the counting of a reply.
     pub(super) fn uncount_unread(&mut self, unread: Unread) {
         self.statistics.unread_bytes_by_standing[unread.standing.index()] -= u64::from(unread.bytes);
-        if let Some(peer) = self.peers.get_mut(unread.peer) {
+        if let Some(peer) = self.peers.all.get_mut(unread.peer) {
             peer.unread_bytes -= u64::from(unread.bytes);
         }
     }
@@ -48,7 +48,7 @@ impl Endpoint {
         if all < most {
             return false;
         }
-        let peer = self.connections.get(key).and_then(|connection| self.peers.get(connection.peer));
+        let peer = self.connections.all.get(key).and_then(|connection| self.peers.all.get(connection.peer));
         let is_anonymous = standing != Standing::Verified;
         is_anonymous && all >= UNREAD_ANONYMOUS_BYTES_MAX
             || peer.is_some_and(|peer| peer.unread_bytes >= most)

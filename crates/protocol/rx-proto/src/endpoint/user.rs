@@ -220,16 +220,16 @@ impl Endpoint {
     /// Returns a connection id that is not in use.
     fn free_connection_id(&mut self, path: Path) -> u32 {
         loop {
-            let id = self.connection_ids.next();
+            let id = self.connections.ids.next();
             let key = ConnectionKey::new(self.epoch, id, Side::Client, path.remote);
-            if !self.index.contains_key(&key) {
+            if !self.connections.index.contains_key(&key) {
                 return id;
             }
         }
     }
 
     pub(super) fn new_call(&mut self, now: Monotonic, key: Key) -> Option<Key> {
-        let connection = self.connections.get(key)?;
+        let connection = self.connections.all.get(key)?;
         if connection.side == Side::Server || connection.error.is_some() {
             return None;
         }
@@ -237,11 +237,11 @@ impl Endpoint {
             return None;
         }
         let Some(channel) = self.free_channel(key) else {
-            self.connections.get_mut(key)?.wants_channel = true;
+            self.connections.all.get_mut(key)?.wants_channel = true;
             return None;
         };
         let owed = self.clear_channel(now, key, channel);
-        let number = self.connections.get(key)?.channels[channel].number + 1;
+        let number = self.connections.all.get(key)?.channels[channel].number + 1;
         self.statistics.calls_opened += 1;
         let call_key = self.add_call(now, key, channel, number);
         if let Some(call) = self.calls.get_mut(call_key) {
@@ -254,7 +254,7 @@ impl Endpoint {
     /// Returns a channel without a call, or with a completed one that only waits to acknowledge its reply,
     /// which the new call does instead.
     fn free_channel(&self, key: Key) -> Option<usize> {
-        let connection = self.connections.get(key)?;
+        let connection = self.connections.all.get(key)?;
         let lingers = |channel: &Channel| {
             let call = channel.call.and_then(|call| self.calls.get(call));
             call.is_none_or(|call| call.released && call.phase == Phase::Done)
@@ -266,14 +266,16 @@ impl Endpoint {
 
     /// Removes a completed call from its channel. Returns its deferred acknowledgement to the server.
     fn clear_channel(&mut self, now: Monotonic, key: Key, channel: usize) -> Option<OwedAck> {
-        let old = self.connections.get(key)?.channels[channel].call?;
+        let old = self.connections.all.get(key)?.channels[channel].call?;
         let owed = self.calls.get(old).and_then(|call| owed_ack(call, now));
         self.remove_call(now, old);
         owed
     }
 
     pub(super) fn close_connection(&mut self, now: Monotonic, key: Key) {
-        let Some(connection) = self.connections.get(key).filter(|it| it.side == Side::Client) else { return };
+        let Some(connection) = self.connections.all.get(key).filter(|it| it.side == Side::Client) else {
+            return;
+        };
         for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
             self.acknowledge_last(now, key, call);
             self.fail(now, call, AbortCode::RX_USER_ABORT, Notify::Peer);
@@ -297,14 +299,14 @@ impl Endpoint {
     /// Sends the deferred final acknowledgement of a call that has left its channel.
     pub(super) fn send_owed_ack(&mut self, key: Key, channel: u8, owed: OwedAck) {
         let body = self.closing_ack(owed.missing);
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         let header = connection.call_header(PacketType::Ack, channel, owed.number);
         self.send_on(key, &header, body);
     }
 
     /// Processes a challenge of the server.
     pub(super) fn on_challenge(&mut self, now: Monotonic, key: Key, body: &[u8]) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.all.get_mut(key) else { return };
         // Without a call in progress, the challenge does not come from the server.
         if !connection.has_calls() {
             return;

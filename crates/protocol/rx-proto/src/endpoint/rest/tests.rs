@@ -23,7 +23,7 @@ impl Server {
         let security: Vec<Arc<dyn rx_security::ServerSecurity>> = vec![Arc::new(Null)];
         endpoint.add_service(ServiceConfig { id: SERVICE, name: "short".into(), security });
         let peer = endpoint.peer_at(Monotonic(0), client());
-        endpoint.peers.get_mut(peer).expect("a peer").on_reached(Monotonic(0));
+        endpoint.peers.all.get_mut(peer).expect("a peer").on_reached(Monotonic(0));
         Server(endpoint)
     }
 
@@ -164,7 +164,7 @@ fn a_failed_connection_drops_resting_calls() {
     server.answers(START, 1);
     let abort = Header { call_number: 0, sequence: 0, kind: PacketType::Abort, ..request(0) };
     server.takes(START, abort, &(-1i32).to_be_bytes());
-    assert_eq!((server.resting(), server.0.calls.len(), server.0.connections.len()), (0, 0, 0));
+    assert_eq!((server.resting(), server.0.calls.len(), server.0.connections.all.len()), (0, 0, 0));
 }
 
 #[test]
