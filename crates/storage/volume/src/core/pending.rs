@@ -245,7 +245,35 @@ impl Partition {
     }
 }
 
-/// Copies the error for each call it affects.
+/// Copies the error for each call it affects, with the reasons that callers distinguish.
 fn same(error: &StoreError) -> VolumeError {
-    StoreError::Meta(error.to_string()).into()
+    let copy = match error {
+        StoreError::Full => StoreError::Full,
+        StoreError::ReadOnly(what) => StoreError::ReadOnly(what.clone()),
+        StoreError::Fenced { place } => StoreError::Fenced { place: place.clone() },
+        StoreError::Unavailable { place, what } => {
+            StoreError::Unavailable { place: place.clone(), what: what.clone() }
+        }
+        other => StoreError::Meta(other.to_string()),
+    };
+    copy.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::AbortCode;
+
+    #[test]
+    fn copied_errors_keep_their_codes() {
+        let (place, what) = ("/vicepa".to_owned(), "a sync".to_owned());
+        for (error, code) in [
+            (StoreError::Full, AbortCode::VDISKFULL),
+            (StoreError::ReadOnly(what.clone()), AbortCode::UAEROFS),
+            (StoreError::Fenced { place: place.clone() }, AbortCode::VOFFLINE),
+            (StoreError::Unavailable { place, what }, AbortCode::UAETIMEDOUT),
+        ] {
+            assert_eq!(same(&error).abort_code(), code, "{error}");
+        }
+    }
 }
