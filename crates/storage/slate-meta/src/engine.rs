@@ -33,6 +33,11 @@ const THREADS: usize = 2;
 /// would close the database.
 const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
+/// Interval at which a running merge is noted in the bucket. A new owner takes over the merges of the one before
+/// after three of them. Until then it may be unable to flush a table, so this must be much less than the time that
+/// an open may take.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+
 /// Pause between attempts to reach the bucket while opening.
 const PAUSE: Duration = Duration::from_millis(200);
 
@@ -189,6 +194,7 @@ impl SlateEngine {
         let config = &self.config;
         let worker = CompactionWorkerOptions {
             max_concurrent_compactions: usize::from(limits.background_jobs.max(1)),
+            heartbeat_interval: HEARTBEAT,
             ..CompactionWorkerOptions::default()
         };
         let compactor = CompactorOptions {
@@ -197,6 +203,7 @@ impl SlateEngine {
             max_concurrent_compactions: usize::from(limits.background_jobs.max(1)),
             checkpoint_lifetime: config.snapshot_life,
             worker: Some(worker),
+            worker_heartbeat_timeout: 3 * HEARTBEAT,
             ..CompactorOptions::default()
         };
         let disk_cache = config.disk_cache.clone().map(|(folder, bytes)| ObjectStoreCacheOptions {
