@@ -30,7 +30,7 @@ pub(crate) const FILES: [&str; 2] = [LOG_FILE, OLD_LOG_FILE];
 const FORM_VARIABLE: &str = "CELLAR_LOG_FORMAT";
 
 /// Name of the field with all values of an event; in JSON they become fields of the object itself.
-const TOLD: &str = "told";
+const EVENT_FIELDS: &str = "fields";
 
 /// The part of the log that standard error shows. The file has all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(reported, [&serde_json::json!("write"), &7.into(), &(-1).into()]);
         let text = written(Form::Text);
         assert!(
-            text.ends_with("event: disk told=Event { access: \"write\", time_ns: 7, code: -1 }\n"),
+            text.ends_with("event: disk fields=Event { access: \"write\", time_ns: 7, code: -1 }\n"),
             "{text}"
         );
     }

@@ -78,7 +78,7 @@ impl CommandCell {
 }
 
 /// Output of each command's dry run.
-const FORETOLD: [(&str, &str); 20] = [
+const PREVIEWS: [(&str, &str); 20] = [
     ("volume create new --quota 70M --acl ann=rl", "with a quota of 70.00 MiB and ann=rl"),
     ("volume set two --quota 2G", "two: would have a quota of 2.00 GiB"),
     (
@@ -161,7 +161,7 @@ fn a_dry_run_prints_the_effects_and_changes_nothing() {
     let before = number(&cell.run("volume create three --json"));
     let state = cell.state();
 
-    for (command, expected) in FORETOLD {
+    for (command, expected) in PREVIEWS {
         let reported = cell.run(&format!("{command} --dry-run"));
         assert!(reported.contains(expected), "{command}: {reported}");
         let reported: Value =
@@ -185,7 +185,7 @@ fn a_dry_run_prints_the_effects_and_changes_nothing() {
     let after = number(&cell.run("volume create four --json"));
     assert_eq!(after, before + 3, "no number was taken by what was not made");
     // What the dry runs showed can be done.
-    for (command, _) in FORETOLD {
+    for (command, _) in PREVIEWS {
         cell.run(command);
     }
     assert_ne!(cell.state(), state);

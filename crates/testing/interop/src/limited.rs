@@ -31,7 +31,7 @@ pub enum Ended {
 }
 
 /// Number of lines of the output and of each log to report.
-const LINES_TOLD: usize = 20;
+const LAST_LINES: usize = 20;
 /// Number of bytes to read from the end of a log.
 const LOG_TAIL_BYTES: u64 = 16 << 10;
 /// Number of characters of a command line to report.
@@ -57,7 +57,7 @@ pub fn run(command: &mut Command, limits: Limits, folder: &Path, mut say: impl F
         let heard = lines.recv_timeout(patience);
         if let Ok(line) = &heard {
             say(line);
-            last.truncate(LINES_TOLD - 1);
+            last.truncate(LAST_LINES - 1);
             last.push_front(line.clone());
         }
         heard.err() != Some(RecvTimeoutError::Disconnected)
@@ -167,7 +167,7 @@ fn end_of(file: &Path) -> std::io::Result<String> {
     file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().collect();
-    Ok(lines[lines.len().saturating_sub(LINES_TOLD)..].join("\n"))
+    Ok(lines[lines.len().saturating_sub(LAST_LINES)..].join("\n"))
 }
 
 /// A process, with its start time to distinguish it from a later one with the same id.
@@ -295,6 +295,6 @@ mod tests {
             reported.contains("line 9999") && reported.contains("salvaging") && !reported.contains("secret"),
             "{reported}"
         );
-        assert!(reported.lines().count() < 2 * LINES_TOLD, "{reported}");
+        assert!(reported.lines().count() < 2 * LAST_LINES, "{reported}");
     }
 }

@@ -28,7 +28,7 @@ pub struct Survey {
     /// The first 1000 problems; empty for a sound volume.
     pub problems: Vec<Problem>,
     /// Number of further problems.
-    pub unavailable: u64,
+    pub unlisted: u64,
     /// Details that are repaired or left out when the volume is imported.
     pub notes: Vec<Problem>,
 }
@@ -38,7 +38,7 @@ impl Survey {
         if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(problem);
         } else {
-            self.unavailable += 1;
+            self.unlisted += 1;
         }
     }
 }

@@ -73,7 +73,7 @@ fn say_left_out(before: u64) -> u64 {
 }
 
 pub(super) fn write(line: &Line) {
-    tracing::info!(target: "event", reported = ?Named(line), "{}", line.event);
+    tracing::info!(target: "event", fields = ?Named(line), "{}", line.event);
 }
 
 /// A line as a structure with named values.

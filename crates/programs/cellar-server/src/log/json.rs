@@ -1,6 +1,6 @@
 //! JSON lines: one object each, with `timestamp`, `level`, `target`, `message` and the other fields by name.
 
-use super::{TOLD, structure};
+use super::{EVENT_FIELDS, structure};
 use serde_json::Value;
 use std::borrow::Cow;
 use std::error::Error;
@@ -81,7 +81,7 @@ impl Visit for Fields {
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         match structure::of(value) {
-            Value::Object(all) if field.name() == TOLD => {
+            Value::Object(all) if field.name() == EVENT_FIELDS => {
                 self.0.extend(all.into_iter().map(|(name, value)| (name.into(), value)));
             }
             value => self.add(field, value),

@@ -197,9 +197,9 @@ fn print_damages(checked: &Checked, format: Format) {
         let volume = found.volume.map_or_else(String::new, |volume| format!("volume {volume}, "));
         println!("{}: {volume}{}: {}", checked.partition, found.place, found.what);
     }
-    let unavailable = checked.damage_count - checked.damages.len() as u64;
-    if unavailable > 0 {
-        println!("{}: and {unavailable} more", checked.partition);
+    let unlisted = checked.damage_count - checked.damages.len() as u64;
+    if unlisted > 0 {
+        println!("{}: and {unlisted} more", checked.partition);
     }
 }
 

@@ -171,7 +171,7 @@ impl Volume {
     fn surveyed(mut self, found: Survey) -> Volume {
         (self.files, self.directories) = (found.files, found.directories);
         (self.links, self.bytes) = (found.links, found.bytes);
-        (self.problems, self.untold_problems, self.notes) = (found.problems, found.unavailable, found.notes);
+        (self.problems, self.untold_problems, self.notes) = (found.problems, found.unlisted, found.notes);
         if !self.problems.is_empty() {
             self.outcome = Outcome::Damaged;
         }
