@@ -120,7 +120,7 @@ impl Session<'_> {
             }
             Ok(view)
         };
-        let found = volume.access_all(|volume| volume.statuses_and_acls(fids));
+        let found = volume.read_all(fids, |volume| volume.statuses_and_acls(fids));
         fids.iter().zip(found).map(view).collect()
     }
 
@@ -133,7 +133,7 @@ impl Session<'_> {
         };
         let sync = wire::vol_sync(volume.dates().0);
         let found = volume
-            .access_all(|volume| volume.statuses_and_acls(fids))
+            .read_all(fids, |volume| volume.statuses_and_acls(fids))
             .into_iter()
             .zip(self.server.lock_counts(self.server.clock().monotonic(), fids));
         let reply = |((found, locks), call_back): ((Found, i32), rxafs::CallBack)| {

@@ -189,7 +189,7 @@ impl FileCall<'_> {
             let directory = session.view(request.directory, Need::Directory)?;
             session.may_read(&directory, Reading::Data)?;
             let name = request.name.as_bytes();
-            let found = directory.volume.access(|volume| volume.lookup(directory.fid, name))?;
+            let found = directory.volume.read(directory.fid, |volume| volume.lookup(directory.fid, name))?;
             let fid = Fid { volume: directory.fid.volume, vnode: found.vnode, unique: found.unique };
             let call_back = session.promise(&directory, fid);
             let directory = session.again(&directory)?;
@@ -281,7 +281,7 @@ impl Session<'_> {
         let fid = created.status.fid(directory.volume.id());
         let call_back = self.promise(directory, fid);
         self.announce(&Change::of(directory.fid));
-        let status = directory.volume.access(|volume| volume.status(fid)).unwrap_or(created.status);
+        let status = directory.volume.read(fid, |volume| volume.status(fid)).unwrap_or(created.status);
         let access = Access { caller: directory.access.caller | more, ..directory.access };
         Born {
             fid,

@@ -42,7 +42,7 @@ impl FileCall<'_> {
             session.may_read(&view, Reading::Data)?;
             let call_back = session.promise(&view, view.fid);
             let volume = session.online(view.fid.volume)?;
-            let mut reader = volume.access(|volume| volume.reader(view.fid, position, length))?;
+            let mut reader = volume.read(view.fid, |volume| volume.reader(view.fid, position, length))?;
             session.transfer(&volume, &mut reader, words, stream)?;
             let status = session.wire_status(view.fid, reader.status(), view.access);
             Ok(rxafs::FetchData64Reply { status, call_back, sync: view.sync() })
@@ -104,7 +104,7 @@ impl Session<'_> {
 
     /// Returns a directory's access list with names instead of ids.
     fn acl_text(&self, view: &View<'_>) -> Result<Vec<u8>, AbortCode> {
-        let (_, acl) = view.volume.access(|volume| volume.status_and_acl(view.fid))?;
+        let (_, acl) = view.volume.read(view.fid, |volume| volume.status_and_acl(view.fid))?;
         let ids: Vec<UserId> = acl.positive().iter().chain(acl.negative()).map(|entry| entry.id).collect();
         let mut names = self.server.subjects().membership().names(&ids)?.into_iter();
         let mut text = AclText::default();

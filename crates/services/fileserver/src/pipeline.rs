@@ -162,7 +162,7 @@ impl<'a> Session<'a> {
     }
 
     pub(crate) fn view_in(&self, volume: InCall<'a>, fid: Fid) -> Result<View<'a>, AbortCode> {
-        let (status, acl) = volume.access(|volume| volume.status_and_acl(fid))?;
+        let (status, acl) = volume.read(fid, |volume| volume.status_and_acl(fid))?;
         Ok(self.view_of(volume, fid, status, &acl))
     }
 

@@ -75,7 +75,7 @@ impl Session<'_> {
                 found.push((name.to_vec(), fid));
             }
         };
-        view.volume.access(|volume| volume.entries(directory, &mut visit))?;
+        view.volume.read(directory, |volume| volume.entries(directory, &mut visit))?;
         let reported = found.into_iter().map(|(name, fid)| {
             let totals = self.view_in(view.volume.clone(), fid);
             Subdirectory { name, fid, totals: totals.and_then(|below| self.totals(&below)) }

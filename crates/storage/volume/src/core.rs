@@ -20,6 +20,7 @@ pub(crate) mod numbers;
 pub(crate) mod parked;
 pub(crate) mod pending;
 pub(crate) mod read_ahead;
+pub(crate) mod recent;
 pub(crate) mod replacement;
 pub(crate) mod sealed_extents;
 pub(crate) mod shared;

@@ -35,16 +35,9 @@
 //!   acknowledged can be read in the end, after another crash.
 //! - A version of a file has only one content, which some client has stored. A version of a directory
 //!   has only one content.
-//! - No version is acknowledged twice.
+//! - No version is acknowledged twice, and none that a client got is lost by a crash.
 //! - A file that no client has tried to remove is found; one whose removal was acknowledged is not.
 //! - The location service sends clients to a server that has the volume.
-//!
-//! # Not promised
-//!
-//! A server returns a change to other clients once it is committed, and acknowledges it once it is durable. If it
-//! crashes in between, a client has seen a version that is lost, and the server may give that version to another
-//! change: the client then takes its old data for the new ones. The histories count this
-//! ([`Report::reused_versions`]), and forgive it.
 //!
 //! Each seed is replayed exactly: [`History::run`] returns the same hash of all entries of the record.
 //! `CELLAR_SIM_TRACE=1` prints them.

@@ -26,8 +26,6 @@ struct Acknowledged {
 #[derive(Debug, Default)]
 struct Vnode {
     server: usize,
-    /// Version that it had first.
-    first: Version,
     acknowledged: Vec<Acknowledged>,
     /// Versions that were returned to clients, increasing, and when first.
     seen: Vec<(u64, Version)>,
@@ -35,24 +33,12 @@ struct Vnode {
     tried: BTreeSet<u64>,
     /// Contents of versions.
     contents: BTreeMap<Version, u64>,
-    /// Versions and contents that a client has seen, but that a crash may have lost.
-    uncertain: BTreeSet<(Version, u64)>,
     /// Name in the root directory, if a client has created it.
     name: Option<String>,
     /// Whether a client has tried to remove it.
     is_removing: bool,
     /// When its removal was acknowledged.
     removed: Option<u64>,
-}
-
-impl Vnode {
-    /// Forgets versions that were seen, but not acknowledged before a crash, which may have lost them.
-    fn forget_unacknowledged(&mut self) {
-        let certain = self.acknowledged.iter().map(|change| change.version).max().unwrap_or(self.first);
-        self.seen.retain(|(_, version)| *version <= certain);
-        let lost = self.contents.split_off(&(certain + 1));
-        self.uncertain.extend(lost);
-    }
 }
 
 /// What histories covered, to prove that they exercise everything.
@@ -62,9 +48,6 @@ pub struct Report {
     pub cached_reads: u64,
     /// Of these, stale reads that are permitted: the client was down, or the server has restarted.
     pub excused: u64,
-    /// Versions with other contents than a client has seen before a crash. See "Not promised" in the
-    /// documentation of the crate.
-    pub reused_versions: u64,
     /// Fetches of status or data from a server.
     pub fetches: u64,
     /// Acknowledged stores.
@@ -98,7 +81,6 @@ impl std::ops::AddAssign for Report {
         let pairs = [
             (&mut self.cached_reads, other.cached_reads),
             (&mut self.excused, other.excused),
-            (&mut self.reused_versions, other.reused_versions),
             (&mut self.fetches, other.fetches),
             (&mut self.stores, other.stores),
             (&mut self.entries, other.entries),
@@ -210,7 +192,7 @@ impl Record {
     pub(crate) fn add(&mut self, server: usize, fid: Fid, version: Version, content: Option<u64>) {
         let at = self.log(&format!("{fid} is on server {server} with version {version}"));
         let vnode = self.vnodes.entry(fid).or_default();
-        (vnode.server, vnode.first) = (server, version);
+        vnode.server = server;
         vnode.seen.push((at, version));
         if let Some(content) = content {
             vnode.tried.insert(content);
@@ -233,9 +215,6 @@ impl Record {
     pub(crate) fn started(&mut self, server: usize) {
         let at = self.log(&format!("server {server} starts"));
         self.incarnations.entry(server).or_default().push(at);
-        for vnode in self.vnodes.values_mut().filter(|vnode| vnode.server == server) {
-            vnode.forget_unacknowledged();
-        }
     }
 
     /// A client begins a call; returns the number that its outcome names.
@@ -357,8 +336,6 @@ impl Record {
         );
         if !tried {
             self.violated(&format!("{fid}: {at} has contents {content:016x} that nobody has stored"));
-        } else if known != content && vnode.uncertain.contains(&(version, content)) {
-            self.report.reused_versions += 1;
         } else if known != content {
             let text = format!("{fid}: {at} has version {version} with {content:016x}, not {known:016x}");
             self.violated(&text);
@@ -456,21 +433,25 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_may_lose_what_was_not_acknowledged() {
-        let mut record = record();
-        record.acknowledged(0, 0, FID, 2, 2, NOBODY);
-        for content in [33, 34] {
-            record.tries(FID, content);
-        }
-        record.fetched(1, FID, 3, Some(33), 0);
-        record.started(0);
-        let begun = record.begins(1, "a fetch");
-        record.fetched(1, FID, 2, None, begun);
-        record.fetched(1, FID, 3, Some(34), begun);
-        record.has_content(begun, FID, 3, 33);
-        assert_eq!((record.violation(), record.report.reused_versions), (None, 1));
-        record.fetched(1, FID, 1, None, begun);
-        assert!(record.violation().is_some(), "version 2 was acknowledged");
+    fn a_version_that_a_crash_takes_from_a_reader_is_found() {
+        let read = || {
+            let mut record = record();
+            record.tries(FID, 33);
+            record.tries(FID, 34);
+            record.fetched(1, FID, 2, Some(33), 0);
+            record.started(0);
+            let begun = record.begins(1, "a fetch");
+            (record, begun)
+        };
+        let (mut kept, begun) = read();
+        kept.fetched(1, FID, 2, Some(33), begun);
+        assert_eq!(kept.violation(), None);
+        let (mut lost, begun) = read();
+        lost.fetched(1, FID, 1, None, begun);
+        assert!(lost.violation().unwrap().contains("got version 1"));
+        let (mut reused, begun) = read();
+        reused.fetched(1, FID, 2, Some(34), begun);
+        assert!(reused.violation().unwrap().contains("not 0000000000000021"));
     }
 
     #[test]

@@ -93,22 +93,43 @@ fn a_missing_file_is_reported_when_its_removal_is_durable() {
 }
 
 #[test]
-fn replies_to_reads_wait_for_nothing() {
+fn a_read_waits_only_for_changes_that_it_shows() {
     let world = World::new();
     let bob = world.client("bob", 1);
-    let caller = &bob.caller;
-    let fid = world.create(&bob, root(), "file").unwrap();
-    let request = fs::StoreStatusRequest { fid, status: mode(Some(0o600)) };
-    let change = world.server.serve(|call| call.store_status(caller, request).unwrap());
+    let carol = world.client("carol", 2);
+    let caller = &carol.caller;
+    let changed = world.create(&bob, root(), "changed").unwrap();
+    let other = world.create(&bob, root(), "other").unwrap();
+    world.status(&carol, changed).unwrap();
+    assert!(world.try_status(&carol, changed).is_some());
+    // Each of these calls follows a change that is not durable yet.
+    let change = || {
+        let request = fs::StoreStatusRequest { fid: changed, status: mode(Some(0o600)) };
+        drop(world.server.serve(|call| call.store_status(&bob.caller, request).unwrap()));
+    };
+    change();
     let read = world.server.serve(|call| {
-        let mut data = MemoryStream::default();
-        let fetched =
-            call.fetch_data64(caller, fs::FetchData64Request { fid, position: 0, length: 10 }, &mut data);
-        let fids = vec![root(), fid];
-        let listed = call.inline_bulk_status(caller, fs::InlineBulkStatusRequest { fids });
-        (fetched.unwrap(), listed.unwrap()).0.status.unix_mode_bits
+        let fids = vec![root(), other];
+        let listed = call.inline_bulk_status(caller, fs::InlineBulkStatusRequest { fids }).unwrap();
+        let status = call.fetch_status(caller, fs::FetchStatusRequest { fid: other }).unwrap();
+        (listed.statuses.len(), status.status.error_code)
     });
-    let Ok(bits) = read.into_ready() else { panic!("a read waits for a change") };
-    assert_eq!((bits, world.meta.unsynced_commits()), (0o600, 1), "the change is visible, but not durable");
-    change.wait().unwrap();
+    let Ok(found) = read.into_ready() else { panic!("a read waits for a change of another file") };
+    assert_eq!((found, world.meta.unsynced_commits()), ((2, 0), 1));
+    let fid = changed;
+    let status =
+        waits(&world, "FetchStatus", |call| call.fetch_status(caller, fs::FetchStatusRequest { fid }));
+    assert_eq!(status.unwrap().status.unix_mode_bits & 0o777, 0o600);
+    change();
+    let request = fs::FetchData64Request { fid, position: 0, length: 10 };
+    let mut data = MemoryStream::default();
+    waits(&world, "FetchData64", |call| call.fetch_data64(caller, request, &mut data)).unwrap();
+    change();
+    let request = fs::InlineBulkStatusRequest { fids: vec![other, fid] };
+    waits(&world, "InlineBulkStatus", |call| call.inline_bulk_status(caller, request)).unwrap();
+    let request = fs::StoreACLRequest { fid: root(), access_list: b"1\n0\nsystem:anyuser\t9\n".to_vec() };
+    let admin = world.client("admin", 3);
+    drop(world.server.serve(|call| call.store_acl(&admin.caller, request).unwrap()));
+    let request = fs::FetchACLRequest { fid: root() };
+    waits(&world, "FetchACL", |call| call.fetch_acl(caller, request)).unwrap();
 }

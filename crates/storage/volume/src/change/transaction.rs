@@ -387,7 +387,7 @@ impl<'v> Transaction<'v> {
             Outcome::Done(done) => done,
             Outcome::Missing(rows) => return Ok(Err(rows)),
         };
-        self.volume.note_commit(done.number);
+        self.volume.note_commit(done.number, touched.keys().copied());
         self.take_effect(touched);
         self.keep_totals_in_memory(totals, steps);
         let obsolete = Obsolete { own: std::mem::take(&mut self.obsolete), shared: done.obsolete };

@@ -5,7 +5,7 @@
 
 use crate::core::pending::{Pending, Unsynced};
 use crate::{Actor, Volume, VolumeError, VolumeHeader};
-use base::{PartitionId, UnixTime, VolumeId, VolumeType};
+use base::{Fid, PartitionId, UnixTime, VolumeId, VolumeType};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -96,7 +96,23 @@ impl<'c> InCall<'c> {
         InCall { volume, commits }
     }
 
-    /// Reads or changes the volume.
+    /// Reads a vnode. The reply waits until the vnode's last change is durable, whoever made it: a client must
+    /// not see a version that a crash may undo.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn read<T>(
+        &self,
+        fid: Fid,
+        read: impl FnOnce(&Arc<Volume>) -> Result<T, VolumeError>,
+    ) -> Result<T, VolumeError> {
+        let result = self.access(read);
+        self.await_vnode(fid);
+        result
+    }
+
+    /// Reads or changes the volume. The reply waits for the changes of an actor; see [`InCall::read`] for what
+    /// others have changed.
     ///
     /// # Errors
     /// Those of `access`.
@@ -107,12 +123,16 @@ impl<'c> InCall<'c> {
         self.report(access(&self.volume))
     }
 
-    /// Returns the results of several reads at once.
-    pub fn access_all<T>(
+    /// Reads several vnodes at once, like [`InCall::read`].
+    pub fn read_all<T>(
         &self,
-        access: impl FnOnce(&Arc<Volume>) -> Vec<Result<T, VolumeError>>,
+        fids: &[Fid],
+        read: impl FnOnce(&Arc<Volume>) -> Vec<Result<T, VolumeError>>,
     ) -> Vec<Result<T, VolumeError>> {
-        let results = access(&self.volume);
+        let results = read(&self.volume);
+        for fid in fids {
+            self.await_vnode(*fid);
+        }
         if results.iter().any(says_missing) {
             self.await_newest();
         }
@@ -139,6 +159,12 @@ impl<'c> InCall<'c> {
             self.await_newest();
         }
         result
+    }
+
+    fn await_vnode(&self, fid: Fid) {
+        if let Some(commit) = self.volume.unsynced_commit(fid.vnode) {
+            self.commits.0.borrow_mut().push(commit);
+        }
     }
 
     fn await_newest(&self) {

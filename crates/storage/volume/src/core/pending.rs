@@ -57,7 +57,7 @@ impl Unsynced {
 
     fn wait(self) -> Result<(), VolumeError> {
         for commit in &self.0 {
-            commit.partition.handle.meta.sync(commit.number)?;
+            commit.partition.make_durable(commit.number)?;
         }
         self.release();
         Ok(())
@@ -233,7 +233,7 @@ impl Partition {
             std::thread::yield_now();
             let ends = self.ends.take();
             let newest = ends.iter().map(|(number, _)| *number).max();
-            let durable = newest.map_or(Ok(()), |newest| self.handle.meta.sync(newest));
+            let durable = newest.map_or(Ok(()), |newest| self.make_durable(newest));
             // Calls that arrive while these are completed need not wait for that.
             self.ends.leave();
             let end_one = |(_, end): (CommitNumber, End)| end(durable.as_ref().copied().map_err(same));

@@ -5,6 +5,7 @@ use crate::core::cache::Caches;
 use crate::core::group::Group;
 use crate::core::pending::{Ends, Pending, PendingCommit, Unsynced};
 use crate::core::read_ahead::ReadAhead;
+use crate::core::recent::RecentChanges;
 use crate::dedup::{Obsolete, Sharing};
 use crate::records::keys;
 use crate::records::receipt::Receipts;
@@ -15,7 +16,7 @@ use base::VolumeId;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use store::{Batch, CommitNumber, Family};
+use store::{Batch, CommitNumber, Family, StoreError};
 
 /// State shared by all volumes of a server.
 pub(crate) struct Shared {
@@ -50,6 +51,7 @@ pub(crate) struct Partition {
     unsettled: Mutex<(CommitNumber, Vec<Unsettled>)>,
     /// Calls that complete when their changes are durable.
     pub(crate) ends: Ends,
+    pub(crate) recent: RecentChanges,
     /// Groups under construction that no volume has yet; the purger leaves them alone.
     staged: Mutex<HashSet<u64>>,
     /// Receipts of interrupted transfers. Locked before `staged`.
@@ -69,6 +71,7 @@ impl Partition {
             registry: Mutex::new(()),
             unsettled: Mutex::default(),
             ends: Ends::default(),
+            recent: RecentChanges::default(),
             staged: Mutex::default(),
             receipts: Receipts::default(),
             compactor: Mutex::default(),
@@ -111,6 +114,13 @@ impl Partition {
         Pending::new((), unsynced)
     }
 
+    /// Makes all commits up to this one durable.
+    pub(crate) fn make_durable(&self, number: CommitNumber) -> Result<(), StoreError> {
+        self.handle.meta.sync(number)?;
+        self.recent.synced(number);
+        Ok(())
+    }
+
     /// Leaves a commit to the next [`Partition::sync`], which also releases the chunks that it superseded.
     pub(crate) fn sync_later(commit: PendingCommit) {
         let PendingCommit { partition, number, group, obsolete } = commit;
@@ -124,7 +134,7 @@ impl Partition {
     /// Makes commits without a waiter durable; see [`Partition::sync_later`].
     pub(crate) fn sync(&self) -> Result<(), VolumeError> {
         let newest = self.unsettled.lock().0;
-        self.handle.meta.sync(newest)?;
+        self.make_durable(newest)?;
         let settled: Vec<Unsettled> =
             self.unsettled.lock().1.extract_if(.., |waiting| waiting.number <= newest).collect();
         for settled in settled {

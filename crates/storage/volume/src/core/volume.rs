@@ -358,8 +358,8 @@ impl Volume {
         Ok((status, acl))
     }
 
-    /// Like [`Volume::status_and_acl`], but only if everything is cached and no change to the group is being
-    /// published. Never blocks, and no change takes effect before `tell` returns. `None` allows no conclusion
+    /// Like [`Volume::status_and_acl`], but only if everything is cached, the vnode's last change is durable and
+    /// no change to the group is being published. Never blocks, and no change takes effect before `tell` returns. `None` allows no conclusion
     /// about the vnode.
     pub fn with_cached_status<T>(
         &self,
@@ -367,6 +367,9 @@ impl Volume {
         use_status: impl FnOnce(&VnodeStatus, &Acl) -> Option<T>,
     ) -> Option<T> {
         let _publish = self.group.publish.try_read()?;
+        if !self.is_durable(fid.vnode) {
+            return None;
+        }
         let Vnode { status, acl, .. } = self.vnode_at_hand(fid)?;
         if let Some(acl) = acl {
             return use_status(&status, &acl);
@@ -490,10 +493,25 @@ impl Volume {
         Some(PendingCommit { partition, number, group, obsolete: Obsolete::default() })
     }
 
-    /// Records the commit of a change before the change can be read. Call this while holding the group's
-    /// `publish`.
-    pub(crate) fn note_commit(&self, number: CommitNumber) {
+    /// Returns the commit of a vnode's last change if it may not be durable, and clients wait for such commits.
+    pub(crate) fn unsynced_commit(&self, vnode: VnodeId) -> Option<PendingCommit> {
+        let number = self.home.recent.unsynced(self.group.id, vnode)?;
+        let (partition, group) = (Arc::clone(&self.home), Arc::clone(&self.group));
+        Some(PendingCommit { partition, number, group, obsolete: Obsolete::default() })
+    }
+
+    /// Returns whether a change of this vnode may be shown now.
+    pub(crate) fn is_durable(&self, vnode: VnodeId) -> bool {
+        self.home.recent.unsynced(self.group.id, vnode).is_none()
+    }
+
+    /// Records the commit of a change to these vnodes before the change can be read. Call this while holding
+    /// the group's `publish`.
+    pub(crate) fn note_commit(&self, number: CommitNumber, vnodes: impl Iterator<Item = VnodeId>) {
         self.newest_commit.fetch_max(number.0, Ordering::Release);
+        if self.shared.options.durability.waits_for_metadata() {
+            self.home.recent.note(self.group.id, vnodes, number);
+        }
     }
 
     pub(crate) fn directory_vnode(&self, fid: Fid) -> Result<Vnode, VolumeError> {

@@ -34,8 +34,8 @@ impl Volume {
         found.into_iter().map(|vnode| self.with_governor(vnode?, &mut governor, look_up)).collect()
     }
 
-    /// Like [`Volume::statuses_and_acls`], but only if all vnodes exist and are cached, and no change to the
-    /// group is being published. Never blocks, and no change takes effect before `tell` returns. `None`
+    /// Like [`Volume::statuses_and_acls`], but only if all vnodes exist and are cached, their last changes
+    /// are durable, and no change to the group is being published. Never blocks, and no change takes effect before `tell` returns. `None`
     /// allows no conclusion about the vnodes.
     pub fn with_cached_statuses<T>(
         &self,
@@ -43,6 +43,9 @@ impl Volume {
         use_status: impl FnOnce(&[Governed]) -> Option<T>,
     ) -> Option<T> {
         let _publish = self.group.publish.try_read()?;
+        if !fids.iter().all(|fid| self.is_durable(fid.vnode)) {
+            return None;
+        }
         let mut governor = None;
         let look_up = |fid| self.vnode_at_hand(fid).ok_or(VolumeError::Busy(self.id()));
         let mut governed = |vnode: Result<_, _>| self.with_governor(vnode?, &mut governor, look_up);

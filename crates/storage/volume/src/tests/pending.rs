@@ -61,6 +61,7 @@ fn a_missing_vnode_is_reported_when_its_removal_is_durable() {
     assert_eq!(server.meta.inner.unsynced_commits(), 1);
     // A FID whose number is now used by another vnode, which is in memory.
     let others = Fid { unique: volume.root().unique + 1, ..volume.root() };
+    let root = volume.root();
     for (missing, unsynced) in [(fid, 1), (others, 0)] {
         let report = |read: &dyn Fn(&InCall<'_>) -> Option<VolumeError>| {
             let served = Commits::collect(|commits| read(&InCall::new(Arc::clone(&volume), commits)));
@@ -70,7 +71,10 @@ fn a_missing_vnode_is_reported_when_its_removal_is_durable() {
         };
         drop(report(&|volume| volume.access(|volume| volume.status(missing)).err()));
         drop(report(&|volume| {
-            volume.access_all(|volume| volume.statuses_and_acls(&[volume.root(), missing])).pop()?.err()
+            volume
+                .read_all(&[root, missing], |volume| volume.statuses_and_acls(&[root, missing]))
+                .pop()?
+                .err()
         }));
         drop(report(&|volume| volume.access(|volume| volume.lookup(missing, b"x")).err()));
         drop(report(&|volume| volume.access(|volume| volume.reader(missing, 0, 1)).err()));
