@@ -237,8 +237,8 @@ impl History {
         panic!("it does not open any more");
     }
 
-    /// Opens the database after `states`, the commits of the process before, of which `durable` are acknowledged.
-    /// Returns the number of commits that it has.
+    /// Opens the database that the previous process left. `states` are that process's commits; the first `durable`
+    /// of them were acknowledged. Returns the number of commits found.
     fn open_after(&mut self, states: &[(CommitNumber, Records)], durable: usize) -> usize {
         let node = self.open();
         let found = node.records();

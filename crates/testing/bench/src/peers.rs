@@ -1,8 +1,8 @@
-//! Cellar beside servers of other network file systems, with user-space clients: large and small files, a
-//! listing, status.
+//! Compares Cellar with servers of other network file systems, all with user-space clients: large and small
+//! files, listings, status.
 //!
-//! Each server runs in namespaces of its own (`tools/peer-host`), with a load generator beside it that has
-//! the clients (`tools/peer-client`) work. docs/lab/benchmarks.md explains what is equal and what is not.
+//! Each server runs in its own namespaces (`tools/peer-host`). A load generator in the same namespaces drives
+//! the clients (`tools/peer-client`). docs/lab/benchmarks.md explains what is equal and what is not.
 
 mod drive;
 mod report;

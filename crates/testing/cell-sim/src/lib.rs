@@ -17,7 +17,7 @@
 //!   A sync takes time, in which other calls run and the server may crash.
 //! - Threads. Every call to a server and every client has a thread, but only one runs at a time, until it would
 //!   block: on the network, for data of its request, for the disk, or for another call of the same client. The
-//!   seed decides who is next. Locks are therefore never contended: their errors are not found here.
+//!   seed selects the next thread. Locks are therefore never contended, and errors in locking are not found.
 //! - Clients: caches of status and data that rely on promises, as cache managers do. They call anonymously, and
 //!   everyone has all rights.
 //!

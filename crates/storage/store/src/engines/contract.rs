@@ -7,11 +7,12 @@ use crate::{
 use std::ops::ControlFlow;
 use std::path::Path;
 
-const ITEMS: Family = Family::new(2, "items");
-const NAMES: Family = Family::new(4, "names");
+pub(crate) const ITEMS: Family = Family::new(2, "items");
+/// Its records name chunks.
+pub(crate) const NAMES: Family = Family::new(4, "names");
 
 /// As many as a server declares, in no order.
-const FAMILIES: [Family; 7] = [
+pub(crate) const FAMILIES: [Family; 7] = [
     NAMES,
     ITEMS,
     Family::new(1, "one"),

@@ -37,8 +37,8 @@ impl Commits {
     }
 }
 
-/// The author of a change, which also determines who waits until the change is durable: for an [`Actor`],
-/// the change itself, so its result may be passed on at once; for a [`CallActor`], the reply to the call.
+/// The author of a change. Its type determines what waits until the change is durable: with an [`Actor`], the
+/// change itself, so that its result may be returned immediately; with a [`CallActor`], the reply to the call.
 pub trait Acknowledge {
     /// Returns the user who makes the change.
     fn actor(&self) -> &Actor;
@@ -96,8 +96,8 @@ impl<'c> InCall<'c> {
         InCall { volume, commits }
     }
 
-    /// Reads a vnode. The reply waits until the vnode's last change is durable, whoever made it: a client must
-    /// not see a version that a crash may undo.
+    /// Reads a vnode. The reply waits until the vnode's last change is durable, even if another call made it: a
+    /// client must not see a version that a crash may undo.
     ///
     /// # Errors
     /// Those of `read`.

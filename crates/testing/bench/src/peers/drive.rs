@@ -1,4 +1,4 @@
-//! The load generator beside a peer: runs in its namespaces, and has the clients of the protocol work.
+//! The load generator for a peer: runs in the namespaces of its server and drives the clients.
 
 use super::{CLIENTS, Protocol, tool};
 use crate::cpu::Reading;
