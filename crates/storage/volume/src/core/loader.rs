@@ -34,7 +34,7 @@ pub(crate) fn load(
         epochs.current = epochs.current.max(stored.read_view.epoch);
         if stored.header.kind == VolumeType::ReadWrite {
             epochs.is_read_write_gone = false;
-            epochs.turns = Arc::clone(&stored.read_view.turns);
+            epochs.rollbacks = Arc::clone(&stored.read_view.rollbacks);
         }
         epochs.others.extend(readers(stored));
     }

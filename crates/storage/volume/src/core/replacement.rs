@@ -227,8 +227,8 @@ impl Volumes {
         leave(&mut writer.epochs, epoch, old.kind());
         drop(writer);
         let is_read_write_gone = stored.header.kind != VolumeType::ReadWrite;
-        let (current, turns) = (stored.read_view.epoch, Arc::clone(&stored.read_view.turns));
-        let epochs = Epochs { current, turns, others: readers(&stored), is_read_write_gone };
+        let (current, rollbacks) = (stored.read_view.epoch, Arc::clone(&stored.read_view.rollbacks));
+        let epochs = Epochs { current, rollbacks, others: readers(&stored), is_read_write_gone };
         let group = Arc::new(Group::new(stored.group, epochs, Arc::clone(&old.home.handle.chunks)));
         let volume = Arc::new(Volume::new(&old.shared, &old.home, group, stored, &counters));
         volume.set_state(old.state());

@@ -242,7 +242,7 @@ impl Volumes {
         let stored = StoredHeader { header: with_counters(stored.header, &counters), ..stored };
         let epochs = Epochs {
             current: stored.read_view.epoch,
-            turns: Arc::clone(&stored.read_view.turns),
+            rollbacks: Arc::clone(&stored.read_view.rollbacks),
             others: readers(&stored),
             is_read_write_gone: new.kind != VolumeType::ReadWrite,
         };

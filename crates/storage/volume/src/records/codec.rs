@@ -471,18 +471,18 @@ pub(crate) fn put_header(stored: &StoredHeader) -> Vec<u8> {
 }
 
 /// Numbers of the sections after a header's texts; a section has a number, a length and contents.
-const SECTION_TURNS: u8 = 1;
+const SECTION_ROLLBACKS: u8 = 1;
 const SECTION_SNAPSHOT: u8 = 2;
 const SECTION_STANDS_FOR: u8 = 3;
 
 fn put_sections(stored: &StoredHeader) -> Vec<u8> {
     let mut sections = Record(vec![]);
-    let turns = &stored.read_view.turns;
-    if !turns.is_empty() {
-        let put = |record: Record, turn: &Rollback| {
-            record.u64(turn.after).u64(turn.until).u64(turn.version).u32(turn.at.0)
+    let rollbacks = &stored.read_view.rollbacks;
+    if !rollbacks.is_empty() {
+        let put = |record: Record, rollback: &Rollback| {
+            record.u64(rollback.after).u64(rollback.until).u64(rollback.version).u32(rollback.at.0)
         };
-        sections = sections.section(SECTION_TURNS, &turns.iter().fold(Record(vec![]), put).0);
+        sections = sections.section(SECTION_ROLLBACKS, &rollbacks.iter().fold(Record(vec![]), put).0);
     }
     if let Some(snapshot) = &stored.header.snapshot {
         let contents = Record(vec![]).u32(snapshot.volume.0).text(snapshot.name.as_str());
@@ -496,15 +496,15 @@ fn put_sections(stored: &StoredHeader) -> Vec<u8> {
 
 /// Reads the sections. An unknown section is an error, since it may change the meaning of the others.
 fn get_sections(mut f: Fields<'_>, header: &mut VolumeHeader) -> Option<Vec<Rollback>> {
-    let mut turns = Vec::new();
+    let mut rollbacks = Vec::new();
     while !f.0.is_empty() {
         let (number, length) = (f.u8()?, f.u16()?);
         let mut section = Fields(f.take(length.into())?);
         match number {
-            SECTION_TURNS => {
+            SECTION_ROLLBACKS => {
                 while !section.0.is_empty() {
                     let (after, until) = (section.u64()?, section.u64()?);
-                    turns.push(Rollback { after, until, version: section.u64()?, at: section.time()? });
+                    rollbacks.push(Rollback { after, until, version: section.u64()?, at: section.time()? });
                 }
             }
             SECTION_SNAPSHOT => {
@@ -515,7 +515,7 @@ fn get_sections(mut f: Fields<'_>, header: &mut VolumeHeader) -> Option<Vec<Roll
             _ => return None,
         }
     }
-    Some(turns)
+    Some(rollbacks)
 }
 
 /// Decodes the header of a header and counters record.
@@ -563,13 +563,13 @@ pub(crate) fn get_header(value: &[u8], counters: &Counters) -> Option<StoredHead
         dated: UnixTime(0),
         restored_at: None,
     };
-    let mut turns = Vec::new();
+    let mut rollbacks = Vec::new();
     if has_sections {
         let length = f.u16()?.into();
-        turns = get_sections(Fields(f.take(length)?), &mut header)?;
+        rollbacks = get_sections(Fields(f.take(length)?), &mut header)?;
     }
     extensions::get(&mut f, &mut header)?;
-    Some(StoredHeader { group, read_view: ReadView::new(epoch, turns)?, header })
+    Some(StoredHeader { group, read_view: ReadView::new(epoch, rollbacks)?, header })
 }
 
 /// Returns the group in a header record, and whether the volume is to be destroyed.

@@ -40,7 +40,7 @@ pub(crate) fn get(
         })?;
         let Some((born, value)) = found else { return Ok(None) };
         match read_view.hiding(born) {
-            Some(turn) => from_epoch = turn.after,
+            Some(rollback) => from_epoch = rollback.after,
             None => return Ok(Some((born, value)).filter(|(_, value)| !value.is_empty())),
         }
     }
@@ -109,7 +109,7 @@ pub(crate) struct Epochs {
     /// The epoch to write at: the group's newest.
     pub(crate) current: u64,
     /// Rollbacks in the writer's history.
-    pub(crate) turns: Arc<[Rollback]>,
+    pub(crate) rollbacks: Arc<[Rollback]>,
     /// Read views of the group's other volumes; their epochs are all older.
     pub(crate) others: Vec<ReadView>,
     /// Whether the group has no read-write volume, so that no volume reads at `current`.
@@ -119,19 +119,19 @@ pub(crate) struct Epochs {
 impl Epochs {
     /// Creates the epochs of a group before its volumes are known.
     pub(crate) fn without_volumes() -> Epochs {
-        let ReadView { epoch, turns } = ReadView::up_to(keys::FIRST_EPOCH);
-        Epochs { current: epoch, turns, others: Vec::new(), is_read_write_gone: true }
+        let ReadView { epoch, rollbacks } = ReadView::up_to(keys::FIRST_EPOCH);
+        Epochs { current: epoch, rollbacks, others: Vec::new(), is_read_write_gone: true }
     }
 
     /// Returns the writer's read view.
     pub(crate) fn writer(&self) -> ReadView {
-        ReadView { epoch: self.current, turns: Arc::clone(&self.turns) }
+        ReadView { epoch: self.current, rollbacks: Arc::clone(&self.rollbacks) }
     }
 
     /// Sets the writer's read view; its epoch is the group's newest.
     pub(crate) fn take_writer(&mut self, read_view: ReadView) {
         self.current = read_view.epoch;
-        self.turns = read_view.turns;
+        self.rollbacks = read_view.rollbacks;
         self.is_read_write_gone = false;
     }
 
@@ -143,14 +143,14 @@ impl Epochs {
 
     /// Returns whether no volume has been rolled back.
     fn is_straight(&self) -> bool {
-        self.turns.is_empty() && self.others.iter().all(|other| other.turns.is_empty())
+        self.rollbacks.is_empty() && self.others.iter().all(|other| other.rollbacks.is_empty())
     }
 
     /// Returns whether another volume sees the version born at this epoch, which the writer saw.
     fn is_seen(&self, versions: &[(u64, bool)], born: u64) -> bool {
         self.others.iter().filter(|other| other.epoch >= born).any(|other| {
             // Without rollbacks no newer version can hide it.
-            let is_straight = other.turns.is_empty() && self.turns.is_empty();
+            let is_straight = other.rollbacks.is_empty() && self.rollbacks.is_empty();
             is_straight || other.newest(versions).is_some_and(|at| versions[at].0 == born)
         })
     }

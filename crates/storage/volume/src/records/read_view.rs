@@ -10,7 +10,7 @@ use base::UnixTime;
 use std::sync::Arc;
 
 /// Maximum number of rollbacks in a volume's history; repeated rollbacks to the same snapshot count once.
-pub(crate) const TURNS_MAX: usize = 1000;
+pub(crate) const ROLLBACKS_MAX: usize = 1000;
 
 /// A rollback: versions born after `after` up to `until` are not seen.
 ///
@@ -33,34 +33,36 @@ pub(crate) struct Rollback {
 pub(crate) struct ReadView {
     pub(crate) epoch: u64,
     /// Ascending, not overlapping, all before `epoch`.
-    pub(crate) turns: Arc<[Rollback]>,
+    pub(crate) rollbacks: Arc<[Rollback]>,
 }
 
 impl ReadView {
     /// Creates a view of everything up to an epoch.
     pub(crate) fn up_to(epoch: u64) -> ReadView {
-        ReadView { epoch, turns: Arc::new([]) }
+        ReadView { epoch, rollbacks: Arc::new([]) }
     }
 
     /// Creates a view with these rollbacks; `None` if they are not in order.
-    pub(crate) fn new(epoch: u64, turns: Vec<Rollback>) -> Option<ReadView> {
-        let is_sound = |turn: &Rollback| turn.after > 0 && turn.after < turn.until && turn.until < epoch;
-        let is_sorted = turns.windows(2).all(|pair| pair[0].until < pair[1].after);
-        let is_right = turns.len() <= TURNS_MAX && is_sorted && turns.iter().all(is_sound);
-        is_right.then(|| ReadView { epoch, turns: turns.into() })
+    pub(crate) fn new(epoch: u64, rollbacks: Vec<Rollback>) -> Option<ReadView> {
+        let is_sound = |rollback: &Rollback| {
+            rollback.after > 0 && rollback.after < rollback.until && rollback.until < epoch
+        };
+        let is_sorted = rollbacks.windows(2).all(|pair| pair[0].until < pair[1].after);
+        let is_right = rollbacks.len() <= ROLLBACKS_MAX && is_sorted && rollbacks.iter().all(is_sound);
+        is_right.then(|| ReadView { epoch, rollbacks: rollbacks.into() })
     }
 
     /// Returns this view at a later epoch.
     pub(crate) fn at(&self, epoch: u64) -> ReadView {
-        ReadView { epoch, turns: Arc::clone(&self.turns) }
+        ReadView { epoch, rollbacks: Arc::clone(&self.rollbacks) }
     }
 
     /// Returns the view of a read-write volume that rolls back to this one when `until` is the group's newest
     /// epoch; `None` after too many rollbacks.
     pub(crate) fn back_to_this(&self, until: u64, version: u64, at: UnixTime) -> Option<ReadView> {
         let until = until.max(self.epoch + 1);
-        let turn = Rollback { after: self.epoch, until, version, at };
-        ReadView::new(until + 1, self.turns.iter().copied().chain([turn]).collect())
+        let rollback = Rollback { after: self.epoch, until, version, at };
+        ReadView::new(until + 1, self.rollbacks.iter().copied().chain([rollback]).collect())
     }
 
     /// Returns whether versions born at this epoch are seen.
@@ -71,21 +73,21 @@ impl ReadView {
     /// Returns the rollback that hides versions born at this epoch.
     pub(crate) fn hiding(&self, born: u64) -> Option<&Rollback> {
         // The first rollback that does not end before.
-        let at = self.turns.partition_point(|turn| turn.until < born);
-        self.turns.get(at).filter(|turn| turn.after < born)
+        let at = self.rollbacks.partition_point(|rollback| rollback.until < born);
+        self.rollbacks.get(at).filter(|rollback| rollback.after < born)
     }
 
     /// Returns the rollbacks since this birth.
-    fn turns_since(&self, born: u64) -> &[Rollback] {
-        let at = self.turns.partition_point(|turn| turn.until < born);
-        &self.turns[at..]
+    fn rollbacks_since(&self, born: u64) -> &[Rollback] {
+        let at = self.rollbacks.partition_point(|rollback| rollback.until < born);
+        &self.rollbacks[at..]
     }
 
     /// Adjusts a stored status, from a version of this birth, for every rollback since.
     pub(crate) fn lift(&self, status: &mut VnodeStatus, born: u64) {
-        for turn in self.turns_since(born) {
-            status.data_version = status.data_version.max(turn.version);
-            status.server_modified = status.server_modified.max(turn.at);
+        for rollback in self.rollbacks_since(born) {
+            status.data_version = status.data_version.max(rollback.version);
+            status.server_modified = status.server_modified.max(rollback.at);
         }
     }
 
@@ -99,7 +101,7 @@ impl ReadView {
 mod tests {
     use super::*;
 
-    fn turn(after: u64, until: u64, version: u64) -> Rollback {
+    fn rollback(after: u64, until: u64, version: u64) -> Rollback {
         Rollback { after, until, version, at: UnixTime(until as u32) }
     }
 
@@ -126,14 +128,14 @@ mod tests {
 
     #[test]
     fn only_ordered_rollbacks_make_a_view() {
-        assert!(ReadView::new(9, vec![turn(1, 3, 0), turn(5, 8, 0)]).is_some());
+        assert!(ReadView::new(9, vec![rollback(1, 3, 0), rollback(5, 8, 0)]).is_some());
         for wrong in [
-            vec![turn(0, 3, 0)],
-            vec![turn(3, 3, 0)],
-            vec![turn(5, 9, 0)],
-            vec![turn(5, 8, 0), turn(1, 3, 0)],
-            vec![turn(1, 5, 0), turn(5, 8, 0)],
-            (0..=TURNS_MAX as u64).map(|at| turn(3 * at + 1, 3 * at + 2, 0)).collect(),
+            vec![rollback(0, 3, 0)],
+            vec![rollback(3, 3, 0)],
+            vec![rollback(5, 9, 0)],
+            vec![rollback(5, 8, 0), rollback(1, 3, 0)],
+            vec![rollback(1, 5, 0), rollback(5, 8, 0)],
+            (0..=ROLLBACKS_MAX as u64).map(|at| rollback(3 * at + 1, 3 * at + 2, 0)).collect(),
         ] {
             assert_eq!(
                 ReadView::new(9.max(3 * wrong.len() as u64), wrong.clone()).filter(|_| wrong.len() < 3),

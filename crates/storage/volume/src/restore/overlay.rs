@@ -60,7 +60,7 @@ pub(crate) fn begin(
     let (header, read_view) = (target.header(), target.view().read_view);
     let is_written = header.kind == VolumeType::ReadWrite && header.in_service;
     let is_alone = writer.epochs.readers() == [read_view.clone()];
-    let is_fit = !is_written && is_alone && read_view.turns.is_empty() && header.file_count > 0;
+    let is_fit = !is_written && is_alone && read_view.rollbacks.is_empty() && header.file_count > 0;
     let came = received.map(Received::epoch);
     let job_of = |epoch| Job::Versions { group: group.id, epoch };
     let mut younger = jobs(home, group.id)?;

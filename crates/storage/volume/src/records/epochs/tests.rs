@@ -38,7 +38,7 @@ impl Group {
     fn roll_back(&mut self, index: usize) {
         let epoch = self.epochs.others[index].epoch;
         let read_view = self.epochs.others[index].back_to_this(self.epochs.current, 1, UnixTime(1)).unwrap();
-        (self.epochs.current, self.epochs.turns) = (read_view.epoch, read_view.turns);
+        (self.epochs.current, self.epochs.rollbacks) = (read_view.epoch, read_view.rollbacks);
         self.now.clone_from(&self.seen[&epoch].1);
         self.purge();
     }
