@@ -194,7 +194,7 @@ fn actor(server: &VolumeServer, owner: UserId) -> Actor {
 pub(crate) fn note(server: &VolumeServer, plan: &Plan) -> Result<Splitting, AbortCode> {
     let directory = plan.directory.fid(plan.volume.id());
     let owner = plan.directory.owner;
-    let noted = Splitting::new(&plan.new, directory, plan.parent, plan.name.clone(), owner);
+    let noted = plan.new.split_of(directory, plan.parent, plan.name.clone(), owner);
     server.volumes().note_splitting(&noted).map_err(|error| codes::of(&error))?;
     Ok(noted)
 }
@@ -280,7 +280,7 @@ fn finish_or_undo(
         Err(VolumeError::NoVolume(_)) => {}
         Ok(volume) if volume.partition() != partition => {}
         Err(error) => return Err(code(error)),
-        Ok(volume) => match noted.state(&volume).map_err(code)? {
+        Ok(volume) => match volume.split_state(noted).map_err(code)? {
             Split::Replaced => {
                 if !clear(server, &volume, noted, most)? {
                     return Ok(false);

@@ -3,6 +3,7 @@
 pub(crate) mod attributes;
 pub(crate) mod entries;
 pub(crate) mod file_data;
+pub(crate) mod quota;
 pub(crate) mod rename;
 pub(crate) mod totals;
 pub(crate) mod transaction;

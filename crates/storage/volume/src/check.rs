@@ -17,10 +17,10 @@ mod totals;
 mod tree;
 mod view;
 
-use crate::VolumeError;
 use base::VolumeId;
 use std::fmt;
 use store::{MetaStore, SegmentAudit};
+use volume_records::RecordError;
 
 pub use running::{Check, CheckState, Checkpoint, OpenSegments};
 
@@ -117,7 +117,7 @@ impl CheckReport {
     }
 
     /// Records an error that ended part of the check as a damage.
-    fn add_failure(&mut self, volume: Option<VolumeId>, place: &str, result: Result<(), VolumeError>) {
+    fn add_failure(&mut self, volume: Option<VolumeId>, place: &str, result: Result<(), RecordError>) {
         if let Err(error) = result {
             self.add(volume, place, error.to_string());
         }

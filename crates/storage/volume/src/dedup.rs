@@ -22,11 +22,11 @@ pub(crate) mod pins;
 
 use crate::VolumeError;
 use crate::dedup::pins::Pins;
-use crate::records::keys;
-use crate::records::rows::{self, RowKey, Sums};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, ChunkStore, CommitNumber, Family, MetaStore};
+use volume_records::rows::{RowKey, Sums, load_sums};
+use volume_records::{codec, keys};
 
 pub(crate) use changes::{Changes, Step};
 pub(crate) use offers::{Look, Offers};
@@ -79,7 +79,7 @@ impl Sharing {
     pub(crate) fn lock(&self, meta: &dyn MetaStore) -> Result<MutexGuard<'_, Option<Sums>>, VolumeError> {
         let mut sums = self.sums.lock();
         if sums.is_none() {
-            *sums = Some(rows::load_sums(meta)?);
+            *sums = Some(load_sums(meta)?);
         }
         Ok(sums)
     }
@@ -94,7 +94,7 @@ impl Step {
         sums: &mut Option<Sums>,
     ) -> Result<CommitNumber, VolumeError> {
         batch.append(std::mem::take(&mut self.batch));
-        batch.put(Family::SYSTEM, keys::SHARED_SUMS, rows::put_sums(&self.sums));
+        batch.put(Family::SYSTEM, keys::SHARED_SUMS, codec::put_sums(&self.sums));
         // Cleared first: if the commit fails its outcome is unknown, and the sums are read again.
         *sums = None;
         let number = meta.commit(std::mem::take(batch))?;

@@ -28,8 +28,8 @@ pub mod check;
 mod clone;
 mod core;
 mod dedup;
+mod interface;
 mod read;
-mod records;
 mod restore;
 mod totals;
 mod upkeep;
@@ -42,24 +42,18 @@ pub use crate::core::condition::Condition;
 pub use crate::core::dedup_statistics::DeduplicationStatistics;
 pub use crate::core::held::Held;
 pub use crate::core::listing::Listed;
-pub use crate::core::parked::is_parked;
 pub use crate::core::pending::Pending;
 pub use crate::core::volume::Volume;
 pub use crate::core::volumes::{VolumeState, Volumes};
+pub use crate::interface::error::VolumeError;
+pub use crate::interface::options::{Durability, VolumeOptions};
+pub use crate::interface::partition::{PartitionHandle, Space};
+pub use crate::interface::requests::{
+    Actor, CloneVolume, Created, Found, NewVolume, Removed, Renamed, SetStatus, StoreRequest,
+};
+pub use crate::interface::source::DataSource;
 pub use crate::read::bulk_status::Governed;
 pub use crate::read::reader::FileReader;
-pub use crate::records::error::VolumeError;
-pub use crate::records::header::{CloneVolume, NewVolume, SnapshotOf, Unseen, VolumeHeader};
-pub use crate::records::options::{Durability, VolumeOptions};
-pub use crate::records::partition::{CHUNK_NAMES, PartitionHandle, Space};
-pub use crate::records::policy::{Automatic, Due, Kept, Period, Policy};
-pub use crate::records::source::DataSource;
-pub use crate::records::splitting::Splitting;
-pub use crate::records::status::{
-    Actor, Created, FileKind, Found, Removed, Renamed, SetStatus, StoreRequest, VnodeStatus,
-};
-pub use crate::records::totals::Totals;
-pub use crate::records::{families, policy, quota};
 pub use crate::restore::receipts::{Clock, KEPT_MAX, KEPT_SECONDS, Received};
 pub use crate::restore::restoration::Restoration;
 pub use crate::restore::split::Split;
@@ -67,6 +61,11 @@ pub use crate::upkeep::compactor::{CompactionPolicy, CompactionStatistics, Compa
 pub use crate::upkeep::quarantine::Quarantined;
 pub use crate::upkeep::scrubber::{ScrubPolicy, ScrubStatistics, ScrubStep};
 pub use store::CacheStatistics;
+pub use volume_records::policy::{Kept, Period, Policy};
+pub use volume_records::totals::Totals;
+pub use volume_records::{
+    CHUNK_NAMES, FileKind, SnapshotOf, Splitting, Unseen, VnodeStatus, VolumeHeader, families, is_parked,
+};
 
 #[cfg(test)]
 mod tests;

@@ -2,8 +2,6 @@
 
 use crate::change::attributes;
 use crate::change::transaction::{Growth, Transaction};
-use crate::records::codec::{Extent, Vnode};
-use crate::records::quota;
 use crate::{
     Acknowledge, Actor, Created, FileKind, Pending, Removed, SetStatus, VnodeStatus, Volume, VolumeError,
 };
@@ -11,6 +9,8 @@ use afs_format::directory::{DirectoryBlob, EntryTarget};
 use base::Fid;
 use base::limits::PATH_BYTES_MAX;
 use bytes::Bytes;
+use volume_records::codec::{Extent, Vnode};
+use volume_records::quota;
 
 /// Maximum length of a new name in bytes. Restores and imports accept names of 256 bytes, which OpenAFS's
 /// servers create. Linux's kafs cannot read a directory with such a name, so clients must not create them.

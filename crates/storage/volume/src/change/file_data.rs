@@ -11,12 +11,8 @@ use crate::change::attributes;
 use crate::change::transaction::{Growth, Transaction};
 use crate::core::appenders::{Appending, Gathering};
 use crate::dedup::{Look, Offers};
-use crate::read::reader::push_zeros;
-use crate::records::codec::{Extent, Vnode};
-use crate::records::keys::{self, FileKey};
-use crate::records::quota;
-use crate::records::rows::RowKey;
-use crate::records::source::{DataSource, Landing, receive_pieces};
+use crate::interface::source::{DataSource, Landing, receive_pieces};
+use crate::read::reader::{push_zeros, read_extent};
 use crate::{Acknowledge, Actor, FileKind, Pending, StoreRequest, VnodeStatus, Volume, VolumeError};
 use base::Fid;
 use base::limits::PATH_BYTES_MAX;
@@ -24,6 +20,10 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::slice;
 use store::{ChunkAddress, ChunkOwner, Codec, RawChunk, StoreError};
+use volume_records::codec::{Extent, Vnode};
+use volume_records::keys::{self, FileKey};
+use volume_records::quota;
+use volume_records::rows::RowKey;
 
 /// New bytes for part of a chunk.
 struct Part {
@@ -358,7 +358,7 @@ impl Volume {
         let shared = self.home.resolve(&mut found)?;
         drop(publish);
         let Some((_, extent)) = found.pop() else { return Ok(Bytes::new()) };
-        let contents = extent.read(&*self.home.handle.chunks, self.group.id)?;
+        let contents = read_extent(&extent, &*self.home.handle.chunks, self.group.id)?;
         drop((pin, shared));
         let left = cut.saturating_sub(index << vnode.chunk_shift);
         Ok(contents.slice(..contents.len().min(left as usize)))

@@ -2,10 +2,10 @@
 
 use crate::change::entries::check_new_name;
 use crate::change::transaction::Transaction;
-use crate::records::codec::Vnode;
 use crate::{Acknowledge, Actor, Pending, Renamed, Volume, VolumeError};
 use afs_format::directory::EntryTarget;
 use base::{Fid, VnodeId};
+use volume_records::codec::Vnode;
 
 /// Exceeds the directory depth of any path; ends a walk through damaged parents.
 const DEPTH_MAX: usize = 1 << 20;

@@ -2,10 +2,10 @@
 
 use crate::VolumeError;
 use crate::change::transaction::Transaction;
-use crate::records::totals::{Step, Totals, UNFOLDED_MAX, Unfolded, fold};
-use crate::records::{codec, families, keys};
 use base::VnodeId;
 use std::collections::BTreeMap;
+use volume_records::totals::{Step, Totals, UNFOLDED_MAX, Unfolded, fold};
+use volume_records::{codec, families, keys};
 
 /// The effect of a change on totals.
 #[derive(Default)]

@@ -5,15 +5,12 @@
 //! without a commit, the directories that it edited are evicted from the cache, and the next reader rebuilds
 //! them from the store.
 
+use crate::change::quota;
 use crate::core::group::Writer;
 use crate::core::numbers::Place;
 use crate::core::pending::Pending;
 use crate::core::volume::{View, Volume};
 use crate::dedup::{Changes, Obsolete, Offers, Outcome};
-use crate::records::codec::{self, Counters, Entry, Extent, Job, Vnode};
-use crate::records::rows::RowKey;
-use crate::records::totals::{Step, steps};
-use crate::records::{families, keys, quota};
 use crate::{Actor, FileKind, VnodeStatus, VolumeError};
 use afs_format::directory::{DirectoryBlob, DirectoryError, EntryTarget};
 use base::{Fid, UnixTime, UserId, VnodeId};
@@ -21,6 +18,10 @@ use parking_lot::{MutexGuard, RwLock, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, CommitNumber, Family};
+use volume_records::codec::{self, Counters, Entry, Extent, Job, Vnode};
+use volume_records::rows::RowKey;
+use volume_records::totals::{Step, steps};
+use volume_records::{families, keys};
 
 /// Maximum number of extents that a deletion removes itself; the data of larger files is purged in the
 /// background.
@@ -244,7 +245,7 @@ impl<'v> Transaction<'v> {
         prefix: &[u8],
         value: Option<Vec<u8>>,
     ) -> Result<bool, VolumeError> {
-        self.writer.epochs.write(self.volume.meta(), &mut self.batch, family, prefix, value)
+        Ok(self.writer.epochs.write(self.volume.meta(), &mut self.batch, family, prefix, value)?)
     }
 
     /// Rejects growth for which there is not enough space.
@@ -434,7 +435,7 @@ impl Drop for Transaction<'_> {
 }
 
 fn count(counters: &mut Counters, vnode: &Touched) {
-    let blocks = |vnode: &Option<Vnode>| vnode.as_ref().map_or(0, |vnode| quota::blocks(vnode.status.length));
+    let blocks = |vnode: &Option<Vnode>| vnode.as_ref().map_or(0, |vnode| vnode.status.blocks());
     let version = vnode.now.as_ref().map_or(0, |vnode| vnode.status.data_version);
     counters.version_max = counters.version_max.max(version);
     counters.used_kib = (counters.used_kib + blocks(&vnode.now)).saturating_sub(blocks(&vnode.before));

@@ -3,11 +3,11 @@
 use super::records::Named;
 use super::view::extent_name;
 use super::{CheckOptions, CheckReport, Observe, Progress, Stage};
-use crate::records::rows::RowKey;
-use crate::records::{codec, families, keys};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use store::{ChunkAddress, KeyRange, MetaStore, SegmentAudit, SegmentFacts};
+use volume_records::rows::RowKey;
+use volume_records::{codec, families, keys};
 
 /// What is wrong with each damaged chunk.
 pub(super) type Findings = HashMap<ChunkAddress, String>;

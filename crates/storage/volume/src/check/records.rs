@@ -3,11 +3,11 @@
 use super::registry::{Registry, show};
 use super::rows::Rows;
 use super::{CheckReport, Observe, Progress, Stage};
-use crate::records::codec::{self, Extent};
-use crate::records::{epochs, families, keys};
 use base::VnodeId;
 use std::ops::ControlFlow;
 use store::{ChunkAddress, Family, KeyRange, MetaStore};
+use volume_records::codec::{self, Extent};
+use volume_records::{epochs, families, keys};
 
 /// Records between two reports of progress.
 const REPORT_RECORDS: u64 = 10_000;

@@ -2,14 +2,13 @@
 
 use super::CheckReport;
 use crate::SnapshotOf;
-use crate::records::codec::{self, Counters, Job, StoredHeader};
-use crate::records::families;
-use crate::records::keys::{self, Registry as Table};
-use crate::records::read_view::ReadView;
 use base::{VnodeId, VolumeId, VolumeType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use store::{Family, KeyRange, MetaStore};
+use volume_records::codec::{self, Counters, Job, StoredHeader};
+use volume_records::keys::{self, Registry as Table};
+use volume_records::{ReadView, families};
 
 /// Location of a volume's records.
 #[derive(Clone)]

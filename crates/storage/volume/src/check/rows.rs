@@ -4,11 +4,12 @@ use super::CheckReport;
 use super::records::Named;
 use super::registry::show;
 use super::view::extent_name;
-use crate::records::rows::{RowKey, Sums, get_row, get_sums};
-use crate::records::{codec, families, keys};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use store::{Family, KeyRange, MetaStore};
+use volume_records::codec::{self, get_row, get_sums};
+use volume_records::rows::{RowKey, Sums};
+use volume_records::{families, keys};
 
 /// One row, and the extents found that name it.
 #[derive(Default)]

@@ -1,10 +1,9 @@
 //! Checks the stored totals of directories against sums over the tree.
 
-use crate::records::totals::{Totals, Unfolded, spread};
-use crate::totals::counter::OwnSums;
 use base::VnodeId;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
+use volume_records::totals::{OwnSums, Totals, Unfolded, spread};
 
 /// Location, and what is wrong there.
 type Finding = (String, String);

@@ -2,10 +2,10 @@
 
 use super::view::blocks;
 use crate::FileKind;
-use crate::records::codec::Vnode;
 use afs_format::directory::{DirectoryBlob, EntryTarget, PAGE_BYTES, PlacedEntry};
 use base::VnodeId;
 use std::collections::HashMap;
+use volume_records::codec::Vnode;
 
 /// Location, and what is wrong there.
 pub(super) type Finding = (String, String);

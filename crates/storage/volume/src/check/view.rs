@@ -4,15 +4,14 @@ use super::CheckReport;
 use super::registry::{Known, Registry, counters_of, show};
 use super::totals;
 use super::tree::Tree;
-use crate::VolumeError;
-use crate::records::codec::{self, Counters, Extent, Vnode};
-use crate::records::{epochs, families, keys, quota};
-use crate::totals::counter::OwnSums;
 use afs_format::directory::PlacedEntry;
 use base::{VnodeId, VolumeId};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use store::{Family, MetaStore};
+use volume_records::codec::{self, Counters, Extent, Vnode};
+use volume_records::totals::OwnSums;
+use volume_records::{RecordError, epochs, families, keys, quota};
 
 /// Checks one volume.
 pub(super) fn check(
@@ -59,7 +58,7 @@ impl View<'_> {
     }
 
     /// Calls `visit` with every record of a family that the volume sees.
-    fn scan(&mut self, family: Family, visit: &mut Visit<'_>) -> Result<(), VolumeError> {
+    fn scan(&mut self, family: Family, visit: &mut Visit<'_>) -> Result<(), RecordError> {
         let (from, to) = keys::group_range(self.known.group);
         let (meta, known) = (self.meta, self.known);
         epochs::scan(meta, family, (&from, &to), &known.read_view, &mut |prefix, value| {
@@ -68,7 +67,7 @@ impl View<'_> {
         })
     }
 
-    fn read_vnodes(&mut self) -> Result<(), VolumeError> {
+    fn read_vnodes(&mut self) -> Result<(), RecordError> {
         self.scan(families::VNODES, &mut |view, prefix, value| {
             let Some(number) = keys::vnode_of(prefix) else { return };
             // Unreadable values were reported with the records.
@@ -92,7 +91,7 @@ impl View<'_> {
 
     /// Checks directory totals. If the volume has none, or they are being recounted, existing records are
     /// unused and ignored.
-    fn check_totals(&mut self, counters: &Counters) -> Result<(), VolumeError> {
+    fn check_totals(&mut self, counters: &Counters) -> Result<(), RecordError> {
         let Some(unfolded) = counters.unfolded else { return Ok(()) };
         let mut stored = HashMap::new();
         self.scan(families::TOTALS, &mut |_, prefix, value| {
@@ -107,7 +106,7 @@ impl View<'_> {
     }
 
     /// Reads the directory entries; those of each directory are contiguous.
-    fn read_entries(&mut self) -> Result<(), VolumeError> {
+    fn read_entries(&mut self) -> Result<(), RecordError> {
         let mut directory = VnodeId(0);
         let mut entries = Vec::new();
         self.scan(families::ENTRIES, &mut |view, prefix, value| {
@@ -168,7 +167,7 @@ impl View<'_> {
         }
     }
 
-    fn check_extents(&mut self) -> Result<(), VolumeError> {
+    fn check_extents(&mut self) -> Result<(), RecordError> {
         self.scan(families::EXTENTS, &mut |view, prefix, value| {
             let (Some(index), Some(file)) = (keys::index_of(prefix), file_of(prefix)) else { return };
             let Some(extent) = codec::get_extent(value) else { return };

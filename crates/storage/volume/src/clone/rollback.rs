@@ -15,14 +15,13 @@ use crate::core::replacement::{leave, leaving_job, put_job};
 use crate::core::shared::Partition;
 use crate::core::volume::{View, Volume};
 use crate::core::volumes::Volumes;
-use crate::records::codec::{self, Counters, Job, StoredHeader};
-use crate::records::read_view::ReadView;
-use crate::records::{families, keys};
 use crate::{SnapshotOf, VolumeError, VolumeHeader};
 use base::{UnixTime, VolumeId, VolumeType};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, KeyRange};
+use volume_records::codec::{self, Counters, Job, StoredHeader};
+use volume_records::{ReadView, families, keys};
 
 /// The new state of the volume.
 struct Target {

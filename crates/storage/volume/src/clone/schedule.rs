@@ -1,9 +1,9 @@
 //! Decides which automatic snapshots are due or outdated, from a volume's policy and its existing snapshots.
 
 use crate::core::volumes::Volumes;
-use crate::records::policy::{Automatic, Due};
 use crate::{Kept, Snapshot, VolumeError};
 use base::{UnixTime, VolumeId};
+use volume_records::policy::{Automatic, Due};
 
 /// What a volume's policy requires now.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,13 +6,14 @@
 
 use crate::core::volume::Volume;
 use crate::core::volumes::Volumes;
-use crate::records::codec::{self, SnapshotRecord};
-use crate::records::{families, keys};
+use crate::interface::error::damage;
 use crate::{CloneVolume, Kept, Policy, SnapshotOf, VolumeError};
 use base::{PartitionId, SnapshotName, UnixTime, VolumeId, VolumeName, VolumeType};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, KeyRange};
+use volume_records::codec::{self, SnapshotRecord};
+use volume_records::{families, keys};
 
 /// Parameters of a new snapshot.
 #[derive(Clone, Debug)]
@@ -143,8 +144,7 @@ impl Volumes {
                 match read_snapshot(home.handle.id, key, value) {
                     Some(snapshot) => visit(snapshot),
                     None => {
-                        damaged =
-                            Some(crate::records::epochs::damage(families::VOLUMES, key, "the snapshot"));
+                        damaged = Some(damage(families::VOLUMES, key, "the snapshot"));
                     }
                 }
                 ControlFlow::Continue(())
@@ -184,7 +184,7 @@ impl Volumes {
         let key = keys::policy(volume);
         let value = self.get_any_state(volume)?.meta().get(families::VOLUMES, &key)?;
         let read = |value: bytes::Bytes| {
-            let damaged = || crate::records::epochs::damage(families::VOLUMES, &key, "the policy");
+            let damaged = || damage(families::VOLUMES, &key, "the policy");
             codec::get_policy(&value).ok_or_else(damaged)
         };
         value.map(read).transpose()

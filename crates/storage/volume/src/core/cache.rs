@@ -5,8 +5,6 @@
 //! background, so that deleting a volume takes no longer because much of it is cached.
 
 use crate::VolumeOptions;
-use crate::records::codec::Vnode;
-use crate::records::totals::Totals;
 use afs_format::directory::DirectoryBlob;
 use base::{Fid, VnodeId};
 use events::catalogue::CacheName;
@@ -14,6 +12,8 @@ use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::{Cache, CacheStatistics};
+use volume_records::codec::Vnode;
+use volume_records::totals::Totals;
 
 /// Entries of a removed instance that one step evicts.
 const BURY_ENTRIES: usize = 1000;

@@ -2,10 +2,10 @@
 //! walk through all of them.
 
 use crate::VolumeError;
-use crate::records::rows::{FoundRow, find_row};
-use crate::records::{codec, families, keys};
 use std::ops::ControlFlow;
 use store::{ChunkAddress, ChunkOwner, KeyRange, MetaStore};
+use volume_records::rows::{FoundRow, find_row};
+use volume_records::{codec, families, keys};
 
 /// The full key of an extent, and the chunk that the extent names.
 #[derive(Clone, Debug, PartialEq, Eq)]

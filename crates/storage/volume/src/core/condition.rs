@@ -2,10 +2,10 @@
 
 use crate::VolumeError;
 use crate::core::volumes::Volumes;
-use crate::records::{families, keys};
 use base::PartitionId;
 use std::ops::ControlFlow;
 use store::KeyRange;
+use volume_records::{families, keys};
 
 /// Maximum that is counted of each kind.
 const COUNTED_MAX: u64 = 10_000;

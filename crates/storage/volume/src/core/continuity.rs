@@ -19,103 +19,60 @@
 //! history continued elsewhere. Read-only volumes have the versions of their read-write volume, and are never
 //! renumbered.
 
-use crate::core::parked::is_parked;
 use crate::core::volume::Volume;
 use crate::core::volumes::Volumes;
-use crate::records::codec::{self, Counters, StoredHeader};
-use crate::records::past::Past;
-use crate::records::{epochs, families, keys};
-use crate::{Unseen, VnodeStatus, VolumeError, VolumeHeader, VolumeState};
+use crate::interface::error::damage;
+use crate::{VnodeStatus, VolumeError, VolumeState};
 use base::{Fid, UnixTime, VolumeId, VolumeType};
 use store::Batch;
+use volume_records::codec::{self, Counters, StoredHeader};
+use volume_records::is_parked;
+use volume_records::{Past, families, keys};
 
-impl Past {
-    /// Returns the highest numbers of a volume whose contents are replaced. `None` if clients cannot have
-    /// seen any, and for volumes that have the numbers of another one (read-only and parked volumes).
-    pub(crate) fn of(header: &VolumeHeader, counters: &Counters) -> Option<Past> {
-        let is_empty = counters.used_kib == 0;
-        let is_numbered = header.kind == VolumeType::ReadWrite && !is_parked(header.id);
-        (is_numbered && !is_empty && header.unseen.is_none()).then_some(Past {
-            next_unique: counters.next_unique,
-            version_max: counters.version_max,
-            updated: counters.updated,
-            changes: counters.changes,
-            dated: counters.updated.max(header.dated),
-            went_on: false,
-        })
-    }
-
-    fn and(self, other: Past) -> Past {
-        Past {
-            next_unique: self.next_unique.max(other.next_unique),
-            version_max: self.version_max.max(other.version_max),
-            updated: self.updated.max(other.updated),
-            changes: self.changes.max(other.changes),
-            dated: self.dated.max(other.dated),
-            went_on: self.went_on && other.went_on,
-        }
-    }
-
-    /// Returns whether a vnode of new contents belongs to the history of the volume that they replace. Then
-    /// no client has seen its FID with this data version and other data.
-    pub(crate) fn is_continued_by_vnode(&self, volume: &Volume, new: &VnodeStatus) -> bool {
-        let fid = Fid { volume: volume.id(), vnode: new.vnode, unique: new.unique };
-        match volume.status(fid) {
+impl Volume {
+    /// Returns whether a vnode of new contents belongs to the history of this volume, which they replace.
+    /// Then no client has seen its FID with this data version and other data.
+    pub(crate) fn is_continued_by(&self, past: &Past, new: &VnodeStatus) -> bool {
+        let fid = Fid { volume: self.id(), vnode: new.vnode, unique: new.unique };
+        match self.status(fid) {
             Ok(old) if new.data_version == old.data_version => {
                 (new.length, new.client_modified) == (old.length, old.client_modified)
             }
             Ok(old) => new.data_version > old.data_version,
-            Err(VolumeError::NoVnode(..)) => new.unique >= self.next_unique,
+            Err(VolumeError::NoVnode(..)) => new.unique >= past.next_unique,
             Err(_) => false,
         }
     }
+}
 
-    /// Raises the counters to the highest numbers. The new contents keep their versions.
-    pub(crate) fn keep_on(&self, stored: &mut StoredHeader, counters: &mut Counters) {
-        counters.changes = counters.changes.max(self.changes + 1);
-        counters.next_unique = counters.next_unique.max(self.next_unique);
-        counters.version_max = counters.version_max.max(self.version_max);
-        stored.header.next_unique = counters.next_unique;
-        stored.header.dated = stored.header.dated.max(self.dated);
+/// Makes new contents continue above the highest numbers, unless they belong to the same history.
+///
+/// # Errors
+/// `Invalid` after too many rollbacks.
+pub(crate) fn continue_above(
+    past: &Past,
+    stored: &mut StoredHeader,
+    counters: &mut Counters,
+    now: UnixTime,
+) -> Result<(), VolumeError> {
+    if counters.changes <= past.changes {
+        counters.changes = past.changes + 1;
     }
-
-    /// Returns whether these contents are those of the volume after it continued elsewhere.
-    fn is_continued_by(&self, stored: &StoredHeader, counters: &Counters) -> bool {
-        self.went_on
-            && stored.header.unseen != Some(Unseen::Restored)
-            && counters.updated >= self.updated
-            && counters.next_unique >= self.next_unique
+    stored.header.dated = stored.header.dated.max(past.dated);
+    if past.is_continued_by(stored, counters) {
+        counters.version_max = counters.version_max.max(past.version_max);
+        return Ok(());
     }
-
-    /// Makes new contents continue above these numbers, unless they belong to the same history.
-    ///
-    /// # Errors
-    /// `Invalid` after too many rollbacks.
-    pub(crate) fn continue_above(
-        &self,
-        stored: &mut StoredHeader,
-        counters: &mut Counters,
-        now: UnixTime,
-    ) -> Result<(), VolumeError> {
-        if counters.changes <= self.changes {
-            counters.changes = self.changes + 1;
-        }
-        stored.header.dated = stored.header.dated.max(self.dated);
-        if self.is_continued_by(stored, counters) {
-            counters.version_max = counters.version_max.max(self.version_max);
-            return Ok(());
-        }
-        counters.next_unique = counters.next_unique.max(self.next_unique);
-        counters.version_max = counters.version_max.max(self.version_max) + 1;
-        counters.updated = counters.updated.max(self.dated).max(now);
-        let (read_view, header) = (&stored.read_view, &mut stored.header);
-        let read_view = read_view.back_to_this(read_view.epoch, counters.version_max, counters.updated);
-        stored.read_view = read_view.ok_or(VolumeError::Invalid("the volume was rolled back too often"))?;
-        header.next_unique = counters.next_unique;
-        header.updated = counters.updated;
-        header.copied = counters.updated;
-        Ok(())
-    }
+    counters.next_unique = counters.next_unique.max(past.next_unique);
+    counters.version_max = counters.version_max.max(past.version_max) + 1;
+    counters.updated = counters.updated.max(past.dated).max(now);
+    let (read_view, header) = (&stored.read_view, &mut stored.header);
+    let read_view = read_view.back_to_this(read_view.epoch, counters.version_max, counters.updated);
+    stored.read_view = read_view.ok_or(VolumeError::Invalid("the volume was rolled back too often"))?;
+    header.next_unique = counters.next_unique;
+    header.updated = counters.updated;
+    header.copied = counters.updated;
+    Ok(())
 }
 
 impl Volumes {
@@ -130,7 +87,7 @@ impl Volumes {
         for home in &self.partitions {
             let Some(value) = home.handle.meta.get(families::VOLUMES, &key)? else { continue };
             let past = codec::get_past(&value)
-                .ok_or_else(|| epochs::damage(families::VOLUMES, &key, "a deleted volume's past"))?;
+                .ok_or_else(|| damage(families::VOLUMES, &key, "a deleted volume's past"))?;
             all = Some(all.map_or(past, |all| all.and(past)));
         }
         Ok(all)
@@ -154,7 +111,7 @@ impl Volumes {
             return Ok(());
         }
         match self.past(stored.header.id)? {
-            Some(past) => past.continue_above(stored, counters, now),
+            Some(past) => continue_above(&past, stored, counters, now),
             None => Ok(()),
         }
     }

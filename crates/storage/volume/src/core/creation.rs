@@ -1,14 +1,14 @@
 //! Creates the first records of a volume.
 
-use crate::records::codec::{self, Counters, Entry, StoredHeader, Vnode};
-use crate::records::totals::{Totals, Unfolded};
-use crate::records::{families, keys};
 use crate::{CloneVolume, FileKind, NewVolume, Unseen, VnodeStatus, VolumeHeader};
 use afs_format::acl::Acl;
 use afs_format::directory::{DirectoryBlob, EntryTarget};
 use base::{Fid, UnixTime, UserId, VnodeId, VolumeId};
 use std::sync::Arc;
 use store::Batch;
+use volume_records::codec::{self, Counters, Entry, StoredHeader, Vnode};
+use volume_records::totals::{Totals, Unfolded};
+use volume_records::{families, keys};
 
 pub(crate) fn put_volume(batch: &mut Batch, stored: &StoredHeader, counters: &Counters) {
     batch.put(families::VOLUMES, keys::header(stored.header.id), codec::put_header(stored));

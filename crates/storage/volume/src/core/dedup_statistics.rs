@@ -1,10 +1,10 @@
 //! Reports what deduplication saves on a partition, and what it costs.
 
 use crate::dedup::Sharing;
-use crate::records::codec::ROW_BYTES;
-use crate::records::rows::Sums;
 use crate::{VolumeError, Volumes};
 use base::PartitionId;
+use volume_records::codec::ROW_BYTES;
+use volume_records::rows::Sums;
 
 /// Statistics of a partition's shared chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,11 +2,11 @@
 
 use crate::core::numbers::Numbers;
 use crate::dedup::pins::Pins;
-use crate::records::epochs::Epochs;
-use crate::records::totals::Step;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use store::ChunkStore;
+use volume_records::epochs::Epochs;
+use volume_records::totals::Step;
 use waits::{Lock, LockName, SharedLock};
 
 /// State that only the writer of a group uses.

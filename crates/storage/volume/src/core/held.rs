@@ -2,14 +2,15 @@
 
 use crate::VolumeError;
 use crate::core::volumes::Volumes;
-use crate::records::epochs::{damage, unneeded};
-use crate::records::read_view::ReadView;
-use crate::records::rows::{RowKey, get_row};
-use crate::records::{codec, families, keys};
+use crate::interface::error::damage;
 use base::VolumeId;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use store::{ChunkAddress, Family, KeyRange, Snapshot};
+use volume_records::codec::{self, get_row};
+use volume_records::epochs::unneeded;
+use volume_records::rows::RowKey;
+use volume_records::{ReadView, families, keys};
 
 /// Space that deleting a volume would free.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,6 @@ mod members;
 mod places;
 
 use crate::core::group::Group;
-use crate::core::parked::is_parked;
 use crate::core::volume::Volume;
 use ahash::RandomState;
 use base::{PartitionId, VolumeId};
@@ -17,6 +16,7 @@ use places::{Place, Places, each_place};
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use volume_records::is_parked;
 
 /// Returns a lookup of a volume's group, for [`Members`].
 fn key_of(places: &Places) -> impl Fn(VolumeId) -> Option<GroupKey> {

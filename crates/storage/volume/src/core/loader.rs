@@ -2,19 +2,19 @@
 
 use crate::core::group::Group;
 use crate::core::index::{Found, ToLoad};
-use crate::core::parked::is_parked;
 use crate::core::shared::{Partition, Shared};
 use crate::core::volume::Volume;
-use crate::records::codec::{self, Counters, StoredHeader};
-use crate::records::epochs::{Epochs, damage};
-use crate::records::read_view::ReadView;
-use crate::records::{families, keys};
+use crate::interface::error::damage;
 use crate::{VolumeError, VolumeHeader};
 use base::{VolumeId, VolumeName, VolumeType};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::KeyRange;
+use volume_records::codec::{self, Counters, StoredHeader};
+use volume_records::epochs::Epochs;
+use volume_records::is_parked;
+use volume_records::{ReadView, families, keys};
 
 /// Returns the read views that a stored volume adds to [`Epochs::others`]; none for a read-write volume.
 pub(crate) fn readers(stored: &StoredHeader) -> Vec<ReadView> {

@@ -5,11 +5,10 @@
 //! records, some thousand numbers at a time, and only if many must be free.
 
 use crate::VolumeError;
-use crate::records::read_view::ReadView;
-use crate::records::{epochs, families, keys};
 use base::VnodeId;
 use std::ops::ControlFlow;
 use store::MetaStore;
+use volume_records::{ReadView, epochs, families, keys};
 
 /// Numbers scanned in one search.
 const SEARCH_NUMBERS: u32 = 8192;

@@ -13,39 +13,25 @@
 
 use crate::core::creation::put_volume;
 use crate::core::replacement::delete_volume;
-use crate::records::codec::StoredHeader;
 use crate::{CloneVolume, NewVolume, Volume, VolumeError, VolumeHeader, Volumes};
 use base::{PartitionId, VolumeId, VolumeType};
 use std::sync::Arc;
 use store::Batch;
+use volume_records::codec::StoredHeader;
+use volume_records::{PARKED_FIRST, is_parked};
 
-/// First id for parked volumes.
-const FIRST: u32 = 0xffff_0000;
 /// Number of ids for each partition, which keeps them distinct even while a partition is missing.
 const NUMBERS_PER_PARTITION: u32 = 1 << 8;
 
-/// Returns whether this is the id of a parked volume.
-pub fn is_parked(id: VolumeId) -> bool {
-    id.0 >= FIRST
-}
-
 /// Returns the ids for parked volumes of a partition.
 fn numbers(partition: PartitionId) -> impl Iterator<Item = VolumeId> {
-    let first = FIRST + partition.index() * NUMBERS_PER_PARTITION;
+    let first = PARKED_FIRST + partition.index() * NUMBERS_PER_PARTITION;
     (first..=first + (NUMBERS_PER_PARTITION - 1)).map(VolumeId)
 }
 
 /// Returns the value of [`VolumeHeader::stands_for`] for a parked volume with this number.
 fn stands_for(kind: VolumeType, number: VolumeId) -> Option<VolumeId> {
     (kind != VolumeType::ReadWrite).then_some(number)
-}
-
-impl VolumeHeader {
-    /// Returns the number that administration knows the volume by: its id or, if it is parked, that of the
-    /// volume whose place it may take.
-    pub fn number(&self) -> VolumeId {
-        if is_parked(self.id) { self.stands_for.unwrap_or(self.parent) } else { self.id }
-    }
 }
 
 impl Volumes {

@@ -6,12 +6,12 @@
 use crate::core::crew::Crew;
 use crate::core::group::Group;
 use crate::dedup::pins::Pin;
-use crate::records::codec::Extent;
 use bytes::Bytes;
 use crossbeam::channel::{Receiver, bounded};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use store::{ChunkStore, StoreError};
+use volume_records::codec::Extent;
 
 /// Minimum chunk size for read-ahead; for smaller chunks the handover costs more than it gains.
 const CHUNK_BYTES_MIN: u32 = 64 << 10;

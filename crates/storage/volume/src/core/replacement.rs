@@ -3,19 +3,20 @@
 //! The new one is a separate [`Volume`] with the same id; holders of the old one get `NoVolume`. Records that
 //! only the old one read are purged in the background.
 
+use crate::core::continuity::continue_above;
 use crate::core::creation::{date_of_clone, put_volume};
 use crate::core::group::Group;
 use crate::core::loader::readers;
+use crate::core::usage;
 use crate::core::volume::Volume;
 use crate::core::volumes::Volumes;
-use crate::records::codec::{self, Counters, Job, StoredHeader};
-use crate::records::epochs::Epochs;
-use crate::records::past::Past;
-use crate::records::{families, keys, usage};
 use crate::{SnapshotOf, VolumeError, VolumeHeader};
 use base::{UnixTime, VolumeId, VolumeType};
 use std::sync::Arc;
 use store::Batch;
+use volume_records::codec::{self, Counters, Job, StoredHeader};
+use volume_records::epochs::Epochs;
+use volume_records::{Past, families, keys};
 
 /// New contents of a volume.
 pub(crate) struct NewContents {
@@ -46,7 +47,7 @@ impl NewContents {
             Some(past) if self.continued == Some(past) && new.updated >= past.updated => {
                 past.keep_on(stored, new);
             }
-            Some(past) => past.continue_above(stored, new, self.now)?,
+            Some(past) => continue_above(&past, stored, new, self.now)?,
             None => volumes.continue_above_past(stored, new, self.now)?,
         }
         stored.header.restored_at = Some(new.changes);

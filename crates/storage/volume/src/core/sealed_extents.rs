@@ -2,8 +2,9 @@
 
 use crate::VolumeError;
 use crate::core::shared::Partition;
-use crate::records::codec::{self, Extent};
-use crate::records::{epochs, families};
+use crate::interface::error::damage;
+use volume_records::codec::{self, Extent};
+use volume_records::families;
 
 impl Partition {
     /// Encodes an extent for storage under a key (without its epoch).
@@ -18,7 +19,7 @@ impl Partition {
 
     /// Decodes and decrypts the extent stored under a key.
     pub(crate) fn extent(&self, key: &[u8], value: &[u8]) -> Result<Extent, VolumeError> {
-        let damage = |what| epochs::damage(families::EXTENTS, key, what);
+        let damage = |what| damage(families::EXTENTS, key, what);
         match codec::get_extent(value).ok_or_else(|| damage("the extent"))? {
             Extent::Sealed(sealed) => {
                 let contents = self.handle.chunks.unseal(key, &sealed).map_err(|what| {

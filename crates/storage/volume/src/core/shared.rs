@@ -5,10 +5,10 @@ use crate::core::cache::Caches;
 use crate::core::group::Group;
 use crate::core::pending::{Ends, Pending, PendingCommit, Unsynced};
 use crate::core::read_ahead::ReadAhead;
+use crate::core::receipt_list::Receipts;
 use crate::core::recent::RecentChanges;
 use crate::dedup::{Obsolete, Sharing};
-use crate::records::keys;
-use crate::records::receipt::Receipts;
+use crate::interface::error::damage;
 use crate::upkeep::compactor::Compactor;
 use crate::upkeep::scrubber::Scrubber;
 use crate::{PartitionHandle, VolumeError, VolumeOptions};
@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use store::{Batch, CommitNumber, Family, StoreError};
+use volume_records::keys;
 
 /// State shared by all volumes of a server.
 pub(crate) struct Shared {
@@ -151,9 +152,7 @@ impl Partition {
         let next = match &stored {
             None => 1,
             Some(value) => u64::from_be_bytes(
-                value[..]
-                    .try_into()
-                    .map_err(|_| crate::records::epochs::damage(Family::SYSTEM, &key, "the length"))?,
+                value[..].try_into().map_err(|_| damage(Family::SYSTEM, &key, "the length"))?,
             ),
         };
         batch.put(Family::SYSTEM, key, (next + count).to_be_bytes());

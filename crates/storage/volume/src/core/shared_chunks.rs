@@ -4,9 +4,9 @@ use crate::VolumeError;
 use crate::core::shared::Partition;
 use crate::dedup::pins::{Pin, Pins};
 use crate::dedup::{Changes, Done, Obsolete, Offers, Outcome, Step};
-use crate::records::codec::Extent;
-use crate::records::rows::{FoundRow, RowKey, find_rows};
 use store::{Batch, ChunkAddress};
+use volume_records::codec::Extent;
+use volume_records::rows::{FoundRow, RowKey, find_rows};
 
 impl Partition {
     /// Commits a batch together with its changes of rows; afterwards `batch` is empty.

@@ -1,15 +1,11 @@
 //! One volume: its state, and reading from it.
 
 use crate::core::group::Group;
-use crate::core::parked::is_parked;
 use crate::core::pending::{Pending, PendingCommit};
 use crate::core::shared::{Partition, Shared};
+use crate::core::usage;
 use crate::dedup::Obsolete;
-use crate::records::codec::{self, Counters, StoredHeader, Vnode};
-use crate::records::epochs::{self, damage};
-use crate::records::read_view::ReadView;
-use crate::records::totals::{Totals, Unfolded};
-use crate::records::{families, keys, usage};
+use crate::interface::error::damage;
 use crate::{Found, VnodeStatus, VolumeError, VolumeHeader, VolumeState};
 use afs_format::acl::Acl;
 use afs_format::directory::{DirectoryBlob, PAGE_BYTES, PlacedEntry};
@@ -20,6 +16,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use store::{Batch, ChunkAddress, Codec, CommitNumber, MetaStore};
+use volume_records::codec::{self, Counters, StoredHeader, Vnode};
+use volume_records::is_parked;
+use volume_records::totals::{Totals, Unfolded};
+use volume_records::{ReadView, epochs, families, keys};
 
 /// Maximum length of offline message and message of the day (VMSGSIZE less its NUL).
 const MESSAGE_BYTES_MAX: usize = 127;

@@ -7,15 +7,10 @@ use crate::core::creation::{
 use crate::core::group::Group;
 use crate::core::index::Index;
 use crate::core::loader::{self, readers};
-use crate::core::parked::is_parked;
-use crate::core::replacement::forget_snapshots;
-use crate::core::replacement::{leave, leaving_job, put_job};
+use crate::core::replacement::{forget_snapshots, leave, leaving_job, put_job};
 use crate::core::shared::{Partition, Shared};
+use crate::core::usage;
 use crate::core::volume::Volume;
-use crate::records::codec::{self, StoredHeader};
-use crate::records::epochs::Epochs;
-use crate::records::read_view::ReadView;
-use crate::records::{families, keys, usage};
 use crate::upkeep::purger::Purger;
 use crate::{CloneVolume, NewVolume, PartitionHandle, Space, VolumeError, VolumeHeader, VolumeOptions};
 use base::{PartitionId, VolumeId, VolumeName, VolumeType};
@@ -27,6 +22,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 use store::Batch;
+use volume_records::codec::{self, StoredHeader};
+use volume_records::epochs::Epochs;
+use volume_records::is_parked;
+use volume_records::{ReadView, families, keys};
 
 /// State of a volume for file service. Not stored: after a restart every volume is online unless its header
 /// takes it out of service.

@@ -3,10 +3,11 @@
 use super::Offers;
 use super::offers::Offer;
 use crate::VolumeError;
-use crate::records::rows::{FoundRow, Row, RowKey, Sums, find_row, find_rows, put_row};
-use crate::records::{families, keys};
 use std::collections::BTreeMap;
 use store::{Batch, ChunkAddress, MetaStore};
+use volume_records::codec::put_row;
+use volume_records::rows::{FoundRow, Row, RowKey, Sums, find_row, find_rows};
+use volume_records::{families, keys};
 
 /// Extent versions that a batch puts or deletes, by the row that they name.
 #[derive(Default)]

@@ -6,13 +6,13 @@
 
 use crate::dedup::Sharing;
 use crate::dedup::pins::Pin;
-use crate::records::codec::Extent;
-use crate::records::keys;
-use crate::records::rows::{FoundRow, RowKey, find_row};
 use crate::{PartitionHandle, VolumeError};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use store::{ChunkAddress, ChunkStore, Codec, Digest, StoreError};
+use volume_records::codec::Extent;
+use volume_records::keys;
+use volume_records::rows::{FoundRow, RowKey, find_row};
 
 /// A chunk to be shared.
 pub(crate) struct Offer {

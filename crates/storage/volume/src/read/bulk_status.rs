@@ -1,14 +1,14 @@
 //! Returns the statuses of several vnodes at once, as listings request them.
 
 use crate::core::volume::expect;
-use crate::records::codec::{self, Vnode};
-use crate::records::{epochs, families, keys};
 use crate::{VnodeStatus, Volume, VolumeError};
 use afs_format::acl::Acl;
 use base::{Fid, VnodeId};
 use parking_lot::RwLockReadGuard;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use volume_records::codec::{self, Vnode};
+use volume_records::{epochs, families, keys};
 
 /// Maximum distance between two uncached numbers that are read in one scan: vnodes created together have
 /// close numbers.

@@ -1,8 +1,7 @@
 //! Reads file data.
 
 use crate::core::read_ahead::{Ahead, BEYOND_CHUNKS, Held};
-use crate::records::codec::{Extent, Vnode};
-use crate::records::{epochs, families, keys};
+use crate::interface::error::damage;
 use crate::{VnodeStatus, Volume, VolumeError};
 use afs_format::directory::DirectoryBlob;
 use base::Fid;
@@ -11,6 +10,8 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::ChunkStore;
+use volume_records::codec::{Extent, Vnode};
+use volume_records::{epochs, families, keys};
 
 /// Contents of holes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -30,25 +31,27 @@ pub(crate) fn push_zeros(out: &mut Vec<Bytes>, mut length: usize) {
     }
 }
 
-impl Extent {
-    /// Returns the contents. Chunks stay cached for a while, accounted to the group.
-    pub(crate) fn read(&self, chunks: &dyn ChunkStore, group: u64) -> Result<Bytes, VolumeError> {
-        match self {
-            Extent::Inline(bytes) => Ok(bytes.clone()),
-            Extent::Sealed(_) => Err(VolumeError::Invalid("contents that are not decrypted")),
-            Extent::Shared { row, .. } => {
-                Err(epochs::damage(families::EXTENTS, &keys::row(*row), "the row of a shared chunk"))
-            }
-            Extent::Chunk { address, .. } => Ok(self.cut(chunks.read_for(group, *address)?)),
+/// Returns the contents of an extent. Chunks stay cached for a while, accounted to the group.
+pub(crate) fn read_extent(
+    extent: &Extent,
+    chunks: &dyn ChunkStore,
+    group: u64,
+) -> Result<Bytes, VolumeError> {
+    match extent {
+        Extent::Inline(bytes) => Ok(bytes.clone()),
+        Extent::Sealed(_) => Err(VolumeError::Invalid("contents that are not decrypted")),
+        Extent::Shared { row, .. } => {
+            Err(damage(families::EXTENTS, &keys::row(*row), "the row of a shared chunk"))
         }
+        Extent::Chunk { address, .. } => Ok(cut(extent, chunks.read_for(group, *address)?)),
     }
+}
 
-    /// Truncates a chunk's contents to the extent's length.
-    fn cut(&self, bytes: Bytes) -> Bytes {
-        match self {
-            Extent::Chunk { length, .. } => bytes.slice(..bytes.len().min(*length as usize)),
-            _ => bytes,
-        }
+/// Truncates a chunk's contents to the extent's length.
+fn cut(extent: &Extent, bytes: Bytes) -> Bytes {
+    match extent {
+        Extent::Chunk { length, .. } => bytes.slice(..bytes.len().min(*length as usize)),
+        _ => bytes,
     }
 }
 
@@ -171,8 +174,8 @@ impl FileSource {
         let (chunks, group) = (&self.volume.home.handle.chunks, self.volume.group.id);
         self.ahead.begin(&self.volume.shared.read_ahead, chunks, &self.held, self.extents.iter().skip(1));
         match self.ahead.take(index) {
-            Some(read) => Ok(extent.cut(read?)),
-            None => extent.read(&**chunks, group),
+            Some(read) => Ok(cut(extent, read?)),
+            None => read_extent(extent, &**chunks, group),
         }
     }
 
@@ -277,8 +280,7 @@ impl Volume {
         let mut damaged = None;
         let read_view = self.view().read_view;
         epochs::scan(self.meta(), families::EXTENTS, (&from, &to), &read_view, &mut |prefix, value| {
-            let index =
-                keys::index_of(prefix).ok_or_else(|| epochs::damage(families::EXTENTS, prefix, "the key"));
+            let index = keys::index_of(prefix).ok_or_else(|| damage(families::EXTENTS, prefix, "the key"));
             match index.and_then(|index| Ok((index, self.home.extent(prefix, value)?))) {
                 Ok(extent) => found.push(extent),
                 Err(error) => damaged = Some(error),

@@ -3,13 +3,13 @@
 
 use crate::core::read_ahead::Held;
 use crate::read::reader::FileReader;
-use crate::records::codec::{Extent, Vnode};
-use crate::records::{epochs, families, keys};
 use crate::{Volume, VolumeError};
 use base::{Fid, VnodeId};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use volume_records::codec::{Extent, Vnode};
+use volume_records::{epochs, families, keys};
 
 /// Maximum number of versions of records per file that the scan reads, so that writers need not wait long for it
 /// however many snapshots there are.

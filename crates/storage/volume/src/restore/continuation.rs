@@ -11,10 +11,7 @@
 
 use crate::VolumeError;
 use crate::core::volume::Volume;
-use crate::records::codec::{self, Job};
-use crate::records::keys::{self, FileKey};
-use crate::records::read_view::ReadView;
-use crate::records::{epochs, families};
+use crate::interface::error::damage;
 use crate::restore::overlay::Base;
 use crate::restore::receipts::{Noted, Received};
 use crate::restore::restoration::Restoration;
@@ -23,6 +20,9 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, Family, KeyRange};
+use volume_records::codec::{self, Job};
+use volume_records::keys::{self, FileKey};
+use volume_records::{ReadView, families};
 
 /// Previously received data that a transfer continues.
 pub(crate) struct Continued {
@@ -84,7 +84,7 @@ impl Continued {
                 ControlFlow::Continue(())
             })?;
             if let Some(key) = damaged {
-                return Err(epochs::damage(family, &key, "a record of received data"));
+                return Err(damage(family, &key, "a record of received data"));
             }
         }
         Ok(continued)

@@ -13,14 +13,12 @@
 //! purged, because that version would become visible with the new epoch. Purging of older ones may be
 //! pending: the releases of a large volume may follow each other faster than the purger can process it.
 
-use crate::core::replacement::forget_snapshot;
-use crate::core::replacement::{NewContents, delete_volume, leave, put_job};
+use crate::core::replacement::{NewContents, delete_volume, forget_snapshot, leave, put_job};
 use crate::core::shared::Partition;
 use crate::core::volume::Volume;
 use crate::core::volumes::Volumes;
-use crate::records::codec::{self, Entry, Extent, Job, Vnode};
-use crate::records::read_view::ReadView;
-use crate::records::{epochs, families, keys};
+use crate::interface::error::damage;
+use crate::read::reader::read_extent;
 use crate::restore::continuation::Continued;
 use crate::restore::receipts::{Noted, Received};
 use crate::restore::restoration::Restoration;
@@ -32,6 +30,8 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, Family, KeyRange};
+use volume_records::codec::{self, Entry, Extent, Job, Vnode};
+use volume_records::{ReadView, epochs, families, keys};
 
 /// Distance of the new epoch from the volume's.
 const EPOCHS: u64 = 1 << 32;
@@ -270,7 +270,7 @@ impl Restoration {
         let mut found = [(0, extent)];
         let Ok(_pin) = self.home().resolve(&mut found) else { return false };
         let [(_, extent)] = found;
-        let Ok(old) = extent.read(&*self.home().handle.chunks, self.group) else { return false };
+        let Ok(old) = read_extent(&extent, &*self.home().handle.chunks, self.group) else { return false };
         let mut rest = &old[..];
         rest.len() == length
             && pieces.iter().all(|piece| {
@@ -286,7 +286,7 @@ impl Restoration {
         let vnodes = (keys::vnode(group, VnodeId(0)), to);
         self.all_below(families::VNODES, vnodes, &mut |restoration, prefix, value| {
             let vnode = keys::vnode_of(prefix).and_then(|number| codec::get_vnode(number, value));
-            let damaged = || epochs::damage(families::VNODES, prefix, "the vnode");
+            let damaged = || damage(families::VNODES, prefix, "the vnode");
             restoration.delete_if_gone(&vnode.ok_or_else(damaged)?)
         })?;
         self.delete_received()

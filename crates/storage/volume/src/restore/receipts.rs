@@ -18,17 +18,16 @@
 use crate::VolumeError;
 use crate::core::shared::Partition;
 use crate::core::volumes::Volumes;
-use crate::records::codec::{self, Job};
-use crate::records::keys::{self, FileKey};
-use crate::records::read_view::ReadView;
-use crate::records::receipt::Receipt;
-use crate::records::{epochs, families};
+use crate::read::reader::read_extent;
 use crate::restore::restoration::Restoration;
 use base::{PartitionId, UnixTime, VnodeId, VolumeId};
 use bytes::Bytes;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, KeyRange};
+use volume_records::codec::{self, Job};
+use volume_records::keys::{self, FileKey};
+use volume_records::{ReadView, Receipt, epochs, families};
 
 /// Maximum interval, in seconds, between checkpoints of the received data.
 const STEP_SECONDS: u32 = 5;
@@ -68,19 +67,17 @@ pub struct Received {
     receipt: Arc<Receipt>,
 }
 
-impl Receipt {
-    fn key(&self) -> Vec<u8> {
-        keys::received(self.volume, self.group)
-    }
+fn key_of(receipt: &Receipt) -> Vec<u8> {
+    keys::received(receipt.volume, receipt.group)
+}
 
-    fn put(&self, batch: &mut Batch) {
-        batch.put(families::VOLUMES, self.key(), codec::put_receipt(self));
-    }
+fn put(batch: &mut Batch, receipt: &Receipt) {
+    batch.put(families::VOLUMES, key_of(receipt), codec::put_receipt(receipt));
+}
 
-    fn is_expired(&self, now: UnixTime) -> bool {
-        // The absolute difference also expires a receipt written when the clock was far ahead.
-        now.0.abs_diff(self.touched.0) > KEPT_SECONDS
-    }
+fn is_expired(receipt: &Receipt, now: UnixTime) -> bool {
+    // The absolute difference also expires a receipt written when the clock was far ahead.
+    now.0.abs_diff(receipt.touched.0) > KEPT_SECONDS
 }
 
 impl Received {
@@ -118,7 +115,7 @@ impl Received {
         let mut found = [(index, self.home.extent(&key, &value)?)];
         let _pin = self.home.resolve(&mut found)?;
         let [(_, extent)] = found;
-        extent.read(&*self.home.handle.chunks, group).map(Some)
+        read_extent(&extent, &*self.home.handle.chunks, group).map(Some)
     }
 }
 
@@ -184,7 +181,7 @@ impl Volumes {
         for home in &self.partitions {
             let space = (home.handle.space)();
             let is_full = space.free_kib < (space.total_kib / FREE_PARTS).min(FREE_KIB_ENOUGH);
-            count += home.forget(&|receipt| is_full || receipt.is_expired(now))?;
+            count += home.forget(&|receipt| is_full || is_expired(receipt, now))?;
         }
         Ok(count)
     }
@@ -201,7 +198,7 @@ impl Partition {
         }
         let mut batch = Batch::new();
         for receipt in &gone {
-            batch.delete(families::VOLUMES, receipt.key());
+            batch.delete(families::VOLUMES, key_of(receipt));
         }
         if let Err(error) = self.handle.meta.commit(batch) {
             all.extend(gone);
@@ -288,7 +285,7 @@ impl Noted {
         if let Some(received) = received {
             (self.receipt.bytes, self.receipt.vnodes) = (received.receipt.bytes, received.receipt.vnodes);
         }
-        self.receipt.put(batch);
+        put(batch, &self.receipt);
         self
     }
 
@@ -315,7 +312,7 @@ impl Noted {
     pub(crate) fn forget(&self, home: &Partition) -> Result<(), VolumeError> {
         home.receipts.replace(self.receipt.group, None);
         let mut batch = Batch::new();
-        batch.delete(families::VOLUMES, self.receipt.key());
+        batch.delete(families::VOLUMES, key_of(&self.receipt));
         home.handle.meta.commit(batch)?;
         Ok(())
     }
@@ -340,10 +337,10 @@ impl Restoration {
     pub(crate) fn forgetting(&self) -> Batch {
         let mut batch = Batch::new();
         if let Some(Noted { receipt, .. }) = &self.noted {
-            batch.delete(families::VOLUMES, receipt.key());
+            batch.delete(families::VOLUMES, key_of(receipt));
             let all = self.target.home.receipts.0.lock();
             let of_it = all.iter().filter(|other| other.volume == receipt.volume);
-            of_it.for_each(|other| batch.delete(families::VOLUMES, other.key()));
+            of_it.for_each(|other| batch.delete(families::VOLUMES, key_of(other)));
         }
         batch
     }
@@ -364,7 +361,7 @@ impl Restoration {
         noted.receipt.vnodes = noted.receipt.vnodes.max(vnodes);
         noted.receipt.touched = (noted.clock)();
         let mut batch = Batch::new();
-        noted.receipt.put(&mut batch);
+        put(&mut batch, &noted.receipt);
         let meta = &self.target.home.handle.meta;
         let number = meta.commit(batch)?;
         meta.sync(number)?;

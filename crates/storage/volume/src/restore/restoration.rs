@@ -11,17 +11,12 @@ use crate::core::shared::Partition;
 use crate::core::volume::Volume;
 use crate::core::volumes::Volumes;
 use crate::dedup::{Changes, Look, Offers, Outcome};
+use crate::interface::error::damage;
+use crate::interface::source::{DataSource, receive_pieces};
 use crate::read::reader::FileReader;
-use crate::records::codec::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
-use crate::records::past::Past;
-use crate::records::read_view::ReadView;
-use crate::records::source::{DataSource, receive_pieces};
-use crate::records::totals::Unfolded;
-use crate::records::{epochs, families, keys, quota};
 use crate::restore::continuation;
 use crate::restore::overlay::{self, Base};
 use crate::restore::receipts::{Noted, Received};
-use crate::totals::counter::OwnSums;
 use crate::{FileKind, NewVolume, VnodeStatus, VolumeError, VolumeHeader};
 use afs_format::acl::Acl;
 use afs_format::directory::DirectoryBlob;
@@ -32,6 +27,9 @@ use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, EncodedChunk, Family};
+use volume_records::codec::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
+use volume_records::totals::{OwnSums, Unfolded};
+use volume_records::{Past, ReadView, epochs, families, keys, quota};
 
 /// Bytes of records committed together.
 const BATCH_BYTES: usize = 4 << 20;
@@ -349,7 +347,7 @@ impl Restoration {
         if is_odd != is_directory || number == 0 || number > VNODE_MAX || status.unique == 0 {
             return Err(unsound(status.vnode, "a vnode's number or kind"));
         }
-        self.continued = self.continued.filter(|past| past.is_continued_by_vnode(&self.target, &status));
+        self.continued = self.continued.filter(|past| self.target.is_continued_by(past, &status));
         status.parent_unique = 0;
         if status.parent != VnodeId(0) {
             match self.vnodes.get(&status.parent.0) {
@@ -589,7 +587,7 @@ impl Restoration {
             let read_view = ReadView::up_to(self.epoch);
             let found = epochs::get(&*self.home().handle.meta, families::VNODES, &prefix, &read_view)?;
             let vnode = found.and_then(|(_, value)| codec::get_vnode(number, &value));
-            let mut vnode = vnode.ok_or_else(|| epochs::damage(families::VNODES, &prefix, "the vnode"))?;
+            let mut vnode = vnode.ok_or_else(|| damage(families::VNODES, &prefix, "the vnode"))?;
             let parent = self.vnodes.get(&vnode.status.parent.0).filter(|_| vnode.status.parent.0 % 2 == 1);
             let parent = parent.ok_or_else(|| unsound(number, "a vnode in no directory"))?;
             if vnode.status.parent_unique != parent.unique {
@@ -612,7 +610,7 @@ impl Restoration {
         epochs::scan(meta, families::ENTRIES, scanned, &read_view, &mut |prefix, value| {
             let found = keys::entry_of(prefix).zip(codec::get_entry(value));
             let Some(((directory, name), entry)) = found else {
-                wrong = Some(epochs::damage(families::ENTRIES, prefix, "a directory's entry"));
+                wrong = Some(damage(families::ENTRIES, prefix, "a directory's entry"));
                 return ControlFlow::Break(());
             };
             let place = || format!("directory vnode {}, entry `{}`", directory.0, name.escape_ascii());

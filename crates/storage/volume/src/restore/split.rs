@@ -4,8 +4,6 @@
 use crate::change::entries::New;
 use crate::change::transaction::{Growth, Transaction};
 use crate::core::volumes::Volumes;
-use crate::records::splitting::Splitting;
-use crate::records::{codec, families, keys, quota};
 use crate::restore::restoration::Restoration;
 use crate::{Actor, Created, SetStatus, VnodeStatus, Volume, VolumeError, VolumeHeader};
 use afs_format::acl::Acl;
@@ -15,6 +13,7 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, KeyRange};
+use volume_records::{Splitting, codec, families, keys, quota};
 
 /// Names removed in one change.
 const NAMES_AT_ONCE: usize = 200;
@@ -55,32 +54,28 @@ pub enum Split {
     Gone,
 }
 
-impl Splitting {
-    /// Describes the split of a directory with this name in `parent`.
-    pub fn new(new: &Volume, directory: Fid, parent: Fid, name: Vec<u8>, owner: UserId) -> Splitting {
-        let (volume, fresh_changes) = (directory.volume, new.counters().changes);
-        let (new, is_replaced) = (new.id(), false);
+impl Volume {
+    /// Describes the split of a directory with this name in `parent`, of another volume, whose contents this
+    /// volume gets.
+    pub fn split_of(&self, directory: Fid, parent: Fid, name: Vec<u8>, owner: UserId) -> Splitting {
+        let (volume, fresh_changes) = (directory.volume, self.counters().changes);
+        let (new, is_replaced) = (self.id(), false);
         Splitting { volume, new, directory, parent, name, owner, fresh_changes, is_replaced }
     }
 
-    /// Returns the name of the directory after the mount point has replaced it. It includes the uniquifier,
-    /// because vnode numbers are reused.
-    pub fn aside(&self) -> Vec<u8> {
-        format!(".split.{}.{}", self.directory.vnode.0, self.directory.unique).into_bytes()
-    }
-
-    /// Returns the progress of the split.
-    pub fn state(&self, volume: &Volume) -> Result<Split, VolumeError> {
-        let is_it = |name: &[u8]| match volume.lookup(self.parent, name) {
-            Ok(found) => Ok((found.vnode, found.unique) == (self.directory.vnode, self.directory.unique)),
+    /// Returns the progress of the split of one of this volume's directories.
+    pub fn split_state(&self, splitting: &Splitting) -> Result<Split, VolumeError> {
+        let Splitting { directory, parent, .. } = *splitting;
+        let is_it = |name: &[u8]| match self.lookup(parent, name) {
+            Ok(found) => Ok((found.vnode, found.unique) == (directory.vnode, directory.unique)),
             Err(VolumeError::NoEntry | VolumeError::NoVnode(..) | VolumeError::NotDirectory) => Ok(false),
             Err(error) => Err(error),
         };
-        if is_it(&self.aside())? {
+        if is_it(&splitting.aside())? {
             return Ok(Split::Replaced);
         }
         // A replaced directory may be partly removed, so it cannot be used again, whatever its name.
-        let is_in_place = !self.is_replaced && is_it(&self.name)?;
+        let is_in_place = !splitting.is_replaced && is_it(&splitting.name)?;
         Ok(if is_in_place { Split::InPlace } else { Split::Gone })
     }
 }

@@ -1,13 +1,13 @@
 //! Tests of single operations.
 
 use super::support::*;
-use crate::records::{families, quota};
 use crate::{Actor, NewVolume, SetStatus, StoreRequest, Volume, VolumeError, VolumeOptions, VolumeState};
 use afs_format::acl::{Acl, AclEntry};
 use afs_format::directory::DirectoryBlob;
 use base::{AbortCode, Fid, PartitionId, Rights, UnixTime, UserId, VnodeId, VolumeId, VolumeType};
 use bytes::Bytes;
 use std::sync::Arc;
+use volume_records::{families, quota};
 
 fn file(volume: &Volume, name: &str) -> Fid {
     let created = volume.create_file(&actor(1), volume.root(), name.as_bytes(), &nothing()).unwrap();

@@ -5,9 +5,6 @@ mod sharing;
 
 use super::support::{actor, nothing};
 use crate::check::{Check, CheckOptions, CheckReport, Checkpoint, check};
-use crate::records::codec::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
-use crate::records::totals::{Totals, Unfolded};
-use crate::records::{families, keys};
 use crate::{
     CloneVolume, Kept, NewVolume, PartitionHandle, Policy, SnapshotOf, Space, StoreRequest, Volume,
     VolumeOptions, Volumes,
@@ -24,6 +21,9 @@ use store::{
     Batch, ChunkAddress, Family, KeyRange, MemoryMeta, MetaStore, Reserve, SegmentAudit, SegmentConfig,
     SegmentStore,
 };
+use volume_records::codec::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
+use volume_records::totals::{Totals, Unfolded};
+use volume_records::{families, keys};
 
 const FOLDER: &str = "/segments";
 const WRITER: VolumeId = VolumeId(1000);

@@ -1,13 +1,13 @@
 //! Tests of moving chunks concurrently with other operations.
 
 use super::support::*;
-use crate::records::families;
 use crate::{CompactionPolicy, Volume};
 use base::{Fid, UnixTime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use store::{ChunkAddress, ChunkStore};
+use volume_records::families;
 
 const CHUNK: usize = 256;
 
@@ -31,7 +31,7 @@ fn expected(chunks: usize, even: u8, odd: u8) -> Vec<u8> {
 
 fn named(server: &Server) -> Vec<ChunkAddress> {
     let found = server.records(families::EXTENTS);
-    found.iter().filter_map(|(_, value)| crate::records::codec::extent_address(value).flatten()).collect()
+    found.iter().filter_map(|(_, value)| volume_records::codec::extent_address(value).flatten()).collect()
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use super::support::*;
 use crate::VolumeError;
-use crate::records::{families, keys};
 use base::VolumeId;
 use store::{Batch, MetaStore};
+use volume_records::{families, keys};
 
 const CLONE: u32 = 900;
 const OTHER: VolumeId = VolumeId(7);

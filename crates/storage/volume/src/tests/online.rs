@@ -2,7 +2,6 @@
 
 use super::support::*;
 use crate::check::{Check, CheckOptions, CheckReport, Checkpoint};
-use crate::records::{codec, families, keys};
 use crate::{CloneVolume, PartitionHandle, Space, Volume, Volumes};
 use base::{UnixTime, VolumeId, VolumeType};
 use disk::RealDisk;
@@ -13,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 use store::{Batch, ChunkStore, MemoryMeta, MetaStore, Reserve, SegmentConfig, SegmentStore};
+use volume_records::{codec, families, keys};
 
 const WRITERS: u32 = 3;
 const STEPS: u32 = 1500;

@@ -2,7 +2,6 @@
 
 use super::support::{RW, Server, actor, new_volume, nothing, options, partition, read_all};
 use crate::check::{CheckOptions, check};
-use crate::records::families;
 use crate::upkeep::purger::{Progress, step_versions};
 use crate::{
     Actor, Clock, FileKind, NewVolume, Restoration, StoreRequest, VnodeStatus, Volume, VolumeError,
@@ -15,6 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use volume_records::families;
 
 const SITE: VolumeId = VolumeId(9000);
 const SEEDS: u64 = 400;

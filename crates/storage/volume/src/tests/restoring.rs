@@ -2,12 +2,12 @@
 
 use super::support::{RW, Server, actor, interval, nothing, options, read_all, store_at};
 use crate::check::{CheckOptions, check};
-use crate::records::families;
 use crate::{Volume, VolumeError, VolumeHeader};
 use afs_format::acl::Acl;
 use afs_format::directory::DirectoryBlob;
 use base::{Fid, UnixTime, VnodeId, VolumeId};
 use std::sync::Arc;
+use volume_records::families;
 
 /// Creates a file of several chunks, one stored inline, a directory and a link.
 fn fill(volume: &Volume) {

@@ -1,12 +1,12 @@
 //! Tests that planted damage is found and listed, and removed from the list when it has been repaired.
 
 use super::support::*;
-use crate::records::{codec, families, keys};
 use crate::{Quarantined, ScrubPolicy, Volume};
 use base::{AbortCode, Fid, UnixTime};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::{Batch, ChunkAddress, Family, MetaStore};
+use volume_records::{codec, families, keys};
 
 const CHUNK: usize = 256;
 

@@ -1,12 +1,12 @@
 //! Tests of contents stored in the metadata of an encrypted partition.
 
 use super::support::*;
-use crate::records::codec::{self, Extent};
-use crate::records::families;
 use crate::{FileKind, Volume, VolumeError};
 use base::Fid;
 use std::sync::Arc;
 use store::{Batch, MemoryChunks, MetaStore};
+use volume_records::codec::{self, Extent};
+use volume_records::families;
 
 const SECRET: &[u8] = b"nobody reads this";
 

@@ -2,9 +2,6 @@
 
 use super::support::*;
 use crate::check::{CheckOptions, check};
-use crate::records::codec::{self, Extent};
-use crate::records::families;
-use crate::records::rows::Row;
 use crate::{DeduplicationStatistics, StoreRequest, Volume};
 use base::{AbortCode, Fid, UnixTime, VolumeId};
 use bytes::Bytes;
@@ -13,6 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use store::{ChunkStore, MemoryChunks};
+use volume_records::codec::{self, Extent};
+use volume_records::families;
+use volume_records::rows::Row;
 
 const OTHER: VolumeId = VolumeId(536_870_930);
 const CHUNK: usize = 256;

@@ -2,12 +2,12 @@
 
 use super::support::*;
 use crate::check::{CheckOptions, check};
-use crate::records::families;
 use crate::{Held, Kept, Period, Policy, SnapshotDue, Volume, VolumeError};
 use base::{Fid, SnapshotName, UnixTime, VolumeId};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
+use volume_records::families;
 
 fn name(text: &str) -> SnapshotName {
     text.parse().unwrap()
@@ -32,7 +32,7 @@ fn stored(server: &Server) -> Held {
             held.records += 1;
             held.record_bytes += (key.len() + value.len()) as u64;
             if let Some(Some(address)) =
-                (family == families::EXTENTS).then(|| crate::records::codec::extent_address(&value).unwrap())
+                (family == families::EXTENTS).then(|| volume_records::codec::extent_address(&value).unwrap())
             {
                 held.chunks += 1;
                 held.chunk_bytes += u64::from(address.stored_bytes);

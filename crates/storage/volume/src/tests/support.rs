@@ -3,8 +3,6 @@
 use super::crashing::{Crashing, Place};
 use super::segments::Segments;
 use crate::check::CheckOptions;
-use crate::records::codec::{self, Counters};
-use crate::records::{families, keys};
 use crate::{
     Acknowledge, Actor, CloneVolume, CompactionPolicy, Durability, Kept, NewSnapshot, NewVolume,
     PartitionHandle, ScrubPolicy, SetStatus, Space, StoreRequest, VnodeStatus, Volume, VolumeError,
@@ -20,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use store::{
     Batch, Change, ChunkStore, CommitNumber, Family, KeyRange, MemoryChunks, MetaStore, Snapshot, StoreError,
 };
+use volume_records::codec::{self, Counters};
+use volume_records::{families, keys};
 
 pub(crate) const RW: VolumeId = VolumeId(536_870_915);
 

@@ -2,12 +2,12 @@
 
 use super::support::*;
 use crate::check::{CheckOptions, check};
-use crate::records::{codec, families, keys};
 use crate::{Totals, Volume, VolumeError, VolumeOptions};
 use base::{AbortCode, Fid, UnixTime, VolumeId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use store::{Batch, MetaStore};
+use volume_records::{codec, families, keys};
 
 fn file(volume: &Volume, directory: Fid, name: &str, bytes: usize) -> Fid {
     let created = volume.create_file(&actor(1), directory, name.as_bytes(), &nothing()).unwrap();

@@ -8,17 +8,15 @@
 
 use crate::core::group::Writer;
 use crate::core::volume::Volume;
-use crate::records::codec::{self, Counters};
-use crate::records::epochs::{self, damage};
-use crate::records::read_view::ReadView;
-use crate::records::totals::{Step, Totals, Unfolded, spread};
-use crate::records::{families, keys};
-use crate::{VnodeStatus, VolumeError};
+use crate::interface::error::damage;
+use crate::VolumeError;
 use base::{VnodeId, VolumeType};
 use std::collections::{BTreeSet, HashMap};
-use std::convert::Infallible;
 use std::ops::ControlFlow;
 use store::{Batch, Family, Frozen};
+use volume_records::codec::{self, Counters};
+use volume_records::totals::{OwnSums, Step, Totals, Unfolded};
+use volume_records::{ReadView, epochs, families, keys};
 
 /// Records written while holding the writer lock.
 const WRITE_RECORDS: usize = 256;
@@ -27,38 +25,6 @@ const WRITE_RECORDS: usize = 256;
 struct Counted {
     parent: VnodeId,
     totals: Totals,
-}
-
-/// Sums for each directory on its own, collected from vnodes in any order.
-#[derive(Default)]
-pub(crate) struct OwnSums {
-    own: HashMap<VnodeId, Totals>,
-    parents: HashMap<VnodeId, VnodeId>,
-}
-
-impl OwnSums {
-    pub(crate) fn add(&mut self, status: &VnodeStatus) {
-        let totals = Totals::of(status);
-        if status.is_directory() {
-            self.add_to(status.vnode, totals);
-            self.add_to(status.parent, Totals::default().as_child());
-            self.parents.insert(status.vnode, status.parent);
-        } else {
-            self.add_to(status.parent, totals);
-        }
-    }
-
-    fn add_to(&mut self, directory: VnodeId, more: Totals) {
-        let sum = self.own.entry(directory).or_default();
-        *sum = sum.plus(more);
-    }
-
-    /// Returns the totals of every directory.
-    pub(crate) fn totals(&mut self) -> impl Iterator<Item = (VnodeId, Totals)> {
-        let above = |at: VnodeId| Ok::<_, Infallible>(self.parents.get(&at).copied());
-        let Ok(sums) = spread(std::mem::take(&mut self.own), above);
-        sums.into_iter().filter(|(directory, _)| self.parents.contains_key(directory))
-    }
 }
 
 /// The state of a count.
@@ -71,7 +37,7 @@ pub(crate) struct Count {
 
 impl Count {
     fn of(mut sums: OwnSums) -> Count {
-        let parents = sums.parents.clone();
+        let parents = sums.parents().clone();
         let counted =
             |(directory, totals)| Some((directory, Counted { parent: *parents.get(&directory)?, totals }));
         let directories: HashMap<_, _> = sums.totals().filter_map(counted).collect();
@@ -179,7 +145,8 @@ impl Volume {
         epochs::scan(state, family, (&from, &to), read_view, &mut |prefix, value| {
             visit(prefix, value);
             ControlFlow::Continue(())
-        })
+        })?;
+        Ok(())
     }
 
     /// Writes some of the counted records. Returns whether the count is finished: either the totals are

@@ -2,12 +2,12 @@
 
 use crate::VolumeError;
 use crate::core::volume::Volume;
-use crate::records::epochs::{self, damage};
-use crate::records::totals::{Totals, spread};
-use crate::records::{codec, families, keys};
+use crate::interface::error::damage;
 use base::{Fid, VnodeId};
 use std::collections::HashMap;
 use std::sync::Arc;
+use volume_records::totals::{Totals, spread};
+use volume_records::{codec, epochs, families, keys};
 
 impl Volume {
     /// Returns the sums over a directory and everything below it. Reads one record, whatever the size of the

@@ -7,16 +7,16 @@ use crate::VolumeError;
 use crate::core::group::Group;
 use crate::core::shared::Partition;
 use crate::dedup::{Changes, Obsolete, Outcome};
-use crate::records::codec::{self, Job};
-use crate::records::epochs::{self, Epochs, damage};
-use crate::records::families;
-use crate::records::keys::{self, FileKey};
-use crate::records::read_view::ReadView;
-use crate::records::rows::RowKey;
+use crate::interface::error::damage;
 use base::PartitionId;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, Family, KeyRange};
+use volume_records::codec::{self, Job};
+use volume_records::epochs::{self, Epochs};
+use volume_records::keys::{self, FileKey};
+use volume_records::rows::RowKey;
+use volume_records::{ReadView, families};
 
 /// Records examined in one step.
 const STEP_RECORDS: usize = 1000;

@@ -10,14 +10,14 @@ use crate::core::chunk_names::Name;
 use crate::core::shared::Partition;
 use crate::core::volume::Volume;
 use crate::core::volumes::Volumes;
-use crate::records::codec::{self, Extent, StoredDamage};
-use crate::records::rows::RowKey;
-use crate::records::{epochs, families, keys};
 use base::{Fid, PartitionId, UnixTime, VnodeId, VolumeType};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, Family, KeyRange, MetaStore, StoreError};
+use volume_records::codec::{self, Extent, StoredDamage};
+use volume_records::rows::RowKey;
+use volume_records::{epochs, families, keys};
 
 /// Maximum length of the list; further damage is only logged and counted.
 const ENTRIES_MAX: usize = 10_000;

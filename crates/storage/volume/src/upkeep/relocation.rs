@@ -18,10 +18,10 @@ use crate::core::group::Group;
 use crate::core::shared::Partition;
 use crate::core::volumes::Volumes;
 use crate::dedup::{Done, Obsolete};
-use crate::records::codec::{self, Extent, Job};
-use crate::records::{families, keys};
 use std::sync::Arc;
 use store::{Batch, ChunkAddress, CommitNumber, StoreError};
+use volume_records::codec::{self, Extent, Job};
+use volume_records::{families, keys};
 
 /// Extents rewritten in one batch, while writers of the group wait.
 const BATCH_EXTENTS: usize = 64;

@@ -11,12 +11,12 @@ use crate::VolumeError;
 use crate::core::chunk_names::Name;
 use crate::core::shared::Partition;
 use crate::core::volumes::Volumes;
-use crate::records::codec::{self, ScrubState};
-use crate::records::{families, keys};
 use crate::upkeep::quarantine;
 use base::{PartitionId, UnixTime, VnodeId};
 use std::ops::ControlFlow;
 use store::{Batch, Family, KeyRange, StoreError};
+use volume_records::codec::{self, ScrubState};
+use volume_records::{families, keys};
 
 /// Records that one step reads.
 const STEP_RECORDS: usize = 1000;

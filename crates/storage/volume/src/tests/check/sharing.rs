@@ -1,8 +1,8 @@
 //! Tests for damage to shared chunks and their rows.
 
 use super::*;
-use crate::records::families;
-use crate::records::rows::{Row, RowKey, Sums};
+use volume_records::families;
+use volume_records::rows::{Row, RowKey, Sums};
 
 /// Chunk size in bytes; each file has two equal chunks.
 const CHUNK: u32 = 4096;

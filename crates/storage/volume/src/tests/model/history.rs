@@ -1,7 +1,6 @@
 //! Random histories of a volume, checked against the reference model.
 
 use super::reference::{Reference, actor};
-use crate::records::families;
 use crate::tests::crashing::Place;
 use crate::tests::segments::Segments;
 use crate::tests::support::*;
@@ -23,6 +22,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use store::{ChunkStore, Codec, MemoryChunks};
+use volume_records::families;
 
 /// First id of snapshots.
 const SNAPSHOTS: u32 = 1_000_000;

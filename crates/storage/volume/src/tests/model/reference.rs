@@ -1,11 +1,11 @@
 //! The reference model, built from maps. It determines the result and effect of each operation.
 
-use crate::records::quota;
 use crate::{Actor, FileKind, SetStatus, Totals, VnodeStatus};
 use afs_format::acl::Acl;
 use base::limits::PATH_BYTES_MAX;
 use base::{AbortCode, Fid, UnixTime, UserId, VnodeId};
 use std::collections::{BTreeMap, BTreeSet};
+use volume_records::quota;
 
 type Answer<T> = Result<T, AbortCode>;
 /// Vnode and uniquifier.
