@@ -9,8 +9,8 @@ use base::{AbortCode, Caller, PartitionId, VolumeId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use volume::Volumes;
-use volume::check::{Check, CheckOptions, CheckReport, Checkpoint, Damage, Stage};
+use volume::{VolumeError, Volumes};
+use volume_check::{Check, CheckOptions, CheckReport, Checkpoint, Damage, Stage};
 
 /// Outcome of a check.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,12 @@ struct Job {
     ending: Option<Ending>,
 }
 
+/// Runs a check of a partition; returns `None` if it was stopped.
+fn run(volumes: &Volumes, partition: PartitionId, check: &Check) -> Result<Option<CheckReport>, VolumeError> {
+    let reader = volumes.partition_reader(partition)?;
+    Ok(check.run(&reader, &|state| reader.audit(state))?)
+}
+
 /// The checks of a server; dropping them stops them.
 #[derive(Default)]
 pub(crate) struct Checks(Mutex<HashMap<u32, Job>>);
@@ -36,7 +42,7 @@ impl Job {
         let (volumes, check) = (Arc::clone(volumes), Arc::new(check));
         let run = {
             let check = Arc::clone(&check);
-            move || match volumes.check(partition, &check) {
+            move || match run(&volumes, partition, &check) {
                 Ok(Some(_)) => Ending::Done,
                 Ok(None) => Ending::Stopped,
                 Err(error) => {

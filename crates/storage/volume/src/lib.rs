@@ -24,7 +24,6 @@
 //! directory.
 
 mod change;
-pub mod check;
 mod clone;
 mod core;
 mod dedup;
@@ -53,6 +52,7 @@ pub use crate::interface::requests::{
 };
 pub use crate::interface::source::DataSource;
 pub use crate::read::bulk_status::Governed;
+pub use crate::read::partition_reader::PartitionReader;
 pub use crate::read::reader::FileReader;
 pub use crate::restore::receipts::{Clock, KEPT_MAX, KEPT_SECONDS, Received};
 pub use crate::restore::restoration::Restoration;

@@ -2,13 +2,11 @@
 
 mod basics;
 mod caching;
-mod check;
 mod compaction;
 mod concurrency;
 mod crashing;
 mod loading;
 mod model;
-mod online;
 mod overlaying;
 mod partitions;
 mod pending;

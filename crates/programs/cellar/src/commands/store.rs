@@ -15,7 +15,7 @@ use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use store::Inspection;
-use volume::check::{CheckOptions, CheckReport, Progress, Stage, check};
+use volume_check::{CheckOptions, CheckReport, Progress, Stage, check};
 
 /// Check and rekey partitions, and estimate the space that data would take.
 #[derive(Subcommand)]
@@ -205,7 +205,7 @@ fn print_damages(checked: &Checked, format: Format) {
 
 impl Checked {
     fn new(path: &Path, report: CheckReport) -> Checked {
-        let found = |damage: volume::check::Damage| Found {
+        let found = |damage: volume_check::Damage| Found {
             volume: damage.volume.map(|volume| volume.0),
             place: damage.place,
             what: damage.what,

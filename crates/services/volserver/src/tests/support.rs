@@ -14,8 +14,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use store::{MemoryChunks, MemoryMeta};
-use volume::check::{CheckOptions, check};
 use volume::{Actor, Found, PartitionHandle, SetStatus, Space, StoreRequest, Volume, VolumeOptions, Volumes};
+use volume_check::{CheckOptions, check};
 
 pub(super) const START: u32 = 1_000_000;
 

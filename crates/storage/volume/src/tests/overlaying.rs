@@ -1,7 +1,6 @@
 //! Seeded histories, with crashes, of contents laid over those of a volume or over received data.
 
 use super::support::{RW, Server, actor, new_volume, nothing, options, partition, read_all};
-use crate::check::{CheckOptions, check};
 use crate::upkeep::purger::{Progress, step_versions};
 use crate::{
     Actor, Clock, FileKind, NewVolume, Restoration, StoreRequest, VnodeStatus, Volume, VolumeError,
@@ -14,6 +13,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use volume_check::{CheckOptions, check};
 use volume_records::families;
 
 const SITE: VolumeId = VolumeId(9000);

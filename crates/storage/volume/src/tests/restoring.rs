@@ -1,12 +1,12 @@
 //! Tests of replacing all contents of a volume.
 
 use super::support::{RW, Server, actor, interval, nothing, options, read_all, store_at};
-use crate::check::{CheckOptions, check};
 use crate::{Volume, VolumeError, VolumeHeader};
 use afs_format::acl::Acl;
 use afs_format::directory::DirectoryBlob;
 use base::{Fid, UnixTime, VnodeId, VolumeId};
 use std::sync::Arc;
+use volume_check::{CheckOptions, check};
 use volume_records::families;
 
 /// Creates a file of several chunks, one stored inline, a directory and a link.

@@ -1,7 +1,6 @@
 //! Tests of volumes that share chunks of equal contents.
 
 use super::support::*;
-use crate::check::{CheckOptions, check};
 use crate::{DeduplicationStatistics, StoreRequest, Volume};
 use base::{AbortCode, Fid, UnixTime, VolumeId};
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use store::{ChunkStore, MemoryChunks};
+use volume_check::{CheckOptions, check};
 use volume_records::codec::{self, Extent};
 use volume_records::families;
 use volume_records::rows::Row;

@@ -1,12 +1,12 @@
 //! Tests of named snapshots: creating, listing, rolling back, and the space that deleting one frees.
 
 use super::support::*;
-use crate::check::{CheckOptions, check};
 use crate::{Held, Kept, Period, Policy, SnapshotDue, Volume, VolumeError};
 use base::{Fid, SnapshotName, UnixTime, VolumeId};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::sync::Arc;
+use volume_check::{CheckOptions, check};
 use volume_records::families;
 
 fn name(text: &str) -> SnapshotName {

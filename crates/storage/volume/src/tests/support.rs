@@ -2,11 +2,10 @@
 
 use super::crashing::{Crashing, Place};
 use super::segments::Segments;
-use crate::check::CheckOptions;
 use crate::{
     Acknowledge, Actor, CloneVolume, CompactionPolicy, Durability, Kept, NewSnapshot, NewVolume,
     PartitionHandle, ScrubPolicy, SetStatus, Space, StoreRequest, VnodeStatus, Volume, VolumeError,
-    VolumeOptions, Volumes, check,
+    VolumeOptions, Volumes,
 };
 use base::{AbortCode, Fid, PartitionId, UnixTime, UserId, VolumeId, VolumeType};
 use bytes::Bytes;
@@ -18,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use store::{
     Batch, Change, ChunkStore, CommitNumber, Family, KeyRange, MemoryChunks, MetaStore, Snapshot, StoreError,
 };
+use volume_check::{CheckOptions, check};
 use volume_records::codec::{self, Counters};
 use volume_records::{families, keys};
 
@@ -277,7 +277,7 @@ impl Server {
     pub(crate) fn check(&self) {
         let audit = self.segments.as_ref().map(|segments| segments.audit(&self.meta));
         let options = CheckOptions { data: audit.is_some() };
-        let report = check::check(&*self.meta, audit.as_ref(), options, &mut |_| {});
+        let report = check(&*self.meta, audit.as_ref(), options, &mut |_| {});
         assert!(report.is_clean(), "{report:#?}");
     }
 

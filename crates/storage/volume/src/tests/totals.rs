@@ -1,12 +1,12 @@
 //! Tests of directory totals.
 
 use super::support::*;
-use crate::check::{CheckOptions, check};
 use crate::{Totals, Volume, VolumeError, VolumeOptions};
 use base::{AbortCode, Fid, UnixTime, VolumeId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use store::{Batch, MetaStore};
+use volume_check::{CheckOptions, check};
 use volume_records::{codec, families, keys};
 
 fn file(volume: &Volume, directory: Fid, name: &str, bytes: usize) -> Fid {

@@ -6,10 +6,10 @@
 //! marks the totals as complete. Until then the records are not used, and after a crash they are counted
 //! again.
 
+use crate::VolumeError;
 use crate::core::group::Writer;
 use crate::core::volume::Volume;
 use crate::interface::error::damage;
-use crate::VolumeError;
 use base::{VnodeId, VolumeType};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use store::{Inspection, MetaConfig, Partition, PartitionConfig, SegmentConfig};
-use volume::check::{self, CheckOptions};
 use volume::{PartitionHandle, Space, Volumes};
+use volume_check::{CheckOptions, check};
 
 const KILLS: u32 = 20;
 const WRITERS: u32 = 3;
@@ -147,7 +147,7 @@ fn run_and_kill(folder: &Path, until: u64, done: &mut [u64]) {
 /// Checks that the store left by a kill is consistent before anything opens it.
 fn check_store(folder: &Path) {
     let found = Inspection::open(folder).unwrap();
-    let report = check::check(found.meta(), Some(found.segments()), CheckOptions { data: true }, &mut |_| {});
+    let report = check(found.meta(), Some(found.segments()), CheckOptions { data: true }, &mut |_| {});
     assert!(report.is_clean(), "{report:#?}");
 }
 

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use store::{MemoryMeta, MetaStore, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
-use volume::check::{self, CheckOptions};
 use volume::{Durability, PartitionHandle, Space, VolumeOptions, Volumes};
+use volume_check::{CheckOptions, check};
 
 const HISTORIES: u64 = 240;
 const RUNS: u32 = 3;
@@ -254,7 +254,7 @@ impl History {
     fn check(&self) {
         let (disk, meta) = (Arc::new(self.disk.clone()), &*self.meta);
         let segments = SegmentAudit::open(disk, Path::new(FOLDER), meta).unwrap();
-        let report = check::check(meta, Some(&segments), CheckOptions { data: true }, &mut |_| {});
+        let report = check(meta, Some(&segments), CheckOptions { data: true }, &mut |_| {});
         assert!(report.is_clean(), "{report:#?}");
     }
 }

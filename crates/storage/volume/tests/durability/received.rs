@@ -10,11 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use store::{MemoryMeta, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
-use volume::check::{self, CheckOptions};
 use volume::{
     Clock, FileKind, KEPT_SECONDS, PartitionHandle, Restoration, Space, VnodeStatus, VolumeError,
     VolumeOptions, Volumes,
 };
+use volume_check::{CheckOptions, check};
 
 const HISTORIES: u64 = 300;
 const RUNS: u32 = 5;
@@ -184,7 +184,7 @@ impl History {
     fn check(&self) {
         let (disk, meta) = (Arc::new(self.disk.clone()), &*self.meta);
         let segments = SegmentAudit::open(disk, Path::new(FOLDER), meta).unwrap();
-        let report = check::check(meta, Some(&segments), CheckOptions { data: true }, &mut |_| {});
+        let report = check(meta, Some(&segments), CheckOptions { data: true }, &mut |_| {});
         assert!(report.is_clean(), "{report:#?}");
     }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use store::{MemoryMeta, MetaStore, Recount, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
-use volume::check::{self, CheckOptions};
 use volume::{CompactionPolicy, PartitionHandle, ScrubPolicy, Space, Volume, VolumeError, Volumes};
+use volume_check::{CheckOptions, check};
 
 const HISTORIES: u64 = 40;
 const RUNS: u32 = 4;
@@ -213,7 +213,7 @@ impl History {
     fn check(&self) {
         let (disk, meta) = (Arc::new(self.disk.clone()), &*self.meta);
         let segments = SegmentAudit::open(disk, Path::new(FOLDER), meta).unwrap();
-        let report = check::check(meta, Some(&segments), CheckOptions { data: true }, &mut |_| {});
+        let report = check(meta, Some(&segments), CheckOptions { data: true }, &mut |_| {});
         assert!(report.is_clean(), "{report:#?}");
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use store::{MemoryChunks, MemoryMeta};
 use volserver::{Administrators, FileService, IDLE_SECONDS_MAX, VolumeServer, VolumeServerParts};
 use volume::Volumes;
-use volume::check::{CheckOptions, check};
+use volume_check::{CheckOptions, check};
 
 /// Seconds by which the clock advances whenever the server reads it.
 const TICK_SECONDS: u32 = 5;

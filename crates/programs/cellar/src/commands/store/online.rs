@@ -21,7 +21,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
-use volume::check::{Progress, Stage};
+use volume_check::{Progress, Stage};
 
 /// Interval between requests for the progress.
 const POLL: Duration = Duration::from_millis(300);

@@ -1,20 +1,20 @@
 //! Checks vnodes against the directories that name them.
 
-use super::view::blocks;
-use crate::FileKind;
+use crate::view::blocks;
 use afs_format::directory::{DirectoryBlob, EntryTarget, PAGE_BYTES, PlacedEntry};
 use base::VnodeId;
 use std::collections::HashMap;
+use volume_records::FileKind;
 use volume_records::codec::Vnode;
 
 /// Location, and what is wrong there.
-pub(super) type Finding = (String, String);
+pub(crate) type Finding = (String, String);
 
-pub(super) struct Node {
-    pub(super) unique: u32,
-    pub(super) length: u64,
-    pub(super) chunk_shift: u8,
-    pub(super) is_directory: bool,
+pub(crate) struct Node {
+    pub(crate) unique: u32,
+    pub(crate) length: u64,
+    pub(crate) chunk_shift: u8,
+    pub(crate) is_directory: bool,
     parent: EntryTarget,
     links: u32,
     /// Number of directory entries that refer to it.
@@ -28,24 +28,24 @@ pub(super) struct Node {
 
 /// Sums over the vnodes of a volume.
 #[derive(Default)]
-pub(super) struct Totals {
-    pub(super) blocks: u64,
-    pub(super) files: u64,
-    pub(super) directories: u64,
-    pub(super) highest_file: u32,
-    pub(super) highest_directory: u32,
+pub(crate) struct Totals {
+    pub(crate) blocks: u64,
+    pub(crate) files: u64,
+    pub(crate) directories: u64,
+    pub(crate) highest_file: u32,
+    pub(crate) highest_directory: u32,
 }
 
 /// The vnodes of a volume.
 #[derive(Default)]
-pub(super) struct Tree(HashMap<VnodeId, Node>);
+pub(crate) struct Tree(HashMap<VnodeId, Node>);
 
 fn name_of(vnode: VnodeId, unique: u32) -> String {
     format!("vnode {}.{unique}", vnode.0)
 }
 
 impl Tree {
-    pub(super) fn add(&mut self, vnode: &Vnode) {
+    pub(crate) fn add(&mut self, vnode: &Vnode) {
         let status = &vnode.status;
         let node = Node {
             unique: status.unique,
@@ -62,17 +62,17 @@ impl Tree {
         self.0.insert(status.vnode, node);
     }
 
-    pub(super) fn get(&self, vnode: VnodeId) -> Option<&Node> {
+    pub(crate) fn get(&self, vnode: VnodeId) -> Option<&Node> {
         self.0.get(&vnode)
     }
 
     /// Returns the parent of a directory.
-    pub(super) fn above(&self, directory: VnodeId) -> Option<VnodeId> {
+    pub(crate) fn above(&self, directory: VnodeId) -> Option<VnodeId> {
         let parent = self.0.get(&directory)?.parent.vnode;
         Some(parent).filter(|parent| self.0.contains_key(parent))
     }
 
-    pub(super) fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for (number, node) in &self.0 {
             totals.blocks = totals.blocks.saturating_add(blocks(node.length));
@@ -88,7 +88,7 @@ impl Tree {
     }
 
     /// Adds the entries of a directory; returns what is wrong with them.
-    pub(super) fn add_directory(&mut self, number: VnodeId, entries: Vec<PlacedEntry>) -> Vec<Finding> {
+    pub(crate) fn add_directory(&mut self, number: VnodeId, entries: Vec<PlacedEntry>) -> Vec<Finding> {
         let Some(node) = self.0.get_mut(&number).filter(|node| node.is_directory) else {
             let what = format!("there are {} entries, but no such directory", entries.len());
             return vec![(format!("directory {}", number.0), what)];
@@ -132,7 +132,7 @@ impl Tree {
     }
 
     /// Returns what is wrong once all directories have been added.
-    pub(super) fn check(&mut self) -> Vec<Finding> {
+    pub(crate) fn check(&mut self) -> Vec<Finding> {
         let mut found = Vec::new();
         if self.0.is_empty() {
             // The volume is waiting for a restore.

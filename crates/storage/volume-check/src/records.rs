@@ -1,8 +1,8 @@
 //! Checks every version of every record on its own: whether it can be read, and whether any volume needs it.
 
-use super::registry::{Registry, show};
-use super::rows::Rows;
-use super::{CheckReport, Observe, Progress, Stage};
+use crate::registry::{Registry, show};
+use crate::rows::Rows;
+use crate::{CheckReport, Observe, Progress, Stage};
 use base::VnodeId;
 use std::ops::ControlFlow;
 use store::{ChunkAddress, Family, KeyRange, MetaStore};
@@ -14,13 +14,13 @@ const REPORT_RECORDS: u64 = 10_000;
 
 /// A chunk that a record names, and how many of its bytes are used.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Named {
-    pub(super) address: ChunkAddress,
-    pub(super) length: u32,
+pub(crate) struct Named {
+    pub(crate) address: ChunkAddress,
+    pub(crate) length: u32,
 }
 
 /// Checks all records of groups and the rows of shared chunks; returns the chunks that they name.
-pub(super) fn check(
+pub(crate) fn check(
     meta: &dyn MetaStore,
     registry: &Registry,
     report: &mut CheckReport,

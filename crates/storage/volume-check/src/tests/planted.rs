@@ -3,14 +3,10 @@
 
 mod sharing;
 
-use super::support::{actor, nothing};
-use crate::check::{Check, CheckOptions, CheckReport, Checkpoint, check};
-use crate::{
-    CloneVolume, Kept, NewVolume, PartitionHandle, Policy, SnapshotOf, Space, StoreRequest, Volume,
-    VolumeOptions, Volumes,
-};
+use super::support::{actor, new_volume, nothing, open, run, store};
+use crate::{Check, CheckOptions, CheckReport, Checkpoint, check};
 use afs_format::directory::EntryTarget;
-use base::{Fid, PartitionId, SnapshotName, UnixTime, VnodeId, VolumeId, VolumeType};
+use base::{Fid, SnapshotName, UnixTime, VnodeId, VolumeId, VolumeType};
 use bytes::Bytes;
 use disk::{Disk, FaultyDisk, File, Garbling, Torn};
 use std::io::IoSlice;
@@ -21,6 +17,7 @@ use store::{
     Batch, ChunkAddress, Family, KeyRange, MemoryMeta, MetaStore, Reserve, SegmentAudit, SegmentConfig,
     SegmentStore,
 };
+use volume::{CloneVolume, Kept, Policy, SnapshotOf, Volume, VolumeOptions, Volumes};
 use volume_records::codec::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
 use volume_records::totals::{Totals, Unfolded};
 use volume_records::{families, keys};
@@ -44,30 +41,11 @@ struct World {
     inner: Fid,
 }
 
-fn new_volume(id: VolumeId) -> NewVolume {
-    NewVolume {
-        id,
-        name: format!("volume.{id}").parse().unwrap(),
-        kind: VolumeType::ReadWrite,
-        parent: VolumeId(0),
-        quota_max_kib: 0,
-        with_root: true,
-        in_service: true,
-        destroy_me: 0,
-        now: UnixTime(1),
-    }
-}
-
 fn write(volume: &Volume, fid: Fid, byte: u8) {
-    let data = vec![byte; 10_000];
-    let request = StoreRequest { offset: 0, length: 10_000, file_length: 0, set: nothing() };
-    let mut rest = Bytes::from(data);
-    volume
-        .store(&actor(9), fid, &request, &mut |most: usize| Ok(rest.split_to(rest.len().min(most))))
-        .unwrap();
+    store(volume, fid, 0, &[byte; 10_000], 0).unwrap();
 }
 
-fn open(disk: &FaultyDisk, meta: &Arc<MemoryMeta>) -> (Arc<SegmentStore>, Volumes) {
+fn serve(disk: &FaultyDisk, meta: &Arc<MemoryMeta>) -> (Arc<SegmentStore>, Volumes) {
     let config = SegmentConfig {
         segment_bytes: 1 << 20,
         cache_bytes: 0,
@@ -78,14 +56,8 @@ fn open(disk: &FaultyDisk, meta: &Arc<MemoryMeta>) -> (Arc<SegmentStore>, Volume
     };
     let chunks = SegmentStore::open(Arc::new(disk.clone()), Path::new(FOLDER), Arc::clone(meta) as _, config);
     let chunks = Arc::new(chunks.unwrap());
-    let handle = PartitionHandle {
-        id: PartitionId::from_index(0).unwrap(),
-        meta: Arc::clone(meta) as _,
-        chunks: Arc::clone(&chunks) as _,
-        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
-    };
     let options = VolumeOptions { chunk_shift: 12, inline_bytes_max: 100, ..VolumeOptions::default() };
-    (chunks, Volumes::open(vec![handle], options).unwrap())
+    (Arc::clone(&chunks), open(Arc::clone(meta) as _, chunks, options))
 }
 
 impl World {
@@ -93,7 +65,7 @@ impl World {
         let disk = FaultyDisk::new(1, Garbling { torn: Torn::Byte, noise: false, short: false });
         disk.create_dir(Path::new(FOLDER)).unwrap();
         let meta = Arc::new(MemoryMeta::new());
-        let (_chunks, volumes) = open(&disk, &meta);
+        let (_chunks, volumes) = serve(&disk, &meta);
         let partition = volumes.partitions()[0];
         let volume = volumes.create(partition, &new_volume(WRITER)).unwrap();
         volumes.create(partition, &new_volume(OTHER)).unwrap();
@@ -441,7 +413,7 @@ fn drop_entries(world: &World) {
 
 fn odd_file(world: &World) {
     world.change_vnode(world.inner, |vnode| {
-        vnode.status.kind = crate::FileKind::File;
+        vnode.status.kind = volume::FileKind::File;
         vnode.acl = None;
     });
 }
@@ -593,7 +565,7 @@ fn every_kind_of_planted_damage_is_found() {
 /// Checks a partition while it is served.
 fn check_online(volumes: &Volumes) -> CheckReport {
     let check = Check::new(CheckOptions { data: true }, 100, Checkpoint::default());
-    volumes.check(volumes.partitions()[0], &check).unwrap().expect("nobody stops it")
+    run(volumes, &check).expect("no thread stops it")
 }
 
 #[test]
@@ -604,7 +576,7 @@ fn every_kind_of_planted_damage_is_found_while_serving() {
             continue;
         }
         let world = World::new();
-        let (_chunks, volumes) = open(&world.disk, &world.meta);
+        let (_chunks, volumes) = serve(&world.disk, &world.meta);
         assert!(check_online(&volumes).is_clean(), "{name}");
         plant(&world);
         let (offline, report) = (world.check(), check_online(&volumes));

@@ -1,9 +1,9 @@
 //! Checks the rows of shared chunks against the extents that name them.
 
-use super::CheckReport;
-use super::records::Named;
-use super::registry::show;
-use super::view::extent_name;
+use crate::CheckReport;
+use crate::records::Named;
+use crate::registry::show;
+use crate::view::extent_name;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use store::{Family, KeyRange, MetaStore};
@@ -24,7 +24,7 @@ struct Counted {
 
 /// All rows and the extents that name them.
 #[derive(Default)]
-pub(super) struct Rows {
+pub(crate) struct Rows {
     found: HashMap<RowKey, Counted>,
     sums: Sums,
     /// Whether a row could not be read, so that sums cannot be checked.
@@ -33,7 +33,7 @@ pub(super) struct Rows {
 
 impl Rows {
     /// Adds a record from the key range of rows; returns the chunk that it names.
-    pub(super) fn take_row(&mut self, key: &[u8], value: &[u8], report: &mut CheckReport) -> Option<Named> {
+    pub(crate) fn take_row(&mut self, key: &[u8], value: &[u8], report: &mut CheckReport) -> Option<Named> {
         let Some((key, row)) = keys::row_of(key).zip(get_row(value)) else {
             self.is_unreadable = true;
             report.add(None, show(families::EXTENTS, key), "the row of a shared chunk cannot be read");
@@ -48,7 +48,7 @@ impl Rows {
     }
 
     /// Adds a version of an extent that names a row.
-    pub(super) fn take_name(&mut self, row: RowKey, length: u32) {
+    pub(crate) fn take_name(&mut self, row: RowKey, length: u32) {
         let counted = self.found.entry(row).or_default();
         counted.names += 1;
         let (least, most) = counted.lengths.unwrap_or((length, length));
@@ -56,7 +56,7 @@ impl Rows {
     }
 
     /// Reports what is wrong once all records have been read.
-    pub(super) fn check(self, meta: &dyn MetaStore, report: &mut CheckReport) {
+    pub(crate) fn check(self, meta: &dyn MetaStore, report: &mut CheckReport) {
         let wrong = self.found.iter().filter_map(|(key, counted)| Some((*key, counted.fault()?)));
         let mut wrong: Vec<_> = wrong.collect();
         wrong.sort_unstable();

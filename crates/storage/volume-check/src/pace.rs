@@ -16,7 +16,7 @@ const REST_LEAST: Duration = Duration::from_millis(2);
 const REST_MOST: Duration = Duration::from_secs(1);
 
 /// Throttles its user to a share of the time.
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// Share of the time to work, in percent.
     percent: u32,
     since: Mutex<Instant>,
@@ -24,7 +24,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new(percent: u32) -> Pace {
+    pub(crate) fn new(percent: u32) -> Pace {
         Pace { percent: percent.clamp(1, 100), since: Mutex::new(Instant::now()), records: AtomicU64::new(0) }
     }
 
@@ -34,7 +34,7 @@ impl Pace {
     }
 
     /// Sleeps for as long as the work since the last pause requires.
-    pub(super) fn rest(&self) {
+    pub(crate) fn rest(&self) {
         let mut since = self.since.lock();
         let due = rest_for(since.elapsed(), self.percent);
         if due >= REST_LEAST {
@@ -50,13 +50,13 @@ fn rest_for(work: Duration, percent: u32) -> Duration {
 }
 
 /// Error text of a scan that was stopped.
-pub(super) const STOPPED: &str = "the check was stopped";
+pub(crate) const STOPPED: &str = "the check was stopped";
 
 /// Reads `meta` at a limited pace until stopped.
-pub(super) struct Paced<'a> {
-    pub(super) meta: &'a dyn MetaStore,
-    pub(super) pace: &'a Pace,
-    pub(super) stop: &'a AtomicBool,
+pub(crate) struct Paced<'a> {
+    pub(crate) meta: &'a dyn MetaStore,
+    pub(crate) pace: &'a Pace,
+    pub(crate) stop: &'a AtomicBool,
 }
 
 impl MetaStore for Paced<'_> {

@@ -10,11 +10,10 @@
 //! The pass over all records comes first, in one snapshot, and is repeated after an interruption. The volumes
 //! follow one by one, in later snapshots, then the data; both resume where they ended.
 
-use super::pace::{Pace, Paced};
-use super::records::Named;
-use super::{CheckOptions, CheckReport, Progress, Stage, chunks, records, registry, view};
-use crate::{VolumeError, Volumes};
-use base::{PartitionId, VolumeId};
+use crate::pace::{Pace, Paced};
+use crate::records::Named;
+use crate::{CheckOptions, CheckReport, Progress, Stage, chunks, records, registry, view};
+use base::VolumeId;
 use parking_lot::Mutex;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -84,12 +83,16 @@ impl Check {
         (state.checkpoint, state.progress)
     }
 
-    /// Runs the check; returns `None` if it was stopped. Unreadable data is reported as damage.
+    /// Runs the check on a partition's metadata, which may change meanwhile; returns `None` if it was stopped.
+    /// Unreadable data is reported as damage.
+    ///
+    /// # Errors
+    /// Errors of `open_segments`.
     pub fn run(
         &self,
         meta: &dyn MetaStore,
         open_segments: OpenSegments<'_>,
-    ) -> Result<Option<CheckReport>, VolumeError> {
+    ) -> Result<Option<CheckReport>, StoreError> {
         let Some((segments, named)) = self.check_records(meta, open_segments)? else { return Ok(None) };
         if self.check_volumes(meta).is_none() {
             return Ok(None);
@@ -109,7 +112,7 @@ impl Check {
         &self,
         meta: &dyn MetaStore,
         open_segments: OpenSegments<'_>,
-    ) -> Result<Option<(Option<SegmentAudit>, Vec<Named>)>, VolumeError> {
+    ) -> Result<Option<(Option<SegmentAudit>, Vec<Named>)>, StoreError> {
         let frozen = Frozen::of(meta);
         let paced = self.paced(&frozen);
         let mut report = CheckReport::default();
@@ -243,16 +246,8 @@ impl CheckReport {
         self.dead_bytes += other.dead_bytes;
         self.chunks_read += other.chunks_read;
         self.damage_count += other.damage_count;
-        let room = super::DAMAGES_MAX.saturating_sub(self.damages.len());
+        let room = crate::DAMAGES_MAX.saturating_sub(self.damages.len());
         self.damages.extend(other.damages.into_iter().take(room));
         self
-    }
-}
-
-impl Volumes {
-    /// Runs a check of a partition while it serves. Meant for a dedicated thread.
-    pub fn check(&self, partition: PartitionId, check: &Check) -> Result<Option<CheckReport>, VolumeError> {
-        let home = self.partition(partition)?;
-        check.run(&*home.handle.meta, &|state| home.handle.chunks.audit(state))
     }
 }

@@ -9,7 +9,7 @@ use volume_records::totals::{OwnSums, Totals, Unfolded, spread};
 type Finding = (String, String);
 
 /// Compares the totals in `stored` records with `sums`; `above` returns a directory's parent.
-pub(super) fn check(
+pub(crate) fn check(
     mut sums: OwnSums,
     stored: &HashMap<VnodeId, Totals>,
     unfolded: &Unfolded,

@@ -10,7 +10,7 @@ const CHUNK: u32 = 4096;
 /// Creates two files of equal contents in the other volume: two rows, named four times and twice.
 fn world() -> World {
     let world = World::new();
-    let (_chunks, volumes) = open(&world.disk, &world.meta);
+    let (_chunks, volumes) = serve(&world.disk, &world.meta);
     let other = volumes.get(OTHER).unwrap();
     other.update_header(|header| header.deduplicates = true).unwrap();
     for name in [b"one", b"two"] {
@@ -119,7 +119,7 @@ fn every_kind_of_planted_damage_of_shared_chunks_is_found() {
         plant(&world);
         let found = lines(&world.check());
         assert!(found.iter().any(|line| line.contains(expected)), "{name}: {found:#?}");
-        let (_chunks, volumes) = open(&world.disk, &world.meta);
+        let (_chunks, volumes) = serve(&world.disk, &world.meta);
         let found = lines(&check_online(&volumes));
         assert!(found.iter().any(|line| line.contains(expected)), "{name}: {found:#?}");
     }

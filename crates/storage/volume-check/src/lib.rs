@@ -1,5 +1,8 @@
 //! Checks that a partition conforms to `docs/reference/formats`. Changes nothing; normal operation does not
-//! need it.
+//! need it. [`check`] is for a partition that nothing else uses, [`Check`] for one that is served meanwhile.
+//!
+//! The check shares the definition of the records with the crate `volume` (`volume-records`), but none of the
+//! code that decides what to write: a check that used it could not see its errors.
 //!
 //! The check makes four passes. The registry lists the volumes and groups. Then every version of every record
 //! is checked on its own: whether it can be read and whether any volume needs it; rows of shared chunks are
@@ -148,3 +151,6 @@ pub fn check(
     }
     report
 }
+
+#[cfg(test)]
+mod tests;

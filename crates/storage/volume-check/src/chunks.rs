@@ -1,8 +1,8 @@
 //! Checks the chunks that records name against the segments and their accounts.
 
-use super::records::Named;
-use super::view::extent_name;
-use super::{CheckOptions, CheckReport, Observe, Progress, Stage};
+use crate::records::Named;
+use crate::view::extent_name;
+use crate::{CheckOptions, CheckReport, Observe, Progress, Stage};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use store::{ChunkAddress, KeyRange, MetaStore, SegmentAudit, SegmentFacts};
@@ -10,10 +10,10 @@ use volume_records::rows::RowKey;
 use volume_records::{codec, families, keys};
 
 /// What is wrong with each damaged chunk.
-pub(super) type Findings = HashMap<ChunkAddress, String>;
+pub(crate) type Findings = HashMap<ChunkAddress, String>;
 
 /// Checks all chunks.
-pub(super) fn check(
+pub(crate) fn check(
     meta: &dyn MetaStore,
     segments: &SegmentAudit,
     mut named: Vec<Named>,
@@ -27,7 +27,7 @@ pub(super) fn check(
 }
 
 /// Checks chunks, given in address order, without determining which files the damaged ones belong to.
-pub(super) fn look(
+pub(crate) fn look(
     segments: &SegmentAudit,
     named: &[Named],
     options: CheckOptions,
@@ -95,7 +95,7 @@ fn read(
 }
 
 /// Reads a chunk; returns what is wrong with it, if anything.
-pub(super) fn read_one(segments: &SegmentAudit, Named { address, length }: Named) -> Option<String> {
+pub(crate) fn read_one(segments: &SegmentAudit, Named { address, length }: Named) -> Option<String> {
     match segments.verify(address) {
         Err(error) => Some(error.to_string()),
         Ok(bytes) if bytes < length => {
@@ -106,7 +106,7 @@ pub(super) fn read_one(segments: &SegmentAudit, Named { address, length }: Named
 }
 
 /// Reports which file each damaged chunk belongs to.
-pub(super) fn report_to(meta: &dyn MetaStore, findings: &Findings, report: &mut CheckReport) {
+pub(crate) fn report_to(meta: &dyn MetaStore, findings: &Findings, report: &mut CheckReport) {
     if findings.is_empty() {
         return;
     }

@@ -1,9 +1,9 @@
 //! Checks one volume as its readers see it.
 
-use super::CheckReport;
-use super::registry::{Known, Registry, counters_of, show};
-use super::totals;
-use super::tree::Tree;
+use crate::CheckReport;
+use crate::registry::{Known, Registry, counters_of, show};
+use crate::totals;
+use crate::tree::Tree;
 use afs_format::directory::PlacedEntry;
 use base::{VnodeId, VolumeId};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use volume_records::totals::OwnSums;
 use volume_records::{RecordError, epochs, families, keys, quota};
 
 /// Checks one volume.
-pub(super) fn check(
+pub(crate) fn check(
     meta: &dyn MetaStore,
     registry: &Registry,
     id: VolumeId,
@@ -206,7 +206,7 @@ fn file_of(prefix: &[u8]) -> Option<(VnodeId, u32)> {
 }
 
 /// Formats the file that an extent belongs to for messages.
-pub(super) fn extent_name(key: &[u8]) -> String {
+pub(crate) fn extent_name(key: &[u8]) -> String {
     let parts = keys::split(key).and_then(|(prefix, born)| {
         let group = u64::from_be_bytes(prefix.get(..8)?.try_into().ok()?);
         let (vnode, unique) = file_of(prefix)?;
@@ -219,6 +219,6 @@ pub(super) fn extent_name(key: &[u8]) -> String {
 }
 
 /// Returns the quota blocks of a vnode of this length.
-pub(super) fn blocks(length: u64) -> u64 {
+pub(crate) fn blocks(length: u64) -> u64 {
     quota::blocks(length)
 }

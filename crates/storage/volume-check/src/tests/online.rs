@@ -1,8 +1,7 @@
 //! Tests of checks on a running server: no false damage, and they can be interrupted.
 
 use super::support::*;
-use crate::check::{Check, CheckOptions, CheckReport, Checkpoint};
-use crate::{CloneVolume, PartitionHandle, Space, Volume, Volumes};
+use crate::{Check, CheckOptions, Checkpoint};
 use base::{UnixTime, VolumeId, VolumeType};
 use disk::RealDisk;
 use rand::rngs::SmallRng;
@@ -11,14 +10,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
-use store::{Batch, ChunkStore, MemoryMeta, MetaStore, Reserve, SegmentConfig, SegmentStore};
+use store::{Batch, ChunkStore, MemoryChunks, MemoryMeta, MetaStore, Reserve, SegmentConfig, SegmentStore};
+use volume::{CloneVolume, Volume, VolumeOptions, Volumes};
 use volume_records::{codec, families, keys};
 
 const WRITERS: u32 = 3;
 const STEPS: u32 = 1500;
 
-fn run(volumes: &Volumes, check: &Check) -> Option<CheckReport> {
-    volumes.check(partition(), check).unwrap()
+fn options() -> VolumeOptions {
+    let (spare_kib, append_threads) = (0, 0);
+    VolumeOptions {
+        spare_kib,
+        chunk_shift: 8,
+        inline_bytes_max: 32,
+        append_threads,
+        ..VolumeOptions::default()
+    }
 }
 
 fn whole() -> Check {
@@ -52,7 +59,7 @@ fn step(volumes: &Volumes, volume: &Arc<Volume>, random: &mut SmallRng, clone: &
             let found = volume.lookup(root, name.as_bytes()).unwrap();
             let fid = base::Fid { volume: volume.id(), vnode: found.vnode, unique: found.unique };
             let data = vec![random.random(); random.random_range(1..3000)];
-            _ = store_at(volume, fid, random.random_range(0..2000), &data, u64::MAX);
+            _ = store(volume, fid, random.random_range(0..2000), &data, u64::MAX);
         }
     }
 }
@@ -72,21 +79,15 @@ fn at_work(seed: u64) {
     let chunks =
         SegmentStore::open(Arc::new(RealDisk), folder.path(), Arc::clone(&meta) as _, config).unwrap();
     let chunks = Arc::new(chunks);
-    let handle = PartitionHandle {
-        id: partition(),
-        meta: meta as _,
-        chunks: Arc::clone(&chunks) as Arc<dyn ChunkStore>,
-        space: Arc::new(|| Space { total_kib: 1 << 40, free_kib: 1 << 40 }),
-    };
-    let volumes =
-        Volumes::open(vec![handle], crate::VolumeOptions { loaded_volumes_max: 2, ..options() }).unwrap();
+    let options = VolumeOptions { loaded_volumes_max: 2, ..options() };
+    let volumes = open(meta, Arc::clone(&chunks) as Arc<dyn ChunkStore>, options);
     let (writing, is_over) = (AtomicU32::new(WRITERS), AtomicBool::new(false));
     thread::scope(|scope| {
         for writer in 1..=WRITERS {
             let (volumes, writing) = (&volumes, &writing);
             scope.spawn(move || {
                 let mut random = SmallRng::seed_from_u64(seed * 100 + u64::from(writer));
-                let volume = volumes.create(partition(), &new_volume(VolumeId(writer), "v")).unwrap();
+                let volume = volumes.create(partition(), &new_volume(VolumeId(writer))).unwrap();
                 let mut clone = None;
                 (0..STEPS).for_each(|_| step(volumes, &volume, &mut random, &mut clone));
                 writing.fetch_sub(1, Relaxed);
@@ -101,7 +102,7 @@ fn at_work(seed: u64) {
         });
         let mut checks = 0;
         while writing.load(Relaxed) > 0 || checks < 3 {
-            let report = run(&volumes, &whole()).expect("nobody stops it");
+            let report = run(&volumes, &whole()).expect("no thread stops it");
             if !report.is_clean() {
                 is_over.store(true, Relaxed);
             }
@@ -119,29 +120,29 @@ fn a_server_at_work_shows_no_damage() {
 }
 
 /// Creates many volumes, some with wrong counts.
-fn damaged(count: u32, wrong: &[u32]) -> Server {
-    let server = Server::new(options());
+fn damaged(count: u32, wrong: &[u32]) -> Volumes {
+    let meta = Arc::new(MemoryMeta::new());
+    let volumes = open(Arc::clone(&meta) as _, Arc::new(MemoryChunks::new()), options());
     for id in 1..=count {
-        server.create(VolumeId(id), &format!("v{id}"));
+        volumes.create(partition(), &new_volume(VolumeId(id))).unwrap();
     }
     for &id in wrong {
         let key = keys::counters(VolumeId(id));
-        let mut counters =
-            codec::get_counters(&server.meta.get(families::VOLUMES, &key).unwrap().unwrap()).unwrap();
+        let mut counters = codec::get_counters(&meta.get(families::VOLUMES, &key).unwrap().unwrap()).unwrap();
         counters.used_kib += 1;
         let mut batch = Batch::new();
         batch.put(families::VOLUMES, key, codec::put_counters(&counters));
-        server.meta.commit(batch).unwrap();
+        meta.commit(batch).unwrap();
     }
-    server
+    volumes
 }
 
 #[test]
 fn an_interrupted_check_reports_each_finding_once() {
-    let server = damaged(4000, &[5, 3990]);
+    let volumes = damaged(4000, &[5, 3990]);
     let slow = Check::new(CheckOptions::default(), 2, Checkpoint::default());
     thread::scope(|scope| {
-        let running = scope.spawn(|| run(&server.volumes, &slow));
+        let running = scope.spawn(|| run(&volumes, &slow));
         while slow.progress().0.volume < VolumeId(10) && !running.is_finished() {
             thread::sleep(Duration::from_millis(1));
         }
@@ -151,7 +152,7 @@ fn an_interrupted_check_reports_each_finding_once() {
     let before = slow.state();
     assert!(before.checkpoint.volume >= VolumeId(10) && before.checkpoint.volume < VolumeId(3990));
     let rest = Check::new(CheckOptions::default(), 100, before.checkpoint);
-    assert!(run(&server.volumes, &rest).is_some());
+    assert!(run(&volumes, &rest).is_some());
     let after = rest.state();
     assert_eq!(after.checkpoint.volume, VolumeId(4000));
     let report = after.records.and(before.found).and(after.found);
@@ -162,9 +163,9 @@ fn an_interrupted_check_reports_each_finding_once() {
 
 #[test]
 fn a_check_can_be_stopped_before_it_begins() {
-    let server = damaged(10, &[]);
+    let volumes = damaged(10, &[]);
     let check = whole();
     check.stop();
-    assert!(run(&server.volumes, &check).is_none());
+    assert!(run(&volumes, &check).is_none());
     assert!(check.state().progress.is_none());
 }

@@ -1,44 +1,44 @@
 //! Reads the volumes, groups and purge jobs of a partition.
 
-use super::CheckReport;
-use crate::SnapshotOf;
+use crate::CheckReport;
 use base::{VnodeId, VolumeId, VolumeType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use store::{Family, KeyRange, MetaStore};
+use volume_records::SnapshotOf;
 use volume_records::codec::{self, Counters, Job, StoredHeader};
 use volume_records::keys::{self, Registry as Table};
 use volume_records::{ReadView, families};
 
 /// Location of a volume's records.
 #[derive(Clone)]
-pub(super) struct Known {
-    pub(super) group: u64,
-    pub(super) read_view: ReadView,
-    pub(super) is_read_write: bool,
+pub(crate) struct Known {
+    pub(crate) group: u64,
+    pub(crate) read_view: ReadView,
+    pub(crate) is_read_write: bool,
     /// The snapshot that the volume is, according to its header.
-    pub(super) snapshot: Option<SnapshotOf>,
+    pub(crate) snapshot: Option<SnapshotOf>,
 }
 
 /// Facts about a group.
 #[derive(Default)]
-pub(super) struct GroupFacts {
+pub(crate) struct GroupFacts {
     /// Read views of its volumes.
-    pub(super) readers: Vec<ReadView>,
-    pub(super) newest: u64,
-    pub(super) read_write: Option<VolumeId>,
+    pub(crate) readers: Vec<ReadView>,
+    pub(crate) newest: u64,
+    pub(crate) read_write: Option<VolumeId>,
     /// Whether all of it is to be purged.
-    pub(super) is_doomed: bool,
+    pub(crate) is_doomed: bool,
     /// Whether versions without readers are to be purged.
-    pub(super) is_thinned: bool,
+    pub(crate) is_thinned: bool,
     /// Deleted files whose data is to be purged.
-    pub(super) files: BTreeSet<(VnodeId, u32)>,
+    pub(crate) files: BTreeSet<(VnodeId, u32)>,
 }
 
 #[derive(Default)]
-pub(super) struct Registry {
-    pub(super) volumes: BTreeMap<VolumeId, Known>,
-    pub(super) groups: BTreeMap<u64, GroupFacts>,
+pub(crate) struct Registry {
+    pub(crate) volumes: BTreeMap<VolumeId, Known>,
+    pub(crate) groups: BTreeMap<u64, GroupFacts>,
     /// Snapshot ids by read-write volume and name.
     snapshots: BTreeMap<(VolumeId, Vec<u8>), VolumeId>,
     /// Read-write volumes that have a snapshot policy.
@@ -46,12 +46,12 @@ pub(super) struct Registry {
 }
 
 /// Formats a record for messages.
-pub(super) fn show(family: Family, key: &[u8]) -> String {
+pub(crate) fn show(family: Family, key: &[u8]) -> String {
     let hex = key.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
     format!("record {hex} of family {}", family.name())
 }
 
-pub(super) fn read(meta: &dyn MetaStore, report: &mut CheckReport) -> Registry {
+pub(crate) fn read(meta: &dyn MetaStore, report: &mut CheckReport) -> Registry {
     let mut registry = Registry::default();
     let mut with_counters = BTreeSet::new();
     let result = meta.scan(families::VOLUMES, KeyRange::ascending(&[], &[0xff; 17]), &mut |key, value| {
@@ -119,7 +119,7 @@ fn read_record(
 }
 
 /// Returns the counters of a volume, if they can be read.
-pub(super) fn counters_of(meta: &dyn MetaStore, id: VolumeId) -> Option<Counters> {
+pub(crate) fn counters_of(meta: &dyn MetaStore, id: VolumeId) -> Option<Counters> {
     codec::get_counters(&meta.get(families::VOLUMES, &keys::counters(id)).ok().flatten()?)
 }
 
@@ -232,7 +232,7 @@ impl GroupFacts {
     }
 
     /// Returns whether versions without readers are going to be purged.
-    pub(super) fn may_have_unneeded(&self) -> bool {
+    pub(crate) fn may_have_unneeded(&self) -> bool {
         self.is_doomed || self.is_thinned
     }
 }
