@@ -23,6 +23,7 @@ pub(crate) fn service(out: &mut String, scope: &Scope<'_>, interface: &Interface
     naming(out, &interface.procedures);
     facts::facts(out, scope, interface)?;
     server(out, &interface.procedures);
+    implementation(out, interface);
     dispatch(out, &interface.procedures);
     for procedure in &interface.procedures {
         stub(out, procedure);
@@ -74,24 +75,102 @@ fn listing(out: &mut String, procedures: &[Procedure]) {
 fn server(out: &mut String, procedures: &[Procedure]) {
     out.push_str(
         "/// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.\n\
+         ///\n\
+         /// A service that handles all procedures implements it with [`impl_server`].\n\
          pub trait Server {\n",
     );
     for procedure in procedures {
-        let Procedure { rust_name, split, is_streamed, .. } = procedure;
         procedure_docs(out, procedure);
-        let (stream, result) = match split {
-            Some(_) => (", stream: &mut dyn CallStream", format!("{rust_name}Reply")),
-            None if *is_streamed => (", reply: &mut ReplyWriter<'_>", "()".to_owned()),
-            None => ("", format!("{rust_name}Reply")),
-        };
-        let _ = writeln!(
-            out,
-            "fn {}(&self, caller: &Caller, request: {rust_name}Request{stream}) \
-             -> Result<{result}, AbortCode> {{\nErr(AbortCode::RXGEN_OPCODE)\n}}\n",
-            snake(rust_name)
-        );
+        let _ = writeln!(out, "{} {{\nErr(AbortCode::RXGEN_OPCODE)\n}}\n", signature(procedure, ""));
     }
     out.push_str("}\n\n");
+}
+
+/// Returns the signature of a procedure's method; `module` is that of its messages, if it is another one.
+fn signature(procedure: &Procedure, module: &str) -> String {
+    let Procedure { rust_name, split, is_streamed, .. } = procedure;
+    let path = if module.is_empty() { String::new() } else { format!("{module}::") };
+    let (stream, result) = match split {
+        Some(_) => (", stream: &mut dyn CallStream", format!("{path}{rust_name}Reply")),
+        None if *is_streamed => (", reply: &mut ReplyWriter<'_>", "()".to_owned()),
+        None => ("", format!("{path}{rust_name}Reply")),
+    };
+    format!(
+        "fn {}(&self, caller: &Caller, request: {path}{rust_name}Request{stream}) -> Result<{result}, AbortCode>",
+        snake(rust_name)
+    )
+}
+
+/// Writes the macro that implements the server trait by the methods of a type.
+///
+/// Functions outside of the implementation, in a module in which the trait is not in scope, call the methods: there,
+/// a call of a method that the type does not have cannot mean the trait's method of the same name.
+pub(crate) fn implementation(out: &mut String, interface: &Interface) {
+    let Interface { name, procedures, .. } = interface;
+    let parts: BTreeSet<&str> = procedures.iter().filter_map(|it| it.facts.part.as_deref()).collect();
+    out.push_str(
+        "/// Implements [`Server`] for a type by the type's own methods, which have the signatures of the trait\n\
+         /// and may be in any module of its crate. It does not compile while one of them is missing.\n",
+    );
+    for part in &parts {
+        let _ = writeln!(
+            out,
+            "///\n/// With `: {part}` after the type, it implements only this part of the procedures; they are not\n\
+             /// needed otherwise."
+        );
+    }
+    let _ = writeln!(out, "#[doc(inline)]\npub use crate::impl_{name}_server as impl_server;\n");
+    let _ = writeln!(out, "#[doc(hidden)]\n#[macro_export]\nmacro_rules! impl_{name}_server {{");
+    for part in parts.into_iter().map(Some).chain([None]) {
+        let own: Vec<&Procedure> = procedures.iter().filter(|it| it.facts.part.as_deref() == part).collect();
+        arm(out, name, part, &own);
+    }
+    out.push_str("}\n\n");
+}
+
+/// Returns a call of a procedure's method or function.
+fn call(procedure: &Procedure, first: &str) -> String {
+    let more = match procedure.split {
+        Some(_) => ", stream",
+        None if procedure.is_streamed => ", reply",
+        None => "",
+    };
+    format!("{}({first}, request{more})", snake(&procedure.rust_name))
+}
+
+/// Writes a function with this indentation. Rustfmt does not format macros with repetitions.
+fn function(out: &mut String, indent: usize, signature: &str, body: &str) {
+    let space = " ".repeat(indent);
+    let _ = writeln!(out, "{space}{signature} {{\n{space}    {body}\n{space}}}");
+}
+
+/// Writes the rule of the macro for the procedures of one part of the interface.
+fn arm(out: &mut String, interface: &str, part: Option<&str>, procedures: &[&Procedure]) {
+    let after = part.map_or_else(String::new, |part| format!(": {part}"));
+    let _ = writeln!(
+        out,
+        "    ($handler:ident $(<$lifetime:lifetime>)?{after}) => {{\n        mod {interface}_server {{\n            \
+         use $crate::server::{{AbortCode, Caller}};\n            use $crate::{interface};"
+    );
+    for (name, is_used) in [
+        ("CallStream", procedures.iter().any(|it| it.split.is_some())),
+        ("ReplyWriter", procedures.iter().any(|it| it.is_streamed)),
+    ] {
+        if is_used {
+            let _ = writeln!(out, "            use $crate::{name};");
+        }
+    }
+    out.push('\n');
+    for procedure in procedures {
+        let handler = "handler: &super::$handler $(<$lifetime>)?";
+        let signature = signature(procedure, interface).replacen("&self", handler, 1);
+        function(out, 12, &signature, &format!("handler.{}", call(procedure, "caller")));
+    }
+    let _ = writeln!(out, "\n            impl {interface}::Server for super::$handler $(<$lifetime>)? {{");
+    for procedure in procedures {
+        function(out, 16, &signature(procedure, interface), &call(procedure, "self, caller"));
+    }
+    out.push_str("            }\n        }\n    };\n");
 }
 
 fn procedure_docs(out: &mut String, procedure: &Procedure) {

@@ -1,4 +1,4 @@
-//! Parses the facts at the start of a procedure: `class`, `index`, `cost` and `audit`.
+//! Parses the facts at the start of a procedure: `part`, `class`, `index`, `cost` and `audit`.
 
 use super::parser::Parser;
 use super::syntax::{Audit, AuditArgument, AuditEvent, AuditValue, Cost, Facts, Path};
@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 /// Parses the facts, each at most once, in this order.
 pub(super) fn parse(parser: &mut Parser) -> Result<Facts> {
     Ok(Facts {
+        part: if parser.take_keyword("part") { Some(parser.word()?) } else { None },
         class: if parser.take_keyword("class") { Some(parser.word()?) } else { None },
         index: if parser.take_keyword("index") { Some(parser.number()?) } else { None },
         cost: if parser.take_keyword("cost") { Some(cost(parser)?) } else { None },
@@ -48,7 +49,7 @@ fn argument(parser: &mut Parser) -> Result<AuditArgument> {
     }
     let path = path(parser)?;
     let value = if parser.take_sign('=') {
-        ensure!(!path.is_reply && !path.fields.contains('.'), "`{}` is no label", path.fields);
+        ensure!(!path.is_reply && !path.fields.contains('.'), "`{}` is not a label", path.fields);
         (path.fields, value(parser)?)
     } else {
         let name = path.fields.rsplit('.').next().and_then(|last| last.split('[').next());

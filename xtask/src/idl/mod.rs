@@ -2,7 +2,7 @@
 
 mod facts;
 mod lexer;
-mod parser;
+pub(crate) mod parser;
 pub(crate) mod syntax;
 
 use anyhow::{Context, Result};

@@ -76,6 +76,8 @@ pub(crate) struct Procedure {
 /// What programs know about a procedure besides its messages.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Facts {
+    /// Part of the interface that another server serves than the rest.
+    pub(crate) part: Option<String>,
     /// Class under which its calls are counted.
     pub(crate) class: Option<String>,
     /// Index in extended statistics.

@@ -32,9 +32,10 @@ fn a_sample_is_read() {
 
 #[test]
 fn facts_of_a_procedure_are_read() {
-    let text = "procedure P = 1 { class fetch index 3 cost count fids\n\
+    let text = "procedure P = 1 { part other class fetch index 3 cost count fids\n\
                 audit data \"EV\" keeps 8 [fid out.a.b[0], long c = out.d or d, own n = count l, id i = -1, pairs] }";
     let facts = parse("x".into(), text).unwrap().procedures.remove(0).facts;
+    assert_eq!(facts.part.as_deref(), Some("other"));
     assert_eq!((facts.class.as_deref(), facts.index), (Some("fetch"), Some(3)));
     assert_eq!(facts.cost, Some(Cost::Elements("fids".into())));
     let Some(Audit::Event(event)) = facts.audit else { panic!("no event") };

@@ -1,7 +1,19 @@
 //! Code shared by the `dispatch` functions of all services.
+//!
+//! A service implements its trait `Server` by its own methods, with the macro `impl_server` of its module. This does
+//! not compile while a procedure has no method, even where the trait is in scope, whose methods have the same names:
+//!
+//! ```compile_fail,E0599
+//! use afs_idl::rxstats::{self, Server};
+//!
+//! struct WithoutMethods;
+//! rxstats::impl_server!(WithoutMethods);
+//! fn main() {}
+//! ```
 
 use crate::{CallStream, ReplyWriter, StreamSource, reply};
-use base::AbortCode;
+#[doc(hidden)]
+pub use base::{AbortCode, Caller};
 use xdr::{Decode, Encode};
 
 /// Serves a call that only consists of its messages.

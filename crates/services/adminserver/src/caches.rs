@@ -2,22 +2,28 @@
 
 use crate::AdminServer;
 use afs_idl::cellar::{
-    CacheFigures, GetCacheStatisticsReply, PurgeVolumeCacheReply, PurgeVolumeCacheRequest,
+    CacheFigures, GetCacheStatisticsReply, GetCacheStatisticsRequest, PurgeVolumeCacheReply,
+    PurgeVolumeCacheRequest,
 };
 use base::{AbortCode, Caller, VolumeId};
 use events::catalogue::CACHES;
 use volume::{CacheReport, CacheStatistics};
 
 impl AdminServer {
-    /// Handles GetCacheStatistics (opcode 320).
-    pub(crate) fn cache_statistics(&self) -> GetCacheStatisticsReply {
+    /// GetCacheStatistics (opcode 320).
+    pub(crate) fn get_cache_statistics(
+        &self,
+        caller: &Caller,
+        _: GetCacheStatisticsRequest,
+    ) -> Result<GetCacheStatisticsReply, AbortCode> {
+        self.check_verified(caller)?;
         let CacheReport { status, directories, totals, chunks } = self.parts.volumes.caches();
         let caches = CACHES.into_iter().zip([status, directories, totals, chunks]);
-        GetCacheStatisticsReply { caches: caches.map(|(name, of)| figures(name, of)).collect() }
+        Ok(GetCacheStatisticsReply { caches: caches.map(|(name, of)| figures(name, of)).collect() })
     }
 
-    /// Handles PurgeVolumeCache (opcode 321).
-    pub(crate) fn purge_cache(
+    /// PurgeVolumeCache (opcode 321).
+    pub(crate) fn purge_volume_cache(
         &self,
         caller: &Caller,
         request: PurgeVolumeCacheRequest,

@@ -3,7 +3,7 @@
 use crate::AdminServer;
 use afs_idl::cellar::{
     CheckCounts, CheckDamage, DAMAGES_MAX, GetCheckDamagesReply, GetCheckDamagesRequest, GetCheckReply,
-    GetCheckRequest, StartCheckRequest, StopCheckRequest, TEXT_MAX,
+    GetCheckRequest, StartCheckReply, StartCheckRequest, StopCheckReply, StopCheckRequest, TEXT_MAX,
 };
 use base::{AbortCode, Caller, PartitionId, VolumeId};
 use std::collections::HashMap;
@@ -86,8 +86,12 @@ impl Checks {
 }
 
 impl AdminServer {
-    /// Handles StartCheck (opcode 330).
-    pub(crate) fn start_check(&self, caller: &Caller, request: StartCheckRequest) -> Result<(), AbortCode> {
+    /// StartCheck (opcode 330).
+    pub(crate) fn start_check(
+        &self,
+        caller: &Caller,
+        request: StartCheckRequest,
+    ) -> Result<StartCheckReply, AbortCode> {
         self.administer(caller, "StartCheck")?;
         let partition = PartitionId::from_index(request.partition);
         let known = partition.filter(|id| self.parts.volumes.partitions().contains(id));
@@ -102,12 +106,12 @@ impl AdminServer {
             let check = Check::new(options, request.percent, checkpoint);
             let job = Job::start(&self.parts.volumes, partition, check)?;
             jobs.insert(request.partition, job);
-            Ok(())
+            Ok(StartCheckReply)
         })
     }
 
-    /// Handles GetCheck (opcode 331).
-    pub(crate) fn check_state(
+    /// GetCheck (opcode 331).
+    pub(crate) fn get_check(
         &self,
         caller: &Caller,
         request: GetCheckRequest,
@@ -133,8 +137,8 @@ impl AdminServer {
         })
     }
 
-    /// Handles GetCheckDamages (opcode 332).
-    pub(crate) fn check_damages(
+    /// GetCheckDamages (opcode 332).
+    pub(crate) fn get_check_damages(
         &self,
         caller: &Caller,
         request: GetCheckDamagesRequest,
@@ -149,15 +153,19 @@ impl AdminServer {
         })
     }
 
-    /// Handles StopCheck (opcode 333).
-    pub(crate) fn stop_check(&self, caller: &Caller, request: StopCheckRequest) -> Result<(), AbortCode> {
+    /// StopCheck (opcode 333).
+    pub(crate) fn stop_check(
+        &self,
+        caller: &Caller,
+        request: StopCheckRequest,
+    ) -> Result<StopCheckReply, AbortCode> {
         self.administer(caller, "StopCheck")?;
         self.checks.with(|jobs| {
             if let Some(job) = jobs.get_mut(&request.partition) {
                 job.stop();
             }
         });
-        Ok(())
+        Ok(StopCheckReply)
     }
 }
 

@@ -7,8 +7,8 @@ use base::{AbortCode, Caller, PartitionId};
 use volume::Quarantined;
 
 impl AdminServer {
-    /// Handles GetDamagedPlaces (opcode 334).
-    pub(crate) fn damaged_places(
+    /// GetDamagedPlaces (opcode 334).
+    pub(crate) fn get_damaged_places(
         &self,
         caller: &Caller,
         request: GetDamagedPlacesRequest,

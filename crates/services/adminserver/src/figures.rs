@@ -13,8 +13,8 @@ pub const CLIENTS_OF_VOLUME: u32 = 4;
 pub const CALLS_OF_VOLUME: u32 = 13;
 
 impl AdminServer {
-    /// Handles GetFigures (opcode 500). Since programs poll it, the audit log only records rejected callers.
-    pub(crate) fn figures(
+    /// GetFigures (opcode 500). Since programs poll it, the audit log only records rejected callers.
+    pub(crate) fn get_figures(
         &self,
         caller: &Caller,
         request: GetFiguresRequest,

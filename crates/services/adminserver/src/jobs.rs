@@ -47,8 +47,8 @@ impl AdminServer {
         self.jobs.get().map(|keeper| &**keeper).ok_or(AbortCode::VBUSY)
     }
 
-    /// Handles ListJobs (opcode 400).
-    pub(crate) fn list_jobs_call(
+    /// ListJobs (opcode 400).
+    pub(crate) fn list_jobs(
         &self,
         caller: &Caller,
         request: ListJobsRequest,
@@ -57,17 +57,13 @@ impl AdminServer {
         Ok(ListJobsReply { jobs })
     }
 
-    /// Handles GetJob (opcode 401).
-    pub(crate) fn get_job_call(
-        &self,
-        caller: &Caller,
-        request: GetJobRequest,
-    ) -> Result<GetJobReply, AbortCode> {
+    /// GetJob (opcode 401).
+    pub(crate) fn get_job(&self, caller: &Caller, request: GetJobRequest) -> Result<GetJobReply, AbortCode> {
         self.jobs(caller, "GetJob")?.get(request.job)
     }
 
-    /// Handles CancelJob (opcode 402).
-    pub(crate) fn cancel_job_call(
+    /// CancelJob (opcode 402).
+    pub(crate) fn cancel_job(
         &self,
         caller: &Caller,
         request: CancelJobRequest,
@@ -76,8 +72,8 @@ impl AdminServer {
         Ok(CancelJobReply)
     }
 
-    /// Handles ResumeJob (opcode 403).
-    pub(crate) fn resume_job_call(
+    /// ResumeJob (opcode 403).
+    pub(crate) fn resume_job(
         &self,
         caller: &Caller,
         request: ResumeJobRequest,

@@ -6,6 +6,12 @@
 //!
 //! A server that does not know the service is not a Cellar server: OpenAFS answers RX_INVALID_OPERATION.
 
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::unnecessary_wraps,
+    reason = "handlers have the signatures that the interface gives them"
+)]
+
 mod caches;
 mod checks;
 mod damaged;
@@ -15,7 +21,6 @@ mod log;
 mod policy;
 mod profiles;
 mod server;
-mod service;
 mod slow;
 mod snapshots;
 mod transport;

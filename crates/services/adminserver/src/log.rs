@@ -7,11 +7,11 @@ use events::LINES;
 use events::lines::{Choice, PER_SECOND};
 
 impl AdminServer {
-    /// Handles SetLoggedEvents (opcode 540).
-    pub(crate) fn choose_events(
+    /// SetLoggedEvents (opcode 540).
+    pub(crate) fn set_logged_events(
         &self,
         caller: &Caller,
-        request: &SetLoggedEventsRequest,
+        request: SetLoggedEventsRequest,
     ) -> Result<SetLoggedEventsReply, AbortCode> {
         let words: Vec<String> = request.events.iter().map(|event| event.word.to_string()).collect();
         self.administer(caller, &format!("SetLoggedEvents {}", words.join(" ")))?;

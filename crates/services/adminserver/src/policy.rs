@@ -2,20 +2,22 @@
 
 use crate::AdminServer;
 use afs_idl::cellar::{
-    DeduplicationFigures, GetDeduplicationReply, GetVolumeDeduplicationReply, GetVolumeDeduplicationRequest,
-    GetVolumePolicyReply, GetVolumePolicyRequest, SetVolumeDeduplicationReply, SetVolumeDeduplicationRequest,
-    SetVolumePolicyReply, SetVolumePolicyRequest,
+    DeduplicationFigures, GetDeduplicationReply, GetDeduplicationRequest, GetVolumeDeduplicationReply,
+    GetVolumeDeduplicationRequest, GetVolumePolicyReply, GetVolumePolicyRequest, SetVolumeDeduplicationReply,
+    SetVolumeDeduplicationRequest, SetVolumePolicyReply, SetVolumePolicyRequest,
 };
 use base::{AbortCode, Caller, VolumeId};
 use std::sync::Arc;
 use volume::{Volume, VolumeError};
 
 impl AdminServer {
-    /// Handles GetVolumePolicy (opcode 300).
-    pub(crate) fn volume_policy(
+    /// GetVolumePolicy (opcode 300).
+    pub(crate) fn get_volume_policy(
         &self,
+        caller: &Caller,
         request: GetVolumePolicyRequest,
     ) -> Result<GetVolumePolicyReply, AbortCode> {
+        self.check_verified(caller)?;
         let volume = self.volume(request.volume)?;
         let own = volume.header().compression.map(|codec| codec.to_string());
         let effective = volume.compression().to_string();
@@ -25,11 +27,11 @@ impl AdminServer {
         })
     }
 
-    /// Handles SetVolumePolicy (opcode 301).
+    /// SetVolumePolicy (opcode 301).
     pub(crate) fn set_volume_policy(
         &self,
         caller: &Caller,
-        request: &SetVolumePolicyRequest,
+        request: SetVolumePolicyRequest,
     ) -> Result<SetVolumePolicyReply, AbortCode> {
         let text = request.compression.to_string();
         self.administer(caller, &format!("SetVolumePolicy {} `{}`", request.volume, text.escape_debug()))?;
@@ -41,15 +43,17 @@ impl AdminServer {
         changed.map(|_| SetVolumePolicyReply).map_err(|error| error.abort_code())
     }
 
-    /// Handles GetVolumeDeduplication (opcode 302).
-    pub(crate) fn volume_deduplication(
+    /// GetVolumeDeduplication (opcode 302).
+    pub(crate) fn get_volume_deduplication(
         &self,
+        caller: &Caller,
         request: GetVolumeDeduplicationRequest,
     ) -> Result<GetVolumeDeduplicationReply, AbortCode> {
+        self.check_verified(caller)?;
         Ok(GetVolumeDeduplicationReply { enabled: self.volume(request.volume)?.deduplicates().into() })
     }
 
-    /// Handles SetVolumeDeduplication (opcode 303).
+    /// SetVolumeDeduplication (opcode 303).
     pub(crate) fn set_volume_deduplication(
         &self,
         caller: &Caller,
@@ -66,8 +70,13 @@ impl AdminServer {
         changed.map(|_| SetVolumeDeduplicationReply).map_err(|error| error.abort_code())
     }
 
-    /// Handles GetDeduplication (opcode 304). Partitions without this information are left out.
-    pub(crate) fn deduplication(&self) -> GetDeduplicationReply {
+    /// GetDeduplication (opcode 304). Partitions without this information are left out.
+    pub(crate) fn get_deduplication(
+        &self,
+        caller: &Caller,
+        _: GetDeduplicationRequest,
+    ) -> Result<GetDeduplicationReply, AbortCode> {
+        self.check_verified(caller)?;
         let volumes = &self.parts.volumes;
         let figures = volumes.partitions().into_iter().filter_map(|partition| {
             let of = volumes.deduplication(partition).ok()?;
@@ -82,7 +91,7 @@ impl AdminServer {
                 memory_bytes: of.memory_bytes,
             })
         });
-        GetDeduplicationReply { partitions: figures.collect() }
+        Ok(GetDeduplicationReply { partitions: figures.collect() })
     }
 
     fn volume(&self, id: u32) -> Result<Arc<Volume>, AbortCode> {

@@ -30,8 +30,8 @@ pub mod profile_stages {
 const PIECE_BYTES_MAX: usize = 65_536;
 
 impl AdminServer {
-    /// Handles StartProfile (opcode 520).
-    pub(crate) fn start_profile_call(
+    /// StartProfile (opcode 520).
+    pub(crate) fn start_profile(
         &self,
         caller: &Caller,
         request: StartProfileRequest,
@@ -47,8 +47,8 @@ impl AdminServer {
         Ok(StartProfileReply { profile })
     }
 
-    /// Handles GetProfile (opcode 521). Since programs poll it, the audit log only records rejected callers.
-    pub(crate) fn get_profile_call(
+    /// GetProfile (opcode 521). Since programs poll it, the audit log only records rejected callers.
+    pub(crate) fn get_profile(
         &self,
         caller: &Caller,
         request: GetProfileRequest,
@@ -74,8 +74,8 @@ impl AdminServer {
         }
     }
 
-    /// Handles StopProfile (opcode 522).
-    pub(crate) fn stop_profile_call(
+    /// StopProfile (opcode 522).
+    pub(crate) fn stop_profile(
         &self,
         caller: &Caller,
         request: StopProfileRequest,
@@ -85,8 +85,8 @@ impl AdminServer {
         Ok(StopProfileReply)
     }
 
-    /// Handles FetchProfile (opcode 523).
-    pub(crate) fn fetch_profile_call(
+    /// FetchProfile (opcode 523).
+    pub(crate) fn fetch_profile(
         &self,
         caller: &Caller,
         request: FetchProfileRequest,

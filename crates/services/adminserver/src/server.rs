@@ -4,7 +4,7 @@ use crate::checks::Checks;
 use crate::snapshots::{Keeper, SnapshotHost};
 use crate::transport::TransportSource;
 use crate::{DirectoryUsage, JobKeeper};
-use afs_idl::cellar::{GetServerInfoReply, PartitionInfo};
+use afs_idl::cellar::{GetServerInfoReply, GetServerInfoRequest, PartitionInfo};
 use base::{AbortCode, Access, Caller, LocalAuthority, PartitionId, UnixTime};
 use observe::Observed;
 use std::sync::{Arc, OnceLock};
@@ -37,6 +37,8 @@ pub struct AdminServer {
     pub(crate) transport: OnceLock<TransportSource>,
     pub(crate) jobs: OnceLock<Box<dyn JobKeeper>>,
 }
+
+afs_idl::cellar::impl_server!(AdminServer);
 
 impl AdminServer {
     /// Creates a service whose start time is now.
@@ -73,18 +75,22 @@ impl AdminServer {
         if allowed { Ok(()) } else { Err(AbortCode::UAEACCES) }
     }
 
-    /// Handles GetServerInfo (opcode 1). Unauthenticated callers get no partitions, since each one's free
+    /// GetServerInfo (opcode 1). Unauthenticated callers get no partitions, since each one's free
     /// space costs a system call.
-    pub(crate) fn server_info(&self, caller: &Caller) -> GetServerInfoReply {
+    pub(crate) fn get_server_info(
+        &self,
+        caller: &Caller,
+        _: GetServerInfoRequest,
+    ) -> Result<GetServerInfoReply, AbortCode> {
         let known =
             self.check_verified(caller).map_or_else(|_| Vec::new(), |()| self.parts.volumes.partitions());
         let partitions = known.into_iter().map(|id| self.partition_info(id));
-        GetServerInfoReply {
+        Ok(GetServerInfoReply {
             version: self.parts.version.as_str().into(),
             started: self.started.0,
             now: (self.parts.clock)().0,
             partitions: partitions.collect(),
-        }
+        })
     }
 
     fn partition_info(&self, id: PartitionId) -> PartitionInfo {

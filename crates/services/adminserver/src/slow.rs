@@ -7,8 +7,8 @@ use events::current::PARTS;
 use observe::SlowCall;
 
 impl AdminServer {
-    /// Handles GetSlowCalls (opcode 501).
-    pub(crate) fn slow_calls(
+    /// GetSlowCalls (opcode 501).
+    pub(crate) fn get_slow_calls(
         &self,
         caller: &Caller,
         request: GetSlowCallsRequest,

@@ -9,11 +9,8 @@ pub use host::{SnapshotEntry, SnapshotHost};
 pub(crate) use keeper::Keeper;
 
 use crate::AdminServer;
-use afs_idl::cellar::{
-    CreateSnapshotReply, CreateSnapshotRequest, GetSnapshotSpaceReply, ListSnapshotsReply, SNAPSHOTS_MAX,
-    SnapshotInfo, SnapshotPolicy,
-};
-use base::{AbortCode, SnapshotName, UnixTime, VolumeId, VolumeName, VolumeType};
+use afs_idl::cellar::{self, SNAPSHOTS_MAX, SnapshotInfo, SnapshotPolicy};
+use base::{AbortCode, Caller, SnapshotName, UnixTime, VolumeId, VolumeName, VolumeType};
 use std::sync::Arc;
 use volume::{Held, Kept, NewSnapshot, Policy, Snapshot, Volume, VolumeError};
 use xdr::XdrString;
@@ -36,6 +33,116 @@ fn name_of(name: &XdrString) -> Result<SnapshotName, AbortCode> {
 }
 
 impl AdminServer {
+    /// CreateSnapshot (opcode 100).
+    pub(crate) fn create_snapshot(
+        &self,
+        caller: &Caller,
+        request: cellar::CreateSnapshotRequest,
+    ) -> Result<cellar::CreateSnapshotReply, AbortCode> {
+        self.administer(caller, "CreateSnapshot")?;
+        let (name, expires) = (name_of(&request.name)?, UnixTime(request.expires));
+        let made = self.make_snapshot(VolumeId(request.volume), &name, expires, Kept::default())?;
+        self.expires_at(expires);
+        Ok(cellar::CreateSnapshotReply { snapshot: self.info(&made) })
+    }
+
+    /// ListSnapshots (opcode 101).
+    pub(crate) fn list_snapshots(
+        &self,
+        caller: &Caller,
+        request: cellar::ListSnapshotsRequest,
+    ) -> Result<cellar::ListSnapshotsReply, AbortCode> {
+        self.check_verified(caller)?;
+        let all = self.parts.volumes.snapshots(VolumeId(request.volume)).map_err(|error| code(&error))?;
+        let wanted = all.iter().skip(request.skip as usize).take(SNAPSHOTS_MAX);
+        Ok(cellar::ListSnapshotsReply { snapshots: wanted.map(|snapshot| self.info(snapshot)).collect() })
+    }
+
+    /// GetSnapshotSpace (opcode 102). For administrators only, since it walks all records that the snapshot
+    /// shares.
+    pub(crate) fn get_snapshot_space(
+        &self,
+        caller: &Caller,
+        request: cellar::GetSnapshotSpaceRequest,
+    ) -> Result<cellar::GetSnapshotSpaceReply, AbortCode> {
+        self.administer(caller, "GetSnapshotSpace")?;
+        let snapshot = self.find_snapshot(request.volume, &request.name)?;
+        let held = self.parts.volumes.held_only_by(snapshot.id).map_err(|error| code(&error))?;
+        let Held { records, record_bytes, chunks, chunk_bytes } = held;
+        Ok(cellar::GetSnapshotSpaceReply { records, record_bytes, chunks, chunk_bytes })
+    }
+
+    /// RemoveSnapshot (opcode 103).
+    pub(crate) fn remove_snapshot(
+        &self,
+        caller: &Caller,
+        request: cellar::RemoveSnapshotRequest,
+    ) -> Result<cellar::RemoveSnapshotReply, AbortCode> {
+        self.administer(caller, "RemoveSnapshot")?;
+        self.remove_one(&self.find_snapshot(request.volume, &request.name)?)?;
+        Ok(cellar::RemoveSnapshotReply)
+    }
+
+    /// RollBackVolume (opcode 104).
+    pub(crate) fn roll_back_volume(
+        &self,
+        caller: &Caller,
+        request: cellar::RollBackVolumeRequest,
+    ) -> Result<cellar::RollBackVolumeReply, AbortCode> {
+        self.administer(caller, "RollBackVolume")?;
+        let snapshot = self.find_snapshot(request.volume, &request.name)?;
+        let volume = snapshot.of.volume;
+        let partition = self.read_write(volume)?.partition();
+        if partition != snapshot.partition {
+            return Err(AbortCode::UAEXDEV);
+        }
+        let now = (self.parts.clock)();
+        self.host().exclusively(volume, partition, &mut || {
+            let rolled_back = self.parts.volumes.roll_back(volume, snapshot.id, now);
+            rolled_back.map(drop).map_err(|error| code(&error))
+        })?;
+        tracing::info!(%volume, snapshot = %snapshot.id, name = %snapshot.of.name, "a volume is rolled back");
+        self.host().volume_changed(volume);
+        Ok(cellar::RollBackVolumeReply)
+    }
+
+    /// GetSnapshotPolicy (opcode 105).
+    pub(crate) fn get_snapshot_policy(
+        &self,
+        caller: &Caller,
+        request: cellar::GetSnapshotPolicyRequest,
+    ) -> Result<cellar::GetSnapshotPolicyReply, AbortCode> {
+        self.check_verified(caller)?;
+        let policy = self.parts.volumes.policy(VolumeId(request.volume)).map_err(|error| code(&error))?;
+        let Policy { hourly, daily, weekly, monthly } = policy.unwrap_or_default();
+        let [hourly, daily, weekly, monthly] = [hourly, daily, weekly, monthly].map(u32::from);
+        Ok(cellar::GetSnapshotPolicyReply { policy: SnapshotPolicy { hourly, daily, weekly, monthly } })
+    }
+
+    /// SetSnapshotPolicy (opcode 106).
+    pub(crate) fn set_snapshot_policy(
+        &self,
+        caller: &Caller,
+        request: cellar::SetSnapshotPolicyRequest,
+    ) -> Result<cellar::SetSnapshotPolicyReply, AbortCode> {
+        self.administer(caller, "SetSnapshotPolicy")?;
+        let volume = self.read_write(VolumeId(request.volume))?;
+        let count = |count: u32| u16::try_from(count).map_err(|_| AbortCode::UAEINVAL);
+        let SnapshotPolicy { hourly, daily, weekly, monthly } = request.policy;
+        let policy = Policy {
+            hourly: count(hourly)?,
+            daily: count(daily)?,
+            weekly: count(weekly)?,
+            monthly: count(monthly)?,
+        };
+        let wanted = (!policy.is_empty()).then_some(policy);
+        self.parts.volumes.set_policy(volume.id(), wanted).map_err(|error| code(&error))?;
+        self.keeper.wake();
+        Ok(cellar::SetSnapshotPolicyReply)
+    }
+}
+
+impl AdminServer {
     pub(crate) fn host(&self) -> &dyn SnapshotHost {
         &*self.parts.snapshots
     }
@@ -49,16 +156,6 @@ impl AdminServer {
     pub(crate) fn find_snapshot(&self, volume: u32, name: &XdrString) -> Result<Snapshot, AbortCode> {
         let found = self.parts.volumes.find_snapshot(VolumeId(volume), &name_of(name)?);
         found.map_err(|error| code(&error))?.ok_or(AbortCode::UAENOENT)
-    }
-
-    pub(crate) fn create_snapshot_call(
-        &self,
-        request: &CreateSnapshotRequest,
-    ) -> Result<CreateSnapshotReply, AbortCode> {
-        let (name, expires) = (name_of(&request.name)?, UnixTime(request.expires));
-        let made = self.make_snapshot(VolumeId(request.volume), &name, expires, Kept::default())?;
-        self.expires_at(expires);
-        Ok(CreateSnapshotReply { snapshot: self.info(&made) })
     }
 
     /// Makes a snapshot and its entry in the location database; on failure neither remains.
@@ -102,16 +199,6 @@ impl AdminServer {
         Ok(if is_fine { long } else { format!("snap.{id}") })
     }
 
-    pub(crate) fn list_snapshots_call(
-        &self,
-        volume: u32,
-        skip: u32,
-    ) -> Result<ListSnapshotsReply, AbortCode> {
-        let all = self.parts.volumes.snapshots(VolumeId(volume)).map_err(|error| code(&error))?;
-        let wanted = all.iter().skip(skip as usize).take(SNAPSHOTS_MAX);
-        Ok(ListSnapshotsReply { snapshots: wanted.map(|snapshot| self.info(snapshot)).collect() })
-    }
-
     fn info(&self, snapshot: &Snapshot) -> SnapshotInfo {
         let header = self.parts.volumes.get_any_state(snapshot.id).ok().map(|volume| volume.header());
         let full_name = header.as_ref().map_or("", |header| header.name.as_str());
@@ -128,12 +215,6 @@ impl AdminServer {
         }
     }
 
-    pub(crate) fn snapshot_space(&self, snapshot: &Snapshot) -> Result<GetSnapshotSpaceReply, AbortCode> {
-        let held = self.parts.volumes.held_only_by(snapshot.id).map_err(|error| code(&error))?;
-        let Held { records, record_bytes, chunks, chunk_bytes } = held;
-        Ok(GetSnapshotSpaceReply { records, record_bytes, chunks, chunk_bytes })
-    }
-
     /// Removes a snapshot. Its entry is removed first: what remains after a failure is still listed, and can
     /// be removed again.
     pub(crate) fn remove_one(&self, snapshot: &Snapshot) -> Result<(), AbortCode> {
@@ -144,49 +225,6 @@ impl AdminServer {
         })?;
         tracing::info!(volume = %snapshot.of.volume, snapshot = %id, name = %snapshot.of.name, "a snapshot is removed");
         self.host().volume_changed(id);
-        Ok(())
-    }
-
-    pub(crate) fn roll_back(&self, snapshot: &Snapshot) -> Result<(), AbortCode> {
-        let volume = snapshot.of.volume;
-        let partition = self.read_write(volume)?.partition();
-        if partition != snapshot.partition {
-            return Err(AbortCode::UAEXDEV);
-        }
-        let now = (self.parts.clock)();
-        self.host().exclusively(volume, partition, &mut || {
-            let rolled_back = self.parts.volumes.roll_back(volume, snapshot.id, now);
-            rolled_back.map(drop).map_err(|error| code(&error))
-        })?;
-        tracing::info!(%volume, snapshot = %snapshot.id, name = %snapshot.of.name, "a volume is rolled back");
-        self.host().volume_changed(volume);
-        Ok(())
-    }
-
-    pub(crate) fn snapshot_policy(&self, volume: u32) -> Result<SnapshotPolicy, AbortCode> {
-        let policy = self.parts.volumes.policy(VolumeId(volume)).map_err(|error| code(&error))?;
-        let Policy { hourly, daily, weekly, monthly } = policy.unwrap_or_default();
-        let [hourly, daily, weekly, monthly] = [hourly, daily, weekly, monthly].map(u32::from);
-        Ok(SnapshotPolicy { hourly, daily, weekly, monthly })
-    }
-
-    pub(crate) fn set_snapshot_policy_call(
-        &self,
-        volume: u32,
-        policy: &SnapshotPolicy,
-    ) -> Result<(), AbortCode> {
-        let volume = self.read_write(VolumeId(volume))?;
-        let count = |count: u32| u16::try_from(count).map_err(|_| AbortCode::UAEINVAL);
-        let SnapshotPolicy { hourly, daily, weekly, monthly } = *policy;
-        let policy = Policy {
-            hourly: count(hourly)?,
-            daily: count(daily)?,
-            weekly: count(weekly)?,
-            monthly: count(monthly)?,
-        };
-        let wanted = (!policy.is_empty()).then_some(policy);
-        self.parts.volumes.set_policy(volume.id(), wanted).map_err(|error| code(&error))?;
-        self.keeper.wake();
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use afs_idl::cellar::{
     self, FigureRow, GetCacheStatisticsRequest, GetCheckDamagesRequest, GetCheckRequest,
     GetDeduplicationRequest, GetDirectoryTotalsRequest, GetFiguresRequest, GetJobReply, GetServerInfoRequest,
     GetSlowCallsRequest, GetVolumeDeduplicationRequest, GetVolumePolicyRequest, JobInfo,
-    ListSubdirectoriesRequest, LoggedEvent, PurgeVolumeCacheRequest, Server as _, SetLoggedEventsRequest,
+    ListSubdirectoriesRequest, LoggedEvent, PurgeVolumeCacheRequest, SetLoggedEventsRequest,
     SetVolumeDeduplicationRequest, SetVolumePolicyRequest, StartCheckRequest, StopCheckRequest,
 };
 use base::{
@@ -346,7 +346,7 @@ fn superusers_set_the_policy_of_a_volume() {
     };
     let set = |who: &str, text: &str| {
         let request = SetVolumePolicyRequest { volume: 7, compression: text.into() };
-        cellar::Server::set_volume_policy(&server, &known(who), request).map(drop)
+        server.set_volume_policy(&known(who), request).map(drop)
     };
     assert_eq!(policy(), (String::new(), "lz4".into()));
     assert_eq!(set("admin", "zstd:9"), Ok(()));
@@ -362,7 +362,7 @@ fn superusers_set_the_policy_of_a_volume() {
     };
     let share = |who: &str, volume, enabled| {
         let request = SetVolumeDeduplicationRequest { volume, enabled };
-        cellar::Server::set_volume_deduplication(&server, &known(who), request).map(drop)
+        server.set_volume_deduplication(&known(who), request).map(drop)
     };
     assert_eq!(shares(), 0);
     assert_eq!(share("alice", 7, 1), Err(AbortCode::UAEACCES));

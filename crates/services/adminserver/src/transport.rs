@@ -1,8 +1,8 @@
 //! State of the file server's port.
 
 use crate::AdminServer;
-use afs_idl::cellar::GetTransportReply;
-use base::AbortCode;
+use afs_idl::cellar::{GetTransportReply, GetTransportRequest};
+use base::{AbortCode, Caller};
 
 /// Returns the counters of the port.
 pub type TransportSource = Box<dyn Fn() -> GetTransportReply + Send + Sync>;
@@ -14,8 +14,13 @@ impl AdminServer {
         let _ = self.transport.set(source);
     }
 
-    /// Handles GetTransport (opcode 2).
-    pub(crate) fn transport_call(&self) -> Result<GetTransportReply, AbortCode> {
+    /// GetTransport (opcode 2).
+    pub(crate) fn get_transport(
+        &self,
+        caller: &Caller,
+        _: GetTransportRequest,
+    ) -> Result<GetTransportReply, AbortCode> {
+        self.check_verified(caller)?;
         self.transport.get().map(|ask| ask()).ok_or(AbortCode::VBUSY)
     }
 }

@@ -43,22 +43,22 @@ fn wire(totals: &Totals) -> DirectoryTotals {
 }
 
 impl AdminServer {
-    /// Handles GetDirectoryTotals (opcode 200).
-    pub(crate) fn directory_totals(
+    /// GetDirectoryTotals (opcode 200).
+    pub(crate) fn get_directory_totals(
         &self,
         caller: &Caller,
-        request: &GetDirectoryTotalsRequest,
+        request: GetDirectoryTotalsRequest,
     ) -> Result<GetDirectoryTotalsReply, AbortCode> {
         let directory = fid(request.volume, request.vnode, request.unique);
         let totals = self.parts.usage.totals(caller, directory)?;
         Ok(GetDirectoryTotalsReply { totals: wire(&totals) })
     }
 
-    /// Handles ListSubdirectories (opcode 201).
-    pub(crate) fn subdirectories(
+    /// ListSubdirectories (opcode 201).
+    pub(crate) fn list_subdirectories(
         &self,
         caller: &Caller,
-        request: &ListSubdirectoriesRequest,
+        request: ListSubdirectoriesRequest,
     ) -> Result<ListSubdirectoriesReply, AbortCode> {
         let directory = fid(request.volume, request.vnode, request.unique);
         let (below, more) = self.parts.usage.below(caller, directory, &request.after, SUBDIRECTORIES_MAX)?;

@@ -1,9 +1,10 @@
 //! The cell, its administrators and its keys.
 
-use crate::overseer::{Overseer, OverseerError};
+use crate::overseer::OverseerError;
+use crate::server::BosServer;
 use afs_format::userlist::parse_principal;
-use afs_idl::bozo::{Key, KeyInfo, ListKeysReply};
-use base::{AbortCode, Principal};
+use afs_idl::bozo::{self, Key, KeyInfo};
+use base::{AbortCode, Caller, Principal};
 use des::cipher::{BlockEncrypt, KeyInit};
 use xdr::XdrString;
 
@@ -16,48 +17,97 @@ const NO_USER: AbortCode = AbortCode(2);
 /// EEXIST: the administrator to add already exists.
 const USER_EXISTS: AbortCode = AbortCode(17);
 
-/// Returns a database server by number, in brackets if it has no vote (BOZO_GetCellHost).
-pub(crate) fn host(overseer: &dyn Overseer, index: u32) -> Result<XdrString, AbortCode> {
-    let host = overseer.cell().hosts.into_iter().nth(index as usize).ok_or(AbortCode::BZDOM)?;
-    Ok(if host.is_clone { format!("[{}]", host.name) } else { host.name }.into())
-}
+impl BosServer {
+    /// GetCellName: returns the name of the cell.
+    pub(crate) fn get_cell_name(
+        &self,
+        _: &Caller,
+        _: bozo::GetCellNameRequest,
+    ) -> Result<bozo::GetCellNameReply, AbortCode> {
+        Ok(bozo::GetCellNameReply { name: self.overseer.cell().name.as_str().into() })
+    }
 
-/// Returns an administrator by number (BOZO_ListSUsers).
-pub(crate) fn administrator(overseer: &dyn Overseer, index: i32) -> Result<XdrString, AbortCode> {
-    let index = usize::try_from(index).map_err(|_| END_OF_USERS)?;
-    let all = overseer.administrators().map_err(OverseerError::abort_code)?;
-    all.get(index).map(|who| who.to_string().into()).ok_or(END_OF_USERS)
-}
+    /// GetCellHost: returns a database server by number, in brackets if it has no vote.
+    pub(crate) fn get_cell_host(
+        &self,
+        _: &Caller,
+        request: bozo::GetCellHostRequest,
+    ) -> Result<bozo::GetCellHostReply, AbortCode> {
+        let mut hosts = self.overseer.cell().hosts.into_iter();
+        let host = hosts.nth(request.index as usize).ok_or(AbortCode::BZDOM)?;
+        let name = if host.is_clone { format!("[{}]", host.name) } else { host.name };
+        Ok(bozo::GetCellHostReply { name: name.into() })
+    }
 
-/// Adds an administrator (BOZO_AddSUser).
-pub(crate) fn add_administrator(overseer: &dyn Overseer, name: &XdrString) -> Result<(), AbortCode> {
-    let who = principal(name).ok_or(AbortCode::BZSYNTAX)?;
-    overseer.add_administrator(&who).map_err(|error| match error {
-        OverseerError::Exists => USER_EXISTS,
-        other => other.abort_code(),
-    })
-}
+    /// ListSUsers: returns an administrator by number.
+    pub(crate) fn list_s_users(
+        &self,
+        _: &Caller,
+        request: bozo::ListSUsersRequest,
+    ) -> Result<bozo::ListSUsersReply, AbortCode> {
+        let index = usize::try_from(request.index).map_err(|_| END_OF_USERS)?;
+        let all = self.overseer.administrators().map_err(OverseerError::abort_code)?;
+        let name = all.get(index).map(|user| user.to_string().into()).ok_or(END_OF_USERS)?;
+        Ok(bozo::ListSUsersReply { name })
+    }
 
-/// Removes an administrator (BOZO_DeleteSUser).
-pub(crate) fn remove_administrator(overseer: &dyn Overseer, name: &XdrString) -> Result<(), AbortCode> {
-    let who = principal(name).ok_or(NO_USER)?;
-    overseer.remove_administrator(&who).map_err(|error| match error {
-        OverseerError::NotFound => NO_USER,
-        other => other.abort_code(),
-    })
+    /// AddSUser: adds an administrator.
+    pub(crate) fn add_s_user(
+        &self,
+        caller: &Caller,
+        request: bozo::AddSUserRequest,
+    ) -> Result<bozo::AddSUserReply, AbortCode> {
+        let overseer = self.administer(caller, "add_s_user")?;
+        let user = principal(&request.name).ok_or(AbortCode::BZSYNTAX)?;
+        overseer.add_administrator(&user).map_err(|error| match error {
+            OverseerError::Exists => USER_EXISTS,
+            other => other.abort_code(),
+        })?;
+        Ok(bozo::AddSUserReply)
+    }
+
+    /// DeleteSUser: removes an administrator.
+    pub(crate) fn delete_s_user(
+        &self,
+        caller: &Caller,
+        request: bozo::DeleteSUserRequest,
+    ) -> Result<bozo::DeleteSUserReply, AbortCode> {
+        let overseer = self.administer(caller, "delete_s_user")?;
+        let user = principal(&request.name).ok_or(NO_USER)?;
+        overseer.remove_administrator(&user).map_err(|error| match error {
+            OverseerError::NotFound => NO_USER,
+            other => other.abort_code(),
+        })?;
+        Ok(bozo::DeleteSUserReply)
+    }
+
+    /// ListKeys: returns a key's version and checksum by its position in the list.
+    pub(crate) fn list_keys(
+        &self,
+        caller: &Caller,
+        request: bozo::ListKeysRequest,
+    ) -> Result<bozo::ListKeysReply, AbortCode> {
+        let overseer = self.administer(caller, "list_keys")?;
+        let index = usize::try_from(request.index).map_err(|_| AbortCode::BZDOM)?;
+        let list = overseer.keys().map_err(OverseerError::abort_code)?;
+        let key = list.keys.get(index).ok_or(AbortCode::BZDOM)?;
+        let info = KeyInfo { modified_seconds: list.changed.0, checksum: key.checksum, ..KeyInfo::default() };
+        Ok(bozo::ListKeysReply { version: key.version as i32, key: Key::default(), info })
+    }
+
+    /// SetNoAuthFlag. Checks of authorisation cannot be switched off.
+    pub(crate) fn set_no_auth_flag(
+        &self,
+        caller: &Caller,
+        request: bozo::SetNoAuthFlagRequest,
+    ) -> Result<bozo::SetNoAuthFlagReply, AbortCode> {
+        self.administer(caller, "set_no_auth_flag")?;
+        if request.flag == 0 { Ok(bozo::SetNoAuthFlagReply) } else { Err(AbortCode::BZACCESS) }
+    }
 }
 
 fn principal(name: &XdrString) -> Option<Principal> {
     parse_principal(name.as_str()?)
-}
-
-/// Returns a key's version and checksum by its position in the list (BOZO_ListKeys).
-pub(crate) fn key(overseer: &dyn Overseer, index: i32) -> Result<ListKeysReply, AbortCode> {
-    let index = usize::try_from(index).map_err(|_| AbortCode::BZDOM)?;
-    let list = overseer.keys().map_err(OverseerError::abort_code)?;
-    let key = list.keys.get(index).ok_or(AbortCode::BZDOM)?;
-    let info = KeyInfo { modified_seconds: list.changed.0, checksum: key.checksum, ..KeyInfo::default() };
-    Ok(ListKeysReply { version: key.version as i32, key: Key::default(), info })
 }
 
 /// Returns the checksum by which `bos listkeys` identifies a DES key: the first word of a block of zeros

@@ -21,12 +21,21 @@
 //!
 //! Protocol: OpenAFS 1.8 `bozo/bosint.xg`; behaviour: `bozo/bosoprocs.c` and the output of `bos(8)`.
 
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::unnecessary_wraps,
+    clippy::unused_self,
+    reason = "handlers have the signatures that the interface gives them"
+)]
+
 mod bos_config;
 mod cell;
 mod instance;
 mod log;
 mod overseer;
-mod service;
+mod programs;
+mod restrictions;
+mod server;
 
 pub use bos_config::bos_config;
 pub use cell::key_checksum;
@@ -34,7 +43,7 @@ pub use overseer::{
     CellDescription, DatabaseHost, FileDates, KeyList, KeyVersion, LastExit, Overseer, OverseerError, Role,
     RoleKind, RoleState,
 };
-pub use service::BosServer;
+pub use server::BosServer;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@ use crate::{
     BosServer, CellDescription, DatabaseHost, FileDates, KeyList, KeyVersion, LastExit, Overseer,
     OverseerError, Role, RoleKind, RoleState, key_checksum,
 };
-use afs_idl::bozo::{self, Server, goal, time_mask};
+use afs_idl::bozo::{self, goal, time_mask};
 use afs_idl::{CallStream, MemoryStream};
 use base::{AbortCode, Caller, Identity, Principal, SecurityLevel, UnixTime};
 use bytes::Bytes;

@@ -24,10 +24,10 @@ struct StatusReply {
 
 impl FileCall<'_> {
     /// BulkStatus (155): fails if any vnode fails.
-    pub(crate) fn serve_bulk_status(
+    pub(crate) fn bulk_status(
         &self,
         caller: &Caller,
-        request: &rxafs::BulkStatusRequest,
+        request: rxafs::BulkStatusRequest,
     ) -> Result<rxafs::BulkStatusReply, AbortCode> {
         self.call(caller, Operation::BulkStatus, |session| {
             let mut reply = rxafs::BulkStatusReply::default();
@@ -43,10 +43,10 @@ impl FileCall<'_> {
     }
 
     /// InlineBulkStatus (65536): errors replace individual statuses.
-    pub(crate) fn serve_inline_bulk_status(
+    pub(crate) fn inline_bulk_status(
         &self,
         caller: &Caller,
-        request: &rxafs::InlineBulkStatusRequest,
+        request: rxafs::InlineBulkStatusRequest,
     ) -> Result<rxafs::InlineBulkStatusReply, AbortCode> {
         self.call(caller, Operation::BulkStatus, |session| {
             let mut reply = rxafs::InlineBulkStatusReply::default();

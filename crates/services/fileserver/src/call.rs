@@ -13,6 +13,8 @@ pub struct FileCall<'a> {
     pub(crate) commits: &'a Commits,
 }
 
+afs_idl::fs::impl_server!(FileCall<'_>);
+
 impl FileServer {
     /// Serves a call. Its reply, or its error, must not be sent before the changes of the call are durable.
     pub fn serve<T>(&self, serve: impl FnOnce(&FileCall<'_>) -> T) -> Pending<T> {

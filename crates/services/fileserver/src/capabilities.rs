@@ -8,9 +8,10 @@ use base::{AbortCode, Caller, Fid, UserId};
 
 impl FileCall<'_> {
     /// GetCapabilities (65540).
-    pub(crate) fn serve_get_capabilities(
+    pub(crate) fn get_capabilities(
         &self,
         caller: &Caller,
+        _: rxafs::GetCapabilitiesRequest,
     ) -> Result<rxafs::GetCapabilitiesReply, AbortCode> {
         use rxafs::capability::{ERROR_TRANSLATION, FILES_64BIT, WRITE_LOCK_ACL};
         self.server.idle_call(caller, Operation::GetCapabilities, || {
@@ -20,7 +21,11 @@ impl FileCall<'_> {
     }
 
     /// GetTime (153).
-    pub(crate) fn serve_get_time(&self, caller: &Caller) -> Result<rxafs::GetTimeReply, AbortCode> {
+    pub(crate) fn get_time(
+        &self,
+        caller: &Caller,
+        _: rxafs::GetTimeRequest,
+    ) -> Result<rxafs::GetTimeReply, AbortCode> {
         self.server.idle_call(caller, Operation::GetTime, || {
             let now = self.server.clock().wall();
             Ok(rxafs::GetTimeReply { seconds: now.as_secs() as u32, microseconds: now.subsec_micros() })
@@ -28,10 +33,10 @@ impl FileCall<'_> {
     }
 
     /// GiveUpCallBacks (147).
-    pub(crate) fn serve_give_up_call_backs(
+    pub(crate) fn give_up_call_backs(
         &self,
         caller: &Caller,
-        request: &rxafs::GiveUpCallBacksRequest,
+        request: rxafs::GiveUpCallBacksRequest,
     ) -> Result<rxafs::GiveUpCallBacksReply, AbortCode> {
         self.call(caller, Operation::GiveUpCallBacks, |session| {
             if request.fids.len() < request.call_backs.len() {
@@ -44,9 +49,10 @@ impl FileCall<'_> {
     }
 
     /// GiveUpAllCallBacks (65539).
-    pub(crate) fn serve_give_up_all_call_backs(
+    pub(crate) fn give_up_all_call_backs(
         &self,
         caller: &Caller,
+        _: rxafs::GiveUpAllCallBacksRequest,
     ) -> Result<rxafs::GiveUpAllCallBacksReply, AbortCode> {
         self.call(caller, Operation::GiveUpCallBacks, |session| {
             self.server.hosts().state().give_up_all(session.host);
@@ -55,10 +61,10 @@ impl FileCall<'_> {
     }
 
     /// FlushCPS (162), for administrators of the server.
-    pub(crate) fn serve_flush_cps(
+    pub(crate) fn flush_cps(
         &self,
         caller: &Caller,
-        request: &rxafs::FlushCPSRequest,
+        request: rxafs::FlushCPSRequest,
     ) -> Result<rxafs::FlushCPSReply, AbortCode> {
         self.server.counted(Operation::FlushCPS, || {
             let subject = self.server.subjects().of(caller, self.server.clock().monotonic())?;

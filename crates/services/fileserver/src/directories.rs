@@ -18,10 +18,10 @@ fn check_new_name(name: &[u8]) -> Result<(), AbortCode> {
 
 impl FileCall<'_> {
     /// CreateFile (137).
-    pub(crate) fn serve_create_file(
+    pub(crate) fn create_file(
         &self,
         caller: &Caller,
-        request: &rxafs::CreateFileRequest,
+        request: rxafs::CreateFileRequest,
     ) -> Result<rxafs::CreateFileReply, AbortCode> {
         self.call(caller, Operation::CreateFile, |session| {
             let set = wire::set_status(&request.status);
@@ -42,10 +42,10 @@ impl FileCall<'_> {
     }
 
     /// MakeDir (141).
-    pub(crate) fn serve_make_dir(
+    pub(crate) fn make_dir(
         &self,
         caller: &Caller,
-        request: &rxafs::MakeDirRequest,
+        request: rxafs::MakeDirRequest,
     ) -> Result<rxafs::MakeDirReply, AbortCode> {
         self.call(caller, Operation::MakeDir, |session| {
             let set = wire::set_status(&request.status);
@@ -66,10 +66,10 @@ impl FileCall<'_> {
 
     /// Symlink (139): a symbolic link, or a mount point if the mode has no execute bits. The reply contains
     /// no promise.
-    pub(crate) fn serve_symlink(
+    pub(crate) fn symlink(
         &self,
         caller: &Caller,
-        request: &rxafs::SymlinkRequest,
+        request: rxafs::SymlinkRequest,
     ) -> Result<rxafs::SymlinkReply, AbortCode> {
         self.call(caller, Operation::Symlink, |session| {
             let set = wire::set_status(&request.status);
@@ -91,10 +91,10 @@ impl FileCall<'_> {
     }
 
     /// Link (140).
-    pub(crate) fn serve_link(
+    pub(crate) fn link(
         &self,
         caller: &Caller,
-        request: &rxafs::LinkRequest,
+        request: rxafs::LinkRequest,
     ) -> Result<rxafs::LinkReply, AbortCode> {
         self.call(caller, Operation::Link, |session| {
             if request.directory.volume != request.existing.volume {
@@ -121,10 +121,10 @@ impl FileCall<'_> {
     }
 
     /// RemoveFile (136).
-    pub(crate) fn serve_remove_file(
+    pub(crate) fn remove_file(
         &self,
         caller: &Caller,
-        request: &rxafs::RemoveFileRequest,
+        request: rxafs::RemoveFileRequest,
     ) -> Result<rxafs::RemoveFileReply, AbortCode> {
         self.call(caller, Operation::RemoveFile, |session| {
             let directory = session.directory_to_change(request.directory, Rights::DELETE)?;
@@ -138,10 +138,10 @@ impl FileCall<'_> {
     }
 
     /// RemoveDir (142).
-    pub(crate) fn serve_remove_dir(
+    pub(crate) fn remove_dir(
         &self,
         caller: &Caller,
-        request: &rxafs::RemoveDirRequest,
+        request: rxafs::RemoveDirRequest,
     ) -> Result<rxafs::RemoveDirReply, AbortCode> {
         self.call(caller, Operation::RemoveDir, |session| {
             let directory = session.directory_to_change(request.directory, Rights::DELETE)?;
@@ -156,14 +156,14 @@ impl FileCall<'_> {
     }
 
     /// Rename (138).
-    pub(crate) fn serve_rename(
+    pub(crate) fn rename(
         &self,
         caller: &Caller,
-        request: &rxafs::RenameRequest,
+        request: rxafs::RenameRequest,
     ) -> Result<rxafs::RenameReply, AbortCode> {
         self.call(caller, Operation::Rename, |session| {
             let (old_name, new_name) = (request.old_name.as_bytes(), request.new_name.as_bytes());
-            check_rename(request, old_name, new_name)?;
+            check_rename(&request, old_name, new_name)?;
             let old = session.directory_to_change(request.old_directory, Rights::DELETE)?;
             let new = session.directory_to_change(request.new_directory, Rights::INSERT)?;
             session.may_replace(&new, new_name)?;
@@ -180,10 +180,10 @@ impl FileCall<'_> {
     }
 
     /// Lookup (161), which other clients than OpenAFS's may use.
-    pub(crate) fn serve_lookup(
+    pub(crate) fn lookup(
         &self,
         caller: &Caller,
-        request: &rxafs::LookupRequest,
+        request: rxafs::LookupRequest,
     ) -> Result<rxafs::LookupReply, AbortCode> {
         self.call(caller, Operation::Lookup, |session| {
             let directory = session.view(request.directory, Need::Directory)?;

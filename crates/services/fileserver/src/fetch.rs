@@ -13,7 +13,7 @@ use volume::{FileReader, InCall};
 
 /// Number of words for the length in the reply of FetchData: one (130) or two (65537).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LengthWords {
+enum LengthWords {
     One,
     Two,
 }
@@ -28,8 +28,30 @@ fn range(position: i64, length: i64) -> Result<(u64, u64), AbortCode> {
 }
 
 impl FileCall<'_> {
-    /// FetchData (130) and FetchData64 (65537).
-    pub(crate) fn serve_fetch_data(
+    /// FetchData (130).
+    pub(crate) fn fetch_data(
+        &self,
+        caller: &Caller,
+        request: rxafs::FetchDataRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<rxafs::FetchDataReply, AbortCode> {
+        let rxafs::FetchDataRequest { fid, position, length } = request;
+        let request = rxafs::FetchData64Request { fid, position: position.into(), length: length.into() };
+        let reply = self.fetch(caller, request, LengthWords::One, stream)?;
+        Ok(rxafs::FetchDataReply { status: reply.status, call_back: reply.call_back, sync: reply.sync })
+    }
+
+    /// FetchData64 (65537).
+    pub(crate) fn fetch_data64(
+        &self,
+        caller: &Caller,
+        request: rxafs::FetchData64Request,
+        stream: &mut dyn CallStream,
+    ) -> Result<rxafs::FetchData64Reply, AbortCode> {
+        self.fetch(caller, request, LengthWords::Two, stream)
+    }
+
+    fn fetch(
         &self,
         caller: &Caller,
         request: rxafs::FetchData64Request,
@@ -50,7 +72,7 @@ impl FileCall<'_> {
     }
 
     /// FetchStatus (132).
-    pub(crate) fn serve_fetch_status(
+    pub(crate) fn fetch_status(
         &self,
         caller: &Caller,
         request: rxafs::FetchStatusRequest,
@@ -63,7 +85,7 @@ impl FileCall<'_> {
     }
 
     /// FetchACL (131).
-    pub(crate) fn serve_fetch_acl(
+    pub(crate) fn fetch_acl(
         &self,
         caller: &Caller,
         request: rxafs::FetchACLRequest,

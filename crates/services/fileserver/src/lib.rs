@@ -10,6 +10,12 @@
 //! (`viced/afsfileprocs.c`), since clients depend on them. Sockets, clocks, volumes and the protection
 //! database are provided by the caller ([`Environment`]).
 
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::unused_self,
+    reason = "handlers have the signatures that the interface gives them"
+)]
+
 mod access;
 mod bulk;
 mod call;
@@ -30,7 +36,6 @@ mod pipeline;
 mod promises;
 mod reports;
 mod server;
-mod service;
 mod statistics;
 mod store;
 mod stranger;

@@ -23,13 +23,64 @@ fn needs_no_lock(view: &View<'_>) -> bool {
 }
 
 impl FileCall<'_> {
-    /// SetLock (156, 143).
-    pub(crate) fn serve_set_lock(
+    /// SetLock (156).
+    pub(crate) fn set_lock(
         &self,
         caller: &Caller,
-        fid: rxafs::Fid,
-        lock_type: i32,
-    ) -> Result<rxafs::VolSync, AbortCode> {
+        request: rxafs::SetLockRequest,
+    ) -> Result<rxafs::SetLockReply, AbortCode> {
+        Ok(rxafs::SetLockReply { sync: self.lock(caller, request.fid, request.lock_type)? })
+    }
+
+    /// ExtendLock (157).
+    pub(crate) fn extend_lock(
+        &self,
+        caller: &Caller,
+        request: rxafs::ExtendLockRequest,
+    ) -> Result<rxafs::ExtendLockReply, AbortCode> {
+        Ok(rxafs::ExtendLockReply { sync: self.extend(caller, request.fid)? })
+    }
+
+    /// ReleaseLock (158).
+    pub(crate) fn release_lock(
+        &self,
+        caller: &Caller,
+        request: rxafs::ReleaseLockRequest,
+    ) -> Result<rxafs::ReleaseLockReply, AbortCode> {
+        Ok(rxafs::ReleaseLockReply { sync: self.unlock(caller, request.fid)? })
+    }
+
+    /// OldSetLock (143).
+    pub(crate) fn old_set_lock(
+        &self,
+        caller: &Caller,
+        request: rxafs::OldSetLockRequest,
+    ) -> Result<rxafs::OldSetLockReply, AbortCode> {
+        self.lock(caller, request.fid, request.lock_type)?;
+        Ok(rxafs::OldSetLockReply)
+    }
+
+    /// OldExtendLock (144).
+    pub(crate) fn old_extend_lock(
+        &self,
+        caller: &Caller,
+        request: rxafs::OldExtendLockRequest,
+    ) -> Result<rxafs::OldExtendLockReply, AbortCode> {
+        self.extend(caller, request.fid)?;
+        Ok(rxafs::OldExtendLockReply)
+    }
+
+    /// OldReleaseLock (145).
+    pub(crate) fn old_release_lock(
+        &self,
+        caller: &Caller,
+        request: rxafs::OldReleaseLockRequest,
+    ) -> Result<rxafs::OldReleaseLockReply, AbortCode> {
+        self.unlock(caller, request.fid)?;
+        Ok(rxafs::OldReleaseLockReply)
+    }
+
+    fn lock(&self, caller: &Caller, fid: rxafs::Fid, lock_type: i32) -> Result<rxafs::VolSync, AbortCode> {
         self.call(caller, Operation::SetLock, |session| {
             let kind = kind(lock_type)?;
             let view = session.view(fid, Need::Anything)?;
@@ -43,12 +94,7 @@ impl FileCall<'_> {
         })
     }
 
-    /// ExtendLock (157, 144).
-    pub(crate) fn serve_extend_lock(
-        &self,
-        caller: &Caller,
-        fid: rxafs::Fid,
-    ) -> Result<rxafs::VolSync, AbortCode> {
+    fn extend(&self, caller: &Caller, fid: rxafs::Fid) -> Result<rxafs::VolSync, AbortCode> {
         self.call(caller, Operation::ExtendLock, |session| {
             let view = session.view(fid, Need::Anything)?;
             if !needs_no_lock(&view) {
@@ -59,12 +105,8 @@ impl FileCall<'_> {
         })
     }
 
-    /// ReleaseLock (158, 145). A callback break notifies waiting clients that the lock is free.
-    pub(crate) fn serve_release_lock(
-        &self,
-        caller: &Caller,
-        fid: rxafs::Fid,
-    ) -> Result<rxafs::VolSync, AbortCode> {
+    /// Releases a lock. A callback break notifies waiting clients that it is free.
+    fn unlock(&self, caller: &Caller, fid: rxafs::Fid) -> Result<rxafs::VolSync, AbortCode> {
         self.call(caller, Operation::ReleaseLock, |session| {
             let view = session.view(fid, Need::Anything)?;
             if !needs_no_lock(&view) {

@@ -1,5 +1,6 @@
 //! GetStatistics and GetStatistics64.
 
+use crate::call::FileCall;
 use crate::counters::Operation;
 use crate::server::FileServer;
 use crate::wire::blocks;
@@ -33,6 +34,54 @@ struct Figures {
 /// Returns the bytes per second of transfer time.
 fn rate(bytes: u64, time: Duration) -> u64 {
     bytes / time.as_secs().max(1)
+}
+
+impl FileCall<'_> {
+    /// GetStatistics (146).
+    pub(crate) fn get_statistics(
+        &self,
+        caller: &Caller,
+        _: rxafs::GetStatisticsRequest,
+    ) -> Result<rxafs::GetStatisticsReply, AbortCode> {
+        let server = self.server;
+        server.idle_call(caller, Operation::GetStatistics, || {
+            let figures = server.figures();
+            let statistics = rxafs::ViceStatistics {
+                current_time: server.clock().unix().0,
+                start_time: server.started().0,
+                current_connections: figures.connections as i32,
+                total_vice_calls: figures.calls as u32,
+                total_fetches: figures.fetches as u32,
+                fetch_datas: figures.fetch_datas as u32,
+                fetched_bytes: figures.fetched_bytes as u32,
+                fetch_data_rate: figures.fetch_rate as i32,
+                total_stores: figures.stores as u32,
+                store_datas: figures.store_datas as u32,
+                stored_bytes: figures.stored_bytes as u32,
+                store_data_rate: figures.store_rate as i32,
+                process_size: blocks(figures.process_kib),
+                workstations: figures.hosts as i32,
+                active_workstations: figures.active_hosts as i32,
+                disks: server.disks(),
+                ..rxafs::ViceStatistics::default()
+            };
+            Ok(rxafs::GetStatisticsReply { statistics })
+        })
+    }
+
+    /// GetStatistics64 (65542).
+    pub(crate) fn get_statistics64(
+        &self,
+        caller: &Caller,
+        request: rxafs::GetStatistics64Request,
+    ) -> Result<rxafs::GetStatistics64Reply, AbortCode> {
+        self.server.idle_call(caller, Operation::GetStatistics, || {
+            if request.version != STATISTICS64_VERSION {
+                return Err(AbortCode::UAEINVAL);
+            }
+            Ok(rxafs::GetStatistics64Reply { statistics: self.server.statistics64() })
+        })
+    }
 }
 
 impl FileServer {
@@ -70,50 +119,6 @@ impl FileServer {
             disk.name[..name.len()].copy_from_slice(name.as_bytes());
         }
         disks
-    }
-
-    /// GetStatistics (146).
-    pub(crate) fn serve_get_statistics(
-        &self,
-        caller: &Caller,
-    ) -> Result<rxafs::GetStatisticsReply, AbortCode> {
-        self.idle_call(caller, Operation::GetStatistics, || {
-            let figures = self.figures();
-            let statistics = rxafs::ViceStatistics {
-                current_time: self.clock().unix().0,
-                start_time: self.started().0,
-                current_connections: figures.connections as i32,
-                total_vice_calls: figures.calls as u32,
-                total_fetches: figures.fetches as u32,
-                fetch_datas: figures.fetch_datas as u32,
-                fetched_bytes: figures.fetched_bytes as u32,
-                fetch_data_rate: figures.fetch_rate as i32,
-                total_stores: figures.stores as u32,
-                store_datas: figures.store_datas as u32,
-                stored_bytes: figures.stored_bytes as u32,
-                store_data_rate: figures.store_rate as i32,
-                process_size: blocks(figures.process_kib),
-                workstations: figures.hosts as i32,
-                active_workstations: figures.active_hosts as i32,
-                disks: self.disks(),
-                ..rxafs::ViceStatistics::default()
-            };
-            Ok(rxafs::GetStatisticsReply { statistics })
-        })
-    }
-
-    /// GetStatistics64 (65542).
-    pub(crate) fn serve_get_statistics64(
-        &self,
-        caller: &Caller,
-        version: i32,
-    ) -> Result<rxafs::GetStatistics64Reply, AbortCode> {
-        self.idle_call(caller, Operation::GetStatistics, || {
-            if version != STATISTICS64_VERSION {
-                return Err(AbortCode::UAEINVAL);
-            }
-            Ok(rxafs::GetStatistics64Reply { statistics: self.statistics64() })
-        })
     }
 
     fn statistics64(&self) -> Vec<u64> {

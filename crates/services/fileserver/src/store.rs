@@ -17,7 +17,7 @@ use volume::{DataSource, FileKind, SetStatus, StoreRequest};
 const OLD_LENGTH_MAX: u32 = i32::MAX as u32;
 
 /// Converts the old call's arguments to the new call's form, if they fit into 31 bits.
-pub(crate) fn widen(request: rxafs::StoreDataRequest) -> Result<rxafs::StoreData64Request, AbortCode> {
+fn widen(request: rxafs::StoreDataRequest) -> Result<rxafs::StoreData64Request, AbortCode> {
     let rxafs::StoreDataRequest { fid, status, position, length, file_length } = request;
     let end = position.checked_add(length);
     if file_length > OLD_LENGTH_MAX || end.is_none_or(|end| end > OLD_LENGTH_MAX) {
@@ -33,8 +33,28 @@ pub(crate) fn widen(request: rxafs::StoreDataRequest) -> Result<rxafs::StoreData
 }
 
 impl FileCall<'_> {
-    /// StoreData64 (65538) and, after conversion, StoreData (133).
-    pub(crate) fn serve_store_data(
+    /// StoreData (133).
+    pub(crate) fn store_data(
+        &self,
+        caller: &Caller,
+        request: rxafs::StoreDataRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<rxafs::StoreDataReply, AbortCode> {
+        let reply = self.store(caller, widen(request), stream)?;
+        Ok(rxafs::StoreDataReply { new_status: reply.new_status, sync: reply.sync })
+    }
+
+    /// StoreData64 (65538).
+    pub(crate) fn store_data64(
+        &self,
+        caller: &Caller,
+        request: rxafs::StoreData64Request,
+        stream: &mut dyn CallStream,
+    ) -> Result<rxafs::StoreData64Reply, AbortCode> {
+        self.store(caller, Ok(request), stream)
+    }
+
+    fn store(
         &self,
         caller: &Caller,
         request: Result<rxafs::StoreData64Request, AbortCode>,
@@ -71,7 +91,7 @@ impl FileCall<'_> {
     }
 
     /// StoreStatus (135).
-    pub(crate) fn serve_store_status(
+    pub(crate) fn store_status(
         &self,
         caller: &Caller,
         request: rxafs::StoreStatusRequest,
@@ -88,11 +108,23 @@ impl FileCall<'_> {
         })
     }
 
-    /// StoreACL (164, and 134 of clients before 2018).
-    pub(crate) fn serve_store_acl(
+    /// OldStoreACL (134), of clients before 2018.
+    pub(crate) fn old_store_acl(
         &self,
         caller: &Caller,
-        request: &rxafs::StoreACLRequest,
+        request: rxafs::OldStoreACLRequest,
+    ) -> Result<rxafs::OldStoreACLReply, AbortCode> {
+        self.server.warn_of_old_store_acl(caller);
+        let request = rxafs::StoreACLRequest { fid: request.fid, access_list: request.access_list };
+        let reply = self.store_acl(caller, request)?;
+        Ok(rxafs::OldStoreACLReply { status: reply.status, sync: reply.sync })
+    }
+
+    /// StoreACL (164).
+    pub(crate) fn store_acl(
+        &self,
+        caller: &Caller,
+        request: rxafs::StoreACLRequest,
     ) -> Result<rxafs::StoreACLReply, AbortCode> {
         self.call(caller, Operation::StoreACL, |session| {
             let view = session.view_to_write(request.fid, Need::Directory)?;

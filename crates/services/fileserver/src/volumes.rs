@@ -26,13 +26,13 @@ fn root(volume_id: u32) -> Result<rxafs::Fid, AbortCode> {
 
 impl FileCall<'_> {
     /// GetVolumeStatus (149), open to all callers.
-    pub(crate) fn serve_get_volume_status(
+    pub(crate) fn get_volume_status(
         &self,
         caller: &Caller,
-        volume_id: u32,
+        request: rxafs::GetVolumeStatusRequest,
     ) -> Result<rxafs::GetVolumeStatusReply, AbortCode> {
         self.call(caller, Operation::GetVolumeStatus, |session| {
-            let view = session.view(root(volume_id)?, Need::Directory)?;
+            let view = session.view(root(request.volume_id)?, Need::Directory)?;
             let header = view.volume.header();
             Ok(rxafs::GetVolumeStatusReply {
                 status: self.volume_status(&view.volume)?,
@@ -63,11 +63,11 @@ impl FileCall<'_> {
     }
 
     /// SetVolumeStatus (150): quota, name and message, for administrators.
-    pub(crate) fn serve_set_volume_status(
+    pub(crate) fn set_volume_status(
         &self,
         caller: &Caller,
-        request: &rxafs::SetVolumeStatusRequest,
-    ) -> Result<(), AbortCode> {
+        request: rxafs::SetVolumeStatusRequest,
+    ) -> Result<rxafs::SetVolumeStatusReply, AbortCode> {
         self.call(caller, Operation::SetVolumeStatus, |session| {
             let view = session.view(root(request.volume_id)?, Need::Directory)?;
             if !session.subject.administrator {
@@ -91,19 +91,19 @@ impl FileCall<'_> {
                 }
             };
             view.volume.change(|volume| volume.update_header_in_service(change))?;
-            Ok(())
+            Ok(rxafs::SetVolumeStatusReply)
         })
     }
 
     /// GetVolumeInfo (148): the location of a volume, from the time before location servers.
-    pub(crate) fn serve_get_volume_info(
+    pub(crate) fn get_volume_info(
         &self,
         caller: &Caller,
-        name: &[u8],
+        request: rxafs::GetVolumeInfoRequest,
     ) -> Result<rxafs::GetVolumeInfoReply, AbortCode> {
         self.call(caller, Operation::GetVolumeInfo, |_| {
             let locator = self.server.locator().ok_or(AbortCode::VL_NOENT)?;
-            let mut info = locator.locate(name)?;
+            let mut info = locator.locate(request.volume_name.as_bytes())?;
             info.type_ids[4] = NEW_LOCATION_SERVICE;
             Ok(rxafs::GetVolumeInfoReply { info })
         })

@@ -1,10 +1,11 @@
 //! Extended statistics: XStatsVersion and GetXStats, in the layout that `xstat_fs_test` expects
 //! (`viced/fs_stats.h`, on a 64-bit little-endian server).
 
+use crate::call::FileCall;
 use crate::counters::{Operation, OperationCount, TransferCount, XSTAT_OPERATIONS};
 use crate::server::FileServer;
 use afs_idl::fs as rxafs;
-use base::AbortCode;
+use base::{AbortCode, Caller};
 use std::time::Duration;
 
 /// Version of the statistics (AFS_XSTAT_VERSION).
@@ -69,27 +70,38 @@ impl Words {
     }
 }
 
-impl FileServer {
+impl FileCall<'_> {
     /// XStatsVersion (159).
-    pub(crate) fn serve_x_stats_version(&self) -> Result<rxafs::XStatsVersionReply, AbortCode> {
-        self.counted(Operation::XStatsVersion, || Ok(rxafs::XStatsVersionReply { version: VERSION }))
+    pub(crate) fn x_stats_version(
+        &self,
+        _: &Caller,
+        _: rxafs::XStatsVersionRequest,
+    ) -> Result<rxafs::XStatsVersionReply, AbortCode> {
+        self.server.counted(Operation::XStatsVersion, || Ok(rxafs::XStatsVersionReply { version: VERSION }))
     }
 
     /// GetXStats (160).
-    pub(crate) fn serve_get_x_stats(&self, collection: i32) -> Result<rxafs::GetXStatsReply, AbortCode> {
+    pub(crate) fn get_x_stats(
+        &self,
+        _: &Caller,
+        request: rxafs::GetXStatsRequest,
+    ) -> Result<rxafs::GetXStatsReply, AbortCode> {
         use rxafs::statistics_collection as collections;
-        self.counted(Operation::GetXStats, || {
-            let data = match collection {
+        let server = self.server;
+        server.counted(Operation::GetXStats, || {
+            let data = match request.collection {
                 collections::CALL_INFO => Vec::new(),
-                collections::PERFORMANCE => self.performance().0,
-                collections::FULL_PERFORMANCE => self.full_performance(),
-                collections::CALLBACKS => self.callback_statistics(),
+                collections::PERFORMANCE => server.performance().0,
+                collections::FULL_PERFORMANCE => server.full_performance(),
+                collections::CALLBACKS => server.callback_statistics(),
                 _ => return Err(AbortCode(1)),
             };
-            Ok(rxafs::GetXStatsReply { server_version: VERSION, time: self.clock().unix().0 as i32, data })
+            Ok(rxafs::GetXStatsReply { server_version: VERSION, time: server.clock().unix().0 as i32, data })
         })
     }
+}
 
+impl FileServer {
     /// Returns struct afs_PerfStats.
     fn performance(&self) -> Words {
         let mut words = Words::default();

@@ -3,6 +3,14 @@
 //! [`PtService`] implements the generated interface. It identifies callers and translates messages; all rules
 //! are in [`ptdb::Protection`].
 
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "handlers have the signatures that the interface gives them"
+)]
+
+mod entries;
+mod groups;
+mod names;
 mod service;
 mod wire;
 

@@ -1,8 +1,8 @@
 //! Tests of the service through its wire format.
 
 use crate::PtService;
+use afs_idl::MemoryStream;
 use afs_idl::pr::{self, CheckEntry};
-use afs_idl::{MemoryStream, pr::Server};
 use base::{AbortCode, Caller, Identity, LocalAuthority, Principal, SecurityLevel, UnixTime};
 use proptest::prelude::*;
 use ptdb::{Policy, Protection};

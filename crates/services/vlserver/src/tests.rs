@@ -2,7 +2,7 @@
 
 use crate::ubik::VoteService;
 use crate::{Settings, VlService};
-use afs_idl::vl::{self, ListAddrByAttributes, ListByAttributes, NVldbEntry, Server, VldbUpdateEntry};
+use afs_idl::vl::{self, ListAddrByAttributes, ListByAttributes, NVldbEntry, VldbUpdateEntry};
 use afs_idl::{MemoryStream, vl::VldbEntry};
 use base::{
     AbortCode, Access, Caller, HostUuid, Identity, LocalAuthority, Principal, SecurityLevel, UnixTime,

@@ -4,35 +4,75 @@ use crate::apart;
 use crate::codes::{self, E2BIG, EINVAL, ENODEV, EXDEV};
 use crate::creating::{begin, find, kind, volume_name};
 use crate::server::{DESTROY_ME, VolumeServer, is_doomed};
-use afs_idl::vol::{CloneVolumeRequest, ConvertRoToRwVolumeRequest};
-use base::{AbortCode, VolumeId, VolumeName, VolumeType};
+use afs_idl::vol;
+use base::{AbortCode, Caller, VolumeId, VolumeName, VolumeType};
 use std::sync::Arc;
 use tracing::info;
 use volume::{CloneVolume, NewVolume, Volume, VolumeError, VolumeHeader};
 
-/// AFSVolClone: creates a clone that is marked for destruction and out of service until SetFlags changes
-/// that.
-pub(crate) fn clone(
-    server: &VolumeServer,
-    volume: &Volume,
-    request: &CloneVolumeRequest,
-) -> Result<(), AbortCode> {
-    let name = volume_name(&request.new_name)?;
-    let kind = kind(request.new_type)?;
-    let id = VolumeId(request.new_volume_id);
-    if id == VolumeId(0) {
-        return Err(E2BIG);
+impl VolumeServer {
+    /// Clone: creates a clone that is marked for destruction and out of service until SetFlags changes that.
+    pub(crate) fn clone_volume(
+        &self,
+        caller: &Caller,
+        request: vol::CloneVolumeRequest,
+    ) -> Result<vol::CloneVolumeReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "Clone")?;
+        let name = volume_name(&request.new_name)?;
+        let kind = kind(request.new_type)?;
+        let id = VolumeId(request.new_volume_id);
+        if id == VolumeId(0) {
+            return Err(E2BIG);
+        }
+        with_transaction(self, &volume, id, "Clone", || {
+            check_source(&volume)?;
+            let purged = purged(self, &volume, VolumeId(request.purge_volume_id))?;
+            let new = CloneVolume { id, name, kind, now: self.now() };
+            make(self, &volume, &new, purged.as_deref())?;
+            remember(&volume, &new)
+        })?;
+        info!(volume = %volume.id(), clone = %id, "a volume is cloned");
+        self.file_service().volume_changed(id);
+        Ok(vol::CloneVolumeReply { new_volume_id: request.new_volume_id })
     }
-    with_transaction(server, volume, id, "Clone", || {
-        check_source(volume)?;
-        let purged = purged(server, volume, VolumeId(request.purge_volume_id))?;
-        let new = CloneVolume { id, name, kind, now: server.now() };
-        make(server, volume, &new, purged.as_deref())?;
-        remember(volume, &new)
-    })?;
-    info!(volume = %volume.id(), clone = %id, "a volume is cloned");
-    server.file_service().volume_changed(id);
-    Ok(())
+
+    /// ReClone: brings an existing clone to the current state of the volume. The clone's use counts and copy date
+    /// are kept.
+    pub(crate) fn re_clone(
+        &self,
+        caller: &Caller,
+        request: vol::ReCloneRequest,
+    ) -> Result<vol::ReCloneReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "ReClone")?;
+        let id = VolumeId(request.clone_id);
+        with_transaction(self, &volume, id, "ReClone", || reclone(self, &volume, id))?;
+        info!(volume = %volume.id(), clone = %id, "a volume is cloned again");
+        self.file_service().volume_changed(id);
+        Ok(vol::ReCloneReply)
+    }
+
+    /// ConvertROtoRWvolume: turns a read-only volume into the read-write volume of its family.
+    pub(crate) fn convert_ro_to_rw_volume(
+        &self,
+        caller: &Caller,
+        request: vol::ConvertRoToRwVolumeRequest,
+    ) -> Result<vol::ConvertRoToRwVolumeReply, AbortCode> {
+        self.administer(caller, "ConvertROtoRW")?;
+        let partition = self.partition(request.partition)?;
+        let id = VolumeId(request.volume_id);
+        find(self, id, partition).map_err(|_| ENODEV)?;
+        let used = begin(self, id, partition, 0, "ConvertROtoRW")?;
+        let converted = find(self, id, partition).and_then(|found| {
+            self.volumes().convert_to_read_write(found.id(), self.now()).map_err(|e| codes::of(&e))
+        });
+        used.end();
+        let volume = converted?;
+        info!(volume = %volume.id(), read_only = %id, "a read-only volume becomes the read-write one");
+        self.file_service().volume_changed(id);
+        self.file_service().volume_changed(volume.id());
+        apart::succeed(self, id);
+        Ok(vol::ConvertRoToRwVolumeReply)
+    }
 }
 
 /// Runs `work` while no transaction can be opened on the clone.
@@ -165,33 +205,26 @@ fn remember(volume: &Volume, new: &CloneVolume) -> Result<(), AbortCode> {
     updated.map(drop).map_err(|error| codes::of(&error))
 }
 
-/// AFSVolReClone: brings an existing clone to the current state of the volume. The clone's use counts and
-/// copy date are kept.
-pub(crate) fn reclone(server: &VolumeServer, volume: &Volume, id: VolumeId) -> Result<(), AbortCode> {
-    with_transaction(server, volume, id, "ReClone", || {
-        check_source(volume)?;
-        let clone = find(server, id, volume.partition())?;
-        check_relation(volume, &clone)?;
-        let (old, now, kind) = (clone.header(), server.now(), clone.kind());
-        let name = name_of_clone(&volume.header().name, kind).unwrap_or_else(|| old.name.clone());
-        let recloned = server.volumes().reclone(volume.id(), clone.id(), now, |header| {
-            header.name = name.clone();
-            header.in_service = true;
-            header.day_use = old.day_use;
-            header.day_use_date = old.day_use_date;
-            header.week_use = old.week_use;
-            if kind == VolumeType::Backup {
-                header.backed_up = header.created;
-            }
-        });
-        let recloned = recloned.map_err(|error| codes::of(&error))?;
+fn reclone(server: &VolumeServer, volume: &Volume, id: VolumeId) -> Result<(), AbortCode> {
+    check_source(volume)?;
+    let clone = find(server, id, volume.partition())?;
+    check_relation(volume, &clone)?;
+    let (old, now, kind) = (clone.header(), server.now(), clone.kind());
+    let name = name_of_clone(&volume.header().name, kind).unwrap_or_else(|| old.name.clone());
+    let recloned = server.volumes().reclone(volume.id(), clone.id(), now, |header| {
+        header.name = name.clone();
+        header.in_service = true;
+        header.day_use = old.day_use;
+        header.day_use_date = old.day_use_date;
+        header.week_use = old.week_use;
         if kind == VolumeType::Backup {
-            remember(volume, &CloneVolume { id, name, kind, now: recloned.header().created })?;
+            header.backed_up = header.created;
         }
-        Ok(())
-    })?;
-    info!(volume = %volume.id(), clone = %id, "a volume is cloned again");
-    server.file_service().volume_changed(id);
+    });
+    let recloned = recloned.map_err(|error| codes::of(&error))?;
+    if kind == VolumeType::Backup {
+        remember(volume, &CloneVolume { id, name, kind, now: recloned.header().created })?;
+    }
     Ok(())
 }
 
@@ -203,22 +236,4 @@ fn name_of_clone(name: &VolumeName, kind: VolumeType) -> Option<VolumeName> {
         VolumeType::ReadWrite => return None,
     };
     format!("{name}{ending}").parse().ok()
-}
-
-/// AFSVolConvertROtoRWvolume: turns a read-only volume into the read-write volume of its family.
-pub(crate) fn convert(server: &VolumeServer, request: ConvertRoToRwVolumeRequest) -> Result<(), AbortCode> {
-    let partition = server.partition(request.partition)?;
-    let id = VolumeId(request.volume_id);
-    find(server, id, partition).map_err(|_| ENODEV)?;
-    let used = begin(server, id, partition, 0, "ConvertROtoRW")?;
-    let converted = find(server, id, partition).and_then(|found| {
-        server.volumes().convert_to_read_write(found.id(), server.now()).map_err(|e| codes::of(&e))
-    });
-    used.end();
-    let volume = converted?;
-    info!(volume = %volume.id(), read_only = %id, "a read-only volume becomes the read-write one");
-    server.file_service().volume_changed(id);
-    server.file_service().volume_changed(volume.id());
-    apart::succeed(server, id);
-    Ok(())
 }

@@ -4,10 +4,8 @@ use crate::apart;
 use crate::codes::{self, E2BIG, EINVAL, ENOENT};
 use crate::server::{DESTROY_ME, VolumeServer};
 use crate::transactions::{Refusal, Use};
-use afs_idl::vol::{
-    CreateVolumeReply, CreateVolumeRequest, NukeVolumeRequest, TransCreateRequest, attach_mode,
-};
-use base::{AbortCode, PartitionId, VolumeId, VolumeName, VolumeType};
+use afs_idl::vol::{self, attach_mode};
+use base::{AbortCode, Caller, PartitionId, VolumeId, VolumeName, VolumeType};
 use events::current;
 use std::sync::Arc;
 use tracing::info;
@@ -21,25 +19,128 @@ const NEW_QUOTA_KIB: u64 = 5000;
 const ATTACH_MODES: i32 =
     attach_mode::CREATE | attach_mode::BUSY | attach_mode::READ_ONLY | attach_mode::OFFLINE;
 
-/// AFSVolTransCreate. Returns the transaction's number.
-pub(crate) fn open(server: &VolumeServer, request: &TransCreateRequest) -> Result<i32, AbortCode> {
-    if request.flags & ATTACH_MODES == 0 || request.partition < 0 {
-        return Err(EINVAL);
-    }
-    // A partition that this server lacks has no volumes.
-    let partition = server.partition(request.partition).map_err(|_| AbortCode::VNOVOL)?;
-    let id = VolumeId(request.volume_id);
-    let used = begin(server, id, partition, request.flags, "TransCreate")?;
-    match find(server, id, partition) {
-        Ok(volume) => used.attach(&volume),
-        Err(code) => {
-            used.end();
-            return Err(code);
+impl VolumeServer {
+    /// CreateVolume: creates a volume that is marked for destruction and out of service until SetFlags changes that.
+    /// Only a read-write volume whose parent is given as itself gets no root directory, because it waits for a
+    /// restore.
+    pub(crate) fn create_volume(
+        &self,
+        caller: &Caller,
+        request: vol::CreateVolumeRequest,
+    ) -> Result<vol::CreateVolumeReply, AbortCode> {
+        self.administer(caller, "CreateVolume")?;
+        let name = volume_name(&request.name)?;
+        let partition = self.partition(request.partition)?;
+        let kind = kind(request.volume_type)?;
+        let id = VolumeId(request.volume_id);
+        if id == VolumeId(0) {
+            return Err(E2BIG);
         }
+        let waits_for_restore = request.parent_id == id.0 && kind == VolumeType::ReadWrite;
+        let new = NewVolume {
+            id,
+            name,
+            kind,
+            parent: VolumeId(request.parent_id),
+            quota_max_kib: NEW_QUOTA_KIB,
+            with_root: !waits_for_restore,
+            in_service: false,
+            destroy_me: DESTROY_ME,
+            now: self.now(),
+        };
+        let used = begin(self, id, partition, 0, "CreateVolume")?;
+        match apart::create(self, partition, &new) {
+            Ok(volume) => used.attach(&volume),
+            Err(code) => {
+                used.end();
+                return Err(code);
+            }
+        }
+        info!(volume = %id, name = %new.name, %partition, "a volume is created");
+        Ok(vol::CreateVolumeReply { volume_id: id.0, transaction: used.id() })
     }
-    Ok(used.id())
+
+    /// DeleteVolume: deletes the transaction's volume. The transaction stays until it is ended.
+    pub(crate) fn delete_volume(
+        &self,
+        caller: &Caller,
+        request: vol::DeleteVolumeRequest,
+    ) -> Result<vol::DeleteVolumeReply, AbortCode> {
+        let (used, volume) = self.change(caller, request.transaction, "DeleteVolume")?;
+        let id = used.volume_id();
+        let outcome = self.volumes().delete(volume.id()).map_err(|error| codes::of(&error));
+        match outcome {
+            Ok(()) => info!(volume = %id, "a volume is deleted"),
+            Err(AbortCode::VNOVOL) => return Err(ENOENT),
+            Err(code) => return Err(code),
+        }
+        used.set_deleted();
+        self.file_service().volume_changed(id);
+        apart::succeed(self, id);
+        Ok(vol::DeleteVolumeReply)
+    }
+
+    /// NukeVolume: deletes a volume whatever its state, even while a transaction has it.
+    pub(crate) fn nuke_volume(
+        &self,
+        caller: &Caller,
+        request: vol::NukeVolumeRequest,
+    ) -> Result<vol::NukeVolumeReply, AbortCode> {
+        self.administer(caller, "NukeVolume")?;
+        let partition = self.partition(request.partition).map_err(|_| AbortCode::VOLSERNOVOL)?;
+        let id = VolumeId(request.volume_id);
+        let volume = find(self, id, partition).map_err(|_| ENOENT)?;
+        current::volume(id.0);
+        self.volumes().delete(volume.id()).map_err(|error| codes::of(&error))?;
+        info!(volume = %id, %partition, "a volume is deleted by force");
+        self.file_service().volume_changed(id);
+        apart::succeed(self, id);
+        Ok(vol::NukeVolumeReply)
+    }
+
+    /// TransCreate: opens a transaction on a volume.
+    pub(crate) fn trans_create(
+        &self,
+        caller: &Caller,
+        request: vol::TransCreateRequest,
+    ) -> Result<vol::TransCreateReply, AbortCode> {
+        self.administer(caller, "TransCreate")?;
+        if request.flags & ATTACH_MODES == 0 || request.partition < 0 {
+            return Err(EINVAL);
+        }
+        // A partition that this server lacks has no volumes.
+        let partition = self.partition(request.partition).map_err(|_| AbortCode::VNOVOL)?;
+        let id = VolumeId(request.volume_id);
+        let used = begin(self, id, partition, request.flags, "TransCreate")?;
+        match find(self, id, partition) {
+            Ok(volume) => used.attach(&volume),
+            Err(code) => {
+                used.end();
+                return Err(code);
+            }
+        }
+        Ok(vol::TransCreateReply { transaction: used.id() })
+    }
+
+    /// EndTrans. Makes the transaction's changes durable, whatever the durability policy, because a client that
+    /// moves a volume deletes the other copy next.
+    pub(crate) fn end_trans(
+        &self,
+        caller: &Caller,
+        request: vol::EndTransRequest,
+    ) -> Result<vol::EndTransReply, AbortCode> {
+        self.administer(caller, "EndTrans")?;
+        let used = self.transactions().enter(request.transaction, "EndTrans").ok_or(ENOENT)?;
+        let (id, partition) = (used.volume_id(), used.partition());
+        used.end();
+        apart::succeed(self, id);
+        note_service(self, id)?;
+        self.volumes().sync_partition(partition).map_err(|error| codes::of(&error))?;
+        Ok(vol::EndTransReply { code: 0 })
+    }
 }
 
+/// Enters a new transaction on the volume.
 pub(crate) fn begin<'a>(
     server: &'a VolumeServer,
     volume: VolumeId,
@@ -62,70 +163,6 @@ pub(crate) fn find(
     server.volumes().find_on(id, partition).map_err(|error| codes::of(&error))
 }
 
-/// AFSVolCreateVolume: creates a volume that is marked for destruction and out of service until SetFlags
-/// changes that. Only a read-write volume whose parent is given as itself gets no root directory, because it
-/// waits for a restore.
-pub(crate) fn create(
-    server: &VolumeServer,
-    request: &CreateVolumeRequest,
-) -> Result<CreateVolumeReply, AbortCode> {
-    let name = volume_name(&request.name)?;
-    let partition = server.partition(request.partition)?;
-    let kind = kind(request.volume_type)?;
-    let id = VolumeId(request.volume_id);
-    if id == VolumeId(0) {
-        return Err(E2BIG);
-    }
-    let waits_for_restore = request.parent_id == id.0 && kind == VolumeType::ReadWrite;
-    let new = NewVolume {
-        id,
-        name,
-        kind,
-        parent: VolumeId(request.parent_id),
-        quota_max_kib: NEW_QUOTA_KIB,
-        with_root: !waits_for_restore,
-        in_service: false,
-        destroy_me: DESTROY_ME,
-        now: server.now(),
-    };
-    let used = begin(server, id, partition, 0, "CreateVolume")?;
-    match apart::create(server, partition, &new) {
-        Ok(volume) => used.attach(&volume),
-        Err(code) => {
-            used.end();
-            return Err(code);
-        }
-    }
-    info!(volume = %id, name = %new.name, %partition, "a volume is created");
-    Ok(CreateVolumeReply { volume_id: id.0, transaction: used.id() })
-}
-
-/// AFSVolDeleteVolume: deletes the transaction's volume. The transaction stays until it is ended.
-pub(crate) fn delete(server: &VolumeServer, used: &Use<'_>, volume: &Volume) -> Result<(), AbortCode> {
-    let id = used.volume_id();
-    let outcome = server.volumes().delete(volume.id()).map_err(|error| codes::of(&error));
-    match outcome {
-        Ok(()) => info!(volume = %id, "a volume is deleted"),
-        Err(AbortCode::VNOVOL) => return Err(ENOENT),
-        Err(code) => return Err(code),
-    }
-    used.set_deleted();
-    server.file_service().volume_changed(id);
-    apart::succeed(server, id);
-    Ok(())
-}
-
-/// AFSVolEndTrans. Makes the transaction's changes durable, whatever the durability policy, because a client
-/// that moves a volume deletes the other copy next.
-pub(crate) fn end(server: &VolumeServer, transaction: i32) -> Result<(), AbortCode> {
-    let used = server.transactions().enter(transaction, "EndTrans").ok_or(ENOENT)?;
-    let (id, partition) = (used.volume_id(), used.partition());
-    used.end();
-    apart::succeed(server, id);
-    note_service(server, id)?;
-    server.volumes().sync_partition(partition).map_err(|error| codes::of(&error))
-}
-
 /// Clears the `unseen` mark of a volume that was put into service by the header of a dump, without SetFlags.
 fn note_service(server: &VolumeServer, id: VolumeId) -> Result<(), AbortCode> {
     let Ok(volume) = server.volumes().get(id) else { return Ok(()) };
@@ -133,19 +170,6 @@ fn note_service(server: &VolumeServer, id: VolumeId) -> Result<(), AbortCode> {
         return Ok(());
     }
     volume.update_header(|_| {}).map(drop).map_err(|error| codes::of(&error))
-}
-
-/// AFSVolNukeVolume: deletes a volume whatever its state, even while a transaction has it.
-pub(crate) fn nuke(server: &VolumeServer, request: NukeVolumeRequest) -> Result<(), AbortCode> {
-    let partition = server.partition(request.partition).map_err(|_| AbortCode::VOLSERNOVOL)?;
-    let id = VolumeId(request.volume_id);
-    let volume = find(server, id, partition).map_err(|_| ENOENT)?;
-    current::volume(id.0);
-    server.volumes().delete(volume.id()).map_err(|error| codes::of(&error))?;
-    info!(volume = %id, %partition, "a volume is deleted by force");
-    server.file_service().volume_changed(id);
-    apart::succeed(server, id);
-    Ok(())
 }
 
 /// Parses a volume name from the wire.

@@ -4,10 +4,10 @@
 //! approaches a time limit; the progress is kept in the transaction.
 
 use crate::dumping::{dumped, failed};
-use crate::transactions::Use;
+use crate::server::VolumeServer;
 use afs_format::contents::{Contents, VnodeContents};
-use afs_idl::cellar::DigestContentsReply;
-use base::{AbortCode, Fid, VnodeId};
+use afs_idl::cellar;
+use base::{AbortCode, Caller, Fid, VnodeId};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use volume::{VnodeStatus, Volume, VolumeError};
@@ -45,24 +45,31 @@ struct Left {
     vnodes: usize,
 }
 
-/// DigestContents (414).
-pub(crate) fn digest(used: &Use<'_>, volume: &Arc<Volume>) -> Result<DigestContentsReply, AbortCode> {
-    let digesting = used.digesting(|| Digesting(Mutex::new(State::begin(volume))));
-    let mut state = digesting.0.lock();
-    if !Arc::ptr_eq(&state.volume, volume) || state.changes != volume.header().update_counter {
-        *state = State::begin(volume);
-    }
-    let mut left = Left { bytes: STEP_BYTES, vnodes: STEP_VNODES };
-    while state.next.is_some() && left.has_any() {
-        if let Err(code) = state.step(&mut left) {
-            // A partly digested file cannot be resumed after an error.
-            *state = State::begin(volume);
-            return Err(code);
+impl VolumeServer {
+    /// DigestContents (414). Called repeatedly until the digest is complete.
+    pub(crate) fn digest_contents(
+        &self,
+        caller: &Caller,
+        request: cellar::DigestContentsRequest,
+    ) -> Result<cellar::DigestContentsReply, AbortCode> {
+        let (used, volume) = self.change_quietly(caller, request.transaction, "Dump")?;
+        let digesting = used.digesting(|| Digesting(Mutex::new(State::begin(&volume))));
+        let mut state = digesting.0.lock();
+        if !Arc::ptr_eq(&state.volume, &volume) || state.changes != volume.header().update_counter {
+            *state = State::begin(&volume);
         }
+        let mut left = Left { bytes: STEP_BYTES, vnodes: STEP_VNODES };
+        while state.next.is_some() && left.has_any() {
+            if let Err(code) = state.step(&mut left) {
+                // A partly digested file cannot be resumed after an error.
+                *state = State::begin(&volume);
+                return Err(code);
+            }
+        }
+        let sum = state.contents.sum();
+        let done = u32::from(state.next.is_none());
+        Ok(cellar::DigestContentsReply { done, vnodes: sum.vnodes, bytes: sum.bytes, digest: sum.hash })
     }
-    let sum = state.contents.sum();
-    let done = u32::from(state.next.is_none());
-    Ok(DigestContentsReply { done, vnodes: sum.vnodes, bytes: sum.bytes, digest: sum.hash })
 }
 
 impl Left {

@@ -3,12 +3,13 @@
 use crate::codes;
 use crate::reading::{Opened, Piece, STEP_VNODES, Source};
 use crate::sending::Sending;
+use crate::server::VolumeServer;
 use crate::transfers::Transfer;
 use afs_format::dump::{
     DumpHeader, DumpVolume, DumpedVnode, VnodeAttributes, put_dump_header, put_end, put_vnode, put_volume,
 };
-use afs_idl::CallStream;
-use base::{AbortCode, Fid, UnixTime, VnodeId, VolumeType};
+use afs_idl::{CallStream, vol};
+use base::{AbortCode, Caller, Fid, UnixTime, VnodeId, VolumeType};
 use bytes::Bytes;
 use std::sync::Arc;
 use volume::{FileReader, VnodeStatus, Volume, VolumeError, VolumeHeader};
@@ -27,6 +28,47 @@ pub(crate) struct Extract {
     pub(crate) since: UnixTime,
     /// Whether directories are dumped even if unchanged.
     pub(crate) all_directories: bool,
+}
+
+impl VolumeServer {
+    /// Dump: sends the volume.
+    pub(crate) fn dump(
+        &self,
+        caller: &Caller,
+        request: vol::DumpRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<vol::DumpReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "Dump")?;
+        let extract = Extract { since: UnixTime(request.from_date), all_directories: true };
+        dump(&volume, extract, Source::alone(&volume), stream, None)?;
+        Ok(vol::DumpReply)
+    }
+
+    /// DumpV2: sends the volume; unchanged directories may be omitted.
+    pub(crate) fn dump_v2(
+        &self,
+        caller: &Caller,
+        request: vol::DumpV2Request,
+        stream: &mut dyn CallStream,
+    ) -> Result<vol::DumpV2Reply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "Dump")?;
+        let all_directories = request.flags & vol::dump_flags::OMIT_DIRECTORIES == 0;
+        let extract = Extract { since: UnixTime(request.from_date), all_directories };
+        dump(&volume, extract, Source::alone(&volume), stream, None)?;
+        Ok(vol::DumpV2Reply)
+    }
+
+    /// GetSize: returns the length of a dump.
+    pub(crate) fn get_size(
+        &self,
+        caller: &Caller,
+        request: vol::GetSizeRequest,
+    ) -> Result<vol::GetSizeReply, AbortCode> {
+        let (_used, volume) = self.change(caller, request.transaction, "GetSize")?;
+        let extract = Extract { since: UnixTime(request.from_date), all_directories: true };
+        let dump_size = put_all(&volume, extract, Source::alone(&volume), Output::new(Sink::Count, None))?;
+        Ok(vol::GetSizeReply { size: vol::VolintSize { dump_size } })
+    }
 }
 
 /// Destination of a dump.
@@ -161,11 +203,7 @@ pub(crate) fn transfer(
     sending.end()
 }
 
-/// Returns the length of the dump in bytes.
-pub(crate) fn size(volume: &Arc<Volume>, extract: Extract) -> Result<u64, AbortCode> {
-    put_all(volume, extract, Source::alone(volume), Output::new(Sink::Count, None))
-}
-
+/// Writes a dump, and returns its length in bytes.
 fn put_all(
     volume: &Arc<Volume>,
     extract: Extract,

@@ -9,9 +9,9 @@ use crate::server::VolumeServer;
 use crate::transactions::Use;
 use crate::transfers::Transfer;
 use crate::unchanged;
-use afs_idl::vol::{self, DestServer, ForwardMultipleRequest, ForwardRequest, Replica, RestoreCookie};
+use afs_idl::vol::{self, DestServer, Replica, RestoreCookie};
 use afs_idl::{CallStream, ClientConnection, cellar};
-use base::{AbortCode, UnixTime};
+use base::{AbortCode, Caller, UnixTime};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::thread;
@@ -64,44 +64,48 @@ struct Parcel<'a> {
     cookie: &'a RestoreCookie,
 }
 
-/// AFSVolForward: sends a volume to another server.
-pub(crate) fn forward(
-    server: &VolumeServer,
-    used: &Use<'_>,
-    volume: &Arc<Volume>,
-    request: &ForwardRequest,
-) -> Result<(), AbortCode> {
-    let (others, from_date, cookie) = (others(server)?, request.from_date, &request.cookie);
-    let parcel = Parcel { server, others, used, volume, from_date, cookie };
-    let replica = Replica { transaction: request.destination_transaction, server: request.destination };
-    parcel.send(&replica, Source::alone(volume))
-}
-
-/// AFSVolForwardMultiple: sends to all destinations concurrently, with one read of the volume. Returns a code
-/// for each.
-pub(crate) fn forward_multiple(
-    server: &VolumeServer,
-    used: &Use<'_>,
-    volume: &Arc<Volume>,
-    request: &ForwardMultipleRequest,
-) -> Result<Vec<i32>, AbortCode> {
-    let others = others(server)?;
-    if request.destinations.len() > DESTINATIONS_MAX {
-        return Err(E2BIG);
+impl VolumeServer {
+    /// Forward: sends a volume to another server.
+    pub(crate) fn forward(
+        &self,
+        caller: &Caller,
+        request: vol::ForwardRequest,
+    ) -> Result<vol::ForwardReply, AbortCode> {
+        let (used, volume) = self.change(caller, request.transaction, "Forward")?;
+        let (others, from_date, cookie) = (others(self)?, request.from_date, &request.cookie);
+        let parcel = Parcel { server: self, others, used: &used, volume: &volume, from_date, cookie };
+        let replica = Replica { transaction: request.destination_transaction, server: request.destination };
+        parcel.send(&replica, Source::alone(&volume))?;
+        Ok(vol::ForwardReply)
     }
-    let (from_date, cookie) = (request.from_date, &request.cookie);
-    let parcel = Parcel { server, others, used, volume, from_date, cookie };
-    let outcomes: Vec<Result<(), AbortCode>> = thread::scope(|scope| {
-        let sources = Source::together(volume, request.destinations.len());
-        let destinations = request.destinations.iter().zip(sources);
-        let send = |(replica, source)| scope.spawn(move || parcel.send(replica, source));
-        let sending: Vec<_> = destinations.map(send).collect();
-        let wait = |thread: thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        sending.into_iter().map(wait).collect()
-    });
-    Ok(outcomes.into_iter().map(|outcome| outcome.err().map_or(0, |code| code.0)).collect())
+
+    /// ForwardMultiple: sends to all destinations concurrently, with one read of the volume. Returns a code for
+    /// each.
+    pub(crate) fn forward_multiple(
+        &self,
+        caller: &Caller,
+        request: vol::ForwardMultipleRequest,
+    ) -> Result<vol::ForwardMultipleReply, AbortCode> {
+        let (used, volume) = self.change(caller, request.transaction, "ForwardMulti")?;
+        let others = others(self)?;
+        if request.destinations.len() > DESTINATIONS_MAX {
+            return Err(E2BIG);
+        }
+        let (from_date, cookie) = (request.from_date, &request.cookie);
+        let parcel = Parcel { server: self, others, used: &used, volume: &volume, from_date, cookie };
+        let outcomes: Vec<Result<(), AbortCode>> = thread::scope(|scope| {
+            let sources = Source::together(&volume, request.destinations.len());
+            let destinations = request.destinations.iter().zip(sources);
+            let send = |(replica, source)| scope.spawn(move || parcel.send(replica, source));
+            let sending: Vec<_> = destinations.map(send).collect();
+            let wait = |thread: thread::ScopedJoinHandle<'_, _>| {
+                thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            sending.into_iter().map(wait).collect()
+        });
+        let results = outcomes.into_iter().map(|outcome| outcome.err().map_or(0, |code| code.0)).collect();
+        Ok(vol::ForwardMultipleReply { results })
+    }
 }
 
 fn others(server: &VolumeServer) -> Result<&dyn OtherServers, AbortCode> {

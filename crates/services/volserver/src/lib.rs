@@ -20,6 +20,13 @@
 //! Protocol: OpenAFS 1.8 `volser/volint.xg`. Behaviour: `volser/volprocs.c`, `volser/voltrans.c`, and how
 //! `vos(1)` interprets the replies in `volser/vsprocs.c`.
 
+#![allow(
+    clippy::needless_pass_by_value,
+    clippy::unnecessary_wraps,
+    clippy::unused_self,
+    reason = "handlers have the signatures that the interface gives them"
+)]
+
 mod apart;
 mod changing;
 mod cloning;
@@ -30,11 +37,11 @@ mod dumping;
 mod forwarding;
 mod listing;
 mod partitions;
+mod queries;
 mod reading;
 mod restoring;
 mod sending;
 mod server;
-mod service;
 mod splitting;
 mod taking;
 mod together;

@@ -4,8 +4,8 @@ use crate::codes::ENODEV;
 use crate::server::{DESTROY_ME, VolumeServer};
 use afs_idl::ReplyWriter;
 use afs_idl::server::SMALL_REPLY_BYTES;
-use afs_idl::vol::{VolintInfo, VolintXInfo, VolserStatus, volume_state};
-use base::{AbortCode, UnixTime, VolumeId};
+use afs_idl::vol::{self, VolintInfo, VolintXInfo, VolserStatus, volume_state};
+use base::{AbortCode, Caller, UnixTime, VolumeId};
 use std::ops::ControlFlow;
 use volume::{Listed, VolumeHeader, VolumeState};
 use xdr::{Encode, XdrString};
@@ -13,8 +13,52 @@ use xdr::{Encode, XdrString};
 /// Age after which the daily use count is out of date.
 const DAY_SECONDS: u32 = 86_400;
 
+impl VolumeServer {
+    /// ListVolumes: lists the volumes of a partition.
+    pub(crate) fn list_volumes(
+        &self,
+        caller: &Caller,
+        request: vol::ListVolumesRequest,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        self.check_query(caller)?;
+        write_all::<VolintInfo>(self, request.partition, request.flags, reply)
+    }
+
+    /// XListVolumes: lists the volumes of a partition in the extended form.
+    pub(crate) fn x_list_volumes(
+        &self,
+        caller: &Caller,
+        request: vol::XListVolumesRequest,
+        reply: &mut ReplyWriter<'_>,
+    ) -> Result<(), AbortCode> {
+        self.check_query(caller)?;
+        write_all::<VolintXInfo>(self, request.partition, request.flags, reply)
+    }
+
+    /// ListOneVolume: lists one volume of a partition.
+    pub(crate) fn list_one_volume(
+        &self,
+        caller: &Caller,
+        request: vol::ListOneVolumeRequest,
+    ) -> Result<vol::ListOneVolumeReply, AbortCode> {
+        self.check_query(caller)?;
+        Ok(vol::ListOneVolumeReply { entries: one(self, request.partition, request.volume_id)? })
+    }
+
+    /// XListOneVolume: lists one volume of a partition in the extended form.
+    pub(crate) fn x_list_one_volume(
+        &self,
+        caller: &Caller,
+        request: vol::XListOneVolumeRequest,
+    ) -> Result<vol::XListOneVolumeReply, AbortCode> {
+        self.check_query(caller)?;
+        Ok(vol::XListOneVolumeReply { entries: one(self, request.partition, request.volume_id)? })
+    }
+}
+
 /// A volume in a listing, in either form.
-pub(crate) trait Entry: Default + Encode {
+trait Entry: Default + Encode {
     /// Creates the entry of a usable volume; `in_use` is whether file service uses it.
     fn of(header: &VolumeHeader, in_use: bool, now: UnixTime) -> Self;
 
@@ -92,7 +136,7 @@ impl Entry for VolintXInfo {
 ///
 /// The number of entries is sent first, so the volumes are selected before the first entry is written. A
 /// volume deleted while the client reads the list is shown as one that cannot be attached.
-pub(crate) fn write_all<T: Entry>(
+fn write_all<T: Entry>(
     server: &VolumeServer,
     partition: i32,
     flags: i32,
@@ -157,7 +201,7 @@ fn gone<T: Entry>(id: VolumeId) -> T {
 
 /// Returns one volume of a partition. For an incomplete volume, the entry has the name of the header file
 /// that OpenAFS would have, and shows that it cannot be attached.
-pub(crate) fn one<T: Entry>(server: &VolumeServer, partition: i32, id: u32) -> Result<Vec<T>, AbortCode> {
+fn one<T: Entry>(server: &VolumeServer, partition: i32, id: u32) -> Result<Vec<T>, AbortCode> {
     let partition = server.partition(partition)?;
     let volume = server.volumes().find_on(VolumeId(id), partition).map_err(|_| ENODEV)?;
     if server.transactions().volumes().contains(&(VolumeId(id), partition)) {

@@ -2,32 +2,76 @@
 
 use crate::codes;
 use crate::server::VolumeServer;
-use afs_idl::vol::{DiskPartition, DiskPartition64, PartitionIds};
-use base::{AbortCode, PartitionId};
+use afs_idl::vol::{self, DiskPartition, DiskPartition64, PartitionIds};
+use base::{AbortCode, Caller, PartitionId};
 use xdr::XdrString;
 
 /// OpenAFS's value for an unlocked partition.
 const NO_LOCK: i32 = -1;
 
-/// Returns the partitions at their indices, -1 for missing ones (AFSVolListPartitions).
-pub(crate) fn first_26(server: &VolumeServer) -> PartitionIds {
-    let mut ids = [-1; 26];
-    for partition in server.volumes().partitions() {
-        if let Some(place) = ids.get_mut(partition.index() as usize) {
-            *place = partition.index() as i32;
+impl VolumeServer {
+    /// ListPartitions: returns the first 26 partitions at their indices, -1 for missing ones.
+    pub(crate) fn list_partitions(
+        &self,
+        caller: &Caller,
+        _: vol::ListPartitionsRequest,
+    ) -> Result<vol::ListPartitionsReply, AbortCode> {
+        self.check_query(caller)?;
+        let mut ids = [-1; 26];
+        for partition in self.volumes().partitions() {
+            if let Some(place) = ids.get_mut(partition.index() as usize) {
+                *place = partition.index() as i32;
+            }
         }
+        Ok(vol::ListPartitionsReply { partitions: PartitionIds { ids } })
     }
-    PartitionIds { ids }
-}
 
-/// Returns all partitions (AFSVolXListPartitions).
-pub(crate) fn all(server: &VolumeServer) -> Vec<i32> {
-    server.volumes().partitions().iter().map(|partition| partition.index() as i32).collect()
+    /// XListPartitions: returns all partitions.
+    pub(crate) fn x_list_partitions(
+        &self,
+        caller: &Caller,
+        _: vol::XListPartitionsRequest,
+    ) -> Result<vol::XListPartitionsReply, AbortCode> {
+        self.check_query(caller)?;
+        let partitions = self.volumes().partitions();
+        let partitions = partitions.iter().map(|partition| partition.index() as i32).collect();
+        Ok(vol::XListPartitionsReply { partitions })
+    }
+
+    /// PartitionInfo: returns the space of a partition in 32-bit numbers, saturating.
+    pub(crate) fn partition_info(
+        &self,
+        caller: &Caller,
+        request: vol::PartitionInfoRequest,
+    ) -> Result<vol::PartitionInfoReply, AbortCode> {
+        self.check_query(caller)?;
+        let wide = information(self, &request.name)?;
+        let narrow = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
+        let partition = DiskPartition {
+            name: wide.name,
+            device_name: wide.device_name,
+            lock: wide.lock,
+            total_usable: 0,
+            free: narrow(wide.free),
+            min_free: narrow(wide.min_free),
+        };
+        Ok(vol::PartitionInfoReply { partition })
+    }
+
+    /// PartitionInfo64: returns the space of a partition.
+    pub(crate) fn partition_info64(
+        &self,
+        caller: &Caller,
+        request: vol::PartitionInfo64Request,
+    ) -> Result<vol::PartitionInfo64Reply, AbortCode> {
+        self.check_query(caller)?;
+        Ok(vol::PartitionInfo64Reply { partition: information(self, &request.name)? })
+    }
 }
 
 /// Returns the space of the partition with this full name (`/vicepa`). As in OpenAFS the field for the
-/// minimum free space has the size (AFSVolPartitionInfo64).
-pub(crate) fn information(server: &VolumeServer, name: &XdrString) -> Result<DiskPartition64, AbortCode> {
+/// minimum free space has the size.
+fn information(server: &VolumeServer, name: &XdrString) -> Result<DiskPartition64, AbortCode> {
     let partition = parse(name).ok_or(AbortCode::VOLSERILLEGAL_PARTITION)?;
     let space = server.volumes().space(partition).map_err(|error| codes::of(&error))?;
     let failure = server.volumes().failure(partition).map_err(|error| codes::of(&error))?;
@@ -41,23 +85,6 @@ pub(crate) fn information(server: &VolumeServer, name: &XdrString) -> Result<Dis
         total_usable: 0,
         free: wide(free),
         min_free: wide(space.total_kib),
-    })
-}
-
-/// Returns the space in 32-bit numbers, saturating (AFSVolPartitionInfo).
-pub(crate) fn narrow_information(
-    server: &VolumeServer,
-    name: &XdrString,
-) -> Result<DiskPartition, AbortCode> {
-    let wide = information(server, name)?;
-    let narrow = |number: i64| i32::try_from(number).unwrap_or(i32::MAX);
-    Ok(DiskPartition {
-        name: wide.name,
-        device_name: wide.device_name,
-        lock: wide.lock,
-        total_usable: 0,
-        free: narrow(wide.free),
-        min_free: narrow(wide.min_free),
     })
 }
 

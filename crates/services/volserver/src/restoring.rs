@@ -9,8 +9,8 @@ use crate::server::VolumeServer;
 use crate::transactions::Use;
 use afs_format::dump::{DumpError, DumpVolume, DumpedVnode, Item, Reader, VnodeAttributes};
 use afs_idl::CallStream;
-use afs_idl::vol::RestoreCookie;
-use base::{AbortCode, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
+use afs_idl::vol::{self, RestoreCookie};
+use base::{AbortCode, Caller, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
 use bytes::Bytes;
 use std::sync::Arc;
 use tracing::{info, warn};
@@ -23,20 +23,23 @@ struct Wanted {
     clone: VolumeId,
 }
 
-/// AFSVolRestore. The dump itself shows whether it is incremental: vnodes of which it has only the numbers
-/// are kept, vnodes that it lacks are deleted.
-pub(crate) fn restore(
-    server: &VolumeServer,
-    used: &Use<'_>,
-    volume: &Volume,
-    cookie: &RestoreCookie,
-    stream: &mut dyn CallStream,
-) -> Result<(), AbortCode> {
-    let restoration = server.volumes().restore(volume.id()).map_err(|error| refused(&error))?;
-    restore_parts(server, used, restoration, cookie, stream).map_err(|(code, _)| code)
+impl VolumeServer {
+    /// Restore. The dump itself shows whether it is incremental: vnodes of which it has only the numbers are kept,
+    /// vnodes that it lacks are deleted.
+    pub(crate) fn restore(
+        &self,
+        caller: &Caller,
+        request: vol::RestoreRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<vol::RestoreReply, AbortCode> {
+        let (used, volume) = self.change(caller, request.transaction, "Restore")?;
+        let restoration = self.volumes().restore(volume.id()).map_err(|error| refused(&error))?;
+        restore_parts(self, &used, restoration, &request.cookie, stream).map_err(|(code, _)| code)?;
+        Ok(vol::RestoreReply)
+    }
 }
 
-/// Like [`restore`]; if the stream fails, the error includes what has been built.
+/// Restores a volume from a dump; if the stream fails, the error includes what has been built.
 pub(crate) fn restore_parts(
     server: &VolumeServer,
     used: &Use<'_>,

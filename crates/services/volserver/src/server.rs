@@ -54,6 +54,9 @@ pub struct VolumeServer {
     queries: Access,
 }
 
+afs_idl::vol::impl_server!(VolumeServer);
+afs_idl::cellar::impl_server!(VolumeServer: transfers);
+
 impl VolumeServer {
     /// Creates a server without transactions.
     pub fn new(parts: VolumeServerParts) -> VolumeServer {

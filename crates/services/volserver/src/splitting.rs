@@ -16,7 +16,7 @@ use crate::creating::begin;
 use crate::server::VolumeServer;
 use crate::transactions::Use;
 use afs_idl::CallStream;
-use afs_idl::vol::{SplitVolumeRequest, attach_mode};
+use afs_idl::vol::{self, attach_mode};
 use base::{AbortCode, Caller, Fid, PartitionId, UserId, VnodeId, VolumeId, VolumeType};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -63,37 +63,39 @@ impl Report<'_> {
     }
 }
 
-/// AFSVolSplitVolume: splits a directory off into another volume.
-pub(crate) fn split(
-    server: &VolumeServer,
-    caller: &Caller,
-    request: SplitVolumeRequest,
-    stream: &mut dyn CallStream,
-) -> Result<(), AbortCode> {
-    server.administer(caller, "SplitVolume").map_err(|_| EPERM)?;
-    let find = |id| server.volumes().get_any_state(VolumeId(id)).map_err(|error| codes::of(&error));
-    let (volume, new) = (find(request.volume_id)?, find(request.new_volume_id)?);
-    let mut report = Report { stream, is_verbose: request.verbose != 0 };
-    check(&volume, &new).map_err(|why| report.refuse(&why, EINVAL))?;
-    let open = |volume: &Arc<Volume>| {
-        let used = begin(server, volume.id(), volume.partition(), attach_mode::BUSY, "SplitVolume")?;
-        used.attach(volume);
-        Ok(used)
-    };
-    let first = open(&volume).map_err(|code| report.refuse("The volume is in use", code))?;
-    let second = match open(&new) {
-        Ok(second) => second,
-        Err(code) => {
-            first.end();
-            return Err(report.refuse("The new volume is in use", code));
-        }
-    };
-    let done = split_open(server, &volume, &second, VnodeId(request.vnode), &mut report);
-    first.end();
-    second.end();
-    server.file_service().volume_changed(volume.id());
-    server.file_service().volume_changed(new.id());
-    done
+impl VolumeServer {
+    /// SplitVolume: splits a directory off into another volume.
+    pub(crate) fn split_volume(
+        &self,
+        caller: &Caller,
+        request: vol::SplitVolumeRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<vol::SplitVolumeReply, AbortCode> {
+        self.administer(caller, "SplitVolume").map_err(|_| EPERM)?;
+        let find = |id| self.volumes().get_any_state(VolumeId(id)).map_err(|error| codes::of(&error));
+        let (volume, new) = (find(request.volume_id)?, find(request.new_volume_id)?);
+        let mut report = Report { stream, is_verbose: request.verbose != 0 };
+        check(&volume, &new).map_err(|why| report.refuse(&why, EINVAL))?;
+        let open = |volume: &Arc<Volume>| {
+            let used = begin(self, volume.id(), volume.partition(), attach_mode::BUSY, "SplitVolume")?;
+            used.attach(volume);
+            Ok(used)
+        };
+        let first = open(&volume).map_err(|code| report.refuse("The volume is in use", code))?;
+        let second = match open(&new) {
+            Ok(second) => second,
+            Err(code) => {
+                first.end();
+                return Err(report.refuse("The new volume is in use", code));
+            }
+        };
+        let done = split_open(self, &volume, &second, VnodeId(request.vnode), &mut report);
+        first.end();
+        second.end();
+        self.file_service().volume_changed(volume.id());
+        self.file_service().volume_changed(new.id());
+        done.map(|()| vol::SplitVolumeReply)
+    }
 }
 
 /// Checks that the volumes are suitable; the error says why not.

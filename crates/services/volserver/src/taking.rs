@@ -6,14 +6,14 @@
 
 use crate::codes::{self, E2BIG, ENOENT};
 use crate::dumping;
-use crate::restoring;
+use crate::restoring::restore_parts;
 use crate::server::VolumeServer;
 use crate::transactions::Use;
 use afs_format::transfer::{CHUNK_BYTES, Digest, Frame, Known, Reader, TransferError, digest};
 use afs_idl::CallStream;
-use afs_idl::cellar::{CHUNK_DIGESTS_MAX, ChunkDigest, ChunkRange, TakeVolumeRequest};
+use afs_idl::cellar::{self, CHUNK_DIGESTS_MAX, ChunkDigest};
 use afs_idl::vol::RestoreCookie;
-use base::{AbortCode, Fid, VnodeId};
+use base::{AbortCode, Caller, Fid, VnodeId};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,68 +23,76 @@ use volume::{Received, Restoration, Volume, VolumeError};
 /// Base-2 logarithm of [`CHUNK_BYTES`].
 const CHUNK_SHIFT: u8 = CHUNK_BYTES.trailing_zeros() as u8;
 
-/// Returns the number of vnodes whose data may not have to be sent.
-pub(crate) fn vnodes(server: &VolumeServer, used: &Use<'_>, volume: &Arc<Volume>) -> Result<u64, AbortCode> {
-    let local = Local::new(server, used, volume)?;
-    Ok(volume.header().file_count + local.received.map_or(0, |received| received.vnodes()))
-}
+impl VolumeServer {
+    /// OfferVolume (411): returns the number of vnodes whose data may not have to be sent.
+    pub(crate) fn offer_volume(
+        &self,
+        caller: &Caller,
+        request: cellar::OfferVolumeRequest,
+    ) -> Result<cellar::OfferVolumeReply, AbortCode> {
+        let (used, volume) = self.change(caller, request.transaction, "Restore")?;
+        let local = Local::new(self, &used, &volume)?;
+        let received = local.received.map_or(0, |received| received.vnodes());
+        Ok(cellar::OfferVolumeReply { vnodes: volume.header().file_count + received })
+    }
 
-/// GetChunkDigests (412).
-pub(crate) fn digests(
-    server: &VolumeServer,
-    used: &Use<'_>,
-    volume: &Arc<Volume>,
-    ranges: &[ChunkRange],
-) -> Result<Vec<ChunkDigest>, AbortCode> {
-    let count: u64 = ranges.iter().map(|range| u64::from(range.count)).sum();
-    if count > CHUNK_DIGESTS_MAX as u64 {
-        return Err(E2BIG);
-    }
-    let local = Local::new(server, used, volume)?;
-    let mut digests = Vec::with_capacity(count as usize);
-    for range in ranges {
-        for index in 0..u64::from(range.count) {
-            let chunk = local.any(range.vnode, range.unique, range.first.saturating_add(index));
-            let digest = chunk.map(|pieces| digest(&pieces));
-            let is_known = u32::from(digest.is_some());
-            digests.push(ChunkDigest { is_known, digest: digest.unwrap_or_default() });
+    /// GetChunkDigests (412). Called thousands of times during a transfer, which is audited itself.
+    pub(crate) fn get_chunk_digests(
+        &self,
+        caller: &Caller,
+        request: cellar::GetChunkDigestsRequest,
+    ) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
+        let (used, volume) = self.change_quietly(caller, request.transaction, "Restore")?;
+        let count: u64 = request.ranges.iter().map(|range| u64::from(range.count)).sum();
+        if count > CHUNK_DIGESTS_MAX as u64 {
+            return Err(E2BIG);
         }
+        let local = Local::new(self, &used, &volume)?;
+        let mut digests = Vec::with_capacity(count as usize);
+        for range in &request.ranges {
+            for index in 0..u64::from(range.count) {
+                let chunk = local.any(range.vnode, range.unique, range.first.saturating_add(index));
+                let digest = chunk.map(|pieces| digest(&pieces));
+                let is_known = u32::from(digest.is_some());
+                digests.push(ChunkDigest { is_known, digest: digest.unwrap_or_default() });
+            }
+        }
+        Ok(cellar::GetChunkDigestsReply { digests })
     }
-    Ok(digests)
-}
 
-/// TakeVolume (413).
-pub(crate) fn take(
-    server: &VolumeServer,
-    used: &Use<'_>,
-    volume: &Arc<Volume>,
-    request: &TakeVolumeRequest,
-    stream: &mut dyn CallStream,
-) -> Result<(), AbortCode> {
-    let cookie = RestoreCookie {
-        name: request.name.clone(),
-        volume_type: request.volume_type,
-        clone_id: request.clone_id,
-        parent_id: volume.header().parent.0,
-    };
-    let mut expander = Expander::open(Local::new(server, used, volume)?, stream)?;
-    let begun = server.volumes().receive(volume.id(), used.volume_id(), server.clock());
-    let restored = begun
-        .map_err(|error| (dumping::refused(&error), None))
-        .and_then(|restoration| restoring::restore_parts(server, used, restoration, &cookie, &mut expander));
-    let is_cut_off = expander.is_cut_off;
-    // Releases the data received before.
-    drop(expander);
-    restored.map_err(|(code, left)| {
-        if let Some(left) = left.filter(|_| is_cut_off) {
-            keep(volume, *left);
+    /// TakeVolume (413).
+    pub(crate) fn take_volume(
+        &self,
+        caller: &Caller,
+        request: cellar::TakeVolumeRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<cellar::TakeVolumeReply, AbortCode> {
+        let (used, volume) = self.change(caller, request.transaction, "Restore")?;
+        let cookie = RestoreCookie {
+            name: request.name,
+            volume_type: request.volume_type,
+            clone_id: request.clone_id,
+            parent_id: volume.header().parent.0,
+        };
+        let mut expander = Expander::open(Local::new(self, &used, &volume)?, stream)?;
+        let begun = self.volumes().receive(volume.id(), used.volume_id(), self.clock());
+        let restored = begun
+            .map_err(|error| (dumping::refused(&error), None))
+            .and_then(|restoration| restore_parts(self, &used, restoration, &cookie, &mut expander));
+        let is_cut_off = expander.is_cut_off;
+        // Releases the data received before.
+        drop(expander);
+        restored.map_err(|(code, left)| {
+            if let Some(left) = left.filter(|_| is_cut_off) {
+                keep(&volume, *left);
+            }
+            code
+        })?;
+        if let Err(error) = self.volumes().forget_received(used.volume_id(), used.partition()) {
+            warn!(volume = %volume.id(), %error, "received data of former transfers is kept longer than needed");
         }
-        code
-    })?;
-    if let Err(error) = server.volumes().forget_received(used.volume_id(), used.partition()) {
-        warn!(volume = %volume.id(), %error, "received data of former transfers is kept longer than needed");
+        Ok(cellar::TakeVolumeReply)
     }
-    Ok(())
 }
 
 /// Keeps the received data for the next transfer.

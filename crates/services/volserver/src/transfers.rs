@@ -1,7 +1,8 @@
 //! Keeps track of transfers to other servers, for monitoring.
 
-use afs_idl::cellar::TransferInfo;
-use base::{AbortCode, UnixTime, VolumeId};
+use crate::server::VolumeServer;
+use afs_idl::cellar::{self, TransferInfo};
+use base::{AbortCode, Caller, UnixTime, VolumeId};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -12,6 +13,18 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 const KEPT_MAX: usize = 128;
 /// Maximum number of transfers in a listing.
 const LISTED_MAX: usize = afs_idl::cellar::TRANSFERS_MAX;
+
+impl VolumeServer {
+    /// ListTransfers (410). Called every second while a job is being watched.
+    pub(crate) fn list_transfers(
+        &self,
+        caller: &Caller,
+        _: cellar::ListTransfersRequest,
+    ) -> Result<cellar::ListTransfersReply, AbortCode> {
+        self.administer_quietly(caller, "ListTransfers")?;
+        Ok(cellar::ListTransfersReply { transfers: self.sent() })
+    }
+}
 
 /// All running transfers, and the most recent completed ones.
 #[derive(Default)]

@@ -1683,6 +1683,8 @@ pub const PROCEDURES: &[(u32, &str)] = &[
 ];
 
 /// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.
+///
+/// A service that handles all procedures implements it with [`impl_server`].
 pub trait Server {
     /// Creates and starts an instance.
     /// (CreateBnode, opcode 80.)
@@ -1995,6 +1997,249 @@ pub trait Server {
     ) -> Result<SetRestrictedModeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+}
+
+/// Implements [`Server`] for a type by the type's own methods, which have the signatures of the trait
+/// and may be in any module of its crate. It does not compile while one of them is missing.
+#[doc(inline)]
+pub use crate::impl_bozo_server as impl_server;
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! impl_bozo_server {
+    ($handler:ident $(<$lifetime:lifetime>)?) => {
+        mod bozo_server {
+            use $crate::server::{AbortCode, Caller};
+            use $crate::bozo;
+            use $crate::CallStream;
+
+            fn create_bnode(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::CreateBnodeRequest) -> Result<bozo::CreateBnodeReply, AbortCode> {
+                handler.create_bnode(caller, request)
+            }
+            fn delete_bnode(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::DeleteBnodeRequest) -> Result<bozo::DeleteBnodeReply, AbortCode> {
+                handler.delete_bnode(caller, request)
+            }
+            fn set_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::SetStatusRequest) -> Result<bozo::SetStatusReply, AbortCode> {
+                handler.set_status(caller, request)
+            }
+            fn get_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetStatusRequest) -> Result<bozo::GetStatusReply, AbortCode> {
+                handler.get_status(caller, request)
+            }
+            fn enumerate_instance(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::EnumerateInstanceRequest) -> Result<bozo::EnumerateInstanceReply, AbortCode> {
+                handler.enumerate_instance(caller, request)
+            }
+            fn get_instance_info(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetInstanceInfoRequest) -> Result<bozo::GetInstanceInfoReply, AbortCode> {
+                handler.get_instance_info(caller, request)
+            }
+            fn get_instance_parm(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetInstanceParmRequest) -> Result<bozo::GetInstanceParmReply, AbortCode> {
+                handler.get_instance_parm(caller, request)
+            }
+            fn add_s_user(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::AddSUserRequest) -> Result<bozo::AddSUserReply, AbortCode> {
+                handler.add_s_user(caller, request)
+            }
+            fn delete_s_user(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::DeleteSUserRequest) -> Result<bozo::DeleteSUserReply, AbortCode> {
+                handler.delete_s_user(caller, request)
+            }
+            fn list_s_users(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::ListSUsersRequest) -> Result<bozo::ListSUsersReply, AbortCode> {
+                handler.list_s_users(caller, request)
+            }
+            fn list_keys(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::ListKeysRequest) -> Result<bozo::ListKeysReply, AbortCode> {
+                handler.list_keys(caller, request)
+            }
+            fn add_key(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::AddKeyRequest) -> Result<bozo::AddKeyReply, AbortCode> {
+                handler.add_key(caller, request)
+            }
+            fn delete_key(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::DeleteKeyRequest) -> Result<bozo::DeleteKeyReply, AbortCode> {
+                handler.delete_key(caller, request)
+            }
+            fn set_cell_name(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::SetCellNameRequest) -> Result<bozo::SetCellNameReply, AbortCode> {
+                handler.set_cell_name(caller, request)
+            }
+            fn get_cell_name(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetCellNameRequest) -> Result<bozo::GetCellNameReply, AbortCode> {
+                handler.get_cell_name(caller, request)
+            }
+            fn get_cell_host(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetCellHostRequest) -> Result<bozo::GetCellHostReply, AbortCode> {
+                handler.get_cell_host(caller, request)
+            }
+            fn add_cell_host(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::AddCellHostRequest) -> Result<bozo::AddCellHostReply, AbortCode> {
+                handler.add_cell_host(caller, request)
+            }
+            fn delete_cell_host(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::DeleteCellHostRequest) -> Result<bozo::DeleteCellHostReply, AbortCode> {
+                handler.delete_cell_host(caller, request)
+            }
+            fn set_t_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::SetTStatusRequest) -> Result<bozo::SetTStatusReply, AbortCode> {
+                handler.set_t_status(caller, request)
+            }
+            fn shutdown_all(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::ShutdownAllRequest) -> Result<bozo::ShutdownAllReply, AbortCode> {
+                handler.shutdown_all(caller, request)
+            }
+            fn restart_all(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::RestartAllRequest) -> Result<bozo::RestartAllReply, AbortCode> {
+                handler.restart_all(caller, request)
+            }
+            fn startup_all(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::StartupAllRequest) -> Result<bozo::StartupAllReply, AbortCode> {
+                handler.startup_all(caller, request)
+            }
+            fn set_no_auth_flag(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::SetNoAuthFlagRequest) -> Result<bozo::SetNoAuthFlagReply, AbortCode> {
+                handler.set_no_auth_flag(caller, request)
+            }
+            fn re_bozo(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::ReBozoRequest) -> Result<bozo::ReBozoReply, AbortCode> {
+                handler.re_bozo(caller, request)
+            }
+            fn restart(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::RestartRequest) -> Result<bozo::RestartReply, AbortCode> {
+                handler.restart(caller, request)
+            }
+            fn install(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::InstallRequest, stream: &mut dyn CallStream) -> Result<bozo::InstallReply, AbortCode> {
+                handler.install(caller, request, stream)
+            }
+            fn un_install(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::UnInstallRequest) -> Result<bozo::UnInstallReply, AbortCode> {
+                handler.un_install(caller, request)
+            }
+            fn get_dates(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetDatesRequest) -> Result<bozo::GetDatesReply, AbortCode> {
+                handler.get_dates(caller, request)
+            }
+            fn exec(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::ExecRequest) -> Result<bozo::ExecReply, AbortCode> {
+                handler.exec(caller, request)
+            }
+            fn prune(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::PruneRequest) -> Result<bozo::PruneReply, AbortCode> {
+                handler.prune(caller, request)
+            }
+            fn set_restart_time(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::SetRestartTimeRequest) -> Result<bozo::SetRestartTimeReply, AbortCode> {
+                handler.set_restart_time(caller, request)
+            }
+            fn get_restart_time(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetRestartTimeRequest) -> Result<bozo::GetRestartTimeReply, AbortCode> {
+                handler.get_restart_time(caller, request)
+            }
+            fn get_log(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetLogRequest, stream: &mut dyn CallStream) -> Result<bozo::GetLogReply, AbortCode> {
+                handler.get_log(caller, request, stream)
+            }
+            fn wait_all(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::WaitAllRequest) -> Result<bozo::WaitAllReply, AbortCode> {
+                handler.wait_all(caller, request)
+            }
+            fn get_instance_strings(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetInstanceStringsRequest) -> Result<bozo::GetInstanceStringsReply, AbortCode> {
+                handler.get_instance_strings(caller, request)
+            }
+            fn get_restricted_mode(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetRestrictedModeRequest) -> Result<bozo::GetRestrictedModeReply, AbortCode> {
+                handler.get_restricted_mode(caller, request)
+            }
+            fn set_restricted_mode(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::SetRestrictedModeRequest) -> Result<bozo::SetRestrictedModeReply, AbortCode> {
+                handler.set_restricted_mode(caller, request)
+            }
+
+            impl bozo::Server for super::$handler $(<$lifetime>)? {
+                fn create_bnode(&self, caller: &Caller, request: bozo::CreateBnodeRequest) -> Result<bozo::CreateBnodeReply, AbortCode> {
+                    create_bnode(self, caller, request)
+                }
+                fn delete_bnode(&self, caller: &Caller, request: bozo::DeleteBnodeRequest) -> Result<bozo::DeleteBnodeReply, AbortCode> {
+                    delete_bnode(self, caller, request)
+                }
+                fn set_status(&self, caller: &Caller, request: bozo::SetStatusRequest) -> Result<bozo::SetStatusReply, AbortCode> {
+                    set_status(self, caller, request)
+                }
+                fn get_status(&self, caller: &Caller, request: bozo::GetStatusRequest) -> Result<bozo::GetStatusReply, AbortCode> {
+                    get_status(self, caller, request)
+                }
+                fn enumerate_instance(&self, caller: &Caller, request: bozo::EnumerateInstanceRequest) -> Result<bozo::EnumerateInstanceReply, AbortCode> {
+                    enumerate_instance(self, caller, request)
+                }
+                fn get_instance_info(&self, caller: &Caller, request: bozo::GetInstanceInfoRequest) -> Result<bozo::GetInstanceInfoReply, AbortCode> {
+                    get_instance_info(self, caller, request)
+                }
+                fn get_instance_parm(&self, caller: &Caller, request: bozo::GetInstanceParmRequest) -> Result<bozo::GetInstanceParmReply, AbortCode> {
+                    get_instance_parm(self, caller, request)
+                }
+                fn add_s_user(&self, caller: &Caller, request: bozo::AddSUserRequest) -> Result<bozo::AddSUserReply, AbortCode> {
+                    add_s_user(self, caller, request)
+                }
+                fn delete_s_user(&self, caller: &Caller, request: bozo::DeleteSUserRequest) -> Result<bozo::DeleteSUserReply, AbortCode> {
+                    delete_s_user(self, caller, request)
+                }
+                fn list_s_users(&self, caller: &Caller, request: bozo::ListSUsersRequest) -> Result<bozo::ListSUsersReply, AbortCode> {
+                    list_s_users(self, caller, request)
+                }
+                fn list_keys(&self, caller: &Caller, request: bozo::ListKeysRequest) -> Result<bozo::ListKeysReply, AbortCode> {
+                    list_keys(self, caller, request)
+                }
+                fn add_key(&self, caller: &Caller, request: bozo::AddKeyRequest) -> Result<bozo::AddKeyReply, AbortCode> {
+                    add_key(self, caller, request)
+                }
+                fn delete_key(&self, caller: &Caller, request: bozo::DeleteKeyRequest) -> Result<bozo::DeleteKeyReply, AbortCode> {
+                    delete_key(self, caller, request)
+                }
+                fn set_cell_name(&self, caller: &Caller, request: bozo::SetCellNameRequest) -> Result<bozo::SetCellNameReply, AbortCode> {
+                    set_cell_name(self, caller, request)
+                }
+                fn get_cell_name(&self, caller: &Caller, request: bozo::GetCellNameRequest) -> Result<bozo::GetCellNameReply, AbortCode> {
+                    get_cell_name(self, caller, request)
+                }
+                fn get_cell_host(&self, caller: &Caller, request: bozo::GetCellHostRequest) -> Result<bozo::GetCellHostReply, AbortCode> {
+                    get_cell_host(self, caller, request)
+                }
+                fn add_cell_host(&self, caller: &Caller, request: bozo::AddCellHostRequest) -> Result<bozo::AddCellHostReply, AbortCode> {
+                    add_cell_host(self, caller, request)
+                }
+                fn delete_cell_host(&self, caller: &Caller, request: bozo::DeleteCellHostRequest) -> Result<bozo::DeleteCellHostReply, AbortCode> {
+                    delete_cell_host(self, caller, request)
+                }
+                fn set_t_status(&self, caller: &Caller, request: bozo::SetTStatusRequest) -> Result<bozo::SetTStatusReply, AbortCode> {
+                    set_t_status(self, caller, request)
+                }
+                fn shutdown_all(&self, caller: &Caller, request: bozo::ShutdownAllRequest) -> Result<bozo::ShutdownAllReply, AbortCode> {
+                    shutdown_all(self, caller, request)
+                }
+                fn restart_all(&self, caller: &Caller, request: bozo::RestartAllRequest) -> Result<bozo::RestartAllReply, AbortCode> {
+                    restart_all(self, caller, request)
+                }
+                fn startup_all(&self, caller: &Caller, request: bozo::StartupAllRequest) -> Result<bozo::StartupAllReply, AbortCode> {
+                    startup_all(self, caller, request)
+                }
+                fn set_no_auth_flag(&self, caller: &Caller, request: bozo::SetNoAuthFlagRequest) -> Result<bozo::SetNoAuthFlagReply, AbortCode> {
+                    set_no_auth_flag(self, caller, request)
+                }
+                fn re_bozo(&self, caller: &Caller, request: bozo::ReBozoRequest) -> Result<bozo::ReBozoReply, AbortCode> {
+                    re_bozo(self, caller, request)
+                }
+                fn restart(&self, caller: &Caller, request: bozo::RestartRequest) -> Result<bozo::RestartReply, AbortCode> {
+                    restart(self, caller, request)
+                }
+                fn install(&self, caller: &Caller, request: bozo::InstallRequest, stream: &mut dyn CallStream) -> Result<bozo::InstallReply, AbortCode> {
+                    install(self, caller, request, stream)
+                }
+                fn un_install(&self, caller: &Caller, request: bozo::UnInstallRequest) -> Result<bozo::UnInstallReply, AbortCode> {
+                    un_install(self, caller, request)
+                }
+                fn get_dates(&self, caller: &Caller, request: bozo::GetDatesRequest) -> Result<bozo::GetDatesReply, AbortCode> {
+                    get_dates(self, caller, request)
+                }
+                fn exec(&self, caller: &Caller, request: bozo::ExecRequest) -> Result<bozo::ExecReply, AbortCode> {
+                    exec(self, caller, request)
+                }
+                fn prune(&self, caller: &Caller, request: bozo::PruneRequest) -> Result<bozo::PruneReply, AbortCode> {
+                    prune(self, caller, request)
+                }
+                fn set_restart_time(&self, caller: &Caller, request: bozo::SetRestartTimeRequest) -> Result<bozo::SetRestartTimeReply, AbortCode> {
+                    set_restart_time(self, caller, request)
+                }
+                fn get_restart_time(&self, caller: &Caller, request: bozo::GetRestartTimeRequest) -> Result<bozo::GetRestartTimeReply, AbortCode> {
+                    get_restart_time(self, caller, request)
+                }
+                fn get_log(&self, caller: &Caller, request: bozo::GetLogRequest, stream: &mut dyn CallStream) -> Result<bozo::GetLogReply, AbortCode> {
+                    get_log(self, caller, request, stream)
+                }
+                fn wait_all(&self, caller: &Caller, request: bozo::WaitAllRequest) -> Result<bozo::WaitAllReply, AbortCode> {
+                    wait_all(self, caller, request)
+                }
+                fn get_instance_strings(&self, caller: &Caller, request: bozo::GetInstanceStringsRequest) -> Result<bozo::GetInstanceStringsReply, AbortCode> {
+                    get_instance_strings(self, caller, request)
+                }
+                fn get_restricted_mode(&self, caller: &Caller, request: bozo::GetRestrictedModeRequest) -> Result<bozo::GetRestrictedModeReply, AbortCode> {
+                    get_restricted_mode(self, caller, request)
+                }
+                fn set_restricted_mode(&self, caller: &Caller, request: bozo::SetRestrictedModeRequest) -> Result<bozo::SetRestrictedModeReply, AbortCode> {
+                    set_restricted_mode(self, caller, request)
+                }
+            }
+        }
+    };
 }
 
 /// Serves one call: decodes the opcode and the arguments, calls `server`, and sends the reply.

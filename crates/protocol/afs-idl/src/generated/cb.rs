@@ -949,6 +949,8 @@ pub const PROCEDURES: &[(u32, &str)] = &[
 ];
 
 /// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.
+///
+/// A service that handles all procedures implements it with [`impl_server`].
 pub trait Server {
     /// Breaks callback promises.
     /// (CallBack, opcode 204.)
@@ -1097,6 +1099,134 @@ pub trait Server {
     ) -> Result<TellMeAboutYourselfReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+}
+
+/// Implements [`Server`] for a type by the type's own methods, which have the signatures of the trait
+/// and may be in any module of its crate. It does not compile while one of them is missing.
+#[doc(inline)]
+pub use crate::impl_cb_server as impl_server;
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! impl_cb_server {
+    ($handler:ident $(<$lifetime:lifetime>)?) => {
+        mod cb_server {
+            use $crate::server::{AbortCode, Caller};
+            use $crate::cb;
+
+            fn call_back(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
+                handler.call_back(caller, request)
+            }
+            fn init_call_back_state(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::InitCallBackStateRequest) -> Result<cb::InitCallBackStateReply, AbortCode> {
+                handler.init_call_back_state(caller, request)
+            }
+            fn probe(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
+                handler.probe(caller, request)
+            }
+            fn get_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetLockRequest) -> Result<cb::GetLockReply, AbortCode> {
+                handler.get_lock(caller, request)
+            }
+            fn get_ce(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetCERequest) -> Result<cb::GetCEReply, AbortCode> {
+                handler.get_ce(caller, request)
+            }
+            fn x_stats_version(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::XStatsVersionRequest) -> Result<cb::XStatsVersionReply, AbortCode> {
+                handler.x_stats_version(caller, request)
+            }
+            fn get_x_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetXStatsRequest) -> Result<cb::GetXStatsReply, AbortCode> {
+                handler.get_x_stats(caller, request)
+            }
+            fn init_call_back_state2(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::InitCallBackState2Request) -> Result<cb::InitCallBackState2Reply, AbortCode> {
+                handler.init_call_back_state2(caller, request)
+            }
+            fn who_are_you(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::WhoAreYouRequest) -> Result<cb::WhoAreYouReply, AbortCode> {
+                handler.who_are_you(caller, request)
+            }
+            fn init_call_back_state3(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::InitCallBackState3Request) -> Result<cb::InitCallBackState3Reply, AbortCode> {
+                handler.init_call_back_state3(caller, request)
+            }
+            fn probe_uuid(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
+                handler.probe_uuid(caller, request)
+            }
+            fn get_server_prefs(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetServerPrefsRequest) -> Result<cb::GetServerPrefsReply, AbortCode> {
+                handler.get_server_prefs(caller, request)
+            }
+            fn get_cell_serv_db(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetCellServDBRequest) -> Result<cb::GetCellServDBReply, AbortCode> {
+                handler.get_cell_serv_db(caller, request)
+            }
+            fn get_local_cell(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetLocalCellRequest) -> Result<cb::GetLocalCellReply, AbortCode> {
+                handler.get_local_cell(caller, request)
+            }
+            fn get_cache_config(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetCacheConfigRequest) -> Result<cb::GetCacheConfigReply, AbortCode> {
+                handler.get_cache_config(caller, request)
+            }
+            fn get_ce64(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetCE64Request) -> Result<cb::GetCE64Reply, AbortCode> {
+                handler.get_ce64(caller, request)
+            }
+            fn get_cell_by_num(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetCellByNumRequest) -> Result<cb::GetCellByNumReply, AbortCode> {
+                handler.get_cell_by_num(caller, request)
+            }
+            fn tell_me_about_yourself(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::TellMeAboutYourselfRequest) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
+                handler.tell_me_about_yourself(caller, request)
+            }
+
+            impl cb::Server for super::$handler $(<$lifetime>)? {
+                fn call_back(&self, caller: &Caller, request: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
+                    call_back(self, caller, request)
+                }
+                fn init_call_back_state(&self, caller: &Caller, request: cb::InitCallBackStateRequest) -> Result<cb::InitCallBackStateReply, AbortCode> {
+                    init_call_back_state(self, caller, request)
+                }
+                fn probe(&self, caller: &Caller, request: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
+                    probe(self, caller, request)
+                }
+                fn get_lock(&self, caller: &Caller, request: cb::GetLockRequest) -> Result<cb::GetLockReply, AbortCode> {
+                    get_lock(self, caller, request)
+                }
+                fn get_ce(&self, caller: &Caller, request: cb::GetCERequest) -> Result<cb::GetCEReply, AbortCode> {
+                    get_ce(self, caller, request)
+                }
+                fn x_stats_version(&self, caller: &Caller, request: cb::XStatsVersionRequest) -> Result<cb::XStatsVersionReply, AbortCode> {
+                    x_stats_version(self, caller, request)
+                }
+                fn get_x_stats(&self, caller: &Caller, request: cb::GetXStatsRequest) -> Result<cb::GetXStatsReply, AbortCode> {
+                    get_x_stats(self, caller, request)
+                }
+                fn init_call_back_state2(&self, caller: &Caller, request: cb::InitCallBackState2Request) -> Result<cb::InitCallBackState2Reply, AbortCode> {
+                    init_call_back_state2(self, caller, request)
+                }
+                fn who_are_you(&self, caller: &Caller, request: cb::WhoAreYouRequest) -> Result<cb::WhoAreYouReply, AbortCode> {
+                    who_are_you(self, caller, request)
+                }
+                fn init_call_back_state3(&self, caller: &Caller, request: cb::InitCallBackState3Request) -> Result<cb::InitCallBackState3Reply, AbortCode> {
+                    init_call_back_state3(self, caller, request)
+                }
+                fn probe_uuid(&self, caller: &Caller, request: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
+                    probe_uuid(self, caller, request)
+                }
+                fn get_server_prefs(&self, caller: &Caller, request: cb::GetServerPrefsRequest) -> Result<cb::GetServerPrefsReply, AbortCode> {
+                    get_server_prefs(self, caller, request)
+                }
+                fn get_cell_serv_db(&self, caller: &Caller, request: cb::GetCellServDBRequest) -> Result<cb::GetCellServDBReply, AbortCode> {
+                    get_cell_serv_db(self, caller, request)
+                }
+                fn get_local_cell(&self, caller: &Caller, request: cb::GetLocalCellRequest) -> Result<cb::GetLocalCellReply, AbortCode> {
+                    get_local_cell(self, caller, request)
+                }
+                fn get_cache_config(&self, caller: &Caller, request: cb::GetCacheConfigRequest) -> Result<cb::GetCacheConfigReply, AbortCode> {
+                    get_cache_config(self, caller, request)
+                }
+                fn get_ce64(&self, caller: &Caller, request: cb::GetCE64Request) -> Result<cb::GetCE64Reply, AbortCode> {
+                    get_ce64(self, caller, request)
+                }
+                fn get_cell_by_num(&self, caller: &Caller, request: cb::GetCellByNumRequest) -> Result<cb::GetCellByNumReply, AbortCode> {
+                    get_cell_by_num(self, caller, request)
+                }
+                fn tell_me_about_yourself(&self, caller: &Caller, request: cb::TellMeAboutYourselfRequest) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
+                    tell_me_about_yourself(self, caller, request)
+                }
+            }
+        }
+    };
 }
 
 /// Serves one call: decodes the opcode and the arguments, calls `server`, and sends the reply.

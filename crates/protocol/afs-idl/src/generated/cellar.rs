@@ -2637,6 +2637,8 @@ pub const PROCEDURES: &[(u32, &str)] = &[
 ];
 
 /// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.
+///
+/// A service that handles all procedures implements it with [`impl_server`].
 pub trait Server {
     /// Returns the server's version and partitions. Anyone may call it; only authenticated callers get
     /// partitions.
@@ -3028,6 +3030,274 @@ pub trait Server {
     ) -> Result<FetchProfileReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+}
+
+/// Implements [`Server`] for a type by the type's own methods, which have the signatures of the trait
+/// and may be in any module of its crate. It does not compile while one of them is missing.
+///
+/// With `: transfers` after the type, it implements only this part of the procedures; they are not
+/// needed otherwise.
+#[doc(inline)]
+pub use crate::impl_cellar_server as impl_server;
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! impl_cellar_server {
+    ($handler:ident $(<$lifetime:lifetime>)?: transfers) => {
+        mod cellar_server {
+            use $crate::server::{AbortCode, Caller};
+            use $crate::cellar;
+            use $crate::CallStream;
+
+            fn list_transfers(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::ListTransfersRequest) -> Result<cellar::ListTransfersReply, AbortCode> {
+                handler.list_transfers(caller, request)
+            }
+            fn offer_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::OfferVolumeRequest) -> Result<cellar::OfferVolumeReply, AbortCode> {
+                handler.offer_volume(caller, request)
+            }
+            fn get_chunk_digests(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetChunkDigestsRequest) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
+                handler.get_chunk_digests(caller, request)
+            }
+            fn take_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::TakeVolumeRequest, stream: &mut dyn CallStream) -> Result<cellar::TakeVolumeReply, AbortCode> {
+                handler.take_volume(caller, request, stream)
+            }
+            fn digest_contents(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::DigestContentsRequest) -> Result<cellar::DigestContentsReply, AbortCode> {
+                handler.digest_contents(caller, request)
+            }
+
+            impl cellar::Server for super::$handler $(<$lifetime>)? {
+                fn list_transfers(&self, caller: &Caller, request: cellar::ListTransfersRequest) -> Result<cellar::ListTransfersReply, AbortCode> {
+                    list_transfers(self, caller, request)
+                }
+                fn offer_volume(&self, caller: &Caller, request: cellar::OfferVolumeRequest) -> Result<cellar::OfferVolumeReply, AbortCode> {
+                    offer_volume(self, caller, request)
+                }
+                fn get_chunk_digests(&self, caller: &Caller, request: cellar::GetChunkDigestsRequest) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
+                    get_chunk_digests(self, caller, request)
+                }
+                fn take_volume(&self, caller: &Caller, request: cellar::TakeVolumeRequest, stream: &mut dyn CallStream) -> Result<cellar::TakeVolumeReply, AbortCode> {
+                    take_volume(self, caller, request, stream)
+                }
+                fn digest_contents(&self, caller: &Caller, request: cellar::DigestContentsRequest) -> Result<cellar::DigestContentsReply, AbortCode> {
+                    digest_contents(self, caller, request)
+                }
+            }
+        }
+    };
+    ($handler:ident $(<$lifetime:lifetime>)?) => {
+        mod cellar_server {
+            use $crate::server::{AbortCode, Caller};
+            use $crate::cellar;
+
+            fn get_server_info(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetServerInfoRequest) -> Result<cellar::GetServerInfoReply, AbortCode> {
+                handler.get_server_info(caller, request)
+            }
+            fn get_transport(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetTransportRequest) -> Result<cellar::GetTransportReply, AbortCode> {
+                handler.get_transport(caller, request)
+            }
+            fn create_snapshot(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::CreateSnapshotRequest) -> Result<cellar::CreateSnapshotReply, AbortCode> {
+                handler.create_snapshot(caller, request)
+            }
+            fn list_snapshots(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::ListSnapshotsRequest) -> Result<cellar::ListSnapshotsReply, AbortCode> {
+                handler.list_snapshots(caller, request)
+            }
+            fn get_snapshot_space(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetSnapshotSpaceRequest) -> Result<cellar::GetSnapshotSpaceReply, AbortCode> {
+                handler.get_snapshot_space(caller, request)
+            }
+            fn remove_snapshot(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::RemoveSnapshotRequest) -> Result<cellar::RemoveSnapshotReply, AbortCode> {
+                handler.remove_snapshot(caller, request)
+            }
+            fn roll_back_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::RollBackVolumeRequest) -> Result<cellar::RollBackVolumeReply, AbortCode> {
+                handler.roll_back_volume(caller, request)
+            }
+            fn get_snapshot_policy(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetSnapshotPolicyRequest) -> Result<cellar::GetSnapshotPolicyReply, AbortCode> {
+                handler.get_snapshot_policy(caller, request)
+            }
+            fn set_snapshot_policy(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::SetSnapshotPolicyRequest) -> Result<cellar::SetSnapshotPolicyReply, AbortCode> {
+                handler.set_snapshot_policy(caller, request)
+            }
+            fn get_directory_totals(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetDirectoryTotalsRequest) -> Result<cellar::GetDirectoryTotalsReply, AbortCode> {
+                handler.get_directory_totals(caller, request)
+            }
+            fn list_subdirectories(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::ListSubdirectoriesRequest) -> Result<cellar::ListSubdirectoriesReply, AbortCode> {
+                handler.list_subdirectories(caller, request)
+            }
+            fn get_volume_policy(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetVolumePolicyRequest) -> Result<cellar::GetVolumePolicyReply, AbortCode> {
+                handler.get_volume_policy(caller, request)
+            }
+            fn set_volume_policy(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::SetVolumePolicyRequest) -> Result<cellar::SetVolumePolicyReply, AbortCode> {
+                handler.set_volume_policy(caller, request)
+            }
+            fn get_volume_deduplication(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetVolumeDeduplicationRequest) -> Result<cellar::GetVolumeDeduplicationReply, AbortCode> {
+                handler.get_volume_deduplication(caller, request)
+            }
+            fn set_volume_deduplication(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::SetVolumeDeduplicationRequest) -> Result<cellar::SetVolumeDeduplicationReply, AbortCode> {
+                handler.set_volume_deduplication(caller, request)
+            }
+            fn get_deduplication(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetDeduplicationRequest) -> Result<cellar::GetDeduplicationReply, AbortCode> {
+                handler.get_deduplication(caller, request)
+            }
+            fn get_cache_statistics(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetCacheStatisticsRequest) -> Result<cellar::GetCacheStatisticsReply, AbortCode> {
+                handler.get_cache_statistics(caller, request)
+            }
+            fn purge_volume_cache(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::PurgeVolumeCacheRequest) -> Result<cellar::PurgeVolumeCacheReply, AbortCode> {
+                handler.purge_volume_cache(caller, request)
+            }
+            fn start_check(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::StartCheckRequest) -> Result<cellar::StartCheckReply, AbortCode> {
+                handler.start_check(caller, request)
+            }
+            fn get_check(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetCheckRequest) -> Result<cellar::GetCheckReply, AbortCode> {
+                handler.get_check(caller, request)
+            }
+            fn get_check_damages(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetCheckDamagesRequest) -> Result<cellar::GetCheckDamagesReply, AbortCode> {
+                handler.get_check_damages(caller, request)
+            }
+            fn stop_check(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::StopCheckRequest) -> Result<cellar::StopCheckReply, AbortCode> {
+                handler.stop_check(caller, request)
+            }
+            fn get_damaged_places(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetDamagedPlacesRequest) -> Result<cellar::GetDamagedPlacesReply, AbortCode> {
+                handler.get_damaged_places(caller, request)
+            }
+            fn list_jobs(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::ListJobsRequest) -> Result<cellar::ListJobsReply, AbortCode> {
+                handler.list_jobs(caller, request)
+            }
+            fn get_job(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetJobRequest) -> Result<cellar::GetJobReply, AbortCode> {
+                handler.get_job(caller, request)
+            }
+            fn cancel_job(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::CancelJobRequest) -> Result<cellar::CancelJobReply, AbortCode> {
+                handler.cancel_job(caller, request)
+            }
+            fn resume_job(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::ResumeJobRequest) -> Result<cellar::ResumeJobReply, AbortCode> {
+                handler.resume_job(caller, request)
+            }
+            fn get_figures(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetFiguresRequest) -> Result<cellar::GetFiguresReply, AbortCode> {
+                handler.get_figures(caller, request)
+            }
+            fn get_slow_calls(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetSlowCallsRequest) -> Result<cellar::GetSlowCallsReply, AbortCode> {
+                handler.get_slow_calls(caller, request)
+            }
+            fn set_logged_events(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::SetLoggedEventsRequest) -> Result<cellar::SetLoggedEventsReply, AbortCode> {
+                handler.set_logged_events(caller, request)
+            }
+            fn start_profile(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::StartProfileRequest) -> Result<cellar::StartProfileReply, AbortCode> {
+                handler.start_profile(caller, request)
+            }
+            fn get_profile(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetProfileRequest) -> Result<cellar::GetProfileReply, AbortCode> {
+                handler.get_profile(caller, request)
+            }
+            fn stop_profile(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::StopProfileRequest) -> Result<cellar::StopProfileReply, AbortCode> {
+                handler.stop_profile(caller, request)
+            }
+            fn fetch_profile(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::FetchProfileRequest) -> Result<cellar::FetchProfileReply, AbortCode> {
+                handler.fetch_profile(caller, request)
+            }
+
+            impl cellar::Server for super::$handler $(<$lifetime>)? {
+                fn get_server_info(&self, caller: &Caller, request: cellar::GetServerInfoRequest) -> Result<cellar::GetServerInfoReply, AbortCode> {
+                    get_server_info(self, caller, request)
+                }
+                fn get_transport(&self, caller: &Caller, request: cellar::GetTransportRequest) -> Result<cellar::GetTransportReply, AbortCode> {
+                    get_transport(self, caller, request)
+                }
+                fn create_snapshot(&self, caller: &Caller, request: cellar::CreateSnapshotRequest) -> Result<cellar::CreateSnapshotReply, AbortCode> {
+                    create_snapshot(self, caller, request)
+                }
+                fn list_snapshots(&self, caller: &Caller, request: cellar::ListSnapshotsRequest) -> Result<cellar::ListSnapshotsReply, AbortCode> {
+                    list_snapshots(self, caller, request)
+                }
+                fn get_snapshot_space(&self, caller: &Caller, request: cellar::GetSnapshotSpaceRequest) -> Result<cellar::GetSnapshotSpaceReply, AbortCode> {
+                    get_snapshot_space(self, caller, request)
+                }
+                fn remove_snapshot(&self, caller: &Caller, request: cellar::RemoveSnapshotRequest) -> Result<cellar::RemoveSnapshotReply, AbortCode> {
+                    remove_snapshot(self, caller, request)
+                }
+                fn roll_back_volume(&self, caller: &Caller, request: cellar::RollBackVolumeRequest) -> Result<cellar::RollBackVolumeReply, AbortCode> {
+                    roll_back_volume(self, caller, request)
+                }
+                fn get_snapshot_policy(&self, caller: &Caller, request: cellar::GetSnapshotPolicyRequest) -> Result<cellar::GetSnapshotPolicyReply, AbortCode> {
+                    get_snapshot_policy(self, caller, request)
+                }
+                fn set_snapshot_policy(&self, caller: &Caller, request: cellar::SetSnapshotPolicyRequest) -> Result<cellar::SetSnapshotPolicyReply, AbortCode> {
+                    set_snapshot_policy(self, caller, request)
+                }
+                fn get_directory_totals(&self, caller: &Caller, request: cellar::GetDirectoryTotalsRequest) -> Result<cellar::GetDirectoryTotalsReply, AbortCode> {
+                    get_directory_totals(self, caller, request)
+                }
+                fn list_subdirectories(&self, caller: &Caller, request: cellar::ListSubdirectoriesRequest) -> Result<cellar::ListSubdirectoriesReply, AbortCode> {
+                    list_subdirectories(self, caller, request)
+                }
+                fn get_volume_policy(&self, caller: &Caller, request: cellar::GetVolumePolicyRequest) -> Result<cellar::GetVolumePolicyReply, AbortCode> {
+                    get_volume_policy(self, caller, request)
+                }
+                fn set_volume_policy(&self, caller: &Caller, request: cellar::SetVolumePolicyRequest) -> Result<cellar::SetVolumePolicyReply, AbortCode> {
+                    set_volume_policy(self, caller, request)
+                }
+                fn get_volume_deduplication(&self, caller: &Caller, request: cellar::GetVolumeDeduplicationRequest) -> Result<cellar::GetVolumeDeduplicationReply, AbortCode> {
+                    get_volume_deduplication(self, caller, request)
+                }
+                fn set_volume_deduplication(&self, caller: &Caller, request: cellar::SetVolumeDeduplicationRequest) -> Result<cellar::SetVolumeDeduplicationReply, AbortCode> {
+                    set_volume_deduplication(self, caller, request)
+                }
+                fn get_deduplication(&self, caller: &Caller, request: cellar::GetDeduplicationRequest) -> Result<cellar::GetDeduplicationReply, AbortCode> {
+                    get_deduplication(self, caller, request)
+                }
+                fn get_cache_statistics(&self, caller: &Caller, request: cellar::GetCacheStatisticsRequest) -> Result<cellar::GetCacheStatisticsReply, AbortCode> {
+                    get_cache_statistics(self, caller, request)
+                }
+                fn purge_volume_cache(&self, caller: &Caller, request: cellar::PurgeVolumeCacheRequest) -> Result<cellar::PurgeVolumeCacheReply, AbortCode> {
+                    purge_volume_cache(self, caller, request)
+                }
+                fn start_check(&self, caller: &Caller, request: cellar::StartCheckRequest) -> Result<cellar::StartCheckReply, AbortCode> {
+                    start_check(self, caller, request)
+                }
+                fn get_check(&self, caller: &Caller, request: cellar::GetCheckRequest) -> Result<cellar::GetCheckReply, AbortCode> {
+                    get_check(self, caller, request)
+                }
+                fn get_check_damages(&self, caller: &Caller, request: cellar::GetCheckDamagesRequest) -> Result<cellar::GetCheckDamagesReply, AbortCode> {
+                    get_check_damages(self, caller, request)
+                }
+                fn stop_check(&self, caller: &Caller, request: cellar::StopCheckRequest) -> Result<cellar::StopCheckReply, AbortCode> {
+                    stop_check(self, caller, request)
+                }
+                fn get_damaged_places(&self, caller: &Caller, request: cellar::GetDamagedPlacesRequest) -> Result<cellar::GetDamagedPlacesReply, AbortCode> {
+                    get_damaged_places(self, caller, request)
+                }
+                fn list_jobs(&self, caller: &Caller, request: cellar::ListJobsRequest) -> Result<cellar::ListJobsReply, AbortCode> {
+                    list_jobs(self, caller, request)
+                }
+                fn get_job(&self, caller: &Caller, request: cellar::GetJobRequest) -> Result<cellar::GetJobReply, AbortCode> {
+                    get_job(self, caller, request)
+                }
+                fn cancel_job(&self, caller: &Caller, request: cellar::CancelJobRequest) -> Result<cellar::CancelJobReply, AbortCode> {
+                    cancel_job(self, caller, request)
+                }
+                fn resume_job(&self, caller: &Caller, request: cellar::ResumeJobRequest) -> Result<cellar::ResumeJobReply, AbortCode> {
+                    resume_job(self, caller, request)
+                }
+                fn get_figures(&self, caller: &Caller, request: cellar::GetFiguresRequest) -> Result<cellar::GetFiguresReply, AbortCode> {
+                    get_figures(self, caller, request)
+                }
+                fn get_slow_calls(&self, caller: &Caller, request: cellar::GetSlowCallsRequest) -> Result<cellar::GetSlowCallsReply, AbortCode> {
+                    get_slow_calls(self, caller, request)
+                }
+                fn set_logged_events(&self, caller: &Caller, request: cellar::SetLoggedEventsRequest) -> Result<cellar::SetLoggedEventsReply, AbortCode> {
+                    set_logged_events(self, caller, request)
+                }
+                fn start_profile(&self, caller: &Caller, request: cellar::StartProfileRequest) -> Result<cellar::StartProfileReply, AbortCode> {
+                    start_profile(self, caller, request)
+                }
+                fn get_profile(&self, caller: &Caller, request: cellar::GetProfileRequest) -> Result<cellar::GetProfileReply, AbortCode> {
+                    get_profile(self, caller, request)
+                }
+                fn stop_profile(&self, caller: &Caller, request: cellar::StopProfileRequest) -> Result<cellar::StopProfileReply, AbortCode> {
+                    stop_profile(self, caller, request)
+                }
+                fn fetch_profile(&self, caller: &Caller, request: cellar::FetchProfileRequest) -> Result<cellar::FetchProfileReply, AbortCode> {
+                    fetch_profile(self, caller, request)
+                }
+            }
+        }
+    };
 }
 
 /// Serves one call: decodes the opcode and the arguments, calls `server`, and sends the reply.

@@ -2964,6 +2964,8 @@ impl Operation {
 }
 
 /// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.
+///
+/// A service that handles all procedures implements it with [`impl_server`].
 pub trait Server {
     /// Reads a file. A word with the length of the data, and the data, precede the reply.
     /// (FetchData, opcode 130.) The data before the reply is written to the stream.
@@ -3322,6 +3324,285 @@ pub trait Server {
     ) -> Result<GetStatistics64Reply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+}
+
+/// Implements [`Server`] for a type by the type's own methods, which have the signatures of the trait
+/// and may be in any module of its crate. It does not compile while one of them is missing.
+#[doc(inline)]
+pub use crate::impl_fs_server as impl_server;
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! impl_fs_server {
+    ($handler:ident $(<$lifetime:lifetime>)?) => {
+        mod fs_server {
+            use $crate::server::{AbortCode, Caller};
+            use $crate::fs;
+            use $crate::CallStream;
+
+            fn fetch_data(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::FetchDataRequest, stream: &mut dyn CallStream) -> Result<fs::FetchDataReply, AbortCode> {
+                handler.fetch_data(caller, request, stream)
+            }
+            fn fetch_acl(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::FetchACLRequest) -> Result<fs::FetchACLReply, AbortCode> {
+                handler.fetch_acl(caller, request)
+            }
+            fn fetch_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::FetchStatusRequest) -> Result<fs::FetchStatusReply, AbortCode> {
+                handler.fetch_status(caller, request)
+            }
+            fn store_data(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::StoreDataRequest, stream: &mut dyn CallStream) -> Result<fs::StoreDataReply, AbortCode> {
+                handler.store_data(caller, request, stream)
+            }
+            fn old_store_acl(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::OldStoreACLRequest) -> Result<fs::OldStoreACLReply, AbortCode> {
+                handler.old_store_acl(caller, request)
+            }
+            fn store_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::StoreStatusRequest) -> Result<fs::StoreStatusReply, AbortCode> {
+                handler.store_status(caller, request)
+            }
+            fn remove_file(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::RemoveFileRequest) -> Result<fs::RemoveFileReply, AbortCode> {
+                handler.remove_file(caller, request)
+            }
+            fn create_file(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::CreateFileRequest) -> Result<fs::CreateFileReply, AbortCode> {
+                handler.create_file(caller, request)
+            }
+            fn rename(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::RenameRequest) -> Result<fs::RenameReply, AbortCode> {
+                handler.rename(caller, request)
+            }
+            fn symlink(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::SymlinkRequest) -> Result<fs::SymlinkReply, AbortCode> {
+                handler.symlink(caller, request)
+            }
+            fn link(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::LinkRequest) -> Result<fs::LinkReply, AbortCode> {
+                handler.link(caller, request)
+            }
+            fn make_dir(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::MakeDirRequest) -> Result<fs::MakeDirReply, AbortCode> {
+                handler.make_dir(caller, request)
+            }
+            fn remove_dir(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::RemoveDirRequest) -> Result<fs::RemoveDirReply, AbortCode> {
+                handler.remove_dir(caller, request)
+            }
+            fn old_set_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::OldSetLockRequest) -> Result<fs::OldSetLockReply, AbortCode> {
+                handler.old_set_lock(caller, request)
+            }
+            fn old_extend_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::OldExtendLockRequest) -> Result<fs::OldExtendLockReply, AbortCode> {
+                handler.old_extend_lock(caller, request)
+            }
+            fn old_release_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::OldReleaseLockRequest) -> Result<fs::OldReleaseLockReply, AbortCode> {
+                handler.old_release_lock(caller, request)
+            }
+            fn get_statistics(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetStatisticsRequest) -> Result<fs::GetStatisticsReply, AbortCode> {
+                handler.get_statistics(caller, request)
+            }
+            fn give_up_call_backs(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GiveUpCallBacksRequest) -> Result<fs::GiveUpCallBacksReply, AbortCode> {
+                handler.give_up_call_backs(caller, request)
+            }
+            fn get_volume_info(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetVolumeInfoRequest) -> Result<fs::GetVolumeInfoReply, AbortCode> {
+                handler.get_volume_info(caller, request)
+            }
+            fn get_volume_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetVolumeStatusRequest) -> Result<fs::GetVolumeStatusReply, AbortCode> {
+                handler.get_volume_status(caller, request)
+            }
+            fn set_volume_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::SetVolumeStatusRequest) -> Result<fs::SetVolumeStatusReply, AbortCode> {
+                handler.set_volume_status(caller, request)
+            }
+            fn get_root_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetRootVolumeRequest) -> Result<fs::GetRootVolumeReply, AbortCode> {
+                handler.get_root_volume(caller, request)
+            }
+            fn check_token(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::CheckTokenRequest) -> Result<fs::CheckTokenReply, AbortCode> {
+                handler.check_token(caller, request)
+            }
+            fn get_time(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetTimeRequest) -> Result<fs::GetTimeReply, AbortCode> {
+                handler.get_time(caller, request)
+            }
+            fn n_get_volume_info(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::NGetVolumeInfoRequest) -> Result<fs::NGetVolumeInfoReply, AbortCode> {
+                handler.n_get_volume_info(caller, request)
+            }
+            fn bulk_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::BulkStatusRequest) -> Result<fs::BulkStatusReply, AbortCode> {
+                handler.bulk_status(caller, request)
+            }
+            fn set_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::SetLockRequest) -> Result<fs::SetLockReply, AbortCode> {
+                handler.set_lock(caller, request)
+            }
+            fn extend_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::ExtendLockRequest) -> Result<fs::ExtendLockReply, AbortCode> {
+                handler.extend_lock(caller, request)
+            }
+            fn release_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::ReleaseLockRequest) -> Result<fs::ReleaseLockReply, AbortCode> {
+                handler.release_lock(caller, request)
+            }
+            fn x_stats_version(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::XStatsVersionRequest) -> Result<fs::XStatsVersionReply, AbortCode> {
+                handler.x_stats_version(caller, request)
+            }
+            fn get_x_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetXStatsRequest) -> Result<fs::GetXStatsReply, AbortCode> {
+                handler.get_x_stats(caller, request)
+            }
+            fn lookup(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::LookupRequest) -> Result<fs::LookupReply, AbortCode> {
+                handler.lookup(caller, request)
+            }
+            fn flush_cps(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::FlushCPSRequest) -> Result<fs::FlushCPSReply, AbortCode> {
+                handler.flush_cps(caller, request)
+            }
+            fn dfs_symlink(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::DFSSymlinkRequest) -> Result<fs::DFSSymlinkReply, AbortCode> {
+                handler.dfs_symlink(caller, request)
+            }
+            fn store_acl(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::StoreACLRequest) -> Result<fs::StoreACLReply, AbortCode> {
+                handler.store_acl(caller, request)
+            }
+            fn fs_cmd(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::FsCmdRequest) -> Result<fs::FsCmdReply, AbortCode> {
+                handler.fs_cmd(caller, request)
+            }
+            fn inline_bulk_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::InlineBulkStatusRequest) -> Result<fs::InlineBulkStatusReply, AbortCode> {
+                handler.inline_bulk_status(caller, request)
+            }
+            fn fetch_data64(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::FetchData64Request, stream: &mut dyn CallStream) -> Result<fs::FetchData64Reply, AbortCode> {
+                handler.fetch_data64(caller, request, stream)
+            }
+            fn store_data64(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::StoreData64Request, stream: &mut dyn CallStream) -> Result<fs::StoreData64Reply, AbortCode> {
+                handler.store_data64(caller, request, stream)
+            }
+            fn give_up_all_call_backs(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GiveUpAllCallBacksRequest) -> Result<fs::GiveUpAllCallBacksReply, AbortCode> {
+                handler.give_up_all_call_backs(caller, request)
+            }
+            fn get_capabilities(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetCapabilitiesRequest) -> Result<fs::GetCapabilitiesReply, AbortCode> {
+                handler.get_capabilities(caller, request)
+            }
+            fn call_back_rx_conn_addr(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::CallBackRxConnAddrRequest) -> Result<fs::CallBackRxConnAddrReply, AbortCode> {
+                handler.call_back_rx_conn_addr(caller, request)
+            }
+            fn get_statistics64(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetStatistics64Request) -> Result<fs::GetStatistics64Reply, AbortCode> {
+                handler.get_statistics64(caller, request)
+            }
+
+            impl fs::Server for super::$handler $(<$lifetime>)? {
+                fn fetch_data(&self, caller: &Caller, request: fs::FetchDataRequest, stream: &mut dyn CallStream) -> Result<fs::FetchDataReply, AbortCode> {
+                    fetch_data(self, caller, request, stream)
+                }
+                fn fetch_acl(&self, caller: &Caller, request: fs::FetchACLRequest) -> Result<fs::FetchACLReply, AbortCode> {
+                    fetch_acl(self, caller, request)
+                }
+                fn fetch_status(&self, caller: &Caller, request: fs::FetchStatusRequest) -> Result<fs::FetchStatusReply, AbortCode> {
+                    fetch_status(self, caller, request)
+                }
+                fn store_data(&self, caller: &Caller, request: fs::StoreDataRequest, stream: &mut dyn CallStream) -> Result<fs::StoreDataReply, AbortCode> {
+                    store_data(self, caller, request, stream)
+                }
+                fn old_store_acl(&self, caller: &Caller, request: fs::OldStoreACLRequest) -> Result<fs::OldStoreACLReply, AbortCode> {
+                    old_store_acl(self, caller, request)
+                }
+                fn store_status(&self, caller: &Caller, request: fs::StoreStatusRequest) -> Result<fs::StoreStatusReply, AbortCode> {
+                    store_status(self, caller, request)
+                }
+                fn remove_file(&self, caller: &Caller, request: fs::RemoveFileRequest) -> Result<fs::RemoveFileReply, AbortCode> {
+                    remove_file(self, caller, request)
+                }
+                fn create_file(&self, caller: &Caller, request: fs::CreateFileRequest) -> Result<fs::CreateFileReply, AbortCode> {
+                    create_file(self, caller, request)
+                }
+                fn rename(&self, caller: &Caller, request: fs::RenameRequest) -> Result<fs::RenameReply, AbortCode> {
+                    rename(self, caller, request)
+                }
+                fn symlink(&self, caller: &Caller, request: fs::SymlinkRequest) -> Result<fs::SymlinkReply, AbortCode> {
+                    symlink(self, caller, request)
+                }
+                fn link(&self, caller: &Caller, request: fs::LinkRequest) -> Result<fs::LinkReply, AbortCode> {
+                    link(self, caller, request)
+                }
+                fn make_dir(&self, caller: &Caller, request: fs::MakeDirRequest) -> Result<fs::MakeDirReply, AbortCode> {
+                    make_dir(self, caller, request)
+                }
+                fn remove_dir(&self, caller: &Caller, request: fs::RemoveDirRequest) -> Result<fs::RemoveDirReply, AbortCode> {
+                    remove_dir(self, caller, request)
+                }
+                fn old_set_lock(&self, caller: &Caller, request: fs::OldSetLockRequest) -> Result<fs::OldSetLockReply, AbortCode> {
+                    old_set_lock(self, caller, request)
+                }
+                fn old_extend_lock(&self, caller: &Caller, request: fs::OldExtendLockRequest) -> Result<fs::OldExtendLockReply, AbortCode> {
+                    old_extend_lock(self, caller, request)
+                }
+                fn old_release_lock(&self, caller: &Caller, request: fs::OldReleaseLockRequest) -> Result<fs::OldReleaseLockReply, AbortCode> {
+                    old_release_lock(self, caller, request)
+                }
+                fn get_statistics(&self, caller: &Caller, request: fs::GetStatisticsRequest) -> Result<fs::GetStatisticsReply, AbortCode> {
+                    get_statistics(self, caller, request)
+                }
+                fn give_up_call_backs(&self, caller: &Caller, request: fs::GiveUpCallBacksRequest) -> Result<fs::GiveUpCallBacksReply, AbortCode> {
+                    give_up_call_backs(self, caller, request)
+                }
+                fn get_volume_info(&self, caller: &Caller, request: fs::GetVolumeInfoRequest) -> Result<fs::GetVolumeInfoReply, AbortCode> {
+                    get_volume_info(self, caller, request)
+                }
+                fn get_volume_status(&self, caller: &Caller, request: fs::GetVolumeStatusRequest) -> Result<fs::GetVolumeStatusReply, AbortCode> {
+                    get_volume_status(self, caller, request)
+                }
+                fn set_volume_status(&self, caller: &Caller, request: fs::SetVolumeStatusRequest) -> Result<fs::SetVolumeStatusReply, AbortCode> {
+                    set_volume_status(self, caller, request)
+                }
+                fn get_root_volume(&self, caller: &Caller, request: fs::GetRootVolumeRequest) -> Result<fs::GetRootVolumeReply, AbortCode> {
+                    get_root_volume(self, caller, request)
+                }
+                fn check_token(&self, caller: &Caller, request: fs::CheckTokenRequest) -> Result<fs::CheckTokenReply, AbortCode> {
+                    check_token(self, caller, request)
+                }
+                fn get_time(&self, caller: &Caller, request: fs::GetTimeRequest) -> Result<fs::GetTimeReply, AbortCode> {
+                    get_time(self, caller, request)
+                }
+                fn n_get_volume_info(&self, caller: &Caller, request: fs::NGetVolumeInfoRequest) -> Result<fs::NGetVolumeInfoReply, AbortCode> {
+                    n_get_volume_info(self, caller, request)
+                }
+                fn bulk_status(&self, caller: &Caller, request: fs::BulkStatusRequest) -> Result<fs::BulkStatusReply, AbortCode> {
+                    bulk_status(self, caller, request)
+                }
+                fn set_lock(&self, caller: &Caller, request: fs::SetLockRequest) -> Result<fs::SetLockReply, AbortCode> {
+                    set_lock(self, caller, request)
+                }
+                fn extend_lock(&self, caller: &Caller, request: fs::ExtendLockRequest) -> Result<fs::ExtendLockReply, AbortCode> {
+                    extend_lock(self, caller, request)
+                }
+                fn release_lock(&self, caller: &Caller, request: fs::ReleaseLockRequest) -> Result<fs::ReleaseLockReply, AbortCode> {
+                    release_lock(self, caller, request)
+                }
+                fn x_stats_version(&self, caller: &Caller, request: fs::XStatsVersionRequest) -> Result<fs::XStatsVersionReply, AbortCode> {
+                    x_stats_version(self, caller, request)
+                }
+                fn get_x_stats(&self, caller: &Caller, request: fs::GetXStatsRequest) -> Result<fs::GetXStatsReply, AbortCode> {
+                    get_x_stats(self, caller, request)
+                }
+                fn lookup(&self, caller: &Caller, request: fs::LookupRequest) -> Result<fs::LookupReply, AbortCode> {
+                    lookup(self, caller, request)
+                }
+                fn flush_cps(&self, caller: &Caller, request: fs::FlushCPSRequest) -> Result<fs::FlushCPSReply, AbortCode> {
+                    flush_cps(self, caller, request)
+                }
+                fn dfs_symlink(&self, caller: &Caller, request: fs::DFSSymlinkRequest) -> Result<fs::DFSSymlinkReply, AbortCode> {
+                    dfs_symlink(self, caller, request)
+                }
+                fn store_acl(&self, caller: &Caller, request: fs::StoreACLRequest) -> Result<fs::StoreACLReply, AbortCode> {
+                    store_acl(self, caller, request)
+                }
+                fn fs_cmd(&self, caller: &Caller, request: fs::FsCmdRequest) -> Result<fs::FsCmdReply, AbortCode> {
+                    fs_cmd(self, caller, request)
+                }
+                fn inline_bulk_status(&self, caller: &Caller, request: fs::InlineBulkStatusRequest) -> Result<fs::InlineBulkStatusReply, AbortCode> {
+                    inline_bulk_status(self, caller, request)
+                }
+                fn fetch_data64(&self, caller: &Caller, request: fs::FetchData64Request, stream: &mut dyn CallStream) -> Result<fs::FetchData64Reply, AbortCode> {
+                    fetch_data64(self, caller, request, stream)
+                }
+                fn store_data64(&self, caller: &Caller, request: fs::StoreData64Request, stream: &mut dyn CallStream) -> Result<fs::StoreData64Reply, AbortCode> {
+                    store_data64(self, caller, request, stream)
+                }
+                fn give_up_all_call_backs(&self, caller: &Caller, request: fs::GiveUpAllCallBacksRequest) -> Result<fs::GiveUpAllCallBacksReply, AbortCode> {
+                    give_up_all_call_backs(self, caller, request)
+                }
+                fn get_capabilities(&self, caller: &Caller, request: fs::GetCapabilitiesRequest) -> Result<fs::GetCapabilitiesReply, AbortCode> {
+                    get_capabilities(self, caller, request)
+                }
+                fn call_back_rx_conn_addr(&self, caller: &Caller, request: fs::CallBackRxConnAddrRequest) -> Result<fs::CallBackRxConnAddrReply, AbortCode> {
+                    call_back_rx_conn_addr(self, caller, request)
+                }
+                fn get_statistics64(&self, caller: &Caller, request: fs::GetStatistics64Request) -> Result<fs::GetStatistics64Reply, AbortCode> {
+                    get_statistics64(self, caller, request)
+                }
+            }
+        }
+    };
 }
 
 /// Serves one call: decodes the opcode and the arguments, calls `server`, and sends the reply.

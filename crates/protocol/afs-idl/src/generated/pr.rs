@@ -1233,6 +1233,8 @@ pub const PROCEDURES: &[(u32, &str)] = &[
 ];
 
 /// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.
+///
+/// A service that handles all procedures implements it with [`impl_server`].
 pub trait Server {
     /// Creates a user or group with a given id.
     /// (INewEntry, opcode 500.)
@@ -1418,6 +1420,165 @@ pub trait Server {
     ) -> Result<(), AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+}
+
+/// Implements [`Server`] for a type by the type's own methods, which have the signatures of the trait
+/// and may be in any module of its crate. It does not compile while one of them is missing.
+#[doc(inline)]
+pub use crate::impl_pr_server as impl_server;
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! impl_pr_server {
+    ($handler:ident $(<$lifetime:lifetime>)?) => {
+        mod pr_server {
+            use $crate::server::{AbortCode, Caller};
+            use $crate::pr;
+            use $crate::ReplyWriter;
+
+            fn i_new_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::INewEntryRequest) -> Result<pr::INewEntryReply, AbortCode> {
+                handler.i_new_entry(caller, request)
+            }
+            fn where_is_it(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::WhereIsItRequest) -> Result<pr::WhereIsItReply, AbortCode> {
+                handler.where_is_it(caller, request)
+            }
+            fn dump_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::DumpEntryRequest) -> Result<pr::DumpEntryReply, AbortCode> {
+                handler.dump_entry(caller, request)
+            }
+            fn add_to_group(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::AddToGroupRequest) -> Result<pr::AddToGroupReply, AbortCode> {
+                handler.add_to_group(caller, request)
+            }
+            fn name_to_id(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::NameToIDRequest) -> Result<pr::NameToIDReply, AbortCode> {
+                handler.name_to_id(caller, request)
+            }
+            fn id_to_name(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::IDToNameRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                handler.id_to_name(caller, request, reply)
+            }
+            fn delete(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::DeleteRequest) -> Result<pr::DeleteReply, AbortCode> {
+                handler.delete(caller, request)
+            }
+            fn remove_from_group(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::RemoveFromGroupRequest) -> Result<pr::RemoveFromGroupReply, AbortCode> {
+                handler.remove_from_group(caller, request)
+            }
+            fn get_cps(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::GetCPSRequest) -> Result<pr::GetCPSReply, AbortCode> {
+                handler.get_cps(caller, request)
+            }
+            fn new_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::NewEntryRequest) -> Result<pr::NewEntryReply, AbortCode> {
+                handler.new_entry(caller, request)
+            }
+            fn list_max(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ListMaxRequest) -> Result<pr::ListMaxReply, AbortCode> {
+                handler.list_max(caller, request)
+            }
+            fn set_max(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::SetMaxRequest) -> Result<pr::SetMaxReply, AbortCode> {
+                handler.set_max(caller, request)
+            }
+            fn list_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ListEntryRequest) -> Result<pr::ListEntryReply, AbortCode> {
+                handler.list_entry(caller, request)
+            }
+            fn change_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ChangeEntryRequest) -> Result<pr::ChangeEntryReply, AbortCode> {
+                handler.change_entry(caller, request)
+            }
+            fn list_elements(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ListElementsRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                handler.list_elements(caller, request, reply)
+            }
+            fn is_a_member_of(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::IsAMemberOfRequest) -> Result<pr::IsAMemberOfReply, AbortCode> {
+                handler.is_a_member_of(caller, request)
+            }
+            fn set_fields_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::SetFieldsEntryRequest) -> Result<pr::SetFieldsEntryReply, AbortCode> {
+                handler.set_fields_entry(caller, request)
+            }
+            fn list_owned(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ListOwnedRequest) -> Result<pr::ListOwnedReply, AbortCode> {
+                handler.list_owned(caller, request)
+            }
+            fn get_cps2(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::GetCPS2Request) -> Result<pr::GetCPS2Reply, AbortCode> {
+                handler.get_cps2(caller, request)
+            }
+            fn get_host_cps(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::GetHostCPSRequest) -> Result<pr::GetHostCPSReply, AbortCode> {
+                handler.get_host_cps(caller, request)
+            }
+            fn update_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::UpdateEntryRequest) -> Result<pr::UpdateEntryReply, AbortCode> {
+                handler.update_entry(caller, request)
+            }
+            fn list_entries(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ListEntriesRequest) -> Result<pr::ListEntriesReply, AbortCode> {
+                handler.list_entries(caller, request)
+            }
+            fn list_super_groups(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ListSuperGroupsRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                handler.list_super_groups(caller, request, reply)
+            }
+
+            impl pr::Server for super::$handler $(<$lifetime>)? {
+                fn i_new_entry(&self, caller: &Caller, request: pr::INewEntryRequest) -> Result<pr::INewEntryReply, AbortCode> {
+                    i_new_entry(self, caller, request)
+                }
+                fn where_is_it(&self, caller: &Caller, request: pr::WhereIsItRequest) -> Result<pr::WhereIsItReply, AbortCode> {
+                    where_is_it(self, caller, request)
+                }
+                fn dump_entry(&self, caller: &Caller, request: pr::DumpEntryRequest) -> Result<pr::DumpEntryReply, AbortCode> {
+                    dump_entry(self, caller, request)
+                }
+                fn add_to_group(&self, caller: &Caller, request: pr::AddToGroupRequest) -> Result<pr::AddToGroupReply, AbortCode> {
+                    add_to_group(self, caller, request)
+                }
+                fn name_to_id(&self, caller: &Caller, request: pr::NameToIDRequest) -> Result<pr::NameToIDReply, AbortCode> {
+                    name_to_id(self, caller, request)
+                }
+                fn id_to_name(&self, caller: &Caller, request: pr::IDToNameRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                    id_to_name(self, caller, request, reply)
+                }
+                fn delete(&self, caller: &Caller, request: pr::DeleteRequest) -> Result<pr::DeleteReply, AbortCode> {
+                    delete(self, caller, request)
+                }
+                fn remove_from_group(&self, caller: &Caller, request: pr::RemoveFromGroupRequest) -> Result<pr::RemoveFromGroupReply, AbortCode> {
+                    remove_from_group(self, caller, request)
+                }
+                fn get_cps(&self, caller: &Caller, request: pr::GetCPSRequest) -> Result<pr::GetCPSReply, AbortCode> {
+                    get_cps(self, caller, request)
+                }
+                fn new_entry(&self, caller: &Caller, request: pr::NewEntryRequest) -> Result<pr::NewEntryReply, AbortCode> {
+                    new_entry(self, caller, request)
+                }
+                fn list_max(&self, caller: &Caller, request: pr::ListMaxRequest) -> Result<pr::ListMaxReply, AbortCode> {
+                    list_max(self, caller, request)
+                }
+                fn set_max(&self, caller: &Caller, request: pr::SetMaxRequest) -> Result<pr::SetMaxReply, AbortCode> {
+                    set_max(self, caller, request)
+                }
+                fn list_entry(&self, caller: &Caller, request: pr::ListEntryRequest) -> Result<pr::ListEntryReply, AbortCode> {
+                    list_entry(self, caller, request)
+                }
+                fn change_entry(&self, caller: &Caller, request: pr::ChangeEntryRequest) -> Result<pr::ChangeEntryReply, AbortCode> {
+                    change_entry(self, caller, request)
+                }
+                fn list_elements(&self, caller: &Caller, request: pr::ListElementsRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                    list_elements(self, caller, request, reply)
+                }
+                fn is_a_member_of(&self, caller: &Caller, request: pr::IsAMemberOfRequest) -> Result<pr::IsAMemberOfReply, AbortCode> {
+                    is_a_member_of(self, caller, request)
+                }
+                fn set_fields_entry(&self, caller: &Caller, request: pr::SetFieldsEntryRequest) -> Result<pr::SetFieldsEntryReply, AbortCode> {
+                    set_fields_entry(self, caller, request)
+                }
+                fn list_owned(&self, caller: &Caller, request: pr::ListOwnedRequest) -> Result<pr::ListOwnedReply, AbortCode> {
+                    list_owned(self, caller, request)
+                }
+                fn get_cps2(&self, caller: &Caller, request: pr::GetCPS2Request) -> Result<pr::GetCPS2Reply, AbortCode> {
+                    get_cps2(self, caller, request)
+                }
+                fn get_host_cps(&self, caller: &Caller, request: pr::GetHostCPSRequest) -> Result<pr::GetHostCPSReply, AbortCode> {
+                    get_host_cps(self, caller, request)
+                }
+                fn update_entry(&self, caller: &Caller, request: pr::UpdateEntryRequest) -> Result<pr::UpdateEntryReply, AbortCode> {
+                    update_entry(self, caller, request)
+                }
+                fn list_entries(&self, caller: &Caller, request: pr::ListEntriesRequest) -> Result<pr::ListEntriesReply, AbortCode> {
+                    list_entries(self, caller, request)
+                }
+                fn list_super_groups(&self, caller: &Caller, request: pr::ListSuperGroupsRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                    list_super_groups(self, caller, request, reply)
+                }
+            }
+        }
+    };
 }
 
 /// Serves one call: decodes the opcode and the arguments, calls `server`, and sends the reply.

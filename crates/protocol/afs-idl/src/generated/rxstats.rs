@@ -458,6 +458,8 @@ pub const PROCEDURES: &[(u32, &str)] = &[
 ];
 
 /// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.
+///
+/// A service that handles all procedures implements it with [`impl_server`].
 pub trait Server {
     /// Returns the counters of each procedure.
     /// (RetrieveProcessRPCStats, opcode 0.)
@@ -568,6 +570,92 @@ pub trait Server {
     ) -> Result<ClearPeerRPCStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+}
+
+/// Implements [`Server`] for a type by the type's own methods, which have the signatures of the trait
+/// and may be in any module of its crate. It does not compile while one of them is missing.
+#[doc(inline)]
+pub use crate::impl_rxstats_server as impl_server;
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! impl_rxstats_server {
+    ($handler:ident $(<$lifetime:lifetime>)?) => {
+        mod rxstats_server {
+            use $crate::server::{AbortCode, Caller};
+            use $crate::rxstats;
+
+            fn retrieve_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::RetrieveProcessRPCStatsRequest) -> Result<rxstats::RetrieveProcessRPCStatsReply, AbortCode> {
+                handler.retrieve_process_rpc_stats(caller, request)
+            }
+            fn retrieve_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::RetrievePeerRPCStatsRequest) -> Result<rxstats::RetrievePeerRPCStatsReply, AbortCode> {
+                handler.retrieve_peer_rpc_stats(caller, request)
+            }
+            fn query_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::QueryProcessRPCStatsRequest) -> Result<rxstats::QueryProcessRPCStatsReply, AbortCode> {
+                handler.query_process_rpc_stats(caller, request)
+            }
+            fn query_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::QueryPeerRPCStatsRequest) -> Result<rxstats::QueryPeerRPCStatsReply, AbortCode> {
+                handler.query_peer_rpc_stats(caller, request)
+            }
+            fn enable_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::EnableProcessRPCStatsRequest) -> Result<rxstats::EnableProcessRPCStatsReply, AbortCode> {
+                handler.enable_process_rpc_stats(caller, request)
+            }
+            fn enable_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::EnablePeerRPCStatsRequest) -> Result<rxstats::EnablePeerRPCStatsReply, AbortCode> {
+                handler.enable_peer_rpc_stats(caller, request)
+            }
+            fn disable_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::DisableProcessRPCStatsRequest) -> Result<rxstats::DisableProcessRPCStatsReply, AbortCode> {
+                handler.disable_process_rpc_stats(caller, request)
+            }
+            fn disable_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::DisablePeerRPCStatsRequest) -> Result<rxstats::DisablePeerRPCStatsReply, AbortCode> {
+                handler.disable_peer_rpc_stats(caller, request)
+            }
+            fn query_rpc_stats_version(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::QueryRPCStatsVersionRequest) -> Result<rxstats::QueryRPCStatsVersionReply, AbortCode> {
+                handler.query_rpc_stats_version(caller, request)
+            }
+            fn clear_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::ClearProcessRPCStatsRequest) -> Result<rxstats::ClearProcessRPCStatsReply, AbortCode> {
+                handler.clear_process_rpc_stats(caller, request)
+            }
+            fn clear_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::ClearPeerRPCStatsRequest) -> Result<rxstats::ClearPeerRPCStatsReply, AbortCode> {
+                handler.clear_peer_rpc_stats(caller, request)
+            }
+
+            impl rxstats::Server for super::$handler $(<$lifetime>)? {
+                fn retrieve_process_rpc_stats(&self, caller: &Caller, request: rxstats::RetrieveProcessRPCStatsRequest) -> Result<rxstats::RetrieveProcessRPCStatsReply, AbortCode> {
+                    retrieve_process_rpc_stats(self, caller, request)
+                }
+                fn retrieve_peer_rpc_stats(&self, caller: &Caller, request: rxstats::RetrievePeerRPCStatsRequest) -> Result<rxstats::RetrievePeerRPCStatsReply, AbortCode> {
+                    retrieve_peer_rpc_stats(self, caller, request)
+                }
+                fn query_process_rpc_stats(&self, caller: &Caller, request: rxstats::QueryProcessRPCStatsRequest) -> Result<rxstats::QueryProcessRPCStatsReply, AbortCode> {
+                    query_process_rpc_stats(self, caller, request)
+                }
+                fn query_peer_rpc_stats(&self, caller: &Caller, request: rxstats::QueryPeerRPCStatsRequest) -> Result<rxstats::QueryPeerRPCStatsReply, AbortCode> {
+                    query_peer_rpc_stats(self, caller, request)
+                }
+                fn enable_process_rpc_stats(&self, caller: &Caller, request: rxstats::EnableProcessRPCStatsRequest) -> Result<rxstats::EnableProcessRPCStatsReply, AbortCode> {
+                    enable_process_rpc_stats(self, caller, request)
+                }
+                fn enable_peer_rpc_stats(&self, caller: &Caller, request: rxstats::EnablePeerRPCStatsRequest) -> Result<rxstats::EnablePeerRPCStatsReply, AbortCode> {
+                    enable_peer_rpc_stats(self, caller, request)
+                }
+                fn disable_process_rpc_stats(&self, caller: &Caller, request: rxstats::DisableProcessRPCStatsRequest) -> Result<rxstats::DisableProcessRPCStatsReply, AbortCode> {
+                    disable_process_rpc_stats(self, caller, request)
+                }
+                fn disable_peer_rpc_stats(&self, caller: &Caller, request: rxstats::DisablePeerRPCStatsRequest) -> Result<rxstats::DisablePeerRPCStatsReply, AbortCode> {
+                    disable_peer_rpc_stats(self, caller, request)
+                }
+                fn query_rpc_stats_version(&self, caller: &Caller, request: rxstats::QueryRPCStatsVersionRequest) -> Result<rxstats::QueryRPCStatsVersionReply, AbortCode> {
+                    query_rpc_stats_version(self, caller, request)
+                }
+                fn clear_process_rpc_stats(&self, caller: &Caller, request: rxstats::ClearProcessRPCStatsRequest) -> Result<rxstats::ClearProcessRPCStatsReply, AbortCode> {
+                    clear_process_rpc_stats(self, caller, request)
+                }
+                fn clear_peer_rpc_stats(&self, caller: &Caller, request: rxstats::ClearPeerRPCStatsRequest) -> Result<rxstats::ClearPeerRPCStatsReply, AbortCode> {
+                    clear_peer_rpc_stats(self, caller, request)
+                }
+            }
+        }
+    };
 }
 
 /// Serves one call: decodes the opcode and the arguments, calls `server`, and sends the reply.

@@ -1986,6 +1986,8 @@ pub const PROCEDURES: &[(u32, &str)] = &[
 ];
 
 /// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.
+///
+/// A service that handles all procedures implements it with [`impl_server`].
 pub trait Server {
     /// Creates an entry.
     /// (CreateEntry, opcode 501.)
@@ -2309,6 +2311,231 @@ pub trait Server {
     ) -> Result<ListAttributesN2Reply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+}
+
+/// Implements [`Server`] for a type by the type's own methods, which have the signatures of the trait
+/// and may be in any module of its crate. It does not compile while one of them is missing.
+#[doc(inline)]
+pub use crate::impl_vl_server as impl_server;
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! impl_vl_server {
+    ($handler:ident $(<$lifetime:lifetime>)?) => {
+        mod vl_server {
+            use $crate::server::{AbortCode, Caller};
+            use $crate::vl;
+            use $crate::ReplyWriter;
+
+            fn create_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::CreateEntryRequest) -> Result<vl::CreateEntryReply, AbortCode> {
+                handler.create_entry(caller, request)
+            }
+            fn delete_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::DeleteEntryRequest) -> Result<vl::DeleteEntryReply, AbortCode> {
+                handler.delete_entry(caller, request)
+            }
+            fn get_entry_by_id(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetEntryByIDRequest) -> Result<vl::GetEntryByIDReply, AbortCode> {
+                handler.get_entry_by_id(caller, request)
+            }
+            fn get_entry_by_name_o(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetEntryByNameORequest) -> Result<vl::GetEntryByNameOReply, AbortCode> {
+                handler.get_entry_by_name_o(caller, request)
+            }
+            fn get_new_volume_id(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetNewVolumeIdRequest) -> Result<vl::GetNewVolumeIdReply, AbortCode> {
+                handler.get_new_volume_id(caller, request)
+            }
+            fn replace_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ReplaceEntryRequest) -> Result<vl::ReplaceEntryReply, AbortCode> {
+                handler.replace_entry(caller, request)
+            }
+            fn update_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::UpdateEntryRequest) -> Result<vl::UpdateEntryReply, AbortCode> {
+                handler.update_entry(caller, request)
+            }
+            fn set_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::SetLockRequest) -> Result<vl::SetLockReply, AbortCode> {
+                handler.set_lock(caller, request)
+            }
+            fn release_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ReleaseLockRequest) -> Result<vl::ReleaseLockReply, AbortCode> {
+                handler.release_lock(caller, request)
+            }
+            fn list_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListEntryRequest) -> Result<vl::ListEntryReply, AbortCode> {
+                handler.list_entry(caller, request)
+            }
+            fn list_attributes(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListAttributesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                handler.list_attributes(caller, request, reply)
+            }
+            fn linked_list(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::LinkedListRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                handler.linked_list(caller, request, reply)
+            }
+            fn get_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetStatsRequest) -> Result<vl::GetStatsReply, AbortCode> {
+                handler.get_stats(caller, request)
+            }
+            fn probe_server(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ProbeServerRequest) -> Result<vl::ProbeServerReply, AbortCode> {
+                handler.probe_server(caller, request)
+            }
+            fn get_addrs(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetAddrsRequest) -> Result<vl::GetAddrsReply, AbortCode> {
+                handler.get_addrs(caller, request)
+            }
+            fn change_addr(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ChangeAddrRequest) -> Result<vl::ChangeAddrReply, AbortCode> {
+                handler.change_addr(caller, request)
+            }
+            fn create_entry_n(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::CreateEntryNRequest) -> Result<vl::CreateEntryNReply, AbortCode> {
+                handler.create_entry_n(caller, request)
+            }
+            fn get_entry_by_idn(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetEntryByIDNRequest) -> Result<vl::GetEntryByIDNReply, AbortCode> {
+                handler.get_entry_by_idn(caller, request)
+            }
+            fn get_entry_by_name_n(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetEntryByNameNRequest) -> Result<vl::GetEntryByNameNReply, AbortCode> {
+                handler.get_entry_by_name_n(caller, request)
+            }
+            fn replace_entry_n(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ReplaceEntryNRequest) -> Result<vl::ReplaceEntryNReply, AbortCode> {
+                handler.replace_entry_n(caller, request)
+            }
+            fn list_entry_n(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListEntryNRequest) -> Result<vl::ListEntryNReply, AbortCode> {
+                handler.list_entry_n(caller, request)
+            }
+            fn list_attributes_n(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListAttributesNRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                handler.list_attributes_n(caller, request, reply)
+            }
+            fn linked_list_n(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::LinkedListNRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                handler.linked_list_n(caller, request, reply)
+            }
+            fn update_entry_by_name(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::UpdateEntryByNameRequest) -> Result<vl::UpdateEntryByNameReply, AbortCode> {
+                handler.update_entry_by_name(caller, request)
+            }
+            fn create_entry_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::CreateEntryURequest) -> Result<vl::CreateEntryUReply, AbortCode> {
+                handler.create_entry_u(caller, request)
+            }
+            fn get_entry_by_idu(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetEntryByIDURequest) -> Result<vl::GetEntryByIDUReply, AbortCode> {
+                handler.get_entry_by_idu(caller, request)
+            }
+            fn get_entry_by_name_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetEntryByNameURequest) -> Result<vl::GetEntryByNameUReply, AbortCode> {
+                handler.get_entry_by_name_u(caller, request)
+            }
+            fn replace_entry_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ReplaceEntryURequest) -> Result<vl::ReplaceEntryUReply, AbortCode> {
+                handler.replace_entry_u(caller, request)
+            }
+            fn list_entry_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListEntryURequest) -> Result<vl::ListEntryUReply, AbortCode> {
+                handler.list_entry_u(caller, request)
+            }
+            fn list_attributes_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListAttributesURequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                handler.list_attributes_u(caller, request, reply)
+            }
+            fn linked_list_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::LinkedListURequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                handler.linked_list_u(caller, request, reply)
+            }
+            fn register_addrs(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::RegisterAddrsRequest) -> Result<vl::RegisterAddrsReply, AbortCode> {
+                handler.register_addrs(caller, request)
+            }
+            fn get_addrs_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetAddrsURequest) -> Result<vl::GetAddrsUReply, AbortCode> {
+                handler.get_addrs_u(caller, request)
+            }
+            fn list_attributes_n2(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListAttributesN2Request) -> Result<vl::ListAttributesN2Reply, AbortCode> {
+                handler.list_attributes_n2(caller, request)
+            }
+
+            impl vl::Server for super::$handler $(<$lifetime>)? {
+                fn create_entry(&self, caller: &Caller, request: vl::CreateEntryRequest) -> Result<vl::CreateEntryReply, AbortCode> {
+                    create_entry(self, caller, request)
+                }
+                fn delete_entry(&self, caller: &Caller, request: vl::DeleteEntryRequest) -> Result<vl::DeleteEntryReply, AbortCode> {
+                    delete_entry(self, caller, request)
+                }
+                fn get_entry_by_id(&self, caller: &Caller, request: vl::GetEntryByIDRequest) -> Result<vl::GetEntryByIDReply, AbortCode> {
+                    get_entry_by_id(self, caller, request)
+                }
+                fn get_entry_by_name_o(&self, caller: &Caller, request: vl::GetEntryByNameORequest) -> Result<vl::GetEntryByNameOReply, AbortCode> {
+                    get_entry_by_name_o(self, caller, request)
+                }
+                fn get_new_volume_id(&self, caller: &Caller, request: vl::GetNewVolumeIdRequest) -> Result<vl::GetNewVolumeIdReply, AbortCode> {
+                    get_new_volume_id(self, caller, request)
+                }
+                fn replace_entry(&self, caller: &Caller, request: vl::ReplaceEntryRequest) -> Result<vl::ReplaceEntryReply, AbortCode> {
+                    replace_entry(self, caller, request)
+                }
+                fn update_entry(&self, caller: &Caller, request: vl::UpdateEntryRequest) -> Result<vl::UpdateEntryReply, AbortCode> {
+                    update_entry(self, caller, request)
+                }
+                fn set_lock(&self, caller: &Caller, request: vl::SetLockRequest) -> Result<vl::SetLockReply, AbortCode> {
+                    set_lock(self, caller, request)
+                }
+                fn release_lock(&self, caller: &Caller, request: vl::ReleaseLockRequest) -> Result<vl::ReleaseLockReply, AbortCode> {
+                    release_lock(self, caller, request)
+                }
+                fn list_entry(&self, caller: &Caller, request: vl::ListEntryRequest) -> Result<vl::ListEntryReply, AbortCode> {
+                    list_entry(self, caller, request)
+                }
+                fn list_attributes(&self, caller: &Caller, request: vl::ListAttributesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                    list_attributes(self, caller, request, reply)
+                }
+                fn linked_list(&self, caller: &Caller, request: vl::LinkedListRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                    linked_list(self, caller, request, reply)
+                }
+                fn get_stats(&self, caller: &Caller, request: vl::GetStatsRequest) -> Result<vl::GetStatsReply, AbortCode> {
+                    get_stats(self, caller, request)
+                }
+                fn probe_server(&self, caller: &Caller, request: vl::ProbeServerRequest) -> Result<vl::ProbeServerReply, AbortCode> {
+                    probe_server(self, caller, request)
+                }
+                fn get_addrs(&self, caller: &Caller, request: vl::GetAddrsRequest) -> Result<vl::GetAddrsReply, AbortCode> {
+                    get_addrs(self, caller, request)
+                }
+                fn change_addr(&self, caller: &Caller, request: vl::ChangeAddrRequest) -> Result<vl::ChangeAddrReply, AbortCode> {
+                    change_addr(self, caller, request)
+                }
+                fn create_entry_n(&self, caller: &Caller, request: vl::CreateEntryNRequest) -> Result<vl::CreateEntryNReply, AbortCode> {
+                    create_entry_n(self, caller, request)
+                }
+                fn get_entry_by_idn(&self, caller: &Caller, request: vl::GetEntryByIDNRequest) -> Result<vl::GetEntryByIDNReply, AbortCode> {
+                    get_entry_by_idn(self, caller, request)
+                }
+                fn get_entry_by_name_n(&self, caller: &Caller, request: vl::GetEntryByNameNRequest) -> Result<vl::GetEntryByNameNReply, AbortCode> {
+                    get_entry_by_name_n(self, caller, request)
+                }
+                fn replace_entry_n(&self, caller: &Caller, request: vl::ReplaceEntryNRequest) -> Result<vl::ReplaceEntryNReply, AbortCode> {
+                    replace_entry_n(self, caller, request)
+                }
+                fn list_entry_n(&self, caller: &Caller, request: vl::ListEntryNRequest) -> Result<vl::ListEntryNReply, AbortCode> {
+                    list_entry_n(self, caller, request)
+                }
+                fn list_attributes_n(&self, caller: &Caller, request: vl::ListAttributesNRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                    list_attributes_n(self, caller, request, reply)
+                }
+                fn linked_list_n(&self, caller: &Caller, request: vl::LinkedListNRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                    linked_list_n(self, caller, request, reply)
+                }
+                fn update_entry_by_name(&self, caller: &Caller, request: vl::UpdateEntryByNameRequest) -> Result<vl::UpdateEntryByNameReply, AbortCode> {
+                    update_entry_by_name(self, caller, request)
+                }
+                fn create_entry_u(&self, caller: &Caller, request: vl::CreateEntryURequest) -> Result<vl::CreateEntryUReply, AbortCode> {
+                    create_entry_u(self, caller, request)
+                }
+                fn get_entry_by_idu(&self, caller: &Caller, request: vl::GetEntryByIDURequest) -> Result<vl::GetEntryByIDUReply, AbortCode> {
+                    get_entry_by_idu(self, caller, request)
+                }
+                fn get_entry_by_name_u(&self, caller: &Caller, request: vl::GetEntryByNameURequest) -> Result<vl::GetEntryByNameUReply, AbortCode> {
+                    get_entry_by_name_u(self, caller, request)
+                }
+                fn replace_entry_u(&self, caller: &Caller, request: vl::ReplaceEntryURequest) -> Result<vl::ReplaceEntryUReply, AbortCode> {
+                    replace_entry_u(self, caller, request)
+                }
+                fn list_entry_u(&self, caller: &Caller, request: vl::ListEntryURequest) -> Result<vl::ListEntryUReply, AbortCode> {
+                    list_entry_u(self, caller, request)
+                }
+                fn list_attributes_u(&self, caller: &Caller, request: vl::ListAttributesURequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                    list_attributes_u(self, caller, request, reply)
+                }
+                fn linked_list_u(&self, caller: &Caller, request: vl::LinkedListURequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                    linked_list_u(self, caller, request, reply)
+                }
+                fn register_addrs(&self, caller: &Caller, request: vl::RegisterAddrsRequest) -> Result<vl::RegisterAddrsReply, AbortCode> {
+                    register_addrs(self, caller, request)
+                }
+                fn get_addrs_u(&self, caller: &Caller, request: vl::GetAddrsURequest) -> Result<vl::GetAddrsUReply, AbortCode> {
+                    get_addrs_u(self, caller, request)
+                }
+                fn list_attributes_n2(&self, caller: &Caller, request: vl::ListAttributesN2Request) -> Result<vl::ListAttributesN2Reply, AbortCode> {
+                    list_attributes_n2(self, caller, request)
+                }
+            }
+        }
+    };
 }
 
 /// Serves one call: decodes the opcode and the arguments, calls `server`, and sends the reply.

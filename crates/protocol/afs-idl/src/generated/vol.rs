@@ -2067,6 +2067,8 @@ pub const PROCEDURES: &[(u32, &str)] = &[
 ];
 
 /// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.
+///
+/// A service that handles all procedures implements it with [`impl_server`].
 pub trait Server {
     /// Creates a volume and opens it in a new transaction.
     /// (CreateVolume, opcode 100.)
@@ -2365,6 +2367,232 @@ pub trait Server {
     ) -> Result<SplitVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+}
+
+/// Implements [`Server`] for a type by the type's own methods, which have the signatures of the trait
+/// and may be in any module of its crate. It does not compile while one of them is missing.
+#[doc(inline)]
+pub use crate::impl_vol_server as impl_server;
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! impl_vol_server {
+    ($handler:ident $(<$lifetime:lifetime>)?) => {
+        mod vol_server {
+            use $crate::server::{AbortCode, Caller};
+            use $crate::vol;
+            use $crate::CallStream;
+            use $crate::ReplyWriter;
+
+            fn create_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::CreateVolumeRequest) -> Result<vol::CreateVolumeReply, AbortCode> {
+                handler.create_volume(caller, request)
+            }
+            fn delete_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::DeleteVolumeRequest) -> Result<vol::DeleteVolumeReply, AbortCode> {
+                handler.delete_volume(caller, request)
+            }
+            fn restore(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::RestoreRequest, stream: &mut dyn CallStream) -> Result<vol::RestoreReply, AbortCode> {
+                handler.restore(caller, request, stream)
+            }
+            fn forward(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {
+                handler.forward(caller, request)
+            }
+            fn end_trans(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::EndTransRequest) -> Result<vol::EndTransReply, AbortCode> {
+                handler.end_trans(caller, request)
+            }
+            fn clone_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::CloneVolumeRequest) -> Result<vol::CloneVolumeReply, AbortCode> {
+                handler.clone_volume(caller, request)
+            }
+            fn set_flags(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SetFlagsRequest) -> Result<vol::SetFlagsReply, AbortCode> {
+                handler.set_flags(caller, request)
+            }
+            fn get_flags(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::GetFlagsRequest) -> Result<vol::GetFlagsReply, AbortCode> {
+                handler.get_flags(caller, request)
+            }
+            fn trans_create(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::TransCreateRequest) -> Result<vol::TransCreateReply, AbortCode> {
+                handler.trans_create(caller, request)
+            }
+            fn dump(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::DumpRequest, stream: &mut dyn CallStream) -> Result<vol::DumpReply, AbortCode> {
+                handler.dump(caller, request, stream)
+            }
+            fn get_nth_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::GetNthVolumeRequest) -> Result<vol::GetNthVolumeReply, AbortCode> {
+                handler.get_nth_volume(caller, request)
+            }
+            fn set_forwarding(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SetForwardingRequest) -> Result<vol::SetForwardingReply, AbortCode> {
+                handler.set_forwarding(caller, request)
+            }
+            fn get_name(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::GetNameRequest) -> Result<vol::GetNameReply, AbortCode> {
+                handler.get_name(caller, request)
+            }
+            fn get_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::GetStatusRequest) -> Result<vol::GetStatusReply, AbortCode> {
+                handler.get_status(caller, request)
+            }
+            fn signal_restore(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SignalRestoreRequest) -> Result<vol::SignalRestoreReply, AbortCode> {
+                handler.signal_restore(caller, request)
+            }
+            fn list_partitions(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ListPartitionsRequest) -> Result<vol::ListPartitionsReply, AbortCode> {
+                handler.list_partitions(caller, request)
+            }
+            fn list_volumes(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ListVolumesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                handler.list_volumes(caller, request, reply)
+            }
+            fn set_ids_types(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SetIdsTypesRequest) -> Result<vol::SetIdsTypesReply, AbortCode> {
+                handler.set_ids_types(caller, request)
+            }
+            fn monitor(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::MonitorRequest) -> Result<vol::MonitorReply, AbortCode> {
+                handler.monitor(caller, request)
+            }
+            fn partition_info(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::PartitionInfoRequest) -> Result<vol::PartitionInfoReply, AbortCode> {
+                handler.partition_info(caller, request)
+            }
+            fn re_clone(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ReCloneRequest) -> Result<vol::ReCloneReply, AbortCode> {
+                handler.re_clone(caller, request)
+            }
+            fn list_one_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ListOneVolumeRequest) -> Result<vol::ListOneVolumeReply, AbortCode> {
+                handler.list_one_volume(caller, request)
+            }
+            fn nuke_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::NukeVolumeRequest) -> Result<vol::NukeVolumeReply, AbortCode> {
+                handler.nuke_volume(caller, request)
+            }
+            fn set_date(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SetDateRequest) -> Result<vol::SetDateReply, AbortCode> {
+                handler.set_date(caller, request)
+            }
+            fn x_list_volumes(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::XListVolumesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                handler.x_list_volumes(caller, request, reply)
+            }
+            fn x_list_one_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::XListOneVolumeRequest) -> Result<vol::XListOneVolumeReply, AbortCode> {
+                handler.x_list_one_volume(caller, request)
+            }
+            fn set_info(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SetInfoRequest) -> Result<vol::SetInfoReply, AbortCode> {
+                handler.set_info(caller, request)
+            }
+            fn x_list_partitions(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::XListPartitionsRequest) -> Result<vol::XListPartitionsReply, AbortCode> {
+                handler.x_list_partitions(caller, request)
+            }
+            fn forward_multiple(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ForwardMultipleRequest) -> Result<vol::ForwardMultipleReply, AbortCode> {
+                handler.forward_multiple(caller, request)
+            }
+            fn convert_ro_to_rw_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ConvertRoToRwVolumeRequest) -> Result<vol::ConvertRoToRwVolumeReply, AbortCode> {
+                handler.convert_ro_to_rw_volume(caller, request)
+            }
+            fn get_size(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::GetSizeRequest) -> Result<vol::GetSizeReply, AbortCode> {
+                handler.get_size(caller, request)
+            }
+            fn dump_v2(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::DumpV2Request, stream: &mut dyn CallStream) -> Result<vol::DumpV2Reply, AbortCode> {
+                handler.dump_v2(caller, request, stream)
+            }
+            fn partition_info64(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::PartitionInfo64Request) -> Result<vol::PartitionInfo64Reply, AbortCode> {
+                handler.partition_info64(caller, request)
+            }
+            fn split_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SplitVolumeRequest, stream: &mut dyn CallStream) -> Result<vol::SplitVolumeReply, AbortCode> {
+                handler.split_volume(caller, request, stream)
+            }
+
+            impl vol::Server for super::$handler $(<$lifetime>)? {
+                fn create_volume(&self, caller: &Caller, request: vol::CreateVolumeRequest) -> Result<vol::CreateVolumeReply, AbortCode> {
+                    create_volume(self, caller, request)
+                }
+                fn delete_volume(&self, caller: &Caller, request: vol::DeleteVolumeRequest) -> Result<vol::DeleteVolumeReply, AbortCode> {
+                    delete_volume(self, caller, request)
+                }
+                fn restore(&self, caller: &Caller, request: vol::RestoreRequest, stream: &mut dyn CallStream) -> Result<vol::RestoreReply, AbortCode> {
+                    restore(self, caller, request, stream)
+                }
+                fn forward(&self, caller: &Caller, request: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {
+                    forward(self, caller, request)
+                }
+                fn end_trans(&self, caller: &Caller, request: vol::EndTransRequest) -> Result<vol::EndTransReply, AbortCode> {
+                    end_trans(self, caller, request)
+                }
+                fn clone_volume(&self, caller: &Caller, request: vol::CloneVolumeRequest) -> Result<vol::CloneVolumeReply, AbortCode> {
+                    clone_volume(self, caller, request)
+                }
+                fn set_flags(&self, caller: &Caller, request: vol::SetFlagsRequest) -> Result<vol::SetFlagsReply, AbortCode> {
+                    set_flags(self, caller, request)
+                }
+                fn get_flags(&self, caller: &Caller, request: vol::GetFlagsRequest) -> Result<vol::GetFlagsReply, AbortCode> {
+                    get_flags(self, caller, request)
+                }
+                fn trans_create(&self, caller: &Caller, request: vol::TransCreateRequest) -> Result<vol::TransCreateReply, AbortCode> {
+                    trans_create(self, caller, request)
+                }
+                fn dump(&self, caller: &Caller, request: vol::DumpRequest, stream: &mut dyn CallStream) -> Result<vol::DumpReply, AbortCode> {
+                    dump(self, caller, request, stream)
+                }
+                fn get_nth_volume(&self, caller: &Caller, request: vol::GetNthVolumeRequest) -> Result<vol::GetNthVolumeReply, AbortCode> {
+                    get_nth_volume(self, caller, request)
+                }
+                fn set_forwarding(&self, caller: &Caller, request: vol::SetForwardingRequest) -> Result<vol::SetForwardingReply, AbortCode> {
+                    set_forwarding(self, caller, request)
+                }
+                fn get_name(&self, caller: &Caller, request: vol::GetNameRequest) -> Result<vol::GetNameReply, AbortCode> {
+                    get_name(self, caller, request)
+                }
+                fn get_status(&self, caller: &Caller, request: vol::GetStatusRequest) -> Result<vol::GetStatusReply, AbortCode> {
+                    get_status(self, caller, request)
+                }
+                fn signal_restore(&self, caller: &Caller, request: vol::SignalRestoreRequest) -> Result<vol::SignalRestoreReply, AbortCode> {
+                    signal_restore(self, caller, request)
+                }
+                fn list_partitions(&self, caller: &Caller, request: vol::ListPartitionsRequest) -> Result<vol::ListPartitionsReply, AbortCode> {
+                    list_partitions(self, caller, request)
+                }
+                fn list_volumes(&self, caller: &Caller, request: vol::ListVolumesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                    list_volumes(self, caller, request, reply)
+                }
+                fn set_ids_types(&self, caller: &Caller, request: vol::SetIdsTypesRequest) -> Result<vol::SetIdsTypesReply, AbortCode> {
+                    set_ids_types(self, caller, request)
+                }
+                fn monitor(&self, caller: &Caller, request: vol::MonitorRequest) -> Result<vol::MonitorReply, AbortCode> {
+                    monitor(self, caller, request)
+                }
+                fn partition_info(&self, caller: &Caller, request: vol::PartitionInfoRequest) -> Result<vol::PartitionInfoReply, AbortCode> {
+                    partition_info(self, caller, request)
+                }
+                fn re_clone(&self, caller: &Caller, request: vol::ReCloneRequest) -> Result<vol::ReCloneReply, AbortCode> {
+                    re_clone(self, caller, request)
+                }
+                fn list_one_volume(&self, caller: &Caller, request: vol::ListOneVolumeRequest) -> Result<vol::ListOneVolumeReply, AbortCode> {
+                    list_one_volume(self, caller, request)
+                }
+                fn nuke_volume(&self, caller: &Caller, request: vol::NukeVolumeRequest) -> Result<vol::NukeVolumeReply, AbortCode> {
+                    nuke_volume(self, caller, request)
+                }
+                fn set_date(&self, caller: &Caller, request: vol::SetDateRequest) -> Result<vol::SetDateReply, AbortCode> {
+                    set_date(self, caller, request)
+                }
+                fn x_list_volumes(&self, caller: &Caller, request: vol::XListVolumesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                    x_list_volumes(self, caller, request, reply)
+                }
+                fn x_list_one_volume(&self, caller: &Caller, request: vol::XListOneVolumeRequest) -> Result<vol::XListOneVolumeReply, AbortCode> {
+                    x_list_one_volume(self, caller, request)
+                }
+                fn set_info(&self, caller: &Caller, request: vol::SetInfoRequest) -> Result<vol::SetInfoReply, AbortCode> {
+                    set_info(self, caller, request)
+                }
+                fn x_list_partitions(&self, caller: &Caller, request: vol::XListPartitionsRequest) -> Result<vol::XListPartitionsReply, AbortCode> {
+                    x_list_partitions(self, caller, request)
+                }
+                fn forward_multiple(&self, caller: &Caller, request: vol::ForwardMultipleRequest) -> Result<vol::ForwardMultipleReply, AbortCode> {
+                    forward_multiple(self, caller, request)
+                }
+                fn convert_ro_to_rw_volume(&self, caller: &Caller, request: vol::ConvertRoToRwVolumeRequest) -> Result<vol::ConvertRoToRwVolumeReply, AbortCode> {
+                    convert_ro_to_rw_volume(self, caller, request)
+                }
+                fn get_size(&self, caller: &Caller, request: vol::GetSizeRequest) -> Result<vol::GetSizeReply, AbortCode> {
+                    get_size(self, caller, request)
+                }
+                fn dump_v2(&self, caller: &Caller, request: vol::DumpV2Request, stream: &mut dyn CallStream) -> Result<vol::DumpV2Reply, AbortCode> {
+                    dump_v2(self, caller, request, stream)
+                }
+                fn partition_info64(&self, caller: &Caller, request: vol::PartitionInfo64Request) -> Result<vol::PartitionInfo64Reply, AbortCode> {
+                    partition_info64(self, caller, request)
+                }
+                fn split_volume(&self, caller: &Caller, request: vol::SplitVolumeRequest, stream: &mut dyn CallStream) -> Result<vol::SplitVolumeReply, AbortCode> {
+                    split_volume(self, caller, request, stream)
+                }
+            }
+        }
+    };
 }
 
 /// Serves one call: decodes the opcode and the arguments, calls `server`, and sends the reply.

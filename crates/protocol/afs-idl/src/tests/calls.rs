@@ -120,6 +120,45 @@ fn failures_have_their_codes() {
     assert_eq!(fs::dispatch(&Sample, &caller(), &mut empty), Err(AbortCode::RXGEN_SS_UNMARSHAL), "no opcode");
 }
 
+/// A server with a method for each procedure, which fails with the sum of this number and its opcode.
+struct Complete(i32);
+
+macro_rules! methods {
+    ($($method:ident $request:ident $reply:ident $opcode:ident;)*) => {
+        impl Complete {
+            $(fn $method(&self, _: &Caller, _: rxstats::$request) -> Result<rxstats::$reply, AbortCode> {
+                Err(AbortCode(self.0 + rxstats::$opcode as i32))
+            })*
+        }
+    };
+}
+
+methods! {
+    retrieve_process_rpc_stats RetrieveProcessRPCStatsRequest RetrieveProcessRPCStatsReply RETRIEVE_PROCESS_RPC_STATS;
+    retrieve_peer_rpc_stats RetrievePeerRPCStatsRequest RetrievePeerRPCStatsReply RETRIEVE_PEER_RPC_STATS;
+    query_process_rpc_stats QueryProcessRPCStatsRequest QueryProcessRPCStatsReply QUERY_PROCESS_RPC_STATS;
+    query_peer_rpc_stats QueryPeerRPCStatsRequest QueryPeerRPCStatsReply QUERY_PEER_RPC_STATS;
+    enable_process_rpc_stats EnableProcessRPCStatsRequest EnableProcessRPCStatsReply ENABLE_PROCESS_RPC_STATS;
+    enable_peer_rpc_stats EnablePeerRPCStatsRequest EnablePeerRPCStatsReply ENABLE_PEER_RPC_STATS;
+    disable_process_rpc_stats DisableProcessRPCStatsRequest DisableProcessRPCStatsReply DISABLE_PROCESS_RPC_STATS;
+    disable_peer_rpc_stats DisablePeerRPCStatsRequest DisablePeerRPCStatsReply DISABLE_PEER_RPC_STATS;
+    query_rpc_stats_version QueryRPCStatsVersionRequest QueryRPCStatsVersionReply QUERY_RPC_STATS_VERSION;
+    clear_process_rpc_stats ClearProcessRPCStatsRequest ClearProcessRPCStatsReply CLEAR_PROCESS_RPC_STATS;
+    clear_peer_rpc_stats ClearPeerRPCStatsRequest ClearPeerRPCStatsReply CLEAR_PEER_RPC_STATS;
+}
+
+rxstats::impl_server!(Complete);
+
+#[test]
+fn own_methods_of_a_type_serve_its_calls() {
+    for &(opcode, name) in rxstats::PROCEDURES {
+        // No request has more arguments.
+        let mut stream = MemoryStream::new(&words(&[opcode, 0]), 100);
+        let outcome = rxstats::dispatch(&Complete(1000), &caller(), &mut stream);
+        assert_eq!(outcome, Err(AbortCode(1000 + opcode as i32)), "{name}");
+    }
+}
+
 #[test]
 fn a_claim_that_is_not_kept_is_refused() {
     struct Nobody;

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::tests::{known, server};
-use afs_idl::cellar::Server as _;
 
 fn start(seconds: u32, kind: u32) -> Result<u64, AbortCode> {
     let request = StartProfileRequest { kind, hz: 100, seconds };

@@ -3,7 +3,7 @@
 use super::{SnapshotEntry, SnapshotHost};
 use crate::AdminServer;
 use crate::tests::{FakeHost, known, server_at};
-use afs_idl::cellar::{self, Server as _, SnapshotPolicy};
+use afs_idl::cellar::{self, SnapshotPolicy};
 use base::{AbortCode, PartitionId, UnixTime, VolumeId, VolumeType};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -143,7 +143,10 @@ fn snapshots_come_and_go_with_the_time() {
     let policy = SnapshotPolicy { hourly: 2, daily: 1, weekly: 0, monthly: 0 };
     let request = cellar::SetSnapshotPolicyRequest { volume: HOME.0, policy };
     world.server.set_snapshot_policy(&known("admin"), request).unwrap();
-    assert_eq!(world.server.snapshot_policy(HOME.0), Ok(policy));
+    let set = world
+        .server
+        .get_snapshot_policy(&known("alice"), cellar::GetSnapshotPolicyRequest { volume: HOME.0 });
+    assert_eq!(set, Ok(cellar::GetSnapshotPolicyReply { policy }));
     world.create("by-hand", MONDAY + 4 * 3600 + 900).unwrap();
     for hour in 0..4 {
         world.change(&format!("f{hour}"));

@@ -1,7 +1,7 @@
 use super::support::{Cell, LARGE, START, admin, anybody, unchanged};
 use crate::IDLE_SECONDS_MAX;
 use afs_idl::MemoryStream;
-use afs_idl::vol::{self, Server as _, attach_mode, volume_flags, volume_state};
+use afs_idl::vol::{self, attach_mode, volume_flags, volume_state};
 use base::{AbortCode, UnixTime, VolumeId};
 use proptest::prelude::*;
 use volume::VolumeState;

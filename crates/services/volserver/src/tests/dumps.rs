@@ -1,7 +1,7 @@
 use super::support::{Cell, LARGE, START, actor, admin, anybody, fid, read, write};
 use afs_format::acl::{Acl, AclEntry};
 use afs_idl::MemoryStream;
-use afs_idl::vol::{self, Server as _, attach_mode, volume_flags, volume_state};
+use afs_idl::vol::{self, attach_mode, volume_flags, volume_state};
 use base::{AbortCode, Rights, UnixTime, UserId, VnodeId, VolumeId, VolumeType};
 use std::sync::Arc;
 use volume::{SetStatus, Volume};

@@ -2,7 +2,7 @@ use super::network::{DYING, FORBIDDEN, Network, OTHERS, Other, REFUSED, SLOW};
 use super::support::{Cell, Disks, LARGE, START, admin, read, write};
 use afs_format::transfer::CHUNK_BYTES;
 use afs_idl::MemoryStream;
-use afs_idl::vol::{self, Server as _, attach_mode};
+use afs_idl::vol::{self, attach_mode};
 use base::{AbortCode, VolumeId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -5,7 +5,7 @@
 use super::support::{Cell, Disks, LARGE, START, admin, fid, unchanged, write_at};
 use super::transfers::{ID, Pair, TARGET};
 use afs_idl::CallStream;
-use afs_idl::vol::{self, Server as _, attach_mode};
+use afs_idl::vol::{self, attach_mode};
 use base::{AbortCode, UnixTime, VolumeId};
 use bytes::Bytes;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use super::support::{Cell, admin, anybody};
 use crate::IDLE_SECONDS_MAX;
 use crate::codes::ENOENT;
-use afs_idl::vol::{self, Server as _, attach_mode, volume_state};
+use afs_idl::vol::{self, attach_mode, volume_state};
 use afs_idl::{CallStream, ReplyWriter};
 use base::{AbortCode, Access, Caller, VolumeId};
 use bytes::Bytes;

@@ -3,7 +3,7 @@
 
 use super::support::{Cell, DOOMED, Disks, LARGE, admin, histories, read, write};
 use afs_idl::MemoryStream;
-use afs_idl::vol::{self, Server as _, attach_mode, volume_type};
+use afs_idl::vol::{self, attach_mode, volume_type};
 use base::{AbortCode, VolumeId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

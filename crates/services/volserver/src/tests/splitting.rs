@@ -2,7 +2,7 @@
 
 use super::support::{Cell, Disks, LARGE, actor, admin, anybody, fid, histories, write_at};
 use crate::splitting;
-use afs_idl::vol::{self, Server as _};
+use afs_idl::vol;
 use afs_idl::{CallStream, MemoryStream};
 use base::{AbortCode, Fid, UserId, VnodeId, VolumeId};
 use bytes::Bytes;

@@ -2,7 +2,7 @@
 
 use super::counting::{Counting, CountingMeta};
 use crate::{Administrators, FileService, VolumeServer, VolumeServerParts};
-use afs_idl::vol::{self, Server as _};
+use afs_idl::vol;
 use base::{
     AbortCode, Caller, Fid, Identity, PartitionId, Principal, SecurityLevel, UnixTime, UserId, VolumeId,
 };

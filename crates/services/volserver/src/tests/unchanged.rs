@@ -3,7 +3,7 @@
 use super::network::{Network, Other};
 use super::support::{Cell, DOOMED, Disks, LARGE, actor, admin, fid, read, unchanged, write};
 use afs_idl::MemoryStream;
-use afs_idl::vol::{self, Server as _, attach_mode, volume_type};
+use afs_idl::vol::{self, attach_mode, volume_type};
 use base::{UnixTime, VolumeId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
