@@ -1,13 +1,13 @@
 //! Opening databases.
 
 use crate::SlateConfig;
-use crate::bounded::Bounded;
 use crate::cache::BlockCache;
 use crate::clock::Clock;
 use crate::keys;
 use crate::meta::SlateMeta;
 use crate::reader::SlateReader;
 use crate::reads::{Reads, unavailable};
+use bucket::{Bounded, is_refusal};
 use futures::StreamExt;
 use object_store::path::Path as Name;
 use object_store::{Error as BucketError, ObjectStore};
@@ -305,16 +305,7 @@ impl Attempts<'_> {
 
 /// Whether an error of the bucket says that the request will not succeed later either.
 fn is_lasting(error: &BucketError) -> bool {
-    matches!(
-        error,
-        BucketError::NotFound { .. }
-            | BucketError::PermissionDenied { .. }
-            | BucketError::Unauthenticated { .. }
-            | BucketError::NotImplemented { .. }
-            | BucketError::NotSupported { .. }
-            | BucketError::InvalidPath { .. }
-            | BucketError::UnknownConfigurationKey { .. }
-    )
+    matches!(error, BucketError::NotFound { .. }) || is_refusal(error)
 }
 
 fn garbage_options(min_age: Duration) -> GarbageCollectorOptions {

@@ -12,17 +12,16 @@
 //! [`SlateConfig::patience`] and then fails with [`StoreError::Unavailable`](store::StoreError::Unavailable).
 //! Nothing has to be reopened once the bucket answers again.
 
-mod bounded;
 mod cache;
 mod clock;
 mod config;
 mod engine;
-pub mod faulty;
 mod keys;
 mod meta;
 mod reader;
 mod reads;
 mod unflushed;
 
+pub use bucket::faulty;
 pub use config::SlateConfig;
 pub use engine::SlateEngine;

@@ -54,11 +54,11 @@ pub enum StoreError {
         /// The database's folder or prefix.
         place: String,
     },
-    /// The medium of the metadata, across a network, did not answer in time. Not final: the engine keeps trying,
-    /// and later calls may succeed.
-    #[error("the metadata in {place} cannot be reached: {what}")]
+    /// The medium of the metadata or of the file data, across a network, did not answer in time. Not final: the store
+    /// keeps trying, and later calls may succeed.
+    #[error("{place} cannot be reached: {what}")]
     Unavailable {
-        /// The database's folder or prefix.
+        /// The database's folder or prefix, or the bucket.
         place: String,
         /// The request that was not answered, and for how long.
         what: String,

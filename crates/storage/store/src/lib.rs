@@ -48,6 +48,7 @@ pub use memory::MemoryChunks;
 pub use meta::{Batch, Change, CommitNumber, Family, KeyRange, MetaStore, Snapshot, Visit};
 pub use partition::{Partition, PartitionConfig, PartitionStatistics};
 pub use segment::{
-    ChunkNames, ChunkOf, ChunkStatistics, EncodedChunk, RawChunk, Recount, Reserve, SegmentAccount,
-    SegmentAudit, SegmentConfig, SegmentFacts, SegmentStore,
+    Bucket, BucketError, ChunkNames, ChunkOf, ChunkStatistics, DiskCache, DiskCacheConfig,
+    DiskCacheStatistics, EncodedChunk, ObjectChunks, ObjectConfig, RawChunk, Recount, Reserve,
+    SegmentAccount, SegmentAudit, SegmentConfig, SegmentFacts, SegmentStore, VisitObject,
 };

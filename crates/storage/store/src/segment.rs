@@ -20,6 +20,7 @@ mod files;
 mod frame;
 mod header;
 mod leaving;
+mod objects;
 mod pool;
 mod reading;
 mod record;
@@ -34,6 +35,10 @@ mod walk;
 pub use audit::{SegmentAccount, SegmentAudit, SegmentFacts};
 pub use config::{Reserve, SegmentConfig};
 pub use encoded::{EncodedChunk, RawChunk};
+pub use objects::{
+    Bucket, BucketError, DiskCache, DiskCacheConfig, DiskCacheStatistics, ObjectChunks, ObjectConfig,
+    VisitObject,
+};
 pub(crate) use record::crc32c;
 pub use recount::{ChunkNames, ChunkOf, Recount};
 pub use statistics::ChunkStatistics;

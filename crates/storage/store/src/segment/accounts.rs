@@ -5,7 +5,7 @@
 
 use super::audit::SegmentAccount;
 use super::header::HEADER_BYTES;
-use crate::{Batch, ChunkAddress, Family, KeyRange, MetaStore, SegmentUse, StoreError};
+use crate::{Batch, Change, ChunkAddress, Family, KeyRange, MetaStore, SegmentUse, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
@@ -199,15 +199,51 @@ impl Accounts {
 
     /// Returns the changed rows as a batch.
     pub(super) fn changed_rows(&mut self) -> Batch {
+        self.changed_rows_below(u64::MAX)
+    }
+
+    /// Returns the changed rows of segments below `limit` as a batch.
+    pub(super) fn changed_rows_below(&mut self, limit: u64) -> Batch {
         let mut batch = Batch::new();
         for id in std::mem::take(&mut self.obsolete) {
             batch.delete(Family::SEGMENTS, id.to_be_bytes());
         }
-        for (id, account) in self.segments.iter_mut().filter(|(_, account)| account.changed) {
+        for (id, account) in self.segments.range_mut(..limit).filter(|(_, account)| account.changed) {
             account.changed = false;
             batch.put(Family::SEGMENTS, id.to_be_bytes(), account.to_row());
         }
         batch
+    }
+
+    /// Takes back a batch of changed rows that was not committed.
+    pub(super) fn not_written(&mut self, batch: &Batch) {
+        let id = |key: &[u8]| key.try_into().map(u64::from_be_bytes).ok();
+        for change in batch.changes() {
+            match change {
+                Change::Put(_, key, _) => {
+                    if let Some(account) = id(key).and_then(|id| self.segments.get_mut(&id)) {
+                        account.changed = true;
+                    }
+                }
+                Change::Delete(_, key) => self.obsolete.extend(id(key)),
+            }
+        }
+    }
+
+    /// Whether there is an account of this segment.
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.segments.contains_key(&id)
+    }
+
+    /// Returns the end of this segment.
+    pub(super) fn end(&self, id: u64) -> Option<u64> {
+        self.segments.get(&id).map(|account| account.end)
+    }
+
+    /// Whether the segment of this address ends before the chunk does.
+    pub(super) fn ends_before(&self, address: ChunkAddress) -> bool {
+        let end = address.offset.saturating_add(address.stored_bytes.into());
+        self.segments.get(&address.segment).is_some_and(|account| end > account.end)
     }
 
     /// Returns the segments that are entirely dead and already were at the last call.

@@ -13,14 +13,10 @@ use super::room::Purpose;
 use crate::{ChunkAddress, ChunkOwner, SegmentRecords, SegmentUse, StoreError};
 use disk::File;
 use std::io::ErrorKind;
-use std::sync::atomic::Ordering::Relaxed;
 
 impl SegmentStore {
     pub(super) fn find_sparse(&self, dead_percent: u8) -> Vec<SegmentUse> {
-        let mut found = self.accounts.lock().sparse(dead_percent);
-        // Ordered by the dead share, in hundredths of a percent.
-        found.sort_by_key(|used| std::cmp::Reverse(used.dead.saturating_mul(10_000) / used.bytes.max(1)));
-        found
+        deadest_first(self.accounts.lock().sparse(dead_percent))
     }
 
     pub(super) fn copy_chunk(
@@ -35,8 +31,7 @@ impl SegmentStore {
         }
         let encoded = Encoded { record, stored: Stored::Apart(stored) };
         let copy = self.put(encoded, Purpose::Compaction)?;
-        self.counters.chunks_moved.fetch_add(1, Relaxed);
-        self.counters.moved_bytes.fetch_add(u64::from(copy.stored_bytes), Relaxed);
+        self.counters.moved(copy.stored_bytes);
         self.cache.copy(address, copy);
         Ok(copy)
     }
@@ -67,6 +62,12 @@ impl SegmentStore {
         records.next = (at < length).then_some(at);
         Ok(records)
     }
+}
+
+/// Orders segments by their dead share, in hundredths of a percent.
+pub(super) fn deadest_first(mut found: Vec<SegmentUse>) -> Vec<SegmentUse> {
+    found.sort_by_key(|used| std::cmp::Reverse(used.dead.saturating_mul(10_000) / used.bytes.max(1)));
+    found
 }
 
 /// Reads the header of the record at `at`; `None` if there is no complete one.

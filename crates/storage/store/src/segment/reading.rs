@@ -6,7 +6,7 @@ use super::header::HEADER_BYTES;
 use super::pool::Buffer;
 use super::record::{RECORD_AND_STORED_BYTES_MAX, RECORD_BYTES_MIN, Record};
 use crate::home::failed;
-use crate::{ChunkAddress, StoreError};
+use crate::{ChunkAddress, KeyRing, StoreError};
 use bytes::Bytes;
 use disk::DIRECT_ALIGNMENT;
 use std::io::{self, ErrorKind};
@@ -35,16 +35,25 @@ pub(super) fn read(files: &Files, address: ChunkAddress) -> Result<Bytes, StoreE
 fn read_as_plain(files: &Files, address: ChunkAddress) -> Result<(Bytes, bool), StoreError> {
     let mut bytes = vec![0; length_of(files, address)?];
     fill(files, address, &mut bytes)?;
-    let bytes = Bytes::from(bytes);
-    let done = split(&bytes, address).and_then(|(record, stored)| {
-        let chunk = if codec::is_plain(&record) {
-            codec::take_plain(&record, bytes.slice_ref(stored))?
-        } else {
-            codec::decode(&record, stored, files.keys.as_deref())?
-        };
-        Ok((chunk, codec::is_plain(&record)))
-    });
+    let done = decode(&Bytes::from(bytes), address, files.keys.as_deref());
     done.map_err(|what| damaged(files, address, what))
+}
+
+/// Decodes and verifies the chunk of a whole record; returns whether it is stored in plain form. If so, the chunk
+/// shares the record's memory. The error describes what is wrong with the record.
+pub(super) fn decode(
+    bytes: &Bytes,
+    address: ChunkAddress,
+    keys: Option<&KeyRing>,
+) -> Result<(Bytes, bool), String> {
+    let (record, stored) = split(bytes, address)?;
+    let is_plain = codec::is_plain(&record);
+    let chunk = if is_plain {
+        codec::take_plain(&record, bytes.slice_ref(stored))?
+    } else {
+        codec::decode(&record, stored, keys)?
+    };
+    Ok((chunk, is_plain))
 }
 
 /// Verifies a chunk and returns its length before encoding. If it is encrypted and there is no key, verifies
@@ -59,15 +68,23 @@ pub(super) fn verify(files: &Files, address: ChunkAddress) -> Result<u32, StoreE
     let file = files.get(address.segment)?;
     file.read_exact_direct_at(&mut buffer, before + length, address.offset - before as u64)
         .map_err(|error| unreadable(files, address, error))?;
-    let verified = split(&buffer[before..before + length], address).and_then(|(record, stored)| {
-        if record.key != 0 && files.keys.is_none() {
-            codec::check(&record, stored)?;
-        } else {
-            codec::decode(&record, stored, files.keys.as_deref())?;
-        }
-        Ok(record.raw_bytes)
-    });
+    let verified = verify_record(&buffer[before..before + length], address, files.keys.as_deref());
     verified.map_err(|what| damaged(files, address, what))
+}
+
+/// Verifies a whole record and returns the length of its chunk. The error describes what is wrong with it.
+pub(super) fn verify_record(
+    bytes: &[u8],
+    address: ChunkAddress,
+    keys: Option<&KeyRing>,
+) -> Result<u32, String> {
+    let (record, stored) = split(bytes, address)?;
+    if record.key != 0 && keys.is_none() {
+        codec::check(&record, stored)?;
+    } else {
+        codec::decode(&record, stored, keys)?;
+    }
+    Ok(record.raw_bytes)
 }
 
 /// Returns the chunk's header and the bytes after it, both verified by checksums.
@@ -92,11 +109,15 @@ fn with_stored<T>(
     done.map_err(|what| damaged(files, address, what))
 }
 
-/// Returns the bytes of the record, if a record can have that length.
 fn length_of(files: &Files, address: ChunkAddress) -> Result<usize, StoreError> {
+    record_length(address).map_err(|what| damaged(files, address, what))
+}
+
+/// Returns the bytes of the record, if a record can have that length.
+pub(super) fn record_length(address: ChunkAddress) -> Result<usize, String> {
     let length = address.stored_bytes as usize;
     if address.offset < HEADER_BYTES || !(RECORD_BYTES_MIN..=RECORD_AND_STORED_BYTES_MAX).contains(&length) {
-        return Err(damaged(files, address, format!("a record cannot have {length} bytes here")));
+        return Err(format!("a record cannot have {length} bytes here"));
     }
     Ok(length)
 }
@@ -119,7 +140,8 @@ pub(super) fn damaged(files: &Files, address: ChunkAddress, what: String) -> Sto
     StoreError::Damaged { place: files.place(address.segment, address.offset), what }
 }
 
-fn split(bytes: &[u8], address: ChunkAddress) -> Result<(Record, &[u8]), String> {
+/// Splits a record into its verified header and the bytes after it.
+pub(super) fn split(bytes: &[u8], address: ChunkAddress) -> Result<(Record, &[u8]), String> {
     let record = Record::parse(bytes, address.segment, address.offset)?;
     let stored = bytes.get(record.layout.bytes()..).unwrap_or_default();
     if record.stored_bytes as usize != stored.len() {

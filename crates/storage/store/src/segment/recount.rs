@@ -11,7 +11,9 @@
 //! are not counted.
 
 use super::SegmentStore;
+use super::accounts::Accounts;
 use crate::{ChunkAddress, Family, KeyRange, Snapshot, StoreError};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -45,11 +47,56 @@ pub struct Recount {
     pub missing: u64,
 }
 
-/// A count in progress.
+/// The references found.
 #[derive(Default)]
-struct Count {
-    named: BTreeMap<u64, u64>,
-    result: Recount,
+pub(super) struct Count {
+    /// Referenced bytes by segment.
+    pub(super) named: BTreeMap<u64, u64>,
+    pub(super) result: Recount,
+}
+
+/// Counts the chunks that `state` references; `None` if `go_on`, which is called before each record, returned
+/// false.
+///
+/// # Errors
+/// Errors of reading the metadata.
+pub(super) fn count(
+    accounts: &Mutex<Accounts>,
+    state: &dyn Snapshot,
+    names: ChunkNames,
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Option<Count>, StoreError> {
+    let mut count = Count::default();
+    let mut stopped = None;
+    state.scan(names.family, KeyRange::ascending(&[], &BEHIND_ALL), &mut |key, value| {
+        if !go_on() {
+            stopped = Some(Ok(None));
+            return ControlFlow::Break(());
+        }
+        match (names.chunk_of)(key, value) {
+            Ok(Some(address)) => count.add(accounts, address),
+            Ok(None) => {}
+            Err(error) => {
+                stopped = Some(Err(error));
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    })?;
+    stopped.unwrap_or(Ok(Some(count)))
+}
+
+impl Count {
+    fn add(&mut self, accounts: &Mutex<Accounts>, address: ChunkAddress) {
+        let bytes = u64::from(address.stored_bytes);
+        self.result.chunks += 1;
+        self.result.bytes += bytes;
+        if !accounts.lock().had(address) {
+            self.result.missing += 1;
+            tracing::error!(?address, "metadata refers to a missing chunk");
+        }
+        *self.named.entry(address.segment).or_default() += bytes;
+    }
 }
 
 impl SegmentStore {
@@ -72,35 +119,8 @@ impl SegmentStore {
         names: ChunkNames,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Recount>, StoreError> {
-        let mut count = Count::default();
-        let mut stopped = None;
-        state.scan(names.family, KeyRange::ascending(&[], &BEHIND_ALL), &mut |key, value| {
-            if !go_on() {
-                stopped = Some(Ok(None));
-                return ControlFlow::Break(());
-            }
-            match (names.chunk_of)(key, value) {
-                Ok(Some(address)) => self.count(&mut count, address),
-                Ok(None) => {}
-                Err(error) => {
-                    stopped = Some(Err(error));
-                    return ControlFlow::Break(());
-                }
-            }
-            ControlFlow::Continue(())
-        })?;
-        stopped.unwrap_or_else(|| Ok(Some(self.apply(&count))))
-    }
-
-    fn count(&self, count: &mut Count, address: ChunkAddress) {
-        let bytes = u64::from(address.stored_bytes);
-        count.result.chunks += 1;
-        count.result.bytes += bytes;
-        if !self.accounts.lock().had(address) {
-            count.result.missing += 1;
-            tracing::error!(?address, "metadata refers to a missing chunk");
-        }
-        *count.named.entry(address.segment).or_default() += bytes;
+        let counted = count(&self.accounts, state, names, go_on)?;
+        Ok(counted.map(|count| self.apply(&count)))
     }
 
     fn apply(&self, count: &Count) -> Recount {

@@ -24,6 +24,38 @@ impl Counters {
         self.raw_bytes_appended.fetch_add(u64::from(raw_bytes), Relaxed);
         self.stored_bytes_appended.fetch_add(u64::from(stored_bytes), Relaxed);
     }
+
+    /// Counts a chunk that compaction copied.
+    pub(super) fn moved(&self, stored_bytes: u32) {
+        self.chunks_moved.fetch_add(1, Relaxed);
+        self.moved_bytes.fetch_add(u64::from(stored_bytes), Relaxed);
+    }
+
+    /// Returns the statistics with these totals of the accounts, without those of syncs.
+    pub(super) fn statistics(
+        &self,
+        (segments, segment_bytes, dead_bytes): (u64, u64, u64),
+        cache: CacheStatistics,
+    ) -> ChunkStatistics {
+        let counted = |counter: &AtomicU64| counter.load(Relaxed);
+        ChunkStatistics {
+            chunks_appended: counted(&self.chunks_appended),
+            raw_bytes_appended: counted(&self.raw_bytes_appended),
+            stored_bytes_appended: counted(&self.stored_bytes_appended),
+            chunks_moved: counted(&self.chunks_moved),
+            moved_bytes: counted(&self.moved_bytes),
+            chunks_released: counted(&self.chunks_released),
+            sync_requests: 0,
+            syncs: 0,
+            cache,
+            damaged_reads: counted(&self.damaged_reads),
+            segments,
+            segments_deleted: counted(&self.segments_deleted),
+            segment_bytes,
+            dead_bytes,
+            orphaned_bytes: counted(&self.orphaned_bytes),
+        }
+    }
 }
 
 /// Statistics of a segment store since it was opened.

@@ -217,24 +217,11 @@ impl SegmentStore {
 
     /// Returns the statistics of this store.
     pub fn statistics(&self) -> ChunkStatistics {
-        let (segments, segment_bytes, dead_bytes) = self.accounts.lock().totals();
-        let counted = |counter: &AtomicU64| counter.load(Relaxed);
+        let totals = self.accounts.lock().totals();
         ChunkStatistics {
-            chunks_appended: counted(&self.counters.chunks_appended),
-            raw_bytes_appended: counted(&self.counters.raw_bytes_appended),
-            stored_bytes_appended: counted(&self.counters.stored_bytes_appended),
-            chunks_moved: counted(&self.counters.chunks_moved),
-            moved_bytes: counted(&self.counters.moved_bytes),
-            chunks_released: counted(&self.counters.chunks_released),
             sync_requests: self.group.requests(),
             syncs: self.group.rounds(),
-            cache: self.cache.statistics(),
-            damaged_reads: counted(&self.counters.damaged_reads),
-            segments,
-            segments_deleted: counted(&self.counters.segments_deleted),
-            segment_bytes,
-            dead_bytes,
-            orphaned_bytes: counted(&self.counters.orphaned_bytes),
+            ..self.counters.statistics(totals, self.cache.statistics())
         }
     }
 
@@ -260,7 +247,7 @@ impl SegmentStore {
 
     fn write_accounts(&self) -> Result<crate::CommitNumber, StoreError> {
         let batch = self.accounts.lock().changed_rows();
-        self.meta.commit(batch)
+        self.meta.commit(batch.clone()).inspect_err(|_| self.accounts.lock().not_written(&batch))
     }
 
     /// Marks the run as cleanly closed; the last write of a run.

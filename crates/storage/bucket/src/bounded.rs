@@ -17,15 +17,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Wraps a bucket. The contents of what is read are complete when a `get` returns.
-#[derive(Debug)]
-pub(crate) struct Bounded {
+pub struct Bounded {
     bucket: Arc<dyn ObjectStore>,
     limit: Duration,
 }
 
 impl Bounded {
-    pub(crate) fn new(bucket: Arc<dyn ObjectStore>, limit: Duration) -> Bounded {
+    /// Limits each request to `limit`.
+    pub fn new(bucket: Arc<dyn ObjectStore>, limit: Duration) -> Bounded {
         Bounded { bucket, limit }
+    }
+}
+
+/// Without the client's settings, which include the id of the key.
+impl fmt::Debug for Bounded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bounded({})", self.bucket)
     }
 }
 

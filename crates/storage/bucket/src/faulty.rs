@@ -8,8 +8,8 @@ use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -66,6 +66,8 @@ pub struct Met {
     pub delayed: u64,
     /// See [`Faults`].
     pub hung: u64,
+    /// Reads whose answer [broke off](FaultyBucket::set_cut).
+    pub cut: u64,
     /// Lists that ended with an error after some entries.
     pub partial: u64,
     /// Requests while the bucket was [away](FaultyBucket::set_away).
@@ -84,11 +86,12 @@ impl Met {
         self.repeated += other.repeated;
         self.delayed += other.delayed;
         self.hung += other.hung;
+        self.cut += other.cut;
         self.partial += other.partial;
         self.away += other.away;
     }
 
-    /// Returns all counts.
+    /// Returns all counts but that of reads that broke off, which only tests of such reads have.
     pub fn all(&self) -> [u64; 11] {
         [
             self.requests,
@@ -117,6 +120,8 @@ pub struct FaultyBucket {
 struct State {
     rng: SmallRng,
     faults: Faults,
+    /// Reads of a thousand whose answer breaks off.
+    cut: u32,
     away: Option<Away>,
     met: Met,
     /// Writes still to be done, with the number of requests after which each is.
@@ -155,13 +160,18 @@ impl FaultyBucket {
     /// Creates an empty bucket.
     pub fn new(seed: u64, faults: Faults) -> FaultyBucket {
         let rng = SmallRng::seed_from_u64(seed);
-        let state = State { rng, faults, away: None, met: Met::default(), late: Vec::new() };
+        let state = State { rng, faults, cut: 0, away: None, met: Met::default(), late: Vec::new() };
         FaultyBucket { inner: Arc::default(), state: Arc::new(Mutex::new(state)) }
     }
 
     /// Sets how often each fault happens from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.state.lock().faults = faults;
+    }
+
+    /// Sets for how many reads of a thousand the answer breaks off after half of its bytes from now on.
+    pub fn set_cut(&self, cut: u32) {
+        self.state.lock().cut = cut;
     }
 
     /// Makes the bucket unreachable, or reachable again.
@@ -313,11 +323,24 @@ impl State {
         self.late.push((turn, write));
     }
 
+    /// Whether the answer to the next read breaks off. Draws nothing if none does, so that histories without this
+    /// fault stay the same.
+    fn breaks_off(&mut self) -> bool {
+        let breaks_off = self.cut > 0 && self.rng.random_range(0..1000) < self.cut;
+        self.met.cut += u64::from(breaks_off);
+        breaks_off
+    }
+
     /// The number of entries after which a list fails, if it does.
     fn cut(&mut self) -> Option<usize> {
         let fails = self.rng.random_range(0..1000) < self.faults.refused;
         fails.then(|| self.rng.random_range(0..5))
     }
+}
+
+/// Where the answer to a read of this range breaks off.
+fn body_cut(range: &std::ops::Range<u64>) -> usize {
+    usize::try_from((range.end - range.start) / 2).unwrap_or(0)
 }
 
 fn unavailable() -> Error {
@@ -359,11 +382,25 @@ impl ObjectStore for FaultyBucket {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.before_read().await?;
-        self.inner.get_opts(location, options).await
+        let found = self.inner.get_opts(location, options).await?;
+        if !self.state.lock().breaks_off() {
+            return Ok(found);
+        }
+        let GetResult { payload, meta, range, attributes, extensions } = found;
+        let body = match payload {
+            GetResultPayload::Stream(body) => body.try_collect::<Vec<Bytes>>().await?.concat(),
+            GetResultPayload::File(..) => return Err(unavailable()),
+        };
+        let some = Bytes::from(body).slice(..body_cut(&range));
+        let payload = GetResultPayload::Stream(stream::iter([Ok(some), Err(unavailable())]).boxed());
+        Ok(GetResult { payload, meta, range, attributes, extensions })
     }
 
     async fn get_ranges(&self, location: &Path, ranges: &[std::ops::Range<u64>]) -> Result<Vec<Bytes>> {
         self.before_read().await?;
+        if self.state.lock().breaks_off() {
+            return Err(unavailable());
+        }
         self.inner.get_ranges(location, ranges).await
     }
 

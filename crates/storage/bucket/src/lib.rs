@@ -1,0 +1,31 @@
+//! Access to S3-compatible buckets, as far as it does not depend on what is kept in them.
+//!
+//! [`Bounded`] is a bucket whose every request ends. [`Objects`] is the bucket that
+//! [`store::ObjectChunks`] keeps file data in: a blocking shell around `object_store` that repeats requests and settles
+//! those of unknown outcome. [`probe`](probe::probe) tests whether a bucket does what Cellar relies on, and
+//! [`faulty`] is one that fails like a bucket across a network.
+
+mod address;
+mod bounded;
+pub mod faulty;
+mod objects;
+pub mod probe;
+
+pub use address::{Address, AddressError};
+pub use bounded::Bounded;
+pub use objects::{Objects, ObjectsConfig};
+
+use object_store::Error;
+
+/// Whether an error of a bucket says that it does not carry out such requests, so that repeating one is of no use.
+pub fn is_refusal(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::PermissionDenied { .. }
+            | Error::Unauthenticated { .. }
+            | Error::NotImplemented { .. }
+            | Error::NotSupported { .. }
+            | Error::InvalidPath { .. }
+            | Error::UnknownConfigurationKey { .. }
+    )
+}

@@ -1,0 +1,399 @@
+//! Whether a bucket does what Cellar relies on.
+
+use bytes::Bytes;
+use futures::future::join_all;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::{Duration, Instant};
+use thiserror::Error as ThisError;
+
+/// Number of requests that compete for one object, and how often.
+const RACERS: u8 = 8;
+const RACES: u8 = 6;
+
+/// Number of small objects that are created, read and listed.
+const SMALL: u8 = 12;
+
+/// Size of the largest object that Cellar creates by one request.
+const LARGE_BYTES: usize = 8 << 20;
+
+/// What a bucket is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// An object that was created is read at once, by one and by several requests.
+    ReadAfterWrite,
+    /// A part of an object is read.
+    ReadRange,
+    /// An object that exists is not created again (`If-None-Match: *`).
+    CreateIfAbsent,
+    /// Of several requests at once to create an object, exactly one succeeds.
+    CreateRace,
+    /// An object is replaced if it is the expected version (`If-Match`), and not otherwise.
+    ReplaceIfMatch,
+    /// Of several requests at once to replace the same version, exactly one succeeds.
+    ReplaceRace,
+    /// A list has every object that was created, and no other.
+    List,
+    /// A list begins behind a given name.
+    ListFrom,
+    /// An object that was deleted is gone, also from lists.
+    Delete,
+}
+
+impl Operation {
+    /// All operations in the order in which they are tried.
+    pub const ALL: [Operation; 9] = [
+        Operation::ReadAfterWrite,
+        Operation::ReadRange,
+        Operation::CreateIfAbsent,
+        Operation::CreateRace,
+        Operation::ReplaceIfMatch,
+        Operation::ReplaceRace,
+        Operation::List,
+        Operation::ListFrom,
+        Operation::Delete,
+    ];
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operation::ReadAfterWrite => "reading an object right after it was created",
+            Operation::ReadRange => "reading a part of an object",
+            Operation::CreateIfAbsent => "creating an object only if there is none (If-None-Match)",
+            Operation::CreateRace => "creating an object by several requests at once, of which one succeeds",
+            Operation::ReplaceIfMatch => "replacing an object only if it has not changed (If-Match)",
+            Operation::ReplaceRace => {
+                "replacing an object by several requests at once, of which one succeeds"
+            }
+            Operation::List => "listing objects right after they were created",
+            Operation::ListFrom => "listing objects from a name on",
+            Operation::Delete => "deleting objects",
+        })
+    }
+}
+
+/// A bucket that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
+#[error("the bucket cannot be used, since this failed: {operation}: {what}")]
+pub struct ProbeError {
+    /// What it was asked to do.
+    pub operation: Operation,
+    /// What it did.
+    pub what: String,
+}
+
+/// What a bucket that can be used did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeReport {
+    /// How long each operation took, all its requests together.
+    pub times: Vec<(Operation, Duration)>,
+    /// Competing requests that were answered with an error that says nothing about the competition.
+    pub unclear: u32,
+}
+
+/// Tries everything that Cellar relies on, with a few hundred requests in the folder `folder`, which must be empty and
+/// is empty afterwards, unless deleting fails.
+///
+/// # Errors
+/// The first operation that failed. One that was not carried out (no permission, no answer) has failed, too.
+pub async fn probe(bucket: &dyn ObjectStore, folder: &Path) -> Result<ProbeReport, ProbeError> {
+    let mut probe = Probe { bucket, folder, unclear: 0, has_late: false };
+    let probed = probe.run().await;
+    let cleaned = probe.clean().await;
+    let times = probed?;
+    cleaned.map_err(|error| failed(Operation::Delete, error))?;
+    Ok(ProbeReport { times, unclear: probe.unclear })
+}
+
+struct Probe<'a> {
+    bucket: &'a dyn ObjectStore,
+    folder: &'a Path,
+    unclear: u32,
+    /// Whether the object that was created between two lists exists.
+    has_late: bool,
+}
+
+fn failed(operation: Operation, what: impl fmt::Display) -> ProbeError {
+    ProbeError { operation, what: what.to_string() }
+}
+
+/// Contents of an object that are those of no other.
+fn contents(name: u8, version: u8) -> Bytes {
+    let bytes: Vec<u8> =
+        (0..100 + u16::from(name)).map(|at| (at as u8) ^ name ^ version.rotate_left(4)).collect();
+    Bytes::from([&bytes[..], &[name, version]].concat())
+}
+
+fn options(mode: PutMode) -> PutOptions {
+    PutOptions { mode, ..PutOptions::default() }
+}
+
+/// Whether the answer says that a condition was not met.
+fn is_conflict(error: &Error) -> bool {
+    matches!(error, Error::AlreadyExists { .. } | Error::Precondition { .. })
+}
+
+impl Probe<'_> {
+    fn name(&self, name: &str) -> Path {
+        self.folder.clone().join(name)
+    }
+
+    fn small(&self, number: u8) -> Path {
+        self.name(&format!("small-{number:03}"))
+    }
+
+    fn late(&self) -> Path {
+        self.name("late")
+    }
+
+    async fn run(&mut self) -> Result<Vec<(Operation, Duration)>, ProbeError> {
+        let mut times = Vec::new();
+        for operation in Operation::ALL {
+            let begun = Instant::now();
+            let done = match operation {
+                Operation::ReadAfterWrite => self.read_after_write().await,
+                Operation::ReadRange => self.read_range().await,
+                Operation::CreateIfAbsent => self.create_if_absent().await,
+                Operation::CreateRace => self.create_race().await,
+                Operation::ReplaceIfMatch => self.replace_if_match().await,
+                Operation::ReplaceRace => self.replace_race().await,
+                Operation::List => self.list().await,
+                Operation::ListFrom => self.list_from().await,
+                Operation::Delete => self.delete().await,
+            };
+            done.map_err(|what| failed(operation, what))?;
+            times.push((operation, begun.elapsed()));
+        }
+        Ok(times)
+    }
+
+    async fn create(&self, name: &Path, contents: Bytes) -> Result<(), String> {
+        let created = self.bucket.put_opts(name, contents.into(), options(PutMode::Create)).await;
+        created.map(drop).map_err(|error| format!("{name} is not created: {error}"))
+    }
+
+    async fn read(&self, name: &Path) -> Result<Bytes, String> {
+        let read = async { self.bucket.get(name).await?.bytes().await };
+        read.await.map_err(|error| format!("{name} cannot be read: {error}"))
+    }
+
+    async fn expect(&self, name: &Path, expected: &Bytes) -> Result<(), String> {
+        let found = self.read(name).await?;
+        if found == *expected {
+            return Ok(());
+        }
+        Err(format!("{name} has other contents than were written last"))
+    }
+
+    async fn read_after_write(&self) -> Result<(), String> {
+        for number in 0..SMALL {
+            let (name, contents) = (self.small(number), contents(number, 0));
+            self.create(&name, contents.clone()).await?;
+            self.expect(&name, &contents).await?;
+            let reads = (0..RACERS).map(|_| self.expect(&name, &contents));
+            join_all(reads).await.into_iter().collect::<Result<Vec<()>, String>>()?;
+        }
+        Ok(())
+    }
+
+    async fn read_range(&self) -> Result<(), String> {
+        let whole: Bytes = (0..LARGE_BYTES).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect();
+        let name = self.name("large");
+        self.create(&name, whole.clone()).await?;
+        let most = LARGE_BYTES as u64;
+        for range in [0..100, 4000..300_000, most - 5..most, 0..most] {
+            let found = self.bucket.get_range(&name, range.clone()).await;
+            let found = found.map_err(|error| format!("{name} cannot be read: {error}"))?;
+            if found != whole[range.start as usize..range.end as usize] {
+                let bytes = found.len();
+                return Err(format!("asked for the bytes {range:?} of {name}, got {bytes} other bytes"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn create_if_absent(&self) -> Result<(), String> {
+        let (name, first) = (self.small(0), contents(0, 0));
+        for version in 1..4 {
+            let again =
+                self.bucket.put_opts(&name, contents(0, version).into(), options(PutMode::Create)).await;
+            match again {
+                Err(error) if is_conflict(&error) => {}
+                Err(error) => return Err(format!("{name} exists, and the answer does not say so: {error}")),
+                Ok(_) => return Err(format!("{name} exists and was replaced")),
+            }
+            self.expect(&name, &first).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks the results of competing requests: one succeeded, and the object has its contents.
+    async fn check_race(&mut self, name: &Path, results: Vec<Result<Bytes, Error>>) -> Result<(), String> {
+        let mut won = Vec::new();
+        let mut unclear = 0;
+        for result in results {
+            match result {
+                Ok(contents) => won.push(contents),
+                Err(error) if is_conflict(&error) => {}
+                Err(error) if crate::is_refusal(&error) => return Err(error.to_string()),
+                // Such a request may have been done or not.
+                Err(_) => unclear += 1,
+            }
+        }
+        self.unclear += unclear;
+        let found = self.read(name).await?;
+        match &won[..] {
+            [one] if *one == found => Ok(()),
+            [_] => Err(format!("the contents of {name} are not those of the request that succeeded")),
+            [] if unclear > 0 => Ok(()),
+            [] => Err(format!("{RACERS} requests at once for {name}: none succeeded")),
+            several => Err(format!("{RACERS} requests at once for {name}: {} succeeded", several.len())),
+        }
+    }
+
+    async fn create_race(&mut self) -> Result<(), String> {
+        for race in 0..RACES {
+            let (name, bucket) = (self.name(&format!("race-{race}")), self.bucket);
+            let racers = (0..RACERS).map(|racer| {
+                let (name, contents) = (&name, contents(race, racer));
+                async move {
+                    let mode = options(PutMode::Create);
+                    bucket.put_opts(name, contents.clone().into(), mode).await.map(|_| contents)
+                }
+            });
+            let results = join_all(racers).await;
+            self.check_race(&name, results).await?;
+        }
+        Ok(())
+    }
+
+    async fn version(&self, name: &Path) -> Result<UpdateVersion, String> {
+        let meta = self.bucket.head(name).await.map_err(|error| error.to_string())?;
+        if meta.e_tag.is_none() {
+            return Err(format!("the answer for {name} has no ETag"));
+        }
+        Ok(UpdateVersion { e_tag: meta.e_tag, version: meta.version })
+    }
+
+    async fn replace(&self, name: &Path, new: Bytes, version: UpdateVersion) -> Result<(), Error> {
+        self.bucket.put_opts(name, new.into(), options(PutMode::Update(version))).await.map(drop)
+    }
+
+    async fn replace_if_match(&self) -> Result<(), String> {
+        let name = self.small(1);
+        let first = self.version(&name).await?;
+        let replaced = self.replace(&name, contents(1, 1), first.clone()).await;
+        replaced.map_err(|error| format!("{name} is unchanged and was not replaced: {error}"))?;
+        self.expect(&name, &contents(1, 1)).await?;
+        match self.replace(&name, contents(1, 2), first).await {
+            Err(error) if is_conflict(&error) => {}
+            Err(error) => return Err(format!("{name} has changed, and the answer does not say so: {error}")),
+            Ok(()) => return Err(format!("{name} has changed and was replaced")),
+        }
+        self.expect(&name, &contents(1, 1)).await
+    }
+
+    async fn replace_race(&mut self) -> Result<(), String> {
+        let name = self.small(2);
+        for race in 0..RACES {
+            let version = self.version(&name).await?;
+            let this = &*self;
+            let racers = (0..RACERS).map(|racer| {
+                let (name, version) = (&name, version.clone());
+                let contents = contents(100 + race, racer);
+                async move { this.replace(name, contents.clone(), version).await.map(|()| contents) }
+            });
+            let results = join_all(racers).await;
+            self.check_race(&name, results).await?;
+        }
+        Ok(())
+    }
+
+    async fn names(&self, after: Option<&Path>) -> Result<Vec<Path>, String> {
+        let list = match after {
+            Some(after) => self.bucket.list_with_offset(Some(self.folder), after),
+            None => self.bucket.list(Some(self.folder)),
+        };
+        let mut names: Vec<Path> =
+            list.map_ok(|object| object.location).try_collect().await.map_err(|error| error.to_string())?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Names of all objects of the probe.
+    fn expected(&self) -> Vec<Path> {
+        let races = (0..RACES).map(|race| self.name(&format!("race-{race}")));
+        let mut names: Vec<Path> = (0..SMALL).map(|number| self.small(number)).chain(races).collect();
+        names.push(self.name("large"));
+        names.extend(self.has_late.then(|| self.late()));
+        names.sort_unstable();
+        names
+    }
+
+    async fn list(&mut self) -> Result<(), String> {
+        compare(&self.expected(), &self.names(None).await?)?;
+        self.create(&self.late(), contents(1, 9)).await?;
+        self.has_late = true;
+        compare(&self.expected(), &self.names(None).await?)
+    }
+
+    async fn list_from(&self) -> Result<(), String> {
+        let expected = self.expected();
+        for index in [0, 5, expected.len() - 1] {
+            compare(&expected[index + 1..], &self.names(Some(&expected[index])).await?)?;
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, name: &Path) -> Result<(), String> {
+        let one = stream::iter([Ok(name.clone())]).boxed();
+        let removed = self.bucket.delete_stream(one).try_collect::<Vec<_>>().await;
+        match removed {
+            Ok(_) | Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(format!("{name} is not deleted: {error}")),
+        }
+    }
+
+    async fn delete(&self) -> Result<(), String> {
+        let name = self.small(3);
+        self.remove(&name).await?;
+        match self.bucket.get(&name).await {
+            Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(format!("{name} was deleted, and the answer does not say so: {error}")),
+            Ok(_) => return Err(format!("{name} was deleted and can still be read")),
+        }
+        let mut expected = self.expected();
+        expected.retain(|other| *other != name);
+        compare(&expected, &self.names(None).await?)?;
+        self.create(&name, contents(3, 1)).await?;
+        self.expect(&name, &contents(3, 1)).await
+    }
+
+    /// Deletes everything in the folder, also what a list lacks.
+    async fn clean(&self) -> Result<(), String> {
+        let listed = self.names(None).await;
+        let names: BTreeSet<Path> =
+            self.expected().into_iter().chain(listed.iter().flatten().cloned()).collect();
+        for name in names {
+            self.remove(&name).await?;
+        }
+        listed.map(drop)
+    }
+}
+
+fn compare(expected: &[Path], found: &[Path]) -> Result<(), String> {
+    if let Some(missing) = expected.iter().find(|name| !found.contains(name)) {
+        return Err(format!("{missing} is missing in a list of {} objects", found.len()));
+    }
+    match found.iter().find(|name| !expected.contains(name)) {
+        Some(other) => Err(format!("the list has {other}, which it should not have")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,629 @@
+//! A [`ChunkStore`] in a bucket.
+
+use super::super::accounts::{self, Accounts};
+use super::super::cache::ChunkCache;
+use super::super::codec::{self, Encoded, Stored};
+use super::super::compaction::deadest_first;
+use super::super::header::HEADER_BYTES;
+use super::super::reading;
+use super::super::record::{RECORD_BYTES_MIN, Record};
+use super::super::recount::{self, ChunkNames, Recount};
+use super::super::statistics::{ChunkStatistics, Counters};
+use super::bucket::{Bucket, BucketError};
+use super::disk_cache::{DiskCache, DiskCacheStatistics};
+use super::name::{self, object_name};
+use super::rounds::Rounds;
+use super::unsaved::Unsaved;
+use crate::digest::{Digest, digest};
+use crate::health::Health;
+use crate::{
+    Batch, CacheStatistics, ChunkAddress, ChunkOwner, ChunkStore, EncodedChunk, Family, KeyRing, MetaStore,
+    SegmentRecords, SegmentUse, Snapshot, StoreError,
+};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Key in the family System of the number of opens.
+const EPOCH_KEY: &[u8] = b"objects/epoch";
+
+/// Limits of file data in a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectConfig {
+    /// Size of an object in bytes at which the next one is begun.
+    pub object_bytes_max: u32,
+    /// Maximum number of bytes in memory that are not in the bucket yet. A writer that would exceed it waits until
+    /// they are; concurrent writers may exceed it by what each appends at once.
+    pub unsaved_bytes_max: u64,
+    /// Maximum size of decoded chunks kept in memory, in bytes.
+    pub cache_bytes: u64,
+}
+
+impl Default for ObjectConfig {
+    fn default() -> ObjectConfig {
+        ObjectConfig { object_bytes_max: 8 << 20, unsaved_bytes_max: 32 << 20, cache_bytes: 256 << 20 }
+    }
+}
+
+/// Maximum number of new objects that wait to be copied to the cache on the local disk.
+const TO_CACHE_MAX: usize = 4;
+
+/// The file data of a partition in a bucket.
+///
+/// Call [`ObjectChunks::maintain`] every few seconds, and [`ObjectChunks::sweep`] after the open and about once a day.
+///
+/// # Errors
+/// A bucket that does not answer is `Unavailable`, which is not final: appended chunks stay in memory, creating them
+/// goes on, and a later sync may succeed. An object that exists with contents that this process did not write is
+/// final: the store is then read-only, together with the metadata if they share a [`Health`].
+pub struct ObjectChunks {
+    pub(super) bucket: Arc<dyn Bucket>,
+    meta: Arc<dyn MetaStore>,
+    keys: Option<Arc<KeyRing>>,
+    config: ObjectConfig,
+    /// The number of this open.
+    pub(super) epoch: u64,
+    /// Chunks that are not in the bucket. Held to copy a chunk into it, and to begin a full object; taken before
+    /// `accounts`.
+    unsaved: Mutex<Unsaved>,
+    pub(super) accounts: Mutex<Accounts>,
+    /// Whether an object without an account may be one whose account was damaged.
+    pub(super) adopts: AtomicBool,
+    /// Whether objects of earlier runs may have chunks that no metadata references and nothing will release.
+    pub(super) has_orphans: AtomicBool,
+    /// Held while account rows are taken and committed, so that an older row never follows a newer one.
+    writing: Mutex<()>,
+    /// Held throughout `maintain` and `sweep`, so that only one runs at a time; guards nothing else.
+    pub(super) maintaining: Mutex<()>,
+    rounds: Rounds,
+    health: Arc<Health>,
+    cache: ChunkCache,
+    disk_cache: Option<DiskCache>,
+    /// New objects, for the cache on the local disk.
+    to_cache: Mutex<Vec<(u64, Bytes)>>,
+    /// The object whose records were listed last: compaction copies chunks of it next.
+    listed: Mutex<Option<(u64, Bytes)>>,
+    pub(super) counters: Counters,
+}
+
+impl ObjectChunks {
+    /// Opens the objects in `bucket`. `meta` must be the metadata that references their chunks; it must be open for
+    /// this process only. With `keys`, new chunks are encrypted, and encrypted ones can be read.
+    ///
+    /// # Errors
+    /// `Unavailable` if the bucket does not answer; errors of the metadata.
+    pub fn open(
+        bucket: Arc<dyn Bucket>,
+        meta: Arc<dyn MetaStore>,
+        config: ObjectConfig,
+        keys: Option<Arc<KeyRing>>,
+    ) -> Result<ObjectChunks, StoreError> {
+        let was_closed = accounts::take_closed(&*meta)?;
+        let epoch = begin_epoch(&*bucket, &*meta)?;
+        let (rows, damaged) = Accounts::load(&*meta)?;
+        let mut accounts = Accounts::default();
+        let has_orphans = !was_closed && (!rows.is_empty() || !damaged.is_empty());
+        for (id, row) in rows {
+            accounts.take_over(id, row);
+        }
+        let place = bucket.place();
+        Ok(ObjectChunks {
+            bucket,
+            meta,
+            keys,
+            config,
+            epoch,
+            unsaved: Mutex::new(Unsaved::of(epoch, config.object_bytes_max)),
+            accounts: Mutex::new(accounts),
+            adopts: AtomicBool::new(!damaged.is_empty()),
+            has_orphans: AtomicBool::new(has_orphans),
+            writing: Mutex::default(),
+            maintaining: Mutex::default(),
+            rounds: Rounds::default(),
+            health: Arc::new(Health::of(Path::new(&place))),
+            cache: ChunkCache::new(config.cache_bytes),
+            disk_cache: None,
+            to_cache: Mutex::default(),
+            listed: Mutex::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Shares `health` with the metadata, so that either stops writing when the other fails.
+    #[must_use]
+    pub fn failing_with(mut self, health: &Arc<Health>) -> ObjectChunks {
+        self.health = Arc::clone(health);
+        self
+    }
+
+    /// Keeps copies of chunks on the local disk. The cache must be of this partition only.
+    #[must_use]
+    pub fn with_disk_cache(mut self, cache: DiskCache) -> ObjectChunks {
+        self.disk_cache = Some(cache);
+        self
+    }
+
+    /// Records chunks released since the last call, and removes the objects that were already entirely dead then.
+    /// Returns the number of objects removed.
+    ///
+    /// # Errors
+    /// `Unavailable`: what could not be removed is left to the next call. Errors of the metadata.
+    pub fn maintain(&self) -> Result<usize, StoreError> {
+        let _one = self.maintaining.lock();
+        if self.health.is_failed() {
+            return Ok(0);
+        }
+        self.copy_to_disk_cache();
+        self.write_accounts()?;
+        let dead = self.accounts.lock().collect();
+        if dead.is_empty() {
+            return Ok(0);
+        }
+        // Chunks are released only after a durable commit; this sync is for the account rows. It also shows that no
+        // other process has the metadata.
+        let number = self.write_accounts()?;
+        self.meta.sync(number)?;
+        let names: Vec<String> = dead.iter().map(|id| object_name(*id)).collect();
+        self.bucket.remove(&names).map_err(|error| self.unanswered(&error))?;
+        let mut accounts = self.accounts.lock();
+        for id in &dead {
+            accounts.remove(*id);
+        }
+        drop(accounts);
+        self.write_accounts()?;
+        self.counters.segments_deleted.fetch_add(dead.len() as u64, Relaxed);
+        Ok(dead.len())
+    }
+
+    /// Whether an earlier run may have left unreferenced chunks, so that [`ObjectChunks::recount`] is worthwhile.
+    pub fn needs_recount(&self) -> bool {
+        self.has_orphans.load(Relaxed)
+    }
+
+    /// Counts the chunks that `state` references in the objects of earlier runs, and marks everything else in them
+    /// as dead; see [`SegmentStore::recount`](crate::SegmentStore::recount).
+    ///
+    /// # Errors
+    /// Errors of reading the metadata; nothing was changed then.
+    pub fn recount(
+        &self,
+        state: &dyn Snapshot,
+        names: ChunkNames,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Recount>, StoreError> {
+        let Some(count) = recount::count(&self.accounts, state, names, go_on)? else { return Ok(None) };
+        let orphaned_bytes = self.accounts.lock().recount(name::first_id(self.epoch), &count.named);
+        self.counters.orphaned_bytes.fetch_add(orphaned_bytes, Relaxed);
+        self.has_orphans.store(false, Relaxed);
+        Ok(Some(Recount { orphaned_bytes, ..count.result }))
+    }
+
+    /// Returns the statistics of this store; its segments are objects.
+    pub fn statistics(&self) -> ChunkStatistics {
+        let totals = self.accounts.lock().totals();
+        ChunkStatistics {
+            sync_requests: self.rounds.requests(),
+            syncs: self.rounds.rounds(),
+            ..self.counters.statistics(totals, self.cache.statistics())
+        }
+    }
+
+    /// Returns the statistics of the cache on the local disk, if there is one.
+    pub fn disk_cache_statistics(&self) -> Option<DiskCacheStatistics> {
+        self.disk_cache.as_ref().map(DiskCache::statistics)
+    }
+
+    /// Returns the error that made it read-only, if any.
+    pub fn failure(&self) -> Option<String> {
+        self.health.failure()
+    }
+
+    /// Returns the bytes in memory that are not in the bucket yet.
+    pub fn unsaved_bytes(&self) -> u64 {
+        self.unsaved.lock().bytes()
+    }
+
+    fn write_accounts(&self) -> Result<crate::CommitNumber, StoreError> {
+        self.write_accounts_with(|_| {})
+    }
+
+    /// Commits the changed accounts of objects that exist, and what `add` adds.
+    fn write_accounts_with(&self, add: impl FnOnce(&mut Batch)) -> Result<crate::CommitNumber, StoreError> {
+        let _one = self.writing.lock();
+        let below = self.unsaved.lock().first_missing();
+        let mut batch = self.accounts.lock().changed_rows_below(below);
+        add(&mut batch);
+        let committed = self.meta.commit(batch.clone());
+        match &committed {
+            Ok(_) => self.saved(below),
+            Err(_) => self.accounts.lock().not_written(&batch),
+        }
+        committed
+    }
+
+    /// Drops the objects below this id, which exist and have accounts.
+    fn saved(&self, below: u64) {
+        let saved = self.unsaved.lock().take_saved(below);
+        if self.disk_cache.is_some() {
+            let mut to_cache = self.to_cache.lock();
+            let left = TO_CACHE_MAX.saturating_sub(to_cache.len());
+            to_cache.extend(saved.into_iter().take(left));
+        }
+    }
+
+    /// Makes durable what was appended before the call; returns the number of the last append covered.
+    fn save(&self) -> Result<u64, StoreError> {
+        self.health.check()?;
+        let (covered, objects) = {
+            let mut unsaved = self.unsaved.lock();
+            unsaved.seal(&mut self.accounts.lock());
+            (unsaved.appended(), unsaved.to_create())
+        };
+        let names: Vec<String> = objects.iter().map(|(id, _)| object_name(*id)).collect();
+        for (name, (_, contents)) in names.iter().zip(&objects) {
+            self.bucket.begin(name, contents);
+        }
+        if !names.is_empty() {
+            self.bucket.finish(&names).map_err(|error| self.not_created(&error))?;
+        }
+        self.unsaved.lock().created(objects.iter().map(|(id, _)| *id));
+        self.write_accounts()?;
+        Ok(covered)
+    }
+
+    /// Returns the error of objects that could not be created.
+    fn not_created(&self, error: &BucketError) -> StoreError {
+        match error {
+            BucketError::Unavailable(_) | BucketError::Refused(_) => self.unanswered(error),
+            BucketError::Differs { name } | BucketError::Missing { name } => {
+                self.health.fail(StoreError::Damaged {
+                    place: self.place_of(name),
+                    what: format!("{error}, and its name is this process's own"),
+                })
+            }
+        }
+    }
+
+    /// Returns the error of a request that may succeed later.
+    pub(super) fn unanswered(&self, error: &BucketError) -> StoreError {
+        StoreError::Unavailable { place: self.bucket.place(), what: error.to_string() }
+    }
+
+    fn place_of(&self, name: &str) -> String {
+        format!("{}/{name}", self.bucket.place())
+    }
+
+    fn damaged(&self, address: ChunkAddress, what: String) -> StoreError {
+        let place = format!("{} at offset {}", self.place_of(&object_name(address.segment)), address.offset);
+        StoreError::Damaged { place, what }
+    }
+
+    /// Appends all records or none; returns their addresses.
+    fn put_all(&self, encoded: &[Encoded]) -> Result<Vec<ChunkAddress>, StoreError> {
+        if self.unsaved_bytes() >= self.config.unsaved_bytes_max {
+            self.sync()?;
+        }
+        let mut full = Vec::new();
+        let mut unsaved = self.unsaved.lock();
+        let addresses = unsaved.append(encoded, &mut self.accounts.lock(), &mut full);
+        // Under the lock: a sync that has already finished one must not find it begun again.
+        for (id, contents) in full {
+            self.bucket.begin(&object_name(id), &contents);
+        }
+        addresses
+    }
+
+    fn load(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
+        let keys = self.keys.as_deref();
+        if let Some(cache) = &self.disk_cache
+            && let Some(record) = cache.get(address)
+        {
+            match reading::decode(&record, address, keys) {
+                Ok((chunk, _)) => return Ok(chunk),
+                Err(what) => cache.reject(address, &what),
+            }
+        }
+        let loaded = self.fetch(address).and_then(|record| {
+            let (chunk, _) =
+                reading::decode(&record, address, keys).map_err(|what| self.damaged(address, what))?;
+            if let Some(cache) = &self.disk_cache {
+                cache.insert(address, &record);
+            }
+            Ok(chunk)
+        });
+        if let Err(error @ StoreError::Damaged { .. }) = &loaded {
+            self.counters.damaged_reads.fetch_add(1, Relaxed);
+            tracing::error!(%error, "cannot read a chunk");
+        }
+        loaded
+    }
+
+    /// Returns a record from memory if it is not in the bucket yet, else from the bucket.
+    fn fetch(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
+        let length = reading::record_length(address).map_err(|what| self.damaged(address, what))?;
+        let Some(end) = address.offset.checked_add(length as u64) else {
+            return Err(self.damaged(address, "no object is that long".into()));
+        };
+        let unsaved = self.unsaved.lock().read(address.segment, address.offset, length as u64);
+        let record = match unsaved {
+            Some(record) => record,
+            None => self.fetch_range(address.segment, address.offset..end).map_err(|error| match error {
+                BucketError::Missing { .. } => self.damaged(address, "no such object".into()),
+                other => self.unanswered(&other),
+            })?,
+        };
+        if record.len() == length {
+            return Ok(record);
+        }
+        Err(self.damaged(address, format!("the object ends before its {length} bytes")))
+    }
+
+    fn fetch_range(&self, id: u64, range: std::ops::Range<u64>) -> Result<Bytes, BucketError> {
+        // Without a request for something that cannot be there.
+        let bytes = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
+        let address = ChunkAddress { segment: id, offset: range.start, stored_bytes: bytes };
+        if self.accounts.lock().ends_before(address) {
+            return Ok(Bytes::new());
+        }
+        self.bucket.read(&object_name(id), range)
+    }
+
+    /// Returns a whole object, from its header on.
+    fn whole(&self, id: u64) -> Result<Bytes, StoreError> {
+        if let Some(contents) = self.unsaved.lock().read(id, 0, u64::MAX) {
+            return Ok(contents);
+        }
+        if let Some((listed, contents)) = &*self.listed.lock()
+            && *listed == id
+        {
+            return Ok(contents.clone());
+        }
+        let place = || self.place_of(&object_name(id));
+        let none = || StoreError::Damaged { place: place(), what: "no such object".into() };
+        let end = self.accounts.lock().end(id).ok_or_else(none)?;
+        let contents = self.bucket.read(&object_name(id), 0..end).map_err(|error| match error {
+            BucketError::Missing { .. } => none(),
+            other => self.unanswered(&other),
+        })?;
+        if contents.len() as u64 != end {
+            let what = format!("expected {end} bytes, got {}", contents.len());
+            return Err(StoreError::Damaged { place: place(), what });
+        }
+        *self.listed.lock() = Some((id, contents.clone()));
+        Ok(contents)
+    }
+
+    /// Returns a record for a copy.
+    fn fetch_listed(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
+        let length = reading::record_length(address).map_err(|what| self.damaged(address, what))?;
+        let start = usize::try_from(address.offset).unwrap_or(usize::MAX);
+        let listed = self.listed.lock().clone().filter(|(id, _)| *id == address.segment);
+        let end = start.checked_add(length);
+        match listed.zip(end).filter(|((_, contents), end)| *end <= contents.len()) {
+            Some(((_, contents), end)) => Ok(contents.slice(start..end)),
+            None => self.fetch(address),
+        }
+    }
+
+    /// Copies the chunks of new objects to the local disk: they are likely to be read soon.
+    fn copy_to_disk_cache(&self) {
+        let Some(cache) = &self.disk_cache else { return };
+        for (segment, contents) in std::mem::take(&mut *self.to_cache.lock()) {
+            walk(&contents, segment, HEADER_BYTES, |address, _| {
+                cache.insert(address, &contents[address.offset as usize..][..address.stored_bytes as usize]);
+                ControlFlow::Continue(())
+            });
+        }
+    }
+}
+
+/// Durably begins the next epoch, and returns it.
+fn begin_epoch(bucket: &dyn Bucket, meta: &dyn MetaStore) -> Result<u64, StoreError> {
+    let last = match meta.get(Family::SYSTEM, EPOCH_KEY)? {
+        None => 0,
+        Some(value) => {
+            let number = value[..].try_into().map(u64::from_be_bytes);
+            number.map_err(|_| StoreError::Damaged {
+                place: "system objects/epoch".into(),
+                what: format!("expected 8 bytes, got {}", value.len()),
+            })?
+        }
+    };
+    let mut epoch = last.saturating_add(1);
+    // Metadata that was restored from a copy is older than the objects, whose names must not be used again.
+    loop {
+        let mut later = None;
+        let listed = bucket.list(&name::before_epoch(epoch), &mut |name, _| {
+            later = later.max(name::parse_name(name).map(name::epoch_of));
+            if later.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        listed.map_err(|error| StoreError::Unavailable { place: bucket.place(), what: error.to_string() })?;
+        match later.filter(|later| *later >= epoch) {
+            Some(later) => {
+                tracing::warn!(
+                    place = bucket.place(),
+                    epoch,
+                    later,
+                    "the bucket has objects that are newer \
+                    than the metadata"
+                );
+                epoch = later.saturating_add(1);
+            }
+            None => break,
+        }
+    }
+    if epoch > name::EPOCH_MAX {
+        return Err(StoreError::Meta(format!("{} was opened too often: no epochs left", bucket.place())));
+    }
+    let mut batch = Batch::new();
+    batch.put(Family::SYSTEM, EPOCH_KEY, epoch.to_be_bytes());
+    meta.sync(meta.commit(batch)?)?;
+    Ok(epoch)
+}
+
+/// Visits the records of an object from an offset on, until one that cannot be read; returns its offset, or the
+/// object's length.
+fn walk(
+    contents: &[u8],
+    segment: u64,
+    from: u64,
+    mut visit: impl FnMut(ChunkAddress, &Record) -> ControlFlow<()>,
+) -> u64 {
+    let mut at = from;
+    loop {
+        let rest = usize::try_from(at).ok().and_then(|at| contents.get(at..)).unwrap_or_default();
+        if rest.len() < RECORD_BYTES_MIN {
+            return at;
+        }
+        let Ok(record) = Record::parse(rest, segment, at) else { return at };
+        let stored_bytes = record.layout.bytes() as u32 + record.stored_bytes;
+        if stored_bytes as usize > rest.len() {
+            return at;
+        }
+        if visit(ChunkAddress { segment, offset: at, stored_bytes }, &record).is_break() {
+            return at;
+        }
+        at += u64::from(stored_bytes);
+    }
+}
+
+impl ChunkStore for ObjectChunks {
+    fn append_all(&self, chunks: Vec<EncodedChunk>) -> Result<Vec<ChunkAddress>, StoreError> {
+        self.health.check()?;
+        let seal = |chunk: EncodedChunk| match &self.keys {
+            Some(keys) => codec::seal(&chunk.0, keys),
+            None => Ok(chunk.0),
+        };
+        let encoded: Vec<Encoded> = chunks.into_iter().map(seal).collect::<Result<_, _>>()?;
+        let addresses = self.put_all(&encoded)?;
+        for (encoded, address) in encoded.iter().zip(&addresses) {
+            self.counters.appended(encoded.record.raw_bytes, address.stored_bytes);
+        }
+        Ok(addresses)
+    }
+
+    fn digest(&self, pieces: &[&[u8]]) -> Digest {
+        digest(self.keys.as_ref().map(|keys| keys.digest_key()), pieces)
+    }
+
+    fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
+        self.read_for(0, address)
+    }
+
+    fn read_for(&self, owner: u64, address: ChunkAddress) -> Result<Bytes, StoreError> {
+        self.cache.get_or_load(owner, address, || self.load(address))
+    }
+
+    fn is_at_hand(&self, address: ChunkAddress) -> bool {
+        self.cache.contains(address)
+    }
+
+    fn forget_owner(&self, owner: u64) -> usize {
+        self.cache.purge(owner)
+    }
+
+    fn cache_statistics(&self) -> CacheStatistics {
+        self.cache.statistics()
+    }
+
+    fn sync(&self) -> Result<(), StoreError> {
+        let number = self.unsaved.lock().appended();
+        self.rounds.wait(number, || self.save())
+    }
+
+    fn seal(&self, context: &[u8], contents: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
+        self.keys.as_ref().map(|keys| keys.seal_value(context, contents)).transpose()
+    }
+
+    fn unseal(&self, context: &[u8], sealed: &[u8]) -> Result<Bytes, String> {
+        self.keys.as_ref().ok_or("encrypted, but no key is given")?.unseal_value(context, sealed)
+    }
+
+    fn verify(&self, address: ChunkAddress) -> Result<(), StoreError> {
+        let record = self.fetch(address)?;
+        let verified = reading::verify_record(&record, address, self.keys.as_deref());
+        verified.map(|_| ()).map_err(|what| self.damaged(address, what))
+    }
+
+    fn copy(&self, address: ChunkAddress, owner: ChunkOwner) -> Result<ChunkAddress, StoreError> {
+        self.health.check()?;
+        let whole = self.fetch_listed(address)?;
+        let checked = reading::split(&whole, address).and_then(|(record, stored)| {
+            codec::check(&record, stored)?;
+            Ok((record, whole.slice_ref(stored)))
+        });
+        let (mut record, stored) = checked.map_err(|what| self.damaged(address, what))?;
+        if !record.owner.is_known() {
+            record.owner = owner;
+        }
+        let copies = self.put_all(&[Encoded { record, stored: Stored::Apart(stored) }])?;
+        // There is one address per record.
+        let copy = copies.first().copied().ok_or(StoreError::Full)?;
+        self.counters.moved(copy.stored_bytes);
+        self.cache.copy(address, copy);
+        Ok(copy)
+    }
+
+    fn sparse_segments(&self, dead_percent: u8) -> Vec<SegmentUse> {
+        deadest_first(self.accounts.lock().sparse(dead_percent))
+    }
+
+    fn doomed_bytes(&self) -> u64 {
+        self.accounts.lock().doomed_bytes()
+    }
+
+    fn records(&self, segment: u64, from: u64, most: usize) -> Result<SegmentRecords, StoreError> {
+        let contents = self.whole(segment)?;
+        let mut records = SegmentRecords::default();
+        let mut is_full = false;
+        let end = walk(&contents, segment, from.max(HEADER_BYTES), |address, record| {
+            is_full = records.found.len() >= most;
+            if is_full {
+                return ControlFlow::Break(());
+            }
+            let owner = if record.is_shared { ChunkOwner::default() } else { record.owner };
+            records.found.push((address, owner));
+            ControlFlow::Continue(())
+        });
+        records.next = is_full.then_some(end);
+        records.is_cut = !is_full && end < contents.len() as u64;
+        Ok(records)
+    }
+
+    fn release(&self, address: ChunkAddress) {
+        self.cache.remove(address);
+        if let Some(cache) = &self.disk_cache {
+            cache.remove(address);
+        }
+        if self.accounts.lock().release(address) {
+            self.counters.chunks_released.fetch_add(1, Relaxed);
+        } else {
+            tracing::warn!(?address, "release of a missing chunk");
+        }
+    }
+}
+
+impl Drop for ObjectChunks {
+    /// Marks the run as cleanly closed if everything is in the bucket.
+    fn drop(&mut self) {
+        if self.sync().is_err() {
+            return;
+        }
+        let is_complete = !self.has_orphans.load(Relaxed);
+        let closed = self.write_accounts_with(|batch| {
+            if is_complete {
+                accounts::put_closed(batch);
+            }
+        });
+        if let Err(error) = closed {
+            tracing::warn!(%error, "cannot write the accounts of objects while closing");
+        }
+        self.copy_to_disk_cache();
+    }
+}
+
+#[cfg(test)]
+mod tests;
