@@ -147,13 +147,19 @@ impl SlateEngine {
         let clock = Arc::new(Clock::default());
         clock.reach(newest_stamp(name, &self.bucket, attempts).await?);
         loop {
-            let error = match self.take(name, options, cache, &clock, attempts).await {
-                Ok(db) => return Ok(db),
-                Err(error) => error,
-            };
-            // The owner before may have written once more after its newest time was read.
-            if clock.reach(newest_stamp(name, &self.bucket, attempts).await?).is_zero() {
-                return Err(error);
+            // A request of the owner before may have arrived after its newest time was read.
+            let taken = self.take(name, options, cache, &clock, attempts).await;
+            let is_behind = !clock.reach(newest_stamp(name, &self.bucket, attempts).await?).is_zero();
+            match taken {
+                Ok(db) if !is_behind => return Ok(db),
+                // Its merges may already have used an earlier time.
+                Ok(db) => close(&db).await,
+                // The clock may have caught up meanwhile.
+                Err(error) if is_behind || is_of_clock(&error) => {
+                    tracing::debug!(place = attempts.place, %error, "opening again with a later time");
+                    tokio::time::sleep(PAUSE).await;
+                }
+                Err(error) => return Err(error),
             }
         }
     }
@@ -182,9 +188,7 @@ impl SlateEngine {
         match checked {
             Ok(()) => Ok(db),
             Err(error) => {
-                if let Err(error) = db.close().await {
-                    tracing::debug!(%error, "a database that was refused did not close");
-                }
+                close(&db).await;
                 Err(error)
             }
         }
@@ -260,6 +264,18 @@ impl MetaEngine for SlateEngine {
         })?;
         Ok(Arc::new(SlateReader { db, reads }))
     }
+}
+
+/// Closes a database that is not used.
+async fn close(db: &Db) {
+    if let Err(error) = db.close().await {
+        tracing::debug!(%error, "a database that was refused did not close");
+    }
+}
+
+/// Whether SlateDB refused a time that is before one in the bucket. It has no kind of error for that.
+fn is_of_clock(error: &StoreError) -> bool {
+    error.to_string().contains("invalid clock tick")
 }
 
 /// Attempts to open one database, and the last error of the bucket.
