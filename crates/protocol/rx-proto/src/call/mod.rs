@@ -1,10 +1,11 @@
-//! A call: its sending and receiving halves, its phase and its deadlines.
+//! A call: its sending and receiving halves, its state and its deadlines.
 
 mod pace;
 pub(crate) mod receive;
 pub(crate) mod rest;
 pub(crate) mod rope;
 pub(crate) mod send;
+mod state;
 
 use std::time::Duration;
 
@@ -19,25 +20,13 @@ use crate::timers::{Armed, earlier, look};
 use receive::ReceiveQueue;
 use send::SendQueue;
 
+pub(crate) use state::{State, StateEvent};
+
 /// The local end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Side {
     Client,
     Server,
-}
-
-/// Phase of a call's life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Server: packets have arrived, but the peer has to prove its identity or address first. The application
-    /// does not know the call yet.
-    Waiting,
-    /// The application reads and writes, or has released the call while the remaining data is being sent.
-    Active,
-    /// Both directions are complete.
-    Done,
-    /// The call has ended with this code.
-    Failed(AbortCode),
 }
 
 /// A call on a channel of a connection.
@@ -47,11 +36,9 @@ pub(crate) struct Call {
     pub(crate) side: Side,
     pub(crate) channel: u8,
     pub(crate) number: u32,
-    pub(crate) phase: Phase,
+    pub(crate) state: State,
     pub(crate) send: SendQueue,
     pub(crate) receive: ReceiveQueue,
-    /// Whether the application has released the call.
-    pub(crate) released: bool,
     pub(crate) reader_waits: bool,
     pub(crate) writer_waits: bool,
     /// Whether the call is in the endpoint's queue of calls with something to send.
@@ -143,7 +130,7 @@ pub(crate) struct NewCall {
     pub(crate) side: Side,
     pub(crate) channel: u8,
     pub(crate) number: u32,
-    pub(crate) phase: Phase,
+    pub(crate) state: State,
     pub(crate) send_window: u32,
     pub(crate) send_window_max: u32,
     pub(crate) receive_window: u32,
@@ -185,10 +172,9 @@ impl Call {
             side: parts.side,
             channel: parts.channel,
             number: parts.number,
-            phase: parts.phase,
+            state: parts.state,
             send: SendQueue::new(parts.send_window, parts.send_window_max, parts.congestion, spare.send),
             receive: ReceiveQueue::new(parts.receive_window, spare.receive),
-            released: false,
             reader_waits: false,
             writer_waits: false,
             ready: false,
@@ -219,15 +205,18 @@ impl Call {
         SpareQueues { send: self.send.take_spare(), receive: self.receive.take_spare() }
     }
 
-    /// Whether the call still exchanges packets.
-    pub(crate) fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::Waiting | Phase::Active)
+    /// Changes the state, if the event does so.
+    #[inline]
+    pub(crate) fn apply(&mut self, event: StateEvent) {
+        if let Some(next) = self.state.after(event) {
+            self.state = next;
+        }
     }
 
     /// Returns the code with which the call failed.
     pub(crate) fn failure(&self) -> Option<AbortCode> {
-        match self.phase {
-            Phase::Failed(code) => Some(code),
+        match self.state {
+            State::Failed(code) | State::Aborted(code) => Some(code),
             _ => None,
         }
     }
@@ -235,8 +224,8 @@ impl Call {
     /// Whether an ACK has to be sent now. Until the peer has proved itself, only its pings are answered: it
     /// then retransmits unacknowledged packets, and each of them makes this side repeat its challenge.
     pub(crate) fn owes_ack(&self) -> bool {
-        match self.phase {
-            Phase::Waiting => self.receive.acks.has_pong(),
+        match self.state {
+            State::Waiting => self.receive.acks.has_pong(),
             _ => self.receive.acks.is_due(),
         }
     }
@@ -274,10 +263,12 @@ impl Call {
 
     /// Whether the protocol has nothing left to do for this call.
     pub(crate) fn is_over(&self) -> bool {
-        match self.phase {
-            Phase::Waiting | Phase::Active => false,
-            Phase::Done => self.receive.acks.deadline().is_none() && !self.receive.acks.is_due(),
-            Phase::Failed(_) => self.abort_at.is_none(),
+        match self.state {
+            State::Waiting | State::Active | State::Replying => false,
+            State::Done | State::Lingering => {
+                self.receive.acks.deadline().is_none() && !self.receive.acks.is_due()
+            }
+            State::Failed(_) | State::Aborted(_) => self.abort_at.is_none(),
         }
     }
 
@@ -298,7 +289,7 @@ impl Call {
 
     /// Returns the limit that the call has exceeded, if any.
     pub(crate) fn lateness(&self, now: Monotonic) -> Option<Late> {
-        if !self.is_running() {
+        if !self.state.is_running() {
             return None;
         }
         if now >= self.clocks.received + self.limits.dead {
@@ -317,11 +308,11 @@ impl Call {
     /// Returns the earliest of the call's deadlines, except that of its send queue.
     pub(crate) fn deadline(&self, now: Monotonic) -> Option<Monotonic> {
         let acks = self.receive.acks.deadline();
-        match self.phase {
-            Phase::Failed(_) => self.abort_at,
-            Phase::Done => acks,
-            Phase::Waiting => Some(self.clocks.received + self.limits.dead),
-            Phase::Active => {
+        match self.state {
+            State::Failed(_) | State::Aborted(_) => self.abort_at,
+            State::Done | State::Lingering => acks,
+            State::Waiting => Some(self.clocks.received + self.limits.dead),
+            State::Active | State::Replying => {
                 let limits = [
                     self.ping.is_none().then(|| self.ping_at()),
                     Some(self.clocks.received + self.limits.dead),

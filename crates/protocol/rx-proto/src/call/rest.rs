@@ -10,7 +10,7 @@
 use base::Monotonic;
 use bytes::Bytes;
 
-use super::{Call, Clocks, Phase, Side};
+use super::{Call, Clocks, Side, State, StateEvent};
 use crate::congestion::Learnt;
 use crate::slab::Key;
 use crate::standing::Standing;
@@ -94,10 +94,10 @@ impl LingeringReply {
 impl Call {
     /// Returns the call's compact form with this deadline, if the call may rest.
     pub(crate) fn rest(&self, deadline: Monotonic) -> Option<LingeringReply> {
-        let is_released = self.side == Side::Server && self.phase == Phase::Active && self.released;
+        let is_replying = self.side == Side::Server && self.state == State::Replying;
         let is_waited_for = self.ready || self.unarmed || self.reader_waits || self.writer_waits;
         let is_asking = self.ping.is_some();
-        if !is_released
+        if !is_replying
             || is_waited_for
             || is_asking
             || self.is_bulk
@@ -121,7 +121,7 @@ impl Call {
 
     /// Restores the stored state in a new call.
     pub(crate) fn resume(&mut self, rest: &LingeringReply) {
-        self.released = true;
+        self.apply(StateEvent::Released);
         self.damaged = rest.damaged;
         self.clocks = rest.clocks;
         self.receive.resume(rest.request_last);

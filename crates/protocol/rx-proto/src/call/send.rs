@@ -20,6 +20,7 @@ use crate::ack::Ack;
 use crate::call::pace::Pace;
 use crate::call::rest::{Body, Sent};
 use crate::call::rope::{Gathered, Place, Rope};
+use crate::call::state::{SendEvent, SendStage};
 use crate::congestion::Congestion;
 use crate::rtt::Rtt;
 use crate::timers::look;
@@ -45,7 +46,7 @@ pub(crate) struct SendQueue {
     rope: Rope,
     /// Number of bytes, not cut into packets yet, that may be sent in a packet that is not full.
     flush_bytes: usize,
-    stage: Stage,
+    stage: SendStage,
     /// Sequence number of the first packet in `packets`; all earlier ones are complete.
     first: u32,
     packets: VecDeque<SentPacket>,
@@ -89,19 +90,6 @@ const FEW_PACKETS: usize = 2;
 
 /// Maximum number of bytes of a small reply that are not in packets yet.
 const FEW_BYTES: usize = 4096;
-
-/// How far the data has come. The stages follow each other, except that `Muted` may follow any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// More data may be written.
-    Open,
-    /// All data has been written.
-    Ended,
-    /// The packet that carries LAST_PACKET has been cut.
-    Cut,
-    /// The peer wants no more data: what was not sent is dropped, and so is anything written.
-    Muted,
-}
 
 /// A packet cut from the rope. It is kept small because windows hold many.
 #[derive(Debug)]
@@ -194,7 +182,7 @@ impl SendQueue {
         SendQueue {
             rope: Rope::reusing(spare.chunks),
             flush_bytes: 0,
-            stage: Stage::Open,
+            stage: SendStage::Open,
             first: 1,
             packets: spare.packets,
             in_flight: 0,
@@ -242,10 +230,16 @@ impl SendQueue {
         room
     }
 
-    pub(crate) fn end(&mut self) {
-        if self.stage == Stage::Open {
-            self.stage = Stage::Ended;
+    /// Changes the stage, if the event does so.
+    #[inline]
+    fn apply(&mut self, event: SendEvent) {
+        if let Some(next) = self.stage.after(event) {
+            self.stage = next;
         }
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.apply(SendEvent::Ended);
     }
 
     pub(crate) fn flush(&mut self) {
@@ -253,7 +247,7 @@ impl SendQueue {
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        self.stage != Stage::Open
+        self.stage != SendStage::Open
     }
 
     /// Returns the number of bytes written but not cut into packets yet.
@@ -350,8 +344,8 @@ impl SendQueue {
         let bytes = self.pending_bytes().min(payload_max);
         self.flush_bytes = self.flush_bytes.saturating_sub(bytes);
         let start = self.rope.cut(bytes);
-        if self.stage == Stage::Ended && self.pending_bytes() == 0 {
-            self.stage = Stage::Cut;
+        if self.pending_bytes() == 0 {
+            self.apply(SendEvent::Emptied);
         }
         self.packets.push_back(SentPacket {
             start,
@@ -627,17 +621,17 @@ impl SendQueue {
         self.on_all_received(now);
         self.rope.clear();
         self.flush_bytes = 0;
-        self.stage = Stage::Muted;
+        self.apply(SendEvent::Muted);
     }
 
     /// Whether written data is dropped.
     pub(crate) fn is_muted(&self) -> bool {
-        self.stage == Stage::Muted
+        self.stage == SendStage::Muted
     }
 
     /// Whether every packet up to the last has been cut.
     pub(crate) fn is_all_cut(&self) -> bool {
-        matches!(self.stage, Stage::Cut | Stage::Muted)
+        matches!(self.stage, SendStage::Cut | SendStage::Muted)
     }
 
     /// Returns the time to check for lost packets or a silent peer, and starts that time if necessary.
@@ -738,7 +732,7 @@ impl SendQueue {
         };
         let is_one =
             self.packets.len() == 1 && self.next_order == 1 && self.in_flight == 1 && self.first == 1;
-        let is_all = self.stage == Stage::Cut && self.pending_bytes() == 0 && self.flush_bytes == 0;
+        let is_all = self.stage == SendStage::Cut && self.pending_bytes() == 0 && self.flush_bytes == 0;
         let is_first = self.backoff == 0 && self.pace.is_of_first() && self.loss_at.is_none();
         let is_silent = self.ack_serial.is_none() && self.acked_at == Monotonic(0) && self.behind == 0;
         let is_probe = probe.is_none_or(|probe| probe.sent_at == packet.sent_at);

@@ -11,7 +11,7 @@ use super::Endpoint;
 use super::finish::Notify;
 use super::input::Packet;
 use crate::Path;
-use crate::call::{Call, NewCall, Phase, Side, TimeLimits};
+use crate::call::{Call, NewCall, Side, State, TimeLimits};
 use crate::config::calls_share;
 use crate::congestion::Congestion;
 use crate::connection::{Channel, Connection, NewConnection, Outcome, Security, Stage};
@@ -294,7 +294,7 @@ impl Endpoint {
             side: connection.side,
             channel: channel as u8,
             number,
-            phase: if waiting { Phase::Waiting } else { Phase::Active },
+            state: if waiting { State::Waiting } else { State::Active },
             send_window: peer.map_or(1, |peer| connection.first_window(peer.window())),
             send_window_max: send_window,
             receive_window: if needs_proof {

@@ -9,7 +9,7 @@ use super::finish::Notify;
 use super::input::Packet;
 use crate::ack::{self, Ack, Reason};
 use crate::call::receive::{Arrival, ack_delay};
-use crate::call::{Phase, Side};
+use crate::call::{Side, State};
 use crate::event::{CallId, Event};
 use crate::header::{Flags, Header};
 use crate::limits::{
@@ -201,11 +201,11 @@ impl Endpoint {
             call.receive.acks.on_ping(packet.header.serial);
             call.clocks.received = now;
         }
-        if call.phase == Phase::Waiting {
+        if call.state == State::Waiting {
             self.on_waiting_ack(now, key, packet);
         }
         let Some(call) = self.calls.get_mut(key) else { return };
-        if call.phase != Phase::Active {
+        if !call.state.is_active() {
             return;
         }
         let Some(connection) = self.connections.all.get(call.connection) else { return };

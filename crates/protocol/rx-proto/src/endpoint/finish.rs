@@ -8,7 +8,7 @@ use rand::Rng;
 
 use super::Endpoint;
 use super::output::count_bytes;
-use crate::call::{Call, Phase, Side};
+use crate::call::{Call, Side, State, StateEvent};
 use crate::connection::{Channel, Outcome};
 use crate::cookie::COOKIE_LIFETIME;
 use crate::event::{CallId, ConnectionId, Event};
@@ -37,16 +37,16 @@ impl Endpoint {
     /// Updates everything that depends on a call's state. Must be called after any change.
     pub(super) fn settle(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get(key) else { return };
-        if call.phase == Phase::Active && call.is_through() {
+        if call.state.is_active() && call.is_through() {
             self.complete(now, key);
         }
         let Some(call) = self.calls.get(key) else { return };
-        if call.released && call.is_over() {
+        if call.state.is_released() && call.is_over() {
             self.remove_call(now, key);
             return;
         }
         let acks = call.failure().is_none() && (call.owes_ack() || call.ping.is_some());
-        let speaks = call.is_running() && call.may_send();
+        let speaks = call.state.is_running() && call.may_send();
         let ready = acks
             || speaks && call.send.has_any() && call.send.wants_to_send(self.payload_max(call.connection));
         let Some(call) = self.calls.get_mut(key) else { return };
@@ -75,7 +75,7 @@ impl Endpoint {
         let mut deadline = call.deadline(now);
         let (connection_key, channel) = (call.connection, call.channel);
         let connection = self.connections.all.get_mut(connection_key);
-        if call.is_running() && call.may_send() {
+        if call.state.is_running() && call.may_send() {
             let peer = connection.as_ref().and_then(|it| self.peers.all.get(it.peer));
             let resend = peer.and_then(|peer| call.send.deadline(now, &peer.rtt, is_blocked));
             deadline = crate::timers::earlier(deadline, resend);
@@ -94,8 +94,8 @@ impl Endpoint {
     /// Completes a call after both directions have completed.
     fn complete(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        call.phase = Phase::Done;
-        let (side, released) = (call.side, call.released);
+        call.apply(StateEvent::Completed);
+        let (side, released) = (call.side, call.state.is_released());
         let learnt = call.send.congestion.learnt(now);
         let used = !call.send.is_unstarted();
         let received = call.receive.missing();
@@ -126,16 +126,13 @@ impl Endpoint {
     /// Ends a call with an error.
     pub(super) fn fail(&mut self, now: Monotonic, key: Key, code: AbortCode, notify: Notify) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        if !call.is_running() {
-            return;
-        }
-        let known = call.phase == Phase::Active;
-        call.phase = Phase::Failed(code);
+        let held = call.state == State::Active;
+        let Some(failed) = call.state.after(StateEvent::Failed(code)) else { return };
+        call.state = failed;
         self.statistics.calls_failed += 1;
-        if known && !call.released && notify != Notify::PeerOnly {
+        if held && notify != Notify::PeerOnly {
             self.events.push_back(Event::Failed(CallId(key), code));
         }
-        call.released |= !known;
         call.receive.acks.cancel();
         call.ping = None;
         match notify {
@@ -246,7 +243,7 @@ impl Endpoint {
             self.wake(now, call);
             self.fail(now, call, code, Notify::None);
             // A completed call that only waits to acknowledge its reply is of no further use.
-            if self.calls.get(call).is_some_and(|call| call.released) {
+            if self.calls.get(call).is_some_and(|call| call.state.is_released()) {
                 self.remove_call(now, call);
             }
         }

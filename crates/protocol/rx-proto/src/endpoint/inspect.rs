@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::Endpoint;
 use super::input::Packet;
-use crate::call::{Call, Phase, Side};
+use crate::call::{Call, Side, State};
 use crate::config::DebugAudience;
 use crate::connection::{Channel, Connection, Stage};
 use crate::debug::{Basics, ChannelView, ConnectionView, PeerView, Question, SecurityView};
@@ -206,7 +206,7 @@ impl Endpoint {
             mode,
             flags: flag(call.reader_waits, 1)
                 | flag(call.writer_waits, 2)
-                | flag(call.phase == Phase::Waiting, 16)
+                | flag(call.state == State::Waiting, 16)
                 | flag(call.receive.is_complete(), 32),
             other: flag(call.receive.held() > 0, 1)
                 | flag(call.send.packets() > 0 || call.send.pending_bytes() > 0, 2),
@@ -225,12 +225,12 @@ fn state_and_mode(call: &Call) -> (u8, u8) {
         Side::Client => !call.send.is_ended(),
         Side::Server => !call.send.is_unstarted() || call.send.is_ended(),
     };
-    match call.phase {
-        Phase::Waiting => (1, 2),
-        Phase::Active if call.side == Side::Server && call.send.is_ended() => (4, 4),
-        Phase::Active => (2, if sending { 1 } else { 2 }),
-        Phase::Done => (3, 4),
-        Phase::Failed(_) => (2, 3),
+    match call.state {
+        State::Waiting => (1, 2),
+        State::Active | State::Replying if call.side == Side::Server && call.send.is_ended() => (4, 4),
+        State::Active | State::Replying => (2, if sending { 1 } else { 2 }),
+        State::Done | State::Lingering => (3, 4),
+        State::Failed(_) | State::Aborted(_) => (2, 3),
     }
 }
 

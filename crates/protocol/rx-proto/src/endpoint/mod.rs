@@ -28,7 +28,7 @@ use rand_chacha::ChaCha12Rng;
 use rx_security::ClientSecurity;
 
 use crate::bucket::TokenBucket;
-use crate::call::Call;
+use crate::call::{Call, State};
 use crate::calls::Calls;
 use crate::connection::{Connection, ConnectionKey, EPOCH_ANY_ADDRESS};
 use crate::connection_ids::ConnectionIds;
@@ -408,7 +408,7 @@ impl Endpoint {
     /// Returns the number of released server calls whose replies have not been acknowledged completely.
     pub fn replies_under_way(&self) -> usize {
         // All resting calls count.
-        self.calls.all().filter(|call| call.is_none_or(|call| call.released && call.is_running())).count()
+        self.calls.all().filter(|call| call.is_none_or(|call| call.state == State::Replying)).count()
     }
 
     /// Processes an ICMP notice that a packet to `remote` could not be delivered, because no program listens

@@ -10,7 +10,7 @@ use crate::Path;
 use crate::ack::{Ack, BEYOND_BYTES_MAX, Reason, Trailer};
 use crate::call::rope::Gathered;
 use crate::call::send::SentFacts;
-use crate::call::{Call, Phase, Ping, Side};
+use crate::call::{Call, Ping, Side, State};
 use crate::connection::Connection;
 use crate::header::{Flags, HEADER_BYTES, PacketType, place};
 use crate::limits::{ACKS_MAX, SHARED_WINDOW_MIN, TRANSMIT_BYTES_MAX, TRANSMIT_PACKETS_MAX, WINDOW_MAX};
@@ -122,11 +122,11 @@ impl Endpoint {
         if let Some(ping) = call.ping.take() {
             return self.transmit_ack(now, key, Reason::Ping, 0, ping);
         }
-        if call.phase == Phase::Waiting {
+        if call.state == State::Waiting {
             let serial = call.receive.acks.take_pong()?;
             return self.transmit_ack(now, key, Reason::PingResponse, serial, Ping::Plain);
         }
-        let speaks = call.is_running() && call.may_send();
+        let speaks = call.state.is_running() && call.may_send();
         let pong = call.receive.acks.has_pong();
         if let Some(transmit) = (speaks && !pong).then(|| self.transmit_data(now, key)).flatten() {
             return Some(transmit);
@@ -369,7 +369,7 @@ pub(super) fn count_bytes(connection: &mut Connection, peer: &mut Peer, packets:
 
 fn ack_body(arena: &mut BytesMut, call: &Call, reason: Reason, serial: u32, trailer: Trailer) -> Bytes {
     let (mut received, mut beyond) = ([0; ACKS_MAX], [0; BEYOND_BYTES_MAX]);
-    let acknowledges = call.phase != Phase::Waiting;
+    let acknowledges = call.state != State::Waiting;
     let mut bits = call.receive.bits().filter(|_| acknowledges);
     let mut count = 0;
     for (slot, bit) in received.iter_mut().zip(bits.by_ref()) {

@@ -16,7 +16,7 @@ use super::accept::NewServer;
 use super::finish::{Notify, abort_body};
 use super::input::Packet;
 use crate::ack;
-use crate::call::{Phase, Ping, Side};
+use crate::call::{Ping, Side, State, StateEvent};
 use crate::config::calls_share;
 use crate::connection::{Security, Stage};
 use crate::cookie::COOKIE_LIFETIME;
@@ -32,7 +32,7 @@ const BAD_RESPONSE_INTERVAL: Duration = Duration::from_secs(1);
 impl Endpoint {
     /// Announces a call whose packets have arrived to the application, or asks its peer for a proof.
     pub(super) fn announce(&mut self, now: Monotonic, key: Key) {
-        let Some(call) = self.calls.get_mut(key).filter(|call| call.phase == Phase::Waiting) else { return };
+        let Some(call) = self.calls.get_mut(key).filter(|call| call.state == State::Waiting) else { return };
         let connection_key = call.connection;
         let Some(connection) = self.connections.all.get_mut(connection_key) else { return };
         if connection.needs_reach() {
@@ -54,7 +54,7 @@ impl Endpoint {
                 return;
             }
         }
-        call.phase = Phase::Active;
+        call.apply(StateEvent::Announced);
         call.open_window(self.config.receive_window());
         self.events.push_back(Event::CallArrived {
             call: CallId(key),

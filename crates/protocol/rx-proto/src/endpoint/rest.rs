@@ -3,7 +3,7 @@
 use base::Monotonic;
 
 use super::Endpoint;
-use crate::call::{Call, NewCall, Phase, Side};
+use crate::call::{Call, NewCall, Side, State};
 use crate::congestion::{Congestion, Learnt};
 use crate::connection::Outcome;
 use crate::limits::WINDOW_MAX;
@@ -32,7 +32,7 @@ impl Endpoint {
             side: Side::Server,
             channel: rest.channel,
             number: rest.number,
-            phase: Phase::Active,
+            state: State::Active,
             send_window: rest.sent.window,
             send_window_max: u32::from(self.config.send_window_packets).clamp(1, WINDOW_MAX as u32),
             receive_window: self.config.receive_window(),

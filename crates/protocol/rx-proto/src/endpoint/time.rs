@@ -5,7 +5,7 @@ use base::{AbortCode, Monotonic};
 use super::Endpoint;
 use super::finish::Notify;
 use crate::call::send::Timeout;
-use crate::call::{Late, Phase, Ping, Side};
+use crate::call::{Late, Ping, Side, State};
 use crate::event::Event;
 use crate::header::HEADER_BYTES;
 use crate::limits::PACKET_BYTES_MIN;
@@ -57,16 +57,16 @@ impl Endpoint {
 
     fn call_time(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        match call.phase {
-            Phase::Failed(code) => {
+        match call.state {
+            State::Failed(code) | State::Aborted(code) => {
                 if call.abort_at.is_some_and(|at| at <= now) {
                     call.abort_at = None;
                     self.send_abort(key, code);
                 }
             }
-            Phase::Done => call.receive.acks.on_time(now),
-            Phase::Waiting => self.waiting_call_time(now, key),
-            Phase::Active => self.running_call_time(now, key),
+            State::Done | State::Lingering => call.receive.acks.on_time(now),
+            State::Waiting => self.waiting_call_time(now, key),
+            State::Active | State::Replying => self.running_call_time(now, key),
         }
         self.settle(now, key);
     }

@@ -76,7 +76,7 @@ impl Endpoint {
         let (key, header) = self.find_sent(remote, quote)?;
         let connection = self.connections.all.get(key).filter(|it| it.side == Side::Client)?;
         let call = self.calls.get(connection.channels[header.channel()].call?)?;
-        (call.is_running() && call.number == header.call_number).then_some(key)
+        (call.state.is_running() && call.number == header.call_number).then_some(key)
     }
 
     fn doubt(&mut self, now: Monotonic, key: Key) {
@@ -84,7 +84,7 @@ impl Endpoint {
         let Some(connection) = self.connections.all.get(call.connection) else { return };
         let Some(peer) = self.peers.all.get(connection.peer) else { return };
         let doubted = call.doubt.is_some_and(|doubt| peer.heard_at <= doubt.since);
-        if doubted || !call.is_running() || call.send.sequences() == 0 {
+        if doubted || !call.state.is_running() || call.send.sequences() == 0 {
             return;
         }
         let usual = if peer.rtt.smoothed().is_some() { peer.rtt.timeout(0) } else { GRACE };

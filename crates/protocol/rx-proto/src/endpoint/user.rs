@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Endpoint;
 use super::finish::Notify;
 use crate::call::receive::ack_delay;
-use crate::call::{Call, OwedAck, Phase, Side, TimeLimits};
+use crate::call::{Call, OwedAck, Side, State, StateEvent, TimeLimits};
 use crate::config::ConnectOptions;
 use crate::connection::{Channel, ConnectionKey, NewConnection, Security, Stage};
 use crate::event::{Filled, Read, Write};
@@ -101,7 +101,7 @@ impl Endpoint {
         }
         if call.side == Side::Server {
             self.statistics.let_go(call.standing, call.receive.discard());
-        } else if call.send.is_ended() && call.phase == Phase::Active && !call.send.is_muted() {
+        } else if call.send.is_ended() && call.state.is_active() && !call.send.is_muted() {
             return Write::Failed(AbortCode::RX_INVALID_OPERATION);
         }
         let accepted = call.send.push(data, self.config.send_queue_limit());
@@ -116,7 +116,7 @@ impl Endpoint {
 
     pub(super) fn end_call(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get_mut(key) else { return };
-        if call.phase != Phase::Active {
+        if !call.state.is_active() {
             return;
         }
         call.send.end();
@@ -129,15 +129,14 @@ impl Endpoint {
 
     pub(super) fn reply_call(&mut self, now: Monotonic, key: Key, mut reply: Bytes) {
         let limit = self.config.send_queue_limit();
-        let may_send =
-            |call: &Call| call.side == Side::Server && call.phase == Phase::Active && !call.released;
+        let may_send = |call: &Call| call.side == Side::Server && call.state == State::Active;
         if let Some(call) = self.calls.get_mut(key).filter(|call| may_send(call)) {
             call.send.push(&mut reply, limit);
             if reply.is_empty() {
                 self.statistics.let_go(call.standing, call.receive.discard());
                 call.send.end();
                 call.clocks.progress = now;
-                call.released = true;
+                call.apply(StateEvent::Released);
                 let is_large = call.send.large_bytes().is_some();
                 self.settle(now, key);
                 if is_large {
@@ -155,17 +154,19 @@ impl Endpoint {
     }
 
     pub(super) fn release_call(&mut self, now: Monotonic, key: Key) {
-        let Some(call) = self.calls.get_mut(key).filter(|call| !call.released) else { return };
-        call.released = true;
+        let Some(call) = self.calls.get_mut(key).filter(|call| !call.state.is_released()) else {
+            return;
+        };
+        call.apply(StateEvent::Released);
         let finishing = call.side == Side::Server && call.send.is_ended();
         let is_large = finishing && call.send.large_bytes().is_some();
-        if call.is_running() && !finishing {
+        if call.state.is_running() && !finishing {
             self.fail(now, key, AbortCode::RX_USER_ABORT, Notify::Peer);
             return;
         }
         self.statistics.let_go(call.standing, call.receive.discard());
         let connection = call.connection;
-        if call.phase == Phase::Done && call.side == Side::Client {
+        if call.state.is_done() && call.side == Side::Client {
             call.receive.plan_window_ack(now + self.config.last_ack_delay);
             self.offer_channel(connection);
         }
@@ -257,7 +258,7 @@ impl Endpoint {
         let connection = self.connections.all.get(key)?;
         let lingers = |channel: &Channel| {
             let call = channel.call.and_then(|call| self.calls.get(call));
-            call.is_none_or(|call| call.released && call.phase == Phase::Done)
+            call.is_none_or(|call| call.state == State::Lingering)
         };
         let usable = |channel: &Channel| channel.number < u32::MAX && lingers(channel);
         // The first usable channel is the one used last, whose state is still in the peer's caches.
@@ -279,7 +280,7 @@ impl Endpoint {
         for call in connection.channels.map(|channel| channel.call).into_iter().flatten() {
             self.acknowledge_last(now, key, call);
             self.fail(now, call, AbortCode::RX_USER_ABORT, Notify::Peer);
-            if self.calls.get(call).is_some_and(|call| call.released) {
+            if self.calls.get(call).is_some_and(|call| call.state.is_released()) {
                 self.remove_call(now, call);
             }
         }
@@ -290,7 +291,7 @@ impl Endpoint {
     fn acknowledge_last(&mut self, now: Monotonic, connection: Key, key: Key) {
         let Some(call) = self.calls.get(key) else { return };
         let channel = call.channel;
-        let owed = owed_ack(call, now).filter(|_| call.phase == Phase::Done).or(call.owed);
+        let owed = owed_ack(call, now).filter(|_| call.state.is_done()).or(call.owed);
         if let Some(owed) = owed {
             self.send_owed_ack(connection, channel, owed);
         }

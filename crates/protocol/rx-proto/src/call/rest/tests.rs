@@ -18,7 +18,7 @@ fn call() -> Call {
         side: Side::Server,
         channel: 2,
         number: 9,
-        phase: Phase::Active,
+        state: State::Active,
         send_window: 32,
         send_window_max: 255,
         receive_window: 100,
@@ -51,7 +51,7 @@ fn answered(reply: &[u8], is_sealed: bool) -> Call {
     call.clocks.sent = SENT;
     call.receive.acks.cancel();
     call.send.deadline(SENT, &Rtt::default(), false);
-    call.released = true;
+    call.apply(StateEvent::Released);
     call
 }
 
@@ -84,11 +84,11 @@ type Change = fn(&mut Call);
 #[test]
 fn calls_with_other_timers_do_not_rest() {
     let changes: [(&str, Change); 11] = [
-        ("held by its user", |call| call.released = false),
+        ("held by its user", |call| call.state = State::Active),
         ("about to send", |call| call.ready = true),
         ("to be armed", |call| call.unarmed = true),
         ("about to ask", |call| call.ping = Some(super::super::Ping::Plain)),
-        ("failed", |call| call.phase = Phase::Failed(base::AbortCode::VBUSY)),
+        ("failed", |call| call.state = State::Aborted(base::AbortCode::VBUSY)),
         ("owes an answer", |call| call.receive.acks.on_ping(5)),
         ("owes an ACK", |call| call.receive.acks.propose_at(DEADLINE)),
         ("has more to send", |call| {
