@@ -75,7 +75,7 @@ figures! {
         /// Completed calls by outcome.
         outcomes: counters("outcome", OUTCOMES) Count,
         /// Completed calls that the receiving thread answered without a worker.
-        at_once: counter Count,
+        fast_path: counter Count,
         /// Bytes of requests, without packet headers.
         received: counter Bytes,
         /// Bytes of replies, without packet headers.
@@ -454,13 +454,13 @@ event! {
         /// Abort code; 0 on success.
         code: shows Code,
         /// 1 if the receiving thread answered the call.
-        at_once: adds Count,
+        fast_path: adds Count,
         /// Bytes of the request.
         received: adds Bytes,
         /// Bytes of the reply.
         sent: adds Bytes,
         /// Time spent waiting for a worker.
-        wait: records(unless at_once) Nanoseconds,
+        wait: records(unless fast_path) Nanoseconds,
         /// Time spent serving the call.
         run: records Nanoseconds,
     }

@@ -200,7 +200,7 @@ mod tests {
             volume: 7,
             outcome: Outcome::Missing,
             code: 2,
-            at_once: 1,
+            fast_path: 1,
             received: 16,
             sent: 4,
             wait: 0,
@@ -208,8 +208,8 @@ mod tests {
         };
         let mut figures = CallFigures::default();
         figures.count(&call);
-        assert_eq!((figures.wait.count(), figures.at_once, figures.run.sum()), (0, 1, 900));
-        figures.count(&CallEnded { outcome: Outcome::Good, code: 0, at_once: 0, wait: 50, ..call.clone() });
+        assert_eq!((figures.wait.count(), figures.fast_path, figures.run.sum()), (0, 1, 900));
+        figures.count(&CallEnded { outcome: Outcome::Good, code: 0, fast_path: 0, wait: 50, ..call.clone() });
         assert_eq!((figures.calls, figures.received, figures.sent), (2, 32, 8));
         assert_eq!((figures.wait.count(), figures.wait.sum()), (1, 50));
         let of = |outcome: Outcome| figures.outcomes[outcome as usize];

@@ -30,7 +30,7 @@ type AnswerTo = dyn Fn(&Caller, &[u8]) -> Option<Answer> + Send + Sync;
 type Requests<'a> = &'a [(&'a Caller, &'a [u8])];
 
 /// Fast path for calls that can be answered without waiting.
-pub(super) struct AtOnce {
+pub(super) struct FastPath {
     /// See [`Service::try_answer`].
     pub(super) answer: Box<AnswerTo>,
     /// See [`Service::prefetch`].
@@ -48,7 +48,7 @@ pub(super) struct Dispatcher {
     /// Which callers are served.
     pub(super) admission: Admission,
     pub(super) dispatch: Dispatch,
-    pub(super) at_once: Option<AtOnce>,
+    pub(super) fast_path: Option<FastPath>,
     pub(super) demand: DemandOf,
     pub(super) meter: ServiceMeter,
     /// Memory held by callers of all services.
@@ -110,7 +110,7 @@ impl Service for Dispatcher {
     }
 
     fn try_answer(&self, caller: &Caller, request: &[u8]) -> Option<Bytes> {
-        let at_once = self.at_once.as_ref().filter(|_| self.admission.is_open(caller))?;
+        let fast_path = self.fast_path.as_ref().filter(|_| self.admission.is_open(caller))?;
         let opcode = opcode(request);
         // The fast path only succeeds; any error falls back to a worker.
         let audited = self.trail.as_ref().and_then(|trail| Some((trail, trail.begin_good(opcode)?)));
@@ -118,11 +118,11 @@ impl Service for Dispatcher {
             return None;
         }
         self.meter.begin();
-        let Answer { reply, time, ended } = (at_once.answer)(caller, request)?;
+        let Answer { reply, time, ended } = (fast_path.answer)(caller, request)?;
         let call = Ended {
             opcode,
             result: Ok(()),
-            at_once: true,
+            fast_path: true,
             received: request.len() as u64,
             sent: reply.len() as u64,
             wait_ns: 0,
@@ -138,8 +138,8 @@ impl Service for Dispatcher {
     }
 
     fn prefetch(&self, requests: &[(&Caller, &[u8])]) {
-        if let Some(at_once) = &self.at_once {
-            (at_once.prefetch)(requests);
+        if let Some(fast_path) = &self.fast_path {
+            (fast_path.prefetch)(requests);
         }
     }
 
@@ -198,7 +198,7 @@ impl<'a> Counted<'a> {
         Ended {
             opcode: u32::from_be_bytes(self.head),
             result: self.result,
-            at_once: false,
+            fast_path: false,
             received: self.received,
             sent: self.sent,
             wait_ns: nanoseconds(self.call.waited()),

@@ -5,7 +5,7 @@ use super::admission::Admission;
 use super::authority::Authority;
 use super::cell_keys::CellKeys;
 use super::destinations::Destinations;
-use super::dispatcher::{AtOnce, DemandOf, Dispatcher};
+use super::dispatcher::{DemandOf, Dispatcher, FastPath};
 use super::environment::{Callbacks, SystemClock, process_kib, transport_figures};
 use super::holdings::Holdings;
 use super::locator::{LocalLocator, RemoteLocator};
@@ -354,7 +354,7 @@ impl Services {
             admission: self.admission(role, id),
             // These services wait for their changes before they return.
             dispatch: Box::new(move |caller, call| Pending::ready(dispatch(caller, call))),
-            at_once: None,
+            fast_path: None,
             demand,
             meter,
             holdings: self.holdings.clone(),
@@ -635,7 +635,7 @@ fn file_dispatcher(
         dispatch: Box::new(move |caller, stream| {
             server.serve(|call| afs_idl::fs::dispatch(call, caller, stream))
         }),
-        at_once: Some(AtOnce {
+        fast_path: Some(FastPath {
             answer: Box::new(move |caller, request| quick.try_answer(caller, request)),
             prefetch: Box::new(move |requests| reported.prefetch(requests)),
         }),

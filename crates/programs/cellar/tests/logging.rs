@@ -100,7 +100,7 @@ fn of_lines(lines: &[Value]) -> Sums {
             "call" => {
                 let what = format!("call {} {}", text("service"), text("procedure"));
                 *sums.entry(format!("{what} {}", text("outcome"))).or_default() += 1;
-                (what, &["at_once", "received_bytes", "sent_bytes", "run_ns"])
+                (what, &["fast_path", "received_bytes", "sent_bytes", "run_ns"])
             }
             "disk" => (format!("disk {}", text("access")), &["failed", "buffered", "moved_bytes", "time_ns"]),
             "lock" => (format!("lock {}", text("lock")), &["wait_ns"]),
@@ -137,7 +137,7 @@ fn of_metrics(metrics: &BTreeMap<String, String>) -> Sums {
         let what = match name {
             "cellar_call_calls_total" => call(),
             "cellar_call_outcomes_total" => format!("{} {}", call(), label("outcome")),
-            "cellar_call_at_once_total" => format!("{} at_once", call()),
+            "cellar_call_fast_path_total" => format!("{} fast_path", call()),
             "cellar_call_received_bytes_total" => format!("{} received_bytes", call()),
             "cellar_call_sent_bytes_total" => format!("{} sent_bytes", call()),
             "cellar_call_run_seconds_sum" => format!("{} run_ns", call()),

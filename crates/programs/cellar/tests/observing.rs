@@ -163,7 +163,7 @@ fn a_known_load_adds_up_in_every_table() {
             let (calls, good) = (number(row, &["calls"]), number(row, &["outcomes", "good"]));
             let outcomes: u64 = row["outcomes"].as_object().unwrap().values().filter_map(Value::as_u64).sum();
             assert_eq!((calls, calls), (outcomes, number(row, &["run_ns", "count"])), "{row}");
-            assert_eq!(calls, number(row, &["wait_ns", "count"]) + number(row, &["at_once"]), "{row}");
+            assert_eq!(calls, number(row, &["wait_ns", "count"]) + number(row, &["fast_path"]), "{row}");
             [calls, calls - good, number(row, &["received_bytes"]), number(row, &["sent_bytes"])]
         };
         let (now, then) = (numbers(&calls), numbers(&before[0]));

@@ -42,7 +42,7 @@ fn main() {
         let call = Ended {
             opcode: afs_idl::fs::FETCH_STATUS,
             result: Ok(()),
-            at_once: true,
+            fast_path: true,
             received: 16,
             sent: 148,
             wait_ns: 0,

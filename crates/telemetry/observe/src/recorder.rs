@@ -64,7 +64,7 @@ pub struct Ended {
     /// Success or abort code.
     pub result: Result<(), AbortCode>,
     /// Whether the receiving thread answered it.
-    pub at_once: bool,
+    pub fast_path: bool,
     /// Bytes of the request that the service read.
     pub received: u64,
     /// Bytes of the reply that it wrote.
@@ -397,7 +397,7 @@ impl ServiceMeter {
             volume: noted.volume.into(),
             outcome: crate::outcome(call.result),
             code: call.result.map_or_else(|code| code.0, |()| 0),
-            at_once: call.at_once.into(),
+            fast_path: call.fast_path.into(),
             received: call.received,
             sent: call.sent,
             wait: call.wait_ns,

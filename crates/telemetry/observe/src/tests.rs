@@ -25,7 +25,7 @@ fn caller(host: u8, name: &str) -> Caller {
 }
 
 fn ended(opcode: u32) -> Ended {
-    Ended { opcode, result: Ok(()), at_once: false, received: 10, sent: 100, wait_ns: 3, run_ns: 5 }
+    Ended { opcode, result: Ok(()), fast_path: false, received: 10, sent: 100, wait_ns: 3, run_ns: 5 }
 }
 
 fn meter(recorder: &Arc<Recorder>) -> ServiceMeter {
@@ -187,13 +187,13 @@ fn invented_hosts_and_volumes_grow_nothing_and_lose_nothing() {
 #[test]
 fn a_service_on_two_ports_is_one() {
     let recorder = Arc::new(Recorder::default());
-    let failed = Ended { result: Err(AbortCode::VBUSY), at_once: true, ..ended(130) };
+    let failed = Ended { result: Err(AbortCode::VBUSY), fast_path: true, ..ended(130) };
     for meter in [meter(&recorder), meter(&recorder)] {
         count(&meter, &caller(1, "x"), 5, &failed);
     }
     let snapshot = recorder.snapshot();
     let [(procedure, figures)] = &snapshot.calls[..] else { panic!("{:?}", snapshot.calls) };
-    assert_eq!((procedure.class, figures.calls, figures.at_once), (Class::Fetch, 2, 2));
+    assert_eq!((procedure.class, figures.calls, figures.fast_path), (Class::Fetch, 2, 2));
     assert_eq!((figures.wait.count(), figures.run.count()), (0, 2));
     assert_eq!(figures.outcomes.iter().sum::<u64>(), 2);
     assert_eq!(figures.values().len(), events::catalogue::CallFigures::DECLARATIONS.len());

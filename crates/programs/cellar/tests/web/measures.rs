@@ -234,7 +234,7 @@ pub(super) fn lines_and_heat_maps_are_of_the_load(browser: &mut Browser, cell: &
         let of = |row: &Value| row["service"] == "AFS";
         sum(&calls[1], path, &of) - sum(&calls[0], path, &of)
     };
-    let [all, good, at_once] = [&["calls"][..], &["outcomes", "good"], &["at_once"]].map(of_files);
+    let [all, good, fast_path] = [&["calls"][..], &["outcomes", "good"], &["fast_path"]].map(of_files);
     assert!(all >= 404, "{all} calls");
     let expected = [
         ("calls", all),
@@ -245,7 +245,7 @@ pub(super) fn lines_and_heat_maps_are_of_the_load(browser: &mut Browser, cell: &
     for (line, number) in expected {
         assert_eq!(came.lines[line], number, "{line}: {came:?}");
     }
-    assert_eq!((came.heats["run"], came.heats["wait"]), (all, all - at_once), "{came:?}");
+    assert_eq!((came.heats["run"], came.heats["wait"]), (all, all - fast_path), "{came:?}");
     let of_disk = |path: &[&str], access: &str| {
         let of = |row: &Value| access.is_empty() || row["access"] == access;
         sum(&disk[1], path, &of) - sum(&disk[0], path, &of)

@@ -29,7 +29,7 @@ impl Sample {
             let ended = Ended {
                 opcode: 132,
                 result,
-                at_once: false,
+                fast_path: false,
                 received: 20,
                 sent: 100,
                 wait_ns: 500,

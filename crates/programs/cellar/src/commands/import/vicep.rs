@@ -101,7 +101,7 @@ struct Volume {
     outcome: Outcome,
     problems: Vec<Problem>,
     /// Number of problems not listed.
-    untold_problems: u64,
+    unreported_problems: u64,
     /// Details of an imported volume that are repaired or left out.
     notes: Vec<Problem>,
 }
@@ -141,7 +141,7 @@ impl Volume {
             bytes: 0,
             outcome,
             problems: Vec::new(),
-            untold_problems: 0,
+            unreported_problems: 0,
             notes: Vec::new(),
         }
     }
@@ -157,7 +157,7 @@ impl Volume {
             bytes: 0,
             outcome: Outcome::Damaged,
             problems: vec![problem],
-            untold_problems: 0,
+            unreported_problems: 0,
             notes: Vec::new(),
         }
     }
@@ -171,7 +171,7 @@ impl Volume {
     fn surveyed(mut self, found: Survey) -> Volume {
         (self.files, self.directories) = (found.files, found.directories);
         (self.links, self.bytes) = (found.links, found.bytes);
-        (self.problems, self.untold_problems, self.notes) = (found.problems, found.unlisted, found.notes);
+        (self.problems, self.unreported_problems, self.notes) = (found.problems, found.unlisted, found.notes);
         if !self.problems.is_empty() {
             self.outcome = Outcome::Damaged;
         }
@@ -275,8 +275,8 @@ fn print_problems(volume: &Volume) {
     for Problem { place, what } in volume.problems.iter().chain(&volume.notes) {
         println!("volume {}{name}, {place}: {what}", volume.id);
     }
-    if volume.untold_problems > 0 {
-        println!("volume {}{name}: and {} more", volume.id, volume.untold_problems);
+    if volume.unreported_problems > 0 {
+        println!("volume {}{name}: and {} more", volume.id, volume.unreported_problems);
     }
 }
 

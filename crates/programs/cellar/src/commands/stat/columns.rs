@@ -15,7 +15,7 @@ impl Tabular for CallFigures {
     const COLUMNS: &'static [Column<CallFigures>] = &[
         ("CALLS", Show::Count, |row| row.calls),
         ("FAILED", Show::Count, |row| row.calls.saturating_sub(row.outcomes[0])),
-        ("AT ONCE", Show::Count, |row| row.at_once),
+        ("FAST PATH", Show::Count, |row| row.fast_path),
         ("IN", Show::Bytes, |row| row.received),
         ("OUT", Show::Bytes, |row| row.sent),
         ("WAIT P50", Show::Time, |row| row.wait.quantile(500)),
