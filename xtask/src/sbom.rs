@@ -56,7 +56,7 @@ pub(crate) fn describe(metadata: &Value, checksums: &BTreeMap<(String, String), 
     let program = packages.iter().find(|(_, package)| package["name"] == PROGRAM);
     let program = program.map(|(id, _)| id).context("no package cellar")?;
     let purl = |id: &str| {
-        let package = packages.get(id).with_context(|| format!("{id} is no package"))?;
+        let package = packages.get(id).with_context(|| format!("{id} is not a package"))?;
         Ok::<_, anyhow::Error>(format!("pkg:cargo/{}@{}", text(package, "name"), text(package, "version")))
     };
     let (mut waiting, mut found) = (vec![program.clone()], BTreeSet::new());
@@ -73,7 +73,7 @@ pub(crate) fn describe(metadata: &Value, checksums: &BTreeMap<(String, String), 
         components.insert(purl(&id)?, component(&packages[&id], &purl(&id)?, checksums));
         waiting.extend(used);
     }
-    let own = components.remove(&purl(program)?).context("the program is no component")?;
+    let own = components.remove(&purl(program)?).context("the program is not a component")?;
     let edge = |(name, used): (String, BTreeSet<String>)| json!({ "ref": name, "dependsOn": used });
     Ok(json!({
         "bomFormat": "CycloneDX",

@@ -83,7 +83,7 @@ fn work(scope: &Scope<'_>, procedure: &Procedure) -> Result<Option<String>> {
                 }
                 word += scope.words(&argument.kind)?;
             }
-            bail!("`{field}` is no argument")
+            bail!("`{field}` is not an argument")
         }
     })
 }

@@ -50,9 +50,11 @@ impl<'a> Scope<'a> {
     fn number(&self, size: &Size) -> Result<i64> {
         match size {
             Size::Number(number) => Ok(*number),
-            Size::Constant(name) => {
-                self.constants.get(name.as_str()).copied().with_context(|| format!("`{name}` is no constant"))
-            }
+            Size::Constant(name) => self
+                .constants
+                .get(name.as_str())
+                .copied()
+                .with_context(|| format!("`{name}` is not a constant")),
         }
     }
 
@@ -68,7 +70,7 @@ impl<'a> Scope<'a> {
             Type::Array(element, size) => self.words(element)? * self.number(size)?,
             Type::Named(name) => {
                 let fields = self.structs.get(name.as_str());
-                let fields = fields.with_context(|| format!("`{name}` is no type"))?;
+                let fields = fields.with_context(|| format!("`{name}` is not a type"))?;
                 fields.iter().map(|field| self.words(field)).sum::<Result<i64>>()?
             }
             other => bail!("the length of {other:?} varies"),
@@ -87,7 +89,7 @@ impl<'a> Scope<'a> {
             Type::Opaque(_) => "Vec<u8>".to_owned(),
             Type::Fixed(size) | Type::Octets(size) => format!("[u8; {}]", written(size)),
             Type::Named(name) => {
-                self.structs.get(name.as_str()).with_context(|| format!("`{name}` is no type"))?;
+                self.structs.get(name.as_str()).with_context(|| format!("`{name}` is not a type"))?;
                 name.clone()
             }
             Type::Array(element, size) if !self.is_long(size)? => {
@@ -106,7 +108,7 @@ impl<'a> Scope<'a> {
             Type::Array(element, size) => !self.is_long(size)? && self.is_copy(element)?,
             Type::Named(name) => {
                 let fields = self.structs.get(name.as_str());
-                let fields = fields.with_context(|| format!("`{name}` is no type"))?;
+                let fields = fields.with_context(|| format!("`{name}` is not a type"))?;
                 fields
                     .iter()
                     .map(|field| self.is_copy(field))

@@ -108,7 +108,7 @@ impl FromStr for Rights {
         letters.chars().try_fold(Rights::NONE, |rights, letter| match bit(letter) {
             Some(bit) => Ok(rights | Rights(bit)),
             None => {
-                Err(format!("`{letter}` in `{text}` is no right; rights are letters out of rlidwkaABCDEFGH"))
+                Err(format!("`{letter}` in `{text}` is not a right; rights are letters of rlidwkaABCDEFGH"))
             }
         })
     }

@@ -14,7 +14,7 @@ impl CellClient {
     /// Returns the nodes of directory entries, in order, or the error for each.
     pub fn open_entries(&self, directory: &Node, entries: &[Entry]) -> Result<Vec<Result<Node, AbortCode>>> {
         let nodes = self.try_open_entries(directory, entries);
-        nodes.map_err(failed(format!("look at what is in {}", directory.fid)))
+        nodes.map_err(failed(format!("read the statuses of the entries of {}", directory.fid)))
     }
 
     /// Returns the nodes like [`open_entries`](CellClient::open_entries), or the code with which a call ended:

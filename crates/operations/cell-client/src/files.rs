@@ -141,7 +141,7 @@ impl CellClient {
                 Err(AbortCode::VMOVED | AbortCode::VNOVOL | AbortCode::VOFFLINE) if lookups < LOOKUPS_MAX => {
                     looked_at.push(place);
                 }
-                root => return root.map_err(failed(format!("look at the root of {volume}"))),
+                root => return root.map_err(failed(format!("read the status of the root of {volume}"))),
             }
         }
     }
@@ -199,7 +199,7 @@ impl CellClient {
     pub fn open_entry(&self, directory: &Node, entry: &Entry) -> Result<Node> {
         let fid = Fid { volume: directory.fid.volume, vnode: entry.vnode, unique: entry.unique };
         let name = base::text::escape(&entry.name);
-        let status = status(&*directory.server, fid).map_err(failed(format!("look at {name}")))?;
+        let status = status(&*directory.server, fid).map_err(failed(format!("read the status of {name}")))?;
         Ok(directory.sibling(fid, status))
     }
 
@@ -272,7 +272,7 @@ impl CellClient {
                 receive(stream, out, &mut count, &mut local)
             });
             match (local, answer) {
-                (Some(error), _) => return Err(error).context("cannot write what was fetched"),
+                (Some(error), _) => return Err(error).context("cannot write the fetched data"),
                 (None, Err(code)) if received == 0 && attempts.wait(code) => local = None,
                 (None, answer) => return Ok(answer.map(|reply| reply.status)),
             }
@@ -310,7 +310,7 @@ impl CellClient {
         let request = fs::StoreData64Request { fid, status, position: 0, length, file_length: length };
         let (mut local, mut furthest, mut attempts) = (None, 0, file.server.attempts());
         loop {
-            input.restart().context("cannot read what is to be stored")?;
+            input.restart().context("cannot read the data to store")?;
             let mut sent = 0;
             let mut count = |bytes| {
                 sent += bytes;
@@ -323,7 +323,7 @@ impl CellClient {
                 send(stream, input, length, &mut count, &mut local)
             });
             match (local, answer) {
-                (Some(error), _) => return Err(error).context("cannot read what is to be stored"),
+                (Some(error), _) => return Err(error).context("cannot read the data to store"),
                 (None, Err(code)) if attempts.wait(code) => local = None,
                 (None, answer) => return Ok(answer.map(drop)),
             }

@@ -74,7 +74,7 @@ fn ask(command: &str) -> Result<Zeroizing<Vec<u8>>> {
     let output = asked.context("cannot start /bin/sh")?;
     let bytes = Zeroizing::new(output.stdout);
     if !output.status.success() {
-        bail!("it exited with {}; run it by hand to see its output", output.status);
+        bail!("it exited with {}; run it manually to see its output", output.status);
     }
     Ok(bytes)
 }

@@ -355,8 +355,8 @@ impl<W: World> Cell<'_, W> {
         match vol::list_one_volume(&*self.volumes(place.server), &request) {
             Ok(reply) => Ok(reply.entries.into_iter().next()),
             Err(ENODEV | AbortCode::VNOVOL) => Ok(None),
-            Err(code) if volume == 0 => Err(failed(format!("look at {place}"))(code)),
-            Err(code) => Err(failed(format!("look at the volume {volume} on {place}"))(code)),
+            Err(code) if volume == 0 => Err(failed(format!("read the volumes of {place}"))(code)),
+            Err(code) => Err(failed(format!("read the volume {volume} on {place}"))(code)),
         }
     }
 

@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_socket_of_another_process_is_not_ours() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        assert_eq!(local_server(socket.local_addr().unwrap()), None, "this process is no server");
+        assert_eq!(local_server(socket.local_addr().unwrap()), None, "this process is not a server");
     }
 
     #[test]

@@ -169,7 +169,7 @@ impl Volumes<'_> {
         match vol::list_one_volume(&*self.server(place), &request) {
             Ok(reply) => Ok(reply.entries.into_iter().next()),
             Err(ENOENT | ENODEV | AbortCode::VNOVOL) => Ok(None),
-            Err(code) => Err(failed(format!("look at the volume {volume} on {place}"))(code)),
+            Err(code) => Err(failed(format!("read the volume {volume} on {place}"))(code)),
         }
     }
 

@@ -52,9 +52,9 @@ pub struct Quickstart {
 /// Parses a loopback address: a new cell has no protection against other machines.
 fn loopback(text: &str) -> Result<Ipv4Addr, String> {
     let address: Option<Ipv4Addr> = text.parse().ok();
-    address
-        .filter(Ipv4Addr::is_loopback)
-        .ok_or_else(|| format!("`{text}` is no loopback address like 127.0.0.1; `cellar serve` uses others"))
+    address.filter(Ipv4Addr::is_loopback).ok_or_else(|| {
+        format!("`{text}` is not a loopback address like 127.0.0.1; `cellar serve` uses others")
+    })
 }
 
 /// Creates the directory if necessary, serves the cell, and prints commands to try.

@@ -81,10 +81,7 @@ impl CommandCell {
 const PREVIEWS: [(&str, &str); 20] = [
     ("volume create new --quota 70M --acl ann=rl", "with a quota of 70.00 MiB and ann=rl"),
     ("volume set two --quota 2G", "two: would have a quota of 2.00 GiB"),
-    (
-        "volume set two --quota 0 --compression raw",
-        "would have no quota; what is written from then on would be",
-    ),
+    ("volume set two --quota 0 --compression raw", "would have no quota; data written from then on would be"),
     ("volume set one --compression zstd:9", "would be stored with zstd:9, deduplication off"),
     ("volume set one --deduplication on", "(default), deduplication on"),
     ("volume forget one", "from the caches of "),
@@ -334,7 +331,7 @@ fn a_dry_run_names_locks_and_servers_that_do_not_answer() {
 /// Effects of resuming and of cancelling a job at each stage.
 const STAGES: [(Stage, &str, &str); 6] = [
     (Stage::Beginning, "begin", "be undone"),
-    (Stage::Working, "undo what was started, and start again", "be undone"),
+    (Stage::Working, "undo the interrupted work, and start again", "be undone"),
     (Stage::Switching, "be finished", "be finished: it is too late to undo it"),
     (Stage::Cleaning, "be finished: only cleaning up is left", "be finished: it is too late to undo it"),
     (Stage::Undoing, "be undone", "be undone, as it is anyway"),

@@ -171,7 +171,7 @@ pub struct FileDates {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OverseerError {
     /// The named object does not exist.
-    #[error("there is no such thing")]
+    #[error("it does not exist")]
     NotFound,
     /// The object to add already exists.
     #[error("it is there already")]

@@ -24,7 +24,7 @@ pub const ZSTD_LEVELS: std::ops::RangeInclusive<i8> = 1..=19;
 
 /// The text is not the name of a codec.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("`{0}` is no compression; valid are `raw`, `lz4` and `zstd:1` to `zstd:19`")]
+#[error("`{0}` is not a compression; valid are `raw`, `lz4` and `zstd:1` to `zstd:19`")]
 pub struct CodecError(String);
 
 impl fmt::Display for Codec {

@@ -112,7 +112,7 @@ tables! { $
     /// Usage by users and hosts.
     Clients = 3, "clients", "Clients", "users at hosts", UsageFigures ["host", "user"], clients private;
     /// Contents and hit rates of caches.
-    Caches = 8, "caches", "Caches", "what is kept in memory", CacheCounts ["cache"], caches;
+    Caches = 8, "caches", "Caches", "data kept in memory", CacheCounts ["cache"], caches;
     /// Datagrams and packets received, sent, dropped and retransmitted by each lane (a thread with a socket).
     Lanes = 6, "lanes", "Lanes", "threads with a socket each, by port", LaneFigures ["port", "lane"], lanes;
     /// The worker threads of each port, and the calls waiting for them.
@@ -121,29 +121,29 @@ tables! { $
     Disks = 5, "disk", "Disks", "segments of file data, by partition and kind of access",
         DiskFigures ["partition", "access"], disks;
     /// Locks that threads waited for: number and duration of the waits.
-    Locks = 12, "locks", "Locks", "what threads waited for", LockFigures ["lock"], locks;
+    Locks = 12, "locks", "Locks", "locks that threads waited for", LockFigures ["lock"], locks;
     /// Traffic between the server and each peer (a host and its port): packets, retransmissions, round-trip
     /// times, windows, connections.
     Peers = 10, "peers", "Peers", "hosts and their ports, by port of the server", PeerFigures ["port", "peer"],
         peers private;
     /// Usage by host: connections, calls by class, and for calls that read or write file data their number,
     /// bytes, mean size, mean and longest time.
-    Hosts = 11, "hosts", "Hosts", "connections, calls by kind, and what was read and written", HostFigures ["host"],
+    Hosts = 11, "hosts", "Hosts", "connections, calls by class, data read and written", HostFigures ["host"],
         hosts private;
     /// Callback promises and callback breaks: hosts, promises, acknowledged and unanswered breaks.
-    Callbacks = 20, "callbacks", "Callbacks", "what clients are told of changes, by port", CallbackFigures ["port"],
+    Callbacks = 20, "callbacks", "Callbacks", "promises to clients and notifications of changes, by port", CallbackFigures ["port"],
         callbacks;
     /// The partitions: space, damage, space to be reclaimed, savings from deduplication.
-    Partitions = 21, "partitions", "Partitions", "room and damage", PartitionFigures ["partition"], partitions;
+    Partitions = 21, "partitions", "Partitions", "space and damage", PartitionFigures ["partition"], partitions;
     /// The server's process: start time, memory, loaded volumes.
     Process = 22, "process", "Process", "the server's process", ProcessFigures [], process;
     /// Callers refused before their call was dispatched, by reason, for example an expired ticket or an
     /// unknown key.
     Refusals = 15, "refusals", "Refusals", "callers that were refused, by reason", RefusalFigures ["reason"], refusals;
     /// Records written to each sink of the audit, lost, and waiting.
-    Audit = 9, "audit", "Audit", "what was written and lost, by sink", AuditFigures ["sink"], audit;
+    Audit = 9, "audit", "Audit", "records written and lost, by sink", AuditFigures ["sink"], audit;
     /// Events logged: enabled events, lines written and omitted.
-    Events = 14, "events", "Events", "lines of them in the log", EventFigures ["event"], event_lines;
+    Events = 14, "events", "Events", "lines in the log, by event", EventFigures ["event"], event_lines;
 }
 
 impl Table {

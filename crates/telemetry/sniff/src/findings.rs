@@ -131,7 +131,7 @@ fn silent(row: &ServerRow) -> Option<Finding> {
 fn busy(row: &ClientRow) -> Option<Finding> {
     let (client, busy) = (&row.client, row.traffic.busy);
     let text = format!(
-        "client {client} got {busy} busy replies from the server, which lacks threads or connections"
+        "client {client} got {busy} busy replies from the server, which is short of threads or connections"
     );
     (busy > 0).then(|| finding(client, text))
 }

@@ -75,7 +75,7 @@ pub(crate) fn run(options: &CopiesOptions) -> Result<()> {
     }
     make_files(trees.path(), options)?;
     println!("{}\n", Machine::here());
-    let mut lines = table(&["copy", "transfers at a time", "OpenAFS", "Cellar", "times as fast"], 1);
+    let mut lines = table(&["copy", "transfers at a time", "OpenAFS", "Cellar", "speedup"], 1);
     let mut shares = Vec::new();
     for &jobs in &options.jobs {
         let mut figures = [[Vec::new(), Vec::new()], [Vec::new(), Vec::new()]];

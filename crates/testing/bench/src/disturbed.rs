@@ -31,7 +31,10 @@ pub(crate) fn least<R>(pause: Duration, mut once: impl FnMut() -> Result<(R, f64
         if best.1 <= SHARE_MAX {
             break;
         }
-        eprintln!("bench: the hypervisor gave {:.0} % of the processors to others: again", best.1 * 100.0);
+        eprintln!(
+            "bench: the hypervisor gave other guests {:.0} % of the CPU time; repeating the run",
+            best.1 * 100.0
+        );
         std::thread::sleep(pause);
         let again = once()?;
         if again.1 < best.1 {
@@ -46,8 +49,8 @@ pub(crate) fn stolen_time(shares: &[f64]) -> Option<String> {
     let disturbed = shares.iter().filter(|share| **share > SHARE_MAX).count();
     let all = Spread::of(shares.iter().map(|share| 100.0 * share)).filter(|all| all.max > 0.0)?;
     Some(format!(
-        "During a run the hypervisor gave {} % of the processors to others; more than {} % in {disturbed} of {} runs, the \
-         least disturbed of several.",
+        "During a run the hypervisor gave other guests {} % of the CPU time; more than {} % in {disturbed} of {} runs, \
+         although each is the least disturbed of several.",
         spread(all),
         100.0 * SHARE_MAX,
         shares.len()
@@ -100,7 +103,7 @@ mod tests {
     #[test]
     fn stolen_time_is_reported() {
         let told_of = stolen_time(&[0.0, 0.01, 0.25]).unwrap();
-        assert!(told_of.contains("gave 1.00 (0.00..25.0) % of the processors"), "{told_of}");
+        assert!(told_of.contains("gave other guests 1.00 (0.00..25.0) % of the CPU time"), "{told_of}");
         assert!(told_of.contains("more than 3 % in 1 of 3 runs"), "{told_of}");
         assert_eq!(below("a table", &[0.25]), format!("a table\n\n{}", stolen_time(&[0.25]).unwrap()));
         assert_eq!((stolen_time(&[0.0]), below("a table", &[])), (None, "a table".to_owned()));

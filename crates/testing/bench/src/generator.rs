@@ -49,7 +49,7 @@ pub(crate) fn serve(options: &GeneratorOptions) -> Result<()> {
 pub(crate) fn execute(mut obey: impl FnMut(&Order) -> Result<Outcome>) -> Result<()> {
     answer(&Answer::Ready)?;
     for line in std::io::stdin().lock().lines() {
-        let order: Order = serde_json::from_str(&line?).context("not an order")?;
+        let order: Order = serde_json::from_str(&line?).context("the line is not a valid order")?;
         let outcome = obey(&order);
         answer(&outcome.map_or_else(|error| Answer::Failed(format!("{error:#}")), Answer::Done))?;
     }
@@ -311,10 +311,10 @@ const PROFILE_SECONDS: u32 = 600;
 /// Converts the report of a mix. Latencies are those of the last group: in mixes with several groups, an
 /// interactive user.
 fn outcome_of_mix(workload: &Workload, report: &load::fs::Report) -> Result<Outcome> {
-    ensure!(report.wrong() == 0, "{} replies were not right", report.wrong());
+    ensure!(report.wrong() == 0, "{} replies were wrong", report.wrong());
     let latency = report.groups.last().context("no groups")?.latency;
     let used = report.used;
-    let server = used.server_cpu.context("the server's process is not to be seen")?;
+    let server = used.server_cpu.context("the server's process was not found")?;
     let amount = if workload.unit() == Unit::Bytes { report.bytes } else { report.calls };
     let cpu = CpuSeconds {
         server,
@@ -397,13 +397,16 @@ fn work(workload: &Workload, task: &Task, time: Duration) -> Result<Done> {
             let directory = task.listed.context("the directory to list does not exist")?;
             let mut done = repeat(time, |_| {
                 let found = tree::statuses(&task.files, directory)?.len();
-                ensure!(found == LIST_FILES as usize, "{found} files are listed, not {LIST_FILES}");
+                ensure!(
+                    found == LIST_FILES as usize,
+                    "the listing has {found} files instead of {LIST_FILES}"
+                );
                 Ok(())
             })?;
             done.amount *= u64::from(LIST_FILES);
             Ok(done)
         }
-        Kind::Mix { .. } => bail!("a mix has clients of its own"),
+        Kind::Mix { .. } => bail!("a mix starts its own clients"),
     }
 }
 

@@ -171,7 +171,7 @@ fn measure(arguments: &Arguments) -> Result<Report> {
 pub(crate) fn alone() -> Result<std::fs::File> {
     let program = std::fs::File::open(std::env::current_exe()?)?;
     rustix::fs::flock(&program, FlockOperation::NonBlockingLockExclusive)
-        .context("another run is under way, as it seems")?;
+        .context("another run seems to be in progress")?;
     Ok(program)
 }
 

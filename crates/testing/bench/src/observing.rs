@@ -51,12 +51,12 @@ const fn variant(
 }
 
 const VARIANTS: [Variant; 5] = [
-    variant("nothing counted", "bencho0", "10.99.1.20", "[observe]\ncount_calls = false"),
-    variant("another one", "bencho1", "10.99.1.21", "[observe]\ncount_calls = false"),
-    variant("as it is", "bencho2", "10.99.1.22", ""),
+    variant("no counting", "bencho0", "10.99.1.20", "[observe]\ncount_calls = false"),
+    variant("no counting, second server", "bencho1", "10.99.1.21", "[observe]\ncount_calls = false"),
+    variant("default", "bencho2", "10.99.1.22", ""),
     variant("audit", "bencho3", "10.99.1.23", "[audit.trail]\nfile = \"/var/lib/openafs/audit\""),
     variant(
-        "audit of all",
+        "audit of all calls",
         "bencho4",
         "10.99.1.24",
         "[audit.trail]\nfile = \"/var/lib/openafs/audit\"\nevents = [\"all\"]",
@@ -64,7 +64,7 @@ const VARIANTS: [Variant; 5] = [
 ];
 const NOTHING: usize = 0;
 const ANOTHER: usize = 1;
-const AS_IT_IS: usize = 2;
+const DEFAULT: usize = 2;
 const AUDIT: usize = 3;
 const AUDIT_OF_ALL: usize = 4;
 
@@ -85,12 +85,12 @@ const fn comparison(name: &'static str, against: &'static str, off: usize, on: u
 
 const COMPARISONS: [Comparison; 6] = [
     // Baseline: the variation between identical runs.
-    comparison("the same", "the same server", AS_IT_IS, AS_IT_IS),
-    comparison("nothing counted", "another such server", NOTHING, ANOTHER),
-    comparison("calls counted, as it is", "nothing counted", NOTHING, AS_IT_IS),
-    comparison("and an audit", "calls counted", AS_IT_IS, AUDIT),
-    comparison("and an audit of all calls", "calls counted", AS_IT_IS, AUDIT_OF_ALL),
-    Comparison { hz: Some(99), ..comparison("and a profile, 99 Hz", "the same server", AS_IT_IS, AS_IT_IS) },
+    comparison("no change", "the same server", DEFAULT, DEFAULT),
+    comparison("no counting", "an identical server", NOTHING, ANOTHER),
+    comparison("counting (default)", "no counting", NOTHING, DEFAULT),
+    comparison("audit", "counting", DEFAULT, AUDIT),
+    comparison("audit of all calls", "counting", DEFAULT, AUDIT_OF_ALL),
+    Comparison { hz: Some(99), ..comparison("profile, 99 Hz", "the same server", DEFAULT, DEFAULT) },
 ];
 
 /// Pause before a disturbed pair is repeated.
@@ -102,15 +102,13 @@ pub(crate) fn run(options: &ObservingOptions) -> Result<()> {
         bail!("{missing}");
     }
     let _alone = crate::alone()?;
-    println!("{}\n\n{} pairs of runs a row\n", Machine::here(), options.rounds);
+    println!("{}\n\n{} pairs of runs per row\n", Machine::here(), options.rounds);
     let mut sides = VARIANTS.iter().map(start).collect::<Result<Vec<_>>>()?;
     for name in &options.only {
         // Printed immediately, so that an aborted measurement still gives partial results.
         println!("{}\n", measure(&mut sides, name, options)?);
     }
-    println!(
-        "More than without: the middle of the pairs, and what it lies between in 95 of 100 measurements."
-    );
+    println!("Overhead: the median of the pairs, and its 95 % confidence interval.");
     Ok(())
 }
 
@@ -118,7 +116,7 @@ pub(crate) fn run(options: &ObservingOptions) -> Result<()> {
 type Pair = (Outcome, Outcome);
 
 fn measure(sides: &mut [Side], name: &str, options: &ObservingOptions) -> Result<String> {
-    let workload = workload::by_name(name).with_context(|| format!("no workload {name}"))?;
+    let workload = workload::by_name(name).with_context(|| format!("there is no workload {name}"))?;
     let order =
         Order { keeps_files: true, ..Order::once(name, (options.seconds * 1e3) as u64, options.size << 20) };
     // Creates the files of each server before the measurement.
@@ -224,7 +222,7 @@ mod tests {
         }
         let audits = |place: usize| VARIANTS[place].lines.contains("[audit.");
         assert_eq!(
-            [NOTHING, ANOTHER, AS_IT_IS, AUDIT, AUDIT_OF_ALL].map(audits),
+            [NOTHING, ANOTHER, DEFAULT, AUDIT, AUDIT_OF_ALL].map(audits),
             [false, false, false, true, true]
         );
         assert_eq!(VARIANTS[NOTHING].lines, VARIANTS[ANOTHER].lines);

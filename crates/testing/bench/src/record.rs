@@ -24,7 +24,7 @@ pub(crate) fn run(options: &RecordOptions) -> Result<()> {
     // Checked before hours of measurements, not after them.
     replaced(&document, &options.block, "").with_context(|| options.file.display().to_string())?;
     let text = echo(&mut std::io::stdin().lock(), &mut std::io::stdout().lock())?;
-    ensure!(!text.trim().is_empty(), "no figures came: {} stays as it is", options.file.display());
+    ensure!(!text.trim().is_empty(), "the input has no figures; {} is unchanged", options.file.display());
     let document = replaced(&read(&options.file)?, &options.block, &text)?;
     write(&options.file, &document)
 }
@@ -55,10 +55,10 @@ fn echo(from: &mut impl BufRead, to: &mut impl Write) -> Result<String> {
 fn replaced(document: &str, block: &str, text: &str) -> Result<String> {
     let (begin, end) = (format!("<!-- bench {block} -->\n"), format!("<!-- /bench {block} -->\n"));
     let Some((before, rest)) = document.split_once(&begin) else {
-        bail!("no line {:?} to put the figures behind", begin.trim());
+        bail!("no line {:?} after which to insert the figures", begin.trim());
     };
     let Some((_, behind)) = rest.split_once(&end) else {
-        bail!("no line {:?} behind {:?}", end.trim(), begin.trim());
+        bail!("no line {:?} after {:?}", end.trim(), begin.trim());
     };
     Ok(format!("{before}{begin}\n{}\n\n{end}{behind}", text.trim_matches('\n')))
 }

@@ -63,7 +63,7 @@ impl Row {
     fn what(&self) -> String {
         let failures = |server: &str| match self.failed.iter().filter(|failed| **failed == server).count() {
             0 => String::new(),
-            count => format!("; {server} failed, {count} times"),
+            count => format!("; {server} failed {count} times"),
         };
         format!("{}{}{}", self.text, failures("OpenAFS"), failures("Cellar"))
     }
@@ -97,10 +97,10 @@ impl Report {
     pub(crate) fn text(&self) -> String {
         let mut parts = vec![self.machine.to_string(), self.options(), self.rates()];
         parts.extend(self.disturbance());
-        parts.push("CPU seconds (user and system) of each server's processes, of the load generator and of the rest of the machine, medians of the runs:".into());
+        parts.push("CPU seconds (user and system) of each server's processes, the load generator and the rest of the machine; medians of the runs:".into());
         parts.push(self.cpu());
         if self.rows.iter().any(Row::has_times) {
-            parts.push("Time of one operation in microseconds, medians of the runs' percentiles:".into());
+            parts.push("Latency in microseconds; medians of the runs' percentiles:".into());
             parts.push(self.latency());
         }
         parts.join("\n\n")
@@ -247,7 +247,7 @@ mod tests {
             Outcome { cpu, ..outcome(100.0, 1.0, 0.5) }
         };
         let text = report("status-1", vec![run(0.0), run(0.02)], vec![run(0.5)]).text();
-        let reported = "gave 2.00 (0.00..50.0) % of the processors to others; more than 3 % in 1 of 3 runs";
+        let reported = "gave other guests 2.00 (0.00..50.0) % of the CPU time; more than 3 % in 1 of 3 runs";
         assert!(text.contains(reported), "{text}");
         assert!(!report("status-1", vec![run(0.0)], vec![run(0.0)]).text().contains("hypervisor"));
     }
@@ -271,7 +271,7 @@ mod tests {
         assert!(row.is_mix && !Row::new(workload::by_name("fetch-1").unwrap()).is_mix);
         assert_eq!(row.what(), row.text);
         row.failed = vec!["OpenAFS", "OpenAFS"];
-        assert_eq!(row.what(), format!("{}; OpenAFS failed, 2 times", row.text));
+        assert_eq!(row.what(), format!("{}; OpenAFS failed 2 times", row.text));
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Route {
     fn name(self) -> &'static str {
         match self {
             Route::Loopback => "loopback",
-            Route::Segmented => "loopback, each datagram by itself",
+            Route::Segmented => "loopback, without segmentation offload",
             Route::Veth => "veth",
         }
     }
@@ -98,7 +98,7 @@ fn measure(options: &RxperfOptions) -> Result<()> {
     }
     println!("{}\n", Machine::here());
     println!(
-        "{} rounds, calls of 1 MiB, {} MiB in a run (OpenAFS: an eighth), each server with the client of its own kind, all settings as they are\n",
+        "{} rounds, calls of 1 MiB, {} MiB per run (OpenAFS: an eighth), each server with its own client, default settings\n",
         options.rounds, options.size
     );
     let header = [

@@ -71,7 +71,7 @@ impl Generator {
         match generator.answer()? {
             Answer::Ready => Ok(generator),
             Answer::Failed(why) => bail!("{why}"),
-            other @ Answer::Done(_) => bail!("the load generator says {other:?}"),
+            other @ Answer::Done(_) => bail!("unexpected answer of the load generator: {other:?}"),
         }
     }
 
@@ -91,7 +91,7 @@ impl Generator {
                 Ok((outcome, share))
             }
             Answer::Failed(why) => bail!("{why}"),
-            Answer::Ready => bail!("the load generator did nothing"),
+            Answer::Ready => bail!("the load generator did not execute the order"),
         }
     }
 

@@ -134,10 +134,10 @@ fn operations(options: &StoreOptions) -> Result<String> {
 
 /// The measurements of a tree, in the order of the table, and their units.
 const TREE_ROWS: [(&str, &str); 7] = [
-    ("make the files (create, store 1 KiB; 4 clients)", "files/s"),
-    ("bytes that the server wrote for a byte stored in them", "ratio"),
-    ("list them with status, warm (1 client)", "s"),
-    ("list them with status, cold: server restarted, its files out of the page cache", "s"),
+    ("create the files and store 1 KiB each (4 clients)", "files/s"),
+    ("bytes written by the server per byte stored", "ratio"),
+    ("list the files with status, warm (1 client)", "s"),
+    ("list the files with status, cold: server restarted, page cache dropped", "s"),
     ("clone the volume (vos backup)", "s"),
     ("remove the clone (vos remove)", "s"),
     ("remove the volume (vos remove)", "s"),

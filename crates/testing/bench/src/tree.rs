@@ -96,7 +96,7 @@ fn list(options: &TreeOptions) -> Result<f64> {
         found += statuses(&files, directory)?.len();
     }
     let seconds = begin.elapsed().as_secs_f64();
-    ensure!(found == options.files as usize, "{found} files are listed, not {}", options.files);
+    ensure!(found == options.files as usize, "the listing has {found} files instead of {}", options.files);
     Ok(seconds)
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn statuses(files: &Files, directory: Fid) -> Result<Vec<Fid>> {
         let reply = patiently("InlineBulkStatus", || fs::inline_bulk_status(files.connection(), &request))?;
         let is_whole =
             reply.statuses.len() == some.len() && reply.statuses.iter().all(|one| one.error_code == 0);
-        ensure!(is_whole, "InlineBulkStatus left something out");
+        ensure!(is_whole, "InlineBulkStatus did not return all statuses");
     }
     Ok(fids)
 }

@@ -92,12 +92,12 @@ const OPERATIONS: [Operation; 8] = [
         command: |_, volume| release(volume),
     },
     Operation {
-        name: "vos release after 1 % changed",
+        name: "vos release after a change of 1 %",
         is_changed: true,
         command: |_, volume| release(volume),
     },
     Operation {
-        name: "vos release of what has not changed",
+        name: "vos release without a change",
         is_changed: false,
         command: |_, volume| release(volume),
     },
@@ -271,7 +271,7 @@ fn rows(figures: &Figures) -> String {
     let of = |which: usize, operation: usize| {
         Spread::of(figures[which].iter().map(|round| round[operation])).unwrap_or_default()
     };
-    let mut lines = table(&["operation", "OpenAFS", "Cellar", "times as fast"], 1);
+    let mut lines = table(&["operation", "OpenAFS", "Cellar", "speedup"], 1);
     for (number, operation) in OPERATIONS.iter().enumerate() {
         let (openafs, cellar) = (of(0, number), of(1, number));
         let times = ratio(openafs.median, cellar.median).map_or_else(|| "-".into(), short);

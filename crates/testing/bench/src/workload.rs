@@ -126,42 +126,90 @@ const fn mix(
 /// All workloads in the order in which they run.
 pub(crate) const ALL: &[Workload] = &[
     plain("fetch-1", WHOLE_FILE, 1, 1, "fetch a cached file, whole in one call, 1 client"),
-    plain("fetch-4", WHOLE_FILE, 4, 1, "the same by 4 clients, a file each"),
+    plain(
+        "fetch-4",
+        WHOLE_FILE,
+        4,
+        1,
+        "fetch cached files, each whole in one call, 4 clients with one file each",
+    ),
     plain("fetch-1m-1", BY_MEBIBYTE, 1, 1, "fetch a cached file in calls of 1 MiB, 1 client"),
     Workload {
         is_encrypted: true,
         bytes_divisor: 4,
-        ..plain("fetch-crypt-1", WHOLE_FILE, 1, 1, "fetch-1 with rxkad, level crypt; a quarter of the bytes")
+        ..plain(
+            "fetch-crypt-1",
+            WHOLE_FILE,
+            1,
+            1,
+            "like fetch-1, but encrypted (rxkad) and a quarter of the bytes",
+        )
     },
     plain("store-1", STORE, 1, 1, "store a new file in one call, 1 client"),
-    plain("store-4", STORE, 4, 1, "the same by 4 clients, a file each"),
-    plain("store-sync-1", STORE_AND_SYNC, 1, 1, "store-1, then syncfs(2) of the partition within the time"),
-    plain("status-1", Kind::Status, 1, 1, "FetchStatus, 1 thread"),
-    plain("status-32", Kind::Status, 4, 8, "FetchStatus, 32 threads of 4 clients"),
-    plain("files-1", Kind::Files, 1, 1, "create, store 4 KiB, remove; 1 thread"),
-    plain("files-16", Kind::Files, 4, 4, "the same, 16 threads of 4 clients, a directory each"),
-    mix("mix-status-10", "status", 10, Unit::Calls, "FetchStatus, 10 clients without pause"),
-    mix("mix-status-10x8", "status-8", 10, Unit::Calls, "10 clients, 8 calls of each at a time"),
-    mix("mix-status-1000", "status", 1000, Unit::Calls, "1000 clients without pause"),
-    mix("mix-status-10000", "status", 10_000, Unit::Calls, "the same, 10,000 clients"),
-    mix("mix-read-100", "bulk-read", 100, Unit::Bytes, "100 read large files, cached"),
-    mix("mix-create-16", "create-remove", 16, Unit::Calls, "create and remove, 16 clients, a directory each"),
-    mix("mix-write-16", "bulk-write", 16, Unit::Bytes, "16 store large files, durably"),
+    plain("store-4", STORE, 4, 1, "store new files, each in one call, 4 clients"),
+    plain(
+        "store-sync-1",
+        STORE_AND_SYNC,
+        1,
+        1,
+        "like store-1, then syncfs(2) of the partition, which is timed as well",
+    ),
+    plain("status-1", Kind::Status, 1, 1, "FetchStatus, 1 client, 1 thread"),
+    plain("status-32", Kind::Status, 4, 8, "FetchStatus, 4 clients with 8 threads each"),
+    plain("files-1", Kind::Files, 1, 1, "create, store 4 KiB, remove; 1 client, 1 thread"),
+    plain(
+        "files-16",
+        Kind::Files,
+        4,
+        4,
+        "create, store 4 KiB, remove; 4 clients with 4 threads each, one directory per thread",
+    ),
+    mix("mix-status-10", "status", 10, Unit::Calls, "FetchStatus, 10 clients in closed loop"),
+    mix(
+        "mix-status-10x8",
+        "status-8",
+        10,
+        Unit::Calls,
+        "FetchStatus, 10 clients with 8 concurrent calls each",
+    ),
+    mix("mix-status-1000", "status", 1000, Unit::Calls, "FetchStatus, 1,000 clients in closed loop"),
+    mix("mix-status-10000", "status", 10_000, Unit::Calls, "FetchStatus, 10,000 clients in closed loop"),
+    mix("mix-read-100", "bulk-read", 100, Unit::Bytes, "100 clients read large cached files"),
+    mix(
+        "mix-create-16",
+        "create-remove",
+        16,
+        Unit::Calls,
+        "create and remove, 16 clients with one directory each",
+    ),
+    mix("mix-write-16", "bulk-write", 16, Unit::Bytes, "16 clients store large files durably"),
     mix(
         "mix-250-readers",
         "cern-250-readers",
         250,
         Unit::Bytes,
-        "250 read the same 20 MB; time: of one more who works",
+        "250 clients read the same 20 MB; latency of one more, interactive client",
     ),
-    mix("mix-6x30-writers", "cern-6x30-writers", 180, Unit::Bytes, "180 write to 6 volumes; time: likewise"),
-    mix("mix-9-volumes", "cern-9-volumes", 250, Unit::Bytes, "250 read and write 9 volumes; time: likewise"),
+    mix(
+        "mix-6x30-writers",
+        "cern-6x30-writers",
+        180,
+        Unit::Bytes,
+        "180 clients write to 6 volumes; latency of an interactive client",
+    ),
+    mix(
+        "mix-9-volumes",
+        "cern-9-volumes",
+        250,
+        Unit::Bytes,
+        "250 clients read and write 9 volumes; latency of an interactive client",
+    ),
     mix(
         "mix-700-clients",
         "cern-12-volumes",
         700,
         Unit::Calls,
-        "700 read and write 12 volumes; time: likewise",
+        "700 clients read and write 12 volumes; latency of an interactive client",
     ),
 ];
 
@@ -169,15 +217,15 @@ pub(crate) const ALL: &[Workload] = &[
 /// system do.
 pub(crate) const OF_PEERS: &[Workload] = &[
     plain("read-1", WHOLE_FILE, 1, 1, "read a cached file, 1 client"),
-    plain("read-16", WHOLE_FILE, 16, 1, "the same, 16 clients, a file each"),
+    plain("read-16", WHOLE_FILE, 16, 1, "read cached files, 16 clients with one file each"),
     plain("write-1", STORE, 1, 1, "write a new file, 1 client"),
-    plain("write-16", STORE, 16, 1, "the same, 16 clients, a file each"),
+    plain("write-16", STORE, 16, 1, "write new files, 16 clients with one file each"),
     plain("small-1", Kind::Files, 1, 1, "create, write 4 KiB, remove; 1 client"),
-    plain("small-16", Kind::Files, 16, 1, "the same, 16 clients, a directory each"),
+    plain("small-16", Kind::Files, 16, 1, "create, write 4 KiB, remove; 16 clients with one directory each"),
     plain("list-1", Kind::List, 1, 1, "list a directory of 10,000 files with their status, 1 client"),
-    plain("list-16", Kind::List, 16, 1, "the same directory, 16 clients"),
+    plain("list-16", Kind::List, 16, 1, "list a directory of 10,000 files with their status, 16 clients"),
     plain("stat-1", Kind::Status, 1, 1, "status of one file, 1 client"),
-    plain("stat-16", Kind::Status, 16, 1, "the same, 16 clients, a file each"),
+    plain("stat-16", Kind::Status, 16, 1, "status of files, 16 clients with one file each"),
 ];
 
 /// Returns the workloads of `all` with one of these names, or whose names contain one of these parts; all of
@@ -185,7 +233,7 @@ pub(crate) const OF_PEERS: &[Workload] = &[
 pub(crate) fn select(all: &'static [Workload], parts: &[String]) -> Result<Vec<&'static Workload>> {
     if let Some(part) = parts.iter().find(|part| !all.iter().any(|workload| is_meant(workload, part))) {
         let names: Vec<&str> = all.iter().map(|workload| workload.name).collect();
-        bail!("no workload is named like {part:?}; there are {}", names.join(", "));
+        bail!("no workload has {part:?} in its name; the workloads are {}", names.join(", "));
     }
     let wanted = |workload: &&Workload| parts.is_empty() || parts.iter().any(|part| is_meant(workload, part));
     Ok(all.iter().filter(wanted).collect())
@@ -222,7 +270,7 @@ mod tests {
         };
         assert_eq!(names(&[]).len(), ALL.len());
         assert_eq!(names(&["files", "status-1"]), ["status-1", "files-1", "files-16"]);
-        assert_eq!(names(&["files-1"]), ["files-1"], "a whole name is no part");
+        assert_eq!(names(&["files-1"]), ["files-1"], "a whole name is not a part");
         let error = select(ALL, &["status".into(), "fecth".into()]).unwrap_err();
         assert!(error.to_string().contains("fecth"), "{error}");
         assert!(select(OF_PEERS, &["fetch".into()]).is_err(), "each list has its own names");

@@ -22,7 +22,7 @@ pub fn acl(data: &[u8]) {
         let _ = list.rights_of(&[UserId::ANYUSER, UserId(97)]);
         let again = list.to_text(|id| id.0.to_string().into_bytes());
         let number = |name: &[u8]| -> Result<UserId, AclError> {
-            Ok(UserId(String::from_utf8_lossy(name).parse().expect("a number that was written here")))
+            Ok(UserId(String::from_utf8_lossy(name).parse().expect("the number that was written above")))
         };
         assert_eq!(again.to_acl(number), Acl::new(list.positive(), list.negative()));
     }
@@ -104,7 +104,7 @@ pub fn userlist(data: &[u8]) {
     let mut list = UserList::parse(&String::from_utf8_lossy(data));
     let principals: Vec<_> = list.principals().cloned().collect();
     let again = UserList::parse(&list.to_text());
-    assert!(again.principals().eq(principals.iter()), "what was written is read otherwise");
+    assert!(again.principals().eq(principals.iter()), "parsing the text gives other principals");
     for who in &principals {
         list.remove(who);
     }

@@ -51,7 +51,7 @@ fn messages(data: &[u8], dispatch: Dispatch, replies: &[Check]) {
     for frame in frames(data) {
         let outcomes =
             PIECE_BYTES.map(|piece| dispatch(&Nothing, &anonymous(), &mut MemoryStream::new(frame, piece)));
-        assert_eq!(outcomes[0], outcomes[1], "it depends on how the request was cut");
+        assert_eq!(outcomes[0], outcomes[1], "the outcome depends on the sizes of the pieces");
         for check in replies {
             check(frame);
         }

@@ -76,7 +76,7 @@ pub fn location_records(data: &[u8]) {
     let mut number = EntryNumber(0);
     for _ in 0..LOOKS {
         let Ok(Some((next, location, _))) = locations.next(number) else { break };
-        assert!(next > number, "a listing goes forward");
+        assert!(next > number, "the listing does not advance");
         number = next;
         let _ = locations.find(&VolumeQuery::Name(location.name.clone()), None);
         for kind in [VolumeType::ReadWrite, VolumeType::ReadOnly, VolumeType::Backup] {
@@ -150,7 +150,7 @@ fn change(protection: &Protection, cell: &Person, id: UserId) -> Result<(), Prot
 /// Returns the partition that images of volumes belong to.
 pub fn partition(meta: Arc<dyn MetaStore>, chunks: Arc<dyn ChunkStore>) -> PartitionHandle {
     PartitionHandle {
-        id: PartitionId::from_index(0).expect("a small number"),
+        id: PartitionId::from_index(0).expect("index 0 is valid"),
         meta,
         chunks,
         space: Arc::new(|| Space { total_kib: 1 << 30, free_kib: 1 << 29 }),
@@ -215,7 +215,7 @@ fn purge(volumes: &Volumes) {
             return;
         }
     }
-    panic!("cleaning up does not end");
+    panic!("the purge does not finish");
 }
 
 fn look_through(volume: &Arc<Volume>) -> Result<(), VolumeError> {

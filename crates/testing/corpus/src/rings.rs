@@ -24,14 +24,17 @@ pub fn key_ring(data: &[u8]) {
     let master = MasterKey::parse(&MASTER).expect("32 bytes");
     match KeyRing::open(&disk, Path::new(FOLDER), PARTITION, Some(&master)) {
         Ok(ring) => {
-            let ring = ring.expect("there is a file");
+            let ring = ring.expect("the file exists");
             assert!(!ring.is_empty() && ring.newest() as usize >= ring.len(), "ids begin with 1");
         }
         Err(StoreError::Damaged { .. } | StoreError::Key { .. }) => {}
-        Err(other) => panic!("a ring that cannot be used says why: {other}"),
+        Err(other) => panic!("unexpected error of an unusable ring: {other}"),
     }
-    assert!(KeyRing::open(&disk, Path::new(FOLDER), PARTITION, None).is_err(), "encrypted, and no key");
-    assert_eq!(read(&disk).expect("a disk without faults"), contents, "whoever looks changes nothing");
+    assert!(
+        KeyRing::open(&disk, Path::new(FOLDER), PARTITION, None).is_err(),
+        "an encrypted partition needs a key"
+    );
+    assert_eq!(read(&disk).expect("a disk without faults"), contents, "opening changed the file");
 }
 
 /// Returns a newly created ring in the form that the target expects.

@@ -154,7 +154,7 @@ impl Machine {
                 return;
             }
         }
-        panic!("the endpoint still has timers after {ROUNDS_MAX} of them");
+        panic!("the endpoint still has timers after {ROUNDS_MAX} have fired");
     }
 
     fn pass(&mut self, to: Monotonic) {
@@ -215,12 +215,12 @@ impl Machine {
                 return out;
             }
         }
-        panic!("the endpoint does not come to rest");
+        panic!("the endpoint does not become idle");
     }
 
     fn send(&mut self, transmit: Transmit, out: &mut Vec<Vec<u8>>) {
         self.sent += transmit.packets.len();
-        assert!(self.sent < SENT_MAX, "the endpoint sends without end");
+        assert!(self.sent < SENT_MAX, "the endpoint does not stop sending");
         out.extend(transmit.datagrams());
         if let Some(last) = out.last() {
             self.last.clone_from(last);

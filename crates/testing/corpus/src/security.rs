@@ -138,9 +138,9 @@ pub fn rxkad_packet(data: &[u8]) {
     let checksum = fields.half();
     let body = Bytes::copy_from_slice(fields.0);
     let _ = protection.unprotect(packet, checksum, body.clone());
-    let sent = protection.protect(packet, std::slice::from_ref(&body)).expect("a packet of any content");
+    let sent = protection.protect(packet, std::slice::from_ref(&body)).expect("any body can be protected");
     let got = protection.unprotect(packet, sent.checksum, sent.pieces.concat().into());
-    assert_eq!(got.expect("what was protected"), body);
+    assert_eq!(got.expect("a packet that was protected"), body);
     if let Ok(payload) = protection.unprotect(packet, sent.checksum, body.clone()) {
         assert!(payload.len() <= body.len());
     }
@@ -154,5 +154,5 @@ pub fn krb_conf(data: &[u8]) {
     let mut accept = server.accept(CONNECTION, NONCE);
     let mut handshake = client(SecurityLevel::Clear).start(CONNECTION).expect("a good ticket");
     let response = handshake.respond(&accept.challenge(), [0; 4]).expect("a good challenge");
-    assert!(accept.verify(&response, NOW).is_ok(), "no realm makes a good ticket bad");
+    assert!(accept.verify(&response, NOW).is_ok(), "a good ticket is refused because of its realm");
 }

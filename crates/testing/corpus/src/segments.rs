@@ -29,7 +29,7 @@ pub fn segment(data: &[u8]) {
     let mut fields = Fields(rest);
     let [segment, offset] = [fields.byte(), fields.byte()].map(u64::from);
     found.push(ChunkAddress { segment, offset, stored_bytes: fields.word() });
-    let store = open(disk).expect("whatever the segments hold");
+    let store = open(disk).expect("opening succeeds whatever the segments contain");
     for address in found {
         if let Ok(chunk) = store.read(address) {
             assert!(chunk.len() <= CHUNK_BYTES_MAX);

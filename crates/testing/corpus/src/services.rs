@@ -103,7 +103,7 @@ fn history(data: &[u8], mut call: impl FnMut(&Caller, &mut dyn CallStream) -> Re
         let Some((who, request)) = frame.split_first() else { continue };
         let mut stream = Patience { request: MemoryStream::new(request, 1444), got: 0 };
         let outcome = call(&caller(*who), &mut stream);
-        assert_ne!(outcome, Err(AbortCode(0)), "an abort that says that all is well");
+        assert_ne!(outcome, Err(AbortCode(0)), "an abort with the code of success");
     }
 }
 
@@ -122,7 +122,7 @@ pub fn protection(meta: Arc<MemoryMeta>) -> Arc<Protection> {
         new("alice", Kind::User, 0, 100),
         new("alice:friends", Kind::Group, 100, -300),
     ] {
-        protection.create(&Actor::cell(), &new, NOW).expect("an entry that is not there");
+        protection.create(&Actor::cell(), &new, NOW).expect("no entry has this name or id");
     }
     Arc::new(protection)
 }

@@ -24,7 +24,7 @@ pub fn upkeep_records(data: &[u8]) {
     let _ = volumes.quarantine(home.id);
     scrub(&volumes, home.id);
     let listed = volumes.quarantine(home.id).unwrap_or_default();
-    assert!(listed.iter().all(|damaged| !damaged.place.is_empty()), "a place is told");
+    assert!(listed.iter().all(|damaged| !damaged.place.is_empty()), "damage without a place");
     let _ = volumes.compact_step(home.id, CompactionPolicy::default(), NOW);
     let _ = automatic(&volumes);
     let found = volumes.list(home.id);
@@ -44,7 +44,7 @@ fn scrub(volumes: &Volumes, partition: PartitionId) {
             }
         }
     }
-    panic!("scrubbing does not end");
+    panic!("scrubbing does not finish");
 }
 
 /// Performs the work that is automatic every minute.

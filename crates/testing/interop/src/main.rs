@@ -203,7 +203,7 @@ fn end_of(text: &str) -> String {
 /// DATABASES VOLUME TOKEN`.
 fn writer(arguments: &[String]) -> Option<Result<()>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let number = |word: &str| word.parse::<u64>().with_context(|| format!("{word} is no number"));
+    let number = |word: &str| word.parse::<u64>().with_context(|| format!("{word} is not a number"));
     let run = || match words[..] {
         ["write", server, volume, writer, done, until] => {
             let writer = u32::try_from(number(writer)?)?;

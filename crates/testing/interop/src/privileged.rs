@@ -90,7 +90,7 @@ fn own(files: &dyn ClientConnection, file: &Node, owner: u32) -> Result<(), Abor
 
 fn ticket(token: &Path) -> Result<Ticket> {
     let bytes = std::fs::read(token).with_context(|| token.display().to_string())?;
-    ensure!(bytes.len() > HEAD_BYTES, "{} is no token", token.display());
+    ensure!(bytes.len() > HEAD_BYTES, "{} is not a token", token.display());
     let (head, sealed) = bytes.split_at(HEAD_BYTES);
     let expires = UnixTime(u32::from_ne_bytes(head[8..12].try_into()?));
     let kvno = u32::from_ne_bytes(head[12..16].try_into()?);

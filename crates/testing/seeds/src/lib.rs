@@ -33,7 +33,7 @@ fn play_all(seeds: Range<u64>, mut history: impl FnMut(u64)) {
 }
 
 fn number(text: &str) -> u64 {
-    text.parse().unwrap_or_else(|_| panic!("{FIRST}={text} is no number"))
+    text.parse().unwrap_or_else(|_| panic!("{FIRST}={text} is not a number"))
 }
 
 #[cfg(test)]

@@ -312,7 +312,7 @@ impl Procedure for Move {
             return run.record(StateEvent::Switched);
         }
         if place != Some(from) {
-            return Err(JobError::Refused(format!("somebody changed the entry of {}", run.job.name)));
+            return Err(JobError::Refused(format!("another program changed the entry of {}", run.job.name)));
         }
         if !was_requested && !run.has_source_open() {
             return run.postpone(&JobError::Refused("the old server was restarted".into()));

@@ -153,7 +153,7 @@ impl Procedure for Split {
             format!("get numbers for {new}"),
             format!("make {new} on {from}, empty, and its entry"),
             format!("copy {path} with everything below it to {new}, while clients of {name} wait"),
-            format!("put a mount point of {new} in the place of {path}, and remove what was copied"),
+            format!("put a mount point of {new} in the place of {path}, and remove the copied files"),
         ]
     }
 
@@ -237,7 +237,8 @@ impl<W: World> Run<'_, Split, W> {
         }
         // Fails here if the server does not respond.
         self.cell.list_volume(from, volume)?;
-        let why = format!("{server} is no Cellar server: an interrupted split would stay incomplete there");
+        let why =
+            format!("{server} is not a Cellar server: an interrupted split would stay incomplete there");
         Err(JobError::Refused(why))
     }
 

@@ -157,7 +157,7 @@ impl Size {
             "GiB" => 1 << 30,
             _ => bail!("{text:?} is not a size; write 4096, \"64KiB\" or \"20MB\""),
         };
-        let number: u64 = digits.parse().with_context(|| format!("{text:?} is no size"))?;
+        let number: u64 = digits.parse().with_context(|| format!("{text:?} is not a size"))?;
         number.checked_mul(scale).map(Size).with_context(|| format!("{text:?} is too large"))
     }
 }

@@ -187,5 +187,5 @@ fn number(text: &str) -> Result<u32> {
         (_, Some(digits)) if !digits.is_empty() => u32::from_str_radix(digits, 8),
         _ => text.parse(),
     };
-    parsed.context("is no number of words")
+    parsed.context("is not a number of words")
 }

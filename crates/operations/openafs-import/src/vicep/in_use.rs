@@ -18,7 +18,8 @@ pub fn lock(partition: &Path) -> Result<File> {
     if let Some((pid, program)) = user(partition)? {
         bail!("{} is in use by {program} (process {pid}); stop it with `bos shutdown`", partition.display());
     }
-    let folder = File::open(partition).with_context(|| format!("cannot open {}", partition.display()))?;
+    let folder = File::open(partition)
+        .with_context(|| format!("cannot read the metadata of {}", partition.display()))?;
     match rustix::fs::flock(&folder, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(folder),
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -31,8 +32,8 @@ pub fn lock(partition: &Path) -> Result<File> {
 /// Returns an OpenAFS process that has this directory as a partition, under any name and in any mount
 /// namespace. Processes that cannot be inspected are skipped.
 fn user(partition: &Path) -> Result<Option<(u32, String)>> {
-    let wanted =
-        fs::metadata(partition).with_context(|| format!("cannot look at {}", partition.display()))?;
+    let wanted = fs::metadata(partition)
+        .with_context(|| format!("cannot read the metadata of {}", partition.display()))?;
     let is_same = |path: PathBuf| {
         fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()))
     };

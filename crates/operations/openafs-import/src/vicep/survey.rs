@@ -304,7 +304,7 @@ impl<'a> Work<'a> {
             return Err(format!("its length is {}; {place} has {length} bytes", node.length));
         }
         match links.of(node.inode) {
-            Ok(0) => Err(format!("the table of links says that nobody uses {place}")),
+            Ok(0) => Err(format!("the link table has no link to {place}")),
             Ok(_) => Ok(()),
             Err(error) => Err(format!("the table of links cannot be read: {error}")),
         }

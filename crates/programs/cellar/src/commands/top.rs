@@ -82,7 +82,7 @@ pub fn run(context: &Context, top: &Showing) -> Result<()> {
         return printing::print(context.format, &asking, Again::new(top.interval, count), top.once);
     }
     if !std::io::stdout().is_terminal() {
-        bail!("standard output is no terminal; `--once` prints everything once, `--json` for programs");
+        bail!("standard output is not a terminal; `--once` prints everything once, `--json` for programs");
     }
     watching::watch(asking, Duration::from_secs(top.interval.unwrap_or(INTERVAL_S).into()))
 }

@@ -72,7 +72,7 @@ pub(crate) fn too_small(snapshot: &Snapshot) -> Vec<Finding> {
                 disk again and again."
                     .into(),
             remedy: format!(
-                "Raise `{}` (now {}), as far as the machine has memory.",
+                "Raise `{}` (now {}), if the machine has enough memory.",
                 setting(&name),
                 bytes(row.limit)
             ),

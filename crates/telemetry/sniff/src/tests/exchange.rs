@@ -212,7 +212,7 @@ fn calls_that_do_not_end_well() {
         reported,
         [
             "10.0.0.1:7000 left calls unanswered: 25.0 % (1 of 4)",
-            "client 10.0.0.9 got 1 busy replies from the server, which lacks threads or connections",
+            "client 10.0.0.9 got 1 busy replies from the server, which is short of threads or connections",
         ]
     );
 }

@@ -72,16 +72,19 @@ impl Report {
     pub(super) fn text(&self) -> String {
         let shares: Vec<f64> = self.outcomes().map(Outcome::stolen_share).collect();
         let mut parts = vec![self.machine.to_string(), self.options()];
-        parts.push("Every reply to a change means that it is on disk:".into());
+        parts.push("All servers acknowledge changes when they are on disk:".into());
         parts.push(disturbed::below(&self.rates(), &shares));
         if self.rows.iter().any(|row| is_change(row.workload)) {
-            parts.push("Cellar as before, the others as Debian configures them, where a reply to a change need not mean that it is on disk:".into());
+            parts.push("Cellar as above, the others as configured by Debian, which may acknowledge changes before they are on disk:".into());
             parts.push(self.packaged());
         }
-        parts.push("Amount per second of processor time (user and system), of the server's processes and of the clients':".into());
+        parts.push(
+            "Amount per second of CPU time (user and system) of the server's and the clients' processes:"
+                .into(),
+        );
         parts.push(self.cpu());
         if self.outcomes().any(|run| run.latency.is_some()) {
-            parts.push("Time of one operation in microseconds, medians of the runs' percentiles:".into());
+            parts.push("Latency in microseconds; medians of the runs' percentiles:".into());
             parts.push(self.latencies());
         }
         parts.join("\n\n")

@@ -16,9 +16,9 @@ const FILES_AT_A_TIME: u64 = 16;
 /// The measured steps, in order.
 const RELEASES: [(&str, &str); 4] = [
     ("first release to the other server", "volume release unchanged"),
-    ("again, nothing has changed", "volume release unchanged"),
-    ("again", "volume release unchanged"),
-    ("all of it again (--all)", "volume release unchanged --all"),
+    ("second release, without a change", "volume release unchanged"),
+    ("third release, without a change", "volume release unchanged"),
+    ("complete release (--all)", "volume release unchanged --all"),
 ];
 
 /// Creates an incompressible volume of `gib` GiB in which all chunks differ, releases it and prints a table.
@@ -31,7 +31,7 @@ pub(super) fn run(gib: u64) -> Result<()> {
         fill(&pair, first, files.min(first + FILES_AT_A_TIME))?;
     }
     pair.run(&format!("vos addsite {} a {VOLUME} -localauth", pair.second.address))?;
-    let mut lines = table(&["release", "seconds", "bytes sent for it", "bytes out of the machine"], 1);
+    let mut lines = table(&["release", "seconds", "bytes of the transfer", "bytes sent by the machine"], 1);
     for (name, command) in RELEASES {
         eprintln!("bench: {name}");
         rustix::fs::sync();
@@ -42,7 +42,7 @@ pub(super) fn run(gib: u64) -> Result<()> {
         let network = network_bytes(&pair)? - before;
         lines.add_row([name.into(), format!("{seconds:.2}"), sent.to_string(), network.to_string()]);
     }
-    println!("A volume of {files} files, {gib} GiB of random bytes, between two servers of Cellar's.\n");
+    println!("A volume of {files} files, {gib} GiB of random bytes, between two Cellar servers.\n");
     println!("{lines}\n");
     Ok(())
 }

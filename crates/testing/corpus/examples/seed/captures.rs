@@ -81,13 +81,13 @@ fn ends(from_client: bool) -> (SocketAddrV4, SocketAddrV4) {
 }
 
 fn classic(packets: &[(bool, Vec<u8>)]) -> Vec<u8> {
-    let mut writer = Writer::new(Vec::new()).expect("memory takes everything");
+    let mut writer = Writer::new(Vec::new()).expect("writes to memory succeed");
     for (place, (client, packet)) in packets.iter().enumerate() {
         let (from, to) = ends(*client);
         let time_ns = 1_700_000_000_000_000_000 + place as u64 * 1_000_000;
-        writer.datagram(time_ns, from, to, packet, packet.len()).expect("memory takes everything");
+        writer.datagram(time_ns, from, to, packet, packet.len()).expect("writes to memory succeed");
     }
-    writer.finish().expect("memory takes everything")
+    writer.finish().expect("writes to memory succeed")
 }
 
 fn blocks(packets: &[(bool, Vec<u8>)]) -> Vec<u8> {

@@ -72,5 +72,5 @@ pub fn serve_bozo(data: &[u8]) {
     history(data, |caller, stream| afs_idl::bozo::dispatch(&server, caller, stream));
     let users = program.users.lock();
     let again = UserList::parse(&users.to_text());
-    assert!(again.principals().eq(users.principals()), "what was written is read otherwise");
+    assert!(again.principals().eq(users.principals()), "parsing the text gives other principals");
 }

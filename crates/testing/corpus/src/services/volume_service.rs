@@ -55,9 +55,9 @@ pub fn serve_vol(data: &[u8]) {
     history(data, |caller, stream| afs_idl::vol::dispatch(&server, caller, stream));
     clock.fetch_add(IDLE_SECONDS_MAX + TICK_SECONDS, Relaxed);
     server.expire_transactions();
-    assert_eq!(server.expire_transactions(), 0, "all have timed out");
+    assert_eq!(server.expire_transactions(), 0, "a transaction has not timed out");
     server.delete_unfinished();
-    assert_eq!(server.delete_unfinished(), 0, "all are deleted");
+    assert_eq!(server.delete_unfinished(), 0, "an unfinished volume was not deleted");
 }
 
 fn administrator() -> Caller {
@@ -98,7 +98,7 @@ pub fn restored_dump(data: &[u8]) {
         Err(_) => assert_eq!(dump(&server, transaction), before, "refused"),
     }
     server.end_trans(&administrator(), vol::EndTransRequest { transaction }).expect("the transaction");
-    while volumes.purge_step().expect("memory does not fail") {}
+    while volumes.purge_step().expect("a store in memory") {}
     let report = check(&*meta, None, CheckOptions::default(), &mut |_| {});
     assert!(report.is_clean(), "{:#?}", report.damages);
 }

@@ -30,7 +30,10 @@ fn every_target_has_a_fuzzer() {
         assert!(manifest.contains(&format!("name = \"{name}\"\n")), "{name} is not in fuzz/Cargo.toml");
         let text =
             std::fs::read_to_string(repository().join(format!("fuzz/fuzz_targets/{name}.rs"))).unwrap();
-        assert!(text.contains(&format!("corpus::run(\"{name}\", data)")), "{name}.rs runs something else");
+        assert!(
+            text.contains(&format!("corpus::run(\"{name}\", data)")),
+            "{name}.rs does not run the target {name}"
+        );
     }
 }
 

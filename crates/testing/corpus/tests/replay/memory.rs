@@ -1,5 +1,5 @@
 //! An allocator that counts the memory held by each thread.
-#![allow(unsafe_code, reason = "an allocator is unsafe; this one only counts before it asks the system's")]
+#![allow(unsafe_code, reason = "implementing an allocator is unsafe; this one counts and calls the system's")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

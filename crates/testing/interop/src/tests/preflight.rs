@@ -43,7 +43,7 @@ const OBSTACLES: &[Obstacle] = &[
             ("release gone.1", "gone.1 has no read-only sites"),
             ("release theirs --noauth", "you are not authorised for this"),
             ("backup theirs --noauth", "you are not authorised for this"),
-            ("split theirs/first --to new", "OPENAFS is no Cellar server"),
+            ("split theirs/first --to new", "OPENAFS is not a Cellar server"),
             ("split ours/first --to theirs", "a volume theirs exists already"),
             ("split ours/first --to new --noauth", "you are not authorised for this"),
             ("dump theirs FOLDER/new --noauth", "you are not authorised for this"),

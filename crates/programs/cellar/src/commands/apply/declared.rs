@@ -269,7 +269,7 @@ fn user(origin: &Origin<'_>, at: &Spanned<String>, section: &UserSection) -> Res
     let id_key = format!("{key}.id");
     let checked = |id: &Spanned<i32>| match *id.get_ref() {
         id @ 1.. => Ok(id),
-        id => Err(format!("{id} is no user's number, which is positive")),
+        id => Err(format!("{id} is not a user id; those are positive")),
     };
     let id = section.id.as_ref().map(|id| parsed(origin, id, &id_key, checked(id))).transpose()?;
     Ok(User {

@@ -60,7 +60,7 @@ fn execute_on_volume(cell: &CellClient, step: &Step) -> Result<()> {
             settings.deduplication = Some(*is_on);
             volume
         }
-        other => anyhow::bail!("`{other}` is no change of a volume"),
+        other => anyhow::bail!("`{other}` is not a change of a volume"),
     };
     volume::change_settings(cell, changed, &settings)
 }

@@ -331,7 +331,7 @@ impl<'a> Planner<'a> {
             Some(None) if !is_declared => return,
             Some(None) => {
                 let what =
-                    "the volume's server is no Cellar server: it has no `compression`, `deduplication` \
+                    "the volume's server is not a Cellar server: it has no `compression`, `deduplication` \
                             and `snapshots`"
                         .to_owned();
                 return self.conflict(wanted.line, format!("volumes.{}", wanted.name), what);

@@ -108,7 +108,7 @@ pub fn run(arguments: &Fs) -> Result<()> {
 }
 
 fn judge(report: &Report) -> Result<()> {
-    ensure!(report.wrong() == 0, "{} replies differ from what was stored", report.wrong());
+    ensure!(report.wrong() == 0, "{} replies differ from the stored data", report.wrong());
     ensure!(report.calls > 0, "no call succeeded");
     Ok(())
 }

@@ -101,7 +101,7 @@ impl Copier<'_> {
         steps: &Steps<Step>,
     ) -> Result<()> {
         let nodes = self.persist(directory.address(), || self.cell.try_open_entries(directory, &entries));
-        let nodes = doing("look at the entries of the directory", nodes)?;
+        let nodes = doing("read the statuses of the entries of the directory", nodes)?;
         let mut next = Vec::with_capacity(entries.len());
         for (entry, node) in entries.into_iter().zip(nodes) {
             let name = OsStr::from_bytes(&entry.name);
@@ -115,7 +115,7 @@ impl Copier<'_> {
                     next.push(Step::Take { folder, name, node: Box::new(node) });
                 }
                 Err(code) => {
-                    let error = failed("look at its status")(code);
+                    let error = failed("read its status")(code);
                     self.totals.fail(folder.path(name).display(), &error);
                 }
             }

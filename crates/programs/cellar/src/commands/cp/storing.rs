@@ -77,7 +77,7 @@ impl Copier<'_> {
                         .with_context(|| to.join(&base.to_string_lossy()).to_string())?
                 }
                 (Some(node), _, _) => {
-                    ensure!(node.is_directory(), "{to} exists and is no directory");
+                    ensure!(node.is_directory(), "{to} exists and is not a directory");
                     (node, false)
                 }
                 (None, ..) => {
@@ -173,10 +173,10 @@ impl Copier<'_> {
                 |entry: &Entry| names.binary_search_by(|name| name.as_bytes().cmp(&entry.name)).is_ok();
             let present: Vec<Entry> = present.into_iter().filter(is_wanted).collect();
             let nodes = self.persist(directory.address(), || self.cell.try_open_entries(directory, &present));
-            let nodes = doing("look at the directory in the cell", nodes)?;
+            let nodes = doing("read the directory in the cell", nodes)?;
             for (entry, node) in present.into_iter().zip(nodes) {
                 let shown = base::text::escape(&entry.name);
-                known.insert(entry.name, node.map_err(failed(format!("look at {shown}")))?);
+                known.insert(entry.name, node.map_err(failed(format!("read the status of {shown}")))?);
             }
         }
         let mut steps = Vec::with_capacity(names.len());

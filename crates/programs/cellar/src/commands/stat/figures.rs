@@ -142,7 +142,7 @@ pub(crate) fn look<F: Declared + Figures>(
     source: Source,
 ) -> Result<Look<Labels, F>> {
     let reply = cellar::get_figures(connection, &source.request()).map_err(failed(format!(
-        "ask {server} what it counted (Cellar's servers tell callers that authenticate, of volumes and clients only superusers)"
+        "read the figures of {server} (a Cellar server returns them to authenticated callers, and those of volumes and clients only to superusers)"
     )))?;
     Ok(read(&reply))
 }

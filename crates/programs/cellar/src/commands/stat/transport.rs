@@ -259,7 +259,7 @@ impl Asker {
             let length = match self.socket.recv(&mut buffer) {
                 Ok(length) => length,
                 Err(error) if is_timeout(&error) => return Ok(None),
-                Err(error) if is_refusal(&error) => bail!("nobody listens at {}", self.server),
+                Err(error) if is_refusal(&error) => bail!("no program listens on {}", self.server),
                 Err(error) => return Err(error).with_context(|| format!("cannot ask {}", self.server)),
             };
             match header::parse(&buffer[..length]) {

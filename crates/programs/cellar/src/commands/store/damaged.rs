@@ -125,7 +125,7 @@ impl Asking<'_> {
             let from = u32::try_from(all.len()).unwrap_or(u32::MAX);
             let request = GetDamagedPlacesRequest { partition: id.index(), from };
             let mut reply = cellar::get_damaged_places(&*connection, &request)
-                .map_err(failed(format!("ask {} what is damaged on {id}", self.on)))?;
+                .map_err(failed(format!("read the damage on {id} from {}", self.on)))?;
             let places = std::mem::take(&mut reply.places);
             for place in &places {
                 all.push(self.shown(id, place)?);

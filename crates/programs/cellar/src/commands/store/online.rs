@@ -189,7 +189,7 @@ impl Run<'_> {
             let from = part.damages.len() as u32;
             let request = GetCheckDamagesRequest { partition: self.id.index(), part: number, from };
             let got = cellar::get_check_damages(self.connection, &request)
-                .map_err(failed(format!("ask {} what is damaged in {}", self.on, self.id)))?;
+                .map_err(failed(format!("read the damage in {} from {}", self.id, self.on)))?;
             if got.damages.is_empty() {
                 // The server limits how many damages it lists.
                 break;

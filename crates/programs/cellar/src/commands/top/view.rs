@@ -35,10 +35,10 @@ const ALL_KEYS: [&str; 16] = [
     "space            pause and resume",
     "q, Ctrl-C quit",
     "",
-    "By second: calls, bytes, and times that add up. MEAN, P50, P99, MAX and LONGEST",
-    "are of what came since the last look (LONGEST may be of 16 s more); what there",
-    "is now (connections, threads, what is in use) is as it is now.",
-    "What each column means: docs/guide/observe.md.",
+    "Calls, bytes and sums of times are per second. MEAN, P50, P99, MAX and LONGEST",
+    "cover the calls since the last sample (LONGEST up to 16 s more). Connections,",
+    "threads and usage are current values.",
+    "docs/guide/observe.md describes the columns.",
 ];
 
 /// Text above the table.

@@ -209,9 +209,7 @@ fn sentence(set: &Set, changed: &Changed) -> String {
     let policy = set.sets_policy().then(|| {
         let compression = changed.compression.as_deref().unwrap_or("-");
         let deduplication = changed.deduplication.map_or("-", on_or_off);
-        format!(
-            "what is written from {when} on {is} stored with {compression}, deduplication {deduplication}"
-        )
+        format!("data written from {when} on {is} stored with {compression}, deduplication {deduplication}")
     });
     let said: Vec<String> = quota.into_iter().chain(policy).collect();
     format!("{}: {}", changed.volume, said.join("; "))

@@ -43,7 +43,7 @@ pub(in crate::commands) fn add_site(
     cell.database(Interface::Locations, |vl| vl::set_lock(vl, &request)).map_err(doing())?;
     // The entry may have changed before it was locked.
     let changed = find_entry(cell, volume).and_then(|entry| {
-        let entry = entry.with_context(|| format!("there is no volume {volume} any more"))?;
+        let entry = entry.with_context(|| format!("the volume {volume} no longer exists"))?;
         let new_entry = with_site(entry, server, partition).with_context(|| format!("of {volume}"))?;
         let request =
             vl::ReplaceEntryNRequest { volume_id, volume_type: 0, new_entry, release_type: WHOLE_LOCK };

@@ -114,7 +114,7 @@ fn damages(partition: &Path, numbers: &BTreeMap<String, u64>) -> Result<Vec<Dama
             file: links,
             bytes: Some((row, vec![0; 2])),
             volumes: &GROUP,
-            reported: "/dir/victim: the table of links says that nobody uses",
+            reported: "/dir/victim: the link table has no link to",
         },
     ])
 }

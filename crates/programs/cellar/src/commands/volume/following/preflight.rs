@@ -60,7 +60,7 @@ pub(super) fn print(context: &Context, all: &[Preview], nothing: &str) -> Result
 fn going_on(stage: Stage) -> &'static str {
     match stage {
         Stage::Beginning => "begin",
-        Stage::Working => "undo what was started, and start again",
+        Stage::Working => "undo the interrupted work, and start again",
         Stage::Switching => "be finished",
         Stage::Cleaning => "be finished: only cleaning up is left",
         Stage::Undoing => "be undone",
