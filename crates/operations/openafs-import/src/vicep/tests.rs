@@ -246,7 +246,7 @@ const DAMAGES: &[Damage] = &[
     (|at| cut(at, "special/zzzz9+++++0", 100), "AFSIDat", "ends within a record"),
     (|at| cut(at, "special/zzzzD+++++0", 0), "AFSIDat", "byte 0: expected four bytes"),
     (|at| cut(at, "special/zzzz5+++++0", 500), "AFSIDat", "552 bytes"),
-    (|at| cut(at, "special/zzzzP+++++0", 20), "/dir/nine", "nobody uses"),
+    (|at| cut(at, "special/zzzzP+++++0", 20), "/dir/nine", "the link table has no link to"),
     (|at| cut(at, "special/zzzzP+++++0", 3), "AFSIDat", "byte 3"),
     // Offsets in the record: link count, length, uniquifier, parent directory, number of the data, magic
     // number.
