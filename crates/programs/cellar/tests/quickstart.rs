@@ -135,7 +135,7 @@ fn the_log_is_shown_if_asked_for() {
 #[test]
 fn only_loopback_is_accepted() {
     let output = cellar(&["quickstart", "--address", "192.0.2.1"]).output().unwrap();
-    assert!(failure(&output).contains("no loopback address"));
+    assert!(failure(&output).contains("not a loopback address"));
 }
 
 #[test]

@@ -247,7 +247,7 @@ fn contradictions_are_named_and_nothing_is_planned() {
             "volumes.software.read_only",
             "/vicepa",
         ),
-        (&foreign, "[volumes.home]\ndeduplication = true", 1, "volumes.home", "no Cellar server"),
+        (&foreign, "[volumes.home]\ndeduplication = true", 1, "volumes.home", "not a Cellar server"),
     ] {
         let found = conflicts(text, observed);
         assert_eq!((found.len(), found[0].line, &*found[0].key), (1, line, key), "{text}: {found:?}");
