@@ -21,7 +21,8 @@ pub struct SlateConfig {
     pub snapshot_life: Duration,
     /// Folder on the local disk for copies of tables, and its maximum size in bytes.
     pub disk_cache: Option<(PathBuf, usize)>,
-    /// Seed for ids of objects and pauses between repeated requests; random if `None`. For tests.
+    /// Seed for ids of objects and pauses between repeated requests; random if `None`. With a seed, clocks begin at a
+    /// fixed time. For tests.
     pub seed: Option<u64>,
 }
 

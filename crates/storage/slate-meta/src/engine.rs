@@ -144,7 +144,7 @@ impl SlateEngine {
         if !self.exists(name, attempts).await? && !options.create {
             return Err(attempts.refused("there is none"));
         }
-        let clock = Arc::new(Clock::default());
+        let clock = Arc::new(self.config.seed.map_or_else(Clock::default, |_| Clock::for_tests()));
         clock.reach(newest_stamp(name, &self.bucket, attempts).await?);
         loop {
             // A request of the owner before may have arrived after its newest time was read.
@@ -338,8 +338,9 @@ fn garbage_options(min_age: Duration) -> GarbageCollectorOptions {
     }
 }
 
-/// Returns the newest time, in milliseconds since 1970, in what the owner before has left: of writes in tables, and
-/// in the names of tables and of merges. SlateDB refuses to add older ones.
+/// Returns the newest time, in milliseconds since 1970, in what the owner before has left: of writes in tables, in
+/// the names of tables and of merges, and of signs of life of merges. SlateDB refuses to add older ones, and gives a
+/// merge to another worker only some seconds after its sign of life.
 async fn newest_stamp(
     name: &Name,
     bucket: &Arc<Bounded>,
@@ -354,7 +355,9 @@ async fn newest_stamp(
     let merges = merges.iter().flat_map(VersionedCompactions::recent_compactions);
     let merges = merges.flat_map(|merge| {
         let outputs = merge.output_ssts().into_iter().map(|table| table.id.value().timestamp_ms());
-        outputs.chain([merge.id().timestamp_ms()]).collect::<Vec<_>>()
+        // A sign of life that is in the future keeps the merge for its worker, though that is gone.
+        let sign_of_life = merge.worker().map(|worker| worker.last_heartbeat_ms);
+        outputs.chain([merge.id().timestamp_ms()]).chain(sign_of_life).collect::<Vec<_>>()
     });
     let newest = tables.chain(merged).chain(merges).max().unwrap_or(0);
     Ok(manifest.last_l0_clock_tick().max(i64::try_from(newest).unwrap_or(i64::MAX)))

@@ -205,6 +205,7 @@ impl History {
 
     /// Opens the database in a new process.
     fn open(&mut self) -> Node {
+        let mut last = None;
         for _ in 0..OPENS_MAX {
             self.nodes += 1;
             let runtime =
@@ -229,12 +230,15 @@ impl History {
                     let states = vec![(CommitNumber(0), records)];
                     return Node { runtime, engine, meta, states, durable: 0 };
                 }
-                Err(StoreError::Unavailable { .. }) => self.seen.failed_opens += 1,
+                Err(error @ StoreError::Unavailable { .. }) => {
+                    self.seen.failed_opens += 1;
+                    last = Some(error);
+                }
                 Err(other) => panic!("{other}"),
             }
             engine.abandon();
         }
-        panic!("it does not open any more");
+        panic!("it does not open any more, with {:?}; the last error: {last:?}", self.faults);
     }
 
     /// Opens the database that the previous process left. `states` are that process's commits; the first `durable`
