@@ -17,8 +17,9 @@ use std::sync::mpsc::TryRecvError;
 const CALLS: u64 = 25;
 
 /// Stops a tracer in the background of a shell. The tracer ignores the signal until it has attached
-/// everything, which is later than its message, so the signal is repeated until it exits.
-const END: &str = "while kill -INT $tracer 2>/dev/null; do sleep 0.5; done";
+/// everything, which is later than its message, so the signal is repeated until it exits. A second signal while it
+/// detaches, which takes a second on a busy machine, would abort that.
+const END: &str = "while kill -INT $tracer 2>/dev/null; do sleep 2; done";
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
