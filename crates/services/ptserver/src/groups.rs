@@ -45,7 +45,7 @@ impl PtService {
         write_ids(reply, &self.ask(caller, |p, actor| p.elements(actor, UserId(r.id)))?)
     }
 
-    /// ListSuperGroups: returns the groups of which a group is a member.
+    /// ListSuperGroups: returns the groups that contain a group.
     pub(crate) fn list_super_groups(
         &self,
         caller: &Caller,

@@ -24,8 +24,8 @@ struct Wanted {
 }
 
 impl VolumeServer {
-    /// Restore. The dump itself shows whether it is incremental: vnodes of which it has only the numbers are kept,
-    /// vnodes that it lacks are deleted.
+    /// Restore. The dump itself shows whether it is incremental: a vnode that the dump lists by number only is
+    /// kept, a vnode that it does not list is deleted.
     pub(crate) fn restore(
         &self,
         caller: &Caller,

@@ -2,7 +2,8 @@
 //! files, listings, status.
 //!
 //! Each server runs in its own namespaces (`tools/peer-host`). A load generator in the same namespaces drives
-//! the clients (`tools/peer-client`). docs/lab/benchmarks.md explains what is equal and what is not.
+//! the clients (`tools/peer-client`). docs/lab/benchmarks.md lists the differences
+//! between the settings.
 
 mod drive;
 mod report;

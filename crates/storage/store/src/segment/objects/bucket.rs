@@ -34,7 +34,7 @@ pub type VisitObject<'a> = &'a mut dyn FnMut(&str, u64) -> ControlFlow<()>;
 /// Objects with unique names. An object is created as a whole, never changed, and readable as soon as it exists.
 ///
 /// Every call ends after a limited time. Until then it repeats requests that fail for a reason that may pass, and it
-/// settles requests of unknown outcome itself: it reads what is there.
+/// resolves requests of unknown outcome by reading the object.
 pub trait Bucket: Send + Sync {
     /// Begins to create an object, and returns at once. Requests are repeated in the background until the object
     /// exists or the bucket refuses it. Does nothing if that is in progress, or done and not yet reported by

@@ -23,7 +23,7 @@ impl ObjectChunks {
     /// what of them is dead is found by the recount after the next start that follows a crash.
     ///
     /// # Errors
-    /// `Unavailable`; what is left is for the next call.
+    /// `Unavailable`; the next call continues.
     pub fn sweep(&self, go_on: &mut dyn FnMut() -> bool) -> Result<u64, StoreError> {
         let _one = self.maintaining.lock();
         let (mut after, mut removed) = (String::new(), 0);
