@@ -114,7 +114,7 @@ fn head(out: &mut String, interface: &Interface) {
          use crate::client::{self, Direction};\n\
          use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};\n\
          use crate::{Length, Work};\n\
-         use base::{AbortCode, Caller, HostUuid};\n\
+         use base::{AbortCode, CallContext, HostUuid};\n\
          use events::catalogue::Class;\n\
          use xdr::{Decode, Encode, Source, XdrError, XdrString};\n\
          use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};\n",

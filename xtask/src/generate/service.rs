@@ -96,7 +96,7 @@ fn signature(procedure: &Procedure, module: &str) -> String {
         None => ("", format!("{path}{rust_name}Reply")),
     };
     format!(
-        "fn {}(&self, caller: &Caller, request: {path}{rust_name}Request{stream}) -> Result<{result}, AbortCode>",
+        "fn {}(&self, caller: &CallContext<'_>, request: {path}{rust_name}Request{stream}) -> Result<{result}, AbortCode>",
         snake(rust_name)
     )
 }
@@ -150,7 +150,7 @@ fn arm(out: &mut String, interface: &str, part: Option<&str>, procedures: &[&Pro
     let _ = writeln!(
         out,
         "    ($handler:ident $(<$lifetime:lifetime>)?{after}) => {{\n        mod {interface}_server {{\n            \
-         use $crate::server::{{AbortCode, Caller}};\n            use $crate::{interface};"
+         use $crate::server::{{AbortCode, CallContext}};\n            use $crate::{interface};"
     );
     for (name, is_used) in [
         ("CallStream", procedures.iter().any(|it| it.split.is_some())),
@@ -190,7 +190,7 @@ fn dispatch(out: &mut String, procedures: &[Procedure]) {
          ///\n\
          /// Fails with RXGEN_OPCODE for an unknown opcode, and with RXGEN_SS_UNMARSHAL for malformed\n\
          /// arguments.\n\
-         pub fn dispatch<T: Server + ?Sized>(server: &T, caller: &Caller, stream: &mut dyn CallStream) \
+         pub fn dispatch<T: Server + ?Sized>(server: &T, caller: &CallContext<'_>, stream: &mut dyn CallStream) \
          -> Result<(), AbortCode> {\n\
          let mut source = StreamSource::new(stream);\n\
          match source.decode_request()? {\n",

@@ -6,6 +6,7 @@
 pub mod abort;
 pub mod authority;
 pub mod connection;
+pub mod context;
 pub mod ids;
 pub mod limits;
 pub mod names;
@@ -19,6 +20,7 @@ pub mod time;
 pub use abort::AbortCode;
 pub use authority::{Access, LocalAuthority};
 pub use connection::Connection;
+pub use context::{CallContext, CallFacts, PRIVILEGES, Privilege, Privileges};
 pub use ids::{Fid, HostUuid, PartitionId, UserId, VnodeId, VolumeId, VolumeType};
 pub use names::{CellName, NameError, SnapshotName, VolumeName};
 pub use principal::{Caller, Identity, Principal, SecurityLevel};

@@ -12,12 +12,12 @@
 //! The crate does not read a clock: callers pass durations in nanoseconds.
 
 pub mod catalogue;
-pub mod current;
 mod declare;
 mod event;
 mod histogram;
 pub mod lines;
 mod longest;
+pub mod parts;
 mod refusal;
 mod sharded;
 pub mod table;

@@ -1,6 +1,6 @@
-//! The call that a thread serves: the facts that a watcher needs in addition to those in [`events::current`].
+//! The call that a thread serves, as watchers and logged waits see it.
 
-use events::current;
+use events::parts;
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 
@@ -32,15 +32,17 @@ pub struct Current {
 thread_local! {
     static SERVICE: Cell<(&'static str, Procedures)> = const { Cell::new(("", &[])) };
     static OPCODE: Cell<u32> = const { Cell::new(0) };
+    static VOLUME: Cell<u32> = const { Cell::new(0) };
     static CLIENT: RefCell<Option<Client>> = const { RefCell::new(None) };
     static IS_CLIENT_KNOWN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Starts a call of this service on this thread and clears the state of the previous one.
 pub fn begin(service: &'static str, procedures: Procedures) {
-    current::begin();
+    parts::begin();
     SERVICE.set((service, procedures));
     OPCODE.set(0);
+    VOLUME.set(0);
     if IS_CLIENT_KNOWN.replace(false) {
         CLIENT.take();
     }
@@ -49,6 +51,13 @@ pub fn begin(service: &'static str, procedures: Procedures) {
 /// Sets the call's procedure.
 pub fn opcode(opcode: u32) {
     OPCODE.set(opcode);
+}
+
+/// Sets a volume that the call uses; only the first one counts.
+pub fn set_volume(id: u32) {
+    if VOLUME.get() == 0 {
+        VOLUME.set(id);
+    }
 }
 
 /// Sets the client of the call; only useful while a watcher is registered.
@@ -62,7 +71,7 @@ pub fn current() -> Current {
     let (service, procedures) = SERVICE.get();
     let found = procedures.binary_search_by_key(&OPCODE.get(), |(opcode, _)| *opcode);
     let procedure = found.map_or("", |index| procedures[index].1);
-    Current { service, procedure, volume: current::noted().volume, client: CLIENT.with_borrow(Clone::clone) }
+    Current { service, procedure, volume: VOLUME.get(), client: CLIENT.with_borrow(Clone::clone) }
 }
 
 #[cfg(test)]
@@ -75,7 +84,8 @@ mod tests {
         begin("AFS", &[(130, "FetchData"), (132, "FetchStatus")]);
         assert_eq!(current(), Current { service: "AFS", ..Current::default() });
         opcode(132);
-        events::current::volume(7);
+        set_volume(7);
+        set_volume(8);
         let client = Client { host: Ipv4Addr::LOCALHOST.into(), user: "ann".to_owned() };
         set_client(client.clone());
         let now = Current { service: "AFS", procedure: "FetchStatus", volume: 7, client: Some(client) };

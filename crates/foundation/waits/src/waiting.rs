@@ -3,7 +3,7 @@
 use crate::raw;
 use crate::watch::{Access, Contended, Wait, notify};
 use events::catalogue::{CacheAction, DiskAccess, LockWait};
-use events::current::{self, Part};
+use events::parts::{self, Part};
 use events::{FieldValue, LINES, LoggedEvent};
 use std::cell::Cell;
 
@@ -19,7 +19,7 @@ fn outermost(part: Part) -> Option<Part> {
 
 /// Reports that the thread waited `ns` nanoseconds for `part`.
 pub fn waited(part: Part, ns: u64) {
-    current::spent(part, ns);
+    parts::spent(part, ns);
     notify(&Wait { part: outermost(part), ns, access: None, lock: None });
 }
 
@@ -33,7 +33,7 @@ pub fn queued(ns: u64) {
 pub fn disk(event: &DiskAccess) {
     let &DiskAccess { access, failed, moved, time, .. } = event;
     raw::disk_access(access, moved, time, failed != 0);
-    current::spent(Part::Disk, time);
+    parts::spent(Part::Disk, time);
     let access = Some(Access { kind: access, bytes: moved });
     notify(&Wait { part: outermost(Part::Disk), ns: time, access, lock: None });
     line(event);
@@ -44,7 +44,7 @@ pub(crate) fn contended(event: &LockWait, is_noted: bool) {
     let &LockWait { lock, holder, wait } = event;
     raw::lock_wait(lock, wait, holder);
     if is_noted {
-        current::spent(Part::Lock, wait);
+        parts::spent(Part::Lock, wait);
     }
     notify(&Wait {
         part: outermost(Part::Lock),
@@ -88,18 +88,18 @@ fn of_call() -> Vec<(&'static str, FieldValue)> {
     vec![("service", call.service.into()), ("procedure", call.procedure.into()), ("volume", volume)]
 }
 
-/// A wait that includes all waits nested in it; see [`events::current::enter`].
+/// A wait that includes all waits nested in it; see [`events::parts::enter`].
 #[derive(Debug)]
 #[must_use]
 pub struct Span {
     part: Part,
-    span: Option<current::Span>,
+    span: Option<parts::Span>,
 }
 
 /// Starts a wait.
 pub fn enter(part: Part) -> Span {
     DEPTH.set(DEPTH.get() + 1);
-    Span { part, span: Some(current::enter(part)) }
+    Span { part, span: Some(parts::enter(part)) }
 }
 
 impl Span {

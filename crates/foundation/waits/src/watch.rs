@@ -1,7 +1,7 @@
 //! The watcher that is notified of every wait while a profile runs.
 
 use crate::call::Current;
-use events::current::{PARTS, Part};
+use events::parts::{PARTS, Part};
 use parking_lot::RwLock;
 use std::panic::Location;
 use std::sync::Arc;

@@ -488,7 +488,7 @@ fn send(
 mod tests {
     use super::*;
     use afs_idl::MemoryConnection;
-    use base::{Caller, Identity, SecurityLevel, VolumeId};
+    use base::{CallContext, Caller, Identity, SecurityLevel, VolumeId};
     use parking_lot::Mutex;
     use std::net::SocketAddr;
 
@@ -499,7 +499,7 @@ mod tests {
     impl fs::Server for Older {
         fn old_store_acl(
             &self,
-            _: &Caller,
+            _: &CallContext<'_>,
             request: fs::OldStoreACLRequest,
         ) -> Result<fs::OldStoreACLReply, AbortCode> {
             self.0.lock().push(request.access_list);
@@ -514,8 +514,9 @@ mod tests {
         let (identity, level) = (Identity::Anonymous, SecurityLevel::Clear);
         let caller = Caller { identity, level, peer, local: peer.ip(), connection: base::Connection::new() };
         let server = older.clone();
-        let connection =
-            MemoryConnection::new(peer, 1444, move |stream| fs::dispatch(&*server, &caller, stream));
+        let connection = MemoryConnection::new(peer, 1444, move |stream| {
+            fs::dispatch(&*server, &CallContext::new(&caller), stream)
+        });
         assert_eq!(store_acl(&connection, Fid::root(VolumeId(5)), b"1\n0\n"), Ok(()));
         assert_eq!(*older.0.lock(), [b"1\n0\n\0"]);
     }

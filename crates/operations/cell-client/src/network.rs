@@ -7,7 +7,7 @@ mod renewing;
 use crate::Network;
 use afs_idl::{ClientConnection, Forgetful, cb};
 use anyhow::{Context, Result};
-use base::{AbortCode, HostUuid, SecurityLevel, UnixTime};
+use base::{AbortCode, CallContext, HostUuid, SecurityLevel, UnixTime};
 pub use identity::{CellIdentity, check_keys};
 use parking_lot::Mutex;
 pub use renewing::{RENEWAL, Renewing};
@@ -36,7 +36,7 @@ struct Callbacks(Forgetful);
 impl Service for Callbacks {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
-        cb::dispatch(&self.0, &caller, call)
+        cb::dispatch(&self.0, &CallContext::new(&caller), call)
     }
 }
 

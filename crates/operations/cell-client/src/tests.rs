@@ -5,7 +5,7 @@ mod behind;
 use super::{CellClient, Interface, Network};
 use crate::network::AfsNetwork;
 use afs_idl::{ClientConnection, fs, vl};
-use base::{AbortCode, Caller};
+use base::{AbortCode, CallContext};
 use rx::{Server, ServerCall, ServerConfig, Service, ServiceEntry};
 use rx_proto::ServiceConfig;
 use rx_security::{Null, ServerSecurity};
@@ -20,14 +20,18 @@ struct Counting(AtomicUsize, AtomicUsize);
 impl fs::Server for Counting {
     fn give_up_all_call_backs(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: fs::GiveUpAllCallBacksRequest,
     ) -> Result<fs::GiveUpAllCallBacksReply, AbortCode> {
         self.0.fetch_add(1, SeqCst);
         Ok(fs::GiveUpAllCallBacksReply)
     }
 
-    fn fetch_status(&self, _: &Caller, _: fs::FetchStatusRequest) -> Result<fs::FetchStatusReply, AbortCode> {
+    fn fetch_status(
+        &self,
+        _: &CallContext<'_>,
+        _: fs::FetchStatusRequest,
+    ) -> Result<fs::FetchStatusReply, AbortCode> {
         match self.1.fetch_add(1, SeqCst) {
             0 => Err(AbortCode::VMOVED),
             1 => Err(AbortCode::VNOVOL),
@@ -42,7 +46,7 @@ struct Knowing;
 impl vl::Server for Knowing {
     fn get_entry_by_name_n(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: vl::GetEntryByNameNRequest,
     ) -> Result<vl::GetEntryByNameNReply, AbortCode> {
         let mut entry = vl::NVldbEntry { server_count: 1, ..vl::NVldbEntry::default() };
@@ -63,8 +67,8 @@ impl Service for Serving {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
         match self {
-            Serving::Files(files) => fs::dispatch(&**files, &caller, call),
-            Serving::Locations => vl::dispatch(&Knowing, &caller, call),
+            Serving::Files(files) => fs::dispatch(&**files, &CallContext::new(&caller), call),
+            Serving::Locations => vl::dispatch(&Knowing, &CallContext::new(&caller), call),
         }
     }
 }

@@ -3,7 +3,7 @@
 use afs_format::keyfile::{KeyType, parse_extended};
 use afs_idl::{ClientConnection, Forgetful, cb};
 use anyhow::{Context, Result};
-use base::{AbortCode, HostUuid, SecurityLevel};
+use base::{AbortCode, CallContext, HostUuid, SecurityLevel};
 use rx::{Server, ServerCall, ServerConfig, ServerStatistics, Service, ServiceConfig, ServiceEntry};
 use rx_security::{
     ClientSecurity, KeySet, LOCAL_TICKET_END_MAX, Null, RxkadClient, ServerSecurity, ServiceKey,
@@ -73,6 +73,6 @@ struct Callbacks(Forgetful);
 impl Service for Callbacks {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
-        cb::dispatch(&self.0, &caller, call)
+        cb::dispatch(&self.0, &CallContext::new(&caller), call)
     }
 }

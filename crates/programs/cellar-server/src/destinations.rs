@@ -66,20 +66,24 @@ impl Destinations {
 mod tests {
     use super::*;
     use afs_idl::vl;
-    use base::{Caller, Identity, SecurityLevel};
+    use base::{CallContext, Caller, Identity, SecurityLevel};
     use cell_client::fakes::Fakes;
 
     /// Two servers, the second with two addresses.
     struct Registered;
 
     impl vl::Server for Registered {
-        fn get_addrs(&self, _: &Caller, _: vl::GetAddrsRequest) -> Result<vl::GetAddrsReply, AbortCode> {
+        fn get_addrs(
+            &self,
+            _: &CallContext<'_>,
+            _: vl::GetAddrsRequest,
+        ) -> Result<vl::GetAddrsReply, AbortCode> {
             Ok(vl::GetAddrsReply { entry_count: 2, addresses: vec![0xff00_0000; 2], ..Default::default() })
         }
 
         fn get_addrs_u(
             &self,
-            _: &Caller,
+            _: &CallContext<'_>,
             request: vl::GetAddrsURequest,
         ) -> Result<vl::GetAddrsUReply, AbortCode> {
             let addresses = match request.attributes.index {
@@ -96,7 +100,7 @@ mod tests {
             let (identity, level) = (Identity::Anonymous, SecurityLevel::Clear);
             let (peer, local) = ((address, 7001).into(), address.into());
             let caller = Caller { identity, level, peer, local, connection: base::Connection::new() };
-            vl::dispatch(&Registered, &caller, stream)
+            vl::dispatch(&Registered, &CallContext::new(&caller), stream)
         });
         let destinations = Destinations::new(Vec::new(), fakes.cell(1));
         for (server, outcome) in [

@@ -4,10 +4,10 @@ use super::admission::Admission;
 use super::holdings::{Held, Holdings};
 use afs_idl::CallStream;
 use audit::{Call, Draft, Messages, ServiceTrail};
-use base::{AbortCode, Caller, Monotonic, RecvBuffer};
+use base::{AbortCode, CallContext, CallFacts, Caller, Monotonic, RecvBuffer};
 use bytes::Bytes;
 use cell_client::network::now;
-use events::current::{self, Noted, Part};
+use events::parts::{self, Part};
 use fileserver::Answer;
 use observe::{Ended, ServiceMeter};
 use rx::{Demand, ServerCall, Service};
@@ -20,11 +20,11 @@ use waits::Client;
 /// Handles a call to the service. The call ends when the changes that it made are durable: in `Dispatch`
 /// itself, or when the returned value is.
 pub(super) type Dispatch =
-    Box<dyn Fn(&Caller, &mut dyn CallStream) -> Pending<Result<(), AbortCode>> + Send + Sync>;
+    Box<dyn Fn(&CallContext<'_>, &mut dyn CallStream) -> Pending<Result<(), AbortCode>> + Send + Sync>;
 
 /// Returns the reply to a request with the time taken, so that counting the call need not read the clock
 /// again.
-type AnswerTo = dyn Fn(&Caller, &[u8]) -> Option<Answer> + Send + Sync;
+type AnswerTo = dyn Fn(&CallContext<'_>, &[u8]) -> Option<Answer> + Send + Sync;
 
 /// Requests with their callers.
 type Requests<'a> = &'a [(&'a Caller, &'a [u8])];
@@ -100,9 +100,10 @@ impl Dispatcher {
 impl Service for Dispatcher {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
-        let mut counted = Counted::begin(self, &caller, call);
+        let context = CallContext::new(&caller);
+        let mut counted = Counted::begin(self, &context, call);
         let result = self.admission.check(&caller).and_then(|()| {
-            let served = (self.dispatch)(&caller, &mut counted);
+            let served = (self.dispatch)(&context, &mut counted);
             self.end(served, &mut counted)
         });
         counted.result = result;
@@ -118,7 +119,8 @@ impl Service for Dispatcher {
             return None;
         }
         self.meter.begin();
-        let Answer { reply, time, ended } = (fast_path.answer)(caller, request)?;
+        let context = CallContext::new(caller);
+        let Answer { reply, time, ended } = (fast_path.answer)(&context, request)?;
         let call = Ended {
             opcode,
             result: Ok(()),
@@ -127,12 +129,13 @@ impl Service for Dispatcher {
             sent: reply.len() as u64,
             wait_ns: 0,
             run_ns: nanoseconds(time),
+            parts_ns: parts::spent_ns(),
         };
-        let noted = current::noted();
-        self.meter.ended(caller, &noted, &call, now);
+        let facts = context.facts();
+        self.meter.ended(caller, &facts, &call, now);
         if let Some((trail, outline)) = audited {
             let messages = Messages { request, reply: &reply };
-            trail.record(outline, messages, &recorded(caller, &noted, &call, ended));
+            trail.record(outline, messages, &recorded(caller, &facts, &call, ended));
         }
         Some(reply)
     }
@@ -151,7 +154,7 @@ impl Service for Dispatcher {
 /// A call whose bytes are counted. It is recorded when dropped, even by a panic.
 struct Counted<'a> {
     of: &'a Dispatcher,
-    caller: &'a Caller,
+    context: &'a CallContext<'a>,
     call: &'a mut ServerCall,
     /// Start time; `None` if calls are not counted.
     begun: Option<Monotonic>,
@@ -169,18 +172,18 @@ struct Counted<'a> {
 }
 
 impl<'a> Counted<'a> {
-    fn begin(of: &'a Dispatcher, caller: &'a Caller, call: &'a mut ServerCall) -> Counted<'a> {
+    fn begin(of: &'a Dispatcher, context: &'a CallContext<'a>, call: &'a mut ServerCall) -> Counted<'a> {
         let waited_ns = nanoseconds(call.waited());
         of.meter.begin();
-        current::spent(Part::Queue, waited_ns);
+        parts::spent(Part::Queue, waited_ns);
         waits::probes::queue_leave(waited_ns);
         if waits::is_watched() {
-            waits::set_client(Client { host: caller.peer.ip(), user: caller.identity.to_string() });
+            waits::set_client(Client { host: context.peer.ip(), user: context.identity.to_string() });
         }
         let (begun, result) = (of.clock(), Err(PANIC_CODE));
         Counted {
             of,
-            caller,
+            context,
             call,
             begun,
             head: [0; 4],
@@ -203,6 +206,7 @@ impl<'a> Counted<'a> {
             sent: self.sent,
             wait_ns: nanoseconds(self.call.waited()),
             run_ns: elapsed_ns(self.begun),
+            parts_ns: parts::spent_ns(),
         }
     }
 
@@ -212,8 +216,8 @@ impl<'a> Counted<'a> {
         Owing {
             meter: self.of.meter.clone(),
             audited: self.of.trail.clone().zip(self.draft.take()),
-            caller: self.caller.clone(),
-            noted: current::noted(),
+            caller: self.context.caller().clone(),
+            facts: self.context.facts(),
             call: self.so_far(),
             since: self.of.clock(),
         }
@@ -239,7 +243,7 @@ impl<'a> Counted<'a> {
         let (opcode, waited_ns) = (u32::from_be_bytes(self.head), nanoseconds(self.call.waited()));
         waits::opcode(opcode);
         waits::queued(waited_ns);
-        waits::probes::call_start(self.of.meter.name(), opcode, self.caller.peer.ip(), waited_ns);
+        waits::probes::call_start(self.of.meter.name(), opcode, self.context.peer.ip(), waited_ns);
     }
 
     /// Passes received bytes to the audit draft; `known` bytes of the opcode were received before.
@@ -289,11 +293,11 @@ impl CallStream for Counted<'_> {
     }
 
     fn hold(&mut self, bytes: usize) -> Result<(), AbortCode> {
-        self.held.get_or_insert_with(|| Held::nothing(&self.of.holdings, self.caller)).add(bytes)
+        self.held.get_or_insert_with(|| Held::nothing(&self.of.holdings, self.context)).add(bytes)
     }
 
     fn write_held(&mut self, data: Vec<u8>) -> Result<(), AbortCode> {
-        let mut held = Held::nothing(&self.of.holdings, self.caller);
+        let mut held = Held::nothing(&self.of.holdings, self.context);
         if self.sent == 0 {
             held.add(data.len())?;
         } else {
@@ -307,10 +311,10 @@ impl CallStream for Counted<'_> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         if !self.is_handed_over {
-            let (call, noted) = (self.so_far(), current::noted());
-            self.of.meter.ended(self.caller, &noted, &call, now);
+            let (caller, facts, call) = (self.context.caller(), self.context.facts(), self.so_far());
+            self.of.meter.ended(caller, &facts, &call, now);
             if let (Some(trail), Some(draft)) = (&self.of.trail, &self.draft) {
-                record(trail, draft, self.caller, &noted, &call);
+                record(trail, draft, caller, &facts, &call);
             }
         }
     }
@@ -321,7 +325,7 @@ struct Owing {
     meter: ServiceMeter,
     audited: Option<(ServiceTrail, Draft)>,
     caller: Caller,
-    noted: Noted,
+    facts: CallFacts,
     call: Ended,
     since: Option<Monotonic>,
 }
@@ -329,24 +333,24 @@ struct Owing {
 impl Owing {
     fn end(mut self, result: Result<(), AbortCode>) {
         let waited = elapsed_ns(self.since);
-        let disk = &mut self.noted.parts[Part::Disk as usize];
+        let disk = &mut self.call.parts_ns[Part::Disk as usize];
         *disk = disk.saturating_add(waited);
         self.call.run_ns = self.call.run_ns.saturating_add(waited);
         self.call.result = result;
-        self.meter.ended(&self.caller, &self.noted, &self.call, now);
+        self.meter.ended(&self.caller, &self.facts, &self.call, now);
         if let Some((trail, draft)) = &self.audited {
-            record(trail, draft, &self.caller, &self.noted, &self.call);
+            record(trail, draft, &self.caller, &self.facts, &self.call);
         }
     }
 }
 
 /// Records a call that has just ended in the audit.
-fn record(trail: &ServiceTrail, draft: &Draft, caller: &Caller, noted: &Noted, call: &Ended) {
-    trail.record(draft.outline(), draft.messages(), &recorded(caller, noted, call, rx::now()));
+fn record(trail: &ServiceTrail, draft: &Draft, caller: &Caller, facts: &CallFacts, call: &Ended) {
+    trail.record(draft.outline(), draft.messages(), &recorded(caller, facts, call, rx::now()));
 }
 
-fn recorded<'a>(caller: &'a Caller, noted: &'a Noted, call: &Ended, ended: Monotonic) -> Call<'a> {
-    Call { caller, result: call.result, noted, took_ns: call.wait_ns.saturating_add(call.run_ns), ended }
+fn recorded<'a>(caller: &'a Caller, facts: &'a CallFacts, call: &Ended, ended: Monotonic) -> Call<'a> {
+    Call { caller, result: call.result, facts, took_ns: call.wait_ns.saturating_add(call.run_ns), ended }
 }
 
 /// Returns the opcode of a request; 0, which no service uses, if it is too short.

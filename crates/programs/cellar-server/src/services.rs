@@ -24,7 +24,7 @@ use afs_idl::rxstats_off::RpcStatisticsOff;
 use afs_idl::{CallStream, rxstats};
 use anyhow::{Context, Result};
 use audit::ServiceTrail;
-use base::{AbortCode, Caller, Fid, HostUuid, VolumeId};
+use base::{AbortCode, CallContext, Fid, HostUuid, VolumeId};
 use bosserver::BosServer;
 use cell_client::CellClient;
 use cell_client::network::{CellIdentity, now};
@@ -202,13 +202,13 @@ impl volserver::FileService for ToFileServer {
 pub struct FromFileServer(pub Arc<FileServer>);
 
 impl DirectoryUsage for FromFileServer {
-    fn totals(&self, caller: &Caller, directory: Fid) -> Result<Totals, AbortCode> {
+    fn totals(&self, caller: &CallContext<'_>, directory: Fid) -> Result<Totals, AbortCode> {
         self.0.directory_totals(caller, directory)
     }
 
     fn below(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         directory: Fid,
         after: &[u8],
         most: usize,
@@ -346,7 +346,7 @@ impl Services {
         role: Role,
         id: u16,
         interface: Interface,
-        dispatch: impl Fn(&Caller, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync + 'static,
+        dispatch: impl Fn(&CallContext<'_>, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync + 'static,
     ) {
         let demand: DemandOf = Box::new(|_, _| Demand::SMALL);
         let (meter, trail) = (self.meter(interface), self.trail(interface));

@@ -4,7 +4,7 @@
 mod support;
 
 use afs_idl::{CallStream, ClientConnection, Forgetful, cb, fs as rxafs};
-use base::{AbortCode, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use bytes::Bytes;
 use cellar_server::FaultInjection;
 use load::files::{Fid, Files, volume_root};
@@ -47,7 +47,7 @@ struct Callbacks(Forgetful);
 impl Service for Callbacks {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
-        cb::dispatch(&self.0, &caller, call)
+        cb::dispatch(&self.0, &CallContext::new(&caller), call)
     }
 }
 

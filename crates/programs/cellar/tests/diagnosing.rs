@@ -5,7 +5,7 @@
 mod support;
 
 use afs_idl::{CallStream, Forgetful, cb, fs as rxafs};
-use base::{AbortCode, Caller, HostUuid, UnixTime, VolumeId, VolumeType};
+use base::{AbortCode, CallContext, HostUuid, UnixTime, VolumeId, VolumeType};
 use bytes::Bytes;
 use cellar_server::FaultInjection;
 use cellar_server::offline::OfflineStore;
@@ -162,14 +162,14 @@ struct Dawdler(Forgetful);
 impl Service for Dawdler {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
-        cb::dispatch(self, &caller, call)
+        cb::dispatch(self, &CallContext::new(&caller), call)
     }
 }
 
 impl cb::Server for Dawdler {
     fn call_back(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cb::CallBackRequest,
     ) -> Result<cb::CallBackReply, AbortCode> {
         thread::sleep(Duration::from_millis(1500));
@@ -178,7 +178,7 @@ impl cb::Server for Dawdler {
 
     fn init_call_back_state3(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cb::InitCallBackState3Request,
     ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
         self.0.init_call_back_state3(caller, request)
@@ -186,7 +186,7 @@ impl cb::Server for Dawdler {
 
     fn tell_me_about_yourself(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cb::TellMeAboutYourselfRequest,
     ) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
         self.0.tell_me_about_yourself(caller, request)
@@ -194,7 +194,7 @@ impl cb::Server for Dawdler {
 
     fn probe_uuid(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cb::ProbeUuidRequest,
     ) -> Result<cb::ProbeUuidReply, AbortCode> {
         self.0.probe_uuid(caller, request)

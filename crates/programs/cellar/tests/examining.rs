@@ -3,7 +3,7 @@
 mod support;
 
 use afs_idl::{fs as rxafs, vl};
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use bytes::Bytes;
 use cell_client::Interface;
 use cellar_server::FaultInjection;
@@ -67,12 +67,16 @@ struct Ahead(u64);
 impl Service for Ahead {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
-        rxafs::dispatch(self, &caller, call)
+        rxafs::dispatch(self, &CallContext::new(&caller), call)
     }
 }
 
 impl rxafs::Server for Ahead {
-    fn get_time(&self, _: &Caller, _: rxafs::GetTimeRequest) -> Result<rxafs::GetTimeReply, AbortCode> {
+    fn get_time(
+        &self,
+        _: &CallContext<'_>,
+        _: rxafs::GetTimeRequest,
+    ) -> Result<rxafs::GetTimeReply, AbortCode> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let seconds = (now.as_secs() + self.0) as u32;
         Ok(rxafs::GetTimeReply { seconds, microseconds: now.subsec_micros() })

@@ -8,7 +8,7 @@ use crate::cb::{
     WhoAreYouRequest,
 };
 use crate::common::InterfaceAddr;
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use std::net::Ipv4Addr;
 
 /// Result of ProbeUuid for another client's UUID (afscbint.xg: 1).
@@ -37,41 +37,45 @@ impl Forgetful {
 }
 
 impl Server for Forgetful {
-    fn call_back(&self, _: &Caller, _: CallBackRequest) -> Result<CallBackReply, AbortCode> {
+    fn call_back(&self, _: &CallContext<'_>, _: CallBackRequest) -> Result<CallBackReply, AbortCode> {
         Ok(CallBackReply)
     }
 
     fn init_call_back_state(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: InitCallBackStateRequest,
     ) -> Result<InitCallBackStateReply, AbortCode> {
         Ok(InitCallBackStateReply)
     }
 
-    fn probe(&self, _: &Caller, _: ProbeRequest) -> Result<ProbeReply, AbortCode> {
+    fn probe(&self, _: &CallContext<'_>, _: ProbeRequest) -> Result<ProbeReply, AbortCode> {
         Ok(ProbeReply)
     }
 
     fn init_call_back_state3(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: InitCallBackState3Request,
     ) -> Result<InitCallBackState3Reply, AbortCode> {
         Ok(InitCallBackState3Reply)
     }
 
-    fn who_are_you(&self, _: &Caller, _: WhoAreYouRequest) -> Result<WhoAreYouReply, AbortCode> {
+    fn who_are_you(&self, _: &CallContext<'_>, _: WhoAreYouRequest) -> Result<WhoAreYouReply, AbortCode> {
         Ok(WhoAreYouReply { addresses: self.about() })
     }
 
-    fn probe_uuid(&self, _: &Caller, request: ProbeUuidRequest) -> Result<ProbeUuidReply, AbortCode> {
+    fn probe_uuid(
+        &self,
+        _: &CallContext<'_>,
+        request: ProbeUuidRequest,
+    ) -> Result<ProbeUuidReply, AbortCode> {
         if request.client_uuid == self.uuid { Ok(ProbeUuidReply) } else { Err(ANOTHER) }
     }
 
     fn tell_me_about_yourself(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: TellMeAboutYourselfRequest,
     ) -> Result<TellMeAboutYourselfReply, AbortCode> {
         Ok(TellMeAboutYourselfReply { addresses: self.about(), capabilities: self.capabilities.clone() })

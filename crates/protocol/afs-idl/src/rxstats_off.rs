@@ -9,7 +9,7 @@ use crate::rxstats::{
     QueryRPCStatsVersionReply, QueryRPCStatsVersionRequest, RetrievePeerRPCStatsReply,
     RetrievePeerRPCStatsRequest, RetrieveProcessRPCStatsReply, RetrieveProcessRPCStatsRequest, Server,
 };
-use base::{AbortCode, Caller};
+use base::{AbortCode, CallContext};
 
 /// Version of the layout of the counters (RX_STATS_RETRIEVAL_VERSION).
 const VERSION: u32 = 1;
@@ -21,7 +21,7 @@ pub struct RpcStatisticsOff;
 impl Server for RpcStatisticsOff {
     fn retrieve_process_rpc_stats(
         &self,
-        _caller: &Caller,
+        _caller: &CallContext<'_>,
         _request: RetrieveProcessRPCStatsRequest,
     ) -> Result<RetrieveProcessRPCStatsReply, AbortCode> {
         Ok(RetrieveProcessRPCStatsReply { server_version: VERSION, ..Default::default() })
@@ -29,7 +29,7 @@ impl Server for RpcStatisticsOff {
 
     fn retrieve_peer_rpc_stats(
         &self,
-        _caller: &Caller,
+        _caller: &CallContext<'_>,
         _request: RetrievePeerRPCStatsRequest,
     ) -> Result<RetrievePeerRPCStatsReply, AbortCode> {
         Ok(RetrievePeerRPCStatsReply { server_version: VERSION, ..Default::default() })
@@ -37,7 +37,7 @@ impl Server for RpcStatisticsOff {
 
     fn query_process_rpc_stats(
         &self,
-        _caller: &Caller,
+        _caller: &CallContext<'_>,
         _request: QueryProcessRPCStatsRequest,
     ) -> Result<QueryProcessRPCStatsReply, AbortCode> {
         Ok(QueryProcessRPCStatsReply { is_on: 0 })
@@ -45,7 +45,7 @@ impl Server for RpcStatisticsOff {
 
     fn query_peer_rpc_stats(
         &self,
-        _caller: &Caller,
+        _caller: &CallContext<'_>,
         _request: QueryPeerRPCStatsRequest,
     ) -> Result<QueryPeerRPCStatsReply, AbortCode> {
         Ok(QueryPeerRPCStatsReply { is_on: 0 })
@@ -53,7 +53,7 @@ impl Server for RpcStatisticsOff {
 
     fn query_rpc_stats_version(
         &self,
-        _caller: &Caller,
+        _caller: &CallContext<'_>,
         _request: QueryRPCStatsVersionRequest,
     ) -> Result<QueryRPCStatsVersionReply, AbortCode> {
         Ok(QueryRPCStatsVersionReply { version: VERSION })

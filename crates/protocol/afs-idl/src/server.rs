@@ -13,7 +13,7 @@
 
 use crate::{CallStream, ReplyWriter, StreamSource, reply};
 #[doc(hidden)]
-pub use base::{AbortCode, Caller};
+pub use base::{AbortCode, CallContext};
 use xdr::{Decode, Encode};
 
 /// Serves a call that only consists of its messages.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{AbortCode, Monotonic, RecvBuffer};
 use bytes::{Buf, Bytes};
-use events::current::Part;
+use events::parts::Part;
 use parking_lot::Condvar;
 use rx_proto::{CallId, Filled, Read, Write};
 

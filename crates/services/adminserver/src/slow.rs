@@ -3,7 +3,7 @@
 use crate::AdminServer;
 use afs_idl::cellar::{GetSlowCallsReply, GetSlowCallsRequest, SlowCallInfo, SlowPart};
 use base::{AbortCode, Caller};
-use events::current::PARTS;
+use events::parts::PARTS;
 use observe::SlowCall;
 
 impl AdminServer {

@@ -10,7 +10,7 @@ pub(crate) use keeper::Keeper;
 
 use crate::AdminServer;
 use afs_idl::cellar::{self, SNAPSHOTS_MAX, SnapshotInfo, SnapshotPolicy};
-use base::{AbortCode, Caller, SnapshotName, UnixTime, VolumeId, VolumeName, VolumeType};
+use base::{AbortCode, CallContext, Caller, SnapshotName, UnixTime, VolumeId, VolumeName, VolumeType};
 use std::sync::Arc;
 use volume::{Held, Kept, NewSnapshot, Policy, Snapshot, Volume, VolumeError};
 use xdr::XdrString;
@@ -75,18 +75,20 @@ impl AdminServer {
     /// RemoveSnapshot (opcode 103).
     pub(crate) fn remove_snapshot(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cellar::RemoveSnapshotRequest,
     ) -> Result<cellar::RemoveSnapshotReply, AbortCode> {
         self.administer(caller, "RemoveSnapshot")?;
-        self.remove_one(&self.find_snapshot(request.volume, &request.name)?)?;
+        let snapshot = self.find_snapshot(request.volume, &request.name)?;
+        caller.note_volume(snapshot.id);
+        self.remove_one(&snapshot)?;
         Ok(cellar::RemoveSnapshotReply)
     }
 
     /// RollBackVolume (opcode 104).
     pub(crate) fn roll_back_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cellar::RollBackVolumeRequest,
     ) -> Result<cellar::RollBackVolumeReply, AbortCode> {
         self.administer(caller, "RollBackVolume")?;
@@ -96,6 +98,7 @@ impl AdminServer {
         if partition != snapshot.partition {
             return Err(AbortCode::UAEXDEV);
         }
+        caller.note_volume(volume);
         let now = (self.parts.clock)();
         self.host().exclusively(volume, partition, &mut || {
             let rolled_back = self.parts.volumes.roll_back(volume, snapshot.id, now);

@@ -12,8 +12,8 @@ use afs_idl::cellar::{
     SetVolumeDeduplicationRequest, SetVolumePolicyRequest, StartCheckRequest, StopCheckRequest,
 };
 use base::{
-    AbortCode, Caller, Fid, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel, UnixTime,
-    VolumeId, VolumeType,
+    AbortCode, CallContext, Caller, Fid, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel,
+    UnixTime, VolumeId, VolumeType,
 };
 use events::catalogue::{CacheCounts, DiskFigures, LaneFigures, ProcessFigures, WorkerFigures};
 use observe::{Observed, Recorder, Sheet, SlowCall, Table};
@@ -41,14 +41,14 @@ impl LocalAuthority for Authority {
 struct Usage;
 
 impl DirectoryUsage for Usage {
-    fn totals(&self, _: &Caller, directory: Fid) -> Result<Totals, AbortCode> {
+    fn totals(&self, _: &CallContext<'_>, directory: Fid) -> Result<Totals, AbortCode> {
         let kib = u64::from(directory.vnode.0);
         Ok(Totals { bytes: 1, kib, files: 3, directories: 4 })
     }
 
     fn below(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         directory: Fid,
         after: &[u8],
         most: usize,
@@ -66,10 +66,10 @@ impl DirectoryUsage for Usage {
 fn directories_match_the_file_servers_view() {
     let (server, caller) = (server(), known("alice"));
     let request = GetDirectoryTotalsRequest { volume: 7, vnode: 5, unique: 9 };
-    let totals = server.get_directory_totals(&caller, request).unwrap().totals;
+    let totals = server.get_directory_totals(&CallContext::new(&caller), request).unwrap().totals;
     assert_eq!((totals.bytes, totals.kib, totals.files, totals.directories), (1, 5, 3, 4));
     let request = ListSubdirectoriesRequest { volume: 7, vnode: 5, unique: 9, after: b"a".to_vec() };
-    let reply = server.list_subdirectories(&caller, request).unwrap();
+    let reply = server.list_subdirectories(&CallContext::new(&caller), request).unwrap();
     let [first, second] = &reply.subdirectories[..] else { panic!("{reply:?}") };
     assert_eq!((&first.name[..], first.vnode, first.unique, first.code), (&b"b"[..], 5, 9, 0));
     assert_eq!(first.totals, totals);
@@ -292,7 +292,7 @@ fn anonymous_callers_learn_only_the_version() {
         let mut request = opcode.to_be_bytes().to_vec();
         request.extend([0; 256]);
         let mut stream = afs_idl::MemoryStream::new(&request, 64);
-        let code = cellar::dispatch(&server, &anonymous(), &mut stream).unwrap_err();
+        let code = cellar::dispatch(&server, &CallContext::new(&anonymous()), &mut stream).unwrap_err();
         assert!([AbortCode::UAEACCES, AbortCode::RXGEN_OPCODE].contains(&code), "{name}: {code:?}");
         assert!(stream.outgoing.is_empty(), "{name}");
     }

@@ -5,7 +5,7 @@ use afs_idl::cellar::{
     DirectoryTotals, GetDirectoryTotalsReply, GetDirectoryTotalsRequest, ListSubdirectoriesReply,
     ListSubdirectoriesRequest, SUBDIRECTORIES_MAX, Subdirectory,
 };
-use base::{AbortCode, Caller, Fid, VnodeId, VolumeId};
+use base::{AbortCode, CallContext, Fid, VnodeId, VolumeId};
 use volume::Totals;
 
 /// A subdirectory: its name, its FID, and its totals or the error for this caller.
@@ -17,7 +17,7 @@ pub trait DirectoryUsage: Send + Sync {
     ///
     /// # Errors
     /// The code to return to the caller.
-    fn totals(&self, caller: &Caller, directory: Fid) -> Result<Totals, AbortCode>;
+    fn totals(&self, caller: &CallContext<'_>, directory: Fid) -> Result<Totals, AbortCode>;
 
     /// Returns up to `most` subdirectories of a directory whose names come after `after`, and whether there
     /// are more.
@@ -26,7 +26,7 @@ pub trait DirectoryUsage: Send + Sync {
     /// The code to return to the caller.
     fn below(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         directory: Fid,
         after: &[u8],
         most: usize,
@@ -46,7 +46,7 @@ impl AdminServer {
     /// GetDirectoryTotals (opcode 200).
     pub(crate) fn get_directory_totals(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetDirectoryTotalsRequest,
     ) -> Result<GetDirectoryTotalsReply, AbortCode> {
         let directory = fid(request.volume, request.vnode, request.unique);
@@ -57,7 +57,7 @@ impl AdminServer {
     /// ListSubdirectories (opcode 201).
     pub(crate) fn list_subdirectories(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListSubdirectoriesRequest,
     ) -> Result<ListSubdirectoriesReply, AbortCode> {
         let directory = fid(request.volume, request.vnode, request.unique);

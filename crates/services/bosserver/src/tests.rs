@@ -4,7 +4,7 @@ use crate::{
 };
 use afs_idl::bozo::{self, goal, time_mask};
 use afs_idl::{CallStream, MemoryStream};
-use base::{AbortCode, Caller, Identity, Principal, SecurityLevel, UnixTime};
+use base::{AbortCode, CallContext, Caller, Identity, Principal, SecurityLevel, UnixTime};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -360,6 +360,6 @@ proptest! {
         let mut wire = opcode.to_be_bytes().to_vec();
         wire.extend(rest);
         let mut stream = MemoryStream::new(&wire, 100);
-        let _ = bozo::dispatch(&server, &admin(), &mut stream);
+        let _ = bozo::dispatch(&server, &CallContext::new(&admin()), &mut stream);
     }
 }

@@ -5,9 +5,8 @@
 
 use crate::subject::Subject;
 use afs_format::acl::Acl;
-use base::{AbortCode, Rights, UserId};
+use base::{AbortCode, CallContext, Privilege, Rights, UserId};
 use callbacks::LockKind;
-use events::current::{self, Privilege};
 use volume::{FileKind, SetStatus, VnodeStatus};
 
 const OWNER_READ_OR_EXECUTE: u16 = 0o500;
@@ -45,6 +44,7 @@ impl Access {
 
 /// Checks the access of one caller to one vnode.
 pub(crate) struct Gate<'a> {
+    pub(crate) context: &'a CallContext<'a>,
     pub(crate) subject: &'a Subject,
     pub(crate) status: &'a VnodeStatus,
     pub(crate) rights: Rights,
@@ -94,7 +94,7 @@ impl Gate<'_> {
     /// rights to data.
     pub(crate) fn read(&self, what: Reading) -> Result<(), AbortCode> {
         if what != Reading::Data && self.subject.administrator {
-            current::privilege(if what == Reading::Acl {
+            self.context.note_privilege(if what == Reading::Acl {
                 Privilege::FetchAcl
             } else {
                 Privilege::FetchStatus
@@ -117,7 +117,7 @@ impl Gate<'_> {
             return self.keep_owner(what, set);
         }
         if what != Writing::Data && self.subject.administrator {
-            current::privilege(privilege(what));
+            self.context.note_privilege(privilege(what));
             return Ok(());
         }
         if what == Writing::Acl {
@@ -143,7 +143,7 @@ impl Gate<'_> {
         if !self.subject.administrator {
             return Err(AbortCode::UAEPERM);
         }
-        current::privilege(privilege(what));
+        self.context.note_privilege(privilege(what));
         Ok(())
     }
 
@@ -153,7 +153,7 @@ impl Gate<'_> {
             return Ok(());
         }
         allow_if(self.subject.administrator)?;
-        current::privilege(Privilege::StoreData);
+        self.context.note_privilege(Privilege::StoreData);
         Ok(())
     }
 

@@ -9,8 +9,7 @@ use crate::counters::Operation;
 use crate::pipeline::{Session, View};
 use crate::wire;
 use afs_idl::fs as rxafs;
-use base::{AbortCode, Caller, Fid, VolumeId};
-use events::current;
+use base::{AbortCode, CallContext, Fid, VolumeId};
 use volume::{Governed, InCall, VolumeError};
 
 type Found = Result<Governed, VolumeError>;
@@ -26,7 +25,7 @@ impl FileCall<'_> {
     /// BulkStatus (155): fails if any vnode fails.
     pub(crate) fn bulk_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::BulkStatusRequest,
     ) -> Result<rxafs::BulkStatusReply, AbortCode> {
         self.call(caller, Operation::BulkStatus, |session| {
@@ -45,7 +44,7 @@ impl FileCall<'_> {
     /// InlineBulkStatus (65536): errors replace individual statuses.
     pub(crate) fn inline_bulk_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::InlineBulkStatusRequest,
     ) -> Result<rxafs::InlineBulkStatusReply, AbortCode> {
         self.call(caller, Operation::BulkStatus, |session| {
@@ -102,7 +101,7 @@ impl Session<'_> {
             return Err(AbortCode::UAEINVAL);
         }
         let volume = self.find_online(id)?;
-        current::volume(id.0);
+        self.note_volume(id);
         volume.count_accesses(self.server.clock().unix(), fids as u32);
         Ok(self.in_call(volume))
     }

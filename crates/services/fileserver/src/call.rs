@@ -3,7 +3,7 @@
 use crate::counters::Operation;
 use crate::pipeline::Session;
 use crate::server::FileServer;
-use base::{AbortCode, Caller};
+use base::{AbortCode, CallContext};
 use volume::{Commits, Pending};
 
 /// One call; serves it through [`afs_idl::fs::Server`]. Its changes need not be durable when a handler
@@ -26,7 +26,7 @@ impl FileCall<'_> {
     /// Admits a call, runs `body`, and translates its error for the client.
     pub(crate) fn call<T>(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         operation: Operation,
         body: impl FnOnce(&Session<'_>) -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode> {

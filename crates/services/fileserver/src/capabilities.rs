@@ -4,13 +4,13 @@
 use crate::call::FileCall;
 use crate::counters::Operation;
 use afs_idl::fs as rxafs;
-use base::{AbortCode, Caller, Fid, UserId};
+use base::{AbortCode, CallContext, Fid, UserId};
 
 impl FileCall<'_> {
     /// GetCapabilities (65540).
     pub(crate) fn get_capabilities(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         _: rxafs::GetCapabilitiesRequest,
     ) -> Result<rxafs::GetCapabilitiesReply, AbortCode> {
         use rxafs::capability::{ERROR_TRANSLATION, FILES_64BIT, WRITE_LOCK_ACL};
@@ -23,7 +23,7 @@ impl FileCall<'_> {
     /// GetTime (153).
     pub(crate) fn get_time(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         _: rxafs::GetTimeRequest,
     ) -> Result<rxafs::GetTimeReply, AbortCode> {
         self.server.idle_call(caller, Operation::GetTime, || {
@@ -35,7 +35,7 @@ impl FileCall<'_> {
     /// GiveUpCallBacks (147).
     pub(crate) fn give_up_call_backs(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::GiveUpCallBacksRequest,
     ) -> Result<rxafs::GiveUpCallBacksReply, AbortCode> {
         self.call(caller, Operation::GiveUpCallBacks, |session| {
@@ -51,7 +51,7 @@ impl FileCall<'_> {
     /// GiveUpAllCallBacks (65539).
     pub(crate) fn give_up_all_call_backs(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         _: rxafs::GiveUpAllCallBacksRequest,
     ) -> Result<rxafs::GiveUpAllCallBacksReply, AbortCode> {
         self.call(caller, Operation::GiveUpCallBacks, |session| {
@@ -63,11 +63,12 @@ impl FileCall<'_> {
     /// FlushCPS (162), for administrators of the server.
     pub(crate) fn flush_cps(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::FlushCPSRequest,
     ) -> Result<rxafs::FlushCPSReply, AbortCode> {
         self.server.counted(Operation::FlushCPS, || {
             let subject = self.server.subjects().of(caller, self.server.clock().monotonic())?;
+            caller.note_user(subject.user);
             if !subject.superuser {
                 return Err(AbortCode::UAEPERM);
             }

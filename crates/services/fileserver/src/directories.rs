@@ -7,8 +7,7 @@ use crate::pipeline::{Need, Session, View};
 use crate::promises::Change;
 use crate::wire;
 use afs_idl::fs as rxafs;
-use base::{AbortCode, Caller, Fid, Rights};
-use events::current::Privilege;
+use base::{AbortCode, CallContext, Fid, Privilege, Rights};
 use volume::{Created, SetStatus, VnodeStatus};
 
 /// Rejects names that no new entry may have (`FileNameOK`); the volume checks the rest.
@@ -20,7 +19,7 @@ impl FileCall<'_> {
     /// CreateFile (137).
     pub(crate) fn create_file(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::CreateFileRequest,
     ) -> Result<rxafs::CreateFileReply, AbortCode> {
         self.call(caller, Operation::CreateFile, |session| {
@@ -44,7 +43,7 @@ impl FileCall<'_> {
     /// MakeDir (141).
     pub(crate) fn make_dir(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::MakeDirRequest,
     ) -> Result<rxafs::MakeDirReply, AbortCode> {
         self.call(caller, Operation::MakeDir, |session| {
@@ -68,7 +67,7 @@ impl FileCall<'_> {
     /// no promise.
     pub(crate) fn symlink(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::SymlinkRequest,
     ) -> Result<rxafs::SymlinkReply, AbortCode> {
         self.call(caller, Operation::Symlink, |session| {
@@ -93,7 +92,7 @@ impl FileCall<'_> {
     /// Link (140).
     pub(crate) fn link(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::LinkRequest,
     ) -> Result<rxafs::LinkReply, AbortCode> {
         self.call(caller, Operation::Link, |session| {
@@ -123,7 +122,7 @@ impl FileCall<'_> {
     /// RemoveFile (136).
     pub(crate) fn remove_file(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::RemoveFileRequest,
     ) -> Result<rxafs::RemoveFileReply, AbortCode> {
         self.call(caller, Operation::RemoveFile, |session| {
@@ -140,7 +139,7 @@ impl FileCall<'_> {
     /// RemoveDir (142).
     pub(crate) fn remove_dir(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::RemoveDirRequest,
     ) -> Result<rxafs::RemoveDirReply, AbortCode> {
         self.call(caller, Operation::RemoveDir, |session| {
@@ -158,7 +157,7 @@ impl FileCall<'_> {
     /// Rename (138).
     pub(crate) fn rename(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::RenameRequest,
     ) -> Result<rxafs::RenameReply, AbortCode> {
         self.call(caller, Operation::Rename, |session| {
@@ -182,7 +181,7 @@ impl FileCall<'_> {
     /// Lookup (161), which other clients than OpenAFS's may use.
     pub(crate) fn lookup(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::LookupRequest,
     ) -> Result<rxafs::LookupReply, AbortCode> {
         self.call(caller, Operation::Lookup, |session| {

@@ -13,9 +13,8 @@ use crate::subject::Subjects;
 use crate::wire;
 use afs_format::acl::Acl;
 use afs_idl::fs as rxafs;
-use base::{Caller, Fid, Monotonic};
+use base::{CallContext, Caller, Fid, Monotonic};
 use bytes::Bytes;
-use events::current;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +42,7 @@ pub struct Answer {
 impl FileServer {
     /// Returns the reply to a complete request if the fast path applies. `None` has no effect that a client
     /// could observe.
-    pub fn try_answer(&self, caller: &Caller, request: &[u8]) -> Option<Answer> {
+    pub fn try_answer(&self, caller: &CallContext<'_>, request: &[u8]) -> Option<Answer> {
         let (opcode, arguments) = request.split_first_chunk()?;
         let answer = self.serve(|call| match u32::from_be_bytes(*opcode) {
             rxafs::FETCH_STATUS => {
@@ -79,12 +78,16 @@ impl FileServer {
 impl FileCall<'_> {
     /// FetchStatus (132) of a vnode in memory, for an identified host. Returns `None` if the fast path does
     /// not apply.
-    fn try_fetch_status(&self, caller: &Caller, request: rxafs::FetchStatusRequest) -> Option<Answer> {
+    fn try_fetch_status(
+        &self,
+        caller: &CallContext<'_>,
+        request: rxafs::FetchStatusRequest,
+    ) -> Option<Answer> {
         let begun = self.server.clock().monotonic();
         let fid = Fid::from(request.fid);
         let session = self.try_session(caller, begun)?;
         let volume = self.server.volumes().get_at_hand(fid.volume)?;
-        current::volume(fid.volume.0);
+        session.note_volume(fid.volume);
         let reply = |status: &VnodeStatus, acl: &Acl| session.try_reply(&volume, fid, (status, acl), begun);
         let reply = volume.with_cached_status(fid, reply)?;
         volume.count_access(self.server.clock().unix());
@@ -96,7 +99,7 @@ impl FileCall<'_> {
     /// InlineBulkStatus (65536) of vnodes of one volume that are all in memory and accessible.
     fn try_inline_bulk_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: &rxafs::InlineBulkStatusRequest,
     ) -> Option<Answer> {
         let begun = self.server.clock().monotonic();
@@ -107,7 +110,7 @@ impl FileCall<'_> {
         }
         let session = self.try_session(caller, begun)?;
         let volume = self.server.volumes().get_at_hand(id)?;
-        current::volume(id.0);
+        session.note_volume(id);
         let reply =
             volume.with_cached_statuses(&fids, |found| session.try_replies(&volume, &fids, found, begun))?;
         volume.count_accesses(self.server.clock().unix(), fids.len() as u32);
@@ -124,10 +127,10 @@ impl FileCall<'_> {
         Answer { reply: reply.into(), time, ended }
     }
 
-    fn try_session(&self, caller: &Caller, now: Monotonic) -> Option<Session<'_>> {
+    fn try_session<'s>(&'s self, caller: &'s CallContext<'_>, now: Monotonic) -> Option<Session<'s>> {
         let subject = self.server.subjects().fresh(caller, now)?;
         let entered = self.server.hosts().try_enter(caller, now)?;
-        Some(Session::new(self.server, self.commits, entered, subject))
+        Some(Session::new(self.server, caller, self.commits, entered, subject))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::pipeline::{Need, Session, View};
 use afs_format::acl::{AclLine, AclText};
 use afs_idl::{CallStream, fs as rxafs};
 use base::limits::ACL_TEXT_BYTES_MAX;
-use base::{AbortCode, Caller, UserId};
+use base::{AbortCode, CallContext, UserId};
 use bytes::Bytes;
 use volume::{FileReader, InCall};
 
@@ -31,7 +31,7 @@ impl FileCall<'_> {
     /// FetchData (130).
     pub(crate) fn fetch_data(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::FetchDataRequest,
         stream: &mut dyn CallStream,
     ) -> Result<rxafs::FetchDataReply, AbortCode> {
@@ -44,7 +44,7 @@ impl FileCall<'_> {
     /// FetchData64 (65537).
     pub(crate) fn fetch_data64(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::FetchData64Request,
         stream: &mut dyn CallStream,
     ) -> Result<rxafs::FetchData64Reply, AbortCode> {
@@ -53,7 +53,7 @@ impl FileCall<'_> {
 
     fn fetch(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::FetchData64Request,
         words: LengthWords,
         stream: &mut dyn CallStream,
@@ -74,7 +74,7 @@ impl FileCall<'_> {
     /// FetchStatus (132).
     pub(crate) fn fetch_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::FetchStatusRequest,
     ) -> Result<rxafs::FetchStatusReply, AbortCode> {
         self.call(caller, Operation::FetchStatus, |session| {
@@ -87,7 +87,7 @@ impl FileCall<'_> {
     /// FetchACL (131).
     pub(crate) fn fetch_acl(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::FetchACLRequest,
     ) -> Result<rxafs::FetchACLReply, AbortCode> {
         self.call(caller, Operation::FetchACL, |session| {

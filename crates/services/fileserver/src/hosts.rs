@@ -15,7 +15,7 @@ use callbacks::{
     SharedUuid, Task,
 };
 use events::catalogue::CallbackSent;
-use events::current::Part;
+use events::parts::Part;
 use events::{Event, LINES};
 use parking_lot::{Mutex, MutexGuard};
 use std::net::{IpAddr, SocketAddr};

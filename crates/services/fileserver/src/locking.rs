@@ -6,7 +6,7 @@ use crate::pipeline::{Need, View};
 use crate::promises::Change;
 use crate::volumes;
 use afs_idl::fs as rxafs;
-use base::{AbortCode, Caller};
+use base::{AbortCode, CallContext};
 use callbacks::LockKind;
 
 fn kind(lock_type: i32) -> Result<LockKind, AbortCode> {
@@ -26,7 +26,7 @@ impl FileCall<'_> {
     /// SetLock (156).
     pub(crate) fn set_lock(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::SetLockRequest,
     ) -> Result<rxafs::SetLockReply, AbortCode> {
         Ok(rxafs::SetLockReply { sync: self.lock(caller, request.fid, request.lock_type)? })
@@ -35,7 +35,7 @@ impl FileCall<'_> {
     /// ExtendLock (157).
     pub(crate) fn extend_lock(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::ExtendLockRequest,
     ) -> Result<rxafs::ExtendLockReply, AbortCode> {
         Ok(rxafs::ExtendLockReply { sync: self.extend(caller, request.fid)? })
@@ -44,7 +44,7 @@ impl FileCall<'_> {
     /// ReleaseLock (158).
     pub(crate) fn release_lock(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::ReleaseLockRequest,
     ) -> Result<rxafs::ReleaseLockReply, AbortCode> {
         Ok(rxafs::ReleaseLockReply { sync: self.unlock(caller, request.fid)? })
@@ -53,7 +53,7 @@ impl FileCall<'_> {
     /// OldSetLock (143).
     pub(crate) fn old_set_lock(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::OldSetLockRequest,
     ) -> Result<rxafs::OldSetLockReply, AbortCode> {
         self.lock(caller, request.fid, request.lock_type)?;
@@ -63,7 +63,7 @@ impl FileCall<'_> {
     /// OldExtendLock (144).
     pub(crate) fn old_extend_lock(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::OldExtendLockRequest,
     ) -> Result<rxafs::OldExtendLockReply, AbortCode> {
         self.extend(caller, request.fid)?;
@@ -73,14 +73,19 @@ impl FileCall<'_> {
     /// OldReleaseLock (145).
     pub(crate) fn old_release_lock(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::OldReleaseLockRequest,
     ) -> Result<rxafs::OldReleaseLockReply, AbortCode> {
         self.unlock(caller, request.fid)?;
         Ok(rxafs::OldReleaseLockReply)
     }
 
-    fn lock(&self, caller: &Caller, fid: rxafs::Fid, lock_type: i32) -> Result<rxafs::VolSync, AbortCode> {
+    fn lock(
+        &self,
+        caller: &CallContext<'_>,
+        fid: rxafs::Fid,
+        lock_type: i32,
+    ) -> Result<rxafs::VolSync, AbortCode> {
         self.call(caller, Operation::SetLock, |session| {
             let kind = kind(lock_type)?;
             let view = session.view(fid, Need::Anything)?;
@@ -94,7 +99,7 @@ impl FileCall<'_> {
         })
     }
 
-    fn extend(&self, caller: &Caller, fid: rxafs::Fid) -> Result<rxafs::VolSync, AbortCode> {
+    fn extend(&self, caller: &CallContext<'_>, fid: rxafs::Fid) -> Result<rxafs::VolSync, AbortCode> {
         self.call(caller, Operation::ExtendLock, |session| {
             let view = session.view(fid, Need::Anything)?;
             if !needs_no_lock(&view) {
@@ -106,7 +111,7 @@ impl FileCall<'_> {
     }
 
     /// Releases a lock. A callback break notifies waiting clients that it is free.
-    fn unlock(&self, caller: &Caller, fid: rxafs::Fid) -> Result<rxafs::VolSync, AbortCode> {
+    fn unlock(&self, caller: &CallContext<'_>, fid: rxafs::Fid) -> Result<rxafs::VolSync, AbortCode> {
         self.call(caller, Operation::ReleaseLock, |session| {
             let view = session.view(fid, Need::Anything)?;
             if !needs_no_lock(&view) {

@@ -3,13 +3,13 @@
 use crate::call::FileCall;
 use crate::counters::Operation;
 use afs_idl::fs as rxafs;
-use base::{AbortCode, Caller};
+use base::{AbortCode, CallContext};
 
 impl FileCall<'_> {
     /// GetRootVolume (151): clients have their root volume configured.
     pub(crate) fn get_root_volume(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: rxafs::GetRootVolumeRequest,
     ) -> Result<rxafs::GetRootVolumeReply, AbortCode> {
         self.server.counted(Operation::GetRootVolume, || Err(AbortCode::UAEOPNOTSUPP))
@@ -18,7 +18,7 @@ impl FileCall<'_> {
     /// CheckToken (152): Rx checks tokens.
     pub(crate) fn check_token(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         _: rxafs::CheckTokenRequest,
     ) -> Result<rxafs::CheckTokenReply, AbortCode> {
         self.call(caller, Operation::CheckToken, |_| Err(AbortCode::UAECONNREFUSED))
@@ -27,7 +27,7 @@ impl FileCall<'_> {
     /// NGetVolumeInfo (154): superseded by the location service.
     pub(crate) fn n_get_volume_info(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: rxafs::NGetVolumeInfoRequest,
     ) -> Result<rxafs::NGetVolumeInfoReply, AbortCode> {
         self.server.counted(Operation::NGetVolumeInfo, || Err(AbortCode::VNOVOL))
@@ -36,7 +36,7 @@ impl FileCall<'_> {
     /// CallBackRxConnAddr (65541): callbacks always follow the caller's address.
     pub(crate) fn call_back_rx_conn_addr(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         _: rxafs::CallBackRxConnAddrRequest,
     ) -> Result<rxafs::CallBackRxConnAddrReply, AbortCode> {
         self.call(caller, Operation::CallBackRxConnAddr, |_| Err(AbortCode::UAEPERM))
@@ -45,14 +45,18 @@ impl FileCall<'_> {
     /// DFSSymlink (163): for a translator to another file system.
     pub(crate) fn dfs_symlink(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: rxafs::DFSSymlinkRequest,
     ) -> Result<rxafs::DFSSymlinkReply, AbortCode> {
         Err(AbortCode::UAEINVAL)
     }
 
     /// FsCmd (220): commands of a patched server.
-    pub(crate) fn fs_cmd(&self, _: &Caller, _: rxafs::FsCmdRequest) -> Result<rxafs::FsCmdReply, AbortCode> {
+    pub(crate) fn fs_cmd(
+        &self,
+        _: &CallContext<'_>,
+        _: rxafs::FsCmdRequest,
+    ) -> Result<rxafs::FsCmdReply, AbortCode> {
         Err(AbortCode::UAEINVAL)
     }
 }

@@ -9,9 +9,8 @@ use crate::subject::Subject;
 use crate::{volumes, wire};
 use afs_format::acl::Acl;
 use afs_idl::fs as rxafs;
-use base::{AbortCode, Caller, Fid, Rights, VolumeId};
+use base::{AbortCode, CallContext, Fid, Privilege, Rights, VolumeId};
 use callbacks::HostId;
-use events::current::{self, Privilege};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use volume::{Actor, CallActor, Commits, InCall, SetStatus, VnodeStatus, Volume, VolumeError};
@@ -19,6 +18,7 @@ use volume::{Actor, CallActor, Commits, InCall, SetStatus, VnodeStatus, Volume, 
 /// An admitted call.
 pub(crate) struct Session<'a> {
     pub(crate) server: &'a FileServer,
+    context: &'a CallContext<'a>,
     pub(crate) host: HostId,
     pub(crate) subject: Arc<Subject>,
     /// The commits for which the reply has to wait.
@@ -62,7 +62,7 @@ impl FileServer {
     /// Like [`FileCall::call`](crate::FileCall) for calls that neither indicate use of files nor depend on the user.
     pub(crate) fn idle_call<T>(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         operation: Operation,
         body: impl FnOnce() -> Result<T, AbortCode>,
     ) -> Result<T, AbortCode> {
@@ -75,24 +75,34 @@ impl FileServer {
     /// Admits a call of the file service, or of another service that answers with its data.
     pub(crate) fn session<'a>(
         &'a self,
-        caller: &Caller,
+        caller: &'a CallContext<'_>,
         commits: &'a Commits,
     ) -> Result<Session<'a>, AbortCode> {
         let entered = self.hosts().enter(caller, true)?;
         let subject = self.subjects().of(caller, self.clock().monotonic())?;
-        Ok(Session::new(self, commits, entered, subject))
+        Ok(Session::new(self, caller, commits, entered, subject))
     }
 }
 
 impl<'a> Session<'a> {
     pub(crate) fn new(
         server: &'a FileServer,
+        context: &'a CallContext<'_>,
         commits: &'a Commits,
         entered: Entered,
         subject: Arc<Subject>,
     ) -> Session<'a> {
+        context.note_user(subject.user);
         let volume = AtomicU32::new(0);
-        Session { server, host: entered.host, subject, commits, translates: entered.translates, volume }
+        Session {
+            server,
+            context,
+            host: entered.host,
+            subject,
+            commits,
+            translates: entered.translates,
+            volume,
+        }
     }
 
     /// Translates an error to the form that this client understands.
@@ -102,6 +112,12 @@ impl<'a> Session<'a> {
             return self.server.moved().next(self.host, volume, self.server.clock().monotonic());
         }
         if self.translates { code } else { untranslated(code) }
+    }
+
+    /// Records that the call uses this volume.
+    pub(crate) fn note_volume(&self, id: VolumeId) {
+        self.context.note_volume(id);
+        waits::set_volume(id.0);
     }
 
     /// Returns the user and the time of a change, for which the reply waits.
@@ -136,7 +152,7 @@ impl<'a> Session<'a> {
     /// Like [`Self::online`], but also counts an access to the volume.
     pub(crate) fn volume(&self, id: VolumeId) -> Result<InCall<'a>, AbortCode> {
         let volume = self.find_online(id)?;
-        current::volume(id.0);
+        self.note_volume(id);
         volume.count_access(self.server.clock().unix());
         Ok(self.in_call(volume))
     }
@@ -206,7 +222,7 @@ impl<'a> Session<'a> {
     /// bits they are.
     pub(crate) fn note_mode(&self, set: &SetStatus, privilege: Privilege) {
         if self.subject.administrator && set.mode.is_some() {
-            current::privilege(privilege);
+            self.context.note_privilege(privilege);
         }
     }
 
@@ -230,7 +246,13 @@ impl<'a> Session<'a> {
             let owner = base::UserId(volume_owner());
             if owner.is_group() { self.subject.is(owner) } else { self.subject.user == owner }
         };
-        ask(&Gate { subject: &self.subject, status, rights: access.caller, owns_volume: &owns_volume })
+        ask(&Gate {
+            context: self.context,
+            subject: &self.subject,
+            status,
+            rights: access.caller,
+            owns_volume: &owns_volume,
+        })
     }
 }
 

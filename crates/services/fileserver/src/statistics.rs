@@ -5,7 +5,7 @@ use crate::counters::Operation;
 use crate::server::FileServer;
 use crate::wire::blocks;
 use afs_idl::fs as rxafs;
-use base::{AbortCode, Caller, Monotonic};
+use base::{AbortCode, CallContext, Monotonic};
 use std::time::Duration;
 
 /// Period after its last use of files during which a host counts as active.
@@ -40,7 +40,7 @@ impl FileCall<'_> {
     /// GetStatistics (146).
     pub(crate) fn get_statistics(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         _: rxafs::GetStatisticsRequest,
     ) -> Result<rxafs::GetStatisticsReply, AbortCode> {
         let server = self.server;
@@ -72,7 +72,7 @@ impl FileCall<'_> {
     /// GetStatistics64 (65542).
     pub(crate) fn get_statistics64(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::GetStatistics64Request,
     ) -> Result<rxafs::GetStatistics64Reply, AbortCode> {
         self.server.idle_call(caller, Operation::GetStatistics, || {

@@ -8,7 +8,7 @@ use crate::promises::Change;
 use crate::wire;
 use afs_format::acl::{Acl, AclError, AclText};
 use afs_idl::{CallStream, fs as rxafs};
-use base::{AbortCode, Caller, RecvBuffer, UserId};
+use base::{AbortCode, CallContext, RecvBuffer, UserId};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use volume::{DataSource, FileKind, SetStatus, StoreRequest};
@@ -36,7 +36,7 @@ impl FileCall<'_> {
     /// StoreData (133).
     pub(crate) fn store_data(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::StoreDataRequest,
         stream: &mut dyn CallStream,
     ) -> Result<rxafs::StoreDataReply, AbortCode> {
@@ -47,7 +47,7 @@ impl FileCall<'_> {
     /// StoreData64 (65538).
     pub(crate) fn store_data64(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::StoreData64Request,
         stream: &mut dyn CallStream,
     ) -> Result<rxafs::StoreData64Reply, AbortCode> {
@@ -56,7 +56,7 @@ impl FileCall<'_> {
 
     fn store(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: Result<rxafs::StoreData64Request, AbortCode>,
         stream: &mut dyn CallStream,
     ) -> Result<rxafs::StoreData64Reply, AbortCode> {
@@ -93,7 +93,7 @@ impl FileCall<'_> {
     /// StoreStatus (135).
     pub(crate) fn store_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::StoreStatusRequest,
     ) -> Result<rxafs::StoreStatusReply, AbortCode> {
         self.call(caller, Operation::StoreStatus, |session| {
@@ -111,7 +111,7 @@ impl FileCall<'_> {
     /// OldStoreACL (134), of clients before 2018.
     pub(crate) fn old_store_acl(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::OldStoreACLRequest,
     ) -> Result<rxafs::OldStoreACLReply, AbortCode> {
         self.server.warn_of_old_store_acl(caller);
@@ -123,7 +123,7 @@ impl FileCall<'_> {
     /// StoreACL (164).
     pub(crate) fn store_acl(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::StoreACLRequest,
     ) -> Result<rxafs::StoreACLReply, AbortCode> {
         self.call(caller, Operation::StoreACL, |session| {

@@ -1,7 +1,6 @@
 //! Callers as seen by access lists: users and their groups.
 
 use base::{AbortCode, Caller, Identity, LocalAuthority, Monotonic, UserId};
-use events::current;
 use parking_lot::Mutex;
 use ptdb::{Protection, ProtectionError};
 use std::collections::HashMap;
@@ -178,12 +177,6 @@ impl Shared {
     }
 }
 
-/// Reports the user to the audit of this call.
-fn noted(subject: Arc<Subject>) -> Arc<Subject> {
-    current::user(subject.user.0);
-    subject
-}
-
 impl Subjects {
     pub(crate) fn new(membership: Arc<dyn Membership>, lifetime: Duration) -> Subjects {
         Subjects { membership, lifetime, shared: Arc::default() }
@@ -202,7 +195,7 @@ impl Subjects {
     /// Returns the caller's subject if it is cached and has not expired.
     pub(crate) fn fresh(&self, caller: &Caller, now: Monotonic) -> Option<Arc<Subject>> {
         let attached = self.attached(caller)?;
-        (now < attached.until).then(|| noted(Arc::clone(&attached.subject)))
+        (now < attached.until).then(|| Arc::clone(&attached.subject))
     }
 
     /// Prefetches the cached subjects of these callers; see
@@ -220,7 +213,7 @@ impl Subjects {
     pub(crate) fn of(&self, caller: &Caller, now: Monotonic) -> Result<Arc<Subject>, AbortCode> {
         let known = self.attached(caller);
         if let Some(attached) = known.as_ref().filter(|attached| now < attached.until) {
-            return Ok(noted(Arc::clone(&attached.subject)));
+            return Ok(Arc::clone(&attached.subject));
         }
         let since = self.shared.forgotten.load(Acquire);
         let (subject, lifetime) = match (self.membership.subject(caller), known) {
@@ -230,7 +223,7 @@ impl Subjects {
             (Err(code), None) => return Err(code),
         };
         self.attach(caller, Arc::clone(&subject), now + lifetime.min(self.lifetime), since);
-        Ok(noted(subject))
+        Ok(subject)
     }
 
     fn attach(&self, caller: &Caller, subject: Arc<Subject>, until: Monotonic, since: u64) {

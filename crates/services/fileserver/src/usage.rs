@@ -7,7 +7,7 @@
 use crate::access::Reading;
 use crate::pipeline::{Need, Session, View};
 use crate::server::FileServer;
-use base::{AbortCode, Caller, Fid};
+use base::{AbortCode, CallContext, Fid};
 use volume::{Commits, Found, Totals};
 
 /// A subdirectory with its totals, if the caller may see them.
@@ -26,7 +26,7 @@ impl FileServer {
     ///
     /// # Errors
     /// UAEACCES, UAENOTDIR, VNOVNODE; UAEAGAIN if it has not been counted yet; errors common to all calls.
-    pub fn directory_totals(&self, caller: &Caller, directory: Fid) -> Result<Totals, AbortCode> {
+    pub fn directory_totals(&self, caller: &CallContext<'_>, directory: Fid) -> Result<Totals, AbortCode> {
         at_once(|commits| {
             let session = self.session(caller, commits)?;
             session.totals(&session.listable(directory)?)
@@ -40,7 +40,7 @@ impl FileServer {
     /// UAEACCES, UAENOTDIR, VNOVNODE, errors common to all calls.
     pub fn subdirectories(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         directory: Fid,
         after: &[u8],
         most: usize,

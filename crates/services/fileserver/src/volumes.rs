@@ -5,7 +5,7 @@ use crate::counters::Operation;
 use crate::pipeline::Need;
 use crate::wire::blocks;
 use afs_idl::fs as rxafs;
-use base::{AbortCode, Caller, Fid, VolumeId, VolumeName, VolumeType};
+use base::{AbortCode, CallContext, Fid, VolumeId, VolumeName, VolumeType};
 use volume::{InCall, VolumeHeader};
 use xdr::XdrString;
 
@@ -28,7 +28,7 @@ impl FileCall<'_> {
     /// GetVolumeStatus (149), open to all callers.
     pub(crate) fn get_volume_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::GetVolumeStatusRequest,
     ) -> Result<rxafs::GetVolumeStatusReply, AbortCode> {
         self.call(caller, Operation::GetVolumeStatus, |session| {
@@ -65,7 +65,7 @@ impl FileCall<'_> {
     /// SetVolumeStatus (150): quota, name and message, for administrators.
     pub(crate) fn set_volume_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::SetVolumeStatusRequest,
     ) -> Result<rxafs::SetVolumeStatusReply, AbortCode> {
         self.call(caller, Operation::SetVolumeStatus, |session| {
@@ -98,7 +98,7 @@ impl FileCall<'_> {
     /// GetVolumeInfo (148): the location of a volume, from the time before location servers.
     pub(crate) fn get_volume_info(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: rxafs::GetVolumeInfoRequest,
     ) -> Result<rxafs::GetVolumeInfoReply, AbortCode> {
         self.call(caller, Operation::GetVolumeInfo, |_| {

@@ -5,7 +5,7 @@ use crate::call::FileCall;
 use crate::counters::{Operation, OperationCount, TransferCount, XSTAT_OPERATIONS};
 use crate::server::FileServer;
 use afs_idl::fs as rxafs;
-use base::{AbortCode, Caller};
+use base::{AbortCode, CallContext};
 use std::time::Duration;
 
 /// Version of the statistics (AFS_XSTAT_VERSION).
@@ -74,7 +74,7 @@ impl FileCall<'_> {
     /// XStatsVersion (159).
     pub(crate) fn x_stats_version(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: rxafs::XStatsVersionRequest,
     ) -> Result<rxafs::XStatsVersionReply, AbortCode> {
         self.server.counted(Operation::XStatsVersion, || Ok(rxafs::XStatsVersionReply { version: VERSION }))
@@ -83,7 +83,7 @@ impl FileCall<'_> {
     /// GetXStats (160).
     pub(crate) fn get_x_stats(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         request: rxafs::GetXStatsRequest,
     ) -> Result<rxafs::GetXStatsReply, AbortCode> {
         use rxafs::statistics_collection as collections;

@@ -3,7 +3,7 @@
 use crate::PtService;
 use afs_idl::MemoryStream;
 use afs_idl::pr::{self, CheckEntry};
-use base::{AbortCode, Caller, Identity, LocalAuthority, Principal, SecurityLevel, UnixTime};
+use base::{AbortCode, CallContext, Caller, Identity, LocalAuthority, Principal, SecurityLevel, UnixTime};
 use proptest::prelude::*;
 use ptdb::{Policy, Protection};
 use std::net::{IpAddr, Ipv4Addr};
@@ -54,7 +54,7 @@ fn call<Q: Encode, R: Decode>(
     let mut bytes = opcode.to_be_bytes().to_vec();
     request.encode(&mut bytes);
     let mut stream = MemoryStream::new(&bytes, 7);
-    pr::dispatch(service, caller, &mut stream)?;
+    pr::dispatch(service, &CallContext::new(caller), &mut stream)?;
     Ok(xdr::from_slice(&stream.outgoing).unwrap())
 }
 
@@ -242,7 +242,7 @@ proptest! {
     fn any_call_with_any_bytes_is_answered_or_refused(opcode in 499u32..532, bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut call = opcode.to_be_bytes().to_vec();
         call.extend(bytes);
-        let _ = pr::dispatch(&service(), &named("root"), &mut MemoryStream::new(&call, 16));
+        let _ = pr::dispatch(&service(), &CallContext::new(&named("root")), &mut MemoryStream::new(&call, 16));
     }
 }
 

@@ -5,7 +5,8 @@ use crate::{Settings, VlService};
 use afs_idl::vl::{self, ListAddrByAttributes, ListByAttributes, NVldbEntry, VldbUpdateEntry};
 use afs_idl::{MemoryStream, vl::VldbEntry};
 use base::{
-    AbortCode, Access, Caller, HostUuid, Identity, LocalAuthority, Principal, SecurityLevel, UnixTime,
+    AbortCode, Access, CallContext, Caller, HostUuid, Identity, LocalAuthority, Principal, SecurityLevel,
+    UnixTime,
 };
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr};
@@ -66,7 +67,7 @@ fn call<Q: Encode, R: Decode>(
     let mut bytes = opcode.to_be_bytes().to_vec();
     request.encode(&mut bytes);
     let mut stream = MemoryStream::new(&bytes, 7);
-    vl::dispatch(service, caller, &mut stream)?;
+    vl::dispatch(service, &CallContext::new(caller), &mut stream)?;
     Ok(xdr::from_slice(&stream.outgoing).unwrap())
 }
 
@@ -141,7 +142,8 @@ fn writing_is_for_superusers() {
     let id = FIRST;
     let refused = |opcode: u32, arguments: &[u8]| {
         let bytes = [&opcode.to_be_bytes(), arguments].concat();
-        vl::dispatch(&service, &nobody(), &mut MemoryStream::new(&bytes, 64)) == Err(AbortCode::VL_PERM)
+        vl::dispatch(&service, &CallContext::new(&nobody()), &mut MemoryStream::new(&bytes, 64))
+            == Err(AbortCode::VL_PERM)
     };
     let update = VldbUpdateEntry::default();
     let place = (id, -1, 0);
@@ -459,7 +461,7 @@ proptest! {
         create(&service, "a", FIRST);
         let mut call = opcode.to_be_bytes().to_vec();
         call.extend(bytes);
-        let _ = vl::dispatch(&service, &root(), &mut MemoryStream::new(&call, 64));
+        let _ = vl::dispatch(&service, &CallContext::new(&root()), &mut MemoryStream::new(&call, 64));
     }
 }
 

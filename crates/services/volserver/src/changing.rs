@@ -4,7 +4,7 @@ use crate::codes::{self, EINVAL, ENOENT, EROFS};
 use crate::creating::{kind, volume_name};
 use crate::server::{DESTROY_ME, VolumeServer};
 use afs_idl::vol::{self, attach_mode, volume_flags};
-use base::{AbortCode, Caller, UnixTime, VolumeId};
+use base::{AbortCode, CallContext, UnixTime, VolumeId};
 use volume::{Unseen, Volume, VolumeError, VolumeHeader, VolumeState};
 
 /// Value in SetInfo that leaves a field unchanged.
@@ -15,7 +15,7 @@ impl VolumeServer {
     /// in service.
     pub(crate) fn set_flags(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::SetFlagsRequest,
     ) -> Result<vol::SetFlagsReply, AbortCode> {
         let (used, volume) = self.change(caller, request.transaction, "SetFlags")?;
@@ -34,7 +34,7 @@ impl VolumeServer {
     /// SetForwarding: makes clients look the volume up again.
     pub(crate) fn set_forwarding(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::SetForwardingRequest,
     ) -> Result<vol::SetForwardingReply, AbortCode> {
         let (used, volume) = self.change(caller, request.transaction, "SetForwarding")?;
@@ -46,7 +46,7 @@ impl VolumeServer {
     /// SetInfo: sets quota, use, dates and the update counter.
     pub(crate) fn set_info(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::SetInfoRequest,
     ) -> Result<vol::SetInfoReply, AbortCode> {
         let (_used, volume) = self.change(caller, request.transaction, "SetStatus")?;
@@ -71,7 +71,7 @@ impl VolumeServer {
     /// SetDate: sets the creation date.
     pub(crate) fn set_date(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::SetDateRequest,
     ) -> Result<vol::SetDateReply, AbortCode> {
         let (_used, volume) = self.change(caller, request.transaction, "SetDate")?;
@@ -86,7 +86,7 @@ impl VolumeServer {
     /// because it shares records with its family.
     pub(crate) fn set_ids_types(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::SetIdsTypesRequest,
     ) -> Result<vol::SetIdsTypesReply, AbortCode> {
         let (_used, volume) = self.change(caller, request.transaction, "SetIdsTypes")?;

@@ -3,9 +3,9 @@
 use crate::apart;
 use crate::codes::{self, E2BIG, EINVAL, ENODEV, EXDEV};
 use crate::creating::{begin, find, kind, volume_name};
-use crate::server::{DESTROY_ME, VolumeServer, is_doomed};
+use crate::server::{DESTROY_ME, VolumeServer, is_doomed, note_volume};
 use afs_idl::vol;
-use base::{AbortCode, Caller, VolumeId, VolumeName, VolumeType};
+use base::{AbortCode, CallContext, VolumeId, VolumeName, VolumeType};
 use std::sync::Arc;
 use tracing::info;
 use volume::{CloneVolume, NewVolume, Volume, VolumeError, VolumeHeader};
@@ -14,7 +14,7 @@ impl VolumeServer {
     /// Clone: creates a clone that is marked for destruction and out of service until SetFlags changes that.
     pub(crate) fn clone_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::CloneVolumeRequest,
     ) -> Result<vol::CloneVolumeReply, AbortCode> {
         let (_used, volume) = self.change(caller, request.transaction, "Clone")?;
@@ -40,7 +40,7 @@ impl VolumeServer {
     /// are kept.
     pub(crate) fn re_clone(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::ReCloneRequest,
     ) -> Result<vol::ReCloneReply, AbortCode> {
         let (_used, volume) = self.change(caller, request.transaction, "ReClone")?;
@@ -54,7 +54,7 @@ impl VolumeServer {
     /// ConvertROtoRWvolume: turns a read-only volume into the read-write volume of its family.
     pub(crate) fn convert_ro_to_rw_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::ConvertRoToRwVolumeRequest,
     ) -> Result<vol::ConvertRoToRwVolumeReply, AbortCode> {
         self.administer(caller, "ConvertROtoRW")?;
@@ -62,6 +62,7 @@ impl VolumeServer {
         let id = VolumeId(request.volume_id);
         find(self, id, partition).map_err(|_| ENODEV)?;
         let used = begin(self, id, partition, 0, "ConvertROtoRW")?;
+        note_volume(caller, id);
         let converted = find(self, id, partition).and_then(|found| {
             self.volumes().convert_to_read_write(found.id(), self.now()).map_err(|e| codes::of(&e))
         });

@@ -2,11 +2,10 @@
 
 use crate::apart;
 use crate::codes::{self, E2BIG, EINVAL, ENOENT};
-use crate::server::{DESTROY_ME, VolumeServer};
+use crate::server::{DESTROY_ME, VolumeServer, note_volume};
 use crate::transactions::{Refusal, Use};
 use afs_idl::vol::{self, attach_mode};
-use base::{AbortCode, Caller, PartitionId, VolumeId, VolumeName, VolumeType};
-use events::current;
+use base::{AbortCode, CallContext, PartitionId, VolumeId, VolumeName, VolumeType};
 use std::sync::Arc;
 use tracing::info;
 use volume::{NewVolume, Volume};
@@ -25,7 +24,7 @@ impl VolumeServer {
     /// restore.
     pub(crate) fn create_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::CreateVolumeRequest,
     ) -> Result<vol::CreateVolumeReply, AbortCode> {
         self.administer(caller, "CreateVolume")?;
@@ -49,6 +48,7 @@ impl VolumeServer {
             now: self.now(),
         };
         let used = begin(self, id, partition, 0, "CreateVolume")?;
+        note_volume(caller, id);
         match apart::create(self, partition, &new) {
             Ok(volume) => used.attach(&volume),
             Err(code) => {
@@ -63,7 +63,7 @@ impl VolumeServer {
     /// DeleteVolume: deletes the transaction's volume. The transaction stays until it is ended.
     pub(crate) fn delete_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::DeleteVolumeRequest,
     ) -> Result<vol::DeleteVolumeReply, AbortCode> {
         let (used, volume) = self.change(caller, request.transaction, "DeleteVolume")?;
@@ -83,14 +83,14 @@ impl VolumeServer {
     /// NukeVolume: deletes a volume whatever its state, even while a transaction has it.
     pub(crate) fn nuke_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::NukeVolumeRequest,
     ) -> Result<vol::NukeVolumeReply, AbortCode> {
         self.administer(caller, "NukeVolume")?;
         let partition = self.partition(request.partition).map_err(|_| AbortCode::VOLSERNOVOL)?;
         let id = VolumeId(request.volume_id);
         let volume = find(self, id, partition).map_err(|_| ENOENT)?;
-        current::volume(id.0);
+        note_volume(caller, id);
         self.volumes().delete(volume.id()).map_err(|error| codes::of(&error))?;
         info!(volume = %id, %partition, "a volume is deleted by force");
         self.file_service().volume_changed(id);
@@ -101,7 +101,7 @@ impl VolumeServer {
     /// TransCreate: opens a transaction on a volume.
     pub(crate) fn trans_create(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::TransCreateRequest,
     ) -> Result<vol::TransCreateReply, AbortCode> {
         self.administer(caller, "TransCreate")?;
@@ -112,6 +112,7 @@ impl VolumeServer {
         let partition = self.partition(request.partition).map_err(|_| AbortCode::VNOVOL)?;
         let id = VolumeId(request.volume_id);
         let used = begin(self, id, partition, request.flags, "TransCreate")?;
+        note_volume(caller, id);
         match find(self, id, partition) {
             Ok(volume) => used.attach(&volume),
             Err(code) => {
@@ -126,12 +127,13 @@ impl VolumeServer {
     /// moves a volume deletes the other copy next.
     pub(crate) fn end_trans(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::EndTransRequest,
     ) -> Result<vol::EndTransReply, AbortCode> {
         self.administer(caller, "EndTrans")?;
         let used = self.transactions().enter(request.transaction, "EndTrans").ok_or(ENOENT)?;
         let (id, partition) = (used.volume_id(), used.partition());
+        note_volume(caller, id);
         used.end();
         apart::succeed(self, id);
         note_service(self, id)?;

@@ -7,7 +7,7 @@ use crate::dumping::{dumped, failed};
 use crate::server::VolumeServer;
 use afs_format::contents::{Contents, VnodeContents};
 use afs_idl::cellar;
-use base::{AbortCode, Caller, Fid, VnodeId};
+use base::{AbortCode, CallContext, Fid, VnodeId};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use volume::{VnodeStatus, Volume, VolumeError};
@@ -49,7 +49,7 @@ impl VolumeServer {
     /// DigestContents (414). Called repeatedly until the digest is complete.
     pub(crate) fn digest_contents(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cellar::DigestContentsRequest,
     ) -> Result<cellar::DigestContentsReply, AbortCode> {
         let (used, volume) = self.change_quietly(caller, request.transaction, "Dump")?;

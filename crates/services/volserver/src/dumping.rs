@@ -9,7 +9,7 @@ use afs_format::dump::{
     DumpHeader, DumpVolume, DumpedVnode, VnodeAttributes, put_dump_header, put_end, put_vnode, put_volume,
 };
 use afs_idl::{CallStream, vol};
-use base::{AbortCode, Caller, Fid, UnixTime, VnodeId, VolumeType};
+use base::{AbortCode, CallContext, Fid, UnixTime, VnodeId, VolumeType};
 use bytes::Bytes;
 use std::sync::Arc;
 use volume::{FileReader, VnodeStatus, Volume, VolumeError, VolumeHeader};
@@ -34,7 +34,7 @@ impl VolumeServer {
     /// Dump: sends the volume.
     pub(crate) fn dump(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::DumpRequest,
         stream: &mut dyn CallStream,
     ) -> Result<vol::DumpReply, AbortCode> {
@@ -47,7 +47,7 @@ impl VolumeServer {
     /// DumpV2: sends the volume; unchanged directories may be omitted.
     pub(crate) fn dump_v2(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::DumpV2Request,
         stream: &mut dyn CallStream,
     ) -> Result<vol::DumpV2Reply, AbortCode> {
@@ -61,7 +61,7 @@ impl VolumeServer {
     /// GetSize: returns the length of a dump.
     pub(crate) fn get_size(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::GetSizeRequest,
     ) -> Result<vol::GetSizeReply, AbortCode> {
         let (_used, volume) = self.change(caller, request.transaction, "GetSize")?;

@@ -11,7 +11,7 @@ use crate::transfers::Transfer;
 use crate::unchanged;
 use afs_idl::vol::{self, DestServer, Replica, RestoreCookie};
 use afs_idl::{CallStream, ClientConnection, cellar};
-use base::{AbortCode, Caller, UnixTime};
+use base::{AbortCode, CallContext, UnixTime};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
 use std::thread;
@@ -68,7 +68,7 @@ impl VolumeServer {
     /// Forward: sends a volume to another server.
     pub(crate) fn forward(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::ForwardRequest,
     ) -> Result<vol::ForwardReply, AbortCode> {
         let (used, volume) = self.change(caller, request.transaction, "Forward")?;
@@ -83,7 +83,7 @@ impl VolumeServer {
     /// each.
     pub(crate) fn forward_multiple(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::ForwardMultipleRequest,
     ) -> Result<vol::ForwardMultipleReply, AbortCode> {
         let (used, volume) = self.change(caller, request.transaction, "ForwardMulti")?;

@@ -3,13 +3,13 @@
 use crate::listing;
 use crate::server::VolumeServer;
 use afs_idl::vol;
-use base::{AbortCode, Caller};
+use base::{AbortCode, CallContext, Caller};
 
 impl VolumeServer {
     /// GetFlags: returns the flags of a transaction.
     pub(crate) fn get_flags(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::GetFlagsRequest,
     ) -> Result<vol::GetFlagsReply, AbortCode> {
         let (flags, _) = self.query(caller, request.transaction, "GetFlags")?;
@@ -19,7 +19,7 @@ impl VolumeServer {
     /// GetName: returns the name of a transaction's volume.
     pub(crate) fn get_name(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::GetNameRequest,
     ) -> Result<vol::GetNameReply, AbortCode> {
         let (_, volume) = self.query(caller, request.transaction, "GetName")?;
@@ -29,7 +29,7 @@ impl VolumeServer {
     /// GetStatus: returns the header of a transaction's volume.
     pub(crate) fn get_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::GetStatusRequest,
     ) -> Result<vol::GetStatusReply, AbortCode> {
         let (_, volume) = self.query(caller, request.transaction, "GetStatus")?;

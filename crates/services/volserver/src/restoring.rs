@@ -10,7 +10,7 @@ use crate::transactions::Use;
 use afs_format::dump::{DumpError, DumpVolume, DumpedVnode, Item, Reader, VnodeAttributes};
 use afs_idl::CallStream;
 use afs_idl::vol::{self, RestoreCookie};
-use base::{AbortCode, Caller, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
+use base::{AbortCode, CallContext, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
 use bytes::Bytes;
 use std::sync::Arc;
 use tracing::{info, warn};
@@ -28,7 +28,7 @@ impl VolumeServer {
     /// kept, a vnode that it does not list is deleted.
     pub(crate) fn restore(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::RestoreRequest,
         stream: &mut dyn CallStream,
     ) -> Result<vol::RestoreReply, AbortCode> {

@@ -7,7 +7,7 @@ use crate::splitting;
 use crate::transactions::{Expired, IDLE_SECONDS_MAX, Transactions, Use};
 use crate::transfers::Transfers;
 use afs_idl::cellar::TransferInfo;
-use base::{AbortCode, Access, Caller, Identity, PartitionId, UnixTime, VolumeId};
+use base::{AbortCode, Access, CallContext, Caller, Identity, PartitionId, UnixTime, VolumeId};
 use std::sync::Arc;
 use tracing::{info, warn};
 use volume::{Volume, Volumes};
@@ -202,23 +202,23 @@ impl VolumeServer {
     /// Enters the transaction with this number for one call of an administrator, and returns its volume.
     pub(crate) fn change(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         transaction: i32,
         procedure: &'static str,
     ) -> Result<(Use<'_>, Arc<Volume>), AbortCode> {
         self.administer(caller, procedure)?;
-        self.look(transaction, procedure)
+        self.look(caller, transaction, procedure)
     }
 
     /// Like [`change`](VolumeServer::change), but audits only rejections, for very frequent calls.
     pub(crate) fn change_quietly(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         transaction: i32,
         procedure: &'static str,
     ) -> Result<(Use<'_>, Arc<Volume>), AbortCode> {
         self.administer_quietly(caller, procedure)?;
-        self.look(transaction, procedure)
+        self.look(caller, transaction, procedure)
     }
 
     /// Rejects callers that may not query volumes.
@@ -236,25 +236,29 @@ impl VolumeServer {
     /// guesses a number could keep a volume locked.
     pub(crate) fn query(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         transaction: i32,
         procedure: &'static str,
     ) -> Result<(i32, Arc<Volume>), AbortCode> {
         self.check_query(caller)?;
         if !self.parts.administrators.is_administrator(caller) {
-            return self.transactions.observe(transaction).ok_or(codes::ENOENT);
+            let (flags, volume) = self.transactions.observe(transaction).ok_or(codes::ENOENT)?;
+            note_volume(caller, volume.id());
+            return Ok((flags, volume));
         }
-        let (used, volume) = self.look(transaction, procedure)?;
+        let (used, volume) = self.look(caller, transaction, procedure)?;
         Ok((used.flags(), volume))
     }
 
     /// Enters the transaction with this number for one call, and returns its volume.
     pub(crate) fn look(
         &self,
+        caller: &CallContext<'_>,
         transaction: i32,
         procedure: &'static str,
     ) -> Result<(Use<'_>, Arc<Volume>), AbortCode> {
         let used = self.transactions.enter(transaction, procedure).ok_or(codes::ENOENT)?;
+        note_volume(caller, used.volume_id());
         let volume = used.volume().ok_or(codes::ENOENT)?;
         Ok((used, volume))
     }
@@ -265,6 +269,12 @@ impl VolumeServer {
         let ours = partition.filter(|partition| self.volumes().partitions().contains(partition));
         ours.ok_or(AbortCode::VOLSERILLEGAL_PARTITION)
     }
+}
+
+/// Records that the call uses this volume.
+pub(crate) fn note_volume(call: &CallContext<'_>, id: VolumeId) {
+    call.note_volume(id);
+    waits::set_volume(id.0);
 }
 
 /// Returns whether the volume is to be destroyed unless its transaction completes.

@@ -13,11 +13,11 @@
 
 use crate::codes::{self, EINVAL, ENOENT, EPERM};
 use crate::creating::begin;
-use crate::server::VolumeServer;
+use crate::server::{VolumeServer, note_volume};
 use crate::transactions::Use;
 use afs_idl::CallStream;
 use afs_idl::vol::{self, attach_mode};
-use base::{AbortCode, Caller, Fid, PartitionId, UserId, VnodeId, VolumeId, VolumeType};
+use base::{AbortCode, CallContext, Fid, PartitionId, UserId, VnodeId, VolumeId, VolumeType};
 use bytes::Bytes;
 use std::sync::Arc;
 use tracing::{info, warn};
@@ -67,7 +67,7 @@ impl VolumeServer {
     /// SplitVolume: splits a directory off into another volume.
     pub(crate) fn split_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: vol::SplitVolumeRequest,
         stream: &mut dyn CallStream,
     ) -> Result<vol::SplitVolumeReply, AbortCode> {
@@ -81,6 +81,7 @@ impl VolumeServer {
             used.attach(volume);
             Ok(used)
         };
+        note_volume(caller, volume.id());
         let first = open(&volume).map_err(|code| report.refuse("The volume is in use", code))?;
         let second = match open(&new) {
             Ok(second) => second,

@@ -13,7 +13,7 @@ use afs_format::transfer::{CHUNK_BYTES, Digest, Frame, Known, Reader, TransferEr
 use afs_idl::CallStream;
 use afs_idl::cellar::{self, CHUNK_DIGESTS_MAX, ChunkDigest};
 use afs_idl::vol::RestoreCookie;
-use base::{AbortCode, Caller, Fid, VnodeId};
+use base::{AbortCode, CallContext, Fid, VnodeId};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl VolumeServer {
     /// OfferVolume (411): returns the number of vnodes whose data may not have to be sent.
     pub(crate) fn offer_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cellar::OfferVolumeRequest,
     ) -> Result<cellar::OfferVolumeReply, AbortCode> {
         let (used, volume) = self.change(caller, request.transaction, "Restore")?;
@@ -39,7 +39,7 @@ impl VolumeServer {
     /// GetChunkDigests (412). Called thousands of times during a transfer, which is audited itself.
     pub(crate) fn get_chunk_digests(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cellar::GetChunkDigestsRequest,
     ) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
         let (used, volume) = self.change_quietly(caller, request.transaction, "Restore")?;
@@ -63,7 +63,7 @@ impl VolumeServer {
     /// TakeVolume (413).
     pub(crate) fn take_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cellar::TakeVolumeRequest,
         stream: &mut dyn CallStream,
     ) -> Result<cellar::TakeVolumeReply, AbortCode> {

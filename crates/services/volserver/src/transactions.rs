@@ -8,7 +8,6 @@ use crate::digesting::Digesting;
 use crate::server::FileService;
 use afs_idl::vol::{TransDebugInfo, attach_mode, transaction_flags, volume_flags};
 use base::{PartitionId, UnixTime, VolumeId, VolumeType};
-use events::current;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -114,7 +113,6 @@ impl Transactions {
             digesting: None,
         };
         table.open.insert(id, transaction);
-        current::volume(volume_id.0);
         Ok(Use { transactions: self, id, volume_id })
     }
 
@@ -126,7 +124,6 @@ impl Transactions {
         transaction.users += 1;
         transaction.last_used = now;
         transaction.last_procedure = procedure;
-        current::volume(transaction.volume_id.0);
         Some(Use { transactions: self, id, volume_id: transaction.volume_id })
     }
 
@@ -135,7 +132,6 @@ impl Transactions {
     pub(crate) fn observe(&self, id: i32) -> Option<(i32, Arc<Volume>)> {
         let table = self.table.lock();
         let transaction = table.open.get(&id).filter(|transaction| !transaction.is_ended)?;
-        current::volume(transaction.volume_id.0);
         Some((transaction.flags, transaction.attached()?))
     }
 

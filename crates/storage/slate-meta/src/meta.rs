@@ -5,7 +5,7 @@ use crate::keys;
 use crate::reads::Reads;
 use crate::unflushed::{CHANGE_BYTES, Unflushed};
 use bytes::Bytes;
-use events::current::Part;
+use events::parts::Part;
 use parking_lot::Mutex;
 use slatedb::admin::Admin;
 use slatedb::config::{CloseOptions, FlushOptions, FlushType};

@@ -2,7 +2,7 @@
 //! its sync wait, and one of them leads the next sync, which covers them all.
 
 use crate::StoreError;
-use events::current::Part;
+use events::parts::Part;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::time::Instant;

@@ -5,8 +5,7 @@
 //! docs/guide/audit.md has the figures.
 
 use audit::{Call, Filter, Form, Messages, Policy, ServiceTrail, SinkSettings, Target, Trail};
-use base::{Caller, Identity, LocalAuthority, Monotonic, Principal, SecurityLevel};
-use events::current::Noted;
+use base::{CallFacts, Caller, Identity, LocalAuthority, Monotonic, Principal, SecurityLevel};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, LazyLock};
@@ -69,8 +68,8 @@ fn record(service: Option<&ServiceTrail>, caller: &Caller, request: &[u8], reply
             // The dispatcher passes the call to a worker, which waits.
             std::thread::yield_now();
         }
-        let noted = Noted { user: 42, ..Noted::default() };
-        let call = Call { caller, result: Ok(()), noted: &noted, took_ns: 10_000, ended };
+        let facts = CallFacts { user: 42, ..CallFacts::default() };
+        let call = Call { caller, result: Ok(()), facts: &facts, took_ns: 10_000, ended };
         service.record(outline, Messages { request, reply }, &call);
     }
 }

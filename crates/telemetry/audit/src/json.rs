@@ -8,9 +8,8 @@ use crate::put::{self, Backwards};
 use crate::record::Record;
 use crate::sink::{Batch, Kind};
 use afs_idl::common::Fid;
-use base::{LocalAuthority, Principal, SecurityLevel};
+use base::{LocalAuthority, Principal, Privileges, SecurityLevel};
 use events::catalogue::OUTCOMES;
-use events::current::Privileges;
 use jiff::Timestamp;
 
 /// Appends a line.

@@ -3,8 +3,7 @@
 
 use crate::draft::{Messages, Outline};
 use crate::record::{DENIED, GOOD, HEAD_WORDS, KNOWN, LEVELS, LONG_ADDRESS, words_of};
-use base::{AbortCode, Caller, Identity, Monotonic};
-use events::current::Noted;
+use base::{AbortCode, CallFacts, Caller, Identity, Monotonic};
 use std::net::IpAddr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,8 +15,8 @@ pub struct Call<'a> {
     pub caller: &'a Caller,
     /// Success or abort code.
     pub result: Result<(), AbortCode>,
-    /// Facts noted while it ran.
-    pub noted: &'a Noted,
+    /// Facts facts while it ran.
+    pub facts: &'a CallFacts,
     /// Nanoseconds from arrival to end.
     pub took_ns: u64,
     /// End time by the trail's clock.
@@ -91,21 +90,21 @@ impl<'a> RawRecord<'a> {
     #[inline]
     pub(crate) fn write(&self, parts: &Parts<'_>, words: &[AtomicU64]) {
         let Some((head, mut rest)) = words.split_first_chunk::<HEAD_WORDS>() else { return };
-        let Call { caller, result, noted, took_ns, ended } = *self.call;
+        let Call { caller, result, facts, took_ns, ended } = *self.call;
         let code = result.err().map_or(0, |code| code.0 as u32);
         let address = match caller.peer.ip() {
             IpAddr::V4(address) => address.to_bits(),
             IpAddr::V6(_) => 0,
         };
         let [a, b, c] = parts.names.map(|name| name.len() as u64);
-        let (procedure, privileges) = (u64::from(self.outline.number), u64::from(noted.privileges.bits()));
+        let (procedure, privileges) = (u64::from(self.outline.number), u64::from(facts.privileges.bits()));
         let values = [
             (parts.words as u64) << 32 | parts.place as u64,
             (self.request.len() as u64) << 32 | self.reply.len() as u64,
             ended.0,
             took_ns,
             procedure << 48 | privileges << 40 | self.flags() << 32 | u64::from(code),
-            u64::from(noted.user as u32) << 32 | u64::from(address),
+            u64::from(facts.user as u32) << 32 | u64::from(address),
             caller.connection.number(),
             u64::from(caller.peer.port()) << 48 | a << 32 | b << 16 | c,
         ];

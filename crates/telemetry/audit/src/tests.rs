@@ -9,9 +9,11 @@ use crate::{
     Call, Filter, Form, Messages, Policy, Program, ServiceTrail, SinkSettings, Target, Trail, tables,
 };
 use afs_idl::{bozo, cellar, fs, pr, vl, vol};
-use base::{AbortCode, Caller, Identity, LocalAuthority, Monotonic, Principal, SecurityLevel, UserId};
+use base::{
+    AbortCode, CallFacts, Caller, Identity, LocalAuthority, Monotonic, Principal, Privilege, Privileges,
+    SecurityLevel, UserId,
+};
 use events::catalogue::AuditFigures;
-use events::current::{Noted, Privilege, Privileges};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -98,8 +100,8 @@ fn call(
     let result = result.map(|reply| draft.sent(&reply));
     let used = Privileges::default().and(Privilege::StoreAcl).and(Privilege::SetMode);
     let privileges = if opcode == fs::STORE_ACL { used } else { Privileges::default() };
-    let noted = Noted { user: 42, privileges, ..Noted::default() };
-    let call = Call { caller, result, noted: &noted, took_ns: 1_500_000, ended: clock() };
+    let facts = CallFacts { user: 42, privileges, ..CallFacts::default() };
+    let call = Call { caller, result, facts: &facts, took_ns: 1_500_000, ended: clock() };
     service.record(draft.outline(), draft.messages(), &call);
 }
 
@@ -197,10 +199,10 @@ fn rare_fields_are_those_of_openafs() {
     let trail = start(&[settings(Target::File(path.clone()), Form::OpenAfs, Policy::Block)]);
     let files = trail.service("AFS", fs::PROCEDURES);
     let key_holder = caller(known("afs", "", "CELL"));
-    let noted = Noted { user: UserId::ADMINISTRATORS.0, ..Noted::default() };
+    let facts = CallFacts { user: UserId::ADMINISTRATORS.0, ..CallFacts::default() };
     let request = [&fs::INLINE_BULK_STATUS.to_be_bytes()[..], &[0; 4]].concat();
     let outline = files.begin(fs::INLINE_BULK_STATUS).unwrap();
-    let ended = Call { caller: &key_holder, result: Ok(()), noted: &noted, took_ns: 1, ended: clock() };
+    let ended = Call { caller: &key_holder, result: Ok(()), facts: &facts, took_ns: 1, ended: clock() };
     files.record(outline, Messages { request: &request, reply: &[] }, &ended);
     let volumes = trail.service("AFSVol", vol::PROCEDURES);
     let replica = |last: u32, transaction| vol::Replica {
@@ -369,8 +371,8 @@ proptest! {
         let outlines = tables::events("AFS").iter().filter(|event| event.shape == Shape::Fid);
         for event in outlines {
             let outline = crate::Outline { event, service: "AFS", procedure: "", number: 0 };
-            let (who, noted) = (caller(Identity::Anonymous), Noted::default());
-            let call = Call { caller: &who, result: Ok(()), noted: &noted, took_ns: 0, ended: clock() };
+            let (who, facts) = (caller(Identity::Anonymous), CallFacts::default());
+            let call = Call { caller: &who, result: Ok(()), facts: &facts, took_ns: 0, ended: clock() };
             let raw_record = RawRecord::new(&outline, &call, Messages { request: &request, reply: &[] }, false);
             let words: Vec<AtomicU64> = (0..raw_record.parts().words).map(|_| AtomicU64::new(u64::MAX)).collect();
             raw_record.write(&raw_record.parts(), &words);

@@ -9,8 +9,7 @@ use crate::put::{self, Backwards};
 use crate::record::{Found, Record};
 use crate::sink::{Batch, Kind};
 use afs_idl::common::Fid;
-use base::{AbortCode, LocalAuthority, Principal, UserId};
-use events::current::Privilege;
+use base::{AbortCode, LocalAuthority, Principal, Privilege, UserId};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 

@@ -17,7 +17,7 @@ pub struct SlowCall {
     pub host: String,
     /// Nanoseconds from arrival to end.
     pub total_ns: u64,
-    /// What took most of the time: one of [`events::current::PARTS`], or `work`.
+    /// What took most of the time: one of [`events::parts::PARTS`], or `work`.
     pub cause: String,
     /// Nanoseconds spent on that.
     pub cause_ns: u64,

@@ -2,8 +2,8 @@
 //! instructions with `valgrind --tool=callgrind`. Each user has a connection, and they take turns.
 //! docs/guide/observe.md has the figures.
 
-use base::{Caller, Identity, Principal, SecurityLevel, UnixTime};
-use events::current;
+use base::{CallContext, Caller, Identity, Principal, SecurityLevel, UnixTime, VolumeId};
+use events::parts;
 use observe::{Ended, Recorder};
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -37,8 +37,10 @@ fn main() {
     let begun = Instant::now();
     for number in 0..calls {
         let call_begun = Instant::now();
-        current::begin();
-        current::volume(536_870_912 + number % users % 16);
+        parts::begin();
+        let caller = &callers[(number % users) as usize];
+        let context = CallContext::new(black_box(caller));
+        context.note_volume(VolumeId(536_870_912 + number % users % 16));
         let call = Ended {
             opcode: afs_idl::fs::FETCH_STATUS,
             result: Ok(()),
@@ -47,9 +49,9 @@ fn main() {
             sent: 148,
             wait_ns: 0,
             run_ns: call_begun.elapsed().as_nanos() as u64,
+            parts_ns: parts::spent_ns(),
         };
-        let caller = &callers[(number % users) as usize];
-        meter.ended(black_box(caller), &current::noted(), black_box(&call), || UnixTime(0));
+        meter.ended(caller, &context.facts(), black_box(&call), || UnixTime(0));
     }
     let ns = begun.elapsed().as_nanos() / u128::from(calls.max(1));
     let counted = recorder.snapshot().volumes.total().calls;

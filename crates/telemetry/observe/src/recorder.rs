@@ -3,9 +3,9 @@
 use crate::pair::PairFigures;
 use crate::sheet::{Sheet, call_sheet};
 use crate::slow::{SlowCall, SlowCalls};
-use base::{AbortCode, Caller, Identity, UnixTime};
+use base::{AbortCode, CallFacts, Caller, Identity, UnixTime};
 use events::catalogue::{CallEnded, CallFigures, Class, UsageFigures};
-use events::current::Noted;
+use events::parts::PARTS;
 use events::table::Place;
 use events::{Event, FieldValue, Figures, LINES, Sharded, Table};
 use parking_lot::RwLock;
@@ -73,6 +73,8 @@ pub struct Ended {
     pub wait_ns: u64,
     /// Time spent serving it.
     pub run_ns: u64,
+    /// Nanoseconds spent in each of [`PARTS`].
+    pub parts_ns: [u64; PARTS.len()],
 }
 
 /// Counts calls. Any thread may add calls; each thread's counts are kept separately and combined on request.
@@ -352,49 +354,49 @@ impl ServiceMeter {
         }
     }
 
-    /// Counts a call that has ended, with the facts noted about it. `now` is called only if it was slow.
-    pub fn ended(&self, caller: &Caller, noted: &Noted, call: &Ended, now: fn() -> UnixTime) {
+    /// Counts a call that has ended, with the facts recorded about it. `now` is called only if it was slow.
+    pub fn ended(&self, caller: &Caller, facts: &CallFacts, call: &Ended, now: fn() -> UnixTime) {
         if !self.is_counting() {
             return;
         }
-        let volume = noted.volume;
+        let volume = facts.volume;
         let found = self.procedures.binary_search_by_key(&call.opcode, |(opcode, _)| *opcode);
         let number = self.first + found.unwrap_or(self.procedures.len());
         let class = (self.class)(call.opcode);
         let procedure = found.map_or(UNKNOWN, |index| self.procedures[index].1);
-        self.notify(procedure, noted, call);
+        self.notify(procedure, facts, call);
         if LINES.wants(Event::Call) {
-            self.leave_line(procedure, caller, noted, call);
+            self.leave_line(procedure, caller, facts, call);
         }
         let period = self.recorder.period();
         let mut shard = self.recorder.shards.mine();
-        shard.record(number, &self.event(procedure, noted, call));
+        shard.record(number, &self.event(procedure, facts, call));
         let counted = Counted { call, class, number, period };
         shard.usage.get_or_insert_with(|| Usage::new(ROWS_MAX)).record(volume, caller, &counted);
         drop(shard);
         let total_ns = call.wait_ns.saturating_add(call.run_ns);
         let from_ns = self.recorder.slow_from_ns();
         if from_ns > 0 && total_ns >= from_ns {
-            self.remember(caller, noted, call, number, now());
+            self.remember(caller, facts, call, number, now());
         }
     }
 
     /// Notifies tracers and the profiler.
-    fn notify(&self, procedure: &'static str, noted: &Noted, call: &Ended) {
+    fn notify(&self, procedure: &'static str, facts: &CallFacts, call: &Ended) {
         let code = call.result.map_or_else(|code| code.0, |()| 0);
         let total_ns = call.wait_ns.saturating_add(call.run_ns);
         let bytes = call.received.saturating_add(call.sent);
-        waits::probes::call_end(procedure, noted.volume, code, total_ns, bytes);
-        waits::called(&Called { service: self.name, procedure, total_ns, parts_ns: noted.parts });
+        waits::probes::call_end(procedure, facts.volume, code, total_ns, bytes);
+        waits::called(&Called { service: self.name, procedure, total_ns, parts_ns: call.parts_ns });
     }
 
     /// Built a second time for a log line, so that plain counting keeps none in memory.
     #[inline]
-    fn event(&self, procedure: &'static str, noted: &Noted, call: &Ended) -> CallEnded {
+    fn event(&self, procedure: &'static str, facts: &CallFacts, call: &Ended) -> CallEnded {
         CallEnded {
             service: self.name,
             procedure,
-            volume: noted.volume.into(),
+            volume: facts.volume.into(),
             outcome: crate::outcome(call.result),
             code: call.result.map_or_else(|code| code.0, |()| 0),
             fast_path: call.fast_path.into(),
@@ -406,26 +408,26 @@ impl ServiceMeter {
     }
 
     #[cold]
-    fn leave_line(&self, procedure: &'static str, caller: &Caller, noted: &Noted, call: &Ended) {
+    fn leave_line(&self, procedure: &'static str, caller: &Caller, facts: &CallFacts, call: &Ended) {
         let who = || {
             let [host, user] = ClientKey { host: caller.peer.ip(), user: caller.identity.clone() }.labels();
             vec![("host", FieldValue::from(host)), ("user", FieldValue::from(user))]
         };
-        LINES.log(&self.event(procedure, noted, call), who);
+        LINES.log(&self.event(procedure, facts, call), who);
     }
 
-    fn remember(&self, caller: &Caller, noted: &Noted, call: &Ended, number: usize, ended: UnixTime) {
+    fn remember(&self, caller: &Caller, facts: &CallFacts, call: &Ended, number: usize, ended: UnixTime) {
         let Some(procedure) = self.recorder.procedures.read().get(number).copied() else { return };
         self.recorder.slow.push(SlowCall {
             ended,
             procedure,
             client: ClientKey { host: caller.peer.ip(), user: caller.identity.clone() },
-            volume: noted.volume,
+            volume: facts.volume,
             result: call.result,
             received: call.received,
             sent: call.sent,
             total_ns: call.wait_ns.saturating_add(call.run_ns),
-            parts_ns: noted.parts,
+            parts_ns: call.parts_ns,
         });
     }
 }

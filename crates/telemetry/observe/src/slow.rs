@@ -2,7 +2,7 @@
 
 use crate::recorder::{ClientKey, Procedure};
 use base::{AbortCode, UnixTime};
-use events::current::PARTS;
+use events::parts::PARTS;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 

@@ -1,12 +1,11 @@
 //! Sums over many calls on many threads.
 
 use crate::{Ended, Observed, Recorder, ServiceMeter, Sheet, SlowCall, Snapshot};
-use base::{AbortCode, Caller, Identity, Principal, SecurityLevel, UnixTime};
+use base::{AbortCode, CallFacts, Caller, Identity, Principal, SecurityLevel, UnixTime};
 use events::catalogue::{
     CacheCounts, Class, DiskFigures, HostFigures, LaneFigures, PeerFigures, ProcessFigures, UsageFigures,
     WorkerFigures,
 };
-use events::current::Noted;
 use events::{Declared, Figures};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -25,7 +24,16 @@ fn caller(host: u8, name: &str) -> Caller {
 }
 
 fn ended(opcode: u32) -> Ended {
-    Ended { opcode, result: Ok(()), fast_path: false, received: 10, sent: 100, wait_ns: 3, run_ns: 5 }
+    Ended {
+        opcode,
+        result: Ok(()),
+        fast_path: false,
+        received: 10,
+        sent: 100,
+        wait_ns: 3,
+        run_ns: 5,
+        parts_ns: Default::default(),
+    }
 }
 
 fn meter(recorder: &Arc<Recorder>) -> ServiceMeter {
@@ -33,7 +41,7 @@ fn meter(recorder: &Arc<Recorder>) -> ServiceMeter {
 }
 
 fn count(meter: &ServiceMeter, who: &Caller, volume: u32, call: &Ended) {
-    meter.ended(who, &Noted { volume, ..Noted::default() }, call, || UnixTime(9));
+    meter.ended(who, &CallFacts { volume, ..CallFacts::default() }, call, || UnixTime(9));
 }
 
 fn usage_totals(snapshot: &Snapshot) -> [UsageFigures; 3] {

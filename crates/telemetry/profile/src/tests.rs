@@ -6,7 +6,7 @@ use crate::{
     state, stop,
 };
 use disk::{Disk, DiskStep, File, HookedDisk, MeteredDisk, RealDisk};
-use events::current::Part;
+use events::parts::Part;
 use object::Object as _;
 use parking_lot::{Mutex, MutexGuard};
 use std::hint::black_box;
@@ -172,7 +172,7 @@ fn wait_for_a_lock(lock: &Lock<u32>) -> Duration {
         is_taken.recv().unwrap();
         waits::begin("TEST", &[(7, "WaitForLock")]);
         waits::opcode(7);
-        events::current::volume(536_870_912);
+        waits::set_volume(536_870_912);
         waiting.send(()).unwrap();
         let begun = Instant::now();
         drop(lock.lock());
@@ -244,11 +244,11 @@ fn slow_disk_waits_name_stack_volume_and_client() {
     waits::begin("TEST", &[(1, "Fetch")]);
     waits::opcode(1);
     waits::set_client(Client { host: Ipv4Addr::new(10, 0, 0, 1).into(), user: "ann".into() });
-    events::current::volume(7);
+    waits::set_volume(7);
     for _ in 0..3 {
         assert_eq!(read_slowly(&*file), 3);
     }
-    let parts_ns = events::current::noted().parts;
+    let parts_ns = events::parts::spent_ns();
     waits::called(&Called { service: "TEST", procedure: "Fetch", total_ns: 160_000_000, parts_ns });
     ended(id);
     let rows = IoRow::read(&text(id, Document::Io)).unwrap();

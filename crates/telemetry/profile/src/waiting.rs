@@ -6,7 +6,7 @@ use crate::report::{Progress, Report};
 use crate::sum::{ROWS_MAX, Sum};
 use crate::symbols::{Symbols, printable};
 use crate::tables::{self, IoRow, LatencyRow, LockRow, Table as _};
-use events::current::{PARTS, Part};
+use events::parts::{PARTS, Part};
 use events::{Histogram, Sharded, Table};
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -8,7 +8,7 @@ use crate::request::{Method, Request};
 use crate::site::{Site, in_clear, now, too_many};
 use crate::source::Source;
 use crate::tables;
-use events::current::PARTS;
+use events::parts::PARTS;
 use observe::{SlowCall, Table};
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@ use crate::stream::Line;
 use crate::tasks::{self, Crashed, Wait};
 use crate::world::{FILE_SERVICE, LOCATION_SERVICE, Places};
 use afs_idl::{CallStream, cb, fs, vl};
-use base::{AbortCode, Caller, Fid, HostUuid, Monotonic, VnodeId, VolumeId};
+use base::{AbortCode, CallContext, Fid, HostUuid, Monotonic, VnodeId, VolumeId};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -74,7 +74,11 @@ impl Station {
 }
 
 impl cb::Server for Station {
-    fn call_back(&self, _: &Caller, request: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
+    fn call_back(
+        &self,
+        _: &CallContext<'_>,
+        request: cb::CallBackRequest,
+    ) -> Result<cb::CallBackReply, AbortCode> {
         let mut cache = self.cache.lock();
         cache.breaks += 1;
         let mut record = self.hub.record();
@@ -93,7 +97,7 @@ impl cb::Server for Station {
 
     fn init_call_back_state(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         _: cb::InitCallBackStateRequest,
     ) -> Result<cb::InitCallBackStateReply, AbortCode> {
         self.reset(self.places.server_at(caller.peer));
@@ -102,7 +106,7 @@ impl cb::Server for Station {
 
     fn init_call_back_state3(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         request: cb::InitCallBackState3Request,
     ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
         self.reset(self.places.server_with(request.server_uuid));
@@ -111,7 +115,7 @@ impl cb::Server for Station {
 
     fn tell_me_about_yourself(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: cb::TellMeAboutYourselfRequest,
     ) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
         let addresses = cb::InterfaceAddr::new(self.uuid(), &[]);
@@ -121,11 +125,15 @@ impl cb::Server for Station {
         })
     }
 
-    fn probe(&self, _: &Caller, _: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
+    fn probe(&self, _: &CallContext<'_>, _: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
         Ok(cb::ProbeReply)
     }
 
-    fn probe_uuid(&self, _: &Caller, request: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
+    fn probe_uuid(
+        &self,
+        _: &CallContext<'_>,
+        request: cb::ProbeUuidRequest,
+    ) -> Result<cb::ProbeUuidReply, AbortCode> {
         if request.client_uuid == self.uuid() { Ok(cb::ProbeUuidReply) } else { Err(AbortCode(1)) }
     }
 }

@@ -7,8 +7,8 @@ use crate::tasks::{self, Wait};
 use crate::world::{CALLBACK_SERVICE, FILE_SERVICE, LOCATION_SERVICE, Places, Sabotage, server_uuid};
 use afs_idl::{ClientConnection, cb};
 use base::{
-    AbortCode, Caller, Fid, LocalAuthority, Monotonic, PartitionId, Principal, Rights, UnixTime, UserId,
-    VolumeId, VolumeType,
+    AbortCode, CallContext, Caller, Fid, LocalAuthority, Monotonic, PartitionId, Principal, Rights, UnixTime,
+    UserId, VolumeId, VolumeType,
 };
 use bytes::Bytes;
 use disk::{Disk, FaultyDisk, Garbling, Torn};
@@ -348,7 +348,8 @@ impl Machine {
             connection: base::Connection::new(),
         };
         let request = afs_idl::vl::CreateEntryNRequest { new_entry: entry };
-        afs_idl::vl::Server::create_entry_n(&**locations, &caller, request).expect("a new entry");
+        afs_idl::vl::Server::create_entry_n(&**locations, &CallContext::new(&caller), request)
+            .expect("a new entry");
     }
 
     /// Crashes: what was not synced may be lost, and nothing that still runs has an effect. Returns the number
@@ -408,10 +409,11 @@ impl Machine {
             };
             if service == LOCATION_SERVICE {
                 let Some(locations) = locations else { return reply(Err(AbortCode::RX_INVALID_OPERATION)) };
-                let result = afs_idl::vl::dispatch(&*locations, &caller, &mut stream);
+                let result = afs_idl::vl::dispatch(&*locations, &CallContext::new(&caller), &mut stream);
                 return reply(result.map(|()| stream.reply.into()));
             }
-            let served = files.serve(|call| afs_idl::fs::dispatch(call, &caller, &mut stream));
+            let served =
+                files.serve(|call| afs_idl::fs::dispatch(call, &CallContext::new(&caller), &mut stream));
             let (result, durable) = served.into_parts();
             let result = result.map(|()| Bytes::from(stream.reply));
             end_when_durable(durable, early, result, reply);

@@ -8,7 +8,7 @@ use crate::record::Report;
 use crate::stream::ServedCall;
 use crate::tasks::{Tasks, Wait};
 use afs_idl::{cb, fs};
-use base::{Fid, HostUuid, Monotonic, UnixTime, VolumeId};
+use base::{CallContext, Fid, HostUuid, Monotonic, UnixTime, VolumeId};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use sim::network::{Conditions, Datagram, Network, Parcel};
@@ -383,7 +383,7 @@ impl World {
             for begun in client.host.pump(now, &self.hub, sent) {
                 has_begun = true;
                 let mut stream = ServedCall::new(begun.incoming);
-                let result = cb::dispatch(&*client.station, &begun.caller, &mut stream);
+                let result = cb::dispatch(&*client.station, &CallContext::new(&begun.caller), &mut stream);
                 client.host.answer(now, begun.call, result.map(|()| stream.reply.into()));
             }
         }
@@ -397,7 +397,7 @@ impl World {
         if begun.service == FILE_SERVICE
             && self.hub.chance(0.7)
             && let Some(request) = begun.incoming.whole()
-            && let Some(answer) = running.files.try_answer(&begun.caller, &request)
+            && let Some(answer) = running.files.try_answer(&CallContext::new(&begun.caller), &request)
         {
             self.hub.record().report.at_once += 1;
             running.host.answer(now, begun.call, Ok(answer.reply));

@@ -4,7 +4,7 @@
 use crate::frames::frames;
 use crate::replies;
 use afs_idl::{CallStream, MemoryStream};
-use base::{AbortCode, Caller, Identity, SecurityLevel};
+use base::{AbortCode, CallContext, Caller, Identity, SecurityLevel};
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use xdr::{Decode, Encode, SliceSource};
@@ -42,15 +42,17 @@ pub(crate) fn anonymous() -> Caller {
     }
 }
 
-type Dispatch = fn(&Nothing, &Caller, &mut dyn CallStream) -> Result<(), AbortCode>;
+type Dispatch = fn(&Nothing, &CallContext<'_>, &mut dyn CallStream) -> Result<(), AbortCode>;
 
 /// Lengths of the pieces in which requests arrive.
 const PIECE_BYTES: [usize; 2] = [3, 1444];
 
 fn messages(data: &[u8], dispatch: Dispatch, replies: &[Check]) {
     for frame in frames(data) {
+        let caller = anonymous();
+        let call = CallContext::new(&caller);
         let outcomes =
-            PIECE_BYTES.map(|piece| dispatch(&Nothing, &anonymous(), &mut MemoryStream::new(frame, piece)));
+            PIECE_BYTES.map(|piece| dispatch(&Nothing, &call, &mut MemoryStream::new(frame, piece)));
         assert_eq!(outcomes[0], outcomes[1], "the outcome depends on the sizes of the pieces");
         for check in replies {
             check(frame);

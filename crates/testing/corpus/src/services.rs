@@ -14,7 +14,7 @@ use crate::frames::frames;
 use crate::idl::anonymous;
 use crate::records::NOW;
 use afs_idl::{CallStream, MemoryStream};
-use base::{AbortCode, Caller, Connection, Identity, LocalAuthority, Principal, SecurityLevel};
+use base::{AbortCode, CallContext, Caller, Connection, Identity, LocalAuthority, Principal, SecurityLevel};
 use bytes::Bytes;
 use ptdb::{Actor, Kind, NewEntry, Policy, Protection};
 use ptserver::PtService;
@@ -98,11 +98,14 @@ impl CallStream for Patience {
     }
 }
 
-fn history(data: &[u8], mut call: impl FnMut(&Caller, &mut dyn CallStream) -> Result<(), AbortCode>) {
+fn history(
+    data: &[u8],
+    mut call: impl FnMut(&CallContext<'_>, &mut dyn CallStream) -> Result<(), AbortCode>,
+) {
     for frame in frames(data).take(CALLS_MAX) {
         let Some((who, request)) = frame.split_first() else { continue };
         let mut stream = Patience { request: MemoryStream::new(request, 1444), got: 0 };
-        let outcome = call(&caller(*who), &mut stream);
+        let outcome = call(&CallContext::new(&caller(*who)), &mut stream);
         assert_ne!(outcome, Err(AbortCode(0)), "an abort with the code of success");
     }
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::{Called, Current, Wait, Watcher, watch};
 use events::catalogue::DiskAccess;
-use events::current::Part;
 use events::lines::{Choice, Line};
+use events::parts::Part;
 use events::{FieldValue, LINES};
 use parking_lot::Mutex as Plain;
 use std::sync::Arc;
@@ -121,7 +121,7 @@ fn nested_waits_count_once() {
     let access = crate::Access { kind: "sync", bytes: 0 };
     let expected = [(None, 70, Some(access)), (Some(Part::Disk), 100, None), (Some(Part::Client), 5, None)];
     assert_eq!(reported, expected);
-    assert_eq!(events::current::noted().parts, [0, 0, 100, 0, 11, 0]);
+    assert_eq!(events::parts::spent_ns(), [0, 0, 100, 0, 11, 0]);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn lock_waits_leave_a_line_that_matches_the_counters() {
     LINES.choose(&Choice::parse(["lock", "disk=1s"]).unwrap(), 1000);
     crate::begin("TEST", &[(1, "Wait")]);
     crate::opcode(1);
-    events::current::volume(7);
+    crate::set_volume(7);
     wait_once(|| lock.lock(), || drop(lock.lock()));
     crate::disk(&DiskAccess { access: "sync", failed: 0, buffered: 0, moved: 0, time: 70 });
     LINES.choose(&Choice::default(), 0);

@@ -4,7 +4,7 @@ use super::{Fakes, server};
 use crate::vote;
 use afs_idl::stream::StreamSource;
 use afs_idl::{CallStream, MemoryStream, cellar, fs, vl};
-use base::{AbortCode, Caller, Identity, SecurityLevel};
+use base::{AbortCode, CallContext, Caller, Identity, SecurityLevel};
 use parking_lot::Mutex;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -31,7 +31,11 @@ impl Files {
 }
 
 impl fs::Server for Files {
-    fn fetch_status(&self, _: &Caller, _: fs::FetchStatusRequest) -> Result<fs::FetchStatusReply, AbortCode> {
+    fn fetch_status(
+        &self,
+        _: &CallContext<'_>,
+        _: fs::FetchStatusRequest,
+    ) -> Result<fs::FetchStatusReply, AbortCode> {
         self.is_there().map(|()| fs::FetchStatusReply::default())
     }
 }
@@ -39,7 +43,7 @@ impl fs::Server for Files {
 impl cellar::Server for Files {
     fn list_snapshots(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: cellar::ListSnapshotsRequest,
     ) -> Result<cellar::ListSnapshotsReply, AbortCode> {
         self.is_there().map(|()| cellar::ListSnapshotsReply::default())
@@ -47,7 +51,7 @@ impl cellar::Server for Files {
 
     fn create_snapshot(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: cellar::CreateSnapshotRequest,
     ) -> Result<cellar::CreateSnapshotReply, AbortCode> {
         self.is_there().map(|()| cellar::CreateSnapshotReply::default())
@@ -55,7 +59,7 @@ impl cellar::Server for Files {
 
     fn set_volume_policy(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: cellar::SetVolumePolicyRequest,
     ) -> Result<cellar::SetVolumePolicyReply, AbortCode> {
         self.is_there().map(|()| cellar::SetVolumePolicyReply)
@@ -63,7 +67,7 @@ impl cellar::Server for Files {
 
     fn purge_volume_cache(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: cellar::PurgeVolumeCacheRequest,
     ) -> Result<cellar::PurgeVolumeCacheReply, AbortCode> {
         self.is_there().map(|()| cellar::PurgeVolumeCacheReply::default())
@@ -75,7 +79,7 @@ struct Locations(Ipv4Addr, Queried);
 impl vl::Server for Locations {
     fn get_entry_by_name_n(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         request: vl::GetEntryByNameNRequest,
     ) -> Result<vl::GetEntryByNameNReply, AbortCode> {
         self.1.lock().push(self.0);
@@ -129,9 +133,9 @@ pub fn cell() -> (Arc<Fakes>, Queried) {
         let caller = Caller { identity, level, peer, local, connection: base::Connection::new() };
         match service {
             vote::SERVICE => state(address, stream),
-            52 => vl::dispatch(&Locations(address, reported.clone()), &caller, stream),
-            20011 => cellar::dispatch(&Files(address), &caller, stream),
-            _ => fs::dispatch(&Files(address), &caller, stream),
+            52 => vl::dispatch(&Locations(address, reported.clone()), &CallContext::new(&caller), stream),
+            20011 => cellar::dispatch(&Files(address), &CallContext::new(&caller), stream),
+            _ => fs::dispatch(&Files(address), &CallContext::new(&caller), stream),
         }
     });
     (fakes, asked)

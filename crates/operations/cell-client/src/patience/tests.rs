@@ -5,7 +5,7 @@ use crate::CellClient;
 use crate::fakes::{Fakes, server};
 use crate::files::{Attributes, Node};
 use afs_idl::{fs, pr, vl, vol};
-use base::{Caller, Identity, SecurityLevel};
+use base::{CallContext, Caller, Identity, SecurityLevel};
 use std::io::Cursor;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -18,13 +18,17 @@ const LONG_BYTES: usize = 3 * REPEATABLE_BYTES_MAX + 1;
 struct Files(Mutex<Vec<u8>>);
 
 impl fs::Server for Files {
-    fn fetch_status(&self, _: &Caller, _: fs::FetchStatusRequest) -> Result<fs::FetchStatusReply, AbortCode> {
+    fn fetch_status(
+        &self,
+        _: &CallContext<'_>,
+        _: fs::FetchStatusRequest,
+    ) -> Result<fs::FetchStatusReply, AbortCode> {
         Ok(fs::FetchStatusReply::default())
     }
 
     fn store_data64(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         request: fs::StoreData64Request,
         stream: &mut dyn CallStream,
     ) -> Result<fs::StoreData64Reply, AbortCode> {
@@ -38,7 +42,7 @@ impl fs::Server for Files {
 
     fn fetch_data64(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: fs::FetchData64Request,
         stream: &mut dyn CallStream,
     ) -> Result<fs::FetchData64Reply, AbortCode> {
@@ -50,7 +54,7 @@ impl fs::Server for Files {
 
     fn give_up_all_call_backs(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: fs::GiveUpAllCallBacksRequest,
     ) -> Result<fs::GiveUpAllCallBacksReply, AbortCode> {
         Ok(fs::GiveUpAllCallBacksReply)
@@ -62,7 +66,7 @@ struct Locations;
 impl vl::Server for Locations {
     fn get_entry_by_name_n(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: vl::GetEntryByNameNRequest,
     ) -> Result<vl::GetEntryByNameNReply, AbortCode> {
         let mut entry = vl::NVldbEntry { server_count: 1, ..vl::NVldbEntry::default() };
@@ -96,8 +100,8 @@ impl Refusing {
         let (peer, local) = ((address, 7000).into(), address.into());
         let caller = Caller { identity, level, peer, local, connection: base::Connection::new() };
         match service {
-            52 => vl::dispatch(&Locations, &caller, stream),
-            _ => fs::dispatch(&self.files, &caller, stream),
+            52 => vl::dispatch(&Locations, &CallContext::new(&caller), stream),
+            _ => fs::dispatch(&self.files, &CallContext::new(&caller), stream),
         }
     }
 

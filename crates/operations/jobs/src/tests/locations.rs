@@ -2,7 +2,7 @@
 
 use super::history::Cell;
 use afs_idl::vl::{self, NVldbEntry, entry_flags};
-use base::{AbortCode, Caller};
+use base::{AbortCode, CallContext};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const OPERATIONS: i32 =
 impl vl::Server for Database {
     fn get_entry_by_idn(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         request: vl::GetEntryByIDNRequest,
     ) -> Result<vl::GetEntryByIDNReply, AbortCode> {
         let entry = self.find(|entry| entry.volume_id[0] == request.volume_id)?;
@@ -38,7 +38,7 @@ impl vl::Server for Database {
 
     fn get_entry_by_name_n(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         request: vl::GetEntryByNameNRequest,
     ) -> Result<vl::GetEntryByNameNReply, AbortCode> {
         let entry = self.find(|entry| entry.name == request.volume_name)?;
@@ -47,7 +47,7 @@ impl vl::Server for Database {
 
     fn replace_entry_n(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         request: vl::ReplaceEntryNRequest,
     ) -> Result<vl::ReplaceEntryNReply, AbortCode> {
         let mut state = self.cell.state.lock();
@@ -59,7 +59,7 @@ impl vl::Server for Database {
 
     fn create_entry_n(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         request: vl::CreateEntryNRequest,
     ) -> Result<vl::CreateEntryNReply, AbortCode> {
         let mut state = self.cell.state.lock();
@@ -73,7 +73,7 @@ impl vl::Server for Database {
 
     fn delete_entry(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         request: vl::DeleteEntryRequest,
     ) -> Result<vl::DeleteEntryReply, AbortCode> {
         let mut state = self.cell.state.lock();
@@ -83,7 +83,7 @@ impl vl::Server for Database {
 
     fn get_new_volume_id(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         request: vl::GetNewVolumeIdRequest,
     ) -> Result<vl::GetNewVolumeIdReply, AbortCode> {
         let mut state = self.cell.state.lock();
@@ -97,7 +97,7 @@ impl vl::Server for Database {
         Ok(vl::GetNewVolumeIdReply { new_volume_id: state.next_volume - request.bump_count })
     }
 
-    fn get_stats(&self, _: &Caller, _: vl::GetStatsRequest) -> Result<vl::GetStatsReply, AbortCode> {
+    fn get_stats(&self, _: &CallContext<'_>, _: vl::GetStatsRequest) -> Result<vl::GetStatsReply, AbortCode> {
         let start_time = self.cell.state.lock().locations_began;
         Ok(vl::GetStatsReply {
             stats: vl::Stats { start_time, ..vl::Stats::default() },
@@ -105,7 +105,11 @@ impl vl::Server for Database {
         })
     }
 
-    fn set_lock(&self, _: &Caller, request: vl::SetLockRequest) -> Result<vl::SetLockReply, AbortCode> {
+    fn set_lock(
+        &self,
+        _: &CallContext<'_>,
+        request: vl::SetLockRequest,
+    ) -> Result<vl::SetLockReply, AbortCode> {
         let mut state = self.cell.state.lock();
         if state.takes_no_changes {
             return Err(AbortCode::VL_PERM);
@@ -120,7 +124,7 @@ impl vl::Server for Database {
 
     fn release_lock(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         request: vl::ReleaseLockRequest,
     ) -> Result<vl::ReleaseLockReply, AbortCode> {
         let mut state = self.cell.state.lock();

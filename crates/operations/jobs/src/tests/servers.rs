@@ -3,7 +3,7 @@
 use super::history::{Cell, DUMP, Extent, Open, SIZE_KIB, VOLUME, Volume, restored_files};
 use afs_idl::CallStream;
 use afs_idl::vol::{self, VolintInfo, VolserStatus, attach_mode, volume_flags, volume_state, volume_type};
-use base::{AbortCode, Caller};
+use base::{AbortCode, CallContext};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -139,7 +139,7 @@ impl Server {
 impl vol::Server for Server {
     fn trans_create(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         r: vol::TransCreateRequest,
     ) -> Result<vol::TransCreateReply, AbortCode> {
         self.administer()?;
@@ -149,7 +149,11 @@ impl vol::Server for Server {
         Ok(vol::TransCreateReply { transaction: self.open(r.volume_id, r.partition, r.flags)? })
     }
 
-    fn end_trans(&self, _: &Caller, r: vol::EndTransRequest) -> Result<vol::EndTransReply, AbortCode> {
+    fn end_trans(
+        &self,
+        _: &CallContext<'_>,
+        r: vol::EndTransRequest,
+    ) -> Result<vol::EndTransReply, AbortCode> {
         self.administer()?;
         let mut state = self.cell.state.lock();
         let host = state.hosts.get_mut(&self.address).unwrap();
@@ -157,7 +161,7 @@ impl vol::Server for Server {
         Ok(vol::EndTransReply { code: 0 })
     }
 
-    fn monitor(&self, _: &Caller, _: vol::MonitorRequest) -> Result<vol::MonitorReply, AbortCode> {
+    fn monitor(&self, _: &CallContext<'_>, _: vol::MonitorRequest) -> Result<vol::MonitorReply, AbortCode> {
         let state = self.cell.state.lock();
         let info = |(id, open): (&i32, &Open)| vol::TransDebugInfo {
             transaction: *id,
@@ -170,7 +174,7 @@ impl vol::Server for Server {
 
     fn create_volume(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         r: vol::CreateVolumeRequest,
     ) -> Result<vol::CreateVolumeReply, AbortCode> {
         self.administer()?;
@@ -186,7 +190,7 @@ impl vol::Server for Server {
 
     fn delete_volume(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         r: vol::DeleteVolumeRequest,
     ) -> Result<vol::DeleteVolumeReply, AbortCode> {
         let mut state = self.cell.state.lock();
@@ -196,7 +200,11 @@ impl vol::Server for Server {
         Ok(vol::DeleteVolumeReply)
     }
 
-    fn set_flags(&self, _: &Caller, r: vol::SetFlagsRequest) -> Result<vol::SetFlagsReply, AbortCode> {
+    fn set_flags(
+        &self,
+        _: &CallContext<'_>,
+        r: vol::SetFlagsRequest,
+    ) -> Result<vol::SetFlagsReply, AbortCode> {
         self.with(r.transaction, |volume, _, _| {
             volume.is_doomed = r.flags & volume_flags::DELETE_ON_SALVAGE != 0;
             volume.in_service = r.flags & volume_flags::OUT_OF_SERVICE == 0;
@@ -204,7 +212,11 @@ impl vol::Server for Server {
         Ok(vol::SetFlagsReply)
     }
 
-    fn get_status(&self, _: &Caller, r: vol::GetStatusRequest) -> Result<vol::GetStatusReply, AbortCode> {
+    fn get_status(
+        &self,
+        _: &CallContext<'_>,
+        r: vol::GetStatusRequest,
+    ) -> Result<vol::GetStatusReply, AbortCode> {
         let status = self.with(r.transaction, |volume, open, _| VolserStatus {
             volume_id: open.volume,
             creation_date: volume.created,
@@ -217,7 +229,7 @@ impl vol::Server for Server {
 
     fn list_one_volume(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         r: vol::ListOneVolumeRequest,
     ) -> Result<vol::ListOneVolumeReply, AbortCode> {
         check_partition(r.partition)?;
@@ -238,7 +250,7 @@ impl vol::Server for Server {
 
     fn partition_info64(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         r: vol::PartitionInfo64Request,
     ) -> Result<vol::PartitionInfo64Reply, AbortCode> {
         let partition: base::PartitionId = r.name.to_string().parse().unwrap();
@@ -250,7 +262,7 @@ impl vol::Server for Server {
 
     fn clone_volume(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         r: vol::CloneVolumeRequest,
     ) -> Result<vol::CloneVolumeReply, AbortCode> {
         self.check_in_service(r.transaction)?;
@@ -272,7 +284,7 @@ impl vol::Server for Server {
         Ok(vol::CloneVolumeReply { new_volume_id: r.new_volume_id })
     }
 
-    fn re_clone(&self, _: &Caller, r: vol::ReCloneRequest) -> Result<vol::ReCloneReply, AbortCode> {
+    fn re_clone(&self, _: &CallContext<'_>, r: vol::ReCloneRequest) -> Result<vol::ReCloneReply, AbortCode> {
         self.check_in_service(r.transaction)?;
         let kind = self.beside(r.transaction, r.clone_id)?.ok_or(AbortCode::VNOVOL)?.kind;
         assert_ne!(kind, volume_type::READ_WRITE);
@@ -284,14 +296,14 @@ impl vol::Server for Server {
 
     fn set_ids_types(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         r: vol::SetIdsTypesRequest,
     ) -> Result<vol::SetIdsTypesReply, AbortCode> {
         self.with(r.transaction, |volume, _, _| volume.family = [r.clone_id, r.backup_id])?;
         Ok(vol::SetIdsTypesReply)
     }
 
-    fn set_info(&self, _: &Caller, r: vol::SetInfoRequest) -> Result<vol::SetInfoReply, AbortCode> {
+    fn set_info(&self, _: &CallContext<'_>, r: vol::SetInfoRequest) -> Result<vol::SetInfoReply, AbortCode> {
         assert_eq!((r.info.creation_date, r.info.update_date), (u32::MAX, u32::MAX), "dates are not touched");
         self.with(r.transaction, |volume, _, _| volume.changes = r.info.spare2 as u32)?;
         Ok(vol::SetInfoReply)
@@ -299,7 +311,7 @@ impl vol::Server for Server {
 
     fn set_forwarding(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         r: vol::SetForwardingRequest,
     ) -> Result<vol::SetForwardingReply, AbortCode> {
         let mut state = self.cell.state.lock();
@@ -308,7 +320,11 @@ impl vol::Server for Server {
         Ok(vol::SetForwardingReply)
     }
 
-    fn nuke_volume(&self, _: &Caller, r: vol::NukeVolumeRequest) -> Result<vol::NukeVolumeReply, AbortCode> {
+    fn nuke_volume(
+        &self,
+        _: &CallContext<'_>,
+        r: vol::NukeVolumeRequest,
+    ) -> Result<vol::NukeVolumeReply, AbortCode> {
         let mut state = self.cell.state.lock();
         state
             .hosts
@@ -322,7 +338,7 @@ impl vol::Server for Server {
 
     fn restore(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         r: vol::RestoreRequest,
         stream: &mut dyn CallStream,
     ) -> Result<vol::RestoreReply, AbortCode> {
@@ -344,14 +360,14 @@ impl vol::Server for Server {
         Ok(vol::RestoreReply)
     }
 
-    fn set_date(&self, _: &Caller, r: vol::SetDateRequest) -> Result<vol::SetDateReply, AbortCode> {
+    fn set_date(&self, _: &CallContext<'_>, r: vol::SetDateRequest) -> Result<vol::SetDateReply, AbortCode> {
         self.with(r.transaction, |volume, _, _| volume.created = r.new_date)?;
         Ok(vol::SetDateReply)
     }
 
     fn split_volume(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         r: vol::SplitVolumeRequest,
         stream: &mut dyn CallStream,
     ) -> Result<vol::SplitVolumeReply, AbortCode> {
@@ -371,14 +387,14 @@ impl vol::Server for Server {
         Ok(vol::SplitVolumeReply)
     }
 
-    fn forward(&self, _: &Caller, r: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {
+    fn forward(&self, _: &CallContext<'_>, r: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {
         self.send(r.transaction, r.from_date, &r.destination, r.destination_transaction)?;
         Ok(vol::ForwardReply)
     }
 
     fn forward_multiple(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         r: vol::ForwardMultipleRequest,
     ) -> Result<vol::ForwardMultipleReply, AbortCode> {
         let extent = if r.from_date == 0 { Extent::Everything } else { Extent::Changes };

@@ -2,7 +2,7 @@
 
 use super::history::{Cell, Dice, Killed};
 use afs_idl::{MemoryConnection, MemoryStream, vl, vol};
-use base::{AbortCode, Caller, Identity, SecurityLevel};
+use base::{AbortCode, CallContext, Caller, Identity, SecurityLevel};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -58,9 +58,9 @@ fn serve(
     let (identity, level) = (Identity::Anonymous, SecurityLevel::Clear);
     let caller = Caller { identity, level, peer, local: peer.ip(), connection: base::Connection::new() };
     let answer = |stream: &mut MemoryStream| match recipient {
-        Recipient::Volumes(server) => vol::dispatch(&cell.server(server), &caller, stream),
-        Recipient::Locations => vl::dispatch(&cell.database(false), &caller, stream),
-        Recipient::NewestLocations => vl::dispatch(&cell.database(true), &caller, stream),
+        Recipient::Volumes(server) => vol::dispatch(&cell.server(server), &CallContext::new(&caller), stream),
+        Recipient::Locations => vl::dispatch(&cell.database(false), &CallContext::new(&caller), stream),
+        Recipient::NewestLocations => vl::dispatch(&cell.database(true), &CallContext::new(&caller), stream),
     };
     if matches!(dice, Dice::Twice) {
         // The first reply is lost.

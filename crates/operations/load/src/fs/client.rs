@@ -6,7 +6,7 @@ use super::step::{CallKind, Step, Subject, Wrong, is_busy, steps};
 use crate::files::Fid;
 use crate::station::FILE_SERVICE;
 use afs_idl::{Forgetful, MemoryStream, cb};
-use base::{AbortCode, Caller, HostUuid, Monotonic};
+use base::{AbortCode, CallContext, Caller, HostUuid, Monotonic};
 use bytes::Bytes;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -233,7 +233,7 @@ impl Client {
             }
         }
         let mut stream = MemoryStream { incoming: [Bytes::from(request)].into(), outgoing: Vec::new() };
-        match cb::dispatch(&self.callbacks, &caller, &mut stream) {
+        match cb::dispatch(&self.callbacks, &CallContext::new(&caller), &mut stream) {
             Ok(()) => {
                 endpoint.write(now, call, &mut Bytes::from(stream.outgoing));
                 endpoint.end(now, call);

@@ -2,7 +2,7 @@
 
 use super::*;
 use afs_idl::CallStream;
-use base::{Identity, Principal, SecurityLevel, UnixTime};
+use base::{CallContext, Identity, Principal, SecurityLevel, UnixTime};
 use bytes::Bytes;
 use cell_client::fakes::{Fakes, server};
 use fileserver::LocalMembership;
@@ -71,7 +71,7 @@ fn database() -> Arc<Protection> {
 fn servers(database: &Arc<Protection>) -> Arc<Fakes> {
     let service = PtService::new(database.clone(), Arc::new(Trust), Arc::new(|| NOW));
     let as_server = caller("afs", "", [127, 0, 0, 1]);
-    Fakes::new(move |_, _, stream| pr::dispatch(&service, &as_server, stream))
+    Fakes::new(move |_, _, stream| pr::dispatch(&service, &CallContext::new(&as_server), stream))
 }
 
 fn remote(fakes: &Arc<Fakes>) -> RemoteMembership {

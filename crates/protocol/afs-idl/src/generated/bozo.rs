@@ -10,7 +10,7 @@
 use crate::client::{self, Direction};
 use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use crate::{Length, Work};
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use events::catalogue::Class;
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
@@ -1690,7 +1690,7 @@ pub trait Server {
     /// (CreateBnode, opcode 80.)
     fn create_bnode(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: CreateBnodeRequest,
     ) -> Result<CreateBnodeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1700,7 +1700,7 @@ pub trait Server {
     /// (DeleteBnode, opcode 81.)
     fn delete_bnode(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: DeleteBnodeRequest,
     ) -> Result<DeleteBnodeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1708,13 +1708,21 @@ pub trait Server {
 
     /// Sets an instance's goal and its configured goal.
     /// (SetStatus, opcode 82.)
-    fn set_status(&self, caller: &Caller, request: SetStatusRequest) -> Result<SetStatusReply, AbortCode> {
+    fn set_status(
+        &self,
+        caller: &CallContext<'_>,
+        request: SetStatusRequest,
+    ) -> Result<SetStatusReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Returns an instance's state.
     /// (GetStatus, opcode 83.)
-    fn get_status(&self, caller: &Caller, request: GetStatusRequest) -> Result<GetStatusReply, AbortCode> {
+    fn get_status(
+        &self,
+        caller: &CallContext<'_>,
+        request: GetStatusRequest,
+    ) -> Result<GetStatusReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1722,7 +1730,7 @@ pub trait Server {
     /// (EnumerateInstance, opcode 84.)
     fn enumerate_instance(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: EnumerateInstanceRequest,
     ) -> Result<EnumerateInstanceReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1732,7 +1740,7 @@ pub trait Server {
     /// (GetInstanceInfo, opcode 85.)
     fn get_instance_info(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetInstanceInfoRequest,
     ) -> Result<GetInstanceInfoReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1742,7 +1750,7 @@ pub trait Server {
     /// (GetInstanceParm, opcode 86.)
     fn get_instance_parm(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetInstanceParmRequest,
     ) -> Result<GetInstanceParmReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1750,7 +1758,11 @@ pub trait Server {
 
     /// Adds an administrator.
     /// (AddSUser, opcode 87.)
-    fn add_s_user(&self, caller: &Caller, request: AddSUserRequest) -> Result<AddSUserReply, AbortCode> {
+    fn add_s_user(
+        &self,
+        caller: &CallContext<'_>,
+        request: AddSUserRequest,
+    ) -> Result<AddSUserReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1758,7 +1770,7 @@ pub trait Server {
     /// (DeleteSUser, opcode 88.)
     fn delete_s_user(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: DeleteSUserRequest,
     ) -> Result<DeleteSUserReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1768,7 +1780,7 @@ pub trait Server {
     /// (ListSUsers, opcode 89.)
     fn list_s_users(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListSUsersRequest,
     ) -> Result<ListSUsersReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1776,19 +1788,27 @@ pub trait Server {
 
     /// Returns a key of the cell by its position in the list.
     /// (ListKeys, opcode 90.)
-    fn list_keys(&self, caller: &Caller, request: ListKeysRequest) -> Result<ListKeysReply, AbortCode> {
+    fn list_keys(
+        &self,
+        caller: &CallContext<'_>,
+        request: ListKeysRequest,
+    ) -> Result<ListKeysReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Adds a key.
     /// (AddKey, opcode 91.)
-    fn add_key(&self, caller: &Caller, request: AddKeyRequest) -> Result<AddKeyReply, AbortCode> {
+    fn add_key(&self, caller: &CallContext<'_>, request: AddKeyRequest) -> Result<AddKeyReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Removes a key.
     /// (DeleteKey, opcode 92.)
-    fn delete_key(&self, caller: &Caller, request: DeleteKeyRequest) -> Result<DeleteKeyReply, AbortCode> {
+    fn delete_key(
+        &self,
+        caller: &CallContext<'_>,
+        request: DeleteKeyRequest,
+    ) -> Result<DeleteKeyReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1796,7 +1816,7 @@ pub trait Server {
     /// (SetCellName, opcode 93.)
     fn set_cell_name(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetCellNameRequest,
     ) -> Result<SetCellNameReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1806,7 +1826,7 @@ pub trait Server {
     /// (GetCellName, opcode 94.)
     fn get_cell_name(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetCellNameRequest,
     ) -> Result<GetCellNameReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1816,7 +1836,7 @@ pub trait Server {
     /// (GetCellHost, opcode 95.)
     fn get_cell_host(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetCellHostRequest,
     ) -> Result<GetCellHostReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1826,7 +1846,7 @@ pub trait Server {
     /// (AddCellHost, opcode 96.)
     fn add_cell_host(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: AddCellHostRequest,
     ) -> Result<AddCellHostReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1836,7 +1856,7 @@ pub trait Server {
     /// (DeleteCellHost, opcode 97.)
     fn delete_cell_host(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: DeleteCellHostRequest,
     ) -> Result<DeleteCellHostReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1846,7 +1866,7 @@ pub trait Server {
     /// (SetTStatus, opcode 98.)
     fn set_t_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetTStatusRequest,
     ) -> Result<SetTStatusReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1856,7 +1876,7 @@ pub trait Server {
     /// (ShutdownAll, opcode 99.)
     fn shutdown_all(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ShutdownAllRequest,
     ) -> Result<ShutdownAllReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1864,13 +1884,21 @@ pub trait Server {
 
     /// Restarts all instances.
     /// (RestartAll, opcode 100.)
-    fn restart_all(&self, caller: &Caller, request: RestartAllRequest) -> Result<RestartAllReply, AbortCode> {
+    fn restart_all(
+        &self,
+        caller: &CallContext<'_>,
+        request: RestartAllRequest,
+    ) -> Result<RestartAllReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Starts all instances that are configured to run.
     /// (StartupAll, opcode 101.)
-    fn startup_all(&self, caller: &Caller, request: StartupAllRequest) -> Result<StartupAllReply, AbortCode> {
+    fn startup_all(
+        &self,
+        caller: &CallContext<'_>,
+        request: StartupAllRequest,
+    ) -> Result<StartupAllReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1878,7 +1906,7 @@ pub trait Server {
     /// (SetNoAuthFlag, opcode 102.)
     fn set_no_auth_flag(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetNoAuthFlagRequest,
     ) -> Result<SetNoAuthFlagReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1886,13 +1914,13 @@ pub trait Server {
 
     /// Restarts the overseer.
     /// (ReBozo, opcode 103.)
-    fn re_bozo(&self, caller: &Caller, request: ReBozoRequest) -> Result<ReBozoReply, AbortCode> {
+    fn re_bozo(&self, caller: &CallContext<'_>, request: ReBozoRequest) -> Result<ReBozoReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Restarts an instance.
     /// (Restart, opcode 104.)
-    fn restart(&self, caller: &Caller, request: RestartRequest) -> Result<RestartReply, AbortCode> {
+    fn restart(&self, caller: &CallContext<'_>, request: RestartRequest) -> Result<RestartReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1900,7 +1928,7 @@ pub trait Server {
     /// (Install, opcode 105.) The data after the request is read from the stream.
     fn install(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: InstallRequest,
         stream: &mut dyn CallStream,
     ) -> Result<InstallReply, AbortCode> {
@@ -1909,25 +1937,33 @@ pub trait Server {
 
     /// Restores the previous version of a program.
     /// (UnInstall, opcode 106.)
-    fn un_install(&self, caller: &Caller, request: UnInstallRequest) -> Result<UnInstallReply, AbortCode> {
+    fn un_install(
+        &self,
+        caller: &CallContext<'_>,
+        request: UnInstallRequest,
+    ) -> Result<UnInstallReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Returns the installation times of a program's versions.
     /// (GetDates, opcode 107.)
-    fn get_dates(&self, caller: &Caller, request: GetDatesRequest) -> Result<GetDatesReply, AbortCode> {
+    fn get_dates(
+        &self,
+        caller: &CallContext<'_>,
+        request: GetDatesRequest,
+    ) -> Result<GetDatesReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Runs a command.
     /// (Exec, opcode 108.)
-    fn exec(&self, caller: &Caller, request: ExecRequest) -> Result<ExecReply, AbortCode> {
+    fn exec(&self, caller: &CallContext<'_>, request: ExecRequest) -> Result<ExecReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Removes old files.
     /// (Prune, opcode 109.)
-    fn prune(&self, caller: &Caller, request: PruneRequest) -> Result<PruneReply, AbortCode> {
+    fn prune(&self, caller: &CallContext<'_>, request: PruneRequest) -> Result<PruneReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1935,7 +1971,7 @@ pub trait Server {
     /// (SetRestartTime, opcode 110.)
     fn set_restart_time(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetRestartTimeRequest,
     ) -> Result<SetRestartTimeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1945,7 +1981,7 @@ pub trait Server {
     /// (GetRestartTime, opcode 111.)
     fn get_restart_time(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetRestartTimeRequest,
     ) -> Result<GetRestartTimeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1955,7 +1991,7 @@ pub trait Server {
     /// (GetLog, opcode 112.) The data before the reply is written to the stream.
     fn get_log(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetLogRequest,
         stream: &mut dyn CallStream,
     ) -> Result<GetLogReply, AbortCode> {
@@ -1964,7 +2000,7 @@ pub trait Server {
 
     /// Waits until all instances have reached their goals.
     /// (WaitAll, opcode 113.)
-    fn wait_all(&self, caller: &Caller, request: WaitAllRequest) -> Result<WaitAllReply, AbortCode> {
+    fn wait_all(&self, caller: &CallContext<'_>, request: WaitAllRequest) -> Result<WaitAllReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1972,7 +2008,7 @@ pub trait Server {
     /// (GetInstanceStrings, opcode 114.)
     fn get_instance_strings(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetInstanceStringsRequest,
     ) -> Result<GetInstanceStringsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1982,7 +2018,7 @@ pub trait Server {
     /// (GetRestrictedMode, opcode 115.)
     fn get_restricted_mode(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetRestrictedModeRequest,
     ) -> Result<GetRestrictedModeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1992,7 +2028,7 @@ pub trait Server {
     /// (SetRestrictedMode, opcode 116.)
     fn set_restricted_mode(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetRestrictedModeRequest,
     ) -> Result<SetRestrictedModeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2009,232 +2045,232 @@ pub use crate::impl_bozo_server as impl_server;
 macro_rules! impl_bozo_server {
     ($handler:ident $(<$lifetime:lifetime>)?) => {
         mod bozo_server {
-            use $crate::server::{AbortCode, Caller};
+            use $crate::server::{AbortCode, CallContext};
             use $crate::bozo;
             use $crate::CallStream;
 
-            fn create_bnode(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::CreateBnodeRequest) -> Result<bozo::CreateBnodeReply, AbortCode> {
+            fn create_bnode(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::CreateBnodeRequest) -> Result<bozo::CreateBnodeReply, AbortCode> {
                 handler.create_bnode(caller, request)
             }
-            fn delete_bnode(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::DeleteBnodeRequest) -> Result<bozo::DeleteBnodeReply, AbortCode> {
+            fn delete_bnode(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::DeleteBnodeRequest) -> Result<bozo::DeleteBnodeReply, AbortCode> {
                 handler.delete_bnode(caller, request)
             }
-            fn set_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::SetStatusRequest) -> Result<bozo::SetStatusReply, AbortCode> {
+            fn set_status(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::SetStatusRequest) -> Result<bozo::SetStatusReply, AbortCode> {
                 handler.set_status(caller, request)
             }
-            fn get_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetStatusRequest) -> Result<bozo::GetStatusReply, AbortCode> {
+            fn get_status(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::GetStatusRequest) -> Result<bozo::GetStatusReply, AbortCode> {
                 handler.get_status(caller, request)
             }
-            fn enumerate_instance(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::EnumerateInstanceRequest) -> Result<bozo::EnumerateInstanceReply, AbortCode> {
+            fn enumerate_instance(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::EnumerateInstanceRequest) -> Result<bozo::EnumerateInstanceReply, AbortCode> {
                 handler.enumerate_instance(caller, request)
             }
-            fn get_instance_info(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetInstanceInfoRequest) -> Result<bozo::GetInstanceInfoReply, AbortCode> {
+            fn get_instance_info(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::GetInstanceInfoRequest) -> Result<bozo::GetInstanceInfoReply, AbortCode> {
                 handler.get_instance_info(caller, request)
             }
-            fn get_instance_parm(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetInstanceParmRequest) -> Result<bozo::GetInstanceParmReply, AbortCode> {
+            fn get_instance_parm(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::GetInstanceParmRequest) -> Result<bozo::GetInstanceParmReply, AbortCode> {
                 handler.get_instance_parm(caller, request)
             }
-            fn add_s_user(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::AddSUserRequest) -> Result<bozo::AddSUserReply, AbortCode> {
+            fn add_s_user(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::AddSUserRequest) -> Result<bozo::AddSUserReply, AbortCode> {
                 handler.add_s_user(caller, request)
             }
-            fn delete_s_user(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::DeleteSUserRequest) -> Result<bozo::DeleteSUserReply, AbortCode> {
+            fn delete_s_user(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::DeleteSUserRequest) -> Result<bozo::DeleteSUserReply, AbortCode> {
                 handler.delete_s_user(caller, request)
             }
-            fn list_s_users(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::ListSUsersRequest) -> Result<bozo::ListSUsersReply, AbortCode> {
+            fn list_s_users(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::ListSUsersRequest) -> Result<bozo::ListSUsersReply, AbortCode> {
                 handler.list_s_users(caller, request)
             }
-            fn list_keys(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::ListKeysRequest) -> Result<bozo::ListKeysReply, AbortCode> {
+            fn list_keys(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::ListKeysRequest) -> Result<bozo::ListKeysReply, AbortCode> {
                 handler.list_keys(caller, request)
             }
-            fn add_key(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::AddKeyRequest) -> Result<bozo::AddKeyReply, AbortCode> {
+            fn add_key(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::AddKeyRequest) -> Result<bozo::AddKeyReply, AbortCode> {
                 handler.add_key(caller, request)
             }
-            fn delete_key(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::DeleteKeyRequest) -> Result<bozo::DeleteKeyReply, AbortCode> {
+            fn delete_key(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::DeleteKeyRequest) -> Result<bozo::DeleteKeyReply, AbortCode> {
                 handler.delete_key(caller, request)
             }
-            fn set_cell_name(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::SetCellNameRequest) -> Result<bozo::SetCellNameReply, AbortCode> {
+            fn set_cell_name(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::SetCellNameRequest) -> Result<bozo::SetCellNameReply, AbortCode> {
                 handler.set_cell_name(caller, request)
             }
-            fn get_cell_name(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetCellNameRequest) -> Result<bozo::GetCellNameReply, AbortCode> {
+            fn get_cell_name(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::GetCellNameRequest) -> Result<bozo::GetCellNameReply, AbortCode> {
                 handler.get_cell_name(caller, request)
             }
-            fn get_cell_host(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetCellHostRequest) -> Result<bozo::GetCellHostReply, AbortCode> {
+            fn get_cell_host(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::GetCellHostRequest) -> Result<bozo::GetCellHostReply, AbortCode> {
                 handler.get_cell_host(caller, request)
             }
-            fn add_cell_host(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::AddCellHostRequest) -> Result<bozo::AddCellHostReply, AbortCode> {
+            fn add_cell_host(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::AddCellHostRequest) -> Result<bozo::AddCellHostReply, AbortCode> {
                 handler.add_cell_host(caller, request)
             }
-            fn delete_cell_host(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::DeleteCellHostRequest) -> Result<bozo::DeleteCellHostReply, AbortCode> {
+            fn delete_cell_host(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::DeleteCellHostRequest) -> Result<bozo::DeleteCellHostReply, AbortCode> {
                 handler.delete_cell_host(caller, request)
             }
-            fn set_t_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::SetTStatusRequest) -> Result<bozo::SetTStatusReply, AbortCode> {
+            fn set_t_status(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::SetTStatusRequest) -> Result<bozo::SetTStatusReply, AbortCode> {
                 handler.set_t_status(caller, request)
             }
-            fn shutdown_all(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::ShutdownAllRequest) -> Result<bozo::ShutdownAllReply, AbortCode> {
+            fn shutdown_all(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::ShutdownAllRequest) -> Result<bozo::ShutdownAllReply, AbortCode> {
                 handler.shutdown_all(caller, request)
             }
-            fn restart_all(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::RestartAllRequest) -> Result<bozo::RestartAllReply, AbortCode> {
+            fn restart_all(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::RestartAllRequest) -> Result<bozo::RestartAllReply, AbortCode> {
                 handler.restart_all(caller, request)
             }
-            fn startup_all(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::StartupAllRequest) -> Result<bozo::StartupAllReply, AbortCode> {
+            fn startup_all(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::StartupAllRequest) -> Result<bozo::StartupAllReply, AbortCode> {
                 handler.startup_all(caller, request)
             }
-            fn set_no_auth_flag(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::SetNoAuthFlagRequest) -> Result<bozo::SetNoAuthFlagReply, AbortCode> {
+            fn set_no_auth_flag(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::SetNoAuthFlagRequest) -> Result<bozo::SetNoAuthFlagReply, AbortCode> {
                 handler.set_no_auth_flag(caller, request)
             }
-            fn re_bozo(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::ReBozoRequest) -> Result<bozo::ReBozoReply, AbortCode> {
+            fn re_bozo(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::ReBozoRequest) -> Result<bozo::ReBozoReply, AbortCode> {
                 handler.re_bozo(caller, request)
             }
-            fn restart(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::RestartRequest) -> Result<bozo::RestartReply, AbortCode> {
+            fn restart(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::RestartRequest) -> Result<bozo::RestartReply, AbortCode> {
                 handler.restart(caller, request)
             }
-            fn install(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::InstallRequest, stream: &mut dyn CallStream) -> Result<bozo::InstallReply, AbortCode> {
+            fn install(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::InstallRequest, stream: &mut dyn CallStream) -> Result<bozo::InstallReply, AbortCode> {
                 handler.install(caller, request, stream)
             }
-            fn un_install(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::UnInstallRequest) -> Result<bozo::UnInstallReply, AbortCode> {
+            fn un_install(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::UnInstallRequest) -> Result<bozo::UnInstallReply, AbortCode> {
                 handler.un_install(caller, request)
             }
-            fn get_dates(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetDatesRequest) -> Result<bozo::GetDatesReply, AbortCode> {
+            fn get_dates(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::GetDatesRequest) -> Result<bozo::GetDatesReply, AbortCode> {
                 handler.get_dates(caller, request)
             }
-            fn exec(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::ExecRequest) -> Result<bozo::ExecReply, AbortCode> {
+            fn exec(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::ExecRequest) -> Result<bozo::ExecReply, AbortCode> {
                 handler.exec(caller, request)
             }
-            fn prune(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::PruneRequest) -> Result<bozo::PruneReply, AbortCode> {
+            fn prune(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::PruneRequest) -> Result<bozo::PruneReply, AbortCode> {
                 handler.prune(caller, request)
             }
-            fn set_restart_time(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::SetRestartTimeRequest) -> Result<bozo::SetRestartTimeReply, AbortCode> {
+            fn set_restart_time(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::SetRestartTimeRequest) -> Result<bozo::SetRestartTimeReply, AbortCode> {
                 handler.set_restart_time(caller, request)
             }
-            fn get_restart_time(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetRestartTimeRequest) -> Result<bozo::GetRestartTimeReply, AbortCode> {
+            fn get_restart_time(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::GetRestartTimeRequest) -> Result<bozo::GetRestartTimeReply, AbortCode> {
                 handler.get_restart_time(caller, request)
             }
-            fn get_log(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetLogRequest, stream: &mut dyn CallStream) -> Result<bozo::GetLogReply, AbortCode> {
+            fn get_log(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::GetLogRequest, stream: &mut dyn CallStream) -> Result<bozo::GetLogReply, AbortCode> {
                 handler.get_log(caller, request, stream)
             }
-            fn wait_all(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::WaitAllRequest) -> Result<bozo::WaitAllReply, AbortCode> {
+            fn wait_all(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::WaitAllRequest) -> Result<bozo::WaitAllReply, AbortCode> {
                 handler.wait_all(caller, request)
             }
-            fn get_instance_strings(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetInstanceStringsRequest) -> Result<bozo::GetInstanceStringsReply, AbortCode> {
+            fn get_instance_strings(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::GetInstanceStringsRequest) -> Result<bozo::GetInstanceStringsReply, AbortCode> {
                 handler.get_instance_strings(caller, request)
             }
-            fn get_restricted_mode(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::GetRestrictedModeRequest) -> Result<bozo::GetRestrictedModeReply, AbortCode> {
+            fn get_restricted_mode(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::GetRestrictedModeRequest) -> Result<bozo::GetRestrictedModeReply, AbortCode> {
                 handler.get_restricted_mode(caller, request)
             }
-            fn set_restricted_mode(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: bozo::SetRestrictedModeRequest) -> Result<bozo::SetRestrictedModeReply, AbortCode> {
+            fn set_restricted_mode(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: bozo::SetRestrictedModeRequest) -> Result<bozo::SetRestrictedModeReply, AbortCode> {
                 handler.set_restricted_mode(caller, request)
             }
 
             impl bozo::Server for super::$handler $(<$lifetime>)? {
-                fn create_bnode(&self, caller: &Caller, request: bozo::CreateBnodeRequest) -> Result<bozo::CreateBnodeReply, AbortCode> {
+                fn create_bnode(&self, caller: &CallContext<'_>, request: bozo::CreateBnodeRequest) -> Result<bozo::CreateBnodeReply, AbortCode> {
                     create_bnode(self, caller, request)
                 }
-                fn delete_bnode(&self, caller: &Caller, request: bozo::DeleteBnodeRequest) -> Result<bozo::DeleteBnodeReply, AbortCode> {
+                fn delete_bnode(&self, caller: &CallContext<'_>, request: bozo::DeleteBnodeRequest) -> Result<bozo::DeleteBnodeReply, AbortCode> {
                     delete_bnode(self, caller, request)
                 }
-                fn set_status(&self, caller: &Caller, request: bozo::SetStatusRequest) -> Result<bozo::SetStatusReply, AbortCode> {
+                fn set_status(&self, caller: &CallContext<'_>, request: bozo::SetStatusRequest) -> Result<bozo::SetStatusReply, AbortCode> {
                     set_status(self, caller, request)
                 }
-                fn get_status(&self, caller: &Caller, request: bozo::GetStatusRequest) -> Result<bozo::GetStatusReply, AbortCode> {
+                fn get_status(&self, caller: &CallContext<'_>, request: bozo::GetStatusRequest) -> Result<bozo::GetStatusReply, AbortCode> {
                     get_status(self, caller, request)
                 }
-                fn enumerate_instance(&self, caller: &Caller, request: bozo::EnumerateInstanceRequest) -> Result<bozo::EnumerateInstanceReply, AbortCode> {
+                fn enumerate_instance(&self, caller: &CallContext<'_>, request: bozo::EnumerateInstanceRequest) -> Result<bozo::EnumerateInstanceReply, AbortCode> {
                     enumerate_instance(self, caller, request)
                 }
-                fn get_instance_info(&self, caller: &Caller, request: bozo::GetInstanceInfoRequest) -> Result<bozo::GetInstanceInfoReply, AbortCode> {
+                fn get_instance_info(&self, caller: &CallContext<'_>, request: bozo::GetInstanceInfoRequest) -> Result<bozo::GetInstanceInfoReply, AbortCode> {
                     get_instance_info(self, caller, request)
                 }
-                fn get_instance_parm(&self, caller: &Caller, request: bozo::GetInstanceParmRequest) -> Result<bozo::GetInstanceParmReply, AbortCode> {
+                fn get_instance_parm(&self, caller: &CallContext<'_>, request: bozo::GetInstanceParmRequest) -> Result<bozo::GetInstanceParmReply, AbortCode> {
                     get_instance_parm(self, caller, request)
                 }
-                fn add_s_user(&self, caller: &Caller, request: bozo::AddSUserRequest) -> Result<bozo::AddSUserReply, AbortCode> {
+                fn add_s_user(&self, caller: &CallContext<'_>, request: bozo::AddSUserRequest) -> Result<bozo::AddSUserReply, AbortCode> {
                     add_s_user(self, caller, request)
                 }
-                fn delete_s_user(&self, caller: &Caller, request: bozo::DeleteSUserRequest) -> Result<bozo::DeleteSUserReply, AbortCode> {
+                fn delete_s_user(&self, caller: &CallContext<'_>, request: bozo::DeleteSUserRequest) -> Result<bozo::DeleteSUserReply, AbortCode> {
                     delete_s_user(self, caller, request)
                 }
-                fn list_s_users(&self, caller: &Caller, request: bozo::ListSUsersRequest) -> Result<bozo::ListSUsersReply, AbortCode> {
+                fn list_s_users(&self, caller: &CallContext<'_>, request: bozo::ListSUsersRequest) -> Result<bozo::ListSUsersReply, AbortCode> {
                     list_s_users(self, caller, request)
                 }
-                fn list_keys(&self, caller: &Caller, request: bozo::ListKeysRequest) -> Result<bozo::ListKeysReply, AbortCode> {
+                fn list_keys(&self, caller: &CallContext<'_>, request: bozo::ListKeysRequest) -> Result<bozo::ListKeysReply, AbortCode> {
                     list_keys(self, caller, request)
                 }
-                fn add_key(&self, caller: &Caller, request: bozo::AddKeyRequest) -> Result<bozo::AddKeyReply, AbortCode> {
+                fn add_key(&self, caller: &CallContext<'_>, request: bozo::AddKeyRequest) -> Result<bozo::AddKeyReply, AbortCode> {
                     add_key(self, caller, request)
                 }
-                fn delete_key(&self, caller: &Caller, request: bozo::DeleteKeyRequest) -> Result<bozo::DeleteKeyReply, AbortCode> {
+                fn delete_key(&self, caller: &CallContext<'_>, request: bozo::DeleteKeyRequest) -> Result<bozo::DeleteKeyReply, AbortCode> {
                     delete_key(self, caller, request)
                 }
-                fn set_cell_name(&self, caller: &Caller, request: bozo::SetCellNameRequest) -> Result<bozo::SetCellNameReply, AbortCode> {
+                fn set_cell_name(&self, caller: &CallContext<'_>, request: bozo::SetCellNameRequest) -> Result<bozo::SetCellNameReply, AbortCode> {
                     set_cell_name(self, caller, request)
                 }
-                fn get_cell_name(&self, caller: &Caller, request: bozo::GetCellNameRequest) -> Result<bozo::GetCellNameReply, AbortCode> {
+                fn get_cell_name(&self, caller: &CallContext<'_>, request: bozo::GetCellNameRequest) -> Result<bozo::GetCellNameReply, AbortCode> {
                     get_cell_name(self, caller, request)
                 }
-                fn get_cell_host(&self, caller: &Caller, request: bozo::GetCellHostRequest) -> Result<bozo::GetCellHostReply, AbortCode> {
+                fn get_cell_host(&self, caller: &CallContext<'_>, request: bozo::GetCellHostRequest) -> Result<bozo::GetCellHostReply, AbortCode> {
                     get_cell_host(self, caller, request)
                 }
-                fn add_cell_host(&self, caller: &Caller, request: bozo::AddCellHostRequest) -> Result<bozo::AddCellHostReply, AbortCode> {
+                fn add_cell_host(&self, caller: &CallContext<'_>, request: bozo::AddCellHostRequest) -> Result<bozo::AddCellHostReply, AbortCode> {
                     add_cell_host(self, caller, request)
                 }
-                fn delete_cell_host(&self, caller: &Caller, request: bozo::DeleteCellHostRequest) -> Result<bozo::DeleteCellHostReply, AbortCode> {
+                fn delete_cell_host(&self, caller: &CallContext<'_>, request: bozo::DeleteCellHostRequest) -> Result<bozo::DeleteCellHostReply, AbortCode> {
                     delete_cell_host(self, caller, request)
                 }
-                fn set_t_status(&self, caller: &Caller, request: bozo::SetTStatusRequest) -> Result<bozo::SetTStatusReply, AbortCode> {
+                fn set_t_status(&self, caller: &CallContext<'_>, request: bozo::SetTStatusRequest) -> Result<bozo::SetTStatusReply, AbortCode> {
                     set_t_status(self, caller, request)
                 }
-                fn shutdown_all(&self, caller: &Caller, request: bozo::ShutdownAllRequest) -> Result<bozo::ShutdownAllReply, AbortCode> {
+                fn shutdown_all(&self, caller: &CallContext<'_>, request: bozo::ShutdownAllRequest) -> Result<bozo::ShutdownAllReply, AbortCode> {
                     shutdown_all(self, caller, request)
                 }
-                fn restart_all(&self, caller: &Caller, request: bozo::RestartAllRequest) -> Result<bozo::RestartAllReply, AbortCode> {
+                fn restart_all(&self, caller: &CallContext<'_>, request: bozo::RestartAllRequest) -> Result<bozo::RestartAllReply, AbortCode> {
                     restart_all(self, caller, request)
                 }
-                fn startup_all(&self, caller: &Caller, request: bozo::StartupAllRequest) -> Result<bozo::StartupAllReply, AbortCode> {
+                fn startup_all(&self, caller: &CallContext<'_>, request: bozo::StartupAllRequest) -> Result<bozo::StartupAllReply, AbortCode> {
                     startup_all(self, caller, request)
                 }
-                fn set_no_auth_flag(&self, caller: &Caller, request: bozo::SetNoAuthFlagRequest) -> Result<bozo::SetNoAuthFlagReply, AbortCode> {
+                fn set_no_auth_flag(&self, caller: &CallContext<'_>, request: bozo::SetNoAuthFlagRequest) -> Result<bozo::SetNoAuthFlagReply, AbortCode> {
                     set_no_auth_flag(self, caller, request)
                 }
-                fn re_bozo(&self, caller: &Caller, request: bozo::ReBozoRequest) -> Result<bozo::ReBozoReply, AbortCode> {
+                fn re_bozo(&self, caller: &CallContext<'_>, request: bozo::ReBozoRequest) -> Result<bozo::ReBozoReply, AbortCode> {
                     re_bozo(self, caller, request)
                 }
-                fn restart(&self, caller: &Caller, request: bozo::RestartRequest) -> Result<bozo::RestartReply, AbortCode> {
+                fn restart(&self, caller: &CallContext<'_>, request: bozo::RestartRequest) -> Result<bozo::RestartReply, AbortCode> {
                     restart(self, caller, request)
                 }
-                fn install(&self, caller: &Caller, request: bozo::InstallRequest, stream: &mut dyn CallStream) -> Result<bozo::InstallReply, AbortCode> {
+                fn install(&self, caller: &CallContext<'_>, request: bozo::InstallRequest, stream: &mut dyn CallStream) -> Result<bozo::InstallReply, AbortCode> {
                     install(self, caller, request, stream)
                 }
-                fn un_install(&self, caller: &Caller, request: bozo::UnInstallRequest) -> Result<bozo::UnInstallReply, AbortCode> {
+                fn un_install(&self, caller: &CallContext<'_>, request: bozo::UnInstallRequest) -> Result<bozo::UnInstallReply, AbortCode> {
                     un_install(self, caller, request)
                 }
-                fn get_dates(&self, caller: &Caller, request: bozo::GetDatesRequest) -> Result<bozo::GetDatesReply, AbortCode> {
+                fn get_dates(&self, caller: &CallContext<'_>, request: bozo::GetDatesRequest) -> Result<bozo::GetDatesReply, AbortCode> {
                     get_dates(self, caller, request)
                 }
-                fn exec(&self, caller: &Caller, request: bozo::ExecRequest) -> Result<bozo::ExecReply, AbortCode> {
+                fn exec(&self, caller: &CallContext<'_>, request: bozo::ExecRequest) -> Result<bozo::ExecReply, AbortCode> {
                     exec(self, caller, request)
                 }
-                fn prune(&self, caller: &Caller, request: bozo::PruneRequest) -> Result<bozo::PruneReply, AbortCode> {
+                fn prune(&self, caller: &CallContext<'_>, request: bozo::PruneRequest) -> Result<bozo::PruneReply, AbortCode> {
                     prune(self, caller, request)
                 }
-                fn set_restart_time(&self, caller: &Caller, request: bozo::SetRestartTimeRequest) -> Result<bozo::SetRestartTimeReply, AbortCode> {
+                fn set_restart_time(&self, caller: &CallContext<'_>, request: bozo::SetRestartTimeRequest) -> Result<bozo::SetRestartTimeReply, AbortCode> {
                     set_restart_time(self, caller, request)
                 }
-                fn get_restart_time(&self, caller: &Caller, request: bozo::GetRestartTimeRequest) -> Result<bozo::GetRestartTimeReply, AbortCode> {
+                fn get_restart_time(&self, caller: &CallContext<'_>, request: bozo::GetRestartTimeRequest) -> Result<bozo::GetRestartTimeReply, AbortCode> {
                     get_restart_time(self, caller, request)
                 }
-                fn get_log(&self, caller: &Caller, request: bozo::GetLogRequest, stream: &mut dyn CallStream) -> Result<bozo::GetLogReply, AbortCode> {
+                fn get_log(&self, caller: &CallContext<'_>, request: bozo::GetLogRequest, stream: &mut dyn CallStream) -> Result<bozo::GetLogReply, AbortCode> {
                     get_log(self, caller, request, stream)
                 }
-                fn wait_all(&self, caller: &Caller, request: bozo::WaitAllRequest) -> Result<bozo::WaitAllReply, AbortCode> {
+                fn wait_all(&self, caller: &CallContext<'_>, request: bozo::WaitAllRequest) -> Result<bozo::WaitAllReply, AbortCode> {
                     wait_all(self, caller, request)
                 }
-                fn get_instance_strings(&self, caller: &Caller, request: bozo::GetInstanceStringsRequest) -> Result<bozo::GetInstanceStringsReply, AbortCode> {
+                fn get_instance_strings(&self, caller: &CallContext<'_>, request: bozo::GetInstanceStringsRequest) -> Result<bozo::GetInstanceStringsReply, AbortCode> {
                     get_instance_strings(self, caller, request)
                 }
-                fn get_restricted_mode(&self, caller: &Caller, request: bozo::GetRestrictedModeRequest) -> Result<bozo::GetRestrictedModeReply, AbortCode> {
+                fn get_restricted_mode(&self, caller: &CallContext<'_>, request: bozo::GetRestrictedModeRequest) -> Result<bozo::GetRestrictedModeReply, AbortCode> {
                     get_restricted_mode(self, caller, request)
                 }
-                fn set_restricted_mode(&self, caller: &Caller, request: bozo::SetRestrictedModeRequest) -> Result<bozo::SetRestrictedModeReply, AbortCode> {
+                fn set_restricted_mode(&self, caller: &CallContext<'_>, request: bozo::SetRestrictedModeRequest) -> Result<bozo::SetRestrictedModeReply, AbortCode> {
                     set_restricted_mode(self, caller, request)
                 }
             }
@@ -2248,7 +2284,7 @@ macro_rules! impl_bozo_server {
 /// arguments.
 pub fn dispatch<T: Server + ?Sized>(
     server: &T,
-    caller: &Caller,
+    caller: &CallContext<'_>,
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);

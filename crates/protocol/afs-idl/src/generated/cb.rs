@@ -11,7 +11,7 @@ pub use super::common::*;
 use crate::client::{self, Direction};
 use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use crate::{Length, Work};
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use events::catalogue::Class;
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
@@ -954,7 +954,11 @@ pub const PROCEDURES: &[(u32, &str)] = &[
 pub trait Server {
     /// Breaks callback promises.
     /// (CallBack, opcode 204.)
-    fn call_back(&self, caller: &Caller, request: CallBackRequest) -> Result<CallBackReply, AbortCode> {
+    fn call_back(
+        &self,
+        caller: &CallContext<'_>,
+        request: CallBackRequest,
+    ) -> Result<CallBackReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -962,7 +966,7 @@ pub trait Server {
     /// (InitCallBackState, opcode 205.)
     fn init_call_back_state(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: InitCallBackStateRequest,
     ) -> Result<InitCallBackStateReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -970,19 +974,19 @@ pub trait Server {
 
     /// Checks that the client is alive.
     /// (Probe, opcode 206.)
-    fn probe(&self, caller: &Caller, request: ProbeRequest) -> Result<ProbeReply, AbortCode> {
+    fn probe(&self, caller: &CallContext<'_>, request: ProbeRequest) -> Result<ProbeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Returns a lock by number.
     /// (GetLock, opcode 207.)
-    fn get_lock(&self, caller: &Caller, request: GetLockRequest) -> Result<GetLockReply, AbortCode> {
+    fn get_lock(&self, caller: &CallContext<'_>, request: GetLockRequest) -> Result<GetLockReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Returns a cache entry by number.
     /// (GetCE, opcode 208.)
-    fn get_ce(&self, caller: &Caller, request: GetCERequest) -> Result<GetCEReply, AbortCode> {
+    fn get_ce(&self, caller: &CallContext<'_>, request: GetCERequest) -> Result<GetCEReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -990,7 +994,7 @@ pub trait Server {
     /// (XStatsVersion, opcode 209.)
     fn x_stats_version(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: XStatsVersionRequest,
     ) -> Result<XStatsVersionReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -998,7 +1002,11 @@ pub trait Server {
 
     /// Returns a collection of extended statistics.
     /// (GetXStats, opcode 210.)
-    fn get_x_stats(&self, caller: &Caller, request: GetXStatsRequest) -> Result<GetXStatsReply, AbortCode> {
+    fn get_x_stats(
+        &self,
+        caller: &CallContext<'_>,
+        request: GetXStatsRequest,
+    ) -> Result<GetXStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1006,7 +1014,7 @@ pub trait Server {
     /// (InitCallBackState2, opcode 211.)
     fn init_call_back_state2(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: InitCallBackState2Request,
     ) -> Result<InitCallBackState2Reply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1014,7 +1022,11 @@ pub trait Server {
 
     /// Returns the client's UUID and addresses.
     /// (WhoAreYou, opcode 212.)
-    fn who_are_you(&self, caller: &Caller, request: WhoAreYouRequest) -> Result<WhoAreYouReply, AbortCode> {
+    fn who_are_you(
+        &self,
+        caller: &CallContext<'_>,
+        request: WhoAreYouRequest,
+    ) -> Result<WhoAreYouReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1022,7 +1034,7 @@ pub trait Server {
     /// (InitCallBackState3, opcode 213.)
     fn init_call_back_state3(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: InitCallBackState3Request,
     ) -> Result<InitCallBackState3Reply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1030,7 +1042,11 @@ pub trait Server {
 
     /// Checks that the client is alive and still has this UUID.
     /// (ProbeUuid, opcode 214.)
-    fn probe_uuid(&self, caller: &Caller, request: ProbeUuidRequest) -> Result<ProbeUuidReply, AbortCode> {
+    fn probe_uuid(
+        &self,
+        caller: &CallContext<'_>,
+        request: ProbeUuidRequest,
+    ) -> Result<ProbeUuidReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1038,7 +1054,7 @@ pub trait Server {
     /// (GetServerPrefs, opcode 215.)
     fn get_server_prefs(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetServerPrefsRequest,
     ) -> Result<GetServerPrefsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1048,7 +1064,7 @@ pub trait Server {
     /// (GetCellServDB, opcode 216.)
     fn get_cell_serv_db(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetCellServDBRequest,
     ) -> Result<GetCellServDBReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1058,7 +1074,7 @@ pub trait Server {
     /// (GetLocalCell, opcode 217.)
     fn get_local_cell(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetLocalCellRequest,
     ) -> Result<GetLocalCellReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1068,7 +1084,7 @@ pub trait Server {
     /// (GetCacheConfig, opcode 218.)
     fn get_cache_config(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetCacheConfigRequest,
     ) -> Result<GetCacheConfigReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1076,7 +1092,7 @@ pub trait Server {
 
     /// Returns a cache entry by number, with a wide length.
     /// (GetCE64, opcode 65536.)
-    fn get_ce64(&self, caller: &Caller, request: GetCE64Request) -> Result<GetCE64Reply, AbortCode> {
+    fn get_ce64(&self, caller: &CallContext<'_>, request: GetCE64Request) -> Result<GetCE64Reply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1084,7 +1100,7 @@ pub trait Server {
     /// (GetCellByNum, opcode 65537.)
     fn get_cell_by_num(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetCellByNumRequest,
     ) -> Result<GetCellByNumReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1094,7 +1110,7 @@ pub trait Server {
     /// (TellMeAboutYourself, opcode 65538.)
     fn tell_me_about_yourself(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: TellMeAboutYourselfRequest,
     ) -> Result<TellMeAboutYourselfReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1111,117 +1127,117 @@ pub use crate::impl_cb_server as impl_server;
 macro_rules! impl_cb_server {
     ($handler:ident $(<$lifetime:lifetime>)?) => {
         mod cb_server {
-            use $crate::server::{AbortCode, Caller};
+            use $crate::server::{AbortCode, CallContext};
             use $crate::cb;
 
-            fn call_back(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
+            fn call_back(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
                 handler.call_back(caller, request)
             }
-            fn init_call_back_state(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::InitCallBackStateRequest) -> Result<cb::InitCallBackStateReply, AbortCode> {
+            fn init_call_back_state(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::InitCallBackStateRequest) -> Result<cb::InitCallBackStateReply, AbortCode> {
                 handler.init_call_back_state(caller, request)
             }
-            fn probe(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
+            fn probe(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
                 handler.probe(caller, request)
             }
-            fn get_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetLockRequest) -> Result<cb::GetLockReply, AbortCode> {
+            fn get_lock(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::GetLockRequest) -> Result<cb::GetLockReply, AbortCode> {
                 handler.get_lock(caller, request)
             }
-            fn get_ce(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetCERequest) -> Result<cb::GetCEReply, AbortCode> {
+            fn get_ce(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::GetCERequest) -> Result<cb::GetCEReply, AbortCode> {
                 handler.get_ce(caller, request)
             }
-            fn x_stats_version(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::XStatsVersionRequest) -> Result<cb::XStatsVersionReply, AbortCode> {
+            fn x_stats_version(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::XStatsVersionRequest) -> Result<cb::XStatsVersionReply, AbortCode> {
                 handler.x_stats_version(caller, request)
             }
-            fn get_x_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetXStatsRequest) -> Result<cb::GetXStatsReply, AbortCode> {
+            fn get_x_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::GetXStatsRequest) -> Result<cb::GetXStatsReply, AbortCode> {
                 handler.get_x_stats(caller, request)
             }
-            fn init_call_back_state2(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::InitCallBackState2Request) -> Result<cb::InitCallBackState2Reply, AbortCode> {
+            fn init_call_back_state2(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::InitCallBackState2Request) -> Result<cb::InitCallBackState2Reply, AbortCode> {
                 handler.init_call_back_state2(caller, request)
             }
-            fn who_are_you(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::WhoAreYouRequest) -> Result<cb::WhoAreYouReply, AbortCode> {
+            fn who_are_you(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::WhoAreYouRequest) -> Result<cb::WhoAreYouReply, AbortCode> {
                 handler.who_are_you(caller, request)
             }
-            fn init_call_back_state3(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::InitCallBackState3Request) -> Result<cb::InitCallBackState3Reply, AbortCode> {
+            fn init_call_back_state3(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::InitCallBackState3Request) -> Result<cb::InitCallBackState3Reply, AbortCode> {
                 handler.init_call_back_state3(caller, request)
             }
-            fn probe_uuid(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
+            fn probe_uuid(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
                 handler.probe_uuid(caller, request)
             }
-            fn get_server_prefs(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetServerPrefsRequest) -> Result<cb::GetServerPrefsReply, AbortCode> {
+            fn get_server_prefs(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::GetServerPrefsRequest) -> Result<cb::GetServerPrefsReply, AbortCode> {
                 handler.get_server_prefs(caller, request)
             }
-            fn get_cell_serv_db(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetCellServDBRequest) -> Result<cb::GetCellServDBReply, AbortCode> {
+            fn get_cell_serv_db(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::GetCellServDBRequest) -> Result<cb::GetCellServDBReply, AbortCode> {
                 handler.get_cell_serv_db(caller, request)
             }
-            fn get_local_cell(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetLocalCellRequest) -> Result<cb::GetLocalCellReply, AbortCode> {
+            fn get_local_cell(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::GetLocalCellRequest) -> Result<cb::GetLocalCellReply, AbortCode> {
                 handler.get_local_cell(caller, request)
             }
-            fn get_cache_config(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetCacheConfigRequest) -> Result<cb::GetCacheConfigReply, AbortCode> {
+            fn get_cache_config(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::GetCacheConfigRequest) -> Result<cb::GetCacheConfigReply, AbortCode> {
                 handler.get_cache_config(caller, request)
             }
-            fn get_ce64(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetCE64Request) -> Result<cb::GetCE64Reply, AbortCode> {
+            fn get_ce64(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::GetCE64Request) -> Result<cb::GetCE64Reply, AbortCode> {
                 handler.get_ce64(caller, request)
             }
-            fn get_cell_by_num(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::GetCellByNumRequest) -> Result<cb::GetCellByNumReply, AbortCode> {
+            fn get_cell_by_num(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::GetCellByNumRequest) -> Result<cb::GetCellByNumReply, AbortCode> {
                 handler.get_cell_by_num(caller, request)
             }
-            fn tell_me_about_yourself(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cb::TellMeAboutYourselfRequest) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
+            fn tell_me_about_yourself(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cb::TellMeAboutYourselfRequest) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
                 handler.tell_me_about_yourself(caller, request)
             }
 
             impl cb::Server for super::$handler $(<$lifetime>)? {
-                fn call_back(&self, caller: &Caller, request: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
+                fn call_back(&self, caller: &CallContext<'_>, request: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
                     call_back(self, caller, request)
                 }
-                fn init_call_back_state(&self, caller: &Caller, request: cb::InitCallBackStateRequest) -> Result<cb::InitCallBackStateReply, AbortCode> {
+                fn init_call_back_state(&self, caller: &CallContext<'_>, request: cb::InitCallBackStateRequest) -> Result<cb::InitCallBackStateReply, AbortCode> {
                     init_call_back_state(self, caller, request)
                 }
-                fn probe(&self, caller: &Caller, request: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
+                fn probe(&self, caller: &CallContext<'_>, request: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
                     probe(self, caller, request)
                 }
-                fn get_lock(&self, caller: &Caller, request: cb::GetLockRequest) -> Result<cb::GetLockReply, AbortCode> {
+                fn get_lock(&self, caller: &CallContext<'_>, request: cb::GetLockRequest) -> Result<cb::GetLockReply, AbortCode> {
                     get_lock(self, caller, request)
                 }
-                fn get_ce(&self, caller: &Caller, request: cb::GetCERequest) -> Result<cb::GetCEReply, AbortCode> {
+                fn get_ce(&self, caller: &CallContext<'_>, request: cb::GetCERequest) -> Result<cb::GetCEReply, AbortCode> {
                     get_ce(self, caller, request)
                 }
-                fn x_stats_version(&self, caller: &Caller, request: cb::XStatsVersionRequest) -> Result<cb::XStatsVersionReply, AbortCode> {
+                fn x_stats_version(&self, caller: &CallContext<'_>, request: cb::XStatsVersionRequest) -> Result<cb::XStatsVersionReply, AbortCode> {
                     x_stats_version(self, caller, request)
                 }
-                fn get_x_stats(&self, caller: &Caller, request: cb::GetXStatsRequest) -> Result<cb::GetXStatsReply, AbortCode> {
+                fn get_x_stats(&self, caller: &CallContext<'_>, request: cb::GetXStatsRequest) -> Result<cb::GetXStatsReply, AbortCode> {
                     get_x_stats(self, caller, request)
                 }
-                fn init_call_back_state2(&self, caller: &Caller, request: cb::InitCallBackState2Request) -> Result<cb::InitCallBackState2Reply, AbortCode> {
+                fn init_call_back_state2(&self, caller: &CallContext<'_>, request: cb::InitCallBackState2Request) -> Result<cb::InitCallBackState2Reply, AbortCode> {
                     init_call_back_state2(self, caller, request)
                 }
-                fn who_are_you(&self, caller: &Caller, request: cb::WhoAreYouRequest) -> Result<cb::WhoAreYouReply, AbortCode> {
+                fn who_are_you(&self, caller: &CallContext<'_>, request: cb::WhoAreYouRequest) -> Result<cb::WhoAreYouReply, AbortCode> {
                     who_are_you(self, caller, request)
                 }
-                fn init_call_back_state3(&self, caller: &Caller, request: cb::InitCallBackState3Request) -> Result<cb::InitCallBackState3Reply, AbortCode> {
+                fn init_call_back_state3(&self, caller: &CallContext<'_>, request: cb::InitCallBackState3Request) -> Result<cb::InitCallBackState3Reply, AbortCode> {
                     init_call_back_state3(self, caller, request)
                 }
-                fn probe_uuid(&self, caller: &Caller, request: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
+                fn probe_uuid(&self, caller: &CallContext<'_>, request: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
                     probe_uuid(self, caller, request)
                 }
-                fn get_server_prefs(&self, caller: &Caller, request: cb::GetServerPrefsRequest) -> Result<cb::GetServerPrefsReply, AbortCode> {
+                fn get_server_prefs(&self, caller: &CallContext<'_>, request: cb::GetServerPrefsRequest) -> Result<cb::GetServerPrefsReply, AbortCode> {
                     get_server_prefs(self, caller, request)
                 }
-                fn get_cell_serv_db(&self, caller: &Caller, request: cb::GetCellServDBRequest) -> Result<cb::GetCellServDBReply, AbortCode> {
+                fn get_cell_serv_db(&self, caller: &CallContext<'_>, request: cb::GetCellServDBRequest) -> Result<cb::GetCellServDBReply, AbortCode> {
                     get_cell_serv_db(self, caller, request)
                 }
-                fn get_local_cell(&self, caller: &Caller, request: cb::GetLocalCellRequest) -> Result<cb::GetLocalCellReply, AbortCode> {
+                fn get_local_cell(&self, caller: &CallContext<'_>, request: cb::GetLocalCellRequest) -> Result<cb::GetLocalCellReply, AbortCode> {
                     get_local_cell(self, caller, request)
                 }
-                fn get_cache_config(&self, caller: &Caller, request: cb::GetCacheConfigRequest) -> Result<cb::GetCacheConfigReply, AbortCode> {
+                fn get_cache_config(&self, caller: &CallContext<'_>, request: cb::GetCacheConfigRequest) -> Result<cb::GetCacheConfigReply, AbortCode> {
                     get_cache_config(self, caller, request)
                 }
-                fn get_ce64(&self, caller: &Caller, request: cb::GetCE64Request) -> Result<cb::GetCE64Reply, AbortCode> {
+                fn get_ce64(&self, caller: &CallContext<'_>, request: cb::GetCE64Request) -> Result<cb::GetCE64Reply, AbortCode> {
                     get_ce64(self, caller, request)
                 }
-                fn get_cell_by_num(&self, caller: &Caller, request: cb::GetCellByNumRequest) -> Result<cb::GetCellByNumReply, AbortCode> {
+                fn get_cell_by_num(&self, caller: &CallContext<'_>, request: cb::GetCellByNumRequest) -> Result<cb::GetCellByNumReply, AbortCode> {
                     get_cell_by_num(self, caller, request)
                 }
-                fn tell_me_about_yourself(&self, caller: &Caller, request: cb::TellMeAboutYourselfRequest) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
+                fn tell_me_about_yourself(&self, caller: &CallContext<'_>, request: cb::TellMeAboutYourselfRequest) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
                     tell_me_about_yourself(self, caller, request)
                 }
             }
@@ -1235,7 +1251,7 @@ macro_rules! impl_cb_server {
 /// arguments.
 pub fn dispatch<T: Server + ?Sized>(
     server: &T,
-    caller: &Caller,
+    caller: &CallContext<'_>,
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);

@@ -10,7 +10,7 @@
 use crate::client::{self, Direction};
 use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use crate::{Length, Work};
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use events::catalogue::Class;
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
@@ -2645,7 +2645,7 @@ pub trait Server {
     /// (GetServerInfo, opcode 1.)
     fn get_server_info(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetServerInfoRequest,
     ) -> Result<GetServerInfoReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2655,7 +2655,7 @@ pub trait Server {
     /// (GetTransport, opcode 2.)
     fn get_transport(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetTransportRequest,
     ) -> Result<GetTransportReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2665,7 +2665,7 @@ pub trait Server {
     /// (CreateSnapshot, opcode 100.)
     fn create_snapshot(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: CreateSnapshotRequest,
     ) -> Result<CreateSnapshotReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2676,7 +2676,7 @@ pub trait Server {
     /// (ListSnapshots, opcode 101.)
     fn list_snapshots(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListSnapshotsRequest,
     ) -> Result<ListSnapshotsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2687,7 +2687,7 @@ pub trait Server {
     /// (GetSnapshotSpace, opcode 102.)
     fn get_snapshot_space(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetSnapshotSpaceRequest,
     ) -> Result<GetSnapshotSpaceReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2697,7 +2697,7 @@ pub trait Server {
     /// (RemoveSnapshot, opcode 103.)
     fn remove_snapshot(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: RemoveSnapshotRequest,
     ) -> Result<RemoveSnapshotReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2707,7 +2707,7 @@ pub trait Server {
     /// (RollBackVolume, opcode 104.)
     fn roll_back_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: RollBackVolumeRequest,
     ) -> Result<RollBackVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2717,7 +2717,7 @@ pub trait Server {
     /// (GetSnapshotPolicy, opcode 105.)
     fn get_snapshot_policy(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetSnapshotPolicyRequest,
     ) -> Result<GetSnapshotPolicyReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2728,7 +2728,7 @@ pub trait Server {
     /// (SetSnapshotPolicy, opcode 106.)
     fn set_snapshot_policy(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetSnapshotPolicyRequest,
     ) -> Result<SetSnapshotPolicyReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2739,7 +2739,7 @@ pub trait Server {
     /// (GetDirectoryTotals, opcode 200.)
     fn get_directory_totals(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetDirectoryTotalsRequest,
     ) -> Result<GetDirectoryTotalsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2750,7 +2750,7 @@ pub trait Server {
     /// (ListSubdirectories, opcode 201.)
     fn list_subdirectories(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListSubdirectoriesRequest,
     ) -> Result<ListSubdirectoriesReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2761,7 +2761,7 @@ pub trait Server {
     /// (GetVolumePolicy, opcode 300.)
     fn get_volume_policy(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetVolumePolicyRequest,
     ) -> Result<GetVolumePolicyReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2771,7 +2771,7 @@ pub trait Server {
     /// (SetVolumePolicy, opcode 301.)
     fn set_volume_policy(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetVolumePolicyRequest,
     ) -> Result<SetVolumePolicyReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2781,7 +2781,7 @@ pub trait Server {
     /// (GetVolumeDeduplication, opcode 302.)
     fn get_volume_deduplication(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetVolumeDeduplicationRequest,
     ) -> Result<GetVolumeDeduplicationReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2792,7 +2792,7 @@ pub trait Server {
     /// (SetVolumeDeduplication, opcode 303.)
     fn set_volume_deduplication(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetVolumeDeduplicationRequest,
     ) -> Result<SetVolumeDeduplicationReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2802,7 +2802,7 @@ pub trait Server {
     /// (GetDeduplication, opcode 304.)
     fn get_deduplication(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetDeduplicationRequest,
     ) -> Result<GetDeduplicationReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2812,7 +2812,7 @@ pub trait Server {
     /// (GetCacheStatistics, opcode 320.)
     fn get_cache_statistics(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetCacheStatisticsRequest,
     ) -> Result<GetCacheStatisticsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2823,7 +2823,7 @@ pub trait Server {
     /// (PurgeVolumeCache, opcode 321.)
     fn purge_volume_cache(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: PurgeVolumeCacheRequest,
     ) -> Result<PurgeVolumeCacheReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2833,7 +2833,11 @@ pub trait Server {
     /// check stopped; zeros for everything. It is active for this percentage of the time. For superusers; UAEBUSY
     /// if a check is running.
     /// (StartCheck, opcode 330.)
-    fn start_check(&self, caller: &Caller, request: StartCheckRequest) -> Result<StartCheckReply, AbortCode> {
+    fn start_check(
+        &self,
+        caller: &CallContext<'_>,
+        request: StartCheckRequest,
+    ) -> Result<StartCheckReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2842,7 +2846,11 @@ pub trait Server {
     /// check can continue. `records` has the results of the pass over all records, which every check repeats,
     /// `found` those since the position where the check started. For superusers.
     /// (GetCheck, opcode 331.)
-    fn get_check(&self, caller: &Caller, request: GetCheckRequest) -> Result<GetCheckReply, AbortCode> {
+    fn get_check(
+        &self,
+        caller: &CallContext<'_>,
+        request: GetCheckRequest,
+    ) -> Result<GetCheckReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2851,7 +2859,7 @@ pub trait Server {
     /// (GetCheckDamages, opcode 332.)
     fn get_check_damages(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetCheckDamagesRequest,
     ) -> Result<GetCheckDamagesReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2859,7 +2867,11 @@ pub trait Server {
 
     /// Stops the check of a partition; its state is kept until the next check starts. For superusers.
     /// (StopCheck, opcode 333.)
-    fn stop_check(&self, caller: &Caller, request: StopCheckRequest) -> Result<StopCheckReply, AbortCode> {
+    fn stop_check(
+        &self,
+        caller: &CallContext<'_>,
+        request: StopCheckRequest,
+    ) -> Result<StopCheckReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2870,7 +2882,7 @@ pub trait Server {
     /// (GetDamagedPlaces, opcode 334.)
     fn get_damaged_places(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetDamagedPlacesRequest,
     ) -> Result<GetDamagedPlacesReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2878,26 +2890,38 @@ pub trait Server {
 
     /// Lists the jobs with numbers greater than `after`, oldest first.
     /// (ListJobs, opcode 400.)
-    fn list_jobs(&self, caller: &Caller, request: ListJobsRequest) -> Result<ListJobsReply, AbortCode> {
+    fn list_jobs(
+        &self,
+        caller: &CallContext<'_>,
+        request: ListJobsRequest,
+    ) -> Result<ListJobsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Returns a job with its history. UAENOENT if no job has this number.
     /// (GetJob, opcode 401.)
-    fn get_job(&self, caller: &Caller, request: GetJobRequest) -> Result<GetJobReply, AbortCode> {
+    fn get_job(&self, caller: &CallContext<'_>, request: GetJobRequest) -> Result<GetJobReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Asks the process that runs a job to undo it. UAEINVAL if the job has ended.
     /// (CancelJob, opcode 402.)
-    fn cancel_job(&self, caller: &Caller, request: CancelJobRequest) -> Result<CancelJobReply, AbortCode> {
+    fn cancel_job(
+        &self,
+        caller: &CallContext<'_>,
+        request: CancelJobRequest,
+    ) -> Result<CancelJobReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Continues a job that is waiting or that no process is running, without further delay; 0 for all such jobs.
     /// Returns their number.
     /// (ResumeJob, opcode 403.)
-    fn resume_job(&self, caller: &Caller, request: ResumeJobRequest) -> Result<ResumeJobReply, AbortCode> {
+    fn resume_job(
+        &self,
+        caller: &CallContext<'_>,
+        request: ResumeJobRequest,
+    ) -> Result<ResumeJobReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2905,7 +2929,7 @@ pub trait Server {
     /// (ListTransfers, opcode 410.)
     fn list_transfers(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListTransfersRequest,
     ) -> Result<ListTransfersReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2916,7 +2940,7 @@ pub trait Server {
     /// (OfferVolume, opcode 411.)
     fn offer_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: OfferVolumeRequest,
     ) -> Result<OfferVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2926,7 +2950,7 @@ pub trait Server {
     /// (GetChunkDigests, opcode 412.)
     fn get_chunk_digests(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetChunkDigestsRequest,
     ) -> Result<GetChunkDigestsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2938,7 +2962,7 @@ pub trait Server {
     /// (TakeVolume, opcode 413.) The data after the request is read from the stream.
     fn take_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: TakeVolumeRequest,
         stream: &mut dyn CallStream,
     ) -> Result<TakeVolumeReply, AbortCode> {
@@ -2950,7 +2974,7 @@ pub trait Server {
     /// (DigestContents, opcode 414.)
     fn digest_contents(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: DigestContentsRequest,
     ) -> Result<DigestContentsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2963,7 +2987,11 @@ pub trait Server {
     /// callers by reason, 20 callback messages, 21 partitions, 22 the process (one row without labels). All tables
     /// are available to superusers, tables without volumes, users and hosts to other authenticated callers.
     /// (GetFigures, opcode 500.)
-    fn get_figures(&self, caller: &Caller, request: GetFiguresRequest) -> Result<GetFiguresReply, AbortCode> {
+    fn get_figures(
+        &self,
+        caller: &CallContext<'_>,
+        request: GetFiguresRequest,
+    ) -> Result<GetFiguresReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2972,7 +3000,7 @@ pub trait Server {
     /// (GetSlowCalls, opcode 501.)
     fn get_slow_calls(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetSlowCallsRequest,
     ) -> Result<GetSlowCallsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2983,7 +3011,7 @@ pub trait Server {
     /// (SetLoggedEvents, opcode 540.)
     fn set_logged_events(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetLoggedEventsRequest,
     ) -> Result<SetLoggedEventsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2995,7 +3023,7 @@ pub trait Server {
     /// (StartProfile, opcode 520.)
     fn start_profile(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: StartProfileRequest,
     ) -> Result<StartProfileReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3004,7 +3032,11 @@ pub trait Server {
     /// Returns the progress of a profile. Stages: 1 running, 2 documents available, 3 failed. UAENOENT if the
     /// profile does not exist or is not kept any more.
     /// (GetProfile, opcode 521.)
-    fn get_profile(&self, caller: &Caller, request: GetProfileRequest) -> Result<GetProfileReply, AbortCode> {
+    fn get_profile(
+        &self,
+        caller: &CallContext<'_>,
+        request: GetProfileRequest,
+    ) -> Result<GetProfileReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -3012,7 +3044,7 @@ pub trait Server {
     /// (StopProfile, opcode 522.)
     fn stop_profile(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: StopProfileRequest,
     ) -> Result<StopProfileReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3025,7 +3057,7 @@ pub trait Server {
     /// (FetchProfile, opcode 523.)
     fn fetch_profile(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: FetchProfileRequest,
     ) -> Result<FetchProfileReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3045,40 +3077,40 @@ pub use crate::impl_cellar_server as impl_server;
 macro_rules! impl_cellar_server {
     ($handler:ident $(<$lifetime:lifetime>)?: transfers) => {
         mod cellar_server {
-            use $crate::server::{AbortCode, Caller};
+            use $crate::server::{AbortCode, CallContext};
             use $crate::cellar;
             use $crate::CallStream;
 
-            fn list_transfers(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::ListTransfersRequest) -> Result<cellar::ListTransfersReply, AbortCode> {
+            fn list_transfers(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::ListTransfersRequest) -> Result<cellar::ListTransfersReply, AbortCode> {
                 handler.list_transfers(caller, request)
             }
-            fn offer_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::OfferVolumeRequest) -> Result<cellar::OfferVolumeReply, AbortCode> {
+            fn offer_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::OfferVolumeRequest) -> Result<cellar::OfferVolumeReply, AbortCode> {
                 handler.offer_volume(caller, request)
             }
-            fn get_chunk_digests(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetChunkDigestsRequest) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
+            fn get_chunk_digests(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetChunkDigestsRequest) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
                 handler.get_chunk_digests(caller, request)
             }
-            fn take_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::TakeVolumeRequest, stream: &mut dyn CallStream) -> Result<cellar::TakeVolumeReply, AbortCode> {
+            fn take_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::TakeVolumeRequest, stream: &mut dyn CallStream) -> Result<cellar::TakeVolumeReply, AbortCode> {
                 handler.take_volume(caller, request, stream)
             }
-            fn digest_contents(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::DigestContentsRequest) -> Result<cellar::DigestContentsReply, AbortCode> {
+            fn digest_contents(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::DigestContentsRequest) -> Result<cellar::DigestContentsReply, AbortCode> {
                 handler.digest_contents(caller, request)
             }
 
             impl cellar::Server for super::$handler $(<$lifetime>)? {
-                fn list_transfers(&self, caller: &Caller, request: cellar::ListTransfersRequest) -> Result<cellar::ListTransfersReply, AbortCode> {
+                fn list_transfers(&self, caller: &CallContext<'_>, request: cellar::ListTransfersRequest) -> Result<cellar::ListTransfersReply, AbortCode> {
                     list_transfers(self, caller, request)
                 }
-                fn offer_volume(&self, caller: &Caller, request: cellar::OfferVolumeRequest) -> Result<cellar::OfferVolumeReply, AbortCode> {
+                fn offer_volume(&self, caller: &CallContext<'_>, request: cellar::OfferVolumeRequest) -> Result<cellar::OfferVolumeReply, AbortCode> {
                     offer_volume(self, caller, request)
                 }
-                fn get_chunk_digests(&self, caller: &Caller, request: cellar::GetChunkDigestsRequest) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
+                fn get_chunk_digests(&self, caller: &CallContext<'_>, request: cellar::GetChunkDigestsRequest) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
                     get_chunk_digests(self, caller, request)
                 }
-                fn take_volume(&self, caller: &Caller, request: cellar::TakeVolumeRequest, stream: &mut dyn CallStream) -> Result<cellar::TakeVolumeReply, AbortCode> {
+                fn take_volume(&self, caller: &CallContext<'_>, request: cellar::TakeVolumeRequest, stream: &mut dyn CallStream) -> Result<cellar::TakeVolumeReply, AbortCode> {
                     take_volume(self, caller, request, stream)
                 }
-                fn digest_contents(&self, caller: &Caller, request: cellar::DigestContentsRequest) -> Result<cellar::DigestContentsReply, AbortCode> {
+                fn digest_contents(&self, caller: &CallContext<'_>, request: cellar::DigestContentsRequest) -> Result<cellar::DigestContentsReply, AbortCode> {
                     digest_contents(self, caller, request)
                 }
             }
@@ -3086,213 +3118,213 @@ macro_rules! impl_cellar_server {
     };
     ($handler:ident $(<$lifetime:lifetime>)?) => {
         mod cellar_server {
-            use $crate::server::{AbortCode, Caller};
+            use $crate::server::{AbortCode, CallContext};
             use $crate::cellar;
 
-            fn get_server_info(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetServerInfoRequest) -> Result<cellar::GetServerInfoReply, AbortCode> {
+            fn get_server_info(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetServerInfoRequest) -> Result<cellar::GetServerInfoReply, AbortCode> {
                 handler.get_server_info(caller, request)
             }
-            fn get_transport(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetTransportRequest) -> Result<cellar::GetTransportReply, AbortCode> {
+            fn get_transport(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetTransportRequest) -> Result<cellar::GetTransportReply, AbortCode> {
                 handler.get_transport(caller, request)
             }
-            fn create_snapshot(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::CreateSnapshotRequest) -> Result<cellar::CreateSnapshotReply, AbortCode> {
+            fn create_snapshot(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::CreateSnapshotRequest) -> Result<cellar::CreateSnapshotReply, AbortCode> {
                 handler.create_snapshot(caller, request)
             }
-            fn list_snapshots(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::ListSnapshotsRequest) -> Result<cellar::ListSnapshotsReply, AbortCode> {
+            fn list_snapshots(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::ListSnapshotsRequest) -> Result<cellar::ListSnapshotsReply, AbortCode> {
                 handler.list_snapshots(caller, request)
             }
-            fn get_snapshot_space(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetSnapshotSpaceRequest) -> Result<cellar::GetSnapshotSpaceReply, AbortCode> {
+            fn get_snapshot_space(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetSnapshotSpaceRequest) -> Result<cellar::GetSnapshotSpaceReply, AbortCode> {
                 handler.get_snapshot_space(caller, request)
             }
-            fn remove_snapshot(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::RemoveSnapshotRequest) -> Result<cellar::RemoveSnapshotReply, AbortCode> {
+            fn remove_snapshot(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::RemoveSnapshotRequest) -> Result<cellar::RemoveSnapshotReply, AbortCode> {
                 handler.remove_snapshot(caller, request)
             }
-            fn roll_back_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::RollBackVolumeRequest) -> Result<cellar::RollBackVolumeReply, AbortCode> {
+            fn roll_back_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::RollBackVolumeRequest) -> Result<cellar::RollBackVolumeReply, AbortCode> {
                 handler.roll_back_volume(caller, request)
             }
-            fn get_snapshot_policy(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetSnapshotPolicyRequest) -> Result<cellar::GetSnapshotPolicyReply, AbortCode> {
+            fn get_snapshot_policy(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetSnapshotPolicyRequest) -> Result<cellar::GetSnapshotPolicyReply, AbortCode> {
                 handler.get_snapshot_policy(caller, request)
             }
-            fn set_snapshot_policy(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::SetSnapshotPolicyRequest) -> Result<cellar::SetSnapshotPolicyReply, AbortCode> {
+            fn set_snapshot_policy(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::SetSnapshotPolicyRequest) -> Result<cellar::SetSnapshotPolicyReply, AbortCode> {
                 handler.set_snapshot_policy(caller, request)
             }
-            fn get_directory_totals(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetDirectoryTotalsRequest) -> Result<cellar::GetDirectoryTotalsReply, AbortCode> {
+            fn get_directory_totals(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetDirectoryTotalsRequest) -> Result<cellar::GetDirectoryTotalsReply, AbortCode> {
                 handler.get_directory_totals(caller, request)
             }
-            fn list_subdirectories(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::ListSubdirectoriesRequest) -> Result<cellar::ListSubdirectoriesReply, AbortCode> {
+            fn list_subdirectories(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::ListSubdirectoriesRequest) -> Result<cellar::ListSubdirectoriesReply, AbortCode> {
                 handler.list_subdirectories(caller, request)
             }
-            fn get_volume_policy(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetVolumePolicyRequest) -> Result<cellar::GetVolumePolicyReply, AbortCode> {
+            fn get_volume_policy(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetVolumePolicyRequest) -> Result<cellar::GetVolumePolicyReply, AbortCode> {
                 handler.get_volume_policy(caller, request)
             }
-            fn set_volume_policy(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::SetVolumePolicyRequest) -> Result<cellar::SetVolumePolicyReply, AbortCode> {
+            fn set_volume_policy(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::SetVolumePolicyRequest) -> Result<cellar::SetVolumePolicyReply, AbortCode> {
                 handler.set_volume_policy(caller, request)
             }
-            fn get_volume_deduplication(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetVolumeDeduplicationRequest) -> Result<cellar::GetVolumeDeduplicationReply, AbortCode> {
+            fn get_volume_deduplication(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetVolumeDeduplicationRequest) -> Result<cellar::GetVolumeDeduplicationReply, AbortCode> {
                 handler.get_volume_deduplication(caller, request)
             }
-            fn set_volume_deduplication(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::SetVolumeDeduplicationRequest) -> Result<cellar::SetVolumeDeduplicationReply, AbortCode> {
+            fn set_volume_deduplication(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::SetVolumeDeduplicationRequest) -> Result<cellar::SetVolumeDeduplicationReply, AbortCode> {
                 handler.set_volume_deduplication(caller, request)
             }
-            fn get_deduplication(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetDeduplicationRequest) -> Result<cellar::GetDeduplicationReply, AbortCode> {
+            fn get_deduplication(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetDeduplicationRequest) -> Result<cellar::GetDeduplicationReply, AbortCode> {
                 handler.get_deduplication(caller, request)
             }
-            fn get_cache_statistics(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetCacheStatisticsRequest) -> Result<cellar::GetCacheStatisticsReply, AbortCode> {
+            fn get_cache_statistics(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetCacheStatisticsRequest) -> Result<cellar::GetCacheStatisticsReply, AbortCode> {
                 handler.get_cache_statistics(caller, request)
             }
-            fn purge_volume_cache(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::PurgeVolumeCacheRequest) -> Result<cellar::PurgeVolumeCacheReply, AbortCode> {
+            fn purge_volume_cache(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::PurgeVolumeCacheRequest) -> Result<cellar::PurgeVolumeCacheReply, AbortCode> {
                 handler.purge_volume_cache(caller, request)
             }
-            fn start_check(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::StartCheckRequest) -> Result<cellar::StartCheckReply, AbortCode> {
+            fn start_check(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::StartCheckRequest) -> Result<cellar::StartCheckReply, AbortCode> {
                 handler.start_check(caller, request)
             }
-            fn get_check(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetCheckRequest) -> Result<cellar::GetCheckReply, AbortCode> {
+            fn get_check(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetCheckRequest) -> Result<cellar::GetCheckReply, AbortCode> {
                 handler.get_check(caller, request)
             }
-            fn get_check_damages(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetCheckDamagesRequest) -> Result<cellar::GetCheckDamagesReply, AbortCode> {
+            fn get_check_damages(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetCheckDamagesRequest) -> Result<cellar::GetCheckDamagesReply, AbortCode> {
                 handler.get_check_damages(caller, request)
             }
-            fn stop_check(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::StopCheckRequest) -> Result<cellar::StopCheckReply, AbortCode> {
+            fn stop_check(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::StopCheckRequest) -> Result<cellar::StopCheckReply, AbortCode> {
                 handler.stop_check(caller, request)
             }
-            fn get_damaged_places(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetDamagedPlacesRequest) -> Result<cellar::GetDamagedPlacesReply, AbortCode> {
+            fn get_damaged_places(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetDamagedPlacesRequest) -> Result<cellar::GetDamagedPlacesReply, AbortCode> {
                 handler.get_damaged_places(caller, request)
             }
-            fn list_jobs(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::ListJobsRequest) -> Result<cellar::ListJobsReply, AbortCode> {
+            fn list_jobs(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::ListJobsRequest) -> Result<cellar::ListJobsReply, AbortCode> {
                 handler.list_jobs(caller, request)
             }
-            fn get_job(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetJobRequest) -> Result<cellar::GetJobReply, AbortCode> {
+            fn get_job(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetJobRequest) -> Result<cellar::GetJobReply, AbortCode> {
                 handler.get_job(caller, request)
             }
-            fn cancel_job(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::CancelJobRequest) -> Result<cellar::CancelJobReply, AbortCode> {
+            fn cancel_job(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::CancelJobRequest) -> Result<cellar::CancelJobReply, AbortCode> {
                 handler.cancel_job(caller, request)
             }
-            fn resume_job(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::ResumeJobRequest) -> Result<cellar::ResumeJobReply, AbortCode> {
+            fn resume_job(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::ResumeJobRequest) -> Result<cellar::ResumeJobReply, AbortCode> {
                 handler.resume_job(caller, request)
             }
-            fn get_figures(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetFiguresRequest) -> Result<cellar::GetFiguresReply, AbortCode> {
+            fn get_figures(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetFiguresRequest) -> Result<cellar::GetFiguresReply, AbortCode> {
                 handler.get_figures(caller, request)
             }
-            fn get_slow_calls(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetSlowCallsRequest) -> Result<cellar::GetSlowCallsReply, AbortCode> {
+            fn get_slow_calls(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetSlowCallsRequest) -> Result<cellar::GetSlowCallsReply, AbortCode> {
                 handler.get_slow_calls(caller, request)
             }
-            fn set_logged_events(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::SetLoggedEventsRequest) -> Result<cellar::SetLoggedEventsReply, AbortCode> {
+            fn set_logged_events(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::SetLoggedEventsRequest) -> Result<cellar::SetLoggedEventsReply, AbortCode> {
                 handler.set_logged_events(caller, request)
             }
-            fn start_profile(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::StartProfileRequest) -> Result<cellar::StartProfileReply, AbortCode> {
+            fn start_profile(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::StartProfileRequest) -> Result<cellar::StartProfileReply, AbortCode> {
                 handler.start_profile(caller, request)
             }
-            fn get_profile(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::GetProfileRequest) -> Result<cellar::GetProfileReply, AbortCode> {
+            fn get_profile(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetProfileRequest) -> Result<cellar::GetProfileReply, AbortCode> {
                 handler.get_profile(caller, request)
             }
-            fn stop_profile(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::StopProfileRequest) -> Result<cellar::StopProfileReply, AbortCode> {
+            fn stop_profile(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::StopProfileRequest) -> Result<cellar::StopProfileReply, AbortCode> {
                 handler.stop_profile(caller, request)
             }
-            fn fetch_profile(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: cellar::FetchProfileRequest) -> Result<cellar::FetchProfileReply, AbortCode> {
+            fn fetch_profile(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::FetchProfileRequest) -> Result<cellar::FetchProfileReply, AbortCode> {
                 handler.fetch_profile(caller, request)
             }
 
             impl cellar::Server for super::$handler $(<$lifetime>)? {
-                fn get_server_info(&self, caller: &Caller, request: cellar::GetServerInfoRequest) -> Result<cellar::GetServerInfoReply, AbortCode> {
+                fn get_server_info(&self, caller: &CallContext<'_>, request: cellar::GetServerInfoRequest) -> Result<cellar::GetServerInfoReply, AbortCode> {
                     get_server_info(self, caller, request)
                 }
-                fn get_transport(&self, caller: &Caller, request: cellar::GetTransportRequest) -> Result<cellar::GetTransportReply, AbortCode> {
+                fn get_transport(&self, caller: &CallContext<'_>, request: cellar::GetTransportRequest) -> Result<cellar::GetTransportReply, AbortCode> {
                     get_transport(self, caller, request)
                 }
-                fn create_snapshot(&self, caller: &Caller, request: cellar::CreateSnapshotRequest) -> Result<cellar::CreateSnapshotReply, AbortCode> {
+                fn create_snapshot(&self, caller: &CallContext<'_>, request: cellar::CreateSnapshotRequest) -> Result<cellar::CreateSnapshotReply, AbortCode> {
                     create_snapshot(self, caller, request)
                 }
-                fn list_snapshots(&self, caller: &Caller, request: cellar::ListSnapshotsRequest) -> Result<cellar::ListSnapshotsReply, AbortCode> {
+                fn list_snapshots(&self, caller: &CallContext<'_>, request: cellar::ListSnapshotsRequest) -> Result<cellar::ListSnapshotsReply, AbortCode> {
                     list_snapshots(self, caller, request)
                 }
-                fn get_snapshot_space(&self, caller: &Caller, request: cellar::GetSnapshotSpaceRequest) -> Result<cellar::GetSnapshotSpaceReply, AbortCode> {
+                fn get_snapshot_space(&self, caller: &CallContext<'_>, request: cellar::GetSnapshotSpaceRequest) -> Result<cellar::GetSnapshotSpaceReply, AbortCode> {
                     get_snapshot_space(self, caller, request)
                 }
-                fn remove_snapshot(&self, caller: &Caller, request: cellar::RemoveSnapshotRequest) -> Result<cellar::RemoveSnapshotReply, AbortCode> {
+                fn remove_snapshot(&self, caller: &CallContext<'_>, request: cellar::RemoveSnapshotRequest) -> Result<cellar::RemoveSnapshotReply, AbortCode> {
                     remove_snapshot(self, caller, request)
                 }
-                fn roll_back_volume(&self, caller: &Caller, request: cellar::RollBackVolumeRequest) -> Result<cellar::RollBackVolumeReply, AbortCode> {
+                fn roll_back_volume(&self, caller: &CallContext<'_>, request: cellar::RollBackVolumeRequest) -> Result<cellar::RollBackVolumeReply, AbortCode> {
                     roll_back_volume(self, caller, request)
                 }
-                fn get_snapshot_policy(&self, caller: &Caller, request: cellar::GetSnapshotPolicyRequest) -> Result<cellar::GetSnapshotPolicyReply, AbortCode> {
+                fn get_snapshot_policy(&self, caller: &CallContext<'_>, request: cellar::GetSnapshotPolicyRequest) -> Result<cellar::GetSnapshotPolicyReply, AbortCode> {
                     get_snapshot_policy(self, caller, request)
                 }
-                fn set_snapshot_policy(&self, caller: &Caller, request: cellar::SetSnapshotPolicyRequest) -> Result<cellar::SetSnapshotPolicyReply, AbortCode> {
+                fn set_snapshot_policy(&self, caller: &CallContext<'_>, request: cellar::SetSnapshotPolicyRequest) -> Result<cellar::SetSnapshotPolicyReply, AbortCode> {
                     set_snapshot_policy(self, caller, request)
                 }
-                fn get_directory_totals(&self, caller: &Caller, request: cellar::GetDirectoryTotalsRequest) -> Result<cellar::GetDirectoryTotalsReply, AbortCode> {
+                fn get_directory_totals(&self, caller: &CallContext<'_>, request: cellar::GetDirectoryTotalsRequest) -> Result<cellar::GetDirectoryTotalsReply, AbortCode> {
                     get_directory_totals(self, caller, request)
                 }
-                fn list_subdirectories(&self, caller: &Caller, request: cellar::ListSubdirectoriesRequest) -> Result<cellar::ListSubdirectoriesReply, AbortCode> {
+                fn list_subdirectories(&self, caller: &CallContext<'_>, request: cellar::ListSubdirectoriesRequest) -> Result<cellar::ListSubdirectoriesReply, AbortCode> {
                     list_subdirectories(self, caller, request)
                 }
-                fn get_volume_policy(&self, caller: &Caller, request: cellar::GetVolumePolicyRequest) -> Result<cellar::GetVolumePolicyReply, AbortCode> {
+                fn get_volume_policy(&self, caller: &CallContext<'_>, request: cellar::GetVolumePolicyRequest) -> Result<cellar::GetVolumePolicyReply, AbortCode> {
                     get_volume_policy(self, caller, request)
                 }
-                fn set_volume_policy(&self, caller: &Caller, request: cellar::SetVolumePolicyRequest) -> Result<cellar::SetVolumePolicyReply, AbortCode> {
+                fn set_volume_policy(&self, caller: &CallContext<'_>, request: cellar::SetVolumePolicyRequest) -> Result<cellar::SetVolumePolicyReply, AbortCode> {
                     set_volume_policy(self, caller, request)
                 }
-                fn get_volume_deduplication(&self, caller: &Caller, request: cellar::GetVolumeDeduplicationRequest) -> Result<cellar::GetVolumeDeduplicationReply, AbortCode> {
+                fn get_volume_deduplication(&self, caller: &CallContext<'_>, request: cellar::GetVolumeDeduplicationRequest) -> Result<cellar::GetVolumeDeduplicationReply, AbortCode> {
                     get_volume_deduplication(self, caller, request)
                 }
-                fn set_volume_deduplication(&self, caller: &Caller, request: cellar::SetVolumeDeduplicationRequest) -> Result<cellar::SetVolumeDeduplicationReply, AbortCode> {
+                fn set_volume_deduplication(&self, caller: &CallContext<'_>, request: cellar::SetVolumeDeduplicationRequest) -> Result<cellar::SetVolumeDeduplicationReply, AbortCode> {
                     set_volume_deduplication(self, caller, request)
                 }
-                fn get_deduplication(&self, caller: &Caller, request: cellar::GetDeduplicationRequest) -> Result<cellar::GetDeduplicationReply, AbortCode> {
+                fn get_deduplication(&self, caller: &CallContext<'_>, request: cellar::GetDeduplicationRequest) -> Result<cellar::GetDeduplicationReply, AbortCode> {
                     get_deduplication(self, caller, request)
                 }
-                fn get_cache_statistics(&self, caller: &Caller, request: cellar::GetCacheStatisticsRequest) -> Result<cellar::GetCacheStatisticsReply, AbortCode> {
+                fn get_cache_statistics(&self, caller: &CallContext<'_>, request: cellar::GetCacheStatisticsRequest) -> Result<cellar::GetCacheStatisticsReply, AbortCode> {
                     get_cache_statistics(self, caller, request)
                 }
-                fn purge_volume_cache(&self, caller: &Caller, request: cellar::PurgeVolumeCacheRequest) -> Result<cellar::PurgeVolumeCacheReply, AbortCode> {
+                fn purge_volume_cache(&self, caller: &CallContext<'_>, request: cellar::PurgeVolumeCacheRequest) -> Result<cellar::PurgeVolumeCacheReply, AbortCode> {
                     purge_volume_cache(self, caller, request)
                 }
-                fn start_check(&self, caller: &Caller, request: cellar::StartCheckRequest) -> Result<cellar::StartCheckReply, AbortCode> {
+                fn start_check(&self, caller: &CallContext<'_>, request: cellar::StartCheckRequest) -> Result<cellar::StartCheckReply, AbortCode> {
                     start_check(self, caller, request)
                 }
-                fn get_check(&self, caller: &Caller, request: cellar::GetCheckRequest) -> Result<cellar::GetCheckReply, AbortCode> {
+                fn get_check(&self, caller: &CallContext<'_>, request: cellar::GetCheckRequest) -> Result<cellar::GetCheckReply, AbortCode> {
                     get_check(self, caller, request)
                 }
-                fn get_check_damages(&self, caller: &Caller, request: cellar::GetCheckDamagesRequest) -> Result<cellar::GetCheckDamagesReply, AbortCode> {
+                fn get_check_damages(&self, caller: &CallContext<'_>, request: cellar::GetCheckDamagesRequest) -> Result<cellar::GetCheckDamagesReply, AbortCode> {
                     get_check_damages(self, caller, request)
                 }
-                fn stop_check(&self, caller: &Caller, request: cellar::StopCheckRequest) -> Result<cellar::StopCheckReply, AbortCode> {
+                fn stop_check(&self, caller: &CallContext<'_>, request: cellar::StopCheckRequest) -> Result<cellar::StopCheckReply, AbortCode> {
                     stop_check(self, caller, request)
                 }
-                fn get_damaged_places(&self, caller: &Caller, request: cellar::GetDamagedPlacesRequest) -> Result<cellar::GetDamagedPlacesReply, AbortCode> {
+                fn get_damaged_places(&self, caller: &CallContext<'_>, request: cellar::GetDamagedPlacesRequest) -> Result<cellar::GetDamagedPlacesReply, AbortCode> {
                     get_damaged_places(self, caller, request)
                 }
-                fn list_jobs(&self, caller: &Caller, request: cellar::ListJobsRequest) -> Result<cellar::ListJobsReply, AbortCode> {
+                fn list_jobs(&self, caller: &CallContext<'_>, request: cellar::ListJobsRequest) -> Result<cellar::ListJobsReply, AbortCode> {
                     list_jobs(self, caller, request)
                 }
-                fn get_job(&self, caller: &Caller, request: cellar::GetJobRequest) -> Result<cellar::GetJobReply, AbortCode> {
+                fn get_job(&self, caller: &CallContext<'_>, request: cellar::GetJobRequest) -> Result<cellar::GetJobReply, AbortCode> {
                     get_job(self, caller, request)
                 }
-                fn cancel_job(&self, caller: &Caller, request: cellar::CancelJobRequest) -> Result<cellar::CancelJobReply, AbortCode> {
+                fn cancel_job(&self, caller: &CallContext<'_>, request: cellar::CancelJobRequest) -> Result<cellar::CancelJobReply, AbortCode> {
                     cancel_job(self, caller, request)
                 }
-                fn resume_job(&self, caller: &Caller, request: cellar::ResumeJobRequest) -> Result<cellar::ResumeJobReply, AbortCode> {
+                fn resume_job(&self, caller: &CallContext<'_>, request: cellar::ResumeJobRequest) -> Result<cellar::ResumeJobReply, AbortCode> {
                     resume_job(self, caller, request)
                 }
-                fn get_figures(&self, caller: &Caller, request: cellar::GetFiguresRequest) -> Result<cellar::GetFiguresReply, AbortCode> {
+                fn get_figures(&self, caller: &CallContext<'_>, request: cellar::GetFiguresRequest) -> Result<cellar::GetFiguresReply, AbortCode> {
                     get_figures(self, caller, request)
                 }
-                fn get_slow_calls(&self, caller: &Caller, request: cellar::GetSlowCallsRequest) -> Result<cellar::GetSlowCallsReply, AbortCode> {
+                fn get_slow_calls(&self, caller: &CallContext<'_>, request: cellar::GetSlowCallsRequest) -> Result<cellar::GetSlowCallsReply, AbortCode> {
                     get_slow_calls(self, caller, request)
                 }
-                fn set_logged_events(&self, caller: &Caller, request: cellar::SetLoggedEventsRequest) -> Result<cellar::SetLoggedEventsReply, AbortCode> {
+                fn set_logged_events(&self, caller: &CallContext<'_>, request: cellar::SetLoggedEventsRequest) -> Result<cellar::SetLoggedEventsReply, AbortCode> {
                     set_logged_events(self, caller, request)
                 }
-                fn start_profile(&self, caller: &Caller, request: cellar::StartProfileRequest) -> Result<cellar::StartProfileReply, AbortCode> {
+                fn start_profile(&self, caller: &CallContext<'_>, request: cellar::StartProfileRequest) -> Result<cellar::StartProfileReply, AbortCode> {
                     start_profile(self, caller, request)
                 }
-                fn get_profile(&self, caller: &Caller, request: cellar::GetProfileRequest) -> Result<cellar::GetProfileReply, AbortCode> {
+                fn get_profile(&self, caller: &CallContext<'_>, request: cellar::GetProfileRequest) -> Result<cellar::GetProfileReply, AbortCode> {
                     get_profile(self, caller, request)
                 }
-                fn stop_profile(&self, caller: &Caller, request: cellar::StopProfileRequest) -> Result<cellar::StopProfileReply, AbortCode> {
+                fn stop_profile(&self, caller: &CallContext<'_>, request: cellar::StopProfileRequest) -> Result<cellar::StopProfileReply, AbortCode> {
                     stop_profile(self, caller, request)
                 }
-                fn fetch_profile(&self, caller: &Caller, request: cellar::FetchProfileRequest) -> Result<cellar::FetchProfileReply, AbortCode> {
+                fn fetch_profile(&self, caller: &CallContext<'_>, request: cellar::FetchProfileRequest) -> Result<cellar::FetchProfileReply, AbortCode> {
                     fetch_profile(self, caller, request)
                 }
             }
@@ -3306,7 +3338,7 @@ macro_rules! impl_cellar_server {
 /// arguments.
 pub fn dispatch<T: Server + ?Sized>(
     server: &T,
-    caller: &Caller,
+    caller: &CallContext<'_>,
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);

@@ -10,7 +10,7 @@
 use crate::client::{self, Direction};
 use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use crate::{Length, Work};
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use events::catalogue::Class;
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};

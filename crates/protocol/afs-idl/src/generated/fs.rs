@@ -11,7 +11,7 @@ pub use super::common::*;
 use crate::client::{self, Direction};
 use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use crate::{Length, Work};
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use events::catalogue::Class;
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
@@ -2971,7 +2971,7 @@ pub trait Server {
     /// (FetchData, opcode 130.) The data before the reply is written to the stream.
     fn fetch_data(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: FetchDataRequest,
         stream: &mut dyn CallStream,
     ) -> Result<FetchDataReply, AbortCode> {
@@ -2980,7 +2980,11 @@ pub trait Server {
 
     /// Returns a directory's ACL.
     /// (FetchACL, opcode 131.)
-    fn fetch_acl(&self, caller: &Caller, request: FetchACLRequest) -> Result<FetchACLReply, AbortCode> {
+    fn fetch_acl(
+        &self,
+        caller: &CallContext<'_>,
+        request: FetchACLRequest,
+    ) -> Result<FetchACLReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2988,7 +2992,7 @@ pub trait Server {
     /// (FetchStatus, opcode 132.)
     fn fetch_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: FetchStatusRequest,
     ) -> Result<FetchStatusReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2998,7 +3002,7 @@ pub trait Server {
     /// (StoreData, opcode 133.) The data after the request is read from the stream.
     fn store_data(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: StoreDataRequest,
         stream: &mut dyn CallStream,
     ) -> Result<StoreDataReply, AbortCode> {
@@ -3009,7 +3013,7 @@ pub trait Server {
     /// (OldStoreACL, opcode 134.)
     fn old_store_acl(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: OldStoreACLRequest,
     ) -> Result<OldStoreACLReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3019,7 +3023,7 @@ pub trait Server {
     /// (StoreStatus, opcode 135.)
     fn store_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: StoreStatusRequest,
     ) -> Result<StoreStatusReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3027,43 +3031,55 @@ pub trait Server {
 
     /// Removes a file or symbolic link.
     /// (RemoveFile, opcode 136.)
-    fn remove_file(&self, caller: &Caller, request: RemoveFileRequest) -> Result<RemoveFileReply, AbortCode> {
+    fn remove_file(
+        &self,
+        caller: &CallContext<'_>,
+        request: RemoveFileRequest,
+    ) -> Result<RemoveFileReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Creates a file.
     /// (CreateFile, opcode 137.)
-    fn create_file(&self, caller: &Caller, request: CreateFileRequest) -> Result<CreateFileReply, AbortCode> {
+    fn create_file(
+        &self,
+        caller: &CallContext<'_>,
+        request: CreateFileRequest,
+    ) -> Result<CreateFileReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Renames or moves a file within a volume.
     /// (Rename, opcode 138.)
-    fn rename(&self, caller: &Caller, request: RenameRequest) -> Result<RenameReply, AbortCode> {
+    fn rename(&self, caller: &CallContext<'_>, request: RenameRequest) -> Result<RenameReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Creates a symbolic link or mount point.
     /// (Symlink, opcode 139.)
-    fn symlink(&self, caller: &Caller, request: SymlinkRequest) -> Result<SymlinkReply, AbortCode> {
+    fn symlink(&self, caller: &CallContext<'_>, request: SymlinkRequest) -> Result<SymlinkReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Creates another name for a file.
     /// (Link, opcode 140.)
-    fn link(&self, caller: &Caller, request: LinkRequest) -> Result<LinkReply, AbortCode> {
+    fn link(&self, caller: &CallContext<'_>, request: LinkRequest) -> Result<LinkReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Creates a directory.
     /// (MakeDir, opcode 141.)
-    fn make_dir(&self, caller: &Caller, request: MakeDirRequest) -> Result<MakeDirReply, AbortCode> {
+    fn make_dir(&self, caller: &CallContext<'_>, request: MakeDirRequest) -> Result<MakeDirReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Removes an empty directory.
     /// (RemoveDir, opcode 142.)
-    fn remove_dir(&self, caller: &Caller, request: RemoveDirRequest) -> Result<RemoveDirReply, AbortCode> {
+    fn remove_dir(
+        &self,
+        caller: &CallContext<'_>,
+        request: RemoveDirRequest,
+    ) -> Result<RemoveDirReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -3071,7 +3087,7 @@ pub trait Server {
     /// (OldSetLock, opcode 143.)
     fn old_set_lock(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: OldSetLockRequest,
     ) -> Result<OldSetLockReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3081,7 +3097,7 @@ pub trait Server {
     /// (OldExtendLock, opcode 144.)
     fn old_extend_lock(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: OldExtendLockRequest,
     ) -> Result<OldExtendLockReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3091,7 +3107,7 @@ pub trait Server {
     /// (OldReleaseLock, opcode 145.)
     fn old_release_lock(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: OldReleaseLockRequest,
     ) -> Result<OldReleaseLockReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3101,7 +3117,7 @@ pub trait Server {
     /// (GetStatistics, opcode 146.)
     fn get_statistics(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetStatisticsRequest,
     ) -> Result<GetStatisticsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3111,7 +3127,7 @@ pub trait Server {
     /// (GiveUpCallBacks, opcode 147.)
     fn give_up_call_backs(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GiveUpCallBacksRequest,
     ) -> Result<GiveUpCallBacksReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3121,7 +3137,7 @@ pub trait Server {
     /// (GetVolumeInfo, opcode 148.)
     fn get_volume_info(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetVolumeInfoRequest,
     ) -> Result<GetVolumeInfoReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3131,7 +3147,7 @@ pub trait Server {
     /// (GetVolumeStatus, opcode 149.)
     fn get_volume_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetVolumeStatusRequest,
     ) -> Result<GetVolumeStatusReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3141,7 +3157,7 @@ pub trait Server {
     /// (SetVolumeStatus, opcode 150.)
     fn set_volume_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetVolumeStatusRequest,
     ) -> Result<SetVolumeStatusReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3151,7 +3167,7 @@ pub trait Server {
     /// (GetRootVolume, opcode 151.)
     fn get_root_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetRootVolumeRequest,
     ) -> Result<GetRootVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3159,13 +3175,17 @@ pub trait Server {
 
     /// Checks a token; not used.
     /// (CheckToken, opcode 152.)
-    fn check_token(&self, caller: &Caller, request: CheckTokenRequest) -> Result<CheckTokenReply, AbortCode> {
+    fn check_token(
+        &self,
+        caller: &CallContext<'_>,
+        request: CheckTokenRequest,
+    ) -> Result<CheckTokenReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Returns the server's time.
     /// (GetTime, opcode 153.)
-    fn get_time(&self, caller: &Caller, request: GetTimeRequest) -> Result<GetTimeReply, AbortCode> {
+    fn get_time(&self, caller: &CallContext<'_>, request: GetTimeRequest) -> Result<GetTimeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -3173,7 +3193,7 @@ pub trait Server {
     /// (NGetVolumeInfo, opcode 154.)
     fn n_get_volume_info(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: NGetVolumeInfoRequest,
     ) -> Result<NGetVolumeInfoReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3181,19 +3201,27 @@ pub trait Server {
 
     /// Returns the status of several files; an error for one fails the call.
     /// (BulkStatus, opcode 155.)
-    fn bulk_status(&self, caller: &Caller, request: BulkStatusRequest) -> Result<BulkStatusReply, AbortCode> {
+    fn bulk_status(
+        &self,
+        caller: &CallContext<'_>,
+        request: BulkStatusRequest,
+    ) -> Result<BulkStatusReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Locks a file.
     /// (SetLock, opcode 156.)
-    fn set_lock(&self, caller: &Caller, request: SetLockRequest) -> Result<SetLockReply, AbortCode> {
+    fn set_lock(&self, caller: &CallContext<'_>, request: SetLockRequest) -> Result<SetLockReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Extends a lock.
     /// (ExtendLock, opcode 157.)
-    fn extend_lock(&self, caller: &Caller, request: ExtendLockRequest) -> Result<ExtendLockReply, AbortCode> {
+    fn extend_lock(
+        &self,
+        caller: &CallContext<'_>,
+        request: ExtendLockRequest,
+    ) -> Result<ExtendLockReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -3201,7 +3229,7 @@ pub trait Server {
     /// (ReleaseLock, opcode 158.)
     fn release_lock(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ReleaseLockRequest,
     ) -> Result<ReleaseLockReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3211,7 +3239,7 @@ pub trait Server {
     /// (XStatsVersion, opcode 159.)
     fn x_stats_version(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: XStatsVersionRequest,
     ) -> Result<XStatsVersionReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3219,37 +3247,53 @@ pub trait Server {
 
     /// Returns a collection of extended statistics.
     /// (GetXStats, opcode 160.)
-    fn get_x_stats(&self, caller: &Caller, request: GetXStatsRequest) -> Result<GetXStatsReply, AbortCode> {
+    fn get_x_stats(
+        &self,
+        caller: &CallContext<'_>,
+        request: GetXStatsRequest,
+    ) -> Result<GetXStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Looks up a name; intended for the DFS translator.
     /// (Lookup, opcode 161.)
-    fn lookup(&self, caller: &Caller, request: LookupRequest) -> Result<LookupReply, AbortCode> {
+    fn lookup(&self, caller: &CallContext<'_>, request: LookupRequest) -> Result<LookupReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Drops the server's cached groups of users and hosts.
     /// (FlushCPS, opcode 162.)
-    fn flush_cps(&self, caller: &Caller, request: FlushCPSRequest) -> Result<FlushCPSReply, AbortCode> {
+    fn flush_cps(
+        &self,
+        caller: &CallContext<'_>,
+        request: FlushCPSRequest,
+    ) -> Result<FlushCPSReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Symlink with a callback promise; intended for the DFS translator.
     /// (DFSSymlink, opcode 163.)
-    fn dfs_symlink(&self, caller: &Caller, request: DFSSymlinkRequest) -> Result<DFSSymlinkReply, AbortCode> {
+    fn dfs_symlink(
+        &self,
+        caller: &CallContext<'_>,
+        request: DFSSymlinkRequest,
+    ) -> Result<DFSSymlinkReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Sets a directory's ACL; the opcode since CVE-2018-7168.
     /// (StoreACL, opcode 164.)
-    fn store_acl(&self, caller: &Caller, request: StoreACLRequest) -> Result<StoreACLReply, AbortCode> {
+    fn store_acl(
+        &self,
+        caller: &CallContext<'_>,
+        request: StoreACLRequest,
+    ) -> Result<StoreACLReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Residency commands of MR-AFS.
     /// (FsCmd, opcode 220.)
-    fn fs_cmd(&self, caller: &Caller, request: FsCmdRequest) -> Result<FsCmdReply, AbortCode> {
+    fn fs_cmd(&self, caller: &CallContext<'_>, request: FsCmdRequest) -> Result<FsCmdReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -3257,7 +3301,7 @@ pub trait Server {
     /// (InlineBulkStatus, opcode 65536.)
     fn inline_bulk_status(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: InlineBulkStatusRequest,
     ) -> Result<InlineBulkStatusReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3267,7 +3311,7 @@ pub trait Server {
     /// (FetchData64, opcode 65537.) The data before the reply is written to the stream.
     fn fetch_data64(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: FetchData64Request,
         stream: &mut dyn CallStream,
     ) -> Result<FetchData64Reply, AbortCode> {
@@ -3278,7 +3322,7 @@ pub trait Server {
     /// (StoreData64, opcode 65538.) The data after the request is read from the stream.
     fn store_data64(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: StoreData64Request,
         stream: &mut dyn CallStream,
     ) -> Result<StoreData64Reply, AbortCode> {
@@ -3289,7 +3333,7 @@ pub trait Server {
     /// (GiveUpAllCallBacks, opcode 65539.)
     fn give_up_all_call_backs(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GiveUpAllCallBacksRequest,
     ) -> Result<GiveUpAllCallBacksReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3299,7 +3343,7 @@ pub trait Server {
     /// (GetCapabilities, opcode 65540.)
     fn get_capabilities(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetCapabilitiesRequest,
     ) -> Result<GetCapabilitiesReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3309,7 +3353,7 @@ pub trait Server {
     /// (CallBackRxConnAddr, opcode 65541.)
     fn call_back_rx_conn_addr(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: CallBackRxConnAddrRequest,
     ) -> Result<CallBackRxConnAddrReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3319,7 +3363,7 @@ pub trait Server {
     /// (GetStatistics64, opcode 65542.)
     fn get_statistics64(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetStatistics64Request,
     ) -> Result<GetStatistics64Reply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -3336,268 +3380,268 @@ pub use crate::impl_fs_server as impl_server;
 macro_rules! impl_fs_server {
     ($handler:ident $(<$lifetime:lifetime>)?) => {
         mod fs_server {
-            use $crate::server::{AbortCode, Caller};
+            use $crate::server::{AbortCode, CallContext};
             use $crate::fs;
             use $crate::CallStream;
 
-            fn fetch_data(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::FetchDataRequest, stream: &mut dyn CallStream) -> Result<fs::FetchDataReply, AbortCode> {
+            fn fetch_data(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::FetchDataRequest, stream: &mut dyn CallStream) -> Result<fs::FetchDataReply, AbortCode> {
                 handler.fetch_data(caller, request, stream)
             }
-            fn fetch_acl(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::FetchACLRequest) -> Result<fs::FetchACLReply, AbortCode> {
+            fn fetch_acl(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::FetchACLRequest) -> Result<fs::FetchACLReply, AbortCode> {
                 handler.fetch_acl(caller, request)
             }
-            fn fetch_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::FetchStatusRequest) -> Result<fs::FetchStatusReply, AbortCode> {
+            fn fetch_status(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::FetchStatusRequest) -> Result<fs::FetchStatusReply, AbortCode> {
                 handler.fetch_status(caller, request)
             }
-            fn store_data(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::StoreDataRequest, stream: &mut dyn CallStream) -> Result<fs::StoreDataReply, AbortCode> {
+            fn store_data(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::StoreDataRequest, stream: &mut dyn CallStream) -> Result<fs::StoreDataReply, AbortCode> {
                 handler.store_data(caller, request, stream)
             }
-            fn old_store_acl(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::OldStoreACLRequest) -> Result<fs::OldStoreACLReply, AbortCode> {
+            fn old_store_acl(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::OldStoreACLRequest) -> Result<fs::OldStoreACLReply, AbortCode> {
                 handler.old_store_acl(caller, request)
             }
-            fn store_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::StoreStatusRequest) -> Result<fs::StoreStatusReply, AbortCode> {
+            fn store_status(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::StoreStatusRequest) -> Result<fs::StoreStatusReply, AbortCode> {
                 handler.store_status(caller, request)
             }
-            fn remove_file(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::RemoveFileRequest) -> Result<fs::RemoveFileReply, AbortCode> {
+            fn remove_file(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::RemoveFileRequest) -> Result<fs::RemoveFileReply, AbortCode> {
                 handler.remove_file(caller, request)
             }
-            fn create_file(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::CreateFileRequest) -> Result<fs::CreateFileReply, AbortCode> {
+            fn create_file(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::CreateFileRequest) -> Result<fs::CreateFileReply, AbortCode> {
                 handler.create_file(caller, request)
             }
-            fn rename(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::RenameRequest) -> Result<fs::RenameReply, AbortCode> {
+            fn rename(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::RenameRequest) -> Result<fs::RenameReply, AbortCode> {
                 handler.rename(caller, request)
             }
-            fn symlink(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::SymlinkRequest) -> Result<fs::SymlinkReply, AbortCode> {
+            fn symlink(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::SymlinkRequest) -> Result<fs::SymlinkReply, AbortCode> {
                 handler.symlink(caller, request)
             }
-            fn link(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::LinkRequest) -> Result<fs::LinkReply, AbortCode> {
+            fn link(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::LinkRequest) -> Result<fs::LinkReply, AbortCode> {
                 handler.link(caller, request)
             }
-            fn make_dir(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::MakeDirRequest) -> Result<fs::MakeDirReply, AbortCode> {
+            fn make_dir(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::MakeDirRequest) -> Result<fs::MakeDirReply, AbortCode> {
                 handler.make_dir(caller, request)
             }
-            fn remove_dir(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::RemoveDirRequest) -> Result<fs::RemoveDirReply, AbortCode> {
+            fn remove_dir(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::RemoveDirRequest) -> Result<fs::RemoveDirReply, AbortCode> {
                 handler.remove_dir(caller, request)
             }
-            fn old_set_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::OldSetLockRequest) -> Result<fs::OldSetLockReply, AbortCode> {
+            fn old_set_lock(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::OldSetLockRequest) -> Result<fs::OldSetLockReply, AbortCode> {
                 handler.old_set_lock(caller, request)
             }
-            fn old_extend_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::OldExtendLockRequest) -> Result<fs::OldExtendLockReply, AbortCode> {
+            fn old_extend_lock(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::OldExtendLockRequest) -> Result<fs::OldExtendLockReply, AbortCode> {
                 handler.old_extend_lock(caller, request)
             }
-            fn old_release_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::OldReleaseLockRequest) -> Result<fs::OldReleaseLockReply, AbortCode> {
+            fn old_release_lock(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::OldReleaseLockRequest) -> Result<fs::OldReleaseLockReply, AbortCode> {
                 handler.old_release_lock(caller, request)
             }
-            fn get_statistics(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetStatisticsRequest) -> Result<fs::GetStatisticsReply, AbortCode> {
+            fn get_statistics(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::GetStatisticsRequest) -> Result<fs::GetStatisticsReply, AbortCode> {
                 handler.get_statistics(caller, request)
             }
-            fn give_up_call_backs(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GiveUpCallBacksRequest) -> Result<fs::GiveUpCallBacksReply, AbortCode> {
+            fn give_up_call_backs(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::GiveUpCallBacksRequest) -> Result<fs::GiveUpCallBacksReply, AbortCode> {
                 handler.give_up_call_backs(caller, request)
             }
-            fn get_volume_info(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetVolumeInfoRequest) -> Result<fs::GetVolumeInfoReply, AbortCode> {
+            fn get_volume_info(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::GetVolumeInfoRequest) -> Result<fs::GetVolumeInfoReply, AbortCode> {
                 handler.get_volume_info(caller, request)
             }
-            fn get_volume_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetVolumeStatusRequest) -> Result<fs::GetVolumeStatusReply, AbortCode> {
+            fn get_volume_status(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::GetVolumeStatusRequest) -> Result<fs::GetVolumeStatusReply, AbortCode> {
                 handler.get_volume_status(caller, request)
             }
-            fn set_volume_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::SetVolumeStatusRequest) -> Result<fs::SetVolumeStatusReply, AbortCode> {
+            fn set_volume_status(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::SetVolumeStatusRequest) -> Result<fs::SetVolumeStatusReply, AbortCode> {
                 handler.set_volume_status(caller, request)
             }
-            fn get_root_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetRootVolumeRequest) -> Result<fs::GetRootVolumeReply, AbortCode> {
+            fn get_root_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::GetRootVolumeRequest) -> Result<fs::GetRootVolumeReply, AbortCode> {
                 handler.get_root_volume(caller, request)
             }
-            fn check_token(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::CheckTokenRequest) -> Result<fs::CheckTokenReply, AbortCode> {
+            fn check_token(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::CheckTokenRequest) -> Result<fs::CheckTokenReply, AbortCode> {
                 handler.check_token(caller, request)
             }
-            fn get_time(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetTimeRequest) -> Result<fs::GetTimeReply, AbortCode> {
+            fn get_time(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::GetTimeRequest) -> Result<fs::GetTimeReply, AbortCode> {
                 handler.get_time(caller, request)
             }
-            fn n_get_volume_info(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::NGetVolumeInfoRequest) -> Result<fs::NGetVolumeInfoReply, AbortCode> {
+            fn n_get_volume_info(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::NGetVolumeInfoRequest) -> Result<fs::NGetVolumeInfoReply, AbortCode> {
                 handler.n_get_volume_info(caller, request)
             }
-            fn bulk_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::BulkStatusRequest) -> Result<fs::BulkStatusReply, AbortCode> {
+            fn bulk_status(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::BulkStatusRequest) -> Result<fs::BulkStatusReply, AbortCode> {
                 handler.bulk_status(caller, request)
             }
-            fn set_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::SetLockRequest) -> Result<fs::SetLockReply, AbortCode> {
+            fn set_lock(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::SetLockRequest) -> Result<fs::SetLockReply, AbortCode> {
                 handler.set_lock(caller, request)
             }
-            fn extend_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::ExtendLockRequest) -> Result<fs::ExtendLockReply, AbortCode> {
+            fn extend_lock(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::ExtendLockRequest) -> Result<fs::ExtendLockReply, AbortCode> {
                 handler.extend_lock(caller, request)
             }
-            fn release_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::ReleaseLockRequest) -> Result<fs::ReleaseLockReply, AbortCode> {
+            fn release_lock(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::ReleaseLockRequest) -> Result<fs::ReleaseLockReply, AbortCode> {
                 handler.release_lock(caller, request)
             }
-            fn x_stats_version(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::XStatsVersionRequest) -> Result<fs::XStatsVersionReply, AbortCode> {
+            fn x_stats_version(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::XStatsVersionRequest) -> Result<fs::XStatsVersionReply, AbortCode> {
                 handler.x_stats_version(caller, request)
             }
-            fn get_x_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetXStatsRequest) -> Result<fs::GetXStatsReply, AbortCode> {
+            fn get_x_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::GetXStatsRequest) -> Result<fs::GetXStatsReply, AbortCode> {
                 handler.get_x_stats(caller, request)
             }
-            fn lookup(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::LookupRequest) -> Result<fs::LookupReply, AbortCode> {
+            fn lookup(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::LookupRequest) -> Result<fs::LookupReply, AbortCode> {
                 handler.lookup(caller, request)
             }
-            fn flush_cps(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::FlushCPSRequest) -> Result<fs::FlushCPSReply, AbortCode> {
+            fn flush_cps(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::FlushCPSRequest) -> Result<fs::FlushCPSReply, AbortCode> {
                 handler.flush_cps(caller, request)
             }
-            fn dfs_symlink(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::DFSSymlinkRequest) -> Result<fs::DFSSymlinkReply, AbortCode> {
+            fn dfs_symlink(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::DFSSymlinkRequest) -> Result<fs::DFSSymlinkReply, AbortCode> {
                 handler.dfs_symlink(caller, request)
             }
-            fn store_acl(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::StoreACLRequest) -> Result<fs::StoreACLReply, AbortCode> {
+            fn store_acl(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::StoreACLRequest) -> Result<fs::StoreACLReply, AbortCode> {
                 handler.store_acl(caller, request)
             }
-            fn fs_cmd(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::FsCmdRequest) -> Result<fs::FsCmdReply, AbortCode> {
+            fn fs_cmd(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::FsCmdRequest) -> Result<fs::FsCmdReply, AbortCode> {
                 handler.fs_cmd(caller, request)
             }
-            fn inline_bulk_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::InlineBulkStatusRequest) -> Result<fs::InlineBulkStatusReply, AbortCode> {
+            fn inline_bulk_status(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::InlineBulkStatusRequest) -> Result<fs::InlineBulkStatusReply, AbortCode> {
                 handler.inline_bulk_status(caller, request)
             }
-            fn fetch_data64(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::FetchData64Request, stream: &mut dyn CallStream) -> Result<fs::FetchData64Reply, AbortCode> {
+            fn fetch_data64(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::FetchData64Request, stream: &mut dyn CallStream) -> Result<fs::FetchData64Reply, AbortCode> {
                 handler.fetch_data64(caller, request, stream)
             }
-            fn store_data64(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::StoreData64Request, stream: &mut dyn CallStream) -> Result<fs::StoreData64Reply, AbortCode> {
+            fn store_data64(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::StoreData64Request, stream: &mut dyn CallStream) -> Result<fs::StoreData64Reply, AbortCode> {
                 handler.store_data64(caller, request, stream)
             }
-            fn give_up_all_call_backs(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GiveUpAllCallBacksRequest) -> Result<fs::GiveUpAllCallBacksReply, AbortCode> {
+            fn give_up_all_call_backs(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::GiveUpAllCallBacksRequest) -> Result<fs::GiveUpAllCallBacksReply, AbortCode> {
                 handler.give_up_all_call_backs(caller, request)
             }
-            fn get_capabilities(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetCapabilitiesRequest) -> Result<fs::GetCapabilitiesReply, AbortCode> {
+            fn get_capabilities(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::GetCapabilitiesRequest) -> Result<fs::GetCapabilitiesReply, AbortCode> {
                 handler.get_capabilities(caller, request)
             }
-            fn call_back_rx_conn_addr(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::CallBackRxConnAddrRequest) -> Result<fs::CallBackRxConnAddrReply, AbortCode> {
+            fn call_back_rx_conn_addr(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::CallBackRxConnAddrRequest) -> Result<fs::CallBackRxConnAddrReply, AbortCode> {
                 handler.call_back_rx_conn_addr(caller, request)
             }
-            fn get_statistics64(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: fs::GetStatistics64Request) -> Result<fs::GetStatistics64Reply, AbortCode> {
+            fn get_statistics64(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: fs::GetStatistics64Request) -> Result<fs::GetStatistics64Reply, AbortCode> {
                 handler.get_statistics64(caller, request)
             }
 
             impl fs::Server for super::$handler $(<$lifetime>)? {
-                fn fetch_data(&self, caller: &Caller, request: fs::FetchDataRequest, stream: &mut dyn CallStream) -> Result<fs::FetchDataReply, AbortCode> {
+                fn fetch_data(&self, caller: &CallContext<'_>, request: fs::FetchDataRequest, stream: &mut dyn CallStream) -> Result<fs::FetchDataReply, AbortCode> {
                     fetch_data(self, caller, request, stream)
                 }
-                fn fetch_acl(&self, caller: &Caller, request: fs::FetchACLRequest) -> Result<fs::FetchACLReply, AbortCode> {
+                fn fetch_acl(&self, caller: &CallContext<'_>, request: fs::FetchACLRequest) -> Result<fs::FetchACLReply, AbortCode> {
                     fetch_acl(self, caller, request)
                 }
-                fn fetch_status(&self, caller: &Caller, request: fs::FetchStatusRequest) -> Result<fs::FetchStatusReply, AbortCode> {
+                fn fetch_status(&self, caller: &CallContext<'_>, request: fs::FetchStatusRequest) -> Result<fs::FetchStatusReply, AbortCode> {
                     fetch_status(self, caller, request)
                 }
-                fn store_data(&self, caller: &Caller, request: fs::StoreDataRequest, stream: &mut dyn CallStream) -> Result<fs::StoreDataReply, AbortCode> {
+                fn store_data(&self, caller: &CallContext<'_>, request: fs::StoreDataRequest, stream: &mut dyn CallStream) -> Result<fs::StoreDataReply, AbortCode> {
                     store_data(self, caller, request, stream)
                 }
-                fn old_store_acl(&self, caller: &Caller, request: fs::OldStoreACLRequest) -> Result<fs::OldStoreACLReply, AbortCode> {
+                fn old_store_acl(&self, caller: &CallContext<'_>, request: fs::OldStoreACLRequest) -> Result<fs::OldStoreACLReply, AbortCode> {
                     old_store_acl(self, caller, request)
                 }
-                fn store_status(&self, caller: &Caller, request: fs::StoreStatusRequest) -> Result<fs::StoreStatusReply, AbortCode> {
+                fn store_status(&self, caller: &CallContext<'_>, request: fs::StoreStatusRequest) -> Result<fs::StoreStatusReply, AbortCode> {
                     store_status(self, caller, request)
                 }
-                fn remove_file(&self, caller: &Caller, request: fs::RemoveFileRequest) -> Result<fs::RemoveFileReply, AbortCode> {
+                fn remove_file(&self, caller: &CallContext<'_>, request: fs::RemoveFileRequest) -> Result<fs::RemoveFileReply, AbortCode> {
                     remove_file(self, caller, request)
                 }
-                fn create_file(&self, caller: &Caller, request: fs::CreateFileRequest) -> Result<fs::CreateFileReply, AbortCode> {
+                fn create_file(&self, caller: &CallContext<'_>, request: fs::CreateFileRequest) -> Result<fs::CreateFileReply, AbortCode> {
                     create_file(self, caller, request)
                 }
-                fn rename(&self, caller: &Caller, request: fs::RenameRequest) -> Result<fs::RenameReply, AbortCode> {
+                fn rename(&self, caller: &CallContext<'_>, request: fs::RenameRequest) -> Result<fs::RenameReply, AbortCode> {
                     rename(self, caller, request)
                 }
-                fn symlink(&self, caller: &Caller, request: fs::SymlinkRequest) -> Result<fs::SymlinkReply, AbortCode> {
+                fn symlink(&self, caller: &CallContext<'_>, request: fs::SymlinkRequest) -> Result<fs::SymlinkReply, AbortCode> {
                     symlink(self, caller, request)
                 }
-                fn link(&self, caller: &Caller, request: fs::LinkRequest) -> Result<fs::LinkReply, AbortCode> {
+                fn link(&self, caller: &CallContext<'_>, request: fs::LinkRequest) -> Result<fs::LinkReply, AbortCode> {
                     link(self, caller, request)
                 }
-                fn make_dir(&self, caller: &Caller, request: fs::MakeDirRequest) -> Result<fs::MakeDirReply, AbortCode> {
+                fn make_dir(&self, caller: &CallContext<'_>, request: fs::MakeDirRequest) -> Result<fs::MakeDirReply, AbortCode> {
                     make_dir(self, caller, request)
                 }
-                fn remove_dir(&self, caller: &Caller, request: fs::RemoveDirRequest) -> Result<fs::RemoveDirReply, AbortCode> {
+                fn remove_dir(&self, caller: &CallContext<'_>, request: fs::RemoveDirRequest) -> Result<fs::RemoveDirReply, AbortCode> {
                     remove_dir(self, caller, request)
                 }
-                fn old_set_lock(&self, caller: &Caller, request: fs::OldSetLockRequest) -> Result<fs::OldSetLockReply, AbortCode> {
+                fn old_set_lock(&self, caller: &CallContext<'_>, request: fs::OldSetLockRequest) -> Result<fs::OldSetLockReply, AbortCode> {
                     old_set_lock(self, caller, request)
                 }
-                fn old_extend_lock(&self, caller: &Caller, request: fs::OldExtendLockRequest) -> Result<fs::OldExtendLockReply, AbortCode> {
+                fn old_extend_lock(&self, caller: &CallContext<'_>, request: fs::OldExtendLockRequest) -> Result<fs::OldExtendLockReply, AbortCode> {
                     old_extend_lock(self, caller, request)
                 }
-                fn old_release_lock(&self, caller: &Caller, request: fs::OldReleaseLockRequest) -> Result<fs::OldReleaseLockReply, AbortCode> {
+                fn old_release_lock(&self, caller: &CallContext<'_>, request: fs::OldReleaseLockRequest) -> Result<fs::OldReleaseLockReply, AbortCode> {
                     old_release_lock(self, caller, request)
                 }
-                fn get_statistics(&self, caller: &Caller, request: fs::GetStatisticsRequest) -> Result<fs::GetStatisticsReply, AbortCode> {
+                fn get_statistics(&self, caller: &CallContext<'_>, request: fs::GetStatisticsRequest) -> Result<fs::GetStatisticsReply, AbortCode> {
                     get_statistics(self, caller, request)
                 }
-                fn give_up_call_backs(&self, caller: &Caller, request: fs::GiveUpCallBacksRequest) -> Result<fs::GiveUpCallBacksReply, AbortCode> {
+                fn give_up_call_backs(&self, caller: &CallContext<'_>, request: fs::GiveUpCallBacksRequest) -> Result<fs::GiveUpCallBacksReply, AbortCode> {
                     give_up_call_backs(self, caller, request)
                 }
-                fn get_volume_info(&self, caller: &Caller, request: fs::GetVolumeInfoRequest) -> Result<fs::GetVolumeInfoReply, AbortCode> {
+                fn get_volume_info(&self, caller: &CallContext<'_>, request: fs::GetVolumeInfoRequest) -> Result<fs::GetVolumeInfoReply, AbortCode> {
                     get_volume_info(self, caller, request)
                 }
-                fn get_volume_status(&self, caller: &Caller, request: fs::GetVolumeStatusRequest) -> Result<fs::GetVolumeStatusReply, AbortCode> {
+                fn get_volume_status(&self, caller: &CallContext<'_>, request: fs::GetVolumeStatusRequest) -> Result<fs::GetVolumeStatusReply, AbortCode> {
                     get_volume_status(self, caller, request)
                 }
-                fn set_volume_status(&self, caller: &Caller, request: fs::SetVolumeStatusRequest) -> Result<fs::SetVolumeStatusReply, AbortCode> {
+                fn set_volume_status(&self, caller: &CallContext<'_>, request: fs::SetVolumeStatusRequest) -> Result<fs::SetVolumeStatusReply, AbortCode> {
                     set_volume_status(self, caller, request)
                 }
-                fn get_root_volume(&self, caller: &Caller, request: fs::GetRootVolumeRequest) -> Result<fs::GetRootVolumeReply, AbortCode> {
+                fn get_root_volume(&self, caller: &CallContext<'_>, request: fs::GetRootVolumeRequest) -> Result<fs::GetRootVolumeReply, AbortCode> {
                     get_root_volume(self, caller, request)
                 }
-                fn check_token(&self, caller: &Caller, request: fs::CheckTokenRequest) -> Result<fs::CheckTokenReply, AbortCode> {
+                fn check_token(&self, caller: &CallContext<'_>, request: fs::CheckTokenRequest) -> Result<fs::CheckTokenReply, AbortCode> {
                     check_token(self, caller, request)
                 }
-                fn get_time(&self, caller: &Caller, request: fs::GetTimeRequest) -> Result<fs::GetTimeReply, AbortCode> {
+                fn get_time(&self, caller: &CallContext<'_>, request: fs::GetTimeRequest) -> Result<fs::GetTimeReply, AbortCode> {
                     get_time(self, caller, request)
                 }
-                fn n_get_volume_info(&self, caller: &Caller, request: fs::NGetVolumeInfoRequest) -> Result<fs::NGetVolumeInfoReply, AbortCode> {
+                fn n_get_volume_info(&self, caller: &CallContext<'_>, request: fs::NGetVolumeInfoRequest) -> Result<fs::NGetVolumeInfoReply, AbortCode> {
                     n_get_volume_info(self, caller, request)
                 }
-                fn bulk_status(&self, caller: &Caller, request: fs::BulkStatusRequest) -> Result<fs::BulkStatusReply, AbortCode> {
+                fn bulk_status(&self, caller: &CallContext<'_>, request: fs::BulkStatusRequest) -> Result<fs::BulkStatusReply, AbortCode> {
                     bulk_status(self, caller, request)
                 }
-                fn set_lock(&self, caller: &Caller, request: fs::SetLockRequest) -> Result<fs::SetLockReply, AbortCode> {
+                fn set_lock(&self, caller: &CallContext<'_>, request: fs::SetLockRequest) -> Result<fs::SetLockReply, AbortCode> {
                     set_lock(self, caller, request)
                 }
-                fn extend_lock(&self, caller: &Caller, request: fs::ExtendLockRequest) -> Result<fs::ExtendLockReply, AbortCode> {
+                fn extend_lock(&self, caller: &CallContext<'_>, request: fs::ExtendLockRequest) -> Result<fs::ExtendLockReply, AbortCode> {
                     extend_lock(self, caller, request)
                 }
-                fn release_lock(&self, caller: &Caller, request: fs::ReleaseLockRequest) -> Result<fs::ReleaseLockReply, AbortCode> {
+                fn release_lock(&self, caller: &CallContext<'_>, request: fs::ReleaseLockRequest) -> Result<fs::ReleaseLockReply, AbortCode> {
                     release_lock(self, caller, request)
                 }
-                fn x_stats_version(&self, caller: &Caller, request: fs::XStatsVersionRequest) -> Result<fs::XStatsVersionReply, AbortCode> {
+                fn x_stats_version(&self, caller: &CallContext<'_>, request: fs::XStatsVersionRequest) -> Result<fs::XStatsVersionReply, AbortCode> {
                     x_stats_version(self, caller, request)
                 }
-                fn get_x_stats(&self, caller: &Caller, request: fs::GetXStatsRequest) -> Result<fs::GetXStatsReply, AbortCode> {
+                fn get_x_stats(&self, caller: &CallContext<'_>, request: fs::GetXStatsRequest) -> Result<fs::GetXStatsReply, AbortCode> {
                     get_x_stats(self, caller, request)
                 }
-                fn lookup(&self, caller: &Caller, request: fs::LookupRequest) -> Result<fs::LookupReply, AbortCode> {
+                fn lookup(&self, caller: &CallContext<'_>, request: fs::LookupRequest) -> Result<fs::LookupReply, AbortCode> {
                     lookup(self, caller, request)
                 }
-                fn flush_cps(&self, caller: &Caller, request: fs::FlushCPSRequest) -> Result<fs::FlushCPSReply, AbortCode> {
+                fn flush_cps(&self, caller: &CallContext<'_>, request: fs::FlushCPSRequest) -> Result<fs::FlushCPSReply, AbortCode> {
                     flush_cps(self, caller, request)
                 }
-                fn dfs_symlink(&self, caller: &Caller, request: fs::DFSSymlinkRequest) -> Result<fs::DFSSymlinkReply, AbortCode> {
+                fn dfs_symlink(&self, caller: &CallContext<'_>, request: fs::DFSSymlinkRequest) -> Result<fs::DFSSymlinkReply, AbortCode> {
                     dfs_symlink(self, caller, request)
                 }
-                fn store_acl(&self, caller: &Caller, request: fs::StoreACLRequest) -> Result<fs::StoreACLReply, AbortCode> {
+                fn store_acl(&self, caller: &CallContext<'_>, request: fs::StoreACLRequest) -> Result<fs::StoreACLReply, AbortCode> {
                     store_acl(self, caller, request)
                 }
-                fn fs_cmd(&self, caller: &Caller, request: fs::FsCmdRequest) -> Result<fs::FsCmdReply, AbortCode> {
+                fn fs_cmd(&self, caller: &CallContext<'_>, request: fs::FsCmdRequest) -> Result<fs::FsCmdReply, AbortCode> {
                     fs_cmd(self, caller, request)
                 }
-                fn inline_bulk_status(&self, caller: &Caller, request: fs::InlineBulkStatusRequest) -> Result<fs::InlineBulkStatusReply, AbortCode> {
+                fn inline_bulk_status(&self, caller: &CallContext<'_>, request: fs::InlineBulkStatusRequest) -> Result<fs::InlineBulkStatusReply, AbortCode> {
                     inline_bulk_status(self, caller, request)
                 }
-                fn fetch_data64(&self, caller: &Caller, request: fs::FetchData64Request, stream: &mut dyn CallStream) -> Result<fs::FetchData64Reply, AbortCode> {
+                fn fetch_data64(&self, caller: &CallContext<'_>, request: fs::FetchData64Request, stream: &mut dyn CallStream) -> Result<fs::FetchData64Reply, AbortCode> {
                     fetch_data64(self, caller, request, stream)
                 }
-                fn store_data64(&self, caller: &Caller, request: fs::StoreData64Request, stream: &mut dyn CallStream) -> Result<fs::StoreData64Reply, AbortCode> {
+                fn store_data64(&self, caller: &CallContext<'_>, request: fs::StoreData64Request, stream: &mut dyn CallStream) -> Result<fs::StoreData64Reply, AbortCode> {
                     store_data64(self, caller, request, stream)
                 }
-                fn give_up_all_call_backs(&self, caller: &Caller, request: fs::GiveUpAllCallBacksRequest) -> Result<fs::GiveUpAllCallBacksReply, AbortCode> {
+                fn give_up_all_call_backs(&self, caller: &CallContext<'_>, request: fs::GiveUpAllCallBacksRequest) -> Result<fs::GiveUpAllCallBacksReply, AbortCode> {
                     give_up_all_call_backs(self, caller, request)
                 }
-                fn get_capabilities(&self, caller: &Caller, request: fs::GetCapabilitiesRequest) -> Result<fs::GetCapabilitiesReply, AbortCode> {
+                fn get_capabilities(&self, caller: &CallContext<'_>, request: fs::GetCapabilitiesRequest) -> Result<fs::GetCapabilitiesReply, AbortCode> {
                     get_capabilities(self, caller, request)
                 }
-                fn call_back_rx_conn_addr(&self, caller: &Caller, request: fs::CallBackRxConnAddrRequest) -> Result<fs::CallBackRxConnAddrReply, AbortCode> {
+                fn call_back_rx_conn_addr(&self, caller: &CallContext<'_>, request: fs::CallBackRxConnAddrRequest) -> Result<fs::CallBackRxConnAddrReply, AbortCode> {
                     call_back_rx_conn_addr(self, caller, request)
                 }
-                fn get_statistics64(&self, caller: &Caller, request: fs::GetStatistics64Request) -> Result<fs::GetStatistics64Reply, AbortCode> {
+                fn get_statistics64(&self, caller: &CallContext<'_>, request: fs::GetStatistics64Request) -> Result<fs::GetStatistics64Reply, AbortCode> {
                     get_statistics64(self, caller, request)
                 }
             }
@@ -3611,7 +3655,7 @@ macro_rules! impl_fs_server {
 /// arguments.
 pub fn dispatch<T: Server + ?Sized>(
     server: &T,
-    caller: &Caller,
+    caller: &CallContext<'_>,
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);

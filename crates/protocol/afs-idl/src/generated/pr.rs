@@ -10,7 +10,7 @@
 use crate::client::{self, Direction};
 use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use crate::{Length, Work};
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use events::catalogue::Class;
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
@@ -1238,19 +1238,31 @@ pub const PROCEDURES: &[(u32, &str)] = &[
 pub trait Server {
     /// Creates a user or group with a given id.
     /// (INewEntry, opcode 500.)
-    fn i_new_entry(&self, caller: &Caller, request: INewEntryRequest) -> Result<INewEntryReply, AbortCode> {
+    fn i_new_entry(
+        &self,
+        caller: &CallContext<'_>,
+        request: INewEntryRequest,
+    ) -> Result<INewEntryReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Returns the position of an entry in the database.
     /// (WhereIsIt, opcode 501.)
-    fn where_is_it(&self, caller: &Caller, request: WhereIsItRequest) -> Result<WhereIsItReply, AbortCode> {
+    fn where_is_it(
+        &self,
+        caller: &CallContext<'_>,
+        request: WhereIsItRequest,
+    ) -> Result<WhereIsItReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Returns the entry at a position in the database.
     /// (DumpEntry, opcode 502.)
-    fn dump_entry(&self, caller: &Caller, request: DumpEntryRequest) -> Result<DumpEntryReply, AbortCode> {
+    fn dump_entry(
+        &self,
+        caller: &CallContext<'_>,
+        request: DumpEntryRequest,
+    ) -> Result<DumpEntryReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1258,7 +1270,7 @@ pub trait Server {
     /// (AddToGroup, opcode 503.)
     fn add_to_group(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: AddToGroupRequest,
     ) -> Result<AddToGroupReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1266,7 +1278,11 @@ pub trait Server {
 
     /// Returns the ids of names; that of `anonymous` for an unknown name.
     /// (NameToID, opcode 504.)
-    fn name_to_id(&self, caller: &Caller, request: NameToIDRequest) -> Result<NameToIDReply, AbortCode> {
+    fn name_to_id(
+        &self,
+        caller: &CallContext<'_>,
+        request: NameToIDRequest,
+    ) -> Result<NameToIDReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1274,7 +1290,7 @@ pub trait Server {
     /// (IDToName, opcode 505.) Writes the fields of the reply in order.
     fn id_to_name(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: IDToNameRequest,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<(), AbortCode> {
@@ -1283,7 +1299,7 @@ pub trait Server {
 
     /// Deletes a user or group.
     /// (Delete, opcode 506.)
-    fn delete(&self, caller: &Caller, request: DeleteRequest) -> Result<DeleteReply, AbortCode> {
+    fn delete(&self, caller: &CallContext<'_>, request: DeleteRequest) -> Result<DeleteReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1291,7 +1307,7 @@ pub trait Server {
     /// (RemoveFromGroup, opcode 507.)
     fn remove_from_group(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: RemoveFromGroupRequest,
     ) -> Result<RemoveFromGroupReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1299,31 +1315,39 @@ pub trait Server {
 
     /// Returns a user's current protection subdomain: all the groups that it is in, and itself.
     /// (GetCPS, opcode 508.)
-    fn get_cps(&self, caller: &Caller, request: GetCPSRequest) -> Result<GetCPSReply, AbortCode> {
+    fn get_cps(&self, caller: &CallContext<'_>, request: GetCPSRequest) -> Result<GetCPSReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Creates a user or group and returns its id.
     /// (NewEntry, opcode 509.)
-    fn new_entry(&self, caller: &Caller, request: NewEntryRequest) -> Result<NewEntryReply, AbortCode> {
+    fn new_entry(
+        &self,
+        caller: &CallContext<'_>,
+        request: NewEntryRequest,
+    ) -> Result<NewEntryReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Returns the largest user id and the smallest group id.
     /// (ListMax, opcode 510.)
-    fn list_max(&self, caller: &Caller, request: ListMaxRequest) -> Result<ListMaxReply, AbortCode> {
+    fn list_max(&self, caller: &CallContext<'_>, request: ListMaxRequest) -> Result<ListMaxReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Sets the largest user id or the smallest group id.
     /// (SetMax, opcode 511.)
-    fn set_max(&self, caller: &Caller, request: SetMaxRequest) -> Result<SetMaxReply, AbortCode> {
+    fn set_max(&self, caller: &CallContext<'_>, request: SetMaxRequest) -> Result<SetMaxReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Returns an entry.
     /// (ListEntry, opcode 512.)
-    fn list_entry(&self, caller: &Caller, request: ListEntryRequest) -> Result<ListEntryReply, AbortCode> {
+    fn list_entry(
+        &self,
+        caller: &CallContext<'_>,
+        request: ListEntryRequest,
+    ) -> Result<ListEntryReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1331,7 +1355,7 @@ pub trait Server {
     /// (ChangeEntry, opcode 513.)
     fn change_entry(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ChangeEntryRequest,
     ) -> Result<ChangeEntryReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1341,7 +1365,7 @@ pub trait Server {
     /// (ListElements, opcode 514.) Writes the fields of the reply in order.
     fn list_elements(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListElementsRequest,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<(), AbortCode> {
@@ -1352,7 +1376,7 @@ pub trait Server {
     /// (IsAMemberOf, opcode 515.)
     fn is_a_member_of(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: IsAMemberOfRequest,
     ) -> Result<IsAMemberOfReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1362,7 +1386,7 @@ pub trait Server {
     /// (SetFieldsEntry, opcode 516.)
     fn set_fields_entry(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetFieldsEntryRequest,
     ) -> Result<SetFieldsEntryReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1370,13 +1394,17 @@ pub trait Server {
 
     /// Returns the groups that a user or group owns, in portions.
     /// (ListOwned, opcode 517.)
-    fn list_owned(&self, caller: &Caller, request: ListOwnedRequest) -> Result<ListOwnedReply, AbortCode> {
+    fn list_owned(
+        &self,
+        caller: &CallContext<'_>,
+        request: ListOwnedRequest,
+    ) -> Result<ListOwnedReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// GetCPS, including the groups of the host.
     /// (GetCPS2, opcode 518.)
-    fn get_cps2(&self, caller: &Caller, request: GetCPS2Request) -> Result<GetCPS2Reply, AbortCode> {
+    fn get_cps2(&self, caller: &CallContext<'_>, request: GetCPS2Request) -> Result<GetCPS2Reply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -1384,7 +1412,7 @@ pub trait Server {
     /// (GetHostCPS, opcode 519.)
     fn get_host_cps(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetHostCPSRequest,
     ) -> Result<GetHostCPSReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1394,7 +1422,7 @@ pub trait Server {
     /// (UpdateEntry, opcode 520.)
     fn update_entry(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: UpdateEntryRequest,
     ) -> Result<UpdateEntryReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1404,7 +1432,7 @@ pub trait Server {
     /// (ListEntries, opcode 521.)
     fn list_entries(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListEntriesRequest,
     ) -> Result<ListEntriesReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -1414,7 +1442,7 @@ pub trait Server {
     /// (ListSuperGroups, opcode 530.) Writes the fields of the reply in order.
     fn list_super_groups(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListSuperGroupsRequest,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<(), AbortCode> {
@@ -1432,148 +1460,148 @@ pub use crate::impl_pr_server as impl_server;
 macro_rules! impl_pr_server {
     ($handler:ident $(<$lifetime:lifetime>)?) => {
         mod pr_server {
-            use $crate::server::{AbortCode, Caller};
+            use $crate::server::{AbortCode, CallContext};
             use $crate::pr;
             use $crate::ReplyWriter;
 
-            fn i_new_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::INewEntryRequest) -> Result<pr::INewEntryReply, AbortCode> {
+            fn i_new_entry(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::INewEntryRequest) -> Result<pr::INewEntryReply, AbortCode> {
                 handler.i_new_entry(caller, request)
             }
-            fn where_is_it(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::WhereIsItRequest) -> Result<pr::WhereIsItReply, AbortCode> {
+            fn where_is_it(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::WhereIsItRequest) -> Result<pr::WhereIsItReply, AbortCode> {
                 handler.where_is_it(caller, request)
             }
-            fn dump_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::DumpEntryRequest) -> Result<pr::DumpEntryReply, AbortCode> {
+            fn dump_entry(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::DumpEntryRequest) -> Result<pr::DumpEntryReply, AbortCode> {
                 handler.dump_entry(caller, request)
             }
-            fn add_to_group(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::AddToGroupRequest) -> Result<pr::AddToGroupReply, AbortCode> {
+            fn add_to_group(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::AddToGroupRequest) -> Result<pr::AddToGroupReply, AbortCode> {
                 handler.add_to_group(caller, request)
             }
-            fn name_to_id(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::NameToIDRequest) -> Result<pr::NameToIDReply, AbortCode> {
+            fn name_to_id(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::NameToIDRequest) -> Result<pr::NameToIDReply, AbortCode> {
                 handler.name_to_id(caller, request)
             }
-            fn id_to_name(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::IDToNameRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+            fn id_to_name(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::IDToNameRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                 handler.id_to_name(caller, request, reply)
             }
-            fn delete(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::DeleteRequest) -> Result<pr::DeleteReply, AbortCode> {
+            fn delete(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::DeleteRequest) -> Result<pr::DeleteReply, AbortCode> {
                 handler.delete(caller, request)
             }
-            fn remove_from_group(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::RemoveFromGroupRequest) -> Result<pr::RemoveFromGroupReply, AbortCode> {
+            fn remove_from_group(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::RemoveFromGroupRequest) -> Result<pr::RemoveFromGroupReply, AbortCode> {
                 handler.remove_from_group(caller, request)
             }
-            fn get_cps(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::GetCPSRequest) -> Result<pr::GetCPSReply, AbortCode> {
+            fn get_cps(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::GetCPSRequest) -> Result<pr::GetCPSReply, AbortCode> {
                 handler.get_cps(caller, request)
             }
-            fn new_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::NewEntryRequest) -> Result<pr::NewEntryReply, AbortCode> {
+            fn new_entry(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::NewEntryRequest) -> Result<pr::NewEntryReply, AbortCode> {
                 handler.new_entry(caller, request)
             }
-            fn list_max(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ListMaxRequest) -> Result<pr::ListMaxReply, AbortCode> {
+            fn list_max(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::ListMaxRequest) -> Result<pr::ListMaxReply, AbortCode> {
                 handler.list_max(caller, request)
             }
-            fn set_max(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::SetMaxRequest) -> Result<pr::SetMaxReply, AbortCode> {
+            fn set_max(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::SetMaxRequest) -> Result<pr::SetMaxReply, AbortCode> {
                 handler.set_max(caller, request)
             }
-            fn list_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ListEntryRequest) -> Result<pr::ListEntryReply, AbortCode> {
+            fn list_entry(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::ListEntryRequest) -> Result<pr::ListEntryReply, AbortCode> {
                 handler.list_entry(caller, request)
             }
-            fn change_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ChangeEntryRequest) -> Result<pr::ChangeEntryReply, AbortCode> {
+            fn change_entry(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::ChangeEntryRequest) -> Result<pr::ChangeEntryReply, AbortCode> {
                 handler.change_entry(caller, request)
             }
-            fn list_elements(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ListElementsRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+            fn list_elements(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::ListElementsRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                 handler.list_elements(caller, request, reply)
             }
-            fn is_a_member_of(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::IsAMemberOfRequest) -> Result<pr::IsAMemberOfReply, AbortCode> {
+            fn is_a_member_of(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::IsAMemberOfRequest) -> Result<pr::IsAMemberOfReply, AbortCode> {
                 handler.is_a_member_of(caller, request)
             }
-            fn set_fields_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::SetFieldsEntryRequest) -> Result<pr::SetFieldsEntryReply, AbortCode> {
+            fn set_fields_entry(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::SetFieldsEntryRequest) -> Result<pr::SetFieldsEntryReply, AbortCode> {
                 handler.set_fields_entry(caller, request)
             }
-            fn list_owned(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ListOwnedRequest) -> Result<pr::ListOwnedReply, AbortCode> {
+            fn list_owned(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::ListOwnedRequest) -> Result<pr::ListOwnedReply, AbortCode> {
                 handler.list_owned(caller, request)
             }
-            fn get_cps2(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::GetCPS2Request) -> Result<pr::GetCPS2Reply, AbortCode> {
+            fn get_cps2(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::GetCPS2Request) -> Result<pr::GetCPS2Reply, AbortCode> {
                 handler.get_cps2(caller, request)
             }
-            fn get_host_cps(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::GetHostCPSRequest) -> Result<pr::GetHostCPSReply, AbortCode> {
+            fn get_host_cps(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::GetHostCPSRequest) -> Result<pr::GetHostCPSReply, AbortCode> {
                 handler.get_host_cps(caller, request)
             }
-            fn update_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::UpdateEntryRequest) -> Result<pr::UpdateEntryReply, AbortCode> {
+            fn update_entry(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::UpdateEntryRequest) -> Result<pr::UpdateEntryReply, AbortCode> {
                 handler.update_entry(caller, request)
             }
-            fn list_entries(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ListEntriesRequest) -> Result<pr::ListEntriesReply, AbortCode> {
+            fn list_entries(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::ListEntriesRequest) -> Result<pr::ListEntriesReply, AbortCode> {
                 handler.list_entries(caller, request)
             }
-            fn list_super_groups(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: pr::ListSuperGroupsRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+            fn list_super_groups(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: pr::ListSuperGroupsRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                 handler.list_super_groups(caller, request, reply)
             }
 
             impl pr::Server for super::$handler $(<$lifetime>)? {
-                fn i_new_entry(&self, caller: &Caller, request: pr::INewEntryRequest) -> Result<pr::INewEntryReply, AbortCode> {
+                fn i_new_entry(&self, caller: &CallContext<'_>, request: pr::INewEntryRequest) -> Result<pr::INewEntryReply, AbortCode> {
                     i_new_entry(self, caller, request)
                 }
-                fn where_is_it(&self, caller: &Caller, request: pr::WhereIsItRequest) -> Result<pr::WhereIsItReply, AbortCode> {
+                fn where_is_it(&self, caller: &CallContext<'_>, request: pr::WhereIsItRequest) -> Result<pr::WhereIsItReply, AbortCode> {
                     where_is_it(self, caller, request)
                 }
-                fn dump_entry(&self, caller: &Caller, request: pr::DumpEntryRequest) -> Result<pr::DumpEntryReply, AbortCode> {
+                fn dump_entry(&self, caller: &CallContext<'_>, request: pr::DumpEntryRequest) -> Result<pr::DumpEntryReply, AbortCode> {
                     dump_entry(self, caller, request)
                 }
-                fn add_to_group(&self, caller: &Caller, request: pr::AddToGroupRequest) -> Result<pr::AddToGroupReply, AbortCode> {
+                fn add_to_group(&self, caller: &CallContext<'_>, request: pr::AddToGroupRequest) -> Result<pr::AddToGroupReply, AbortCode> {
                     add_to_group(self, caller, request)
                 }
-                fn name_to_id(&self, caller: &Caller, request: pr::NameToIDRequest) -> Result<pr::NameToIDReply, AbortCode> {
+                fn name_to_id(&self, caller: &CallContext<'_>, request: pr::NameToIDRequest) -> Result<pr::NameToIDReply, AbortCode> {
                     name_to_id(self, caller, request)
                 }
-                fn id_to_name(&self, caller: &Caller, request: pr::IDToNameRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                fn id_to_name(&self, caller: &CallContext<'_>, request: pr::IDToNameRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                     id_to_name(self, caller, request, reply)
                 }
-                fn delete(&self, caller: &Caller, request: pr::DeleteRequest) -> Result<pr::DeleteReply, AbortCode> {
+                fn delete(&self, caller: &CallContext<'_>, request: pr::DeleteRequest) -> Result<pr::DeleteReply, AbortCode> {
                     delete(self, caller, request)
                 }
-                fn remove_from_group(&self, caller: &Caller, request: pr::RemoveFromGroupRequest) -> Result<pr::RemoveFromGroupReply, AbortCode> {
+                fn remove_from_group(&self, caller: &CallContext<'_>, request: pr::RemoveFromGroupRequest) -> Result<pr::RemoveFromGroupReply, AbortCode> {
                     remove_from_group(self, caller, request)
                 }
-                fn get_cps(&self, caller: &Caller, request: pr::GetCPSRequest) -> Result<pr::GetCPSReply, AbortCode> {
+                fn get_cps(&self, caller: &CallContext<'_>, request: pr::GetCPSRequest) -> Result<pr::GetCPSReply, AbortCode> {
                     get_cps(self, caller, request)
                 }
-                fn new_entry(&self, caller: &Caller, request: pr::NewEntryRequest) -> Result<pr::NewEntryReply, AbortCode> {
+                fn new_entry(&self, caller: &CallContext<'_>, request: pr::NewEntryRequest) -> Result<pr::NewEntryReply, AbortCode> {
                     new_entry(self, caller, request)
                 }
-                fn list_max(&self, caller: &Caller, request: pr::ListMaxRequest) -> Result<pr::ListMaxReply, AbortCode> {
+                fn list_max(&self, caller: &CallContext<'_>, request: pr::ListMaxRequest) -> Result<pr::ListMaxReply, AbortCode> {
                     list_max(self, caller, request)
                 }
-                fn set_max(&self, caller: &Caller, request: pr::SetMaxRequest) -> Result<pr::SetMaxReply, AbortCode> {
+                fn set_max(&self, caller: &CallContext<'_>, request: pr::SetMaxRequest) -> Result<pr::SetMaxReply, AbortCode> {
                     set_max(self, caller, request)
                 }
-                fn list_entry(&self, caller: &Caller, request: pr::ListEntryRequest) -> Result<pr::ListEntryReply, AbortCode> {
+                fn list_entry(&self, caller: &CallContext<'_>, request: pr::ListEntryRequest) -> Result<pr::ListEntryReply, AbortCode> {
                     list_entry(self, caller, request)
                 }
-                fn change_entry(&self, caller: &Caller, request: pr::ChangeEntryRequest) -> Result<pr::ChangeEntryReply, AbortCode> {
+                fn change_entry(&self, caller: &CallContext<'_>, request: pr::ChangeEntryRequest) -> Result<pr::ChangeEntryReply, AbortCode> {
                     change_entry(self, caller, request)
                 }
-                fn list_elements(&self, caller: &Caller, request: pr::ListElementsRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                fn list_elements(&self, caller: &CallContext<'_>, request: pr::ListElementsRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                     list_elements(self, caller, request, reply)
                 }
-                fn is_a_member_of(&self, caller: &Caller, request: pr::IsAMemberOfRequest) -> Result<pr::IsAMemberOfReply, AbortCode> {
+                fn is_a_member_of(&self, caller: &CallContext<'_>, request: pr::IsAMemberOfRequest) -> Result<pr::IsAMemberOfReply, AbortCode> {
                     is_a_member_of(self, caller, request)
                 }
-                fn set_fields_entry(&self, caller: &Caller, request: pr::SetFieldsEntryRequest) -> Result<pr::SetFieldsEntryReply, AbortCode> {
+                fn set_fields_entry(&self, caller: &CallContext<'_>, request: pr::SetFieldsEntryRequest) -> Result<pr::SetFieldsEntryReply, AbortCode> {
                     set_fields_entry(self, caller, request)
                 }
-                fn list_owned(&self, caller: &Caller, request: pr::ListOwnedRequest) -> Result<pr::ListOwnedReply, AbortCode> {
+                fn list_owned(&self, caller: &CallContext<'_>, request: pr::ListOwnedRequest) -> Result<pr::ListOwnedReply, AbortCode> {
                     list_owned(self, caller, request)
                 }
-                fn get_cps2(&self, caller: &Caller, request: pr::GetCPS2Request) -> Result<pr::GetCPS2Reply, AbortCode> {
+                fn get_cps2(&self, caller: &CallContext<'_>, request: pr::GetCPS2Request) -> Result<pr::GetCPS2Reply, AbortCode> {
                     get_cps2(self, caller, request)
                 }
-                fn get_host_cps(&self, caller: &Caller, request: pr::GetHostCPSRequest) -> Result<pr::GetHostCPSReply, AbortCode> {
+                fn get_host_cps(&self, caller: &CallContext<'_>, request: pr::GetHostCPSRequest) -> Result<pr::GetHostCPSReply, AbortCode> {
                     get_host_cps(self, caller, request)
                 }
-                fn update_entry(&self, caller: &Caller, request: pr::UpdateEntryRequest) -> Result<pr::UpdateEntryReply, AbortCode> {
+                fn update_entry(&self, caller: &CallContext<'_>, request: pr::UpdateEntryRequest) -> Result<pr::UpdateEntryReply, AbortCode> {
                     update_entry(self, caller, request)
                 }
-                fn list_entries(&self, caller: &Caller, request: pr::ListEntriesRequest) -> Result<pr::ListEntriesReply, AbortCode> {
+                fn list_entries(&self, caller: &CallContext<'_>, request: pr::ListEntriesRequest) -> Result<pr::ListEntriesReply, AbortCode> {
                     list_entries(self, caller, request)
                 }
-                fn list_super_groups(&self, caller: &Caller, request: pr::ListSuperGroupsRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                fn list_super_groups(&self, caller: &CallContext<'_>, request: pr::ListSuperGroupsRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                     list_super_groups(self, caller, request, reply)
                 }
             }
@@ -1587,7 +1615,7 @@ macro_rules! impl_pr_server {
 /// arguments.
 pub fn dispatch<T: Server + ?Sized>(
     server: &T,
-    caller: &Caller,
+    caller: &CallContext<'_>,
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);

@@ -10,7 +10,7 @@
 use crate::client::{self, Direction};
 use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use crate::{Length, Work};
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use events::catalogue::Class;
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
@@ -465,7 +465,7 @@ pub trait Server {
     /// (RetrieveProcessRPCStats, opcode 0.)
     fn retrieve_process_rpc_stats(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: RetrieveProcessRPCStatsRequest,
     ) -> Result<RetrieveProcessRPCStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -475,7 +475,7 @@ pub trait Server {
     /// (RetrievePeerRPCStats, opcode 1.)
     fn retrieve_peer_rpc_stats(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: RetrievePeerRPCStatsRequest,
     ) -> Result<RetrievePeerRPCStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -485,7 +485,7 @@ pub trait Server {
     /// (QueryProcessRPCStats, opcode 2.)
     fn query_process_rpc_stats(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: QueryProcessRPCStatsRequest,
     ) -> Result<QueryProcessRPCStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -495,7 +495,7 @@ pub trait Server {
     /// (QueryPeerRPCStats, opcode 3.)
     fn query_peer_rpc_stats(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: QueryPeerRPCStatsRequest,
     ) -> Result<QueryPeerRPCStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -505,7 +505,7 @@ pub trait Server {
     /// (EnableProcessRPCStats, opcode 4.)
     fn enable_process_rpc_stats(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: EnableProcessRPCStatsRequest,
     ) -> Result<EnableProcessRPCStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -515,7 +515,7 @@ pub trait Server {
     /// (EnablePeerRPCStats, opcode 5.)
     fn enable_peer_rpc_stats(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: EnablePeerRPCStatsRequest,
     ) -> Result<EnablePeerRPCStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -525,7 +525,7 @@ pub trait Server {
     /// (DisableProcessRPCStats, opcode 6.)
     fn disable_process_rpc_stats(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: DisableProcessRPCStatsRequest,
     ) -> Result<DisableProcessRPCStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -535,7 +535,7 @@ pub trait Server {
     /// (DisablePeerRPCStats, opcode 7.)
     fn disable_peer_rpc_stats(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: DisablePeerRPCStatsRequest,
     ) -> Result<DisablePeerRPCStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -545,7 +545,7 @@ pub trait Server {
     /// (QueryRPCStatsVersion, opcode 8.)
     fn query_rpc_stats_version(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: QueryRPCStatsVersionRequest,
     ) -> Result<QueryRPCStatsVersionReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -555,7 +555,7 @@ pub trait Server {
     /// (ClearProcessRPCStats, opcode 9.)
     fn clear_process_rpc_stats(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ClearProcessRPCStatsRequest,
     ) -> Result<ClearProcessRPCStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -565,7 +565,7 @@ pub trait Server {
     /// (ClearPeerRPCStats, opcode 10.)
     fn clear_peer_rpc_stats(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ClearPeerRPCStatsRequest,
     ) -> Result<ClearPeerRPCStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -582,75 +582,75 @@ pub use crate::impl_rxstats_server as impl_server;
 macro_rules! impl_rxstats_server {
     ($handler:ident $(<$lifetime:lifetime>)?) => {
         mod rxstats_server {
-            use $crate::server::{AbortCode, Caller};
+            use $crate::server::{AbortCode, CallContext};
             use $crate::rxstats;
 
-            fn retrieve_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::RetrieveProcessRPCStatsRequest) -> Result<rxstats::RetrieveProcessRPCStatsReply, AbortCode> {
+            fn retrieve_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: rxstats::RetrieveProcessRPCStatsRequest) -> Result<rxstats::RetrieveProcessRPCStatsReply, AbortCode> {
                 handler.retrieve_process_rpc_stats(caller, request)
             }
-            fn retrieve_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::RetrievePeerRPCStatsRequest) -> Result<rxstats::RetrievePeerRPCStatsReply, AbortCode> {
+            fn retrieve_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: rxstats::RetrievePeerRPCStatsRequest) -> Result<rxstats::RetrievePeerRPCStatsReply, AbortCode> {
                 handler.retrieve_peer_rpc_stats(caller, request)
             }
-            fn query_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::QueryProcessRPCStatsRequest) -> Result<rxstats::QueryProcessRPCStatsReply, AbortCode> {
+            fn query_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: rxstats::QueryProcessRPCStatsRequest) -> Result<rxstats::QueryProcessRPCStatsReply, AbortCode> {
                 handler.query_process_rpc_stats(caller, request)
             }
-            fn query_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::QueryPeerRPCStatsRequest) -> Result<rxstats::QueryPeerRPCStatsReply, AbortCode> {
+            fn query_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: rxstats::QueryPeerRPCStatsRequest) -> Result<rxstats::QueryPeerRPCStatsReply, AbortCode> {
                 handler.query_peer_rpc_stats(caller, request)
             }
-            fn enable_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::EnableProcessRPCStatsRequest) -> Result<rxstats::EnableProcessRPCStatsReply, AbortCode> {
+            fn enable_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: rxstats::EnableProcessRPCStatsRequest) -> Result<rxstats::EnableProcessRPCStatsReply, AbortCode> {
                 handler.enable_process_rpc_stats(caller, request)
             }
-            fn enable_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::EnablePeerRPCStatsRequest) -> Result<rxstats::EnablePeerRPCStatsReply, AbortCode> {
+            fn enable_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: rxstats::EnablePeerRPCStatsRequest) -> Result<rxstats::EnablePeerRPCStatsReply, AbortCode> {
                 handler.enable_peer_rpc_stats(caller, request)
             }
-            fn disable_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::DisableProcessRPCStatsRequest) -> Result<rxstats::DisableProcessRPCStatsReply, AbortCode> {
+            fn disable_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: rxstats::DisableProcessRPCStatsRequest) -> Result<rxstats::DisableProcessRPCStatsReply, AbortCode> {
                 handler.disable_process_rpc_stats(caller, request)
             }
-            fn disable_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::DisablePeerRPCStatsRequest) -> Result<rxstats::DisablePeerRPCStatsReply, AbortCode> {
+            fn disable_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: rxstats::DisablePeerRPCStatsRequest) -> Result<rxstats::DisablePeerRPCStatsReply, AbortCode> {
                 handler.disable_peer_rpc_stats(caller, request)
             }
-            fn query_rpc_stats_version(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::QueryRPCStatsVersionRequest) -> Result<rxstats::QueryRPCStatsVersionReply, AbortCode> {
+            fn query_rpc_stats_version(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: rxstats::QueryRPCStatsVersionRequest) -> Result<rxstats::QueryRPCStatsVersionReply, AbortCode> {
                 handler.query_rpc_stats_version(caller, request)
             }
-            fn clear_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::ClearProcessRPCStatsRequest) -> Result<rxstats::ClearProcessRPCStatsReply, AbortCode> {
+            fn clear_process_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: rxstats::ClearProcessRPCStatsRequest) -> Result<rxstats::ClearProcessRPCStatsReply, AbortCode> {
                 handler.clear_process_rpc_stats(caller, request)
             }
-            fn clear_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: rxstats::ClearPeerRPCStatsRequest) -> Result<rxstats::ClearPeerRPCStatsReply, AbortCode> {
+            fn clear_peer_rpc_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: rxstats::ClearPeerRPCStatsRequest) -> Result<rxstats::ClearPeerRPCStatsReply, AbortCode> {
                 handler.clear_peer_rpc_stats(caller, request)
             }
 
             impl rxstats::Server for super::$handler $(<$lifetime>)? {
-                fn retrieve_process_rpc_stats(&self, caller: &Caller, request: rxstats::RetrieveProcessRPCStatsRequest) -> Result<rxstats::RetrieveProcessRPCStatsReply, AbortCode> {
+                fn retrieve_process_rpc_stats(&self, caller: &CallContext<'_>, request: rxstats::RetrieveProcessRPCStatsRequest) -> Result<rxstats::RetrieveProcessRPCStatsReply, AbortCode> {
                     retrieve_process_rpc_stats(self, caller, request)
                 }
-                fn retrieve_peer_rpc_stats(&self, caller: &Caller, request: rxstats::RetrievePeerRPCStatsRequest) -> Result<rxstats::RetrievePeerRPCStatsReply, AbortCode> {
+                fn retrieve_peer_rpc_stats(&self, caller: &CallContext<'_>, request: rxstats::RetrievePeerRPCStatsRequest) -> Result<rxstats::RetrievePeerRPCStatsReply, AbortCode> {
                     retrieve_peer_rpc_stats(self, caller, request)
                 }
-                fn query_process_rpc_stats(&self, caller: &Caller, request: rxstats::QueryProcessRPCStatsRequest) -> Result<rxstats::QueryProcessRPCStatsReply, AbortCode> {
+                fn query_process_rpc_stats(&self, caller: &CallContext<'_>, request: rxstats::QueryProcessRPCStatsRequest) -> Result<rxstats::QueryProcessRPCStatsReply, AbortCode> {
                     query_process_rpc_stats(self, caller, request)
                 }
-                fn query_peer_rpc_stats(&self, caller: &Caller, request: rxstats::QueryPeerRPCStatsRequest) -> Result<rxstats::QueryPeerRPCStatsReply, AbortCode> {
+                fn query_peer_rpc_stats(&self, caller: &CallContext<'_>, request: rxstats::QueryPeerRPCStatsRequest) -> Result<rxstats::QueryPeerRPCStatsReply, AbortCode> {
                     query_peer_rpc_stats(self, caller, request)
                 }
-                fn enable_process_rpc_stats(&self, caller: &Caller, request: rxstats::EnableProcessRPCStatsRequest) -> Result<rxstats::EnableProcessRPCStatsReply, AbortCode> {
+                fn enable_process_rpc_stats(&self, caller: &CallContext<'_>, request: rxstats::EnableProcessRPCStatsRequest) -> Result<rxstats::EnableProcessRPCStatsReply, AbortCode> {
                     enable_process_rpc_stats(self, caller, request)
                 }
-                fn enable_peer_rpc_stats(&self, caller: &Caller, request: rxstats::EnablePeerRPCStatsRequest) -> Result<rxstats::EnablePeerRPCStatsReply, AbortCode> {
+                fn enable_peer_rpc_stats(&self, caller: &CallContext<'_>, request: rxstats::EnablePeerRPCStatsRequest) -> Result<rxstats::EnablePeerRPCStatsReply, AbortCode> {
                     enable_peer_rpc_stats(self, caller, request)
                 }
-                fn disable_process_rpc_stats(&self, caller: &Caller, request: rxstats::DisableProcessRPCStatsRequest) -> Result<rxstats::DisableProcessRPCStatsReply, AbortCode> {
+                fn disable_process_rpc_stats(&self, caller: &CallContext<'_>, request: rxstats::DisableProcessRPCStatsRequest) -> Result<rxstats::DisableProcessRPCStatsReply, AbortCode> {
                     disable_process_rpc_stats(self, caller, request)
                 }
-                fn disable_peer_rpc_stats(&self, caller: &Caller, request: rxstats::DisablePeerRPCStatsRequest) -> Result<rxstats::DisablePeerRPCStatsReply, AbortCode> {
+                fn disable_peer_rpc_stats(&self, caller: &CallContext<'_>, request: rxstats::DisablePeerRPCStatsRequest) -> Result<rxstats::DisablePeerRPCStatsReply, AbortCode> {
                     disable_peer_rpc_stats(self, caller, request)
                 }
-                fn query_rpc_stats_version(&self, caller: &Caller, request: rxstats::QueryRPCStatsVersionRequest) -> Result<rxstats::QueryRPCStatsVersionReply, AbortCode> {
+                fn query_rpc_stats_version(&self, caller: &CallContext<'_>, request: rxstats::QueryRPCStatsVersionRequest) -> Result<rxstats::QueryRPCStatsVersionReply, AbortCode> {
                     query_rpc_stats_version(self, caller, request)
                 }
-                fn clear_process_rpc_stats(&self, caller: &Caller, request: rxstats::ClearProcessRPCStatsRequest) -> Result<rxstats::ClearProcessRPCStatsReply, AbortCode> {
+                fn clear_process_rpc_stats(&self, caller: &CallContext<'_>, request: rxstats::ClearProcessRPCStatsRequest) -> Result<rxstats::ClearProcessRPCStatsReply, AbortCode> {
                     clear_process_rpc_stats(self, caller, request)
                 }
-                fn clear_peer_rpc_stats(&self, caller: &Caller, request: rxstats::ClearPeerRPCStatsRequest) -> Result<rxstats::ClearPeerRPCStatsReply, AbortCode> {
+                fn clear_peer_rpc_stats(&self, caller: &CallContext<'_>, request: rxstats::ClearPeerRPCStatsRequest) -> Result<rxstats::ClearPeerRPCStatsReply, AbortCode> {
                     clear_peer_rpc_stats(self, caller, request)
                 }
             }
@@ -664,7 +664,7 @@ macro_rules! impl_rxstats_server {
 /// arguments.
 pub fn dispatch<T: Server + ?Sized>(
     server: &T,
-    caller: &Caller,
+    caller: &CallContext<'_>,
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);

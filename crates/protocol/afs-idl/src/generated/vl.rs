@@ -10,7 +10,7 @@
 use crate::client::{self, Direction};
 use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use crate::{Length, Work};
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use events::catalogue::Class;
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
@@ -1993,7 +1993,7 @@ pub trait Server {
     /// (CreateEntry, opcode 501.)
     fn create_entry(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: CreateEntryRequest,
     ) -> Result<CreateEntryReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2003,7 +2003,7 @@ pub trait Server {
     /// (DeleteEntry, opcode 502.)
     fn delete_entry(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: DeleteEntryRequest,
     ) -> Result<DeleteEntryReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2013,7 +2013,7 @@ pub trait Server {
     /// (GetEntryByID, opcode 503.)
     fn get_entry_by_id(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetEntryByIDRequest,
     ) -> Result<GetEntryByIDReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2023,7 +2023,7 @@ pub trait Server {
     /// (GetEntryByNameO, opcode 504.)
     fn get_entry_by_name_o(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetEntryByNameORequest,
     ) -> Result<GetEntryByNameOReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2033,7 +2033,7 @@ pub trait Server {
     /// (GetNewVolumeId, opcode 505.)
     fn get_new_volume_id(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetNewVolumeIdRequest,
     ) -> Result<GetNewVolumeIdReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2043,7 +2043,7 @@ pub trait Server {
     /// (ReplaceEntry, opcode 506.)
     fn replace_entry(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ReplaceEntryRequest,
     ) -> Result<ReplaceEntryReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2053,7 +2053,7 @@ pub trait Server {
     /// (UpdateEntry, opcode 507.)
     fn update_entry(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: UpdateEntryRequest,
     ) -> Result<UpdateEntryReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2061,7 +2061,7 @@ pub trait Server {
 
     /// Locks an entry for an operation of `entry_flags`.
     /// (SetLock, opcode 508.)
-    fn set_lock(&self, caller: &Caller, request: SetLockRequest) -> Result<SetLockReply, AbortCode> {
+    fn set_lock(&self, caller: &CallContext<'_>, request: SetLockRequest) -> Result<SetLockReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2069,7 +2069,7 @@ pub trait Server {
     /// (ReleaseLock, opcode 509.)
     fn release_lock(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ReleaseLockRequest,
     ) -> Result<ReleaseLockReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2077,7 +2077,11 @@ pub trait Server {
 
     /// Iterates over all entries by an opaque index that starts at 0.
     /// (ListEntry, opcode 510.)
-    fn list_entry(&self, caller: &Caller, request: ListEntryRequest) -> Result<ListEntryReply, AbortCode> {
+    fn list_entry(
+        &self,
+        caller: &CallContext<'_>,
+        request: ListEntryRequest,
+    ) -> Result<ListEntryReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2085,7 +2089,7 @@ pub trait Server {
     /// (ListAttributes, opcode 511.) Writes the fields of the reply in order.
     fn list_attributes(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListAttributesRequest,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<(), AbortCode> {
@@ -2096,7 +2100,7 @@ pub trait Server {
     /// (LinkedList, opcode 512.) Writes the fields of the reply in order.
     fn linked_list(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: LinkedListRequest,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<(), AbortCode> {
@@ -2105,7 +2109,11 @@ pub trait Server {
 
     /// Returns statistics.
     /// (GetStats, opcode 513.)
-    fn get_stats(&self, caller: &Caller, request: GetStatsRequest) -> Result<GetStatsReply, AbortCode> {
+    fn get_stats(
+        &self,
+        caller: &CallContext<'_>,
+        request: GetStatsRequest,
+    ) -> Result<GetStatsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2113,7 +2121,7 @@ pub trait Server {
     /// (ProbeServer, opcode 514.)
     fn probe_server(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ProbeServerRequest,
     ) -> Result<ProbeServerReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2122,13 +2130,21 @@ pub trait Server {
     /// Returns the addresses of all servers. A server with a UUID is represented by an index or by its first
     /// address.
     /// (GetAddrs, opcode 515.)
-    fn get_addrs(&self, caller: &Caller, request: GetAddrsRequest) -> Result<GetAddrsReply, AbortCode> {
+    fn get_addrs(
+        &self,
+        caller: &CallContext<'_>,
+        request: GetAddrsRequest,
+    ) -> Result<GetAddrsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Changes the address of a server, or removes a server.
     /// (ChangeAddr, opcode 516.)
-    fn change_addr(&self, caller: &Caller, request: ChangeAddrRequest) -> Result<ChangeAddrReply, AbortCode> {
+    fn change_addr(
+        &self,
+        caller: &CallContext<'_>,
+        request: ChangeAddrRequest,
+    ) -> Result<ChangeAddrReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2136,7 +2152,7 @@ pub trait Server {
     /// (CreateEntryN, opcode 517.)
     fn create_entry_n(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: CreateEntryNRequest,
     ) -> Result<CreateEntryNReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2146,7 +2162,7 @@ pub trait Server {
     /// (GetEntryByIDN, opcode 518.)
     fn get_entry_by_idn(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetEntryByIDNRequest,
     ) -> Result<GetEntryByIDNReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2156,7 +2172,7 @@ pub trait Server {
     /// (GetEntryByNameN, opcode 519.)
     fn get_entry_by_name_n(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetEntryByNameNRequest,
     ) -> Result<GetEntryByNameNReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2166,7 +2182,7 @@ pub trait Server {
     /// (ReplaceEntryN, opcode 520.)
     fn replace_entry_n(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ReplaceEntryNRequest,
     ) -> Result<ReplaceEntryNReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2176,7 +2192,7 @@ pub trait Server {
     /// (ListEntryN, opcode 521.)
     fn list_entry_n(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListEntryNRequest,
     ) -> Result<ListEntryNReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2186,7 +2202,7 @@ pub trait Server {
     /// (ListAttributesN, opcode 522.) Writes the fields of the reply in order.
     fn list_attributes_n(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListAttributesNRequest,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<(), AbortCode> {
@@ -2197,7 +2213,7 @@ pub trait Server {
     /// (LinkedListN, opcode 523.) Writes the fields of the reply in order.
     fn linked_list_n(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: LinkedListNRequest,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<(), AbortCode> {
@@ -2208,7 +2224,7 @@ pub trait Server {
     /// (UpdateEntryByName, opcode 524.)
     fn update_entry_by_name(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: UpdateEntryByNameRequest,
     ) -> Result<UpdateEntryByNameReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2218,7 +2234,7 @@ pub trait Server {
     /// (CreateEntryU, opcode 525.)
     fn create_entry_u(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: CreateEntryURequest,
     ) -> Result<CreateEntryUReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2228,7 +2244,7 @@ pub trait Server {
     /// (GetEntryByIDU, opcode 526.)
     fn get_entry_by_idu(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetEntryByIDURequest,
     ) -> Result<GetEntryByIDUReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2238,7 +2254,7 @@ pub trait Server {
     /// (GetEntryByNameU, opcode 527.)
     fn get_entry_by_name_u(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetEntryByNameURequest,
     ) -> Result<GetEntryByNameUReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2248,7 +2264,7 @@ pub trait Server {
     /// (ReplaceEntryU, opcode 528.)
     fn replace_entry_u(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ReplaceEntryURequest,
     ) -> Result<ReplaceEntryUReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2258,7 +2274,7 @@ pub trait Server {
     /// (ListEntryU, opcode 529.)
     fn list_entry_u(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListEntryURequest,
     ) -> Result<ListEntryUReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2268,7 +2284,7 @@ pub trait Server {
     /// (ListAttributesU, opcode 530.) Writes the fields of the reply in order.
     fn list_attributes_u(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListAttributesURequest,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<(), AbortCode> {
@@ -2279,7 +2295,7 @@ pub trait Server {
     /// (LinkedListU, opcode 531.) Writes the fields of the reply in order.
     fn linked_list_u(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: LinkedListURequest,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<(), AbortCode> {
@@ -2290,7 +2306,7 @@ pub trait Server {
     /// (RegisterAddrs, opcode 532.)
     fn register_addrs(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: RegisterAddrsRequest,
     ) -> Result<RegisterAddrsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2298,7 +2314,11 @@ pub trait Server {
 
     /// Returns a server's UUID and addresses.
     /// (GetAddrsU, opcode 533.)
-    fn get_addrs_u(&self, caller: &Caller, request: GetAddrsURequest) -> Result<GetAddrsUReply, AbortCode> {
+    fn get_addrs_u(
+        &self,
+        caller: &CallContext<'_>,
+        request: GetAddrsURequest,
+    ) -> Result<GetAddrsUReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2306,7 +2326,7 @@ pub trait Server {
     /// (ListAttributesN2, opcode 534.)
     fn list_attributes_n2(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListAttributesN2Request,
     ) -> Result<ListAttributesN2Reply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2323,214 +2343,214 @@ pub use crate::impl_vl_server as impl_server;
 macro_rules! impl_vl_server {
     ($handler:ident $(<$lifetime:lifetime>)?) => {
         mod vl_server {
-            use $crate::server::{AbortCode, Caller};
+            use $crate::server::{AbortCode, CallContext};
             use $crate::vl;
             use $crate::ReplyWriter;
 
-            fn create_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::CreateEntryRequest) -> Result<vl::CreateEntryReply, AbortCode> {
+            fn create_entry(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::CreateEntryRequest) -> Result<vl::CreateEntryReply, AbortCode> {
                 handler.create_entry(caller, request)
             }
-            fn delete_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::DeleteEntryRequest) -> Result<vl::DeleteEntryReply, AbortCode> {
+            fn delete_entry(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::DeleteEntryRequest) -> Result<vl::DeleteEntryReply, AbortCode> {
                 handler.delete_entry(caller, request)
             }
-            fn get_entry_by_id(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetEntryByIDRequest) -> Result<vl::GetEntryByIDReply, AbortCode> {
+            fn get_entry_by_id(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::GetEntryByIDRequest) -> Result<vl::GetEntryByIDReply, AbortCode> {
                 handler.get_entry_by_id(caller, request)
             }
-            fn get_entry_by_name_o(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetEntryByNameORequest) -> Result<vl::GetEntryByNameOReply, AbortCode> {
+            fn get_entry_by_name_o(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::GetEntryByNameORequest) -> Result<vl::GetEntryByNameOReply, AbortCode> {
                 handler.get_entry_by_name_o(caller, request)
             }
-            fn get_new_volume_id(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetNewVolumeIdRequest) -> Result<vl::GetNewVolumeIdReply, AbortCode> {
+            fn get_new_volume_id(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::GetNewVolumeIdRequest) -> Result<vl::GetNewVolumeIdReply, AbortCode> {
                 handler.get_new_volume_id(caller, request)
             }
-            fn replace_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ReplaceEntryRequest) -> Result<vl::ReplaceEntryReply, AbortCode> {
+            fn replace_entry(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ReplaceEntryRequest) -> Result<vl::ReplaceEntryReply, AbortCode> {
                 handler.replace_entry(caller, request)
             }
-            fn update_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::UpdateEntryRequest) -> Result<vl::UpdateEntryReply, AbortCode> {
+            fn update_entry(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::UpdateEntryRequest) -> Result<vl::UpdateEntryReply, AbortCode> {
                 handler.update_entry(caller, request)
             }
-            fn set_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::SetLockRequest) -> Result<vl::SetLockReply, AbortCode> {
+            fn set_lock(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::SetLockRequest) -> Result<vl::SetLockReply, AbortCode> {
                 handler.set_lock(caller, request)
             }
-            fn release_lock(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ReleaseLockRequest) -> Result<vl::ReleaseLockReply, AbortCode> {
+            fn release_lock(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ReleaseLockRequest) -> Result<vl::ReleaseLockReply, AbortCode> {
                 handler.release_lock(caller, request)
             }
-            fn list_entry(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListEntryRequest) -> Result<vl::ListEntryReply, AbortCode> {
+            fn list_entry(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ListEntryRequest) -> Result<vl::ListEntryReply, AbortCode> {
                 handler.list_entry(caller, request)
             }
-            fn list_attributes(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListAttributesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+            fn list_attributes(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ListAttributesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                 handler.list_attributes(caller, request, reply)
             }
-            fn linked_list(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::LinkedListRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+            fn linked_list(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::LinkedListRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                 handler.linked_list(caller, request, reply)
             }
-            fn get_stats(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetStatsRequest) -> Result<vl::GetStatsReply, AbortCode> {
+            fn get_stats(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::GetStatsRequest) -> Result<vl::GetStatsReply, AbortCode> {
                 handler.get_stats(caller, request)
             }
-            fn probe_server(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ProbeServerRequest) -> Result<vl::ProbeServerReply, AbortCode> {
+            fn probe_server(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ProbeServerRequest) -> Result<vl::ProbeServerReply, AbortCode> {
                 handler.probe_server(caller, request)
             }
-            fn get_addrs(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetAddrsRequest) -> Result<vl::GetAddrsReply, AbortCode> {
+            fn get_addrs(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::GetAddrsRequest) -> Result<vl::GetAddrsReply, AbortCode> {
                 handler.get_addrs(caller, request)
             }
-            fn change_addr(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ChangeAddrRequest) -> Result<vl::ChangeAddrReply, AbortCode> {
+            fn change_addr(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ChangeAddrRequest) -> Result<vl::ChangeAddrReply, AbortCode> {
                 handler.change_addr(caller, request)
             }
-            fn create_entry_n(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::CreateEntryNRequest) -> Result<vl::CreateEntryNReply, AbortCode> {
+            fn create_entry_n(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::CreateEntryNRequest) -> Result<vl::CreateEntryNReply, AbortCode> {
                 handler.create_entry_n(caller, request)
             }
-            fn get_entry_by_idn(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetEntryByIDNRequest) -> Result<vl::GetEntryByIDNReply, AbortCode> {
+            fn get_entry_by_idn(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::GetEntryByIDNRequest) -> Result<vl::GetEntryByIDNReply, AbortCode> {
                 handler.get_entry_by_idn(caller, request)
             }
-            fn get_entry_by_name_n(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetEntryByNameNRequest) -> Result<vl::GetEntryByNameNReply, AbortCode> {
+            fn get_entry_by_name_n(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::GetEntryByNameNRequest) -> Result<vl::GetEntryByNameNReply, AbortCode> {
                 handler.get_entry_by_name_n(caller, request)
             }
-            fn replace_entry_n(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ReplaceEntryNRequest) -> Result<vl::ReplaceEntryNReply, AbortCode> {
+            fn replace_entry_n(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ReplaceEntryNRequest) -> Result<vl::ReplaceEntryNReply, AbortCode> {
                 handler.replace_entry_n(caller, request)
             }
-            fn list_entry_n(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListEntryNRequest) -> Result<vl::ListEntryNReply, AbortCode> {
+            fn list_entry_n(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ListEntryNRequest) -> Result<vl::ListEntryNReply, AbortCode> {
                 handler.list_entry_n(caller, request)
             }
-            fn list_attributes_n(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListAttributesNRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+            fn list_attributes_n(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ListAttributesNRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                 handler.list_attributes_n(caller, request, reply)
             }
-            fn linked_list_n(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::LinkedListNRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+            fn linked_list_n(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::LinkedListNRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                 handler.linked_list_n(caller, request, reply)
             }
-            fn update_entry_by_name(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::UpdateEntryByNameRequest) -> Result<vl::UpdateEntryByNameReply, AbortCode> {
+            fn update_entry_by_name(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::UpdateEntryByNameRequest) -> Result<vl::UpdateEntryByNameReply, AbortCode> {
                 handler.update_entry_by_name(caller, request)
             }
-            fn create_entry_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::CreateEntryURequest) -> Result<vl::CreateEntryUReply, AbortCode> {
+            fn create_entry_u(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::CreateEntryURequest) -> Result<vl::CreateEntryUReply, AbortCode> {
                 handler.create_entry_u(caller, request)
             }
-            fn get_entry_by_idu(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetEntryByIDURequest) -> Result<vl::GetEntryByIDUReply, AbortCode> {
+            fn get_entry_by_idu(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::GetEntryByIDURequest) -> Result<vl::GetEntryByIDUReply, AbortCode> {
                 handler.get_entry_by_idu(caller, request)
             }
-            fn get_entry_by_name_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetEntryByNameURequest) -> Result<vl::GetEntryByNameUReply, AbortCode> {
+            fn get_entry_by_name_u(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::GetEntryByNameURequest) -> Result<vl::GetEntryByNameUReply, AbortCode> {
                 handler.get_entry_by_name_u(caller, request)
             }
-            fn replace_entry_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ReplaceEntryURequest) -> Result<vl::ReplaceEntryUReply, AbortCode> {
+            fn replace_entry_u(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ReplaceEntryURequest) -> Result<vl::ReplaceEntryUReply, AbortCode> {
                 handler.replace_entry_u(caller, request)
             }
-            fn list_entry_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListEntryURequest) -> Result<vl::ListEntryUReply, AbortCode> {
+            fn list_entry_u(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ListEntryURequest) -> Result<vl::ListEntryUReply, AbortCode> {
                 handler.list_entry_u(caller, request)
             }
-            fn list_attributes_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListAttributesURequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+            fn list_attributes_u(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ListAttributesURequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                 handler.list_attributes_u(caller, request, reply)
             }
-            fn linked_list_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::LinkedListURequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+            fn linked_list_u(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::LinkedListURequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                 handler.linked_list_u(caller, request, reply)
             }
-            fn register_addrs(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::RegisterAddrsRequest) -> Result<vl::RegisterAddrsReply, AbortCode> {
+            fn register_addrs(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::RegisterAddrsRequest) -> Result<vl::RegisterAddrsReply, AbortCode> {
                 handler.register_addrs(caller, request)
             }
-            fn get_addrs_u(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::GetAddrsURequest) -> Result<vl::GetAddrsUReply, AbortCode> {
+            fn get_addrs_u(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::GetAddrsURequest) -> Result<vl::GetAddrsUReply, AbortCode> {
                 handler.get_addrs_u(caller, request)
             }
-            fn list_attributes_n2(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vl::ListAttributesN2Request) -> Result<vl::ListAttributesN2Reply, AbortCode> {
+            fn list_attributes_n2(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vl::ListAttributesN2Request) -> Result<vl::ListAttributesN2Reply, AbortCode> {
                 handler.list_attributes_n2(caller, request)
             }
 
             impl vl::Server for super::$handler $(<$lifetime>)? {
-                fn create_entry(&self, caller: &Caller, request: vl::CreateEntryRequest) -> Result<vl::CreateEntryReply, AbortCode> {
+                fn create_entry(&self, caller: &CallContext<'_>, request: vl::CreateEntryRequest) -> Result<vl::CreateEntryReply, AbortCode> {
                     create_entry(self, caller, request)
                 }
-                fn delete_entry(&self, caller: &Caller, request: vl::DeleteEntryRequest) -> Result<vl::DeleteEntryReply, AbortCode> {
+                fn delete_entry(&self, caller: &CallContext<'_>, request: vl::DeleteEntryRequest) -> Result<vl::DeleteEntryReply, AbortCode> {
                     delete_entry(self, caller, request)
                 }
-                fn get_entry_by_id(&self, caller: &Caller, request: vl::GetEntryByIDRequest) -> Result<vl::GetEntryByIDReply, AbortCode> {
+                fn get_entry_by_id(&self, caller: &CallContext<'_>, request: vl::GetEntryByIDRequest) -> Result<vl::GetEntryByIDReply, AbortCode> {
                     get_entry_by_id(self, caller, request)
                 }
-                fn get_entry_by_name_o(&self, caller: &Caller, request: vl::GetEntryByNameORequest) -> Result<vl::GetEntryByNameOReply, AbortCode> {
+                fn get_entry_by_name_o(&self, caller: &CallContext<'_>, request: vl::GetEntryByNameORequest) -> Result<vl::GetEntryByNameOReply, AbortCode> {
                     get_entry_by_name_o(self, caller, request)
                 }
-                fn get_new_volume_id(&self, caller: &Caller, request: vl::GetNewVolumeIdRequest) -> Result<vl::GetNewVolumeIdReply, AbortCode> {
+                fn get_new_volume_id(&self, caller: &CallContext<'_>, request: vl::GetNewVolumeIdRequest) -> Result<vl::GetNewVolumeIdReply, AbortCode> {
                     get_new_volume_id(self, caller, request)
                 }
-                fn replace_entry(&self, caller: &Caller, request: vl::ReplaceEntryRequest) -> Result<vl::ReplaceEntryReply, AbortCode> {
+                fn replace_entry(&self, caller: &CallContext<'_>, request: vl::ReplaceEntryRequest) -> Result<vl::ReplaceEntryReply, AbortCode> {
                     replace_entry(self, caller, request)
                 }
-                fn update_entry(&self, caller: &Caller, request: vl::UpdateEntryRequest) -> Result<vl::UpdateEntryReply, AbortCode> {
+                fn update_entry(&self, caller: &CallContext<'_>, request: vl::UpdateEntryRequest) -> Result<vl::UpdateEntryReply, AbortCode> {
                     update_entry(self, caller, request)
                 }
-                fn set_lock(&self, caller: &Caller, request: vl::SetLockRequest) -> Result<vl::SetLockReply, AbortCode> {
+                fn set_lock(&self, caller: &CallContext<'_>, request: vl::SetLockRequest) -> Result<vl::SetLockReply, AbortCode> {
                     set_lock(self, caller, request)
                 }
-                fn release_lock(&self, caller: &Caller, request: vl::ReleaseLockRequest) -> Result<vl::ReleaseLockReply, AbortCode> {
+                fn release_lock(&self, caller: &CallContext<'_>, request: vl::ReleaseLockRequest) -> Result<vl::ReleaseLockReply, AbortCode> {
                     release_lock(self, caller, request)
                 }
-                fn list_entry(&self, caller: &Caller, request: vl::ListEntryRequest) -> Result<vl::ListEntryReply, AbortCode> {
+                fn list_entry(&self, caller: &CallContext<'_>, request: vl::ListEntryRequest) -> Result<vl::ListEntryReply, AbortCode> {
                     list_entry(self, caller, request)
                 }
-                fn list_attributes(&self, caller: &Caller, request: vl::ListAttributesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                fn list_attributes(&self, caller: &CallContext<'_>, request: vl::ListAttributesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                     list_attributes(self, caller, request, reply)
                 }
-                fn linked_list(&self, caller: &Caller, request: vl::LinkedListRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                fn linked_list(&self, caller: &CallContext<'_>, request: vl::LinkedListRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                     linked_list(self, caller, request, reply)
                 }
-                fn get_stats(&self, caller: &Caller, request: vl::GetStatsRequest) -> Result<vl::GetStatsReply, AbortCode> {
+                fn get_stats(&self, caller: &CallContext<'_>, request: vl::GetStatsRequest) -> Result<vl::GetStatsReply, AbortCode> {
                     get_stats(self, caller, request)
                 }
-                fn probe_server(&self, caller: &Caller, request: vl::ProbeServerRequest) -> Result<vl::ProbeServerReply, AbortCode> {
+                fn probe_server(&self, caller: &CallContext<'_>, request: vl::ProbeServerRequest) -> Result<vl::ProbeServerReply, AbortCode> {
                     probe_server(self, caller, request)
                 }
-                fn get_addrs(&self, caller: &Caller, request: vl::GetAddrsRequest) -> Result<vl::GetAddrsReply, AbortCode> {
+                fn get_addrs(&self, caller: &CallContext<'_>, request: vl::GetAddrsRequest) -> Result<vl::GetAddrsReply, AbortCode> {
                     get_addrs(self, caller, request)
                 }
-                fn change_addr(&self, caller: &Caller, request: vl::ChangeAddrRequest) -> Result<vl::ChangeAddrReply, AbortCode> {
+                fn change_addr(&self, caller: &CallContext<'_>, request: vl::ChangeAddrRequest) -> Result<vl::ChangeAddrReply, AbortCode> {
                     change_addr(self, caller, request)
                 }
-                fn create_entry_n(&self, caller: &Caller, request: vl::CreateEntryNRequest) -> Result<vl::CreateEntryNReply, AbortCode> {
+                fn create_entry_n(&self, caller: &CallContext<'_>, request: vl::CreateEntryNRequest) -> Result<vl::CreateEntryNReply, AbortCode> {
                     create_entry_n(self, caller, request)
                 }
-                fn get_entry_by_idn(&self, caller: &Caller, request: vl::GetEntryByIDNRequest) -> Result<vl::GetEntryByIDNReply, AbortCode> {
+                fn get_entry_by_idn(&self, caller: &CallContext<'_>, request: vl::GetEntryByIDNRequest) -> Result<vl::GetEntryByIDNReply, AbortCode> {
                     get_entry_by_idn(self, caller, request)
                 }
-                fn get_entry_by_name_n(&self, caller: &Caller, request: vl::GetEntryByNameNRequest) -> Result<vl::GetEntryByNameNReply, AbortCode> {
+                fn get_entry_by_name_n(&self, caller: &CallContext<'_>, request: vl::GetEntryByNameNRequest) -> Result<vl::GetEntryByNameNReply, AbortCode> {
                     get_entry_by_name_n(self, caller, request)
                 }
-                fn replace_entry_n(&self, caller: &Caller, request: vl::ReplaceEntryNRequest) -> Result<vl::ReplaceEntryNReply, AbortCode> {
+                fn replace_entry_n(&self, caller: &CallContext<'_>, request: vl::ReplaceEntryNRequest) -> Result<vl::ReplaceEntryNReply, AbortCode> {
                     replace_entry_n(self, caller, request)
                 }
-                fn list_entry_n(&self, caller: &Caller, request: vl::ListEntryNRequest) -> Result<vl::ListEntryNReply, AbortCode> {
+                fn list_entry_n(&self, caller: &CallContext<'_>, request: vl::ListEntryNRequest) -> Result<vl::ListEntryNReply, AbortCode> {
                     list_entry_n(self, caller, request)
                 }
-                fn list_attributes_n(&self, caller: &Caller, request: vl::ListAttributesNRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                fn list_attributes_n(&self, caller: &CallContext<'_>, request: vl::ListAttributesNRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                     list_attributes_n(self, caller, request, reply)
                 }
-                fn linked_list_n(&self, caller: &Caller, request: vl::LinkedListNRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                fn linked_list_n(&self, caller: &CallContext<'_>, request: vl::LinkedListNRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                     linked_list_n(self, caller, request, reply)
                 }
-                fn update_entry_by_name(&self, caller: &Caller, request: vl::UpdateEntryByNameRequest) -> Result<vl::UpdateEntryByNameReply, AbortCode> {
+                fn update_entry_by_name(&self, caller: &CallContext<'_>, request: vl::UpdateEntryByNameRequest) -> Result<vl::UpdateEntryByNameReply, AbortCode> {
                     update_entry_by_name(self, caller, request)
                 }
-                fn create_entry_u(&self, caller: &Caller, request: vl::CreateEntryURequest) -> Result<vl::CreateEntryUReply, AbortCode> {
+                fn create_entry_u(&self, caller: &CallContext<'_>, request: vl::CreateEntryURequest) -> Result<vl::CreateEntryUReply, AbortCode> {
                     create_entry_u(self, caller, request)
                 }
-                fn get_entry_by_idu(&self, caller: &Caller, request: vl::GetEntryByIDURequest) -> Result<vl::GetEntryByIDUReply, AbortCode> {
+                fn get_entry_by_idu(&self, caller: &CallContext<'_>, request: vl::GetEntryByIDURequest) -> Result<vl::GetEntryByIDUReply, AbortCode> {
                     get_entry_by_idu(self, caller, request)
                 }
-                fn get_entry_by_name_u(&self, caller: &Caller, request: vl::GetEntryByNameURequest) -> Result<vl::GetEntryByNameUReply, AbortCode> {
+                fn get_entry_by_name_u(&self, caller: &CallContext<'_>, request: vl::GetEntryByNameURequest) -> Result<vl::GetEntryByNameUReply, AbortCode> {
                     get_entry_by_name_u(self, caller, request)
                 }
-                fn replace_entry_u(&self, caller: &Caller, request: vl::ReplaceEntryURequest) -> Result<vl::ReplaceEntryUReply, AbortCode> {
+                fn replace_entry_u(&self, caller: &CallContext<'_>, request: vl::ReplaceEntryURequest) -> Result<vl::ReplaceEntryUReply, AbortCode> {
                     replace_entry_u(self, caller, request)
                 }
-                fn list_entry_u(&self, caller: &Caller, request: vl::ListEntryURequest) -> Result<vl::ListEntryUReply, AbortCode> {
+                fn list_entry_u(&self, caller: &CallContext<'_>, request: vl::ListEntryURequest) -> Result<vl::ListEntryUReply, AbortCode> {
                     list_entry_u(self, caller, request)
                 }
-                fn list_attributes_u(&self, caller: &Caller, request: vl::ListAttributesURequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                fn list_attributes_u(&self, caller: &CallContext<'_>, request: vl::ListAttributesURequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                     list_attributes_u(self, caller, request, reply)
                 }
-                fn linked_list_u(&self, caller: &Caller, request: vl::LinkedListURequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                fn linked_list_u(&self, caller: &CallContext<'_>, request: vl::LinkedListURequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                     linked_list_u(self, caller, request, reply)
                 }
-                fn register_addrs(&self, caller: &Caller, request: vl::RegisterAddrsRequest) -> Result<vl::RegisterAddrsReply, AbortCode> {
+                fn register_addrs(&self, caller: &CallContext<'_>, request: vl::RegisterAddrsRequest) -> Result<vl::RegisterAddrsReply, AbortCode> {
                     register_addrs(self, caller, request)
                 }
-                fn get_addrs_u(&self, caller: &Caller, request: vl::GetAddrsURequest) -> Result<vl::GetAddrsUReply, AbortCode> {
+                fn get_addrs_u(&self, caller: &CallContext<'_>, request: vl::GetAddrsURequest) -> Result<vl::GetAddrsUReply, AbortCode> {
                     get_addrs_u(self, caller, request)
                 }
-                fn list_attributes_n2(&self, caller: &Caller, request: vl::ListAttributesN2Request) -> Result<vl::ListAttributesN2Reply, AbortCode> {
+                fn list_attributes_n2(&self, caller: &CallContext<'_>, request: vl::ListAttributesN2Request) -> Result<vl::ListAttributesN2Reply, AbortCode> {
                     list_attributes_n2(self, caller, request)
                 }
             }
@@ -2544,7 +2564,7 @@ macro_rules! impl_vl_server {
 /// arguments.
 pub fn dispatch<T: Server + ?Sized>(
     server: &T,
-    caller: &Caller,
+    caller: &CallContext<'_>,
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);

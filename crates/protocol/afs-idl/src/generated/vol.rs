@@ -10,7 +10,7 @@
 use crate::client::{self, Direction};
 use crate::{CallStream, ClientConnection, ReplyWriter, StreamSource, server, uuid};
 use crate::{Length, Work};
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use events::catalogue::Class;
 use xdr::{Decode, Encode, Source, XdrError, XdrString};
 use xdr::{array, chain, chars, fixed, list, long_array, octets, opaque};
@@ -2074,7 +2074,7 @@ pub trait Server {
     /// (CreateVolume, opcode 100.)
     fn create_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: CreateVolumeRequest,
     ) -> Result<CreateVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2084,7 +2084,7 @@ pub trait Server {
     /// (DeleteVolume, opcode 101.)
     fn delete_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: DeleteVolumeRequest,
     ) -> Result<DeleteVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2094,7 +2094,7 @@ pub trait Server {
     /// (Restore, opcode 102.) The data after the request is read from the stream.
     fn restore(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: RestoreRequest,
         stream: &mut dyn CallStream,
     ) -> Result<RestoreReply, AbortCode> {
@@ -2103,13 +2103,17 @@ pub trait Server {
 
     /// Sends a dump to another server.
     /// (Forward, opcode 103.)
-    fn forward(&self, caller: &Caller, request: ForwardRequest) -> Result<ForwardReply, AbortCode> {
+    fn forward(&self, caller: &CallContext<'_>, request: ForwardRequest) -> Result<ForwardReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Ends a transaction.
     /// (EndTrans, opcode 104.)
-    fn end_trans(&self, caller: &Caller, request: EndTransRequest) -> Result<EndTransReply, AbortCode> {
+    fn end_trans(
+        &self,
+        caller: &CallContext<'_>,
+        request: EndTransRequest,
+    ) -> Result<EndTransReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2117,7 +2121,7 @@ pub trait Server {
     /// (Clone, opcode 105.)
     fn clone_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: CloneVolumeRequest,
     ) -> Result<CloneVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2125,13 +2129,21 @@ pub trait Server {
 
     /// Sets the flags of the transaction's volume.
     /// (SetFlags, opcode 106.)
-    fn set_flags(&self, caller: &Caller, request: SetFlagsRequest) -> Result<SetFlagsReply, AbortCode> {
+    fn set_flags(
+        &self,
+        caller: &CallContext<'_>,
+        request: SetFlagsRequest,
+    ) -> Result<SetFlagsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Returns the flags of the transaction's volume.
     /// (GetFlags, opcode 107.)
-    fn get_flags(&self, caller: &Caller, request: GetFlagsRequest) -> Result<GetFlagsReply, AbortCode> {
+    fn get_flags(
+        &self,
+        caller: &CallContext<'_>,
+        request: GetFlagsRequest,
+    ) -> Result<GetFlagsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2139,7 +2151,7 @@ pub trait Server {
     /// (TransCreate, opcode 108.)
     fn trans_create(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: TransCreateRequest,
     ) -> Result<TransCreateReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2149,7 +2161,7 @@ pub trait Server {
     /// (Dump, opcode 109.) The data before the reply is written to the stream.
     fn dump(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: DumpRequest,
         stream: &mut dyn CallStream,
     ) -> Result<DumpReply, AbortCode> {
@@ -2160,7 +2172,7 @@ pub trait Server {
     /// (GetNthVolume, opcode 110.)
     fn get_nth_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: GetNthVolumeRequest,
     ) -> Result<GetNthVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2170,7 +2182,7 @@ pub trait Server {
     /// (SetForwarding, opcode 111.)
     fn set_forwarding(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetForwardingRequest,
     ) -> Result<SetForwardingReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2178,13 +2190,17 @@ pub trait Server {
 
     /// Returns the name of the transaction's volume.
     /// (GetName, opcode 112.)
-    fn get_name(&self, caller: &Caller, request: GetNameRequest) -> Result<GetNameReply, AbortCode> {
+    fn get_name(&self, caller: &CallContext<'_>, request: GetNameRequest) -> Result<GetNameReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Returns the state of the transaction's volume.
     /// (GetStatus, opcode 113.)
-    fn get_status(&self, caller: &Caller, request: GetStatusRequest) -> Result<GetStatusReply, AbortCode> {
+    fn get_status(
+        &self,
+        caller: &CallContext<'_>,
+        request: GetStatusRequest,
+    ) -> Result<GetStatusReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2192,7 +2208,7 @@ pub trait Server {
     /// (SignalRestore, opcode 114.)
     fn signal_restore(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SignalRestoreRequest,
     ) -> Result<SignalRestoreReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2202,7 +2218,7 @@ pub trait Server {
     /// (ListPartitions, opcode 115.)
     fn list_partitions(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListPartitionsRequest,
     ) -> Result<ListPartitionsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2212,7 +2228,7 @@ pub trait Server {
     /// (ListVolumes, opcode 116.) Writes the fields of the reply in order.
     fn list_volumes(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListVolumesRequest,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<(), AbortCode> {
@@ -2223,7 +2239,7 @@ pub trait Server {
     /// (SetIdsTypes, opcode 117.)
     fn set_ids_types(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SetIdsTypesRequest,
     ) -> Result<SetIdsTypesReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2231,7 +2247,7 @@ pub trait Server {
 
     /// Lists the transactions.
     /// (Monitor, opcode 118.)
-    fn monitor(&self, caller: &Caller, request: MonitorRequest) -> Result<MonitorReply, AbortCode> {
+    fn monitor(&self, caller: &CallContext<'_>, request: MonitorRequest) -> Result<MonitorReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2239,7 +2255,7 @@ pub trait Server {
     /// (PartitionInfo, opcode 119.)
     fn partition_info(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: PartitionInfoRequest,
     ) -> Result<PartitionInfoReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2247,7 +2263,7 @@ pub trait Server {
 
     /// Updates a clone to the contents of the transaction's volume.
     /// (ReClone, opcode 120.)
-    fn re_clone(&self, caller: &Caller, request: ReCloneRequest) -> Result<ReCloneReply, AbortCode> {
+    fn re_clone(&self, caller: &CallContext<'_>, request: ReCloneRequest) -> Result<ReCloneReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2255,7 +2271,7 @@ pub trait Server {
     /// (ListOneVolume, opcode 121.)
     fn list_one_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ListOneVolumeRequest,
     ) -> Result<ListOneVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2263,13 +2279,17 @@ pub trait Server {
 
     /// Deletes a volume that may be damaged, without a transaction.
     /// (NukeVolume, opcode 122.)
-    fn nuke_volume(&self, caller: &Caller, request: NukeVolumeRequest) -> Result<NukeVolumeReply, AbortCode> {
+    fn nuke_volume(
+        &self,
+        caller: &CallContext<'_>,
+        request: NukeVolumeRequest,
+    ) -> Result<NukeVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
     /// Sets the creation date of the transaction's volume.
     /// (SetDate, opcode 123.)
-    fn set_date(&self, caller: &Caller, request: SetDateRequest) -> Result<SetDateReply, AbortCode> {
+    fn set_date(&self, caller: &CallContext<'_>, request: SetDateRequest) -> Result<SetDateReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2277,7 +2297,7 @@ pub trait Server {
     /// (XListVolumes, opcode 124.) Writes the fields of the reply in order.
     fn x_list_volumes(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: XListVolumesRequest,
         reply: &mut ReplyWriter<'_>,
     ) -> Result<(), AbortCode> {
@@ -2288,7 +2308,7 @@ pub trait Server {
     /// (XListOneVolume, opcode 125.)
     fn x_list_one_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: XListOneVolumeRequest,
     ) -> Result<XListOneVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2296,7 +2316,7 @@ pub trait Server {
 
     /// Sets quota and dates of the transaction's volume; -1 leaves a field unchanged.
     /// (SetInfo, opcode 126.)
-    fn set_info(&self, caller: &Caller, request: SetInfoRequest) -> Result<SetInfoReply, AbortCode> {
+    fn set_info(&self, caller: &CallContext<'_>, request: SetInfoRequest) -> Result<SetInfoReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2304,7 +2324,7 @@ pub trait Server {
     /// (XListPartitions, opcode 127.)
     fn x_list_partitions(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: XListPartitionsRequest,
     ) -> Result<XListPartitionsReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2314,7 +2334,7 @@ pub trait Server {
     /// (ForwardMultiple, opcode 128.)
     fn forward_multiple(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ForwardMultipleRequest,
     ) -> Result<ForwardMultipleReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2324,7 +2344,7 @@ pub trait Server {
     /// (ConvertROtoRWvolume, opcode 65536.)
     fn convert_ro_to_rw_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: ConvertRoToRwVolumeRequest,
     ) -> Result<ConvertRoToRwVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2332,7 +2352,7 @@ pub trait Server {
 
     /// Returns the size of a dump.
     /// (GetSize, opcode 65537.)
-    fn get_size(&self, caller: &Caller, request: GetSizeRequest) -> Result<GetSizeReply, AbortCode> {
+    fn get_size(&self, caller: &CallContext<'_>, request: GetSizeRequest) -> Result<GetSizeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -2340,7 +2360,7 @@ pub trait Server {
     /// (DumpV2, opcode 65538.) The data before the reply is written to the stream.
     fn dump_v2(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: DumpV2Request,
         stream: &mut dyn CallStream,
     ) -> Result<DumpV2Reply, AbortCode> {
@@ -2351,7 +2371,7 @@ pub trait Server {
     /// (PartitionInfo64, opcode 65539.)
     fn partition_info64(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: PartitionInfo64Request,
     ) -> Result<PartitionInfo64Reply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
@@ -2361,7 +2381,7 @@ pub trait Server {
     /// (SplitVolume, opcode 65547.) The data before the reply is written to the stream.
     fn split_volume(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: SplitVolumeRequest,
         stream: &mut dyn CallStream,
     ) -> Result<SplitVolumeReply, AbortCode> {
@@ -2379,215 +2399,215 @@ pub use crate::impl_vol_server as impl_server;
 macro_rules! impl_vol_server {
     ($handler:ident $(<$lifetime:lifetime>)?) => {
         mod vol_server {
-            use $crate::server::{AbortCode, Caller};
+            use $crate::server::{AbortCode, CallContext};
             use $crate::vol;
             use $crate::CallStream;
             use $crate::ReplyWriter;
 
-            fn create_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::CreateVolumeRequest) -> Result<vol::CreateVolumeReply, AbortCode> {
+            fn create_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::CreateVolumeRequest) -> Result<vol::CreateVolumeReply, AbortCode> {
                 handler.create_volume(caller, request)
             }
-            fn delete_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::DeleteVolumeRequest) -> Result<vol::DeleteVolumeReply, AbortCode> {
+            fn delete_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::DeleteVolumeRequest) -> Result<vol::DeleteVolumeReply, AbortCode> {
                 handler.delete_volume(caller, request)
             }
-            fn restore(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::RestoreRequest, stream: &mut dyn CallStream) -> Result<vol::RestoreReply, AbortCode> {
+            fn restore(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::RestoreRequest, stream: &mut dyn CallStream) -> Result<vol::RestoreReply, AbortCode> {
                 handler.restore(caller, request, stream)
             }
-            fn forward(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {
+            fn forward(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {
                 handler.forward(caller, request)
             }
-            fn end_trans(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::EndTransRequest) -> Result<vol::EndTransReply, AbortCode> {
+            fn end_trans(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::EndTransRequest) -> Result<vol::EndTransReply, AbortCode> {
                 handler.end_trans(caller, request)
             }
-            fn clone_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::CloneVolumeRequest) -> Result<vol::CloneVolumeReply, AbortCode> {
+            fn clone_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::CloneVolumeRequest) -> Result<vol::CloneVolumeReply, AbortCode> {
                 handler.clone_volume(caller, request)
             }
-            fn set_flags(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SetFlagsRequest) -> Result<vol::SetFlagsReply, AbortCode> {
+            fn set_flags(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::SetFlagsRequest) -> Result<vol::SetFlagsReply, AbortCode> {
                 handler.set_flags(caller, request)
             }
-            fn get_flags(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::GetFlagsRequest) -> Result<vol::GetFlagsReply, AbortCode> {
+            fn get_flags(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::GetFlagsRequest) -> Result<vol::GetFlagsReply, AbortCode> {
                 handler.get_flags(caller, request)
             }
-            fn trans_create(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::TransCreateRequest) -> Result<vol::TransCreateReply, AbortCode> {
+            fn trans_create(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::TransCreateRequest) -> Result<vol::TransCreateReply, AbortCode> {
                 handler.trans_create(caller, request)
             }
-            fn dump(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::DumpRequest, stream: &mut dyn CallStream) -> Result<vol::DumpReply, AbortCode> {
+            fn dump(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::DumpRequest, stream: &mut dyn CallStream) -> Result<vol::DumpReply, AbortCode> {
                 handler.dump(caller, request, stream)
             }
-            fn get_nth_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::GetNthVolumeRequest) -> Result<vol::GetNthVolumeReply, AbortCode> {
+            fn get_nth_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::GetNthVolumeRequest) -> Result<vol::GetNthVolumeReply, AbortCode> {
                 handler.get_nth_volume(caller, request)
             }
-            fn set_forwarding(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SetForwardingRequest) -> Result<vol::SetForwardingReply, AbortCode> {
+            fn set_forwarding(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::SetForwardingRequest) -> Result<vol::SetForwardingReply, AbortCode> {
                 handler.set_forwarding(caller, request)
             }
-            fn get_name(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::GetNameRequest) -> Result<vol::GetNameReply, AbortCode> {
+            fn get_name(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::GetNameRequest) -> Result<vol::GetNameReply, AbortCode> {
                 handler.get_name(caller, request)
             }
-            fn get_status(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::GetStatusRequest) -> Result<vol::GetStatusReply, AbortCode> {
+            fn get_status(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::GetStatusRequest) -> Result<vol::GetStatusReply, AbortCode> {
                 handler.get_status(caller, request)
             }
-            fn signal_restore(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SignalRestoreRequest) -> Result<vol::SignalRestoreReply, AbortCode> {
+            fn signal_restore(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::SignalRestoreRequest) -> Result<vol::SignalRestoreReply, AbortCode> {
                 handler.signal_restore(caller, request)
             }
-            fn list_partitions(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ListPartitionsRequest) -> Result<vol::ListPartitionsReply, AbortCode> {
+            fn list_partitions(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::ListPartitionsRequest) -> Result<vol::ListPartitionsReply, AbortCode> {
                 handler.list_partitions(caller, request)
             }
-            fn list_volumes(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ListVolumesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+            fn list_volumes(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::ListVolumesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                 handler.list_volumes(caller, request, reply)
             }
-            fn set_ids_types(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SetIdsTypesRequest) -> Result<vol::SetIdsTypesReply, AbortCode> {
+            fn set_ids_types(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::SetIdsTypesRequest) -> Result<vol::SetIdsTypesReply, AbortCode> {
                 handler.set_ids_types(caller, request)
             }
-            fn monitor(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::MonitorRequest) -> Result<vol::MonitorReply, AbortCode> {
+            fn monitor(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::MonitorRequest) -> Result<vol::MonitorReply, AbortCode> {
                 handler.monitor(caller, request)
             }
-            fn partition_info(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::PartitionInfoRequest) -> Result<vol::PartitionInfoReply, AbortCode> {
+            fn partition_info(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::PartitionInfoRequest) -> Result<vol::PartitionInfoReply, AbortCode> {
                 handler.partition_info(caller, request)
             }
-            fn re_clone(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ReCloneRequest) -> Result<vol::ReCloneReply, AbortCode> {
+            fn re_clone(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::ReCloneRequest) -> Result<vol::ReCloneReply, AbortCode> {
                 handler.re_clone(caller, request)
             }
-            fn list_one_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ListOneVolumeRequest) -> Result<vol::ListOneVolumeReply, AbortCode> {
+            fn list_one_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::ListOneVolumeRequest) -> Result<vol::ListOneVolumeReply, AbortCode> {
                 handler.list_one_volume(caller, request)
             }
-            fn nuke_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::NukeVolumeRequest) -> Result<vol::NukeVolumeReply, AbortCode> {
+            fn nuke_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::NukeVolumeRequest) -> Result<vol::NukeVolumeReply, AbortCode> {
                 handler.nuke_volume(caller, request)
             }
-            fn set_date(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SetDateRequest) -> Result<vol::SetDateReply, AbortCode> {
+            fn set_date(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::SetDateRequest) -> Result<vol::SetDateReply, AbortCode> {
                 handler.set_date(caller, request)
             }
-            fn x_list_volumes(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::XListVolumesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+            fn x_list_volumes(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::XListVolumesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                 handler.x_list_volumes(caller, request, reply)
             }
-            fn x_list_one_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::XListOneVolumeRequest) -> Result<vol::XListOneVolumeReply, AbortCode> {
+            fn x_list_one_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::XListOneVolumeRequest) -> Result<vol::XListOneVolumeReply, AbortCode> {
                 handler.x_list_one_volume(caller, request)
             }
-            fn set_info(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SetInfoRequest) -> Result<vol::SetInfoReply, AbortCode> {
+            fn set_info(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::SetInfoRequest) -> Result<vol::SetInfoReply, AbortCode> {
                 handler.set_info(caller, request)
             }
-            fn x_list_partitions(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::XListPartitionsRequest) -> Result<vol::XListPartitionsReply, AbortCode> {
+            fn x_list_partitions(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::XListPartitionsRequest) -> Result<vol::XListPartitionsReply, AbortCode> {
                 handler.x_list_partitions(caller, request)
             }
-            fn forward_multiple(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ForwardMultipleRequest) -> Result<vol::ForwardMultipleReply, AbortCode> {
+            fn forward_multiple(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::ForwardMultipleRequest) -> Result<vol::ForwardMultipleReply, AbortCode> {
                 handler.forward_multiple(caller, request)
             }
-            fn convert_ro_to_rw_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::ConvertRoToRwVolumeRequest) -> Result<vol::ConvertRoToRwVolumeReply, AbortCode> {
+            fn convert_ro_to_rw_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::ConvertRoToRwVolumeRequest) -> Result<vol::ConvertRoToRwVolumeReply, AbortCode> {
                 handler.convert_ro_to_rw_volume(caller, request)
             }
-            fn get_size(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::GetSizeRequest) -> Result<vol::GetSizeReply, AbortCode> {
+            fn get_size(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::GetSizeRequest) -> Result<vol::GetSizeReply, AbortCode> {
                 handler.get_size(caller, request)
             }
-            fn dump_v2(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::DumpV2Request, stream: &mut dyn CallStream) -> Result<vol::DumpV2Reply, AbortCode> {
+            fn dump_v2(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::DumpV2Request, stream: &mut dyn CallStream) -> Result<vol::DumpV2Reply, AbortCode> {
                 handler.dump_v2(caller, request, stream)
             }
-            fn partition_info64(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::PartitionInfo64Request) -> Result<vol::PartitionInfo64Reply, AbortCode> {
+            fn partition_info64(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::PartitionInfo64Request) -> Result<vol::PartitionInfo64Reply, AbortCode> {
                 handler.partition_info64(caller, request)
             }
-            fn split_volume(handler: &super::$handler $(<$lifetime>)?, caller: &Caller, request: vol::SplitVolumeRequest, stream: &mut dyn CallStream) -> Result<vol::SplitVolumeReply, AbortCode> {
+            fn split_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: vol::SplitVolumeRequest, stream: &mut dyn CallStream) -> Result<vol::SplitVolumeReply, AbortCode> {
                 handler.split_volume(caller, request, stream)
             }
 
             impl vol::Server for super::$handler $(<$lifetime>)? {
-                fn create_volume(&self, caller: &Caller, request: vol::CreateVolumeRequest) -> Result<vol::CreateVolumeReply, AbortCode> {
+                fn create_volume(&self, caller: &CallContext<'_>, request: vol::CreateVolumeRequest) -> Result<vol::CreateVolumeReply, AbortCode> {
                     create_volume(self, caller, request)
                 }
-                fn delete_volume(&self, caller: &Caller, request: vol::DeleteVolumeRequest) -> Result<vol::DeleteVolumeReply, AbortCode> {
+                fn delete_volume(&self, caller: &CallContext<'_>, request: vol::DeleteVolumeRequest) -> Result<vol::DeleteVolumeReply, AbortCode> {
                     delete_volume(self, caller, request)
                 }
-                fn restore(&self, caller: &Caller, request: vol::RestoreRequest, stream: &mut dyn CallStream) -> Result<vol::RestoreReply, AbortCode> {
+                fn restore(&self, caller: &CallContext<'_>, request: vol::RestoreRequest, stream: &mut dyn CallStream) -> Result<vol::RestoreReply, AbortCode> {
                     restore(self, caller, request, stream)
                 }
-                fn forward(&self, caller: &Caller, request: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {
+                fn forward(&self, caller: &CallContext<'_>, request: vol::ForwardRequest) -> Result<vol::ForwardReply, AbortCode> {
                     forward(self, caller, request)
                 }
-                fn end_trans(&self, caller: &Caller, request: vol::EndTransRequest) -> Result<vol::EndTransReply, AbortCode> {
+                fn end_trans(&self, caller: &CallContext<'_>, request: vol::EndTransRequest) -> Result<vol::EndTransReply, AbortCode> {
                     end_trans(self, caller, request)
                 }
-                fn clone_volume(&self, caller: &Caller, request: vol::CloneVolumeRequest) -> Result<vol::CloneVolumeReply, AbortCode> {
+                fn clone_volume(&self, caller: &CallContext<'_>, request: vol::CloneVolumeRequest) -> Result<vol::CloneVolumeReply, AbortCode> {
                     clone_volume(self, caller, request)
                 }
-                fn set_flags(&self, caller: &Caller, request: vol::SetFlagsRequest) -> Result<vol::SetFlagsReply, AbortCode> {
+                fn set_flags(&self, caller: &CallContext<'_>, request: vol::SetFlagsRequest) -> Result<vol::SetFlagsReply, AbortCode> {
                     set_flags(self, caller, request)
                 }
-                fn get_flags(&self, caller: &Caller, request: vol::GetFlagsRequest) -> Result<vol::GetFlagsReply, AbortCode> {
+                fn get_flags(&self, caller: &CallContext<'_>, request: vol::GetFlagsRequest) -> Result<vol::GetFlagsReply, AbortCode> {
                     get_flags(self, caller, request)
                 }
-                fn trans_create(&self, caller: &Caller, request: vol::TransCreateRequest) -> Result<vol::TransCreateReply, AbortCode> {
+                fn trans_create(&self, caller: &CallContext<'_>, request: vol::TransCreateRequest) -> Result<vol::TransCreateReply, AbortCode> {
                     trans_create(self, caller, request)
                 }
-                fn dump(&self, caller: &Caller, request: vol::DumpRequest, stream: &mut dyn CallStream) -> Result<vol::DumpReply, AbortCode> {
+                fn dump(&self, caller: &CallContext<'_>, request: vol::DumpRequest, stream: &mut dyn CallStream) -> Result<vol::DumpReply, AbortCode> {
                     dump(self, caller, request, stream)
                 }
-                fn get_nth_volume(&self, caller: &Caller, request: vol::GetNthVolumeRequest) -> Result<vol::GetNthVolumeReply, AbortCode> {
+                fn get_nth_volume(&self, caller: &CallContext<'_>, request: vol::GetNthVolumeRequest) -> Result<vol::GetNthVolumeReply, AbortCode> {
                     get_nth_volume(self, caller, request)
                 }
-                fn set_forwarding(&self, caller: &Caller, request: vol::SetForwardingRequest) -> Result<vol::SetForwardingReply, AbortCode> {
+                fn set_forwarding(&self, caller: &CallContext<'_>, request: vol::SetForwardingRequest) -> Result<vol::SetForwardingReply, AbortCode> {
                     set_forwarding(self, caller, request)
                 }
-                fn get_name(&self, caller: &Caller, request: vol::GetNameRequest) -> Result<vol::GetNameReply, AbortCode> {
+                fn get_name(&self, caller: &CallContext<'_>, request: vol::GetNameRequest) -> Result<vol::GetNameReply, AbortCode> {
                     get_name(self, caller, request)
                 }
-                fn get_status(&self, caller: &Caller, request: vol::GetStatusRequest) -> Result<vol::GetStatusReply, AbortCode> {
+                fn get_status(&self, caller: &CallContext<'_>, request: vol::GetStatusRequest) -> Result<vol::GetStatusReply, AbortCode> {
                     get_status(self, caller, request)
                 }
-                fn signal_restore(&self, caller: &Caller, request: vol::SignalRestoreRequest) -> Result<vol::SignalRestoreReply, AbortCode> {
+                fn signal_restore(&self, caller: &CallContext<'_>, request: vol::SignalRestoreRequest) -> Result<vol::SignalRestoreReply, AbortCode> {
                     signal_restore(self, caller, request)
                 }
-                fn list_partitions(&self, caller: &Caller, request: vol::ListPartitionsRequest) -> Result<vol::ListPartitionsReply, AbortCode> {
+                fn list_partitions(&self, caller: &CallContext<'_>, request: vol::ListPartitionsRequest) -> Result<vol::ListPartitionsReply, AbortCode> {
                     list_partitions(self, caller, request)
                 }
-                fn list_volumes(&self, caller: &Caller, request: vol::ListVolumesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                fn list_volumes(&self, caller: &CallContext<'_>, request: vol::ListVolumesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                     list_volumes(self, caller, request, reply)
                 }
-                fn set_ids_types(&self, caller: &Caller, request: vol::SetIdsTypesRequest) -> Result<vol::SetIdsTypesReply, AbortCode> {
+                fn set_ids_types(&self, caller: &CallContext<'_>, request: vol::SetIdsTypesRequest) -> Result<vol::SetIdsTypesReply, AbortCode> {
                     set_ids_types(self, caller, request)
                 }
-                fn monitor(&self, caller: &Caller, request: vol::MonitorRequest) -> Result<vol::MonitorReply, AbortCode> {
+                fn monitor(&self, caller: &CallContext<'_>, request: vol::MonitorRequest) -> Result<vol::MonitorReply, AbortCode> {
                     monitor(self, caller, request)
                 }
-                fn partition_info(&self, caller: &Caller, request: vol::PartitionInfoRequest) -> Result<vol::PartitionInfoReply, AbortCode> {
+                fn partition_info(&self, caller: &CallContext<'_>, request: vol::PartitionInfoRequest) -> Result<vol::PartitionInfoReply, AbortCode> {
                     partition_info(self, caller, request)
                 }
-                fn re_clone(&self, caller: &Caller, request: vol::ReCloneRequest) -> Result<vol::ReCloneReply, AbortCode> {
+                fn re_clone(&self, caller: &CallContext<'_>, request: vol::ReCloneRequest) -> Result<vol::ReCloneReply, AbortCode> {
                     re_clone(self, caller, request)
                 }
-                fn list_one_volume(&self, caller: &Caller, request: vol::ListOneVolumeRequest) -> Result<vol::ListOneVolumeReply, AbortCode> {
+                fn list_one_volume(&self, caller: &CallContext<'_>, request: vol::ListOneVolumeRequest) -> Result<vol::ListOneVolumeReply, AbortCode> {
                     list_one_volume(self, caller, request)
                 }
-                fn nuke_volume(&self, caller: &Caller, request: vol::NukeVolumeRequest) -> Result<vol::NukeVolumeReply, AbortCode> {
+                fn nuke_volume(&self, caller: &CallContext<'_>, request: vol::NukeVolumeRequest) -> Result<vol::NukeVolumeReply, AbortCode> {
                     nuke_volume(self, caller, request)
                 }
-                fn set_date(&self, caller: &Caller, request: vol::SetDateRequest) -> Result<vol::SetDateReply, AbortCode> {
+                fn set_date(&self, caller: &CallContext<'_>, request: vol::SetDateRequest) -> Result<vol::SetDateReply, AbortCode> {
                     set_date(self, caller, request)
                 }
-                fn x_list_volumes(&self, caller: &Caller, request: vol::XListVolumesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
+                fn x_list_volumes(&self, caller: &CallContext<'_>, request: vol::XListVolumesRequest, reply: &mut ReplyWriter<'_>) -> Result<(), AbortCode> {
                     x_list_volumes(self, caller, request, reply)
                 }
-                fn x_list_one_volume(&self, caller: &Caller, request: vol::XListOneVolumeRequest) -> Result<vol::XListOneVolumeReply, AbortCode> {
+                fn x_list_one_volume(&self, caller: &CallContext<'_>, request: vol::XListOneVolumeRequest) -> Result<vol::XListOneVolumeReply, AbortCode> {
                     x_list_one_volume(self, caller, request)
                 }
-                fn set_info(&self, caller: &Caller, request: vol::SetInfoRequest) -> Result<vol::SetInfoReply, AbortCode> {
+                fn set_info(&self, caller: &CallContext<'_>, request: vol::SetInfoRequest) -> Result<vol::SetInfoReply, AbortCode> {
                     set_info(self, caller, request)
                 }
-                fn x_list_partitions(&self, caller: &Caller, request: vol::XListPartitionsRequest) -> Result<vol::XListPartitionsReply, AbortCode> {
+                fn x_list_partitions(&self, caller: &CallContext<'_>, request: vol::XListPartitionsRequest) -> Result<vol::XListPartitionsReply, AbortCode> {
                     x_list_partitions(self, caller, request)
                 }
-                fn forward_multiple(&self, caller: &Caller, request: vol::ForwardMultipleRequest) -> Result<vol::ForwardMultipleReply, AbortCode> {
+                fn forward_multiple(&self, caller: &CallContext<'_>, request: vol::ForwardMultipleRequest) -> Result<vol::ForwardMultipleReply, AbortCode> {
                     forward_multiple(self, caller, request)
                 }
-                fn convert_ro_to_rw_volume(&self, caller: &Caller, request: vol::ConvertRoToRwVolumeRequest) -> Result<vol::ConvertRoToRwVolumeReply, AbortCode> {
+                fn convert_ro_to_rw_volume(&self, caller: &CallContext<'_>, request: vol::ConvertRoToRwVolumeRequest) -> Result<vol::ConvertRoToRwVolumeReply, AbortCode> {
                     convert_ro_to_rw_volume(self, caller, request)
                 }
-                fn get_size(&self, caller: &Caller, request: vol::GetSizeRequest) -> Result<vol::GetSizeReply, AbortCode> {
+                fn get_size(&self, caller: &CallContext<'_>, request: vol::GetSizeRequest) -> Result<vol::GetSizeReply, AbortCode> {
                     get_size(self, caller, request)
                 }
-                fn dump_v2(&self, caller: &Caller, request: vol::DumpV2Request, stream: &mut dyn CallStream) -> Result<vol::DumpV2Reply, AbortCode> {
+                fn dump_v2(&self, caller: &CallContext<'_>, request: vol::DumpV2Request, stream: &mut dyn CallStream) -> Result<vol::DumpV2Reply, AbortCode> {
                     dump_v2(self, caller, request, stream)
                 }
-                fn partition_info64(&self, caller: &Caller, request: vol::PartitionInfo64Request) -> Result<vol::PartitionInfo64Reply, AbortCode> {
+                fn partition_info64(&self, caller: &CallContext<'_>, request: vol::PartitionInfo64Request) -> Result<vol::PartitionInfo64Reply, AbortCode> {
                     partition_info64(self, caller, request)
                 }
-                fn split_volume(&self, caller: &Caller, request: vol::SplitVolumeRequest, stream: &mut dyn CallStream) -> Result<vol::SplitVolumeReply, AbortCode> {
+                fn split_volume(&self, caller: &CallContext<'_>, request: vol::SplitVolumeRequest, stream: &mut dyn CallStream) -> Result<vol::SplitVolumeReply, AbortCode> {
                     split_volume(self, caller, request, stream)
                 }
             }
@@ -2601,7 +2621,7 @@ macro_rules! impl_vol_server {
 /// arguments.
 pub fn dispatch<T: Server + ?Sized>(
     server: &T,
-    caller: &Caller,
+    caller: &CallContext<'_>,
     stream: &mut dyn CallStream,
 ) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);

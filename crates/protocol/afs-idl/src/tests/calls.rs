@@ -5,7 +5,7 @@ use crate::{
     CallStream, ClientConnection, MemoryConnection, MemoryStream, fs, pr, rxstats,
     rxstats_off::RpcStatisticsOff, vol,
 };
-use base::{AbortCode, Caller, Identity, SecurityLevel};
+use base::{AbortCode, CallContext, Caller, Identity, SecurityLevel};
 use bytes::Bytes;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn fid(unique: u32) -> fs::Fid {
 impl fs::Server for Sample {
     fn fetch_status(
         &self,
-        _caller: &Caller,
+        _caller: &CallContext<'_>,
         request: fs::FetchStatusRequest,
     ) -> Result<fs::FetchStatusReply, AbortCode> {
         match request.fid.unique {
@@ -35,7 +35,7 @@ impl fs::Server for Sample {
 
     fn give_up_all_call_backs(
         &self,
-        _caller: &Caller,
+        _caller: &CallContext<'_>,
         _request: fs::GiveUpAllCallBacksRequest,
     ) -> Result<fs::GiveUpAllCallBacksReply, AbortCode> {
         Ok(fs::GiveUpAllCallBacksReply)
@@ -43,7 +43,7 @@ impl fs::Server for Sample {
 
     fn fetch_data64(
         &self,
-        _caller: &Caller,
+        _caller: &CallContext<'_>,
         request: fs::FetchData64Request,
         stream: &mut dyn CallStream,
     ) -> Result<fs::FetchData64Reply, AbortCode> {
@@ -54,7 +54,7 @@ impl fs::Server for Sample {
 
     fn store_data64(
         &self,
-        _caller: &Caller,
+        _caller: &CallContext<'_>,
         request: fs::StoreData64Request,
         stream: &mut dyn CallStream,
     ) -> Result<fs::StoreData64Reply, AbortCode> {
@@ -94,7 +94,7 @@ fn dispatch(
     request.encode(&mut wire);
     wire.extend_from_slice(data);
     let mut stream = MemoryStream::new(&wire, piece_bytes);
-    fs::dispatch(&Sample, &caller(), &mut stream).map(|()| stream.outgoing)
+    fs::dispatch(&Sample, &CallContext::new(&caller()), &mut stream).map(|()| stream.outgoing)
 }
 
 #[test]
@@ -117,7 +117,11 @@ fn failures_have_their_codes() {
     let cut = dispatch(fs::FETCH_STATUS, &nothing, &[0; 11], 100);
     assert_eq!(cut, Err(AbortCode::RXGEN_SS_UNMARSHAL));
     let mut empty = MemoryStream::default();
-    assert_eq!(fs::dispatch(&Sample, &caller(), &mut empty), Err(AbortCode::RXGEN_SS_UNMARSHAL), "no opcode");
+    assert_eq!(
+        fs::dispatch(&Sample, &CallContext::new(&caller()), &mut empty),
+        Err(AbortCode::RXGEN_SS_UNMARSHAL),
+        "no opcode"
+    );
 }
 
 /// A server with a method for each procedure, which fails with the sum of this number and its opcode.
@@ -154,7 +158,7 @@ fn own_methods_of_a_type_serve_its_calls() {
     for &(opcode, name) in rxstats::PROCEDURES {
         // No request has more arguments.
         let mut stream = MemoryStream::new(&words(&[opcode, 0]), 100);
-        let outcome = rxstats::dispatch(&Complete(1000), &caller(), &mut stream);
+        let outcome = rxstats::dispatch(&Complete(1000), &CallContext::new(&caller()), &mut stream);
         assert_eq!(outcome, Err(AbortCode(1000 + opcode as i32)), "{name}");
     }
 }
@@ -166,11 +170,19 @@ fn a_claim_that_is_not_kept_is_refused() {
     impl vol::Server for Nobody {}
     for claim in [u32::MAX, pr::LOOKUP_MAX as u32, 2] {
         let mut stream = MemoryStream::new(&words(&[pr::NAME_TO_ID, claim, 97, 0]), 100);
-        let outcome = pr::dispatch(&Nobody, &caller(), &mut stream);
+        let outcome = pr::dispatch(&Nobody, &CallContext::new(&caller()), &mut stream);
+        assert_eq!(outcome, Err(AbortCode::RXGEN_SS_UNMARSHAL), "{claim} names");
+    }
+    for claim in [u32::MAX, pr::LOOKUP_MAX as u32, 2] {
+        let mut stream = MemoryStream::new(&words(&[pr::NAME_TO_ID, claim, 97, 0]), 100);
+        let outcome = pr::dispatch(&Nobody, &CallContext::new(&caller()), &mut stream);
         assert_eq!(outcome, Err(AbortCode::RXGEN_SS_UNMARSHAL), "{claim} names");
     }
     let mut stream = MemoryStream::new(&words(&[vol::PARTITION_INFO, 4097]), 100);
-    assert_eq!(vol::dispatch(&Nobody, &caller(), &mut stream), Err(AbortCode::RXGEN_SS_UNMARSHAL));
+    assert_eq!(
+        vol::dispatch(&Nobody, &CallContext::new(&caller()), &mut stream),
+        Err(AbortCode::RXGEN_SS_UNMARSHAL)
+    );
 }
 
 #[test]
@@ -191,7 +203,9 @@ fn data_stands_behind_a_request_and_before_a_reply() {
 
 /// Returns a connection to a [`Sample`] within the process.
 fn direct() -> MemoryConnection {
-    MemoryConnection::new(caller().peer, 100, |stream| fs::dispatch(&Sample, &caller(), stream))
+    MemoryConnection::new(caller().peer, 100, |stream| {
+        fs::dispatch(&Sample, &CallContext::new(&caller()), stream)
+    })
 }
 
 #[test]
@@ -234,9 +248,9 @@ fn procedures_have_names() {
 #[test]
 fn statistics_that_are_off_say_so() {
     let mut stream = MemoryStream::new(&words(&[rxstats::QUERY_PROCESS_RPC_STATS]), 100);
-    rxstats::dispatch(&RpcStatisticsOff, &caller(), &mut stream).unwrap();
+    rxstats::dispatch(&RpcStatisticsOff, &CallContext::new(&caller()), &mut stream).unwrap();
     assert_eq!(stream.outgoing, [0; 4]);
     let mut stream = MemoryStream::new(&words(&[rxstats::RETRIEVE_PEER_RPC_STATS, 1]), 100);
-    rxstats::dispatch(&RpcStatisticsOff, &caller(), &mut stream).unwrap();
+    rxstats::dispatch(&RpcStatisticsOff, &CallContext::new(&caller()), &mut stream).unwrap();
     assert_eq!(stream.outgoing, words(&[1, 0, 0, 0, 0]));
 }

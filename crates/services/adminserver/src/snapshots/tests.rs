@@ -4,7 +4,7 @@ use super::{SnapshotEntry, SnapshotHost};
 use crate::AdminServer;
 use crate::tests::{FakeHost, known, server_at};
 use afs_idl::cellar::{self, SnapshotPolicy};
-use base::{AbortCode, PartitionId, UnixTime, VolumeId, VolumeType};
+use base::{AbortCode, CallContext, PartitionId, UnixTime, VolumeId, VolumeType};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use volume::{Actor, NewVolume, SetStatus};
@@ -68,12 +68,12 @@ impl World {
 
     fn roll_back(&self, name: &str) -> Result<(), AbortCode> {
         let request = cellar::RollBackVolumeRequest { volume: HOME.0, name: name.into() };
-        self.server.roll_back_volume(&known("admin"), request).map(drop)
+        self.server.roll_back_volume(&CallContext::new(&known("admin")), request).map(drop)
     }
 
     fn remove(&self, name: &str) -> Result<(), AbortCode> {
         let request = cellar::RemoveSnapshotRequest { volume: HOME.0, name: name.into() };
-        self.server.remove_snapshot(&known("admin"), request).map(drop)
+        self.server.remove_snapshot(&CallContext::new(&known("admin")), request).map(drop)
     }
 
     fn at(&self, seconds: u32) {

@@ -2,7 +2,8 @@
 
 use super::*;
 use afs_format::acl::AclEntry;
-use base::{UnixTime, VnodeId};
+use base::{Caller, Connection, Identity, SecurityLevel, UnixTime, VnodeId};
+use std::net::{IpAddr, Ipv4Addr};
 
 const OWNER: UserId = UserId(100);
 const OTHER: UserId = UserId(200);
@@ -77,7 +78,16 @@ impl Case {
     }
 
     fn ask<T>(&self, letters: &str, ask: impl FnOnce(&Gate<'_>) -> T) -> T {
+        let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let caller = Caller {
+            identity: Identity::Anonymous,
+            level: SecurityLevel::Clear,
+            peer: (local, 7001).into(),
+            local,
+            connection: Connection::new(),
+        };
         ask(&Gate {
+            context: &CallContext::new(&caller),
             subject: &self.subject,
             status: &self.status,
             rights: rights(letters),

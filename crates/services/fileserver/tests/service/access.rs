@@ -81,7 +81,7 @@ fn giving_files_away_is_for_administrators() {
     let chown = |client: &crate::world::Client, fid| {
         let status = fs::StoreStatus { mask: fs::store_mask::OWNER, owner: ALICE.0 as u32, ..mode(None) };
         let request = fs::StoreStatusRequest { fid, status };
-        world.serve(|call| call.store_status(&client.caller, request)).map(|reply| reply.new_status.owner)
+        world.serve(|call| call.store_status(&client.call(), request)).map(|reply| reply.new_status.owner)
     };
     assert_eq!(chown(&bob, file), Err(AbortCode::UAEPERM));
     assert_eq!(chown(&admin, file), Ok(ALICE.0 as u32));
@@ -92,7 +92,7 @@ fn giving_files_away_is_for_administrators() {
     assert_eq!(world.set_acl(&bob, root(), "1\n0\nbob\t127\n"), Err(AbortCode::UAEACCES));
     let status = fs::StoreStatus { mask: fs::store_mask::OWNER, owner: BOB.0 as u32, ..mode(None) };
     let request = fs::StoreStatusRequest { fid: root(), status };
-    world.serve(|call| call.store_status(&admin.caller, request)).unwrap();
+    world.serve(|call| call.store_status(&admin.call(), request)).unwrap();
     assert_eq!(world.volumes.get(HOME).unwrap().header().owner, BOB.0);
     world.set_acl(&bob, root(), "1\n0\nbob\t127\n").unwrap();
 }
@@ -126,7 +126,7 @@ fn only_administrators_set_set_id_and_sticky_bits() {
                 contents: "target".into(),
                 status: mode(Some(bits)),
             };
-            let link = world.serve(|call| call.symlink(&client.caller, link)).unwrap();
+            let link = world.serve(|call| call.symlink(&client.call(), link)).unwrap();
             [file.file_status, directory.file_status, link.file_status].map(|status| status.unix_mode_bits)
         });
         made.map(|[file, directory, link]| {
@@ -158,7 +158,7 @@ fn only_administrators_set_set_id_and_sticky_bits() {
         file_length: 0,
     };
     let stored =
-        world.serve(|call| call.store_data64(&bob.caller, request, &mut MemoryStream::default())).unwrap();
+        world.serve(|call| call.store_data64(&bob.call(), request, &mut MemoryStream::default())).unwrap();
     assert_eq!(stored.new_status.unix_mode_bits, 0o755);
 }
 
@@ -176,8 +176,8 @@ fn groups_are_remembered_for_a_minute_or_until_flushed() {
     world.status(&bob, root()).unwrap();
     assert_eq!(asked(), before + 1);
     let flush = fs::FlushCPSRequest { users: vec![BOB.0], addresses: vec![], spare1: 0 };
-    assert_eq!(world.serve(|call| call.flush_cps(&bob.caller, flush.clone())), Err(AbortCode::UAEPERM));
-    world.serve(|call| call.flush_cps(&admin.caller, flush)).unwrap();
+    assert_eq!(world.serve(|call| call.flush_cps(&bob.call(), flush.clone())), Err(AbortCode::UAEPERM));
+    world.serve(|call| call.flush_cps(&admin.call(), flush)).unwrap();
     let before = asked();
     world.status(&bob, root()).unwrap();
     assert_eq!(asked(), before + 1);

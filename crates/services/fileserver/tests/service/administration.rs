@@ -2,7 +2,7 @@
 
 use crate::world::{HOME, QUOTA, RELEASED, World, root};
 use afs_idl::fs::{self, Server};
-use base::AbortCode;
+use base::{AbortCode, CallContext};
 
 fn set(mask: i32, max_quota: i32) -> fs::SetVolumeStatusRequest {
     fs::SetVolumeStatusRequest {
@@ -19,7 +19,7 @@ fn everybody_sees_a_volume_and_administrators_change_it() {
     let world = World::new();
     let (admin, carol) = (world.client("admin", 9), world.client("carol", 3));
     let status = |volume_id| {
-        world.serve(|call| call.get_volume_status(&carol.caller, fs::GetVolumeStatusRequest { volume_id }))
+        world.serve(|call| call.get_volume_status(&carol.call(), fs::GetVolumeStatusRequest { volume_id }))
     };
     let reply = status(HOME.0).unwrap();
     assert_eq!((reply.status.volume_id, reply.status.parent_id), (HOME.0, HOME.0));
@@ -31,7 +31,7 @@ fn everybody_sees_a_volume_and_administrators_change_it() {
     assert_eq!(status(4711), Err(AbortCode::VNOVOL));
 
     let change = |client: &crate::world::Client, request| {
-        world.serve(|call| call.set_volume_status(&client.caller, request)).map(drop)
+        world.serve(|call| call.set_volume_status(&client.call(), request)).map(drop)
     };
     assert_eq!(change(&carol, set(2, 10)), Err(AbortCode::UAEACCES));
     assert_eq!(change(&admin, set(0, 10)), Ok(()));
@@ -49,11 +49,11 @@ fn everybody_sees_a_volume_and_administrators_change_it() {
 fn nobody_gets_more_than_the_quota() {
     let world = World::new();
     let (admin, bob) = (world.client("admin", 9), world.client("bob", 2));
-    world.serve(|call| call.set_volume_status(&admin.caller, set(2, 10))).unwrap();
+    world.serve(|call| call.set_volume_status(&admin.call(), set(2, 10))).unwrap();
     let file = world.create(&bob, root(), "file").unwrap();
     assert_eq!(world.write(&bob, file, &vec![0; 4 << 20]), Err(AbortCode::VOVERQUOTA));
     assert_eq!(world.status(&bob, file).unwrap().status.length, 0);
-    world.serve(|call| call.set_volume_status(&admin.caller, set(2, 0))).unwrap();
+    world.serve(|call| call.set_volume_status(&admin.call(), set(2, 0))).unwrap();
     world.write(&bob, file, &vec![0; 4 << 20]).unwrap();
 }
 
@@ -63,20 +63,33 @@ fn calls_of_the_past_are_answered_as_always() {
     let bob = world.client("bob", 2);
     let caller = &bob.caller;
     let name = || fs::NGetVolumeInfoRequest { volume_name: "home".into() };
-    assert_eq!(world.serve(|call| call.n_get_volume_info(caller, name())).err(), Some(AbortCode::VNOVOL));
+    assert_eq!(
+        world.serve(|call| call.n_get_volume_info(&CallContext::new(caller), name())).err(),
+        Some(AbortCode::VNOVOL)
+    );
     let info = fs::GetVolumeInfoRequest { volume_name: "home".into() };
-    assert_eq!(world.serve(|call| call.get_volume_info(caller, info)).err(), Some(AbortCode::VL_NOENT));
+    assert_eq!(
+        world.serve(|call| call.get_volume_info(&CallContext::new(caller), info)).err(),
+        Some(AbortCode::VL_NOENT)
+    );
     let token = fs::CheckTokenRequest::default();
-    assert_eq!(world.serve(|call| call.check_token(caller, token)).err(), Some(AbortCode::UAECONNREFUSED));
-    let root_volume = world.serve(|call| call.get_root_volume(caller, fs::GetRootVolumeRequest));
+    assert_eq!(
+        world.serve(|call| call.check_token(&CallContext::new(caller), token)).err(),
+        Some(AbortCode::UAECONNREFUSED)
+    );
+    let root_volume =
+        world.serve(|call| call.get_root_volume(&CallContext::new(caller), fs::GetRootVolumeRequest));
     assert_eq!(root_volume.err(), Some(AbortCode::UAEOPNOTSUPP));
     let moved = fs::CallBackRxConnAddrRequest { address: 1 };
     assert_eq!(
-        world.serve(|call| call.call_back_rx_conn_addr(caller, moved)).err(),
+        world.serve(|call| call.call_back_rx_conn_addr(&CallContext::new(caller), moved)).err(),
         Some(AbortCode::UAEPERM)
     );
     let link = fs::DFSSymlinkRequest::default();
-    assert_eq!(world.serve(|call| call.dfs_symlink(caller, link)).err(), Some(AbortCode::UAEINVAL));
+    assert_eq!(
+        world.serve(|call| call.dfs_symlink(&CallContext::new(caller), link)).err(),
+        Some(AbortCode::UAEINVAL)
+    );
     assert_eq!(world.wire_call(&bob, 12_345, &0u32, &[]), Err(AbortCode::RXGEN_OPCODE));
     assert_eq!(world.wire_call(&bob, fs::FETCH_STATUS, &0u32, &[]), Err(AbortCode::RXGEN_SS_UNMARSHAL));
 }

@@ -15,10 +15,10 @@ fn one_error_fails_the_bulk_call_but_stands_inline_in_the_other() {
     let file = world.create(&bob, root(), "file").unwrap();
     let fids = vec![file, missing(), root()];
     let plain =
-        world.serve(|call| call.bulk_status(&bob.caller, fs::BulkStatusRequest { fids: fids.clone() }));
+        world.serve(|call| call.bulk_status(&bob.call(), fs::BulkStatusRequest { fids: fids.clone() }));
     assert_eq!(plain, Err(AbortCode::VNOVNODE));
     let reply = world
-        .serve(|call| call.inline_bulk_status(&bob.caller, fs::InlineBulkStatusRequest { fids }))
+        .serve(|call| call.inline_bulk_status(&bob.call(), fs::InlineBulkStatusRequest { fids }))
         .unwrap();
     assert_eq!((reply.statuses.len(), reply.call_backs.len(), reply.sync.spare1), (3, 3, CREATED));
     let expected = fs::FetchStatus {
@@ -40,7 +40,7 @@ fn inline_errors_are_translated_for_the_client() {
     world.set_acl(&bob, root(), "1\n0\nsystem:anyuser\t8\n").unwrap();
     let error = |client: &crate::world::Client| {
         let request = fs::InlineBulkStatusRequest { fids: vec![file] };
-        world.serve(|call| call.inline_bulk_status(&client.caller, request)).unwrap().statuses[0].error_code
+        world.serve(|call| call.inline_bulk_status(&client.call(), request)).unwrap().statuses[0].error_code
             as i32
     };
     assert_eq!(error(&world.client("carol", 3)), AbortCode::UAEACCES.0);
@@ -53,11 +53,11 @@ fn bulk_calls_are_about_one_to_fifty_files() {
     let bob = world.client("bob", 2);
     let empty = fs::InlineBulkStatusRequest { fids: Vec::new() };
     assert_eq!(
-        world.serve(|call| call.inline_bulk_status(&bob.caller, empty.clone())),
+        world.serve(|call| call.inline_bulk_status(&bob.call(), empty.clone())),
         Err(AbortCode::UAEINVAL)
     );
     let empty = fs::BulkStatusRequest { fids: Vec::new() };
-    assert_eq!(world.serve(|call| call.bulk_status(&bob.caller, empty)), Err(AbortCode::UAEINVAL));
+    assert_eq!(world.serve(|call| call.bulk_status(&bob.call(), empty)), Err(AbortCode::UAEINVAL));
     let request = |count| fs::InlineBulkStatusRequest { fids: vec![root(); count] };
     assert!(world.wire_call(&bob, fs::INLINE_BULK_STATUS, &request(50), &[]).is_ok());
     let too_many = world.wire_call(&bob, fs::INLINE_BULK_STATUS, &request(51), &[]);
@@ -88,7 +88,7 @@ fn bulk_results_equal_single_results() {
     for client in [&bob, &world.client("carol", 3)] {
         for some in [&fids[..], &fids[5..9], &fids[27..]] {
             let request = fs::InlineBulkStatusRequest { fids: some.to_vec() };
-            let reply = world.serve(|call| call.inline_bulk_status(&client.caller, request)).unwrap();
+            let reply = world.serve(|call| call.inline_bulk_status(&client.call(), request)).unwrap();
             assert_eq!((reply.statuses.len(), reply.call_backs.len()), (some.len(), some.len()));
             for (fid, (reported, call_back)) in some.iter().zip(reply.statuses.iter().zip(&reply.call_backs))
             {

@@ -4,6 +4,7 @@ use crate::wire::mode;
 use crate::world::{Client, HOME, RELEASED, World, released_root, root, serve, text};
 use afs_idl::MemoryStream;
 use afs_idl::fs::{self, Server};
+use base::CallContext;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ fn a_notified_client_reads_the_new_version() {
     alice.station.on_break(move |_| {
         let mut stream = MemoryStream::default();
         let request = fs::FetchData64Request { fid: file, position: 0, length: 100 };
-        serve(&server, |call| call.fetch_data64(&caller, request, &mut stream)).unwrap();
+        serve(&server, |call| call.fetch_data64(&CallContext::new(&caller), request, &mut stream)).unwrap();
         found.lock().extend_from_slice(&stream.outgoing[8..]);
     });
     world.write(&bob, file, b"new").unwrap();
@@ -65,11 +66,11 @@ fn each_change_breaks_its_callbacks() {
     let both = format!("alice drops {d} {f}");
 
     let request = fs::StoreStatusRequest { fid: file, status: mode(Some(0o600)) };
-    world.serve(|call| call.store_status(&bob.caller, request)).unwrap();
+    world.serve(|call| call.store_status(&bob.call(), request)).unwrap();
     assert_eq!(world.heard(), [format!("alice drops {f}")]);
     refetch();
     let request = fs::LinkRequest { directory: root(), name: "second".into(), existing: file };
-    world.serve(|call| call.link(&bob.caller, request)).unwrap();
+    world.serve(|call| call.link(&bob.call(), request)).unwrap();
     assert_eq!(world.heard(), [both.as_str()]);
     refetch();
     // A file that keeps a name has changed for the remover as well.
@@ -107,7 +108,7 @@ fn a_directory_that_moves_has_changed_for_its_mover_too() {
         new_directory: to,
         new_name: "here".into(),
     };
-    let reply = world.serve(|call| call.rename(&bob.caller, request)).unwrap();
+    let reply = world.serve(|call| call.rename(&bob.call(), request)).unwrap();
     assert_eq!((reply.old_directory_status.link_count, reply.new_directory_status.link_count), (2, 3));
     let mut heard = world.heard();
     heard.sort();
@@ -132,7 +133,7 @@ fn promises_last_hours_for_few_users_and_say_so() {
     assert_eq!(reply.call_back.expiration_time, 4 * 60 * 60);
     assert_eq!((reply.call_back.version, reply.call_back.call_back_type), (1, 2));
     let bulk = world
-        .serve(|call| call.bulk_status(&alice.caller, fs::BulkStatusRequest { fids: vec![file] }))
+        .serve(|call| call.bulk_status(&alice.call(), fs::BulkStatusRequest { fids: vec![file] }))
         .unwrap();
     assert_eq!(bulk.call_backs[0].expiration_time, 15 * 60);
 }

@@ -30,11 +30,11 @@ fn the_old_calls_do_the_same_in_one_word() {
     let request =
         fs::StoreDataRequest { fid: file, status: mode(None), position: 2, length: 3, file_length: 5 };
     let mut stream = MemoryStream::new(b"abc", 1);
-    let stored = world.serve(|call| call.store_data(&bob.caller, request, &mut stream)).unwrap();
+    let stored = world.serve(|call| call.store_data(&bob.call(), request, &mut stream)).unwrap();
     assert_eq!(stored.new_status.length, 5);
     let mut stream = MemoryStream::default();
     let request = fs::FetchDataRequest { fid: file, position: 0, length: 100 };
-    let fetched = world.serve(|call| call.fetch_data(&bob.caller, request, &mut stream)).unwrap();
+    let fetched = world.serve(|call| call.fetch_data(&bob.call(), request, &mut stream)).unwrap();
     assert_eq!(stream.outgoing, b"\0\0\0\x05\0\0abc");
     assert_eq!(fetched.status.data_version, 1);
 }
@@ -55,7 +55,7 @@ fn impossible_ranges_are_refused() {
         length: 1,
         file_length: 1,
     };
-    let refused = world.serve(|call| call.store_data(&bob.caller, request, &mut MemoryStream::new(b"x", 1)));
+    let refused = world.serve(|call| call.store_data(&bob.call(), request, &mut MemoryStream::new(b"x", 1)));
     assert_eq!(refused, Err(AbortCode::UAEFBIG));
     assert_eq!(world.status(&bob, file).unwrap().status.data_version, 0);
 }
@@ -91,7 +91,7 @@ fn a_store_whose_data_does_not_come_changes_nothing() {
         file_length: 1_000,
     };
     let cut_off =
-        world.serve(|call| call.store_data64(&bob.caller, request, &mut MemoryStream::new(b"short", 2)));
+        world.serve(|call| call.store_data64(&bob.call(), request, &mut MemoryStream::new(b"short", 2)));
     assert!(cut_off.is_err());
     assert_eq!(world.heard(), Vec::<String>::new());
     assert_eq!(world.read(&alice, file).unwrap(), b"old");
@@ -109,7 +109,7 @@ fn only_files_have_data_to_store_but_all_can_be_fetched() {
         contents: "there".into(),
         status: mode(Some(0o777)),
     };
-    let link = world.serve(|call| call.symlink(&bob.caller, request)).unwrap().fid;
+    let link = world.serve(|call| call.symlink(&bob.call(), request)).unwrap().fid;
     assert_eq!(world.read(&bob, link).unwrap(), b"there");
     assert_eq!(world.write(&bob, link, b"x"), Err(AbortCode::UAEISDIR));
     assert_eq!(world.write(&bob, root(), b"x"), Err(AbortCode::UAEISDIR));
@@ -156,7 +156,7 @@ fn a_moved_volume_is_answered_vmoved() {
     let alice = world.client("alice", 3);
     assert_eq!(world.status(&alice, root()).map(drop), Err(AbortCode::VNOVOL));
     let request = fs::InlineBulkStatusRequest { fids: vec![root(), root()] };
-    assert_eq!(world.serve(|call| call.inline_bulk_status(&bob.caller, request)), Err(AbortCode::VNOVOL));
+    assert_eq!(world.serve(|call| call.inline_bulk_status(&bob.call(), request)), Err(AbortCode::VNOVOL));
 }
 
 /// The volume itself is deleted right after it was reported as moved.
@@ -187,7 +187,7 @@ fn clients_can_always_demand_a_sync() {
             let status = fs::StoreStatus { mask, ..mode(None) };
             let request = fs::StoreDataRequest { fid: file, status, position: 0, length: 3, file_length: 3 };
             world
-                .serve(|call| call.store_data(&bob.caller, request, &mut MemoryStream::new(b"abc", 1)))
+                .serve(|call| call.store_data(&bob.call(), request, &mut MemoryStream::new(b"abc", 1)))
                 .unwrap();
             world.meta.unsynced_commits()
         };

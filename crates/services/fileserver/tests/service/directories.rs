@@ -60,7 +60,7 @@ fn directories_are_made_found_and_removed() {
     let file = world.create(&bob, sub, "file").unwrap();
     let lookup = |name: &str| {
         let request = fs::LookupRequest { directory: sub, name: name.into() };
-        world.serve(|call| call.lookup(&bob.caller, request))
+        world.serve(|call| call.lookup(&bob.call(), request))
     };
     assert_eq!(lookup("file").unwrap().fid, file);
     assert_eq!(lookup("file").unwrap().file_status, world.status(&bob, file).unwrap().status);
@@ -68,7 +68,7 @@ fn directories_are_made_found_and_removed() {
     let remove = |name: &str| {
         let request = fs::RemoveDirRequest { directory: root(), name: name.into() };
         world
-            .serve(|call| call.remove_dir(&bob.caller, request))
+            .serve(|call| call.remove_dir(&bob.call(), request))
             .map(|reply| reply.directory_status.link_count)
     };
     assert_eq!(world.status(&bob, root()).unwrap().status.link_count, 3);
@@ -92,7 +92,7 @@ fn links_stay_in_their_directory() {
     let sub = world.make_dir(&bob, root(), "sub").unwrap();
     let link = |directory, name: &str, existing| {
         let request = fs::LinkRequest { directory, name: name.into(), existing };
-        world.serve(|call| call.link(&bob.caller, request)).map(|reply| reply.file_status.link_count)
+        world.serve(|call| call.link(&bob.call(), request)).map(|reply| reply.file_status.link_count)
     };
     assert_eq!(link(root(), "second", file), Ok(2));
     assert_eq!(link(root(), "second", file), Err(AbortCode::UAEEXIST));
@@ -105,7 +105,7 @@ fn links_stay_in_their_directory() {
     let rename = |name: &str, new_directory| {
         let (old_name, new_name) = (name.into(), "moved".into());
         let request = fs::RenameRequest { old_directory: root(), old_name, new_directory, new_name };
-        world.serve(|call| call.rename(&bob.caller, request)).map(drop)
+        world.serve(|call| call.rename(&bob.call(), request)).map(drop)
     };
     assert_eq!(rename("second", sub), Err(AbortCode::UAEXDEV));
     world.remove(&bob, root(), "file").unwrap();
@@ -125,7 +125,7 @@ fn renaming_follows_posix() {
     let rename = |old_directory, old: &str, new_directory, new: &str| {
         let (old_name, new_name) = (old.into(), new.into());
         let request = fs::RenameRequest { old_directory, old_name, new_directory, new_name };
-        world.serve(|call| call.rename(&bob.caller, request)).map(drop)
+        world.serve(|call| call.rename(&bob.call(), request)).map(drop)
     };
     assert_eq!(rename(root(), "one", root(), "two"), Ok(()));
     assert_eq!(world.status(&bob, two), Err(AbortCode::VNOVNODE));
@@ -153,14 +153,14 @@ fn a_mount_point_needs_administer_and_cannot_become_a_link() {
             contents: "#root.cell.".into(),
             status: mode(Some(bits)),
         };
-        world.serve(|call| call.symlink(&bob.caller, request))
+        world.serve(|call| call.symlink(&bob.call(), request))
     };
     assert_eq!(mount(0o644), Err(AbortCode::UAEACCES));
     world.set_acl(&admin, root(), "1\n0\nstaff\t127\n").unwrap();
     let reply = mount(0o644).unwrap();
     assert_eq!((reply.file_status.file_type, reply.file_status.unix_mode_bits), (3, 0o644));
     let request = fs::StoreStatusRequest { fid: reply.fid, status: mode(Some(0o755)) };
-    assert_eq!(world.serve(|call| call.store_status(&bob.caller, request)), Err(AbortCode::UAEINVAL));
+    assert_eq!(world.serve(|call| call.store_status(&bob.call(), request)), Err(AbortCode::UAEINVAL));
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn nothing_changes_in_a_read_only_volume() {
     assert_eq!(world.remove(&admin, root, "x"), Err(rofs));
     assert_eq!(world.set_acl(&admin, root, "0\n0\n"), Err(rofs));
     let request = fs::StoreStatusRequest { fid: root, status: mode(Some(0o700)) };
-    assert_eq!(world.serve(|call| call.store_status(&admin.caller, request)), Err(rofs));
+    assert_eq!(world.serve(|call| call.store_status(&admin.call(), request)), Err(rofs));
     // Callers without write access get the same error.
     assert_eq!(world.create(&world.client("carol", 3), root, "x"), Err(rofs));
 }

@@ -19,7 +19,7 @@ fn the_answer_is_that_of_the_long_way_and_promises_as_much() {
         assert_eq!(answer.call_back.expiration_time, expected.call_back.expiration_time);
         assert_eq!(world.server.operation_count(Operation::FetchStatus).calls, counted + 1);
     }
-    world.serve(|call| call.give_up_all_call_backs(&carol.caller, fs::GiveUpAllCallBacksRequest)).unwrap();
+    world.serve(|call| call.give_up_all_call_backs(&carol.call(), fs::GiveUpAllCallBacksRequest)).unwrap();
     let promises = world.server.callback_counters().promises_made;
     world.try_status(&carol, file).unwrap();
     assert_eq!(world.server.callback_counters().promises_made, promises + 1);
@@ -61,7 +61,7 @@ fn whatever_is_not_simply_well_goes_the_long_way() {
     let mut request = xdr::to_vec(&fs::FETCH_STATUS);
     fs::FetchStatusRequest { fid: root() }.encode(&mut request);
     for bad in [&request[..request.len() - 1], &[&request[..], b"x"].concat(), &request[4..], &[]] {
-        assert_eq!(world.server.try_answer(&bob.caller, bad), None);
+        assert_eq!(world.server.try_answer(&bob.call(), bad), None);
     }
 }
 
@@ -98,7 +98,7 @@ fn looking_ahead_for_a_crowd_changes_nothing() {
 
 fn bulk(world: &World, client: &Client, fids: &[fs::Fid]) -> fs::InlineBulkStatusReply {
     let request = fs::InlineBulkStatusRequest { fids: fids.to_vec() };
-    world.serve(|call| call.inline_bulk_status(&client.caller, request)).unwrap()
+    world.serve(|call| call.inline_bulk_status(&client.call(), request)).unwrap()
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn the_fast_path_for_many_equals_the_normal_path() {
     assert!((&answer.statuses, answer.sync) == (&expected.statuses, expected.sync));
     assert!(answer.call_backs.iter().all(|promise| promise.expiration_time > 0));
     assert_eq!(world.server.operation_count(Operation::BulkStatus).calls, counted + 1);
-    world.serve(|call| call.give_up_all_call_backs(&carol.caller, fs::GiveUpAllCallBacksRequest)).unwrap();
+    world.serve(|call| call.give_up_all_call_backs(&carol.call(), fs::GiveUpAllCallBacksRequest)).unwrap();
     let promises = world.server.callback_counters().promises;
     world.try_statuses(&carol, &fids).unwrap();
     assert_eq!(world.server.callback_counters().promises, promises + fids.len() as u64);

@@ -125,9 +125,9 @@ fn naming_a_clients_uuid_takes_none_of_its_callbacks() {
     let heard = world.heard();
     assert_eq!(heard, ["thief tells about itself", "thief forgets all", "alice is probed"]);
     let one = fs::GiveUpCallBacksRequest { fids: vec![file], call_backs: Vec::new() };
-    assert!(world.serve(|call| call.give_up_call_backs(&thief.caller, one)).is_ok());
+    assert!(world.serve(|call| call.give_up_call_backs(&thief.call(), one)).is_ok());
     assert!(
-        world.serve(|call| call.give_up_all_call_backs(&thief.caller, fs::GiveUpAllCallBacksRequest)).is_ok()
+        world.serve(|call| call.give_up_all_call_backs(&thief.call(), fs::GiveUpAllCallBacksRequest)).is_ok()
     );
     world.write(&bob, file, b"new").unwrap();
     assert_eq!(world.heard(), [format!("alice drops {}", text(file))]);
@@ -183,9 +183,9 @@ fn no_message_goes_to_an_address_of_the_server() {
 fn calls_that_use_no_files_do_not_count_as_activity() {
     let world = World::new();
     let alice = world.client("alice", 1);
-    world.serve(|call| call.get_time(&alice.caller, fs::GetTimeRequest)).unwrap();
+    world.serve(|call| call.get_time(&alice.call(), fs::GetTimeRequest)).unwrap();
     let capabilities =
-        world.serve(|call| call.get_capabilities(&alice.caller, fs::GetCapabilitiesRequest)).unwrap();
+        world.serve(|call| call.get_capabilities(&alice.call(), fs::GetCapabilitiesRequest)).unwrap();
     assert_eq!(capabilities.capabilities, [7]);
     world.clock.advance(3 * 60 * 60);
     world.server.maintain();
@@ -201,14 +201,14 @@ fn a_dropped_promise_is_not_broken() {
     world.status(&alice, root()).unwrap();
     world.heard();
     let request = fs::GiveUpCallBacksRequest { fids: vec![reply.fid], call_backs: Vec::new() };
-    world.serve(|call| call.give_up_call_backs(&alice.caller, request)).unwrap();
+    world.serve(|call| call.give_up_call_backs(&alice.call(), request)).unwrap();
     world.write(&bob, reply.fid, b"x").unwrap();
     assert_eq!(world.heard(), Vec::<String>::new());
-    world.serve(|call| call.give_up_all_call_backs(&alice.caller, fs::GiveUpAllCallBacksRequest)).unwrap();
+    world.serve(|call| call.give_up_all_call_backs(&alice.call(), fs::GiveUpAllCallBacksRequest)).unwrap();
     world.create(&bob, root(), "other").unwrap();
     assert_eq!(world.heard(), Vec::<String>::new());
     let request = fs::GiveUpCallBacksRequest { fids: vec![], call_backs: vec![fs::CallBack::default()] };
-    assert_eq!(world.serve(|call| call.give_up_call_backs(&alice.caller, request)), Err(AbortCode::UAEINVAL));
+    assert_eq!(world.serve(|call| call.give_up_call_backs(&alice.call(), request)), Err(AbortCode::UAEINVAL));
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn locks_exclude_lapse_and_are_shown() {
     assert_eq!(shown(), 2);
     assert_eq!(world.set_lock(&bob, file, WRITE), Err(AbortCode::UAEAGAIN));
     world.clock.advance(200);
-    world.serve(|call| call.extend_lock(&alice.caller, fs::ExtendLockRequest { fid: file })).unwrap();
+    world.serve(|call| call.extend_lock(&alice.call(), fs::ExtendLockRequest { fid: file })).unwrap();
     world.clock.advance(200);
     assert_eq!(world.set_lock(&bob, file, WRITE), Err(AbortCode::UAEAGAIN));
     world.clock.advance(101);
@@ -39,12 +39,12 @@ fn the_last_release_notifies_waiting_clients() {
     world.status(&alice, file).unwrap();
     world.heard();
     let release =
-        || world.serve(|call| call.release_lock(&bob.caller, fs::ReleaseLockRequest { fid: file })).unwrap();
+        || world.serve(|call| call.release_lock(&bob.call(), fs::ReleaseLockRequest { fid: file })).unwrap();
     release();
     assert_eq!(world.heard(), Vec::<String>::new());
     release();
     assert_eq!(world.heard(), [format!("alice drops {}", text(file))]);
-    let extended = world.serve(|call| call.extend_lock(&alice.caller, fs::ExtendLockRequest { fid: file }));
+    let extended = world.serve(|call| call.extend_lock(&alice.call(), fs::ExtendLockRequest { fid: file }));
     assert_eq!(extended, Err(AbortCode::UAEINVAL));
 }
 
@@ -56,7 +56,7 @@ fn locking_needs_rights() {
     assert_eq!(world.set_lock(&carol, file, READ), Err(AbortCode::UAEACCES));
     world.set_acl(&bob, root(), "2\n0\nstaff\t127\ncarol\t41\n").unwrap();
     world.set_lock(&carol, file, READ).unwrap();
-    world.serve(|call| call.release_lock(&carol.caller, fs::ReleaseLockRequest { fid: file })).unwrap();
+    world.serve(|call| call.release_lock(&carol.call(), fs::ReleaseLockRequest { fid: file })).unwrap();
     assert_eq!(world.set_lock(&carol, file, WRITE), Err(AbortCode::UAEACCES));
 }
 
@@ -67,10 +67,10 @@ fn a_read_only_volume_is_always_locked_for_reading() {
     let fid = released_root();
     world.set_lock(&admin, fid, READ).unwrap();
     assert_eq!(world.set_lock(&admin, fid, WRITE), Err(AbortCode::UAEROFS));
-    world.serve(|call| call.extend_lock(&admin.caller, fs::ExtendLockRequest { fid })).unwrap();
-    world.serve(|call| call.release_lock(&admin.caller, fs::ReleaseLockRequest { fid })).unwrap();
+    world.serve(|call| call.extend_lock(&admin.call(), fs::ExtendLockRequest { fid })).unwrap();
+    world.serve(|call| call.release_lock(&admin.call(), fs::ReleaseLockRequest { fid })).unwrap();
     let old = fs::OldSetLockRequest { fid, lock_type: READ, sync: fs::VolSync::default() };
-    world.serve(|call| call.old_set_lock(&admin.caller, old)).unwrap();
+    world.serve(|call| call.old_set_lock(&admin.call(), old)).unwrap();
     let old = fs::OldReleaseLockRequest { fid, sync: fs::VolSync::default() };
-    world.serve(|call| call.old_release_lock(&admin.caller, old)).unwrap();
+    world.serve(|call| call.old_release_lock(&admin.call(), old)).unwrap();
 }

@@ -4,6 +4,7 @@
 use crate::wire::mode;
 use crate::world::{Client, World, root, serve};
 use afs_idl::fs::{self, Server};
+use base::CallContext;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -145,9 +146,11 @@ fn a_file_read_while_created_is_promised_in_its_last_version() {
     let (server, caller) = (world.server.clone(), alice.caller.clone());
     alice.station.on_break(move |_| {
         let request = fs::LookupRequest { directory: root(), name: "file".into() };
-        let Ok(found) = serve(&server, |call| call.lookup(&caller, request)) else { return };
+        let Ok(found) = serve(&server, |call| call.lookup(&CallContext::new(&caller), request)) else {
+            return;
+        };
         let request = fs::StoreStatusRequest { fid: found.fid, status: mode(Some(0o600)) };
-        serve(&server, |call| call.store_status(&caller, request)).unwrap();
+        serve(&server, |call| call.store_status(&CallContext::new(&caller), request)).unwrap();
     });
     let made = world.create_with(&bob, root(), "file", mode(Some(0o644))).unwrap();
     assert_eq!(made.file_status.unix_mode_bits, 0o600);

@@ -2,14 +2,14 @@
 
 use crate::world::{Client, World, root, serve};
 use afs_idl::{CallStream, MemoryConnection, fs};
-use base::AbortCode;
+use base::{AbortCode, CallContext};
 use std::net::SocketAddr;
 
 fn connect(world: &World, client: &Client) -> MemoryConnection {
     let (server, caller) = (world.server.clone(), client.caller.clone());
     let peer = SocketAddr::from(([127, 0, 0, 1], 7000));
     MemoryConnection::new(peer, 1_412, move |stream| {
-        serve(&server, |call| fs::dispatch(call, &caller, stream))
+        serve(&server, |call| fs::dispatch(call, &CallContext::new(&caller), stream))
     })
 }
 

@@ -28,7 +28,7 @@ fn statistics_count_calls_and_bytes() {
     let count = world.server.operation_count(Operation::FetchStatus);
     assert_eq!((count.calls, count.successes), (5, 3));
     let statistics =
-        world.serve(|call| call.get_statistics(&bob.caller, fs::GetStatisticsRequest)).unwrap().statistics;
+        world.serve(|call| call.get_statistics(&bob.call(), fs::GetStatisticsRequest)).unwrap().statistics;
     assert_eq!((statistics.total_fetches, statistics.fetch_datas, statistics.fetched_bytes), (6, 1, 1_000));
     // The set-up of the world includes one StoreACL.
     assert_eq!((statistics.total_stores, statistics.store_datas, statistics.stored_bytes), (2, 1, 1_000));
@@ -37,13 +37,13 @@ fn statistics_count_calls_and_bytes() {
     assert_eq!(&statistics.disks[0].name[..9], b"/vicepa\0\0");
     assert_eq!((statistics.disks[0].total_blocks, statistics.disks[1].total_blocks), (1 << 30, -1));
     let request = fs::GetStatistics64Request { version: 16 };
-    let wide = world.serve(|call| call.get_statistics64(&bob.caller, request)).unwrap().statistics;
+    let wide = world.serve(|call| call.get_statistics64(&bob.call(), request)).unwrap().statistics;
     assert_eq!(
         (wide[place::TOTAL_FETCHES], wide[place::STORED_BYTES], wide[place::WORKSTATIONS]),
         (6, 1_000, 2)
     );
     let wrong =
-        world.serve(|call| call.get_statistics64(&bob.caller, fs::GetStatistics64Request { version: 5 }));
+        world.serve(|call| call.get_statistics64(&bob.call(), fs::GetStatistics64Request { version: 5 }));
     assert_eq!(wrong, Err(AbortCode::UAEINVAL));
 }
 
@@ -56,7 +56,7 @@ fn calls_are_counted_under_the_operation_of_the_interface() {
         // No FID, name or data: most calls fail, but all are counted.
         let request = [&opcode.to_be_bytes()[..], &[0; 400]].concat();
         let mut stream = MemoryStream::new(&request, 500);
-        let result = world.serve(|call| fs::dispatch(call, &bob.caller, &mut stream));
+        let result = world.serve(|call| fs::dispatch(call, &bob.call(), &mut stream));
         assert_ne!(result, Err(AbortCode::RXGEN_SS_UNMARSHAL), "{name}");
         assert_eq!(world.server.operation_count(operation).calls, before + 1, "{name}: {result:?}");
     }
@@ -67,11 +67,11 @@ fn extended_statistics_have_the_layout_of_the_tools() {
     let (world, bob) = used();
     let collection = |collection| {
         world.serve(|call| {
-            call.get_x_stats(&bob.caller, fs::GetXStatsRequest { client_version: 2, collection })
+            call.get_x_stats(&bob.call(), fs::GetXStatsRequest { client_version: 2, collection })
         })
     };
     let version =
-        world.serve(|call| call.x_stats_version(&bob.caller, fs::XStatsVersionRequest)).unwrap().version;
+        world.serve(|call| call.x_stats_version(&bob.call(), fs::XStatsVersionRequest)).unwrap().version;
     assert_eq!((version, collection(0).unwrap().data.len()), (2, 0));
     let performance = collection(1).unwrap();
     assert_eq!((performance.server_version, performance.data.len(), performance.data[0]), (2, 98, 1));
@@ -100,6 +100,6 @@ fn time_has_microseconds() {
     let world = World::new();
     let bob = world.client("bob", 2);
     world.clock.advance(7);
-    let time = world.serve(|call| call.get_time(&bob.caller, fs::GetTimeRequest)).unwrap();
+    let time = world.serve(|call| call.get_time(&bob.call(), fs::GetTimeRequest)).unwrap();
     assert_eq!((time.seconds, time.microseconds), (1_700_000_007, 0));
 }

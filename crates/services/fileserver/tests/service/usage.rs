@@ -18,7 +18,7 @@ fn lookup_rights_show_the_totals_below() {
     let file = world.create(&bob, closed, "file").unwrap();
     world.write(&bob, file, &[7; 1500]).unwrap();
     let ask =
-        |client: &crate::world::Client, fid| world.server.directory_totals(&client.caller, Fid::from(fid));
+        |client: &crate::world::Client, fid| world.server.directory_totals(&client.call(), Fid::from(fid));
     for client in [&bob, &carol, &admin, &world.client("", 5)] {
         assert_eq!(ask(client, open), Ok(totals(1500, 6, 1, 1)));
         assert_eq!(ask(client, root()), Ok(totals(1500, 8, 1, 2)));
@@ -27,7 +27,7 @@ fn lookup_rights_show_the_totals_below() {
     assert_eq!((ask(&bob, closed), ask(&admin, closed)), (Ok(totals(1500, 4, 1, 0)), ask(&bob, closed)));
     assert_eq!(ask(&bob, file), Err(AbortCode::UAENOTDIR));
     let gone = Fid { volume: HOME, vnode: VnodeId(99), unique: 99 };
-    assert_eq!(world.server.directory_totals(&bob.caller, gone), Err(AbortCode::VNOVNODE));
+    assert_eq!(world.server.directory_totals(&bob.call(), gone), Err(AbortCode::VNOVNODE));
     assert_eq!(ask(&admin, Fid::root(RELEASED).into()), Ok(totals(0, 2, 0, 0)));
 }
 
@@ -44,7 +44,7 @@ fn directories_in_a_directory_come_in_order_and_in_parts() {
     world.create(&bob, root(), "bfile").unwrap();
     let list = |after: &[u8], most| {
         let (found, is_more) =
-            world.server.subdirectories(&carol.caller, Fid::from(root()), after, most).unwrap();
+            world.server.subdirectories(&carol.call(), Fid::from(root()), after, most).unwrap();
         let shown = found.into_iter().map(|one| (String::from_utf8(one.name).unwrap(), one.totals.is_ok()));
         (shown.collect::<Vec<_>>(), is_more)
     };
@@ -54,6 +54,6 @@ fn directories_in_a_directory_come_in_order_and_in_parts() {
     assert_eq!(list(b"d", 2), (vec![], false));
     assert_eq!(list(b"", 9).0.len(), 4);
     world.set_acl(&bob, root(), "1\n0\nstaff\t127\n").unwrap();
-    let closed = world.server.subdirectories(&carol.caller, Fid::from(root()), b"", 2);
+    let closed = world.server.subdirectories(&carol.call(), Fid::from(root()), b"", 2);
     assert_eq!(closed, Err(AbortCode::UAEACCES));
 }

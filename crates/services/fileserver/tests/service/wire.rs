@@ -16,7 +16,7 @@ pub(crate) fn mode(mode: Option<u32>) -> fs::StoreStatus {
 
 impl World {
     pub(crate) fn status(&self, client: &Client, fid: fs::Fid) -> Result<fs::FetchStatusReply, AbortCode> {
-        self.serve(|call| call.fetch_status(&client.caller, fs::FetchStatusRequest { fid }))
+        self.serve(|call| call.fetch_status(&client.call(), fs::FetchStatusRequest { fid }))
     }
 
     pub(crate) fn create(
@@ -36,7 +36,7 @@ impl World {
         status: fs::StoreStatus,
     ) -> Result<fs::CreateFileReply, AbortCode> {
         let request = fs::CreateFileRequest { directory, name: name.into(), status };
-        self.serve(|call| call.create_file(&client.caller, request))
+        self.serve(|call| call.create_file(&client.call(), request))
     }
 
     pub(crate) fn make_dir(
@@ -56,13 +56,13 @@ impl World {
         status: fs::StoreStatus,
     ) -> Result<fs::MakeDirReply, AbortCode> {
         let request = fs::MakeDirRequest { directory, name: name.into(), status };
-        self.serve(|call| call.make_dir(&client.caller, request))
+        self.serve(|call| call.make_dir(&client.call(), request))
     }
 
     /// Sets the mode. Returns the mode that the file server set.
     pub(crate) fn chmod(&self, client: &Client, fid: fs::Fid, bits: u32) -> Result<u32, AbortCode> {
         let request = fs::StoreStatusRequest { fid, status: mode(Some(bits)) };
-        self.serve(|call| call.store_status(&client.caller, request))
+        self.serve(|call| call.store_status(&client.call(), request))
             .map(|reply| reply.new_status.unix_mode_bits)
     }
 
@@ -73,7 +73,7 @@ impl World {
         name: &str,
     ) -> Result<fs::FetchStatus, AbortCode> {
         let request = fs::RemoveFileRequest { directory, name: name.into() };
-        self.serve(|call| call.remove_file(&client.caller, request)).map(|reply| reply.directory_status)
+        self.serve(|call| call.remove_file(&client.call(), request)).map(|reply| reply.directory_status)
     }
 
     /// Replaces a file's contents.
@@ -97,7 +97,7 @@ impl World {
         let length = data.len() as u64;
         let request = fs::StoreData64Request { fid, status: mode(None), position, length, file_length };
         let mut stream = MemoryStream::new(data, 700);
-        self.serve(|call| call.store_data64(&client.caller, request, &mut stream))
+        self.serve(|call| call.store_data64(&client.call(), request, &mut stream))
             .map(|reply| reply.new_status)
     }
 
@@ -115,7 +115,7 @@ impl World {
     ) -> Result<Vec<u8>, AbortCode> {
         let mut stream = MemoryStream::default();
         let request = fs::FetchData64Request { fid, position, length };
-        self.serve(|call| call.fetch_data64(&client.caller, request, &mut stream))?;
+        self.serve(|call| call.fetch_data64(&client.call(), request, &mut stream))?;
         let (length, data) = stream.outgoing.split_at(8);
         assert_eq!(u64::from_be_bytes(length.try_into().unwrap()), data.len() as u64);
         Ok(data.to_vec())
@@ -128,15 +128,15 @@ impl World {
         acl: &str,
     ) -> Result<fs::FetchStatus, AbortCode> {
         let request = fs::StoreACLRequest { fid, access_list: acl.as_bytes().to_vec() };
-        self.serve(|call| call.store_acl(&client.caller, request)).map(|reply| reply.status)
+        self.serve(|call| call.store_acl(&client.call(), request)).map(|reply| reply.status)
     }
 
     pub(crate) fn acl(&self, client: &Client, fid: fs::Fid) -> Result<String, AbortCode> {
-        let reply = self.serve(|call| call.fetch_acl(&client.caller, fs::FetchACLRequest { fid }))?;
+        let reply = self.serve(|call| call.fetch_acl(&client.call(), fs::FetchACLRequest { fid }))?;
         Ok(String::from_utf8(reply.access_list).unwrap().trim_end_matches('\0').to_owned())
     }
 
     pub(crate) fn set_lock(&self, client: &Client, fid: fs::Fid, lock_type: i32) -> Result<(), AbortCode> {
-        self.serve(|call| call.set_lock(&client.caller, fs::SetLockRequest { fid, lock_type })).map(drop)
+        self.serve(|call| call.set_lock(&client.call(), fs::SetLockRequest { fid, lock_type })).map(drop)
     }
 }

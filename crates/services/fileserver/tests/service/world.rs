@@ -3,8 +3,8 @@
 use crate::people::People;
 use afs_idl::{ClientConnection, MemoryConnection, MemoryStream, cb, fs};
 use base::{
-    AbortCode, Caller, Connection, Fid, HostUuid, Identity, Monotonic, PartitionId, Principal, SecurityLevel,
-    UnixTime, VolumeId, VolumeType,
+    AbortCode, CallContext, Caller, Connection, Fid, HostUuid, Identity, Monotonic, PartitionId, Principal,
+    SecurityLevel, UnixTime, VolumeId, VolumeType,
 };
 use fileserver::{CallbackNetwork, Clock, Environment, FileCall, FileServer, FileServerConfig};
 use parking_lot::Mutex;
@@ -77,7 +77,7 @@ impl Workstation {
 impl cb::Server for Workstation {
     fn tell_me_about_yourself(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: cb::TellMeAboutYourselfRequest,
     ) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
         self.heard("tells about itself");
@@ -89,7 +89,7 @@ impl cb::Server for Workstation {
 
     fn init_call_back_state3(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         request: cb::InitCallBackState3Request,
     ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
         assert_eq!(request.server_uuid, SERVER_UUID);
@@ -99,19 +99,27 @@ impl cb::Server for Workstation {
 
     fn init_call_back_state(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: cb::InitCallBackStateRequest,
     ) -> Result<cb::InitCallBackStateReply, AbortCode> {
         self.heard("forgets all (old)");
         Ok(cb::InitCallBackStateReply)
     }
 
-    fn probe_uuid(&self, _: &Caller, request: cb::ProbeUuidRequest) -> Result<cb::ProbeUuidReply, AbortCode> {
+    fn probe_uuid(
+        &self,
+        _: &CallContext<'_>,
+        request: cb::ProbeUuidRequest,
+    ) -> Result<cb::ProbeUuidReply, AbortCode> {
         self.heard("is probed");
         if Some(request.client_uuid) == self.uuid { Ok(cb::ProbeUuidReply) } else { Err(AbortCode(1)) }
     }
 
-    fn call_back(&self, _: &Caller, request: cb::CallBackRequest) -> Result<cb::CallBackReply, AbortCode> {
+    fn call_back(
+        &self,
+        _: &CallContext<'_>,
+        request: cb::CallBackRequest,
+    ) -> Result<cb::CallBackReply, AbortCode> {
         let mut fids: Vec<String> = request.fids.iter().map(|&fid| Fid::from(fid).to_string()).collect();
         fids.sort();
         self.heard(&format!("drops {}", fids.join(" ")));
@@ -144,7 +152,8 @@ impl CallbackNetwork for TestNetwork {
         Arc::new(MemoryConnection::new(peer, 100, move |stream| {
             let station = station.as_ref().filter(|station| station.reachable.load(SeqCst));
             let station = station.ok_or(AbortCode::RX_CALL_DEAD)?;
-            cb::dispatch(&**station, &caller("", SocketAddr::from(([9, 9, 9, 9], 7000))), stream)
+            let from = caller("", SocketAddr::from(([9, 9, 9, 9], 7000)));
+            cb::dispatch(&**station, &CallContext::new(&from), stream)
         }))
     }
 
@@ -170,6 +179,13 @@ fn caller(name: &str, peer: SocketAddr) -> Caller {
 pub(crate) struct Client {
     pub(crate) caller: Caller,
     pub(crate) station: Arc<Workstation>,
+}
+
+impl Client {
+    /// Returns the context of a new call of this user.
+    pub(crate) fn call(&self) -> CallContext<'_> {
+        CallContext::new(&self.caller)
+    }
 }
 
 pub(crate) struct World {
@@ -290,7 +306,7 @@ impl World {
     pub(crate) fn try_status(&self, client: &Client, fid: fs::Fid) -> Option<fs::FetchStatusReply> {
         let mut request = xdr::to_vec(&fs::FETCH_STATUS);
         fs::FetchStatusRequest { fid }.encode(&mut request);
-        let answer = self.server.try_answer(&client.caller, &request)?;
+        let answer = self.server.try_answer(&CallContext::new(&client.caller), &request)?;
         Some(xdr::from_slice(&answer.reply).unwrap())
     }
 
@@ -302,7 +318,7 @@ impl World {
     ) -> Option<fs::InlineBulkStatusReply> {
         let mut request = xdr::to_vec(&fs::INLINE_BULK_STATUS);
         fs::InlineBulkStatusRequest { fids: fids.to_vec() }.encode(&mut request);
-        let answer = self.server.try_answer(&client.caller, &request)?;
+        let answer = self.server.try_answer(&CallContext::new(&client.caller), &request)?;
         Some(xdr::from_slice(&answer.reply).unwrap())
     }
 
@@ -323,7 +339,7 @@ impl World {
         request.encode(&mut message);
         message.extend_from_slice(data);
         let mut stream = MemoryStream::new(&message, 1_000);
-        let result = self.serve(|call| fs::dispatch(call, &client.caller, &mut stream));
+        let result = self.serve(|call| fs::dispatch(call, &CallContext::new(&client.caller), &mut stream));
         self.log.lock().push(format!("{} is answered", client.station.name));
         result.map(|()| stream.outgoing)
     }

@@ -5,16 +5,16 @@ use crate::IDLE_SECONDS_MAX;
 use crate::codes::ENOENT;
 use afs_idl::vol::{self, attach_mode, volume_state};
 use afs_idl::{CallStream, ReplyWriter};
-use base::{AbortCode, Access, Caller, VolumeId};
+use base::{AbortCode, Access, CallContext, Caller, VolumeId};
 use bytes::Bytes;
 
 /// Makes the three calls that query a transaction.
 fn query(cell: &Cell, caller: &Caller, transaction: i32) -> [Result<(), AbortCode>; 3] {
     let server = &cell.server;
     [
-        server.get_status(caller, vol::GetStatusRequest { transaction }).map(drop),
-        server.get_name(caller, vol::GetNameRequest { transaction }).map(drop),
-        server.get_flags(caller, vol::GetFlagsRequest { transaction }).map(drop),
+        server.get_status(&CallContext::new(caller), vol::GetStatusRequest { transaction }).map(drop),
+        server.get_name(&CallContext::new(caller), vol::GetNameRequest { transaction }).map(drop),
+        server.get_flags(&CallContext::new(caller), vol::GetFlagsRequest { transaction }).map(drop),
     ]
 }
 

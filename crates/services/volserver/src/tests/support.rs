@@ -4,15 +4,16 @@ use super::counting::{Counting, CountingMeta};
 use crate::{Administrators, FileService, VolumeServer, VolumeServerParts};
 use afs_idl::vol;
 use base::{
-    AbortCode, Caller, Fid, Identity, PartitionId, Principal, SecurityLevel, UnixTime, UserId, VolumeId,
+    AbortCode, CallContext, Caller, Fid, Identity, PartitionId, Principal, SecurityLevel, UnixTime, UserId,
+    VolumeId,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use store::{MemoryChunks, MemoryMeta};
 use volume::{Actor, Found, PartitionHandle, SetStatus, Space, StoreRequest, Volume, VolumeOptions, Volumes};
 use volume_check::{CheckOptions, check};
@@ -134,13 +135,19 @@ fn caller(identity: Identity) -> Caller {
     }
 }
 
-pub(super) fn anybody() -> Caller {
-    caller(Identity::Anonymous)
+/// A new call of an anonymous caller.
+pub(super) fn anybody() -> CallContext<'static> {
+    static CALLER: LazyLock<Caller> = LazyLock::new(|| caller(Identity::Anonymous));
+    CallContext::new(&CALLER)
 }
 
-pub(super) fn admin() -> Caller {
-    let principal = Principal { name: "admin".into(), instance: String::new(), realm: String::new() };
-    caller(Identity::Known(principal))
+/// A new call of the administrator.
+pub(super) fn admin() -> CallContext<'static> {
+    static CALLER: LazyLock<Caller> = LazyLock::new(|| {
+        let principal = Principal { name: "admin".into(), instance: String::new(), realm: String::new() };
+        caller(Identity::Known(principal))
+    });
+    CallContext::new(&CALLER)
 }
 
 impl Cell {

@@ -14,7 +14,7 @@ use crate::core::volume::Volume;
 use crate::upkeep::purger::Purger;
 use crate::{CloneVolume, NewVolume, PartitionHandle, Space, VolumeError, VolumeHeader, VolumeOptions};
 use base::{PartitionId, VolumeId, VolumeName, VolumeType};
-use events::current::Part;
+use events::parts::Part;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;

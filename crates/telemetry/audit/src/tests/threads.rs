@@ -10,9 +10,9 @@ use crossbeam::channel::bounded;
 fn push(queue: &Arc<Queue>, number: u32, ended_ns: u64, more: usize) {
     let event = tables::events("AFS").iter().find(|event| event.opcode == fs::FETCH_STATUS).unwrap();
     let outline = crate::Outline { event, service: "AFS", procedure: "FetchStatus", number: 0 };
-    let (who, noted) = (caller(known("ann", "", "CELL")), Noted::default());
+    let (who, facts) = (caller(known("ann", "", "CELL")), CallFacts::default());
     let ended = Monotonic(ended_ns);
-    let call = Call { caller: &who, result: Ok(()), noted: &noted, took_ns: number.into(), ended };
+    let call = Call { caller: &who, result: Ok(()), facts: &facts, took_ns: number.into(), ended };
     let request = vec![0; 16 + more];
     thread_writer::push(
         queue,

@@ -2,9 +2,8 @@
 
 use super::*;
 use crate::{Ended, Recorder, SlowCall, Snapshot};
-use base::{AbortCode, Caller, Identity, SecurityLevel, UnixTime};
+use base::{AbortCode, CallFacts, Caller, Identity, SecurityLevel, UnixTime};
 use events::catalogue::{CacheCounts, Class, DiskFigures, LaneFigures, ProcessFigures, WorkerFigures};
-use events::current::Noted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -34,8 +33,9 @@ impl Sample {
                 sent: 100,
                 wait_ns: 500,
                 run_ns: 1 << (call % 40),
+                parts_ns: Default::default(),
             };
-            meter.ended(&caller, &Noted { volume: 7, ..Noted::default() }, &ended, || UnixTime(0));
+            meter.ended(&caller, &CallFacts { volume: 7, ..CallFacts::default() }, &ended, || UnixTime(0));
         }
         Sample(recorder)
     }

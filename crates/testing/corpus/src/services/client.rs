@@ -1,7 +1,7 @@
 //! The callback service of the file service's clients, which accepts everything.
 
 use afs_idl::{ClientConnection, Forgetful, MemoryConnection, cb};
-use base::{AbortCode, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use fileserver::CallbackNetwork;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl CallbackNetwork for Network {
                 addresses: vec![[192, 168, 7, 7].into()],
                 capabilities: vec![1],
             };
-            cb::dispatch(&client, &crate::idl::anonymous(), stream)
+            cb::dispatch(&client, &CallContext::new(&crate::idl::anonymous()), stream)
         }))
     }
 }

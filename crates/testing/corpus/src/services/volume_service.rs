@@ -4,7 +4,7 @@ use super::{Authority, ROOT, history};
 use crate::records::{new_volume, options, partition};
 use afs_idl::MemoryStream;
 use afs_idl::vol::{self, Server as _};
-use base::{AbortCode, Caller, LocalAuthority, UnixTime, VolumeId};
+use base::{AbortCode, CallContext, Caller, LocalAuthority, UnixTime, VolumeId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use store::{MemoryChunks, MemoryMeta};
@@ -69,13 +69,13 @@ fn restore(server: &VolumeServer, transaction: i32, dump: &[u8]) -> Result<(), A
     let cookie = vol::RestoreCookie { name: "home".into(), ..Default::default() };
     let request = vol::RestoreRequest { transaction, flags: 0, cookie };
     let mut stream = MemoryStream::new(dump, 1444);
-    server.restore(&administrator(), request, &mut stream).map(drop)
+    server.restore(&CallContext::new(&administrator()), request, &mut stream).map(drop)
 }
 
 fn dump(server: &VolumeServer, transaction: i32) -> Vec<u8> {
     let mut stream = MemoryStream::default();
     let request = vol::DumpRequest { transaction, from_date: 0 };
-    server.dump(&administrator(), request, &mut stream).expect("a sound volume");
+    server.dump(&CallContext::new(&administrator()), request, &mut stream).expect("a sound volume");
     stream.outgoing
 }
 
@@ -87,7 +87,8 @@ pub fn restored_dump(data: &[u8]) {
     let server = server(Arc::default(), Arc::clone(&volumes));
     let (volume_id, flags) = (ROOT.volume.0, vol::attach_mode::OFFLINE);
     let request = vol::TransCreateRequest { volume_id, partition: 0, flags };
-    let transaction = server.trans_create(&administrator(), request).expect("the volume").transaction;
+    let transaction =
+        server.trans_create(&CallContext::new(&administrator()), request).expect("the volume").transaction;
     let before = dump(&server, transaction);
     match restore(&server, transaction, data) {
         Ok(()) => {
@@ -97,7 +98,9 @@ pub fn restored_dump(data: &[u8]) {
         }
         Err(_) => assert_eq!(dump(&server, transaction), before, "refused"),
     }
-    server.end_trans(&administrator(), vol::EndTransRequest { transaction }).expect("the transaction");
+    server
+        .end_trans(&CallContext::new(&administrator()), vol::EndTransRequest { transaction })
+        .expect("the transaction");
     while volumes.purge_step().expect("a store in memory") {}
     let report = check(&*meta, None, CheckOptions::default(), &mut |_| {});
     assert!(report.is_clean(), "{:#?}", report.damages);

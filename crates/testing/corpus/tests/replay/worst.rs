@@ -3,8 +3,8 @@
 use crate::memory;
 use afs_idl::{CallStream, MemoryStream, pr, vl, vol};
 use base::{
-    AbortCode, Caller, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel, UnixTime, VolumeId,
-    VolumeType,
+    AbortCode, CallContext, Caller, Identity, LocalAuthority, PartitionId, Principal, SecurityLevel,
+    UnixTime, VolumeId, VolumeType,
 };
 use bytes::Bytes;
 use std::net::Ipv4Addr;
@@ -80,13 +80,13 @@ impl CallStream for Forgetting {
 /// Makes one call; returns its result and the size of its reply.
 fn call(
     (opcode, request): (u32, &impl Encode),
-    dispatch: impl FnOnce(&Caller, &mut dyn CallStream) -> Result<(), AbortCode>,
+    dispatch: impl FnOnce(&CallContext<'_>, &mut dyn CallStream) -> Result<(), AbortCode>,
 ) -> (Result<(), AbortCode>, usize) {
     let mut message = xdr::to_vec(&opcode);
     request.encode(&mut message);
     let mut client = Forgetting { request: MemoryStream::new(&message, 1444), got: 0 };
     let mut outcome = Ok(());
-    let peak = memory::peak(|| outcome = dispatch(&anonymous(), &mut client));
+    let peak = memory::peak(|| outcome = dispatch(&CallContext::new(&anonymous()), &mut client));
     assert!(peak <= CALL_BYTES_MAX, "opcode {opcode} takes {peak} bytes");
     (outcome, client.got)
 }

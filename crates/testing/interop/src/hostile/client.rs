@@ -4,7 +4,7 @@ use crate::cell::Cell;
 use afs_idl::cb::{self, CallBackReply, CallBackRequest, Server as CallBackService};
 use afs_idl::{ClientConnection, Forgetful, common};
 use anyhow::{Context, Result};
-use base::{AbortCode, Caller, HostUuid};
+use base::{AbortCode, CallContext, HostUuid};
 use cell_client::network::local_authentication;
 use cell_client::{CellClient, Network};
 use cellar_config::keys::{self, KeyFiles};
@@ -103,19 +103,19 @@ struct Promises {
 impl Service for Promises {
     fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
         let caller = call.caller().clone();
-        cb::dispatch(self, &caller, call)
+        cb::dispatch(self, &CallContext::new(&caller), call)
     }
 }
 
 impl CallBackService for Promises {
-    fn call_back(&self, _: &Caller, request: CallBackRequest) -> Result<CallBackReply, AbortCode> {
+    fn call_back(&self, _: &CallContext<'_>, request: CallBackRequest) -> Result<CallBackReply, AbortCode> {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner).extend(request.fids);
         Ok(CallBackReply)
     }
 
     fn init_call_back_state(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cb::InitCallBackStateRequest,
     ) -> Result<cb::InitCallBackStateReply, AbortCode> {
         self.about.init_call_back_state(caller, request)
@@ -123,19 +123,23 @@ impl CallBackService for Promises {
 
     fn init_call_back_state3(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cb::InitCallBackState3Request,
     ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
         self.about.init_call_back_state3(caller, request)
     }
 
-    fn probe(&self, caller: &Caller, request: cb::ProbeRequest) -> Result<cb::ProbeReply, AbortCode> {
+    fn probe(
+        &self,
+        caller: &CallContext<'_>,
+        request: cb::ProbeRequest,
+    ) -> Result<cb::ProbeReply, AbortCode> {
         self.about.probe(caller, request)
     }
 
     fn probe_uuid(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cb::ProbeUuidRequest,
     ) -> Result<cb::ProbeUuidReply, AbortCode> {
         self.about.probe_uuid(caller, request)
@@ -143,7 +147,7 @@ impl CallBackService for Promises {
 
     fn who_are_you(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cb::WhoAreYouRequest,
     ) -> Result<cb::WhoAreYouReply, AbortCode> {
         self.about.who_are_you(caller, request)
@@ -151,7 +155,7 @@ impl CallBackService for Promises {
 
     fn tell_me_about_yourself(
         &self,
-        caller: &Caller,
+        caller: &CallContext<'_>,
         request: cb::TellMeAboutYourselfRequest,
     ) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
         self.about.tell_me_about_yourself(caller, request)

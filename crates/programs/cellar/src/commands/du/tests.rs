@@ -6,8 +6,8 @@ use afs_format::acl::{Acl, AclEntry};
 use afs_idl::cellar::DirectoryTotals;
 use afs_idl::{ClientConnection, cellar, fs, vl};
 use base::{
-    AbortCode, Caller, Fid, LocalAuthority, PartitionId, Principal, Rights, UnixTime, UserId, VolumeId,
-    VolumeType,
+    AbortCode, CallContext, Caller, Fid, LocalAuthority, PartitionId, Principal, Rights, UnixTime, UserId,
+    VolumeId, VolumeType,
 };
 use bytes::Bytes;
 use cell_client::network::AfsNetwork;
@@ -99,11 +99,17 @@ impl SnapshotHost for Anybody {
 
 /// A server that has not computed its totals yet.
 impl DirectoryUsage for Anybody {
-    fn totals(&self, _: &Caller, _: Fid) -> Result<Totals, AbortCode> {
+    fn totals(&self, _: &CallContext<'_>, _: Fid) -> Result<Totals, AbortCode> {
         Err(AbortCode::UAEAGAIN)
     }
 
-    fn below(&self, _: &Caller, _: Fid, _: &[u8], _: usize) -> Result<(Vec<Below>, bool), AbortCode> {
+    fn below(
+        &self,
+        _: &CallContext<'_>,
+        _: Fid,
+        _: &[u8],
+        _: usize,
+    ) -> Result<(Vec<Below>, bool), AbortCode> {
         Err(AbortCode::UAEAGAIN)
     }
 }
@@ -112,7 +118,7 @@ impl DirectoryUsage for Anybody {
 impl vl::Server for Anybody {
     fn get_entry_by_name_n(
         &self,
-        _: &Caller,
+        _: &CallContext<'_>,
         _: vl::GetEntryByNameNRequest,
     ) -> Result<vl::GetEntryByNameNReply, AbortCode> {
         let mut entry = vl::NVldbEntry { name: "home".into(), server_count: 1, ..vl::NVldbEntry::default() };
@@ -253,12 +259,17 @@ fn world(kind: Kind) -> World {
     });
     let mut services = vec![
         service(1, move |caller, stream| {
-            files.serve(|call| fs::dispatch(call, caller, stream)).wait().expect("a store in memory")
+            files
+                .serve(|call| fs::dispatch(call, &CallContext::new(caller), stream))
+                .wait()
+                .expect("a store in memory")
         }),
-        service(52, |caller, call| vl::dispatch(&Anybody, caller, call)),
+        service(52, |caller, call| vl::dispatch(&Anybody, &CallContext::new(caller), call)),
     ];
     if kind != Kind::Foreign {
-        services.push(service(20011, move |caller, call| cellar::dispatch(&admin, caller, call)));
+        services.push(service(20011, move |caller, call| {
+            cellar::dispatch(&admin, &CallContext::new(caller), call)
+        }));
     }
     let config = ServerConfig {
         name: "test".into(),

@@ -1,7 +1,7 @@
 //! One creation of objects for many callers that wait.
 
 use crate::StoreError;
-use events::current::Part;
+use events::parts::Part;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::time::Instant;
