@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// Crates without sockets, files, threads, clocks or ambient randomness.
-const PURE: [&str; 14] = [
+const PURE: [&str; 15] = [
     "base",
     "xdr",
     "events",
@@ -11,6 +11,7 @@ const PURE: [&str; 14] = [
     "afs-idl",
     "rx-security",
     "rx-proto",
+    "cluster-proto",
     "afs-format",
     "sniff",
     "callbacks",

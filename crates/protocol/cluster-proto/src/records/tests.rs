@@ -1,0 +1,204 @@
+use super::*;
+use crate::names::{Epoch, Incarnation, NodeName};
+use proptest::prelude::*;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// The objects as the format's description has them.
+const NODE: &str = "cellar node lease 1\nnode: a.example\nincarnation: 0000000000000000000000000000abcd.2\n\
+    sequence: 17\nstate: live\nttl_ms: 6000\nreplaced: 00000000000000000000000000000001.1\naddresses: 2\n\
+    address: 192.0.2.1:7010\naddress: [2001:db8::1]:7010\ncrc32c: ";
+const OWNED: &str = "cellar partition owner 1\nepoch: 12\nstate: owned\nnode: a.example\n\
+    incarnation: 0000000000000000000000000000abcd.2\ncrc32c: ";
+const FREE: &str = "cellar partition owner 1\nepoch: 12\nstate: free\nsuccessor: -\ncrc32c: ";
+
+fn name() -> NodeName {
+    "a.example".parse().unwrap()
+}
+
+fn lease() -> NodeRecord {
+    NodeRecord {
+        node: name(),
+        incarnation: Incarnation { nonce: 0xabcd, count: 2 },
+        sequence: 17,
+        state: NodeState::Live,
+        ttl: Duration::from_secs(6),
+        replaced: Some(Incarnation { nonce: 1, count: 1 }),
+        addresses: vec!["192.0.2.1:7010".parse().unwrap(), "[2001:db8::1]:7010".parse().unwrap()],
+    }
+}
+
+fn owned() -> OwnerRecord {
+    let incarnation = Incarnation { nonce: 0xabcd, count: 2 };
+    OwnerRecord { epoch: Epoch(12), holder: Holder::Owned { node: name(), incarnation } }
+}
+
+fn free() -> OwnerRecord {
+    OwnerRecord { epoch: Epoch(12), holder: Holder::Free { successor: None } }
+}
+
+/// Returns the contents that begin with the text, with the checksum of CRC-32C computed bit by bit.
+fn with_crc(text: &str) -> Vec<u8> {
+    let body = text.strip_suffix("crc32c: ").unwrap_or(text);
+    let mut crc = u32::MAX;
+    for byte in body.bytes() {
+        crc ^= u32::from(byte);
+        for _ in 0..8 {
+            crc = crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+        }
+    }
+    format!("{body}crc32c: {:08x}\n", !crc).into_bytes()
+}
+
+#[test]
+fn objects_are_as_the_document_describes_them() {
+    assert_eq!(lease().encode(), with_crc(NODE));
+    assert_eq!(NodeRecord::decode(&name(), &with_crc(NODE)), Ok(lease()));
+    for (record, text) in [(owned(), OWNED), (free(), FREE)] {
+        assert_eq!(record.encode(), with_crc(text));
+        assert_eq!(OwnerRecord::decode(&with_crc(text)), Ok(record));
+    }
+    let document = include_str!("../../../../../docs/reference/formats/cluster.md");
+    for text in [NODE, OWNED, FREE] {
+        let shown = String::from_utf8(with_crc(text)).unwrap();
+        assert!(document.contains(&shown), "the document lacks\n{shown}");
+    }
+}
+
+#[test]
+fn a_newer_version_is_refused_by_name() {
+    for kind in ["cellar node lease", "cellar partition owner"] {
+        let newer = format!("{kind} 2\nanything\n").into_bytes();
+        let error = match kind {
+            "cellar node lease" => NodeRecord::decode(&name(), &newer).unwrap_err(),
+            _ => OwnerRecord::decode(&newer).unwrap_err(),
+        };
+        assert_eq!(error, RecordError::Newer { got: 2 });
+        assert!(error.to_string().contains("version 2") && error.to_string().contains("newer program"));
+    }
+}
+
+#[test]
+fn other_objects_are_refused_with_the_reason() {
+    let foreign = RecordError::Foreign { expected: "cellar partition owner" };
+    for bytes in
+        [&b""[..], b"\n", b"cellar node lease 1\n", b"cellar partition owner", b"\xff\n", b"a b\nc\n"]
+    {
+        assert_eq!(OwnerRecord::decode(bytes), Err(foreign.clone()));
+    }
+    for version in ["0", "-1", "x", "99999999999"] {
+        let text = format!("cellar partition owner {version}\nepoch: 1\n");
+        assert_eq!(OwnerRecord::decode(text.as_bytes()), Err(foreign.clone()), "{version}");
+    }
+    let long = vec![b'a'; RECORD_BYTES_MAX + 1];
+    assert_eq!(OwnerRecord::decode(&long), Err(RecordError::TooLong { got: RECORD_BYTES_MAX + 1 }));
+    let field = |text: &str| OwnerRecord::decode(&with_crc(text)).unwrap_err();
+    let head = "cellar partition owner 1\n";
+    assert_eq!(field(head), RecordError::Field("epoch"));
+    assert_eq!(field(&format!("{head}epoch: x\n")), RecordError::Field("epoch"));
+    assert_eq!(field(&format!("{head}epoch: 1\nstate: lent\n")), RecordError::Field("state"));
+    assert_eq!(field(&format!("{head}epoch: 01\nstate: free\nsuccessor: -\n")), RecordError::Field("epoch"));
+    assert_eq!(
+        field(&format!("{head}epoch: 1\nstate: free\nsuccessor: A\n")),
+        RecordError::Field("successor")
+    );
+    assert_eq!(
+        OwnerRecord::decode(format!("{head}epoch: 1\n").as_bytes()),
+        Err(RecordError::Field("crc32c"))
+    );
+}
+
+#[test]
+fn a_lease_with_impossible_fields_is_refused() {
+    let replaced =
+        |from: &str, to: &str| NodeRecord::decode(&name(), &with_crc(&NODE.replace(from, to))).unwrap_err();
+    assert_eq!(replaced("a.example", "b.example"), RecordError::Field("node"));
+    assert_eq!(replaced("ttl_ms: 6000", "ttl_ms: 1"), RecordError::Field("ttl_ms"));
+    assert_eq!(replaced("ttl_ms: 6000", "ttl_ms: 600001"), RecordError::Field("ttl_ms"));
+    assert_eq!(replaced("addresses: 2", "addresses: 17"), RecordError::Field("addresses"));
+    assert_eq!(replaced("addresses: 2", "addresses: 3"), RecordError::Field("address"));
+    assert_eq!(replaced("addresses: 2", "addresses: 1"), RecordError::Field("node"));
+    assert_eq!(replaced("state: live", "state: alive"), RecordError::Field("state"));
+}
+
+#[test]
+fn every_changed_byte_is_noticed() {
+    for good in [lease().encode(), owned().encode(), free().encode()] {
+        for at in 0..good.len() {
+            for flip in [1, 0x20, 0x80] {
+                let mut bad = good.clone();
+                bad[at] ^= flip;
+                assert!(NodeRecord::decode(&name(), &bad).is_err() && OwnerRecord::decode(&bad).is_err());
+            }
+            assert!(NodeRecord::decode(&name(), &good[..at]).is_err());
+            assert!(OwnerRecord::decode(&good[..at]).is_err());
+        }
+    }
+}
+
+#[test]
+fn the_longest_lease_fits() {
+    let longest = NodeRecord {
+        node: "n".repeat(crate::names::NODE_NAME_MAX).parse().unwrap(),
+        incarnation: Incarnation { nonce: u128::MAX, count: u32::MAX },
+        sequence: u64::MAX,
+        addresses: vec!["[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap(); ADDRESSES_MAX],
+        ..lease()
+    };
+    let bytes = longest.encode();
+    assert!(bytes.len() <= RECORD_BYTES_MAX);
+    assert_eq!(NodeRecord::decode(&longest.node, &bytes), Ok(longest));
+}
+
+fn any_lease() -> impl Strategy<Value = NodeRecord> {
+    let states = prop_oneof![Just(NodeState::Live), Just(NodeState::Left), Just(NodeState::Dead)];
+    let incarnation =
+        || (any::<u128>(), any::<u32>()).prop_map(|(nonce, count)| Incarnation { nonce, count });
+    let addresses = proptest::collection::vec(any::<([u8; 4], u16)>(), 0..ADDRESSES_MAX);
+    let replaced = proptest::option::of(incarnation());
+    (incarnation(), any::<u64>(), states, 50_u64..600_000, replaced, addresses).prop_map(
+        |(incarnation, sequence, state, ttl_ms, replaced, addresses)| NodeRecord {
+            node: name(),
+            incarnation,
+            sequence,
+            state,
+            ttl: Duration::from_millis(ttl_ms),
+            replaced,
+            addresses: addresses.into_iter().map(SocketAddr::from).collect(),
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn leases_are_read_as_they_were_written(record in any_lease()) {
+        prop_assert_eq!(NodeRecord::decode(&name(), &record.encode()), Ok(record));
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_no_objects(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
+        prop_assert!(NodeRecord::decode(&name(), &bytes).is_err());
+        prop_assert!(OwnerRecord::decode(&bytes).is_err());
+    }
+
+    /// Text that gets past the checksum: lines of both objects, shuffled, cut and repeated.
+    #[test]
+    fn arbitrary_lines_have_one_form(lines in proptest::collection::vec(0_usize..17, 0..14), cut in 0_usize..40) {
+        let all: Vec<&str> = NODE.lines().chain(OWNED.lines()).chain(FREE.lines()).collect();
+        let mut text = String::new();
+        for line in lines.iter().filter_map(|line| all.get(*line)) {
+            text += line;
+            text.push('\n');
+        }
+        text.truncate(text.len().saturating_sub(cut.saturating_sub(20)));
+        for head in ["", "cellar node lease 1\n", "cellar partition owner 1\n"] {
+            let bytes = with_crc(&format!("{head}{text}"));
+            if let Ok(record) = NodeRecord::decode(&name(), &bytes) {
+                prop_assert_eq!(record.encode(), bytes.clone());
+            }
+            if let Ok(record) = OwnerRecord::decode(&bytes) {
+                prop_assert_eq!(record.encode(), bytes);
+            }
+        }
+    }
+}

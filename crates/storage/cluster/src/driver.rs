@@ -1,0 +1,331 @@
+//! The thread of a member.
+
+use crate::clock;
+use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
+use crate::member::{AcquireError, Status};
+use crate::request::perform;
+use base::{HostUuid, Monotonic};
+use cluster_proto::{
+    Action, Answer, Epoch, Member, NodeName, Notice, PartitionName, Phase, RequestId, Reset, Timing,
+};
+use object_store::ObjectStore;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+/// Longest wait for the next event.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// How often something has happened since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests.
+    pub requests: u64,
+    /// Requests of unknown outcome.
+    pub unknown: u64,
+    /// Writes whose condition was not met.
+    pub conflicts: u64,
+    /// Times that the lease was not renewed in time.
+    pub lapses: u64,
+    /// Memberships that have ended because another node has evicted this one.
+    pub losses: u64,
+    /// Other nodes that this one has evicted.
+    pub evictions: u64,
+    /// Ownerships that have begun.
+    pub acquired: u64,
+}
+
+/// What the thread receives.
+pub(crate) enum Input {
+    Answer(RequestId, Answer),
+    Acquire(PartitionName, Arc<Gate>, Sender<Result<Epoch, AcquireError>>),
+    /// The wait for the partition was ended.
+    Abandon(PartitionName),
+    Opened(PartitionName, Epoch, Vec<HostUuid>, Sender<()>),
+    ResetDone(PartitionName, Epoch, HostUuid, Reset),
+    Superseded(PartitionName, Epoch),
+    Watch(PartitionName, Epoch, Watcher),
+    /// The database is closed.
+    Release(PartitionName, Epoch, Option<NodeName>, Option<Sender<()>>),
+    Status(Sender<Status>),
+    Leave,
+}
+
+/// A partition that this process has or waits for.
+struct Held {
+    gate: Arc<Gate>,
+    /// 0 until the partition is this process's.
+    epoch: Epoch,
+    waiting: Option<Sender<Result<Epoch, AcquireError>>>,
+    /// Whether the user has closed the database.
+    is_closed: bool,
+    released: Option<Sender<()>>,
+}
+
+pub(crate) struct Driver {
+    bucket: Arc<dyn ObjectStore>,
+    node: NodeName,
+    member: Member,
+    timing: Timing,
+    deadline: Arc<Deadline>,
+    /// The deadline that was published last.
+    published: Option<Monotonic>,
+    held: BTreeMap<PartitionName, Held>,
+    inputs: UnboundedReceiver<Input>,
+    answers: UnboundedSender<Input>,
+    counters: Counters,
+    /// When the thread ends though the member has not left.
+    leave_until: Option<Monotonic>,
+}
+
+impl Driver {
+    pub(crate) fn new(
+        bucket: Arc<dyn ObjectStore>,
+        config: cluster_proto::MemberConfig,
+        deadline: Arc<Deadline>,
+        inputs: UnboundedReceiver<Input>,
+        answers: UnboundedSender<Input>,
+    ) -> Driver {
+        Driver {
+            bucket,
+            node: config.node.clone(),
+            timing: config.timing,
+            member: Member::new(config, clock::now()),
+            deadline,
+            published: None,
+            held: BTreeMap::new(),
+            inputs,
+            answers,
+            counters: Counters::default(),
+            leave_until: None,
+        }
+    }
+
+    /// Runs until the member has left, or cannot in time.
+    pub(crate) async fn run(mut self) {
+        loop {
+            while let Some(action) = self.member.poll(clock::now()) {
+                self.act(action);
+            }
+            self.publish();
+            let now = clock::now();
+            if self.member.has_left() || self.leave_until.is_some_and(|end| now >= end) {
+                break;
+            }
+            let next = self.member.next_time(now).into_iter().chain(self.leave_until).min();
+            let wait = next.map_or(IDLE, clock::until);
+            if let Ok(input) = tokio::time::timeout(wait, self.inputs.recv()).await {
+                let Some(input) = input else { break };
+                self.take(input);
+            }
+            while let Ok(input) = self.inputs.try_recv() {
+                self.take(input);
+            }
+        }
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.deadline.set(None);
+        for held in std::mem::take(&mut self.held).into_values() {
+            held.gate.end("this process has left the cluster");
+            if let Some(waiting) = held.waiting {
+                _ = waiting.send(Err(AcquireError::Ended));
+            }
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Request(request) => {
+                self.counters.requests += 1;
+                let (bucket, answers, limit) =
+                    (Arc::clone(&self.bucket), self.answers.clone(), self.timing.request_limit());
+                tokio::spawn(async move {
+                    let id = request.id;
+                    let answer = perform(&*bucket, request, limit).await;
+                    _ = answers.send(Input::Answer(id, answer));
+                });
+            }
+            Action::Open(partition, epoch) => self.acquired(&partition, epoch),
+            // The user got all hosts from `opened`, and reports each.
+            Action::Reset(..) => {}
+            Action::Drain(partition, epoch) => {
+                if self.held.get(&partition).is_none_or(|held| held.is_closed || held.epoch != epoch) {
+                    self.member.drained(clock::now(), &partition, epoch);
+                }
+            }
+            Action::Close(partition, epoch) => self.close(&partition, epoch),
+            Action::Notice(notice) => self.notice(notice),
+        }
+    }
+
+    fn acquired(&mut self, partition: &PartitionName, epoch: Epoch) {
+        self.counters.acquired += 1;
+        let held = self.held.get_mut(partition);
+        let is_taken = held.is_some_and(|held| {
+            held.epoch = epoch;
+            held.waiting.take().is_some_and(|waiting| waiting.send(Ok(epoch)).is_ok())
+        });
+        if !is_taken {
+            // The wait was ended.
+            self.held.remove(partition);
+            self.member.release(clock::now(), partition, None);
+        }
+    }
+
+    /// An ownership has ended. This process takes the partition again only when it is asked to.
+    fn close(&mut self, partition: &PartitionName, epoch: Epoch) {
+        let now = clock::now();
+        self.member.release(now, partition, None);
+        match self.held.get(partition).filter(|held| held.epoch == epoch && !held.is_closed) {
+            Some(held) => held.gate.end("another process has taken over, or the lease was lost"),
+            None => self.member.closed(now, partition, epoch),
+        }
+    }
+
+    fn notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Phase(partition, phase, _) => self.phase(&partition, phase),
+            Notice::Lapsed => {
+                self.counters.lapses += 1;
+                self.notify(|_| OwnerEvent::Lapsed);
+            }
+            Notice::Resumed => self.notify(|until| OwnerEvent::Resumed { until }),
+            Notice::Lost(_) => self.counters.losses += 1,
+            Notice::Evicted(..) => self.counters.evictions += 1,
+            Notice::Trouble { object, why } => {
+                for held in self.held.values_mut() {
+                    if let Some(waiting) = held.waiting.take() {
+                        let (object, why) = (object.clone(), why.clone());
+                        _ = waiting.send(Err(AcquireError::Trouble { object, why }));
+                    }
+                }
+            }
+            Notice::Joined(_) | Notice::Left => {}
+        }
+    }
+
+    fn phase(&mut self, partition: &PartitionName, phase: Phase) {
+        let Some(held) = self.held.get_mut(partition) else { return };
+        held.gate.set_phase(phase);
+        if phase == Phase::Remote && held.is_closed {
+            // Dropping the sender, too, ends the wait of the user.
+            _ = held.released.take().map(|released| released.send(()));
+            self.held.remove(partition);
+        }
+    }
+
+    /// Calls the watchers of all ownerships with an event that may contain the end of the lease.
+    fn notify(&self, event: impl Fn(std::time::Instant) -> OwnerEvent) {
+        let Some(until) = self.member.deadline() else { return };
+        let until = clock::instant(until);
+        for held in self.held.values().filter(|held| held.waiting.is_none() && !held.is_closed) {
+            held.gate.notify(event(until));
+        }
+    }
+
+    fn publish(&mut self) {
+        let deadline = self.member.deadline();
+        if deadline != self.published {
+            self.published = deadline;
+            self.deadline.set(deadline);
+            self.notify(|until| OwnerEvent::Held { until });
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        let now = clock::now();
+        match input {
+            Input::Answer(id, answer) => {
+                self.counters.unknown += u64::from(matches!(answer, Answer::Unknown(_)));
+                self.counters.conflicts += u64::from(answer == Answer::Conflict);
+                self.member.answer(now, id, answer);
+            }
+            Input::Acquire(partition, gate, waiting) => self.acquire(partition, gate, waiting),
+            Input::Abandon(partition) => {
+                if self.held.get(&partition).is_some_and(|held| held.epoch == Epoch(0)) {
+                    self.held.remove(&partition);
+                    self.member.release(now, &partition, None);
+                }
+            }
+            Input::Opened(partition, epoch, hosts, done) => {
+                self.member.opened(now, &partition, epoch, hosts);
+                while let Some(action) = self.member.poll(clock::now()) {
+                    self.act(action);
+                }
+                _ = done.send(());
+            }
+            Input::ResetDone(partition, epoch, host, outcome) => {
+                self.member.reset_done(now, &partition, epoch, host, outcome);
+            }
+            Input::Superseded(partition, epoch) => self.member.superseded(now, &partition, epoch),
+            Input::Watch(partition, epoch, watcher) => self.watch(&partition, epoch, watcher),
+            Input::Release(partition, epoch, to, done) => self.release(&partition, epoch, to, done),
+            Input::Status(reply) => _ = reply.send(self.status()),
+            Input::Leave => {
+                self.leave_until.get_or_insert(now + self.timing.ttl());
+                self.member.leave(now);
+            }
+        }
+    }
+
+    fn acquire(
+        &mut self,
+        partition: PartitionName,
+        gate: Arc<Gate>,
+        waiting: Sender<Result<Epoch, AcquireError>>,
+    ) {
+        if self.held.get(&partition).is_some_and(|held| !held.is_closed) {
+            _ = waiting.send(Err(AcquireError::Held));
+            return;
+        }
+        self.member.want(clock::now(), &partition);
+        let held = Held { gate, epoch: Epoch(0), waiting: Some(waiting), is_closed: false, released: None };
+        self.held.insert(partition, held);
+    }
+
+    fn watch(&mut self, partition: &PartitionName, epoch: Epoch, watcher: Watcher) {
+        let Some(held) = self.held.get(partition).filter(|held| held.epoch == epoch) else {
+            return watcher(OwnerEvent::Lost { why: "this process has left the cluster".into() });
+        };
+        if held.gate.has_ended() {
+            return watcher(OwnerEvent::Lost { why: "it was lost before it was watched".into() });
+        }
+        if let Some(until) = self.member.deadline() {
+            watcher(OwnerEvent::Held { until: clock::instant(until) });
+        }
+        held.gate.watch(watcher);
+    }
+
+    fn release(
+        &mut self,
+        partition: &PartitionName,
+        epoch: Epoch,
+        to: Option<NodeName>,
+        done: Option<Sender<()>>,
+    ) {
+        let now = clock::now();
+        let Some(held) = self.held.get_mut(partition).filter(|held| held.epoch == epoch) else { return };
+        held.is_closed = true;
+        held.released = done;
+        self.member.release(now, partition, to);
+        match self.member.phase(partition) {
+            Some((Phase::Fenced, _)) => self.member.closed(now, partition, epoch),
+            // The member is leaving, and waits for this.
+            Some((Phase::Draining, _)) => self.member.drained(now, partition, epoch),
+            _ => {}
+        }
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            node: self.node.clone(),
+            lease_left: self.member.deadline().map(clock::until).filter(|left| !left.is_zero()),
+            partitions: self.member.status(),
+            counters: self.counters,
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! The lease of this process in a bucket, and the partitions that it owns by it.
+//!
+//! A [`Member`] renews the lease in a thread of its own; [`acquire`](Member::acquire) waits until a partition is this
+//! process's. Who owns what is decided by [`cluster_proto`]; this crate sends its requests and reads the clock.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let bucket: std::sync::Arc<dyn object_store::ObjectStore> = std::sync::Arc::new(object_store::memory::InMemory::new());
+//! # let stop = std::sync::atomic::AtomicBool::new(false);
+//! let config = cluster::MemberConfig { folder: "cell/p1".into(), ..cluster::MemberConfig::new("a.example".parse()?) };
+//! let member = cluster::Member::start(bucket, config)?;
+//! let owner = member.acquire(&"cell/p1".parse()?, &stop)?; // waits for the end of an earlier owner
+//! // Open the database, then:
+//! for host in owner.opened(Vec::new()) {
+//!     // let the host drop what it caches, then:
+//!     owner.reset_done(host, cluster::Reset::Acknowledged);
+//! }
+//! assert!(owner.may_change());
+//! // Close the database, then:
+//! owner.release(None);
+//! member.leave();
+//! # Ok(())
+//! # }
+//! ```
+
+mod clock;
+mod driver;
+mod gate;
+mod member;
+mod request;
+
+pub use cluster_proto::{
+    Epoch, NameError, NodeName, PartitionName, PartitionStatus, Phase, Reset, Timing, TimingError,
+};
+pub use driver::Counters;
+pub use gate::OwnerEvent;
+pub use member::{AcquireError, Member, MemberConfig, Owner, Status};

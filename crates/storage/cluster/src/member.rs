@@ -1,0 +1,288 @@
+//! Members and owners, as the rest of the program uses them.
+
+use crate::driver::{Counters, Driver, Input};
+use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
+use base::HostUuid;
+use cluster_proto::{CallKind, Epoch, NodeName, PartitionName, PartitionStatus, Reset, Timing};
+use object_store::ObjectStore;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use thiserror::Error;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+/// Name of the thread.
+const THREAD: &str = "cellar-lease";
+
+/// Time between checks whether to stop waiting.
+const CHECK: Duration = Duration::from_millis(50);
+
+/// Settings of a member.
+#[derive(Clone, Debug)]
+pub struct MemberConfig {
+    /// The node's name. Of two processes with the same name, one waits until the other's lease has ended.
+    pub node: NodeName,
+    /// The folder of the bucket in which the leases are, as `nodes/NAME`. Processes that share a partition
+    /// have the same.
+    pub folder: String,
+    /// Where this node receives calls of other nodes.
+    pub addresses: Vec<SocketAddr>,
+    /// Times.
+    pub timing: Timing,
+}
+
+impl MemberConfig {
+    /// Returns the settings of a node whose lease is at the top of the bucket.
+    pub fn new(node: NodeName) -> MemberConfig {
+        MemberConfig { node, folder: String::new(), addresses: Vec::new(), timing: Timing::default() }
+    }
+}
+
+/// Why a partition is not this process's.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AcquireError {
+    /// The caller has set the flag.
+    #[error("the wait for the partition was ended")]
+    Stopped,
+    /// The bucket refuses a request, or an object cannot be used.
+    #[error("the object {object} cannot be used: {why}")]
+    Trouble {
+        /// The object's name.
+        object: String,
+        /// The reason.
+        why: String,
+    },
+    /// This process has it already, or waits for it.
+    #[error("this process has the partition already")]
+    Held,
+    /// The member has left.
+    #[error("this process has left the cluster")]
+    Ended,
+}
+
+/// The state of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The node's name.
+    pub node: NodeName,
+    /// For how long the lease is still valid; `None` if it is not.
+    pub lease_left: Option<Duration>,
+    /// Its partitions.
+    pub partitions: Vec<PartitionStatus>,
+    /// Counts since the start.
+    pub counters: Counters,
+}
+
+/// This process as one node. It has a thread that renews the lease; dropping it leaves.
+pub struct Member {
+    inputs: UnboundedSender<Input>,
+    deadline: Arc<Deadline>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Member")
+    }
+}
+
+impl Member {
+    /// Starts the thread, which begins to join. `bucket` should be a client of its own: it is used from the thread's
+    /// runtime only.
+    ///
+    /// # Errors
+    /// If no thread or runtime can be started.
+    pub fn start(bucket: Arc<dyn ObjectStore>, config: MemberConfig) -> io::Result<Member> {
+        let (inputs, receiver) = unbounded_channel();
+        let deadline = Arc::<Deadline>::default();
+        let MemberConfig { node, folder, addresses, timing } = config;
+        let config = cluster_proto::MemberConfig { node, nonce: rand::random(), folder, addresses, timing };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let driver = Driver::new(bucket, config, Arc::clone(&deadline), receiver, inputs.clone());
+        let run = move || {
+            runtime.block_on(driver.run());
+            // Requests that are never answered do not delay the end.
+            runtime.shutdown_background();
+        };
+        let thread = std::thread::Builder::new().name(THREAD.into()).spawn(run)?;
+        Ok(Member { inputs, deadline, thread: Some(thread) })
+    }
+
+    /// Waits until this process owns the partition: at once if it is free, a TTL after the last sign of life of an owner
+    /// that has died. Then open its database, which must fence earlier writers.
+    ///
+    /// # Errors
+    /// `Stopped` soon after `stop` is set; the others at once. The bucket being away is no error.
+    pub fn acquire(&self, partition: &PartitionName, stop: &AtomicBool) -> Result<Owner, AcquireError> {
+        let gate = Arc::new(Gate::new(&self.deadline));
+        let (waiting, answer) = channel();
+        self.send(Input::Acquire(partition.clone(), Arc::clone(&gate), waiting));
+        let owner = |epoch| Owner {
+            partition: partition.clone(),
+            epoch,
+            gate: Arc::clone(&gate),
+            inputs: self.inputs.clone(),
+            is_released: false,
+        };
+        loop {
+            match answer.recv_timeout(CHECK) {
+                Ok(Ok(epoch)) => return Ok(owner(epoch)),
+                Ok(Err(error)) => {
+                    if error != AcquireError::Held {
+                        self.send(Input::Abandon(partition.clone()));
+                    }
+                    return Err(error);
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(AcquireError::Ended),
+                Err(RecvTimeoutError::Timeout) if stop.load(Relaxed) => {
+                    self.send(Input::Abandon(partition.clone()));
+                    // If it was acquired in this moment, it is given up.
+                    drop(answer.recv().map(|acquired| acquired.map(owner)));
+                    return Err(AcquireError::Stopped);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Whether the lease is valid.
+    pub fn has_lease(&self) -> bool {
+        self.deadline.is_ahead()
+    }
+
+    /// Returns the state; `None` after the thread has ended.
+    pub fn status(&self) -> Option<Status> {
+        let (reply, status) = channel();
+        self.send(Input::Status(reply));
+        status.recv().ok()
+    }
+
+    /// Gives everything up and leaves, so that other nodes need not wait. Owners have to be released before. Waits for
+    /// the bucket, at most a TTL.
+    pub fn leave(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.send(Input::Leave);
+        if let Some(thread) = self.thread.take() {
+            // If it has panicked, the lease ends by itself.
+            _ = thread.join();
+        }
+    }
+
+    fn send(&self, input: Input) {
+        // It fails after the thread has ended; then nothing is owned either.
+        _ = self.inputs.send(input);
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The ownership of a partition, in one epoch. Dropping it gives the partition up: close the database before.
+pub struct Owner {
+    partition: PartitionName,
+    epoch: Epoch,
+    gate: Arc<Gate>,
+    inputs: UnboundedSender<Input>,
+    is_released: bool,
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({}, epoch {})", self.partition, self.epoch)
+    }
+}
+
+impl Owner {
+    /// Returns the epoch of the ownership.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Returns the partition.
+    pub fn partition(&self) -> &PartitionName {
+        &self.partition
+    }
+
+    /// Begins to answer reads, after the database was opened; changes too if `hosts` is empty. `hosts` is the
+    /// partition's durable list of hosts that may hold promises of earlier owners. Returns those that have to be reset:
+    /// all, each once.
+    pub fn opened(&self, mut hosts: Vec<HostUuid>) -> Vec<HostUuid> {
+        hosts.sort_unstable();
+        hosts.dedup();
+        let (done, is_done) = channel();
+        self.send(Input::Opened(self.partition.clone(), self.epoch, hosts.clone(), done));
+        // It fails if the member has left; then nothing is answered.
+        _ = is_done.recv();
+        hosts
+    }
+
+    /// Reports that a host was reset, or does not answer. After the last one changes are answered.
+    pub fn reset_done(&self, host: HostUuid, outcome: Reset) {
+        self.send(Input::ResetDone(self.partition.clone(), self.epoch, host, outcome));
+    }
+
+    /// Whether a reply to a read may be sent. Ask after the state that the reply shows was read. Costs two relaxed
+    /// loads and a reading of the clock.
+    pub fn may_answer(&self) -> bool {
+        self.gate.may_answer(CallKind::Read)
+    }
+
+    /// The same for a reply to a change.
+    pub fn may_change(&self) -> bool {
+        self.gate.may_answer(CallKind::Change)
+    }
+
+    /// Whether the ownership has ended for good.
+    pub fn has_ended(&self) -> bool {
+        self.gate.has_ended()
+    }
+
+    /// Calls `watcher` with everything that happens to the ownership, on the lease's thread; it must not block. The first
+    /// event is the present state. A later watcher replaces it.
+    pub fn watch(&self, watcher: impl Fn(OwnerEvent) + Send + Sync + 'static) {
+        let watcher: Watcher = Box::new(watcher);
+        self.send(Input::Watch(self.partition.clone(), self.epoch, watcher));
+    }
+
+    /// Reports that the engine was fenced: another process has opened the database.
+    pub fn superseded(&self) {
+        self.send(Input::Superseded(self.partition.clone(), self.epoch));
+    }
+
+    /// Gives the partition up after its database was closed, for the node `to` if one is named: other nodes then wait a
+    /// TTL before they take it. Waits for the bucket, at most a TTL; after that, other nodes wait for the end of the
+    /// lease. Returns whether it was given up in time.
+    pub fn release(mut self, to: Option<NodeName>) -> bool {
+        self.is_released = true;
+        let (done, is_done) = channel();
+        self.send(Input::Release(self.partition.clone(), self.epoch, to, Some(done)));
+        is_done.recv_timeout(RELEASE_LIMIT).is_ok()
+    }
+
+    fn send(&self, input: Input) {
+        // It fails after the thread has ended; then nothing is owned either.
+        _ = self.inputs.send(input);
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if !self.is_released {
+            self.send(Input::Release(self.partition.clone(), self.epoch, None, None));
+        }
+    }
+}
+
+/// How long an owner waits for the bucket when it gives a partition up.
+const RELEASE_LIMIT: Duration = Duration::from_secs(6);

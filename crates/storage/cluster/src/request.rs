@@ -1,0 +1,65 @@
+//! Requests to the bucket, and what their outcomes mean.
+
+use bucket::is_refusal;
+use cluster_proto::{Answer, Operation, RECORD_BYTES_MAX, Request, Tag};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutResult, UpdateVersion};
+use std::time::Duration;
+
+/// Sends a request, for at most `limit`.
+pub(crate) async fn perform(bucket: &dyn ObjectStore, request: Request, limit: Duration) -> Answer {
+    let Request { object, operation, .. } = request;
+    let path: Path = object.split('/').filter(|part| !part.is_empty()).collect();
+    let answer = async {
+        match operation {
+            Operation::Read => read(bucket, &path).await,
+            Operation::Create(bytes) => write(bucket, &path, bytes, PutMode::Create).await,
+            Operation::Replace(Tag { e_tag, version }, bytes) => {
+                write(bucket, &path, bytes, PutMode::Update(UpdateVersion { e_tag, version })).await
+            }
+        }
+    };
+    let late = || Answer::Unknown(format!("no answer within {limit:?}"));
+    tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| late())
+}
+
+async fn read(bucket: &dyn ObjectStore, path: &Path) -> Answer {
+    let found = match bucket.get(path).await {
+        Ok(found) => found,
+        Err(Error::NotFound { .. }) => return Answer::Missing,
+        Err(error) => return failed(&error),
+    };
+    let Some(tag) = tag(found.meta.e_tag.clone(), found.meta.version.clone()) else { return without_tag() };
+    if found.meta.size > RECORD_BYTES_MAX as u64 {
+        // It is refused for its length, whatever it contains.
+        return Answer::Found(tag, vec![0; RECORD_BYTES_MAX + 1]);
+    }
+    match found.bytes().await {
+        Ok(bytes) => Answer::Found(tag, bytes.to_vec()),
+        Err(error) => failed(&error),
+    }
+}
+
+async fn write(bucket: &dyn ObjectStore, path: &Path, bytes: Vec<u8>, mode: PutMode) -> Answer {
+    let options = PutOptions { mode, ..PutOptions::default() };
+    match bucket.put_opts(path, bytes.into(), options).await {
+        Ok(PutResult { e_tag, version, .. }) => tag(e_tag, version).map_or_else(without_tag, Answer::Written),
+        Err(Error::AlreadyExists { .. } | Error::Precondition { .. } | Error::NotFound { .. }) => {
+            Answer::Conflict
+        }
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &Error) -> Answer {
+    if is_refusal(error) { Answer::Refused(error.to_string()) } else { Answer::Unknown(error.to_string()) }
+}
+
+fn tag(e_tag: Option<String>, version: Option<String>) -> Option<Tag> {
+    e_tag.is_some().then_some(Tag { e_tag, version })
+}
+
+/// A write cannot be made conditional on an answer without an ETag.
+fn without_tag() -> Answer {
+    Answer::Unknown("the answer has no ETag".into())
+}

@@ -1,0 +1,236 @@
+//! Members with real threads and a short TTL, over a bucket in memory with and without faults.
+
+use base::HostUuid;
+use bucket::faulty::{Away, Faults, FaultyBucket};
+use cluster::{AcquireError, Member, MemberConfig, Owner, OwnerEvent, PartitionName, Phase, Reset, Timing};
+use object_store::memory::InMemory;
+use object_store::{ObjectStore, ObjectStoreExt};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+const TTL: Duration = Duration::from_millis(600);
+/// Longest wait for anything.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn member(bucket: &Arc<dyn ObjectStore>, node: &str) -> Member {
+    let timing = Timing::new(TTL).unwrap();
+    let config = MemberConfig { folder: "cell".into(), timing, ..MemberConfig::new(node.parse().unwrap()) };
+    Member::start(Arc::clone(bucket), config).unwrap()
+}
+
+fn partition() -> PartitionName {
+    "cell/p1".parse().unwrap()
+}
+
+fn acquire(member: &Member) -> Owner {
+    member.acquire(&partition(), &AtomicBool::new(false)).unwrap()
+}
+
+fn memory() -> Arc<dyn ObjectStore> {
+    Arc::new(InMemory::new())
+}
+
+fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}: not within {LIMIT:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn events(owner: &Owner) -> Receiver<OwnerEvent> {
+    let (sender, events) = channel();
+    owner.watch(move |event| _ = sender.send(event));
+    events
+}
+
+fn expect(events: &Receiver<OwnerEvent>, is_it: impl Fn(&OwnerEvent) -> bool) {
+    loop {
+        if is_it(&events.recv_timeout(LIMIT).expect("the event comes")) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn an_owner_answers_after_it_has_opened() {
+    let bucket = memory();
+    let first = member(&bucket, "a");
+    let owner = acquire(&first);
+    assert!(!owner.may_answer() && !owner.may_change());
+    let hosts: Vec<HostUuid> = (0..100).map(|number| HostUuid([number; 16])).collect();
+    assert_eq!(owner.opened([&hosts[..], &hosts[..]].concat()), hosts);
+    assert!(owner.may_answer() && !owner.may_change());
+    for host in &hosts {
+        assert!(!owner.may_change());
+        owner.reset_done(*host, Reset::Acknowledged);
+    }
+    wait("changes are answered", || owner.may_change());
+    let status = first.status().unwrap();
+    assert_eq!(status.partitions[0].phase, Phase::Serving);
+    assert!(status.lease_left.unwrap() > Duration::ZERO && first.has_lease());
+    let again = first.acquire(&partition(), &AtomicBool::new(false)).unwrap_err();
+    assert_eq!(again, AcquireError::Held);
+    assert!(owner.release(None));
+    first.leave();
+}
+
+#[test]
+fn a_released_partition_is_taken_at_once() {
+    let bucket = memory();
+    let (first, second) = (member(&bucket, "a"), member(&bucket, "b"));
+    let owner = acquire(&first);
+    owner.opened(Vec::new());
+    let events = events(&owner);
+    expect(&events, |event| matches!(event, OwnerEvent::Held { until } if *until > Instant::now()));
+    let begun = Instant::now();
+    assert!(owner.release(Some("b".parse().unwrap())));
+    let next = acquire(&second);
+    assert!(next.epoch() > cluster::Epoch(1));
+    // A TTL would have to pass for a node that has died.
+    assert!(begun.elapsed() < LIMIT);
+    assert!(!matches!(events.try_iter().last(), Some(OwnerEvent::Lost { .. })));
+    // The first one can have it back in the same way.
+    drop(next);
+    acquire(&first);
+}
+
+#[test]
+fn a_dead_owner_is_followed_after_its_lease() {
+    let bucket = memory();
+    let first = member(&bucket, "a");
+    let owner = acquire(&first);
+    owner.opened(Vec::new());
+    assert!(owner.may_change());
+    // It renews no more, as after a crash.
+    std::mem::forget(owner);
+    let died = Instant::now();
+    let stop = AtomicBool::new(false);
+    let second = member(&bucket, "b");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| second.acquire(&partition(), &stop));
+        std::thread::sleep(TTL * 3);
+        assert!(!waiting.is_finished(), "it is not taken from an owner that renews its lease");
+        // `leave` waits for the owner in vain, which has not closed its database; then the thread ends.
+        first.leave();
+        assert!(waiting.join().unwrap().unwrap().epoch() == cluster::Epoch(2));
+    });
+    assert!(died.elapsed() >= TTL * 4);
+}
+
+#[test]
+fn a_wait_ends_when_it_is_asked_to() {
+    let bucket = memory();
+    let (first, second) = (member(&bucket, "a"), member(&bucket, "b"));
+    let owner = acquire(&first);
+    owner.opened(Vec::new());
+    let stop = AtomicBool::new(true);
+    assert_eq!(second.acquire(&partition(), &stop).unwrap_err(), AcquireError::Stopped);
+    assert!(owner.may_change());
+    drop(owner);
+    // It was abandoned: the partition is free for others.
+    assert!(acquire(&first).epoch() > cluster::Epoch(1));
+}
+
+#[test]
+fn an_outage_suspends_an_owner_and_ends_nothing() {
+    let faulty = FaultyBucket::new(1, Faults::default());
+    let bucket: Arc<dyn ObjectStore> = Arc::new(faulty.clone());
+    let first = member(&bucket, "a");
+    let owner = acquire(&first);
+    owner.opened(Vec::new());
+    let events = events(&owner);
+    for away in [Away::Failing, Away::Silent] {
+        faulty.set_away(Some(away));
+        expect(&events, |event| *event == OwnerEvent::Lapsed);
+        assert!(!owner.may_answer() && !first.has_lease());
+        std::thread::sleep(TTL * 2);
+        assert!(!owner.may_answer() && !owner.has_ended());
+        faulty.set_away(None);
+        expect(&events, |event| matches!(event, OwnerEvent::Resumed { .. }));
+        wait("it answers again", || owner.may_change());
+    }
+    assert_eq!(owner.epoch(), cluster::Epoch(1));
+    assert_eq!(first.status().unwrap().counters.lapses, 2);
+}
+
+#[test]
+fn a_lost_ownership_is_reported_and_can_be_won_again() {
+    let bucket = memory();
+    let first = member(&bucket, "a");
+    let owner = acquire(&first);
+    owner.opened(Vec::new());
+    let events = events(&owner);
+    owner.superseded();
+    expect(&events, |event| matches!(event, OwnerEvent::Lost { .. }));
+    assert!(!owner.may_answer() && owner.has_ended());
+    drop(owner);
+    let again = acquire(&first);
+    assert!(again.epoch() > cluster::Epoch(1));
+    again.opened(Vec::new());
+    assert!(again.may_change());
+    // A second process of the same name waits until the first has left.
+    let twin = member(&bucket, "a");
+    std::thread::sleep(TTL * 2);
+    assert!(!twin.has_lease() && again.may_change());
+    again.release(None);
+    first.leave();
+    wait("the twin joins", || twin.has_lease());
+}
+
+#[test]
+fn an_unusable_object_is_named() {
+    let bucket = memory();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let newer = "cellar partition owner 2\n".into();
+    runtime.block_on(bucket.put(&"cell/p1/owner".into(), newer)).unwrap();
+    let first = member(&bucket, "a");
+    let error = first.acquire(&partition(), &AtomicBool::new(false)).unwrap_err().to_string();
+    assert!(error.contains("cell/p1/owner") && error.contains("version 2"), "{error}");
+    let long = vec![b'x'; 1_000_000].into();
+    runtime.block_on(bucket.put(&"cell/p1/owner".into(), long)).unwrap();
+    let error = first.acquire(&partition(), &AtomicBool::new(false)).unwrap_err().to_string();
+    assert!(error.contains("4097 bytes"), "{error}");
+}
+
+/// Three members and a bucket with faults: at no time may two of them answer.
+#[test]
+fn two_owners_never_both_answer() {
+    let faults =
+        Faults { refused: 50, lost: 50, own_conflict: 50, late: 50, repeated: 50, delayed: 30, hung: 10 };
+    let faulty = FaultyBucket::new(7, faults);
+    let bucket: Arc<dyn ObjectStore> = Arc::new(faulty.clone());
+    let (stop, begin) = (AtomicBool::new(false), Barrier::new(3));
+    let answering = std::sync::Mutex::new(None::<u64>);
+    let rounds = std::sync::Mutex::new(0);
+    let play = |node: &str| {
+        let member = member(&bucket, node);
+        begin.wait();
+        while let Ok(owner) = member.acquire(&partition(), &stop) {
+            owner.opened(Vec::new());
+            for _ in 0..40 {
+                let mut newest = answering.lock().unwrap();
+                if owner.may_change() {
+                    // Epochs only grow: an owner that answers has the newest.
+                    assert!(newest.is_none_or(|newest| newest <= owner.epoch().0), "{newest:?}, {owner:?}");
+                    *newest = Some(owner.epoch().0);
+                }
+                drop(newest);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let mut rounds = rounds.lock().unwrap();
+            *rounds += 1;
+            stop.store(*rounds >= 12, Relaxed);
+            drop(rounds);
+            owner.release(None);
+        }
+    };
+    std::thread::scope(|scope| {
+        ["a", "b", "c"].map(|node| scope.spawn(move || play(node))).map(|thread| thread.join().unwrap())
+    });
+    let met = faulty.met();
+    assert!(met.lost > 0 && met.own_conflict > 0 && met.late > 0 && met.refused > 0, "{met:?}");
+    assert!(*rounds.lock().unwrap() >= 12);
+}
