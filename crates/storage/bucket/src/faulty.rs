@@ -123,6 +123,8 @@ struct State {
     /// Reads of a thousand whose answer breaks off.
     cut: u32,
     away: Option<Away>,
+    /// Number of requests after which the bucket is away.
+    cut_at: Option<u64>,
     met: Met,
     /// Writes still to be done, with the number of requests after which each is.
     late: Vec<(u64, Write)>,
@@ -160,7 +162,8 @@ impl FaultyBucket {
     /// Creates an empty bucket.
     pub fn new(seed: u64, faults: Faults) -> FaultyBucket {
         let rng = SmallRng::seed_from_u64(seed);
-        let state = State { rng, faults, cut: 0, away: None, met: Met::default(), late: Vec::new() };
+        let state =
+            State { rng, faults, cut: 0, away: None, cut_at: None, met: Met::default(), late: Vec::new() };
         FaultyBucket { inner: Arc::default(), state: Arc::new(Mutex::new(state)) }
     }
 
@@ -176,7 +179,14 @@ impl FaultyBucket {
 
     /// Makes the bucket unreachable, or reachable again.
     pub fn set_away(&self, away: Option<Away>) {
-        self.state.lock().away = away;
+        let mut state = self.state.lock();
+        (state.away, state.cut_at) = (away, None);
+    }
+
+    /// Makes the bucket unreachable after this many further requests.
+    pub fn set_away_after(&self, requests: u64) {
+        let mut state = self.state.lock();
+        state.cut_at = Some(state.met.requests + requests);
     }
 
     /// Returns what the faults did.
@@ -277,6 +287,9 @@ impl State {
         self.met.requests += 1;
         let now = self.met.requests;
         let due = self.late.extract_if(.., |(turn, _)| *turn <= now).map(|(_, write)| write).collect();
+        if self.cut_at.is_some_and(|cut_at| now > cut_at) {
+            self.away = Some(Away::Failing);
+        }
         if let Some(away) = self.away {
             self.met.away += 1;
             return (if away == Away::Failing { Fate::Refused } else { Fate::Hung(false) }, due);

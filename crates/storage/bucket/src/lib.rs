@@ -10,6 +10,7 @@ mod bounded;
 pub mod faulty;
 mod objects;
 pub mod probe;
+mod small;
 
 pub use address::{Address, AddressError};
 pub use bounded::Bounded;

@@ -39,8 +39,10 @@ impl Default for ObjectsConfig {
 
 /// All objects of a bucket whose names begin with a prefix.
 pub struct Objects {
-    bucket: Arc<Bounded>,
+    pub(crate) bucket: Arc<Bounded>,
     prefix: Name,
+    /// Name of the prefix in messages, unless it is that of the client and the prefix.
+    place: Option<String>,
     config: ObjectsConfig,
     runtime: Arc<Runtime>,
     /// Objects that are being created, or were and have not been reported. Held only to read or change the map.
@@ -100,11 +102,19 @@ impl Objects {
         Objects {
             bucket,
             prefix,
+            place: None,
             config,
             runtime,
             begun: Mutex::default(),
             is_abandoned: AtomicBool::new(false),
         }
+    }
+
+    /// Sets the name of the prefix in messages: the address that the administrator knows.
+    #[must_use]
+    pub fn called(mut self, place: String) -> Objects {
+        self.place = Some(place);
+        self
     }
 
     /// For tests: ends all requests as a crash of the process does. Every later call fails.
@@ -113,7 +123,7 @@ impl Objects {
         self.begun.lock().clear();
     }
 
-    fn name(&self, name: &str) -> Name {
+    pub(crate) fn name(&self, name: &str) -> Name {
         self.prefix.clone().join(name)
     }
 
@@ -125,7 +135,11 @@ impl Objects {
     }
 
     /// Repeats a request until it succeeds, is refused, or the patience of a call ends.
-    fn repeat<T>(&self, doing: &str, request: impl AsyncFn() -> Result<T, Error>) -> Result<T, BucketError> {
+    pub(crate) fn repeat<T>(
+        &self,
+        doing: &str,
+        request: impl AsyncFn() -> Result<T, Error>,
+    ) -> Result<T, BucketError> {
         self.check()?;
         let last = LastError::default();
         let done = self.runtime.block_on(async {
@@ -344,7 +358,7 @@ impl Bucket for Objects {
     }
 
     fn place(&self) -> String {
-        format!("{}/{}", self.bucket, self.prefix)
+        self.place.clone().unwrap_or_else(|| format!("{}/{}", self.bucket, self.prefix))
     }
 }
 

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use store::{Bucket, BucketError, ChunkStore, Codec, MemoryMeta, ObjectChunks, ObjectConfig};
+use store::{Bucket, BucketError, ChunkStore, Codec, FileData, MemoryMeta, ObjectChunks, ObjectConfig};
 use tokio::runtime::{Builder, Runtime};
 
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -141,7 +141,8 @@ fn threads_share_objects() {
     let bucket: Arc<dyn Bucket> =
         Arc::new(objects(LocalFileSystem::new_with_prefix(folder.path()).unwrap(), PATIENCE));
     let meta = Arc::new(MemoryMeta::new());
-    let config = ObjectConfig { object_bytes_max: 100_000, unsaved_bytes_max: 300_000, cache_bytes: 0 };
+    let (object_bytes_max, unsaved_bytes_max, cache_bytes) = (100_000, 300_000, 0);
+    let config = ObjectConfig { object_bytes_max, unsaved_bytes_max, cache_bytes, ..ObjectConfig::default() };
     let open = || ObjectChunks::open(Arc::clone(&bucket), Arc::clone(&meta) as _, config, None).unwrap();
     let contents = |thread: u8, number: u8| Bytes::from([vec![thread; 3000], vec![number; 3000]].concat());
     let store = open();

@@ -17,7 +17,7 @@ use slatedb::config::{
     CompactionWorkerOptions, CompactorOptions, DbReaderOptions, FlushOptions, FlushType,
     GarbageCollectorDirectoryOptions, GarbageCollectorOptions, ObjectStoreCacheOptions, Settings,
 };
-use slatedb::{Db, DbReader, DbReaderMode, Error, ErrorKind, VersionedCompactions};
+use slatedb::{CloseReason, Db, DbReader, DbReaderMode, Error, ErrorKind, VersionedCompactions};
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +51,8 @@ const TABLES_IN_MEMORY: usize = 4;
 pub struct SlateEngine {
     bucket: Arc<Bounded>,
     prefix: String,
+    /// Name of the prefix in messages, unless it is that of the client and the prefix.
+    place: Option<String>,
     config: SlateConfig,
     runtime: Arc<Runtime>,
     is_abandoned: Arc<AtomicBool>,
@@ -90,12 +92,26 @@ impl SlateEngine {
         config: SlateConfig,
     ) -> SlateEngine {
         let bucket = Arc::new(Bounded::new(bucket, config.request_limit));
-        SlateEngine { bucket, prefix: prefix.to_owned(), config, runtime, is_abandoned: Arc::default() }
+        SlateEngine {
+            bucket,
+            prefix: prefix.to_owned(),
+            place: None,
+            config,
+            runtime,
+            is_abandoned: Arc::default(),
+        }
+    }
+
+    /// Sets the name of the prefix in messages: the address that the administrator knows.
+    #[must_use]
+    pub fn called(mut self, place: String) -> SlateEngine {
+        self.place = Some(place);
+        self
     }
 
     /// For tests: ends the engine as a crash of the process does. Dropping its databases afterwards writes nothing,
     /// and their background work ends with the runtime.
-    pub fn abandon(self) {
+    pub fn abandon(&self) {
         self.is_abandoned.store(true, Relaxed);
     }
 
@@ -108,8 +124,11 @@ impl SlateEngine {
         parts.chain(folders.map(String::from)).collect()
     }
 
-    fn reads(&self, name: &Name) -> Reads {
-        let place = format!("{}/{name}", self.bucket);
+    fn reads(&self, folder: &Path, name: &Name) -> Reads {
+        let place = match &self.place {
+            Some(place) => format!("{place}/{}", folder.display()),
+            None => format!("{}/{name}", self.bucket),
+        };
         let health = Arc::new(Health::of(&PathBuf::from(&place)));
         Reads { runtime: Arc::clone(&self.runtime), patience: self.config.patience, place, health }
     }
@@ -236,7 +255,7 @@ impl SlateEngine {
 impl MetaEngine for SlateEngine {
     fn open(&self, folder: &Path, options: &MetaOptions<'_>) -> Result<Arc<dyn MetaDatabase>, StoreError> {
         let name = self.name(folder);
-        let reads = self.reads(&name);
+        let reads = self.reads(folder, &name);
         let cache = Arc::new(BlockCache::new(options.config.cache_bytes));
         let db = self.opening(&reads.place, async |attempts| {
             self.open_writer(&name, options, &cache, attempts).await
@@ -248,7 +267,7 @@ impl MetaEngine for SlateEngine {
 
     fn open_read_only(&self, folder: &Path) -> Result<Arc<dyn MetaDatabase>, StoreError> {
         let name = self.name(folder);
-        let reads = self.reads(&name);
+        let reads = self.reads(folder, &name);
         // No poll: what is read stays as it was at the open.
         let options = DbReaderOptions { manifest_poll_interval: FOR_EVER, ..DbReaderOptions::default() };
         let db = self.opening(&reads.place, async |attempts| {
@@ -305,6 +324,7 @@ impl Attempts<'_> {
         let what = format!("cannot {doing}: {error}");
         match error.kind() {
             ErrorKind::Unavailable => unavailable(self.place, what),
+            ErrorKind::Closed(CloseReason::Fenced) => StoreError::Fenced { place: self.place.to_owned() },
             ErrorKind::Data => StoreError::Damaged { place: self.place.to_owned(), what },
             _ => self.refused(&what),
         }

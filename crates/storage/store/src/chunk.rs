@@ -247,6 +247,12 @@ pub trait ChunkStore: Send + Sync {
     /// largest dead share first.
     fn sparse_segments(&self, dead_percent: u8) -> Vec<SegmentUse>;
 
+    /// Returns sealed segments that are so small that one segment should have the live chunks of all of them; none if
+    /// there are too few. Only stores whose segments cannot grow have such.
+    fn small_segments(&self) -> Vec<SegmentUse> {
+        Vec::new()
+    }
+
     /// Returns the bytes of entirely dead segments, which are about to be freed.
     fn doomed_bytes(&self) -> u64;
 

@@ -6,10 +6,12 @@
 //! encrypted, so neither a new data key nor a new master key requires rewriting data. Format:
 //! docs/reference/formats/keys.md.
 
+mod file;
 mod master;
 mod ring;
 mod sealing;
 
+pub use file::KeyFile;
 pub use master::{KeyError, MASTER_KEY_BYTES, MasterKey};
 pub use ring::KeyRing;
 pub(crate) use ring::rewrap;

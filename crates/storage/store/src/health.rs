@@ -7,6 +7,7 @@
 use crate::StoreError;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The first failure, if any. Stores that depend on each other share one: a partition's metadata and file
 /// data stop writing at the same time.
@@ -14,6 +15,8 @@ use std::sync::OnceLock;
 pub struct Health {
     place: PathBuf,
     first: OnceLock<Failure>,
+    /// Whether a call had no answer in time.
+    is_interrupted: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -26,7 +29,7 @@ struct Failure {
 impl Health {
     /// Creates the health of the stores in this folder.
     pub fn of(place: &Path) -> Health {
-        Health { place: place.to_owned(), first: OnceLock::new() }
+        Health { place: place.to_owned(), ..Health::default() }
     }
 
     /// Returns an error if something failed before.
@@ -41,9 +44,14 @@ impl Health {
         }
     }
 
+    /// Returns the place, for messages.
+    pub(crate) fn place(&self) -> String {
+        self.place.display().to_string()
+    }
+
     /// Returns the error for a database of this place that another process has taken over.
     pub fn fenced(&self) -> StoreError {
-        StoreError::Fenced { place: self.place.display().to_string() }
+        StoreError::Fenced { place: self.place() }
     }
 
     /// Records `error` if it is the first, and returns it.
@@ -60,6 +68,16 @@ impl Health {
                 "read-only because of an I/O error until the server is restarted");
         }
         error
+    }
+
+    /// Records that a call had no answer in time, so that its caller may have left chunks to which nothing refers.
+    pub(crate) fn interrupt(&self) {
+        self.is_interrupted.store(true, Relaxed);
+    }
+
+    /// Whether a call had no answer in time.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        self.is_interrupted.load(Relaxed)
     }
 
     /// Whether something failed before.

@@ -31,6 +31,52 @@ pub(crate) enum Kind {
     Database,
 }
 
+/// The record that makes a prefix of a bucket a partition, the object `VERSION`. While the partition is being created,
+/// the object `VERSION.new` has the same contents; it stays. Neither ever changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketVersion {
+    /// UUID generated when the partition was created.
+    pub uuid: Uuid,
+}
+
+impl BucketVersion {
+    /// Name of the object of a complete partition.
+    pub const NAME: &str = VERSION;
+    /// Name of the object of one that is being created.
+    pub const NAME_NEW: &str = VERSION_NEW;
+    /// Maximum size in bytes. A larger object is not a version.
+    pub const BYTES_MAX: usize = VERSION_BYTES_MAX as usize;
+
+    /// Creates the version of a new partition.
+    pub fn random() -> BucketVersion {
+        BucketVersion { uuid: Uuid::new_v4() }
+    }
+
+    /// Returns the contents of the object. All programs that open buckets support shared chunks, so the format is the
+    /// one with them from the beginning.
+    pub fn contents(&self) -> String {
+        version_text(Kind::Partition, Version { format: FORMAT_SHARED, uuid: self.uuid })
+    }
+
+    /// Parses the contents of the object `place`.
+    ///
+    /// # Errors
+    /// `Damaged` if they are not a version; `Io` if a newer program created the partition.
+    pub fn parse(contents: &[u8], place: &Path) -> Result<BucketVersion, StoreError> {
+        let damaged = |what: String| StoreError::Damaged { place: place.display().to_string(), what };
+        if contents.len() > BucketVersion::BYTES_MAX {
+            return Err(damaged(format!("a version has at most {} bytes", BucketVersion::BYTES_MAX)));
+        }
+        let Version { format, uuid } = parse_version(contents, place, Kind::Partition)?;
+        if format < FORMAT_SHARED {
+            return Err(damaged(format!(
+                "it has format {format}; partitions in buckets begin with {FORMAT_SHARED}"
+            )));
+        }
+        Ok(BucketVersion { uuid })
+    }
+}
+
 /// An open folder; dropping it releases the lock.
 ///
 /// While a folder is being created its version is in VERSION.new; [`Home::finish`] renames the file once
@@ -44,7 +90,7 @@ pub(crate) struct Home {
     /// Whether the folder is being created, so that its contents must be created too.
     pub(crate) is_new: bool,
     format: u32,
-    _lock: Box<dyn Lock>,
+    lock: Box<dyn Lock>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +129,12 @@ impl Home {
         let is_new = !disk.exists(&file).map_err(|error| failed("look for", &file, error))?;
         let version = if is_new { begin(disk, path, kind, create) } else { read_version(disk, &file, kind) };
         let Version { format, uuid } = version?;
-        Ok(Home { path: path.to_owned(), uuid, is_new, format, _lock: lock })
+        Ok(Home { path: path.to_owned(), uuid, is_new, format, lock })
+    }
+
+    /// Returns the lock.
+    pub(crate) fn into_lock(self) -> Box<dyn Lock> {
+        self.lock
     }
 
     /// Whether programs without support for shared chunks can open it.
@@ -191,7 +242,11 @@ fn version_text(kind: Kind, version: Version) -> String {
 
 fn read_version(disk: &dyn Disk, path: &Path, kind: Kind) -> Result<Version, StoreError> {
     let bytes = read_small(disk, path).map_err(|error| failed("read", path, error))?;
-    let text = String::from_utf8_lossy(&bytes);
+    parse_version(&bytes, path, kind)
+}
+
+fn parse_version(bytes: &[u8], path: &Path, kind: Kind) -> Result<Version, StoreError> {
+    let text = String::from_utf8_lossy(bytes);
     let damaged = |what: String| StoreError::Damaged { place: path.display().to_string(), what };
     let format = parse_format(&text, kind).map_err(damaged)?;
     let most = kind.format_max();

@@ -2,7 +2,7 @@
 
 use crate::home::{Home, Kind};
 use crate::{KeyRing, MasterKey, MetaDatabase, MetaEngine, MetaStore, SegmentAudit, StoreError, engines};
-use disk::{Disk, RealDisk};
+use disk::{Disk, Lock, RealDisk};
 use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -12,7 +12,8 @@ use uuid::Uuid;
 pub struct Inspection {
     meta: Arc<dyn MetaDatabase>,
     segments: SegmentAudit,
-    home: Home,
+    uuid: Uuid,
+    _lock: Option<Box<dyn Lock>>,
 }
 
 impl Inspection {
@@ -44,7 +45,12 @@ impl Inspection {
         let keys = KeyRing::look(&*disk, &home.path, home.uuid, key)?.map(Arc::new);
         let meta = engine.open_read_only(&home.path.join("meta"))?;
         let segments = SegmentAudit::open_encrypted(disk, &home.path.join("segments"), &*meta, keys)?;
-        Ok(Inspection { meta, segments, home })
+        Ok(Inspection { meta, segments, uuid: home.uuid, _lock: Some(home.into_lock()) })
+    }
+
+    /// Combines stores of a partition that is not in a folder, open for reading only.
+    pub fn of(meta: Arc<dyn MetaDatabase>, segments: SegmentAudit, uuid: Uuid) -> Inspection {
+        Inspection { meta, segments, uuid, _lock: None }
     }
 
     /// Returns the metadata.
@@ -59,6 +65,6 @@ impl Inspection {
 
     /// Returns the UUID generated when the partition was created.
     pub fn uuid(&self) -> Uuid {
-        self.home.uuid
+        self.uuid
     }
 }

@@ -13,6 +13,7 @@ pub mod encryption;
 mod engine;
 pub mod engines;
 pub mod error;
+mod file_data;
 mod frozen;
 mod gauge;
 mod group_sync;
@@ -25,6 +26,7 @@ pub mod memory;
 pub mod meta;
 pub mod partition;
 pub mod segment;
+mod tenure;
 #[cfg(test)]
 mod test_families;
 
@@ -34,21 +36,24 @@ pub use chunk::{
 };
 pub use database::Database;
 pub use digest::Digest;
-pub use encryption::{KeyError, KeyRing, MasterKey};
+pub use encryption::{KeyError, KeyFile, KeyRing, MasterKey};
 pub use engine::{MetaConfig, MetaDatabase, MetaEngine, MetaOptions, MetaStatistics};
 pub use engines::memory::{MemoryEngine, MemoryMeta};
 pub use error::StoreError;
+pub use file_data::FileData;
 pub use frozen::Frozen;
 pub use gauge::Room;
 pub use health::Health;
+pub use home::BucketVersion;
 pub use hooked::{HookedMeta, MetaStep};
 pub use ids::IdAllocator;
 pub use inspection::Inspection;
 pub use memory::MemoryChunks;
 pub use meta::{Batch, Change, CommitNumber, Family, KeyRange, MetaStore, Snapshot, Visit};
-pub use partition::{Partition, PartitionConfig, PartitionStatistics};
+pub use partition::{Partition, PartitionConfig, PartitionParts, PartitionStatistics};
 pub use segment::{
     Bucket, BucketError, ChunkNames, ChunkOf, ChunkStatistics, DiskCache, DiskCacheConfig,
     DiskCacheStatistics, EncodedChunk, ObjectChunks, ObjectConfig, RawChunk, Recount, Reserve,
-    SegmentAccount, SegmentAudit, SegmentConfig, SegmentFacts, SegmentStore, VisitObject,
+    SegmentAccount, SegmentAudit, SegmentConfig, SegmentFacts, SegmentStore, UNLIMITED_BYTES, VisitObject,
 };
+pub use tenure::Tenure;

@@ -1,4 +1,4 @@
-//! One partition: a folder with metadata and file data.
+//! One partition: metadata and file data, in a folder or elsewhere.
 
 mod keeper;
 
@@ -6,11 +6,11 @@ use crate::encryption::rewrap;
 use crate::gauge::{Gauge, Room};
 use crate::home::{self, Home, Kind, ensure_dir, failed};
 use crate::{
-    ChunkNames, ChunkStatistics, ChunkStore, Family, IdAllocator, KeyRing, MasterKey, MetaConfig,
-    MetaDatabase, MetaEngine, MetaOptions, MetaStatistics, MetaStore, SegmentConfig, SegmentStore,
-    StoreError, engines,
+    ChunkNames, ChunkStatistics, ChunkStore, DiskCacheStatistics, Family, FileData, IdAllocator, KeyRing,
+    MasterKey, MetaConfig, MetaDatabase, MetaEngine, MetaOptions, MetaStatistics, MetaStore, Recount,
+    SegmentConfig, SegmentStore, StoreError, engines,
 };
-use disk::{Disk, RealDisk, Space};
+use disk::{Disk, Lock, RealDisk, Space};
 use keeper::{Keeper, Stop};
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// The folder inside `/vicepX` that Cellar uses; format: docs/reference/formats/partition.md.
@@ -37,7 +37,7 @@ pub struct PartitionConfig {
     pub meta: MetaConfig,
     /// Limits of the file data.
     pub segments: SegmentConfig,
-    /// Interval of [`SegmentStore::maintain`] on a thread of the partition; `None` if the caller calls it.
+    /// Interval of [`FileData::maintain`] on a thread of the partition; `None` if the caller calls it.
     pub maintenance: Option<Duration>,
     /// The records that reference chunks. If set, a partition that was not closed cleanly searches for the
     /// orphans of its last run on a background thread.
@@ -72,11 +72,24 @@ pub struct Partition {
     // Dropped in this order: the threads end, the stores close, the lock is released.
     _recounter: Option<Recounter>,
     _keeper: Option<Keeper>,
-    segments: Arc<SegmentStore>,
+    data: Arc<dyn FileData>,
     meta: Arc<dyn MetaDatabase>,
     ids: Arc<IdAllocator>,
     gauge: Gauge,
-    home: Home,
+    uuid: Uuid,
+    _lock: Option<Box<dyn Lock>>,
+}
+
+/// The open stores of a partition.
+pub struct PartitionParts {
+    /// Metadata.
+    pub meta: Arc<dyn MetaDatabase>,
+    /// File data, which shares the health of the metadata.
+    pub data: Arc<dyn FileData>,
+    /// UUID generated when the partition was created.
+    pub uuid: Uuid,
+    /// What is locked on this machine for as long as the partition is open.
+    pub lock: Option<Box<dyn Lock>>,
 }
 
 impl Partition {
@@ -133,23 +146,39 @@ impl Partition {
         let home = Home::open(&**disk, &path.join(FOLDER), Kind::Partition, config.create)?;
         let meta = open_meta(&home, config)?;
         let keys = KeyRing::open(&**disk, &home.path, home.uuid, key)?.map(Arc::new);
-        let segments = open_segments(disk, &home, &meta, config, keys)?;
+        let data = open_segments(disk, &home, &meta, config, keys)?;
         home.finish(&**disk)?;
+        let uuid = home.uuid;
+        Partition::of(PartitionParts { meta, data, uuid, lock: Some(home.into_lock()) }, path, config)
+    }
+
+    /// Combines open stores to a partition. Of `config` it uses what concerns the threads of the partition. `place` is
+    /// used in messages.
+    ///
+    /// # Errors
+    /// Errors of the metadata; `Io` if a thread cannot be started.
+    pub fn of(
+        parts: PartitionParts,
+        place: &Path,
+        config: &PartitionConfig,
+    ) -> Result<Partition, StoreError> {
+        let PartitionParts { meta, data, uuid, lock } = parts;
         let ids = Arc::new(IdAllocator::open(as_meta(&meta), "any")?);
-        let failed_thread = |error| failed("start a thread for", path, error);
-        let recounter = config.chunk_names.filter(|_| segments.needs_recount());
-        let recounter = recounter.map(|names| Recounter::start(&segments, &meta, names)).transpose();
+        let failed_thread = |error| failed("start a thread for", place, error);
+        let recounter = config.chunk_names.filter(|_| data.needs_recount());
+        let recounter = recounter.map(|names| Recounter::start(&data, &meta, names)).transpose();
         let recounter = recounter.map_err(failed_thread)?;
-        let keeper = config.maintenance.map(|every| keep(&segments, &meta, every)).transpose();
+        let keeper = config.maintenance.map(|every| keep(&data, &meta, every)).transpose();
         let keeper = keeper.map_err(failed_thread)?;
         Ok(Partition {
             _recounter: recounter,
             _keeper: keeper,
-            segments,
+            data,
             meta,
             ids,
             gauge: Gauge::default(),
-            home,
+            uuid,
+            _lock: lock,
         })
     }
 
@@ -160,7 +189,7 @@ impl Partition {
 
     /// Returns the file data.
     pub fn chunks(&self) -> Arc<dyn ChunkStore> {
-        Arc::clone(&self.segments) as Arc<dyn ChunkStore>
+        Arc::clone(&self.data) as Arc<dyn ChunkStore>
     }
 
     /// Returns the allocator of ids that are never reused in this partition.
@@ -170,27 +199,32 @@ impl Partition {
 
     /// Returns the UUID generated when the partition was created.
     pub fn uuid(&self) -> Uuid {
-        self.home.uuid
+        self.uuid
     }
 
-    /// Returns the space on the file system.
+    /// Returns the space on the file system, or that of the partition if it is not in a file system.
     pub fn space(&self) -> Result<Space, StoreError> {
-        self.segments.space()
+        self.data.space()
     }
 
     /// Returns the space as of at most 100 ms ago: cheap enough to query before every growing operation.
     pub fn room(&self) -> Result<Room, StoreError> {
-        self.gauge.read(|| self.segments.room())
+        self.gauge.read(|| self.data.room())
     }
 
     /// Returns the space still available to file data, in bytes.
     pub fn usable_bytes(&self) -> Result<u64, StoreError> {
-        self.segments.usable_bytes()
+        self.data.usable_bytes()
     }
 
     /// Returns the statistics of this partition.
     pub fn statistics(&self) -> PartitionStatistics {
-        PartitionStatistics { meta: self.meta.statistics(), chunks: self.segments.statistics() }
+        PartitionStatistics { meta: self.meta.statistics(), chunks: self.data.statistics() }
+    }
+
+    /// Returns the statistics of the copies of chunks on the local disk, if the partition is elsewhere and has any.
+    pub fn disk_cache_statistics(&self) -> Option<DiskCacheStatistics> {
+        self.data.disk_cache_statistics()
     }
 
     /// Returns the I/O error that made it read-only, if any; reads continue to work.
@@ -198,14 +232,25 @@ impl Partition {
         self.meta.failure()
     }
 
-    /// Performs one round of maintenance; see [`SegmentStore::maintain`].
+    /// Performs one round of maintenance; see [`FileData::maintain`].
     pub fn maintain(&self) -> Result<usize, StoreError> {
-        self.segments.maintain()
+        self.data.maintain()
+    }
+
+    /// Removes what nothing knows of, as the partition's thread does once a day; see [`FileData::sweep`].
+    pub fn sweep(&self) -> Result<u64, StoreError> {
+        self.data.sweep(&mut || true)
+    }
+
+    /// Finds the orphans of a crash on this thread, for callers that open the partition without
+    /// [`PartitionConfig::chunk_names`]. Call it before anything is changed.
+    pub fn recount(&self, names: ChunkNames) -> Result<Option<Recount>, StoreError> {
+        self.data.recount(&*self.meta.snapshot(), names, &mut || true)
     }
 
     /// Whether orphans of a crash still have to be found; see [`PartitionConfig::chunk_names`].
     pub fn needs_recount(&self) -> bool {
-        self.segments.needs_recount()
+        self.data.needs_recount()
     }
 }
 
@@ -230,7 +275,7 @@ fn open_segments(
     meta: &Arc<dyn MetaDatabase>,
     config: &PartitionConfig,
     keys: Option<Arc<KeyRing>>,
-) -> Result<Arc<SegmentStore>, StoreError> {
+) -> Result<Arc<dyn FileData>, StoreError> {
     let folder = home.path.join("segments");
     if home.is_new {
         ensure_dir(&**disk, &folder)?;
@@ -246,16 +291,28 @@ fn open_segments(
     Ok(Arc::new(store.before_sharing(Box::new(move || home::begin_sharing(&*disk, &path, uuid)))))
 }
 
+/// Interval of [`FileData::sweep`], and the pause after one that failed.
+const SWEEP_EVERY: Duration = Duration::from_secs(24 * 3600);
+const SWEEP_AGAIN: Duration = Duration::from_secs(300);
+
 /// Upkeep of the metadata begins in the first round, when the start should be complete.
-fn keep(segments: &Arc<SegmentStore>, meta: &Arc<dyn MetaDatabase>, every: Duration) -> io::Result<Keeper> {
-    let (segments, meta) = (Arc::clone(segments), Arc::clone(meta));
+fn keep(data: &Arc<dyn FileData>, meta: &Arc<dyn MetaDatabase>, every: Duration) -> io::Result<Keeper> {
+    let (data, meta) = (Arc::clone(data), Arc::clone(meta));
     let checked = Arc::clone(&meta);
+    let mut next_sweep = Instant::now();
     let maintain = move |stop: &Stop| {
         if checked.failure().is_some() {
             return;
         }
-        if let Err(error) = segments.maintain_resting(&mut stop.rests()) {
+        if let Err(error) = data.maintain_resting(&mut stop.rests()) {
             tracing::warn!(%error, "maintenance of the segments failed");
+        }
+        if Instant::now() >= next_sweep {
+            let swept = data.sweep(&mut || !stop.is_notified());
+            next_sweep = Instant::now() + if swept.is_ok() { SWEEP_EVERY } else { SWEEP_AGAIN };
+            if let Err(error) = swept {
+                tracing::warn!(%error, again_after = ?SWEEP_AGAIN, "cannot look for unreferenced objects");
+            }
         }
     };
     Keeper::start(every, move || meta.begin_upkeep(), maintain)
@@ -275,14 +332,14 @@ const RECOUNT_REST: Duration = Duration::from_millis(2);
 impl Recounter {
     /// Returns once the snapshot to count has been taken; later changes do not affect the count.
     fn start(
-        segments: &Arc<SegmentStore>,
+        data: &Arc<dyn FileData>,
         meta: &Arc<dyn MetaDatabase>,
         names: ChunkNames,
     ) -> io::Result<Recounter> {
         let stop = Arc::new(AtomicBool::new(false));
         let (held, is_held) = sync_channel(1);
-        let (segments, meta, stop_too) = (Arc::clone(segments), Arc::clone(meta), Arc::clone(&stop));
-        let run = move || recount(&segments, &*meta, names, &held, &stop_too);
+        let (data, meta, stop_too) = (Arc::clone(data), Arc::clone(meta), Arc::clone(&stop));
+        let run = move || recount(&*data, &*meta, names, &held, &stop_too);
         let thread = Some(thread::Builder::new().name("store-recount".into()).spawn(run)?);
         is_held.recv().map_err(io::Error::other)?;
         Ok(Recounter { stop, thread })
@@ -290,7 +347,7 @@ impl Recounter {
 }
 
 fn recount(
-    segments: &SegmentStore,
+    data: &dyn FileData,
     meta: &dyn MetaStore,
     names: ChunkNames,
     held: &SyncSender<()>,
@@ -308,7 +365,7 @@ fn recount(
         }
         !stop.load(Relaxed)
     };
-    match segments.recount(&*state, names, &mut go_on) {
+    match data.recount(&*state, names, &mut go_on) {
         Ok(Some(found)) => tracing::info!(?found, "counted the space that the last run left behind"),
         Ok(None) => {}
         Err(error) => tracing::error!(%error, "cannot count the space that the last run left behind; \

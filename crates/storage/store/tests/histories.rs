@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use store::{
-    Batch, ChunkAddress, ChunkNames, ChunkOwner, ChunkStore, Codec, EncodedChunk, Family, KeyRange,
+    Batch, ChunkAddress, ChunkNames, ChunkOwner, ChunkStore, Codec, EncodedChunk, Family, FileData, KeyRange,
     MemoryMeta, MetaStore, Reserve, SegmentConfig, SegmentStore, Snapshot, StoreError, Visit,
 };
 

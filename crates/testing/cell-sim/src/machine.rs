@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
-use store::{HookedMeta, MemoryMeta, MetaStep, MetaStore, Reserve, SegmentConfig, SegmentStore};
+use store::{FileData, HookedMeta, MemoryMeta, MetaStep, MetaStore, Reserve, SegmentConfig, SegmentStore};
 use vldb::Locations;
 use vlserver::{Settings, VlService};
 use volume::{

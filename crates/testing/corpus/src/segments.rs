@@ -7,7 +7,9 @@ use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 use store::segment::walk;
-use store::{ChunkAddress, ChunkStore, MemoryMeta, Reserve, SegmentConfig, SegmentStore, StoreError};
+use store::{
+    ChunkAddress, ChunkStore, FileData, MemoryMeta, Reserve, SegmentConfig, SegmentStore, StoreError,
+};
 
 const FOLDER: &str = "/segments";
 const FILE: &str = "/segments/0000000000000001.seg";

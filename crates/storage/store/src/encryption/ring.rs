@@ -1,22 +1,21 @@
 //! The data keys of a partition and the file that holds them.
 
+use super::file::{KeyFile, KeysOnDisk};
 use super::master::MasterKey;
 use super::sealing::{Cipher, KEY_BYTES, SEAL_BYTES};
 use crate::StoreError;
 use crate::digest::digest_key;
-use crate::home::failed;
 use crate::segment::crc32c;
 use bytes::Bytes;
 use disk::Disk;
 use rand::RngCore;
 use std::collections::BTreeMap;
-use std::io::IoSlice;
 use std::path::Path;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+/// Name of the file, for messages.
 const FILE: &str = "KEYS";
-const FILE_NEW: &str = "KEYS.new";
 
 const MAGIC: &[u8; 8] = b"CELLKEYS";
 const VERSION: u32 = 1;
@@ -29,6 +28,8 @@ const XCHACHA20_POLY1305: u32 = 1;
 
 /// Maximum number of data keys in a ring.
 const KEYS_MAX: usize = 4096;
+
+const RING_BYTES_MAX: usize = HEADER_BYTES + KEYS_MAX * ENTRY_BYTES + CRC_BYTES;
 
 type DataKey = Zeroizing<[u8; KEY_BYTES]>;
 
@@ -51,7 +52,28 @@ impl KeyRing {
         uuid: Uuid,
         master: Option<&MasterKey>,
     ) -> Result<Option<KeyRing>, StoreError> {
-        let stored = read(disk, folder)?;
+        KeyRing::open_in(&KeysOnDisk { disk, folder }, uuid, master)
+    }
+
+    /// [`KeyRing::open`] for a ring that is kept elsewhere.
+    ///
+    /// # Errors
+    /// Those of [`KeyRing::open`], and those of `file`.
+    pub fn open_in(
+        file: &dyn KeyFile,
+        uuid: Uuid,
+        master: Option<&MasterKey>,
+    ) -> Result<Option<KeyRing>, StoreError> {
+        let folder = file.folder();
+        let mut stored = file.read(RING_BYTES_MAX)?;
+        if let (None, Some(master)) = (&stored, master) {
+            let keys = BTreeMap::from([(1, new_key())]);
+            if file.replace(None, &wrap(&keys, uuid, master)?)? {
+                return Ok(Some(KeyRing::new(&keys)));
+            }
+            // Another process has just created one.
+            stored = file.read(RING_BYTES_MAX)?;
+        }
         match (stored, master) {
             (None, None) => Ok(None),
             (Some(bytes), Some(master)) => Ok(Some(KeyRing::new(&unwrap(&bytes, folder, uuid, master)?))),
@@ -59,11 +81,7 @@ impl KeyRing {
                 folder,
                 "the partition is encrypted, and the configuration names no master key for it",
             )),
-            (None, Some(master)) => {
-                let keys = BTreeMap::from([(1, new_key())]);
-                write(disk, folder, &wrap(&keys, uuid, master)?)?;
-                Ok(Some(KeyRing::new(&keys)))
-            }
+            (None, Some(_)) => Err(key_error(folder, "its ring of keys exists, but cannot be found")),
         }
     }
 
@@ -74,8 +92,46 @@ impl KeyRing {
         uuid: Uuid,
         master: Option<&MasterKey>,
     ) -> Result<Option<KeyRing>, StoreError> {
-        let (Some(bytes), Some(master)) = (read(disk, folder)?, master) else { return Ok(None) };
-        Ok(Some(KeyRing::new(&unwrap(&bytes, folder, uuid, master)?)))
+        KeyRing::look_in(&KeysOnDisk { disk, folder }, uuid, master)
+    }
+
+    /// Opens the ring only if both a ring and a key exist; for checks, which work without one.
+    ///
+    /// # Errors
+    /// `Key` if the master key is wrong; `Damaged`; those of `file`.
+    pub fn look_in(
+        file: &dyn KeyFile,
+        uuid: Uuid,
+        master: Option<&MasterKey>,
+    ) -> Result<Option<KeyRing>, StoreError> {
+        let (Some(bytes), Some(master)) = (file.read(RING_BYTES_MAX)?, master) else { return Ok(None) };
+        Ok(Some(KeyRing::new(&unwrap(&bytes, file.folder(), uuid, master)?)))
+    }
+
+    /// Wraps the data keys with another master key and, with `adds_key`, adds a data key for new data. Nothing else
+    /// is rewritten. Returns the number of data keys.
+    ///
+    /// # Errors
+    /// `Key` if there is no ring, the old key is wrong, or another process has changed the ring meanwhile; `Damaged`;
+    /// those of `file`. The ring is unchanged then, except perhaps after an error of `file`.
+    pub fn rewrap_in(
+        file: &dyn KeyFile,
+        uuid: Uuid,
+        (old, new): (&MasterKey, &MasterKey),
+        adds_key: bool,
+    ) -> Result<usize, StoreError> {
+        let folder = file.folder();
+        let stored =
+            file.read(RING_BYTES_MAX)?.ok_or_else(|| key_error(folder, "the partition is not encrypted"))?;
+        let mut keys = unwrap(&stored, folder, uuid, old)?;
+        if adds_key {
+            let id = keys.last_key_value().map_or(1, |(id, _)| id.saturating_add(1));
+            keys.insert(id, new_key());
+        }
+        if !file.replace(Some(&stored), &wrap(&keys, uuid, new)?)? {
+            return Err(key_error(folder, "another process has just changed the keys; try again"));
+        }
+        Ok(keys.len())
     }
 
     /// Creates a ring with one random key, for tests and stores in memory.
@@ -142,26 +198,15 @@ impl KeyRing {
     }
 }
 
-/// Wraps the data keys of the partition in `folder` with another master key and, with `adds_key`, adds a data
-/// key for new data. Nothing else is rewritten. Returns the number of data keys.
-///
-/// # Errors
-/// `Key` if there is no ring or the old key is wrong; `Damaged`, `Io`. The ring is unchanged then.
+/// [`KeyRing::rewrap_in`] for the partition in `folder`.
 pub(crate) fn rewrap(
     disk: &dyn Disk,
     folder: &Path,
     uuid: Uuid,
-    (old, new): (&MasterKey, &MasterKey),
+    masters: (&MasterKey, &MasterKey),
     adds_key: bool,
 ) -> Result<usize, StoreError> {
-    let stored = read(disk, folder)?.ok_or_else(|| key_error(folder, "the partition is not encrypted"))?;
-    let mut keys = unwrap(&stored, folder, uuid, old)?;
-    if adds_key {
-        let id = keys.last_key_value().map_or(1, |(id, _)| id.saturating_add(1));
-        keys.insert(id, new_key());
-    }
-    write(disk, folder, &wrap(&keys, uuid, new)?)?;
-    Ok(keys.len())
+    KeyRing::rewrap_in(&KeysOnDisk { disk, folder }, uuid, masters, adds_key)
 }
 
 fn new_key() -> DataKey {
@@ -172,33 +217,6 @@ fn new_key() -> DataKey {
 
 fn key_error(folder: &Path, what: &str) -> StoreError {
     StoreError::Key { place: folder.display().to_string(), what: what.to_owned() }
-}
-
-/// Reads the ring's file, if there is one.
-fn read(disk: &dyn Disk, folder: &Path) -> Result<Option<Vec<u8>>, StoreError> {
-    let path = folder.join(FILE);
-    if !disk.exists(&path).map_err(|error| failed("look for", &path, error))? {
-        return Ok(None);
-    }
-    let fail = |error| failed("read", &path, error);
-    let file = disk.open(&path).map_err(fail)?;
-    let most = HEADER_BYTES + KEYS_MAX * ENTRY_BYTES + CRC_BYTES;
-    let mut bytes = vec![0; file.length().map_err(fail)?.min(most as u64 + 1) as usize];
-    file.read_exact_at(&mut bytes, 0).map_err(fail)?;
-    Ok(Some(bytes))
-}
-
-/// Replaces the ring's file atomically: a crash leaves either the old or the new one.
-fn write(disk: &dyn Disk, folder: &Path, bytes: &[u8]) -> Result<(), StoreError> {
-    let (new, path) = (folder.join(FILE_NEW), folder.join(FILE));
-    let fail = |error| failed("write", &new, error);
-    let is_there = disk.exists(&new).map_err(fail)?;
-    let file = if is_there { disk.open(&new) } else { disk.create(&new) }.map_err(fail)?;
-    file.set_len(0).map_err(fail)?;
-    file.write_all_at(&mut [IoSlice::new(bytes)], 0).map_err(fail)?;
-    file.sync_all().map_err(fail)?;
-    disk.rename(&new, &path).map_err(|error| failed("rename", &new, error))?;
-    disk.sync_dir(folder).map_err(|error| failed("sync", folder, error))
 }
 
 /// Returns the authenticated context of a wrapped key, so that the key of another partition or id is

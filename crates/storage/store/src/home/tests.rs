@@ -140,3 +140,26 @@ fn partition_records_match_golden_files() {
         assert_eq!((home.uuid, home.is_before_sharing()), (uuid, format == FORMAT));
     }
 }
+
+#[test]
+fn a_bucket_has_the_version_of_a_folder() {
+    let place = Path::new("s3://cellar/a/VERSION");
+    let version = BucketVersion::random();
+    assert_eq!(BucketVersion::parse(version.contents().as_bytes(), place).unwrap(), version);
+    let golden = include_str!("../../tests/golden/format-2");
+    let uuid = "67e55044-10b1-426f-9247-bb680e5fe0c8".parse().unwrap();
+    assert_eq!(BucketVersion { uuid }.contents(), golden);
+    let padded = |bytes: usize| format!("{golden}{}", " ".repeat(bytes - golden.len())).into_bytes();
+    assert!(BucketVersion::parse(&padded(BucketVersion::BYTES_MAX), place).is_ok());
+    for (contents, expected) in [
+        (padded(BucketVersion::BYTES_MAX + 1), "at most 1024 bytes"),
+        (golden.replace("format 2", "format 1").into_bytes(), "partitions in buckets begin with 2"),
+        (golden.replace("format 2", "format 3").into_bytes(), "this program knows formats up to 2"),
+        (golden.replace("partition", "database").into_bytes(), "expected \"cellar partition\""),
+        (vec![0xff; 100], "first line"),
+        (vec![], "first line"),
+    ] {
+        let error = BucketVersion::parse(&contents, place).unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains("s3://cellar/a/VERSION"), "{error}");
+    }
+}

@@ -41,6 +41,11 @@ impl Stop {
         *is_notified
     }
 
+    /// Whether the thread is to end.
+    pub(super) fn is_notified(&self) -> bool {
+        *self.is_notified.lock()
+    }
+
     /// Returns a function that paces work done in pieces. Call it before each piece: it pauses as long as the
     /// previous piece took, so that half of the time is left to others, and returns whether to continue.
     pub(super) fn rests(&self) -> impl FnMut() -> bool {

@@ -105,6 +105,27 @@ pub(super) struct Accounts {
     obsolete: BTreeSet<u64>,
     /// Segments whose file this run removed.
     removed: BTreeSet<u64>,
+    /// Sums over `segments`.
+    sums: Sums,
+}
+
+/// Bytes of segments, and their dead bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    bytes: u64,
+    dead: u64,
+}
+
+impl Sums {
+    fn add(&mut self, account: &Account) {
+        self.bytes += account.end;
+        self.dead += account.dead;
+    }
+
+    fn subtract(&mut self, account: &Account) {
+        self.bytes -= account.end;
+        self.dead -= account.dead;
+    }
 }
 
 impl Accounts {
@@ -130,7 +151,14 @@ impl Accounts {
     pub(super) fn take_over(&mut self, id: u64, mut account: Account) {
         account.changed |= !account.sealed;
         account.sealed = true;
-        self.segments.insert(id, account);
+        self.insert(id, account);
+    }
+
+    fn insert(&mut self, id: u64, account: Account) {
+        self.sums.add(&account);
+        if let Some(before) = self.segments.insert(id, account) {
+            self.sums.subtract(&before);
+        }
     }
 
     pub(super) fn forget_row(&mut self, id: u64) {
@@ -139,7 +167,7 @@ impl Accounts {
 
     /// Adds a segment whose first record is at `end`; the space between the header and there is dead.
     pub(super) fn begin(&mut self, id: u64, end: u64) {
-        self.segments.insert(id, Account { dead: end - HEADER_BYTES, ..Account::new(end) });
+        self.insert(id, Account { dead: end - HEADER_BYTES, ..Account::new(end) });
     }
 
     /// Records that the segment is reserved up to `end`; the last `filler_bytes` are a filler and therefore
@@ -173,7 +201,9 @@ impl Accounts {
 
     fn change(&mut self, id: u64, change: impl FnOnce(&mut Account)) {
         if let Some(account) = self.segments.get_mut(&id) {
+            self.sums.subtract(account);
             change(account);
+            self.sums.add(account);
             account.changed = true;
         }
     }
@@ -191,7 +221,9 @@ impl Accounts {
         let mut found = 0;
         for (id, account) in self.segments.range_mut(..limit) {
             let before = account.dead;
+            self.sums.subtract(account);
             account.recount(named.get(id).copied().unwrap_or(0));
+            self.sums.add(account);
             found += account.dead.saturating_sub(before);
         }
         found
@@ -260,14 +292,20 @@ impl Accounts {
 
     /// Returns sealed segments of which at least `dead_percent` percent is dead, but not all.
     pub(super) fn sparse(&self, dead_percent: u8) -> Vec<SegmentUse> {
-        let uses = self.segments.iter().filter(|(_, account)| account.sealed && !account.is_dead());
-        let uses = uses.map(|(&segment, account)| SegmentUse {
+        let percent = u64::from(dead_percent);
+        let is_sparse =
+            |used: &SegmentUse| used.dead.saturating_mul(100) >= used.bytes.saturating_mul(percent);
+        self.sealed_below(u64::MAX).filter(is_sparse).collect()
+    }
+
+    /// Returns sealed segments below this id that are not entirely dead, in the order of their ids.
+    pub(super) fn sealed_below(&self, id: u64) -> impl Iterator<Item = SegmentUse> {
+        let uses = self.segments.range(..id).filter(|(_, account)| account.sealed && !account.is_dead());
+        uses.map(|(&segment, account)| SegmentUse {
             segment,
             bytes: account.end - HEADER_BYTES,
             dead: account.dead,
-        });
-        let percent = u64::from(dead_percent);
-        uses.filter(|used| used.dead.saturating_mul(100) >= used.bytes.saturating_mul(percent)).collect()
+        })
     }
 
     /// Returns the bytes of entirely dead sealed segments.
@@ -277,16 +315,16 @@ impl Accounts {
 
     /// Records that the file of this segment has been removed.
     pub(super) fn remove(&mut self, id: u64) {
-        self.segments.remove(&id);
+        if let Some(account) = self.segments.remove(&id) {
+            self.sums.subtract(&account);
+        }
         self.removed.insert(id);
         self.obsolete.insert(id);
     }
 
     /// Returns the number of segments, their bytes, and their dead bytes.
     pub(super) fn totals(&self) -> (u64, u64, u64) {
-        self.segments.values().fold((0, 0, 0), |(count, bytes, dead), account| {
-            (count + 1, bytes + account.end, dead + account.dead)
-        })
+        (self.segments.len() as u64, self.sums.bytes, self.sums.dead)
     }
 }
 
@@ -309,6 +347,8 @@ impl Account {
 mod tests {
     use super::*;
     use crate::MemoryMeta;
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
 
     fn address(segment: u64, offset: u64, stored_bytes: u32) -> ChunkAddress {
         ChunkAddress { segment, offset, stored_bytes }
@@ -386,5 +426,28 @@ mod tests {
         accounts.take_over(1, Account { dead: 90, sealed: true, ..Account::new(132) });
         assert_eq!(accounts.recount(2, &BTreeMap::from([(1, 100)])), 0);
         assert_eq!(accounts.totals(), (1, 132, 0));
+    }
+
+    #[test]
+    fn totals_are_the_sums_of_all_accounts() {
+        let mut random = SmallRng::seed_from_u64(1);
+        let mut accounts = Accounts::default();
+        for _ in 0..2000 {
+            let id = random.random_range(0..10);
+            let some = address(id, HEADER_BYTES, random.random_range(0..50));
+            match random.random_range(0..8) {
+                0 => accounts.begin(id, HEADER_BYTES + random.random_range(0..20)),
+                1 => accounts.take_over(id, Account { dead: 9, ..Account::new(random.random_range(50..90)) }),
+                2 => accounts.set_end(id, random.random_range(40..200), random.random_range(0..20)),
+                3 => accounts.seal(id),
+                4 => accounts.remove(id),
+                5 => _ = accounts.recount(id, &BTreeMap::from([(0, 30), (3, 70)])),
+                _ => _ = accounts.release(some),
+            }
+            let of = |what: fn(&Account) -> u64| accounts.segments.values().map(what).sum::<u64>();
+            let sums =
+                (accounts.segments.len() as u64, of(|account| account.end), of(|account| account.dead));
+            assert_eq!(accounts.totals(), sums);
+        }
     }
 }

@@ -1,8 +1,9 @@
-//! A read-only view of the segments on disk, for checks.
+//! A read-only view of segments, for checks.
 
 use super::accounts::{self, Accounts};
 use super::files::Files;
 use super::header::HEADER_BYTES;
+use super::objects::{self, Bucket};
 use super::reading;
 use crate::{ChunkAddress, KeyRing, MetaStore, StoreError};
 use disk::Disk;
@@ -28,7 +29,7 @@ pub struct SegmentAccount {
 /// What exists of one segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentFacts {
-    /// Length of its file; `None` if there is no file.
+    /// Length of its file or object; `None` if there is none.
     pub file_bytes: Option<u64>,
     /// Its account; `None` if there is none, for example after a crash soon after the segment was created.
     pub account: Option<SegmentAccount>,
@@ -43,10 +44,43 @@ impl SegmentFacts {
     }
 }
 
+/// Reading of segments, wherever they are.
+pub(super) trait Medium: Send + Sync {
+    /// Reads a chunk and verifies it; returns its length before encoding.
+    fn verify(&self, address: ChunkAddress) -> Result<u32, StoreError>;
+
+    /// Whether the segment exists now.
+    fn is_there(&self, id: u64) -> bool;
+
+    /// Checks the segment's header.
+    fn check_header(&self, id: u64) -> Result<(), StoreError>;
+
+    /// Returns the path or the address of the segment, for messages.
+    fn place(&self, id: u64) -> String;
+}
+
+impl Medium for Files {
+    fn verify(&self, address: ChunkAddress) -> Result<u32, StoreError> {
+        reading::verify(self, address)
+    }
+
+    fn is_there(&self, id: u64) -> bool {
+        self.length(id).is_ok()
+    }
+
+    fn check_header(&self, id: u64) -> Result<(), StoreError> {
+        Files::check_header(self, id)
+    }
+
+    fn place(&self, id: u64) -> String {
+        self.path(id).display().to_string()
+    }
+}
+
 /// The segments of a partition. While the partition is written they may grow and be deleted: a damaged chunk
 /// counts only if a record still references it afterwards.
 pub struct SegmentAudit {
-    files: Files,
+    medium: Box<dyn Medium>,
     segments: BTreeMap<u64, SegmentFacts>,
     damaged_accounts: Vec<Vec<u8>>,
     was_closed: bool,
@@ -85,14 +119,43 @@ impl SegmentAudit {
                 length => segments.entry(id).or_default().file_bytes = Some(length?),
             }
         }
+        SegmentAudit::with_accounts(Box::new(files), segments, meta)
+    }
+
+    /// Reads the segments that are objects of a bucket, and their accounts in `meta`. Encrypted chunks are decrypted
+    /// with `keys`; without, only their checksums are verified.
+    ///
+    /// # Errors
+    /// `Unavailable`; errors of the metadata.
+    pub fn of_bucket(
+        bucket: Arc<dyn Bucket>,
+        meta: &dyn MetaStore,
+        keys: Option<Arc<KeyRing>>,
+    ) -> Result<SegmentAudit, StoreError> {
+        let lengths = objects::lengths(&*bucket)?;
+        let facts =
+            |(id, length): (&u64, &u64)| (*id, SegmentFacts { file_bytes: Some(*length), account: None });
+        let segments = lengths.iter().map(facts).collect();
+        SegmentAudit::with_accounts(
+            Box::new(objects::ObjectReader::new(bucket, keys, lengths)),
+            segments,
+            meta,
+        )
+    }
+
+    fn with_accounts(
+        medium: Box<dyn Medium>,
+        mut segments: BTreeMap<u64, SegmentFacts>,
+        meta: &dyn MetaStore,
+    ) -> Result<SegmentAudit, StoreError> {
         let (rows, damaged_accounts) = Accounts::load(meta)?;
         for (id, account) in rows {
             segments.entry(id).or_default().account = Some(account.facts());
         }
-        Ok(SegmentAudit { files, segments, damaged_accounts, was_closed: accounts::is_closed(meta)? })
+        Ok(SegmentAudit { medium, segments, damaged_accounts, was_closed: accounts::is_closed(meta)? })
     }
 
-    /// Returns all segments that have a file or an account.
+    /// Returns all segments that have a file, an object or an account.
     pub fn segments(&self) -> &BTreeMap<u64, SegmentFacts> {
         &self.segments
     }
@@ -107,17 +170,17 @@ impl SegmentAudit {
         self.was_closed
     }
 
-    /// Reads a chunk from its file and verifies it; returns its length before encoding.
+    /// Reads a chunk from its segment and verifies it; returns its length before encoding.
     ///
     /// # Errors
-    /// `Damaged` with the file, the offset and the failed check.
+    /// `Damaged` with the segment, the offset and the failed check; `Io`, `Unavailable`.
     pub fn verify(&self, address: ChunkAddress) -> Result<u32, StoreError> {
-        reading::verify(&self.files, address)
+        self.medium.verify(address)
     }
 
-    /// Whether the segment's file currently exists.
+    /// Whether the segment currently exists.
     pub fn is_there(&self, id: u64) -> bool {
-        self.files.length(id).is_ok()
+        self.medium.is_there(id)
     }
 
     /// Checks the segment's header.
@@ -125,11 +188,11 @@ impl SegmentAudit {
     /// # Errors
     /// `Damaged`.
     pub fn check_header(&self, id: u64) -> Result<(), StoreError> {
-        self.files.check_header(id)
+        self.medium.check_header(id)
     }
 
-    /// Returns the path of the segment's file, for messages.
+    /// Returns the path or the address of the segment, for messages.
     pub fn place(&self, id: u64) -> String {
-        self.files.path(id).display().to_string()
+        self.medium.place(id)
     }
 }

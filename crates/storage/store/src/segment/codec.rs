@@ -2,7 +2,7 @@
 
 use super::compression;
 use super::frame::Frame;
-use super::record::{Record, crc32c};
+use super::record::{RECORD_BYTES, Record, crc32c};
 use crate::chunk::CHUNK_BYTES_MAX;
 use crate::{Codec, KeyRing, StoreError};
 use bytes::Bytes;
@@ -27,6 +27,13 @@ pub(super) struct Encoded {
 pub(super) enum Stored {
     Apart(Bytes),
     Framed(Frame),
+}
+
+impl Encoded {
+    /// Returns the size of the record, header included.
+    pub(super) fn record_bytes(&self) -> u32 {
+        RECORD_BYTES as u32 + self.record.stored_bytes
+    }
 }
 
 impl Stored {

@@ -7,16 +7,19 @@
 //!
 //! The account of an object is committed after the object was created and before its chunks can be referenced. As
 //! commits survive in order, **every object that durable metadata references has an account**. So an open need not
-//! list the bucket, and an object without an account is an orphan, which [`ObjectChunks::sweep`] removes.
+//! list the bucket, and an object without an account is an orphan, which [`FileData::sweep`](crate::FileData::sweep) removes.
 
+mod audit;
 mod bucket;
 mod disk_cache;
 mod name;
 mod rounds;
+mod small;
 mod store;
 mod sweep;
 mod unsaved;
 
+pub(super) use audit::{ObjectReader, lengths};
 pub use bucket::{Bucket, BucketError, VisitObject};
 pub use disk_cache::{DiskCache, DiskCacheConfig, DiskCacheStatistics};
-pub use store::{ObjectChunks, ObjectConfig};
+pub use store::{ObjectChunks, ObjectConfig, UNLIMITED_BYTES};

@@ -10,13 +10,11 @@
 //! counted as referenced, and its release was recorded; chunks of this run are in segments of this run, which
 //! are not counted.
 
-use super::SegmentStore;
 use super::accounts::Accounts;
 use crate::{ChunkAddress, Family, KeyRange, Snapshot, StoreError};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Returns the chunk that a record (key and value) references, if any. An error means that the record cannot be
 /// read; nothing is reclaimed then.
@@ -96,37 +94,5 @@ impl Count {
             tracing::error!(?address, "metadata refers to a missing chunk");
         }
         *self.named.entry(address.segment).or_default() += bytes;
-    }
-}
-
-impl SegmentStore {
-    /// Whether an earlier run may have left unreferenced chunks, so that [`SegmentStore::recount`] is
-    /// worthwhile.
-    pub fn needs_recount(&self) -> bool {
-        self.has_orphans.load(Relaxed)
-    }
-
-    /// Counts the chunks that `state` references in the segments of earlier runs, and marks everything else
-    /// in them as dead; [`SegmentStore::maintain`] deletes segments that are entirely dead. `state` must be
-    /// the metadata as of the open of the store, before any change. `go_on` is called before each record; if
-    /// it returns false, the result is `None` and nothing was changed.
-    ///
-    /// # Errors
-    /// Errors of reading the metadata; nothing was changed then.
-    pub fn recount(
-        &self,
-        state: &dyn Snapshot,
-        names: ChunkNames,
-        go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<Recount>, StoreError> {
-        let counted = count(&self.accounts, state, names, go_on)?;
-        Ok(counted.map(|count| self.apply(&count)))
-    }
-
-    fn apply(&self, count: &Count) -> Recount {
-        let orphaned_bytes = self.accounts.lock().recount(self.first_id, &count.named);
-        self.counters.orphaned_bytes.fetch_add(orphaned_bytes, Relaxed);
-        self.has_orphans.store(false, Release);
-        Recount { orphaned_bytes, ..count.result }
     }
 }

@@ -8,7 +8,7 @@ use super::config::SegmentConfig;
 use super::files::{Files, Packing};
 use super::header::HEADER_BYTES;
 use super::reading;
-use super::record::RECORD_BYTES;
+use super::recount::{self, ChunkNames, Recount};
 use super::room::{self, Purpose, Room};
 use super::statistics::{ChunkStatistics, Counters};
 use super::unsynced::Unsynced;
@@ -17,8 +17,8 @@ use crate::group_sync::GroupSync;
 use crate::health::Health;
 use crate::home::failed;
 use crate::{
-    CacheStatistics, ChunkAddress, ChunkOwner, ChunkStore, EncodedChunk, IdAllocator, KeyRing, MetaStore,
-    SegmentRecords, SegmentUse, StoreError, gauge,
+    CacheStatistics, ChunkAddress, ChunkOwner, ChunkStore, EncodedChunk, FileData, IdAllocator, KeyRing,
+    MetaStore, SegmentRecords, SegmentUse, Snapshot, StoreError, gauge,
 };
 use bytes::Bytes;
 use disk::{Disk, File, Space};
@@ -27,12 +27,14 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use waits::{Lock, LockName};
 
 /// A folder of segment files.
 ///
-/// Call [`SegmentStore::maintain`] every few seconds: it records released chunks and deletes segments in
+/// Call [`FileData::maintain`] every few seconds: it records released chunks and deletes segments in
 /// which nothing is live, including the active ones.
 pub struct SegmentStore {
     pub(super) files: Files,
@@ -172,74 +174,6 @@ impl SegmentStore {
         self
     }
 
-    /// Records chunks released since the last call, and deletes the segments that were already entirely dead
-    /// then. Returns the number of segments deleted.
-    pub fn maintain(&self) -> Result<usize, StoreError> {
-        self.maintain_resting(&mut || true)
-    }
-
-    /// Does the same as [`SegmentStore::maintain`], but frees the space of each segment piece by piece.
-    /// `rest` is called before each piece and returns whether to continue. There are no pauses if more space
-    /// is dead than free.
-    pub(crate) fn maintain_resting(&self, rest: &mut dyn FnMut() -> bool) -> Result<usize, StoreError> {
-        let _one = self.maintaining.lock();
-        if self.health.is_failed() {
-            return Ok(0);
-        }
-        self.room.forget();
-        self.retire();
-        self.write_accounts()?;
-        let dead = self.accounts.lock().collect();
-        if dead.is_empty() {
-            return Ok(0);
-        }
-        // Chunks are released only after a durable commit; this sync is for the account rows.
-        let number = self.write_accounts()?;
-        self.meta.sync(number)?;
-        let is_short = self.usable_bytes()? < self.accounts.lock().totals().2;
-        let mut deleted = 0;
-        for id in dead {
-            let leaving = self.files.remove(id)?;
-            // An abandoned append is never synced; an open file would keep its space allocated.
-            self.dirty.lock().remove(&id);
-            // After a crash, the name must not refer to a truncated file.
-            self.files.sync_names()?;
-            self.accounts.lock().remove(id);
-            deleted += 1;
-            if !is_short && !leaving.shorten(rest)? {
-                break;
-            }
-        }
-        self.write_accounts()?;
-        self.counters.segments_deleted.fetch_add(deleted, Relaxed);
-        Ok(deleted as usize)
-    }
-
-    /// Returns the statistics of this store.
-    pub fn statistics(&self) -> ChunkStatistics {
-        let totals = self.accounts.lock().totals();
-        ChunkStatistics {
-            sync_requests: self.group.requests(),
-            syncs: self.group.rounds(),
-            ..self.counters.statistics(totals, self.cache.statistics())
-        }
-    }
-
-    /// Returns the space on the file system.
-    pub fn space(&self) -> Result<Space, StoreError> {
-        room::space(&*self.files.disk, &self.files.folder)
-    }
-
-    /// Returns the space for data on the file system, without the space kept for metadata and compaction.
-    pub fn room(&self) -> Result<gauge::Room, StoreError> {
-        Ok(self.room.for_data(self.space()?))
-    }
-
-    /// Returns the space still available to new data, in bytes.
-    pub fn usable_bytes(&self) -> Result<u64, StoreError> {
-        Ok(self.room()?.usable_bytes)
-    }
-
     /// Returns the error that made it read-only, if any.
     pub fn failure(&self) -> Option<String> {
         self.health.failure()
@@ -271,7 +205,7 @@ impl SegmentStore {
         if self.unsynced.bytes() >= self.unsynced_bytes_max {
             self.sync()?;
         }
-        let lengths = encoded.iter().map(|encoded| RECORD_BYTES as u32 + encoded.record.stored_bytes);
+        let lengths = encoded.iter().map(Encoded::record_bytes);
         let places = self.reserve(lengths, purpose)?;
         let addresses: Vec<ChunkAddress> = places.iter().map(|place| place.address).collect();
         self.write_all(&places, encoded).inspect_err(|_| self.give_up(&addresses))?;
@@ -552,6 +486,78 @@ impl ChunkStore for SegmentStore {
             self.counters.chunks_released.fetch_add(1, Relaxed);
         } else {
             tracing::warn!(?address, "release of a missing chunk");
+        }
+    }
+}
+
+impl FileData for SegmentStore {
+    /// Deletes the files of segments, and frees the space of each piece by piece. There are no pauses if more space is
+    /// dead than free.
+    fn maintain_resting(&self, rest: &mut dyn FnMut() -> bool) -> Result<usize, StoreError> {
+        let _one = self.maintaining.lock();
+        if self.health.is_failed() {
+            return Ok(0);
+        }
+        self.room.forget();
+        self.retire();
+        self.write_accounts()?;
+        let dead = self.accounts.lock().collect();
+        if dead.is_empty() {
+            return Ok(0);
+        }
+        // Chunks are released only after a durable commit; this sync is for the account rows.
+        let number = self.write_accounts()?;
+        self.meta.sync(number)?;
+        let is_short = self.usable_bytes()? < self.accounts.lock().totals().2;
+        let mut deleted = 0;
+        for id in dead {
+            let leaving = self.files.remove(id)?;
+            // An abandoned append is never synced; an open file would keep its space allocated.
+            self.dirty.lock().remove(&id);
+            // After a crash, the name must not refer to a truncated file.
+            self.files.sync_names()?;
+            self.accounts.lock().remove(id);
+            deleted += 1;
+            if !is_short && !leaving.shorten(rest)? {
+                break;
+            }
+        }
+        self.write_accounts()?;
+        self.counters.segments_deleted.fetch_add(deleted, Relaxed);
+        Ok(deleted as usize)
+    }
+
+    fn needs_recount(&self) -> bool {
+        self.has_orphans.load(Relaxed)
+    }
+
+    fn recount(
+        &self,
+        state: &dyn Snapshot,
+        names: ChunkNames,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Recount>, StoreError> {
+        let Some(count) = recount::count(&self.accounts, state, names, go_on)? else { return Ok(None) };
+        let orphaned_bytes = self.accounts.lock().recount(self.first_id, &count.named);
+        self.counters.orphaned_bytes.fetch_add(orphaned_bytes, Relaxed);
+        self.has_orphans.store(false, Release);
+        Ok(Some(Recount { orphaned_bytes, ..count.result }))
+    }
+
+    fn space(&self) -> Result<Space, StoreError> {
+        room::space(&*self.files.disk, &self.files.folder)
+    }
+
+    fn room(&self) -> Result<gauge::Room, StoreError> {
+        Ok(self.room.for_data(self.space()?))
+    }
+
+    fn statistics(&self) -> ChunkStatistics {
+        let totals = self.accounts.lock().totals();
+        ChunkStatistics {
+            sync_requests: self.group.requests(),
+            syncs: self.group.rounds(),
+            ..self.counters.statistics(totals, self.cache.statistics())
         }
     }
 }

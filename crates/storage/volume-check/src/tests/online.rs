@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
-use store::{Batch, ChunkStore, MemoryChunks, MemoryMeta, MetaStore, Reserve, SegmentConfig, SegmentStore};
+use store::{
+    Batch, ChunkStore, FileData, MemoryChunks, MemoryMeta, MetaStore, Reserve, SegmentConfig, SegmentStore,
+};
 use volume::{CloneVolume, Volume, VolumeOptions, Volumes};
 use volume_records::{codec, families, keys};
 

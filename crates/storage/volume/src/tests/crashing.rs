@@ -1,9 +1,9 @@
 //! Metadata of any engine, with simulated crashes.
 
 use crate::families;
+use bucket::faulty::{Faults, FaultyBucket};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use slate_meta::faulty::{Faults, FaultyBucket};
 use slate_meta::{SlateConfig, SlateEngine};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -27,18 +27,20 @@ pub(crate) struct Place {
     /// Removed after the last use; `None` if the engine needs no folder.
     folder: Option<Arc<TempDir>>,
     databases: Arc<AtomicU32>,
+    /// Those of the bucket, if it is in one.
+    faults: Option<Faults>,
 }
 
 impl Place {
     /// Databases in memory.
     pub(crate) fn in_memory() -> Place {
-        Place { engine: Arc::new(MemoryEngine::new()), folder: None, databases: Arc::default() }
+        Place { engine: Arc::new(MemoryEngine::new()), folder: None, databases: Arc::default(), faults: None }
     }
 
     /// Databases of the engine that servers use.
     pub(crate) fn on_disk() -> Place {
         let folder = Some(Arc::new(tempfile::tempdir().unwrap()));
-        Place { engine: store::engines::local(), folder, databases: Arc::default() }
+        Place { engine: store::engines::local(), folder, databases: Arc::default(), faults: None }
     }
 
     /// Databases in a bucket that refuses, delays, loses, repeats and never answers requests. Its clock runs only
@@ -56,7 +58,12 @@ impl Place {
         };
         let bucket = Arc::new(FaultyBucket::new(seed, faults));
         let engine = Arc::new(SlateEngine::with_runtime(Arc::new(runtime), bucket, "", config));
-        Place { engine, folder: None, databases: Arc::default() }
+        Place { engine, folder: None, databases: Arc::default(), faults: Some(faults) }
+    }
+
+    /// Returns the faults of the bucket, if it is in one.
+    pub(crate) fn faults(&self) -> Option<Faults> {
+        self.faults
     }
 
     /// Returns the folder of a database that does not exist yet.

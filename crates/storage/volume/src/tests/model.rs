@@ -32,7 +32,7 @@ fn a_long_history_on_disk() {
     seeds::play(1, |seed| History::new(seed + LONG, Place::on_disk()).run(1500));
 }
 
-/// The same histories in a bucket with faults. `CELLAR_BUCKET_COUNT=n` sets their number.
+/// The same histories with metadata in a bucket with faults, and file data in memory or in one. `CELLAR_BUCKET_COUNT=n` sets their number.
 #[test]
 fn short_histories_in_a_bucket() {
     let count = std::env::var("CELLAR_BUCKET_COUNT").map_or(30, |text| text.parse().expect("a number"));

@@ -6,7 +6,7 @@ use base::{AbortCode, Fid};
 use disk::{Disk, FaultyDisk, Garbling};
 use std::path::Path;
 use std::sync::Arc;
-use store::{ChunkStore, Codec, MemoryMeta, Reserve, SegmentConfig, SegmentStore};
+use store::{ChunkStore, Codec, FileData, MemoryMeta, Reserve, SegmentConfig, SegmentStore};
 
 const FOLDER: &str = "/segments";
 const CHUNK: usize = 64 << 10;

@@ -1,22 +1,34 @@
-//! Segments on a faulty in-memory disk, for the server of these tests.
+//! File data on a faulty disk in memory, or in a faulty bucket, for the server of these tests.
 
 use super::support::Meta;
+use bucket::faulty::{Faults, FaultyBucket};
+use bucket::{Objects, ObjectsConfig};
 use disk::{Disk, FaultyDisk, Garbling, Torn};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use std::path::Path;
 use std::sync::Arc;
-use store::{KeyRing, MetaStore as _, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
+use std::time::Duration;
+use store::{
+    FileData, KeyRing, MetaStore as _, ObjectChunks, ObjectConfig, Reserve, SegmentAudit, SegmentConfig,
+    SegmentStore, StoreError,
+};
+use tokio::runtime::Builder;
 
 const FOLDER: &str = "/segments";
 
-/// The disk, and the segments as opened by the current run.
+/// Where segments are, and the segments as opened by the current run.
 pub(crate) struct Segments {
-    pub(crate) disk: FaultyDisk,
+    medium: Medium,
     keys: Option<Arc<KeyRing>>,
-    config: SegmentConfig,
     /// `None` while the segments are closed.
-    store: Option<Arc<SegmentStore>>,
+    store: Option<Arc<dyn FileData>>,
+}
+
+enum Medium {
+    Files(FaultyDisk, SegmentConfig),
+    /// With the client of the current run.
+    Objects(FaultyBucket, Arc<Objects>, ObjectConfig),
 }
 
 impl Segments {
@@ -37,23 +49,58 @@ impl Segments {
             // Small records with padding would be moved for ever by a compaction at 1 % dead.
             aligned_bytes_min: 64 << 10,
         };
+        Segments::on(Medium::Files(disk, config), is_encrypted)
+    }
+
+    /// Creates an empty bucket with faults; `random` chooses the size of objects.
+    pub(crate) fn in_bucket(random: &mut SmallRng, is_encrypted: bool, faults: Faults) -> Segments {
+        let bucket = FaultyBucket::new(random.random(), faults);
+        let config = ObjectConfig {
+            object_bytes_max: random.random_range(1..20_000),
+            unsaved_bytes_max: if random.random() { 1 << 20 } else { 2000 },
+            cache_bytes: if random.random() { 0 } else { 100_000 },
+            ..ObjectConfig::default()
+        };
+        let client = client(&bucket);
+        Segments::on(Medium::Objects(bucket, client, config), is_encrypted)
+    }
+
+    fn on(medium: Medium, is_encrypted: bool) -> Segments {
         let keys = is_encrypted.then(|| Arc::new(KeyRing::random()));
-        Segments { disk, keys, config, store: None }
+        Segments { medium, keys, store: None }
     }
 
     /// Starts a run.
     pub(crate) fn open(&mut self, meta: &Arc<Meta>) {
-        let (disk, meta) = (Arc::new(self.disk.clone()), Arc::clone(&meta.inner));
-        let (folder, keys) = (Path::new(FOLDER), self.keys.clone());
-        let store = SegmentStore::open_encrypted(disk, folder, Arc::clone(&meta) as _, self.config, keys);
+        let (meta, keys) = (Arc::clone(&meta.inner), self.keys.clone());
+        let store = match &self.medium {
+            Medium::Files(disk, config) => {
+                let disk = Arc::new(disk.clone());
+                let opened =
+                    SegmentStore::open_encrypted(disk, Path::new(FOLDER), meta.clone(), *config, keys);
+                opened.map(|store| Arc::new(store) as Arc<dyn FileData>)
+            }
+            Medium::Objects(_, client, config) => {
+                let opened = ObjectChunks::open(Arc::clone(client) as _, meta.clone(), *config, keys);
+                opened.map(|store| Arc::new(store) as Arc<dyn FileData>)
+            }
+        };
         let store = store.unwrap();
         let recount = store.recount(&*meta.snapshot(), crate::CHUNK_NAMES, &mut || true).unwrap();
         assert!(recount.is_none_or(|found| found.missing == 0), "{recount:?}");
-        self.store = Some(Arc::new(store));
+        self.store = Some(store);
     }
 
-    pub(crate) fn store(&self) -> Arc<SegmentStore> {
+    pub(crate) fn store(&self) -> Arc<dyn FileData> {
         Arc::clone(self.store.as_ref().unwrap())
+    }
+
+    /// Returns the disk, if they are on one.
+    pub(crate) fn disk(&self) -> Option<&FaultyDisk> {
+        match &self.medium {
+            Medium::Files(disk, _) => Some(disk),
+            Medium::Objects(..) => None,
+        }
     }
 
     /// Ends the run cleanly; the caller must hold the only reference to the segments.
@@ -64,13 +111,34 @@ impl Segments {
 
     /// Simulates a power loss, without closing the current run.
     pub(crate) fn crash(&mut self) {
-        self.disk = self.disk.crash();
+        match &mut self.medium {
+            Medium::Files(disk, _) => *disk = disk.crash(),
+            Medium::Objects(bucket, old, _) => {
+                old.abandon();
+                *old = client(bucket);
+            }
+        }
         self.store = None;
     }
 
-    /// Opens the segment files for a check.
-    pub(crate) fn audit(&self, meta: &Meta) -> SegmentAudit {
-        let disk = Arc::new(self.disk.clone());
-        SegmentAudit::open_encrypted(disk, Path::new(FOLDER), &*meta.inner, self.keys.clone()).unwrap()
+    /// Opens the segments for a check.
+    pub(crate) fn audit(&self, meta: &Meta) -> Result<SegmentAudit, StoreError> {
+        let keys = self.keys.clone();
+        match &self.medium {
+            Medium::Files(disk, _) => {
+                SegmentAudit::open_encrypted(Arc::new(disk.clone()), Path::new(FOLDER), &*meta.inner, keys)
+            }
+            Medium::Objects(_, client, _) => {
+                SegmentAudit::of_bucket(Arc::clone(client) as _, &*meta.inner, keys)
+            }
+        }
     }
+}
+
+/// Returns a client whose every call succeeds at last, however often its requests fail. Its clock runs only while a
+/// call waits.
+fn client(bucket: &FaultyBucket) -> Arc<Objects> {
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let config = ObjectsConfig { patience: Duration::from_secs(3600), request_limit: Duration::from_secs(5) };
+    Arc::new(Objects::new(Arc::new(runtime), Arc::new(bucket.clone()), "chunks", config))
 }

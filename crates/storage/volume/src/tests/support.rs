@@ -258,7 +258,7 @@ impl Server {
         let chunks: Arc<dyn ChunkStore> = match &mut self.segments {
             Some(segments) => {
                 segments.open(&self.meta);
-                segments.store()
+                segments.store() as _
             }
             None => Arc::clone(&self.chunks) as _,
         };
@@ -275,7 +275,7 @@ impl Server {
 
     /// Checks that the partition has no damage, including that of chunks if they are in segments.
     pub(crate) fn check(&self) {
-        let audit = self.segments.as_ref().map(|segments| segments.audit(&self.meta));
+        let audit = self.segments.as_ref().map(|segments| segments.audit(&self.meta).unwrap());
         let options = CheckOptions { data: audit.is_some() };
         let report = check(&*self.meta, audit.as_ref(), options, &mut |_| {});
         assert!(report.is_clean(), "{report:#?}");

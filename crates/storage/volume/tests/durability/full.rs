@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use store::{MemoryMeta, Reserve, SegmentConfig, SegmentStore};
+use store::{FileData, MemoryMeta, Reserve, SegmentConfig, SegmentStore};
 use volume::{CompactionPolicy, PartitionHandle, Space, Volume, VolumeError, Volumes};
 
 const FOLDER: &str = "/segments";

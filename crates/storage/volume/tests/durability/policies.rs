@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use store::{MemoryMeta, MetaStore, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
+use store::{FileData, MemoryMeta, MetaStore, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
 use volume::{Durability, PartitionHandle, Space, VolumeOptions, Volumes};
 use volume_check::{CheckOptions, check};
 

@@ -9,7 +9,7 @@ use rand::{Rng, RngCore, SeedableRng};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use store::{MemoryMeta, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
+use store::{FileData, MemoryMeta, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
 use volume::{
     Clock, FileKind, KEPT_SECONDS, PartitionHandle, Restoration, Space, VnodeStatus, VolumeError,
     VolumeOptions, Volumes,

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
-use store::{MemoryMeta, MetaStore, Recount, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
+use store::{FileData, MemoryMeta, MetaStore, Recount, Reserve, SegmentAudit, SegmentConfig, SegmentStore};
 use volume::{CompactionPolicy, PartitionHandle, ScrubPolicy, Space, Volume, VolumeError, Volumes};
 use volume_check::{CheckOptions, check};
 

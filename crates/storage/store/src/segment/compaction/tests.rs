@@ -1,5 +1,5 @@
 use crate::segment::{Reserve, SegmentConfig, SegmentStore};
-use crate::{ChunkAddress, ChunkOwner, ChunkStore, Codec, MemoryMeta, StoreError};
+use crate::{ChunkAddress, ChunkOwner, ChunkStore, Codec, FileData, MemoryMeta, StoreError};
 use bytes::Bytes;
 use disk::{Disk, FaultyDisk, Garbling, RealDisk};
 use std::path::Path;

@@ -13,19 +13,24 @@ use super::bucket::{Bucket, BucketError};
 use super::disk_cache::{DiskCache, DiskCacheStatistics};
 use super::name::{self, object_name};
 use super::rounds::Rounds;
+use super::small;
 use super::unsaved::Unsaved;
 use crate::digest::{Digest, digest};
 use crate::health::Health;
+use crate::tenure::{Permit, Tenure};
 use crate::{
-    Batch, CacheStatistics, ChunkAddress, ChunkOwner, ChunkStore, EncodedChunk, Family, KeyRing, MetaStore,
-    SegmentRecords, SegmentUse, Snapshot, StoreError,
+    Batch, CacheStatistics, ChunkAddress, ChunkOwner, ChunkStore, EncodedChunk, Family, FileData, KeyRing,
+    MetaStore, SegmentAudit, SegmentRecords, SegmentUse, Snapshot, StoreError, gauge,
 };
 use bytes::Bytes;
+use disk::Space;
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Key in the family System of the number of opens.
 const EPOCH_KEY: &[u8] = b"objects/epoch";
@@ -40,11 +45,23 @@ pub struct ObjectConfig {
     pub unsaved_bytes_max: u64,
     /// Maximum size of decoded chunks kept in memory, in bytes.
     pub cache_bytes: u64,
+    /// Size of the partition in bytes, since a bucket has none: new chunks are refused when this much is live.
+    /// [`UNLIMITED_BYTES`] if there is no limit.
+    pub size_bytes: u64,
 }
+
+/// The size of a partition without a limit: 1 EiB. Sizes in blocks of 1 KiB stay far from the largest number that the
+/// protocol has for them.
+pub const UNLIMITED_BYTES: u64 = 1 << 60;
 
 impl Default for ObjectConfig {
     fn default() -> ObjectConfig {
-        ObjectConfig { object_bytes_max: 8 << 20, unsaved_bytes_max: 32 << 20, cache_bytes: 256 << 20 }
+        ObjectConfig {
+            object_bytes_max: 8 << 20,
+            unsaved_bytes_max: 32 << 20,
+            cache_bytes: 256 << 20,
+            size_bytes: UNLIMITED_BYTES,
+        }
     }
 }
 
@@ -53,7 +70,10 @@ const TO_CACHE_MAX: usize = 4;
 
 /// The file data of a partition in a bucket.
 ///
-/// Call [`ObjectChunks::maintain`] every few seconds, and [`ObjectChunks::sweep`] after the open and about once a day.
+/// Call [`FileData::maintain`] every few seconds, and [`FileData::sweep`] after the open and about once a day: it lists
+/// the bucket, and removes the objects of this and of earlier epochs that have no account. If accounts could not be read
+/// at the open, objects of earlier epochs without one get a new one instead, and what of them is dead is found by the
+/// recount after the next start that follows a crash.
 ///
 /// # Errors
 /// A bucket that does not answer is `Unavailable`, which is not final: appended chunks stay in memory, creating them
@@ -79,13 +99,14 @@ pub struct ObjectChunks {
     /// Held throughout `maintain` and `sweep`, so that only one runs at a time; guards nothing else.
     pub(super) maintaining: Mutex<()>,
     rounds: Rounds,
-    health: Arc<Health>,
+    pub(super) health: Arc<Health>,
+    permit: Permit,
     cache: ChunkCache,
     disk_cache: Option<DiskCache>,
     /// New objects, for the cache on the local disk.
     to_cache: Mutex<Vec<(u64, Bytes)>>,
-    /// The object whose records were listed last: compaction copies chunks of it next.
-    listed: Mutex<Option<(u64, Bytes)>>,
+    /// The objects whose records were listed last: compaction copies chunks of them next.
+    listed: Mutex<Listed>,
     pub(super) counters: Counters,
 }
 
@@ -124,6 +145,7 @@ impl ObjectChunks {
             maintaining: Mutex::default(),
             rounds: Rounds::default(),
             health: Arc::new(Health::of(Path::new(&place))),
+            permit: Permit::default(),
             cache: ChunkCache::new(config.cache_bytes),
             disk_cache: None,
             to_cache: Mutex::default(),
@@ -139,6 +161,13 @@ impl ObjectChunks {
         self
     }
 
+    /// Answers only during a tenure; see [`Tenure::limit`]. The metadata has to have the same.
+    #[must_use]
+    pub fn during(mut self, tenure: &Tenure, patience: Duration) -> ObjectChunks {
+        self.permit = Permit { tenure: tenure.clone(), patience };
+        self
+    }
+
     /// Keeps copies of chunks on the local disk. The cache must be of this partition only.
     #[must_use]
     pub fn with_disk_cache(mut self, cache: DiskCache) -> ObjectChunks {
@@ -146,79 +175,37 @@ impl ObjectChunks {
         self
     }
 
-    /// Records chunks released since the last call, and removes the objects that were already entirely dead then.
-    /// Returns the number of objects removed.
-    ///
-    /// # Errors
-    /// `Unavailable`: what could not be removed is left to the next call. Errors of the metadata.
-    pub fn maintain(&self) -> Result<usize, StoreError> {
-        let _one = self.maintaining.lock();
-        if self.health.is_failed() {
-            return Ok(0);
-        }
-        self.copy_to_disk_cache();
-        self.write_accounts()?;
-        let dead = self.accounts.lock().collect();
-        if dead.is_empty() {
-            return Ok(0);
-        }
-        // Chunks are released only after a durable commit; this sync is for the account rows. It also shows that no
-        // other process has the metadata.
-        let number = self.write_accounts()?;
-        self.meta.sync(number)?;
-        let names: Vec<String> = dead.iter().map(|id| object_name(*id)).collect();
-        self.bucket.remove(&names).map_err(|error| self.unanswered(&error))?;
-        let mut accounts = self.accounts.lock();
-        for id in &dead {
-            accounts.remove(*id);
-        }
-        drop(accounts);
-        self.write_accounts()?;
-        self.counters.segments_deleted.fetch_add(dead.len() as u64, Relaxed);
-        Ok(dead.len())
-    }
-
-    /// Whether an earlier run may have left unreferenced chunks, so that [`ObjectChunks::recount`] is worthwhile.
-    pub fn needs_recount(&self) -> bool {
-        self.has_orphans.load(Relaxed)
-    }
-
-    /// Counts the chunks that `state` references in the objects of earlier runs, and marks everything else in them
-    /// as dead; see [`SegmentStore::recount`](crate::SegmentStore::recount).
-    ///
-    /// # Errors
-    /// Errors of reading the metadata; nothing was changed then.
-    pub fn recount(
-        &self,
-        state: &dyn Snapshot,
-        names: ChunkNames,
-        go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<Option<Recount>, StoreError> {
-        let Some(count) = recount::count(&self.accounts, state, names, go_on)? else { return Ok(None) };
-        let orphaned_bytes = self.accounts.lock().recount(name::first_id(self.epoch), &count.named);
-        self.counters.orphaned_bytes.fetch_add(orphaned_bytes, Relaxed);
-        self.has_orphans.store(false, Relaxed);
-        Ok(Some(Recount { orphaned_bytes, ..count.result }))
-    }
-
-    /// Returns the statistics of this store; its segments are objects.
-    pub fn statistics(&self) -> ChunkStatistics {
-        let totals = self.accounts.lock().totals();
-        ChunkStatistics {
-            sync_requests: self.rounds.requests(),
-            syncs: self.rounds.rounds(),
-            ..self.counters.statistics(totals, self.cache.statistics())
-        }
-    }
-
-    /// Returns the statistics of the cache on the local disk, if there is one.
-    pub fn disk_cache_statistics(&self) -> Option<DiskCacheStatistics> {
-        self.disk_cache.as_ref().map(DiskCache::statistics)
-    }
-
     /// Returns the error that made it read-only, if any.
     pub fn failure(&self) -> Option<String> {
         self.health.failure()
+    }
+
+    /// Whether anything may be read.
+    pub(super) fn may_read(&self) -> Result<(), StoreError> {
+        self.permit.check(&self.health)
+    }
+
+    /// Whether anything may be written.
+    fn may_write(&self) -> Result<(), StoreError> {
+        self.may_read()?;
+        self.health.check()
+    }
+
+    /// Whether this many bytes of new chunks fit.
+    fn fits(&self, bytes: u64) -> bool {
+        self.room_now().usable_bytes >= bytes
+    }
+
+    fn room_now(&self) -> gauge::Room {
+        let (_, bytes, dead_bytes) = self.accounts.lock().totals();
+        let total_bytes = self.config.size_bytes;
+        gauge::Room { total_bytes, usable_bytes: total_bytes.saturating_sub(bytes - dead_bytes) }
+    }
+
+    /// Whether a call had no answer in time, so that its caller may have left chunks to which nothing refers. The end of
+    /// this run then leaves them to the recount of the next one.
+    pub fn is_interrupted(&self) -> bool {
+        self.health.is_interrupted()
     }
 
     /// Returns the bytes in memory that are not in the bucket yet.
@@ -256,7 +243,7 @@ impl ObjectChunks {
 
     /// Makes durable what was appended before the call; returns the number of the last append covered.
     fn save(&self) -> Result<u64, StoreError> {
-        self.health.check()?;
+        self.may_write()?;
         let (covered, objects) = {
             let mut unsaved = self.unsaved.lock();
             unsaved.seal(&mut self.accounts.lock());
@@ -289,6 +276,7 @@ impl ObjectChunks {
 
     /// Returns the error of a request that may succeed later.
     pub(super) fn unanswered(&self, error: &BucketError) -> StoreError {
+        self.health.interrupt();
         StoreError::Unavailable { place: self.bucket.place(), what: error.to_string() }
     }
 
@@ -376,10 +364,8 @@ impl ObjectChunks {
         if let Some(contents) = self.unsaved.lock().read(id, 0, u64::MAX) {
             return Ok(contents);
         }
-        if let Some((listed, contents)) = &*self.listed.lock()
-            && *listed == id
-        {
-            return Ok(contents.clone());
+        if let Some(contents) = self.listed.lock().get(id) {
+            return Ok(contents);
         }
         let place = || self.place_of(&object_name(id));
         let none = || StoreError::Damaged { place: place(), what: "no such object".into() };
@@ -392,7 +378,7 @@ impl ObjectChunks {
             let what = format!("expected {end} bytes, got {}", contents.len());
             return Err(StoreError::Damaged { place: place(), what });
         }
-        *self.listed.lock() = Some((id, contents.clone()));
+        self.listed.lock().add(id, contents.clone());
         Ok(contents)
     }
 
@@ -400,10 +386,10 @@ impl ObjectChunks {
     fn fetch_listed(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
         let length = reading::record_length(address).map_err(|what| self.damaged(address, what))?;
         let start = usize::try_from(address.offset).unwrap_or(usize::MAX);
-        let listed = self.listed.lock().clone().filter(|(id, _)| *id == address.segment);
+        let listed = self.listed.lock().get(address.segment);
         let end = start.checked_add(length);
-        match listed.zip(end).filter(|((_, contents), end)| *end <= contents.len()) {
-            Some(((_, contents), end)) => Ok(contents.slice(start..end)),
+        match listed.zip(end).filter(|(contents, end)| *end <= contents.len()) {
+            Some((contents, end)) => Ok(contents.slice(start..end)),
             None => self.fetch(address),
         }
     }
@@ -417,6 +403,30 @@ impl ObjectChunks {
                 ControlFlow::Continue(())
             });
         }
+    }
+}
+
+/// Maximum size of the objects in [`Listed`] together, besides the newest.
+const LISTED_BYTES_MAX: usize = 8 << 20;
+
+/// Whole objects, oldest first.
+#[derive(Default)]
+struct Listed(VecDeque<(u64, Bytes)>);
+
+impl Listed {
+    fn get(&self, id: u64) -> Option<Bytes> {
+        self.0.iter().rev().find(|(listed, _)| *listed == id).map(|(_, contents)| contents.clone())
+    }
+
+    fn add(&mut self, id: u64, contents: Bytes) {
+        self.0.retain(|(listed, _)| *listed != id);
+        let mut bytes: usize = self.0.iter().map(|(_, contents)| contents.len()).sum();
+        while bytes + contents.len() > LISTED_BYTES_MAX
+            && let Some((_, oldest)) = self.0.pop_front()
+        {
+            bytes -= oldest.len();
+        }
+        self.0.push_back((id, contents));
     }
 }
 
@@ -492,12 +502,15 @@ fn walk(
 
 impl ChunkStore for ObjectChunks {
     fn append_all(&self, chunks: Vec<EncodedChunk>) -> Result<Vec<ChunkAddress>, StoreError> {
-        self.health.check()?;
+        self.may_write()?;
         let seal = |chunk: EncodedChunk| match &self.keys {
             Some(keys) => codec::seal(&chunk.0, keys),
             None => Ok(chunk.0),
         };
         let encoded: Vec<Encoded> = chunks.into_iter().map(seal).collect::<Result<_, _>>()?;
+        if !self.fits(encoded.iter().map(|encoded| u64::from(encoded.record_bytes())).sum()) {
+            return Err(StoreError::Full);
+        }
         let addresses = self.put_all(&encoded)?;
         for (encoded, address) in encoded.iter().zip(&addresses) {
             self.counters.appended(encoded.record.raw_bytes, address.stored_bytes);
@@ -514,6 +527,7 @@ impl ChunkStore for ObjectChunks {
     }
 
     fn read_for(&self, owner: u64, address: ChunkAddress) -> Result<Bytes, StoreError> {
+        self.may_read()?;
         self.cache.get_or_load(owner, address, || self.load(address))
     }
 
@@ -525,11 +539,17 @@ impl ChunkStore for ObjectChunks {
         self.cache.purge(owner)
     }
 
+    fn audit(&self, state: &dyn MetaStore) -> Result<Option<SegmentAudit>, StoreError> {
+        self.may_read()?;
+        SegmentAudit::of_bucket(Arc::clone(&self.bucket), state, self.keys.clone()).map(Some)
+    }
+
     fn cache_statistics(&self) -> CacheStatistics {
         self.cache.statistics()
     }
 
     fn sync(&self) -> Result<(), StoreError> {
+        self.may_read()?;
         let number = self.unsaved.lock().appended();
         self.rounds.wait(number, || self.save())
     }
@@ -543,13 +563,14 @@ impl ChunkStore for ObjectChunks {
     }
 
     fn verify(&self, address: ChunkAddress) -> Result<(), StoreError> {
+        self.may_read()?;
         let record = self.fetch(address)?;
         let verified = reading::verify_record(&record, address, self.keys.as_deref());
         verified.map(|_| ()).map_err(|what| self.damaged(address, what))
     }
 
     fn copy(&self, address: ChunkAddress, owner: ChunkOwner) -> Result<ChunkAddress, StoreError> {
-        self.health.check()?;
+        self.may_write()?;
         let whole = self.fetch_listed(address)?;
         let checked = reading::split(&whole, address).and_then(|(record, stored)| {
             codec::check(&record, stored)?;
@@ -571,11 +592,17 @@ impl ChunkStore for ObjectChunks {
         deadest_first(self.accounts.lock().sparse(dead_percent))
     }
 
+    fn small_segments(&self) -> Vec<SegmentUse> {
+        let below = self.unsaved.lock().first_missing();
+        small::choose(self.accounts.lock().sealed_below(below), self.config.object_bytes_max.into())
+    }
+
     fn doomed_bytes(&self) -> u64 {
         self.accounts.lock().doomed_bytes()
     }
 
     fn records(&self, segment: u64, from: u64, most: usize) -> Result<SegmentRecords, StoreError> {
+        self.may_read()?;
         let contents = self.whole(segment)?;
         let mut records = SegmentRecords::default();
         let mut is_full = false;
@@ -606,13 +633,86 @@ impl ChunkStore for ObjectChunks {
     }
 }
 
+impl FileData for ObjectChunks {
+    fn maintain_resting(&self, _rest: &mut dyn FnMut() -> bool) -> Result<usize, StoreError> {
+        let _one = self.maintaining.lock();
+        if self.may_write().is_err() {
+            return Ok(0);
+        }
+        self.copy_to_disk_cache();
+        self.write_accounts()?;
+        let dead = self.accounts.lock().collect();
+        if dead.is_empty() {
+            return Ok(0);
+        }
+        // Chunks are released only after a durable commit; this sync is for the account rows. It also shows that no
+        // other process has the metadata.
+        let number = self.write_accounts()?;
+        self.meta.sync(number)?;
+        let names: Vec<String> = dead.iter().map(|id| object_name(*id)).collect();
+        self.bucket.remove(&names).map_err(|error| self.unanswered(&error))?;
+        let mut accounts = self.accounts.lock();
+        for id in &dead {
+            accounts.remove(*id);
+        }
+        drop(accounts);
+        self.write_accounts()?;
+        self.counters.segments_deleted.fetch_add(dead.len() as u64, Relaxed);
+        Ok(dead.len())
+    }
+
+    fn needs_recount(&self) -> bool {
+        self.has_orphans.load(Relaxed)
+    }
+
+    fn recount(
+        &self,
+        state: &dyn Snapshot,
+        names: ChunkNames,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Option<Recount>, StoreError> {
+        let Some(count) = recount::count(&self.accounts, state, names, go_on)? else { return Ok(None) };
+        let orphaned_bytes = self.accounts.lock().recount(name::first_id(self.epoch), &count.named);
+        self.counters.orphaned_bytes.fetch_add(orphaned_bytes, Relaxed);
+        self.has_orphans.store(false, Relaxed);
+        Ok(Some(Recount { orphaned_bytes, ..count.result }))
+    }
+
+    fn sweep(&self, go_on: &mut dyn FnMut() -> bool) -> Result<u64, StoreError> {
+        self.remove_orphans(go_on)
+    }
+
+    fn space(&self) -> Result<Space, StoreError> {
+        let gauge::Room { total_bytes, usable_bytes } = self.room_now();
+        Ok(Space { total_bytes, free_bytes: usable_bytes })
+    }
+
+    fn room(&self) -> Result<gauge::Room, StoreError> {
+        Ok(self.room_now())
+    }
+
+    fn statistics(&self) -> ChunkStatistics {
+        let totals = self.accounts.lock().totals();
+        ChunkStatistics {
+            sync_requests: self.rounds.requests(),
+            syncs: self.rounds.rounds(),
+            ..self.counters.statistics(totals, self.cache.statistics())
+        }
+    }
+
+    fn disk_cache_statistics(&self) -> Option<DiskCacheStatistics> {
+        self.disk_cache.as_ref().map(DiskCache::statistics)
+    }
+}
+
 impl Drop for ObjectChunks {
     /// Marks the run as cleanly closed if everything is in the bucket.
     fn drop(&mut self) {
         if self.sync().is_err() {
             return;
         }
-        let is_complete = !self.has_orphans.load(Relaxed);
+        // A change that was given up without an answer has left its chunks to the recount of the next run.
+        let is_complete = !self.has_orphans.load(Relaxed) && !self.is_interrupted();
         let closed = self.write_accounts_with(|batch| {
             if is_complete {
                 accounts::put_closed(batch);

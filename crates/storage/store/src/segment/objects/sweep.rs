@@ -16,15 +16,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const ORPHANS_MAX: usize = 1000;
 
 impl ObjectChunks {
-    /// Lists the bucket, and removes the objects of this and of earlier epochs that have no account. `go_on` is
-    /// called before each object; if it returns false, the rest is left. Returns the number of objects removed.
-    ///
-    /// If accounts could not be read at the open, objects of earlier epochs without one get a new one instead, and
-    /// what of them is dead is found by the recount after the next start that follows a crash.
-    ///
-    /// # Errors
-    /// `Unavailable`; the next call continues.
-    pub fn sweep(&self, go_on: &mut dyn FnMut() -> bool) -> Result<u64, StoreError> {
+    /// Removes the objects that nothing knows of; see [`FileData::sweep`](crate::FileData::sweep).
+    pub(super) fn remove_orphans(&self, go_on: &mut dyn FnMut() -> bool) -> Result<u64, StoreError> {
+        self.may_read()?;
         let _one = self.maintaining.lock();
         let (mut after, mut removed) = (String::new(), 0);
         loop {

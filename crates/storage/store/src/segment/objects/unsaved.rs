@@ -3,7 +3,6 @@
 use super::super::accounts::Accounts;
 use super::super::codec::Encoded;
 use super::super::header::{self, HEADER_BYTES};
-use super::super::record::RECORD_BYTES;
 use super::name;
 use crate::{ChunkAddress, StoreError};
 use bytes::Bytes;
@@ -54,11 +53,11 @@ impl Unsaved {
 
     fn append_one(
         &mut self,
-        Encoded { record, stored }: &Encoded,
+        encoded: &Encoded,
         accounts: &mut Accounts,
         full: &mut Vec<(u64, Bytes)>,
     ) -> ChunkAddress {
-        let stored_bytes = RECORD_BYTES as u32 + record.stored_bytes;
+        let stored_bytes = encoded.record_bytes();
         let most = self.object_bytes_max as usize;
         if self.open.as_ref().is_some_and(|open| open.contents.len() + stored_bytes as usize > most) {
             full.extend(self.seal(accounts));
@@ -74,8 +73,8 @@ impl Unsaved {
             }
         };
         let address = ChunkAddress { segment: open.id, offset: open.contents.len() as u64, stored_bytes };
-        open.contents.extend_from_slice(&record.build(open.id, address.offset));
-        open.contents.extend_from_slice(stored.bytes());
+        open.contents.extend_from_slice(&encoded.record.build(open.id, address.offset));
+        open.contents.extend_from_slice(encoded.stored.bytes());
         accounts.set_end(open.id, open.contents.len() as u64, 0);
         self.bytes += u64::from(stored_bytes);
         self.appended += 1;

@@ -118,7 +118,11 @@ impl History {
         let server = if in_segments {
             // The order in which threads access a disk is not deterministic.
             options.append_threads = 0;
-            Server::on_segments(place, Segments::new(&mut random, is_encrypted), options)
+            let segments = match place.faults() {
+                Some(faults) => Segments::in_bucket(&mut random, is_encrypted, faults),
+                None => Segments::new(&mut random, is_encrypted),
+            };
+            Server::on_segments(place, segments, options)
         } else {
             Server::at(place, chunks, options)
         };
@@ -734,8 +738,7 @@ impl History {
 
     /// Cuts the power during some operations; later ones fail too, until the restart.
     fn lose_power(&mut self) {
-        let Some(segments) = &self.server.segments else { return };
-        let disk = &segments.disk;
+        let Some(disk) = self.server.segments.as_ref().and_then(Segments::disk) else { return };
         disk.cut_power_at(disk.operations() + self.random.random_range(0..40));
         for _ in 0..self.random.random_range(1..8) {
             match self.random.random_range(0..10) {

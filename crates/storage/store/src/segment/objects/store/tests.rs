@@ -99,7 +99,8 @@ impl Bucket for MemoryBucket {
 }
 
 fn config() -> ObjectConfig {
-    ObjectConfig { object_bytes_max: 4096, unsaved_bytes_max: 1 << 20, cache_bytes: 0 }
+    let (object_bytes_max, unsaved_bytes_max, cache_bytes) = (4096, 1 << 20, 0);
+    ObjectConfig { object_bytes_max, unsaved_bytes_max, cache_bytes, ..ObjectConfig::default() }
 }
 
 fn open_with(bucket: &MemoryBucket, meta: &Arc<MemoryMeta>, config: ObjectConfig) -> ObjectChunks {

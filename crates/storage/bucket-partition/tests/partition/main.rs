@@ -1,0 +1,10 @@
+//! Tests of whole partitions in a bucket that is in memory, and that fails like one across a network.
+
+mod checking;
+mod copies;
+mod histories;
+mod opening;
+mod support;
+#[path = "../../../volume/tests/durability/common.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod writers;
