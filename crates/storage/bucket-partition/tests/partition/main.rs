@@ -3,6 +3,7 @@
 mod checking;
 mod copies;
 mod histories;
+mod merging;
 mod opening;
 mod support;
 #[path = "../../../volume/tests/durability/common.rs"]

@@ -5,6 +5,9 @@
 //! costs at most 100 - X bytes of writes, and every byte dies once. So the total written, copies included, is
 //! at most 100 / X times what clients wrote.
 //!
+//! Segments that are too small for their medium (objects of a bucket, which cannot grow) are emptied together, dead
+//! data or not, so that one segment has their chunks.
+//!
 //! The record that names a chunk is found through the owner stored next to it: an extent, or the row of a
 //! chunk that several files share. If no owner is stored (segments of version 1), or part of the segment
 //! cannot be read, the segment waits until one walk through all extents finds the names for all such
@@ -75,6 +78,10 @@ pub struct CompactionStatistics {
     pub chunks: u64,
     /// Stored bytes copied to move them.
     pub copied_bytes: u64,
+    /// Small segments whose chunks were moved into larger ones, not counted as compacted.
+    pub merged_segments: u64,
+    /// Stored bytes copied for that, not counted as copied.
+    pub merged_bytes: u64,
     /// Walks through all extents.
     pub walks: u64,
     /// Chunks that could not be moved because they were damaged.
@@ -91,6 +98,8 @@ pub(crate) struct Compactor {
     work: Work,
     /// Names found and not yet processed.
     queue: VecDeque<Name>,
+    /// Whether the names in the queue are those of small segments.
+    is_merging: bool,
     /// Segments that wait for a walk.
     waiting: BTreeSet<u64>,
     /// Segments that were emptied as far as possible, and the dead bytes in them before.
@@ -107,6 +116,8 @@ enum Work {
     None,
     /// Processing the records of a segment.
     Segment { segment: u64, from: u64, needs_walk: bool },
+    /// Processing the records of small segments, together.
+    Merge { segments: VecDeque<u64> },
     /// Walking through all extents.
     Walk { segments: BTreeSet<u64>, from: Vec<u8> },
 }
@@ -150,8 +161,10 @@ impl Compactor {
         if matches!(self.work, Work::None) {
             self.begin(home, policy);
         }
+        self.is_merging = matches!(self.work, Work::Merge { .. });
         match std::mem::take(&mut self.work) {
             Work::None => Ok(0),
+            Work::Merge { segments } => self.look_into_all(home, segments),
             Work::Segment { segment, from, needs_walk } => self.look_into(home, segment, from, needs_walk),
             Work::Walk { segments, from } => self.walk(home, segments, &from),
         }
@@ -167,13 +180,20 @@ impl Compactor {
         self.statistics.is_nearly_full = is_nearly_full;
         let percent = if is_nearly_full { policy.dead_percent_full } else { policy.dead_percent };
         let sparse = home.handle.chunks.sparse_segments(percent);
-        self.tried.retain(|segment, _| sparse.iter().any(|used| used.segment == *segment));
+        let mut small = home.handle.chunks.small_segments();
+        let is_known = |segment: u64| sparse.iter().chain(&small).any(|used| used.segment == segment);
+        self.tried.retain(|segment, _| is_known(*segment));
+        small.retain(|used| self.is_worth_it(used));
         let next = sparse.iter().find(|used| self.is_worth_it(used));
         if let Some(used) = next.filter(|_| self.waiting.len() < WALK_SEGMENTS) {
             self.tried.insert(used.segment, used.dead);
             self.statistics.segments += 1;
             self.statistics.dead_bytes += used.dead;
             self.work = Work::Segment { segment: used.segment, from: 0, needs_walk: false };
+        } else if small.len() > 1 && self.waiting.len() < WALK_SEGMENTS {
+            self.tried.extend(small.iter().map(|used| (used.segment, used.dead)));
+            self.statistics.merged_segments += small.len() as u64;
+            self.work = Work::Merge { segments: small.iter().map(|used| used.segment).collect() };
         } else if !self.waiting.is_empty() {
             self.statistics.walks += 1;
             self.work = Work::Walk { segments: std::mem::take(&mut self.waiting), from: vec![] };
@@ -226,6 +246,24 @@ impl Compactor {
         Ok((1 + records.found.len() as u64) * RECORD_COST_BYTES)
     }
 
+    /// Finds the names of the chunks of small segments, as many as one step moves.
+    fn look_into_all(&mut self, home: &Partition, mut segments: VecDeque<u64>) -> Result<u64, VolumeError> {
+        let mut cost = 0;
+        while let Some(segment) = segments.pop_front() {
+            cost += self.look_into(home, segment, 0, false)?;
+            // The rest of a segment with many records comes first; the others are chosen again when that is over.
+            if matches!(self.work, Work::Segment { .. }) {
+                return Ok(cost);
+            }
+            let queued: u64 = self.queue.iter().map(|name| u64::from(name.address.stored_bytes)).sum();
+            if queued >= STEP_BYTES || self.queue.len() >= STEP_RECORDS {
+                self.work = Work::Merge { segments };
+                return Ok(cost);
+            }
+        }
+        Ok(cost)
+    }
+
     /// Searches the next extents for names of chunks in these segments.
     fn walk(&mut self, home: &Partition, segments: BTreeSet<u64>, from: &[u8]) -> Result<u64, VolumeError> {
         let is_wanted = |address: store::ChunkAddress| segments.contains(&address.segment);
@@ -252,7 +290,9 @@ impl Compactor {
 
     fn count(&mut self, moved: &Moved) {
         self.statistics.chunks += moved.chunks;
-        self.statistics.copied_bytes += moved.copied_bytes;
+        let copied = &mut self.statistics;
+        let copied = if self.is_merging { &mut copied.merged_bytes } else { &mut copied.copied_bytes };
+        *copied += moved.copied_bytes;
         self.statistics.damaged += moved.damaged.len() as u64;
         if moved.is_full {
             self.statistics.refused += 1;
