@@ -5,6 +5,7 @@
 
 pub mod abort;
 pub mod authority;
+pub mod bucket;
 pub mod connection;
 pub mod context;
 pub mod ids;
@@ -19,6 +20,7 @@ pub mod time;
 
 pub use abort::AbortCode;
 pub use authority::{Access, LocalAuthority};
+pub use bucket::{BucketAddress, BucketAddressError, BucketPlace};
 pub use connection::Connection;
 pub use context::{CallContext, CallFacts, PRIVILEGES, Privilege, Privileges};
 pub use ids::{Fid, HostUuid, PartitionId, UserId, VnodeId, VolumeId, VolumeType};

@@ -4,7 +4,7 @@ use crate::encryption::KeySource;
 use crate::file::Origin;
 use crate::files::Exposure;
 use crate::security::{AUDIENCES, CALLERS, LEVELS, ServiceLevels};
-use crate::{Settings, openafs};
+use crate::{BucketSettings, Place, Settings, openafs};
 use anyhow::{Context as _, Result};
 use audit::Target;
 use base::SecurityLevel;
@@ -21,6 +21,9 @@ const HIDDEN: &str = "(not shown)";
 
 /// Key whose value is shown as the file has it.
 const REALMS: &str = "cell.realms";
+
+/// Partitions in buckets, which are an array of tables.
+const PARTITION: &str = "partition";
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -104,9 +107,29 @@ fn collect(
             collect(origin, &format!("{key}."), below, found)?;
             continue;
         }
+        if key == PARTITION {
+            collect_partitions(origin, value.get_ref(), found)?;
+            continue;
+        }
         let is_secret = key.ends_with(".key_command");
         let shown = if is_secret { Value::from(HIDDEN) } else { value_of(origin, value)? };
         found.insert(key, (shown, origin.source(name)));
+    }
+    Ok(())
+}
+
+/// Collects the keys of `[[partition]]`, each under the name of its partition.
+fn collect_partitions(
+    origin: &Origin<'_>,
+    value: &DeValue<'_>,
+    found: &mut BTreeMap<String, (Value, Source)>,
+) -> Result<()> {
+    let DeValue::Array(tables) = value else { return Ok(()) };
+    for table in tables {
+        let DeValue::Table(table) = table.get_ref() else { continue };
+        let named = table.iter().find(|(key, _)| key.get_ref() == "name");
+        let name = named.and_then(|(_, name)| name.get_ref().as_str()).unwrap_or_default();
+        collect(origin, &format!("{PARTITION}.{}.", quoted(name)), table, found)?;
     }
     Ok(())
 }
@@ -258,7 +281,12 @@ fn server(values: &mut Values, settings: &Settings) {
 
 fn partitions(values: &mut Values, settings: &Settings) {
     for partition in &settings.partitions {
-        values.path(&format!("partitions.{}", partition.id.letters()), Some(&partition.path));
+        match &partition.place {
+            Place::Folder(path) => {
+                values.path(&format!("partitions.{}", partition.id.letters()), Some(path));
+            }
+            Place::Bucket(bucket) => in_bucket(values, &partition.id.letters(), bucket),
+        }
     }
     for partition in &settings.partitions {
         let key = |of| format!("encryption.{}.{of}", partition.id.letters());
@@ -267,6 +295,20 @@ fn partitions(values: &mut Values, settings: &Settings) {
             Some(KeySource::Command(_)) => values.add(&key("key_command"), HIDDEN),
             None => {}
         }
+    }
+}
+
+/// Adds the keys of a partition in a bucket that always have a value.
+fn in_bucket(values: &mut Values, letters: &str, bucket: &BucketSettings) {
+    let key = |of: &str| format!("{PARTITION}.{letters}.{of}");
+    values.add(&key("name"), letters);
+    values.add(&key("bucket"), bucket.address.to_string());
+    if bucket.address.folder().is_none() {
+        values.add(&key("allow_http"), bucket.allow_http);
+    }
+    if bucket.cache.is_some() {
+        values.path(&key("cache"), bucket.cache.as_deref());
+        values.number(&key("cache_mb"), bucket.cache_bytes >> 20);
     }
 }
 
@@ -433,6 +475,20 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_partitions_in_buckets_have_their_lines() {
+        let bucket = "[[partition]]\nname = \"b\"\nbucket = \"s3://x/b\"\nregion = \"eu\"\n";
+        let (_folder, all) = load(&format!("{TEXT}{bucket}"));
+        let at = TEXT.lines().count() + 3;
+        for (key, value, line) in [("bucket", "\"s3://x/b\"", at), ("region", "\"eu\"", at + 1)] {
+            let found = setting(&all, &format!("partition.b.{key}"));
+            assert_eq!(found.value.to_string(), value);
+            assert!(matches!(found.source, Source::Line { line: of, .. } if of == line), "{found:?}");
+        }
+        assert_eq!(setting(&all, "partition.b.allow_http").source, Source::Default);
+        assert!(!all.iter().any(|setting| setting.key == "partition"), "{all:#?}");
+    }
+
+    #[test]
     fn defaults_name_their_origin() {
         let (folder, all) = load(TEXT);
         for (key, value, source) in [
@@ -459,7 +515,8 @@ mod tests {
         let page = include_str!("../../../../docs/reference/configuration.md");
         let example = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
         let documented = lines(Path::new("cellar.toml"), example).unwrap();
-        let (_folder, all) = load(&format!("{TEXT}[metrics]\nport = 1\n[web]\n"));
+        let bucket = "[[partition]]\nname = \"b\"\nbucket = \"s3://x/b\"\ncache = \"c\"\n";
+        let (_folder, all) = load(&format!("{TEXT}{bucket}[metrics]\nport = 1\n[web]\n"));
         let shown: BTreeSet<&str> = all.iter().map(|setting| &*setting.key).collect();
         // Without a default: shown only if they are set.
         let optional = [
@@ -472,6 +529,11 @@ mod tests {
             "encryption.a.key_file",
             "fairness.weights.batch",
             "metrics.probe_history",
+            "partition.b.ca_file",
+            "partition.b.credentials_file",
+            "partition.b.endpoint",
+            "partition.b.region",
+            "partition.b.size_mb",
             "security.levels.administrators",
             "security.levels.anonymous",
             "security.levels.cell",

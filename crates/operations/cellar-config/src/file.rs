@@ -12,14 +12,17 @@ use super::security::{SecuritySection, SecuritySettings};
 use super::web::{WebSection, WebSettings};
 use crate::files::Exposure;
 mod fairness;
+mod partitions;
 
-use super::{EventLines, PartitionSettings, Role, Settings, Tuning, Upkeep};
+use super::partitions::PartitionSettings;
+use super::{EventLines, Role, Settings, Tuning, Upkeep};
 use afs_format::cellservdb::CellServer;
 use afs_format::userlist::{UserList, parse_principal};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use base::{CellName, PartitionId};
 use events::lines::{Choice, PER_SECOND};
 use fairness::FairnessSection;
+use partitions::{BucketSection, partitions};
 use rx_proto::limits::{PACKET_BYTES_MAX, PACKET_BYTES_MIN};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -36,6 +39,8 @@ struct File {
     server: ServerSection,
     #[serde(default)]
     partitions: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
+    #[serde(default)]
+    partition: Vec<BucketSection>,
     #[serde(default)]
     encryption: BTreeMap<Spanned<String>, EncryptionSection>,
     #[serde(default)]
@@ -280,7 +285,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         partitions: encrypted(
             origin,
             folder,
-            partitions(origin, folder, file.partitions, &roles)?,
+            partitions(origin, folder, file.partitions, file.partition, &roles, exposure)?,
             file.encryption,
             exposure,
         )?,
@@ -378,41 +383,6 @@ fn administrators(origin: &Origin<'_>, path: &Path, names: &[Spanned<String>]) -
 fn database_servers(configured: &[Ipv4Addr], announce: &[Ipv4Addr]) -> Vec<CellServer> {
     let addresses = if configured.is_empty() { announce } else { configured };
     addresses.iter().map(|&address| CellServer { address, host: String::new(), is_clone: false }).collect()
-}
-
-fn partitions(
-    origin: &Origin<'_>,
-    folder: &Path,
-    map: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
-    roles: &[Role],
-) -> Result<Vec<PartitionSettings>> {
-    let (mut out, mut missing) = (Vec::new(), Vec::new());
-    for (name, path) in map {
-        let id = name.get_ref().parse().map_err(|error| origin.bad(&name, "partitions", error))?;
-        let place = folder.join(path.get_ref());
-        if !place.is_dir() {
-            let what = format!(
-                "there is no directory {}; a partition is only created in an existing one",
-                place.display()
-            );
-            missing.push(origin.bad(&path, &format!("partitions.{}", name.get_ref()), what));
-        }
-        out.push(PartitionSettings { id, path: place, key: None });
-    }
-    out.sort_by_key(|partition| partition.id);
-    // With several partitions, a missing disk keeps only its own volumes offline.
-    if missing.len() == out.len()
-        && let Some(first) = missing.into_iter().next()
-    {
-        return Err(first);
-    }
-    if out.is_empty() && (roles.contains(&Role::Fs) || roles.contains(&Role::Vol)) {
-        bail!(
-            "{}: the roles fs and vol need a partition, like `[partitions]` with `a = \"/vicepa\"`",
-            origin.path.display()
-        );
-    }
-    Ok(out)
 }
 
 /// Sets the source of each partition's master key.
@@ -531,11 +501,11 @@ mod tests {
     use rx_security::Enctype;
 
     /// Loads a file with these lines after the cell's name and key.
-    fn load_lines(lines: &str) -> Result<Settings> {
+    pub(super) fn load_lines(lines: &str) -> Result<Settings> {
         load_lines_in(tempfile::tempdir().unwrap().path(), lines)
     }
 
-    fn load_lines_in(folder: &Path, lines: &str) -> Result<Settings> {
+    pub(super) fn load_lines_in(folder: &Path, lines: &str) -> Result<Settings> {
         let secret = Secret::new(&[7; 32]);
         let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
         crate::files::replace(&folder.join("KeyFileExt"), &write_extended(&[key])).unwrap();
@@ -547,7 +517,7 @@ mod tests {
     }
 
     /// Returns the error message for such a file.
-    fn refusal(lines: &str) -> String {
+    pub(super) fn refusal(lines: &str) -> String {
         load_lines(lines).map_or_else(|error| format!("{error:#}"), |settings| settings.cell.to_string())
     }
 

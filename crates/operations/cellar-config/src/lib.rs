@@ -11,17 +11,18 @@ pub mod files;
 pub mod keys;
 pub mod memory;
 pub mod openafs;
+pub mod partitions;
 pub mod security;
 mod upkeep;
 pub mod web;
 
+pub use partitions::{BucketSettings, PartitionSettings, Place};
 pub use upkeep::Upkeep;
 
 use afs_format::userlist::UserList;
 use announcing::{AnnounceRules, Chosen};
-use base::{CellName, PartitionId};
+use base::CellName;
 use durability::DurabilityPolicy;
-use encryption::KeySource;
 use events::lines::Choice;
 use keys::KeyFiles;
 use memory::CacheSizes;
@@ -89,17 +90,6 @@ impl Role {
             Role::Bos => "BosLog",
         }
     }
-}
-
-/// Settings of a server partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PartitionSettings {
-    /// Letter of the partition.
-    pub id: PartitionId,
-    /// Mount point of the partition; Cellar's own files are in `cellar/` below it.
-    pub path: PathBuf,
-    /// Source of its master key, if it is encrypted.
-    pub key: Option<KeySource>,
 }
 
 /// Sizes and limits, all with defaults.

@@ -3,7 +3,7 @@
 use super::announcing::{AnnounceRules, machine_addresses};
 use super::keys::{self, KeyFiles};
 use super::security::SecuritySettings;
-use super::{PartitionSettings, Role, Settings, Tuning};
+use super::{PartitionSettings, Place, Role, Settings, Tuning};
 use crate::files::Exposure;
 use afs_format::cellservdb::{CellServer, parse_cellservdb, parse_krb_conf, parse_thiscell};
 use afs_format::netinfo::{NetInfo, NetRestrict, Parsed, parse_netinfo, parse_netrestrict};
@@ -148,7 +148,7 @@ fn partitions(root: &Path, warnings: &mut Vec<String>) -> Result<Vec<PartitionSe
         }
         let path = root.join(&name);
         match attachable(&path, &mounts) {
-            Ok(id) => out.push(PartitionSettings { id, path, key: None }),
+            Ok(id) => out.push(PartitionSettings { id, place: Place::Folder(path), key: None }),
             Err(why) => {
                 let shown = base::text::escape(path.as_os_str().as_encoded_bytes());
                 warnings.push(format!("{shown} is not served: {why}"));

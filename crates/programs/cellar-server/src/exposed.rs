@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 /// Returns a warning for each such directory or file, with the command that fixes it.
 pub(super) fn warnings(settings: &Settings) -> Vec<String> {
-    let stores = settings.partitions.iter().map(|partition| partition.path.join(store::partition::FOLDER));
+    let folders = settings.partitions.iter().filter_map(|partition| partition.place.folder());
+    let stores = folders.map(|path| path.join(store::partition::FOLDER));
     let logs = super::log::FILES.map(|name| settings.log_path.join(name));
     let others = [settings.database_path.clone(), settings.jobs_path()];
     let paths: Vec<PathBuf> = stores.chain(others).chain(logs).collect();

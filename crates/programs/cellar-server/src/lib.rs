@@ -3,6 +3,7 @@
 mod admission;
 pub mod authority;
 mod background;
+pub mod buckets;
 pub mod cell_keys;
 mod clock;
 mod destinations;

@@ -28,9 +28,8 @@ impl OfflineStore {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let mut partitions = Vec::with_capacity(settings.partitions.len());
         for partition in &settings.partitions {
-            let opened = open_partition(partition, &config, &disk).with_context(|| {
-                format!("cannot open {} (is the server running?)", partition.path.display())
-            })?;
+            let opened = open_partition(partition, &config, &disk)
+                .with_context(|| format!("cannot open {} (is the server running?)", partition.place))?;
             partitions.push((partition.id, Arc::new(opened)));
         }
         let handles = partitions.iter().map(|(id, partition)| handle(*id, partition)).collect();

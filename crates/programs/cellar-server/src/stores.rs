@@ -1,5 +1,6 @@
 //! Opens the partitions and the cell's databases.
 
+use crate::buckets;
 use anyhow::{Context, Result, anyhow, bail};
 use base::PartitionId;
 use cellar_config::encryption::KeySource;
@@ -38,6 +39,9 @@ pub(crate) fn open_partitions(
     meters: &[(PartitionId, Arc<DiskMeter>)],
     disk: &Arc<dyn Disk>,
 ) -> Result<Vec<(PartitionId, Arc<Partition>)>> {
+    if let Some(refusal) = buckets::refusal(settings) {
+        bail!(refusal);
+    }
     let config = partition_config(settings);
     let open = |partition: &PartitionSettings, meter: &Arc<DiskMeter>| {
         let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(disk.clone(), meter.clone()));
@@ -58,7 +62,7 @@ pub(crate) fn open_partitions(
             Ok(Ok(store)) => opened.push((partition.id, Arc::new(store))),
             Ok(Err(error)) => {
                 let error = format!("{error:#}");
-                tracing::error!(partition = %partition.id, path = %partition.path.display(), error,
+                tracing::error!(partition = %partition.id, path = %partition.place, error,
                     "the partition cannot be opened; its volumes are offline");
             }
             Err(_) => tracing::error!(partition = %partition.id, "opening the partition panicked"),
@@ -93,7 +97,8 @@ pub(crate) fn open_partition(
     disk: &Arc<dyn Disk>,
 ) -> Result<Partition> {
     let key = partition.key.as_ref().map(KeySource::load).transpose()?;
-    let opened = Partition::open_with(disk, &partition.path, config, key.as_ref());
+    let path = partition.place.folder().ok_or_else(|| anyhow!(buckets::WITHOUT))?;
+    let opened = Partition::open_with(disk, path, config, key.as_ref());
     // The error already names its cause.
     opened.map_err(|error| anyhow!("{error}"))
 }

@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod bench;
+pub mod bucket;
 pub mod config;
 pub mod context;
 pub mod cp;

@@ -146,6 +146,11 @@ enum Command {
         #[command(subcommand)]
         command: commands::store::Store,
     },
+    /// Test buckets for partitions.
+    Bucket {
+        #[command(subcommand)]
+        command: commands::bucket::Bucket,
+    },
     /// Inspect, compare and extract volume dump files.
     Dump {
         #[command(subcommand)]
@@ -235,6 +240,7 @@ fn main() -> ExitCode {
         }
         Command::Web { command, connect } => commands::web::run(&Context::new(&connect), &command),
         Command::Store { command } => commands::store::run(&command),
+        Command::Bucket { command } => return commands::bucket::run(&command),
         Command::Promote(promote) => commands::promote::run(&promote),
         Command::Dump { command } => commands::dump::run(&command),
         Command::Probe { command, connect } => commands::probe::run(&Context::new(&connect), &command),

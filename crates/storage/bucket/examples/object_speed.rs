@@ -2,7 +2,7 @@
 //! `object_speed file:///FOLDER`. The metadata is in memory. Options: `--megabytes N` (512) for each measurement,
 //! `--threads N` (1), `--cache FOLDER` for copies on the local disk. Leaves its objects below `PREFIX/speed-...`.
 
-use bucket::{Address, Objects, ObjectsConfig};
+use bucket::{Access, Address, Objects, ObjectsConfig, open};
 use bytes::Bytes;
 use disk::RealDisk;
 use std::path::PathBuf;
@@ -70,7 +70,7 @@ fn main() {
     let (threads, count) = (number("--threads", 1), (number("--megabytes", 512) << 20) / CHUNK_BYTES);
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let prefix = format!("{}/speed-{:08x}/chunks", address.prefix(), rand::random::<u32>());
-    let remote = address.open().unwrap_or_else(|error| panic!("{error}"));
+    let remote = open(&address, &Access::from_env()).unwrap_or_else(|error| panic!("{error}"));
     let objects = Objects::new(Arc::new(runtime), remote, &prefix, ObjectsConfig::default());
     let bucket: Arc<dyn Bucket> = Arc::new(objects);
     let meta = Arc::new(MemoryMeta::new());

@@ -5,15 +5,18 @@
 //! those of unknown outcome. [`probe`](probe::probe) tests whether a bucket does what Cellar relies on, and
 //! [`faulty`] is one that fails like a bucket across a network.
 
-mod address;
+mod access;
 mod bounded;
 pub mod faulty;
+mod folder;
 mod objects;
 pub mod probe;
 mod small;
 
-pub use address::{Address, AddressError};
+pub use access::{Access, OpenError, ReadCredentials, open};
+pub use base::{BucketAddress as Address, BucketAddressError as AddressError};
 pub use bounded::Bounded;
+pub use folder::Folder;
 pub use objects::{Objects, ObjectsConfig};
 
 use object_store::Error;

@@ -1,5 +1,6 @@
 //! Whether a bucket does what Cellar relies on.
 
+use crate::Bounded;
 use bytes::Bytes;
 use futures::future::join_all;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -7,8 +8,10 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thiserror::Error as ThisError;
+use tokio::runtime::Builder;
 
 /// Number of requests that compete for one object, and how often.
 const RACERS: u8 = 8;
@@ -16,6 +19,9 @@ const RACES: u8 = 6;
 
 /// Number of small objects that are created, read and listed.
 const SMALL: u8 = 12;
+
+/// For how long one request may take.
+const REQUEST_LIMIT: Duration = Duration::from_secs(20);
 
 /// Size of the largest object that Cellar creates by one request.
 const LARGE_BYTES: usize = 8 << 20;
@@ -56,6 +62,21 @@ impl Operation {
         Operation::ListFrom,
         Operation::Delete,
     ];
+
+    /// Returns the name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::ReadAfterWrite => "read-after-write",
+            Operation::ReadRange => "read-range",
+            Operation::CreateIfAbsent => "create-if-absent",
+            Operation::CreateRace => "create-race",
+            Operation::ReplaceIfMatch => "replace-if-match",
+            Operation::ReplaceRace => "replace-race",
+            Operation::List => "list",
+            Operation::ListFrom => "list-from",
+            Operation::Delete => "delete",
+        }
+    }
 }
 
 impl fmt::Display for Operation {
@@ -93,6 +114,21 @@ pub struct ProbeReport {
     pub times: Vec<(Operation, Duration)>,
     /// Competing requests that were answered with an error that says nothing about the competition.
     pub unclear: u32,
+}
+
+/// Probes a bucket on a runtime of its own, in a new folder below `prefix`. The client must not be used afterwards: its
+/// connections belong to that runtime.
+///
+/// # Errors
+/// As [`probe`].
+pub fn probe_once(bucket: Arc<dyn ObjectStore>, prefix: &str) -> Result<ProbeReport, ProbeError> {
+    let first = Operation::ALL[0];
+    let runtime = Builder::new_multi_thread().worker_threads(2).thread_name("probe").enable_all().build();
+    let runtime = runtime.map_err(|error| failed(first, format!("cannot start threads: {error}")))?;
+    let name = format!("probe-{:016x}", rand::random::<u64>());
+    let parts = prefix.split('/').filter(|part| !part.is_empty());
+    let folder: Path = parts.chain([name.as_str()]).collect();
+    runtime.block_on(probe(&Bounded::new(bucket, REQUEST_LIMIT), &folder))
 }
 
 /// Tries everything that Cellar relies on, with a few hundred requests in the folder `folder`, which must be empty and

@@ -105,6 +105,9 @@ fn check(which: &Which) -> Result<()> {
     if let (Some(refusal), None) = (settings.roles_refusal(), &path) {
         anyhow::bail!("{}, `server.roles`: {refusal}", settings.source);
     }
+    if let Some(refusal) = cellar_server::buckets::refusal(&settings) {
+        anyhow::bail!(refusal);
+    }
     let warnings: Vec<String> = settings.warnings.iter().cloned().chain(settings.roles_warning()).collect();
     if which.format() == Format::Text {
         warnings.iter().try_for_each(|warning| line(format!("warning: {warning}")))?;

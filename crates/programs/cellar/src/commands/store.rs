@@ -7,7 +7,9 @@ mod rekey;
 
 use super::context::load_settings;
 use crate::output::{Format, Row};
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use base::BucketAddress;
+use cellar_config::Place;
 use cellar_config::encryption::KeySource;
 use cellar_config::files::Exposure;
 use clap::{Args, Subcommand};
@@ -49,7 +51,8 @@ pub enum Store {
 /// Verify the consistency of partitions.
 #[derive(Args)]
 pub struct Check {
-    /// Partitions, like /vicepa; those in the configuration by default.
+    /// Partitions, like /vicepa; those in the configuration by default. A partition in a bucket is named by its
+    /// address as the configuration has it, like s3://cellar/b.
     partitions: Vec<PathBuf>,
     /// Configuration of the server; OpenAFS's in /etc/openafs/server by default.
     #[arg(long, env = "CELLAR_CONFIG")]
@@ -142,8 +145,8 @@ fn run_check(check: &Check) -> Result<()> {
     let format = if check.json { Format::Json } else { Format::Text };
     let options = CheckOptions { data: check.data };
     let mut all = Vec::new();
-    for (partition, key) in partitions(check)? {
-        all.push(check_partition(&partition, key.as_ref(), options)?);
+    for (place, key) in partitions(check)? {
+        all.push(check_partition(&place, key.as_ref(), options)?);
     }
     finish(&all, format)
 }
@@ -162,31 +165,52 @@ fn finish(all: &[Checked], format: Format) -> Result<()> {
 }
 
 /// Returns the partitions with the sources of their master keys.
-fn partitions(check: &Check) -> Result<Vec<(PathBuf, Option<KeySource>)>> {
+fn partitions(check: &Check) -> Result<Vec<(Place, Option<KeySource>)>> {
     let given = check.key_file.clone().map(|path| KeySource::File(path, Exposure::Refused));
-    if !check.partitions.is_empty() && (given.is_some() || check.config.is_none()) {
-        return Ok(check.partitions.iter().map(|path| (path.clone(), given.clone())).collect());
+    let is_in_bucket = check.partitions.iter().any(|path| address(path).is_some());
+    if !check.partitions.is_empty() && !is_in_bucket && (given.is_some() || check.config.is_none()) {
+        let place = |path: &PathBuf| (Place::Folder(path.clone()), given.clone());
+        return Ok(check.partitions.iter().map(place).collect());
     }
     let settings = load_settings(check.config.as_deref())?;
+    let key = |key: Option<KeySource>| given.clone().or(key);
     if !check.partitions.is_empty() {
-        let key = |path: &PathBuf| rekey::configured(&settings, path);
-        return Ok(check.partitions.iter().map(|path| (path.clone(), key(path))).collect());
+        let named = |path: &PathBuf| match address(path) {
+            None => Ok((Place::Folder(path.clone()), key(rekey::configured(&settings, path)))),
+            Some(address) => {
+                let place = address.to_string();
+                let mut known = settings.partitions.iter();
+                let found = known.find(|known| known.place.to_string() == place);
+                let found = found.with_context(|| format!("{} has no partition {place}", settings.source))?;
+                Ok((found.place.clone(), key(found.key.clone())))
+            }
+        };
+        return check.partitions.iter().map(named).collect();
     }
     if settings.partitions.is_empty() {
         bail!("the configuration names no partition");
     }
-    let key = |key: Option<KeySource>| given.clone().or(key);
-    Ok(settings.partitions.into_iter().map(|partition| (partition.path, key(partition.key))).collect())
+    Ok(settings.partitions.into_iter().map(|partition| (partition.place, key(partition.key))).collect())
 }
 
-fn check_partition(path: &Path, key: Option<&KeySource>, options: CheckOptions) -> Result<Checked> {
+/// Returns the address of a bucket, if this is one.
+fn address(path: &Path) -> Option<BucketAddress> {
+    path.to_str()?.parse().ok()
+}
+
+fn check_partition(place: &Place, key: Option<&KeySource>, options: CheckOptions) -> Result<Checked> {
     let key = key.map(KeySource::load).transpose()?;
-    // The error already names its cause.
-    let opened = Inspection::open_encrypted(path, key.as_ref()).map_err(|error| anyhow!("{error}"))?;
+    let opened = match place {
+        // The error already names its cause.
+        Place::Folder(path) => {
+            Inspection::open_encrypted(path, key.as_ref()).map_err(|error| anyhow!("{error}"))?
+        }
+        Place::Bucket(_) => bail!(cellar_server::buckets::WITHOUT),
+    };
     let bar = Bar::new();
     let report = check(opened.meta(), Some(opened.segments()), options, &mut |progress| bar.show(progress));
     bar.0.finish_and_clear();
-    Ok(Checked::new(path, report))
+    Ok(Checked::new(place, report))
 }
 
 fn print_damages(checked: &Checked, format: Format) {
@@ -204,14 +228,14 @@ fn print_damages(checked: &Checked, format: Format) {
 }
 
 impl Checked {
-    fn new(path: &Path, report: CheckReport) -> Checked {
+    fn new(place: &Place, report: CheckReport) -> Checked {
         let found = |damage: volume_check::Damage| Found {
             volume: damage.volume.map(|volume| volume.0),
             place: damage.place,
             what: damage.what,
         };
         Checked {
-            partition: path.display().to_string(),
+            partition: place.to_string(),
             volumes: report.volumes,
             groups: report.groups,
             jobs: report.jobs,

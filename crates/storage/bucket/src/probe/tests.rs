@@ -221,7 +221,7 @@ fn each_fault_is_found_and_named() {
 }
 
 #[test]
-fn a_folder_lacks_only_replacement_by_version() {
+fn a_folder_of_object_store_lacks_only_replacement_by_version() {
     let folder = tempfile::tempdir().unwrap();
     let bucket = LocalFileSystem::new_with_prefix(folder.path()).unwrap().with_fsync(true);
     let error = probe_of(&bucket).unwrap_err();

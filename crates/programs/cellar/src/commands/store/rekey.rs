@@ -49,7 +49,8 @@ struct Rekeyed {
 /// Returns the key source that the configuration names for the partition in `path`.
 pub(super) fn configured(settings: &Settings, path: &Path) -> Option<KeySource> {
     let is_it = |known: &Path| known == path || known.canonicalize().ok() == path.canonicalize().ok();
-    settings.partitions.iter().find(|known| is_it(&known.path)).and_then(|known| known.key.clone())
+    let mut known = settings.partitions.iter();
+    known.find(|known| known.place.folder().is_some_and(is_it)).and_then(|known| known.key.clone())
 }
 
 /// Wraps the data keys with the new master key.
