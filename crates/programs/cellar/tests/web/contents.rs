@@ -310,6 +310,8 @@ pub(super) fn functions_of_the_server_are_on_the_flame_graph(
     let samples =
         "Number(/(\\d+) samples/.exec(document.querySelector('main [role=status]').textContent)?.[1] ?? 0)";
     while browser.evaluate(samples).as_u64().unwrap() < 100 {
+        let is_running = browser.evaluate("!document.querySelector('button[data-act=end]').disabled");
+        assert_eq!(is_running, true, "the profile ended before it had 100 samples");
         (0..500).for_each(|_| look(&*anonymous, fid));
     }
     browser.evaluate("document.querySelector('button[data-act=end]').click()");
