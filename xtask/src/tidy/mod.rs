@@ -5,6 +5,7 @@ mod folders;
 mod fresh;
 mod ignorance;
 mod links;
+mod merges;
 mod msrv;
 mod purity;
 mod sizes;
@@ -24,6 +25,7 @@ pub(crate) fn check(root: &Path, lower_limits: bool) -> Result<()> {
     complaints.extend(folders::check(root, &files)?);
     complaints.extend(unused::check(root, &files)?);
     complaints.extend(links::check(root)?);
+    complaints.extend(merges::check(root)?);
     complaints.extend(msrv::check(root)?);
     complaints.extend(files.iter().flat_map(purity::check));
     complaints.extend(files.iter().flat_map(ignorance::check));

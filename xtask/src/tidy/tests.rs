@@ -123,6 +123,14 @@ fn impure_names_are_found_outside_tests_and_comments() {
 }
 
 #[test]
+fn half_done_merges_are_found() {
+    let marked = |mark: char| format!("a\n{} HEAD\nb\n", String::from(mark).repeat(7));
+    assert_eq!(super::merges::conflict(marked('<').as_bytes()), Some(2));
+    assert_eq!(super::merges::conflict(marked('>').as_bytes()), Some(2));
+    assert_eq!(super::merges::conflict(b"a << 7\n=======\n"), None);
+}
+
+#[test]
 fn functions_are_measured_outside_tests() {
     let file = SourceFile::new("a.rs".into(), SAMPLE);
     let lines: Vec<usize> = sizes::functions(&file).iter().map(|function| function.lines).collect();
