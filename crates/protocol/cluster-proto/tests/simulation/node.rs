@@ -61,7 +61,7 @@ pub(crate) struct Node {
     pub deferred: Vec<Event>,
     pub published: Published,
     pub handles: BTreeMap<usize, Handle>,
-    /// Openings of which the outcome is not known, by partition: the newest.
+    /// The newest opening of each partition whose outcome is not known.
     pub held: Vec<(Held, bool)>,
     pub timer: Option<u64>,
     /// Requests without an answer, and when they end.
