@@ -42,6 +42,8 @@ pub(crate) enum LeaseChange {
 pub(crate) struct Lease {
     pub(crate) node: NodeName,
     pub(crate) incarnation: Incarnation,
+    /// The process that has certainly ended.
+    ended: Option<u128>,
     timing: Timing,
     addresses: Vec<SocketAddr>,
     stage: Stage,
@@ -73,6 +75,7 @@ impl Lease {
         Lease {
             node,
             incarnation: Incarnation { nonce, count: 1 },
+            ended: None,
             timing,
             addresses,
             stage: Stage::Joining,
@@ -84,6 +87,11 @@ impl Lease {
             until: None,
             joined_at: now,
         }
+    }
+
+    /// Does not wait for the lease of a process that has certainly ended.
+    pub(crate) fn after(self, ended: Option<u128>) -> Lease {
+        Lease { ended, ..self }
     }
 
     /// Returns until when the node may answer.
@@ -107,7 +115,8 @@ impl Lease {
     /// Returns when an earlier membership of this node is certainly over, by its own clock too; it was seen as the owner
     /// of a partition at `seen_at`.
     pub(crate) fn predecessor_over_at(&self, earlier: Incarnation, seen_at: Monotonic) -> Option<Monotonic> {
-        if self.incarnation.succeeds(earlier) || self.replaced == Some(earlier) {
+        let has_ended = self.incarnation.succeeds(earlier) || self.ended == Some(earlier.nonce);
+        if has_ended || self.replaced == Some(earlier) {
             return Some(seen_at);
         }
         // Not the one that this membership has waited for: the object was removed by hand.
@@ -151,14 +160,16 @@ impl Lease {
         }
     }
 
-    /// Returns when this node may take the name over from the membership that has it.
+    /// Returns when this node may take the name over from the membership that has it. Requests of a process that has
+    /// ended may still arrive; the condition of the write that replaces its lease sees to them.
     fn vacant_at(&self) -> Monotonic {
+        let may_renew = |other: &NodeRecord| {
+            other.state == NodeState::Live
+                && !self.incarnation.succeeds(other.incarnation)
+                && self.ended != Some(other.incarnation.nonce)
+        };
         match self.slot.known.record() {
-            Some(other)
-                if other.state == NodeState::Live && !self.incarnation.succeeds(other.incarnation) =>
-            {
-                self.slot.changed_at + self.timing.wait(other.ttl)
-            }
+            Some(other) if may_renew(other) => self.slot.changed_at + self.timing.wait(other.ttl),
             _ => Monotonic(0),
         }
     }

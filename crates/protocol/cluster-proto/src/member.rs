@@ -20,6 +20,8 @@ pub struct MemberConfig {
     pub node: NodeName,
     /// A random number of this process.
     pub nonce: u128,
+    /// The number of an earlier process of this node that has certainly ended. Its lease is not waited for.
+    pub ended: Option<u128>,
     /// The folder of the bucket in which `nodes/` is. It may be empty.
     pub folder: String,
     /// Where the node receives calls of other nodes; at most
@@ -74,12 +76,12 @@ pub struct Member {
 impl Member {
     /// Creates a member, which begins to join.
     pub fn new(config: MemberConfig, now: Monotonic) -> Member {
-        let MemberConfig { node, nonce, folder, mut addresses, timing } = config;
+        let MemberConfig { node, nonce, ended, folder, mut addresses, timing } = config;
         addresses.truncate(crate::ADDRESSES_MAX);
         let name = object(&folder, &node);
         Member {
             timing,
-            lease: Lease::new(node, nonce, addresses, name, timing, now),
+            lease: Lease::new(node, nonce, addresses, name, timing, now).after(ended),
             peers: Peers::new(folder, timing),
             partitions: BTreeMap::new(),
             actions: VecDeque::new(),

@@ -66,10 +66,13 @@ fn at(ms: u64) -> Monotonic {
 }
 
 fn member(node: &str, nonce: u128) -> Member {
+    member_after(node, nonce, None)
+}
+
+fn member_after(node: &str, nonce: u128, ended: Option<u128>) -> Member {
     let addresses = vec!["192.0.2.1:7010".parse().unwrap()];
-    let config =
-        MemberConfig { node: name(node), nonce, folder: "c".into(), addresses, timing: Timing::default() };
-    Member::new(config, at(0))
+    let (node, timing) = (name(node), Timing::default());
+    Member::new(MemberConfig { node, nonce, ended, folder: "c".into(), addresses, timing }, at(0))
 }
 
 /// Does what the member asks, with requests that succeed at once. Returns everything else that it asks.
@@ -266,6 +269,44 @@ fn a_restarted_process_waits_for_its_predecessor() {
     let actions = run(&mut again, &mut bucket, 5990, 6100);
     assert!(actions.contains(&Action::Open(partition(), Epoch(2))), "{actions:?}");
     assert_eq!(bucket.lease("a").replaced.map(|before| before.nonce), Some(1));
+}
+
+#[test]
+fn a_process_that_has_ended_is_not_waited_for() {
+    let mut bucket = Bucket::default();
+    let mut before = serving("a", 1, &mut bucket, 1);
+    let renewal = next_request(&mut before, at(1000));
+    let mut again = member_after("a", 2, Some(1));
+    again.want(at(0), &partition());
+    let actions = run(&mut again, &mut bucket, 0, 10);
+    assert!(actions.contains(&Action::Open(partition(), Epoch(2))), "{actions:?}");
+    assert!(again.has_lease(at(10)));
+    assert_eq!(bucket.lease("a").replaced.map(|before| before.nonce), Some(1));
+    assert_eq!(bucket.apply(&renewal), Answer::Conflict, "a late request of the process changes nothing");
+}
+
+#[test]
+fn a_request_of_an_ended_process_may_come_first() {
+    let mut bucket = Bucket::default();
+    let mut before = serving("a", 1, &mut bucket, 1);
+    let renewal = next_request(&mut before, at(1000));
+    let mut again = member_after("a", 2, Some(1));
+    again.want(at(0), &partition());
+    let read = next_request(&mut again, at(0));
+    again.answer(at(0), read.id, bucket.apply(&read));
+    assert!(matches!(bucket.apply(&renewal), Answer::Written(_)));
+    let actions = run(&mut again, &mut bucket, 0, 2000);
+    assert!(actions.contains(&Action::Open(partition(), Epoch(2))), "{actions:?}");
+}
+
+#[test]
+fn another_process_than_the_ended_one_is_waited_for() {
+    let mut bucket = Bucket::default();
+    serving("a", 1, &mut bucket, 1);
+    let mut again = member_after("a", 3, Some(2));
+    again.want(at(0), &partition());
+    run(&mut again, &mut bucket, 0, 5990);
+    assert!(!again.has_lease(at(5990)));
 }
 
 #[test]

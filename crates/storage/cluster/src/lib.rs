@@ -27,6 +27,7 @@ mod clock;
 mod driver;
 mod gate;
 mod member;
+mod process;
 mod request;
 
 pub use cluster_proto::{

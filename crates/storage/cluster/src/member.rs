@@ -2,12 +2,14 @@
 
 use crate::driver::{Counters, Driver, Input};
 use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
+use crate::process::ProcessFile;
 use base::HostUuid;
 use cluster_proto::{CallKind, Epoch, NodeName, PartitionName, PartitionStatus, Reset, Timing};
 use object_store::ObjectStore;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -30,6 +32,9 @@ pub struct MemberConfig {
     /// The folder of the bucket in which the leases are, as `nodes/NAME`. Processes that share a partition
     /// have the same.
     pub folder: String,
+    /// A local file of this node, by which a restarted process knows that the one before has ended: it does not wait
+    /// for that one's lease. Its folder must exist.
+    pub process_file: Option<PathBuf>,
     /// Where this node receives calls of other nodes.
     pub addresses: Vec<SocketAddr>,
     /// Times.
@@ -39,7 +44,8 @@ pub struct MemberConfig {
 impl MemberConfig {
     /// Returns the settings of a node whose lease is at the top of the bucket.
     pub fn new(node: NodeName) -> MemberConfig {
-        MemberConfig { node, folder: String::new(), addresses: Vec::new(), timing: Timing::default() }
+        let timing = Timing::default();
+        MemberConfig { node, folder: String::new(), process_file: None, addresses: Vec::new(), timing }
     }
 }
 
@@ -96,18 +102,26 @@ impl Member {
     /// runtime only.
     ///
     /// # Errors
-    /// If no thread or runtime can be started.
+    /// If no thread or runtime can be started, or the process file cannot be used.
     pub fn start(bucket: Arc<dyn ObjectStore>, config: MemberConfig) -> io::Result<Member> {
         let (inputs, receiver) = unbounded_channel();
         let deadline = Arc::<Deadline>::default();
-        let MemberConfig { node, folder, addresses, timing } = config;
-        let config = cluster_proto::MemberConfig { node, nonce: rand::random(), folder, addresses, timing };
+        let MemberConfig { node, folder, process_file, addresses, timing } = config;
+        let nonce = rand::random();
+        // Another process with the lock runs; its lease is waited for.
+        let process = match process_file {
+            Some(path) => ProcessFile::lock(&path, nonce).map_err(|error| named(&error, &path))?,
+            None => None,
+        };
+        let ended = process.as_ref().and_then(|process| process.ended);
+        let config = cluster_proto::MemberConfig { node, nonce, ended, folder, addresses, timing };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let driver = Driver::new(bucket, config, Arc::clone(&deadline), receiver, inputs.clone());
         let run = move || {
             runtime.block_on(driver.run());
             // Requests that are never answered do not delay the end.
             runtime.shutdown_background();
+            drop(process);
         };
         let thread = std::thread::Builder::new().name(THREAD.into()).spawn(run)?;
         Ok(Member { inputs, deadline, thread: Some(thread) })
@@ -180,6 +194,10 @@ impl Member {
         // It fails after the thread has ended; then nothing is owned either.
         _ = self.inputs.send(input);
     }
+}
+
+fn named(error: &io::Error, path: &Path) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 impl Drop for Member {
@@ -286,3 +304,57 @@ impl Drop for Owner {
 
 /// How long an owner waits for the bucket when it gives a partition up.
 const RELEASE_LIMIT: Duration = Duration::from_secs(6);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster_proto::{Holder, Incarnation, NodeRecord, NodeState, OwnerRecord};
+    use object_store::ObjectStoreExt;
+    use object_store::memory::InMemory;
+
+    /// Longest wait, far below the lease's TTL.
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_restarted_process_does_not_wait_for_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("process");
+        drop(ProcessFile::lock(&path, 7).unwrap());
+        let node: NodeName = "a".parse().unwrap();
+        let incarnation = Incarnation { nonce: 7, count: 2 };
+        let lease = NodeRecord {
+            node: node.clone(),
+            incarnation,
+            sequence: 1,
+            state: NodeState::Live,
+            ttl: cluster_proto::TTL_MAX,
+            replaced: None,
+            addresses: Vec::new(),
+        };
+        let owner =
+            OwnerRecord { epoch: Epoch(4), holder: Holder::Owned { node: node.clone(), incarnation } };
+        let bucket = Arc::new(InMemory::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            bucket.put(&"nodes/a".into(), lease.encode().into()).await.unwrap();
+            bucket.put(&"p/owner".into(), owner.encode().into()).await.unwrap();
+        });
+        let start = || {
+            let config = MemberConfig { process_file: Some(path.clone()), ..MemberConfig::new(node.clone()) };
+            Member::start(Arc::clone(&bucket) as _, config).unwrap()
+        };
+        let member = start();
+        let stop = AtomicBool::new(false);
+        let acquired = std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| member.acquire(&"p".parse().unwrap(), &stop));
+            let end = std::time::Instant::now() + LIMIT;
+            while !waiting.is_finished() && std::time::Instant::now() < end {
+                std::thread::sleep(CHECK);
+            }
+            stop.store(true, Relaxed);
+            waiting.join().unwrap()
+        });
+        assert_eq!(acquired.map(|owner| owner.epoch()), Ok(Epoch(5)));
+        assert!(start().status().is_some_and(|status| status.lease_left.is_none()), "the first one runs");
+    }
+}

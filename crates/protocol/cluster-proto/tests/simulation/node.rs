@@ -54,6 +54,8 @@ pub(crate) struct Node {
     pub member: Option<Member>,
     /// Number of the process.
     pub process: u64,
+    /// Its nonce, kept when it ends.
+    pub nonce: Option<u128>,
     pub is_stalled: bool,
     /// Stalls when it has sent the next renewal.
     pub stalls_at_renewal: bool,
@@ -81,6 +83,7 @@ impl Node {
             clock,
             member: None,
             process: 0,
+            nonce: None,
             is_stalled: false,
             stalls_at_renewal: false,
             deferred: Vec::new(),
@@ -107,7 +110,7 @@ impl Node {
     /// Ends the process.
     pub(crate) fn crash(&mut self) {
         let clock = self.clock;
-        let (process, is_cut) = (self.process, self.is_cut);
-        *self = Node { process, is_cut, ..Node::new(clock) };
+        let (process, nonce, is_cut) = (self.process, self.nonce, self.is_cut);
+        *self = Node { process, nonce, is_cut, ..Node::new(clock) };
     }
 }

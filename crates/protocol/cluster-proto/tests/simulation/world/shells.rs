@@ -28,9 +28,13 @@ impl World {
             Sabotage::HasNoMargin => Timing::default().without_margin(),
             _ => Timing::default(),
         };
+        let nonce = self.rng.random();
+        // A new machine does not know how the process before has ended.
+        let ended = self.nodes[node].nonce.filter(|_| self.rng.random_bool(0.5));
         let config = MemberConfig {
             node: self.names[node].clone(),
-            nonce: self.rng.random(),
+            nonce,
+            ended,
             folder: "cell".into(),
             addresses: Vec::new(),
             timing,
@@ -41,6 +45,7 @@ impl World {
         }
         let here = &mut self.nodes[node];
         here.process += 1;
+        here.nonce = Some(nonce);
         here.clock = clock;
         here.member = Some(member);
         self.trace(|_| format!("n{node} starts with rate {rate}"));
