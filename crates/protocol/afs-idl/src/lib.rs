@@ -1,7 +1,7 @@
 //! Messages, opcodes, server traits and client stubs of AFS's services, generated from idl/.
 //!
 //! There is one module per service: [`fs`] and its callbacks [`cb`], [`vl`], [`pr`], [`vol`], [`bozo`],
-//! [`rxstats`], and Cellar's own, [`cellar`]. For a procedure `Foo` it has `FooRequest` and `FooReply`, the
+//! [`rxstats`], and Cellar's own, [`cellar`] and [`cluster`]. For a procedure `Foo` it has `FooRequest` and `FooReply`, the
 //! opcode `FOO`, a method `foo` of the trait `Server`, and a client stub `foo`. A service's `dispatch` serves
 //! one call over a [`CallStream`]. A type that handles all procedures gets its implementation of `Server` from
 //! the macro `impl_server`, so its handlers may be in any module. This crate does not use sockets: calls are made

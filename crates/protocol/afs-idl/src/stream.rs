@@ -101,6 +101,11 @@ impl<'a> StreamSource<'a> {
         StreamSource { ahead: Bytes::new(), decoded: None, stream }
     }
 
+    /// Creates a source that returns `ahead` before the data of `stream`.
+    pub fn continuing(ahead: Bytes, stream: &'a mut dyn CallStream) -> StreamSource<'a> {
+        StreamSource { ahead, decoded: None, stream }
+    }
+
     /// Decodes a request's opcode or arguments. Large ones are charged to the caller while they arrive, like
     /// replies: many calls with long lists must not take more memory than one caller may have.
     ///

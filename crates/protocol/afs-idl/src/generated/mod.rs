@@ -3,6 +3,7 @@
 pub mod bozo;
 pub mod cb;
 pub mod cellar;
+pub mod cluster;
 pub mod common;
 pub mod fs;
 pub mod pr;

@@ -1,11 +1,11 @@
 //! Every message survives decoding of arbitrary bytes, and stays the same after a round trip.
 
 use super::{Check, words};
-use crate::{bozo, cb, cellar, common, fs, pr, rxstats, vl, vol};
+use crate::{bozo, cb, cellar, cluster, common, fs, pr, rxstats, vl, vol};
 use proptest::prelude::*;
 
 fn check_all(check: &mut dyn Check) {
-    let services: [fn(&mut dyn Check); 8] = [
+    let services: [fn(&mut dyn Check); 9] = [
         vl::check_all,
         pr::check_all,
         fs::check_all,
@@ -13,6 +13,7 @@ fn check_all(check: &mut dyn Check) {
         vol::check_all,
         bozo::check_all,
         cellar::check_all,
+        cluster::check_all,
         rxstats::check_all,
     ];
     for service in services {
