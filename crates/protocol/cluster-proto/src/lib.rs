@@ -21,6 +21,7 @@
 //!
 //! [`Phase`] has the states of a partition at a node, and what may be answered in each.
 
+mod forward;
 mod hosts;
 mod lease;
 mod member;
@@ -34,11 +35,13 @@ mod route;
 mod slot;
 mod timing;
 
+pub use forward::{Begun, CallKey, Forwarding, Outcome, Repeat, Results, Step};
 pub use hosts::{HOSTS_MAX, Promise, Reset};
 pub use member::{Member, MemberConfig, PartitionStatus};
 pub use names::{
     Epoch, Incarnation, NODE_NAME_MAX, NameError, NodeName, PARTITION_NAME_MAX, PartitionName, Tag,
 };
+pub use peers::object as lease_object;
 pub use phase::{CallKind, Phase, PhaseEvent};
 pub use records::{ADDRESSES_MAX, Holder, NodeRecord, NodeState, OwnerRecord, RECORD_BYTES_MAX, RecordError};
 pub use request::{Action, Answer, Notice, Operation, Request, RequestId};

@@ -152,8 +152,8 @@ impl Peers {
     }
 }
 
-/// Returns the name of a node's object.
-pub(crate) fn object(folder: &str, node: &NodeName) -> String {
+/// Returns the name of the object with a node's lease.
+pub fn object(folder: &str, node: &NodeName) -> String {
     crate::names::join(folder, &format!("nodes/{node}"))
 }
 
