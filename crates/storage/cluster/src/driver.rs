@@ -6,7 +6,8 @@ use crate::member::{AcquireError, Status};
 use crate::request::perform;
 use base::{HostUuid, Monotonic};
 use cluster_proto::{
-    Action, Answer, Epoch, Member, NodeName, Notice, PartitionName, Phase, RequestId, Reset, Timing,
+    Action, Answer, Call, CallKind, Epoch, Incarnation, Member, NodeName, NodeRecord, Notice, Operation,
+    PartitionName, Phase, Request, RequestId, Reset, Route, Timing, Via, lease_object,
 };
 use object_store::ObjectStore;
 use std::collections::BTreeMap;
@@ -50,6 +51,11 @@ pub(crate) enum Input {
     /// The database is closed.
     Release(PartitionName, Epoch, Option<NodeName>, Option<Sender<()>>),
     Status(Sender<Status>),
+    Follow(PartitionName),
+    /// The way of a client's call that has been here for this time.
+    Route(PartitionName, CallKind, Duration, Sender<Route>),
+    Identity(Sender<Incarnation>),
+    Lease(NodeName, Sender<Result<Option<NodeRecord>, String>>),
     Leave,
 }
 
@@ -66,6 +72,7 @@ struct Held {
 
 pub(crate) struct Driver {
     bucket: Arc<dyn ObjectStore>,
+    folder: String,
     node: NodeName,
     member: Member,
     timing: Timing,
@@ -90,6 +97,7 @@ impl Driver {
     ) -> Driver {
         Driver {
             bucket,
+            folder: config.folder.clone(),
             node: config.node.clone(),
             timing: config.timing,
             member: Member::new(config, clock::now()),
@@ -265,11 +273,37 @@ impl Driver {
             Input::Watch(partition, epoch, watcher) => self.watch(&partition, epoch, watcher),
             Input::Release(partition, epoch, to, done) => self.release(&partition, epoch, to, done),
             Input::Status(reply) => _ = reply.send(self.status()),
+            Input::Follow(partition) => self.member.follow(now, &partition),
+            Input::Route(partition, kind, age, reply) => {
+                let since =
+                    Monotonic(now.0.saturating_sub(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX)));
+                let call = Call { kind, host: None, via: Via::Client, since };
+                _ = reply.send(self.member.route(now, &partition, call));
+            }
+            Input::Identity(reply) => _ = reply.send(self.member.incarnation()),
+            Input::Lease(node, reply) => self.read_lease(&node, reply),
             Input::Leave => {
                 self.leave_until.get_or_insert(now + self.timing.ttl());
                 self.member.leave(now);
             }
         }
+    }
+
+    /// Reads a lease from the bucket, beside the protocol's own requests.
+    fn read_lease(&self, node: &NodeName, reply: Sender<Result<Option<NodeRecord>, String>>) {
+        let object = lease_object(&self.folder, node);
+        let request = Request { id: RequestId(0), object, operation: Operation::Read };
+        let (bucket, limit, node) = (Arc::clone(&self.bucket), self.timing.request_limit(), node.clone());
+        tokio::spawn(async move {
+            _ = reply.send(match perform(&*bucket, request, limit).await {
+                Answer::Found(_, bytes) => {
+                    NodeRecord::decode(&node, &bytes).map(Some).map_err(|error| error.to_string())
+                }
+                Answer::Missing => Ok(None),
+                Answer::Unknown(why) | Answer::Refused(why) => Err(why),
+                Answer::Written(_) | Answer::Conflict => Err("the answer is not that of a read".into()),
+            });
+        });
     }
 
     fn acquire(

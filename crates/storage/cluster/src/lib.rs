@@ -31,7 +31,8 @@ mod process;
 mod request;
 
 pub use cluster_proto::{
-    Epoch, NameError, NodeName, PartitionName, PartitionStatus, Phase, Reset, Timing, TimingError,
+    CallKind, Epoch, Incarnation, NameError, NodeName, NodeRecord, NodeState, PartitionName, PartitionStatus,
+    Phase, Refusal, Reset, Route, Timing, TimingError,
 };
 pub use driver::Counters;
 pub use gate::OwnerEvent;

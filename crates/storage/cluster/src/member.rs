@@ -4,7 +4,10 @@ use crate::driver::{Counters, Driver, Input};
 use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
 use crate::process::ProcessFile;
 use base::HostUuid;
-use cluster_proto::{CallKind, Epoch, NodeName, PartitionName, PartitionStatus, Reset, Timing};
+use cluster_proto::{
+    CallKind, Epoch, Incarnation, NodeName, NodeRecord, PartitionName, PartitionStatus, Refusal, Reset,
+    Route, Timing,
+};
 use object_store::ObjectStore;
 use std::fmt;
 use std::io;
@@ -174,6 +177,36 @@ impl Member {
         let (reply, status) = channel();
         self.send(Input::Status(reply));
         status.recv().ok()
+    }
+
+    /// Follows a partition: this process learns where it is served, for [`route`](Self::route). Partitions that are
+    /// acquired are followed anyway.
+    pub fn follow(&self, partition: &PartitionName) {
+        self.send(Input::Follow(partition.clone()));
+    }
+
+    /// Returns the way of a client's call to a partition, which has been here for `age`. Asks the lease's thread.
+    pub fn route(&self, partition: &PartitionName, kind: CallKind, age: Duration) -> Route {
+        let (reply, route) = channel();
+        self.send(Input::Route(partition.clone(), kind, age, reply));
+        route.recv().unwrap_or(Route::Refuse(Refusal::Silent))
+    }
+
+    /// Returns the present membership; `None` after the thread has ended.
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        let (reply, incarnation) = channel();
+        self.send(Input::Identity(reply));
+        incarnation.recv().ok()
+    }
+
+    /// Reads the lease of a node from the bucket; `None` if it has none.
+    ///
+    /// # Errors
+    /// The reason why it cannot be read.
+    pub fn lease(&self, node: &NodeName) -> Result<Option<NodeRecord>, String> {
+        let (reply, lease) = channel();
+        self.send(Input::Lease(node.clone(), reply));
+        lease.recv().unwrap_or_else(|_| Err("this process has left the cluster".into()))
     }
 
     /// Gives everything up and leaves, so that other nodes need not wait. Owners have to be released before. Waits for

@@ -2,7 +2,10 @@
 
 use base::HostUuid;
 use bucket::faulty::{Away, Faults, FaultyBucket};
-use cluster::{AcquireError, Member, MemberConfig, Owner, OwnerEvent, PartitionName, Phase, Reset, Timing};
+use cluster::{
+    AcquireError, CallKind, Member, MemberConfig, NodeState, Owner, OwnerEvent, PartitionName, Phase,
+    Refusal, Reset, Route, Timing,
+};
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -233,4 +236,39 @@ fn two_owners_never_both_answer() {
     let met = faulty.met();
     assert!(met.lost > 0 && met.own_conflict > 0 && met.late > 0 && met.refused > 0, "{met:?}");
     assert!(*rounds.lock().unwrap() >= 12);
+}
+
+#[test]
+fn a_process_that_owns_nothing_knows_the_way() {
+    let bucket = memory();
+    let address = "127.0.0.1:7010".parse().unwrap();
+    let timing = Timing::new(TTL).unwrap();
+    let node = |name: &str| MemberConfig {
+        folder: "cell".into(),
+        timing,
+        addresses: vec![address],
+        ..MemberConfig::new(name.parse().unwrap())
+    };
+    let owning = Member::start(Arc::clone(&bucket), node("a")).unwrap();
+    let other = member(&bucket, "b");
+    let route = || other.route(&partition(), CallKind::Read, Duration::ZERO);
+    assert_eq!(route(), Route::Refuse(Refusal::NoPartition));
+    other.follow(&partition());
+    assert_eq!(route(), Route::Hold, "nobody owns it");
+    let late = other.route(&partition(), CallKind::Read, Duration::from_secs(60));
+    assert!(matches!(late, Route::Refuse(_)), "{late:?}");
+    let owner = acquire(&owning);
+    owner.opened(Vec::new());
+    let forward =
+        Route::Forward { node: "a".parse().unwrap(), epoch: owner.epoch(), addresses: vec![address] };
+    wait("the way is known", || route() == forward);
+    assert_eq!(owning.route(&partition(), CallKind::Change, Duration::ZERO), Route::Local(owner.epoch()));
+    let lease = other.lease(&"a".parse().unwrap()).unwrap().unwrap();
+    assert_eq!((lease.state, Some(lease.incarnation)), (NodeState::Live, owning.incarnation()));
+    assert_eq!((lease.addresses, other.lease(&"c".parse().unwrap())), (vec![address], Ok(None)));
+    assert!(owner.release(None));
+    owning.leave();
+    wait("nobody owns it", || route() == Route::Hold);
+    let left = other.lease(&"a".parse().unwrap()).unwrap().unwrap();
+    assert_eq!(left.state, NodeState::Left);
 }
