@@ -1,0 +1,102 @@
+//! What the nodes' service needs from its process, as traits that the program implements.
+
+use afs_idl::{CallStream, ClientConnection};
+use base::{AbortCode, CallContext, Caller, Monotonic, VolumeId};
+use cluster_proto::{CallKind, Epoch, Incarnation, NodeName, NodeRecord, PartitionName, Route};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A partition that this node owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// The ownership.
+    pub epoch: Epoch,
+    /// Whether reads may be answered now.
+    pub reads: bool,
+    /// Whether changes may be answered now.
+    pub changes: bool,
+}
+
+impl Own {
+    /// Whether calls of this kind may be answered now.
+    pub fn answers(self, kind: CallKind) -> bool {
+        match kind {
+            CallKind::Read => self.reads,
+            CallKind::Change => self.changes,
+        }
+    }
+}
+
+/// The lease of a node cannot be read at present.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseError;
+
+/// Who owns which partition.
+pub trait Ownership: Send + Sync {
+    /// Returns the name and the present membership of this node.
+    fn node(&self) -> (NodeName, Incarnation);
+
+    /// Returns all partitions of the cluster that this node knows.
+    fn partitions(&self) -> Vec<PartitionName>;
+
+    /// Returns the state of a partition that this node owns; `None` for others. It is asked for each forwarded call, and
+    /// again before its reply.
+    fn own(&self, partition: &PartitionName) -> Option<Own>;
+
+    /// Returns the way of a client's call that has been here for `age`.
+    fn route(&self, partition: &PartitionName, kind: CallKind, age: Duration) -> Route;
+
+    /// For how long a call may be held.
+    fn hold_limit(&self) -> Duration;
+
+    /// Returns the lease of a node as it is in the bucket; `None` if there is none.
+    ///
+    /// # Errors
+    /// If the bucket does not answer.
+    fn lease(&self, node: &NodeName) -> Result<Option<NodeRecord>, LeaseError>;
+}
+
+/// The file service of this node.
+pub trait Files: Send + Sync {
+    /// Whether a volume is here, in a partition of this node. It is asked for each call of a client.
+    fn is_here(&self, volume: VolumeId) -> bool;
+
+    /// Returns the shared partition of a volume that is here.
+    fn partition_of(&self, volume: VolumeId) -> Option<PartitionName>;
+
+    /// Serves a call here. Returns when its changes are durable.
+    ///
+    /// # Errors
+    /// The abort code of the call.
+    fn serve(&self, call: &CallContext<'_>, stream: &mut dyn CallStream) -> Result<(), AbortCode>;
+}
+
+/// Connections to the cluster services of other nodes.
+pub trait Nodes: Send + Sync {
+    /// Returns an encrypted connection with the cell's identity, whose calls fail soon after a node has died.
+    fn connect(&self, address: SocketAddr) -> Arc<dyn ClientConnection>;
+}
+
+/// Connections to the callback services of clients.
+pub trait Clients: Send + Sync {
+    /// Returns a connection from the file server's own port; see `fileserver::CallbackNetwork::connection`.
+    fn connection(&self, client: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection>;
+}
+
+/// All dependencies.
+#[derive(Clone)]
+pub struct Environment {
+    /// Who owns which partition.
+    pub ownership: Arc<dyn Ownership>,
+    /// The file service.
+    pub files: Arc<dyn Files>,
+    /// Other nodes.
+    pub nodes: Arc<dyn Nodes>,
+    /// Clients.
+    pub clients: Arc<dyn Clients>,
+    /// Whether a caller holds the cell's key.
+    pub is_cell: fn(&Caller) -> bool,
+    /// The time, for limits.
+    pub now: fn() -> Monotonic,
+}

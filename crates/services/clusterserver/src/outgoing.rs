@@ -1,0 +1,89 @@
+//! A client's call at its front, which may have to be sent more than once.
+
+use afs_idl::{CallStream, ClientConnection, StreamSource};
+use base::AbortCode;
+use bytes::Bytes;
+
+/// Maximum size of a request that is kept for a repetition. A longer one is a store of data, which clients begin anew
+/// themselves.
+const KEPT_BYTES_MAX: usize = 256 * 1024;
+
+/// Maximum size of the pieces that are passed on.
+const PIECE_BYTES: usize = 64 * 1024;
+
+/// Who has ended an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The client, or the way to it.
+    Client(AbortCode),
+    /// The owner, or the way to it.
+    Owner(AbortCode),
+}
+
+/// The two streams of the client, and what was read from it.
+pub(crate) struct Outgoing<'s> {
+    stream: &'s mut dyn CallStream,
+    kept: Vec<Bytes>,
+    kept_bytes: usize,
+    is_complete: bool,
+    has_replied: bool,
+}
+
+impl<'s> Outgoing<'s> {
+    /// `head` is what was read from the stream.
+    pub(crate) fn new(head: Bytes, stream: &'s mut dyn CallStream) -> Outgoing<'s> {
+        Outgoing { stream, kept_bytes: head.len(), kept: vec![head], is_complete: false, has_replied: false }
+    }
+
+    /// Whether the call can be sent again from its beginning.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.kept_bytes <= KEPT_BYTES_MAX && !self.has_replied
+    }
+
+    /// Returns the client's streams as they were in the beginning, for a call that is served here. The call must be
+    /// whole.
+    pub(crate) fn into_source(self) -> StreamSource<'s> {
+        let ahead = match <[Bytes; 1]>::try_from(self.kept) {
+            Ok([head]) => head,
+            Err(pieces) => pieces.concat().into(),
+        };
+        StreamSource::continuing(ahead, self.stream)
+    }
+
+    fn keep(&mut self, piece: &Bytes) {
+        self.kept_bytes += piece.len();
+        if self.kept_bytes <= KEPT_BYTES_MAX {
+            self.kept.push(piece.clone());
+        } else {
+            self.kept.clear();
+        }
+    }
+
+    /// Sends the call after `header`, and its reply to the client.
+    pub(crate) fn send(&mut self, header: Bytes, connection: &dyn ClientConnection) -> Result<(), Trouble> {
+        let owner = Trouble::Owner;
+        let mut call = connection.begin().map_err(owner)?;
+        call.write(header).map_err(owner)?;
+        for piece in &self.kept {
+            call.write(piece.clone()).map_err(owner)?;
+        }
+        while !self.is_complete {
+            let piece = self.stream.read_chunk(PIECE_BYTES).map_err(Trouble::Client)?;
+            self.is_complete = piece.is_empty();
+            if !self.is_complete {
+                self.keep(&piece);
+                call.write(piece).map_err(owner)?;
+            }
+        }
+        call.end_request().map_err(owner)?;
+        loop {
+            let piece = call.read_chunk(PIECE_BYTES).map_err(owner)?;
+            if piece.is_empty() {
+                break;
+            }
+            self.has_replied = true;
+            self.stream.write(piece).map_err(Trouble::Client)?;
+        }
+        call.finish().map_err(owner)
+    }
+}

@@ -1,0 +1,120 @@
+//! The partitions of volumes that other nodes own.
+
+use crate::environment::Environment;
+use crate::links::Links;
+use crate::wire;
+use afs_idl::cluster;
+use base::{AbortCode, Monotonic, VolumeId};
+use cluster_proto::{CallKind, NodeName, PartitionName, Route};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long nodes are not asked again for a volume that none of them has.
+const ABSENT: Duration = Duration::from_secs(1);
+
+/// Maximum number of volumes that are remembered, found and absent; beyond it all are forgotten.
+const VOLUMES_MAX: usize = 65_536;
+
+/// Where a volume is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// In a partition of another node, as far as is known.
+    In(PartitionName),
+    /// In no partition that has an owner.
+    Nowhere,
+    /// A node does not answer, or a partition has no owner at present.
+    Unknown,
+}
+
+#[derive(Default)]
+struct Known {
+    found: HashMap<VolumeId, PartitionName>,
+    absent: HashMap<VolumeId, Monotonic>,
+}
+
+pub(crate) struct Places {
+    environment: Environment,
+    links: Arc<Links>,
+    /// What nodes have said; no call is made under the lock.
+    known: Mutex<Known>,
+}
+
+impl Places {
+    pub(crate) fn new(environment: Environment, links: Arc<Links>) -> Places {
+        Places { environment, links, known: Mutex::default() }
+    }
+
+    /// Returns the partition of a volume that is not here. Asks all owners if it is not known.
+    pub(crate) fn find(&self, volume: VolumeId) -> Found {
+        let now = (self.environment.now)();
+        let known = self.known.lock();
+        if let Some(partition) = known.found.get(&volume) {
+            return Found::In(partition.clone());
+        }
+        if known.absent.get(&volume).is_some_and(|at| now.since(*at) < ABSENT) {
+            return Found::Nowhere;
+        }
+        drop(known);
+        let found = self.ask(volume);
+        let mut known = self.known.lock();
+        if known.found.len() + known.absent.len() >= VOLUMES_MAX {
+            *known = Known::default();
+        }
+        match &found {
+            Found::In(partition) => {
+                known.absent.remove(&volume);
+                known.found.insert(volume, partition.clone());
+            }
+            Found::Nowhere => _ = known.absent.insert(volume, now),
+            Found::Unknown => {}
+        }
+        found
+    }
+
+    /// Forgets the place of a volume, because its owner does not know it.
+    pub(crate) fn forget(&self, volume: VolumeId) {
+        self.known.lock().found.remove(&volume);
+    }
+
+    /// Returns the owners of all partitions, with one of their partitions each, and whether there may be others.
+    pub(crate) fn owners(&self) -> (BTreeMap<NodeName, Owner>, bool) {
+        let (mut owners, mut is_uncertain) = (BTreeMap::new(), false);
+        let ownership = &self.environment.ownership;
+        for partition in ownership.partitions() {
+            match ownership.route(&partition, CallKind::Read, Duration::ZERO) {
+                Route::Local(_) | Route::Refuse(_) => {}
+                Route::Hold => is_uncertain |= ownership.own(&partition).is_none(),
+                Route::Forward { node, epoch, addresses } => {
+                    owners.insert(node, Owner { partition, epoch: epoch.0, addresses });
+                }
+            }
+        }
+        (owners, is_uncertain)
+    }
+
+    fn ask(&self, volume: VolumeId) -> Found {
+        let (owners, mut is_uncertain) = self.owners();
+        let node = wire::node(&self.environment.ownership.node());
+        for owner in owners.values() {
+            let Some(address) = owner.addresses.first() else { continue };
+            let request = cluster::LocateVolumeRequest { node: node.clone(), volume: volume.0 };
+            let reply = cluster::locate_volume(&*self.links.to(*address), &request);
+            match reply.map(|reply| wire::partition(&reply.partition)) {
+                Ok(Ok(partition)) => return Found::In(partition),
+                Err(AbortCode::VNOVOL) => {}
+                Ok(Err(_)) | Err(_) => is_uncertain = true,
+            }
+        }
+        if is_uncertain { Found::Unknown } else { Found::Nowhere }
+    }
+}
+
+/// An owner of partitions.
+pub(crate) struct Owner {
+    pub(crate) partition: PartitionName,
+    pub(crate) epoch: u64,
+    pub(crate) addresses: Vec<SocketAddr>,
+}

@@ -1,0 +1,344 @@
+//! The cluster's service: what other nodes ask of this one.
+
+use crate::callers::Callers;
+use crate::counters::{Counters, count};
+use crate::environment::{Environment, LeaseError};
+use crate::fronts::{Fronts, converse};
+use crate::scope::{self, Scope};
+use crate::streams::{Checking, Collecting};
+use crate::wire;
+use afs_idl::cluster::{self, Server, refusal};
+use afs_idl::{CallStream, StreamSource, Work, fs};
+use base::{AbortCode, CallContext, Caller, Identity, Monotonic, SecurityLevel, VolumeId};
+use bytes::Bytes;
+use cluster_proto::{
+    Begun, CallKey, CallKind, Epoch, Incarnation, NodeName, NodeState, PartitionName, Results,
+};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a lease that was read from the bucket is relied on.
+const LEASE_FRESH: Duration = Duration::from_secs(2);
+
+/// Maximum number of remembered leases; beyond it all are forgotten.
+const LEASES_MAX: usize = 256;
+
+/// How often a call that waits is considered again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Maximum time for which a client is waited for on behalf of another node.
+const PATIENCE_MAX: Duration = Duration::from_secs(30);
+
+const NOT_OWNER: AbortCode = AbortCode(refusal::NOT_OWNER);
+const OTHER_EPOCH: AbortCode = AbortCode(refusal::OTHER_EPOCH);
+const HELD: AbortCode = AbortCode(refusal::HELD);
+const NO_LEASE: AbortCode = AbortCode(refusal::NO_LEASE);
+const LOST: AbortCode = AbortCode(refusal::LOST);
+
+/// The result of a call that is executed once: its reply, or its error.
+type Reply = Result<Bytes, AbortCode>;
+
+/// The service; implements [`cluster::Server`].
+///
+/// Only a caller with the cell's key and an encrypted connection gets past the first step. It names itself by its
+/// membership, which must be that of a live lease in the bucket with the caller's address.
+pub struct ClusterService {
+    environment: Environment,
+    fronts: Arc<Fronts>,
+    callers: Callers,
+    /// Results of changes; nothing waits under the lock.
+    results: Mutex<Results<Reply>>,
+    /// Leases that were read from the bucket; nothing waits under the lock.
+    leases: Mutex<HashMap<Incarnation, Lease>>,
+}
+
+/// A lease that was valid when it was read.
+#[derive(Clone)]
+struct Lease {
+    read: Monotonic,
+    node: NodeName,
+    addresses: Vec<SocketAddr>,
+}
+
+/// A forwarded call that may be executed now.
+struct Admitted<'a> {
+    partition: &'a PartitionName,
+    epoch: Epoch,
+    kind: CallKind,
+}
+
+impl ClusterService {
+    /// Creates the service.
+    pub fn new(environment: Environment, fronts: Arc<Fronts>) -> ClusterService {
+        ClusterService {
+            environment,
+            fronts,
+            callers: Callers::default(),
+            results: Mutex::default(),
+            leases: Mutex::default(),
+        }
+    }
+
+    /// Returns the counts of calls that were executed for other nodes, and of messages to clients.
+    pub fn counters(&self) -> Counters {
+        self.fronts.tally.counters()
+    }
+
+    /// Refuses callers that do not hold the cell's key, or do not encrypt.
+    fn trust(&self, caller: &Caller) -> Result<(), AbortCode> {
+        let code = match caller.identity {
+            Identity::Anonymous => AbortCode::RXKADNOAUTH,
+            Identity::Known(_) if !(self.environment.is_cell)(caller) => AbortCode::UAEACCES,
+            Identity::Known(_) if caller.level != SecurityLevel::Encrypted => AbortCode::RXKADLEVELFAIL,
+            Identity::Known(_) => return Ok(()),
+        };
+        count(&self.fronts.tally.strangers);
+        Err(code)
+    }
+
+    /// Returns the membership of the calling node, and where it receives calls.
+    fn node(
+        &self,
+        caller: &Caller,
+        node: &cluster::Node,
+    ) -> Result<(Incarnation, Vec<SocketAddr>), AbortCode> {
+        self.trust(caller)?;
+        let (name, incarnation) = wire::parse_node(node)?;
+        let now = (self.environment.now)();
+        let known = self.leases.lock().get(&incarnation).cloned();
+        let addresses = match known {
+            Some(lease) if lease.node == name && now.since(lease.read) < LEASE_FRESH => lease.addresses,
+            _ => self.read_lease(now, name.clone(), incarnation)?,
+        };
+        let ip: IpAddr = caller.peer.ip();
+        if addresses.iter().any(|address| address.ip() == ip) {
+            return Ok((incarnation, addresses));
+        }
+        tracing::warn!(node = %name, peer = %caller.peer, ?addresses, "a caller says that it is a node, and its \
+            address is not in that node's lease");
+        Err(NO_LEASE)
+    }
+
+    fn read_lease(
+        &self,
+        now: Monotonic,
+        name: NodeName,
+        incarnation: Incarnation,
+    ) -> Result<Vec<SocketAddr>, AbortCode> {
+        let record = match self.environment.ownership.lease(&name) {
+            Ok(Some(record)) if record.state == NodeState::Live && record.incarnation == incarnation => {
+                record
+            }
+            Ok(_) => {
+                tracing::info!(node = %name, %incarnation, "a caller says that it is a node, and has no lease");
+                return Err(NO_LEASE);
+            }
+            Err(LeaseError) => return Err(NO_LEASE),
+        };
+        let mut leases = self.leases.lock();
+        if leases.len() >= LEASES_MAX {
+            leases.clear();
+        }
+        let lease = Lease { read: now, node: name, addresses: record.addresses.clone() };
+        leases.insert(incarnation, lease);
+        Ok(record.addresses)
+    }
+
+    /// Waits until this node may answer calls of this kind in this epoch.
+    fn admit(
+        &self,
+        partition: &PartitionName,
+        epoch: Epoch,
+        kind: CallKind,
+        wait: Duration,
+    ) -> Result<(), AbortCode> {
+        let begun = (self.environment.now)();
+        loop {
+            match self.environment.ownership.own(partition) {
+                None => return Err(NOT_OWNER),
+                Some(own) if own.epoch != epoch => return Err(OTHER_EPOCH),
+                Some(own) if own.answers(kind) => return Ok(()),
+                Some(_) if (self.environment.now)().since(begun) >= wait => return Err(HELD),
+                Some(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// Checks that the reply may be sent: the ownership has lasted.
+    fn check(&self, call: &Admitted<'_>) -> Result<(), AbortCode> {
+        let own = self.environment.ownership.own(call.partition);
+        let lasts = own.is_some_and(|own| own.epoch == call.epoch && own.answers(call.kind));
+        if lasts { Ok(()) } else { Err(LOST) }
+    }
+
+    /// Executes a call and returns its reply, once its changes are durable.
+    fn execute(
+        &self,
+        call: &Admitted<'_>,
+        context: &CallContext<'_>,
+        stream: &mut dyn CallStream,
+    ) -> Result<Bytes, AbortCode> {
+        let mut stream = Collecting { stream, reply: Vec::new() };
+        let served = self.environment.files.serve(context, &mut stream);
+        self.check(call)?;
+        served.map(|()| stream.reply.into())
+    }
+
+    /// Executes a call, unless an earlier attempt has done it.
+    fn execute_once(&self, key: CallKey, wait: Duration, execute: impl FnOnce() -> Reply) -> Reply {
+        let begun = (self.environment.now)();
+        loop {
+            let now = (self.environment.now)();
+            let state = self.results.lock().begin(now, key);
+            match state {
+                Begun::New => break,
+                Begun::Done(result) => {
+                    count(&self.fronts.tally.found);
+                    return result;
+                }
+                // It is not refused: an earlier attempt may be executed.
+                Begun::Running if now.since(begun) >= wait => return Err(LOST),
+                Begun::Running => std::thread::sleep(PAUSE),
+            }
+        }
+        let mut running = Running { service: self, key, result: None };
+        let result = execute();
+        running.result = Some(result.clone());
+        result
+    }
+
+    fn serve_forwarded(
+        &self,
+        call: &Admitted<'_>,
+        (key, wait, opcode): (CallKey, Duration, u32),
+        context: &CallContext<'_>,
+        stream: &mut dyn CallStream,
+    ) -> Result<(), AbortCode> {
+        if let Work::Read(_) = fs::work(opcode) {
+            let check = || self.check(call);
+            let served = self.environment.files.serve(context, &mut Checking { stream, check: &check });
+            // An error, too, shows what the volume contains.
+            return served.or_else(|code| self.check(call).and(Err(code)));
+        }
+        // A store, too, is executed once by one owner: the first attempt must not overtake a later store.
+        let reply = match call.kind {
+            CallKind::Read => self.execute(call, context, stream),
+            CallKind::Change => self.execute_once(key, wait, || self.execute(call, context, stream)),
+        }?;
+        drain(stream)?;
+        if reply.is_empty() { Ok(()) } else { stream.write(reply) }
+    }
+}
+
+/// A call that is executed once. Its result is stored when this is dropped; there is none after a panic.
+struct Running<'a> {
+    service: &'a ClusterService,
+    key: CallKey,
+    result: Option<Reply>,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut results = self.service.results.lock();
+        match self.result.take() {
+            Some(result) => results.end((self.service.environment.now)(), self.key, result),
+            None => results.abandon(self.key),
+        }
+    }
+}
+
+impl Server for ClusterService {
+    fn forward(
+        &self,
+        caller: &CallContext<'_>,
+        request: cluster::ForwardRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<cluster::ForwardReply, AbortCode> {
+        let (front, addresses) = self.node(caller, &request.front)?;
+        let partition = wire::partition(&request.partition)?;
+        let client = wire::parse_caller(&request.caller)?;
+        let client = self.callers.of(front, request.caller.connection, client);
+        let (head, scope) = scope_of(stream)?;
+        let opcode = scope::opcode(&head);
+        let call = Admitted { partition: &partition, epoch: Epoch(request.epoch), kind: scope::kind(opcode) };
+        let wait = Duration::from_millis(request.wait_ms.into());
+        if let Some(front) = addresses.first() {
+            self.fronts.met(client.peer, *front);
+        }
+        match scope {
+            // A front answers such calls itself.
+            Scope::Here => return Err(AbortCode::RXGEN_OPCODE),
+            Scope::Everywhere => {}
+            Scope::Volume(volume) => {
+                self.admit(&partition, call.epoch, call.kind, wait)?;
+                // The ownership of another partition is not what was checked.
+                let place = self.environment.files.partition_of(volume);
+                if place.is_some_and(|place| place != partition) {
+                    return Err(AbortCode::VNOVOL);
+                }
+            }
+            // A front makes a call for each volume.
+            Scope::Volumes(_) => return Err(AbortCode::RXGEN_SS_UNMARSHAL),
+        }
+        count(&self.fronts.tally.executed);
+        let context = CallContext::new(&client);
+        let key = CallKey { process: front.nonce, number: request.number };
+        let mut source = StreamSource::continuing(head, stream);
+        if scope == Scope::Everywhere {
+            self.environment.files.serve(&context, &mut source)?;
+        } else {
+            self.serve_forwarded(&call, (key, wait, opcode), &context, &mut source)?;
+        }
+        Ok(cluster::ForwardReply)
+    }
+
+    fn call_client(
+        &self,
+        caller: &CallContext<'_>,
+        request: cluster::CallClientRequest,
+    ) -> Result<cluster::CallClientReply, AbortCode> {
+        self.node(caller, &request.owner)?;
+        let client = wire::parse_address(request.address, request.port)?;
+        let patience = Duration::from_millis(request.patience_ms.into()).min(PATIENCE_MAX);
+        let connection = self.environment.clients.connection(client, patience);
+        Ok(match converse(&*connection, request.request) {
+            Ok(reply) => cluster::CallClientReply { code: 0, reply },
+            Err(code) => cluster::CallClientReply { code: code.0, reply: Vec::new() },
+        })
+    }
+
+    fn locate_volume(
+        &self,
+        caller: &CallContext<'_>,
+        request: cluster::LocateVolumeRequest,
+    ) -> Result<cluster::LocateVolumeReply, AbortCode> {
+        self.node(caller, &request.node)?;
+        let partition = self.environment.files.partition_of(VolumeId(request.volume));
+        let partition = partition.ok_or(AbortCode::VNOVOL)?;
+        let own = self.environment.ownership.own(&partition).ok_or(NOT_OWNER)?;
+        Ok(cluster::LocateVolumeReply { partition: partition.as_str().into(), epoch: own.epoch.0 })
+    }
+}
+
+/// Reads the rest of a request. The data of a repeated store has not been read.
+fn drain(stream: &mut dyn CallStream) -> Result<(), AbortCode> {
+    while !stream.read_chunk(scope::PIECE_BYTES)?.is_empty() {}
+    Ok(())
+}
+
+/// Reads the beginning of a forwarded call.
+fn scope_of(stream: &mut dyn CallStream) -> Result<(Bytes, Scope), AbortCode> {
+    let mut head = Bytes::new();
+    loop {
+        match Scope::of(&head) {
+            Ok(scope) => return Ok((head, scope)),
+            Err(needed) if !scope::more(&mut head, needed, stream)? => {
+                return Err(AbortCode::RXGEN_SS_UNMARSHAL);
+            }
+            Err(_) => {}
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The streams of a forwarded call at its owner.
+
+use afs_idl::CallStream;
+use base::{AbortCode, RecvBuffer};
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// Collects the reply, to be sent once the call's changes are durable and the ownership was checked again. Replies
+/// without data are at most some KiB.
+pub(crate) struct Collecting<'a> {
+    pub(crate) stream: &'a mut dyn CallStream,
+    pub(crate) reply: Vec<u8>,
+}
+
+impl CallStream for Collecting<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        self.stream.read(buf)
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        self.stream.read_chunk(max)
+    }
+
+    fn fill(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
+        self.stream.fill(rooms)
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        self.reply.extend_from_slice(&data);
+        Ok(())
+    }
+
+    fn hold(&mut self, bytes: usize) -> Result<(), AbortCode> {
+        self.stream.hold(bytes)
+    }
+}
+
+/// Sends a file's data, as long as the ownership lasts.
+pub(crate) struct Checking<'a> {
+    pub(crate) stream: &'a mut dyn CallStream,
+    pub(crate) check: &'a dyn Fn() -> Result<(), AbortCode>,
+}
+
+impl CallStream for Checking<'_> {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        self.stream.read(buf)
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        self.stream.read_chunk(max)
+    }
+
+    fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        (self.check)()?;
+        self.stream.write(data)
+    }
+
+    fn hold(&mut self, bytes: usize) -> Result<(), AbortCode> {
+        self.stream.hold(bytes)
+    }
+
+    fn write_held(&mut self, data: Vec<u8>) -> Result<(), AbortCode> {
+        (self.check)()?;
+        self.stream.write_held(data)
+    }
+}

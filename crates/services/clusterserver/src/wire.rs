@@ -1,0 +1,141 @@
+//! Conversions between messages of `idl/cluster.idl` and this project's types.
+
+use afs_idl::cluster;
+use base::{AbortCode, Caller, Connection, Identity, Principal, SecurityLevel};
+use cluster_proto::{Incarnation, NodeName, PartitionName};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use xdr::XdrString;
+
+const MALFORMED: AbortCode = AbortCode::RXGEN_SS_UNMARSHAL;
+
+pub(crate) fn node((name, incarnation): &(NodeName, Incarnation)) -> cluster::Node {
+    cluster::Node {
+        name: name.as_str().into(),
+        nonce_high: (incarnation.nonce >> 64) as u64,
+        nonce_low: incarnation.nonce as u64,
+        membership: incarnation.count,
+    }
+}
+
+pub(crate) fn parse_node(node: &cluster::Node) -> Result<(NodeName, Incarnation), AbortCode> {
+    let name = text(&node.name)?.parse().map_err(|_| MALFORMED)?;
+    let nonce = u128::from(node.nonce_high) << 64 | u128::from(node.nonce_low);
+    Ok((name, Incarnation { nonce, count: node.membership }))
+}
+
+pub(crate) fn partition(name: &XdrString) -> Result<PartitionName, AbortCode> {
+    text(name)?.parse().map_err(|_| MALFORMED)
+}
+
+fn text(text: &XdrString) -> Result<&str, AbortCode> {
+    text.as_str().ok_or(MALFORMED)
+}
+
+pub(crate) fn ip(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+pub(crate) fn parse_address(ip: [u8; 16], port: u32) -> Result<SocketAddr, AbortCode> {
+    let port = u16::try_from(port).ok().filter(|port| *port != 0).ok_or(MALFORMED)?;
+    Ok(SocketAddr::new(Ipv6Addr::from(ip).to_canonical(), port))
+}
+
+pub(crate) fn caller(caller: &Caller) -> cluster::Caller {
+    let none = Principal { name: String::new(), instance: String::new(), realm: String::new() };
+    let (is_known, principal) = match &caller.identity {
+        Identity::Anonymous => (0, &none),
+        Identity::Known(principal) => (1, principal),
+    };
+    cluster::Caller {
+        is_known,
+        name: principal.name.as_str().into(),
+        instance: principal.instance.as_str().into(),
+        realm: principal.realm.as_str().into(),
+        level: caller.level as u32,
+        address: ip(caller.peer.ip()),
+        port: caller.peer.port().into(),
+        local: ip(caller.local),
+        connection: caller.connection.number(),
+    }
+}
+
+/// Returns the caller of a forwarded call, with a connection of its own.
+pub(crate) fn parse_caller(caller: &cluster::Caller) -> Result<Caller, AbortCode> {
+    let principal = Principal {
+        name: text(&caller.name)?.to_owned(),
+        instance: text(&caller.instance)?.to_owned(),
+        realm: text(&caller.realm)?.to_owned(),
+    };
+    let is_empty = [&principal.name, &principal.instance, &principal.realm].into_iter().all(String::is_empty);
+    let identity = match caller.is_known {
+        0 if is_empty => Identity::Anonymous,
+        1 if !principal.name.is_empty() => Identity::Known(principal),
+        _ => return Err(MALFORMED),
+    };
+    let level = match caller.level {
+        0 => SecurityLevel::Clear,
+        1 => SecurityLevel::Authenticated,
+        2 => SecurityLevel::Encrypted,
+        _ => return Err(MALFORMED),
+    };
+    let peer = parse_address(caller.address, caller.port)?;
+    let local = Ipv6Addr::from(caller.local).to_canonical();
+    Ok(Caller { identity, level, peer, local, connection: Connection::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example(identity: Identity) -> Caller {
+        Caller {
+            identity,
+            level: SecurityLevel::Authenticated,
+            peer: "192.0.2.7:7001".parse().unwrap(),
+            local: "2001:db8::1".parse().unwrap(),
+            connection: Connection::new(),
+        }
+    }
+
+    #[test]
+    fn callers_arrive_as_they_were_sent() {
+        let ann = Principal { name: "ann".into(), instance: "admin".into(), realm: "T.EXAMPLE".into() };
+        for identity in [Identity::Anonymous, Identity::Known(ann)] {
+            let sent = example(identity);
+            let got = parse_caller(&caller(&sent)).unwrap();
+            assert_eq!(
+                (got.identity, got.level, got.peer, got.local),
+                (sent.identity, sent.level, sent.peer, sent.local)
+            );
+        }
+    }
+
+    #[test]
+    fn callers_without_meaning_are_refused() {
+        let good = caller(&example(Identity::Anonymous));
+        assert!(parse_caller(&good).is_ok());
+        for bad in [
+            cluster::Caller { name: "ann".into(), ..good.clone() },
+            cluster::Caller { realm: "T".into(), ..good.clone() },
+            cluster::Caller { is_known: 1, ..good.clone() },
+            cluster::Caller { is_known: 2, name: "ann".into(), ..good.clone() },
+            cluster::Caller { is_known: 1, name: XdrString(vec![0xff]), ..good.clone() },
+            cluster::Caller { level: 3, ..good.clone() },
+            cluster::Caller { port: 0, ..good.clone() },
+            cluster::Caller { port: 65_536, ..good.clone() },
+        ] {
+            assert_eq!(parse_caller(&bad).map(drop), Err(MALFORMED), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn nodes_arrive_as_they_were_sent() {
+        let sent = ("a.example".parse().unwrap(), Incarnation { nonce: u128::MAX - 7, count: 9 });
+        assert_eq!(parse_node(&node(&sent)), Ok(sent.clone()));
+        let bad = cluster::Node { name: "A/B".into(), ..node(&sent) };
+        assert_eq!(parse_node(&bad), Err(MALFORMED));
+    }
+}

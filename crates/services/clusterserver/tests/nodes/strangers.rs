@@ -1,0 +1,164 @@
+//! Callers that are not nodes of the cluster, and requests that no front makes.
+
+use crate::world::{Client, World, cell, incarnation, partition, root};
+use afs_idl::cluster::{self, refusal};
+use afs_idl::{MemoryStream, fs};
+use base::{AbortCode, CallContext, Caller, Connection, Identity, Principal, SecurityLevel};
+use std::net::IpAddr;
+
+/// A caller on the cluster's port.
+pub(crate) fn caller(name: Option<&str>, level: SecurityLevel, ip: IpAddr) -> Caller {
+    let principal =
+        |name: &str| Principal { name: name.into(), instance: String::new(), realm: String::new() };
+    Caller {
+        identity: name.map_or(Identity::Anonymous, |name| Identity::Known(principal(name))),
+        level,
+        peer: (ip, 7010).into(),
+        local: ip,
+        connection: Connection::new(),
+    }
+}
+
+/// The membership of a node.
+pub(crate) fn node(index: usize) -> cluster::Node {
+    let nonce_low = incarnation(index).nonce as u64;
+    cluster::Node { name: format!("n{index}").into(), nonce_high: 0, nonce_low, membership: 1 }
+}
+
+fn forward() -> cluster::ForwardRequest {
+    let address = std::net::Ipv4Addr::new(127, 0, 7, 30).to_ipv6_mapped().octets();
+    cluster::ForwardRequest {
+        front: node(0),
+        partition: partition(1).as_str().into(),
+        epoch: 6,
+        number: 1,
+        wait_ms: 50,
+        caller: cluster::Caller { address, port: 7001, local: address, ..Default::default() },
+    }
+}
+
+fn status(index: usize) -> Vec<u8> {
+    let request = fs::FetchStatusRequest { fid: root(index) };
+    [xdr::to_vec(&fs::FETCH_STATUS), xdr::to_vec(&request)].concat()
+}
+
+/// Makes a call at the second node.
+fn call(world: &World, caller: &Caller, opcode: u32, request: &impl xdr::Encode, rest: &[u8]) -> AbortCode {
+    let message = [xdr::to_vec(&opcode), xdr::to_vec(request), rest.to_vec()].concat();
+    let mut stream = MemoryStream::new(&message, 1000);
+    let result = cluster::dispatch(&*world.nodes[1].service, &CallContext::new(caller), &mut stream);
+    assert!(stream.outgoing.is_empty() || result.is_ok());
+    result.err().unwrap_or(AbortCode(0))
+}
+
+/// Nothing is answered to a caller without the cell's key, whatever it says, nor to one that does not encrypt.
+#[test]
+fn strangers_get_what_strangers_get() {
+    let world = World::new();
+    let ip = world.nodes[0].cluster.ip();
+    let (clear, auth, crypt) = (SecurityLevel::Clear, SecurityLevel::Authenticated, SecurityLevel::Encrypted);
+    for (name, level, code) in [
+        (None, clear, AbortCode::RXKADNOAUTH),
+        (Some("ann"), crypt, AbortCode::UAEACCES),
+        (Some("afs"), clear, AbortCode::RXKADLEVELFAIL),
+        (Some("afs"), auth, AbortCode::RXKADLEVELFAIL),
+    ] {
+        let caller = caller(name, level, ip);
+        let locate = cluster::LocateVolumeRequest { node: node(0), volume: root(1).volume };
+        let client = cluster::CallClientRequest { owner: node(0), port: 7001, ..Default::default() };
+        assert_eq!(call(&world, &caller, cluster::FORWARD, &forward(), &status(1)), code, "{name:?}");
+        assert_eq!(call(&world, &caller, cluster::LOCATE_VOLUME, &locate, &[]), code, "{name:?}");
+        assert_eq!(call(&world, &caller, cluster::CALL_CLIENT, &client, &[]), code, "{name:?}");
+    }
+    let counters = world.nodes[1].service.counters();
+    assert_eq!((counters.strangers, counters.executed), (12, 0));
+    // The same over the network.
+    let stranger = Client::start(31);
+    let address = world.nodes[1].cluster;
+    let locate = cluster::LocateVolumeRequest { node: node(0), volume: root(1).volume };
+    for (identity, code) in [
+        (None, AbortCode::RXKADNOAUTH),
+        (Some(cell(auth)), AbortCode::RXKADLEVELFAIL),
+        (Some(cell(crypt)), AbortCode(refusal::NO_LEASE)),
+    ] {
+        let connection = stranger.to_service(address, cluster::SERVICE_ID, identity);
+        assert_eq!(cluster::locate_volume(&*connection, &locate).map(drop), Err(code));
+    }
+}
+
+/// A holder of the key is a node only with that node's lease, from that node's address.
+#[test]
+fn a_node_is_bound_to_its_lease() {
+    let world = World::new();
+    let ip = world.nodes[0].cluster.ip();
+    let here = caller(Some("afs"), SecurityLevel::Encrypted, ip);
+    let elsewhere = caller(Some("afs"), SecurityLevel::Encrypted, "127.0.7.77".parse().unwrap());
+    let locate = |caller: &Caller, node| {
+        let request = cluster::LocateVolumeRequest { node, volume: root(1).volume };
+        call(&world, caller, cluster::LOCATE_VOLUME, &request, &[])
+    };
+    let no_lease = AbortCode(refusal::NO_LEASE);
+    assert_eq!(locate(&here, cluster::Node { membership: 2, ..node(0) }), no_lease);
+    assert_eq!(locate(&here, cluster::Node { nonce_low: 4711, ..node(0) }), no_lease);
+    assert_eq!(locate(&here, cluster::Node { name: "n9".into(), ..node(0) }), no_lease);
+    assert_eq!(locate(&here, node(1)), no_lease, "the lease of another node");
+    assert_eq!(locate(&elsewhere, node(0)), no_lease, "not even if it is known");
+    assert_eq!(locate(&here, node(0)), AbortCode(0));
+    assert_eq!(locate(&elsewhere, node(0)), no_lease, "not even if it is known");
+    world.table.dead.lock().push(0);
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    assert_eq!(locate(&here, node(0)), no_lease, "it was evicted");
+}
+
+#[test]
+fn requests_that_no_front_makes_are_refused() {
+    let world = World::new();
+    let ip = world.nodes[0].cluster.ip();
+    let front = caller(Some("afs"), SecurityLevel::Encrypted, ip);
+    let send = |request: cluster::ForwardRequest, rest: &[u8]| {
+        call(&world, &front, cluster::FORWARD, &request, rest)
+    };
+    let other_epoch = AbortCode(refusal::OTHER_EPOCH);
+    assert_eq!(send(cluster::ForwardRequest { epoch: 5, ..forward() }, &status(1)), other_epoch, "past");
+    assert_eq!(send(cluster::ForwardRequest { epoch: 7, ..forward() }, &status(1)), other_epoch, "forged");
+    let not_owner = AbortCode(refusal::NOT_OWNER);
+    let of_the_front = partition(0).as_str().into();
+    assert_eq!(send(cluster::ForwardRequest { partition: of_the_front, ..forward() }, &status(1)), not_owner);
+    assert_eq!(send(cluster::ForwardRequest { partition: "x".into(), ..forward() }, &status(1)), not_owner);
+    world.table.set(1, |own| own.reads = false);
+    assert_eq!(send(forward(), &status(1)), AbortCode(refusal::HELD));
+    world.table.set(1, |own| own.reads = true);
+    let malformed = AbortCode::RXGEN_SS_UNMARSHAL;
+    assert_eq!(send(forward(), &[]), malformed, "no call");
+    assert_eq!(send(forward(), &status(1)[..9]), malformed, "half a call");
+    assert_eq!(
+        send(cluster::ForwardRequest { partition: "a//b".into(), ..forward() }, &status(1)),
+        malformed
+    );
+    let bad = cluster::Caller { level: 9, ..forward().caller };
+    assert_eq!(send(cluster::ForwardRequest { caller: bad, ..forward() }, &status(1)), malformed);
+    assert_eq!(send(forward(), &xdr::to_vec(&fs::GET_TIME)), AbortCode::RXGEN_OPCODE, "the front's own");
+    // A volume that is not here is not looked for elsewhere: nothing is forwarded twice.
+    let client = Client::start(30);
+    let (request, call_of) = (forward(), status(0));
+    let request = cluster::ForwardRequest {
+        caller: cluster::Caller { port: client.address().port().into(), ..request.caller },
+        ..request
+    };
+    assert_eq!(send(request, &call_of), AbortCode::VNOVOL);
+    assert_eq!(world.nodes[1].front.counters(), clusterserver::Counters::default());
+}
+
+/// Whatever is missing of a forwarded call, it is refused and not executed.
+#[test]
+fn cut_requests_are_refused() {
+    let world = World::new();
+    let front = caller(Some("afs"), SecurityLevel::Encrypted, world.nodes[0].cluster.ip());
+    let whole = [xdr::to_vec(&cluster::FORWARD), xdr::to_vec(&forward()), status(1)].concat();
+    for length in 0..whole.len() {
+        let mut stream = MemoryStream::new(&whole[..length], 7);
+        let result = cluster::dispatch(&*world.nodes[1].service, &CallContext::new(&front), &mut stream);
+        assert_eq!(result, Err(AbortCode::RXGEN_SS_UNMARSHAL), "{length} of {} bytes", whole.len());
+        assert!(stream.outgoing.is_empty());
+    }
+}

@@ -1,0 +1,506 @@
+//! Two nodes in one process, each with the ports of the file service and of the cluster's service on an address of
+//! its own, and clients with callback services. Who owns what is a table.
+
+use afs_idl::{CallStream, ClientConnection, Forgetful, cb, cluster, fs};
+use base::{
+    AbortCode, CallContext, Caller, Fid, HostUuid, Identity, Monotonic, PartitionId, SecurityLevel, UnixTime,
+    UserId, VolumeId, VolumeType,
+};
+use cluster_proto::{CallKind, Epoch, Incarnation, NodeName, NodeRecord, NodeState, PartitionName, Route};
+use clusterserver::{
+    Clients, ClusterService, Environment, Files, Front, Fronts, LeaseError, Nodes, Own, Ownership, Way,
+};
+use fileserver::{
+    CallbackNetwork, Clock, FileServer, FileServerConfig, Membership, Subject, TransportFigures,
+};
+use parking_lot::{Mutex, RwLock};
+use rx::{
+    ConnectOptions, Connector, Path, Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry,
+};
+use rx_security::{
+    ClientSecurity, KeySet, LOCAL_TICKET_END_MAX, LocalRealms, Null, RxkadClient, RxkadServer,
+    ServerSecurity, ServiceKey, forge_local_ticket,
+};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use store::{MemoryChunks, MemoryMeta};
+use volume::{NewVolume, PartitionHandle, Space, VolumeOptions, Volumes};
+
+/// The volume of each node.
+pub(crate) const VOLUMES: [VolumeId; 2] = [VolumeId(536_870_912), VolumeId(536_870_915)];
+
+/// How long calls are held.
+pub(crate) const HOLD: Duration = Duration::from_millis(2500);
+
+/// The UUID of the file server that both nodes are.
+pub(crate) const SERVER: HostUuid = HostUuid([7; 16]);
+
+pub(crate) fn partition(index: usize) -> PartitionName {
+    format!("cell/p{index}").parse().unwrap()
+}
+
+pub(crate) fn root(index: usize) -> fs::Fid {
+    Fid::root(VOLUMES[index]).into()
+}
+
+fn name(index: usize) -> NodeName {
+    format!("n{index}").parse().unwrap()
+}
+
+pub(crate) fn incarnation(index: usize) -> Incarnation {
+    Incarnation { nonce: 100 + index as u128, count: 1 }
+}
+
+pub(crate) fn keys() -> KeySet {
+    let mut keys = KeySet::new();
+    keys.insert(1, ServiceKey::new(18, &[7; 32]).unwrap());
+    keys
+}
+
+/// The identity of a holder of the cell's key.
+pub(crate) fn cell(level: SecurityLevel) -> Arc<dyn ClientSecurity> {
+    let ticket = forge_local_ticket(&keys(), [0x5b; 8], [2; 16], LOCAL_TICKET_END_MAX).unwrap();
+    Arc::new(RxkadClient::from_ticket(ticket, level).unwrap())
+}
+
+/// What is known of partitions and nodes.
+#[derive(Default)]
+pub(crate) struct Table {
+    /// The owner of each partition, and its state there.
+    pub(crate) owners: Mutex<HashMap<PartitionName, (usize, Own)>>,
+    /// What a node believes instead.
+    pub(crate) beliefs: Mutex<HashMap<(usize, PartitionName), (usize, Epoch)>>,
+    pub(crate) addresses: Mutex<HashMap<usize, SocketAddr>>,
+    pub(crate) dead: Mutex<Vec<usize>>,
+}
+
+impl Table {
+    pub(crate) fn set(&self, index: usize, change: impl FnOnce(&mut Own)) {
+        change(&mut self.owners.lock().get_mut(&partition(index)).unwrap().1);
+    }
+}
+
+struct View {
+    index: usize,
+    table: Arc<Table>,
+}
+
+impl Ownership for View {
+    fn node(&self) -> (NodeName, Incarnation) {
+        (name(self.index), incarnation(self.index))
+    }
+
+    fn partitions(&self) -> Vec<PartitionName> {
+        self.table.owners.lock().keys().cloned().collect()
+    }
+
+    fn own(&self, partition: &PartitionName) -> Option<Own> {
+        let owners = self.table.owners.lock();
+        owners.get(partition).filter(|(owner, _)| *owner == self.index).map(|(_, own)| *own)
+    }
+
+    fn route(&self, partition: &PartitionName, kind: CallKind, _: Duration) -> Route {
+        let (mut owner, own) = self.table.owners.lock()[partition];
+        let mut epoch = own.epoch;
+        if let Some(belief) = self.table.beliefs.lock().get(&(self.index, partition.clone())) {
+            (owner, epoch) = *belief;
+        }
+        if owner != self.index {
+            let addresses = vec![self.table.addresses.lock()[&owner]];
+            Route::Forward { node: name(owner), epoch, addresses }
+        } else if own.answers(kind) {
+            Route::Local(epoch)
+        } else {
+            Route::Hold
+        }
+    }
+
+    fn hold_limit(&self) -> Duration {
+        HOLD
+    }
+
+    fn lease(&self, node: &NodeName) -> Result<Option<NodeRecord>, LeaseError> {
+        let index = (0..VOLUMES.len()).find(|index| name(*index) == *node);
+        Ok(index.map(|index| NodeRecord {
+            node: node.clone(),
+            incarnation: incarnation(index),
+            sequence: 1,
+            state: if self.table.dead.lock().contains(&index) { NodeState::Dead } else { NodeState::Live },
+            ttl: Duration::from_secs(6),
+            replaced: None,
+            addresses: vec![self.table.addresses.lock()[&index]],
+        }))
+    }
+}
+
+/// The file service of a node, with its volumes in memory.
+pub(crate) struct Local {
+    partition: PartitionName,
+    network: OnceLock<Arc<Network>>,
+    open: RwLock<Option<(Arc<Volumes>, Arc<FileServer>)>>,
+}
+
+impl Local {
+    pub(crate) fn new(partition: PartitionName) -> Arc<Local> {
+        Arc::new(Local { partition, network: OnceLock::new(), open: RwLock::default() })
+    }
+
+    /// Begins to serve volumes.
+    pub(crate) fn open(&self, volumes: Volumes) {
+        let volumes = Arc::new(volumes);
+        let server = FileServer::new(
+            FileServerConfig { uuid: SERVER, ..FileServerConfig::default() },
+            fileserver::Environment {
+                volumes: volumes.clone(),
+                membership: Arc::new(People),
+                network: self.network.get().unwrap().clone(),
+                clock: Arc::new(Time),
+                locator: None,
+                transport: Arc::new(TransportFigures::default),
+                process_kib: Arc::new(|| 0),
+            },
+        );
+        *self.open.write() = Some((volumes, Arc::new(server)));
+    }
+}
+
+impl Files for Local {
+    fn is_here(&self, volume: VolumeId) -> bool {
+        self.open.read().as_ref().is_some_and(|(volumes, _)| volumes.get_any_state(volume).is_ok())
+    }
+
+    fn partition_of(&self, volume: VolumeId) -> Option<PartitionName> {
+        self.is_here(volume).then(|| self.partition.clone())
+    }
+
+    fn serve(&self, call: &CallContext<'_>, stream: &mut dyn CallStream) -> Result<(), AbortCode> {
+        let server = self.open.read().as_ref().map(|(_, server)| server.clone()).ok_or(AbortCode::VNOVOL)?;
+        let served = server.serve(|server| fs::dispatch(server, call, stream));
+        served.wait().map_err(|error| error.abort_code())?
+    }
+}
+
+/// A port that opens after its users were created.
+#[derive(Clone, Default)]
+struct Port(Arc<OnceLock<Connector>>);
+
+impl Nodes for Port {
+    fn connect(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
+        let options = ConnectOptions { dead_time: Some(Duration::from_millis(600)), ..Default::default() };
+        let identity = cell(SecurityLevel::Encrypted);
+        self.0.get().unwrap().connect_with(Path::to(address), cluster::SERVICE_ID, Some(identity), options)
+    }
+}
+
+impl Clients for Port {
+    fn connection(&self, client: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection> {
+        let options = ConnectOptions { dead_time: Some(patience), ..ConnectOptions::default() };
+        self.0.get().unwrap().connect_with(Path::to(client), cb::SERVICE_ID, None, options)
+    }
+}
+
+pub(crate) struct Network {
+    files: Port,
+    fronts: Arc<Fronts>,
+}
+
+impl CallbackNetwork for Network {
+    fn connection(&self, peer: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection> {
+        self.fronts.connection(peer, patience, self.files.connection(peer, patience))
+    }
+}
+
+struct Time;
+
+impl Clock for Time {
+    fn monotonic(&self) -> Monotonic {
+        rx::now()
+    }
+
+    fn wall(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+    }
+}
+
+/// Everyone is a user by name; anyone may do anything, by the access lists of the tests' volumes.
+struct People;
+
+impl Membership for People {
+    fn subject(&self, caller: &Caller) -> Result<Subject, AbortCode> {
+        let is_admin = is_cell(caller);
+        let user = if is_admin { UserId(1) } else { UserId::ANONYMOUS };
+        Ok(Subject {
+            user,
+            groups: vec![user, UserId::ANYUSER],
+            host_groups: Vec::new(),
+            administrator: is_admin,
+            superuser: is_admin,
+            is_partial: false,
+        })
+    }
+
+    fn names(&self, ids: &[UserId]) -> Result<Vec<Vec<u8>>, AbortCode> {
+        Ok(ids.iter().map(|id| id.0.to_string().into_bytes()).collect())
+    }
+
+    fn ids(&self, names: &[&[u8]]) -> Result<Vec<Option<UserId>>, AbortCode> {
+        let anyone = b"system:anyuser";
+        Ok(names.iter().map(|name| (*name == anyone).then_some(UserId::ANYUSER)).collect())
+    }
+}
+
+fn is_cell(caller: &Caller) -> bool {
+    matches!(&caller.identity, Identity::Known(principal) if principal.name == "afs")
+}
+
+/// Serves by a function.
+struct Serve<F>(F);
+
+impl<F: Fn(&CallContext<'_>, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync> Service
+    for Serve<F>
+{
+    fn serve(&self, call: &mut ServerCall) -> Result<(), AbortCode> {
+        let caller = call.caller().clone();
+        (self.0)(&CallContext::new(&caller), call)
+    }
+}
+
+fn open(
+    ip: Ipv4Addr,
+    id: u16,
+    serve: impl Fn(&CallContext<'_>, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync + 'static,
+) -> Server {
+    let config = ServerConfig {
+        addresses: vec![IpAddr::V4(ip)],
+        lanes: 1,
+        workers_min: 2,
+        workers_max: 8,
+        ..ServerConfig::default()
+    };
+    let rxkad = RxkadServer::new(Arc::new(keys()), LocalRealms::of_cell("t.example"));
+    let security: Vec<Arc<dyn ServerSecurity>> = vec![Arc::new(Null), Arc::new(rxkad)];
+    let config_of_service = ServiceConfig { id, name: "test".into(), security };
+    let entry = ServiceEntry { config: config_of_service, service: Arc::new(Serve(serve)) };
+    Server::start(&config, vec![entry]).unwrap()
+}
+
+pub(crate) struct Node {
+    pub(crate) front: Arc<Front>,
+    pub(crate) service: Arc<ClusterService>,
+    pub(crate) files: SocketAddr,
+    pub(crate) cluster: SocketAddr,
+    file_port: Option<Server>,
+    cluster_port: Option<Server>,
+}
+
+impl Node {
+    pub(crate) fn start(
+        number: u8,
+        ownership: impl FnOnce(SocketAddr) -> Arc<dyn Ownership>,
+        local: &Arc<Local>,
+    ) -> Node {
+        let ip = Ipv4Addr::new(127, 0, 7, number);
+        let (file_connector, cluster_connector) = (Port::default(), Port::default());
+        let late: Arc<OnceLock<(Arc<Front>, Arc<ClusterService>)>> = Arc::default();
+        let (to_front, to_service, here) = (late.clone(), late.clone(), local.clone());
+        let file_port = open(ip, fs::SERVICE_ID, move |call, stream| {
+            match to_front.get().unwrap().0.route(call, stream) {
+                Way::Here(mut source) => here.serve(call, &mut source),
+                Way::Ended(result) => result,
+            }
+        });
+        let cluster_port = open(ip, cluster::SERVICE_ID, move |call, stream| {
+            cluster::dispatch(&*to_service.get().unwrap().1, call, stream)
+        });
+        _ = file_connector.0.set(file_port.connector());
+        _ = cluster_connector.0.set(cluster_port.connector());
+        let (files, cluster) = (file_port.addresses()[0], cluster_port.addresses()[0]);
+        let ownership = ownership(cluster);
+        let fronts = Fronts::new(Arc::new(cluster_connector.clone()), ownership.clone(), rx::now);
+        _ = local.network.set(Arc::new(Network { files: file_connector.clone(), fronts: fronts.clone() }));
+        let environment = Environment {
+            ownership,
+            files: local.clone(),
+            nodes: Arc::new(cluster_connector),
+            clients: Arc::new(file_connector),
+            is_cell,
+            now: rx::now,
+        };
+        let front = Arc::new(Front::new(environment.clone()));
+        let service = Arc::new(ClusterService::new(environment, fronts));
+        _ = late.set((front.clone(), service.clone()));
+        Node { front, service, files, cluster, file_port: Some(file_port), cluster_port: Some(cluster_port) }
+    }
+
+    /// Ends both services. Their addresses answer nothing any more.
+    pub(crate) fn kill_all(&mut self) {
+        self.kill();
+        self.file_port.take().unwrap().stop();
+    }
+
+    /// Ends the cluster's service. Its address answers nothing any more.
+    pub(crate) fn kill(&mut self) {
+        self.cluster_port.take().unwrap().stop();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.file_port.iter().for_each(Server::stop);
+        self.cluster_port.iter().for_each(Server::stop);
+    }
+}
+
+/// Returns an empty partition in memory.
+pub(crate) fn memory() -> PartitionHandle {
+    PartitionHandle {
+        id: PartitionId::from_index(0).unwrap(),
+        meta: Arc::new(MemoryMeta::new()),
+        chunks: Arc::new(MemoryChunks::new()),
+        space: Arc::new(|| Space { total_kib: 1 << 30, free_kib: 1 << 29 }),
+    }
+}
+
+/// Opens the volumes of a partition.
+pub(crate) fn open_volumes(handle: &PartitionHandle) -> Volumes {
+    Volumes::open(vec![handle.clone()], VolumeOptions::default()).unwrap()
+}
+
+/// Opens an empty partition, and creates the volume of a node in it.
+pub(crate) fn new_volumes(handle: &PartitionHandle, index: usize) -> Volumes {
+    let volumes = open_volumes(handle);
+    let id = VOLUMES[index];
+    let new = NewVolume {
+        id,
+        name: format!("v{index}").parse().unwrap(),
+        kind: VolumeType::ReadWrite,
+        parent: id,
+        quota_max_kib: 0,
+        with_root: true,
+        in_service: true,
+        destroy_me: 0,
+        now: UnixTime(1_600_000_000),
+    };
+    volumes.create(handle.id, &new).unwrap();
+    volumes
+}
+
+/// The cache manager of a client.
+pub(crate) struct Station {
+    about: Forgetful,
+    /// Broken FIDs, with the addresses that the messages came from.
+    pub(crate) broken: Mutex<Vec<(fs::Fid, SocketAddr)>>,
+}
+
+impl cb::Server for Station {
+    fn call_back(
+        &self,
+        caller: &CallContext<'_>,
+        request: cb::CallBackRequest,
+    ) -> Result<cb::CallBackReply, AbortCode> {
+        self.broken.lock().extend(request.fids.into_iter().map(|fid| (fid, caller.peer)));
+        Ok(cb::CallBackReply)
+    }
+
+    fn init_call_back_state3(
+        &self,
+        _: &CallContext<'_>,
+        request: cb::InitCallBackState3Request,
+    ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
+        assert_eq!(request.server_uuid, SERVER);
+        Ok(cb::InitCallBackState3Reply)
+    }
+
+    fn probe_uuid(
+        &self,
+        caller: &CallContext<'_>,
+        request: cb::ProbeUuidRequest,
+    ) -> Result<cb::ProbeUuidReply, AbortCode> {
+        cb::Server::probe_uuid(&self.about, caller, request)
+    }
+
+    fn tell_me_about_yourself(
+        &self,
+        caller: &CallContext<'_>,
+        request: cb::TellMeAboutYourselfRequest,
+    ) -> Result<cb::TellMeAboutYourselfReply, AbortCode> {
+        cb::Server::tell_me_about_yourself(&self.about, caller, request)
+    }
+}
+
+pub(crate) struct Client {
+    pub(crate) station: Arc<Station>,
+    port: Server,
+}
+
+impl Client {
+    pub(crate) fn start(number: u8) -> Client {
+        let capabilities = vec![cb::client_capability::ERROR_TRANSLATION];
+        let about = Forgetful { uuid: HostUuid([number; 16]), addresses: Vec::new(), capabilities };
+        let station = Arc::new(Station { about, broken: Mutex::default() });
+        let server = station.clone();
+        let port = open(Ipv4Addr::new(127, 0, 7, number), cb::SERVICE_ID, move |call, stream| {
+            cb::dispatch(&*server, call, stream)
+        });
+        Client { station, port }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.port.addresses()[0]
+    }
+
+    /// Connects to the file service of a node, anonymously.
+    pub(crate) fn to(&self, node: &Node) -> Arc<dyn ClientConnection> {
+        self.port.connect(node.files, fs::SERVICE_ID, None)
+    }
+
+    /// Connects to a node's file service, or to another service, with an identity.
+    pub(crate) fn to_service(
+        &self,
+        address: SocketAddr,
+        service: u16,
+        identity: Option<Arc<dyn ClientSecurity>>,
+    ) -> Arc<dyn ClientConnection> {
+        self.port.connect(address, service, identity)
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) table: Arc<Table>,
+    pub(crate) nodes: Vec<Node>,
+}
+
+impl World {
+    /// Starts two nodes with a partition and a volume each, in which anyone may do anything.
+    pub(crate) fn new() -> World {
+        let table = Arc::new(Table::default());
+        for index in 0..VOLUMES.len() {
+            let own = Own { epoch: Epoch(5 + index as u64), reads: true, changes: true };
+            table.owners.lock().insert(partition(index), (index, own));
+        }
+        let start = |index: usize| {
+            let local = Local::new(partition(index));
+            let ownership = |address| -> Arc<dyn Ownership> {
+                table.addresses.lock().insert(index, address);
+                Arc::new(View { index, table: table.clone() })
+            };
+            let node = Node::start(1 + index as u8, ownership, &local);
+            local.open(new_volumes(&memory(), index));
+            node
+        };
+        let nodes: Vec<Node> = (0..VOLUMES.len()).map(start).collect();
+        let world = World { table, nodes };
+        (0..VOLUMES.len()).for_each(|index| allow_all(&world.nodes[index], index));
+        world
+    }
+}
+
+/// Lets anyone do anything in the volume of a node.
+pub(crate) fn allow_all(node: &Node, index: usize) {
+    let admin = Client::start(99);
+    let connection = admin.to_service(node.files, fs::SERVICE_ID, Some(cell(SecurityLevel::Encrypted)));
+    let access_list = b"1\n0\nsystem:anyuser\t127\n".to_vec();
+    fs::store_acl(&*connection, &fs::StoreACLRequest { fid: root(index), access_list }).unwrap();
+}
