@@ -12,13 +12,18 @@ pub struct CallbackConfig {
     /// Maximum number of client hosts at one IP address (or /64 network of IPv6). Address translators put
     /// many clients behind one address, each at its own port.
     pub hosts_per_ip_max: usize,
+    /// The same limit while half of [`hosts_max`](Self::hosts_max) exist.
+    pub hosts_per_ip_crowded: usize,
     /// Maximum number of remembered connections, in addition to one for each host. A client that calls on
     /// another connection is identified again.
     pub connections_max: usize,
     /// Maximum number of remembered connections of one host.
     pub host_connections_max: usize,
-    /// Maximum number of concurrent identifications at one IP address.
+    /// Maximum number of concurrent identifications at one IP address. Further callers wait, each with its worker:
+    /// as long as all answer, asking more of them at a time occupies no more workers.
     pub identifying_per_ip_max: usize,
+    /// The same limit at an address with a port that did not answer recently. Further callers are refused.
+    pub identifying_per_silent_ip: usize,
     /// Maximum number of breaks kept for one host that is down; beyond that it is reset.
     pub delayed_max: usize,
     /// Maximum number of addresses with the same UUID, and of remembered interfaces of a client
@@ -40,10 +45,12 @@ impl Default for CallbackConfig {
         CallbackConfig {
             promises_max: 1_500_000,
             hosts_max: 100_000,
-            hosts_per_ip_max: 4_096,
+            hosts_per_ip_max: 25_000,
+            hosts_per_ip_crowded: 4_096,
             connections_max: 200_000,
             host_connections_max: 4_096,
-            identifying_per_ip_max: 8,
+            identifying_per_ip_max: 128,
+            identifying_per_silent_ip: 8,
             delayed_max: 2_000,
             addresses_max: 32,
             refused_after_silence: Duration::from_secs(10),
@@ -51,6 +58,15 @@ impl Default for CallbackConfig {
             probe_interval: Duration::from_secs(60),
             host_idle_max: Duration::from_secs(2 * 60 * 60),
         }
+    }
+}
+
+impl CallbackConfig {
+    /// Returns the limit of hosts at one IP address while there are `hosts` in total. A client beyond the limit
+    /// displaces another one of its address, which is identified again at its next call and displaces a third:
+    /// if more clients than the limit are active, most of their calls are identifications.
+    pub(crate) fn hosts_per_ip(&self, hosts: usize) -> usize {
+        if hosts < self.hosts_max / 2 { self.hosts_per_ip_max } else { self.hosts_per_ip_crowded }
     }
 }
 

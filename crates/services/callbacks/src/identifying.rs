@@ -5,7 +5,7 @@ use crate::message::Effort;
 use crate::ranking::origin;
 use base::Monotonic;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Maximum number of addresses remembered as silent; those that expire first are dropped.
 const SILENT_MAX: usize = 10_000;
@@ -60,11 +60,14 @@ impl Identifying {
         if self.under_way.contains(&address) {
             return Admission::Wait;
         }
-        let count = self.by_origin.entry(origin(address.ip())).or_default();
-        if *count >= config.identifying_per_ip_max {
-            return if self.some_silent_at(now, address) { Admission::Full } else { Admission::Wait };
+        let count = self.by_origin.get(&origin(address.ip())).copied().unwrap_or_default();
+        if count >= config.identifying_per_silent_ip && self.some_silent_at(now, address) {
+            return Admission::Full;
         }
-        *count += 1;
+        if count >= config.identifying_per_ip_max {
+            return Admission::Wait;
+        }
+        *self.by_origin.entry(origin(address.ip())).or_default() += 1;
         self.under_way.insert(address);
         Admission::Ask(match (is_known, self.silent.get(&address)) {
             (true, _) => Effort::Ask,
@@ -73,11 +76,17 @@ impl Identifying {
         })
     }
 
-    /// Whether some ports of a busy address do not answer, so that its calls are not worth waiting for.
+    /// Whether some ports of a busy address (or of addresses of its /64 network) do not answer, so that its calls
+    /// are not worth waiting for.
     fn some_silent_at(&self, now: Monotonic, address: SocketAddr) -> bool {
         const LOOKED_AT_MAX: usize = 64;
-        let port = |port| SocketAddr::new(address.ip(), port);
-        let silences = self.silent.range(port(0)..=port(u16::MAX)).take(LOOKED_AT_MAX);
+        let first = origin(address.ip());
+        let last = match first {
+            IpAddr::V4(_) => first,
+            IpAddr::V6(network) => Ipv6Addr::from(u128::from(network) | u128::from(u64::MAX)).into(),
+        };
+        let all = SocketAddr::new(first, 0)..=SocketAddr::new(last, u16::MAX);
+        let silences = self.silent.range(all).take(LOOKED_AT_MAX);
         silences.into_iter().any(|(_, silence)| now < silence.until)
     }
 
@@ -139,16 +148,24 @@ mod tests {
 
     #[test]
     fn an_address_has_few_identifications_under_way() {
-        let config = CallbackConfig { identifying_per_ip_max: 2, ..CallbackConfig::default() };
+        let config = CallbackConfig {
+            identifying_per_ip_max: 4,
+            identifying_per_silent_ip: 2,
+            ..CallbackConfig::default()
+        };
         let address = |host: u8, port: u16| SocketAddr::from(([10, 0, 0, host], port));
         let mut identifying = Identifying::default();
         let mut begin = |now, address| identifying.begin(&config, now, address, false);
         assert_eq!(begin(at(0), address(1, 1)), Admission::Ask(Effort::AskAndReset));
         assert_eq!(begin(at(0), address(1, 1)), Admission::Wait);
-        assert_eq!(begin(at(0), address(1, 2)), Admission::Ask(Effort::AskAndReset));
-        assert_eq!(begin(at(0), address(1, 3)), Admission::Wait);
+        for port in 2..=4 {
+            assert_eq!(begin(at(0), address(1, port)), Admission::Ask(Effort::AskAndReset));
+        }
+        assert_eq!(begin(at(0), address(1, 5)), Admission::Wait);
         assert_eq!(begin(at(0), address(2, 3)), Admission::Ask(Effort::AskAndReset));
-        identifying.end(address(1, 1));
+        for port in [3, 4, 1] {
+            identifying.end(address(1, port));
+        }
         identifying.remember_silence(address(1, 1), at(60), false);
         let mut begin = |now, address| identifying.begin(&config, now, address, false);
         assert_eq!(begin(at(0), address(1, 3)), Admission::Ask(Effort::AskAndReset));
@@ -160,6 +177,19 @@ mod tests {
         assert_eq!(begin(at(59), address(1, 1)), Admission::Silent);
         identifying.end(address(1, 2));
         assert_eq!(identifying.begin(&config, at(60), address(1, 1), false), Admission::Ask(Effort::Once));
+    }
+
+    #[test]
+    fn addresses_of_a_network_share_the_limit() {
+        let config = CallbackConfig { identifying_per_silent_ip: 1, ..CallbackConfig::default() };
+        let address = |text: &str| SocketAddr::new(text.parse().unwrap(), 7001);
+        let mut identifying = Identifying::default();
+        identifying.remember_silence(address("2001:db8::ffff:1"), at(60), false);
+        let mut begin = |text| identifying.begin(&config, at(0), address(text), false);
+        assert_eq!(begin("2001:db8::1"), Admission::Ask(Effort::AskAndReset));
+        assert_eq!(begin("2001:db8::2"), Admission::Full);
+        assert_eq!(begin("2001:db8:0:1::1"), Admission::Ask(Effort::AskAndReset));
+        assert_eq!(begin("2001:db8:0:1::2"), Admission::Ask(Effort::AskAndReset));
     }
 
     #[test]

@@ -19,7 +19,8 @@ impl Callbacks {
     /// loses one of its own.
     pub(super) fn make_host_room(&mut self, ip: IpAddr) -> Option<Arrival> {
         let is_idle = |id: &HostId| !self.hosts[*id].busy;
-        let least = if self.ranking.count_at(ip) >= self.config.hosts_per_ip_max {
+        let share = self.config.hosts_per_ip(self.hosts.len());
+        let least = if self.ranking.count_at(ip) >= share {
             self.ranking.all_at(ip).find(is_idle)
         } else if self.hosts.len() >= self.config.hosts_max {
             self.ranking.all().find(is_idle)

@@ -331,6 +331,8 @@ fn a_flood_of_ports_and_uuids_stays_within_its_bounds() {
     let config = CallbackConfig {
         hosts_max: 50,
         hosts_per_ip_max: 10,
+        hosts_per_ip_crowded: 8,
+        identifying_per_ip_max: 8,
         connections_max: 60,
         host_connections_max: 4,
         addresses_max: 5,
@@ -402,6 +404,33 @@ fn a_full_address_evicts_its_own_least_active_host() {
     let mut left: Vec<u16> = callbacks.hosts().map(|host| host.address.port()).collect();
     left.sort_unstable();
     assert_eq!((left, callbacks.hosts.contains(other)), (vec![2, 3, 7001], true));
+}
+
+#[test]
+fn an_address_has_more_hosts_while_there_is_room() {
+    let config = CallbackConfig {
+        hosts_max: 20,
+        hosts_per_ip_max: 8,
+        hosts_per_ip_crowded: 3,
+        ..CallbackConfig::default()
+    };
+    let mut callbacks = Callbacks::new(config);
+    let peer = |ip: u8, port: u16| SocketAddr::from(([10, 0, 0, ip], port));
+    for port in 0..8 {
+        enter_as(&mut callbacks, at(1), peer(1, port), said(1 + port as u8, &[]), true);
+    }
+    assert_eq!(callbacks.hosts.len(), 8);
+    for port in 0..6 {
+        enter_as(&mut callbacks, at(2), peer(2, port), said(101 + port as u8, &[]), true);
+    }
+    let count = |callbacks: &Callbacks, ip| callbacks.ranking.count_at(peer(ip, 0).ip());
+    assert_eq!(
+        (count(&callbacks, 1), count(&callbacks, 2)),
+        (8, 3),
+        "with ten hosts of twenty it is crowded"
+    );
+    enter_as(&mut callbacks, at(3), peer(1, 99), said(99, &[]), true);
+    assert_eq!((count(&callbacks, 1), count(&callbacks, 2)), (8, 3), "an address displaces its own hosts");
 }
 
 #[test]
