@@ -1,5 +1,5 @@
 //! A bucket whose every request ends: one that is not answered in time fails, and is then repeated like any other
-//! that failed.
+//! that failed. Errors have all their reasons.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -45,7 +45,24 @@ impl fmt::Display for Bounded {
 /// Waits for a request for at most `limit`.
 async fn within<T>(limit: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
     let late = || Error::Generic { store: "bucket", source: format!("no answer within {limit:?}").into() };
-    tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(late()))
+    tokio::time::timeout(limit, request).await.unwrap_or_else(|_| Err(late())).map_err(explained)
+}
+
+/// Adds the reasons that the message of a general error lacks: that of a connection says only that the request failed,
+/// not that the certificate is unknown.
+fn explained(error: Error) -> Error {
+    let Error::Generic { store, source } = error else { return error };
+    let mut text = source.to_string();
+    let mut reason = source.source();
+    while let Some(inner) = reason {
+        let what = inner.to_string();
+        if !text.contains(&what) {
+            text.push_str(": ");
+            text.push_str(&what);
+        }
+        reason = inner.source();
+    }
+    Error::Generic { store, source: text.into() }
 }
 
 #[async_trait]
@@ -150,5 +167,53 @@ impl MultipartUpload for BoundedUpload {
 
     async fn abort(&mut self) -> Result<()> {
         within(self.limit, self.upload.abort()).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thiserror::Error as ThisError;
+
+    #[derive(Debug, ThisError)]
+    #[error("{what}")]
+    struct Failure {
+        what: &'static str,
+        source: Option<Box<Failure>>,
+    }
+
+    #[test]
+    fn a_general_error_has_all_its_reasons_once() {
+        let failure = |what, source: Option<Failure>| Failure { what, source: source.map(Box::new) };
+        let inner = failure("request failed", Some(failure("unknown certificate", None)));
+        let source = failure("HTTP error: request failed", Some(inner));
+        let error = explained(Error::Generic { store: "S3", source: source.into() });
+        assert_eq!(error.to_string(), "Generic S3 error: HTTP error: request failed: unknown certificate");
+        let other = || Error::NotFound { path: "a".into(), source: "404".into() };
+        assert_eq!(explained(other()).to_string(), other().to_string());
+    }
+
+    /// A server that is not there is named as such, not only as a request that failed.
+    #[cfg(feature = "s3")]
+    #[test]
+    fn a_refused_connection_is_named() {
+        use crate::{Access, ReadCredentials, open};
+        use object_store::ObjectStoreExt as _;
+
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let key = b"aws_access_key_id = a\naws_secret_access_key = s3cret\n";
+        let credentials: ReadCredentials = Arc::new(|| Ok(zeroize::Zeroizing::new(key.to_vec())));
+        let access = Access {
+            endpoint: Some(format!("http://127.0.0.1:{port}")),
+            allow_http: true,
+            credentials: Some(credentials),
+            ..Access::default()
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let bucket = open(&"s3://b/p".parse().unwrap(), &access).unwrap();
+        let bucket = Bounded::new(bucket, Duration::from_secs(20));
+        let error = runtime.block_on(async { bucket.head(&Path::from("x")).await });
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("Connection refused") && !error.contains("s3cret"), "{error}");
     }
 }

@@ -20,6 +20,12 @@ const RACES: u8 = 6;
 /// Number of small objects that are created, read and listed.
 const SMALL: u8 = 12;
 
+/// Number of objects that are listed in several answers: a server gives at most 1,000 in one.
+const MANY: u16 = 1100;
+
+/// Number of requests at once that create or delete many objects.
+const PARALLEL: usize = 16;
+
 /// For how long one request may take.
 const REQUEST_LIMIT: Duration = Duration::from_secs(20);
 
@@ -41,7 +47,7 @@ pub enum Operation {
     ReplaceIfMatch,
     /// Of several requests at once to replace the same version, exactly one succeeds.
     ReplaceRace,
-    /// A list has every object that was created, and no other.
+    /// A list has every object that was created, and no other, also if that takes several answers.
     List,
     /// A list begins behind a given name.
     ListFrom,
@@ -131,13 +137,13 @@ pub fn probe_once(bucket: Arc<dyn ObjectStore>, prefix: &str) -> Result<ProbeRep
     runtime.block_on(probe(&Bounded::new(bucket, REQUEST_LIMIT), &folder))
 }
 
-/// Tries everything that Cellar relies on, with a few hundred requests in the folder `folder`, which must be empty and
+/// Tries everything that Cellar relies on, with some 2,500 requests in the folder `folder`, which must be empty and
 /// is empty afterwards, unless deleting fails.
 ///
 /// # Errors
 /// The first operation that failed. One that was not carried out (no permission, no answer) has failed, too.
 pub async fn probe(bucket: &dyn ObjectStore, folder: &Path) -> Result<ProbeReport, ProbeError> {
-    let mut probe = Probe { bucket, folder, unclear: 0, has_late: false };
+    let mut probe = Probe { bucket, folder, unclear: 0, has_late: false, has_many: false };
     let probed = probe.run().await;
     let cleaned = probe.clean().await;
     let times = probed?;
@@ -151,6 +157,8 @@ struct Probe<'a> {
     unclear: u32,
     /// Whether the object that was created between two lists exists.
     has_late: bool,
+    /// Whether there may be objects that are listed in several answers.
+    has_many: bool,
 }
 
 fn failed(operation: Operation, what: impl fmt::Display) -> ProbeError {
@@ -184,6 +192,11 @@ impl Probe<'_> {
 
     fn late(&self) -> Path {
         self.name("late")
+    }
+
+    /// Names of the objects that are listed in several answers.
+    fn many(&self) -> impl Iterator<Item = Path> {
+        (0..MANY).map(|number| self.name(&format!("many-{number:04}")))
     }
 
     async fn run(&mut self) -> Result<Vec<(Operation, Duration)>, ProbeError> {
@@ -366,6 +379,7 @@ impl Probe<'_> {
         let mut names: Vec<Path> = (0..SMALL).map(|number| self.small(number)).chain(races).collect();
         names.push(self.name("large"));
         names.extend(self.has_late.then(|| self.late()));
+        names.extend(self.has_many.then(|| self.many()).into_iter().flatten());
         names.sort_unstable();
         names
     }
@@ -374,7 +388,22 @@ impl Probe<'_> {
         compare(&self.expected(), &self.names(None).await?)?;
         self.create(&self.late(), contents(1, 9)).await?;
         self.has_late = true;
+        compare(&self.expected(), &self.names(None).await?)?;
+        // Before they are created: a request that fails may have been done.
+        self.has_many = true;
+        let this = &*self;
+        let created = stream::iter(this.many())
+            .map(|name| async move { this.create(&name, contents(0, 0)).await })
+            .buffer_unordered(PARALLEL);
+        created.try_collect::<()>().await?;
         compare(&self.expected(), &self.names(None).await?)
+    }
+
+    async fn remove_all(&self, names: impl IntoIterator<Item = Path>) -> Result<(), String> {
+        let removed = stream::iter(names)
+            .map(|name| async move { self.remove(&name).await })
+            .buffer_unordered(PARALLEL);
+        removed.try_collect().await
     }
 
     async fn list_from(&self) -> Result<(), String> {
@@ -394,7 +423,7 @@ impl Probe<'_> {
         }
     }
 
-    async fn delete(&self) -> Result<(), String> {
+    async fn delete(&mut self) -> Result<(), String> {
         let name = self.small(3);
         self.remove(&name).await?;
         match self.bucket.get(&name).await {
@@ -402,6 +431,8 @@ impl Probe<'_> {
             Err(error) => return Err(format!("{name} was deleted, and the answer does not say so: {error}")),
             Ok(_) => return Err(format!("{name} was deleted and can still be read")),
         }
+        self.remove_all(self.many()).await?;
+        self.has_many = false;
         let mut expected = self.expected();
         expected.retain(|other| *other != name);
         compare(&expected, &self.names(None).await?)?;
@@ -414,18 +445,16 @@ impl Probe<'_> {
         let listed = self.names(None).await;
         let names: BTreeSet<Path> =
             self.expected().into_iter().chain(listed.iter().flatten().cloned()).collect();
-        for name in names {
-            self.remove(&name).await?;
-        }
+        self.remove_all(names).await?;
         listed.map(drop)
     }
 }
 
 fn compare(expected: &[Path], found: &[Path]) -> Result<(), String> {
-    if let Some(missing) = expected.iter().find(|name| !found.contains(name)) {
+    if let Some(missing) = expected.iter().find(|name| found.binary_search(name).is_err()) {
         return Err(format!("{missing} is missing in a list of {} objects", found.len()));
     }
-    match found.iter().find(|name| !expected.contains(name)) {
+    match found.iter().find(|name| expected.binary_search(name).is_err()) {
         Some(other) => Err(format!("the list has {other}, which it should not have")),
         None => Ok(()),
     }

@@ -34,6 +34,8 @@ enum Fault {
     NoTag,
     /// A list lacks the newest object.
     LateList,
+    /// A list ends after one answer.
+    OnePage,
     /// The begin of a list is ignored.
     ListsAll,
     /// A deleted object can still be read.
@@ -150,7 +152,8 @@ impl ObjectStore for Broken {
         let is_seen = move |object: &BucketResult<ObjectMeta>| {
             std::future::ready(object.as_ref().ok().map(|object| &object.location) != hidden.as_ref())
         };
-        self.inner.list(prefix).filter(is_seen).boxed()
+        let most = if self.fault == Fault::OnePage { 1000 } else { usize::MAX };
+        self.inner.list(prefix).filter(is_seen).take(most).boxed()
     }
 
     fn list_with_offset(
@@ -203,6 +206,7 @@ fn each_fault_is_found_and_named() {
         (Fault::NoReplace, Operation::ReplaceIfMatch, "If-Match"),
         (Fault::NoTag, Operation::ReplaceIfMatch, "no ETag"),
         (Fault::LateList, Operation::List, "is missing in a list"),
+        (Fault::OnePage, Operation::List, "is missing in a list of 1000 objects"),
         (Fault::ListsAll, Operation::ListFrom, "which it should not have"),
         (Fault::LateDelete, Operation::Delete, "can still be read"),
         (Fault::NoDelete, Operation::Delete, "403 Forbidden"),
