@@ -41,7 +41,7 @@ libafs:                         ## 131 commands, and moving volumes, under OpenA
 
 bench: deps                     ## compares Cellar with others on this machine; writes the figures to docs/lab/benchmarks.md
 	scripts/install-deps bench
-	cargo build --release -p cellar -p bench
+	cargo build --release -p cellar -p bench --features cellar/bucket
 	cargo build --release -p volume --example big_volume --example many_volumes
 	cargo build --release -p store --example cache_purge
 	scripts/bench

@@ -95,9 +95,9 @@ struct Task {
 
 /// Results of one thread.
 #[derive(Default)]
-struct Done {
-    amount: u64,
-    latency: Option<Histogram<u64>>,
+pub(crate) struct Done {
+    pub(crate) amount: u64,
+    pub(crate) latency: Option<Histogram<u64>>,
 }
 
 /// Name of each thread's file, in the thread's directory.
@@ -328,7 +328,7 @@ fn outcome_of_mix(workload: &Workload, report: &load::fs::Report) -> Result<Outc
     Ok(Outcome { amount: amount as f64, seconds: used.seconds, cpu, latency })
 }
 
-fn join(thread: ScopedJoinHandle<'_, Result<Done>>) -> Result<Done> {
+pub(crate) fn join(thread: ScopedJoinHandle<'_, Result<Done>>) -> Result<Done> {
     thread.join().map_err(|_| anyhow!("a thread panicked"))?
 }
 
@@ -411,7 +411,7 @@ fn work(workload: &Workload, task: &Task, time: Duration) -> Result<Done> {
 }
 
 /// Repeats an operation for the given time and records the duration of each.
-fn repeat(time: Duration, mut operation: impl FnMut(u64) -> Result<()>) -> Result<Done> {
+pub(crate) fn repeat(time: Duration, mut operation: impl FnMut(u64) -> Result<()>) -> Result<Done> {
     let mut latency = Histogram::new(3)?;
     let begin = Instant::now();
     let (mut amount, mut at) = (0, Duration::ZERO);
@@ -425,7 +425,7 @@ fn repeat(time: Duration, mut operation: impl FnMut(u64) -> Result<()>) -> Resul
 }
 
 /// Returns the latencies of all threads together, if any were recorded.
-fn percentiles(done: &[Done]) -> Result<Option<Latency>> {
+pub(crate) fn percentiles(done: &[Done]) -> Result<Option<Latency>> {
     let mut all = Histogram::<u64>::new(3)?;
     for histogram in done.iter().filter_map(|done| done.latency.as_ref()) {
         all.add(histogram)?;
@@ -446,7 +446,7 @@ fn finish(workload: &Workload, tasks: &[Task]) -> Result<()> {
 }
 
 /// Returns incompressible bytes, the same in every run.
-fn noise(bytes: u64) -> Bytes {
+pub(crate) fn noise(bytes: u64) -> Bytes {
     let mut data = vec![0; bytes as usize];
     SmallRng::seed_from_u64(1).fill_bytes(&mut data);
     data.into()

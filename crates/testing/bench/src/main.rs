@@ -6,6 +6,7 @@
 //! explains the figures.
 #![allow(clippy::cast_precision_loss, reason = "rates and times are printed with three digits")]
 
+mod bucket;
 mod copies;
 mod cpu;
 mod disturbed;
@@ -78,6 +79,15 @@ enum Role {
     /// Measures the store: durable small operations with each policy, many files created, listed, cloned and
     /// removed, and the bytes written for them
     Store(store::StoreOptions),
+    /// Generates load in a mounted file system; started by this program
+    #[command(hide = true)]
+    Mounted(bucket::MountedOptions),
+    /// Creates many volumes in a partition, or waits for one of them; started by this program
+    #[command(hide = true)]
+    ManyVolumes(bucket::ManyVolumesOptions),
+    /// Compares a partition in a bucket with one on a local disk, and with JuiceFS: small and large files, cold reads,
+    /// a tree of files, a start with many volumes, requests to the bucket
+    Bucket(bucket::BucketOptions),
     /// Measures operations on whole volumes: dump, restore, release, move
     Volumes(volumes::VolumesOptions),
     /// Measures `cellar cp` of many small files, into a cell and out of it
@@ -95,7 +105,10 @@ enum Role {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     // In a cell or another namespace there are no processes to clean up.
-    let is_inside = matches!(arguments.role, Some(Role::Generate(_) | Role::Tree(_) | Role::Drive(_)));
+    let is_inside = matches!(
+        arguments.role,
+        Some(Role::Generate(_) | Role::Tree(_) | Role::Drive(_) | Role::Mounted(_) | Role::ManyVolumes(_))
+    );
     if !is_inside && let Err(error) = interop::ending::on_signal() {
         eprintln!("bench: {error:#}");
         return ExitCode::FAILURE;
@@ -113,6 +126,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.role {
         Some(Role::Generate(options)) => return generator::serve(options),
         Some(Role::Tree(options)) => return tree::run(options),
+        Some(Role::Mounted(options)) => return bucket::mounted(options),
+        Some(Role::ManyVolumes(options)) => return bucket::many_volumes(options),
+        Some(Role::Bucket(options)) => return bucket::run(options),
         Some(Role::Store(options)) => return store::run(options),
         Some(Role::Volumes(options)) => return volumes::run(options),
         Some(Role::Copies(options)) => return copies::run(options),

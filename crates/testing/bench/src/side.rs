@@ -41,7 +41,12 @@ impl Side {
     /// Starts a generator in a running cell.
     pub(crate) fn in_cell(server: Server, cell: Cell) -> Result<Side> {
         VOLUMES.iter().try_for_each(|volume| cell.open_volume(server, volume))?;
-        Ok(Side { generator: Generator::start(&mut command(&cell)?)?, cell })
+        Ok(Side { generator: Generator::start(&mut command(&cell, &VOLUMES)?)?, cell })
+    }
+
+    /// Starts a generator in a running cell that uses one volume, which exists.
+    pub(crate) fn of_volume(cell: Cell, volume: &str) -> Result<Side> {
+        Ok(Side { generator: Generator::start(&mut command(&cell, &[volume])?)?, cell })
     }
 
     /// Returns the cell.
@@ -112,11 +117,17 @@ impl Drop for Generator {
     }
 }
 
-fn command(cell: &Cell) -> Result<Command> {
+/// Returns a command that runs this program inside the cell.
+pub(crate) fn inside(cell: &Cell) -> Result<Command> {
     let mut command = Command::new(tools().join("openafs-cell"));
     command.arg("-d").arg(cell.path()).arg("run").arg(std::env::current_exe()?);
+    Ok(command)
+}
+
+fn command(cell: &Cell, volumes: &[&str]) -> Result<Command> {
+    let mut command = inside(cell)?;
     command.args(["generate", "--address", cell.address]);
-    command.args(VOLUMES.iter().flat_map(|volume| ["--volume", volume]));
+    command.args(volumes.iter().flat_map(|volume| ["--volume", volume]));
     command.args(["--key-file", "/etc/openafs/server/KeyFileExt", "--partition", "/vicepa"]);
     Ok(command)
 }

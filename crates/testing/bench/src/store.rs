@@ -191,7 +191,7 @@ fn measure_tree(server: Server, cell: &mut Cell, volume: &str, files: u32) -> Re
 }
 
 /// Returns the seconds of creating or listing the files.
-fn tree_stage(cell: &Cell, volume: &str, files: u32, is_list: bool) -> Result<f64> {
+pub(crate) fn tree_stage(cell: &Cell, volume: &str, files: u32, is_list: bool) -> Result<f64> {
     let program = std::env::current_exe()?;
     let mut command =
         format!("{} tree --address {} --volume {volume} --files {files}", program.display(), cell.address);
@@ -219,7 +219,7 @@ fn written(cell: &Cell) -> Result<f64> {
     Ok(sectors.with_context(|| format!("not the statistics of a disk: {printed}"))? * SECTOR_BYTES)
 }
 
-fn sync(cell: &Cell) -> Result<()> {
+pub(crate) fn sync(cell: &Cell) -> Result<()> {
     cell.run("sync -f /vicepa")?.ok().map(drop)
 }
 
@@ -244,7 +244,7 @@ fn restart(server: Server, cell: &mut Cell) -> Result<()> {
 }
 
 /// Tells the kernel that the files below a folder will not be read soon. Names and inodes stay in its caches.
-fn forget(folder: &Path) -> Result<()> {
+pub(crate) fn forget(folder: &Path) -> Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {

@@ -197,9 +197,15 @@ impl Cell {
     /// Starts a Cellar cell with these lines in its configuration file, after the sections of cell, server
     /// and partitions.
     pub fn start_configured(name: &'static str, address: &'static str, lines: &str) -> Result<Cell> {
-        let mut cell = Cell::prepare("none", name, address, &[])?;
-        cell.configure(address, "", lines)?;
+        let mut cell = Cell::prepare_configured(name, address, lines)?;
         cell.start_cellar()?;
+        Ok(cell)
+    }
+
+    /// [`Cell::start_configured`] without starting the server.
+    pub fn prepare_configured(name: &'static str, address: &'static str, lines: &str) -> Result<Cell> {
+        let cell = Cell::prepare("none", name, address, &[])?;
+        cell.configure(address, "", lines)?;
         Ok(cell)
     }
 

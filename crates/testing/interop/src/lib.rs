@@ -9,4 +9,5 @@ pub mod hostile;
 pub mod limited;
 pub mod means;
 pub mod normalise;
+pub mod seaweed;
 pub mod vm;

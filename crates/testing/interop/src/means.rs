@@ -30,6 +30,8 @@ pub enum Means {
     Journald,
     /// Loop devices, and ext4 with a way to trigger errors.
     Loop,
+    /// SeaweedFS, a server of S3 buckets.
+    Seaweed,
     /// Tools that make and check Debian packages, and a root to install them in, which systemd boots.
     Packages,
 }
@@ -47,6 +49,7 @@ impl fmt::Display for Means {
             Means::Strace => "strace",
             Means::Journald => "journald",
             Means::Loop => "loop",
+            Means::Seaweed => "seaweed",
             Means::Packages => "packages",
         })
     }
@@ -68,6 +71,7 @@ impl Means {
             Means::Strace => &["/usr/bin/strace"],
             Means::Journald => &["/lib/systemd/systemd-journald", "/usr/bin/journalctl", "/etc/machine-id"],
             Means::Loop => &["/dev/loop-control", "/sys/fs/ext4", "/usr/sbin/mkfs.ext4", "/usr/bin/findmnt"],
+            Means::Seaweed => &["/usr/local/bin/weed"],
             Means::Packages => &[
                 "/usr/bin/mmdebstrap",
                 "/usr/bin/systemd-nspawn",
