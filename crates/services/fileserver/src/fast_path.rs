@@ -55,7 +55,8 @@ impl FileServer {
             }
             _ => None,
         });
-        // Nothing is changed or reported as missing on this path, so there is nothing to wait for.
+        // Nothing is changed or reported as missing on this path, so there is nothing to wait for, unless the lease of a
+        // partition in a bucket has lapsed.
         answer.into_ready().ok()?
     }
 
@@ -88,6 +89,7 @@ impl FileCall<'_> {
         let session = self.try_session(caller, begun)?;
         let volume = self.server.volumes().get_at_hand(fid.volume)?;
         session.note_volume(fid.volume);
+        self.commits.answers_for(&volume);
         let reply = |status: &VnodeStatus, acl: &Acl| session.try_reply(&volume, fid, (status, acl), begun);
         let reply = volume.with_cached_status(fid, reply)?;
         volume.count_access(self.server.clock().unix());
@@ -111,6 +113,7 @@ impl FileCall<'_> {
         let session = self.try_session(caller, begun)?;
         let volume = self.server.volumes().get_at_hand(id)?;
         session.note_volume(id);
+        self.commits.answers_for(&volume);
         let reply =
             volume.with_cached_statuses(&fids, |found| session.try_replies(&volume, &fids, found, begun))?;
         volume.count_accesses(self.server.clock().unix(), fids.len() as u32);

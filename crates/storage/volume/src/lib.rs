@@ -42,6 +42,7 @@ pub use crate::core::dedup_statistics::DeduplicationStatistics;
 pub use crate::core::held::Held;
 pub use crate::core::listing::Listed;
 pub use crate::core::pending::Pending;
+pub use crate::core::permit::Permit;
 pub use crate::core::volume::Volume;
 pub use crate::core::volumes::{VolumeState, Volumes};
 pub use crate::interface::error::VolumeError;

@@ -29,6 +29,16 @@ impl Commits {
         Pending::new(result, self.0.into_inner())
     }
 
+    /// Makes the reply depend on the permit to answer for the volume's partition; see [`Volumes::limit`]. An
+    /// [`InCall`] does so by itself.
+    ///
+    /// [`Volumes::limit`]: crate::Volumes::limit
+    pub fn answers_for(&self, volume: &Volume) {
+        if volume.home.permit.get().is_some() {
+            self.0.borrow_mut().limit(&volume.home);
+        }
+    }
+
     /// Returns the result of a change, whose commit is awaited with the others of the call.
     pub fn keep<T>(&self, change: Pending<T>) -> T {
         let (result, unsynced) = change.into_unsynced();
@@ -93,6 +103,7 @@ pub struct InCall<'c> {
 impl<'c> InCall<'c> {
     /// Returns the volume for a call with these commits.
     pub fn new(volume: Arc<Volume>, commits: &'c Commits) -> InCall<'c> {
+        commits.answers_for(&volume);
         InCall { volume, commits }
     }
 

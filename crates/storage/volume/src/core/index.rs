@@ -114,6 +114,23 @@ impl Index {
         index
     }
 
+    /// Adds the volumes of a partition, sorted by group, none of them in memory. Leaves out a group with a volume that
+    /// is on another partition: each volume of a group must be known before one of them is written.
+    pub(crate) fn add_found(&mut self, partition: PartitionId, found: &[Found]) {
+        for group in found.chunk_by(|a, b| a.group == b.group) {
+            if let Some((id, other)) = group.iter().find_map(|one| Some((one.id, *self.places.get(one.id)?)))
+            {
+                tracing::error!(volume = %id, used_on = %other.partition, hidden_on = %partition,
+                    volumes = group.len(), "a volume is on two partitions; its group is left out");
+                continue;
+            }
+            each_place(partition, group, |id, place| _ = self.places.insert(id, place));
+            self.members.put((partition, group[0].group), group[0].id, key_of(&self.places));
+            self.marked.extend(group.iter().filter(|found| found.is_marked).map(|found| found.id));
+            self.parked.extend(group.iter().map(|found| found.id).filter(|&id| is_parked(id)));
+        }
+    }
+
     /// Removes a volume's old entry in favour of another.
     fn hide(&mut self, id: VolumeId, from: Place, to: Place) {
         self.places.insert(id, from);

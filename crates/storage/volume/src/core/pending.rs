@@ -40,32 +40,56 @@ pub(crate) struct PendingCommit {
 /// Commits that must be waited for until they are durable. If they are dropped instead, the next
 /// [`Partition::sync`] makes them durable and releases the chunks that they superseded.
 #[derive(Default)]
-pub(crate) struct Unsynced(Vec<PendingCommit>);
+pub(crate) struct Unsynced {
+    commits: Vec<PendingCommit>,
+    /// Partitions that were read and need a permit for each reply.
+    limited: Vec<Arc<Partition>>,
+}
 
 impl Unsynced {
     pub(crate) fn push(&mut self, commit: PendingCommit) {
-        self.0.push(commit);
+        self.commits.push(commit);
     }
 
     pub(crate) fn append(&mut self, mut more: Unsynced) {
-        if self.0.is_empty() {
-            std::mem::swap(self, &mut more);
+        if self.commits.is_empty() {
+            std::mem::swap(&mut self.commits, &mut more.commits);
         } else {
-            self.0.append(&mut more.0);
+            self.commits.append(&mut more.commits);
+        }
+        self.limited.append(&mut more.limited);
+    }
+
+    /// Makes the reply wait for the permit of a partition, if it needs one.
+    pub(crate) fn limit(&mut self, partition: &Arc<Partition>) {
+        let is_known = |known: &Arc<Partition>| Arc::ptr_eq(known, partition);
+        if partition.permit.get().is_some() && !self.limited.iter().any(is_known) {
+            self.limited.push(Arc::clone(partition));
         }
     }
 
+    /// Whether there is nothing to wait for.
+    fn is_ready(&self) -> bool {
+        self.commits.is_empty() && self.limited.iter().all(|partition| partition.may_answer())
+    }
+
     fn wait(self) -> Result<(), VolumeError> {
-        for commit in &self.0 {
+        for commit in &self.commits {
             commit.partition.make_durable(commit.number)?;
         }
+        self.await_permits()?;
         self.release();
         Ok(())
     }
 
+    /// Waits until the reply may be sent. Comes last: what the reply shows was read before.
+    fn await_permits(&self) -> Result<(), StoreError> {
+        self.limited.iter().try_for_each(|partition| partition.await_permit())
+    }
+
     /// Releases the superseded chunks of commits that are durable.
     fn release(mut self) {
-        for commit in self.0.drain(..) {
+        for commit in self.commits.drain(..) {
             commit.partition.release(Some(&commit.group.pins), commit.obsolete);
         }
     }
@@ -73,7 +97,7 @@ impl Unsynced {
 
 impl Drop for Unsynced {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(Partition::sync_later);
+        self.commits.drain(..).for_each(Partition::sync_later);
     }
 }
 
@@ -107,7 +131,7 @@ impl<T> Pending<T> {
     /// # Errors
     /// The same value if there is.
     pub fn into_ready(self) -> Result<T, Pending<T>> {
-        if self.unsynced.0.is_empty() { Ok(self.value) } else { Err(self) }
+        if self.unsynced.is_ready() { Ok(self.value) } else { Err(self) }
     }
 
     /// Converts the result.
@@ -124,15 +148,16 @@ impl<T> Pending<T> {
     /// Returns the result when all changes are durable.
     ///
     /// # Errors
-    /// `Store` if a change cannot be made durable now. Whether it survives a crash is then undetermined.
+    /// `Store` if a change cannot be made durable now, and whether it survives a crash is then undetermined; or if the
+    /// server may not answer for a partition that was read.
     pub fn wait(self) -> Result<T, VolumeError> {
         self.unsynced.wait()?;
         Ok(self.value)
     }
 
-    /// Calls `end` when all changes are durable or have failed, on this thread or on another one that waits
-    /// for nothing else meanwhile. Several calls may be completed together: what `end` returns is dropped
-    /// when `end` of all of them has been called, which allows batched work at the end.
+    /// Calls `end` when all changes are durable and the reply may be sent, or that has failed, on this thread or on
+    /// another one that waits for nothing else meanwhile. Several calls may be completed together: what `end` returns
+    /// is dropped when `end` of all of them has been called, which allows batched work at the end.
     pub fn when_durable<R: 'static>(self, end: impl FnOnce(Result<T, VolumeError>) -> R + Send + 'static)
     where
         T: Send + 'static,
@@ -140,18 +165,22 @@ impl<T> Pending<T> {
         let Pending { value, mut unsynced } = self;
         // The newest commit covers all earlier ones of its partition. Commits on other partitions are waited
         // for here.
-        let Some(last) = unsynced.0.last() else { return drop(end(Ok(value))) };
+        let Some(last) = unsynced.commits.last() else {
+            return drop(end(unsynced.wait().map(|()| value)));
+        };
         let partition = Arc::clone(&last.partition);
         let is_elsewhere = |commit: &mut PendingCommit| !Arc::ptr_eq(&commit.partition, &partition);
-        let elsewhere = Unsynced(unsynced.0.extract_if(.., is_elsewhere).collect());
+        let commits = unsynced.commits.extract_if(.., is_elsewhere).collect();
+        let elsewhere = Unsynced { commits, limited: Vec::new() };
         if let Err(error) = elsewhere.wait() {
             return drop(end(Err(error)));
         }
-        let newest = unsynced.0.iter().map(|commit| commit.number).max().unwrap_or_default();
+        let newest = unsynced.commits.iter().map(|commit| commit.number).max().unwrap_or_default();
         partition.later(
             newest,
             Box::new(move |durable| {
-                let ended = durable.map(|()| {
+                let is_permitted = || unsynced.await_permits().map_err(VolumeError::from);
+                let ended = durable.and_then(|()| is_permitted()).map(|()| {
                     unsynced.release();
                     value
                 });

@@ -4,6 +4,7 @@ use crate::core::appenders::Appenders;
 use crate::core::cache::Caches;
 use crate::core::group::Group;
 use crate::core::pending::{Ends, Pending, PendingCommit, Unsynced};
+use crate::core::permit::{self, Permit};
 use crate::core::read_ahead::ReadAhead;
 use crate::core::receipt_list::Receipts;
 use crate::core::recent::RecentChanges;
@@ -15,7 +16,7 @@ use crate::{PartitionHandle, VolumeError, VolumeOptions};
 use base::VolumeId;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use store::{Batch, CommitNumber, Family, StoreError};
 use volume_records::keys;
 
@@ -48,6 +49,11 @@ pub(crate) struct Partition {
     pub(crate) handle: PartitionHandle,
     /// Held while a volume is created, cloned or deleted; guards the id counter.
     pub(crate) registry: Mutex<()>,
+    /// Held while a group is loaded or unloaded. Taken after `Volumes::changes`, before `Volumes::index`. A changing
+    /// operation loads its group first, so a group does not change while it is being loaded.
+    pub(crate) loading: Mutex<()>,
+    /// Whether replies may be sent; unset if no other server can take the partition over.
+    pub(crate) permit: OnceLock<Arc<dyn Permit>>,
     /// The newest commit without a waiter, and chunks to release once commits are durable.
     unsettled: Mutex<(CommitNumber, Vec<Unsettled>)>,
     /// Calls that complete when their changes are durable.
@@ -70,6 +76,8 @@ impl Partition {
         Partition {
             handle,
             registry: Mutex::new(()),
+            loading: Mutex::new(()),
+            permit: OnceLock::new(),
             unsettled: Mutex::default(),
             ends: Ends::default(),
             recent: RecentChanges::default(),
@@ -79,6 +87,16 @@ impl Partition {
             scrubber: Mutex::default(),
             sharing,
         }
+    }
+
+    /// Whether a reply may be sent that shows what was read before.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.permit.get().is_none_or(|permit| permit.may_answer())
+    }
+
+    /// Waits until a reply may be sent.
+    pub(crate) fn await_permit(&self) -> Result<(), StoreError> {
+        self.permit.get().map_or(Ok(()), |permit| permit::wait(&**permit, self.handle.id))
     }
 
     /// Protects a group from the purger.

@@ -28,21 +28,24 @@ impl Volumes {
     }
 
     fn unload(&self, looks: usize) -> usize {
-        // Prevents a group from being loaded while it is being unloaded.
-        let _loading = self.loading.lock();
         let candidates = self.index.write().idle_groups(looks);
-        let rested: Vec<(GroupKey, bool)> =
-            candidates.into_iter().map(|(key, volumes)| (key, rest(&volumes))).collect();
+        candidates.into_iter().map(|(key, volumes)| self.unload_group(key, volumes)).sum()
+    }
+
+    /// Unloads a group whose state can be stored; returns the number of its volumes that were unloaded.
+    fn unload_group(&self, key: GroupKey, volumes: Vec<Arc<Volume>>) -> usize {
+        // Prevents the group from being loaded while it is being unloaded. A partition in a bucket that is away may
+        // hold up a loader for long: then the group stays.
+        let home = self.partitions.find(key.0);
+        let loading = home.and_then(|home| home.loading.try_lock());
+        let is_stored = loading.is_some() && rest(&volumes);
+        drop(volumes);
         let mut index = self.index.write();
-        let mut gone = 0;
-        for (key, is_stored) in rested {
-            if is_stored {
-                gone += index.unload(key);
-            } else {
-                index.keep(key);
-            }
+        if is_stored {
+            return index.unload(key);
         }
-        gone
+        index.keep(key);
+        0
     }
 }
 

@@ -5,8 +5,10 @@ use crate::core::creation::{
     clone_header, date_of_clone, new_counters, new_header, put_root, put_volume, with_counters,
 };
 use crate::core::group::Group;
+use crate::core::homes::Homes;
 use crate::core::index::Index;
 use crate::core::loader::{self, readers};
+use crate::core::permit::Permit;
 use crate::core::replacement::{forget_snapshots, leave, leaving_job, put_job};
 use crate::core::shared::{Partition, Shared};
 use crate::core::usage;
@@ -47,11 +49,8 @@ pub enum VolumeState {
 /// thread.
 pub struct Volumes {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) partitions: Vec<Arc<Partition>>,
+    pub(crate) partitions: Homes,
     pub(crate) index: RwLock<Index>,
-    /// Held while a group is loaded or unloaded. Taken after `changes`, before `index`. A changing operation
-    /// loads its group first, so a group does not change while it is being loaded.
-    pub(crate) loading: Mutex<()>,
     /// Held while the set of volumes changes.
     changes: Mutex<()>,
     purger: Mutex<Purger>,
@@ -67,13 +66,58 @@ impl Volumes {
     /// # Errors
     /// `Store`, if none of the partitions can be read.
     pub fn open(partitions: Vec<PartitionHandle>, options: VolumeOptions) -> Result<Volumes, VolumeError> {
+        Volumes::open_expecting(partitions, 0, options)
+    }
+
+    /// [`Volumes::open`], with room for partitions that are opened later; see [`Volumes::add`].
+    pub fn open_expecting(
+        partitions: Vec<PartitionHandle>,
+        later: usize,
+        options: VolumeOptions,
+    ) -> Result<Volumes, VolumeError> {
         let shared = Arc::new(Shared::new(options));
         let partitions: Vec<_> =
             partitions.into_iter().map(|handle| Arc::new(Partition::new(handle))).collect();
         let (partitions, index) = find_all(partitions)?;
         let (index, purger) = (RwLock::new(index), Mutex::new(Purger::default()));
-        let (changes, loading, counting) = Default::default();
-        Ok(Volumes { shared, partitions, index, loading, changes, purger, counting })
+        let (changes, counting) = Default::default();
+        let partitions = Homes::new(partitions, later);
+        Ok(Volumes { shared, partitions, index, changes, purger, counting })
+    }
+
+    /// From now on, replies about this partition depend on `permit`: those of calls within [`Commits::collect`].
+    ///
+    /// # Errors
+    /// `NoPartition`; `Invalid` if it has a permit.
+    ///
+    /// [`Commits::collect`]: crate::Commits::collect
+    pub fn limit(&self, partition: PartitionId, permit: Arc<dyn Permit>) -> Result<(), VolumeError> {
+        let limited = self.partition(partition)?.permit.set(permit);
+        limited.map_err(|_| VolumeError::Invalid("the partition has a permit already"))
+    }
+
+    /// Adds a partition that was opened after the others, with its permit; see [`Volumes::limit`]. A group with a volume
+    /// that is on another partition, too, is left out, which is logged: that volume may be in use.
+    ///
+    /// # Errors
+    /// `Store` if it cannot be read; `Invalid` if there is no room for it, or it is there.
+    pub fn add(
+        &self,
+        partition: PartitionHandle,
+        permit: Option<Arc<dyn Permit>>,
+    ) -> Result<(), VolumeError> {
+        let home = Arc::new(Partition::new(partition));
+        if let Some(permit) = permit {
+            // It has none yet.
+            _ = home.permit.set(permit);
+        }
+        let found = loader::find(&home)?;
+        let _changes = self.changes.lock();
+        let id = home.handle.id;
+        let mut index = self.index.write();
+        self.partitions.add(home)?;
+        index.add_found(id, &found);
+        Ok(())
     }
 
     /// Returns the volume for file service.
@@ -105,15 +149,23 @@ impl Volumes {
 
     /// Loads a volume with its whole group.
     fn load(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
-        let _loading = self.loading.lock();
-        let to_load = {
+        let find = || -> Result<_, VolumeError> {
             let index = self.index.read();
-            if let Some(volume) = index.loaded(id) {
-                return Ok(Arc::clone(volume));
-            }
-            index.to_load(id).ok_or(VolumeError::NoVolume(id))?
+            let to_load = index.to_load(id).ok_or(VolumeError::NoVolume(id))?;
+            Ok((index.loaded(id).cloned(), to_load))
         };
-        let volumes = loader::load(&self.shared, self.partition(to_load.partition)?, &to_load)?;
+        let mut partition = find()?.1.partition;
+        let (home, _loading, to_load) = loop {
+            let home = self.partition(partition)?;
+            let loading = home.loading.lock();
+            match find()? {
+                (Some(volume), _) => return Ok(volume),
+                (None, to_load) if to_load.partition == partition => break (home, loading, to_load),
+                // It was replaced by one on another partition meanwhile.
+                (None, to_load) => partition = to_load.partition,
+            }
+        };
+        let volumes = loader::load(&self.shared, home, &to_load)?;
         let mut index = self.index.write();
         for volume in volumes {
             index.put(Arc::new(volume));
@@ -123,7 +175,7 @@ impl Volumes {
 
     /// Returns the id of the volume with this name. Reads every header.
     pub fn find_name(&self, name: &VolumeName) -> Result<Option<VolumeId>, VolumeError> {
-        for home in &self.partitions {
+        for home in self.partitions.iter() {
             if let Some(id) = loader::find_name(home, name)? {
                 return Ok(Some(id));
             }
@@ -198,13 +250,12 @@ impl Volumes {
         index.put(new);
     }
 
-    pub(crate) fn homes(&self) -> &[Arc<Partition>] {
-        &self.partitions
+    pub(crate) fn homes(&self) -> impl Iterator<Item = &Arc<Partition>> {
+        self.partitions.iter()
     }
 
     pub(crate) fn partition(&self, id: PartitionId) -> Result<&Arc<Partition>, VolumeError> {
-        let found = self.partitions.iter().find(|partition| partition.handle.id == id);
-        found.ok_or(VolumeError::NoPartition(id))
+        self.partitions.find(id).ok_or(VolumeError::NoPartition(id))
     }
 
     /// Creates a volume, durably.
@@ -380,7 +431,7 @@ impl Volumes {
         let is_more = self.shared.caches.clear_buried();
         let mut purger = self.purger.lock();
         let mut outcome = Ok(is_more);
-        for home in &self.partitions {
+        for home in self.partitions.iter() {
             match purger.step(home, |group| self.find_group(home.handle.id, group)) {
                 Ok(false) => {}
                 Ok(true) => return Ok(true),
@@ -442,7 +493,7 @@ impl Volumes {
         if known.is_none() {
             // A change would load the group first, and no volume can be created meanwhile.
             let _changes = self.changes.lock();
-            let _loading = self.loading.lock();
+            let _loading = home.loading.lock();
             known = find();
             if known.is_none() {
                 return work(None);

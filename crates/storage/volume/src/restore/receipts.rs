@@ -178,7 +178,7 @@ impl Volumes {
     /// Returns the number of transfers discarded. Call this periodically.
     pub fn expire_received(&self, now: UnixTime) -> Result<usize, VolumeError> {
         let mut count = 0;
-        for home in &self.partitions {
+        for home in self.partitions.iter() {
             let space = (home.handle.space)();
             let is_full = space.free_kib < (space.total_kib / FREE_PARTS).min(FREE_KIB_ENOUGH);
             count += home.forget(&|receipt| is_full || is_expired(receipt, now))?;

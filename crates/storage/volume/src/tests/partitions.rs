@@ -1,11 +1,18 @@
 //! Tests that a failed partition does not affect the others.
 
 use super::support::*;
-use crate::{NewVolume, PartitionHandle, Space, VolumeError, Volumes};
+use crate::{
+    CallActor, Commits, InCall, NewVolume, PartitionHandle, Permit, Space, Volume, VolumeError, Volumes,
+};
 use base::{PartitionId, UnixTime, VolumeId, VolumeType};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::sync::Arc;
-use store::{Batch, CommitNumber, Family, KeyRange, MemoryChunks, MetaStore, Snapshot, StoreError, Visit};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::channel;
+use store::{
+    Batch, CommitNumber, Family, HookedMeta, KeyRange, MemoryChunks, MetaStore, Snapshot, StoreError, Visit,
+};
 
 /// A metadata store in which nothing can be read.
 struct Unreadable;
@@ -101,4 +108,166 @@ fn a_read_only_partition_does_not_block_purging_of_others() {
     *metas[0].failures.lock() = 0;
     while volumes.purge_step().unwrap() {}
     assert_eq!(chunks[0].live_chunks(), 0);
+}
+
+#[test]
+fn a_partition_that_comes_later_is_served() {
+    let metas = [Arc::new(Meta::default()), Arc::new(Meta::default())];
+    let chunks = [Arc::new(MemoryChunks::new()), Arc::new(MemoryChunks::new())];
+    let partition = |index: usize| handle(index as u32, metas[index].clone(), &chunks[index]);
+    {
+        let both = Volumes::open(vec![partition(0), partition(1)], options()).unwrap();
+        make(&both, 0, 7);
+        make(&both, 1, 8);
+        make(&both, 1, 9);
+        both.sync().unwrap();
+    }
+    let volumes = Volumes::open_expecting(vec![partition(0)], 1, options()).unwrap();
+    assert_eq!(volumes.partitions(), [place(0)]);
+    assert!(matches!(volumes.get(VolumeId(8)), Err(VolumeError::NoVolume(_))));
+    assert!(matches!(volumes.space(place(1)), Err(VolumeError::NoPartition(_))));
+    volumes.add(partition(1), None).unwrap();
+    assert_eq!(volumes.partitions(), [place(0), place(1)]);
+    let volume = volumes.get(VolumeId(8)).unwrap();
+    let file = volume.create_file(&actor(1), volume.root(), b"file", &nothing()).unwrap();
+    store_at(&volume, file.status.fid(volume.id()), 0, &[1; 5000], u64::MAX).unwrap();
+    make(&volumes, 1, 10);
+    assert_eq!(volumes.list(place(1)).len(), 3);
+    volumes.delete(VolumeId(9)).unwrap();
+    while volumes.purge_step().unwrap() {}
+    volumes.sync().unwrap();
+    assert!(matches!(volumes.add(partition(1), None), Err(VolumeError::Invalid(_))), "it is open");
+}
+
+/// A volume in use must not be replaced by another one of the same number.
+#[test]
+fn a_volume_of_a_later_partition_does_not_hide_one_in_use() {
+    let metas = [Arc::new(Meta::default()), Arc::new(Meta::default())];
+    let chunks = [Arc::new(MemoryChunks::new()), Arc::new(MemoryChunks::new())];
+    let partition = |index: usize| handle(index as u32, metas[index].clone(), &chunks[index]);
+    for index in [0, 1] {
+        let alone = Volumes::open(vec![partition(index)], options()).unwrap();
+        make(&alone, index as u32, 7);
+        make(&alone, index as u32, 10 + index as u32);
+    }
+    let volumes = Volumes::open_expecting(vec![partition(0)], 1, options()).unwrap();
+    let used = volumes.get(VolumeId(7)).unwrap();
+    volumes.add(partition(1), None).unwrap();
+    assert!(Arc::ptr_eq(&used, &volumes.get(VolumeId(7)).unwrap()));
+    assert_eq!(volumes.get(VolumeId(7)).unwrap().partition(), place(0));
+    assert_eq!(volumes.get(VolumeId(11)).unwrap().partition(), place(1));
+    assert!(matches!(
+        volumes.add(handle(2, Arc::new(Meta::default()), &chunks[0]), None),
+        Err(VolumeError::Invalid(_))
+    ));
+}
+
+/// A bucket that does not answer must not hold up the volumes of other partitions.
+#[test]
+fn a_partition_that_hangs_holds_up_only_its_own_volumes() {
+    let metas = [Arc::new(Meta::default()), Arc::new(Meta::default())];
+    let chunks = [Arc::new(MemoryChunks::new()), Arc::new(MemoryChunks::new())];
+    let partition = |index: usize| handle(index as u32, metas[index].clone(), &chunks[index]);
+    {
+        let both = Volumes::open(vec![partition(0), partition(1)], options()).unwrap();
+        make(&both, 0, 7);
+        make(&both, 1, 8);
+    }
+    let (hang, away) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
+    let (reached, is_reached) = channel();
+    let (hanging_on, is_away) = (hang.clone(), away.clone());
+    let hook = move |_| {
+        if is_away.load(Relaxed) {
+            reached.send(()).unwrap();
+            drop(hanging_on.lock());
+        }
+    };
+    let hanging = handle(1, Arc::new(HookedMeta::new(metas[1].clone(), hook)), &chunks[1]);
+    let volumes = Volumes::open(vec![partition(0), hanging], options()).unwrap();
+    away.store(true, Relaxed);
+    let held = hang.lock();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| volumes.get(VolumeId(8)).map(drop));
+        is_reached.recv().unwrap();
+        let volume = volumes.get(VolumeId(7)).unwrap();
+        volume.create_file(&actor(1), volume.root(), b"file", &nothing()).unwrap();
+        drop(volume);
+        while volumes.unload_idle() == 0 {}
+        volumes.get(VolumeId(7)).unwrap();
+        assert!(!waiting.is_finished());
+        drop(held);
+        waiting.join().unwrap().unwrap();
+    });
+}
+
+/// A lease that the test renews and ends.
+#[derive(Default)]
+struct Lease {
+    is_valid: AtomicBool,
+    has_ended: AtomicBool,
+}
+
+impl Permit for Lease {
+    fn may_answer(&self) -> bool {
+        self.is_valid.load(Relaxed)
+    }
+
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Relaxed)
+    }
+}
+
+#[test]
+fn a_reply_about_a_limited_partition_needs_its_permit() {
+    let metas = [Arc::new(Meta::default()), Arc::new(Meta::default())];
+    let chunks = [Arc::new(MemoryChunks::new()), Arc::new(MemoryChunks::new())];
+    let partition = |index: usize| handle(index as u32, metas[index].clone(), &chunks[index]);
+    let volumes = Volumes::open(vec![partition(0), partition(1)], options()).unwrap();
+    make(&volumes, 0, 7);
+    make(&volumes, 1, 8);
+    let lease = Arc::new(Lease::default());
+    volumes.limit(place(1), lease.clone()).unwrap();
+    assert!(matches!(volumes.limit(place(1), lease.clone()), Err(VolumeError::Invalid(_))));
+    // Everything is in memory: no store is asked.
+    let read = |id| Commits::collect(|call| InCall::new(volumes.get(VolumeId(id)).unwrap(), call).id());
+    assert!(read(7).into_ready().is_ok(), "another partition needs none");
+    assert!(read(8).into_ready().is_err());
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| read(8).wait());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!waiting.is_finished());
+        lease.is_valid.store(true, Relaxed);
+        assert_eq!(waiting.join().unwrap().unwrap(), VolumeId(8));
+    });
+    assert!(read(8).into_ready().is_ok());
+}
+
+#[test]
+fn nothing_is_answered_about_a_lost_partition() {
+    let (meta, chunks) = (Arc::new(Meta::default()), Arc::new(MemoryChunks::new()));
+    let others = handle(0, Arc::new(Meta::default()), &chunks);
+    let volumes = Volumes::open(vec![others, handle(1, meta, &chunks)], options()).unwrap();
+    make(&volumes, 0, 7);
+    make(&volumes, 1, 8);
+    let lease = Arc::new(Lease::default());
+    lease.is_valid.store(true, Relaxed);
+    volumes.limit(place(1), lease.clone()).unwrap();
+    let read = |id| Commits::collect(|call| InCall::new(volumes.get(VolumeId(id)).unwrap(), call).id());
+    let (sent, ended) = channel();
+    let report = move |result: Result<VolumeId, VolumeError>| _ = sent.send(result);
+    let change = Commits::collect(|commits| {
+        let volume = InCall::new(volumes.get(VolumeId(8)).unwrap(), commits);
+        let actor = CallActor { actor: actor(1), commits };
+        let create = |volume: &Arc<Volume>| volume.create_file(&actor, volume.root(), b"file", &nothing());
+        volume.access(create).unwrap();
+        volume.id()
+    });
+    lease.is_valid.store(false, Relaxed);
+    lease.has_ended.store(true, Relaxed);
+    change.when_durable(report.clone());
+    assert!(matches!(ended.recv().unwrap(), Err(VolumeError::Store(StoreError::Fenced { .. }))));
+    read(8).when_durable(report);
+    assert!(matches!(ended.recv().unwrap(), Err(VolumeError::Store(StoreError::Fenced { .. }))));
+    assert!(matches!(read(8).wait(), Err(VolumeError::Store(StoreError::Fenced { .. }))));
+    assert!(read(7).wait().is_ok());
 }
