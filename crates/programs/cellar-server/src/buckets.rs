@@ -1,12 +1,305 @@
-//! Partitions in buckets.
+//! Partitions in buckets. Each is opened on a thread of its own, since the bucket may be away, or another server may
+//! own the partition; until then, only its own volumes are offline.
 
-use cellar_config::Settings;
+#[cfg(feature = "bucket")]
+mod lease;
+#[cfg(feature = "bucket")]
+mod opening;
+#[cfg(feature = "bucket")]
+mod uuid;
 
-/// What a program says that does not serve partitions in buckets.
-pub const WITHOUT: &str = "this program does not serve partitions in buckets";
+use crate::threads::thread;
+use anyhow::{Result, bail};
+use base::PartitionId;
+use cellar_config::{PartitionSettings, Settings};
+use disk::{Disk, DiskMeter, MeteredDisk};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use store::{Partition, PartitionConfig};
+use volume::Permit;
+
+/// How long a start waits for partitions in buckets while it has others to serve.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// First pause before another attempt to open a partition; it doubles up to [`PAUSE_MAX`].
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// How long the end of the server waits for a thread that opens a partition: it may have to give up its lease.
+const JOIN_LIMIT: Duration = Duration::from_secs(8);
+
+/// Interval at which a waiting thread checks whether to end.
+const LOOK: Duration = Duration::from_millis(200);
+const NAP: Duration = Duration::from_millis(20);
+
+/// What a program without the feature says.
+pub const WITHOUT: &str = "this program was built without partitions in buckets (cargo feature `bucket`)";
+
+/// Keeps other servers out of a partition until it is dropped.
+pub type Claim = Box<dyn Any + Send + Sync>;
+
+/// An open partition with what keeps other servers out.
+pub(crate) struct Held {
+    pub(crate) id: PartitionId,
+    pub(crate) partition: Arc<Partition>,
+    /// Whether replies about the partition may be sent; `None` if no other server can take it over.
+    permit: Option<Arc<dyn Permit>>,
+    /// Given up after the partition is closed, so it must be the last field.
+    _claim: Option<Claim>,
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Held({})", self.id)
+    }
+}
+
+impl Held {
+    /// A partition on a local disk, whose lock file keeps others out.
+    pub(crate) fn local(id: PartitionId, partition: Arc<Partition>) -> Held {
+        Held { id, partition, permit: None, _claim: None }
+    }
+
+    /// Returns the permit that [`volume::Volumes::limit`] needs, if there is one.
+    pub(crate) fn permit(&self) -> Option<Arc<dyn Permit>> {
+        self.permit.clone()
+    }
+
+    /// Whether another server has taken over the partition, or may do so.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.permit.as_ref().is_some_and(|permit| permit.has_ended())
+    }
+}
+
+/// A partition that is being opened.
+pub(crate) struct Opening {
+    pub(crate) id: PartitionId,
+    opened: Receiver<Held>,
+    thread: JoinHandle<()>,
+}
+
+impl Opening {
+    /// Waits until the partition is open, or `ending`.
+    pub(crate) fn wait(&self, ending: &AtomicBool) -> Option<Held> {
+        loop {
+            match self.opened.recv_timeout(LOOK) {
+                Ok(held) => return Some(held),
+                Err(RecvTimeoutError::Timeout) if !ending.load(Ordering::Relaxed) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Waits until the thread has ended, which it does when its partition is open or the server is ending. A thread that
+    /// still waits for the bucket after [`JOIN_LIMIT`] is left to the end of the process.
+    pub(crate) fn join(self) {
+        let begun = Instant::now();
+        while !self.thread.is_finished() {
+            if begun.elapsed() >= JOIN_LIMIT {
+                tracing::warn!(partition = %self.id, "the bucket does not answer; not waiting for it");
+                return;
+            }
+            std::thread::sleep(NAP);
+        }
+        if self.thread.join().is_err() {
+            tracing::error!(partition = %self.id, "opening the partition panicked");
+        }
+    }
+}
 
 /// Returns why these settings cannot be served by this program, if there is a reason.
 pub fn refusal(settings: &Settings) -> Option<String> {
-    let bucket = settings.partitions.iter().find_map(|partition| partition.place.bucket())?;
+    let buckets = settings.partitions.iter().find_map(|partition| partition.place.bucket());
+    let bucket = buckets.filter(|_| !cfg!(feature = "bucket"))?;
     Some(format!("{}, `partition.bucket`: {WITHOUT}", bucket.at))
+}
+
+/// Begins to open all partitions in buckets, with the meters of their caches' disks. A server that has no partition on a
+/// local disk opens the first one before the others: of several such servers with the same partitions, one has all.
+pub(crate) fn begin(
+    settings: &Settings,
+    config: &PartitionConfig,
+    meters: &[(PartitionId, Arc<DiskMeter>)],
+    disk: &Arc<dyn Disk>,
+    ending: &Arc<AtomicBool>,
+) -> Result<Vec<Opening>> {
+    if let Some(refusal) = refusal(settings) {
+        bail!(refusal);
+    }
+    let is_alone = settings.partitions.iter().all(|partition| partition.place.bucket().is_some());
+    let others = Arc::new(AtomicBool::new(!is_alone));
+    let mut all = Vec::new();
+    for (partition, (_, meter)) in settings.partitions.iter().zip(meters) {
+        if partition.place.bucket().is_none() {
+            continue;
+        }
+        let turn = if all.is_empty() { Arc::new(AtomicBool::new(true)) } else { Arc::clone(&others) };
+        all.push(begin_in_turn(partition, config, (meter, disk), ending, (turn, &others)));
+    }
+    Ok(all)
+}
+
+/// Begins to open a partition once `turn` is set; sets `others` when it is open.
+fn begin_in_turn(
+    partition: &PartitionSettings,
+    config: &PartitionConfig,
+    (meter, disk): (&Arc<DiskMeter>, &Arc<dyn Disk>),
+    ending: &Arc<AtomicBool>,
+    (turn, others): (Arc<AtomicBool>, &Arc<AtomicBool>),
+) -> Opening {
+    let (report, opened) = channel();
+    let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(Arc::clone(disk), Arc::clone(meter)));
+    let (id, partition, config) = (partition.id, partition.clone(), config.clone());
+    let (ending, others) = (Arc::clone(ending), Arc::clone(others));
+    let open = move || {
+        while !turn.load(Ordering::Relaxed) {
+            if !crate::threads::wait(&ending, LOOK) {
+                return;
+            }
+        }
+        open_until_done(&partition, &config, &disk, &ending, &|held| {
+            others.store(true, Ordering::Relaxed);
+            // Without a receiver, the server has ended.
+            _ = report.send(held);
+        });
+    };
+    Opening { id, opened, thread: thread(format!("open {id}"), open) }
+}
+
+/// Waits for partitions: until all are open, or, if `has_others` or one of them is open, for [`PATIENCE`]. Returns the
+/// open ones, and those that may be opened later.
+///
+/// # Errors
+/// If `interrupted` is set meanwhile.
+pub(crate) fn wait(
+    openings: Vec<Opening>,
+    has_others: bool,
+    interrupted: &AtomicBool,
+) -> Result<(Vec<Held>, Vec<Opening>)> {
+    let (begun, mut open, mut later) = (Instant::now(), Vec::new(), openings);
+    let mut is_logged = false;
+    while !later.is_empty() {
+        later = later.into_iter().filter_map(|opening| still_opening(opening, &mut open)).collect();
+        let is_late = begun.elapsed() >= PATIENCE;
+        if later.is_empty() || is_late && (has_others || !open.is_empty()) {
+            break;
+        }
+        if interrupted.load(Ordering::Relaxed) {
+            bail!("stopped while waiting for partitions in buckets");
+        }
+        if is_late && !is_logged {
+            is_logged = true;
+            let waiting: Vec<String> = later.iter().map(|opening| opening.id.to_string()).collect();
+            tracing::warn!(?waiting, "there is no other partition to serve; waiting for these");
+        }
+        std::thread::sleep(NAP);
+    }
+    for opening in &later {
+        tracing::warn!(partition = %opening.id, "not open yet; its volumes are offline until it is");
+    }
+    Ok((open, later))
+}
+
+/// Moves a partition that is open to `open`; returns one that is not.
+fn still_opening(opening: Opening, open: &mut Vec<Held>) -> Option<Opening> {
+    let Ok(held) = opening.opened.try_recv() else { return Some(opening) };
+    open.push(held);
+    opening.join();
+    None
+}
+
+/// Tries to open a partition until it is open or the server is ending. An error is logged when it is another one than
+/// before.
+fn open_until_done(
+    partition: &PartitionSettings,
+    config: &PartitionConfig,
+    disk: &Arc<dyn Disk>,
+    ending: &AtomicBool,
+    report: &dyn Fn(Held),
+) {
+    let (mut pause, mut last) = (PAUSE_MIN, String::new());
+    loop {
+        match open(partition, config, disk, ending) {
+            Ok(Some(held)) => {
+                tracing::info!(partition = %partition.id, place = %partition.place, "open");
+                return report(held);
+            }
+            Ok(None) => return,
+            Err(error) => {
+                let error = format!("{error:#}");
+                if error != last {
+                    tracing::error!(partition = %partition.id, place = %partition.place, error,
+                        "the partition cannot be opened; trying again");
+                }
+                last = error;
+            }
+        }
+        if !crate::threads::wait(ending, pause) {
+            return;
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}
+
+/// Opens a partition; `None` if `ending` is set meanwhile.
+#[cfg(feature = "bucket")]
+fn open(
+    partition: &PartitionSettings,
+    config: &PartitionConfig,
+    disk: &Arc<dyn Disk>,
+    ending: &AtomicBool,
+) -> Result<Option<Held>> {
+    opening::open(partition, config, disk, ending)
+}
+
+#[cfg(not(feature = "bucket"))]
+fn open(
+    _: &PartitionSettings,
+    _: &PartitionConfig,
+    _: &Arc<dyn Disk>,
+    _: &AtomicBool,
+) -> Result<Option<Held>> {
+    bail!(WITHOUT)
+}
+
+/// Takes the UUID of a server whose partitions are all in buckets from the first of them, or puts it there, so that it
+/// is the same server on every machine. Call it once that partition is open.
+#[cfg(feature = "bucket")]
+pub(crate) fn share_uuid(settings: &Settings) -> Result<()> {
+    uuid::share(settings)
+}
+
+#[cfg(not(feature = "bucket"))]
+pub(crate) fn share_uuid(settings: &Settings) -> Result<()> {
+    match refusal(settings) {
+        Some(refusal) => bail!(refusal),
+        None => Ok(()),
+    }
+}
+
+#[cfg(feature = "bucket")]
+pub(crate) use opening::open_offline;
+#[cfg(feature = "bucket")]
+pub use opening::{access, inspect};
+
+/// See the function of this name with the feature `bucket`.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "bucket"))]
+pub fn inspect(
+    _: &cellar_config::BucketSettings,
+    _: Option<&store::MasterKey>,
+) -> Result<(store::Inspection, Claim)> {
+    bail!(WITHOUT)
+}
+
+#[cfg(not(feature = "bucket"))]
+pub(crate) fn open_offline(_: &PartitionSettings, _: &PartitionConfig) -> Result<Held> {
+    bail!(WITHOUT)
 }

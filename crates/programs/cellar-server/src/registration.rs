@@ -40,18 +40,27 @@ pub type OnChange = Box<dyn Fn(&[Ipv4Addr], &[Ipv4Addr]) + Send>;
 /// Returns the UUID in the sysid file, which is created if missing.
 pub fn server_uuid(settings: &Settings) -> Result<HostUuid> {
     let path = &settings.sysid_path;
+    if let Some(uuid) = read_sysid(path)? {
+        return Ok(uuid);
+    }
+    let uuid = HostUuid(*uuid::Uuid::new_v4().as_bytes());
+    write_sysid(path, uuid, &settings.announce)?;
+    Ok(uuid)
+}
+
+/// Returns the UUID in a sysid file, if there is one.
+pub(crate) fn read_sysid(path: &Path) -> Result<Option<HostUuid>> {
     match std::fs::read(path) {
-        Ok(bytes) => Ok(SysId::parse(&bytes).with_context(|| format!("{} is damaged", path.display()))?.uuid),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let uuid = HostUuid(*uuid::Uuid::new_v4().as_bytes());
-            write_sysid(path, uuid, &settings.announce)?;
-            Ok(uuid)
+        Ok(bytes) => {
+            let sysid = SysId::parse(&bytes).with_context(|| format!("{} is damaged", path.display()))?;
+            Ok(Some(sysid.uuid))
         }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
     }
 }
 
-fn write_sysid(path: &Path, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Result<()> {
+pub(crate) fn write_sysid(path: &Path, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Result<()> {
     let sysid = SysId { uuid, addresses: addresses.to_vec() };
     cellar_config::files::replace(path, &sysid.to_bytes())
         .with_context(|| format!("cannot write {}", path.display()))

@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::signal_name;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// Serves until SIGINT or SIGTERM, or until another process takes over. SIGHUP reopens the audit files and
@@ -35,13 +36,14 @@ pub fn run_then(
     log::start(&settings.log_path, console)?;
     privileges::give_up_unused();
     let (instructions, received) = channel();
-    follow_signals(instructions.clone())?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    follow_signals(instructions.clone(), Arc::clone(&interrupted))?;
     let roles: Vec<&str> = settings.roles.iter().map(|role| role.instance()).collect();
     tracing::info!(cell = %settings.cell, from = settings.source, ?roles, "starting");
     let settings = Arc::new(settings);
     let path = settings.handover_path();
     let (mut keepers, inherited) = Keepers::find(sources, &path)?;
-    let mut running = start_inheriting(&settings, &FaultInjection::default(), &inherited)?;
+    let mut running = start_inheriting(&settings, &FaultInjection::default(), &inherited, &interrupted)?;
     let sockets = running.sockets()?;
     keepers.keep(&inherited, &sockets);
     if let Some(watchdog) = Watchdog::of_environment() {
@@ -49,6 +51,8 @@ pub fn run_then(
     }
     let failed = instructions.clone();
     running.watch_databases(move |error| _ = failed.send(Instruction::Fail(error)));
+    let lost = instructions.clone();
+    running.watch_ownership(&settings, move |what| _ = lost.send(Instruction::Lose(what)));
     sockets::await_successor(&path, sockets, move |successor| {
         let _ = instructions.send(Instruction::Replace(successor));
     });
@@ -70,6 +74,7 @@ pub fn run_then(
                 file system first"
             );
         }
+        End::Lost(what) => bail!("stopped: {what}; start it again as the standby of that server"),
     }
     stopped?;
     tracing::info!("stopped");
@@ -84,6 +89,8 @@ enum Instruction {
     End(i32),
     /// The cell's databases failed with this error.
     Fail(String),
+    /// Another server has taken over a partition.
+    Lose(String),
 }
 
 /// Reason why a server ends.
@@ -91,6 +98,7 @@ enum End {
     Signal,
     Replaced(Successor),
     Failed(String),
+    Lost(String),
 }
 
 /// Handles instructions until the server is to end.
@@ -110,14 +118,20 @@ fn wait_for_end(running: &Running, received: &Receiver<Instruction>) -> Result<E
                 tracing::error!(error, "stopping: the cell's databases no longer accept writes");
                 return Ok(End::Failed(error));
             }
+            Instruction::Lose(what) => {
+                tracing::error!("stopping: {what}");
+                return Ok(End::Lost(what));
+            }
         }
     }
 }
 
-fn follow_signals(instructions: Sender<Instruction>) -> Result<()> {
+/// Passes signals on. Those that end the server set `interrupted`, which ends a start that waits.
+fn follow_signals(instructions: Sender<Instruction>, interrupted: Arc<AtomicBool>) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     let follow = move || {
         for signal in signals.forever() {
+            interrupted.fetch_or(signal != SIGHUP, Ordering::Relaxed);
             let instruction = if signal == SIGHUP { Instruction::Reopen } else { Instruction::End(signal) };
             if instructions.send(instruction).is_err() {
                 return;

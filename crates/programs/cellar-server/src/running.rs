@@ -1,5 +1,6 @@
 //! A running server.
 
+use crate::buckets::Held;
 use crate::cell_keys::CellKeys;
 use crate::environment::Callbacks;
 use crate::log::EventLog;
@@ -10,26 +11,33 @@ use crate::volume_servers::VolumeServers;
 use crate::web::Page;
 use anyhow::{Context, Result};
 use audit::Trail;
-use base::PartitionId;
 use cell_client::CellClient;
+use cellar_config::{PartitionSettings, Settings};
 use observe::Recorder;
+use parking_lot::Mutex;
 use rx::{KeptSocket, Server};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use store::{Database, Partition};
+use store::Database;
 use volume::Volumes;
 
 /// Interval at which the cell's databases are checked for failure.
 const DATABASES_PERIOD: Duration = Duration::from_secs(1);
+
+/// Interval at which the ownership of partitions in buckets is checked.
+const OWNERSHIP_PERIOD: Duration = Duration::from_secs(1);
 
 /// Time limit for active calls when another process takes over. New calls wait meanwhile, and Linux gives up
 /// a call after 20 seconds of silence.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// Interval at which [`Running::drain`] checks.
 const DRAIN_LOOK: Duration = Duration::from_millis(2);
+
+/// The open partitions; those in buckets may be added while the server runs.
+pub(crate) type Partitions = Arc<Mutex<Vec<Held>>>;
 
 /// A running server. Dropping it stops it; [`Running::stop`] also reports errors.
 pub struct Running {
@@ -47,7 +55,7 @@ pub struct Running {
     pub(crate) event_log: Option<EventLog>,
     pub(crate) volumes: Arc<Volumes>,
     // Kept as long as their stores are used; dropped last.
-    pub(crate) _partitions: Vec<(PartitionId, Arc<Partition>)>,
+    pub(crate) partitions: Partitions,
     pub(crate) databases: Option<Arc<Database>>,
 }
 
@@ -87,6 +95,29 @@ impl Running {
             while wait(&ending, DATABASES_PERIOD) {
                 if let Some(error) = databases.failure() {
                     return failed(error);
+                }
+            }
+        }));
+    }
+
+    /// Calls `lost` once another server has taken over a partition in a bucket, if this one has no partition on a local
+    /// disk: it is of no use then until it is started again, and must not announce its addresses for the other's UUID.
+    pub(crate) fn watch_ownership(
+        &mut self,
+        settings: &Settings,
+        lost: impl FnOnce(String) + Send + 'static,
+    ) {
+        let is_local = |partition: &PartitionSettings| partition.place.folder().is_some();
+        let has_buckets = settings.partitions.iter().any(|partition| !is_local(partition));
+        if !has_buckets || settings.partitions.iter().any(is_local) {
+            return;
+        }
+        let (ending, partitions) = (self.ending.clone(), self.partitions.clone());
+        self.background.push(thread("ownership", move || {
+            while wait(&ending, OWNERSHIP_PERIOD) {
+                let gone = partitions.lock().iter().find(|held| held.is_lost()).map(|held| held.id);
+                if let Some(id) = gone {
+                    return lost(format!("another server has taken over {id}"));
                 }
             }
         }));

@@ -2,6 +2,7 @@
 
 use crate::authority::Authority;
 use crate::background::start_background;
+use crate::buckets::{self, Held, Opening};
 use crate::cell_keys::CellKeys;
 use crate::environment::Callbacks;
 use crate::faults::FaultInjection;
@@ -9,9 +10,9 @@ use crate::log::EventLog;
 use crate::metrics::Metrics;
 use crate::observed::Observatory;
 use crate::registration::OnChange;
-use crate::running::Running;
+use crate::running::{Partitions, Running};
 use crate::services::Services;
-use crate::stores::{disk_meters, handle, open_databases, open_partitions};
+use crate::stores::{disk_meters, handle, open_databases, open_partitions, partition_config};
 use crate::volume_servers::VolumeServers;
 use crate::web::Page;
 use crate::{cell_keys, jobs, registration, snapshots, syncing, upkeep};
@@ -24,10 +25,12 @@ use cell_client::patience::Patience;
 use cellar_config::{Role, Settings};
 use disk::DiskMeter;
 use events::LINES;
+use parking_lot::Mutex;
 use rx::Inherited;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use volume::{VolumeOptions, Volumes};
 
 /// Opens everything and starts serving. When it returns, all services answer.
@@ -37,14 +40,16 @@ pub fn start(settings: &Arc<Settings>) -> Result<Running> {
 
 /// Like [`start`], with faults injected, for tests.
 pub fn start_with_faults(settings: &Arc<Settings>, faults: &FaultInjection) -> Result<Running> {
-    start_inheriting(settings, faults, &Arc::default())
+    start_inheriting(settings, faults, &Arc::default(), &AtomicBool::new(false))
 }
 
-/// Like [`start_with_faults`], with sockets inherited from another process.
+/// Like [`start_with_faults`], with sockets inherited from another process. Ends with an error soon after `interrupted`
+/// is set while it waits for partitions in buckets.
 pub(crate) fn start_inheriting(
     settings: &Arc<Settings>,
     faults: &FaultInjection,
     inherited: &Arc<Inherited>,
+    interrupted: &AtomicBool,
 ) -> Result<Running> {
     if let Some(refusal) = settings.roles_refusal() {
         bail!("{}, `server.roles`: {refusal}", settings.source);
@@ -55,12 +60,12 @@ pub(crate) fn start_inheriting(
     let page = settings.web.as_ref().map(Page::open).transpose()?;
     let authority = Arc::new(Authority::new(settings));
     let databases = open_databases(settings)?;
+    let mut starting = Starting::default();
+    let ending = Arc::clone(&starting.ending);
     let meters = disk_meters(settings);
-    let partitions = open_partitions(settings, &meters, &faults.disk)?;
-    let handle = |(id, partition): &_| (faults.partition)(handle(*id, partition));
-    let handles = partitions.iter().map(handle).collect();
-    let volumes = Volumes::open(handles, volume_options(settings)).context("cannot open the volumes")?;
-    let volumes = Arc::new(volumes);
+    let (partitions, later) = open_all(settings, &meters, faults, (&ending, interrupted))?;
+    let volumes = Arc::new(open_volumes(settings, faults, &partitions, later.len())?);
+    let partitions: Partitions = Arc::new(Mutex::new(partitions));
     let trail = start_audit(settings, &authority)?;
     let observatory = new_observatory(settings, meters, &volumes, trail.as_ref());
     let keys = Arc::new(CellKeys::read(settings.key_files.clone(), settings.security.clone())?);
@@ -72,17 +77,13 @@ pub(crate) fn start_inheriting(
     let admin_server = services.admin_server();
     let ways = services.ways();
     let servers = services.start(settings, faults, inherited)?;
-    let ending = Arc::new(AtomicBool::new(false));
     let reclaim_pause = faults.reclaim_pause;
     let mut background =
         start_background(&ending, &volumes, file_server, volume_server.clone(), reclaim_pause);
     background.extend(admin_server.clone().map(|server| snapshots::start(&ending, server)));
-    if let Some(period) = settings.tuning.durability.period {
-        background.extend(syncing::start(&ending, &volumes, period));
-    }
     background.push(cell_keys::follow(&ending, &keys, &cell));
     background.push(observatory.begin_periods(&ending));
-    background.extend(upkeep::start(&ending, &volumes, settings.tuning.upkeep));
+    background.extend(tend_all(settings, &ending, &volumes, &partitions, later));
     if settings.roles.contains(&Role::Fs) {
         background.extend(jobs::start(&ending, settings, &cell, admin_server.as_deref()));
         let on_change = follow_addresses(&ways, &cell);
@@ -95,6 +96,7 @@ pub(crate) fn start_inheriting(
         page.as_ref()
             .map(|page| page.begin(&ending, settings, &observatory, &volumes, volume_server.clone())),
     );
+    starting.is_done = true;
     Ok(Running {
         metrics,
         page,
@@ -107,8 +109,116 @@ pub(crate) fn start_inheriting(
         keys: (keys, cell),
         event_log: Some(event_log),
         volumes,
-        _partitions: partitions,
+        partitions,
         databases,
+    })
+}
+
+/// Ends the threads that open partitions if the start fails.
+#[derive(Default)]
+struct Starting {
+    ending: Arc<AtomicBool>,
+    is_done: bool,
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        self.ending.fetch_or(!self.is_done, Ordering::Relaxed);
+    }
+}
+
+/// Opens the partitions: those on local disks, and those in buckets that can be opened soon. The others are opened
+/// later.
+fn open_all(
+    settings: &Settings,
+    meters: &[(PartitionId, Arc<DiskMeter>)],
+    faults: &FaultInjection,
+    (ending, interrupted): (&Arc<AtomicBool>, &AtomicBool),
+) -> Result<(Vec<Held>, Vec<Opening>)> {
+    let openings = buckets::begin(settings, &partition_config(settings), meters, &faults.disk, ending)?;
+    let local = open_partitions(settings, meters, &faults.disk)?;
+    let (has_buckets, has_local) = (!openings.is_empty(), !local.is_empty());
+    let (open, later) = buckets::wait(openings, has_local, interrupted)?;
+    if has_buckets {
+        buckets::share_uuid(settings)?;
+    }
+    let local = local.into_iter().map(|(id, partition)| Held::local(id, partition));
+    Ok((local.chain(open).collect(), later))
+}
+
+/// Opens the volumes of the open partitions, with room for those that are opened later.
+fn open_volumes(
+    settings: &Settings,
+    faults: &FaultInjection,
+    partitions: &[Held],
+    later: usize,
+) -> Result<Volumes> {
+    let handle = |held: &Held| (faults.partition)(handle(held.id, &held.partition));
+    let handles = partitions.iter().map(handle).collect();
+    let volumes = Volumes::open_expecting(handles, later, volume_options(settings));
+    let volumes = volumes.context("cannot open the volumes")?;
+    for held in partitions {
+        if let Some(permit) = held.permit() {
+            volumes.limit(held.id, permit).context("cannot limit a partition to its lease")?;
+        }
+    }
+    Ok(volumes)
+}
+
+/// Starts the threads of all partitions, and those that wait for partitions.
+fn tend_all(
+    settings: &Arc<Settings>,
+    ending: &Arc<AtomicBool>,
+    volumes: &Arc<Volumes>,
+    partitions: &Partitions,
+    later: Vec<Opening>,
+) -> Vec<JoinHandle<()>> {
+    let open = volumes.partitions().into_iter();
+    let mut threads: Vec<_> = open.flat_map(|id| tend(settings, ending, volumes, id)).collect();
+    let lately = |opening| open_lately(settings, ending, volumes, partitions, opening);
+    threads.extend(later.into_iter().map(lately));
+    threads
+}
+
+/// Starts the threads that a partition needs.
+fn tend(
+    settings: &Settings,
+    ending: &Arc<AtomicBool>,
+    volumes: &Arc<Volumes>,
+    partition: PartitionId,
+) -> Vec<JoinHandle<()>> {
+    let mut threads = upkeep::start(ending, volumes, partition, settings.tuning.upkeep);
+    let period = settings.tuning.durability.period;
+    threads.extend(period.map(|period| syncing::start(ending, volumes, partition, period)));
+    threads
+}
+
+/// Starts a thread that adds a partition to the others when it is open.
+fn open_lately(
+    settings: &Arc<Settings>,
+    ending: &Arc<AtomicBool>,
+    volumes: &Arc<Volumes>,
+    partitions: &Partitions,
+    opening: Opening,
+) -> JoinHandle<()> {
+    let (settings, ending, volumes, partitions) =
+        (Arc::clone(settings), Arc::clone(ending), Arc::clone(volumes), Arc::clone(partitions));
+    crate::threads::thread(format!("late {}", opening.id), move || {
+        let id = opening.id;
+        let held = opening.wait(&ending);
+        opening.join();
+        let Some(held) = held else { return };
+        let added = volumes.add(handle(id, &held.partition), held.permit());
+        partitions.lock().push(held);
+        match added {
+            Ok(()) => tracing::info!(partition = %id, "its volumes are online"),
+            Err(error) => {
+                return tracing::error!(partition = %id, %error, "the partition cannot be read; its volumes are offline");
+            }
+        }
+        for thread in tend(&settings, &ending, &volumes, id) {
+            _ = thread.join();
+        }
     })
 }
 

@@ -4,8 +4,9 @@ use crate::buckets;
 use anyhow::{Context, Result, anyhow, bail};
 use base::PartitionId;
 use cellar_config::encryption::KeySource;
-use cellar_config::{PartitionSettings, Role, Settings};
+use cellar_config::{Role, Settings};
 use disk::{Disk, DiskMeter, MeteredDisk};
+use std::path::Path;
 use std::sync::Arc;
 use store::{Database, Family, Partition, PartitionConfig, SegmentConfig};
 use volume::{PartitionHandle, Space, families};
@@ -32,8 +33,8 @@ pub(crate) fn open_databases(settings: &Settings) -> Result<Option<Arc<Database>
         .with_context(|| format!("cannot open the cell's databases in {}", path.display()))
 }
 
-/// Opens the partitions in parallel. A broken one keeps only its own volumes offline; it is an error if none
-/// can be opened.
+/// Opens the partitions on local disks in parallel. A broken one keeps only its own volumes offline; it is an error if
+/// none can be opened and there is none in a bucket.
 pub(crate) fn open_partitions(
     settings: &Settings,
     meters: &[(PartitionId, Arc<DiskMeter>)],
@@ -43,16 +44,19 @@ pub(crate) fn open_partitions(
         bail!(refusal);
     }
     let config = partition_config(settings);
-    let open = |partition: &PartitionSettings, meter: &Arc<DiskMeter>| {
+    let open = |path: &Path, key: Option<&KeySource>, meter: &Arc<DiskMeter>| {
         let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(disk.clone(), meter.clone()));
-        open_partition(partition, &config, &disk)
+        open_partition(path, key, &config, &disk)
     };
     let results: Vec<_> = std::thread::scope(|scope| {
         let opening: Vec<_> = settings
             .partitions
             .iter()
             .zip(meters)
-            .map(|(partition, (_, meter))| (partition, scope.spawn(move || open(partition, meter))))
+            .filter_map(|(partition, (_, meter))| {
+                let (path, key) = (partition.place.folder()?, partition.key.as_ref());
+                Some((partition, scope.spawn(move || open(path, key, meter))))
+            })
             .collect();
         opening.into_iter().map(|(partition, thread)| (partition, thread.join())).collect()
     });
@@ -68,7 +72,8 @@ pub(crate) fn open_partitions(
             Err(_) => tracing::error!(partition = %partition.id, "opening the partition panicked"),
         }
     }
-    if opened.is_empty() && !settings.partitions.is_empty() {
+    let has_buckets = settings.partitions.iter().any(|partition| partition.place.bucket().is_some());
+    if opened.is_empty() && !settings.partitions.is_empty() && !has_buckets {
         bail!("no partition could be opened; the messages above say why");
     }
     Ok(opened)
@@ -91,13 +96,14 @@ pub(crate) fn partition_config(settings: &Settings) -> PartitionConfig {
     }
 }
 
+/// Opens the partition in `path`.
 pub(crate) fn open_partition(
-    partition: &PartitionSettings,
+    path: &Path,
+    key: Option<&KeySource>,
     config: &PartitionConfig,
     disk: &Arc<dyn Disk>,
 ) -> Result<Partition> {
-    let key = partition.key.as_ref().map(KeySource::load).transpose()?;
-    let path = partition.place.folder().ok_or_else(|| anyhow!(buckets::WITHOUT))?;
+    let key = key.map(KeySource::load).transpose()?;
     let opened = Partition::open_with(disk, path, config, key.as_ref());
     // The error already names its cause.
     opened.map_err(|error| anyhow!("{error}"))

@@ -8,17 +8,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use volume::Volumes;
 
-/// Starts a thread per partition, so that none waits for another's disk.
+/// Starts the thread of a partition. Each has its own, so that none waits for another's disk.
 pub(super) fn start(
     ending: &Arc<AtomicBool>,
     volumes: &Arc<Volumes>,
+    partition: PartitionId,
     period: Duration,
-) -> Vec<JoinHandle<()>> {
-    let spawn = |partition| {
-        let (ending, volumes) = (Arc::clone(ending), Arc::clone(volumes));
-        crate::threads::thread(format!("sync {partition}"), move || run(&ending, &volumes, partition, period))
-    };
-    volumes.partitions().into_iter().map(spawn).collect()
+) -> JoinHandle<()> {
+    let (ending, volumes) = (Arc::clone(ending), Arc::clone(volumes));
+    crate::threads::thread(format!("sync {partition}"), move || run(&ending, &volumes, partition, period))
 }
 
 /// Begins a sync every `period`, regardless of the duration of the previous one. A failure is final: the

@@ -18,30 +18,33 @@ const FAILURE_PAUSE: Duration = Duration::from_secs(60);
 /// Result of a step: its cost in bytes, and whether there was nothing to do.
 type Step = Result<(u64, bool), VolumeError>;
 
-/// Starts the threads that are enabled.
-pub(super) fn start(ending: &Arc<AtomicBool>, volumes: &Arc<Volumes>, upkeep: Upkeep) -> Vec<JoinHandle<()>> {
+/// Starts the threads of a partition that are enabled.
+pub(super) fn start(
+    ending: &Arc<AtomicBool>,
+    volumes: &Arc<Volumes>,
+    partition: PartitionId,
+    upkeep: Upkeep,
+) -> Vec<JoinHandle<()>> {
     let mut threads = Vec::new();
-    for partition in volumes.partitions() {
-        if upkeep.compaction_bytes_per_s > 0 {
-            let (ending, volumes) = (Arc::clone(ending), Arc::clone(volumes));
-            let step = move || {
-                let step = volumes.compact_step(partition, upkeep.compaction, now())?;
-                Ok((step.bytes, step.is_idle))
-            };
-            let rate = upkeep.compaction_bytes_per_s;
-            let work = move || run(&ending, partition, "compaction", rate, step);
-            threads.push(thread(format!("compact {partition}"), work));
-        }
-        if upkeep.scrub_bytes_per_s > 0 {
-            let (ending, volumes) = (Arc::clone(ending), Arc::clone(volumes));
-            let step = move || {
-                let step = volumes.scrub_step(partition, upkeep.scrub, now())?;
-                Ok((step.bytes, step.is_idle))
-            };
-            let rate = upkeep.scrub_bytes_per_s;
-            let work = move || run(&ending, partition, "scrubbing", rate, step);
-            threads.push(thread(format!("scrub {partition}"), work));
-        }
+    if upkeep.compaction_bytes_per_s > 0 {
+        let (ending, volumes) = (Arc::clone(ending), Arc::clone(volumes));
+        let step = move || {
+            let step = volumes.compact_step(partition, upkeep.compaction, now())?;
+            Ok((step.bytes, step.is_idle))
+        };
+        let rate = upkeep.compaction_bytes_per_s;
+        let work = move || run(&ending, partition, "compaction", rate, step);
+        threads.push(thread(format!("compact {partition}"), work));
+    }
+    if upkeep.scrub_bytes_per_s > 0 {
+        let (ending, volumes) = (Arc::clone(ending), Arc::clone(volumes));
+        let step = move || {
+            let step = volumes.scrub_step(partition, upkeep.scrub, now())?;
+            Ok((step.bytes, step.is_idle))
+        };
+        let rate = upkeep.scrub_bytes_per_s;
+        let work = move || run(&ending, partition, "scrubbing", rate, step);
+        threads.push(thread(format!("scrub {partition}"), work));
     }
     threads
 }

@@ -8,31 +8,60 @@ fn stderr(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-#[test]
-fn a_partition_in_a_bucket_is_refused_with_the_line() {
-    let place = Place::new("[[partition]]\nname = \"b\"\nbucket = \"file:///srv\"\n");
-    let text = std::fs::read_to_string(&place.config).unwrap();
-    let line = 1 + text.lines().position(|line| line.starts_with("bucket")).unwrap();
-    for command in [&["config", "check"][..], &["serve"]] {
-        let output = place.output(command);
-        let error = stderr(&output);
-        assert_eq!(output.status.code(), Some(1), "{error}");
-        assert!(error.contains(&format!("line {line}")), "{error}");
-        assert!(error.contains("does not serve partitions in buckets"), "{error}");
-    }
-}
-
 #[cfg(not(feature = "bucket"))]
-#[test]
-fn a_program_without_the_feature_names_it() {
-    let output = cellar(&["bucket", "probe", "file:///srv"]).output().unwrap();
-    assert!(output.status.code() == Some(1) && stderr(&output).contains("cargo feature `bucket`"));
+mod without {
+    use super::*;
+
+    #[test]
+    fn a_bucket_is_refused_with_the_line_and_the_feature() {
+        let place = Place::new("[[partition]]\nname = \"b\"\nbucket = \"file:///srv\"\n");
+        let text = std::fs::read_to_string(&place.config).unwrap();
+        let line = 1 + text.lines().position(|line| line.starts_with("bucket")).unwrap();
+        for command in [&["config", "check"][..], &["serve"]] {
+            let output = place.output(command);
+            let error = stderr(&output);
+            assert_eq!(output.status.code(), Some(1), "{error}");
+            assert!(error.contains(&format!("line {line}")), "{error}");
+            assert!(error.contains("cargo feature `bucket`"), "{error}");
+        }
+        let output = cellar(&["bucket", "probe", "file:///srv"]).output().unwrap();
+        assert!(output.status.code() == Some(1) && stderr(&output).contains("cargo feature `bucket`"));
+    }
 }
 
 #[cfg(feature = "bucket")]
 mod with {
+    use super::support::cell::Cell;
+    use super::support::soon;
     use super::*;
     use serde_json::{Value, json};
+    use std::path::Path;
+
+    fn partition(folder: &Path) -> String {
+        format!(
+            "[[partition]]\nname = \"b\"\nbucket = \"file://{}\"\nsize_mb = 2048\n\
+             [encryption.b]\nkey_command = \"printf '%064d' 7\"\n",
+            folder.display()
+        )
+    }
+
+    fn partitions(place: &Place) -> Vec<(String, u64)> {
+        let rows = place.stat("partitions");
+        let of =
+            |row: &Value| (row["partition"].as_str().unwrap().to_owned(), row["offline"].as_u64().unwrap());
+        rows.iter().map(of).collect()
+    }
+
+    fn check_file(place: &Place) {
+        let copy = place.path("copy");
+        place.run(&["cp", "cell:data/file", copy.to_str().unwrap()]);
+        assert_eq!(std::fs::read(&copy).unwrap(), contents());
+        std::fs::remove_file(copy).unwrap();
+    }
+
+    fn contents() -> Vec<u8> {
+        (0..700_000_u32).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
+    }
 
     #[test]
     fn a_folder_is_probed() {
@@ -57,5 +86,57 @@ mod with {
             assert!(output.status.code() == Some(1) && error.contains(words), "{wrong}: {error}");
             assert!(!error.contains("s3cret"), "{error}");
         }
+    }
+
+    #[test]
+    fn it_serves_beside_a_local_one_and_is_checked() {
+        let folder = tempfile::tempdir().unwrap();
+        let cell = Cell::start(&partition(folder.path()));
+        assert_eq!(partitions(&cell), [("/vicepa".to_owned(), 0), ("/vicepb".to_owned(), 0)]);
+        cell.run(&["volume", "create", "data", "--partition", "b"]);
+        std::fs::write(cell.path("file"), contents()).unwrap();
+        cell.run(&["cp", cell.path("file").to_str().unwrap(), "cell:data/file"]);
+        let server = cell.address.to_string();
+        for to in ["a", "b"] {
+            cell.run(&["volume", "move", "data", "--to", &server, "--partition", to]);
+            check_file(&cell);
+        }
+        let cell = cell.restart();
+        check_file(&cell);
+        let Cell { running, place } = cell;
+        running.stop().unwrap();
+        let address = format!("file://{}", folder.path().display());
+        let rows = place.rows(&["store", "check", "--data"]);
+        let all: Vec<_> = rows.iter().map(|row| row["partition"].as_str().unwrap()).collect();
+        assert_eq!(all, [place.path("vicepa").to_str().unwrap(), &address], "{rows:#?}");
+        assert!(rows.iter().all(|row| row["damage_count"] == 0), "{rows:#?}");
+        assert_eq!(place.rows(&["store", "check", "--data", &address])[0]["volumes"], 1);
+        let output = place.output(&["store", "check", "file:///absent"]);
+        assert!(stderr(&output).contains("has no partition file:///absent"), "{}", stderr(&output));
+    }
+
+    /// Only its own volumes are offline, until it is there.
+    #[test]
+    fn one_that_is_away_at_the_start_comes_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let bucket = folder.path().join("mounted");
+        std::fs::create_dir(&bucket).unwrap();
+        let cell = Cell::start(&partition(&bucket));
+        cell.run(&["volume", "create", "data", "--partition", "b"]);
+        cell.run(&["volume", "create", "here", "--partition", "a"]);
+        std::fs::write(cell.path("file"), contents()).unwrap();
+        cell.run(&["cp", cell.path("file").to_str().unwrap(), "cell:data/file"]);
+        let Cell { running, place } = cell;
+        running.stop().unwrap();
+        let away = folder.path().join("away");
+        std::fs::rename(&bucket, &away).unwrap();
+        let cell = Cell::start_at(place, &cellar_server::FaultInjection::default());
+        assert_eq!(partitions(&cell), [("/vicepa".to_owned(), 0), ("/vicepb".to_owned(), 1)]);
+        cell.run(&["cp", cell.path("file").to_str().unwrap(), "cell:here/file"]);
+        std::fs::rename(&away, &bucket).unwrap();
+        soon("the partition is open", || (partitions(&cell)[1].1 == 0).then_some(()));
+        check_file(&cell);
+        cell.run(&["volume", "create", "more", "--partition", "b"]);
+        cell.restart().run(&["volume", "examine", "more"]);
     }
 }

@@ -103,7 +103,7 @@ fn outcome(settings: &BucketSettings, format: Format) -> Result<bool> {
     use serde_json::json;
 
     let address = settings.address.to_string();
-    let client = bucket::open(&settings.address, &access(settings)?)?;
+    let client = bucket::open(&settings.address, &cellar_server::buckets::access(settings)?)?;
     let report = match probe_once(client, settings.address.prefix()) {
         Ok(report) => report,
         Err(error) => {
@@ -147,29 +147,7 @@ fn show(address: &str, report: &bucket::probe::ProbeReport, format: Format) -> R
     Ok(())
 }
 
-/// Returns how a bucket is reached.
-#[cfg(feature = "bucket")]
-fn access(settings: &BucketSettings) -> Result<bucket::Access> {
-    use std::sync::Arc;
-
-    let credentials = settings.credentials_file.as_ref().map(|_| {
-        let settings = settings.clone();
-        let read: bucket::ReadCredentials = Arc::new(move || {
-            let bytes = settings.credentials().map_err(|error| format!("{error:#}"))?;
-            bytes.ok_or_else(|| "there is no credentials file".into())
-        });
-        read
-    });
-    Ok(bucket::Access {
-        endpoint: settings.endpoint.clone(),
-        region: settings.region.clone(),
-        authorities: settings.authorities()?,
-        allow_http: settings.allow_http,
-        credentials,
-    })
-}
-
 #[cfg(not(feature = "bucket"))]
 fn outcome(_: &BucketSettings, _: Format) -> Result<bool> {
-    bail!("this program was built without buckets (cargo feature `bucket`)")
+    bail!(cellar_server::buckets::WITHOUT)
 }

@@ -200,12 +200,16 @@ fn address(path: &Path) -> Option<BucketAddress> {
 
 fn check_partition(place: &Place, key: Option<&KeySource>, options: CheckOptions) -> Result<Checked> {
     let key = key.map(KeySource::load).transpose()?;
-    let opened = match place {
+    let (opened, _claim) = match place {
         // The error already names its cause.
         Place::Folder(path) => {
-            Inspection::open_encrypted(path, key.as_ref()).map_err(|error| anyhow!("{error}"))?
+            let opened = Inspection::open_encrypted(path, key.as_ref());
+            (opened.map_err(|error| anyhow!("{error}"))?, None)
         }
-        Place::Bucket(_) => bail!(cellar_server::buckets::WITHOUT),
+        Place::Bucket(bucket) => {
+            let (opened, claim) = cellar_server::buckets::inspect(bucket, key.as_ref())?;
+            (opened, Some(claim))
+        }
     };
     let bar = Bar::new();
     let report = check(opened.meta(), Some(opened.segments()), options, &mut |progress| bar.show(progress));

@@ -1,0 +1,137 @@
+//! Opens a partition in a bucket.
+
+use super::lease::Lease;
+use super::{Claim, Held};
+use anyhow::{Context, Result, anyhow};
+use bucket::probe::probe_once;
+use bucket::{Access, ReadCredentials};
+use bucket_partition::{BucketConfig, LocalCache};
+use cellar_config::encryption::KeySource;
+use cellar_config::{BucketSettings, PartitionSettings};
+use disk::{Disk, RealDisk};
+use object_store::ObjectStore;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+use store::{Inspection, MasterKey, Partition, PartitionConfig, Tenure};
+
+/// How long a command waits for a partition that a server has, or had when it died.
+const OFFLINE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// Returns how a bucket is reached.
+///
+/// # Errors
+/// If a file of the settings cannot be read.
+pub fn access(settings: &BucketSettings) -> Result<Access> {
+    let credentials = settings.credentials_file.as_ref().map(|_| {
+        let settings = settings.clone();
+        let read: ReadCredentials = Arc::new(move || {
+            let bytes = settings.credentials().map_err(|error| format!("{error:#}"))?;
+            bytes.ok_or_else(|| "there is no credentials file".into())
+        });
+        read
+    });
+    Ok(Access {
+        endpoint: settings.endpoint.clone(),
+        region: settings.region.clone(),
+        authorities: settings.authorities()?,
+        allow_http: settings.allow_http,
+        credentials,
+    })
+}
+
+/// Sets up a client of a bucket. Each runtime needs one of its own.
+pub(super) fn connect(settings: &BucketSettings) -> Result<Arc<dyn ObjectStore>> {
+    Ok(bucket::open(&settings.address, &access(settings)?)?)
+}
+
+fn options(settings: &BucketSettings, disk: &Arc<dyn Disk>, tenure: Tenure) -> BucketConfig {
+    let cache = settings.cache.clone();
+    BucketConfig {
+        cache: cache.map(|folder| LocalCache { folder, bytes_max: settings.cache_bytes }),
+        size_bytes: settings.size_bytes,
+        tenure,
+        disk: Arc::clone(disk),
+        ..BucketConfig::default()
+    }
+}
+
+/// Waits until this server owns the partition, and opens it; a new one only if the bucket passes the probe. Returns
+/// `None` soon after `ending` is set during the wait.
+pub(super) fn open(
+    partition: &PartitionSettings,
+    config: &PartitionConfig,
+    disk: &Arc<dyn Disk>,
+    ending: &AtomicBool,
+) -> Result<Option<Held>> {
+    let settings = partition.place.bucket().context("not a partition in a bucket")?;
+    let key = partition.key.as_ref().map(KeySource::load).transpose()?;
+    let Some(mut lease) = Lease::acquire(settings, ending)? else { return Ok(None) };
+    let options = options(settings, disk, lease.tenure());
+    let opened = Arc::new(open_with(settings, config, &options, key.as_ref())?);
+    let permit = lease.opened(&opened);
+    let claim: Claim = Box::new(lease);
+    Ok(Some(Held { id: partition.id, partition: opened, permit: Some(permit), _claim: Some(claim) }))
+}
+
+fn open_with(
+    settings: &BucketSettings,
+    config: &PartitionConfig,
+    options: &BucketConfig,
+    key: Option<&MasterKey>,
+) -> Result<Partition> {
+    let address = &settings.address;
+    // The errors already name their causes.
+    let named = |error: store::StoreError| anyhow!("{error}");
+    if config.create && !bucket_partition::exists(connect(settings)?, address, options).map_err(named)? {
+        let probed = probe_once(connect(settings)?, address.prefix());
+        probed.with_context(|| format!("no partition is created in {address}"))?;
+    }
+    bucket_partition::open(connect(settings)?, address, config, options, key).map_err(named)
+}
+
+/// Calls `work` with a flag that is set after [`OFFLINE_PATIENCE`].
+fn with_patience<T>(work: impl FnOnce(&AtomicBool) -> Result<Option<T>>) -> Result<T> {
+    let is_late = AtomicBool::new(false);
+    let (done, is_done) = channel::<()>();
+    let result = std::thread::scope(|scope| {
+        let flag = &is_late;
+        scope.spawn(move || {
+            let ended = is_done.recv_timeout(OFFLINE_PATIENCE);
+            flag.store(ended == Err(RecvTimeoutError::Timeout), Ordering::Relaxed);
+        });
+        let result = work(flag);
+        drop(done);
+        result
+    });
+    result?.with_context(|| {
+        format!("a server has it, or the bucket does not answer; gave up after {OFFLINE_PATIENCE:?}")
+    })
+}
+
+/// Opens a partition for a command while no server runs.
+///
+/// # Errors
+/// If a server has it open.
+pub(crate) fn open_offline(partition: &PartitionSettings, config: &PartitionConfig) -> Result<Held> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    with_patience(|is_late| open(partition, config, &disk, is_late))
+}
+
+/// Opens a partition for a check, which changes nothing in it. No server opens it while the claim is kept.
+///
+/// # Errors
+/// If there is none, it cannot be read, or a server has it open.
+pub fn inspect(settings: &BucketSettings, key: Option<&MasterKey>) -> Result<(Inspection, Claim)> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let options = BucketConfig { cache: None, ..options(settings, &disk, Tenure::default()) };
+    let address = &settings.address;
+    let named = |error: store::StoreError| anyhow!("{error}");
+    if !bucket_partition::exists(connect(settings)?, address, &options).map_err(named)? {
+        return Err(anyhow!("there is no partition in {address} yet"));
+    }
+    let lease = with_patience(|is_late| Lease::acquire(settings, is_late))?;
+    let found = bucket_partition::inspect(connect(settings)?, address, &options, key).map_err(named)?;
+    Ok((found, Box::new(lease)))
+}
