@@ -32,7 +32,7 @@ unit:                           ## unit tests, models and simulations
 	cargo test --workspace --no-fail-fast
 
 interop:                        ## tests with the real OpenAFS tools, kafs and afsd.fuse (root)
-	cargo build --release -p cellar -p interop
+	cargo build --release -p cellar -p interop --features cellar/bucket
 	target/release/interop
 
 libafs:                         ## 131 commands, and moving volumes, under OpenAFS's kernel client; builds its module once (root)

@@ -3,6 +3,7 @@
 mod admin;
 mod asking;
 mod auditing;
+mod buckets;
 mod comparing;
 mod cutting;
 mod dumps;
@@ -76,6 +77,7 @@ pub(crate) fn all() -> Vec<Test> {
         matrix::tests(),
         store::tests(),
         failing::tests(),
+        buckets::tests(),
         trees::tests(),
         fuse::tests(),
         watching::tests(),

@@ -31,7 +31,7 @@ const VOLUMES: [&str; 2] = ["killed0", "killed1"];
 const END: Duration = Duration::from_secs(60);
 
 /// A writer that runs inside the cell.
-struct Writer {
+pub(crate) struct Writer {
     number: u32,
     child: Child,
     log: PathBuf,
@@ -39,9 +39,13 @@ struct Writer {
 
 impl Writer {
     fn start(cell: &Cell, number: u32, done: u64, until: u64) -> Result<Writer> {
+        Writer::start_in(cell, VOLUMES[number as usize % VOLUMES.len()], number, done, until)
+    }
+
+    /// Starts a writer in a volume: it compares the contents with `done` acknowledged steps, and goes on to `until`.
+    pub(crate) fn start_in(cell: &Cell, volume: &str, number: u32, done: u64, until: u64) -> Result<Writer> {
         let log = cell.path().join(format!("writer-{number}.log"));
         let output = File::create(&log)?;
-        let volume = VOLUMES[number as usize % VOLUMES.len()];
         let child = Command::new(tools().join("openafs-cell"))
             .arg("-d")
             .arg(cell.path())
@@ -55,12 +59,12 @@ impl Writer {
         Ok(Writer { number, child, log })
     }
 
-    fn printed(&self) -> Result<String> {
+    pub(crate) fn printed(&self) -> Result<String> {
         Ok(String::from_utf8_lossy(&std::fs::read(&self.log)?).into_owned())
     }
 
     /// Returns the number of acknowledged steps, once the writer has finished its initial comparison.
-    fn done(&self) -> Result<Option<u64>> {
+    pub(crate) fn done(&self) -> Result<Option<u64>> {
         let printed = self.printed()?;
         // The last line may be incomplete.
         let whole = printed.rfind('\n').map_or("", |end| &printed[..end]);
@@ -68,7 +72,7 @@ impl Writer {
     }
 
     /// Waits until the writer exits; returns whether it completed all steps.
-    fn end(&mut self) -> Result<bool> {
+    pub(crate) fn end(&mut self) -> Result<bool> {
         let deadline = Instant::now() + END;
         loop {
             if let Some(status) = self.child.try_wait()? {

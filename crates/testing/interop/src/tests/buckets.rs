@@ -1,0 +1,369 @@
+//! Partitions in buckets of SeaweedFS, a server of S3 that runs inside the cell, beside a partition on a local disk.
+
+use crate::Test;
+use crate::tests::mixed::all;
+use crate::tests::store::Writer;
+use crate::tests::wait_for;
+use anyhow::{Context, Result, ensure};
+use interop::cell::Cell;
+use interop::means::Means;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+const NEEDS: &[Means] = &[Means::Netns, Means::Seaweed];
+
+pub(crate) fn tests() -> Vec<Test> {
+    vec![
+        Test { name: "bucket-beside-local", needs: NEEDS, run: beside_local },
+        Test { name: "bucket-away", needs: NEEDS, run: away },
+        Test { name: "bucket-server-killed", needs: NEEDS, run: server_killed },
+    ]
+}
+
+/// Time limit for a server of buckets, or for a partition, to be there.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// How long the server of buckets is away while clients write: longer than the lease is trusted, 4.9 s. With its restart
+/// it must be shorter than a reply waits for the lease, 20 s.
+const AWAY: Duration = Duration::from_secs(6);
+
+/// Time limit for a server of buckets to end.
+const END: Duration = Duration::from_secs(40);
+
+/// Times that the server of files is killed.
+const KILLS: u32 = 3;
+
+/// Acknowledged steps between two events.
+const STEPS: u64 = 40;
+
+/// SeaweedFS in a cell, with one bucket, `cellar`.
+struct Seaweed<'a> {
+    cell: &'a Cell,
+}
+
+impl<'a> Seaweed<'a> {
+    fn start(cell: &'a Cell) -> Result<Seaweed<'a>> {
+        let seaweed = Seaweed { cell };
+        let folder = cell.path().join("weed");
+        std::fs::create_dir_all(&folder)?;
+        let identity = serde_json::json!({ "identities": [{
+            "name": "cellar",
+            "credentials": [{ "accessKey": "key", "secretKey": SECRET }],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        }] });
+        std::fs::write(cell.path().join("weed.json"), identity.to_string())?;
+        seaweed.begin()?;
+        let shell = "weed shell -master=127.0.0.1:9333";
+        wait_for(LIMIT, || {
+            let made = cell.shell(&format!("echo 's3.bucket.create -name cellar' | timeout 20 {shell}"))?;
+            let listed = cell.shell(&format!("echo s3.bucket.list | timeout 20 {shell}"))?;
+            Ok(made.status == 0 && listed.text.contains("cellar"))
+        })
+        .with_context(|| seaweed.log())?;
+        seaweed.wait()?;
+        Ok(seaweed)
+    }
+
+    fn log(&self) -> String {
+        let text = std::fs::read_to_string(self.cell.path().join("weed.log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        format!("SeaweedFS's log ends:\n{}", lines[lines.len().saturating_sub(20)..].join("\n"))
+    }
+
+    /// Its parts connect through sockets in /tmp, whose names do not differ between two servers, so it gets its own.
+    fn begin(&self) -> Result<()> {
+        let folder = self.cell.path().display();
+        let script = format!(
+            "cd {folder}; mkdir -p tmp; setsid unshare -m sh -c 'mount --bind tmp /tmp && exec weed server \
+             -dir=weed -ip=127.0.0.1 -volume.max=100 -volume.preStopSeconds=0 -s3 -s3.config=weed.json' \
+             >>weed.log 2>&1 </dev/null & echo $! >{folder}/weed.pid"
+        );
+        self.cell.shell(&script)?.ok().map(drop)
+    }
+
+    /// Waits until it accepts connections for buckets.
+    fn wait(&self) -> Result<()> {
+        wait_for(LIMIT, || Ok(self.cell.shell("exec 3<>/dev/tcp/127.0.0.1/8333")?.status == 0))
+            .with_context(|| self.log())
+    }
+
+    fn signal(&self, signal: &str) -> Result<()> {
+        let folder = self.cell.path().display();
+        self.cell.shell(&format!("kill -{signal} $(cat {folder}/weed.pid)"))?.ok().map(drop)
+    }
+
+    /// Ends it.
+    fn stop(&self) -> Result<()> {
+        let folder = self.cell.path().display();
+        self.signal("TERM")?;
+        let is_gone = || Ok(self.cell.shell(&format!("! kill -0 $(cat {folder}/weed.pid)"))?.status == 0);
+        wait_for(END, is_gone).with_context(|| self.log())
+    }
+
+    /// Ends it for a while, and starts it again. Returns how long it was away.
+    fn rest(&self, span: Duration) -> Result<Duration> {
+        let begun = Instant::now();
+        self.stop()?;
+        std::thread::sleep(span);
+        self.begin()?;
+        self.wait()?;
+        Ok(begun.elapsed())
+    }
+}
+
+/// The secret of the bucket's key, which no output may have.
+const SECRET: &str = "s3cr3t-of-the-bucket";
+
+/// Prepares a host with SeaweedFS, and a configuration with the partitions a, on its disk, and b, in the bucket.
+fn prepare(name: &'static str, address: &'static str) -> Result<Cell> {
+    let lines = "[[partition]]\nname = \"b\"\nbucket = \"s3://cellar/cells/b\"\n\
+                 endpoint = \"http://127.0.0.1:8333\"\nallow_http = true\n\
+                 credentials_file = \"aws\"\ncache = \"cache-b\"\ncache_mb = 256\n";
+    let cell = Cell::prepare_configured(name, address, lines)?;
+    let file = cell.path().join("aws");
+    let text = format!("[default]\naws_access_key_id = key\naws_secret_access_key = {SECRET}\n");
+    cellar_config::files::replace(&file, text.as_bytes())?;
+    Ok(cell)
+}
+
+/// Starts the server, and waits until the partition in the bucket is open: a new one is probed first, which can take longer
+/// than the server waits.
+fn serve(cell: &mut Cell) -> Result<()> {
+    cell.start_cellar()?;
+    wait_for_partition(cell)
+}
+
+fn wait_for_partition(cell: &Cell) -> Result<()> {
+    let list = format!("vos listpart {} -localauth", cell.address);
+    wait_for(LIMIT, || Ok(cell.run(&list)?.text.contains("/vicepb"))).with_context(|| cell.cellar_log())
+}
+
+fn config(cell: &Cell) -> String {
+    cell.path().join("cellar.toml").display().to_string()
+}
+
+fn create(cell: &Cell, volume: &str, partition: &str) -> Result<()> {
+    let rights = "--quota 0 --acl system:anyuser=rlidwka";
+    all(cell, &[format!("cellar volume create {volume} --partition {partition} {rights}")])
+}
+
+/// Checks both partitions, with all file data. The server is stopped.
+fn check(cell: &Cell) -> Result<()> {
+    let checked = cell.run(&format!("cellar store check --data --json --config {}", config(cell)))?.ok()?;
+    let rows: Value = serde_json::from_str(&checked).context(checked)?;
+    let places: Vec<&str> =
+        rows.as_array().context("no rows")?.iter().filter_map(|row| row["partition"].as_str()).collect();
+    ensure!(places == ["/vicepa", "s3://cellar/cells/b"], "{places:?}");
+    ensure!(rows.as_array().is_some_and(|rows| rows.iter().all(|row| row["damage_count"] == 0)), "{rows:#}");
+    Ok(())
+}
+
+fn beside_local() -> Result<()> {
+    let mut cell = prepare("bucket1", "10.99.0.171")?;
+    let weed = Seaweed::start(&cell)?.log();
+    probe(&cell)?;
+    serve(&mut cell).with_context(|| weed)?;
+    let log = || cell.cellar_log();
+    commands(&cell).with_context(log)?;
+    moves(&cell).with_context(log)?;
+    dumps(&cell).with_context(log)?;
+    shows_no_secret(&cell)?;
+    cell.end_cellar("TERM")?;
+    check(&cell)
+}
+
+/// The bucket passes the probe; a wrong key is a refusal without the key.
+fn probe(cell: &Cell) -> Result<()> {
+    let probed = cell.run(&format!("cellar bucket probe /vicepb --json --config {}", config(cell)))?.ok()?;
+    let probed: Value = serde_json::from_str(&probed).context(probed)?;
+    ensure!(probed["usable"] == true, "{probed}");
+    ensure!(probed["operations"].as_array().is_some_and(|all| all.len() == 9), "{probed}");
+    let wrong = format!(
+        "AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=wr0ng-{SECRET} cellar bucket probe s3://cellar/x \
+         --endpoint http://127.0.0.1:8333 --allow-http"
+    );
+    let refused = cell.shell(&wrong)?;
+    ensure!(refused.status == 1 && !refused.text.contains(SECRET), "{}", refused.text);
+    ensure!(refused.text.contains("reading an object right after it was created"), "{}", refused.text);
+    Ok(())
+}
+
+/// OpenAFS's tools see an ordinary partition.
+fn commands(cell: &Cell) -> Result<()> {
+    let address = cell.address;
+    create(cell, "data", "b")?;
+    create(cell, "here", "a")?;
+    let folder = cell.scratch()?;
+    cell.shell(&format!(
+        "mkdir {0}/tree && cp -r /etc/ssl /etc/apt {0}/tree/ && head -c 9M /dev/urandom > {0}/tree/big",
+        folder.display()
+    ))?
+    .ok()?;
+    let tree = folder.join("tree");
+    all(cell, &[format!("cellar cp {}/ cell:data/tree", tree.display())])?;
+    compare(cell, "data")?;
+    let listed = cell.run(&format!("vos listpart {address} -localauth"))?.ok()?;
+    ensure!(listed.contains("/vicepa") && listed.contains("/vicepb"), "{listed}");
+    let room = cell.run(&format!("vos partinfo {address} b -localauth"))?.ok()?;
+    ensure!(room.contains("Free space on partition /vicepb:"), "{room}");
+    let examined = cell.run("vos examine data -localauth")?.ok()?;
+    ensure!(examined.contains("/vicepb") && examined.contains("On-line"), "{examined}");
+    all(
+        cell,
+        &[
+            "vos backup data -localauth".into(),
+            "cellar volume snapshot create data first".into(),
+            format!("vos addsite {address} b data -localauth"),
+            "vos release data -localauth".into(),
+        ],
+    )?;
+    compare(cell, "data.readonly")?;
+    compare(cell, "data.backup")
+}
+
+/// A volume moves to the disk, and back into the bucket, by both programs.
+fn moves(cell: &Cell) -> Result<()> {
+    let address = cell.address;
+    create(cell, "roving", "b")?;
+    let tree = cell.scratch()?.join("tree");
+    all(cell, &[format!("cellar cp {}/ cell:roving/tree", tree.display())])?;
+    let there = format!("cellar volume move roving --to {address} --partition a");
+    let back = format!("cellar volume move roving --to {address} --partition b");
+    for (step, place) in [
+        (there, "/vicepa"),
+        (back, "/vicepb"),
+        (format!("vos move roving {address} b {address} a -localauth"), "/vicepa"),
+        (format!("vos move roving {address} a {address} b -localauth"), "/vicepb"),
+    ] {
+        all(cell, &[step])?;
+        let examined = cell.run("vos examine roving -localauth")?.ok()?;
+        ensure!(examined.contains(place), "{examined}");
+        compare(cell, "roving")?;
+    }
+    Ok(())
+}
+
+fn dumps(cell: &Cell) -> Result<()> {
+    let (address, dump) = (cell.address, cell.scratch()?.join("dump"));
+    let dump = dump.display();
+    all(
+        cell,
+        &[
+            format!("vos dump data -file {dump} -localauth"),
+            format!("vos restore {address} b restored -file {dump} -localauth"),
+            format!("vos restore {address} a restored.a -file {dump} -localauth"),
+        ],
+    )?;
+    compare(cell, "restored")?;
+    compare(cell, "restored.a")?;
+    all(cell, &[format!("vos remove {address} b restored -localauth")])
+}
+
+/// Checks that `VOLUME/tree` is the tree that was copied in.
+fn compare(cell: &Cell, volume: &str) -> Result<()> {
+    let folder = cell.scratch()?;
+    let (tree, copy) = (folder.join("tree"), folder.join("copy"));
+    _ = std::fs::remove_dir_all(&copy);
+    all(cell, &[format!("cellar cp cell:{volume}/tree {}", copy.display())])?;
+    let compared = cell.shell(&format!("diff -r --no-dereference {} {}", tree.display(), copy.display()))?;
+    compared.ok().with_context(|| format!("{volume} has other contents")).map(drop)
+}
+
+fn shows_no_secret(cell: &Cell) -> Result<()> {
+    let shown = cell.run(&format!("cellar config show --effective --config {}", config(cell)))?.ok()?;
+    ensure!(shown.contains("partition.b.credentials_file"), "{shown}");
+    let log = std::fs::read_to_string(cell.path().join("cellar.log"))?;
+    ensure!(!shown.contains(SECRET) && !log.contains(SECRET), "the secret is shown");
+    Ok(())
+}
+
+/// SeaweedFS stops while clients write; then it is not there when the server starts.
+fn away() -> Result<()> {
+    let mut cell = prepare("bucket2", "10.99.0.172")?;
+    _ = Seaweed::start(&cell)?;
+    serve(&mut cell)?;
+    create(&cell, "data", "b")?;
+    create(&cell, "here", "a")?;
+    stops_while_clients_write(&cell).with_context(|| cell.cellar_log())?;
+    cell.end_cellar("TERM")?;
+    Seaweed { cell: &cell }.stop()?;
+
+    // It serves without the bucket after 10 s.
+    cell.start_cellar()?;
+    let begun = Instant::now();
+    let listed = cell.run(&format!("vos listpart {} -localauth", cell.address))?.ok()?;
+    ensure!(listed.contains("/vicepa") && !listed.contains("/vicepb"), "{listed}");
+    all(&cell, &[format!("cellar cp {} cell:here/configuration", config(&cell))])?;
+    let refused = cell.run(&format!("cellar cp {} cell:data/configuration", config(&cell)))?;
+    ensure!(refused.status != 0, "a volume of a bucket that is away serves: {}", refused.text);
+    {
+        let seaweed = Seaweed { cell: &cell };
+        seaweed.begin()?;
+        seaweed.wait()?;
+    }
+    wait_for_partition(&cell)?;
+    println!("interop: the partition came back {:.1} s after the start", begun.elapsed().as_secs_f64());
+    all(&cell, &[format!("cellar cp {} cell:data/configuration", config(&cell))])?;
+    cell.end_cellar("TERM")?;
+    check(&cell)
+}
+
+fn stops_while_clients_write(cell: &Cell) -> Result<()> {
+    let far = Writer::start_in(cell, "data", 0, 0, u64::MAX)?;
+    let near = Writer::start_in(cell, "here", 1, 0, u64::MAX)?;
+    more(&far, STEPS)?;
+    more(&near, STEPS)?;
+    let before = (far.done()?, near.done()?);
+    let span = Seaweed { cell }.rest(AWAY)?;
+    let between = (far.done()?, near.done()?);
+    more(&far, STEPS)?;
+    more(&near, STEPS)?;
+    // It hangs: requests are neither refused nor answered.
+    Seaweed { cell }.signal("STOP")?;
+    std::thread::sleep(AWAY);
+    Seaweed { cell }.signal("CONT")?;
+    more(&far, STEPS)?;
+    let (far_done, near_done) = (far.done()?.unwrap_or(0), near.done()?.unwrap_or(0));
+    println!(
+        "interop: steps before {before:?} and after {between:?} the bucket was away for {:.1} s, {far_done} and \
+         {near_done} at the end",
+        span.as_secs_f64()
+    );
+    drop((far, near));
+    for (volume, number, done) in [("data", 0, far_done), ("here", 1, near_done)] {
+        let mut last = Writer::start_in(cell, volume, number, done, 0)?;
+        ensure!(last.end()?, "{}", last.printed()?);
+    }
+    Ok(())
+}
+
+/// Waits until a writer has done this many more steps.
+fn more(writer: &Writer, steps: u64) -> Result<()> {
+    let begun = writer.done()?.unwrap_or(0);
+    wait_for(LIMIT, || Ok(writer.done()?.unwrap_or(0) >= begun + steps))
+        .with_context(|| writer.printed().unwrap_or_default())
+}
+
+/// The server is killed again and again while a client writes into the bucket. Each start waits for the end of the lease
+/// of the one before, 6 s.
+fn server_killed() -> Result<()> {
+    let mut cell = prepare("bucket3", "10.99.0.173")?;
+    _ = Seaweed::start(&cell)?;
+    serve(&mut cell)?;
+    create(&cell, "data", "b")?;
+    let mut done = 0;
+    for _ in 0..KILLS {
+        let mut writer = Writer::start_in(&cell, "data", 0, done, u64::MAX)?;
+        more(&writer, STEPS)?;
+        cell.end_cellar("KILL")?;
+        writer.end()?;
+        done = writer.done()?.context("it has compared")?;
+        let begun = Instant::now();
+        serve(&mut cell)?;
+        println!("interop: {done} steps; served again after {:.1} s", begun.elapsed().as_secs_f64());
+    }
+    let mut last = Writer::start_in(&cell, "data", 0, done, 0)?;
+    ensure!(last.end()?, "{}", last.printed()?);
+    cell.end_cellar("TERM")?;
+    check(&cell)
+}
