@@ -348,13 +348,9 @@ mod tests {
     /// Longest wait, far below the lease's TTL.
     const LIMIT: Duration = Duration::from_secs(60);
 
-    #[test]
-    fn a_restarted_process_does_not_wait_for_the_one_before() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("process");
-        drop(ProcessFile::lock(&path, 7).unwrap());
+    /// A bucket in which a process of node `a` owns `p` by a lease that is valid for long.
+    fn left_behind(incarnation: Incarnation) -> Arc<InMemory> {
         let node: NodeName = "a".parse().unwrap();
-        let incarnation = Incarnation { nonce: 7, count: 2 };
         let lease = NodeRecord {
             node: node.clone(),
             incarnation,
@@ -364,16 +360,25 @@ mod tests {
             replaced: None,
             addresses: Vec::new(),
         };
-        let owner =
-            OwnerRecord { epoch: Epoch(4), holder: Holder::Owned { node: node.clone(), incarnation } };
+        let owner = OwnerRecord { epoch: Epoch(4), holder: Holder::Owned { node, incarnation } };
         let bucket = Arc::new(InMemory::new());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             bucket.put(&"nodes/a".into(), lease.encode().into()).await.unwrap();
             bucket.put(&"p/owner".into(), owner.encode().into()).await.unwrap();
         });
+        bucket
+    }
+
+    #[test]
+    fn a_restarted_process_does_not_wait_for_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("process");
+        drop(ProcessFile::lock(&path, 7).unwrap());
+        let bucket = left_behind(Incarnation { nonce: 7, count: 2 });
         let start = || {
-            let config = MemberConfig { process_file: Some(path.clone()), ..MemberConfig::new(node.clone()) };
+            let config =
+                MemberConfig { process_file: Some(path.clone()), ..MemberConfig::new("a".parse().unwrap()) };
             Member::start(Arc::clone(&bucket) as _, config).unwrap()
         };
         let member = start();

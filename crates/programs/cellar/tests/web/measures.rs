@@ -155,17 +155,20 @@ pub(super) fn slow_calls_are_those_of_the_command(browser: &mut Browser, cell: &
         })
         .collect();
     for row in &shown {
-        let [ended, what, _, who, took, why, ..] = &row[..] else { panic!("{row:?}") };
-        // Two calls can have the same second and the same printed duration.
-        let alike: Vec<&str> = known
-            .iter()
-            .filter(|(call, _)| *call == [ended, what, who, took].map(Clone::clone))
-            .map(|(_, parts)| *parts)
-            .collect();
-        assert!(!alike.is_empty(), "{row:?} is none of {known:#?}");
-        let shows = |parts: &&str| parts.split(',').all(|part| why.contains(part));
-        assert!(alike.iter().any(shows), "{row:?}: none of {alike:?}");
+        is_known(row, &known);
     }
+}
+
+/// Checks a row against the calls that the command returns, with the parts of their times. Two calls can have the same
+/// second and the same printed duration.
+fn is_known(row: &[String], known: &[([String; 4], &str)]) {
+    let [ended, what, _, who, took, why, ..] = row else { panic!("{row:?}") };
+    let call = [ended, what, who, took].map(Clone::clone);
+    let alike: Vec<&str> =
+        known.iter().filter(|(known, _)| *known == call).map(|(_, parts)| *parts).collect();
+    assert!(!alike.is_empty(), "{row:?} is none of {known:#?}");
+    let shows = |parts: &&str| parts.split(',').all(|part| why.contains(part));
+    assert!(alike.iter().any(shows), "{row:?}: none of {alike:?}");
 }
 
 /// Sums over some periods: by chart line and by heat map.

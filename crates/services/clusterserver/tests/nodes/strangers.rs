@@ -127,7 +127,15 @@ fn requests_that_no_front_makes_are_refused() {
     assert_eq!(send(cluster::ForwardRequest { partition: "x".into(), ..forward() }, &status(1)), not_owner);
     world.table.set(1, |own| own.reads = false);
     assert_eq!(send(forward(), &status(1)), AbortCode(refusal::HELD));
-    world.table.set(1, |own| own.reads = true);
+}
+
+#[test]
+fn malformed_requests_are_refused() {
+    let world = World::new();
+    let front = caller(Some("afs"), SecurityLevel::Encrypted, world.nodes[0].cluster.ip());
+    let send = |request: cluster::ForwardRequest, rest: &[u8]| {
+        call(&world, &front, cluster::FORWARD, &request, rest)
+    };
     let malformed = AbortCode::RXGEN_SS_UNMARSHAL;
     assert_eq!(send(forward(), &[]), malformed, "no call");
     assert_eq!(send(forward(), &status(1)[..9]), malformed, "half a call");
