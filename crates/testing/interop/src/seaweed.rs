@@ -17,7 +17,7 @@ pub const KEY: &str = "key";
 /// Secret of the key.
 pub const SECRET: &str = "s3cr3t-of-the-bucket";
 
-/// Time limit for the server to be there.
+/// Time limit for the server to be there, or to end.
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// Port with its counters, in Prometheus's format.
@@ -112,7 +112,7 @@ impl<'a> Seaweed<'a> {
             "credentials": [{ "accessKey": KEY, "secretKey": SECRET }],
             "actions": ["Admin", "Read", "Write", "List", "Tagging"],
         }] });
-        std::fs::write(cell.path().join("weed.json"), identity.to_string())?;
+        std::fs::write(cell.path().join("weed/identity.json"), identity.to_string())?;
         seaweed.begin()?;
         buckets.iter().try_for_each(|bucket| seaweed.make(bucket)).with_context(|| seaweed.log())?;
         seaweed.wait()?;
@@ -121,7 +121,7 @@ impl<'a> Seaweed<'a> {
 
     /// Returns the folder of its data.
     pub fn folder(&self) -> PathBuf {
-        self.cell.path().join("weed")
+        self.cell.path().join("weed/data")
     }
 
     /// Writes a file with the key, in the format of `~/.aws/credentials`, which only the owner may read, and returns its
@@ -152,15 +152,17 @@ impl<'a> Seaweed<'a> {
         format!("SeaweedFS's log ends:\n{}", lines[lines.len().saturating_sub(20)..].join("\n"))
     }
 
-    /// Starts it again after its end, without waiting.
+    /// Starts it again after its end, without waiting. Its parts connect through sockets in `/tmp` whose names two servers
+    /// share, so each has a `/tmp` of its own, and its files in it: it resolves all paths there.
     ///
     /// # Errors
     /// If the process cannot be started.
     pub fn begin(&self) -> Result<()> {
         let folder = self.cell.path().display();
         let script = format!(
-            "setsid weed server -dir={folder}/weed -ip=127.0.0.1 -volume.max=100 -s3 -master.telemetry=false \
-             -metricsPort={METRICS_PORT} -s3.config={folder}/weed.json >>{folder}/weed.log 2>&1 </dev/null & echo $! >{folder}/weed.pid"
+            "cd {folder}; setsid unshare -m sh -c 'mount --bind weed /tmp && cd /tmp && exec weed server -dir=/tmp/data \
+             -ip=127.0.0.1 -volume.max=100 -volume.preStopSeconds=0 -s3 -s3.config=/tmp/identity.json \
+             -master.telemetry=false -metricsPort={METRICS_PORT}' >>weed.log 2>&1 </dev/null & echo $! >{folder}/weed.pid"
         );
         self.cell.shell(&script)?.ok().map(drop)
     }
@@ -174,11 +176,30 @@ impl<'a> Seaweed<'a> {
             .with_context(|| self.log())
     }
 
-    /// Sends it a signal: `TERM`, `STOP` ...
+    /// Ends it at once: an orderly end takes half a minute.
+    ///
+    /// # Errors
+    /// If it does not run, or does not end within 90 s.
+    pub fn kill(&self) -> Result<()> {
+        let folder = self.cell.path().display();
+        self.signal("KILL")?;
+        let is_gone = || Ok(self.cell.shell(&format!("! kill -0 $(cat {folder}/weed.pid)"))?.status == 0);
+        wait_for(LIMIT, is_gone).with_context(|| self.log())
+    }
+
+    /// Stops it for a while: requests are neither refused nor answered. Returns for how long.
     ///
     /// # Errors
     /// If it does not run.
-    pub fn signal(&self, signal: &str) -> Result<()> {
+    pub fn rest(&self, span: Duration) -> Result<Duration> {
+        let begun = Instant::now();
+        self.signal("STOP")?;
+        std::thread::sleep(span);
+        self.signal("CONT")?;
+        Ok(begun.elapsed())
+    }
+
+    fn signal(&self, signal: &str) -> Result<()> {
         let folder = self.cell.path().display();
         self.cell.shell(&format!("kill -{signal} $(cat {folder}/weed.pid)"))?.ok().map(drop)
     }

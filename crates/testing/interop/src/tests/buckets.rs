@@ -7,6 +7,7 @@ use crate::tests::wait_for;
 use anyhow::{Context, Result, ensure};
 use interop::cell::Cell;
 use interop::means::Means;
+use interop::seaweed::{SECRET, Seaweed};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
@@ -27,91 +28,11 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// shorter than a reply waits for the lease, 20 s.
 const AWAY: Duration = Duration::from_secs(6);
 
-/// Time limit for a server of buckets to end.
-const END: Duration = Duration::from_secs(40);
-
 /// Times that the server of files is killed.
 const KILLS: u32 = 3;
 
 /// Acknowledged steps between two events.
 const STEPS: u64 = 40;
-
-/// SeaweedFS in a cell, with one bucket, `cellar`.
-struct Seaweed<'a> {
-    cell: &'a Cell,
-}
-
-impl<'a> Seaweed<'a> {
-    fn start(cell: &'a Cell) -> Result<Seaweed<'a>> {
-        let seaweed = Seaweed { cell };
-        let folder = cell.path().join("weed");
-        std::fs::create_dir_all(&folder)?;
-        let identity = serde_json::json!({ "identities": [{
-            "name": "cellar",
-            "credentials": [{ "accessKey": "key", "secretKey": SECRET }],
-            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
-        }] });
-        std::fs::write(cell.path().join("weed.json"), identity.to_string())?;
-        seaweed.begin()?;
-        let shell = "weed shell -master=127.0.0.1:9333";
-        wait_for(LIMIT, || {
-            let made = cell.shell(&format!("echo 's3.bucket.create -name cellar' | timeout 20 {shell}"))?;
-            let listed = cell.shell(&format!("echo s3.bucket.list | timeout 20 {shell}"))?;
-            Ok(made.status == 0 && listed.text.contains("cellar"))
-        })
-        .with_context(|| seaweed.log())?;
-        seaweed.wait()?;
-        Ok(seaweed)
-    }
-
-    fn log(&self) -> String {
-        let text = std::fs::read_to_string(self.cell.path().join("weed.log")).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        format!("SeaweedFS's log ends:\n{}", lines[lines.len().saturating_sub(20)..].join("\n"))
-    }
-
-    /// Its parts connect through sockets in /tmp, whose names do not differ between two servers, so it gets its own.
-    fn begin(&self) -> Result<()> {
-        let folder = self.cell.path().display();
-        let script = format!(
-            "cd {folder}; mkdir -p tmp; setsid unshare -m sh -c 'mount --bind tmp /tmp && exec weed server \
-             -dir=weed -ip=127.0.0.1 -volume.max=100 -volume.preStopSeconds=0 -s3 -s3.config=weed.json' \
-             >>weed.log 2>&1 </dev/null & echo $! >{folder}/weed.pid"
-        );
-        self.cell.shell(&script)?.ok().map(drop)
-    }
-
-    /// Waits until it accepts connections for buckets.
-    fn wait(&self) -> Result<()> {
-        wait_for(LIMIT, || Ok(self.cell.shell("exec 3<>/dev/tcp/127.0.0.1/8333")?.status == 0))
-            .with_context(|| self.log())
-    }
-
-    fn signal(&self, signal: &str) -> Result<()> {
-        let folder = self.cell.path().display();
-        self.cell.shell(&format!("kill -{signal} $(cat {folder}/weed.pid)"))?.ok().map(drop)
-    }
-
-    /// Ends it at once: an orderly end takes half a minute.
-    fn stop(&self) -> Result<()> {
-        let folder = self.cell.path().display();
-        self.signal("KILL")?;
-        let is_gone = || Ok(self.cell.shell(&format!("! kill -0 $(cat {folder}/weed.pid)"))?.status == 0);
-        wait_for(END, is_gone).with_context(|| self.log())
-    }
-
-    /// Stops it for a while: requests are neither refused nor answered. Returns for how long.
-    fn rest(&self, span: Duration) -> Result<Duration> {
-        let begun = Instant::now();
-        self.signal("STOP")?;
-        std::thread::sleep(span);
-        self.signal("CONT")?;
-        Ok(begun.elapsed())
-    }
-}
-
-/// The secret of the bucket's key, which no output may have.
-const SECRET: &str = "s3cr3t-of-the-bucket";
 
 /// Prepares a host with SeaweedFS, and a configuration with the partitions a, on its disk, and b, in the bucket.
 fn prepare(name: &'static str, address: &'static str) -> Result<Cell> {
@@ -119,9 +40,7 @@ fn prepare(name: &'static str, address: &'static str) -> Result<Cell> {
                  endpoint = \"http://127.0.0.1:8333\"\nallow_http = true\n\
                  credentials_file = \"aws\"\ncache = \"cache-b\"\ncache_mb = 256\n";
     let cell = Cell::prepare_configured(name, address, lines)?;
-    let file = cell.path().join("aws");
-    let text = format!("[default]\naws_access_key_id = key\naws_secret_access_key = {SECRET}\n");
-    cellar_config::files::replace(&file, text.as_bytes())?;
+    Seaweed::write_credentials(&cell)?;
     Ok(cell)
 }
 
@@ -159,7 +78,7 @@ fn check(cell: &Cell) -> Result<()> {
 
 fn beside_local() -> Result<()> {
     let mut cell = prepare("bucket1", "10.99.0.171")?;
-    let weed = Seaweed::start(&cell)?.log();
+    let weed = Seaweed::start(&cell, &["cellar"])?.log();
     probe(&cell)?;
     serve(&mut cell).with_context(|| weed)?;
     let log = || cell.cellar_log();
@@ -279,13 +198,18 @@ fn shows_no_secret(cell: &Cell) -> Result<()> {
 /// SeaweedFS stops while clients write; then it is not there when the server starts.
 fn away() -> Result<()> {
     let mut cell = prepare("bucket2", "10.99.0.172")?;
-    _ = Seaweed::start(&cell)?;
+    _ = Seaweed::start(&cell, &["cellar"])?;
     serve(&mut cell)?;
     create(&cell, "data", "b")?;
     create(&cell, "here", "a")?;
-    stops_while_clients_write(&cell).with_context(|| cell.cellar_log())?;
+    let done = stops_while_clients_write(&mut cell).with_context(|| cell.cellar_log())?;
+    serve(&mut cell)?;
+    for (volume, number) in [("data", 0), ("here", 1)] {
+        let mut last = Writer::start_in(&cell, volume, number, done[number as usize], 0)?;
+        ensure!(last.end()?, "{}", last.printed()?);
+    }
     cell.end_cellar("TERM")?;
-    Seaweed { cell: &cell }.stop()?;
+    Seaweed::of(&cell).kill()?;
 
     // It serves without the bucket after 10 s.
     cell.start_cellar()?;
@@ -296,7 +220,7 @@ fn away() -> Result<()> {
     let refused = cell.run(&format!("cellar cp {} cell:data/configuration", config(&cell)))?;
     ensure!(refused.status != 0, "a volume of a bucket that is away serves: {}", refused.text);
     {
-        let seaweed = Seaweed { cell: &cell };
+        let seaweed = Seaweed::of(&cell);
         seaweed.begin()?;
         seaweed.wait()?;
     }
@@ -307,30 +231,28 @@ fn away() -> Result<()> {
     check(&cell)
 }
 
-fn stops_while_clients_write(cell: &Cell) -> Result<()> {
-    let far = Writer::start_in(cell, "data", 0, 0, u64::MAX)?;
-    let near = Writer::start_in(cell, "here", 1, 0, u64::MAX)?;
+/// Returns the acknowledged steps of two writers, which the end of the server has ended.
+fn stops_while_clients_write(cell: &mut Cell) -> Result<[u64; 2]> {
+    let mut far = Writer::start_in(cell, "data", 0, 0, u64::MAX)?;
+    let mut near = Writer::start_in(cell, "here", 1, 0, u64::MAX)?;
     more(&far, STEPS)?;
     more(&near, STEPS)?;
     let before = (far.done()?, near.done()?);
-    let span = Seaweed { cell }.rest(AWAY)?;
+    let span = Seaweed::of(cell).rest(AWAY)?;
     let between = (far.done()?, near.done()?);
     more(&far, STEPS)?;
     more(&near, STEPS)?;
-    Seaweed { cell }.rest(AWAY)?;
+    Seaweed::of(cell).rest(AWAY)?;
     more(&far, STEPS)?;
-    let (far_done, near_done) = (far.done()?.unwrap_or(0), near.done()?.unwrap_or(0));
+    cell.end_cellar("TERM")?;
+    far.end()?;
+    near.end()?;
+    let done = [far.done()?.unwrap_or(0), near.done()?.unwrap_or(0)];
     println!(
-        "interop: steps before {before:?} and after {between:?} the bucket was away for {:.1} s, {far_done} and \
-         {near_done} at the end",
+        "interop: steps before {before:?} and after {between:?} the bucket was away for {:.1} s, {done:?} at the end",
         span.as_secs_f64()
     );
-    drop((far, near));
-    for (volume, number, done) in [("data", 0, far_done), ("here", 1, near_done)] {
-        let mut last = Writer::start_in(cell, volume, number, done, 0)?;
-        ensure!(last.end()?, "{}", last.printed()?);
-    }
-    Ok(())
+    Ok(done)
 }
 
 /// Waits until a writer has done this many more steps.
@@ -344,7 +266,7 @@ fn more(writer: &Writer, steps: u64) -> Result<()> {
 /// of the one before, 6 s.
 fn server_killed() -> Result<()> {
     let mut cell = prepare("bucket3", "10.99.0.173")?;
-    _ = Seaweed::start(&cell)?;
+    _ = Seaweed::start(&cell, &["cellar"])?;
     serve(&mut cell)?;
     create(&cell, "data", "b")?;
     let mut done = 0;
