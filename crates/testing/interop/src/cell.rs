@@ -222,14 +222,30 @@ impl Cell {
         cell.join_with_cellar(host)
     }
 
+    /// Creates a host in the cell of `host` for a Cellar file server with these partitions and further sections.
+    pub fn prepare_configured_joining(
+        host: &Cell,
+        name: &'static str,
+        address: &'static str,
+        partitions: &str,
+    ) -> Result<Cell> {
+        let cell = Cell::prepare_joining(host, name, address)?;
+        cell.configure_partitions(host.address, "roles = [\"fs\", \"vol\", \"bos\"]", partitions)?;
+        Ok(cell)
+    }
+
     /// Writes the configuration file, with the address of the databases, additional lines for the server's
     /// section, and further sections.
     fn configure(&self, databases: &str, server: &str, lines: &str) -> Result<()> {
+        self.configure_partitions(databases, server, &format!("[partitions]\na = \"/vicepa\"\n{lines}"))
+    }
+
+    fn configure_partitions(&self, databases: &str, server: &str, partitions: &str) -> Result<()> {
         let text = format!(
             "[cell]\nname = \"test.example\"\nkeyfile = \"/etc/openafs/server/KeyFileExt\"\n\
              userlist = \"/etc/openafs/server/UserList\"\ndatabase_servers = [\"{databases}\"]\n\
              [server]\nannounce = [\"{}\"]\nstate = \"/var/lib/openafs/db\"\n{server}\n\
-             [partitions]\na = \"/vicepa\"\n{lines}\n",
+             {partitions}\n",
             self.address
         );
         Ok(std::fs::write(self.path().join(CONFIGURATION), text)?)

@@ -6,7 +6,7 @@
 
 use afs_idl::fs as rxafs;
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use base::AbortCode;
+use base::{AbortCode, Fid};
 use cell_client::files::{Attributes, Node};
 use cell_client::network::AfsNetwork;
 use cell_client::{CellClient, Interface};
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Number of file names per writer.
 const FILES: u32 = 8;
@@ -80,9 +80,11 @@ fn imagine(step: Step, files: &mut Files) {
 
 impl Place {
     /// Opens the directory `name` in the root of a volume; creates it if it does not exist.
-    fn open(server: Ipv4Addr, volume: &str, name: &str) -> Result<Place> {
-        let cell = CellClient::new(Arc::new(AfsNetwork::start(None)?), vec![server])?;
+    fn open(databases: Ipv4Addr, volume: &str, name: &str) -> Result<Place> {
+        let cell = CellClient::new(Arc::new(AfsNetwork::start(None)?), vec![databases])?;
         let root = cell.root_of(volume)?;
+        // The databases may be on another server than the volume.
+        let server = cell.locate(volume)?.readable_site(volume)?.0.server;
         let directory = if let Some(directory) = cell.child(&root, name.as_bytes())? {
             directory
         } else {
@@ -160,8 +162,8 @@ fn compare(found: &Files, expected: &Files) -> Result<()> {
 
 /// Compares the files with the result of `done` steps, or of one more, and continues up to `until` steps.
 /// Prints the number of completed steps on a separate line, after the comparison and after each step.
-pub(crate) fn write(server: Ipv4Addr, volume: &str, writer: u32, done: u64, until: u64) -> Result<()> {
-    let place = Place::open(server, volume, &format!("writer-{writer}"))?;
+pub(crate) fn write(databases: Ipv4Addr, volume: &str, writer: u32, done: u64, until: u64) -> Result<()> {
+    let place = Place::open(databases, volume, &format!("writer-{writer}"))?;
     let (mut files, mut done_now) = (Files::new(), 0);
     while done_now < done {
         imagine(step(writer, done_now, &files), &mut files);
@@ -183,6 +185,33 @@ pub(crate) fn write(server: Ipv4Addr, volume: &str, writer: u32, done: u64, unti
     }
     Ok(())
 }
+
+/// Asks a server again and again for the status of the root directory of a volume, which it need not have yet. Each call
+/// fails after `patience_ms` without a packet of the server. Prints a line for each answer: the time in milliseconds since
+/// 1970, and the version of the directory.
+pub(crate) fn peek(databases: Ipv4Addr, server: Ipv4Addr, volume: &str, patience_ms: u64) -> Result<()> {
+    let network = AfsNetwork::start(None)?;
+    let cell = CellClient::new(Arc::new(AfsNetwork::start(None)?), vec![databases])?;
+    // The server that has it need not answer.
+    let fid = Fid::root(cell.locate(volume)?.readable_site(volume)?.1).into();
+    let patience = Duration::from_millis(patience_ms);
+    let mut out = std::io::stdout().lock();
+    loop {
+        let files = network.connect_within((server, FILE_PORT).into(), FILE_SERVICE, patience);
+        if let Ok(reply) = rxafs::fetch_status(&*files, &rxafs::FetchStatusRequest { fid }) {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+            writeln!(out, "{now} {}", reply.status.data_version)?;
+            out.flush()?;
+        }
+        std::thread::sleep(PEEK_PAUSE);
+    }
+}
+
+/// Pause between two calls of [`peek`].
+const PEEK_PAUSE: Duration = Duration::from_millis(50);
+
+const FILE_PORT: u16 = 7000;
+const FILE_SERVICE: u16 = 1;
 
 fn say(done: u64) -> Result<()> {
     let mut out = std::io::stdout().lock();

@@ -198,16 +198,19 @@ fn end_of(text: &str) -> String {
     }
 }
 
-/// Runs one of the helper programs that tests start. Writers: `write SERVER VOLUME WRITER DONE UNTIL` and
-/// `fill SERVER VOLUME ROUNDS`; an administrator: `privileged DATABASES SERVER VOLUME TOKEN`; any user: `list
+/// Runs one of the helper programs that tests start. Writers: `write DATABASES VOLUME WRITER DONE UNTIL` and
+/// `fill SERVER VOLUME ROUNDS`; a reader: `peek DATABASES SERVER VOLUME PATIENCE_MS`; an administrator: `privileged DATABASES SERVER VOLUME TOKEN`; any user: `list
 /// DATABASES VOLUME TOKEN`.
 fn writer(arguments: &[String]) -> Option<Result<()>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let number = |word: &str| word.parse::<u64>().with_context(|| format!("{word} is not a number"));
     let run = || match words[..] {
-        ["write", server, volume, writer, done, until] => {
+        ["write", databases, volume, writer, done, until] => {
             let writer = u32::try_from(number(writer)?)?;
-            churn::write(server.parse()?, volume, writer, number(done)?, number(until)?)
+            churn::write(databases.parse()?, volume, writer, number(done)?, number(until)?)
+        }
+        ["peek", databases, server, volume, patience_ms] => {
+            churn::peek(databases.parse()?, server.parse()?, volume, number(patience_ms)?)
         }
         ["fill", server, volume, rounds] => churn::fill(server.parse()?, volume, number(rounds)?),
         ["privileged", databases, server, volume, token] => {
@@ -215,11 +218,12 @@ fn writer(arguments: &[String]) -> Option<Result<()>> {
         }
         ["list", databases, volume, token] => privileged::list(databases, volume, Path::new(token)),
         _ => bail!(
-            "expected `write SERVER VOLUME WRITER DONE UNTIL`, `fill SERVER VOLUME ROUNDS`, `privileged DATABASES SERVER VOLUME TOKEN` \
+            "expected `write DATABASES VOLUME WRITER DONE UNTIL`, `peek DATABASES SERVER VOLUME PATIENCE_MS`, `fill SERVER \
+             VOLUME ROUNDS`, `privileged DATABASES SERVER VOLUME TOKEN` \
              or `list DATABASES VOLUME TOKEN`"
         ),
     };
-    matches!(words.first(), Some(&"write" | &"fill" | &"privileged" | &"list")).then(run)
+    matches!(words.first(), Some(&"write" | &"peek" | &"fill" | &"privileged" | &"list")).then(run)
 }
 
 fn run(test: &Test, limits: Limits, mark: &str) -> Outcome {

@@ -161,7 +161,7 @@ impl<'a> Seaweed<'a> {
         let folder = self.cell.path().display();
         let script = format!(
             "cd {folder}; setsid unshare -m sh -c 'mount --bind weed /tmp && cd /tmp && exec weed server -dir=/tmp/data \
-             -ip=127.0.0.1 -volume.max=100 -volume.preStopSeconds=0 -s3 -s3.config=/tmp/identity.json \
+             -ip=127.0.0.1 -ip.bind=0.0.0.0 -volume.max=100 -volume.preStopSeconds=0 -s3 -s3.config=/tmp/identity.json \
              -master.telemetry=false -metricsPort={METRICS_PORT}' >>weed.log 2>&1 </dev/null & echo $! >{folder}/weed.pid"
         );
         self.cell.shell(&script)?.ok().map(drop)

@@ -2,14 +2,17 @@
 
 use crate::Test;
 use crate::tests::mixed::all;
+use crate::tests::registering::registered;
 use crate::tests::store::Writer;
 use crate::tests::wait_for;
 use anyhow::{Context, Result, ensure};
-use interop::cell::Cell;
+use interop::cell::{Cell, tools};
 use interop::means::Means;
 use interop::seaweed::{SECRET, Seaweed};
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const NEEDS: &[Means] = &[Means::Netns, Means::Seaweed];
 
@@ -18,6 +21,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test { name: "bucket-beside-local", needs: NEEDS, run: beside_local },
         Test { name: "bucket-away", needs: NEEDS, run: away },
         Test { name: "bucket-server-killed", needs: NEEDS, run: server_killed },
+        Test { name: "bucket-taken-over", needs: NEEDS, run: taken_over },
     ]
 }
 
@@ -36,12 +40,17 @@ const STEPS: u64 = 40;
 
 /// Prepares a host with SeaweedFS, and a configuration with the partitions a, on its disk, and b, in the bucket.
 fn prepare(name: &'static str, address: &'static str) -> Result<Cell> {
-    let lines = "[[partition]]\nname = \"b\"\nbucket = \"s3://cellar/cells/b\"\n\
-                 endpoint = \"http://127.0.0.1:8333\"\nallow_http = true\n\
-                 credentials_file = \"aws\"\ncache = \"cache-b\"\ncache_mb = 256\n";
-    let cell = Cell::prepare_configured(name, address, lines)?;
+    let cell = Cell::prepare_configured(name, address, &in_bucket("127.0.0.1"))?;
     Seaweed::write_credentials(&cell)?;
     Ok(cell)
+}
+
+/// Returns the configuration of the partition b, whose bucket is on this host.
+fn in_bucket(address: &str) -> String {
+    format!(
+        "[[partition]]\nname = \"b\"\nbucket = \"s3://cellar/cells/b\"\nendpoint = \"http://{address}:8333\"\n\
+         allow_http = true\ncredentials_file = \"aws\"\ncache = \"cache-b\"\ncache_mb = 256\n"
+    )
 }
 
 /// Starts the server, and waits until the partition in the bucket is open: a new one is probed first, which can take longer
@@ -284,4 +293,129 @@ fn server_killed() -> Result<()> {
     ensure!(last.end()?, "{}", last.printed()?);
     cell.end_cellar("TERM")?;
     check(&cell)
+}
+
+/// Addresses of two servers without a local partition.
+const FIRST: &str = "10.99.0.175";
+const SECOND: &str = "10.99.0.176";
+
+/// Longest time from the kill of a server to the first answer of the other one.
+const TAKEOVER: Duration = Duration::from_secs(12);
+
+/// How long a call waits for packets of a server that may not be there.
+const PATIENCE_MS: u64 = 1000;
+
+/// A reader that asks one server for the root directory of `data`, until it is dropped.
+struct Peek {
+    child: Child,
+    log: std::path::PathBuf,
+}
+
+impl Peek {
+    fn start(host: &Cell, server: &str, patience_ms: u64) -> Result<Peek> {
+        let log = host.path().join(format!("peek-{server}-{patience_ms}.log"));
+        let child = Command::new(tools().join("openafs-cell"))
+            .arg("-d")
+            .arg(host.path())
+            .arg("run")
+            .arg(std::env::current_exe()?)
+            .args(["peek", host.address, server, "data", &patience_ms.to_string()])
+            .stdin(Stdio::null())
+            .stdout(File::create(&log)?)
+            .spawn()?;
+        Ok(Peek { child, log })
+    }
+
+    /// Returns the times of the answers.
+    fn answers(&self) -> Result<Vec<SystemTime>> {
+        let text = std::fs::read_to_string(&self.log)?;
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let time =
+            |line: &str| line.split(' ').next().and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
+        Ok(whole.lines().filter_map(time).map(|time| UNIX_EPOCH + time).collect())
+    }
+
+    fn wait(&self) -> Result<SystemTime> {
+        wait_for(LIMIT, || Ok(!self.answers()?.is_empty()))?;
+        self.answers()?.first().copied().context("no answer")
+    }
+}
+
+impl Drop for Peek {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+fn standby(databases: &Cell, name: &'static str, address: &'static str) -> Result<Cell> {
+    let cell = Cell::prepare_configured_joining(databases, name, address, &in_bucket(databases.address))?;
+    Seaweed::write_credentials(&cell)?;
+    Ok(cell)
+}
+
+/// Waits until a server has logged that it is on standby.
+fn wait_for_standby(cell: &Cell) -> Result<()> {
+    let log = || std::fs::read_to_string(cell.path().join("cellar.log"));
+    wait_for(LIMIT, || Ok(log()?.contains("this server is on standby"))).with_context(|| cell.cellar_log())
+}
+
+/// Checks that the contents of `data` are those after `done` steps of the writer, or one more; returns how many steps that is.
+fn compare_steps(databases: &Cell, done: u64) -> Result<u64> {
+    let mut last = Writer::start_in(databases, "data", 0, done, 0)?;
+    ensure!(last.end()?, "{}", last.printed()?);
+    last.done()?.context("it has compared")
+}
+
+/// Two servers with the same partition. The active one is killed; later, the other one ends in order.
+fn taken_over() -> Result<()> {
+    let databases = Cell::start_configured("bucket4", "10.99.0.174", "")?;
+    Seaweed::start(&databases, &["cellar"])?;
+    let mut first = standby(&databases, "bucket5", FIRST)?;
+    let mut second = standby(&databases, "bucket6", SECOND)?;
+    first.start_cellar_alone()?;
+    let entry = registered(&databases, FIRST).with_context(|| first.cellar_log())?;
+    let create = format!(
+        "cellar volume create data --on {FIRST} --partition b --quota 0 --acl system:anyuser=rlidwka"
+    );
+    all(&databases, &[create])?;
+    second.start_cellar_alone()?;
+    wait_for_standby(&second)?;
+    let done = killed(&databases, &mut first, &second).with_context(|| second.cellar_log())?;
+    let now = registered(&databases, SECOND)?;
+    ensure!(now.uuid == entry.uuid && now.addresses == [SECOND], "{now:?} after {entry:?}");
+    let done = compare_steps(&databases, done)?;
+
+    first.start_cellar_alone()?;
+    wait_for_standby(&first)?;
+    second.end_cellar("TERM")?;
+    let now = registered(&databases, FIRST).with_context(|| first.cellar_log())?;
+    ensure!(now.uuid == entry.uuid && now.addresses == [FIRST], "{now:?} after {entry:?}");
+    compare_steps(&databases, done)?;
+    first.end_cellar("TERM")?;
+    let checked =
+        first.run(&format!("cellar store check --data --json --config {}", config(&first)))?.ok()?;
+    let rows: Value = serde_json::from_str(&checked).context(checked)?;
+    ensure!(rows.as_array().is_some_and(|rows| rows.iter().all(|row| row["damage_count"] == 0)), "{rows:#}");
+    Ok(())
+}
+
+/// Kills the active server while a client writes; returns the number of acknowledged steps.
+fn killed(databases: &Cell, active: &mut Cell, other: &Cell) -> Result<u64> {
+    let mut writer = Writer::start_in(databases, "data", 0, 0, u64::MAX)?;
+    more(&writer, STEPS)?;
+    let peek = Peek::start(databases, other.address, PATIENCE_MS)?;
+    let before = SystemTime::now();
+    active.end_cellar("KILL")?;
+    let taken = peek.wait()?.duration_since(before)?;
+    registered(databases, other.address)?;
+    let found = SystemTime::now().duration_since(before)?;
+    println!(
+        "interop: the other server answered {:.1} s after the kill, and was registered after {:.1} s",
+        taken.as_secs_f64(),
+        found.as_secs_f64()
+    );
+    ensure!(taken <= TAKEOVER, "it took {taken:?}");
+    writer.end()?;
+    writer.done()?.context("it has compared")
 }

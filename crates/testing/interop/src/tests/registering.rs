@@ -146,13 +146,13 @@ fn forget(databases: &Cell, server: Cell, address: &str) -> Result<()> {
 
 /// An entry of the location database.
 #[derive(Debug, PartialEq, Eq)]
-struct Entry {
-    uuid: String,
-    addresses: Vec<String>,
+pub(crate) struct Entry {
+    pub(crate) uuid: String,
+    pub(crate) addresses: Vec<String>,
 }
 
 /// Returns the entry with this address, as soon as there is one.
-fn registered(databases: &Cell, address: &str) -> Result<Entry> {
+pub(crate) fn registered(databases: &Cell, address: &str) -> Result<Entry> {
     let mut found = None;
     wait_for(LIMIT, || {
         found = entries(databases)?

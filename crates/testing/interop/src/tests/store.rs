@@ -43,6 +43,8 @@ impl Writer {
     }
 
     /// Starts a writer in a volume: it compares the contents with `done` acknowledged steps, and goes on to `until`.
+    ///
+    /// The databases are on the host of `cell`.
     pub(crate) fn start_in(cell: &Cell, volume: &str, number: u32, done: u64, until: u64) -> Result<Writer> {
         let log = cell.path().join(format!("writer-{number}.log"));
         let output = File::create(&log)?;
