@@ -4,6 +4,7 @@ use super::opening::connect;
 use anyhow::{Context, Result};
 use cellar_config::BucketSettings;
 use cluster::{AcquireError, Member, MemberConfig, NodeName, Owner, OwnerEvent, PartitionName};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Weak};
@@ -51,8 +52,13 @@ impl Lease {
     pub(super) fn acquire(settings: &BucketSettings, ending: &AtomicBool) -> Result<Option<Lease>> {
         let (address, prefix) = (settings.address.to_string(), settings.address.prefix());
         let partition: PartitionName = prefix.parse()?;
-        let config = MemberConfig { folder: prefix.to_owned(), ..MemberConfig::new(node_name()) };
-        let member = Member::start(connect(settings)?, config).context("cannot start a thread")?;
+        let config = MemberConfig {
+            folder: prefix.to_owned(),
+            process_file: process_file(settings)?,
+            ..MemberConfig::new(node_name())
+        };
+        let member =
+            Member::start(connect(settings)?, config).context("cannot join the servers of the bucket")?;
         let owner = match acquire_logged(&address, &member, &partition, ending) {
             Ok(owner) => owner,
             Err(AcquireError::Stopped) => return Ok(None),
@@ -96,6 +102,13 @@ impl Drop for Lease {
             );
         }
     }
+}
+
+/// Returns the file by which the next process on this machine knows that this one has ended. Its folder is created.
+fn process_file(settings: &BucketSettings) -> Result<Option<PathBuf>> {
+    let Some(cache) = &settings.cache else { return Ok(None) };
+    std::fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
+    Ok(Some(cache.join("process")))
 }
 
 /// Makes the tenure follow the ownership.

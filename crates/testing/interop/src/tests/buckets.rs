@@ -271,8 +271,8 @@ fn more(writer: &Writer, steps: u64) -> Result<()> {
         .with_context(|| writer.printed().unwrap_or_default())
 }
 
-/// The server is killed again and again while a client writes into the bucket. Each start waits for the end of the lease
-/// of the one before, 6 s.
+/// The server is killed again and again while a client writes into the bucket. A start does not wait for the end of the
+/// lease of the process before, which has certainly ended.
 fn server_killed() -> Result<()> {
     let mut cell = prepare("bucket3", "10.99.0.173")?;
     _ = Seaweed::start(&cell, &["cellar"])?;
