@@ -289,7 +289,7 @@ impl Driver {
         }
     }
 
-    /// Reads a lease from the bucket, beside the protocol's own requests.
+    /// Reads a lease from the bucket, in addition to the protocol's own requests.
     fn read_lease(&self, node: &NodeName, reply: Sender<Result<Option<NodeRecord>, String>>) {
         let object = lease_object(&self.folder, node);
         let request = Request { id: RequestId(0), object, operation: Operation::Read };

@@ -1,4 +1,4 @@
-//! Partitions in buckets of SeaweedFS, a server of S3 that runs inside the cell, beside a partition on a local disk.
+//! Partitions in buckets, with and without a partition on a local disk. SeaweedFS, an S3 server, runs inside the cell.
 
 use crate::Test;
 use crate::tests::mixed::all;
