@@ -106,6 +106,8 @@ fn open_s3(_: &BucketAddress, _: &str, _: &Access) -> Result<Arc<dyn ObjectStore
 }
 
 #[cfg(feature = "s3")]
+mod discreet;
+#[cfg(feature = "s3")]
 mod s3;
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The client of S3-compatible servers.
 
+use super::discreet::Discreet;
 use super::{Access, ReadCredentials};
 use async_trait::async_trait;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, S3ConditionalPut};
@@ -50,12 +51,19 @@ pub(super) fn client(bucket: &str, access: &Access) -> Result<Arc<dyn ObjectStor
     if let Some(region) = &access.region {
         builder = builder.with_region(region);
     }
+    let mut file = None;
     if let Some(read) = &access.credentials {
-        let file = FileCredentials { read: Arc::clone(read), known: Mutex::new(None) };
-        file.credential(Instant::now())?;
-        builder = builder.with_credentials(Arc::new(file));
+        let credentials = Arc::new(FileCredentials { read: Arc::clone(read), known: Mutex::new(None) });
+        credentials.credential(Instant::now())?;
+        builder = builder.with_credentials(Arc::clone(&credentials) as _);
+        file = Some(credentials);
     }
-    builder.build().map(|client| Arc::new(client) as _).map_err(|error| error.to_string())
+    let client = builder.build().map_err(|error| error.to_string())?;
+    let key_id = move || match &file {
+        Some(file) => file.key_id(),
+        None => std::env::var("AWS_ACCESS_KEY_ID").ok(),
+    };
+    Ok(Arc::new(Discreet::new(Arc::new(client), Arc::new(key_id))))
 }
 
 /// Returns how connections are made.
@@ -102,6 +110,11 @@ impl fmt::Debug for FileCredentials {
 }
 
 impl FileCredentials {
+    /// Returns the id of the key that was read last.
+    fn key_id(&self) -> Option<String> {
+        self.known.lock().as_ref().map(|(_, credential)| credential.key_id.clone())
+    }
+
     /// A file that cannot be read, perhaps since it is being replaced, leaves the key as it is.
     fn credential(&self, now: Instant) -> Result<Arc<AwsCredential>, String> {
         let mut known = self.known.lock();
@@ -168,6 +181,7 @@ fn parse_profile(text: &[u8], profile: &str) -> Result<AwsCredential, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
 
     const FILE: &str = "# comment\n[default]\naws_access_key_id = AKID\naws_secret_access_key = s3cret/+=x\n\
         region = x\n[backup]\naws_access_key_id=B\naws_secret_access_key=b\naws_session_token = t\n";
@@ -215,6 +229,35 @@ mod tests {
         let shown = format!("{bounded:?} {bounded} {:?}", reading(FILE));
         assert!(!shown.contains("s3cret") && !shown.contains("AKID"), "{shown}");
         assert!(!client("b", &reading("aws_access_key_id = s3cret")).unwrap_err().contains("s3cret"));
+    }
+
+    /// Servers name the key in their refusals.
+    #[test]
+    fn a_refusal_shows_no_key() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", server.local_addr().unwrap());
+        let answers = std::thread::spawn(move || {
+            let (mut client, _) = server.accept().unwrap();
+            let mut request = [0; 4096];
+            assert!(client.read(&mut request).unwrap() > 0);
+            let body = "<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIDAKID</AWSAccessKeyId>\
+                        <Message>AKIDAKID is unknown</Message></Error>";
+            let head = format!("HTTP/1.1 403 Forbidden\r\nContent-Length: {}\r\n\r\n", body.len());
+            client.write_all((head + body).as_bytes()).unwrap();
+        });
+        let file = "aws_access_key_id = AKIDAKID\naws_secret_access_key = s3cret\n";
+        let access = Access { endpoint: Some(endpoint), allow_http: true, ..reading(file) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let bucket = client("b", &access).unwrap();
+        let asked = runtime.block_on(async {
+            let name = object_store::path::Path::from("x");
+            object_store::ObjectStoreExt::get(&*bucket, &name).await
+        });
+        let error = asked.unwrap_err();
+        assert!(crate::is_refusal(&error), "{error}");
+        let shown = format!("{error} {error:?}");
+        assert!(shown.contains("SignatureDoesNotMatch") && !shown.contains("AKIDAKID"), "{shown}");
+        answers.join().unwrap();
     }
 
     #[test]

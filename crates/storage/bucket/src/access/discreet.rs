@@ -1,0 +1,233 @@
+//! A bucket whose errors do not show the key that the requests were signed with.
+//!
+//! Servers of S3 describe a refused request in their answers, and `object_store` puts those into its errors: with the id
+//! of the key, what was signed, which contains a session token, and the signature.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, UploadPart,
+};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Elements of answers that are left out of errors.
+const HIDDEN: [&str; 7] = [
+    "AWSAccessKeyId",
+    "AccessKeyId",
+    "CanonicalRequest",
+    "CanonicalRequestBytes",
+    "SignatureProvided",
+    "StringToSign",
+    "StringToSignBytes",
+];
+
+/// What is shown in their place.
+const MASK: &str = "...";
+
+/// A shorter id of a key may be part of a word.
+const ID_BYTES_MIN: usize = 8;
+
+/// Returns the id of the present key, if it is known.
+type KeyId = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
+/// Wraps a bucket.
+#[derive(Clone)]
+pub(super) struct Discreet {
+    bucket: Arc<dyn ObjectStore>,
+    key_id: KeyId,
+}
+
+impl Discreet {
+    pub(super) fn new(bucket: Arc<dyn ObjectStore>, key_id: KeyId) -> Discreet {
+        Discreet { bucket, key_id }
+    }
+
+    /// Returns the error without what must not be shown.
+    fn hide(&self, error: Error) -> Error {
+        let hidden = |source: Box<dyn std::error::Error + Send + Sync>| {
+            without_key(&with_causes(&*source), (self.key_id)().as_deref()).into()
+        };
+        match error {
+            Error::Generic { store, source } => Error::Generic { store, source: hidden(source) },
+            Error::NotFound { path, source } => Error::NotFound { path, source: hidden(source) },
+            Error::AlreadyExists { path, source } => Error::AlreadyExists { path, source: hidden(source) },
+            Error::Precondition { path, source } => Error::Precondition { path, source: hidden(source) },
+            Error::NotModified { path, source } => Error::NotModified { path, source: hidden(source) },
+            Error::NotSupported { source } => Error::NotSupported { source: hidden(source) },
+            Error::PermissionDenied { path, source } => {
+                Error::PermissionDenied { path, source: hidden(source) }
+            }
+            Error::Unauthenticated { path, source } => {
+                Error::Unauthenticated { path, source: hidden(source) }
+            }
+            // They come from this process.
+            other => other,
+        }
+    }
+
+    fn hide_in<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.hide(error))
+    }
+
+    fn hide_in_stream<T: 'static>(
+        &self,
+        stream: BoxStream<'static, Result<T>>,
+    ) -> BoxStream<'static, Result<T>> {
+        let own = self.clone();
+        stream.map_err(move |error| own.hide(error)).boxed()
+    }
+}
+
+/// Returns an error with its causes, unless it names them itself.
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let (mut text, mut next) = (error.to_string(), error.source());
+    while let Some(cause) = next {
+        let shown = cause.to_string();
+        if !text.contains(&shown) {
+            text = format!("{text}: {shown}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+fn without_key(text: &str, key_id: Option<&str>) -> String {
+    let mut text = text.to_owned();
+    for element in HIDDEN {
+        text = without_element(&text, element);
+    }
+    match key_id.filter(|id| id.len() >= ID_BYTES_MIN) {
+        Some(id) => text.replace(id, MASK),
+        None => text,
+    }
+}
+
+/// Masks the contents of all elements of this name; of one that does not end, everything after its begin.
+fn without_element(text: &str, element: &str) -> String {
+    let (begin, end) = (format!("<{element}>"), format!("</{element}>"));
+    let (mut shown, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, after)) = rest.split_once(&begin) {
+        shown.extend([before, begin.as_str(), MASK]);
+        rest = after.find(&end).map_or("", |at| &after[at..]);
+    }
+    shown + rest
+}
+
+/// Without the client's settings, which include the id of the key.
+impl fmt::Debug for Discreet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Discreet({})", self.bucket)
+    }
+}
+
+impl fmt::Display for Discreet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.bucket.fmt(f)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Discreet {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.hide_in(self.bucket.put_opts(location, payload, options).await)
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let upload = self.hide_in(self.bucket.put_multipart_opts(location, options).await)?;
+        Ok(Box::new(DiscreetUpload { upload, own: self.clone() }))
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        let mut found = self.hide_in(self.bucket.get_opts(location, options).await)?;
+        if let GetResultPayload::Stream(body) = found.payload {
+            found.payload = GetResultPayload::Stream(self.hide_in_stream(body));
+        }
+        Ok(found)
+    }
+
+    async fn get_ranges(&self, location: &Path, ranges: &[Range<u64>]) -> Result<Vec<Bytes>> {
+        self.hide_in(self.bucket.get_ranges(location, ranges).await)
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.hide_in_stream(self.bucket.delete_stream(locations))
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.hide_in_stream(self.bucket.list(prefix))
+    }
+
+    fn list_with_offset(
+        &self,
+        prefix: Option<&Path>,
+        offset: &Path,
+    ) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.hide_in_stream(self.bucket.list_with_offset(prefix, offset))
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.hide_in(self.bucket.list_with_delimiter(prefix).await)
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.hide_in(self.bucket.copy_opts(from, to, options).await)
+    }
+}
+
+#[derive(Debug)]
+struct DiscreetUpload {
+    upload: Box<dyn MultipartUpload>,
+    own: Discreet,
+}
+
+#[async_trait]
+impl MultipartUpload for DiscreetUpload {
+    fn put_part(&mut self, data: PutPayload) -> UploadPart {
+        let (part, own) = (self.upload.put_part(data), self.own.clone());
+        Box::pin(async move { own.hide_in(part.await) })
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let completed = self.upload.complete().await;
+        self.own.hide_in(completed)
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        let aborted = self.upload.abort().await;
+        self.own.hide_in(aborted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_describes_the_key_is_left_out() {
+        for (text, shown) in [
+            (
+                "403: <Code>InvalidAccessKeyId</Code><AWSAccessKeyId>AKID</AWSAccessKeyId><HostId>h</HostId>",
+                "403: <Code>InvalidAccessKeyId</Code><AWSAccessKeyId>...</AWSAccessKeyId><HostId>h</HostId>",
+            ),
+            (
+                "<StringToSign>a\nb</StringToSign>-<StringToSign>c",
+                "<StringToSign>...</StringToSign>-<StringToSign>...",
+            ),
+            ("the key AKIAIOSFODNN7 is unknown", "the key ... is unknown"),
+            ("</AWSAccessKeyId> no bucket", "</AWSAccessKeyId> no bucket"),
+        ] {
+            assert_eq!(without_key(text, Some("AKIAIOSFODNN7")), shown);
+        }
+        assert_eq!(without_key("no such key", Some("key")), "no such key");
+    }
+}
