@@ -1,20 +1,28 @@
 //! Partitions in buckets. Each is opened on a thread of its own, since the bucket may be away, or another server may
 //! own the partition; until then, only its own volumes are offline.
 
+mod keeping;
 #[cfg(feature = "bucket")]
 mod lease;
 #[cfg(feature = "bucket")]
 mod opening;
 #[cfg(feature = "bucket")]
+mod standbys;
+#[cfg(feature = "bucket")]
 mod uuid;
 
+pub(crate) use keeping::Keeper;
+
+use crate::stores::partition_config;
 use crate::threads::thread;
 use anyhow::{Result, bail};
 use base::PartitionId;
-use cellar_config::{PartitionSettings, Settings};
+use cellar_config::{PartitionSettings, Role, Settings};
 use disk::{Disk, DiskMeter, MeteredDisk};
 use std::any::Any;
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -40,15 +48,25 @@ const NAP: Duration = Duration::from_millis(20);
 /// What a program without the feature says.
 pub const WITHOUT: &str = "this program was built without partitions in buckets (cargo feature `bucket`)";
 
+/// Returns the present addresses of the servers on standby.
+pub(crate) type Standbys = Box<dyn FnMut() -> Vec<Ipv4Addr> + Send>;
+
 /// Keeps other servers out of a partition until it is dropped.
 pub type Claim = Box<dyn Any + Send + Sync>;
+
+/// The ownership of a partition that other servers can take over.
+pub(crate) trait Ownership: Permit {
+    /// Ends the ownership because the partition's database takes no more changes, perhaps because another server has
+    /// opened it.
+    fn end(&self);
+}
 
 /// An open partition with what keeps other servers out.
 pub(crate) struct Held {
     pub(crate) id: PartitionId,
     pub(crate) partition: Arc<Partition>,
-    /// Whether replies about the partition may be sent; `None` if no other server can take it over.
-    permit: Option<Arc<dyn Permit>>,
+    /// `None` if no other server can take the partition over.
+    ownership: Option<Arc<dyn Ownership>>,
     /// Given up after the partition is closed, so it must be the last field.
     _claim: Option<Claim>,
 }
@@ -62,18 +80,61 @@ impl fmt::Debug for Held {
 impl Held {
     /// A partition on a local disk, whose lock file keeps others out.
     pub(crate) fn local(id: PartitionId, partition: Arc<Partition>) -> Held {
-        Held { id, partition, permit: None, _claim: None }
+        Held { id, partition, ownership: None, _claim: None }
     }
 
     /// Returns the permit that [`volume::Volumes::limit`] needs, if there is one.
     pub(crate) fn permit(&self) -> Option<Arc<dyn Permit>> {
-        self.permit.clone()
+        self.ownership.clone().map(|ownership| ownership as Arc<dyn Permit>)
     }
 
-    /// Whether another server has taken over the partition, or may do so.
+    /// Whether another server has taken over the partition, or may do so. A partition in a bucket whose database has failed is
+    /// given up here.
     pub(crate) fn is_lost(&self) -> bool {
-        self.permit.as_ref().is_some_and(|permit| permit.has_ended())
+        self.ownership.as_ref().is_some_and(|ownership| {
+            if self.partition.failure().is_some() {
+                ownership.end();
+            }
+            ownership.has_ended()
+        })
     }
+
+    /// Whether anything else refers to the partition.
+    pub(crate) fn is_used(&self) -> bool {
+        Arc::strong_count(&self.partition) > 1
+    }
+}
+
+/// How a partition in a bucket is opened.
+#[cfg_attr(not(feature = "bucket"), expect(dead_code, reason = "nothing is opened without the feature"))]
+pub(crate) struct Way {
+    pub(crate) config: PartitionConfig,
+    /// The disk of the local copies.
+    pub(crate) disk: Arc<dyn Disk>,
+    /// The file server's addresses, for other servers to read.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// See [`cluster::MemberConfig::process_file`]; commands have none.
+    pub(crate) process_file: Option<PathBuf>,
+}
+
+impl Way {
+    fn of(settings: &Settings, partition: PartitionId, disk: Arc<dyn Disk>) -> Way {
+        let port = Role::Fs.port();
+        Way {
+            config: partition_config(settings),
+            disk,
+            addresses: settings.announce.iter().map(|&address| (address, port).into()).collect(),
+            process_file: process_file(settings, partition),
+        }
+    }
+}
+
+/// Returns the file by which this server knows after a crash that the process before has ended.
+fn process_file(settings: &Settings, partition: PartitionId) -> Option<PathBuf> {
+    let folder = settings.sysid_path.parent()?;
+    // Without the folder, a start after a crash waits for the end of the lease.
+    std::fs::create_dir_all(folder).ok()?;
+    Some(folder.join(format!("lease-{}", partition.to_string().trim_start_matches('/'))))
 }
 
 /// A partition that is being opened.
@@ -123,7 +184,6 @@ pub fn refusal(settings: &Settings) -> Option<String> {
 /// local disk opens the first one before the others: of several such servers with the same partitions, one has all.
 pub(crate) fn begin(
     settings: &Settings,
-    config: &PartitionConfig,
     meters: &[(PartitionId, Arc<DiskMeter>)],
     disk: &Arc<dyn Disk>,
     ending: &Arc<AtomicBool>,
@@ -139,22 +199,35 @@ pub(crate) fn begin(
             continue;
         }
         let turn = if all.is_empty() { Arc::new(AtomicBool::new(true)) } else { Arc::clone(&others) };
-        all.push(begin_in_turn(partition, config, (meter, disk), ending, (turn, &others)));
+        all.push(begin_in_turn(settings, partition, (meter, disk), ending, (turn, &others)));
     }
     Ok(all)
 }
 
+/// Begins to open one partition.
+pub(crate) fn begin_one(
+    settings: &Settings,
+    partition: &PartitionSettings,
+    meter: &Arc<DiskMeter>,
+    disk: &Arc<dyn Disk>,
+    ending: &Arc<AtomicBool>,
+) -> Opening {
+    let turn = Arc::new(AtomicBool::new(true));
+    begin_in_turn(settings, partition, (meter, disk), ending, (Arc::clone(&turn), &turn))
+}
+
 /// Begins to open a partition once `turn` is set; sets `others` when it is open.
 fn begin_in_turn(
+    settings: &Settings,
     partition: &PartitionSettings,
-    config: &PartitionConfig,
     (meter, disk): (&Arc<DiskMeter>, &Arc<dyn Disk>),
     ending: &Arc<AtomicBool>,
     (turn, others): (Arc<AtomicBool>, &Arc<AtomicBool>),
 ) -> Opening {
     let (report, opened) = channel();
     let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(Arc::clone(disk), Arc::clone(meter)));
-    let (id, partition, config) = (partition.id, partition.clone(), config.clone());
+    let (id, partition) = (partition.id, partition.clone());
+    let way = Way::of(settings, id, disk);
     let (ending, others) = (Arc::clone(ending), Arc::clone(others));
     let open = move || {
         while !turn.load(Ordering::Relaxed) {
@@ -162,7 +235,7 @@ fn begin_in_turn(
                 return;
             }
         }
-        open_until_done(&partition, &config, &disk, &ending, &|held| {
+        open_until_done(&partition, &way, &ending, &|held| {
             others.store(true, Ordering::Relaxed);
             // Without a receiver, the server has ended.
             _ = report.send(held);
@@ -215,16 +288,10 @@ fn still_opening(opening: Opening, open: &mut Vec<Held>) -> Option<Opening> {
 
 /// Tries to open a partition until it is open or the server is ending. An error is logged when it is another one than
 /// before.
-fn open_until_done(
-    partition: &PartitionSettings,
-    config: &PartitionConfig,
-    disk: &Arc<dyn Disk>,
-    ending: &AtomicBool,
-    report: &dyn Fn(Held),
-) {
+fn open_until_done(partition: &PartitionSettings, way: &Way, ending: &AtomicBool, report: &dyn Fn(Held)) {
     let (mut pause, mut last) = (PAUSE_MIN, String::new());
     loop {
-        match open(partition, config, disk, ending) {
+        match open(partition, way, ending) {
             Ok(Some(held)) => {
                 tracing::info!(partition = %partition.id, place = %partition.place, "open");
                 return report(held);
@@ -248,23 +315,33 @@ fn open_until_done(
 
 /// Opens a partition; `None` if `ending` is set meanwhile.
 #[cfg(feature = "bucket")]
-fn open(
-    partition: &PartitionSettings,
-    config: &PartitionConfig,
-    disk: &Arc<dyn Disk>,
-    ending: &AtomicBool,
-) -> Result<Option<Held>> {
-    opening::open(partition, config, disk, ending)
+fn open(partition: &PartitionSettings, way: &Way, ending: &AtomicBool) -> Result<Option<Held>> {
+    opening::open(partition, way, ending)
 }
 
 #[cfg(not(feature = "bucket"))]
-fn open(
-    _: &PartitionSettings,
-    _: &PartitionConfig,
-    _: &Arc<dyn Disk>,
-    _: &AtomicBool,
-) -> Result<Option<Held>> {
+fn open(_: &PartitionSettings, _: &Way, _: &AtomicBool) -> Result<Option<Held>> {
     bail!(WITHOUT)
+}
+
+/// Returns the first partition of a server whose partitions are all in buckets.
+#[cfg(feature = "bucket")]
+fn shared(settings: &Settings) -> Option<&cellar_config::BucketSettings> {
+    let is_alone = settings.partitions.iter().all(|partition| partition.place.bucket().is_some());
+    settings.partitions.first().filter(|_| is_alone)?.place.bucket()
+}
+
+/// Returns a function that returns the present addresses of the servers on standby for this one; `None` if there can be
+/// none.
+#[cfg(feature = "bucket")]
+pub(crate) fn standbys(settings: &Settings) -> Result<Option<Standbys>> {
+    let standbys = standbys::Standbys::of(settings, lease::node_name())?;
+    Ok(standbys.map(|mut standbys| -> Standbys { Box::new(move || standbys.addresses()) }))
+}
+
+#[cfg(not(feature = "bucket"))]
+pub(crate) fn standbys(_: &Settings) -> Result<Option<Standbys>> {
+    Ok(None)
 }
 
 /// Takes the UUID of a server whose partitions are all in buckets from the first of them, or puts it there, so that it
@@ -285,7 +362,7 @@ pub(crate) fn share_uuid(settings: &Settings) -> Result<()> {
 #[cfg(feature = "bucket")]
 pub(crate) use opening::open_offline;
 #[cfg(feature = "bucket")]
-pub use opening::{access, inspect};
+pub use opening::{access, inspect, rekey};
 
 /// See the function of this name with the feature `bucket`.
 ///
@@ -296,6 +373,19 @@ pub fn inspect(
     _: &cellar_config::BucketSettings,
     _: Option<&store::MasterKey>,
 ) -> Result<(store::Inspection, Claim)> {
+    bail!(WITHOUT)
+}
+
+/// See the function of this name with the feature `bucket`.
+///
+/// # Errors
+/// Always.
+#[cfg(not(feature = "bucket"))]
+pub fn rekey(
+    _: &cellar_config::BucketSettings,
+    _: (&store::MasterKey, &store::MasterKey),
+    _: bool,
+) -> Result<usize> {
     bail!(WITHOUT)
 }
 

@@ -4,9 +4,12 @@
 //! restored from a backup; and soon after the machine's addresses have changed, unless the configuration
 //! lists them. Registering the same addresses again changes nothing. Connections from addresses that the
 //! machine has lost are closed, so that calls use one that it has.
+//!
+//! The addresses of servers that would take over follow its own: clients try them when it has died.
 
 pub mod conflicts;
 
+use crate::buckets::Standbys;
 use afs_format::sysid::SysId;
 use afs_idl::vl;
 use anyhow::{Context, Result};
@@ -72,9 +75,11 @@ pub fn register(
     cell: &Arc<CellClient>,
     uuid: HostUuid,
     on_change: OnChange,
+    standbys: Option<Standbys>,
     ending: Arc<AtomicBool>,
 ) -> JoinHandle<()> {
     let mut registrar = Registrar::new(settings, cell, uuid, on_change);
+    registrar.standbys = standbys;
     registrar.note_left_out(settings.announced_now().as_ref());
     registrar.attempt();
     crate::threads::thread("register", move || {
@@ -91,6 +96,9 @@ struct Registrar {
     uuid: HostUuid,
     on_change: OnChange,
     addresses: Vec<Ipv4Addr>,
+    standbys: Option<Standbys>,
+    /// The addresses of the servers on standby, without the own ones.
+    others: Vec<Ipv4Addr>,
     /// Unregistered addresses as last logged.
     left_out: Vec<(Ipv4Addr, Reason)>,
     failures: u32,
@@ -113,6 +121,8 @@ impl Registrar {
             on_change,
             left_out: Vec::new(),
             addresses,
+            standbys: None,
+            others: Vec::new(),
             failures: 0,
             next: Instant::now(),
         }
@@ -125,9 +135,30 @@ impl Registrar {
 
     /// Registers if it is due or the addresses have changed.
     fn look(&mut self) {
+        self.note_standbys();
         let now = self.settings.announced_now();
         self.note_left_out(now.as_ref());
         self.look_at(now.map(|now| now.addresses).filter(|now| *now != self.addresses));
+    }
+
+    /// Makes a registration due if other servers are on standby than before.
+    fn note_standbys(&mut self) {
+        let Some(standbys) = &mut self.standbys else { return };
+        let mut others = standbys();
+        others.retain(|address| !self.addresses.contains(address));
+        others.sort_unstable();
+        others.dedup();
+        if others != self.others {
+            tracing::info!(before = ?self.others, now = ?others, "other servers are on standby");
+            (self.others, self.failures, self.next) = (others, 0, Instant::now());
+        }
+    }
+
+    /// Returns the addresses to register, the own ones first, and those that are too many.
+    fn chosen(&self) -> (Vec<Ipv4Addr>, Vec<Ipv4Addr>) {
+        let mut all = [&self.addresses[..], &self.others].concat();
+        let beyond = all.split_off(all.len().min(SERVER_ADDRESSES_MAX));
+        (all, beyond)
     }
 
     /// Logs which addresses are not registered and why, if that has changed.
@@ -155,8 +186,7 @@ impl Registrar {
     }
 
     fn attempt(&mut self) {
-        let registered = &self.addresses[..self.addresses.len().min(SERVER_ADDRESSES_MAX)];
-        let addresses = registered.iter().map(|&address| address.into()).collect();
+        let addresses = self.chosen().0.into_iter().map(u32::from).collect();
         let request = vl::RegisterAddrsRequest { uuid: self.uuid, spare1: 0, addresses };
         let answer = self.cell.database(Interface::Locations, |vl| vl::register_addrs(vl, &request));
         let pause = match answer {
@@ -186,7 +216,7 @@ impl Registrar {
 
     fn registered(&mut self) {
         self.failures = 0;
-        let (registered, beyond) = self.addresses.split_at(self.addresses.len().min(SERVER_ADDRESSES_MAX));
+        let (registered, beyond) = self.chosen();
         tracing::info!(uuid = %self.uuid, addresses = ?registered, "registered in the location database");
         if !beyond.is_empty() {
             tracing::warn!(addresses = ?beyond, "not registered: a server has at most \

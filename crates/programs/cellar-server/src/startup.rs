@@ -2,7 +2,7 @@
 
 use crate::authority::Authority;
 use crate::background::start_background;
-use crate::buckets::{self, Held, Opening};
+use crate::buckets::{self, Held, Keeper, Opening};
 use crate::cell_keys::CellKeys;
 use crate::environment::Callbacks;
 use crate::faults::FaultInjection;
@@ -12,7 +12,7 @@ use crate::observed::Observatory;
 use crate::registration::OnChange;
 use crate::running::{Partitions, Running};
 use crate::services::Services;
-use crate::stores::{disk_meters, handle, open_databases, open_partitions, partition_config};
+use crate::stores::{disk_meters, handle, open_databases, open_partitions};
 use crate::volume_servers::VolumeServers;
 use crate::web::Page;
 use crate::{cell_keys, jobs, registration, snapshots, syncing, upkeep};
@@ -25,6 +25,7 @@ use cell_client::patience::Patience;
 use cellar_config::{Role, Settings};
 use disk::DiskMeter;
 use events::LINES;
+use fileserver::FileServer;
 use parking_lot::Mutex;
 use rx::Inherited;
 use std::net::{IpAddr, Ipv4Addr};
@@ -64,30 +65,31 @@ pub(crate) fn start_inheriting(
     let ending = Arc::clone(&starting.ending);
     let meters = disk_meters(settings);
     let (partitions, later) = open_all(settings, &meters, faults, (&ending, interrupted))?;
-    let volumes = Arc::new(open_volumes(settings, faults, &partitions, later.len())?);
+    let volumes = Arc::new(open_volumes(settings, faults, &partitions)?);
     let partitions: Partitions = Arc::new(Mutex::new(partitions));
     let trail = start_audit(settings, &authority)?;
-    let observatory = new_observatory(settings, meters, &volumes, trail.as_ref());
+    let observatory = new_observatory(settings, meters.clone(), &volumes, trail.as_ref());
     let keys = Arc::new(CellKeys::read(settings.key_files.clone(), settings.security.clone())?);
     let cell = Arc::new(cell_client(settings, &keys)?);
     let services =
         Services::new(settings, &authority, databases.as_deref(), &volumes, &cell, &observatory, &keys)?;
     let (file_server, volume_server, uuid) =
         (services.file_server(), services.volume_server(), services.uuid());
-    let admin_server = services.admin_server();
-    let ways = services.ways();
+    let (admin_server, ways) = (services.admin_server(), services.ways());
     let servers = services.start(settings, faults, inherited)?;
     let reclaim_pause = faults.reclaim_pause;
     let mut background =
-        start_background(&ending, &volumes, file_server, volume_server.clone(), reclaim_pause);
+        start_background(&ending, &volumes, file_server.clone(), volume_server.clone(), reclaim_pause);
     background.extend(admin_server.clone().map(|server| snapshots::start(&ending, server)));
     background.push(cell_keys::follow(&ending, &keys, &cell));
     background.push(observatory.begin_periods(&ending));
-    background.extend(tend_all(settings, &ending, &volumes, &partitions, later));
+    let keeper = keeper(settings, faults, &ending, &volumes, &partitions, file_server);
+    background.extend(keeper.start(&meters, later));
     if settings.roles.contains(&Role::Fs) {
         background.extend(jobs::start(&ending, settings, &cell, admin_server.as_deref()));
-        let on_change = follow_addresses(&ways, &cell);
-        background.push(registration::register(settings, &cell, uuid, on_change, ending.clone()));
+        let (on_change, standbys) = (follow_addresses(&ways, &cell), buckets::standbys(settings)?);
+        let ending = Arc::clone(&ending);
+        background.push(registration::register(settings, &cell, uuid, on_change, standbys, ending));
     }
     if let Some(metrics) = &metrics {
         metrics.ready(&observatory);
@@ -135,7 +137,7 @@ fn open_all(
     faults: &FaultInjection,
     (ending, interrupted): (&Arc<AtomicBool>, &AtomicBool),
 ) -> Result<(Vec<Held>, Vec<Opening>)> {
-    let openings = buckets::begin(settings, &partition_config(settings), meters, &faults.disk, ending)?;
+    let openings = buckets::begin(settings, meters, &faults.disk, ending)?;
     let local = open_partitions(settings, meters, &faults.disk)?;
     let (has_buckets, has_local) = (!openings.is_empty(), !local.is_empty());
     let (open, later) = buckets::wait(openings, has_local, interrupted)?;
@@ -146,17 +148,11 @@ fn open_all(
     Ok((local.chain(open).collect(), later))
 }
 
-/// Opens the volumes of the open partitions, with room for those that are opened later.
-fn open_volumes(
-    settings: &Settings,
-    faults: &FaultInjection,
-    partitions: &[Held],
-    later: usize,
-) -> Result<Volumes> {
+/// Opens the volumes of the open partitions.
+fn open_volumes(settings: &Settings, faults: &FaultInjection, partitions: &[Held]) -> Result<Volumes> {
     let handle = |held: &Held| (faults.partition)(handle(held.id, &held.partition));
     let handles = partitions.iter().map(handle).collect();
-    let volumes = Volumes::open_expecting(handles, later, volume_options(settings));
-    let volumes = volumes.context("cannot open the volumes")?;
+    let volumes = Volumes::open(handles, volume_options(settings)).context("cannot open the volumes")?;
     for held in partitions {
         if let Some(permit) = held.permit() {
             volumes.limit(held.id, permit).context("cannot limit a partition to its lease")?;
@@ -165,23 +161,27 @@ fn open_volumes(
     Ok(volumes)
 }
 
-/// Starts the threads of all partitions, and those that wait for partitions.
-fn tend_all(
+/// Returns what starts the threads of the partitions.
+fn keeper(
     settings: &Arc<Settings>,
+    faults: &FaultInjection,
     ending: &Arc<AtomicBool>,
     volumes: &Arc<Volumes>,
     partitions: &Partitions,
-    later: Vec<Opening>,
-) -> Vec<JoinHandle<()>> {
-    let open = volumes.partitions().into_iter();
-    let mut threads: Vec<_> = open.flat_map(|id| tend(settings, ending, volumes, id)).collect();
-    let lately = |opening| open_lately(settings, ending, volumes, partitions, opening);
-    threads.extend(later.into_iter().map(lately));
-    threads
+    file_server: Option<Arc<FileServer>>,
+) -> Keeper {
+    Keeper {
+        settings: Arc::clone(settings),
+        disk: Arc::clone(&faults.disk),
+        ending: Arc::clone(ending),
+        volumes: Arc::clone(volumes),
+        partitions: Arc::clone(partitions),
+        file_server,
+    }
 }
 
-/// Starts the threads that a partition needs.
-fn tend(
+/// Starts the threads that a partition needs. They go on when it is closed and opened again.
+pub(crate) fn tend(
     settings: &Settings,
     ending: &Arc<AtomicBool>,
     volumes: &Arc<Volumes>,
@@ -191,35 +191,6 @@ fn tend(
     let period = settings.tuning.durability.period;
     threads.extend(period.map(|period| syncing::start(ending, volumes, partition, period)));
     threads
-}
-
-/// Starts a thread that adds a partition to the others when it is open.
-fn open_lately(
-    settings: &Arc<Settings>,
-    ending: &Arc<AtomicBool>,
-    volumes: &Arc<Volumes>,
-    partitions: &Partitions,
-    opening: Opening,
-) -> JoinHandle<()> {
-    let (settings, ending, volumes, partitions) =
-        (Arc::clone(settings), Arc::clone(ending), Arc::clone(volumes), Arc::clone(partitions));
-    crate::threads::thread(format!("late {}", opening.id), move || {
-        let id = opening.id;
-        let held = opening.wait(&ending);
-        opening.join();
-        let Some(held) = held else { return };
-        let added = volumes.add(handle(id, &held.partition), held.permit());
-        partitions.lock().push(held);
-        match added {
-            Ok(()) => tracing::info!(partition = %id, "its volumes are online"),
-            Err(error) => {
-                return tracing::error!(partition = %id, %error, "the partition cannot be read; its volumes are offline");
-            }
-        }
-        for thread in tend(&settings, &ending, &volumes, id) {
-            _ = thread.join();
-        }
-    })
 }
 
 /// Creates the recorder of calls and the observer of stores, as configured.

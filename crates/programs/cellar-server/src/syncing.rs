@@ -19,15 +19,18 @@ pub(super) fn start(
     crate::threads::thread(format!("sync {partition}"), move || run(&ending, &volumes, partition, period))
 }
 
-/// Begins a sync every `period`, regardless of the duration of the previous one. A failure is final: the
-/// partition has logged it and accepts no more changes.
+/// Begins a sync every `period`, regardless of the duration of the previous one. After a failure, a partition on a disk
+/// accepts no more changes; one in a bucket may be opened again.
 fn run(ending: &AtomicBool, volumes: &Volumes, partition: PartitionId, period: Duration) {
-    let mut next = Instant::now() + period;
+    let (mut next, mut has_failed) = (Instant::now() + period, false);
     while wait(ending, next.saturating_duration_since(Instant::now())) {
         next = Instant::now() + period;
-        if let Err(error) = volumes.sync_partition(partition) {
+        let synced = volumes.sync_partition(partition);
+        if let Err(error) = &synced
+            && !has_failed
+        {
             tracing::error!(%partition, %error, "recently acknowledged changes are not on disk");
-            return;
         }
+        has_failed = synced.is_err();
     }
 }

@@ -27,6 +27,7 @@ mod clock;
 mod driver;
 mod gate;
 mod member;
+mod nodes;
 mod process;
 mod request;
 
@@ -37,3 +38,4 @@ pub use cluster_proto::{
 pub use driver::Counters;
 pub use gate::OwnerEvent;
 pub use member::{AcquireError, Member, MemberConfig, Owner, Status};
+pub use nodes::{NODES_MAX, read_nodes};

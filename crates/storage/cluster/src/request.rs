@@ -23,6 +23,16 @@ pub(crate) async fn perform(bucket: &dyn ObjectStore, request: Request, limit: D
     tokio::time::timeout(limit, answer).await.unwrap_or_else(|_| late())
 }
 
+/// Returns the contents of an object that can be a record; `None` if there is no object, or it is too long.
+pub(crate) async fn read_record(bucket: &dyn ObjectStore, path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    match bucket.get(path).await {
+        Ok(found) if found.meta.size > RECORD_BYTES_MAX as u64 => Ok(None),
+        Ok(found) => Ok(Some(found.bytes().await?.to_vec())),
+        Err(Error::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 async fn read(bucket: &dyn ObjectStore, path: &Path) -> Answer {
     let found = match bucket.get(path).await {
         Ok(found) => found,

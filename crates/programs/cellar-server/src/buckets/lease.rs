@@ -1,9 +1,11 @@
 //! The lease that makes this server the owner of a partition in a bucket (docs/design/cluster.md).
 
+use super::Ownership;
 use super::opening::connect;
 use anyhow::{Context, Result};
 use cellar_config::BucketSettings;
 use cluster::{AcquireError, Member, MemberConfig, NodeName, Owner, OwnerEvent, PartitionName};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -26,15 +28,15 @@ pub(super) struct Lease {
     /// Dead once the partition is closed.
     partition: Weak<Partition>,
     /// Present until it is dropped.
-    ownership: Option<Arc<Ownership>>,
+    ownership: Option<Arc<Owned>>,
     /// Leaves when it is dropped, after the ownership was given up.
     _member: Member,
 }
 
 /// An ownership, as volumes ask about it.
-struct Ownership(Owner);
+struct Owned(Owner);
 
-impl Permit for Ownership {
+impl Permit for Owned {
     fn may_answer(&self) -> bool {
         self.0.may_answer()
     }
@@ -44,21 +46,33 @@ impl Permit for Ownership {
     }
 }
 
+impl Ownership for Owned {
+    fn end(&self) {
+        self.0.superseded();
+    }
+}
+
 impl Lease {
-    /// Waits until this process owns the partition at an address; `None` soon after `ending` is set.
+    /// Waits until this process owns the partition at an address; `None` soon after `ending` is set. For `process_file`, see
+    /// [`MemberConfig::process_file`].
     ///
     /// # Errors
     /// If the bucket's client cannot be set up, or the bucket refuses requests.
-    pub(super) fn acquire(settings: &BucketSettings, ending: &AtomicBool) -> Result<Option<Lease>> {
+    pub(super) fn acquire(
+        settings: &BucketSettings,
+        addresses: &[SocketAddr],
+        process_file: Option<PathBuf>,
+        ending: &AtomicBool,
+    ) -> Result<Option<Lease>> {
         let (address, prefix) = (settings.address.to_string(), settings.address.prefix());
         let partition: PartitionName = prefix.parse()?;
         let config = MemberConfig {
             folder: prefix.to_owned(),
-            process_file: process_file(settings)?,
+            process_file,
+            addresses: addresses.to_vec(),
             ..MemberConfig::new(node_name())
         };
-        let member =
-            Member::start(connect(settings)?, config).context("cannot join the servers of the bucket")?;
+        let member = Member::start(connect(settings)?, config).context("cannot wait for its lease")?;
         let owner = match acquire_logged(&address, &member, &partition, ending) {
             Ok(owner) => owner,
             Err(AcquireError::Stopped) => return Ok(None),
@@ -67,7 +81,7 @@ impl Lease {
         tracing::info!(address, epoch = %owner.epoch(), "this server owns the partition");
         let tenure = Tenure::until(Instant::now());
         follow(&owner, address.clone(), tenure.clone());
-        let ownership = Some(Arc::new(Ownership(owner)));
+        let ownership = Some(Arc::new(Owned(owner)));
         Ok(Some(Lease { address, tenure, partition: Weak::new(), ownership, _member: member }))
     }
 
@@ -78,11 +92,11 @@ impl Lease {
 
     /// Begins to answer calls, once the partition is open. There is no durable list of the hosts that hold promises, so
     /// none is reset here: a host is reset at its first call, as after each restart of a server.
-    pub(super) fn opened(&mut self, partition: &Arc<Partition>) -> Arc<dyn Permit> {
+    pub(super) fn opened(&mut self, partition: &Arc<Partition>) -> Arc<dyn Ownership> {
         self.partition = Arc::downgrade(partition);
         let ownership = self.ownership.as_ref().expect("it is there until the end");
         ownership.0.opened(Vec::new());
-        Arc::clone(ownership) as Arc<dyn Permit>
+        Arc::clone(ownership) as Arc<dyn Ownership>
     }
 }
 
@@ -92,7 +106,7 @@ impl Drop for Lease {
         self.tenure.end();
         let is_open = self.partition.strong_count() > 0;
         let owner = self.ownership.take().and_then(Arc::into_inner);
-        let is_released = !is_open && owner.is_some_and(|Ownership(owner)| owner.release(None));
+        let is_released = !is_open && owner.is_some_and(|Owned(owner)| owner.release(None));
         if !is_released {
             let address = &self.address;
             tracing::warn!(
@@ -102,13 +116,6 @@ impl Drop for Lease {
             );
         }
     }
-}
-
-/// Returns the file by which the next process on this machine knows that this one has ended. Its folder is created.
-fn process_file(settings: &BucketSettings) -> Result<Option<PathBuf>> {
-    let Some(cache) = &settings.cache else { return Ok(None) };
-    std::fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
-    Ok(Some(cache.join("process")))
 }
 
 /// Makes the tenure follow the ownership.
@@ -166,7 +173,7 @@ fn log_wait(address: &str, member: &Member, is_done: &Receiver<()>) {
 }
 
 /// Returns the name of this machine as that of a node. Equal names of two machines do no harm: one waits for the other.
-fn node_name() -> NodeName {
+pub(super) fn node_name() -> NodeName {
     let host = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
     node_name_of(&host)
 }
@@ -207,12 +214,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(folder.path());
         let go_on = AtomicBool::new(false);
-        let first = Lease::acquire(&settings, &go_on).unwrap().unwrap();
+        let first = Lease::acquire(&settings, &[], None, &go_on).unwrap().unwrap();
         assert!(first.ownership.as_ref().is_some_and(|owned| !owned.may_answer()), "it is not open");
         let ending = AtomicBool::new(true);
-        assert!(Lease::acquire(&settings, &ending).unwrap().is_none());
+        assert!(Lease::acquire(&settings, &[], None, &ending).unwrap().is_none());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| Lease::acquire(&settings, &go_on).unwrap().unwrap());
+            let waiting = scope.spawn(|| Lease::acquire(&settings, &[], None, &go_on).unwrap().unwrap());
             std::thread::sleep(Duration::from_millis(500));
             assert!(!waiting.is_finished());
             let tenure = first.tenure();

@@ -1,7 +1,7 @@
 //! Opens a partition in a bucket.
 
 use super::lease::Lease;
-use super::{Claim, Held};
+use super::{Claim, Held, Way};
 use anyhow::{Context, Result, anyhow};
 use bucket::probe::probe_once;
 use bucket::{Access, ReadCredentials};
@@ -59,20 +59,17 @@ fn options(settings: &BucketSettings, disk: &Arc<dyn Disk>, tenure: Tenure) -> B
 
 /// Waits until this server owns the partition, and opens it; a new one only if the bucket passes the probe. Returns
 /// `None` soon after `ending` is set during the wait.
-pub(super) fn open(
-    partition: &PartitionSettings,
-    config: &PartitionConfig,
-    disk: &Arc<dyn Disk>,
-    ending: &AtomicBool,
-) -> Result<Option<Held>> {
+pub(super) fn open(partition: &PartitionSettings, way: &Way, ending: &AtomicBool) -> Result<Option<Held>> {
     let settings = partition.place.bucket().context("not a partition in a bucket")?;
     let key = partition.key.as_ref().map(KeySource::load).transpose()?;
-    let Some(mut lease) = Lease::acquire(settings, ending)? else { return Ok(None) };
-    let options = options(settings, disk, lease.tenure());
-    let opened = Arc::new(open_with(settings, config, &options, key.as_ref())?);
-    let permit = lease.opened(&opened);
+    let Some(mut lease) = Lease::acquire(settings, &way.addresses, way.process_file.clone(), ending)? else {
+        return Ok(None);
+    };
+    let options = options(settings, &way.disk, lease.tenure());
+    let opened = Arc::new(open_with(settings, &way.config, &options, key.as_ref())?);
+    let ownership = lease.opened(&opened);
     let claim: Claim = Box::new(lease);
-    Ok(Some(Held { id: partition.id, partition: opened, permit: Some(permit), _claim: Some(claim) }))
+    Ok(Some(Held { id: partition.id, partition: opened, ownership: Some(ownership), _claim: Some(claim) }))
 }
 
 fn open_with(
@@ -115,8 +112,25 @@ fn with_patience<T>(work: impl FnOnce(&AtomicBool) -> Result<Option<T>>) -> Resu
 /// # Errors
 /// If a server has it open.
 pub(crate) fn open_offline(partition: &PartitionSettings, config: &PartitionConfig) -> Result<Held> {
+    let way =
+        Way { config: config.clone(), disk: Arc::new(RealDisk), addresses: Vec::new(), process_file: None };
+    with_patience(|is_late| open(partition, &way, is_late))
+}
+
+/// Changes the keys of a partition while no server has it; see [`bucket_partition::rekey`].
+///
+/// # Errors
+/// If there is none, a server has it open, or `masters.0` is not its key.
+pub fn rekey(settings: &BucketSettings, masters: (&MasterKey, &MasterKey), adds_key: bool) -> Result<usize> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    with_patience(|is_late| open(partition, config, &disk, is_late))
+    let options = BucketConfig { cache: None, ..options(settings, &disk, Tenure::default()) };
+    let address = &settings.address;
+    let named = |error: store::StoreError| anyhow!("{error}");
+    if !bucket_partition::exists(connect(settings)?, address, &options).map_err(named)? {
+        return Err(anyhow!("there is no partition in {address} yet"));
+    }
+    let _lease = with_patience(|is_late| Lease::acquire(settings, &[], None, is_late))?;
+    bucket_partition::rekey(connect(settings)?, address, &options, masters, adds_key).map_err(named)
 }
 
 /// Opens a partition for a check, which changes nothing in it. No server opens it while the claim is kept.
@@ -131,7 +145,7 @@ pub fn inspect(settings: &BucketSettings, key: Option<&MasterKey>) -> Result<(In
     if !bucket_partition::exists(connect(settings)?, address, &options).map_err(named)? {
         return Err(anyhow!("there is no partition in {address} yet"));
     }
-    let lease = with_patience(|is_late| Lease::acquire(settings, is_late))?;
+    let lease = with_patience(|is_late| Lease::acquire(settings, &[], None, is_late))?;
     let found = bucket_partition::inspect(connect(settings)?, address, &options, key).map_err(named)?;
     Ok((found, Box::new(lease)))
 }

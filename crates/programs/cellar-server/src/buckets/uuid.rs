@@ -23,13 +23,7 @@ const BYTES_MAX: u64 = 4096;
 
 /// Makes the sysid file that of the first partition.
 pub(super) fn share(settings: &Settings) -> Result<()> {
-    let is_local = |place: &cellar_config::Place| place.folder().is_some();
-    if settings.partitions.iter().any(|partition| is_local(&partition.place)) {
-        return Ok(());
-    }
-    let Some(first) = settings.partitions.iter().find_map(|partition| partition.place.bucket()) else {
-        return Ok(());
-    };
+    let Some(first) = super::shared(settings) else { return Ok(()) };
     let own = read_sysid(&settings.sysid_path)?;
     let wanted = own.unwrap_or_else(|| HostUuid(*uuid::Uuid::new_v4().as_bytes()));
     let shared = settle(first, wanted).with_context(|| format!("the server's UUID in {}", first.address))?;

@@ -92,6 +92,33 @@ fn it_is_tried_again_ever_less_often_until_it_works() {
 }
 
 #[test]
+fn servers_on_standby_are_registered_after_the_own_addresses() {
+    let (folder, entries) = (tempfile::tempdir().unwrap(), Arc::default());
+    let (settings, fakes) = (settings(&folder), servers(&entries));
+    let uuid = server_uuid(&settings).unwrap();
+    let mut registrar = Registrar::new(&settings, &fakes.cell(5), uuid, Box::new(|_, _| {}));
+    registrar.addresses = vec![server(77)];
+    let standbys = Arc::new(Mutex::new(vec![server(78), server(77)]));
+    let present = Arc::clone(&standbys);
+    registrar.standbys = Some(Box::new(move || present.lock().clone()));
+    let mut look = || {
+        registrar.note_standbys();
+        registrar.look_at(None);
+    };
+    look();
+    look();
+    *standbys.lock() = Vec::new();
+    look();
+    *standbys.lock() = (80..120).map(server).collect();
+    look();
+    let registered: Vec<_> = entries.0.lock().iter().map(|(_, addresses)| addresses.clone()).collect();
+    let numbers = |list: &[u8]| list.iter().map(|number| u32::from(server(*number))).collect::<Vec<_>>();
+    assert_eq!(registered[..2], [numbers(&[77, 78]), numbers(&[77])]);
+    assert_eq!((registered.len(), registered[2].len()), (3, SERVER_ADDRESSES_MAX));
+    assert_eq!(registered[2][..2], numbers(&[77, 80]));
+}
+
+#[test]
 fn refusals_name_a_remedy() {
     let uuid = HostUuid([3; 16]);
     for (code, words) in [

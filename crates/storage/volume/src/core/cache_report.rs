@@ -7,7 +7,8 @@ use store::CacheStatistics;
 impl Volumes {
     /// Returns the current statistics of all caches.
     pub fn caches(&self) -> CacheReport {
-        let chunks = self.partitions.iter().map(|home| home.handle.chunks.cache_statistics());
+        let homes = self.homes();
+        let chunks = homes.iter().map(|home| home.handle.chunks.cache_statistics());
         CacheReport {
             status: self.shared.caches.status_statistics(),
             directories: self.shared.caches.directory_statistics(),

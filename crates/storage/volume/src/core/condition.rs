@@ -35,8 +35,8 @@ impl Volumes {
     fn reclaiming(&self, partition: PartitionId) -> Result<u64, VolumeError> {
         let (from, to) = keys::registry_range(keys::Registry::Job);
         let mut count = 0;
-        let meta = &self.partition(partition)?.handle.meta;
-        meta.scan(families::VOLUMES, KeyRange::ascending(&from, &to), &mut |_, _| {
+        let home = self.partition(partition)?;
+        home.handle.meta.scan(families::VOLUMES, KeyRange::ascending(&from, &to), &mut |_, _| {
             count += 1;
             if count < COUNTED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;

@@ -84,7 +84,7 @@ impl Volumes {
     pub(crate) fn past(&self, id: VolumeId) -> Result<Option<Past>, VolumeError> {
         let mut all: Option<Past> = None;
         let key = keys::past(id);
-        for home in self.partitions.iter() {
+        for home in self.homes() {
             let Some(value) = home.handle.meta.get(families::VOLUMES, &key)? else { continue };
             let past = codec::get_past(&value)
                 .ok_or_else(|| damage(families::VOLUMES, &key, "a deleted volume's past"))?;

@@ -3,36 +3,39 @@
 use crate::VolumeError;
 use crate::core::shared::Partition;
 use base::PartitionId;
-use std::sync::{Arc, OnceLock};
+use parking_lot::RwLock;
+use std::sync::Arc;
 
-/// The partitions that were opened at the start, and room for those that are opened later. None is ever removed, so
-/// that no lock is needed to find one.
-pub(crate) struct Homes {
-    first: Vec<Arc<Partition>>,
-    later: Box<[OnceLock<Arc<Partition>>]>,
-}
+/// The open partitions. Calls find theirs through their volumes, without the lock.
+pub(crate) struct Homes(
+    /// Guards the list; held for no longer than a copy of it takes.
+    RwLock<Vec<Arc<Partition>>>,
+);
 
 impl Homes {
-    pub(crate) fn new(first: Vec<Arc<Partition>>, later: usize) -> Homes {
-        Homes { first, later: (0..later).map(|_| OnceLock::new()).collect() }
+    pub(crate) fn new(homes: Vec<Arc<Partition>>) -> Homes {
+        Homes(RwLock::new(homes))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Partition>> {
-        self.first.iter().chain(self.later.iter().filter_map(OnceLock::get))
+    /// Returns all partitions.
+    pub(crate) fn all(&self) -> Vec<Arc<Partition>> {
+        self.0.read().clone()
     }
 
-    pub(crate) fn find(&self, id: PartitionId) -> Option<&Arc<Partition>> {
-        self.iter().find(|home| home.handle.id == id)
+    pub(crate) fn find(&self, id: PartitionId) -> Option<Arc<Partition>> {
+        self.0.read().iter().find(|home| home.handle.id == id).cloned()
     }
 
-    /// Adds a partition. Must not be called concurrently.
     pub(crate) fn add(&self, home: Arc<Partition>) -> Result<(), VolumeError> {
-        if self.find(home.handle.id).is_some() {
+        let mut homes = self.0.write();
+        if homes.iter().any(|known| known.handle.id == home.handle.id) {
             return Err(VolumeError::Invalid("the partition is open already"));
         }
-        let room = self.later.iter().find(|place| place.get().is_none());
-        let room = room.ok_or(VolumeError::Invalid("there is no room for another partition"))?;
-        _ = room.set(home);
+        homes.push(home);
         Ok(())
+    }
+
+    pub(crate) fn remove(&self, id: PartitionId) {
+        self.0.write().retain(|home| home.handle.id != id);
     }
 }

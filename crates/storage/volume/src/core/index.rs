@@ -131,6 +131,17 @@ impl Index {
         }
     }
 
+    /// Removes all volumes of a partition; returns their ids.
+    pub(crate) fn remove_partition(&mut self, partition: PartitionId) -> Vec<VolumeId> {
+        let gone = self.places.of_partition(partition);
+        self.marked.retain(|id| !gone.contains(id));
+        for &id in &gone {
+            self.remove(id);
+        }
+        self.queue.retain(|(place, _)| *place != partition);
+        gone.into_iter().collect()
+    }
+
     /// Removes a volume's old entry in favour of another.
     fn hide(&mut self, id: VolumeId, from: Place, to: Place) {
         self.places.insert(id, from);

@@ -29,7 +29,7 @@ impl Volumes {
         let home = self.partition(partition)?;
         let mut next = Some(VolumeId(0));
         while let Some(from) = next {
-            let (page, behind) = loader::headers(home, from, PAGE)?;
+            let (page, behind) = loader::headers(&home, from, PAGE)?;
             next = behind;
             for (id, header) in page {
                 if let Some(listed) = self.listed(partition, id, header)

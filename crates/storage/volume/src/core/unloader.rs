@@ -37,7 +37,7 @@ impl Volumes {
         // Prevents the group from being loaded while it is being unloaded. A partition in a bucket that is away may
         // hold up a loader for long: then the group stays.
         let home = self.partitions.find(key.0);
-        let loading = home.and_then(|home| home.loading.try_lock());
+        let loading = home.as_ref().and_then(|home| home.loading.try_lock());
         let is_stored = loading.is_some() && rest(&volumes);
         drop(volumes);
         let mut index = self.index.write();

@@ -6,7 +6,7 @@ use crate::core::creation::{
 };
 use crate::core::group::Group;
 use crate::core::homes::Homes;
-use crate::core::index::Index;
+use crate::core::index::{Index, ToLoad};
 use crate::core::loader::{self, readers};
 use crate::core::permit::Permit;
 use crate::core::replacement::{forget_snapshots, leave, leaving_job, put_job};
@@ -66,22 +66,13 @@ impl Volumes {
     /// # Errors
     /// `Store`, if none of the partitions can be read.
     pub fn open(partitions: Vec<PartitionHandle>, options: VolumeOptions) -> Result<Volumes, VolumeError> {
-        Volumes::open_expecting(partitions, 0, options)
-    }
-
-    /// [`Volumes::open`], with room for partitions that are opened later; see [`Volumes::add`].
-    pub fn open_expecting(
-        partitions: Vec<PartitionHandle>,
-        later: usize,
-        options: VolumeOptions,
-    ) -> Result<Volumes, VolumeError> {
         let shared = Arc::new(Shared::new(options));
         let partitions: Vec<_> =
             partitions.into_iter().map(|handle| Arc::new(Partition::new(handle))).collect();
         let (partitions, index) = find_all(partitions)?;
         let (index, purger) = (RwLock::new(index), Mutex::new(Purger::default()));
         let (changes, counting) = Default::default();
-        let partitions = Homes::new(partitions, later);
+        let partitions = Homes::new(partitions);
         Ok(Volumes { shared, partitions, index, changes, purger, counting })
     }
 
@@ -100,7 +91,7 @@ impl Volumes {
     /// that is on another partition, too, is left out, which is logged: that volume may be in use.
     ///
     /// # Errors
-    /// `Store` if it cannot be read; `Invalid` if there is no room for it, or it is there.
+    /// `Store` if it cannot be read; `Invalid` if it is there.
     pub fn add(
         &self,
         partition: PartitionHandle,
@@ -118,6 +109,21 @@ impl Volumes {
         self.partitions.add(home)?;
         index.add_found(id, &found);
         Ok(())
+    }
+
+    /// Removes a partition whose stores answer nothing any more, and forgets its volumes; returns their ids. The stores are closed when
+    /// the last call that uses one of them has ended. Another handle of the partition may be added then.
+    ///
+    /// # Errors
+    /// `NoPartition`.
+    pub fn remove(&self, partition: PartitionId) -> Result<Vec<VolumeId>, VolumeError> {
+        let _changes = self.changes.lock();
+        let home = self.partition(partition)?;
+        // A group that is being loaded must not be put into the index afterwards.
+        let _loading = home.loading.lock();
+        let mut index = self.index.write();
+        self.partitions.remove(partition);
+        Ok(index.remove_partition(partition))
     }
 
     /// Returns the volume for file service.
@@ -154,18 +160,28 @@ impl Volumes {
             let to_load = index.to_load(id).ok_or(VolumeError::NoVolume(id))?;
             Ok((index.loaded(id).cloned(), to_load))
         };
-        let mut partition = find()?.1.partition;
-        let (home, _loading, to_load) = loop {
-            let home = self.partition(partition)?;
-            let loading = home.loading.lock();
+        loop {
+            let home = self.partition(find()?.1.partition)?;
+            let _loading = home.loading.lock();
             match find()? {
                 (Some(volume), _) => return Ok(volume),
-                (None, to_load) if to_load.partition == partition => break (home, loading, to_load),
-                // It was replaced by one on another partition meanwhile.
-                (None, to_load) => partition = to_load.partition,
+                (None, to_load) if self.is_home(&home, to_load.partition) => {
+                    return self.load_group(&home, &to_load, id);
+                }
+                // It was replaced by one on another partition meanwhile, or the partition was opened again.
+                (None, _) => {}
             }
-        };
-        let volumes = loader::load(&self.shared, home, &to_load)?;
+        }
+    }
+
+    /// Loads a group, one of whose volumes is `id`. The caller holds the lock of loading.
+    fn load_group(
+        &self,
+        home: &Arc<Partition>,
+        to_load: &ToLoad,
+        id: VolumeId,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let volumes = loader::load(&self.shared, home, to_load)?;
         let mut index = self.index.write();
         for volume in volumes {
             index.put(Arc::new(volume));
@@ -175,8 +191,8 @@ impl Volumes {
 
     /// Returns the id of the volume with this name. Reads every header.
     pub fn find_name(&self, name: &VolumeName) -> Result<Option<VolumeId>, VolumeError> {
-        for home in self.partitions.iter() {
-            if let Some(id) = loader::find_name(home, name)? {
+        for home in self.homes() {
+            if let Some(id) = loader::find_name(&home, name)? {
                 return Ok(Some(id));
             }
         }
@@ -227,7 +243,7 @@ impl Volumes {
 
     /// Returns the partitions in order.
     pub fn partitions(&self) -> Vec<PartitionId> {
-        let mut ids: Vec<PartitionId> = self.partitions.iter().map(|partition| partition.handle.id).collect();
+        let mut ids: Vec<PartitionId> = self.homes().iter().map(|home| home.handle.id).collect();
         ids.sort_unstable();
         ids
     }
@@ -250,12 +266,17 @@ impl Volumes {
         index.put(new);
     }
 
-    pub(crate) fn homes(&self) -> impl Iterator<Item = &Arc<Partition>> {
-        self.partitions.iter()
+    pub(crate) fn homes(&self) -> Vec<Arc<Partition>> {
+        self.partitions.all()
     }
 
-    pub(crate) fn partition(&self, id: PartitionId) -> Result<&Arc<Partition>, VolumeError> {
+    pub(crate) fn partition(&self, id: PartitionId) -> Result<Arc<Partition>, VolumeError> {
         self.partitions.find(id).ok_or(VolumeError::NoPartition(id))
+    }
+
+    /// Whether this is the open handle of the partition.
+    fn is_home(&self, home: &Arc<Partition>, id: PartitionId) -> bool {
+        self.partitions.find(id).is_some_and(|open| Arc::ptr_eq(&open, home))
     }
 
     /// Creates a volume, durably.
@@ -297,7 +318,7 @@ impl Volumes {
             is_read_write_gone: new.kind != VolumeType::ReadWrite,
         };
         let group = Arc::new(Group::new(group, epochs, Arc::clone(&home.handle.chunks)));
-        let volume = Arc::new(Volume::new(&self.shared, home, group, stored, &counters));
+        let volume = Arc::new(Volume::new(&self.shared, &home, group, stored, &counters));
         self.index.write().put(Arc::clone(&volume));
         drop(changes);
         self.keep_few_loaded();
@@ -431,8 +452,8 @@ impl Volumes {
         let is_more = self.shared.caches.clear_buried();
         let mut purger = self.purger.lock();
         let mut outcome = Ok(is_more);
-        for home in self.partitions.iter() {
-            match purger.step(home, |group| self.find_group(home.handle.id, group)) {
+        for home in self.homes() {
+            match purger.step(&home, |group| self.find_group(home.handle.id, group)) {
                 Ok(false) => {}
                 Ok(true) => return Ok(true),
                 Err(error) => outcome = outcome.and(Err(error)),
@@ -510,7 +531,7 @@ impl Volumes {
     /// # Errors
     /// `Store`: the first failure.
     pub fn sync(&self) -> Result<(), VolumeError> {
-        self.partitions.iter().map(|partition| partition.sync()).fold(Ok(()), Result::and)
+        self.homes().iter().map(|home| home.sync()).fold(Ok(()), Result::and)
     }
 
     /// Makes everything acknowledged on one partition durable; free of cost if there is nothing to do.

@@ -166,7 +166,7 @@ impl Volumes {
         let all = home.receipts.0.lock();
         let of_it = all.iter().filter(|receipt| receipt.volume == number);
         let best = of_it.max_by_key(|receipt| receipt.bytes).cloned();
-        Ok(best.map(|receipt| Received { home: Arc::clone(home), receipt }))
+        Ok(best.map(|receipt| Received { home: Arc::clone(&home), receipt }))
     }
 
     /// Discards the received data for a volume of this number, because the volume has been sent completely.
@@ -178,7 +178,7 @@ impl Volumes {
     /// Returns the number of transfers discarded. Call this periodically.
     pub fn expire_received(&self, now: UnixTime) -> Result<usize, VolumeError> {
         let mut count = 0;
-        for home in self.partitions.iter() {
+        for home in self.homes() {
             let space = (home.handle.space)();
             let is_full = space.free_kib < (space.total_kib / FREE_PARTS).min(FREE_KIB_ENOUGH);
             count += home.forget(&|receipt| is_full || is_expired(receipt, now))?;

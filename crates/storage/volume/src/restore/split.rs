@@ -103,7 +103,8 @@ impl Volumes {
     pub fn splittings(&self, partition: PartitionId) -> Result<Vec<Splitting>, VolumeError> {
         let (from, to) = keys::registry_range(keys::Registry::Splitting);
         let mut found = Vec::new();
-        let meta = &self.partition(partition)?.handle.meta;
+        let home = self.partition(partition)?;
+        let meta = &home.handle.meta;
         meta.scan(families::VOLUMES, KeyRange::ascending(&from, &to), &mut |key, value| {
             let volume = keys::splitting_of(key);
             found.extend(volume.and_then(|volume| codec::get_splitting(volume, value)));

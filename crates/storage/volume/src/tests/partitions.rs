@@ -122,7 +122,7 @@ fn a_partition_that_comes_later_is_served() {
         make(&both, 1, 9);
         both.sync().unwrap();
     }
-    let volumes = Volumes::open_expecting(vec![partition(0)], 1, options()).unwrap();
+    let volumes = Volumes::open(vec![partition(0)], options()).unwrap();
     assert_eq!(volumes.partitions(), [place(0)]);
     assert!(matches!(volumes.get(VolumeId(8)), Err(VolumeError::NoVolume(_))));
     assert!(matches!(volumes.space(place(1)), Err(VolumeError::NoPartition(_))));
@@ -150,16 +150,55 @@ fn a_volume_of_a_later_partition_does_not_hide_one_in_use() {
         make(&alone, index as u32, 7);
         make(&alone, index as u32, 10 + index as u32);
     }
-    let volumes = Volumes::open_expecting(vec![partition(0)], 1, options()).unwrap();
+    let volumes = Volumes::open(vec![partition(0)], options()).unwrap();
     let used = volumes.get(VolumeId(7)).unwrap();
     volumes.add(partition(1), None).unwrap();
     assert!(Arc::ptr_eq(&used, &volumes.get(VolumeId(7)).unwrap()));
     assert_eq!(volumes.get(VolumeId(7)).unwrap().partition(), place(0));
     assert_eq!(volumes.get(VolumeId(11)).unwrap().partition(), place(1));
-    assert!(matches!(
-        volumes.add(handle(2, Arc::new(Meta::default()), &chunks[0]), None),
-        Err(VolumeError::Invalid(_))
-    ));
+}
+
+/// Another server had it in between.
+#[test]
+fn a_partition_that_was_lost_is_opened_again() {
+    let metas = [Arc::new(Meta::default()), Arc::new(Meta::default())];
+    let chunks = [Arc::new(MemoryChunks::new()), Arc::new(MemoryChunks::new())];
+    let partition = |index: usize| handle(index as u32, metas[index].clone(), &chunks[index]);
+    let volumes = Volumes::open(vec![partition(0)], options()).unwrap();
+    let lease = Arc::new(Lease::default());
+    lease.is_valid.store(true, Relaxed);
+    volumes.add(partition(1), Some(lease.clone())).unwrap();
+    make(&volumes, 0, 7);
+    for id in [8, 9, 10] {
+        make(&volumes, 1, id);
+    }
+    volumes.sync().unwrap();
+    let old = volumes.get(VolumeId(8)).unwrap();
+    lease.is_valid.store(false, Relaxed);
+    lease.has_ended.store(true, Relaxed);
+    assert_eq!(volumes.remove(place(1)).unwrap(), [VolumeId(8), VolumeId(9), VolumeId(10)]);
+    assert!(matches!(volumes.remove(place(1)), Err(VolumeError::NoPartition(_))));
+    assert!(matches!(volumes.get(VolumeId(8)), Err(VolumeError::NoVolume(_))));
+    assert_eq!((volumes.partitions(), volumes.loaded_count()), (vec![place(0)], 1));
+    let late = Commits::collect(|call| InCall::new(old.clone(), call).id());
+    assert!(matches!(late.wait(), Err(VolumeError::Store(StoreError::Fenced { .. }))));
+    {
+        let other = Volumes::open(vec![partition(1)], options()).unwrap();
+        let volume = other.get(VolumeId(8)).unwrap();
+        volume.create_file(&actor(1), volume.root(), b"there", &nothing()).unwrap();
+        other.delete(VolumeId(9)).unwrap();
+        make(&other, 1, 11);
+        other.sync().unwrap();
+    }
+    volumes.add(partition(1), None).unwrap();
+    let new = volumes.get(VolumeId(8)).unwrap();
+    assert!(!Arc::ptr_eq(&old, &new));
+    assert!(new.lookup(new.root(), b"there").is_ok());
+    assert!(matches!(volumes.get(VolumeId(9)), Err(VolumeError::NoVolume(_))));
+    assert_eq!(volumes.get(VolumeId(11)).unwrap().partition(), place(1));
+    drop(old);
+    while volumes.unload_idle() > 0 {}
+    assert!(volumes.get(VolumeId(10)).is_ok() && volumes.get(VolumeId(7)).is_ok());
 }
 
 /// A bucket that does not answer must not hold up the volumes of other partitions.

@@ -135,12 +135,12 @@ impl Volumes {
     ) -> Result<CompactionStep, VolumeError> {
         let home = self.partition(partition)?;
         let mut compactor = home.compactor.lock();
-        let found = compactor.find(home, policy);
+        let found = compactor.find(&home, policy);
         let bytes = found.inspect_err(|_| compactor.work = Work::None)?;
         let names = compactor.take_names();
-        let moved = self.move_chunks(home, names)?;
+        let moved = self.move_chunks(&home, names)?;
         compactor.count(&moved);
-        quarantine::report_chunks(self, home, &moved.damaged, now)?;
+        quarantine::report_chunks(self, &home, &moved.damaged, now)?;
         let is_idle = moved.is_full || compactor.is_resting;
         Ok(CompactionStep { bytes: bytes + moved.copied_bytes, is_idle })
     }

@@ -47,7 +47,7 @@ impl Volumes {
     pub fn quarantine(&self, partition: PartitionId) -> Result<Vec<Quarantined>, VolumeError> {
         let home = self.partition(partition)?;
         let mut found = Vec::new();
-        for entry in entries(home)? {
+        for entry in entries(&home)? {
             if entry.is_valid(&*home.handle.meta)? {
                 found.push(entry.shown());
             }

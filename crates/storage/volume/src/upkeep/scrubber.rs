@@ -108,8 +108,8 @@ impl Volumes {
     ) -> Result<ScrubStep, VolumeError> {
         let home = self.partition(partition)?;
         let mut scrubber = home.scrubber.lock();
-        let mut state = scrubber.state(home)?;
-        quarantine::prune(home, |_| false)?;
+        let mut state = scrubber.state(&home)?;
+        quarantine::prune(&home, |_| false)?;
         let begun = state.started;
         let Some(family) = begin(&mut state, policy, now) else {
             return Ok(ScrubStep { bytes: 0, is_idle: true });
@@ -117,14 +117,14 @@ impl Volumes {
         if state.started != begun {
             home.handle.meta.read_anew()?;
         }
-        let part = read(home, family, &state.from)?;
-        let (chunks, damages) = self.examine(home, family, &part, now)?;
+        let part = read(&home, family, &state.from)?;
+        let (chunks, damages) = self.examine(&home, family, &part, now)?;
         state.records += part.records;
         state.chunks += chunks;
         state.bytes += part.bytes;
         state.damages += damages;
         scrubber.bytes_since_start += part.bytes;
-        advance(home, &mut state, part.next, now)?;
+        advance(&home, &mut state, part.next, now)?;
         let mut batch = Batch::new();
         batch.put(Family::SYSTEM, keys::SCRUB_STATE, codec::put_scrub_state(&state));
         home.handle.meta.commit(batch)?;
@@ -136,7 +136,7 @@ impl Volumes {
     pub fn scrub_statistics(&self, partition: PartitionId) -> Result<ScrubStatistics, VolumeError> {
         let home = self.partition(partition)?;
         let mut scrubber = home.scrubber.lock();
-        let state = scrubber.state(home)?;
+        let state = scrubber.state(&home)?;
         let family = state.family.and_then(|family| FAMILIES.get(usize::from(family)));
         let group = state.from.first_chunk().map_or(0, |group| u64::from_be_bytes(*group));
         let ScrubState { started, finished, passes, records, chunks, bytes, damages, .. } = state;

@@ -3,7 +3,7 @@
 use super::{Found, GroupKey};
 use ahash::RandomState;
 use base::{PartitionId, VolumeId};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Number of maps, selected by the low bits of a volume's id.
 const SHARDS: usize = 4;
@@ -69,6 +69,12 @@ impl Places {
     /// Inserts a location and returns the previous one.
     pub(super) fn insert(&mut self, id: VolumeId, place: Place) -> Option<Place> {
         self.0[shard(id)].insert(id, place)
+    }
+
+    /// Returns the volumes on a partition.
+    pub(super) fn of_partition(&self, partition: PartitionId) -> BTreeSet<VolumeId> {
+        let all = self.0.iter().flatten();
+        all.filter(|(_, place)| place.partition == partition).map(|(&id, _)| id).collect()
     }
 
     pub(super) fn remove(&mut self, id: VolumeId) {

@@ -1,0 +1,180 @@
+//! The servers on standby for this one: their addresses are registered with its own, so that clients know
+//! them before it dies.
+
+use super::opening::connect;
+use anyhow::{Context, Result};
+use cellar_config::{BucketSettings, Settings};
+use cluster::{NodeName, NodeRecord, NodeState, read_nodes};
+use object_store::ObjectStore;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+
+/// Interval at which the leases are read.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// For how long after the last change of its lease a server is on standby. A lease is renewed every second.
+const FRESH: Duration = Duration::from_secs(30);
+
+/// For how long the bucket may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Reads the leases of the other servers.
+pub(super) struct Standbys {
+    client: Arc<dyn ObjectStore>,
+    folder: String,
+    runtime: Runtime,
+    next: Instant,
+    seen: Seen,
+    last_error: String,
+}
+
+impl Standbys {
+    /// Returns what reads those of a server whose partitions are all in buckets; `None` for any other.
+    pub(super) fn of(settings: &Settings, own: NodeName) -> Result<Option<Standbys>> {
+        let Some(first) = super::shared(settings) else { return Ok(None) };
+        Standbys::at(first, own).map(Some)
+    }
+
+    fn at(bucket: &BucketSettings, own: NodeName) -> Result<Standbys> {
+        let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a thread")?;
+        Ok(Standbys {
+            client: connect(bucket)?,
+            folder: bucket.address.prefix().to_owned(),
+            runtime,
+            next: Instant::now(),
+            seen: Seen { own, nodes: BTreeMap::new() },
+            last_error: String::new(),
+        })
+    }
+
+    /// Returns their addresses. While the bucket does not answer, nothing changes.
+    pub(super) fn addresses(&mut self) -> Vec<Ipv4Addr> {
+        let now = Instant::now();
+        if now >= self.next {
+            self.next = now + PERIOD;
+            match self.read() {
+                Ok(records) => {
+                    self.last_error.clear();
+                    self.seen.note(records, Instant::now());
+                }
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    if error != self.last_error {
+                        tracing::warn!(error, "cannot read which servers are on standby");
+                    }
+                    self.last_error = error;
+                }
+            }
+        }
+        self.seen.addresses()
+    }
+
+    fn read(&self) -> Result<Vec<NodeRecord>> {
+        let read = async { timeout(PATIENCE, read_nodes(&*self.client, &self.folder)).await };
+        Ok(self.runtime.block_on(read).with_context(|| format!("no answer within {PATIENCE:?}"))??)
+    }
+}
+
+/// What was seen of the leases.
+struct Seen {
+    own: NodeName,
+    nodes: BTreeMap<NodeName, Node>,
+}
+
+struct Node {
+    record: NodeRecord,
+    /// When the lease was first seen to differ from before; a lease that never changes may be years old.
+    changed: Option<Instant>,
+    is_fresh: bool,
+}
+
+impl Seen {
+    fn note(&mut self, records: Vec<NodeRecord>, now: Instant) {
+        let mut before = std::mem::take(&mut self.nodes);
+        for record in records {
+            if record.node == self.own || record.state != NodeState::Live {
+                continue;
+            }
+            let changed = match before.remove(&record.node) {
+                Some(node) if node.record == record => node.changed,
+                Some(_) => Some(now),
+                None => None,
+            };
+            let is_fresh = changed.is_some_and(|changed| now.saturating_duration_since(changed) < FRESH);
+            self.nodes.insert(record.node.clone(), Node { record, changed, is_fresh });
+        }
+    }
+
+    fn addresses(&self) -> Vec<Ipv4Addr> {
+        let fresh = self.nodes.values().filter(|node| node.is_fresh);
+        let all = fresh.flat_map(|node| &node.record.addresses);
+        all.filter_map(|address| match address.ip() {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::{Member, MemberConfig};
+
+    fn at(second: u64, from: Instant) -> Instant {
+        from + Duration::from_secs(second)
+    }
+
+    fn record(node: &str, sequence: u64, state: NodeState) -> NodeRecord {
+        NodeRecord {
+            node: node.parse().unwrap(),
+            incarnation: "0000000000000000000000000000abcd.1".parse().unwrap(),
+            sequence,
+            state,
+            ttl: Duration::from_secs(6),
+            replaced: None,
+            addresses: vec!["192.0.2.7:7000".parse().unwrap(), "[2001:db8::7]:7000".parse().unwrap()],
+        }
+    }
+
+    #[test]
+    fn only_servers_that_renew_their_leases_count() {
+        let mut seen = Seen { own: "a".parse().unwrap(), nodes: BTreeMap::new() };
+        let begun = Instant::now();
+        let standby = [Ipv4Addr::new(192, 0, 2, 7)];
+        let live =
+            |sequence| vec![record("a", sequence, NodeState::Live), record("b", sequence, NodeState::Live)];
+        seen.note(live(1), begun);
+        assert!(seen.addresses().is_empty(), "it may have died long ago");
+        seen.note(live(2), at(10, begun));
+        assert_eq!(seen.addresses(), standby);
+        seen.note(live(2), at(30, begun));
+        assert_eq!(seen.addresses(), standby);
+        seen.note(live(2), at(40, begun));
+        assert!(seen.addresses().is_empty(), "it does not renew its lease");
+        seen.note(live(3), at(50, begun));
+        assert_eq!(seen.addresses(), standby);
+        seen.note(vec![record("b", 4, NodeState::Left)], at(51, begun));
+        assert!(seen.addresses().is_empty());
+    }
+
+    #[test]
+    fn leases_are_read_from_the_bucket() {
+        let folder = tempfile::tempdir().unwrap();
+        let bucket = BucketSettings::of(format!("file://{}", folder.path().display()).parse().unwrap());
+        let addresses = vec!["192.0.2.9:7000".parse().unwrap()];
+        let config = MemberConfig { addresses, ..MemberConfig::new("b".parse().unwrap()) };
+        let _other = Member::start(connect(&bucket).unwrap(), config).unwrap();
+        let mut standbys = Standbys::at(&bucket, "a".parse().unwrap()).unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        while standbys.addresses() != [Ipv4Addr::new(192, 0, 2, 9)] {
+            assert!(Instant::now() < end, "{}", standbys.last_error);
+            std::thread::sleep(Duration::from_millis(100));
+            standbys.next = Instant::now();
+        }
+    }
+}
