@@ -113,6 +113,28 @@ mod with {
         assert_eq!(place.rows(&["store", "check", "--data", &address])[0]["volumes"], 1);
         let output = place.output(&["store", "check", "file:///absent"]);
         assert!(stderr(&output).contains("has no partition file:///absent"), "{}", stderr(&output));
+        replace_the_master_key(&place, &address);
+        check_file(&Cell::start_at(place, &cellar_server::FaultInjection::default()));
+    }
+
+    /// Without the new key, the partition cannot be read afterwards.
+    fn replace_the_master_key(place: &Place, address: &str) {
+        let new = "printf '%064d' 8";
+        let row: Value = serde_json::from_str(&place.run(&[
+            "store",
+            "rekey",
+            address,
+            "--new-key-command",
+            new,
+            "--new-data-key",
+            "--json",
+        ]))
+        .unwrap();
+        assert_eq!(row, json!({ "partition": address, "data_keys": 2 }));
+        let refused = place.output(&["store", "check", address]);
+        assert!(!refused.status.success() && stderr(&refused).contains("key"), "{}", stderr(&refused));
+        let text = std::fs::read_to_string(&place.config).unwrap();
+        std::fs::write(&place.config, text.replace("printf '%064d' 7", new)).unwrap();
     }
 
     /// Only its own volumes are offline, until it is there.

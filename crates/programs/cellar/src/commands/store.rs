@@ -9,9 +9,9 @@ use super::context::load_settings;
 use crate::output::{Format, Row};
 use anyhow::{Context as _, Result, anyhow, bail};
 use base::BucketAddress;
-use cellar_config::Place;
 use cellar_config::encryption::KeySource;
 use cellar_config::files::Exposure;
+use cellar_config::{PartitionSettings, Place, Settings};
 use clap::{Args, Subcommand};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use serde::{Deserialize, Serialize};
@@ -178,10 +178,7 @@ fn partitions(check: &Check) -> Result<Vec<(Place, Option<KeySource>)>> {
         let named = |path: &PathBuf| match address(path) {
             None => Ok((Place::Folder(path.clone()), key(rekey::configured(&settings, path)))),
             Some(address) => {
-                let place = address.to_string();
-                let mut known = settings.partitions.iter();
-                let found = known.find(|known| known.place.to_string() == place);
-                let found = found.with_context(|| format!("{} has no partition {place}", settings.source))?;
+                let found = in_bucket(&settings, &address)?;
                 Ok((found.place.clone(), key(found.key.clone())))
             }
         };
@@ -191,6 +188,14 @@ fn partitions(check: &Check) -> Result<Vec<(Place, Option<KeySource>)>> {
         bail!("the configuration names no partition");
     }
     Ok(settings.partitions.into_iter().map(|partition| (partition.place, key(partition.key))).collect())
+}
+
+/// Returns the partition at an address in a bucket; only the configuration says how the bucket is reached.
+fn in_bucket<'s>(settings: &'s Settings, address: &BucketAddress) -> Result<&'s PartitionSettings> {
+    let place = address.to_string();
+    let mut known = settings.partitions.iter();
+    let found = known.find(|known| known.place.to_string() == place);
+    found.with_context(|| format!("{} has no partition {place}", settings.source))
 }
 
 /// Returns the address of a bucket, if this is one.

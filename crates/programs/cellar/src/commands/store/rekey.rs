@@ -1,5 +1,6 @@
 //! `cellar store rekey`: replaces the master key, or adds a data key.
 
+use super::{address, in_bucket};
 use crate::commands::context::load_settings;
 use crate::output::Format;
 use anyhow::{Context as _, Result, anyhow};
@@ -14,7 +15,8 @@ use store::Partition;
 /// Change the keys of an encrypted partition.
 #[derive(Args)]
 pub struct Rekey {
-    /// Directory of the partition, like /vicepa.
+    /// Directory of the partition, like /vicepa, or its address in a bucket, like s3://cellar/b, which the configuration
+    /// must name.
     partition: PathBuf,
     /// Configuration of the server, which names the present master key; OpenAFS's in /etc/openafs/server by
     /// default.
@@ -61,8 +63,15 @@ pub(super) fn run(rekey: &Rekey) -> Result<()> {
         (file, command) => KeySource::from_either(file.clone(), command.clone(), Exposure::Refused)?,
     };
     let (old, new) = (present.load()?, next.load()?);
-    let data_keys = Partition::rekey(&rekey.partition, &old, &new, rekey.new_data_key)
-        .map_err(|error| anyhow!("{error}"))?;
+    let data_keys = match address(&rekey.partition) {
+        None => Partition::rekey(&rekey.partition, &old, &new, rekey.new_data_key)
+            .map_err(|error| anyhow!("{error}"))?,
+        Some(address) => {
+            let settings = load_settings(rekey.config.as_deref())?;
+            let bucket = in_bucket(&settings, &address)?.place.bucket().context("not in a bucket")?;
+            cellar_server::buckets::rekey(bucket, (&old, &new), rekey.new_data_key)?
+        }
+    };
     let partition = rekey.partition.display().to_string();
     let format = if rekey.json { Format::Json } else { Format::Text };
     let sentence = format!("{partition}: {data_keys} data keys are wrapped with the key from {next}");
@@ -74,6 +83,9 @@ fn present(rekey: &Rekey) -> Result<KeySource> {
         return KeySource::from_either(rekey.key_file.clone(), rekey.key_command.clone(), Exposure::Refused);
     }
     let settings = load_settings(rekey.config.as_deref())?;
-    configured(&settings, &rekey.partition)
-        .with_context(|| format!("the configuration names no master key for {}", rekey.partition.display()))
+    let known = match address(&rekey.partition) {
+        None => configured(&settings, &rekey.partition),
+        Some(address) => in_bucket(&settings, &address)?.key.clone(),
+    };
+    known.with_context(|| format!("the configuration names no master key for {}", rekey.partition.display()))
 }
