@@ -80,7 +80,10 @@ impl Form {
     }
 }
 
-/// Starts logging. `CELLAR_LOG` filters (like `debug` or `rx=trace`; `info` by default), and
+/// What is logged by default. The client of buckets and its database report each repeated request at the level of `info`.
+const FILTER: &str = "info,object_store=warn,slatedb=warn";
+
+/// Starts logging. `CELLAR_LOG` filters (like `debug` or `rx=trace`; by default [`FILTER`]), and
 /// `CELLAR_LOG_FORMAT` selects `text` or `json`. The previous run's log is kept as CellarLog.old.
 pub fn start(folder: &Path, console: Console) -> Result<()> {
     let form = Form::parse(std::env::var_os(FORM_VARIABLE).as_deref())?;
@@ -90,7 +93,7 @@ pub fn start(folder: &Path, console: Console) -> Result<()> {
         std::fs::rename(&path, folder.join(OLD_LOG_FILE))?;
     }
     let file = files::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    let filter = EnvFilter::try_from_env("CELLAR_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_env("CELLAR_LOG").unwrap_or_else(|_| EnvFilter::new(FILTER));
     // Event lines are selected elsewhere, and a selected event must not be filtered out here.
     let filter = filter.add_directive("event=info".parse()?);
     tracing_subscriber::registry()
