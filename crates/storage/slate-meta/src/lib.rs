@@ -18,6 +18,7 @@ mod config;
 mod engine;
 mod keys;
 mod meta;
+mod pace;
 mod reader;
 mod reads;
 mod unflushed;
