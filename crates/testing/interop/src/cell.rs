@@ -386,12 +386,22 @@ impl Cell {
         daemon(child.id())?.context("Cellar has ended already")
     }
 
+    /// Stops all threads of Cellar until [`resume_cellar`](Self::resume_cellar).
+    pub fn stop_cellar(&self) -> Result<()> {
+        kill("STOP", &[self.server_pid()?])
+    }
+
+    /// Lets Cellar go on. `nsenter`, which has started it, has stopped with it.
+    pub fn resume_cellar(&self) -> Result<()> {
+        let child = self.daemon.as_ref().context("Cellar does not run")?;
+        kill("CONT", &descendants(child.id())?)
+    }
+
     /// Sends `signal` (`TERM`, `KILL` ...) to Cellar and waits until it exits.
     pub fn end_cellar(&mut self, signal: &str) -> Result<()> {
         let mut child = self.daemon.take().context("Cellar does not run")?;
         let pid = daemon(child.id())?.context("Cellar has ended already")?;
-        let kill = Command::new("kill").arg(format!("-{signal}")).arg(pid.to_string()).status()?;
-        ensure!(kill.success(), "kill -{signal} {pid}: {kill}");
+        kill(signal, &[pid])?;
         let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {
             if child.try_wait()?.is_some() {
@@ -451,18 +461,43 @@ impl Drop for Cell {
 /// Returns the server among the descendants of the process that started it in its namespaces. Other Cellar
 /// programs may run there too.
 fn daemon(ancestor: u32) -> Result<Option<u32>> {
+    let is_cellar = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "cellar")
+    };
+    Ok(descendants(ancestor)?.into_iter().find(is_cellar))
+}
+
+/// Returns the processes below one, each before its own.
+fn descendants(ancestor: u32) -> Result<Vec<u32>> {
     let children = Command::new("pgrep").args(["-P", &ancestor.to_string()]).output()?;
+    let mut all = Vec::new();
     for child in String::from_utf8_lossy(&children.stdout).split_whitespace() {
-        let name = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
         let child = child.parse()?;
-        if name.trim() == "cellar" {
-            return Ok(Some(child));
-        }
-        if let Some(found) = daemon(child)? {
-            return Ok(Some(found));
-        }
+        all.push(child);
+        all.extend(descendants(child)?);
     }
-    Ok(None)
+    Ok(all)
+}
+
+/// Sends a signal to processes.
+fn kill(signal: &str, processes: &[u32]) -> Result<()> {
+    let mut command = Command::new("kill");
+    command.arg(format!("-{signal}")).args(processes.iter().map(u32::to_string));
+    let status = command.status()?;
+    ensure!(status.success(), "kill -{signal} {processes:?}: {status}");
+    Ok(())
+}
+
+/// Kills a process and all that it has started in its namespaces, and waits for it.
+pub fn kill_tree(child: &mut Child) {
+    // One that has ended in the meantime is no error.
+    if let Ok(below) = descendants(child.id())
+        && !below.is_empty()
+    {
+        _ = kill("KILL", &below);
+    }
+    _ = child.kill();
+    _ = child.wait();
 }
 
 /// A Cellar program that runs next to the servers, until [`Beside::end`].

@@ -2,11 +2,11 @@
 
 use crate::Test;
 use crate::tests::mixed::all;
-use crate::tests::registering::registered;
+use crate::tests::registering::{Entry, registered};
 use crate::tests::store::Writer;
 use crate::tests::wait_for;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, tools};
+use interop::cell::{Cell, kill_tree, tools};
 use interop::means::Means;
 use interop::seaweed::{SECRET, Seaweed};
 use serde_json::Value;
@@ -21,6 +21,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test { name: "bucket-beside-local", needs: NEEDS, run: beside_local },
         Test { name: "bucket-away", needs: NEEDS, run: away },
         Test { name: "bucket-server-killed", needs: NEEDS, run: server_killed },
+        Test { name: "bucket-away-for-long", needs: NEEDS, run: away_for_long },
         Test { name: "bucket-taken-over", needs: NEEDS, run: taken_over },
     ]
 }
@@ -264,6 +265,73 @@ fn stops_while_clients_write(cell: &mut Cell) -> Result<[u64; 2]> {
     Ok(done)
 }
 
+/// How long the server of buckets is away, by default: longer than a reply waits for the lease. Another number of seconds
+/// comes from this variable.
+const AWAY_FOR_LONG: Duration = Duration::from_secs(25);
+const AWAY_SECONDS: &str = "CELLAR_BUCKET_AWAY_SECONDS";
+
+/// How long after the return of the bucket a change without an answer has taken effect, or never will.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// What a call fails with when the bucket did not answer in time: UAETIMEDOUT, by number and by name.
+const TIMED_OUT: [&str; 2] = ["49733484", "UAETIMEDOUT"];
+
+/// SeaweedFS is away for longer than a call waits. Calls for the bucket's volumes fail with a timeout; other volumes serve
+/// as before; afterwards everything acknowledged is there, without a restart.
+fn away_for_long() -> Result<()> {
+    let mut cell = prepare("bucket7", "10.99.0.177")?;
+    _ = Seaweed::start(&cell, &["cellar"])?;
+    serve(&mut cell)?;
+    create(&cell, "data", "b")?;
+    create(&cell, "here", "a")?;
+    wait_it_out(&cell).with_context(|| cell.cellar_log())?;
+    cell.end_cellar("TERM")?;
+    check(&cell)
+}
+
+fn wait_it_out(cell: &Cell) -> Result<()> {
+    let span = match std::env::var(AWAY_SECONDS) {
+        Ok(seconds) => Duration::from_secs(seconds.parse().context(AWAY_SECONDS)?),
+        Err(_) => AWAY_FOR_LONG,
+    };
+    let mut far = Writer::start_in(cell, "data", 0, 0, u64::MAX)?;
+    let near = Writer::start_in(cell, "here", 1, 0, u64::MAX)?;
+    more(&far, STEPS)?;
+    more(&near, STEPS)?;
+    Seaweed::of(cell).kill()?;
+    let (begun, before) = (Instant::now(), near.done()?.unwrap_or(0));
+    std::thread::sleep(span);
+    let steps = near.done()?.unwrap_or(0) - before;
+    ensure!(steps >= STEPS, "a volume on a disk has taken {steps} steps in {span:?}:\n{}", near.printed()?);
+    Seaweed::of(cell).begin()?;
+    Seaweed::of(cell).wait()?;
+    let (away, back) = (begun.elapsed(), Instant::now());
+    let has_ended = far.has_ended()?;
+    if has_ended {
+        let printed = far.printed()?;
+        ensure!(TIMED_OUT.iter().any(|code| printed.contains(code)), "no timeout: {printed}");
+        // The change that got no answer may still take effect.
+        std::thread::sleep(SETTLED);
+    } else {
+        more(&far, STEPS)?;
+    }
+    // Another client has the same view, without a restart of the server.
+    let mut done = far.kill()?;
+    wait_for(LIMIT, || {
+        let mut last = Writer::start_in(cell, "data", 0, done, done + 1)?;
+        let is_good = last.end()?;
+        done = last.done()?.unwrap_or(done);
+        Ok(is_good)
+    })?;
+    println!(
+        "interop: the bucket was away for {:.0} s, the writer {}; served {:.1} s after it was back; {steps} steps on the disk",
+        away.as_secs_f64(),
+        if has_ended { "got a timeout" } else { "waited" },
+        back.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
 /// Waits until a writer has done this many more steps.
 fn more(writer: &Writer, steps: u64) -> Result<()> {
     let begun = writer.done()?.unwrap_or(0);
@@ -302,8 +370,9 @@ const SECOND: &str = "10.99.0.176";
 /// Longest time from the kill of a server to the first answer of the other one.
 const TAKEOVER: Duration = Duration::from_secs(12);
 
-/// How long a call waits for packets of a server that may not be there.
-const PATIENCE_MS: u64 = 1000;
+/// How long a call waits for packets: of a server that may not be there, and of one that is stopped.
+const SHORT_MS: u64 = 1000;
+const LONG_MS: u64 = 120_000;
 
 /// A reader that asks one server for the root directory of `data`, until it is dropped.
 struct Peek {
@@ -343,8 +412,7 @@ impl Peek {
 
 impl Drop for Peek {
     fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
+        kill_tree(&mut self.child);
     }
 }
 
@@ -354,10 +422,11 @@ fn standby(databases: &Cell, name: &'static str, address: &'static str) -> Resul
     Ok(cell)
 }
 
-/// Waits until a server has logged that it is on standby.
-fn wait_for_standby(cell: &Cell) -> Result<()> {
+/// Waits until a server has logged this often that it is on standby.
+fn wait_for_standby(cell: &Cell, times: usize) -> Result<()> {
     let log = || std::fs::read_to_string(cell.path().join("cellar.log"));
-    wait_for(LIMIT, || Ok(log()?.contains("this server is on standby"))).with_context(|| cell.cellar_log())
+    wait_for(LIMIT, || Ok(log()?.matches("this server is on standby").count() >= times))
+        .with_context(|| cell.cellar_log())
 }
 
 /// Checks that the contents of `data` are those after `done` steps of the writer, or one more; returns how many steps that is.
@@ -367,30 +436,47 @@ fn compare_steps(databases: &Cell, done: u64) -> Result<u64> {
     last.done()?.context("it has compared")
 }
 
-/// Two servers with the same partition. The active one is killed; later, the other one ends in order.
+/// Returns the entry of the server with exactly these addresses, in any order, as soon as there is one.
+fn registered_as(databases: &Cell, addresses: &[&str]) -> Result<Entry> {
+    let (mut found, mut expected) = (None, addresses.to_vec());
+    expected.sort_unstable();
+    wait_for(LIMIT, || {
+        let mut entry = registered(databases, addresses[0])?;
+        entry.addresses.sort_unstable();
+        found = Some(entry);
+        Ok(found.as_ref().is_some_and(|entry| entry.addresses == expected))
+    })
+    .with_context(|| format!("{found:?} instead of {expected:?}"))?;
+    found.context("no entry")
+}
+
+/// Two servers with the same partition. The active one is killed, and then the other one stops for longer than its lease.
 fn taken_over() -> Result<()> {
     let databases = Cell::start_configured("bucket4", "10.99.0.174", "")?;
     Seaweed::start(&databases, &["cellar"])?;
     let mut first = standby(&databases, "bucket5", FIRST)?;
     let mut second = standby(&databases, "bucket6", SECOND)?;
     first.start_cellar_alone()?;
-    let entry = registered(&databases, FIRST).with_context(|| first.cellar_log())?;
+    registered_as(&databases, &[FIRST]).with_context(|| first.cellar_log())?;
     let create = format!(
         "cellar volume create data --on {FIRST} --partition b --quota 0 --acl system:anyuser=rlidwka"
     );
     all(&databases, &[create])?;
     second.start_cellar_alone()?;
-    wait_for_standby(&second)?;
+    wait_for_standby(&second, 1)?;
+    // Clients know the address of the standby before the active server dies.
+    let entry = registered_as(&databases, &[FIRST, SECOND]).with_context(|| first.cellar_log())?;
     let done = killed(&databases, &mut first, &second).with_context(|| second.cellar_log())?;
-    let now = registered(&databases, SECOND)?;
-    ensure!(now.uuid == entry.uuid && now.addresses == [SECOND], "{now:?} after {entry:?}");
+    let now = registered_as(&databases, &[SECOND])?;
+    ensure!(now.uuid == entry.uuid, "{now:?} after {entry:?}");
     let done = compare_steps(&databases, done)?;
 
     first.start_cellar_alone()?;
-    wait_for_standby(&first)?;
-    second.end_cellar("TERM")?;
-    let now = registered(&databases, FIRST).with_context(|| first.cellar_log())?;
-    ensure!(now.uuid == entry.uuid && now.addresses == [FIRST], "{now:?} after {entry:?}");
+    wait_for_standby(&first, 1)?;
+    let done = stopped(&databases, &first, &mut second, done)
+        .with_context(|| format!("{}\n{}", first.cellar_log(), second.cellar_log()))?;
+    let now = registered_as(&databases, &[FIRST])?;
+    ensure!(now.uuid == entry.uuid, "{now:?} after {entry:?}");
     compare_steps(&databases, done)?;
     first.end_cellar("TERM")?;
     let checked =
@@ -404,11 +490,11 @@ fn taken_over() -> Result<()> {
 fn killed(databases: &Cell, active: &mut Cell, other: &Cell) -> Result<u64> {
     let mut writer = Writer::start_in(databases, "data", 0, 0, u64::MAX)?;
     more(&writer, STEPS)?;
-    let peek = Peek::start(databases, other.address, PATIENCE_MS)?;
+    let peek = Peek::start(databases, other.address, SHORT_MS)?;
     let before = SystemTime::now();
     active.end_cellar("KILL")?;
     let taken = peek.wait()?.duration_since(before)?;
-    registered(databases, other.address)?;
+    registered_as(databases, &[other.address])?;
     let found = SystemTime::now().duration_since(before)?;
     println!(
         "interop: the other server answered {:.1} s after the kill, and was registered after {:.1} s",
@@ -418,4 +504,31 @@ fn killed(databases: &Cell, active: &mut Cell, other: &Cell) -> Result<u64> {
     ensure!(taken <= TAKEOVER, "it took {taken:?}");
     writer.end()?;
     writer.done()?.context("it has compared")
+}
+
+/// Stops the active server while a client writes, until the other one has taken over and has changed files. Then it goes
+/// on, and must answer nothing. Returns the number of acknowledged steps.
+fn stopped(databases: &Cell, other: &Cell, active: &mut Cell, done: u64) -> Result<u64> {
+    let writer = Writer::start_in(databases, "data", 0, done, u64::MAX)?;
+    more(&writer, STEPS)?;
+    let late = Peek::start(databases, active.address, LONG_MS)?;
+    late.wait()?;
+    let next = Peek::start(databases, other.address, SHORT_MS)?;
+    let before = SystemTime::now();
+    active.stop_cellar()?;
+    let taken = next.wait()?.duration_since(before)?;
+    registered_as(databases, &[other.address])?;
+    let done = writer.kill()?;
+    let writer = Writer::start_in(databases, "data", 0, done, u64::MAX)?;
+    more(&writer, STEPS)?;
+    let answers = late.answers()?.len();
+    active.resume_cellar()?;
+    wait_for(LIMIT, || active.has_ended())?;
+    ensure!(late.answers()?.len() == answers, "a server answered after its tenure");
+    more(&writer, STEPS)?;
+    println!(
+        "interop: a stopped server was replaced after {:.1} s, and answered nothing afterwards",
+        taken.as_secs_f64()
+    );
+    writer.kill()
 }

@@ -4,7 +4,7 @@
 use crate::Test;
 use crate::tests::soak;
 use anyhow::{Context, Result, ensure};
-use interop::cell::{Cell, Server, tools};
+use interop::cell::{Cell, Server, kill_tree, tools};
 use interop::means::Means;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -73,6 +73,17 @@ impl Writer {
         Ok(whole.lines().filter_map(|line| line.strip_prefix("done ")?.parse().ok()).next_back())
     }
 
+    /// Kills the writer; returns the number of acknowledged steps. One more may have taken effect.
+    pub(crate) fn kill(mut self) -> Result<u64> {
+        kill_tree(&mut self.child);
+        self.done()?.context("it has compared")
+    }
+
+    /// Whether the writer has exited.
+    pub(crate) fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// Waits until the writer exits; returns whether it completed all steps.
     pub(crate) fn end(&mut self) -> Result<bool> {
         let deadline = Instant::now() + END;
@@ -88,8 +99,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        kill_tree(&mut self.child);
     }
 }
 
