@@ -98,6 +98,25 @@ impl BucketAddress {
         &self.prefix
     }
 
+    /// Returns the address of a place below this one.
+    ///
+    /// # Errors
+    /// If `name` is not one plain name, or the address is too long.
+    pub fn below(&self, name: &str) -> Result<BucketAddress, BucketAddressError> {
+        let below = |prefix: &str| {
+            if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") }
+        };
+        let (place, prefix) = match &self.place {
+            BucketPlace::Folder(path) => (BucketPlace::Folder(path.join(name)), String::new()),
+            place @ BucketPlace::S3(_) => (place.clone(), below(&self.prefix)),
+        };
+        let is_valid = !name.is_empty() && !name.contains('/') && is_prefix(name) && is_prefix(&prefix);
+        let shown = || crate::text::escape(below(&self.to_string()).as_bytes());
+        is_valid
+            .then_some(BucketAddress { place, prefix })
+            .ok_or_else(|| BucketAddressError::Unknown(shown()))
+    }
+
     /// Returns the folder, if it is one.
     pub fn folder(&self) -> Option<&Path> {
         match &self.place {
@@ -145,6 +164,24 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn places_below_an_address_have_plain_names() {
+        for (text, below) in [
+            ("s3://cellar", "s3://cellar/b"),
+            ("s3://x/cells/a", "s3://x/cells/a/b"),
+            ("file:///srv/bucket", "file:///srv/bucket/b"),
+            ("file:///srv/bucket/", "file:///srv/bucket/b"),
+        ] {
+            let address: BucketAddress = text.parse().unwrap();
+            assert_eq!(address.below("b"), below.parse());
+            for name in ["", "..", "b/c", "/b", "b c"] {
+                assert!(address.below(name).is_err(), "{text} {name:?}");
+            }
+        }
+        let long: BucketAddress = format!("s3://b/{}", "p".repeat(PREFIX_MAX)).parse().unwrap();
+        assert!(long.below("b").is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::encryption::KeySource;
 use crate::file::Origin;
 use crate::files::Exposure;
 use crate::security::{AUDIENCES, CALLERS, LEVELS, ServiceLevels};
-use crate::{BucketSettings, Place, Settings, openafs};
+use crate::{BucketSettings, ClusterSettings, Place, Settings, openafs};
 use anyhow::{Context as _, Result};
 use audit::Target;
 use base::SecurityLevel;
@@ -176,7 +176,7 @@ fn with_sources(
 fn derived(settings: &Settings, key: &str) -> Source {
     match key {
         REALMS => Source::Derived("cell.name"),
-        "cell.database_servers" => Source::Derived("server.announce"),
+        "cell.database_servers" | "cluster.address" => Source::Derived("server.announce"),
         "cell.userlist" | "server.logs" | "web.key_file" => Source::Derived("server.state"),
         "server.announce" if settings.bind.is_empty() => Source::Derived("the machine's addresses"),
         "server.announce" => Source::Derived("server.bind"),
@@ -184,6 +184,7 @@ fn derived(settings: &Settings, key: &str) -> Source {
             Source::Derived("the machine's memory")
         }
         "rx.lanes" => Source::Derived("the machine's processors"),
+        "cluster.node" => Source::Derived("the machine's name"),
         _ if key.starts_with("security.levels.") => Source::Derived("security.levels and own_calls"),
         _ => Source::Default,
     }
@@ -280,12 +281,19 @@ fn server(values: &mut Values, settings: &Settings) {
 }
 
 fn partitions(values: &mut Values, settings: &Settings) {
-    for partition in &settings.partitions {
-        match &partition.place {
-            Place::Folder(path) => {
-                values.path(&format!("partitions.{}", partition.id.letters()), Some(path));
+    if let Some(of) = &settings.cluster {
+        cluster(values, settings, of);
+    } else {
+        for partition in &settings.partitions {
+            let letters = partition.id.letters();
+            match &partition.place {
+                Place::Folder(path) => values.path(&format!("partitions.{letters}"), Some(path)),
+                Place::Bucket(bucket) => {
+                    let section = format!("{PARTITION}.{letters}");
+                    values.add(&format!("{section}.name"), letters);
+                    in_bucket(values, &section, bucket);
+                }
             }
-            Place::Bucket(bucket) => in_bucket(values, &partition.id.letters(), bucket),
         }
     }
     for partition in &settings.partitions {
@@ -298,10 +306,18 @@ fn partitions(values: &mut Values, settings: &Settings) {
     }
 }
 
-/// Adds the keys of a partition in a bucket that always have a value.
-fn in_bucket(values: &mut Values, letters: &str, bucket: &BucketSettings) {
-    let key = |of: &str| format!("{PARTITION}.{letters}.{of}");
-    values.add(&key("name"), letters);
+/// Adds the keys of a cluster that always have a value.
+fn cluster(values: &mut Values, settings: &Settings, cluster: &ClusterSettings) {
+    in_bucket(values, "cluster", &cluster.bucket);
+    values.list("cluster.partitions", settings.partitions.iter().map(|partition| partition.id.letters()));
+    values.add("cluster.node", cluster.node.as_str());
+    values.add("cluster.address", cluster.address.to_string());
+    values.number("cluster.port", cluster.port);
+}
+
+/// Adds the keys of a bucket that always have a value.
+fn in_bucket(values: &mut Values, section: &str, bucket: &BucketSettings) {
+    let key = |of: &str| format!("{section}.{of}");
     values.add(&key("bucket"), bucket.address.to_string());
     if bucket.address.folder().is_none() {
         values.add(&key("allow_http"), bucket.allow_http);
@@ -489,6 +505,31 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_a_cluster_have_their_lines_or_origins() {
+        let local = "\n[partitions]\na = \"p\"\n";
+        let section = "\n[cluster]\nbucket = \"s3://x/cell\"\npartitions = [\"c\", \"b\"]\ncache = \"/c\"\n";
+        let text = TEXT.replace(local, section).replace("[encryption.a]", "[encryption.b]");
+        let (_folder, all) = load(&text);
+        let host = crate::cluster::host_node_name().to_string();
+        for (key, value) in [
+            ("cluster.bucket", "\"s3://x/cell\""),
+            ("cluster.partitions", "[\"b\", \"c\"]"),
+            ("cluster.cache", "\"/c\""),
+            ("cluster.cache_mb", "10240"),
+            ("cluster.node", &format!("\"{host}\"")),
+            ("cluster.address", "\"127.0.0.1\""),
+            ("cluster.port", "7010"),
+            ("encryption.b.key_command", "\"(not shown)\""),
+        ] {
+            assert_eq!(setting(&all, key).value.to_string(), value, "{key}");
+        }
+        assert!(matches!(setting(&all, "cluster.bucket").source, Source::Line { line: 8, .. }));
+        assert_eq!(setting(&all, "cluster.address").source, Source::Derived("server.announce"));
+        assert_eq!(setting(&all, "cluster.port").source, Source::Default);
+        assert!(!all.iter().any(|setting| setting.key.starts_with("partition")), "{all:#?}");
+    }
+
+    #[test]
     fn defaults_name_their_origin() {
         let (folder, all) = load(TEXT);
         for (key, value, source) in [
@@ -542,6 +583,19 @@ mod tests {
         ];
         for key in documented.keys() {
             assert!(shown.contains(&**key) || optional.contains(&&**key), "{key} is not shown");
+        }
+        // The other sections with partitions exclude a cluster, so it has an example of its own.
+        let example =
+            page.split("```toml\n[cluster]").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let example = format!("[cluster]{example}");
+        let documented = lines(Path::new("cellar.toml"), &example).unwrap();
+        let given: Vec<&str> = example.lines().filter(|line| !line.contains("_file =")).collect();
+        let given = given.join("\n");
+        let (_folder, all) =
+            load(&format!("[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n{given}"));
+        let shown: BTreeSet<&str> = all.iter().map(|setting| &*setting.key).collect();
+        for key in documented.keys() {
+            assert!(shown.contains(&**key) || key.ends_with("_file"), "{key} is not shown");
         }
     }
 }

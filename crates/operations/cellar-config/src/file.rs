@@ -11,18 +11,21 @@ use super::openafs::local_realms;
 use super::security::{SecuritySection, SecuritySettings};
 use super::web::{WebSection, WebSettings};
 use crate::files::Exposure;
+mod cluster;
 mod fairness;
 mod partitions;
+mod reach;
 
 use super::partitions::PartitionSettings;
-use super::{EventLines, Role, Settings, Tuning, Upkeep};
+use super::{ClusterSettings, EventLines, Role, Settings, Tuning, Upkeep};
 use afs_format::cellservdb::CellServer;
 use afs_format::userlist::{UserList, parse_principal};
 use anyhow::{Context, Result};
 use base::{CellName, PartitionId};
+use cluster::ClusterSection;
 use events::lines::{Choice, PER_SECOND};
 use fairness::FairnessSection;
-use partitions::{BucketSection, partitions};
+use partitions::{BucketSection, LocalSection, partitions};
 use rx_proto::limits::{PACKET_BYTES_MAX, PACKET_BYTES_MIN};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -38,9 +41,10 @@ struct File {
     #[serde(default)]
     server: ServerSection,
     #[serde(default)]
-    partitions: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
+    partitions: LocalSection,
     #[serde(default)]
     partition: Vec<BucketSection>,
+    cluster: Option<ClusterSection>,
     #[serde(default)]
     encryption: BTreeMap<Spanned<String>, EncryptionSection>,
     #[serde(default)]
@@ -233,9 +237,17 @@ impl<'a> Origin<'a> {
 pub fn load(path: &Path) -> Result<Settings> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+    parse(path, &text)
+}
+
+/// Reads the text that `path` has or is to have.
+///
+/// # Errors
+/// As [`load`], but for the file itself.
+pub fn parse(path: &Path, text: &str) -> Result<Settings> {
     let file: File =
-        toml::from_str(&text).with_context(|| format!("in the configuration {}", path.display()))?;
-    let origin = Origin::new(path, &text);
+        toml::from_str(text).with_context(|| format!("in the configuration {}", path.display()))?;
+    let origin = Origin::new(path, text);
     let folder = path.parent().unwrap_or(Path::new("."));
     resolve(&origin, folder, file)
 }
@@ -259,6 +271,8 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
     let containers = file.server.announce_containers.unwrap_or_default();
     let automatic = AnnounceRules { containers, databases, ..AnnounceRules::default() };
     let (announce, announce_rules) = announced(plain(&file.server.announce), &bind, automatic)?;
+    let sections = (file.partitions, file.partition, file.cluster);
+    let cluster;
     let settings = Settings {
         source: origin.path.display().to_string(),
         realms,
@@ -282,13 +296,12 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         probe_history: probe_history(file.metrics.as_ref(), file.web.as_ref()).map(|path| folder.join(path)),
         web: file.web.map(|web| WebSettings::new(web, folder, &state)),
         tuning: tuning(origin, &file.store, &file.volume_server, &file.rx, &file.fairness)?,
-        partitions: encrypted(
-            origin,
-            folder,
-            partitions(origin, folder, file.partitions, file.partition, &roles, exposure)?,
-            file.encryption,
-            exposure,
-        )?,
+        partitions: {
+            let all;
+            (cluster, all) = places(origin, folder, sections, (&roles, &announce), exposure)?;
+            encrypted(origin, folder, all, file.encryption, exposure)?
+        },
+        cluster,
         database_servers: database_servers(&plain(&file.cell.database_servers), &announce),
         bind,
         announce,
@@ -305,6 +318,24 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
     match (settings.roles_refusal(), named_roles) {
         (Some(refusal), Some(named)) => Err(origin.bad(&named, "server.roles", refusal)),
         _ => Ok(settings),
+    }
+}
+
+/// Returns the partitions, and the cluster that has them, if it is one.
+fn places(
+    origin: &Origin<'_>,
+    folder: &Path,
+    (local, buckets, cluster): (LocalSection, Vec<BucketSection>, Option<ClusterSection>),
+    (roles, announce): (&[Role], &[Ipv4Addr]),
+    exposure: Exposure,
+) -> Result<(Option<ClusterSettings>, Vec<PartitionSettings>)> {
+    match cluster {
+        None => Ok((None, partitions(origin, folder, local, buckets, roles, exposure)?)),
+        Some(section) => {
+            let others = (&local, &*buckets);
+            let (cluster, all) = section.resolve(origin, folder, exposure, (roles, announce), others)?;
+            Ok((Some(cluster), all))
+        }
     }
 }
 

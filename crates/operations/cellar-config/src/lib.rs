@@ -3,6 +3,7 @@
 
 pub mod announcing;
 mod audit;
+pub mod cluster;
 pub mod durability;
 pub mod effective;
 pub mod encryption;
@@ -16,7 +17,8 @@ pub mod security;
 mod upkeep;
 pub mod web;
 
-pub use partitions::{BucketSettings, PartitionSettings, Place};
+pub use cluster::ClusterSettings;
+pub use partitions::{BucketSettings, PartitionSettings, Place, SharedLeases};
 pub use upkeep::Upkeep;
 
 use afs_format::userlist::UserList;
@@ -90,6 +92,11 @@ impl Role {
             Role::Bos => "BosLog",
         }
     }
+}
+
+/// Returns the ports of the services that AFS's clients and tools call.
+fn afs_ports() -> [u16; 5] {
+    Role::ALL.map(Role::port)
 }
 
 /// Sizes and limits, all with defaults.
@@ -196,6 +203,8 @@ pub struct Settings {
     pub database_servers: Vec<afs_format::cellservdb::CellServer>,
     /// Partitions in order of their letters.
     pub partitions: Vec<PartitionSettings>,
+    /// The cluster of which this server is a node. All partitions are then the cluster's.
+    pub cluster: Option<ClusterSettings>,
     /// The cell's keys as read at start.
     pub keys: KeySet,
     /// Files of the keys.

@@ -84,6 +84,7 @@ pub fn load() -> Result<Settings> {
         announce_rules: Some(rules),
         database_servers,
         partitions,
+        cluster: None,
         keys: keys.set,
         key_files,
         warnings,

@@ -5,6 +5,7 @@ use crate::encryption::KeySource;
 use crate::files::{Exposure, read_secret};
 use anyhow::{Context, Result};
 use base::{BucketAddress, PartitionId};
+use cluster_proto::PartitionName;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
@@ -57,6 +58,15 @@ impl Place {
     }
 }
 
+/// The leases that count for all partitions of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedLeases {
+    /// The cluster's place.
+    pub address: BucketAddress,
+    /// The partition's name there.
+    pub partition: PartitionName,
+}
+
 /// A partition in a bucket, and how the bucket is reached. Contains no credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketSettings {
@@ -79,6 +89,9 @@ pub struct BucketSettings {
     pub cache_bytes: u64,
     /// Size that the partition reports, and that its data may reach, in bytes; unlimited without one.
     pub size_bytes: Option<u64>,
+    /// Where the leases are of those that may have the partition, in a cluster; without one, they are at the partition's own
+    /// place.
+    pub leases: Option<SharedLeases>,
     /// The line of the configuration that names the bucket.
     pub at: Source,
 }
@@ -99,7 +112,21 @@ impl BucketSettings {
             cache: None,
             cache_bytes: CACHE_MB << 20,
             size_bytes: None,
+            leases: None,
             at: Source::Default,
+        }
+    }
+
+    /// Returns the settings of the place with the leases, and the partition's name there.
+    ///
+    /// # Errors
+    /// If the place has no valid name.
+    pub fn lease_place(&self) -> Result<(BucketSettings, PartitionName)> {
+        match &self.leases {
+            Some(SharedLeases { address, partition }) => {
+                Ok((BucketSettings { address: address.clone(), ..self.clone() }, partition.clone()))
+            }
+            None => Ok((self.clone(), self.address.prefix().parse()?)),
         }
     }
 

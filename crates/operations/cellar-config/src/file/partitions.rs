@@ -1,45 +1,31 @@
 //! `[partitions]` and `[[partition]]`: the partitions of the server.
 
 use super::Origin;
+use super::reach::bucket_section;
 use crate::Role;
 use crate::files::Exposure;
-use crate::partitions::{BucketSettings, CACHE_MB, PartitionSettings, Place};
+use crate::partitions::{BucketSettings, PartitionSettings, Place};
 use anyhow::{Result, bail};
-use base::{BucketAddress, PartitionId};
-use serde::Deserialize;
+use base::PartitionId;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// `[[partition]]`: a partition in a bucket.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct BucketSection {
-    name: Spanned<String>,
-    bucket: Spanned<String>,
-    endpoint: Option<Spanned<String>>,
-    region: Option<Spanned<String>>,
-    ca_file: Option<Spanned<PathBuf>>,
-    allow_http: Option<Spanned<bool>>,
-    credentials_file: Option<Spanned<PathBuf>>,
-    cache: Option<Spanned<PathBuf>>,
-    cache_mb: Option<Spanned<u64>>,
-    size_mb: Option<Spanned<u64>>,
+/// `[partitions]`: the directories of partitions on local disks, by their letters.
+pub(super) type LocalSection = BTreeMap<Spanned<String>, Spanned<PathBuf>>;
+
+bucket_section! {
+    /// `[[partition]]`: a partition in a bucket.
+    BucketSection {
+        name: Spanned<String>,
+    }
 }
-
-/// Smallest cache that is of use, and the largest.
-const CACHE_MB_MIN: u64 = 64;
-const CACHE_MB_MAX: u64 = 1 << 24;
-
-/// Limits of the size that a partition in a bucket reports: 1 GiB to 1 EiB.
-const SIZE_MB_MIN: u64 = 1 << 10;
-const SIZE_MB_MAX: u64 = 1 << 40;
 
 /// Resolves both kinds, in the order of their letters.
 pub(super) fn partitions(
     origin: &Origin<'_>,
     folder: &Path,
-    local: BTreeMap<Spanned<String>, Spanned<PathBuf>>,
+    local: LocalSection,
     buckets: Vec<BucketSection>,
     roles: &[Role],
     exposure: Exposure,
@@ -78,6 +64,11 @@ pub(super) fn partitions(
 }
 
 impl BucketSection {
+    /// Returns the name, for messages about the section.
+    pub(super) fn name(&self) -> &Spanned<String> {
+        &self.name
+    }
+
     /// Resolves the section; `earlier` are the partitions before it.
     fn resolve(
         self,
@@ -91,36 +82,7 @@ impl BucketSection {
             name.parse().map_err(|error| origin.bad(&self.name, "partition.name", error))?;
         let key = |of: &str| format!("partition.{}.{of}", id.letters());
         self.check_letter(origin, id, earlier)?;
-        let address: BucketAddress =
-            self.bucket.get_ref().parse().map_err(|error| origin.bad(&self.bucket, &key("bucket"), error))?;
-        let allow_http = self.allow_http.as_ref().is_some_and(|allow| *allow.get_ref());
-        if address.folder().is_some() {
-            self.refuse_keys_of_servers(origin, &key)?;
-        }
-        if let Some(endpoint) = &self.endpoint {
-            BucketSettings::check_endpoint(endpoint.get_ref(), allow_http)
-                .map_err(|what| origin.bad(endpoint, &key("endpoint"), what))?;
-        }
-        let below = |path: &Option<Spanned<PathBuf>>| path.as_ref().map(|path| folder.join(path.get_ref()));
-        let megabytes = |value: &Option<Spanned<u64>>, of: &str, default, least, most| {
-            origin.bounded(value.as_ref(), &key(of), default, least, most).map(|mb: u64| mb << 20)
-        };
-        let settings = BucketSettings {
-            endpoint: self.endpoint.as_ref().map(|endpoint| endpoint.get_ref().clone()),
-            region: self.region.as_ref().map(|region| region.get_ref().clone()),
-            ca_file: below(&self.ca_file),
-            allow_http,
-            credentials_file: below(&self.credentials_file).map(|path| (path, exposure)),
-            cache: below(&self.cache),
-            cache_bytes: megabytes(&self.cache_mb, "cache_mb", CACHE_MB, CACHE_MB_MIN, CACHE_MB_MAX)?,
-            size_bytes: match &self.size_mb {
-                Some(_) => Some(megabytes(&self.size_mb, "size_mb", 0, SIZE_MB_MIN, SIZE_MB_MAX)?),
-                None => None,
-            },
-            at: origin.source(&self.bucket),
-            address,
-        };
-        self.check_files(origin, &settings, &key)?;
+        let settings = self.reach().resolve(origin, folder, exposure, &key)?;
         self.check_shared(origin, &settings, earlier, &key)?;
         Ok(PartitionSettings { id, place: Place::Bucket(Box::new(settings)), key: None })
     }
@@ -138,39 +100,6 @@ impl BucketSection {
                 "there are two partitions `{name}`; a letter is in `[partitions]` or in one `[[partition]]`"
             );
             return Err(origin.bad(&self.name, "partition.name", what));
-        }
-        Ok(())
-    }
-
-    /// Refuses keys that say how a server is reached.
-    fn refuse_keys_of_servers(&self, origin: &Origin<'_>, key: &dyn Fn(&str) -> String) -> Result<()> {
-        let given = [
-            ("endpoint", self.endpoint.as_ref().map(Spanned::span)),
-            ("region", self.region.as_ref().map(Spanned::span)),
-            ("ca_file", self.ca_file.as_ref().map(Spanned::span)),
-            ("allow_http", self.allow_http.as_ref().map(Spanned::span)),
-            ("credentials_file", self.credentials_file.as_ref().map(Spanned::span)),
-        ];
-        match given.into_iter().find_map(|(of, span)| Some((of, span?))) {
-            None => Ok(()),
-            Some((of, span)) => {
-                let what = "is only for `s3://` buckets; this one is a folder";
-                Err(origin.bad(&Spanned::new(span, ()), &key(of), what))
-            }
-        }
-    }
-
-    fn check_files(
-        &self,
-        origin: &Origin<'_>,
-        settings: &BucketSettings,
-        key: &dyn Fn(&str) -> String,
-    ) -> Result<()> {
-        if let (Some(path), Err(error)) = (&self.ca_file, settings.authorities()) {
-            return Err(origin.bad(path, &key("ca_file"), format!("{error:#}")));
-        }
-        if let (Some(path), Err(error)) = (&self.credentials_file, settings.credentials()) {
-            return Err(origin.bad(path, &key("credentials_file"), format!("{error:#}")));
         }
         Ok(())
     }
@@ -202,7 +131,7 @@ impl BucketSection {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{load_lines, load_lines_in, refusal};
-    use super::*;
+    use crate::partitions::CACHE_MB;
     use std::os::unix::fs::PermissionsExt as _;
 
     const BUCKET: &str = "[[partition]]\nname = \"b\"\nbucket = \"s3://cellar/b\"\n";
