@@ -14,6 +14,7 @@
 
 mod caches;
 mod checks;
+mod cluster;
 mod damaged;
 mod figures;
 mod jobs;
@@ -26,6 +27,7 @@ mod snapshots;
 mod transport;
 mod usage;
 
+pub use cluster::{Cluster, GiveUpError};
 pub use figures::{CALLS_OF_VOLUME, CLIENTS_OF_VOLUME};
 pub use jobs::JobKeeper;
 pub use profiles::{profile_kinds, profile_stages};

@@ -3,7 +3,7 @@
 use crate::checks::Checks;
 use crate::snapshots::{Keeper, SnapshotHost};
 use crate::transport::TransportSource;
-use crate::{DirectoryUsage, JobKeeper};
+use crate::{Cluster, DirectoryUsage, JobKeeper};
 use afs_idl::cellar::{GetServerInfoReply, GetServerInfoRequest, PartitionInfo};
 use base::{AbortCode, Access, Caller, LocalAuthority, PartitionId, UnixTime};
 use observe::Observed;
@@ -36,6 +36,7 @@ pub struct AdminServer {
     pub(crate) keeper: Keeper,
     pub(crate) transport: OnceLock<TransportSource>,
     pub(crate) jobs: OnceLock<Box<dyn JobKeeper>>,
+    pub(crate) cluster: OnceLock<Box<dyn Cluster>>,
 }
 
 afs_idl::cellar::impl_server!(AdminServer);
@@ -51,6 +52,7 @@ impl AdminServer {
             keeper: Keeper::default(),
             transport: OnceLock::new(),
             jobs: OnceLock::new(),
+            cluster: OnceLock::new(),
         }
     }
 

@@ -42,6 +42,7 @@ pub const SLOW_PARTS_MAX: usize = 16;
 pub const LOGGED_EVENTS_MAX: usize = 64;
 pub const LOGGED_EVENT_MAX: usize = 64;
 pub const PROFILE_PIECE_MAX: usize = 65536;
+pub const NODE_NAME_MAX: usize = 64;
 /// A partition of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartitionInfo {
@@ -2547,6 +2548,47 @@ impl Decode for FetchProfileReply {
     }
 }
 
+/// Opcode of GiveUpPartition.
+pub const GIVE_UP_PARTITION: u32 = 550;
+
+/// Request of GiveUpPartition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GiveUpPartitionRequest {
+    /// 0 is /vicepa.
+    pub partition: u32,
+    pub to: XdrString,
+}
+
+impl Encode for GiveUpPartitionRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.partition.encode(out);
+        opaque::encode(&self.to.0, out);
+    }
+}
+
+impl Decode for GiveUpPartitionRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<GiveUpPartitionRequest, XdrError> {
+        Ok(GiveUpPartitionRequest {
+            partition: u32::decode(source)?,
+            to: opaque::decode(source, NODE_NAME_MAX).map(XdrString)?,
+        })
+    }
+}
+
+/// Reply of GiveUpPartition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GiveUpPartitionReply;
+
+impl Encode for GiveUpPartitionReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for GiveUpPartitionReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<GiveUpPartitionReply, XdrError> {
+        Ok(GiveUpPartitionReply)
+    }
+}
+
 /// Returns the protocol's name of the procedure with this opcode.
 pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     Some(match opcode {
@@ -2589,6 +2631,7 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         GET_PROFILE => "GetProfile",
         STOP_PROFILE => "StopProfile",
         FETCH_PROFILE => "FetchProfile",
+        GIVE_UP_PARTITION => "GiveUpPartition",
         _ => return None,
     })
 }
@@ -2634,6 +2677,7 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (STOP_PROFILE, "StopProfile"),
     (FETCH_PROFILE, "FetchProfile"),
     (SET_LOGGED_EVENTS, "SetLoggedEvents"),
+    (GIVE_UP_PARTITION, "GiveUpPartition"),
 ];
 
 /// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.
@@ -3062,6 +3106,20 @@ pub trait Server {
     ) -> Result<FetchProfileReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+
+    /// Gives a partition of the cluster up, which this server owns, for the node `to` to take over. Calls for its volumes wait
+    /// meanwhile. Returns when the partition is closed here, and the bucket says that it is free. UAEOPNOTSUPP if the
+    /// server is no node of a cluster, UAENODEV if it does not own the partition, UAENOENT if no running node has this name,
+    /// UAEINVAL if the name is not valid or this node's own, UAEBUSY if the partition is being opened or given up,
+    /// UAETIMEDOUT if the bucket does not answer: the partition may be given up later.
+    /// (GiveUpPartition, opcode 550.)
+    fn give_up_partition(
+        &self,
+        caller: &CallContext<'_>,
+        request: GiveUpPartitionRequest,
+    ) -> Result<GiveUpPartitionReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
 }
 
 /// Implements [`Server`] for a type by the type's own methods, which have the signatures of the trait
@@ -3223,6 +3281,9 @@ macro_rules! impl_cellar_server {
             fn fetch_profile(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::FetchProfileRequest) -> Result<cellar::FetchProfileReply, AbortCode> {
                 handler.fetch_profile(caller, request)
             }
+            fn give_up_partition(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GiveUpPartitionRequest) -> Result<cellar::GiveUpPartitionReply, AbortCode> {
+                handler.give_up_partition(caller, request)
+            }
 
             impl cellar::Server for super::$handler $(<$lifetime>)? {
                 fn get_server_info(&self, caller: &CallContext<'_>, request: cellar::GetServerInfoRequest) -> Result<cellar::GetServerInfoReply, AbortCode> {
@@ -3327,6 +3388,9 @@ macro_rules! impl_cellar_server {
                 fn fetch_profile(&self, caller: &CallContext<'_>, request: cellar::FetchProfileRequest) -> Result<cellar::FetchProfileReply, AbortCode> {
                     fetch_profile(self, caller, request)
                 }
+                fn give_up_partition(&self, caller: &CallContext<'_>, request: cellar::GiveUpPartitionRequest) -> Result<cellar::GiveUpPartitionReply, AbortCode> {
+                    give_up_partition(self, caller, request)
+                }
             }
         }
     };
@@ -3404,6 +3468,7 @@ pub fn dispatch<T: Server + ?Sized>(
         GET_PROFILE => server::serve(&mut source, |request| server.get_profile(caller, request)),
         STOP_PROFILE => server::serve(&mut source, |request| server.stop_profile(caller, request)),
         FETCH_PROFILE => server::serve(&mut source, |request| server.fetch_profile(caller, request)),
+        GIVE_UP_PARTITION => server::serve(&mut source, |request| server.give_up_partition(caller, request)),
         _ => Err(AbortCode::RXGEN_OPCODE),
     }
 }
@@ -3754,6 +3819,18 @@ pub fn fetch_profile(
     client::call(connection, FETCH_PROFILE, request)
 }
 
+/// Gives a partition of the cluster up, which this server owns, for the node `to` to take over. Calls for its volumes wait
+/// meanwhile. Returns when the partition is closed here, and the bucket says that it is free. UAEOPNOTSUPP if the
+/// server is no node of a cluster, UAENODEV if it does not own the partition, UAENOENT if no running node has this name,
+/// UAEINVAL if the name is not valid or this node's own, UAEBUSY if the partition is being opened or given up,
+/// UAETIMEDOUT if the bucket does not answer: the partition may be given up later.
+pub fn give_up_partition(
+    connection: &dyn ClientConnection,
+    request: &GiveUpPartitionRequest,
+) -> Result<GiveUpPartitionReply, AbortCode> {
+    client::call(connection, GIVE_UP_PARTITION, request)
+}
+
 #[cfg(test)]
 pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<PartitionInfo>(check);
@@ -3855,4 +3932,6 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<StopProfileReply>(check);
     crate::tests::check::<FetchProfileRequest>(check);
     crate::tests::check::<FetchProfileReply>(check);
+    crate::tests::check::<GiveUpPartitionRequest>(check);
+    crate::tests::check::<GiveUpPartitionReply>(check);
 }

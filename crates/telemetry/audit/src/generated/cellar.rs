@@ -28,4 +28,5 @@ STOP_CHECK Server "" (q: StopCheckRequest) [argument::long("partition", q.partit
 GET_FIGURES Lookups "" (q: GetFiguresRequest) [argument::own("table", q.table as i64), argument::own("volume", q.volume as i64), ];
 GET_SLOW_CALLS Lookups "" (q: GetSlowCallsRequest) [];
 SET_LOGGED_EVENTS Server "" (q: SetLoggedEventsRequest) [argument::own("per_second", q.per_second as i64), ];
+GIVE_UP_PARTITION Server "" (q: GiveUpPartitionRequest) [argument::long("partition", q.partition), argument::text("to", &q.to), ];
 }

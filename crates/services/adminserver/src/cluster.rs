@@ -1,0 +1,148 @@
+//! Calls about the cluster of which the server is a node.
+
+use crate::AdminServer;
+use afs_idl::cellar::{GiveUpPartitionReply, GiveUpPartitionRequest};
+use base::{AbortCode, Caller, PartitionId};
+use cluster_proto::NodeName;
+use std::fmt;
+
+/// What the service needs of the cluster.
+pub trait Cluster: Send + Sync {
+    /// Gives a partition up for a node, which takes it over: ends its calls, closes it, and says in the bucket that it is
+    /// free for `to`. Returns when that is done, within a minute.
+    ///
+    /// # Errors
+    /// Why it is not given up; after `Late`, it may be later.
+    fn give_up(&self, partition: PartitionId, to: &NodeName) -> Result<(), GiveUpError>;
+}
+
+/// Why a partition is not given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GiveUpError {
+    /// This node does not own it.
+    NotOwned,
+    /// No running node has the name.
+    NoNode,
+    /// It is this node's own name.
+    OwnName,
+    /// The partition is being opened or given up.
+    Busy,
+    /// The bucket does not answer.
+    Late,
+}
+
+impl fmt::Display for GiveUpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            GiveUpError::NotOwned => "this node does not own the partition",
+            GiveUpError::NoNode => "no running node has this name",
+            GiveUpError::OwnName => "this is the node itself",
+            GiveUpError::Busy => "the partition is being opened or given up",
+            GiveUpError::Late => "the bucket does not answer",
+        })
+    }
+}
+
+impl GiveUpError {
+    /// Returns the code that the caller gets.
+    pub fn abort_code(self) -> AbortCode {
+        match self {
+            GiveUpError::NotOwned => AbortCode::UAENODEV,
+            GiveUpError::NoNode => AbortCode::UAENOENT,
+            GiveUpError::OwnName => AbortCode::UAEINVAL,
+            GiveUpError::Busy => AbortCode::UAEBUSY,
+            GiveUpError::Late => AbortCode::UAETIMEDOUT,
+        }
+    }
+}
+
+impl AdminServer {
+    /// Sets the cluster; to be called once, on a node.
+    pub fn set_cluster(&self, cluster: Box<dyn Cluster>) {
+        // A process is a node of one cluster; a second one is ignored.
+        let _ = self.cluster.set(cluster);
+    }
+
+    /// GiveUpPartition (opcode 550).
+    pub(crate) fn give_up_partition(
+        &self,
+        caller: &Caller,
+        request: GiveUpPartitionRequest,
+    ) -> Result<GiveUpPartitionReply, AbortCode> {
+        let name = request.to.to_string();
+        let what = format!("GiveUpPartition {} `{}`", request.partition, name.escape_debug());
+        self.administer(caller, &what)?;
+        let cluster = self.cluster.get().ok_or(AbortCode::UAEOPNOTSUPP)?;
+        let partition = PartitionId::from_index(request.partition).ok_or(AbortCode::UAENODEV)?;
+        let to: NodeName = name.parse().map_err(|_| AbortCode::UAEINVAL)?;
+        match cluster.give_up(partition, &to) {
+            Ok(()) => {
+                tracing::info!(%partition, %to, "a partition is given up by command");
+                Ok(GiveUpPartitionReply)
+            }
+            Err(error) => {
+                tracing::warn!(%partition, %to, %error, "a partition is not given up");
+                Err(error.abort_code())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{anonymous, known, server};
+    use parking_lot::Mutex;
+    use std::sync::Arc;
+
+    /// A node `a` that owns the partition 2, beside a node `b`.
+    #[derive(Clone, Default)]
+    struct Node {
+        given_up: Arc<Mutex<Vec<(u32, String)>>>,
+    }
+
+    impl Cluster for Node {
+        fn give_up(&self, partition: PartitionId, to: &NodeName) -> Result<(), GiveUpError> {
+            match (partition.index(), to.as_str()) {
+                (2, "b") => {
+                    self.given_up.lock().push((2, to.to_string()));
+                    Ok(())
+                }
+                (2, "a") => Err(GiveUpError::OwnName),
+                (2, "late") => Err(GiveUpError::Late),
+                (2, "busy") => Err(GiveUpError::Busy),
+                (2, _) => Err(GiveUpError::NoNode),
+                _ => Err(GiveUpError::NotOwned),
+            }
+        }
+    }
+
+    #[test]
+    fn superusers_move_partitions_of_a_node() {
+        let (server, node) = (server(), Node::default());
+        let ask = |caller: &Caller, partition, to: &str| {
+            server.give_up_partition(caller, GiveUpPartitionRequest { partition, to: to.into() }).map(drop)
+        };
+        let admin = known("admin");
+        assert_eq!(ask(&admin, 2, "b"), Err(AbortCode::UAEOPNOTSUPP), "it is no node");
+        server.set_cluster(Box::new(node.clone()));
+        for caller in [known("alice"), anonymous()] {
+            assert_eq!(ask(&caller, 2, "b"), Err(AbortCode::UAEACCES));
+        }
+        for (partition, to, code) in [
+            (3, "b", AbortCode::UAENODEV),
+            (256, "b", AbortCode::UAENODEV),
+            (2, "a", AbortCode::UAEINVAL),
+            (2, "A b", AbortCode::UAEINVAL),
+            (2, "", AbortCode::UAEINVAL),
+            (2, "c", AbortCode::UAENOENT),
+            (2, "busy", AbortCode::UAEBUSY),
+            (2, "late", AbortCode::UAETIMEDOUT),
+        ] {
+            assert_eq!(ask(&admin, partition, to), Err(code), "{partition} {to:?}");
+        }
+        assert!(node.given_up.lock().is_empty());
+        assert_eq!(ask(&admin, 2, "b"), Ok(()));
+        assert_eq!(*node.given_up.lock(), [(2, "b".to_owned())]);
+    }
+}
