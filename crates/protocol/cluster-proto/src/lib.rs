@@ -43,7 +43,9 @@ pub use names::{
 };
 pub use peers::object as lease_object;
 pub use phase::{CallKind, Phase, PhaseEvent};
-pub use records::{ADDRESSES_MAX, Holder, NodeRecord, NodeState, OwnerRecord, RECORD_BYTES_MAX, RecordError};
+pub use records::{
+    ADDRESSES_MAX, ClusterRecord, Holder, NodeRecord, NodeState, OwnerRecord, RECORD_BYTES_MAX, RecordError,
+};
 pub use request::{Action, Answer, Notice, Operation, Request, RequestId};
 pub use route::{Call, Refusal, Route, Via};
 pub use timing::{CLOCK_RATE_PERCENT, TTL_MAX, TTL_MIN, Timing, TimingError};

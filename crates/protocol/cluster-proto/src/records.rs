@@ -3,10 +3,12 @@
 //! `docs/reference/formats/cluster.md` describes them. No two states of an object have the same bytes, since the tag of
 //! an object may be a digest of its contents.
 
+mod cluster;
 mod node;
 mod owner;
 mod text;
 
+pub use cluster::ClusterRecord;
 pub use node::{ADDRESSES_MAX, NodeRecord, NodeState};
 pub use owner::{Holder, OwnerRecord};
 pub use text::{RECORD_BYTES_MAX, RecordError};

@@ -48,6 +48,8 @@ pub(crate) enum Input {
     ResetDone(PartitionName, Epoch, HostUuid, Reset),
     Superseded(PartitionName, Epoch),
     Watch(PartitionName, Epoch, Watcher),
+    /// The partition is to be given up: no call begins any more.
+    Drain(PartitionName, Epoch, Option<NodeName>),
     /// The database is closed.
     Release(PartitionName, Epoch, Option<NodeName>, Option<Sender<()>>),
     Status(Sender<Status>),
@@ -271,6 +273,11 @@ impl Driver {
             }
             Input::Superseded(partition, epoch) => self.member.superseded(now, &partition, epoch),
             Input::Watch(partition, epoch, watcher) => self.watch(&partition, epoch, watcher),
+            Input::Drain(partition, epoch, to) => {
+                if self.held.get(&partition).is_some_and(|held| held.epoch == epoch && !held.is_closed) {
+                    self.member.release(now, &partition, to);
+                }
+            }
             Input::Release(partition, epoch, to, done) => self.release(&partition, epoch, to, done),
             Input::Status(reply) => _ = reply.send(self.status()),
             Input::Follow(partition) => self.member.follow(now, &partition),

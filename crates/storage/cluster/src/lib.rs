@@ -25,17 +25,21 @@
 
 mod clock;
 mod driver;
+mod facts;
 mod gate;
 mod member;
 mod nodes;
 mod process;
 mod request;
+mod survey;
 
 pub use cluster_proto::{
-    CallKind, Epoch, Incarnation, NameError, NodeName, NodeRecord, NodeState, PartitionName, PartitionStatus,
-    Phase, Refusal, Reset, Route, Timing, TimingError,
+    CallKind, ClusterRecord, Epoch, Holder, Incarnation, NameError, NodeName, NodeRecord, NodeState,
+    OwnerRecord, PartitionName, PartitionStatus, Phase, Refusal, Reset, Route, Timing, TimingError,
 };
 pub use driver::Counters;
+pub use facts::{create_cluster, read_cluster};
 pub use gate::OwnerEvent;
 pub use member::{AcquireError, Member, MemberConfig, Owner, Status};
 pub use nodes::{NODES_MAX, read_nodes};
+pub use survey::{NodeSeen, Survey, SurveyError, read_owners, survey};

@@ -9,6 +9,7 @@ use cluster_proto::{
     Route, Timing,
 };
 use object_store::ObjectStore;
+use parking_lot::Mutex;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -144,7 +145,8 @@ impl Member {
             epoch,
             gate: Arc::clone(&gate),
             inputs: self.inputs.clone(),
-            is_released: false,
+            successor: Mutex::default(),
+            is_released: AtomicBool::new(false),
         };
         loop {
             match answer.recv_timeout(CHECK) {
@@ -245,7 +247,9 @@ pub struct Owner {
     epoch: Epoch,
     gate: Arc<Gate>,
     inputs: UnboundedSender<Input>,
-    is_released: bool,
+    /// The node that is to have the partition; nothing waits under the lock.
+    successor: Mutex<Option<NodeName>>,
+    is_released: AtomicBool,
 }
 
 impl fmt::Debug for Owner {
@@ -311,12 +315,29 @@ impl Owner {
         self.send(Input::Superseded(self.partition.clone(), self.epoch));
     }
 
+    /// Begins to give the partition up, for the node `to` if one is named: calls that have begun may still be answered, and
+    /// no other is accepted ([`Member::route`]). Then close the database, and [release](Self::release) it.
+    pub fn drain(&self, to: Option<NodeName>) {
+        self.successor.lock().clone_from(&to);
+        self.send(Input::Drain(self.partition.clone(), self.epoch, to));
+    }
+
     /// Gives the partition up after its database was closed, for the node `to` if one is named: other nodes then wait a
     /// TTL before they take it. Waits for the bucket, at most a TTL; after that, other nodes wait for the end of the
     /// lease. Returns whether it was given up in time.
-    pub fn release(mut self, to: Option<NodeName>) -> bool {
-        self.is_released = true;
+    pub fn release(self, to: Option<NodeName>) -> bool {
+        *self.successor.lock() = to;
+        self.hand_over()
+    }
+
+    /// Gives the partition up like [`release`](Self::release), for the node that [`drain`](Self::drain) has named, if any. Nothing may be
+    /// answered with the database any more; if it is still open, the next owner fences it.
+    pub fn hand_over(&self) -> bool {
+        if self.is_released.swap(true, Relaxed) {
+            return false;
+        }
         let (done, is_done) = channel();
+        let to = self.successor.lock().take();
         self.send(Input::Release(self.partition.clone(), self.epoch, to, Some(done)));
         is_done.recv_timeout(RELEASE_LIMIT).is_ok()
     }
@@ -329,8 +350,9 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        if !self.is_released {
-            self.send(Input::Release(self.partition.clone(), self.epoch, None, None));
+        if !*self.is_released.get_mut() {
+            let to = self.successor.get_mut().take();
+            self.send(Input::Release(self.partition.clone(), self.epoch, to, None));
         }
     }
 }

@@ -100,6 +100,40 @@ fn a_released_partition_is_taken_at_once() {
     acquire(&first);
 }
 
+/// While a partition is being given up, calls that have begun are answered and new ones wait. The node that is named has it
+/// next, although others wait longer, and the one that gave it up wants it back at once.
+#[test]
+fn a_drained_partition_goes_to_the_named_node() {
+    let bucket = memory();
+    let all = ["a", "b", "c"].map(|node| member(&bucket, node));
+    let [first, second, third] = &all;
+    let owner = acquire(first);
+    owner.opened(Vec::new());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| third.acquire(&partition(), &stop));
+        std::thread::sleep(TTL);
+        owner.drain(Some("b".parse().unwrap()));
+        let route = || first.route(&partition(), CallKind::Read, Duration::ZERO);
+        assert_eq!(route(), Route::Hold);
+        assert!(owner.may_answer() && owner.may_change() && !owner.has_ended());
+        let taking = scope.spawn(|| second.acquire(&partition(), &stop));
+        std::thread::sleep(TTL);
+        assert!(!taking.is_finished() && owner.may_change(), "the database is open");
+        assert!(owner.hand_over() && !owner.hand_over());
+        assert!(!owner.may_answer());
+        let again = scope.spawn(|| first.acquire(&partition(), &stop));
+        let next = taking.join().unwrap().unwrap();
+        assert_eq!(next.epoch(), cluster::Epoch(2));
+        drop(owner);
+        next.opened(Vec::new());
+        assert!(next.may_change(), "an owner of before gives nothing up");
+        stop.store(true, Relaxed);
+        assert_eq!(waiting.join().unwrap().unwrap_err(), AcquireError::Stopped);
+        assert_eq!(again.join().unwrap().unwrap_err(), AcquireError::Stopped);
+    });
+}
+
 #[test]
 fn a_dead_owner_is_followed_after_its_lease() {
     let bucket = memory();

@@ -10,6 +10,8 @@ const NODE: &str = "cellar node lease 1\nnode: a.example\nincarnation: 000000000
     address: 192.0.2.1:7010\naddress: [2001:db8::1]:7010\ncrc32c: ";
 const OWNED: &str = "cellar partition owner 1\nepoch: 12\nstate: owned\nnode: a.example\n\
     incarnation: 0000000000000000000000000000abcd.2\ncrc32c: ";
+const CLUSTER: &str =
+    "cellar cluster 1\ncell: example.org\npartitions: 2\npartition: b\npartition: aa\ncrc32c: ";
 const FREE: &str = "cellar partition owner 1\nepoch: 12\nstate: free\nsuccessor: -\ncrc32c: ";
 
 fn name() -> NodeName {
@@ -37,6 +39,11 @@ fn free() -> OwnerRecord {
     OwnerRecord { epoch: Epoch(12), holder: Holder::Free { successor: None } }
 }
 
+fn cluster() -> ClusterRecord {
+    let partitions = ["aa", "b"].map(|letters| letters.parse().unwrap());
+    ClusterRecord::new("example.org".parse().unwrap(), partitions.into()).unwrap()
+}
+
 /// Returns the contents that begin with the text, with the checksum of CRC-32C computed bit by bit.
 fn with_crc(text: &str) -> Vec<u8> {
     let body = text.strip_suffix("crc32c: ").unwrap_or(text);
@@ -58,8 +65,10 @@ fn objects_are_as_the_document_describes_them() {
         assert_eq!(record.encode(), with_crc(text));
         assert_eq!(OwnerRecord::decode(&with_crc(text)), Ok(record));
     }
+    assert_eq!(cluster().encode(), with_crc(CLUSTER));
+    assert_eq!(ClusterRecord::decode(&with_crc(CLUSTER)), Ok(cluster()));
     let document = include_str!("../../../../../docs/reference/formats/cluster.md");
-    for text in [NODE, OWNED, FREE] {
+    for text in [NODE, OWNED, FREE, CLUSTER] {
         let shown = String::from_utf8(with_crc(text)).unwrap();
         assert!(document.contains(&shown), "the document lacks\n{shown}");
     }
@@ -67,10 +76,11 @@ fn objects_are_as_the_document_describes_them() {
 
 #[test]
 fn a_newer_version_is_refused_by_name() {
-    for kind in ["cellar node lease", "cellar partition owner"] {
+    for kind in ["cellar node lease", "cellar partition owner", "cellar cluster"] {
         let newer = format!("{kind} 2\nanything\n").into_bytes();
         let error = match kind {
             "cellar node lease" => NodeRecord::decode(&name(), &newer).unwrap_err(),
+            "cellar cluster" => ClusterRecord::decode(&newer).unwrap_err(),
             _ => OwnerRecord::decode(&newer).unwrap_err(),
         };
         assert_eq!(error, RecordError::Newer { got: 2 });
@@ -122,16 +132,43 @@ fn a_lease_with_impossible_fields_is_refused() {
 }
 
 #[test]
+fn a_cluster_with_impossible_fields_is_refused() {
+    let replaced =
+        |from: &str, to: &str| ClusterRecord::decode(&with_crc(&CLUSTER.replace(from, to))).unwrap_err();
+    assert_eq!(replaced("example.org", "a b"), RecordError::Field("cell"));
+    assert_eq!(replaced("example.org", "Example.org"), RecordError::Field("partition"));
+    assert_eq!(replaced("partitions: 2", "partitions: 257"), RecordError::Field("partitions"));
+    assert_eq!(replaced("partitions: 2", "partitions: 0"), RecordError::Field("partitions"));
+    assert_eq!(replaced("partitions: 2", "partitions: 3"), RecordError::Field("partition"));
+    assert_eq!(replaced("partitions: 2", "partitions: 1"), RecordError::Field("partition"));
+    assert_eq!(replaced("partition: aa", "partition: b"), RecordError::Field("partition"));
+    assert_eq!(replaced("partition: aa", "partition: a"), RecordError::Field("partition"), "not in order");
+    assert_eq!(replaced("partition: aa", "partition: zz"), RecordError::Field("partition"));
+    assert_eq!(ClusterRecord::new("example.org".parse().unwrap(), Vec::new()), None);
+}
+
+#[test]
+fn a_cluster_with_all_partitions_fits() {
+    let all = (0..256).filter_map(base::PartitionId::from_index).collect();
+    let record = ClusterRecord::new("c".repeat(63).parse().unwrap(), all).unwrap();
+    let bytes = record.encode();
+    assert!(bytes.len() <= RECORD_BYTES_MAX, "{}", bytes.len());
+    assert_eq!(ClusterRecord::decode(&bytes), Ok(record));
+}
+
+#[test]
 fn every_changed_byte_is_noticed() {
-    for good in [lease().encode(), owned().encode(), free().encode()] {
+    for good in [lease().encode(), owned().encode(), free().encode(), cluster().encode()] {
         for at in 0..good.len() {
             for flip in [1, 0x20, 0x80] {
                 let mut bad = good.clone();
                 bad[at] ^= flip;
                 assert!(NodeRecord::decode(&name(), &bad).is_err() && OwnerRecord::decode(&bad).is_err());
+                assert!(ClusterRecord::decode(&bad).is_err());
             }
             assert!(NodeRecord::decode(&name(), &good[..at]).is_err());
             assert!(OwnerRecord::decode(&good[..at]).is_err());
+            assert!(ClusterRecord::decode(&good[..at]).is_err());
         }
     }
 }
@@ -179,21 +216,25 @@ proptest! {
     fn arbitrary_bytes_are_no_objects(bytes in proptest::collection::vec(any::<u8>(), 0..5000)) {
         prop_assert!(NodeRecord::decode(&name(), &bytes).is_err());
         prop_assert!(OwnerRecord::decode(&bytes).is_err());
+        prop_assert!(ClusterRecord::decode(&bytes).is_err());
     }
 
-    /// Text that gets past the checksum: lines of both objects, shuffled, cut and repeated.
+    /// Text that gets past the checksum: lines of all objects, shuffled, cut and repeated.
     #[test]
-    fn arbitrary_lines_have_one_form(lines in proptest::collection::vec(0_usize..17, 0..14), cut in 0_usize..40) {
-        let all: Vec<&str> = NODE.lines().chain(OWNED.lines()).chain(FREE.lines()).collect();
+    fn arbitrary_lines_have_one_form(lines in proptest::collection::vec(0_usize..23, 0..14), cut in 0_usize..40) {
+        let all: Vec<&str> = [NODE, OWNED, FREE, CLUSTER].iter().flat_map(|object| object.lines()).collect();
         let mut text = String::new();
         for line in lines.iter().filter_map(|line| all.get(*line)) {
             text += line;
             text.push('\n');
         }
         text.truncate(text.len().saturating_sub(cut.saturating_sub(20)));
-        for head in ["", "cellar node lease 1\n", "cellar partition owner 1\n"] {
+        for head in ["", "cellar node lease 1\n", "cellar partition owner 1\n", "cellar cluster 1\n"] {
             let bytes = with_crc(&format!("{head}{text}"));
             if let Ok(record) = NodeRecord::decode(&name(), &bytes) {
+                prop_assert_eq!(record.encode(), bytes.clone());
+            }
+            if let Ok(record) = ClusterRecord::decode(&bytes) {
                 prop_assert_eq!(record.encode(), bytes.clone());
             }
             if let Ok(record) = OwnerRecord::decode(&bytes) {

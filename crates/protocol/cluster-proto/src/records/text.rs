@@ -7,7 +7,7 @@ use thiserror::Error;
 /// Longest object in bytes.
 pub const RECORD_BYTES_MAX: usize = 4096;
 
-/// The only version of both objects so far.
+/// The only version of all objects so far.
 const VERSION: u32 = 1;
 
 /// Name of the last field.

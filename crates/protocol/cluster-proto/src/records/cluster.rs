@@ -1,0 +1,67 @@
+//! What all nodes of a cluster share.
+
+use super::text::{Reader, RecordError, Writer};
+use crate::names::join;
+use base::{CellName, PartitionId};
+
+const KIND: &str = "cellar cluster";
+
+/// Largest number of partitions: there are no more letters.
+const PARTITIONS_MAX: usize = 256;
+
+/// The object `FOLDER/cluster`, which is written once, when the cluster is set up. Nodes do not read it: it is for those
+/// that join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterRecord {
+    /// The cell of all nodes.
+    pub cell: CellName,
+    /// The partitions, in order and each once. There is at least one.
+    partitions: Vec<PartitionId>,
+}
+
+impl ClusterRecord {
+    /// Returns the record of a cluster; `None` without partitions. Their order does not matter.
+    pub fn new(cell: CellName, mut partitions: Vec<PartitionId>) -> Option<ClusterRecord> {
+        partitions.sort_unstable();
+        partitions.dedup();
+        (!partitions.is_empty()).then_some(ClusterRecord { cell, partitions })
+    }
+
+    /// Returns the partitions, in order.
+    pub fn partitions(&self) -> &[PartitionId] {
+        &self.partitions
+    }
+
+    /// Returns the name of the object of a cluster in a folder.
+    pub fn object(folder: &str) -> String {
+        join(folder, "cluster")
+    }
+
+    /// Returns the object's contents.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new(KIND);
+        writer.field("cell", &self.cell);
+        writer.field("partitions", self.partitions.len());
+        for partition in &self.partitions {
+            writer.field("partition", partition.letters());
+        }
+        writer.finish()
+    }
+
+    /// Parses the object.
+    ///
+    /// # Errors
+    /// Any contents other than those that [`encode`](ClusterRecord::encode) returns.
+    pub fn decode(bytes: &[u8]) -> Result<ClusterRecord, RecordError> {
+        let mut reader = Reader::open(KIND, bytes)?;
+        let cell = reader.parse("cell")?;
+        let count: usize = reader.parse("partitions")?;
+        if count > PARTITIONS_MAX {
+            return Err(RecordError::Field("partitions"));
+        }
+        let partitions = (0..count).map(|_| reader.parse("partition")).collect::<Result<_, _>>()?;
+        let record = ClusterRecord::new(cell, partitions).ok_or(RecordError::Field("partitions"))?;
+        // One form only: what differs elsewhere (order, further lines) was not written by a program.
+        if record.encode() == bytes { Ok(record) } else { Err(RecordError::Field("partition")) }
+    }
+}

@@ -1,0 +1,91 @@
+//! The object that says what a cluster is. It needs no lease.
+
+use crate::request::read_record;
+use crate::survey::{SurveyError, run, within};
+use cluster_proto::ClusterRecord;
+use object_store::path::Path;
+use object_store::{ObjectStore, PutMode, PutOptions};
+
+fn path(folder: &str) -> Path {
+    ClusterRecord::object(folder).split('/').filter(|part| !part.is_empty()).collect()
+}
+
+/// Reads what the cluster in a folder is; `None` if there is none. `bucket` should be a client of its own.
+///
+/// # Errors
+/// If the bucket does not answer, or the object cannot be used.
+pub fn read_cluster(bucket: &dyn ObjectStore, folder: &str) -> Result<Option<ClusterRecord>, SurveyError> {
+    run(read(bucket, folder))
+}
+
+/// Creates a cluster. Returns what the cluster in the folder is now: another one if it was there before.
+///
+/// # Errors
+/// If the bucket does not answer, or the object that is there cannot be used. The cluster may be created nevertheless.
+pub fn create_cluster(
+    bucket: &dyn ObjectStore,
+    folder: &str,
+    record: &ClusterRecord,
+) -> Result<ClusterRecord, SurveyError> {
+    run(async {
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let created = within(bucket.put_opts(&path(folder), record.encode().into(), options)).await;
+        match (created, read(bucket, folder).await) {
+            (Ok(_), _) => Ok(record.clone()),
+            // Whatever the failure says, the object was created by this request or by another one.
+            (Err(_), Ok(Some(found))) => Ok(found),
+            (Err(error), Ok(None)) | (Err(_), Err(error)) => Err(error),
+        }
+    })
+}
+
+async fn read(bucket: &dyn ObjectStore, folder: &str) -> Result<Option<ClusterRecord>, SurveyError> {
+    let Some(bytes) = within(read_record(bucket, &path(folder))).await? else { return Ok(None) };
+    let object = ClusterRecord::object(folder);
+    ClusterRecord::decode(&bytes).map(Some).map_err(|error| SurveyError::Record { object, error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bucket::faulty::{Away, Faults, FaultyBucket};
+
+    fn cluster(letters: &str) -> ClusterRecord {
+        let partitions = letters.split(',').map(|one| one.parse().unwrap()).collect();
+        ClusterRecord::new("example.org".parse().unwrap(), partitions).unwrap()
+    }
+
+    #[test]
+    fn a_cluster_is_created_once() {
+        let bucket = FaultyBucket::new(1, Faults::default());
+        assert_eq!(read_cluster(&bucket, "cells/a").unwrap(), None);
+        let first = cluster("b,c");
+        assert_eq!(create_cluster(&bucket, "cells/a", &first).unwrap(), first);
+        assert_eq!(create_cluster(&bucket, "cells/a", &cluster("d")).unwrap(), first);
+        assert_eq!(read_cluster(&bucket, "cells/a").unwrap(), Some(first));
+        assert_eq!(read_cluster(&bucket, "cells/b").unwrap(), None);
+    }
+
+    #[test]
+    fn a_lost_answer_is_no_failure() {
+        let bucket = FaultyBucket::new(1, Faults { lost: 1000, ..Faults::default() });
+        let record = cluster("b");
+        // Reads fail, too.
+        assert!(create_cluster(&bucket, "", &record).is_err());
+        bucket.set_faults(Faults::default());
+        assert_eq!(read_cluster(&bucket, "").unwrap(), Some(record.clone()));
+        bucket.set_faults(Faults { own_conflict: 1000, ..Faults::default() });
+        assert_eq!(create_cluster(&bucket, "x", &record).unwrap(), record);
+    }
+
+    #[test]
+    fn a_bucket_that_is_away_is_an_error() {
+        let bucket = FaultyBucket::new(1, Faults::default());
+        bucket.set_away(Some(Away::Failing));
+        for error in
+            [read_cluster(&bucket, "").unwrap_err(), create_cluster(&bucket, "", &cluster("b")).unwrap_err()]
+        {
+            assert!(error.to_string().contains("the bucket does not answer"), "{error}");
+        }
+    }
+}
