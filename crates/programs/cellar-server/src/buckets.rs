@@ -13,6 +13,7 @@ mod uuid;
 
 pub(crate) use keeping::Keeper;
 
+use crate::cluster::Node;
 use crate::stores::partition_config;
 use crate::threads::thread;
 use anyhow::{Result, bail};
@@ -23,9 +24,9 @@ use std::any::Any;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::{Partition, PartitionConfig};
@@ -56,6 +57,9 @@ pub type Claim = Box<dyn Any + Send + Sync>;
 
 /// The ownership of a partition that other servers can take over.
 pub(crate) trait Ownership: Permit {
+    /// Begins to answer calls, once the partition's volumes are known.
+    fn begin(&self);
+
     /// Ends the ownership because the partition's database takes no more changes, perhaps because another server has
     /// opened it.
     fn end(&self);
@@ -88,6 +92,16 @@ impl Held {
         self.ownership.clone().map(|ownership| ownership as Arc<dyn Permit>)
     }
 
+    /// Begins to answer calls. The partition's volumes must be known, with its permit.
+    pub(crate) fn begin(&self) {
+        self.ownership.iter().for_each(|ownership| ownership.begin());
+    }
+
+    /// Returns a reference that shows whether anything uses the partition after this was dropped.
+    pub(crate) fn uses(&self) -> Weak<Partition> {
+        Arc::downgrade(&self.partition)
+    }
+
     /// Whether another server has taken over the partition, or may do so. A partition in a bucket whose database has failed is
     /// given up here.
     pub(crate) fn is_lost(&self) -> bool {
@@ -115,26 +129,30 @@ pub(crate) struct Way {
     pub(crate) addresses: Vec<SocketAddr>,
     /// See [`cluster::MemberConfig::process_file`]; commands have none.
     pub(crate) process_file: Option<PathBuf>,
+    /// The node of a cluster, whose lease counts for all partitions.
+    pub(crate) node: Option<Arc<Node>>,
 }
 
 impl Way {
-    fn of(settings: &Settings, partition: PartitionId, disk: Arc<dyn Disk>) -> Way {
+    fn of(settings: &Settings, partition: PartitionId, disk: Arc<dyn Disk>, node: Option<Arc<Node>>) -> Way {
+        let name = format!("lease-{}", partition.to_string().trim_start_matches('/'));
         let port = Role::Fs.port();
         Way {
             config: partition_config(settings),
             disk,
             addresses: settings.announce.iter().map(|&address| (address, port).into()).collect(),
-            process_file: process_file(settings, partition),
+            process_file: process_file(settings, &name),
+            node,
         }
     }
 }
 
 /// Returns the file by which this server knows after a crash that the process before has ended.
-fn process_file(settings: &Settings, partition: PartitionId) -> Option<PathBuf> {
+pub(crate) fn process_file(settings: &Settings, name: &str) -> Option<PathBuf> {
     let folder = settings.sysid_path.parent()?;
     // Without the folder, a start after a crash waits for the end of the lease.
     std::fs::create_dir_all(folder).ok()?;
-    Some(folder.join(format!("lease-{}", partition.to_string().trim_start_matches('/'))))
+    Some(folder.join(name))
 }
 
 /// A partition that is being opened.
@@ -180,26 +198,36 @@ pub fn refusal(settings: &Settings) -> Option<String> {
     Some(format!("{}, `partition.bucket`: {WITHOUT}", bucket.at))
 }
 
+/// What opening a partition needs besides its settings.
+#[derive(Clone, Copy)]
+pub(crate) struct Means<'a> {
+    /// The disk of the local copies.
+    pub(crate) disk: &'a Arc<dyn Disk>,
+    pub(crate) ending: &'a Arc<AtomicBool>,
+    /// The node of a cluster.
+    pub(crate) node: Option<&'a Arc<Node>>,
+}
+
 /// Begins to open all partitions in buckets, with the meters of their caches' disks. A server that has no partition on a
-/// local disk opens the first one before the others: of several such servers with the same partitions, one has all.
+/// local disk opens the first one before the others: of several such servers with the same partitions, one has all. Those of
+/// a cluster share them.
 pub(crate) fn begin(
     settings: &Settings,
     meters: &[(PartitionId, Arc<DiskMeter>)],
-    disk: &Arc<dyn Disk>,
-    ending: &Arc<AtomicBool>,
+    means: Means<'_>,
 ) -> Result<Vec<Opening>> {
     if let Some(refusal) = refusal(settings) {
         bail!(refusal);
     }
     let is_alone = settings.partitions.iter().all(|partition| partition.place.bucket().is_some());
-    let others = Arc::new(AtomicBool::new(!is_alone));
+    let others = Arc::new(AtomicBool::new(!is_alone || means.node.is_some()));
     let mut all = Vec::new();
     for (partition, (_, meter)) in settings.partitions.iter().zip(meters) {
         if partition.place.bucket().is_none() {
             continue;
         }
         let turn = if all.is_empty() { Arc::new(AtomicBool::new(true)) } else { Arc::clone(&others) };
-        all.push(begin_in_turn(settings, partition, (meter, disk), ending, (turn, &others)));
+        all.push(begin_in_turn(settings, partition, meter, means, (turn, &others)));
     }
     Ok(all)
 }
@@ -209,26 +237,25 @@ pub(crate) fn begin_one(
     settings: &Settings,
     partition: &PartitionSettings,
     meter: &Arc<DiskMeter>,
-    disk: &Arc<dyn Disk>,
-    ending: &Arc<AtomicBool>,
+    means: Means<'_>,
 ) -> Opening {
     let turn = Arc::new(AtomicBool::new(true));
-    begin_in_turn(settings, partition, (meter, disk), ending, (Arc::clone(&turn), &turn))
+    begin_in_turn(settings, partition, meter, means, (Arc::clone(&turn), &turn))
 }
 
 /// Begins to open a partition once `turn` is set; sets `others` when it is open.
 fn begin_in_turn(
     settings: &Settings,
     partition: &PartitionSettings,
-    (meter, disk): (&Arc<DiskMeter>, &Arc<dyn Disk>),
-    ending: &Arc<AtomicBool>,
+    meter: &Arc<DiskMeter>,
+    means: Means<'_>,
     (turn, others): (Arc<AtomicBool>, &Arc<AtomicBool>),
 ) -> Opening {
     let (report, opened) = channel();
-    let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(Arc::clone(disk), Arc::clone(meter)));
+    let disk: Arc<dyn Disk> = Arc::new(MeteredDisk::new(Arc::clone(means.disk), Arc::clone(meter)));
     let (id, partition) = (partition.id, partition.clone());
-    let way = Way::of(settings, id, disk);
-    let (ending, others) = (Arc::clone(ending), Arc::clone(others));
+    let way = Way::of(settings, id, disk, means.node.cloned());
+    let (ending, others) = (Arc::clone(means.ending), Arc::clone(others));
     let open = move || {
         while !turn.load(Ordering::Relaxed) {
             if !crate::threads::wait(&ending, LOOK) {
@@ -324,9 +351,13 @@ fn open(_: &PartitionSettings, _: &Way, _: &AtomicBool) -> Result<Option<Held>> 
     bail!(WITHOUT)
 }
 
-/// Returns the first partition of a server whose partitions are all in buckets.
+/// Returns where servers that can be this one find each other: the cluster's place in its bucket, or the first partition of
+/// a server whose partitions are all in buckets.
 #[cfg(feature = "bucket")]
 fn shared(settings: &Settings) -> Option<&cellar_config::BucketSettings> {
+    if let Some(cluster) = &settings.cluster {
+        return Some(&cluster.bucket);
+    }
     let is_alone = settings.partitions.iter().all(|partition| partition.place.bucket().is_some());
     settings.partitions.first().filter(|_| is_alone)?.place.bucket()
 }
@@ -335,24 +366,46 @@ fn shared(settings: &Settings) -> Option<&cellar_config::BucketSettings> {
 /// none.
 #[cfg(feature = "bucket")]
 pub(crate) fn standbys(settings: &Settings) -> Result<Option<Standbys>> {
-    let standbys = standbys::Standbys::of(settings, lease::node_name())?;
+    let own = settings.cluster.as_ref().map(|cluster| cluster.node.clone());
+    let own = own.unwrap_or_else(cellar_config::cluster::host_node_name);
+    let mut standbys = standbys::Standbys::of(settings, own)?;
+    if settings.cluster.is_some() {
+        standbys.iter_mut().for_each(standbys::Standbys::meet);
+    }
     Ok(standbys.map(|mut standbys| -> Standbys { Box::new(move || standbys.addresses()) }))
 }
 
 #[cfg(not(feature = "bucket"))]
+#[expect(clippy::unnecessary_wraps, reason = "the function with the feature fails")]
 pub(crate) fn standbys(_: &Settings) -> Result<Option<Standbys>> {
     Ok(None)
 }
 
 /// Takes the UUID of a server whose partitions are all in buckets from the first of them, or puts it there, so that it
-/// is the same server on every machine. Call it once that partition is open.
+/// is the same server on every machine. Call it once that partition is open. That of a node is in the cluster's folder, and
+/// is waited for until `interrupted`.
 #[cfg(feature = "bucket")]
-pub(crate) fn share_uuid(settings: &Settings) -> Result<()> {
-    uuid::share(settings)
+pub(crate) fn share_uuid(settings: &Settings, interrupted: &AtomicBool) -> Result<()> {
+    let mut last = String::new();
+    loop {
+        match uuid::share(settings) {
+            Err(error) if settings.cluster.is_some() => {
+                let error = format!("{error:#}");
+                if error != last {
+                    tracing::error!(error, "a node needs the server's UUID; trying again");
+                }
+                last = error;
+            }
+            shared => return shared,
+        }
+        if !crate::threads::wait(interrupted, PAUSE_MIN) {
+            bail!("stopped while waiting for the server's UUID: {last}");
+        }
+    }
 }
 
 #[cfg(not(feature = "bucket"))]
-pub(crate) fn share_uuid(settings: &Settings) -> Result<()> {
+pub(crate) fn share_uuid(settings: &Settings, _: &AtomicBool) -> Result<()> {
     match refusal(settings) {
         Some(refusal) => bail!(refusal),
         None => Ok(()),
@@ -362,7 +415,7 @@ pub(crate) fn share_uuid(settings: &Settings) -> Result<()> {
 #[cfg(feature = "bucket")]
 pub(crate) use opening::open_offline;
 #[cfg(feature = "bucket")]
-pub use opening::{access, inspect, rekey};
+pub use opening::{access, connect, inspect, rekey};
 
 /// See the function of this name with the feature `bucket`.
 ///

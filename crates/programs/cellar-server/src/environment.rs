@@ -1,5 +1,6 @@
 //! What the file service needs from this process.
 
+use crate::cluster::Peers;
 use afs_idl::{ClientCall, ClientConnection};
 use base::{AbortCode, Monotonic};
 use cellar_config::announcing::machine_addresses;
@@ -8,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use rx::{ConnectOptions, Connector, Path, ServerStatistics};
 use rx_proto::PacketType;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Service ID of the callback service.
@@ -45,11 +46,13 @@ impl Way {
 pub struct Callbacks {
     /// Opened with the port; before that, there can be no callers.
     pub way: Way,
+    /// The ways through other nodes, in a cluster.
+    pub(crate) peers: OnceLock<Arc<Peers>>,
     own: OwnAddresses,
 }
 
 /// A connection from a closed port.
-struct Closed(SocketAddr);
+pub(crate) struct Closed(pub(crate) SocketAddr);
 
 impl ClientConnection for Closed {
     fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
@@ -61,11 +64,28 @@ impl ClientConnection for Closed {
     }
 }
 
-impl CallbackNetwork for Callbacks {
-    fn connection(&self, peer: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection> {
+impl Callbacks {
+    fn direct(&self, peer: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection> {
         let Some(connector) = self.way.get() else { return Arc::new(Closed(peer)) };
         let options = ConnectOptions { dead_time: Some(patience), ..ConnectOptions::default() };
         connector.connect_with(Path::to(peer), CALLBACK_SERVICE, None, options)
+    }
+}
+
+#[cfg(feature = "bucket")]
+impl clusterserver::Clients for Callbacks {
+    fn connection(&self, client: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection> {
+        self.direct(client, patience)
+    }
+}
+
+impl CallbackNetwork for Callbacks {
+    fn connection(&self, peer: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection> {
+        let direct = self.direct(peer, patience);
+        match self.peers.get() {
+            Some(peers) => peers.connection(peer, patience, direct),
+            None => direct,
+        }
     }
 
     fn is_own(&self, ip: IpAddr) -> bool {

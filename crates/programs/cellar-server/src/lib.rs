@@ -6,6 +6,7 @@ mod background;
 pub mod buckets;
 pub mod cell_keys;
 mod clock;
+mod cluster;
 mod destinations;
 mod dispatcher;
 pub mod environment;

@@ -1,5 +1,6 @@
 //! All figures of this process that can be queried at run time.
 
+use super::cluster::Node;
 use super::environment::process_kib;
 use super::refusals::Refusals;
 use audit::Trail;
@@ -33,6 +34,7 @@ pub struct Observatory {
     /// Disks of all partitions in the configuration.
     disks: Vec<(PartitionId, Arc<DiskMeter>)>,
     file_server: OnceLock<Weak<FileServer>>,
+    node: OnceLock<Weak<Node>>,
     trail: Option<Arc<Trail>>,
     refusals: Arc<Refusals>,
     /// History of `cellar probe run`.
@@ -50,7 +52,7 @@ impl Observatory {
     ) -> Observatory {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let volumes = volumes.clone();
-        let (ports, file_server) = Default::default();
+        let (ports, file_server, node) = Default::default();
         Observatory {
             started,
             volumes,
@@ -58,6 +60,7 @@ impl Observatory {
             ports,
             disks,
             file_server,
+            node,
             trail,
             refusals: Arc::default(),
             probe_history,
@@ -67,6 +70,15 @@ impl Observatory {
     /// Sets the file server; to be called once.
     pub fn set_file_server(&self, server: &Arc<FileServer>) {
         let _ = self.file_server.set(Arc::downgrade(server));
+    }
+
+    /// Sets the node of a cluster, whose other nodes have the figures of their partitions; to be called once.
+    pub(crate) fn set_node(&self, node: &Arc<Node>) {
+        let _ = self.node.set(Arc::downgrade(node));
+    }
+
+    fn is_elsewhere(&self, id: PartitionId) -> bool {
+        self.node.get().and_then(Weak::upgrade).is_some_and(|node| node.is_elsewhere(id))
     }
 
     fn partition_figures(&self, id: PartitionId) -> PartitionFigures {
@@ -262,7 +274,7 @@ impl Observed for Observatory {
 
     fn partitions(&self) -> Sheet<PartitionFigures> {
         let mut sheet = Sheet::new(Table::Partitions.labels());
-        for (id, _) in &self.disks {
+        for (id, _) in self.disks.iter().filter(|(id, _)| !self.is_elsewhere(*id)) {
             sheet.push([id.to_string()], self.partition_figures(*id));
         }
         sheet

@@ -81,6 +81,7 @@ pub fn register(
     let mut registrar = Registrar::new(settings, cell, uuid, on_change);
     registrar.standbys = standbys;
     registrar.note_left_out(settings.announced_now().as_ref());
+    registrar.note_standbys();
     registrar.attempt();
     crate::threads::thread("register", move || {
         while crate::threads::wait(&ending, LOOK.min(registrar.pause())) {

@@ -2,6 +2,7 @@
 
 use crate::buckets::Held;
 use crate::cell_keys::CellKeys;
+use crate::cluster::Node;
 use crate::environment::Callbacks;
 use crate::log::EventLog;
 use crate::metrics::Metrics;
@@ -57,6 +58,8 @@ pub struct Running {
     // Kept as long as their stores are used; dropped last.
     pub(crate) partitions: Partitions,
     pub(crate) databases: Option<Arc<Database>>,
+    /// The node of a cluster, which leaves when all partitions were given up.
+    pub(crate) node: Option<Arc<Node>>,
 }
 
 impl Running {
@@ -101,7 +104,8 @@ impl Running {
     }
 
     /// Calls `lost` once another server has taken over a partition in a bucket, if this one has no partition on a local
-    /// disk: it is of no use then until it is started again, and must not announce its addresses for the other's UUID.
+    /// disk: it is of no use then until it is started again, and must not announce its addresses for the other's UUID. A node
+    /// of a cluster goes on.
     pub(crate) fn watch_ownership(
         &mut self,
         settings: &Settings,
@@ -109,7 +113,7 @@ impl Running {
     ) {
         let is_local = |partition: &PartitionSettings| partition.place.folder().is_some();
         let has_buckets = settings.partitions.iter().any(|partition| !is_local(partition));
-        if !has_buckets || settings.partitions.iter().any(is_local) {
+        if !has_buckets || self.node.is_some() || settings.partitions.iter().any(is_local) {
             return;
         }
         let (ending, partitions) = (self.ending.clone(), self.partitions.clone());
@@ -189,6 +193,7 @@ impl Running {
         }
         self.ways.0.way.close();
         self.ways.1.way.close();
+        self.node.iter().for_each(|node| node.way.close());
         self.trail.iter().for_each(|trail| trail.stop());
         self.event_log.take();
     }

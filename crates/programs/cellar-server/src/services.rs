@@ -4,8 +4,9 @@ use super::FaultInjection;
 use super::admission::Admission;
 use super::authority::Authority;
 use super::cell_keys::CellKeys;
+use super::cluster::{Calls, Node, Peers};
 use super::destinations::Destinations;
-use super::dispatcher::{DemandOf, Dispatcher, FastPath};
+use super::dispatcher::{DemandOf, Dispatch, Dispatcher, FastPath};
 use super::environment::{Callbacks, SystemClock, process_kib, transport_figures};
 use super::holdings::Holdings;
 use super::locator::{LocalLocator, RemoteLocator};
@@ -24,11 +25,11 @@ use afs_idl::rxstats_off::RpcStatisticsOff;
 use afs_idl::{CallStream, rxstats};
 use anyhow::{Context, Result};
 use audit::ServiceTrail;
-use base::{AbortCode, CallContext, Fid, HostUuid, VolumeId};
+use base::{AbortCode, CallContext, Fid, HostUuid, SecurityLevel, VolumeId};
 use bosserver::BosServer;
 use cell_client::CellClient;
 use cell_client::network::{CellIdentity, now};
-use cellar_config::security::{LevelPolicy, SecuritySettings};
+use cellar_config::security::{LevelPolicy, SecuritySettings, ServiceLevels};
 use cellar_config::{Role, Settings};
 use events::catalogue::Class;
 use fileserver::{
@@ -39,7 +40,8 @@ use parking_lot::Mutex;
 use ptdb::Protection;
 use ptserver::PtService;
 use rx::{
-    Demand, Inherited, Server, ServerConfig, ServerStatistics, ServiceConfig, ServiceEntry, SocketOptions,
+    Class as Size, Demand, Fairness, Inherited, Server, ServerConfig, ServerStatistics, ServiceConfig,
+    ServiceEntry, SocketOptions,
 };
 use rx_security::{LocalRealms, Null, RxkadServer, ServerSecurity};
 use std::net::{IpAddr, Ipv4Addr};
@@ -95,7 +97,19 @@ const VOLUMES: Interface = Interface::new("AFSVol", afs_idl::vol::PROCEDURES);
 const OVERSEER: Interface = Interface::new("BOZO", afs_idl::bozo::PROCEDURES);
 const VOTES: Interface = Interface::new("VOTE", ubik::PROCEDURES);
 const OWN: Interface = Interface::new("CELLAR", afs_idl::cellar::PROCEDURES);
+const CLUSTER: Interface = Interface::new("CLUSTER", afs_idl::cluster::PROCEDURES);
 const RPC_STATISTICS: Interface = Interface::new("rpcstats", rxstats::PROCEDURES);
+
+/// Name of the cluster's service and its port.
+const CLUSTER_PORT: &str = "cluster";
+
+/// Other nodes are holders of the cell's key, and encrypt.
+const NODES: ServiceLevels = ServiceLevels {
+    anonymous: false,
+    users: SecurityLevel::Encrypted,
+    administrators: SecurityLevel::Encrypted,
+    cell: SecurityLevel::Encrypted,
+};
 
 /// A service that is ready to be served.
 struct Prepared {
@@ -179,6 +193,9 @@ pub struct Services {
     /// Time from which a ticket's start in the future is logged, in seconds.
     clock_warning_seconds: u32,
     holdings: Arc<Holdings>,
+    node: Option<Arc<Node>>,
+    /// The ways of calls between this node and others.
+    calls: Option<Arc<Calls>>,
 }
 
 /// Notifies this process's file server, if there is one, of changes to volumes.
@@ -223,14 +240,14 @@ type StatisticsSource = Box<dyn Fn() -> ServerStatistics + Send + Sync>;
 
 impl Services {
     /// Creates the services for the configured roles.
-    pub fn new(
+    pub(crate) fn new(
         settings: &Arc<Settings>,
         authority: &Arc<Authority>,
         databases: Option<&Database>,
         volumes: &Arc<Volumes>,
         cell: &Arc<CellClient>,
         observatory: &Arc<Observatory>,
-        keys: &Arc<CellKeys>,
+        (keys, node): (&Arc<CellKeys>, Option<&Arc<Node>>),
     ) -> Result<Services> {
         for warning in settings
             .warnings
@@ -260,7 +277,13 @@ impl Services {
             authority: authority.clone(),
             refusals: observatory.refusals().clone(),
             holdings: Arc::default(),
+            node: node.cloned(),
+            calls: None,
         };
+        if let Some(node) = node {
+            // It is set once, here.
+            _ = services.callbacks.peers.set(Peers::new(node, keys.ring())?);
+        }
         let stores = Stores::open(settings, databases, volumes, cell)?;
         // In the order of Role::ALL, because the volume server needs the file server.
         for role in Role::ALL.into_iter().filter(|role| settings.roles.contains(role)) {
@@ -409,6 +432,9 @@ impl Services {
             config.membership_lifetime = REMOTE_MEMBERSHIP_LIFETIME;
         }
         let server = Arc::new(FileServer::new(config, environment));
+        let calls =
+            |peers: &Arc<Peers>| Arc::new(Calls::new(peers, &stores.volumes, &server, &self.callbacks));
+        self.calls = self.callbacks.peers.get().map(calls);
         self.file_server = Some(server.clone());
         self.observatory.set_file_server(&server);
         let snapshots = Arc::new(CellSnapshots::new(settings, &stores.cell, &server));
@@ -416,7 +442,8 @@ impl Services {
         let usage = Arc::new(FromFileServer(server.clone()));
         let (admission, meter, trail) =
             (self.admission(Role::Fs, FILE_SERVICE), self.meter(FILES), self.trail(FILES));
-        let dispatcher = file_dispatcher(server, admission, self.holdings.clone(), meter, trail);
+        let calls = self.calls.clone();
+        let dispatcher = file_dispatcher(server, calls, admission, self.holdings.clone(), (meter, trail));
         self.add_dispatcher(Role::Fs, FILE_SERVICE, FILES.name, dispatcher);
         self.prepare_admin_server(authority, stores, snapshots, usage);
     }
@@ -497,6 +524,12 @@ impl Services {
         roles.sort_by_key(|role| (*role == Role::Fs, *role));
         roles.dedup();
         let mut servers = Vec::new();
+        if let (Some(node), Some(calls)) = (&self.node, &self.calls) {
+            let server = self.start_cluster(calls, settings, inherited)?;
+            self.observatory.add_port(CLUSTER_PORT, &server);
+            node.way.open(server.connector());
+            servers.push(server);
+        }
         for role in roles {
             let server = self.start_one(role, settings, faults, inherited)?;
             self.observatory.add_port(role.instance(), &server);
@@ -530,10 +563,47 @@ impl Services {
     fn security_classes(&self, role: Role, id: u16) -> Vec<Arc<dyn ServerSecurity>> {
         let levels = self.levels.of(role, id == ADMIN_SERVICE);
         let least = levels.users.min(levels.administrators).min(levels.cell);
+        self.security_at(least)
+    }
+
+    fn security_at(&self, least: SecurityLevel) -> Vec<Arc<dyn ServerSecurity>> {
         let rxkad = self.rxkad.clone().with_level_min(least);
         let refusals = self.refusals.clone();
         let observed = ObservedRxkad { rxkad, refusals, clock_warning_seconds: self.clock_warning_seconds };
         vec![Arc::new(Null), Arc::new(observed)]
+    }
+
+    /// Opens the port for the calls of other nodes, with workers of its own.
+    fn start_cluster(
+        &self,
+        calls: &Arc<Calls>,
+        settings: &Settings,
+        inherited: &Arc<Inherited>,
+    ) -> Result<Arc<Server>> {
+        let port = settings.cluster.as_ref().map_or(afs_idl::cluster::PORT, |cluster| cluster.port);
+        let config = ServerConfig { inherited: Arc::clone(inherited), ..cluster_config(port, settings) };
+        let calls = Arc::clone(calls);
+        let admission = Admission::new(CLUSTER_PORT, NODES, self.authority.clone(), self.refusals.clone());
+        let dispatcher = Dispatcher {
+            admission,
+            dispatch: Box::new(move |caller, call| Pending::ready(calls.dispatch(caller, call))),
+            fast_path: None,
+            demand: Box::new(|_, request| demand_of_node(request)),
+            meter: self.meter(CLUSTER),
+            holdings: self.holdings.clone(),
+            trail: self.trail(CLUSTER),
+        };
+        let service = ServiceConfig {
+            id: afs_idl::cluster::SERVICE_ID,
+            name: CLUSTER.name.into(),
+            security: self.security_at(SecurityLevel::Encrypted),
+        };
+        let entry = ServiceEntry { config: service, service: Arc::new(dispatcher) };
+        let server = Server::start(&config, vec![entry])
+            .with_context(|| format!("cannot serve other nodes on UDP port {port}"))?;
+        tracing::info!(role = CLUSTER_PORT, port, lanes = config.lanes, "open");
+        transport::warn_of_small_buffers(CLUSTER_PORT, &server.statistics(), config.socket.buffer_bytes);
+        Ok(Arc::new(server))
     }
 
     /// Opens one role's port with all its services.
@@ -622,19 +692,49 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
     config
 }
 
+/// Returns the configuration of the cluster's port. All its callers are one user, the cell.
+fn cluster_config(port: u16, settings: &Settings) -> ServerConfig {
+    let mut config = server_config(Role::Fs, settings);
+    config.name = CLUSTER_PORT.into();
+    config.port = port;
+    config.workers_min = 4;
+    config.bulk_nice = 0;
+    config.fairness =
+        Fairness { user_share_percent: 100, anonymous_calls_percent: 0, ..settings.tuning.fairness.clone() };
+    config
+}
+
+/// Returns the demand of a call of another node. A call that is forwarded may wait for clients, through other nodes; the workers
+/// that are kept for small calls serve what those wait for.
+fn demand_of_node(request: &[u8]) -> Demand {
+    let is_forwarded = request.first_chunk() == Some(&afs_idl::cluster::FORWARD.to_be_bytes());
+    if is_forwarded { Demand { class: Size::Bulk, ..Demand::SMALL } } else { Demand::SMALL }
+}
+
+/// Returns the dispatcher of the file service. That of a node first passes on what belongs to other nodes; the fast path
+/// answers only for volumes in memory, which are here.
 fn file_dispatcher(
     server: Arc<FileServer>,
+    calls: Option<Arc<Calls>>,
     admission: Admission,
     holdings: Arc<Holdings>,
-    meter: ServiceMeter,
-    trail: Option<ServiceTrail>,
+    (meter, trail): (ServiceMeter, Option<ServiceTrail>),
 ) -> Dispatcher {
     let [quick, asked, reported] = [(); 3].map(|()| Arc::clone(&server));
+    let dispatch: Dispatch = match calls {
+        None => {
+            Box::new(move |caller, stream| server.serve(|call| afs_idl::fs::dispatch(call, caller, stream)))
+        }
+        Some(calls) => Box::new(move |caller, stream| {
+            let here = |stream: &mut dyn CallStream| {
+                server.serve(|call| afs_idl::fs::dispatch(call, caller, stream))
+            };
+            calls.serve(caller, stream, here)
+        }),
+    };
     Dispatcher {
         admission,
-        dispatch: Box::new(move |caller, stream| {
-            server.serve(|call| afs_idl::fs::dispatch(call, caller, stream))
-        }),
+        dispatch,
         fast_path: Some(FastPath {
             answer: Box::new(move |caller, request| quick.try_answer(caller, request)),
             prefetch: Box::new(move |requests| reported.prefetch(requests)),

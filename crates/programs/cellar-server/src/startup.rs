@@ -2,8 +2,9 @@
 
 use crate::authority::Authority;
 use crate::background::start_background;
-use crate::buckets::{self, Held, Keeper, Opening};
+use crate::buckets::{self, Held, Keeper, Means, Opening};
 use crate::cell_keys::CellKeys;
+use crate::cluster::{Administration, Node};
 use crate::environment::Callbacks;
 use crate::faults::FaultInjection;
 use crate::log::EventLog;
@@ -16,9 +17,10 @@ use crate::stores::{disk_meters, handle, open_databases, open_partitions};
 use crate::volume_servers::VolumeServers;
 use crate::web::Page;
 use crate::{cell_keys, jobs, registration, snapshots, syncing, upkeep};
+use adminserver::AdminServer;
 use anyhow::{Context, Result, bail};
 use audit::{Program, Trail};
-use base::{LocalAuthority, PartitionId};
+use base::{HostUuid, LocalAuthority, PartitionId};
 use cell_client::CellClient;
 use cell_client::network::{AfsNetwork, CellIdentity};
 use cell_client::patience::Patience;
@@ -32,6 +34,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use volserver::VolumeServer;
 use volume::{VolumeOptions, Volumes};
 
 /// Opens everything and starts serving. When it returns, all services answer.
@@ -63,41 +66,40 @@ pub(crate) fn start_inheriting(
     let databases = open_databases(settings)?;
     let mut starting = Starting::default();
     let ending = Arc::clone(&starting.ending);
-    let meters = disk_meters(settings);
-    let (partitions, later) = open_all(settings, &meters, faults, (&ending, interrupted))?;
-    let volumes = Arc::new(open_volumes(settings, faults, &partitions)?);
-    let partitions: Partitions = Arc::new(Mutex::new(partitions));
+    let (stores, later) = open_stores(settings, faults, (&ending, interrupted))?;
+    let volumes = &stores.volumes;
     let trail = start_audit(settings, &authority)?;
-    let observatory = new_observatory(settings, meters.clone(), &volumes, trail.as_ref());
+    let observatory = new_observatory(settings, &stores, trail.as_ref());
     let keys = Arc::new(CellKeys::read(settings.key_files.clone(), settings.security.clone())?);
     let cell = Arc::new(cell_client(settings, &keys)?);
-    let services =
-        Services::new(settings, &authority, databases.as_deref(), &volumes, &cell, &observatory, &keys)?;
-    let (file_server, volume_server, uuid) =
-        (services.file_server(), services.volume_server(), services.uuid());
-    let (admin_server, ways) = (services.admin_server(), services.ways());
+    let services = Services::new(
+        settings,
+        &authority,
+        databases.as_deref(),
+        volumes,
+        &cell,
+        &observatory,
+        (&keys, stores.node.as_ref()),
+    )?;
+    let work = Work {
+        settings,
+        faults,
+        ending: &ending,
+        stores: &stores,
+        cell: &cell,
+        keys: &keys,
+        observatory: &observatory,
+        metrics: metrics.as_ref(),
+        page: page.as_ref(),
+        file_server: services.file_server(),
+        volume_server: services.volume_server(),
+        admin_server: services.admin_server(),
+        ways: services.ways(),
+        uuid: services.uuid(),
+    };
     let servers = services.start(settings, faults, inherited)?;
-    let reclaim_pause = faults.reclaim_pause;
-    let mut background =
-        start_background(&ending, &volumes, file_server.clone(), volume_server.clone(), reclaim_pause);
-    background.extend(admin_server.clone().map(|server| snapshots::start(&ending, server)));
-    background.push(cell_keys::follow(&ending, &keys, &cell));
-    background.push(observatory.begin_periods(&ending));
-    let keeper = keeper(settings, faults, &ending, &volumes, &partitions, file_server);
-    background.extend(keeper.start(&meters, later));
-    if settings.roles.contains(&Role::Fs) {
-        background.extend(jobs::start(&ending, settings, &cell, admin_server.as_deref()));
-        let (on_change, standbys) = (follow_addresses(&ways, &cell), buckets::standbys(settings)?);
-        let ending = Arc::clone(&ending);
-        background.push(registration::register(settings, &cell, uuid, on_change, standbys, ending));
-    }
-    if let Some(metrics) = &metrics {
-        metrics.ready(&observatory);
-    }
-    background.extend(
-        page.as_ref()
-            .map(|page| page.begin(&ending, settings, &observatory, &volumes, volume_server.clone())),
-    );
+    let background = work.begin(later)?;
+    let ways = work.ways;
     starting.is_done = true;
     Ok(Running {
         metrics,
@@ -110,10 +112,99 @@ pub(crate) fn start_inheriting(
         trail,
         keys: (keys, cell),
         event_log: Some(event_log),
-        volumes,
-        partitions,
+        volumes: stores.volumes,
+        partitions: stores.partitions,
         databases,
+        node: stores.node,
     })
+}
+
+/// The open partitions, and what opens the others.
+struct Stores {
+    node: Option<Arc<Node>>,
+    /// Meters of the partitions' disks.
+    meters: Vec<(PartitionId, Arc<DiskMeter>)>,
+    volumes: Arc<Volumes>,
+    partitions: Partitions,
+}
+
+/// Opens the partitions that can be opened soon, with their volumes, and begins to open the others.
+fn open_stores(
+    settings: &Settings,
+    faults: &FaultInjection,
+    flags: (&Arc<AtomicBool>, &AtomicBool),
+) -> Result<(Stores, Vec<Opening>)> {
+    let meters = disk_meters(settings);
+    let node = Node::start(settings)?;
+    let (partitions, later) = open_all(settings, &meters, faults, node.as_ref(), flags)?;
+    let volumes = Arc::new(open_volumes(settings, faults, &partitions)?);
+    Ok((Stores { node, meters, volumes, partitions: Arc::new(Mutex::new(partitions)) }, later))
+}
+
+/// What the threads beside the services need.
+struct Work<'a> {
+    settings: &'a Arc<Settings>,
+    faults: &'a FaultInjection,
+    ending: &'a Arc<AtomicBool>,
+    stores: &'a Stores,
+    cell: &'a Arc<CellClient>,
+    keys: &'a Arc<CellKeys>,
+    observatory: &'a Arc<Observatory>,
+    metrics: Option<&'a Metrics>,
+    page: Option<&'a Page>,
+    file_server: Option<Arc<FileServer>>,
+    volume_server: Option<Arc<VolumeServer>>,
+    admin_server: Option<Arc<AdminServer>>,
+    ways: (Arc<Callbacks>, Arc<VolumeServers>),
+    uuid: HostUuid,
+}
+
+impl Work<'_> {
+    /// Starts the threads, also those of the partitions that are opened `later`.
+    fn begin(&self, later: Vec<Opening>) -> Result<Vec<JoinHandle<()>>> {
+        let Work { settings, ending, stores, cell, .. } = *self;
+        let (files, volumes) = (self.file_server.clone(), self.volume_server.clone());
+        let mut background =
+            start_background(ending, &stores.volumes, files, volumes.clone(), self.faults.reclaim_pause);
+        background.extend(self.admin_server.clone().map(|server| snapshots::start(ending, server)));
+        background.push(cell_keys::follow(ending, self.keys, cell));
+        background.push(self.observatory.begin_periods(ending));
+        if let (Some(node), Some(server)) = (&stores.node, &self.admin_server) {
+            server.set_cluster(Box::new(Administration { node: node.clone(), ending: ending.clone() }));
+        }
+        background.extend(self.keeper().start(&stores.meters, later));
+        if settings.roles.contains(&Role::Fs) {
+            background.extend(jobs::start(ending, settings, cell, self.admin_server.as_deref()));
+            background.push(registration::register(
+                settings,
+                cell,
+                self.uuid,
+                follow_addresses(&self.ways, cell, stores.node.as_ref()),
+                buckets::standbys(settings)?,
+                ending.clone(),
+            ));
+        }
+        if let Some(metrics) = self.metrics {
+            metrics.ready(self.observatory);
+        }
+        background.extend(
+            self.page.map(|page| page.begin(ending, settings, self.observatory, &stores.volumes, volumes)),
+        );
+        Ok(background)
+    }
+
+    /// Returns what starts the threads of the partitions.
+    fn keeper(&self) -> Keeper {
+        Keeper {
+            settings: Arc::clone(self.settings),
+            disk: Arc::clone(&self.faults.disk),
+            ending: Arc::clone(self.ending),
+            volumes: Arc::clone(&self.stores.volumes),
+            partitions: Arc::clone(&self.stores.partitions),
+            file_server: self.file_server.clone(),
+            node: self.stores.node.clone(),
+        }
+    }
 }
 
 /// Ends the threads that open partitions if the start fails.
@@ -130,19 +221,24 @@ impl Drop for Starting {
 }
 
 /// Opens the partitions: those on local disks, and those in buckets that can be opened soon. The others are opened
-/// later.
+/// later, as all of a node: it serves other nodes' partitions meanwhile.
 fn open_all(
     settings: &Settings,
     meters: &[(PartitionId, Arc<DiskMeter>)],
     faults: &FaultInjection,
+    node: Option<&Arc<Node>>,
     (ending, interrupted): (&Arc<AtomicBool>, &AtomicBool),
 ) -> Result<(Vec<Held>, Vec<Opening>)> {
-    let openings = buckets::begin(settings, meters, &faults.disk, ending)?;
+    let openings = buckets::begin(settings, meters, Means { disk: &faults.disk, ending, node })?;
+    if node.is_some() {
+        buckets::share_uuid(settings, interrupted)?;
+        return Ok((Vec::new(), openings));
+    }
     let local = open_partitions(settings, meters, &faults.disk)?;
     let (has_buckets, has_local) = (!openings.is_empty(), !local.is_empty());
     let (open, later) = buckets::wait(openings, has_local, interrupted)?;
     if has_buckets {
-        buckets::share_uuid(settings)?;
+        buckets::share_uuid(settings, interrupted)?;
     }
     let local = local.into_iter().map(|(id, partition)| Held::local(id, partition));
     Ok((local.chain(open).collect(), later))
@@ -157,27 +253,9 @@ fn open_volumes(settings: &Settings, faults: &FaultInjection, partitions: &[Held
         if let Some(permit) = held.permit() {
             volumes.limit(held.id, permit).context("cannot limit a partition to its lease")?;
         }
+        held.begin();
     }
     Ok(volumes)
-}
-
-/// Returns what starts the threads of the partitions.
-fn keeper(
-    settings: &Arc<Settings>,
-    faults: &FaultInjection,
-    ending: &Arc<AtomicBool>,
-    volumes: &Arc<Volumes>,
-    partitions: &Partitions,
-    file_server: Option<Arc<FileServer>>,
-) -> Keeper {
-    Keeper {
-        settings: Arc::clone(settings),
-        disk: Arc::clone(&faults.disk),
-        ending: Arc::clone(ending),
-        volumes: Arc::clone(volumes),
-        partitions: Arc::clone(partitions),
-        file_server,
-    }
 }
 
 /// Starts the threads that a partition needs. They go on when it is closed and opened again.
@@ -194,14 +272,12 @@ pub(crate) fn tend(
 }
 
 /// Creates the recorder of calls and the observer of stores, as configured.
-fn new_observatory(
-    settings: &Settings,
-    meters: Vec<(PartitionId, Arc<DiskMeter>)>,
-    volumes: &Arc<Volumes>,
-    trail: Option<&Arc<Trail>>,
-) -> Arc<Observatory> {
-    let observatory =
-        Arc::new(Observatory::new(meters, volumes, trail.cloned(), settings.probe_history.clone()));
+fn new_observatory(settings: &Settings, stores: &Stores, trail: Option<&Arc<Trail>>) -> Arc<Observatory> {
+    let (meters, history) = (stores.meters.clone(), settings.probe_history.clone());
+    let observatory = Arc::new(Observatory::new(meters, &stores.volumes, trail.cloned(), history));
+    if let Some(node) = &stores.node {
+        observatory.set_node(node);
+    }
     observatory.recorder().count(settings.count_calls);
     observatory.recorder().remember_slow(settings.slow_call_ms.saturating_mul(1_000_000));
     observatory
@@ -252,11 +328,16 @@ fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<CellClient> {
 
 /// Returns a callback that closes connections from addresses that the machine has lost, on all ports that
 /// call others.
-fn follow_addresses(ways: &(Arc<Callbacks>, Arc<VolumeServers>), cell: &Arc<CellClient>) -> OnChange {
-    let ((callbacks, volume_servers), cell) = (ways.clone(), cell.clone());
+fn follow_addresses(
+    ways: &(Arc<Callbacks>, Arc<VolumeServers>),
+    cell: &Arc<CellClient>,
+    node: Option<&Arc<Node>>,
+) -> OnChange {
+    let ((callbacks, volume_servers), cell, node) = (ways.clone(), cell.clone(), node.cloned());
     Box::new(move |lost, own| {
         cell.on_addresses_changed(lost, own);
-        for connector in [callbacks.way.get(), volume_servers.way.get()].into_iter().flatten() {
+        let of_node = node.as_ref().and_then(|node| node.way.get());
+        for connector in [callbacks.way.get(), volume_servers.way.get(), of_node].into_iter().flatten() {
             for address in lost {
                 connector.forget_source(IpAddr::V4(*address));
             }

@@ -60,7 +60,8 @@ fn run(
     let mut pause = IDLE_PAUSE;
     while wait(ending, pause) {
         pause = match step() {
-            Ok((_, true)) => IDLE_PAUSE,
+            // Without the partition, it was lost or given up, or is not open yet.
+            Ok((_, true)) | Err(VolumeError::NoPartition(_)) => IDLE_PAUSE,
             Ok((bytes, false)) => Duration::from_micros(bytes.saturating_mul(1_000_000) / bytes_per_s.max(1)),
             Err(error) => {
                 tracing::error!(%partition, what, %error, "a step of background work failed; retrying in a \

@@ -35,6 +35,12 @@ pub(crate) fn serving<T>(
     (result, SERVING.with(RefCell::take).map(|serving| serving.ticket))
 }
 
+/// Lets the thread wait for this time. If it is a worker, another one may serve meanwhile.
+pub fn pause(span: Duration) {
+    let _stall = (span >= STALL_AFTER).then(Stall::begin);
+    std::thread::sleep(span);
+}
+
 /// A guard during which this thread's worker does not count as working.
 pub(crate) struct Stall;
 

@@ -16,6 +16,8 @@ pub struct Own {
     pub reads: bool,
     /// Whether changes may be answered now.
     pub changes: bool,
+    /// Whether it is being given up: calls that have begun are answered, and new ones wait for the next owner.
+    pub is_draining: bool,
 }
 
 impl Own {
@@ -59,7 +61,8 @@ pub trait Ownership: Send + Sync {
 
 /// The file service of this node.
 pub trait Files: Send + Sync {
-    /// Whether a volume is here, in a partition of this node. It is asked for each call of a client.
+    /// Whether a volume is here, in a partition of this node that is not being given up. It is asked for each call of a
+    /// client.
     fn is_here(&self, volume: VolumeId) -> bool;
 
     /// Returns the shared partition of a volume that is here.
@@ -99,4 +102,6 @@ pub struct Environment {
     pub is_cell: fn(&Caller) -> bool,
     /// The time, for limits.
     pub now: fn() -> Monotonic,
+    /// Lets the thread of a call wait. Meanwhile others should be served.
+    pub pause: fn(Duration),
 }

@@ -148,8 +148,13 @@ impl Front {
                 }
             };
             match (forwarding.step(now(), route), partition) {
-                (Step::Hold(pause), _) => std::thread::sleep(pause),
+                (Step::Hold(pause), _) => (self.environment.pause)(pause),
                 (Step::Fail(code), _) => return Some(Err(code)),
+                (Step::Local, _) if !has_looked_again && !self.environment.files.is_here(volume) => {
+                    // It may have moved to another partition since it was found.
+                    has_looked_again = true;
+                    self.places.forget(volume);
+                }
                 (Step::Local, _) | (Step::Send { .. }, None) => return None,
                 (Step::Send { epoch, addresses, wait, .. }, Some(partition)) => {
                     let header = self.header(passage, &partition, epoch, wait);
@@ -254,7 +259,10 @@ impl Front {
         if let Err(code) = whole(&mut head, stream) {
             return Way::Ended(Err(code));
         }
-        for owner in self.places.owners().0.values() {
+        let mut owners = self.places.owners().0;
+        owners.sort_by(|a, b| a.node.cmp(&b.node));
+        owners.dedup_by(|a, b| a.node == b.node);
+        for owner in owners {
             let passage = self.passage(call, &head);
             let header = self.header(&passage, &owner.partition, Epoch(owner.epoch), NO_WAIT);
             let mut reply = MemoryStream::default();

@@ -6,6 +6,7 @@ use cluster_proto::{CallKind, Incarnation, NodeName, NodeRecord, PartitionName, 
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long the number of the membership is relied on. Nodes refuse the calls of an earlier one.
@@ -21,9 +22,17 @@ pub struct Members {
     hold_limit: Duration,
     partitions: Vec<PartitionName>,
     /// Partitions that are served here; nothing waits under the lock.
-    owners: RwLock<HashMap<PartitionName, Arc<Owner>>>,
+    owners: RwLock<HashMap<PartitionName, Served>>,
+    /// How often a partition has begun to leave.
+    departures: AtomicU64,
     /// The membership, and when it was asked for.
     incarnation: Mutex<Option<(Instant, Incarnation)>>,
+}
+
+/// A partition that is served here.
+struct Served {
+    owner: Arc<Owner>,
+    is_draining: bool,
 }
 
 impl Members {
@@ -37,18 +46,38 @@ impl Members {
         for partition in &partitions {
             member.follow(partition);
         }
-        let (owners, incarnation) = (RwLock::default(), Mutex::default());
-        Members { member, node, hold_limit, partitions, owners, incarnation }
+        let (owners, departures, incarnation) = Default::default();
+        Members { member, node, hold_limit, partitions, owners, departures, incarnation }
     }
 
     /// A partition is served here from now on, as long as its owner says so.
     pub fn opened(&self, owner: Arc<Owner>) {
-        self.owners.write().insert(owner.partition().clone(), owner);
+        self.owners.write().insert(owner.partition().clone(), Served { owner, is_draining: false });
+    }
+
+    /// Lets no call to a partition begin any more, and prepares to give it up for the node `to`. Calls that have begun are
+    /// still answered. Returns false if it is not served here, or is being given up already.
+    pub fn drain(&self, partition: &PartitionName, to: NodeName) -> bool {
+        let mut owners = self.owners.write();
+        let served =
+            owners.get_mut(partition).filter(|served| !served.is_draining && !served.owner.has_ended());
+        let Some(served) = served else { return false };
+        served.is_draining = true;
+        self.departures.fetch_add(1, Ordering::Release);
+        served.owner.drain(Some(to));
+        true
     }
 
     /// A partition is no longer served here.
     pub fn closed(&self, partition: &PartitionName) {
+        self.departures.fetch_add(1, Ordering::Release);
         self.owners.write().remove(partition);
+    }
+
+    /// Returns how often a partition has begun to leave. A call during which this has changed may have found its volume
+    /// absent because of that.
+    pub fn departures(&self) -> u64 {
+        self.departures.load(Ordering::Acquire)
     }
 }
 
@@ -71,8 +100,10 @@ impl Ownership for Members {
 
     fn own(&self, partition: &PartitionName) -> Option<Own> {
         let owners = self.owners.read();
-        let owner = owners.get(partition).filter(|owner| !owner.has_ended())?;
-        Some(Own { epoch: owner.epoch(), reads: owner.may_answer(), changes: owner.may_change() })
+        let Served { owner, is_draining } =
+            owners.get(partition).filter(|served| !served.owner.has_ended())?;
+        let (reads, changes) = (owner.may_answer(), owner.may_change());
+        Some(Own { epoch: owner.epoch(), reads, changes, is_draining: *is_draining })
     }
 
     fn route(&self, partition: &PartitionName, kind: CallKind, age: Duration) -> Route {

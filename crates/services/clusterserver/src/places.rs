@@ -7,7 +7,7 @@ use afs_idl::cluster;
 use base::{AbortCode, Monotonic, VolumeId};
 use cluster_proto::{CallKind, NodeName, PartitionName, Route};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,16 +79,19 @@ impl Places {
         self.known.lock().found.remove(&volume);
     }
 
-    /// Returns the owners of all partitions, with one of their partitions each, and whether there may be others.
-    pub(crate) fn owners(&self) -> (BTreeMap<NodeName, Owner>, bool) {
-        let (mut owners, mut is_uncertain) = (BTreeMap::new(), false);
+    /// Returns the partitions of other nodes, and whether there are some whose owner is not known. Those that are served
+    /// here are known from the list of volumes.
+    pub(crate) fn owners(&self) -> (Vec<Owner>, bool) {
+        let (mut owners, mut is_uncertain) = (Vec::new(), false);
         let ownership = &self.environment.ownership;
         for partition in ownership.partitions() {
             match ownership.route(&partition, CallKind::Read, Duration::ZERO) {
-                Route::Local(_) | Route::Refuse(_) => {}
-                Route::Hold => is_uncertain |= ownership.own(&partition).is_none(),
+                Route::Refuse(_) => {}
+                Route::Local(_) | Route::Hold => {
+                    is_uncertain |= ownership.own(&partition).is_none_or(|own| own.is_draining);
+                }
                 Route::Forward { node, epoch, addresses } => {
-                    owners.insert(node, Owner { partition, epoch: epoch.0, addresses });
+                    owners.push(Owner { node, partition, epoch: epoch.0, addresses });
                 }
             }
         }
@@ -98,22 +101,30 @@ impl Places {
     fn ask(&self, volume: VolumeId) -> Found {
         let (owners, mut is_uncertain) = self.owners();
         let node = wire::node(&self.environment.ownership.node());
-        for owner in owners.values() {
-            let Some(address) = owner.addresses.first() else { continue };
-            let request = cluster::LocateVolumeRequest { node: node.clone(), volume: volume.0 };
-            let reply = cluster::locate_volume(&*self.links.to(*address), &request);
-            match reply.map(|reply| wire::partition(&reply.partition)) {
-                Ok(Ok(partition)) => return Found::In(partition),
+        for owner in owners {
+            let Some(address) = owner.addresses.first() else {
+                is_uncertain = true;
+                continue;
+            };
+            let request = cluster::LocateVolumeRequest {
+                node: node.clone(),
+                partition: owner.partition.as_str().into(),
+                epoch: owner.epoch,
+                volume: volume.0,
+            };
+            match cluster::locate_volume(&*self.links.to(*address), &request) {
+                Ok(_) => return Found::In(owner.partition),
                 Err(AbortCode::VNOVOL) => {}
-                Ok(Err(_)) | Err(_) => is_uncertain = true,
+                Err(_) => is_uncertain = true,
             }
         }
         if is_uncertain { Found::Unknown } else { Found::Nowhere }
     }
 }
 
-/// An owner of partitions.
+/// The owner of a partition.
 pub(crate) struct Owner {
+    pub(crate) node: NodeName,
     pub(crate) partition: PartitionName,
     pub(crate) epoch: u64,
     pub(crate) addresses: Vec<SocketAddr>,

@@ -160,9 +160,10 @@ impl ClusterService {
             match self.environment.ownership.own(partition) {
                 None => return Err(NOT_OWNER),
                 Some(own) if own.epoch != epoch => return Err(OTHER_EPOCH),
+                Some(own) if own.is_draining => return Err(NOT_OWNER),
                 Some(own) if own.answers(kind) => return Ok(()),
                 Some(_) if (self.environment.now)().since(begun) >= wait => return Err(HELD),
-                Some(_) => std::thread::sleep(PAUSE),
+                Some(_) => (self.environment.pause)(PAUSE),
             }
         }
     }
@@ -172,6 +173,14 @@ impl ClusterService {
         let own = self.environment.ownership.own(call.partition);
         let lasts = own.is_some_and(|own| own.epoch == call.epoch && own.answers(call.kind));
         if lasts { Ok(()) } else { Err(LOST) }
+    }
+
+    /// Returns what a call has returned, unless its volume may be absent because the partition is being given up. Then the
+    /// call was not executed.
+    fn unless_departed(&self, call: &Admitted<'_>, served: Result<(), AbortCode>) -> Result<(), AbortCode> {
+        let own = self.environment.ownership.own(call.partition);
+        let has_departed = own.is_none_or(|own| own.epoch != call.epoch || own.is_draining);
+        if served == Err(AbortCode::VNOVOL) && has_departed { Err(NOT_OWNER) } else { served }
     }
 
     /// Executes a call and returns its reply, once its changes are durable.
@@ -184,7 +193,7 @@ impl ClusterService {
         let mut stream = Collecting { stream, reply: Vec::new() };
         let served = self.environment.files.serve(context, &mut stream);
         self.check(call)?;
-        served.map(|()| stream.reply.into())
+        self.unless_departed(call, served).map(|()| stream.reply.into())
     }
 
     /// Executes a call, unless an earlier attempt has done it.
@@ -201,12 +210,14 @@ impl ClusterService {
                 }
                 // It is not refused: an earlier attempt may be executed.
                 Begun::Running if now.since(begun) >= wait => return Err(LOST),
-                Begun::Running => std::thread::sleep(PAUSE),
+                Begun::Running => (self.environment.pause)(PAUSE),
             }
         }
         let mut running = Running { service: self, key, result: None };
         let result = execute();
-        running.result = Some(result.clone());
+        if result != Err(NOT_OWNER) {
+            running.result = Some(result.clone());
+        }
         result
     }
 
@@ -221,7 +232,7 @@ impl ClusterService {
             let check = || self.check(call);
             let served = self.environment.files.serve(context, &mut Checking { stream, check: &check });
             // An error, too, shows what the volume contains.
-            return served.or_else(|code| self.check(call).and(Err(code)));
+            return served.or_else(|code| self.check(call).and(self.unless_departed(call, Err(code))));
         }
         // A store, too, is executed once by one owner: the first attempt must not overtake a later store.
         let reply = match call.kind {
@@ -233,7 +244,8 @@ impl ClusterService {
     }
 }
 
-/// A call that is executed once. Its result is stored when this is dropped; there is none after a panic.
+/// A call that is executed once. Its result is stored when this is dropped; there is none after a panic, or if it was not
+/// executed.
 struct Running<'a> {
     service: &'a ClusterService,
     key: CallKey,
@@ -316,10 +328,17 @@ impl Server for ClusterService {
         request: cluster::LocateVolumeRequest,
     ) -> Result<cluster::LocateVolumeReply, AbortCode> {
         self.node(caller, &request.node)?;
-        let partition = self.environment.files.partition_of(VolumeId(request.volume));
-        let partition = partition.ok_or(AbortCode::VNOVOL)?;
-        let own = self.environment.ownership.own(&partition).ok_or(NOT_OWNER)?;
-        Ok(cluster::LocateVolumeReply { partition: partition.as_str().into(), epoch: own.epoch.0 })
+        let (partition, epoch) = (wire::partition(&request.partition)?, Epoch(request.epoch));
+        let check = || match self.environment.ownership.own(&partition) {
+            Some(own) if own.epoch != epoch => Err(OTHER_EPOCH),
+            Some(own) if !own.is_draining && own.reads => Ok(()),
+            Some(_) | None => Err(NOT_OWNER),
+        };
+        // The list of volumes is that of an ownership that lasts from before it is read until afterwards.
+        check()?;
+        let place = self.environment.files.partition_of(VolumeId(request.volume));
+        check()?;
+        if place == Some(partition) { Ok(cluster::LocateVolumeReply) } else { Err(AbortCode::VNOVOL) }
     }
 }
 

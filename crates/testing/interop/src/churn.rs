@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use base::{AbortCode, Fid};
 use cell_client::files::{Attributes, Node};
 use cell_client::network::AfsNetwork;
-use cell_client::{CellClient, Interface};
+use cell_client::{CellClient, Interface, Network};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use std::collections::BTreeMap;
@@ -205,6 +205,42 @@ pub(crate) fn peek(databases: Ipv4Addr, server: Ipv4Addr, volume: &str, patience
         }
         std::thread::sleep(PEEK_PAUSE);
     }
+}
+
+/// Creates the files `pulse-0`, `pulse-1` and so on in the root directory of a volume, through one server, which need not
+/// have the volume. Prints a line for each: the time of its acknowledgement in milliseconds since 1970, and how many
+/// milliseconds it took. A failed call is repeated.
+pub(crate) fn pulse(databases: Ipv4Addr, server: Ipv4Addr, volume: &str) -> Result<()> {
+    let network = AfsNetwork::start(None)?;
+    let cell = CellClient::new(Arc::new(AfsNetwork::start(None)?), vec![databases])?;
+    let directory = Fid::root(cell.locate(volume)?.readable_site(volume)?.1).into();
+    let files = network.connect((server, FILE_PORT).into(), FILE_SERVICE);
+    let mut out = std::io::stdout().lock();
+    for number in 0_u64.. {
+        let begun = Instant::now();
+        let request = rxafs::CreateFileRequest {
+            directory,
+            name: format!("pulse-{number}").as_str().into(),
+            status: rxafs::StoreStatus::default(),
+        };
+        let mut is_repeated = false;
+        loop {
+            match rxafs::create_file(&*files, &request) {
+                Ok(_) => break,
+                // The answer to an earlier attempt was lost.
+                Err(AbortCode::UAEEXIST) if is_repeated => break,
+                Err(_) => {
+                    is_repeated = true;
+                    std::thread::sleep(PEEK_PAUSE);
+                }
+            }
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+        writeln!(out, "{now} {}", begun.elapsed().as_millis())?;
+        out.flush()?;
+        std::thread::sleep(PEEK_PAUSE);
+    }
+    Ok(())
 }
 
 /// Pause between two calls of [`peek`].

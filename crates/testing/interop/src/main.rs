@@ -199,7 +199,7 @@ fn end_of(text: &str) -> String {
 }
 
 /// Runs one of the helper programs that tests start. Writers: `write DATABASES VOLUME WRITER DONE UNTIL` and
-/// `fill SERVER VOLUME ROUNDS`; a reader: `peek DATABASES SERVER VOLUME PATIENCE_MS`; an administrator: `privileged DATABASES SERVER VOLUME TOKEN`; any user: `list
+/// `fill SERVER VOLUME ROUNDS`, `pulse DATABASES SERVER VOLUME`; a reader: `peek DATABASES SERVER VOLUME PATIENCE_MS`; an administrator: `privileged DATABASES SERVER VOLUME TOKEN`; any user: `list
 /// DATABASES VOLUME TOKEN`.
 fn writer(arguments: &[String]) -> Option<Result<()>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -212,18 +212,19 @@ fn writer(arguments: &[String]) -> Option<Result<()>> {
         ["peek", databases, server, volume, patience_ms] => {
             churn::peek(databases.parse()?, server.parse()?, volume, number(patience_ms)?)
         }
+        ["pulse", databases, server, volume] => churn::pulse(databases.parse()?, server.parse()?, volume),
         ["fill", server, volume, rounds] => churn::fill(server.parse()?, volume, number(rounds)?),
         ["privileged", databases, server, volume, token] => {
             privileged::call(databases, server.parse()?, volume, Path::new(token))
         }
         ["list", databases, volume, token] => privileged::list(databases, volume, Path::new(token)),
         _ => bail!(
-            "expected `write DATABASES VOLUME WRITER DONE UNTIL`, `peek DATABASES SERVER VOLUME PATIENCE_MS`, `fill SERVER \
-             VOLUME ROUNDS`, `privileged DATABASES SERVER VOLUME TOKEN` \
+            "expected `write DATABASES VOLUME WRITER DONE UNTIL`, `peek DATABASES SERVER VOLUME PATIENCE_MS`, `pulse DATABASES \
+             SERVER VOLUME`, `fill SERVER VOLUME ROUNDS`, `privileged DATABASES SERVER VOLUME TOKEN` \
              or `list DATABASES VOLUME TOKEN`"
         ),
     };
-    matches!(words.first(), Some(&"write" | &"peek" | &"fill" | &"privileged" | &"list")).then(run)
+    matches!(words.first(), Some(&"write" | &"peek" | &"pulse" | &"fill" | &"privileged" | &"list")).then(run)
 }
 
 fn run(test: &Test, limits: Limits, mark: &str) -> Outcome {

@@ -4,6 +4,7 @@ mod admin;
 mod asking;
 mod auditing;
 mod buckets;
+mod cluster;
 mod comparing;
 mod cutting;
 mod dumps;
@@ -21,6 +22,7 @@ mod limits;
 mod matrix;
 mod mixed;
 mod moving;
+mod nodes;
 mod packaging;
 mod preflight;
 mod probing;
@@ -78,6 +80,8 @@ pub(crate) fn all() -> Vec<Test> {
         store::tests(),
         failing::tests(),
         buckets::tests(),
+        cluster::tests(),
+        nodes::tests(),
         trees::tests(),
         fuse::tests(),
         watching::tests(),
@@ -101,9 +105,9 @@ pub(crate) fn alone() -> Vec<Test> {
     hostile::alone()
 }
 
-/// Returns tests that only run when requested by full name; some of them must fail.
+/// Returns tests that only run when requested by full name; some of them must fail, one is a demonstration.
 pub(crate) fn hidden() -> Vec<Test> {
-    [limits::hidden(), libafs::tests()].into_iter().flatten().collect()
+    [limits::hidden(), libafs::tests(), nodes::hidden()].into_iter().flatten().collect()
 }
 
 /// Returns the path of a file of this crate.

@@ -1,6 +1,7 @@
 //! Keeps partitions in buckets open while the server runs.
 
-use super::{Held, Opening, begin_one};
+use super::{Held, Means, Opening, begin_one};
+use crate::cluster::Node;
 use crate::running::Partitions;
 use crate::startup::tend;
 use crate::stores::handle;
@@ -24,6 +25,9 @@ const REST: Duration = Duration::from_secs(2);
 /// Interval at which a partition is reported that was lost and is still in use.
 const REPORT: Duration = Duration::from_secs(60);
 
+/// How long calls and volume transactions may still use a partition that a node closes.
+const GRACE: Duration = Duration::from_secs(5);
+
 /// Interval at which a wait for the end of its use checks it.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -35,11 +39,14 @@ pub(crate) struct Keeper {
     pub(crate) volumes: Arc<Volumes>,
     pub(crate) partitions: Partitions,
     pub(crate) file_server: Option<Arc<FileServer>>,
+    /// The node of a cluster.
+    pub(crate) node: Option<Arc<Node>>,
 }
 
 impl Keeper {
-    /// Starts the threads of the open partitions, and one more for each partition in a bucket: it brings the volumes online once the partition is open, takes them
-    /// offline when the partition is lost, and opens it again. `later` are those that are not open yet.
+    /// Starts the threads of the open partitions, and one more for each partition in a bucket: it brings the volumes online
+    /// once the partition is open, takes them offline when the partition is lost or given up, and opens it again. `later`
+    /// are those that are not open yet.
     pub(crate) fn start(
         self,
         meters: &[(PartitionId, Arc<DiskMeter>)],
@@ -77,7 +84,10 @@ impl Keeper {
                     threads = tend(&self.settings, &self.ending, &self.volumes, id);
                 }
             }
-            while self.has(id) && wait(&self.ending, PERIOD) {}
+            self.refuse_to_give_up(id);
+            while self.has(id) && wait(&self.ending, PERIOD) {
+                self.give_up_if_asked(id);
+            }
             if self.is_ended_by_a_loss() {
                 while wait(&self.ending, PERIOD) {}
             }
@@ -88,7 +98,8 @@ impl Keeper {
             if !wait(&self.ending, REST) {
                 break;
             }
-            opening = Some(begin_one(&self.settings, partition, meter, &self.disk, &self.ending));
+            let means = Means { disk: &self.disk, ending: &self.ending, node: self.node.as_ref() };
+            opening = Some(begin_one(&self.settings, partition, meter, means));
         }
         for thread in threads {
             _ = thread.join();
@@ -105,6 +116,7 @@ impl Keeper {
                 return false;
             }
         }
+        held.begin();
         self.partitions.lock().push(held);
         true
     }
@@ -116,10 +128,36 @@ impl Keeper {
 
     /// Whether the server ends when it loses a partition; see `Running::watch_ownership`.
     fn is_ended_by_a_loss(&self) -> bool {
-        self.settings.partitions.iter().all(|partition| partition.place.bucket().is_some())
+        self.node.is_none()
+            && self.settings.partitions.iter().all(|partition| partition.place.bucket().is_some())
     }
 
-    /// Takes the volumes of a lost partition offline, closes it, and gives up what is left of its lease.
+    /// Refuses what was asked of an earlier ownership.
+    fn refuse_to_give_up(&self, id: PartitionId) {
+        let order = self.node.as_ref().and_then(|node| node.handovers().take(id));
+        if let Some(order) = order {
+            order.end(false);
+        }
+    }
+
+    /// Gives a partition up for another node, if that is asked for: calls that have begun are answered, others wait for the next
+    /// owner.
+    fn give_up_if_asked(&self, id: PartitionId) {
+        let Some(node) = &self.node else { return };
+        let Some(order) = node.handovers().take(id) else { return };
+        if !node.drain(id, &order.to) {
+            return order.end(false);
+        }
+        tracing::info!(partition = %id, to = %order.to, "giving the partition up");
+        // What was acknowledged before it is durable; a partition that fails elsewhere must not prevent that.
+        if let Err(error) = self.volumes.sync() {
+            tracing::warn!(partition = %id, %error, "not everything could be made durable before the partition is given up");
+        }
+        self.remove(id);
+        order.end(true);
+    }
+
+    /// Takes the volumes of a partition offline that is lost or given up, closes it, and gives up what is left of its lease.
     fn remove(&self, id: PartitionId) {
         let held = {
             let mut partitions = self.partitions.lock();
@@ -128,11 +166,25 @@ impl Keeper {
         };
         let Some(held) = held else { return };
         let volumes = self.volumes.remove(id).unwrap_or_default();
-        tracing::warn!(partition = %id, volumes = volumes.len(), "the partition was lost; its volumes are offline");
+        if self.node.is_some() {
+            tracing::info!(partition = %id, volumes = volumes.len(), "the partition is not served here any more");
+        } else {
+            tracing::warn!(partition = %id, volumes = volumes.len(), "the partition was lost; its volumes are offline");
+        }
         self.break_promises(&volumes);
-        let mut next = Instant::now() + REPORT;
-        while held.is_used() && wait(&self.ending, NAP) {
-            if Instant::now() >= next {
+        // The lease of a node goes on: others can only have the partition once it is given up, whatever still uses it.
+        let grace = if self.node.is_some() { GRACE } else { Duration::MAX };
+        self.await_disuse(id, grace, &|| held.is_used());
+        let uses = held.uses();
+        drop(held);
+        self.await_disuse(id, Duration::MAX, &|| uses.strong_count() > 0);
+    }
+
+    /// Waits until nothing uses a partition any more, or for this time.
+    fn await_disuse(&self, id: PartitionId, limit: Duration, is_used: &dyn Fn() -> bool) {
+        let (begun, mut next) = (Instant::now(), REPORT);
+        while is_used() && begun.elapsed() < limit && wait(&self.ending, NAP) {
+            if begun.elapsed() >= next {
                 next += REPORT;
                 tracing::warn!(partition = %id,
                     "calls or volume transactions still use the lost partition; it is opened again after their end");
@@ -155,6 +207,7 @@ mod tests {
     use crate::buckets::{begin, open_offline};
     use crate::startup::volume_options;
     use crate::stores::{disk_meters, partition_config};
+    use afs_format::keyfile::{KeyType, Secret, TypedKey, write_extended};
     use base::{UnixTime, VolumeType};
     use bucket_partition::BucketConfig;
     use disk::RealDisk;
@@ -191,8 +244,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cellar.toml");
         std::fs::create_dir(folder.path().join("bucket")).unwrap();
-        // It is not read.
-        cellar_config::files::replace(&folder.path().join("KeyFileExt"), b"").unwrap();
+        let secret = Secret::new(&[7; 32]);
+        let key = TypedKey { key_type: KeyType::RxkadKerberos5, kvno: 1, subtype: 18, secret };
+        let keys = folder.path().join("KeyFileExt");
+        cellar_config::files::replace(&keys, &write_extended(&[key])).unwrap();
         let text = format!(
             "[cell]\nname = \"t.example\"\nkeyfile = \"KeyFileExt\"\n[partitions]\na = \"vicepa\"\n[[partition]]\nname = \"b\"\n\
              bucket = \"file://{}/bucket\"\n",
@@ -202,7 +257,8 @@ mod tests {
         let settings = Arc::new(cellar_config::file::load(&path).unwrap());
         let (meters, disk): (_, Arc<dyn Disk>) = (disk_meters(&settings), Arc::new(RealDisk));
         let (config, ending) = (partition_config(&settings), Arc::new(AtomicBool::new(false)));
-        let later = begin(&settings, &meters, &disk, &ending).unwrap();
+        let means = Means { disk: &disk, ending: &ending, node: None };
+        let later = begin(&settings, &meters, means).unwrap();
         let volumes = Arc::new(Volumes::open(Vec::new(), volume_options(&settings)).unwrap());
         let partitions: Partitions = Arc::new(Mutex::new(Vec::new()));
         let keeper = Keeper {
@@ -212,6 +268,7 @@ mod tests {
             volumes: Arc::clone(&volumes),
             partitions: Arc::clone(&partitions),
             file_server: None,
+            node: None,
         };
         let threads = keeper.start(&meters, later);
         let in_bucket = &settings.partitions[1];

@@ -2,9 +2,11 @@
 
 use super::Ownership;
 use super::opening::connect;
+use crate::cluster::{Node, Turn};
 use anyhow::{Context, Result};
 use cellar_config::BucketSettings;
-use cluster::{AcquireError, Member, MemberConfig, NodeName, Owner, OwnerEvent, PartitionName};
+use cellar_config::cluster::host_node_name;
+use cluster::{AcquireError, Member, MemberConfig, Owner, OwnerEvent, PartitionName};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -17,8 +19,20 @@ use volume::Permit;
 /// Interval at which a wait checks whether there is something new to log.
 const REPORT: Duration = Duration::from_secs(5);
 
-/// Longest name of a node in bytes.
-const NODE_BYTES_MAX: usize = 64;
+/// Who owns a partition: a member of its own, or the node of a cluster.
+pub(super) struct Holder<'a> {
+    /// The file server's addresses, for other servers to read.
+    pub(super) addresses: &'a [SocketAddr],
+    /// See [`MemberConfig::process_file`].
+    pub(super) process_file: Option<PathBuf>,
+    /// The node, whose lease counts instead of one for each partition.
+    pub(super) node: Option<&'a Arc<Node>>,
+}
+
+impl Holder<'_> {
+    /// A command, which receives no calls.
+    pub(super) const COMMAND: Holder<'static> = Holder { addresses: &[], process_file: None, node: None };
+}
 
 /// A lease and the ownership of one partition. Dropping it gives both up, which waits for the bucket at most twice a TTL:
 /// drop the partition before.
@@ -29,51 +43,76 @@ pub(super) struct Lease {
     partition: Weak<Partition>,
     /// Present until it is dropped.
     ownership: Option<Arc<Owned>>,
-    /// Leaves when it is dropped, after the ownership was given up.
-    _member: Member,
+    /// Leaves when the last reference is dropped, after the ownership was given up.
+    _member: Arc<Member>,
+    _turn: Option<Turn>,
 }
 
 /// An ownership, as volumes ask about it.
-struct Owned(Owner);
+struct Owned {
+    owner: Arc<Owner>,
+    node: Option<Arc<Node>>,
+}
 
 impl Permit for Owned {
     fn may_answer(&self) -> bool {
-        self.0.may_answer()
+        self.owner.may_answer()
     }
 
     fn has_ended(&self) -> bool {
-        self.0.has_ended()
+        self.owner.has_ended()
     }
 }
 
 impl Ownership for Owned {
+    fn begin(&self) {
+        if let Some(node) = &self.node {
+            node.opened(&self.owner);
+        }
+        // There is no durable list of the hosts that hold promises, so none is reset here: a host is reset at its first
+        // call, as after each restart of a server.
+        self.owner.opened(Vec::new());
+    }
+
     fn end(&self) {
-        self.0.superseded();
+        self.owner.superseded();
     }
 }
 
 impl Lease {
-    /// Waits until this process owns the partition at an address; `None` soon after `ending` is set. For `process_file`, see
-    /// [`MemberConfig::process_file`].
+    /// Waits until this process owns the partition at an address; `None` soon after `ending` is set.
     ///
     /// # Errors
     /// If the bucket's client cannot be set up, or the bucket refuses requests.
     pub(super) fn acquire(
         settings: &BucketSettings,
-        addresses: &[SocketAddr],
-        process_file: Option<PathBuf>,
+        holder: Holder<'_>,
         ending: &AtomicBool,
     ) -> Result<Option<Lease>> {
-        let (address, prefix) = (settings.address.to_string(), settings.address.prefix());
-        let partition: PartitionName = prefix.parse()?;
-        let config = MemberConfig {
-            folder: prefix.to_owned(),
-            process_file,
-            addresses: addresses.to_vec(),
-            ..MemberConfig::new(node_name())
+        let address = settings.address.to_string();
+        let (place, partition) = settings.lease_place()?;
+        let Holder { addresses, process_file, node } = holder;
+        let member = if let Some(node) = node {
+            Arc::clone(node.member())
+        } else {
+            let config = MemberConfig {
+                folder: place.address.prefix().to_owned(),
+                process_file,
+                addresses: addresses.to_vec(),
+                ..MemberConfig::new(host_node_name())
+            };
+            let member = Member::start(connect(&place)?, config).context("cannot wait for its lease")?;
+            Arc::new(member)
         };
-        let member = Member::start(connect(settings)?, config).context("cannot wait for its lease")?;
-        let owner = match acquire_logged(&address, &member, &partition, ending) {
+        let turn = match node {
+            Some(node) => match node.turn(&partition, ending) {
+                Some(turn) => Some(turn),
+                None => return Ok(None),
+            },
+            None => None,
+        };
+        let standing = if node.is_some() { "another node serves it" } else { "this server is on standby" };
+        let owner = match acquire_logged((&address, standing), &member, &partition, ending) {
             Ok(owner) => owner,
             Err(AcquireError::Stopped) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -81,8 +120,8 @@ impl Lease {
         tracing::info!(address, epoch = %owner.epoch(), "this server owns the partition");
         let tenure = Tenure::until(Instant::now());
         follow(&owner, address.clone(), tenure.clone());
-        let ownership = Some(Arc::new(Owned(owner)));
-        Ok(Some(Lease { address, tenure, partition: Weak::new(), ownership, _member: member }))
+        let ownership = Some(Arc::new(Owned { owner: Arc::new(owner), node: node.cloned() }));
+        Ok(Some(Lease { address, tenure, partition: Weak::new(), ownership, _member: member, _turn: turn }))
     }
 
     /// Returns the time during which the stores of the partition answer.
@@ -90,12 +129,10 @@ impl Lease {
         self.tenure.clone()
     }
 
-    /// Begins to answer calls, once the partition is open. There is no durable list of the hosts that hold promises, so
-    /// none is reset here: a host is reset at its first call, as after each restart of a server.
+    /// Returns the ownership of the partition, once it is open. Nothing is answered before [`Ownership::begin`].
     pub(super) fn opened(&mut self, partition: &Arc<Partition>) -> Arc<dyn Ownership> {
         self.partition = Arc::downgrade(partition);
         let ownership = self.ownership.as_ref().expect("it is there until the end");
-        ownership.0.opened(Vec::new());
         Arc::clone(ownership) as Arc<dyn Ownership>
     }
 }
@@ -105,8 +142,16 @@ impl Drop for Lease {
         // From here on, nothing is answered or written, even if something still refers to the partition.
         self.tenure.end();
         let is_open = self.partition.strong_count() > 0;
-        let owner = self.ownership.take().and_then(Arc::into_inner);
-        let is_released = !is_open && owner.is_some_and(|Owned(owner)| owner.release(None));
+        let Some(owned) = self.ownership.take() else { return };
+        let is_released = match &owned.node {
+            // The lease goes on, so no other node would take the partition. The next owner fences what still uses the database.
+            Some(node) => {
+                node.closed(owned.owner.partition());
+                let has_ended = owned.owner.has_ended();
+                owned.owner.hand_over() || has_ended
+            }
+            None => !is_open && owned.owner.hand_over(),
+        };
         if !is_released {
             let address = &self.address;
             tracing::warn!(
@@ -136,74 +181,47 @@ fn follow(owner: &Owner, address: String, tenure: Tenure) {
     });
 }
 
-/// Waits for the ownership, and logs for which server.
+/// Waits for the ownership, and logs for which server; `address.1` says what that means.
 fn acquire_logged(
-    address: &str,
+    address: (&str, &'static str),
     member: &Member,
     partition: &PartitionName,
     ending: &AtomicBool,
 ) -> Result<Owner, AcquireError> {
     let (done, is_done) = channel::<()>();
     std::thread::scope(|scope| {
-        scope.spawn(move || log_wait(address, member, &is_done));
+        scope.spawn(move || log_wait(address, member, partition, &is_done));
         let acquired = member.acquire(partition, ending);
         drop(done);
         acquired
     })
 }
 
-fn log_wait(address: &str, member: &Member, is_done: &Receiver<()>) {
+fn log_wait(
+    (address, standing): (&str, &str),
+    member: &Member,
+    partition: &PartitionName,
+    is_done: &Receiver<()>,
+) {
     let mut last = None;
     while is_done.recv_timeout(REPORT) == Err(RecvTimeoutError::Timeout) {
         let status = member.status();
-        let owner = status.and_then(|status| status.partitions.into_iter().find_map(|one| one.owner));
+        let owner = status.and_then(|status| {
+            status.partitions.into_iter().find(|one| one.partition == *partition).and_then(|one| one.owner)
+        });
         let has_lease = member.has_lease();
         let state = Some((owner.clone(), has_lease));
         if state != last {
             let owner = owner.map_or_else(|| "unknown".to_owned(), |owner| owner.to_string());
-            tracing::warn!(
-                address,
-                owner,
-                has_lease,
-                "waiting to own the partition; this server is on standby"
-            );
+            tracing::warn!(address, owner, has_lease, "waiting to own the partition; {standing}");
         }
         last = state;
     }
 }
 
-/// Returns the name of this machine as that of a node. Equal names of two machines do no harm: one waits for the other.
-pub(super) fn node_name() -> NodeName {
-    let host = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
-    node_name_of(&host)
-}
-
-fn node_name_of(host: &str) -> NodeName {
-    let is_valid =
-        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || ".-_".contains(letter);
-    let valid = |letter| if is_valid(letter) { letter } else { '-' };
-    let name: String = host.chars().map(valid).take(NODE_BYTES_MAX).collect();
-    name.parse().unwrap_or_else(|_| "node".parse().expect("a valid name"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_host_name_gives_a_node() {
-        let long = "n".repeat(300);
-        for (host, name) in [
-            ("afs1.example.org", "afs1.example.org"),
-            ("größe 1/2", "gr--e-1-2"),
-            ("", "node"),
-            ("..", "node"),
-            (&long, &long[..NODE_BYTES_MAX]),
-        ] {
-            assert_eq!(node_name_of(host).as_str(), name);
-        }
-        assert!(!node_name().as_str().is_empty());
-    }
 
     fn settings(folder: &std::path::Path) -> BucketSettings {
         BucketSettings::of(format!("file://{}", folder.display()).parse().unwrap())
@@ -214,12 +232,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(folder.path());
         let go_on = AtomicBool::new(false);
-        let first = Lease::acquire(&settings, &[], None, &go_on).unwrap().unwrap();
+        let first = Lease::acquire(&settings, Holder::COMMAND, &go_on).unwrap().unwrap();
         assert!(first.ownership.as_ref().is_some_and(|owned| !owned.may_answer()), "it is not open");
         let ending = AtomicBool::new(true);
-        assert!(Lease::acquire(&settings, &[], None, &ending).unwrap().is_none());
+        assert!(Lease::acquire(&settings, Holder::COMMAND, &ending).unwrap().is_none());
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| Lease::acquire(&settings, &[], None, &go_on).unwrap().unwrap());
+            let waiting =
+                scope.spawn(|| Lease::acquire(&settings, Holder::COMMAND, &go_on).unwrap().unwrap());
             std::thread::sleep(Duration::from_millis(500));
             assert!(!waiting.is_finished());
             let tenure = first.tenure();

@@ -1,6 +1,6 @@
 //! Opens a partition in a bucket.
 
-use super::lease::Lease;
+use super::lease::{Holder, Lease};
 use super::{Claim, Held, Way};
 use anyhow::{Context, Result, anyhow};
 use bucket::probe::probe_once;
@@ -42,7 +42,10 @@ pub fn access(settings: &BucketSettings) -> Result<Access> {
 }
 
 /// Sets up a client of a bucket. Each runtime needs one of its own.
-pub(super) fn connect(settings: &BucketSettings) -> Result<Arc<dyn ObjectStore>> {
+///
+/// # Errors
+/// If a file of the settings cannot be read, or the folder does not exist.
+pub fn connect(settings: &BucketSettings) -> Result<Arc<dyn ObjectStore>> {
     Ok(bucket::open(&settings.address, &access(settings)?)?)
 }
 
@@ -62,9 +65,9 @@ fn options(settings: &BucketSettings, disk: &Arc<dyn Disk>, tenure: Tenure) -> B
 pub(super) fn open(partition: &PartitionSettings, way: &Way, ending: &AtomicBool) -> Result<Option<Held>> {
     let settings = partition.place.bucket().context("not a partition in a bucket")?;
     let key = partition.key.as_ref().map(KeySource::load).transpose()?;
-    let Some(mut lease) = Lease::acquire(settings, &way.addresses, way.process_file.clone(), ending)? else {
-        return Ok(None);
-    };
+    let (addresses, process_file) = (&way.addresses[..], way.process_file.clone());
+    let holder = Holder { addresses, process_file, node: way.node.as_ref() };
+    let Some(mut lease) = Lease::acquire(settings, holder, ending)? else { return Ok(None) };
     let options = options(settings, &way.disk, lease.tenure());
     let opened = Arc::new(open_with(settings, &way.config, &options, key.as_ref())?);
     let ownership = lease.opened(&opened);
@@ -112,8 +115,13 @@ fn with_patience<T>(work: impl FnOnce(&AtomicBool) -> Result<Option<T>>) -> Resu
 /// # Errors
 /// If a server has it open.
 pub(crate) fn open_offline(partition: &PartitionSettings, config: &PartitionConfig) -> Result<Held> {
-    let way =
-        Way { config: config.clone(), disk: Arc::new(RealDisk), addresses: Vec::new(), process_file: None };
+    let way = Way {
+        config: config.clone(),
+        disk: Arc::new(RealDisk),
+        addresses: Vec::new(),
+        process_file: None,
+        node: None,
+    };
     with_patience(|is_late| open(partition, &way, is_late))
 }
 
@@ -129,7 +137,7 @@ pub fn rekey(settings: &BucketSettings, masters: (&MasterKey, &MasterKey), adds_
     if !bucket_partition::exists(connect(settings)?, address, &options).map_err(named)? {
         return Err(anyhow!("there is no partition in {address} yet"));
     }
-    let _lease = with_patience(|is_late| Lease::acquire(settings, &[], None, is_late))?;
+    let _lease = with_patience(|is_late| Lease::acquire(settings, Holder::COMMAND, is_late))?;
     bucket_partition::rekey(connect(settings)?, address, &options, masters, adds_key).map_err(named)
 }
 
@@ -145,7 +153,7 @@ pub fn inspect(settings: &BucketSettings, key: Option<&MasterKey>) -> Result<(In
     if !bucket_partition::exists(connect(settings)?, address, &options).map_err(named)? {
         return Err(anyhow!("there is no partition in {address} yet"));
     }
-    let lease = with_patience(|is_late| Lease::acquire(settings, &[], None, is_late))?;
+    let lease = with_patience(|is_late| Lease::acquire(settings, Holder::COMMAND, is_late))?;
     let found = bucket_partition::inspect(connect(settings)?, address, &options, key).map_err(named)?;
     Ok((found, Box::new(lease)))
 }

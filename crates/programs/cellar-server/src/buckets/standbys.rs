@@ -19,6 +19,9 @@ const PERIOD: Duration = Duration::from_secs(10);
 /// For how long after the last change of its lease a server is on standby. A lease is renewed every second.
 const FRESH: Duration = Duration::from_secs(30);
 
+/// Longer than the time between two renewals of a lease.
+const RENEWED: Duration = Duration::from_millis(1500);
+
 /// For how long the bucket may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -49,6 +52,16 @@ impl Standbys {
             seen: Seen { own, nodes: BTreeMap::new() },
             last_error: String::new(),
         })
+    }
+
+    /// Reads the leases twice, so that those that are renewed are known from the beginning.
+    pub(super) fn meet(&mut self) {
+        self.addresses();
+        if !self.seen.nodes.is_empty() {
+            std::thread::sleep(RENEWED);
+            self.next = Instant::now();
+            self.addresses();
+        }
     }
 
     /// Returns their addresses. While the bucket does not answer, nothing changes.
@@ -96,17 +109,26 @@ impl Seen {
     fn note(&mut self, records: Vec<NodeRecord>, now: Instant) {
         let mut before = std::mem::take(&mut self.nodes);
         for record in records {
+            let known = before.remove(&record.node);
             if record.node == self.own || record.state != NodeState::Live {
                 continue;
             }
-            let changed = match before.remove(&record.node) {
+            let changed = match known {
                 Some(node) if node.record == record => node.changed,
                 Some(_) => Some(now),
                 None => None,
             };
-            let is_fresh = changed.is_some_and(|changed| now.saturating_duration_since(changed) < FRESH);
-            self.nodes.insert(record.node.clone(), Node { record, changed, is_fresh });
+            self.keep(record, changed, now);
         }
+        // A lease that is missing may be in the middle of being replaced.
+        for node in before.into_values().filter(|node| node.is_fresh) {
+            self.keep(node.record, node.changed, now);
+        }
+    }
+
+    fn keep(&mut self, record: NodeRecord, changed: Option<Instant>, now: Instant) {
+        let is_fresh = changed.is_some_and(|changed| now.saturating_duration_since(changed) < FRESH);
+        self.nodes.insert(record.node.clone(), Node { record, changed, is_fresh });
     }
 
     fn addresses(&self) -> Vec<Ipv4Addr> {
@@ -158,7 +180,13 @@ mod tests {
         assert!(seen.addresses().is_empty(), "it does not renew its lease");
         seen.note(live(3), at(50, begun));
         assert_eq!(seen.addresses(), standby);
-        seen.note(vec![record("b", 4, NodeState::Left)], at(51, begun));
+        seen.note(Vec::new(), at(79, begun));
+        assert_eq!(seen.addresses(), standby, "it was missed");
+        seen.note(Vec::new(), at(80, begun));
+        assert!(seen.addresses().is_empty(), "it is gone");
+        seen.note(live(4), at(81, begun));
+        assert_eq!(seen.addresses(), standby);
+        seen.note(vec![record("b", 4, NodeState::Left)], at(82, begun));
         assert!(seen.addresses().is_empty());
     }
 
@@ -170,6 +198,7 @@ mod tests {
         let config = MemberConfig { addresses, ..MemberConfig::new("b".parse().unwrap()) };
         let _other = Member::start(connect(&bucket).unwrap(), config).unwrap();
         let mut standbys = Standbys::at(&bucket, "a".parse().unwrap()).unwrap();
+        standbys.meet();
         let end = Instant::now() + Duration::from_secs(60);
         while standbys.addresses() != [Ipv4Addr::new(192, 0, 2, 9)] {
             assert!(Instant::now() < end, "{}", standbys.last_error);

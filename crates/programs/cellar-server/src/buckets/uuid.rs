@@ -12,11 +12,11 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-/// The object with the sysid of the server, below the partition's prefix.
+/// The object with the sysid of the server, below the prefix of the partition or the cluster.
 const NAME: &str = "server";
 
 /// For how long the bucket may take to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Longest sysid: 15 addresses need less.
 const BYTES_MAX: u64 = 4096;

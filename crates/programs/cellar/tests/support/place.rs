@@ -82,6 +82,14 @@ impl Place {
         Place { address, config, _temporary: None }
     }
 
+    /// A node of a cluster in the cell of [`Place::member`], with these lines in its configuration; it has no local partition.
+    pub(crate) fn node(folder: &Path, address: Ipv4Addr, database: Ipv4Addr, lines: &str) -> Place {
+        let place = Place::member(folder, "t.example", 7, address, database);
+        let text = std::fs::read_to_string(&place.config).unwrap();
+        std::fs::write(&place.config, text.replace("[partitions]\na = \"vicepa\"\n", lines)).unwrap();
+        place
+    }
+
     /// Appends to the configuration.
     pub(crate) fn configure(&self, more: &str) {
         let text = std::fs::read_to_string(&self.config).unwrap();

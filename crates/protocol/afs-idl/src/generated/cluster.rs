@@ -239,42 +239,42 @@ pub const LOCATE_VOLUME: u32 = 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocateVolumeRequest {
     pub node: Node,
+    pub partition: XdrString,
+    pub epoch: u64,
     pub volume: u32,
 }
 
 impl Encode for LocateVolumeRequest {
     fn encode(&self, out: &mut Vec<u8>) {
         self.node.encode(out);
+        opaque::encode(&self.partition.0, out);
+        self.epoch.encode(out);
         self.volume.encode(out);
     }
 }
 
 impl Decode for LocateVolumeRequest {
     fn decode<S: Source + ?Sized>(source: &mut S) -> Result<LocateVolumeRequest, XdrError> {
-        Ok(LocateVolumeRequest { node: Node::decode(source)?, volume: u32::decode(source)? })
+        Ok(LocateVolumeRequest {
+            node: Node::decode(source)?,
+            partition: opaque::decode(source, PARTITION_NAME_MAX).map(XdrString)?,
+            epoch: u64::decode(source)?,
+            volume: u32::decode(source)?,
+        })
     }
 }
 
 /// Reply of LocateVolume.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LocateVolumeReply {
-    pub partition: XdrString,
-    pub epoch: u64,
-}
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LocateVolumeReply;
 
 impl Encode for LocateVolumeReply {
-    fn encode(&self, out: &mut Vec<u8>) {
-        opaque::encode(&self.partition.0, out);
-        self.epoch.encode(out);
-    }
+    fn encode(&self, _: &mut Vec<u8>) {}
 }
 
 impl Decode for LocateVolumeReply {
-    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<LocateVolumeReply, XdrError> {
-        Ok(LocateVolumeReply {
-            partition: opaque::decode(source, PARTITION_NAME_MAX).map(XdrString)?,
-            epoch: u64::decode(source)?,
-        })
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<LocateVolumeReply, XdrError> {
+        Ok(LocateVolumeReply)
     }
 }
 
@@ -319,7 +319,8 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Returns the partition of a volume, if the called node owns it.
+    /// Succeeds if a volume is in a partition that the called node owns in this epoch. VNOVOL means that it is not; every
+    /// other code means that the called node cannot know.
     /// (LocateVolume, opcode 20.)
     fn locate_volume(
         &self,
@@ -408,7 +409,8 @@ pub fn call_client(
     client::call(connection, CALL_CLIENT, request)
 }
 
-/// Returns the partition of a volume, if the called node owns it.
+/// Succeeds if a volume is in a partition that the called node owns in this epoch. VNOVOL means that it is not; every
+/// other code means that the called node cannot know.
 pub fn locate_volume(
     connection: &dyn ClientConnection,
     request: &LocateVolumeRequest,

@@ -37,6 +37,12 @@ fn forward() -> cluster::ForwardRequest {
     }
 }
 
+/// Asks for the volume of the second node.
+fn locate(node: cluster::Node) -> cluster::LocateVolumeRequest {
+    let partition = partition(1).as_str().into();
+    cluster::LocateVolumeRequest { node, partition, epoch: 6, volume: root(1).volume }
+}
+
 fn status(index: usize) -> Vec<u8> {
     let request = fs::FetchStatusRequest { fid: root(index) };
     [xdr::to_vec(&fs::FETCH_STATUS), xdr::to_vec(&request)].concat()
@@ -64,7 +70,7 @@ fn strangers_get_what_strangers_get() {
         (Some("afs"), auth, AbortCode::RXKADLEVELFAIL),
     ] {
         let caller = caller(name, level, ip);
-        let locate = cluster::LocateVolumeRequest { node: node(0), volume: root(1).volume };
+        let locate = locate(node(0));
         let client = cluster::CallClientRequest { owner: node(0), port: 7001, ..Default::default() };
         assert_eq!(call(&world, &caller, cluster::FORWARD, &forward(), &status(1)), code, "{name:?}");
         assert_eq!(call(&world, &caller, cluster::LOCATE_VOLUME, &locate, &[]), code, "{name:?}");
@@ -75,7 +81,7 @@ fn strangers_get_what_strangers_get() {
     // The same over the network.
     let stranger = Client::start(31);
     let address = world.nodes[1].cluster;
-    let locate = cluster::LocateVolumeRequest { node: node(0), volume: root(1).volume };
+    let locate = locate(node(0));
     for (identity, code) in [
         (None, AbortCode::RXKADNOAUTH),
         (Some(cell(auth)), AbortCode::RXKADLEVELFAIL),
@@ -93,21 +99,18 @@ fn a_node_is_bound_to_its_lease() {
     let ip = world.nodes[0].cluster.ip();
     let here = caller(Some("afs"), SecurityLevel::Encrypted, ip);
     let elsewhere = caller(Some("afs"), SecurityLevel::Encrypted, "127.0.7.77".parse().unwrap());
-    let locate = |caller: &Caller, node| {
-        let request = cluster::LocateVolumeRequest { node, volume: root(1).volume };
-        call(&world, caller, cluster::LOCATE_VOLUME, &request, &[])
-    };
+    let ask = |caller: &Caller, node| call(&world, caller, cluster::LOCATE_VOLUME, &locate(node), &[]);
     let no_lease = AbortCode(refusal::NO_LEASE);
-    assert_eq!(locate(&here, cluster::Node { membership: 2, ..node(0) }), no_lease);
-    assert_eq!(locate(&here, cluster::Node { nonce_low: 4711, ..node(0) }), no_lease);
-    assert_eq!(locate(&here, cluster::Node { name: "n9".into(), ..node(0) }), no_lease);
-    assert_eq!(locate(&here, node(1)), no_lease, "the lease of another node");
-    assert_eq!(locate(&elsewhere, node(0)), no_lease, "not even if it is known");
-    assert_eq!(locate(&here, node(0)), AbortCode(0));
-    assert_eq!(locate(&elsewhere, node(0)), no_lease, "not even if it is known");
+    assert_eq!(ask(&here, cluster::Node { membership: 2, ..node(0) }), no_lease);
+    assert_eq!(ask(&here, cluster::Node { nonce_low: 4711, ..node(0) }), no_lease);
+    assert_eq!(ask(&here, cluster::Node { name: "n9".into(), ..node(0) }), no_lease);
+    assert_eq!(ask(&here, node(1)), no_lease, "the lease of another node");
+    assert_eq!(ask(&elsewhere, node(0)), no_lease, "not even if it is known");
+    assert_eq!(ask(&here, node(0)), AbortCode(0));
+    assert_eq!(ask(&elsewhere, node(0)), no_lease, "not even if it is known");
     world.table.dead.lock().push(0);
     std::thread::sleep(std::time::Duration::from_millis(2100));
-    assert_eq!(locate(&here, node(0)), no_lease, "it was evicted");
+    assert_eq!(ask(&here, node(0)), no_lease, "it was evicted");
 }
 
 #[test]
@@ -155,6 +158,27 @@ fn malformed_requests_are_refused() {
     };
     assert_eq!(send(request, &call_of), AbortCode::VNOVOL);
     assert_eq!(world.nodes[1].front.counters(), clusterserver::Counters::default());
+}
+
+/// Only the owner in this epoch says that a volume is not there; while it gives the partition up, it says nothing.
+#[test]
+fn only_an_owner_knows_that_a_volume_is_absent() {
+    let world = World::new();
+    let front = caller(Some("afs"), SecurityLevel::Encrypted, world.nodes[0].cluster.ip());
+    let ask =
+        |request: cluster::LocateVolumeRequest| call(&world, &front, cluster::LOCATE_VOLUME, &request, &[]);
+    let absent = || cluster::LocateVolumeRequest { volume: 7, ..locate(node(0)) };
+    assert_eq!(ask(locate(node(0))), AbortCode(0));
+    assert_eq!(ask(absent()), AbortCode::VNOVOL);
+    let other_epoch = AbortCode(refusal::OTHER_EPOCH);
+    assert_eq!(ask(cluster::LocateVolumeRequest { epoch: 5, ..absent() }), other_epoch);
+    let elsewhere = cluster::LocateVolumeRequest { partition: partition(0).as_str().into(), ..absent() };
+    let not_owner = AbortCode(refusal::NOT_OWNER);
+    assert_eq!(ask(elsewhere), not_owner);
+    world.table.set(1, |own| own.is_draining = true);
+    assert_eq!((ask(absent()), ask(locate(node(0)))), (not_owner, not_owner));
+    let send = |volume| call(&world, &front, cluster::FORWARD, &forward(), &status(volume));
+    assert_eq!(send(1), not_owner, "the next owner executes it");
 }
 
 /// Whatever is missing of a forwarded call, it is refused and not executed.

@@ -327,6 +327,7 @@ impl Node {
             clients: Arc::new(file_connector),
             is_cell,
             now: rx::now,
+            pause: rx::pause,
         };
         let front = Arc::new(Front::new(environment.clone()));
         let service = Arc::new(ClusterService::new(environment, fronts));
@@ -477,7 +478,8 @@ impl World {
     pub(crate) fn new() -> World {
         let table = Arc::new(Table::default());
         for index in 0..VOLUMES.len() {
-            let own = Own { epoch: Epoch(5 + index as u64), reads: true, changes: true };
+            let epoch = Epoch(5 + index as u64);
+            let own = Own { epoch, reads: true, changes: true, is_draining: false };
             table.owners.lock().insert(partition(index), (index, own));
         }
         let start = |index: usize| {

@@ -162,6 +162,11 @@ impl Index {
         }
     }
 
+    /// Returns the partition of a volume.
+    pub(crate) fn partition_of(&self, id: VolumeId) -> Option<PartitionId> {
+        self.places.get(id).map(|place| place.partition)
+    }
+
     /// Returns a volume in memory and marks its group as used.
     pub(crate) fn loaded(&self, id: VolumeId) -> Option<&Arc<Volume>> {
         let found = self.loaded.get(&id)?;

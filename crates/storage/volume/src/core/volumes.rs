@@ -139,6 +139,11 @@ impl Volumes {
         volume.check_state().is_ok().then_some(volume)
     }
 
+    /// Returns the partition of a volume that is in the list, whatever its state.
+    pub fn partition_of(&self, id: VolumeId) -> Option<PartitionId> {
+        self.index.read().partition_of(id)
+    }
+
     /// Returns the volume for administration, whatever its state.
     pub fn get_any_state(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
         let loaded = self.index.read().loaded(id).cloned();

@@ -84,6 +84,12 @@ impl Writer {
         Ok(self.child.try_wait()?.is_some())
     }
 
+    /// Ends the writer, perhaps within a step; returns the number of acknowledged steps.
+    pub(crate) fn stop(&mut self) -> Result<Option<u64>> {
+        kill_tree(&mut self.child);
+        self.done()
+    }
+
     /// Waits until the writer exits; returns whether it completed all steps.
     pub(crate) fn end(&mut self) -> Result<bool> {
         let deadline = Instant::now() + END;

@@ -1,0 +1,60 @@
+//! This server as a node of a cluster: all nodes are one file server, and each serves every volume
+//! (docs/design/cluster.md).
+
+mod handovers;
+#[cfg(feature = "bucket")]
+mod node;
+#[cfg(feature = "bucket")]
+mod peers;
+#[cfg(not(feature = "bucket"))]
+mod without;
+
+pub(crate) use handovers::Handovers;
+#[cfg(feature = "bucket")]
+pub(crate) use node::{Node, Turn};
+#[cfg(feature = "bucket")]
+pub(crate) use peers::{Calls, Peers};
+#[cfg(not(feature = "bucket"))]
+pub(crate) use without::{Calls, Node, Peers};
+
+use crate::threads::wait;
+use adminserver::{Cluster, GiveUpError};
+use base::PartitionId;
+use cluster_proto::NodeName;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How long an administrator's request waits until a partition is given up.
+const GIVE_UP_LIMIT: Duration = Duration::from_secs(50);
+
+/// Longer than the time between two renewals of a lease.
+const RENEWED: Duration = Duration::from_millis(1500);
+
+/// What an administrator may ask of a node.
+pub(crate) struct Administration {
+    pub(crate) node: Arc<Node>,
+    pub(crate) ending: Arc<AtomicBool>,
+}
+
+impl Cluster for Administration {
+    fn give_up(&self, partition: PartitionId, to: &NodeName) -> Result<(), GiveUpError> {
+        if to == self.node.name() {
+            return Err(GiveUpError::OwnName);
+        }
+        if !self.node.owns(partition) {
+            return Err(GiveUpError::NotOwned);
+        }
+        // A node whose process has died still has a lease, which does not change.
+        let before = self.node.live(to)?;
+        if !wait(&self.ending, RENEWED) || self.node.live(to)? == before {
+            return Err(GiveUpError::NoNode);
+        }
+        let given_up = self.node.handovers().ask(partition, to.clone()).ok_or(GiveUpError::Busy)?;
+        match given_up.recv_timeout(GIVE_UP_LIMIT) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(GiveUpError::NotOwned),
+            Err(_) => Err(GiveUpError::Late),
+        }
+    }
+}

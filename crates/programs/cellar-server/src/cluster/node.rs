@@ -1,0 +1,193 @@
+//! The node: its lease, and the partitions that it serves.
+
+use super::Handovers;
+use crate::buckets::{connect, process_file};
+use crate::environment::Way;
+use crate::threads::wait;
+use adminserver::GiveUpError;
+use anyhow::{Context, Result};
+use base::PartitionId;
+use cellar_config::Settings;
+use cellar_config::cluster::ClusterSettings;
+use cluster::{CallKind, Member, MemberConfig, NodeName, NodeState, Owner, PartitionName, Route, Timing};
+use clusterserver::{Members, Ownership};
+use parking_lot::Mutex;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Name of the file by which this node knows after a crash that the process before has ended.
+const PROCESS_FILE: &str = "lease-cluster";
+
+/// Lead over this node that others get to a partition without an owner, for each partition that it has. The doubt about
+/// an owner that has died begins half a lease before its end, so that the longest lead delays no takeover.
+const LEAD: Duration = Duration::from_millis(1500);
+const LEAD_MAX: Duration = Duration::from_secs(3);
+
+/// How long a partition must have been without an owner: what the bucket says is not known at once.
+const VACANT: Duration = Duration::from_millis(300);
+
+/// Interval between two readings of a partition's owner.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// This process as a node. The lease is given up when the last reference is dropped.
+pub(crate) struct Node {
+    name: NodeName,
+    member: Arc<Member>,
+    members: Arc<Members>,
+    /// The partitions with their places in the bucket.
+    partitions: Vec<(PartitionId, PartitionName)>,
+    handovers: Handovers,
+    /// Number of partitions that this node has or tries to get; nothing waits under the lock.
+    taken: Mutex<u32>,
+    /// Connections from the cluster's port.
+    pub(crate) way: Way,
+}
+
+impl Node {
+    /// Begins to join the cluster, if the settings name one.
+    ///
+    /// # Errors
+    /// If the bucket's client cannot be set up, or the process file cannot be used.
+    pub(crate) fn start(settings: &Settings) -> Result<Option<Arc<Node>>> {
+        let Some(cluster) = &settings.cluster else { return Ok(None) };
+        let timing = Timing::default();
+        let config = MemberConfig {
+            folder: cluster.folder().to_owned(),
+            process_file: process_file(settings, PROCESS_FILE),
+            addresses: addresses(cluster, &settings.announce),
+            timing,
+            ..MemberConfig::new(cluster.node.clone())
+        };
+        let member = Member::start(connect(&cluster.bucket)?, config)
+            .with_context(|| format!("cannot join the cluster in {}", cluster.bucket.address))?;
+        let places =
+            settings.partitions.iter().map(|partition| (partition.id, cluster.partition(partition.id)));
+        let partitions: Vec<(PartitionId, PartitionName)> = places.collect();
+        let (name, member) = (cluster.node.clone(), Arc::new(member));
+        let names = partitions.iter().map(|(_, name)| name.clone()).collect();
+        let members = Members::new(Arc::clone(&member), name.clone(), timing.hold_limit(), names);
+        tracing::info!(node = %name, cluster = %cluster.bucket.address, address = %cluster.socket_address(),
+            "joining the cluster");
+        Ok(Some(Arc::new(Node {
+            name,
+            member,
+            members: Arc::new(members),
+            partitions,
+            handovers: Handovers::default(),
+            taken: Mutex::default(),
+            way: Way::default(),
+        })))
+    }
+
+    pub(crate) fn name(&self) -> &NodeName {
+        &self.name
+    }
+
+    pub(crate) fn member(&self) -> &Arc<Member> {
+        &self.member
+    }
+
+    pub(crate) fn members(&self) -> &Arc<Members> {
+        &self.members
+    }
+
+    pub(crate) fn handovers(&self) -> &Handovers {
+        &self.handovers
+    }
+
+    /// Returns a partition's place in the bucket.
+    pub(crate) fn place(&self, partition: PartitionId) -> Option<&PartitionName> {
+        self.partitions.iter().find(|(id, _)| *id == partition).map(|(_, name)| name)
+    }
+
+    /// Whether this node serves a partition, and is not giving it up.
+    pub(crate) fn owns(&self, partition: PartitionId) -> bool {
+        let own = self.place(partition).and_then(|place| self.members.own(place));
+        own.is_some_and(|own| !own.is_draining)
+    }
+
+    /// Whether another node serves a partition, as far as is known.
+    pub(crate) fn is_elsewhere(&self, partition: PartitionId) -> bool {
+        self.place(partition).is_some_and(|place| self.is_served_elsewhere(place))
+    }
+
+    fn is_served_elsewhere(&self, place: &PartitionName) -> bool {
+        matches!(self.member.route(place, CallKind::Read, Duration::ZERO), Route::Forward { .. })
+    }
+
+    /// Waits until this node is to try to get a partition: when no other serves it, later the more partitions this node has.
+    /// Returns `None` soon after `ending` is set.
+    pub(crate) fn turn(self: &Arc<Self>, place: &PartitionName, ending: &AtomicBool) -> Option<Turn> {
+        let (mut vacant_since, mut last) = (None, None);
+        loop {
+            let status = self.member.status()?;
+            let known = status.partitions.into_iter().find(|one| one.partition == *place)?;
+            let is_own = known.owner.as_ref() == Some(&self.name);
+            let is_served = self.is_served_elsewhere(place);
+            if is_served || !self.member.has_lease() {
+                vacant_since = None;
+            } else {
+                let vacant = vacant_since.get_or_insert_with(Instant::now).elapsed();
+                let mut taken = self.taken.lock();
+                let lead = if is_own { Duration::ZERO } else { (LEAD * *taken).clamp(VACANT, LEAD_MAX) };
+                if vacant >= lead {
+                    *taken += 1;
+                    return Some(Turn(Arc::clone(self)));
+                }
+            }
+            if is_served && known.owner != last {
+                last = known.owner;
+                tracing::info!(%place, owner = last.as_ref().map(NodeName::as_str), "another node serves the partition");
+            }
+            if !wait(ending, LOOK) {
+                return None;
+            }
+        }
+    }
+
+    /// The volumes of a partition are known; calls are sent to this node from now on.
+    pub(crate) fn opened(&self, owner: &Arc<Owner>) {
+        self.members.opened(Arc::clone(owner));
+    }
+
+    /// A partition is closed here.
+    pub(crate) fn closed(&self, place: &PartitionName) {
+        self.members.closed(place);
+    }
+
+    /// Lets no call to a partition begin any more, to give it up for the node `to`; returns false if it is not served here.
+    pub(crate) fn drain(&self, partition: PartitionId, to: &NodeName) -> bool {
+        self.place(partition).is_some_and(|place| self.members.drain(place, to.clone()))
+    }
+
+    /// Returns the number of the last renewal of a node's lease.
+    pub(crate) fn live(&self, node: &NodeName) -> Result<u64, GiveUpError> {
+        match self.member.lease(node) {
+            Ok(Some(lease)) if lease.state == NodeState::Live => Ok(lease.sequence),
+            Ok(_) => Err(GiveUpError::NoNode),
+            Err(why) => {
+                tracing::warn!(%node, why, "the lease of a node cannot be read");
+                Err(GiveUpError::Late)
+            }
+        }
+    }
+}
+
+/// A partition that this node has or tries to get, until this is dropped.
+pub(crate) struct Turn(Arc<Node>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *self.0.taken.lock() -= 1;
+    }
+}
+
+/// Returns where this node receives calls of other nodes, the configured address first. The others are those that its calls may come
+/// from.
+fn addresses(cluster: &ClusterSettings, announced: &[Ipv4Addr]) -> Vec<SocketAddr> {
+    let others = announced.iter().copied().filter(|address| *address != cluster.address);
+    let all = std::iter::once(cluster.address).chain(others);
+    all.map(|address| SocketAddr::new(IpAddr::V4(address), cluster.port)).collect()
+}

@@ -1,0 +1,161 @@
+//! Calls between this node and the others.
+
+use super::Node;
+use crate::authority::Authority;
+use crate::environment::{Callbacks, Closed};
+use afs_idl::{CallStream, ClientConnection, cluster};
+use anyhow::Result;
+use base::{AbortCode, CallContext, PartitionId, SecurityLevel, VolumeId};
+use cell_client::network::{CellIdentity, RENEWAL, Renewing};
+use cluster_proto::PartitionName;
+use clusterserver::{ClusterService, Environment, Files, Front, Fronts, Nodes, Way};
+use fileserver::FileServer;
+use rx::{ConnectOptions, Path};
+use rx_security::{ClientSecurity, KeyRing};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use volume::{Pending, Volumes};
+
+/// A node that is silent for this time is considered dead; half of a lease, like the protocol's doubt.
+const DEAD: Duration = Duration::from_secs(3);
+
+/// Connections to other nodes, and through them to clients.
+pub(crate) struct Peers {
+    node: Arc<Node>,
+    links: Arc<Links>,
+    fronts: Arc<Fronts>,
+}
+
+/// Connections from the cluster's port, with the cell's key.
+struct Links {
+    node: Arc<Node>,
+    identity: Arc<dyn ClientSecurity>,
+}
+
+impl Nodes for Links {
+    fn connect(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
+        let Some(connector) = self.node.way.get() else { return Arc::new(Closed(address)) };
+        let identity = Arc::clone(&self.identity);
+        let connect = move || {
+            let options = ConnectOptions { dead_time: Some(DEAD), ..ConnectOptions::default() };
+            let identity = Some(Arc::clone(&identity));
+            connector.connect_with(Path::to(address), cluster::SERVICE_ID, identity, options)
+        };
+        Arc::new(Renewing::new(Box::new(connect), RENEWAL))
+    }
+}
+
+impl Peers {
+    /// Creates the connections of a node, which encrypt whatever the cell's own calls use elsewhere.
+    ///
+    /// # Errors
+    /// If the keys make no valid ticket.
+    pub(crate) fn new(node: &Arc<Node>, keys: Arc<KeyRing>) -> Result<Arc<Peers>> {
+        let identity = Arc::new(CellIdentity::new(keys, SecurityLevel::Encrypted)?);
+        let links = Arc::new(Links { node: Arc::clone(node), identity });
+        let fronts = Fronts::new(links.clone(), node.members().clone(), rx::now);
+        Ok(Arc::new(Peers { node: Arc::clone(node), links, fronts }))
+    }
+
+    /// Returns a connection to the callback service of a client: `direct`, or one through the node that the client has
+    /// called.
+    pub(crate) fn connection(
+        &self,
+        client: SocketAddr,
+        patience: Duration,
+        direct: Arc<dyn ClientConnection>,
+    ) -> Arc<dyn ClientConnection> {
+        self.fronts.connection(client, patience, direct)
+    }
+}
+
+/// The file service of this process, as other nodes use it.
+struct Here {
+    node: Arc<Node>,
+    volumes: Arc<Volumes>,
+    server: Arc<FileServer>,
+}
+
+impl Here {
+    fn partition(&self, volume: VolumeId) -> Option<PartitionId> {
+        self.volumes.partition_of(volume)
+    }
+}
+
+impl Files for Here {
+    fn is_here(&self, volume: VolumeId) -> bool {
+        self.partition(volume).is_some_and(|partition| self.node.owns(partition))
+    }
+
+    fn partition_of(&self, volume: VolumeId) -> Option<PartitionName> {
+        self.node.place(self.partition(volume)?).cloned()
+    }
+
+    fn serve(&self, call: &CallContext<'_>, stream: &mut dyn CallStream) -> Result<(), AbortCode> {
+        let served = self.server.serve(|server| afs_idl::fs::dispatch(server, call, stream));
+        served.wait().map_err(|error| error.abort_code())?
+    }
+}
+
+/// The ways of calls: to other nodes, and from them.
+pub(crate) struct Calls {
+    node: Arc<Node>,
+    front: Front,
+    service: ClusterService,
+}
+
+impl Calls {
+    /// Begins to pass calls on, and to serve those of others.
+    pub(crate) fn new(
+        peers: &Peers,
+        volumes: &Arc<Volumes>,
+        server: &Arc<FileServer>,
+        clients: &Arc<Callbacks>,
+    ) -> Calls {
+        let node = Arc::clone(&peers.node);
+        let here = Here { node: node.clone(), volumes: volumes.clone(), server: server.clone() };
+        let environment = Environment {
+            ownership: node.members().clone(),
+            files: Arc::new(here),
+            nodes: peers.links.clone(),
+            clients: clients.clone(),
+            is_cell: Authority::is_cell,
+            now: rx::now,
+            pause: rx::pause,
+        };
+        let front = Front::new(environment.clone());
+        let service = ClusterService::new(environment, peers.fronts.clone());
+        Calls { node, front, service }
+    }
+
+    /// Serves a client's call of the file service by `here`, or passes it on.
+    pub(crate) fn serve(
+        &self,
+        caller: &CallContext<'_>,
+        stream: &mut dyn CallStream,
+        here: impl FnOnce(&mut dyn CallStream) -> Pending<Result<(), AbortCode>>,
+    ) -> Pending<Result<(), AbortCode>> {
+        let departures = self.node.members().departures();
+        let mut source = match self.front.route(caller, stream) {
+            Way::Here(source) => source,
+            Way::Ended(result) => return Pending::ready(result),
+        };
+        here(&mut source).map(|result| match result {
+            // Its volume may have left after the way was chosen. The client begins anew.
+            Err(AbortCode::VNOVOL) if self.node.members().departures() != departures => {
+                Err(AbortCode::VRESTARTING)
+            }
+            result => result,
+        })
+    }
+
+    /// Serves a call of another node.
+    pub(crate) fn dispatch(
+        &self,
+        caller: &CallContext<'_>,
+        stream: &mut dyn CallStream,
+    ) -> Result<(), AbortCode> {
+        cluster::dispatch(&self.service, caller, stream)
+    }
+}

@@ -1,0 +1,100 @@
+//! A program without partitions in buckets is no node: these types have no values.
+
+#![allow(clippy::unused_self, reason = "the functions are those of a node")]
+
+use super::Handovers;
+use crate::buckets::refusal;
+use crate::environment::{Callbacks, Way};
+use adminserver::GiveUpError;
+use afs_idl::{CallStream, ClientConnection};
+use anyhow::{Result, bail};
+use base::{AbortCode, CallContext, PartitionId};
+use cellar_config::Settings;
+use cluster_proto::NodeName;
+use fileserver::FileServer;
+use rx_security::KeyRing;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use volume::{Pending, Volumes};
+
+enum Nothing {}
+
+/// See the type of this name with the feature `bucket`.
+pub(crate) struct Node {
+    nothing: Nothing,
+    pub(crate) way: Way,
+}
+
+impl Node {
+    pub(crate) fn start(settings: &Settings) -> Result<Option<Arc<Node>>> {
+        match (&settings.cluster, refusal(settings)) {
+            (Some(_), Some(refusal)) => bail!(refusal),
+            _ => Ok(None),
+        }
+    }
+
+    pub(crate) fn name(&self) -> &NodeName {
+        match self.nothing {}
+    }
+
+    pub(crate) fn owns(&self, _: PartitionId) -> bool {
+        match self.nothing {}
+    }
+
+    pub(crate) fn is_elsewhere(&self, _: PartitionId) -> bool {
+        match self.nothing {}
+    }
+
+    pub(crate) fn live(&self, _: &NodeName) -> Result<u64, GiveUpError> {
+        match self.nothing {}
+    }
+
+    pub(crate) fn handovers(&self) -> &Handovers {
+        match self.nothing {}
+    }
+
+    pub(crate) fn drain(&self, _: PartitionId, _: &NodeName) -> bool {
+        match self.nothing {}
+    }
+}
+
+/// See the type of this name with the feature `bucket`.
+pub(crate) struct Peers(Nothing);
+
+impl Peers {
+    pub(crate) fn new(node: &Arc<Node>, _: Arc<KeyRing>) -> Result<Arc<Peers>> {
+        match node.nothing {}
+    }
+
+    pub(crate) fn connection(
+        &self,
+        _: SocketAddr,
+        _: Duration,
+        _: Arc<dyn ClientConnection>,
+    ) -> Arc<dyn ClientConnection> {
+        match self.0 {}
+    }
+}
+
+/// See the type of this name with the feature `bucket`.
+pub(crate) struct Calls(Nothing);
+
+impl Calls {
+    pub(crate) fn new(peers: &Peers, _: &Arc<Volumes>, _: &Arc<FileServer>, _: &Arc<Callbacks>) -> Calls {
+        match peers.0 {}
+    }
+
+    pub(crate) fn serve(
+        &self,
+        _: &CallContext<'_>,
+        _: &mut dyn CallStream,
+        _: impl FnOnce(&mut dyn CallStream) -> Pending<Result<(), AbortCode>>,
+    ) -> Pending<Result<(), AbortCode>> {
+        match self.0 {}
+    }
+
+    pub(crate) fn dispatch(&self, _: &CallContext<'_>, _: &mut dyn CallStream) -> Result<(), AbortCode> {
+        match self.0 {}
+    }
+}

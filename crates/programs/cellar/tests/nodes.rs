@@ -1,0 +1,176 @@
+//! Nodes of a cluster: each serves every volume, whichever of them owns it. Here the bucket is a folder.
+
+#![cfg(feature = "bucket")]
+
+mod support;
+
+use afs_idl::cluster::refusal;
+use afs_idl::{ClientConnection, cluster};
+use base::AbortCode;
+use bytes::Bytes;
+use load::files::{Fid, Files};
+use load::station::{FILE_SERVICE, Station};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+use support::place::{Place, addresses};
+use support::process::Process;
+use support::{noise, soon};
+use tempfile::TempDir;
+
+const NODES: usize = 3;
+
+/// Three nodes, and a server with the databases.
+struct Cluster {
+    nodes: Vec<Process>,
+    databases: Process,
+    // Removed after the processes have ended.
+    _folder: TempDir,
+}
+
+/// A client, and its connections to the file services of all nodes.
+struct Client {
+    station: Station,
+    to: Vec<Files>,
+}
+
+impl Cluster {
+    fn start() -> Cluster {
+        let folder = tempfile::tempdir().unwrap();
+        let [database, others @ ..] = addresses();
+        let at = folder.path();
+        std::fs::create_dir_all(at.join("bucket/b")).unwrap();
+        let place = Place::member(&at.join("databases"), "t.example", 7, database, database);
+        let databases = Process::start(place);
+        let nodes = (0..NODES).zip(others).map(|(index, address)| {
+            let lines = lines(at, index, address);
+            Process::start(Place::node(&at.join(name(index)), address, database, &lines))
+        });
+        let nodes = nodes.collect();
+        Cluster { nodes, databases, _folder: folder }
+    }
+
+    /// Returns the index of the node that owns the partition, other than `not`.
+    fn owner(&self, not: Option<usize>) -> usize {
+        soon("the partition has an owner", || {
+            let shown = self.nodes[0].json(&["cluster", "status"]);
+            let owner = shown["partitions"][0]["owner"].as_str()?;
+            (0..NODES).find(|index| Some(*index) != not && name(*index) == owner)
+        })
+    }
+
+    fn client(&self) -> Client {
+        let station = Station::start().unwrap();
+        let connect = |node: &Process| -> Arc<dyn ClientConnection> {
+            station.connect(node.files_port(), FILE_SERVICE, None)
+        };
+        let to = self.nodes.iter().map(|node| Files::new(connect(node))).collect();
+        Client { station, to }
+    }
+
+    /// Creates a volume in which anyone may write, at the owner of the partition.
+    fn volume(&self, name: &str) -> Fid {
+        let owner = self.nodes[self.owner(None)].address.to_string();
+        let acl = "system:anyuser=rlidwk";
+        let create =
+            ["volume", "create", name, "--on", &owner, "--partition", "b", "--quota", "0", "--acl", acl];
+        soon("the volume is created", || {
+            let output = self.databases.output(&create);
+            let why = String::from_utf8_lossy(&output.stderr).into_owned();
+            if !output.status.success() {
+                eprintln!("{why}");
+            }
+            output.status.success().then_some(())
+        });
+        self.databases.root(name)
+    }
+}
+
+fn name(index: usize) -> String {
+    format!("n{index}")
+}
+
+fn lines(folder: &Path, index: usize, address: Ipv4Addr) -> String {
+    format!(
+        "[cluster]\nbucket = \"file://{}/bucket\"\npartitions = [\"b\"]\nnode = \"{}\"\naddress = \"{address}\"\n",
+        folder.display(),
+        name(index)
+    )
+}
+
+/// Creates a file through one node, and reads it through all.
+fn exchange(client: &Client, nodes: &[usize], root: Fid, name: &str) -> (Fid, Bytes) {
+    let data = noise(300_000);
+    let fid = client.to[nodes[0]].create(root, name).unwrap();
+    client.to[nodes[0]].store(fid, &data).unwrap();
+    for node in nodes {
+        client.to[*node].fetch_and_compare(fid, &data, 1 << 20).unwrap();
+    }
+    (fid, data)
+}
+
+#[test]
+fn every_node_serves_every_volume() {
+    let mut all = Cluster::start();
+    let root = all.volume("data");
+    let client = all.client();
+    let mut stored: Vec<(Fid, Bytes)> = Vec::new();
+    for first in 0..NODES {
+        let nodes: Vec<usize> = (0..NODES).map(|index| (first + index) % NODES).collect();
+        stored.push(exchange(&client, &nodes, root, &format!("from-{first}")));
+    }
+    // A volume that no node has is absent, and no node waits for it.
+    for files in &client.to {
+        let request = afs_idl::fs::FetchStatusRequest { fid: Fid { volume: 7, ..root } };
+        let absent = afs_idl::fs::fetch_status(files.connection(), &request);
+        assert_eq!(absent.map(drop), Err(AbortCode::VNOVOL));
+    }
+
+    // Strangers on the cluster's port.
+    let port = SocketAddr::from((all.nodes[0].address, cluster::PORT));
+    let locate = cluster::LocateVolumeRequest { volume: root.volume, ..Default::default() };
+    let security = all.nodes[0].security();
+    for (identity, code) in [(None, AbortCode::RXKADNOAUTH), (Some(security), AbortCode(refusal::NO_LEASE))] {
+        let connection = client.station.connect(port, cluster::SERVICE_ID, identity);
+        let node = cluster::Node { name: "stranger".into(), ..Default::default() };
+        let request = cluster::LocateVolumeRequest { node, ..locate.clone() };
+        assert_eq!(cluster::locate_volume(&*connection, &request).map(drop), Err(code));
+    }
+
+    // One file server with all addresses.
+    let cell = all.databases.client();
+    soon("all addresses are registered", || {
+        let has_all = |server: &Vec<_>| all.nodes.iter().all(|node| server.contains(&node.address));
+        cell.file_server_table().unwrap().iter().any(has_all).then_some(())
+    });
+
+    // The partition moves by command.
+    let owner = all.owner(None);
+    let next = (owner + 1) % NODES;
+    all.nodes[owner].run(&["cluster", "move", "b", &name(next)]);
+    assert_eq!(all.owner(Some(owner)), next);
+    let every: Vec<usize> = (0..NODES).collect();
+    stored.push(exchange(&client, &every, root, "moved"));
+
+    // The owner dies; others have everything, and go on.
+    let (dead, begun) = (next, Instant::now());
+    all.nodes[dead].kill();
+    let rest: Vec<usize> = (0..NODES).filter(|index| *index != dead).collect();
+    for (fid, data) in &stored {
+        for node in &rest {
+            client.to[*node].fetch_and_compare(*fid, data, 1 << 20).unwrap();
+        }
+    }
+    println!("served again after {:?}", begun.elapsed());
+    assert_ne!(all.owner(Some(dead)), dead);
+    stored.push(exchange(&client, &rest, root, "survived"));
+
+    // It comes back as a front.
+    all.nodes[dead].restart();
+    let again = all.client();
+    for (fid, data) in &stored {
+        again.to[dead].fetch_and_compare(*fid, data, 1 << 20).unwrap();
+    }
+    exchange(&again, &[dead, rest[0], rest[1]], root, "back");
+}
