@@ -2,11 +2,11 @@
 
 CELL ?= cell
 
-.PHONY: help run test quick check unit interop libafs bench soak package release msrv deps deny fmt
+.PHONY: help run test quick check unit interop libafs demo-cluster bench soak package release msrv deps deny fmt
 .DEFAULT_GOAL := run
 
 help:                           ## this list
-	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: deps                       ## a complete cell on loopback, kept in ./cell
 	cargo build --release -p cellar
@@ -38,6 +38,10 @@ interop:                        ## tests with the real OpenAFS tools, kafs and a
 libafs:                         ## 131 commands, and moving volumes, under OpenAFS's kernel client; builds its module once (root)
 	cargo build --release -p cellar -p interop
 	target/release/interop libafs-commands libafs-volumes
+
+demo-cluster:                   ## three nodes and a bucket on this machine: clients write, a node is killed (root)
+	cargo build --release -p cellar -p interop --features cellar/bucket
+	CELLAR_TEST_JOBS=1 target/release/interop demo-cluster
 
 bench: deps                     ## compares Cellar with others on this machine; writes the figures to docs/lab/benchmarks.md
 	scripts/install-deps bench

@@ -3,6 +3,7 @@
 pub mod apply;
 pub mod bench;
 pub mod bucket;
+pub mod cluster;
 pub mod config;
 pub mod context;
 pub mod cp;

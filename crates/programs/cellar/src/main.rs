@@ -151,6 +151,13 @@ enum Command {
         #[command(subcommand)]
         command: commands::bucket::Bucket,
     },
+    /// Manage a cluster: several servers (nodes) that serve the partitions in a bucket as one file server.
+    Cluster {
+        #[command(subcommand)]
+        command: commands::cluster::Cluster,
+        #[command(flatten)]
+        connect: Connect,
+    },
     /// Inspect, compare and extract volume dump files.
     Dump {
         #[command(subcommand)]
@@ -241,6 +248,7 @@ fn main() -> ExitCode {
         Command::Web { command, connect } => commands::web::run(&Context::new(&connect), &command),
         Command::Store { command } => commands::store::run(&command),
         Command::Bucket { command } => return commands::bucket::run(&command),
+        Command::Cluster { command, connect } => commands::cluster::run(&Context::new(&connect), &command),
         Command::Promote(promote) => commands::promote::run(&promote),
         Command::Dump { command } => commands::dump::run(&command),
         Command::Probe { command, connect } => commands::probe::run(&Context::new(&connect), &command),

@@ -30,21 +30,8 @@ pub struct Probe {
     /// Configuration of the server, for a partition.
     #[arg(long, env = "CELLAR_CONFIG")]
     config: Option<PathBuf>,
-    /// Server, like https://s3.example.org; Amazon's by default.
-    #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL")]
-    endpoint: Option<String>,
-    /// Region.
-    #[arg(long)]
-    region: Option<String>,
-    /// Certificates in PEM of authorities that the system does not know.
-    #[arg(long, value_name = "FILE")]
-    ca_file: Option<PathBuf>,
-    /// Use a server without TLS.
-    #[arg(long)]
-    allow_http: bool,
-    /// File with the key, in the format of ~/.aws/credentials.
-    #[arg(long, value_name = "FILE")]
-    credentials_file: Option<PathBuf>,
+    #[command(flatten)]
+    reach: Reach,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -71,7 +58,36 @@ impl Probe {
             let settings = super::context::load_settings(self.config.as_deref())?;
             return of_partition(&settings, id);
         }
-        let address: BucketAddress = self.bucket.parse()?;
+        self.reach.settings(self.bucket.parse()?)
+    }
+}
+
+/// How a bucket on a server is reached.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Reach {
+    /// Server, like https://s3.example.org; Amazon's by default.
+    #[arg(long, value_name = "URL", env = "AWS_ENDPOINT_URL")]
+    pub(super) endpoint: Option<String>,
+    /// Region.
+    #[arg(long)]
+    pub(super) region: Option<String>,
+    /// Certificates in PEM of authorities that the system does not know.
+    #[arg(long, value_name = "FILE")]
+    pub(super) ca_file: Option<PathBuf>,
+    /// Use a server without TLS.
+    #[arg(long)]
+    pub(super) allow_http: bool,
+    /// File with the key, in the format of ~/.aws/credentials.
+    #[arg(long, value_name = "FILE")]
+    pub(super) credentials_file: Option<PathBuf>,
+}
+
+impl Reach {
+    /// Returns the settings of a bucket that is reached in this way.
+    ///
+    /// # Errors
+    /// If the endpoint is not valid.
+    pub(super) fn settings(&self, address: BucketAddress) -> Result<BucketSettings> {
         if let Some(endpoint) = &self.endpoint {
             BucketSettings::check_endpoint(endpoint, self.allow_http)
                 .map_err(|what| anyhow!("the endpoint {what}"))?;

@@ -58,6 +58,12 @@ impl Context {
         load_settings(self.connect.config.as_deref())
     }
 
+    /// Returns the configuration named on the command line or by the environment.
+    #[cfg(feature = "bucket")]
+    pub(super) fn config(&self) -> Option<&Path> {
+        self.connect.config.as_deref()
+    }
+
     /// Returns the first database server named on the command line.
     pub(super) fn named_server(&self) -> Option<Ipv4Addr> {
         self.connect.servers.first().copied()

@@ -1,0 +1,132 @@
+//! `cellar cluster`: several nodes that serve the partitions in a bucket as one file server.
+
+#[cfg(feature = "bucket")]
+mod joining;
+#[cfg(feature = "bucket")]
+mod moving;
+#[cfg(feature = "bucket")]
+mod place;
+#[cfg(feature = "bucket")]
+mod section;
+#[cfg(feature = "bucket")]
+mod status;
+
+use super::Context;
+use super::bucket::Reach;
+use anyhow::Result;
+use base::{BucketAddress, PartitionId};
+use clap::{Args, Subcommand};
+use cluster_proto::NodeName;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+/// Manage a cluster: several servers (nodes) that serve the partitions in a bucket as one file server.
+#[derive(Subcommand)]
+pub enum Cluster {
+    /// Create a cluster in a bucket, with this server as its first node.
+    ///
+    /// Tests the bucket, writes the cluster's partitions into it, and adds the section `[cluster]` to the configuration,
+    /// /etc/cellar/cellar.toml unless --config names another one. That file must have the cell's name and key.
+    /// Entries of `[partitions]` whose folder does not exist become comments, since a node has no other partitions.
+    Init(Init),
+    /// Make this server a node of a cluster.
+    ///
+    /// Tests the bucket, takes the partitions from it, and adds the section `[cluster]` to the configuration,
+    /// /etc/cellar/cellar.toml unless --config names another one.
+    Join(Join),
+    /// Show the nodes of the cluster and the owners of its partitions, as the bucket has them. Takes some seconds.
+    Status,
+    /// Move a partition to another node. Calls for its volumes wait meanwhile. For superusers.
+    Move(Move),
+    /// Move all partitions of a node to the others, for maintenance. For superusers.
+    Drain(Drain),
+}
+
+/// Create a cluster in a bucket, with this server as its first node.
+#[derive(Args)]
+pub struct Init {
+    /// Place of the cluster, like s3://BUCKET/CELL or file:///FOLDER.
+    pub bucket: BucketAddress,
+    /// Letters of the partitions, separated by commas. As each has one owner, at least as many as nodes.
+    #[arg(long, value_delimiter = ',', default_values = ["a", "b", "c"])]
+    pub partitions: Vec<PartitionId>,
+    /// Settings of the node.
+    #[command(flatten)]
+    pub node: NodeOptions,
+}
+
+/// Make this server a node of a cluster.
+#[derive(Args)]
+pub struct Join {
+    /// Place of the cluster, as it was given to `cellar cluster init`.
+    pub bucket: BucketAddress,
+    /// This machine has the cell's databases. Without this option, a server with the roles pt or vl is refused.
+    #[arg(long)]
+    pub databases: bool,
+    /// Settings of the node.
+    #[command(flatten)]
+    pub node: NodeOptions,
+}
+
+/// Settings of a node, for its configuration.
+#[derive(Args, Default)]
+pub struct NodeOptions {
+    /// Name of this node, unique in the cluster; the machine's name by default.
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<NodeName>,
+    /// Address at which other nodes call this one; by default the first that the file server registers.
+    #[arg(long)]
+    pub address: Option<Ipv4Addr>,
+    /// UDP port for calls of other nodes; 7010 by default.
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Folder on a local disk for what was read from the bucket; only memory by default.
+    #[arg(long, value_name = "FOLDER")]
+    pub cache: Option<PathBuf>,
+    /// Size of that folder in MiB, for each partition.
+    #[arg(long, value_name = "MIB", requires = "cache")]
+    pub cache_mb: Option<u32>,
+    /// How the bucket is reached.
+    #[command(flatten)]
+    pub reach: Reach,
+}
+
+/// Move a partition to another node.
+#[derive(Args)]
+pub struct Move {
+    /// Letters or name of the partition, like b or /vicepb.
+    pub partition: PartitionId,
+    /// Name of the node that is to have it.
+    pub node: NodeName,
+}
+
+/// Move all partitions of a node to the others.
+#[derive(Args)]
+pub struct Drain {
+    /// Name of the node; by default the one that the configuration belongs to.
+    pub node: Option<NodeName>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If it fails; the text says what to do.
+#[cfg(feature = "bucket")]
+pub fn run(context: &Context, command: &Cluster) -> Result<()> {
+    match command {
+        Cluster::Init(options) => joining::init(context, options),
+        Cluster::Join(options) => joining::join(context, options),
+        Cluster::Status => status::status(context),
+        Cluster::Move(options) => moving::move_one(context, options),
+        Cluster::Drain(options) => moving::drain(context, options),
+    }
+}
+
+/// Refuses the command.
+///
+/// # Errors
+/// Always: the program has no buckets.
+#[cfg(not(feature = "bucket"))]
+pub fn run(_: &Context, _: &Cluster) -> Result<()> {
+    anyhow::bail!(cellar_server::buckets::WITHOUT)
+}

@@ -1,0 +1,274 @@
+//! `cellar cluster init` and `cellar cluster join`.
+
+use super::place::{described, surveyed_nodes};
+use super::section::{Added, add, section};
+use super::{Init, Join, NodeOptions};
+use crate::commands::Context;
+use anyhow::{Context as _, Result, bail};
+use base::{BucketAddress, PartitionId};
+use bucket::probe::probe_once;
+use cellar_config::cluster::host_node_name;
+use cellar_config::{BucketSettings, ClusterSettings, Role, Settings, files};
+use cellar_server::buckets::connect;
+use cluster::{ClusterRecord, NodeName, NodeState};
+use serde::Serialize;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::{Path, PathBuf};
+
+/// The configuration that the package's service uses.
+const PACKAGED: &str = "/etc/cellar/cellar.toml";
+
+/// What was done.
+#[derive(Debug, Serialize)]
+struct Done {
+    bucket: String,
+    cell: String,
+    partitions: Vec<String>,
+    node: String,
+    config: PathBuf,
+    /// Lines of the configuration that became comments.
+    commented_out: Vec<String>,
+    next: Vec<String>,
+}
+
+/// A configuration file.
+struct ConfigFile {
+    path: PathBuf,
+    text: String,
+}
+
+/// A configuration file as it is to be.
+struct Plan {
+    added: Added,
+    settings: Settings,
+    cluster: ClusterSettings,
+}
+
+impl ConfigFile {
+    fn read(context: &Context) -> Result<ConfigFile> {
+        let path = context.config().unwrap_or(Path::new(PACKAGED)).to_owned();
+        let text = fs::read_to_string(&path).with_context(|| {
+            format!(
+                "cannot read the configuration {}; a node needs one with the cell's name and key, and --config names \
+                 it",
+                path.display()
+            )
+        })?;
+        Ok(ConfigFile { path, text })
+    }
+
+    /// Adds the section, and checks the whole file as the server would.
+    fn plan(
+        &self,
+        command: &str,
+        bucket: &BucketAddress,
+        partitions: &[PartitionId],
+        options: &NodeOptions,
+    ) -> Result<Plan> {
+        let node = options.node.clone().unwrap_or_else(host_node_name);
+        let added = add(&self.path, &self.text, &section(command, bucket, partitions, (&node, options))?)?;
+        let settings = cellar_config::file::parse(&self.path, &added.text)?;
+        let cluster = settings.cluster.clone().context("the configuration has no cluster")?;
+        Ok(Plan { added, settings, cluster })
+    }
+
+    /// Replaces the file, and keeps its owner and mode.
+    fn write(&self, plan: &Plan) -> Result<()> {
+        let cannot = || format!("cannot write the configuration {}", self.path.display());
+        let before = fs::metadata(&self.path).with_context(cannot)?;
+        files::replace(&self.path, plan.added.text.as_bytes()).with_context(cannot)?;
+        let now = fs::metadata(&self.path).with_context(cannot)?;
+        if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
+            chown(&self.path, Some(before.uid()), Some(before.gid()))
+                .with_context(|| format!("cannot give {} to its owner again", self.path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// Creates a cluster.
+pub(super) fn init(context: &Context, options: &Init) -> Result<()> {
+    let file = ConfigFile::read(context)?;
+    let plan = file.plan("init", &options.bucket, &options.partitions, &options.node)?;
+    let bucket = &plan.cluster.bucket;
+    let ids = plan.settings.partitions.iter().map(|partition| partition.id).collect();
+    let record =
+        ClusterRecord::new(plan.settings.cell.clone(), ids).context("a cluster needs a partition")?;
+    refuse_existing(bucket, &record)?;
+    probe(bucket)?;
+    make_folders(&plan)?;
+    let created = cluster::create_cluster(&*connect(bucket)?, plan.cluster.folder(), &record)
+        .with_context(|| format!("cannot create the cluster in {}", described(bucket)))?;
+    if created != record {
+        return Err(exists(bucket, &created));
+    }
+    file.write(&plan)?;
+    let mut next = vec![start(&file.path)];
+    next.push(format!(
+        "on each further node, with the cell's key: cellar cluster join {}, with the same options for the bucket",
+        bucket.address
+    ));
+    done(context, &file, &plan, next)
+}
+
+/// Makes a server a node.
+pub(super) fn join(context: &Context, options: &Join) -> Result<()> {
+    let file = ConfigFile::read(context)?;
+    let bucket = options.node.reach.settings(options.bucket.clone())?;
+    let read = cluster::read_cluster(&*connect(&bucket)?, bucket.address.prefix())
+        .with_context(|| format!("cannot read the cluster in {}", described(&bucket)))?;
+    let record = read.with_context(|| {
+        format!(
+            "there is no cluster in {}; create it on its first node with `cellar cluster init {}`",
+            described(&bucket),
+            bucket.address
+        )
+    })?;
+    let plan = file.plan("join", &options.bucket, record.partitions(), &options.node)?;
+    check_cell(&file.path, &plan.settings, &record)?;
+    if !options.databases {
+        check_databases(&file.path, &plan.settings)?;
+    }
+    check_name(&plan.cluster)?;
+    probe(&plan.cluster.bucket)?;
+    make_folders(&plan)?;
+    file.write(&plan)?;
+    done(context, &file, &plan, vec![start(&file.path)])
+}
+
+/// Refuses a place that has a cluster, unless it is this one and no node has been started: then an earlier attempt has
+/// failed after it was created.
+fn refuse_existing(bucket: &BucketSettings, record: &ClusterRecord) -> Result<()> {
+    let found = cluster::read_cluster(&*connect(bucket)?, bucket.address.prefix())
+        .with_context(|| format!("cannot read {}", described(bucket)))?;
+    let Some(found) = found else { return Ok(()) };
+    let is_unused = found == *record && surveyed_nodes(bucket)?.nodes.is_empty();
+    if is_unused { Ok(()) } else { Err(exists(bucket, &found)) }
+}
+
+fn exists(bucket: &BucketSettings, found: &ClusterRecord) -> anyhow::Error {
+    anyhow::anyhow!(
+        "there is a cluster in {} already, of the cell {} with the partitions {}; add this server to it with `cellar \
+         cluster join {}`, or choose another place",
+        described(bucket),
+        found.cell,
+        letters(found.partitions()),
+        bucket.address
+    )
+}
+
+fn letters(partitions: &[PartitionId]) -> String {
+    partitions.iter().map(|partition| partition.letters()).collect::<Vec<_>>().join(", ")
+}
+
+fn probe(bucket: &BucketSettings) -> Result<()> {
+    let probed = probe_once(connect(bucket)?, bucket.address.prefix());
+    probed.map(drop).with_context(|| format!("{} can hold no cluster", described(bucket)))
+}
+
+/// Refuses a server of another cell.
+fn check_cell(path: &Path, settings: &Settings, record: &ClusterRecord) -> Result<()> {
+    if settings.cell != record.cell {
+        bail!(
+            "{}, `cell.name`: this server is in the cell {}, and the cluster is of the cell {}",
+            path.display(),
+            settings.cell,
+            record.cell
+        );
+    }
+    Ok(())
+}
+
+/// Refuses databases on a node that joins: it would have its own, apart from those of the first node.
+fn check_databases(path: &Path, settings: &Settings) -> Result<()> {
+    if settings.roles.contains(&Role::Pt) || settings.roles.contains(&Role::Vl) {
+        bail!(
+            "{}, `server.roles`: with \"pt\" and \"vl\" this node would have databases of its own. Set `roles = \
+             [\"fs\", \"vol\", \"bos\"]`, and `cell.database_servers` to the machines that have the cell's databases; or, if this is the one that has \
+             them, add --databases",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Refuses the name of a node that runs.
+fn check_name(cluster: &ClusterSettings) -> Result<()> {
+    let survey = surveyed_nodes(&cluster.bucket)?;
+    let is_taken = |name: &NodeName| {
+        survey.nodes.iter().any(|seen| {
+            seen.record.node == *name && seen.record.state == NodeState::Live && seen.changed.is_some()
+        })
+    };
+    if is_taken(&cluster.node) {
+        bail!("a node with the name `{}` runs already; give this one another name with --node", cluster.node);
+    }
+    Ok(())
+}
+
+/// Creates the partitions' folders of a bucket that is a folder, for the owner of that one.
+fn make_folders(plan: &Plan) -> Result<()> {
+    let Some(above) = plan.cluster.bucket.address.folder() else { return Ok(()) };
+    for partition in &plan.settings.partitions {
+        let Some(folder) = partition.place.bucket().and_then(|bucket| bucket.address.folder()) else {
+            continue;
+        };
+        if folder.is_dir() {
+            continue;
+        }
+        let cannot = || format!("cannot create {}", folder.display());
+        files::make_folder(folder).with_context(cannot)?;
+        let (above, made) =
+            (fs::metadata(above).with_context(cannot)?, fs::metadata(folder).with_context(cannot)?);
+        if (above.uid(), above.gid()) != (made.uid(), made.gid()) {
+            chown(folder, Some(above.uid()), Some(above.gid())).with_context(cannot)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns what starts the server with this configuration.
+fn start(config: &Path) -> String {
+    if config == Path::new(PACKAGED) {
+        "start this node, or restart it: systemctl enable cellar && systemctl restart cellar".into()
+    } else {
+        format!("start this node: cellar serve --config {}", config.display())
+    }
+}
+
+fn done(context: &Context, file: &ConfigFile, plan: &Plan, next: Vec<String>) -> Result<()> {
+    let (cluster, partitions) = (&plan.cluster, &plan.settings.partitions);
+    let ids: Vec<PartitionId> = partitions.iter().map(|partition| partition.id).collect();
+    let mut lines = vec![format!(
+        "{} is the node {} of the cluster in {}, with the partitions {}",
+        file.path.display(),
+        cluster.node,
+        described(&cluster.bucket),
+        letters(&ids)
+    )];
+    lines.extend(
+        plan.added
+            .removed
+            .iter()
+            .map(|line| format!("now a comment, since its folder does not exist: {line}")),
+    );
+    if cluster.bucket.address.folder().is_none() && cluster.bucket.credentials_file.is_none() {
+        lines.push(
+            "there is no `credentials_file`: the server takes the key from its own environment, or from the machine's \
+             metadata service"
+                .into(),
+        );
+    }
+    lines.extend(next.iter().map(|step| format!("next, {step}")));
+    let done = Done {
+        bucket: cluster.bucket.address.to_string(),
+        cell: plan.settings.cell.to_string(),
+        partitions: ids.iter().map(|id| id.letters()).collect(),
+        node: cluster.node.to_string(),
+        config: file.path.clone(),
+        commented_out: plan.added.removed.clone(),
+        next,
+    };
+    context.format.done(&done, lines.join("\n"))
+}

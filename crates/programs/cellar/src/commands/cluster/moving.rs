@@ -1,0 +1,249 @@
+//! `cellar cluster move` and `cellar cluster drain`.
+
+use super::place::{ask, described, of_node, surveyed};
+use super::status::owned_by;
+use super::{Drain, Move};
+use crate::commands::Context;
+use afs_idl::cellar::{self, GiveUpPartitionRequest};
+use anyhow::{Context as _, Result, anyhow, bail};
+use base::{AbortCode, PartitionId};
+use cell_client::describe::failed;
+use cell_client::{CellClient, Interface};
+use cellar_config::{ClusterSettings, Settings};
+use cellar_server::buckets::connect;
+use cluster::{Holder, NodeName, NodeSeen, NodeState, OwnerRecord, Survey};
+use serde::Serialize;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// For how long the new owner may take to open a partition.
+const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// Interval between two readings of the owner.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// A partition that has another owner now.
+#[derive(Debug, Serialize)]
+struct Moved {
+    partition: String,
+    from: String,
+    to: String,
+    epoch: u64,
+    /// Time without an owner, from the request to the new owner's entry in the bucket.
+    seconds: f64,
+}
+
+/// The cluster as it was found.
+struct Found {
+    settings: Settings,
+    cluster: ClusterSettings,
+    survey: Survey,
+}
+
+impl Found {
+    fn new(context: &Context) -> Result<Found> {
+        let (settings, cluster) = of_node(context)?;
+        let survey = surveyed(&settings, &cluster)?;
+        Ok(Found { settings, cluster, survey })
+    }
+
+    fn owners(&self) -> Vec<(PartitionId, Option<&OwnerRecord>)> {
+        let ids = self.settings.partitions.iter().map(|partition| partition.id);
+        ids.zip(self.survey.owners.iter().map(|(_, owner)| owner.as_ref())).collect()
+    }
+
+    /// Returns a node that runs.
+    fn live(&self, name: &NodeName) -> Result<&NodeSeen> {
+        let found = self.survey.nodes.iter().find(|seen| seen.record.node == *name);
+        found.filter(|seen| is_live(seen)).with_context(|| {
+            let names: Vec<&str> = self
+                .survey
+                .nodes
+                .iter()
+                .filter(|seen| is_live(seen))
+                .map(|seen| seen.record.node.as_str())
+                .collect();
+            if names.is_empty() {
+                format!("no node `{name}` runs, nor any other (`cellar cluster status`)")
+            } else {
+                format!("no node `{name}` runs; those that do are {}", names.join(", "))
+            }
+        })
+    }
+
+    /// Returns the node that owns a partition.
+    fn owner(&self, id: PartitionId) -> Result<&NodeSeen> {
+        let owners = self.owners();
+        let known: Vec<String> = owners.iter().map(|(id, _)| id.letters()).collect();
+        if !owners.iter().any(|(other, _)| *other == id) {
+            bail!("the cluster has no partition {id}; it has {}", known.join(", "));
+        }
+        let found = self.survey.nodes.iter().find(|seen| owned_by(seen, &owners).any(|owned| owned == id));
+        found.filter(|seen| is_live(seen)).with_context(|| {
+            format!(
+                "no running node owns {id} now; a running node takes it by itself (`cellar cluster status`)"
+            )
+        })
+    }
+
+    /// Moves a partition, and waits until the other node owns it.
+    fn move_to(&self, client: &CellClient, id: PartitionId, from: &NodeSeen, to: &NodeName) -> Result<Moved> {
+        let owner = &from.record.node;
+        let (server, _) = ask(client, &from.record)
+            .map_err(|why| anyhow!("cannot reach {owner}, which owns {id}: {why}"))?;
+        let connection = client.connection(server, Interface::Cellar);
+        let request = GiveUpPartitionRequest { partition: id.index(), to: to.as_str().into() };
+        let begun = Instant::now();
+        cellar::give_up_partition(&*connection, &request)
+            .map_err(|code| refused(code, id, (owner.as_str(), &server.to_string()), to))?;
+        let epoch = self.wait(id, to)?;
+        let seconds = (begun.elapsed().as_secs_f64() * 10.0).round() / 10.0;
+        Ok(Moved { partition: id.to_string(), from: owner.to_string(), to: to.to_string(), epoch, seconds })
+    }
+
+    /// Waits until a node owns a partition; returns the epoch.
+    fn wait(&self, id: PartitionId, to: &NodeName) -> Result<u64> {
+        let name = self.cluster.partition(id);
+        let end = Instant::now() + TAKEN_WITHIN;
+        loop {
+            let read = cluster::read_owners(&*connect(&self.cluster.bucket)?, std::slice::from_ref(&name));
+            let owners = read.with_context(|| {
+                format!("{id} is given up for {to}, but cannot read {}", described(&self.cluster.bucket))
+            })?;
+            match owners.into_iter().find_map(|(_, owner)| owner) {
+                Some(OwnerRecord { epoch, holder: Holder::Owned { node, .. } }) if node == *to => {
+                    return Ok(epoch.0);
+                }
+                Some(OwnerRecord { holder: Holder::Owned { node, .. }, .. }) => {
+                    bail!("{id} was given up for {to}, but {node} has taken it; see the log of {to}");
+                }
+                _ if Instant::now() >= end => {
+                    bail!(
+                        "{id} is given up for {to}, which has not taken it within {TAKEN_WITHIN:?}; see its log, and \
+                         `cellar cluster status`"
+                    );
+                }
+                _ => thread::sleep(INTERVAL),
+            }
+        }
+    }
+}
+
+fn is_live(seen: &NodeSeen) -> bool {
+    seen.record.state == NodeState::Live && seen.changed.is_some()
+}
+
+/// Describes why a node does not give a partition up.
+fn refused(code: AbortCode, id: PartitionId, (owner, server): (&str, &str), to: &NodeName) -> anyhow::Error {
+    let why = match code {
+        AbortCode::UAENODEV => format!("{owner} does not own it any more; try again"),
+        AbortCode::UAENOENT => format!("{owner} sees no running node `{to}`"),
+        AbortCode::UAEBUSY => format!("{owner} is opening or giving up the partition; try again in a moment"),
+        AbortCode::UAETIMEDOUT => {
+            format!("the bucket does not answer {owner}; it may give the partition up later")
+        }
+        AbortCode::UAEOPNOTSUPP => format!("the server at {server} was started without `[cluster]`"),
+        AbortCode::UAEACCES => "only superusers move partitions".into(),
+        code => return failed(format!("move {id} from {owner} ({server}) to {to}"))(code),
+    };
+    anyhow!("cannot move {id} to {to}: {why}")
+}
+
+/// Moves one partition.
+pub(super) fn move_one(context: &Context, options: &Move) -> Result<()> {
+    let found = Found::new(context)?;
+    let (id, to) = (options.partition, &options.node);
+    let from = found.owner(id)?;
+    if from.record.node == *to {
+        bail!("{to} owns {id} already");
+    }
+    found.live(to)?;
+    let moved = found.move_to(&context.client()?, id, from, to)?;
+    let sentence = sentence(&moved);
+    context.format.done(&moved, sentence)
+}
+
+fn sentence(moved: &Moved) -> String {
+    let Moved { partition, from, to, epoch, seconds } = moved;
+    format!("{partition} moved from {from} to {to} in {seconds:.1} s (epoch {epoch})")
+}
+
+/// Moves all partitions of a node.
+pub(super) fn drain(context: &Context, options: &Drain) -> Result<()> {
+    let found = Found::new(context)?;
+    let name = options.node.as_ref().unwrap_or(&found.cluster.node);
+    let node = found.live(name)?;
+    let owners = found.owners();
+    let count = |seen: &NodeSeen| owned_by(seen, &owners).count();
+    let others: Vec<(NodeName, usize)> = found
+        .survey
+        .nodes
+        .iter()
+        .filter(|seen| is_live(seen) && seen.record.node != *name)
+        .map(|seen| (seen.record.node.clone(), count(seen)))
+        .collect();
+    let owned: Vec<PartitionId> = owned_by(node, &owners).collect();
+    if owned.is_empty() {
+        return context.format.done(&[(); 0], format!("{name} owns no partition"));
+    }
+    if others.is_empty() {
+        bail!("no other node runs, so nothing can take the partitions of {name} over");
+    }
+    let client = context.client()?;
+    let mut all = Vec::new();
+    for (id, to) in destinations(&owned, others) {
+        let moved = found.move_to(&client, id, node, &to)?;
+        if context.format == crate::output::Format::Text {
+            crate::output::line(sentence(&moved))?;
+        }
+        all.push(moved);
+    }
+    context
+        .format
+        .done(&all, format!("{name} owns no partition now; stop it when its clients may use the others"))
+}
+
+/// Returns the new owner of each partition: always the node with the fewest partitions.
+fn destinations(owned: &[PartitionId], mut others: Vec<(NodeName, usize)>) -> Vec<(PartitionId, NodeName)> {
+    let next = |id: &PartitionId| {
+        let (name, count) = others.iter_mut().min_by_key(|(_, count)| *count)?;
+        *count += 1;
+        Some((*id, name.clone()))
+    };
+    owned.iter().map_while(next).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_go_to_the_nodes_with_the_fewest() {
+        let ids: Vec<PartitionId> = ["a", "b", "c", "d"].map(|letters| letters.parse().unwrap()).into();
+        let node = |name: &str, count| (name.parse().unwrap(), count);
+        let names = |others| -> Vec<String> {
+            destinations(&ids, others).into_iter().map(|(id, to)| format!("{} {to}", id.letters())).collect()
+        };
+        assert_eq!(names(vec![node("x", 2), node("y", 0)]), ["a y", "b y", "c x", "d y"]);
+        assert_eq!(names(vec![node("x", 5)]), ["a x", "b x", "c x", "d x"]);
+        assert!(names(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        let id = "b".parse().unwrap();
+        let to = "fs2".parse().unwrap();
+        for (code, words) in [
+            (AbortCode::UAENODEV, "fs1 does not own it any more"),
+            (AbortCode::UAENOENT, "fs1 sees no running node `fs2`"),
+            (AbortCode::UAEBUSY, "try again in a moment"),
+            (AbortCode::UAETIMEDOUT, "the bucket does not answer fs1"),
+            (AbortCode::UAEOPNOTSUPP, "192.0.2.1 was started without `[cluster]`"),
+            (AbortCode::UAEACCES, "only superusers"),
+            (AbortCode::RX_CALL_DEAD, "from fs1 (192.0.2.1) to fs2: the server does not answer"),
+        ] {
+            let error = refused(code, id, ("fs1", "192.0.2.1"), &to).to_string();
+            assert!(error.contains(words) && error.contains("/vicepb"), "{error}");
+        }
+    }
+}

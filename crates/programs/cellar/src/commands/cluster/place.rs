@@ -1,0 +1,105 @@
+//! The cluster in its bucket.
+
+use crate::commands::Context;
+use afs_idl::cellar::{self, GetServerInfoRequest};
+use anyhow::{Context as _, Result};
+use cell_client::describe::describe;
+use cell_client::{CellClient, Interface};
+use cellar_config::{BucketSettings, ClusterSettings, Settings};
+use cellar_server::buckets::connect;
+use cluster::{NodeRecord, PartitionName, Survey};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+/// For how long leases are watched. Nodes renew them each second.
+const WATCH: Duration = Duration::from_secs(2);
+
+/// Returns the settings of a node, and those of its cluster.
+pub(super) fn of_node(context: &Context) -> Result<(Settings, ClusterSettings)> {
+    let settings = context.settings()?;
+    let cluster = settings.cluster.clone().with_context(|| {
+        format!(
+            "{} has no section `[cluster]`: name the configuration of a node with --config, or make this server one \
+             with `cellar cluster join`",
+            settings.source
+        )
+    })?;
+    Ok((settings, cluster))
+}
+
+/// Describes where a bucket is, for messages.
+pub(super) fn described(bucket: &BucketSettings) -> String {
+    match &bucket.endpoint {
+        Some(endpoint) => format!("{} at {endpoint}", bucket.address),
+        None => bucket.address.to_string(),
+    }
+}
+
+/// Returns the places of all partitions, in the order of the settings.
+pub(super) fn partition_names(settings: &Settings, cluster: &ClusterSettings) -> Vec<PartitionName> {
+    settings.partitions.iter().map(|partition| cluster.partition(partition.id)).collect()
+}
+
+/// Watches the cluster for two seconds.
+pub(super) fn surveyed(settings: &Settings, cluster: &ClusterSettings) -> Result<Survey> {
+    let (client, names) = (connect(&cluster.bucket)?, partition_names(settings, cluster));
+    cluster::survey(&*client, cluster.folder(), &names, WATCH)
+        .with_context(|| format!("cannot read the cluster in {}", described(&cluster.bucket)))
+}
+
+/// Watches the leases below a place for two seconds.
+pub(super) fn surveyed_nodes(bucket: &BucketSettings) -> Result<Survey> {
+    cluster::survey(&*connect(bucket)?, bucket.address.prefix(), &[], WATCH)
+        .with_context(|| format!("cannot read the cluster in {}", described(bucket)))
+}
+
+/// Asks a node's file server for its version, at each of the node's addresses until one answers. Returns that address and
+/// the version.
+///
+/// # Errors
+/// Why none answers.
+pub(super) fn ask(client: &CellClient, node: &NodeRecord) -> Result<(Ipv4Addr, String), String> {
+    let mut why = String::from("its lease has no IPv4 address");
+    for server in servers_of(node) {
+        let connection = client.connection(server, Interface::Cellar);
+        match cellar::get_server_info(&*connection, &GetServerInfoRequest) {
+            Ok(info) => return Ok((server, info.version.to_string())),
+            Err(code) => why = describe(code),
+        }
+    }
+    Err(why)
+}
+
+/// Returns the addresses of a node. Its file server has AFS's port there.
+fn servers_of(node: &NodeRecord) -> Vec<Ipv4Addr> {
+    let mut all = Vec::new();
+    for address in &node.addresses {
+        match address.ip() {
+            IpAddr::V4(address) if !all.contains(&address) => all.push(address),
+            _ => {}
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::{Incarnation, NodeState};
+
+    #[test]
+    fn each_address_is_asked_once() {
+        let node = NodeRecord {
+            node: "fs1".parse().unwrap(),
+            incarnation: Incarnation { nonce: 1, count: 1 },
+            sequence: 1,
+            state: NodeState::Live,
+            ttl: Duration::from_secs(6),
+            replaced: None,
+            addresses: ["[2001:db8::1]:7010", "192.0.2.2:7010", "192.0.2.1:7010", "192.0.2.2:7000"]
+                .map(|address| address.parse().unwrap())
+                .into(),
+        };
+        assert_eq!(servers_of(&node), [Ipv4Addr::new(192, 0, 2, 2), Ipv4Addr::new(192, 0, 2, 1)]);
+    }
+}

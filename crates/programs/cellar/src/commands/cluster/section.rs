@@ -1,0 +1,213 @@
+//! The section `[cluster]` in the text of a configuration.
+
+use super::NodeOptions;
+use anyhow::{Context as _, Result, bail};
+use base::{BucketAddress, PartitionId};
+use cluster_proto::NodeName;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf, absolute};
+use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Value};
+
+/// A configuration with the section added.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Added {
+    /// The whole text.
+    pub(super) text: String,
+    /// Lines that became comments.
+    pub(super) removed: Vec<String>,
+}
+
+/// Returns the text of the section. Paths in it are absolute, since the file is in another folder than the caller.
+///
+/// # Errors
+/// If the current folder is not known.
+pub(super) fn section(
+    command: &str,
+    bucket: &BucketAddress,
+    partitions: &[PartitionId],
+    (name, options): (&NodeName, &NodeOptions),
+) -> Result<String> {
+    let mut text = format!("\n# Added by `cellar cluster {command}`.\n[cluster]\n");
+    let mut add =
+        |key: &str, value: Value| writeln!(text, "{key} = {value}").expect("a string takes everything");
+    let path = |path: &Option<PathBuf>| -> Result<Option<Value>> {
+        let path = path.as_deref().map(absolute).transpose()?;
+        Ok(path.map(|path| Value::from(path.display().to_string())))
+    };
+    add("bucket", bucket.to_string().into());
+    let letters = partitions.iter().map(|partition| Value::from(partition.letters()));
+    add("partitions", letters.collect::<Vec<_>>().into());
+    add("node", name.as_str().into());
+    let reach = &options.reach;
+    // A folder is not reached through a server, whatever the environment names.
+    let is_served = bucket.folder().is_none();
+    let optional = [
+        ("address", options.address.map(|address| Value::from(address.to_string()))),
+        ("port", options.port.map(|port| Value::from(i64::from(port)))),
+        ("endpoint", reach.endpoint.clone().filter(|_| is_served).map(Value::from)),
+        ("region", reach.region.clone().filter(|_| is_served).map(Value::from)),
+        ("ca_file", path(&reach.ca_file)?.filter(|_| is_served)),
+        ("allow_http", (reach.allow_http && is_served).then_some(Value::from(true))),
+        ("credentials_file", path(&reach.credentials_file)?.filter(|_| is_served)),
+        ("cache", path(&options.cache)?),
+        ("cache_mb", options.cache_mb.map(|mb| Value::from(i64::from(mb)))),
+    ];
+    for (key, value) in optional {
+        if let Some(value) = value {
+            add(key, value);
+        }
+    }
+    Ok(text)
+}
+
+/// Adds a section at the end of a configuration. Entries of `[partitions]` whose folder does not exist become
+/// comments: a node has no partitions but the cluster's.
+///
+/// # Errors
+/// If there is a section already, or the file is not TOML.
+pub(super) fn add(path: &Path, text: &str, section: &str) -> Result<Added> {
+    let table = DeTable::parse(text).with_context(|| format!("in the configuration {}", path.display()))?;
+    let mut absent = Vec::new();
+    for (name, value) in table.get_ref() {
+        match (name.get_ref().as_ref(), value.get_ref()) {
+            ("cluster", _) => {
+                bail!(
+                    "{}, line {}: there is a section `[cluster]` already; remove it if this server is to be a node of \
+                     another cluster",
+                    path.display(),
+                    1 + line_at(text, name.span().start)
+                );
+            }
+            ("partitions", DeValue::Table(local)) => absent.extend(absent_folders(path, text, local)),
+            _ => {}
+        }
+    }
+    let mut added = Added { text: String::new(), removed: Vec::new() };
+    for (number, line) in text.lines().enumerate() {
+        if absent.contains(&number) {
+            added.removed.push(line.trim().to_owned());
+            added.text.push_str("# ");
+        }
+        added.text.push_str(line);
+        added.text.push('\n');
+    }
+    added.text.push_str(section);
+    Ok(added)
+}
+
+/// Returns the number of the line at an offset, from 0.
+fn line_at(text: &str, offset: usize) -> usize {
+    text[..offset.min(text.len())].matches('\n').count()
+}
+
+/// Returns the lines of local partitions whose folder does not exist, as far as each is a line of its own.
+fn absent_folders(path: &Path, text: &str, local: &DeTable<'_>) -> Vec<usize> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let is_absent =
+        |value: &Spanned<DeValue<'_>>| value.get_ref().as_str().is_some_and(|at| !folder.join(at).is_dir());
+    let is_own_line = |start: usize| {
+        let line = text[..start].rfind('\n').map_or(0, |at| at + 1);
+        text[line..start].trim().is_empty()
+    };
+    let found = local.iter().filter(|(name, value)| is_own_line(name.span().start) && is_absent(value));
+    found.map(|(name, _)| line_at(text, name.span().start)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bucket::Reach;
+    use std::net::Ipv4Addr;
+
+    fn name() -> NodeName {
+        "fs1".parse().unwrap()
+    }
+
+    fn letters() -> Vec<PartitionId> {
+        ["a", "b"].map(|letters| letters.parse().unwrap()).into()
+    }
+
+    #[test]
+    fn a_section_has_what_was_given() {
+        let bucket = "s3://cellar/example.org".parse().unwrap();
+        let text = section("init", &bucket, &letters(), (&name(), &NodeOptions::default())).unwrap();
+        assert_eq!(
+            text,
+            "\n# Added by `cellar cluster init`.\n[cluster]\nbucket = \"s3://cellar/example.org\"\n\
+             partitions = [\"a\", \"b\"]\nnode = \"fs1\"\n"
+        );
+        let reach = Reach {
+            endpoint: Some("https://s3.example.org".into()),
+            region: Some("e\"u".into()),
+            ca_file: Some("/ca.pem".into()),
+            allow_http: true,
+            credentials_file: Some("aws".into()),
+        };
+        let options = NodeOptions {
+            node: None,
+            address: Some(Ipv4Addr::new(192, 0, 2, 1)),
+            port: Some(17010),
+            cache: Some("/cache".into()),
+            cache_mb: Some(100),
+            reach,
+        };
+        let text = section("join", &bucket, &letters(), (&name(), &options)).unwrap();
+        let parsed: toml::Table = toml::from_str(&text).unwrap();
+        let cluster = parsed["cluster"].as_table().unwrap();
+        let here = std::env::current_dir().unwrap().join("aws").display().to_string();
+        for (key, value) in [
+            ("address", Value::from("192.0.2.1")),
+            ("port", Value::from(17010)),
+            ("endpoint", Value::from("https://s3.example.org")),
+            ("region", Value::from("e\"u")),
+            ("ca_file", Value::from("/ca.pem")),
+            ("allow_http", Value::from(true)),
+            ("credentials_file", Value::from(here)),
+            ("cache", Value::from("/cache")),
+            ("cache_mb", Value::from(100)),
+        ] {
+            assert_eq!(cluster[key], value, "{key}");
+        }
+        let folder = "file:///srv/cellar".parse().unwrap();
+        let text = section("join", &folder, &letters(), (&name(), &options)).unwrap();
+        for key in ["endpoint", "region", "ca_file", "allow_http", "credentials_file"] {
+            assert!(!text.contains(key), "{text}");
+        }
+        assert!(text.contains("cache = ") && text.contains("port = 17010"), "{text}");
+    }
+
+    #[test]
+    fn the_rest_of_the_file_is_kept() {
+        let path = Path::new("/etc/cellar/cellar.toml");
+        let before = "# Comment.\n[cell]\nname = \"example.org\"   # here\n\n[rx]\nworkers = 3";
+        let added = add(path, before, "\n[cluster]\n").unwrap();
+        assert_eq!(added, Added { text: format!("{before}\n\n[cluster]\n"), removed: Vec::new() });
+    }
+
+    #[test]
+    fn partitions_without_a_folder_become_comments() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("there")).unwrap();
+        let path = folder.path().join("cellar.toml");
+        let before = "[partitions]\n  a = \"absent\" # disk\nb = \"there\"\n[rx]\nworkers = 3\n";
+        let added = add(&path, before, "[cluster]\n").unwrap();
+        let text = "[partitions]\n#   a = \"absent\" # disk\nb = \"there\"\n[rx]\nworkers = 3\n[cluster]\n";
+        assert_eq!((&*added.text, &*added.removed), (text, &["a = \"absent\" # disk".to_owned()][..]));
+        let inline = "partitions = { a = \"absent\" }\n";
+        assert_eq!(
+            add(&path, inline, "").unwrap().text,
+            inline,
+            "the configuration refuses it with its line"
+        );
+    }
+
+    #[test]
+    fn a_second_section_is_refused() {
+        let path = Path::new("/etc/cellar/cellar.toml");
+        let error = add(path, "[cell]\n[cluster]\nbucket = 1\n", "").unwrap_err().to_string();
+        assert!(error.contains("/etc/cellar/cellar.toml, line 2") && error.contains("already"), "{error}");
+        let error = format!("{:#}", add(path, "[cell\n", "").unwrap_err());
+        assert!(error.contains("/etc/cellar/cellar.toml"), "{error}");
+    }
+}

@@ -1,0 +1,238 @@
+//! `cellar cluster status`.
+
+use super::place::{ask, of_node, surveyed};
+use crate::commands::Context;
+use crate::output::{Format, Row, line};
+use anyhow::Result;
+use base::PartitionId;
+use cellar_config::{ClusterSettings, Settings};
+use cluster::{Holder, NodeSeen, NodeState, OwnerRecord, Survey};
+use serde::Serialize;
+use std::thread;
+
+/// What is shown of a cluster.
+#[derive(Debug, PartialEq, Serialize)]
+struct Shown {
+    bucket: String,
+    nodes: Vec<NodeRow>,
+    partitions: Vec<PartitionRow>,
+}
+
+/// A node.
+#[derive(Debug, PartialEq, Serialize)]
+struct NodeRow {
+    node: String,
+    /// `live`, `silent` (does not renew its lease), `left` or `dead`.
+    state: &'static str,
+    /// Where other nodes call it.
+    addresses: Vec<String>,
+    /// Time since its lease was seen to change; `None` if it did not change.
+    lease_changed_seconds: Option<f64>,
+    /// Letters of the partitions that it owns.
+    partitions: Vec<String>,
+    /// What its file server answers: its version, or an error; `None` if it was not asked.
+    server: Option<String>,
+}
+
+/// A partition.
+#[derive(Debug, PartialEq, Serialize)]
+struct PartitionRow {
+    partition: String,
+    state: String,
+    owner: Option<String>,
+    epoch: Option<u64>,
+}
+
+impl Row for NodeRow {
+    const COLUMNS: &'static [&'static str] = &["NODE", "STATE", "ADDRESS", "LEASE CHANGED", "OWNS", "SERVER"];
+
+    fn cells(&self) -> Vec<String> {
+        let or_none = |text: String| if text.is_empty() { "-".into() } else { text };
+        let changed = self.lease_changed_seconds.map(|seconds| format!("{seconds:.1} s ago"));
+        vec![
+            self.node.clone(),
+            self.state.into(),
+            or_none(self.addresses.join(" ")),
+            changed.unwrap_or_else(|| "not seen".into()),
+            or_none(self.partitions.join(" ")),
+            or_none(self.server.clone().unwrap_or_default()),
+        ]
+    }
+}
+
+impl Row for PartitionRow {
+    const COLUMNS: &'static [&'static str] = &["PARTITION", "STATE", "OWNER", "EPOCH"];
+
+    fn cells(&self) -> Vec<String> {
+        let epoch = self.epoch.map(|epoch| epoch.to_string());
+        vec![
+            self.partition.clone(),
+            self.state.clone(),
+            self.owner.clone().unwrap_or_else(|| "-".into()),
+            epoch.unwrap_or_else(|| "-".into()),
+        ]
+    }
+}
+
+/// Shows the cluster of a node.
+pub(super) fn status(context: &Context) -> Result<()> {
+    let (settings, cluster) = of_node(context)?;
+    let survey = surveyed(&settings, &cluster)?;
+    let shown = Shown::new(&settings, &cluster, &survey, asked(context, &survey.nodes));
+    if context.format == Format::Json {
+        return context.format.done(&shown, "");
+    }
+    line(format!("cluster {}", shown.bucket))?;
+    if shown.nodes.is_empty() {
+        line("no node has been started yet")?;
+    } else {
+        context.format.rows(&shown.nodes)?;
+    }
+    context.format.rows(&shown.partitions)
+}
+
+/// Asks the file servers of all nodes that may run, at the same time.
+fn asked(context: &Context, nodes: &[NodeSeen]) -> Vec<Option<String>> {
+    // Without a client, the bucket's answer is shown nevertheless.
+    let Ok(client) = context.observer() else { return vec![None; nodes.len()] };
+    let ask = |node: &NodeSeen| {
+        let may_run = node.record.state == NodeState::Live;
+        may_run.then(|| ask(&client, &node.record).map_or_else(|why| why, |(_, version)| version))
+    };
+    thread::scope(|scope| {
+        let asking: Vec<_> = nodes.iter().map(|node| scope.spawn(|| ask(node))).collect();
+        asking.into_iter().map(|one| one.join().expect("asking does not panic")).collect()
+    })
+}
+
+impl Shown {
+    fn new(
+        settings: &Settings,
+        cluster: &ClusterSettings,
+        survey: &Survey,
+        servers: Vec<Option<String>>,
+    ) -> Shown {
+        let owners: Vec<(PartitionId, Option<&OwnerRecord>)> = settings
+            .partitions
+            .iter()
+            .map(|partition| partition.id)
+            .zip(survey.owners.iter().map(|(_, owner)| owner.as_ref()))
+            .collect();
+        let node = |(seen, server): (&NodeSeen, Option<String>)| NodeRow {
+            node: seen.record.node.to_string(),
+            state: state_of(seen),
+            addresses: seen.record.addresses.iter().map(ToString::to_string).collect(),
+            lease_changed_seconds: seen.changed.map(|time| (time.as_secs_f64() * 10.0).round() / 10.0),
+            partitions: owned_by(seen, &owners).map(PartitionId::letters).collect(),
+            server,
+        };
+        Shown {
+            bucket: cluster.bucket.address.to_string(),
+            nodes: survey.nodes.iter().zip(servers).map(node).collect(),
+            partitions: owners
+                .iter()
+                .map(|(id, owner)| PartitionRow::new(*id, *owner, &survey.nodes))
+                .collect(),
+        }
+    }
+}
+
+/// Returns the word for a lease.
+fn state_of(seen: &NodeSeen) -> &'static str {
+    match (seen.record.state, seen.changed) {
+        (NodeState::Live, Some(_)) => "live",
+        (NodeState::Live, None) => "silent",
+        (NodeState::Left, _) => "left",
+        (NodeState::Dead, _) => "dead",
+    }
+}
+
+/// Returns the partitions that a node owns in its present membership.
+pub(super) fn owned_by<'a>(
+    seen: &'a NodeSeen,
+    owners: &'a [(PartitionId, Option<&OwnerRecord>)],
+) -> impl Iterator<Item = PartitionId> + 'a {
+    let is_live = seen.record.state == NodeState::Live;
+    let is_owned = move |owner: &OwnerRecord| matches!(&owner.holder, Holder::Owned { incarnation, .. } if *incarnation == seen.record.incarnation);
+    owners.iter().filter(move |(_, owner)| is_live && owner.is_some_and(is_owned)).map(|(id, _)| *id)
+}
+
+impl PartitionRow {
+    fn new(id: PartitionId, owner: Option<&OwnerRecord>, nodes: &[NodeSeen]) -> PartitionRow {
+        let (state, name) = match owner.map(|owner| &owner.holder) {
+            None => ("never served".into(), None),
+            Some(Holder::Free { successor: None }) => ("free".into(), None),
+            Some(Holder::Free { successor: Some(node) }) => (format!("free for {node}"), None),
+            Some(Holder::Owned { node, incarnation }) => {
+                let of_owner = nodes.iter().find(|seen| seen.record.incarnation == *incarnation);
+                let state = match of_owner.map(state_of) {
+                    Some("live") => "owned",
+                    Some("silent") => "owner is silent",
+                    _ => "owner has ended",
+                };
+                (state.into(), Some(node.to_string()))
+            }
+        };
+        let epoch = owner.map(|owner| owner.epoch.0);
+        PartitionRow { partition: id.to_string(), state, owner: name, epoch }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::{Epoch, Incarnation, NodeRecord};
+    use std::time::Duration;
+
+    fn seen(node: &str, nonce: u128, state: NodeState, changed: Option<f64>) -> NodeSeen {
+        let record = NodeRecord {
+            node: node.parse().unwrap(),
+            incarnation: Incarnation { nonce, count: 1 },
+            sequence: 1,
+            state,
+            ttl: Duration::from_secs(6),
+            replaced: None,
+            addresses: vec!["[2001:db8::1]:7010".parse().unwrap(), "192.0.2.1:7010".parse().unwrap()],
+        };
+        NodeSeen { record, changed: changed.map(Duration::from_secs_f64) }
+    }
+
+    fn owner(node: &str, nonce: u128) -> OwnerRecord {
+        let incarnation = Incarnation { nonce, count: 1 };
+        OwnerRecord { epoch: Epoch(7), holder: Holder::Owned { node: node.parse().unwrap(), incarnation } }
+    }
+
+    #[test]
+    fn states_follow_from_leases_and_owners() {
+        let nodes = [
+            seen("alive", 1, NodeState::Live, Some(0.44)),
+            seen("dead", 2, NodeState::Dead, None),
+            seen("gone", 3, NodeState::Left, Some(1.0)),
+            seen("quiet", 4, NodeState::Live, None),
+        ];
+        assert_eq!(nodes.each_ref().map(state_of), ["live", "dead", "left", "silent"]);
+        let free = |successor: Option<&str>| OwnerRecord {
+            epoch: Epoch(7),
+            holder: Holder::Free { successor: successor.map(|name| name.parse().unwrap()) },
+        };
+        let id: PartitionId = "b".parse().unwrap();
+        for (of, state, name) in [
+            (owner("alive", 1), "owned", Some("alive")),
+            (owner("alive", 9), "owner has ended", Some("alive")),
+            (owner("dead", 2), "owner has ended", Some("dead")),
+            (owner("quiet", 4), "owner is silent", Some("quiet")),
+            (free(None), "free", None),
+            (free(Some("alive")), "free for alive", None),
+        ] {
+            let shown = PartitionRow::new(id, Some(&of), &nodes);
+            assert_eq!((&*shown.state, shown.owner.as_deref(), shown.epoch), (state, name, Some(7)));
+        }
+        let shown = PartitionRow::new(id, None, &nodes);
+        assert_eq!(shown.cells(), ["/vicepb", "never served", "-", "-"]);
+        let (alive, dead) = (owner("alive", 1), owner("dead", 2));
+        let owners = [(id, Some(&alive)), ("c".parse().unwrap(), Some(&dead)), ("d".parse().unwrap(), None)];
+        let owned =
+            |node: usize| owned_by(&nodes[node], &owners).map(PartitionId::letters).collect::<Vec<_>>();
+        assert_eq!([owned(0), owned(1), owned(3)], [vec!["b".to_owned()], vec![], vec![]]);
+    }
+}

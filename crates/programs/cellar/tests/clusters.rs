@@ -1,0 +1,198 @@
+//! `cellar cluster`; here the bucket is a folder.
+
+mod support;
+
+use std::process::Output;
+use support::place::Place;
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[cfg(not(feature = "bucket"))]
+#[test]
+fn a_cluster_needs_the_feature() {
+    let output = Place::new("").output(&["cluster", "status"]);
+    assert!(output.status.code() == Some(1) && stderr(&output).contains("cargo feature `bucket`"));
+}
+
+#[cfg(feature = "bucket")]
+mod with {
+    use super::support::place::address;
+    use super::*;
+    use cluster::{Member, MemberConfig};
+    use serde_json::{Value, json};
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
+    use tempfile::TempDir;
+
+    fn bucket(folder: &TempDir) -> String {
+        format!("file://{}", folder.path().display())
+    }
+
+    /// A server that has no partition yet, as after the installation of the package.
+    fn fresh(place: Place) -> Place {
+        std::fs::remove_dir(place.path("vicepa")).unwrap();
+        place
+    }
+
+    /// Returns the error of a command that fails and changes nothing.
+    fn refusal(place: &Place, arguments: &[&str]) -> String {
+        let before = std::fs::read_to_string(&place.config).unwrap();
+        let output = place.output(arguments);
+        assert_eq!(
+            output.status.code(),
+            Some(1),
+            "{arguments:?}: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
+        assert_eq!(std::fs::read_to_string(&place.config).unwrap(), before);
+        stderr(&output)
+    }
+
+    fn places(place: &Place) -> Vec<String> {
+        place.settings().partitions.iter().map(|partition| partition.place.to_string()).collect()
+    }
+
+    #[test]
+    fn a_cluster_is_created_and_joined() {
+        let (folder, nodes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at = bucket(&folder);
+        let first = fresh(Place::new(""));
+        let init = ["cluster", "init", &at, "--partitions", "c,b", "--node", "fs1"];
+        let done = first.json(&init);
+        assert_eq!(
+            (&done["node"], &done["cell"], &done["partitions"]),
+            (&json!("fs1"), &json!("t.example"), &json!(["b", "c"]))
+        );
+        assert_eq!(done["commented_out"], json!(["a = \"vicepa\""]));
+        assert_eq!(done["next"].as_array().unwrap().len(), 2, "{done:#}");
+        let expected = [format!("{at}/b"), format!("{at}/c")];
+        assert_eq!(places(&first), expected);
+        first.run(&["config", "check"]);
+        assert!(expected.iter().all(|place| Path::new(&place["file://".len()..]).is_dir()));
+        let error = refusal(&first, &init);
+        assert!(error.contains("there is a section `[cluster]` already"), "{error}");
+
+        let member = |name: &str, cell: &str| {
+            fresh(Place::member(&nodes.path().join(name), cell, 7, address(), first.address))
+        };
+        let second = member("second", "t.example");
+        let said = second.run(&[
+            "cluster",
+            "join",
+            &at,
+            "--node",
+            "fs2",
+            "--address",
+            "127.0.0.9",
+            "--port",
+            "17010",
+        ]);
+        assert!(said.contains("fs2") && said.contains("cellar serve --config"), "{said}");
+        let cluster = second.settings().cluster.clone().unwrap();
+        assert_eq!(
+            (cluster.node.as_str(), cluster.socket_address().to_string().as_str()),
+            ("fs2", "127.0.0.9:17010")
+        );
+        assert_eq!(places(&second), expected);
+
+        let error = refusal(&member("stranger", "other.example"), &["cluster", "join", &at]);
+        assert!(error.contains("other.example") && error.contains("t.example"), "{error}");
+        let whole = fresh(Place::new(""));
+        let error = refusal(&whole, &["cluster", "join", &at]);
+        assert!(error.contains("server.roles") && error.contains("cell.database_servers"), "{error}");
+        let databases = fresh(Place::new(""));
+        databases.run(&["cluster", "join", &at, "--node", "fs3", "--databases"]);
+        assert_eq!(places(&databases), expected);
+        let error = refusal(&whole, &["cluster", "init", &at, "--partitions", "d"]);
+        assert!(error.contains("there is a cluster in") && error.contains("cellar cluster join"), "{error}");
+        let local = Place::new("");
+        let error = refusal(&local, &["cluster", "join", &at]);
+        assert!(error.contains("`partitions.a`") && error.contains("one file server"), "{error}");
+        let empty = tempfile::tempdir().unwrap();
+        let error = refusal(&member("early", "t.example"), &["cluster", "join", &bucket(&empty)]);
+        assert!(error.contains("there is no cluster") && error.contains("cellar cluster init"), "{error}");
+        let error = refusal(&member("lost", "t.example"), &["cluster", "join", "file:///absent/folder"]);
+        assert!(error.contains("/absent/folder"), "{error}");
+    }
+
+    #[test]
+    fn an_unfinished_init_is_repeated() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = bucket(&folder);
+        let init = ["cluster", "init", &at, "--partitions", "b"];
+        fresh(Place::new("")).run(&init);
+        // The same cluster, and no node has been started.
+        fresh(Place::new("")).run(&init);
+        let config = MemberConfig::new("fs1".parse().unwrap());
+        let member = Member::start(cellar_server::buckets::connect(&settings(&at)).unwrap(), config).unwrap();
+        super::support::soon("a lease", || member.has_lease().then_some(()));
+        let error = refusal(&fresh(Place::new("")), &init);
+        assert!(error.contains("already"), "{error}");
+    }
+
+    fn settings(at: &str) -> cellar_config::BucketSettings {
+        cellar_config::BucketSettings::of(at.parse().unwrap())
+    }
+
+    #[test]
+    fn nodes_and_owners_are_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = bucket(&folder);
+        let place = fresh(Place::new(""));
+        place.run(&["cluster", "init", &at, "--partitions", "b,c", "--node", "fs1"]);
+        assert!(place.run(&["cluster", "status"]).contains("no node has been started yet"));
+        let error = refusal(&place, &["cluster", "move", "b", "fs2"]);
+        assert!(error.contains("no running node owns /vicepb"), "{error}");
+
+        let addresses = vec![(place.address, 7010).into()];
+        let config = MemberConfig { addresses, ..MemberConfig::new("fs1".parse().unwrap()) };
+        let member = Member::start(cellar_server::buckets::connect(&settings(&at)).unwrap(), config).unwrap();
+        let owner = member.acquire(&"b".parse().unwrap(), &AtomicBool::new(false)).unwrap();
+        owner.opened(Vec::new());
+        let shown = place.json(&["cluster", "status"]);
+        let [node] = &shown["nodes"].as_array().unwrap()[..] else { panic!("{shown:#}") };
+        assert_eq!(
+            (&node["node"], &node["state"], &node["partitions"]),
+            (&json!("fs1"), &json!("live"), &json!(["b"]))
+        );
+        assert!(node["lease_changed_seconds"].as_f64().unwrap() < 2.0, "{node}");
+        assert!(node["server"].as_str().unwrap().contains("does not answer"), "{node}");
+        let partition = |number: usize, key: &str| shown["partitions"][number][key].clone();
+        assert_eq!(
+            (partition(0, "state"), partition(0, "owner"), partition(0, "epoch")),
+            (json!("owned"), json!("fs1"), json!(1))
+        );
+        assert_eq!((partition(1, "state"), partition(1, "owner")), (json!("never served"), Value::Null));
+        let said = place.run(&["cluster", "status"]);
+        assert!(said.contains("LEASE CHANGED") && said.contains("/vicepc"), "{said}");
+
+        for (arguments, words) in [
+            (&["cluster", "move", "b", "fs1"][..], "fs1 owns /vicepb already"),
+            (&["cluster", "move", "b", "fs2"], "no node `fs2` runs; those that do are fs1"),
+            (&["cluster", "move", "d", "fs1"], "no partition /vicepd; it has b, c"),
+            (&["cluster", "drain"], "no other node runs"),
+            (&["cluster", "drain", "fs2"], "no node `fs2` runs"),
+        ] {
+            let error = refusal(&place, arguments);
+            assert!(error.contains(words), "{arguments:?}: {error}");
+        }
+        drop(owner);
+        member.leave();
+        let shown = place.json(&["cluster", "status"]);
+        assert_eq!(
+            (&shown["nodes"][0]["state"], &shown["nodes"][0]["server"]),
+            (&json!("left"), &Value::Null)
+        );
+        assert_eq!(shown["partitions"][0]["state"], "free");
+        drop(folder);
+        let error = refusal(&place, &["cluster", "status"]);
+        assert!(error.contains(&at), "{error}");
+        let error = refusal(&Place::new(""), &["cluster", "status"]);
+        assert!(
+            error.contains("has no section `[cluster]`") && error.contains("cellar cluster join"),
+            "{error}"
+        );
+    }
+}
