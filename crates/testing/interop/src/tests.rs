@@ -80,7 +80,6 @@ pub(crate) fn all() -> Vec<Test> {
         store::tests(),
         failing::tests(),
         buckets::tests(),
-        cluster::tests(),
         nodes::tests(),
         trees::tests(),
         fuse::tests(),
@@ -107,7 +106,7 @@ pub(crate) fn alone() -> Vec<Test> {
 
 /// Returns tests that only run when requested by full name; some of them must fail, one is a demonstration.
 pub(crate) fn hidden() -> Vec<Test> {
-    [limits::hidden(), libafs::tests(), nodes::hidden()].into_iter().flatten().collect()
+    [limits::hidden(), libafs::tests(), nodes::hidden(), cluster::hidden()].into_iter().flatten().collect()
 }
 
 /// Returns the path of a file of this crate.
