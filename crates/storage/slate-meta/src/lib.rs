@@ -18,7 +18,6 @@ mod config;
 mod engine;
 mod keys;
 mod meta;
-mod pace;
 mod reader;
 mod reads;
 mod unflushed;

@@ -2,7 +2,6 @@
 
 use crate::cache::BlockCache;
 use crate::keys;
-use crate::pace::Pace;
 use crate::reads::Reads;
 use crate::unflushed::{CHANGE_BYTES, Unflushed};
 use bytes::Bytes;
@@ -12,11 +11,9 @@ use slatedb::admin::Admin;
 use slatedb::config::{CloseOptions, FlushOptions, FlushType};
 use slatedb::manifest::SsTableView;
 use slatedb::{CloseReason, Db, DbSnapshot, DbStatus, Error, ErrorKind, WriteBatch};
-use std::sync::atomic::{
-    AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst,
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use store::{
     Batch, Change, CommitNumber, Family, Health, KeyRange, MetaDatabase, MetaStatistics, MetaStore, Snapshot,
     StoreError, Visit,
@@ -40,6 +37,7 @@ pub(crate) struct SlateMeta {
     unflushed_bytes_max: usize,
     /// Number of the newest commit.
     newest: AtomicU64,
+    commits: AtomicU64,
     log_bytes: AtomicU64,
     sync_requests: AtomicU64,
     /// Whether the process is to be as if it had crashed.
@@ -69,6 +67,7 @@ impl SlateMeta {
             tables,
             unflushed: Mutex::default(),
             unflushed_bytes_max,
+            commits: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
             sync_requests: AtomicU64::new(0),
             is_abandoned,
@@ -164,7 +163,7 @@ impl MetaStore for SlateMeta {
         let number = written.map_err(|error| self.fail(error.kind(), &error.to_string()))?.seqnum();
         self.unflushed.lock().add(number, bytes.memory);
         self.newest.fetch_max(number, AcqRel);
-        self.log.committed();
+        self.commits.fetch_add(1, Relaxed);
         self.log_bytes.fetch_add(bytes.log, Relaxed);
         Ok(CommitNumber(number))
     }
@@ -206,7 +205,7 @@ impl MetaDatabase for SlateMeta {
         let mut unflushed = self.unflushed.lock();
         unflushed.settle(flushed);
         MetaStatistics {
-            commits: self.log.shared.commits.load(Relaxed),
+            commits: self.commits.load(Relaxed),
             log_bytes: self.log_bytes.load(Relaxed),
             sync_requests: self.sync_requests.load(Relaxed),
             syncs: self.log.rounds(),
@@ -270,43 +269,30 @@ struct Flusher {
 #[derive(Default)]
 struct Requests {
     wanted: Notify,
-    /// Number of commits since the start.
-    commits: AtomicU64,
-    /// The number of commits that a round waits for, and the notice that it is reached.
-    target: AtomicU64,
-    reached: Notify,
     rounds: AtomicU64,
     error: OnceLock<String>,
 }
 
-impl Requests {
-    /// Waits until there are `target` commits since the start, for at most `limit`; returns whether there are.
-    async fn wait_for(&self, target: u64, limit: Duration) -> bool {
-        self.target.store(target, SeqCst);
-        let reached = async {
-            // A notice may be left from an earlier round.
-            while self.commits.load(SeqCst) < target {
-                self.reached.notified().await;
-            }
-        };
-        let is_reached = tokio::time::timeout(limit, reached).await.is_ok();
-        self.target.store(u64::MAX, SeqCst);
-        is_reached
-    }
-}
-
 impl Flusher {
     fn start(db: Db, flush_type: FlushType) -> Flusher {
-        let shared = Arc::new(Requests { target: AtomicU64::new(u64::MAX), ..Requests::default() });
-        Flusher { task: tokio::spawn(flush(db, flush_type, Arc::clone(&shared))), shared }
-    }
-
-    /// Counts a commit.
-    fn committed(&self) {
-        let commits = self.shared.commits.fetch_add(1, SeqCst) + 1;
-        if commits >= self.shared.target.load(SeqCst) {
-            self.shared.reached.notify_one();
-        }
+        let shared = Arc::new(Requests::default());
+        let flush = {
+            let shared = Arc::clone(&shared);
+            async move {
+                loop {
+                    shared.wanted.notified().await;
+                    shared.rounds.fetch_add(1, Relaxed);
+                    if let Err(error) =
+                        db.flush_with_options(FlushOptions { flush_type: flush_type.clone() }).await
+                    {
+                        // Only a closed database fails here; the status has the reason.
+                        _ = shared.error.set(error.to_string());
+                        return;
+                    }
+                }
+            }
+        };
+        Flusher { shared, task: tokio::spawn(flush) }
     }
 
     fn want(&self) {
@@ -323,26 +309,6 @@ impl Flusher {
 
     fn stop(&self) {
         self.task.abort();
-    }
-}
-
-/// Writes the log, or tables, whenever that is wanted, until the database is closed.
-async fn flush(db: Db, flush_type: FlushType, shared: Arc<Requests>) {
-    let (mut pace, mut durable) = (Pace::default(), 0);
-    loop {
-        shared.wanted.notified().await;
-        if let Some((commits, limit)) = pace.begin(shared.commits.load(SeqCst) - durable) {
-            pace.waited(shared.wait_for(durable + commits, limit).await);
-        }
-        let (covered, begun) = (shared.commits.load(SeqCst), Instant::now());
-        shared.rounds.fetch_add(1, Relaxed);
-        if let Err(error) = db.flush_with_options(FlushOptions { flush_type: flush_type.clone() }).await {
-            // Only a closed database fails here; the status has the reason.
-            _ = shared.error.set(error.to_string());
-            return;
-        }
-        pace.end(covered - durable, shared.commits.load(SeqCst) - covered, begun.elapsed());
-        durable = covered;
     }
 }
 
