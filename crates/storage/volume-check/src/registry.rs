@@ -70,6 +70,7 @@ pub(crate) fn read(meta: &dyn MetaStore, report: &mut CheckReport) -> Registry {
         report.add(Some(*id), "its counters", "there is no header with them");
     }
     check_next_id(meta, &registry, report);
+    check_listed_hosts(meta, report);
     registry
 }
 
@@ -258,4 +259,16 @@ fn check_next_id(meta: &dyn MetaStore, registry: &Registry, report: &mut CheckRe
         },
         Err(error) => report.add(None, place, error.to_string()),
     }
+}
+
+/// Checks that the hosts that may hold promises can be read.
+fn check_listed_hosts(meta: &dyn MetaStore, report: &mut CheckReport) {
+    let (from, to) = keys::listed_hosts();
+    let result = meta.scan(Family::SYSTEM, KeyRange::ascending(&from, &to), &mut |key, value| {
+        if codec::get_listed_host(key, value).is_none() {
+            report.add(None, show(Family::SYSTEM, key), "cannot be read");
+        }
+        ControlFlow::Continue(())
+    });
+    report.add_failure(None, "the hosts that may hold promises", result.map_err(Into::into));
 }

@@ -5,6 +5,7 @@
 //! `None` for a value that no version of the program writes.
 
 mod extensions;
+mod listed_host;
 mod past;
 mod received;
 mod sharing;
@@ -24,6 +25,7 @@ use store::encryption::SEALED_VALUE_BYTES;
 
 mod scrub;
 
+pub use listed_host::{get_listed_host, put_listed_host};
 pub use past::{get_past, put_past};
 pub use received::{get_receipt, get_splitting, put_receipt, put_splitting};
 pub use sharing::{ROW_BYTES, get_row, get_sums, put_row, put_sums, shared_row};

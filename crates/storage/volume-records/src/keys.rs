@@ -2,6 +2,7 @@
 
 use crate::rows::RowKey;
 use base::{SnapshotName, VnodeId, VolumeId};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use store::ChunkOwner;
 
 /// Epoch of a group's first volume.
@@ -21,6 +22,9 @@ pub const DAMAGES: &[u8] = b"scrub/damage/";
 
 /// Key in the family System: sums over the rows of shared chunks.
 pub const SHARED_SUMS: &[u8] = b"shared/sums";
+
+/// Key prefix in the family System: hosts that may hold callback promises.
+const LISTED_HOSTS: &[u8] = b"hosts/";
 
 /// The group id 0 is never allocated; it holds records that belong to no group.
 const REGISTRY: u64 = 0;
@@ -137,6 +141,28 @@ pub fn splitting_of(key: &[u8]) -> Option<VolumeId> {
 /// Returns the key in the family System of the next unused id.
 pub fn next_id() -> Vec<u8> {
     concat(&[&REGISTRY.to_be_bytes(), b"volume-next-id"])
+}
+
+/// Returns the key in the family System of a host that may hold callback promises.
+pub fn listed_host(address: SocketAddr) -> Vec<u8> {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    concat(&[LISTED_HOSTS, &ip.octets(), &address.port().to_be_bytes()])
+}
+
+/// Returns the address in a key made by [`listed_host`].
+pub fn listed_host_of(key: &[u8]) -> Option<SocketAddr> {
+    let (ip, port) = key.strip_prefix(LISTED_HOSTS)?.split_at_checked(16)?;
+    let ip = Ipv6Addr::from(<[u8; 16]>::try_from(ip).ok()?);
+    let port = u16::from_be_bytes(port.try_into().ok()?);
+    Some((ip.to_canonical(), port).into())
+}
+
+/// Returns the range of all hosts that may hold callback promises.
+pub fn listed_hosts() -> (Vec<u8>, Vec<u8>) {
+    (LISTED_HOSTS.to_vec(), concat(&[LISTED_HOSTS, &[0xff; 19]]))
 }
 
 /// Adds an epoch to a prefix.
@@ -295,5 +321,20 @@ mod tests {
         assert_eq!(split(&key(b"name", 5)), Some((&entry(7, VnodeId(1), b"name")[..], 5)));
         assert_eq!(name_of(&entry(7, VnodeId(1), b"name")), Some(&b"name"[..]));
         assert_eq!(split(b"short"), None);
+    }
+
+    #[test]
+    fn addresses_of_hosts_are_read_as_they_were_written() {
+        let (from, to) = listed_hosts();
+        for text in ["10.0.0.1:7001", "[2001:db8::1]:65535", "0.0.0.0:0", "[ffff:ffff::ffff]:65535"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let key = listed_host(address);
+            assert_eq!(listed_host_of(&key), Some(address), "{text}");
+            assert!(from < key && key < to, "{text}");
+            for bad in [&key[..key.len() - 1], &[&key[..], &[0]].concat(), &key[1..], &from] {
+                assert_eq!(listed_host_of(bad), None, "{bad:?}");
+            }
+        }
+        assert!(to.as_slice() < SCRUB_STATE, "the next keys of the family");
     }
 }

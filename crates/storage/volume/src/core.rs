@@ -14,6 +14,7 @@ pub(crate) mod dedup_statistics;
 pub(crate) mod group;
 pub(crate) mod held;
 pub(crate) mod homes;
+pub(crate) mod host_list;
 pub(crate) mod index;
 pub(crate) mod listing;
 pub(crate) mod loader;

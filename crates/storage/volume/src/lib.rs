@@ -40,6 +40,7 @@ pub use crate::core::call::{Acknowledge, CallActor, Commits, InCall};
 pub use crate::core::condition::Condition;
 pub use crate::core::dedup_statistics::DeduplicationStatistics;
 pub use crate::core::held::Held;
+pub use crate::core::host_list::{HostPin, MayLeave, Promisee, listed_hosts};
 pub use crate::core::listing::Listed;
 pub use crate::core::pending::Pending;
 pub use crate::core::permit::Permit;
@@ -65,7 +66,8 @@ pub use store::CacheStatistics;
 pub use volume_records::policy::{Kept, Period, Policy};
 pub use volume_records::totals::Totals;
 pub use volume_records::{
-    CHUNK_NAMES, FileKind, SnapshotOf, Splitting, Unseen, VnodeStatus, VolumeHeader, families, is_parked,
+    CHUNK_NAMES, FileKind, ListedHost, SnapshotOf, Splitting, Unseen, VnodeStatus, VolumeHeader, families,
+    is_parked,
 };
 
 #[cfg(test)]

@@ -59,6 +59,10 @@ impl Permit for Owned {
         self.owner.may_answer()
     }
 
+    fn may_change(&self) -> bool {
+        self.0.may_change()
+    }
+
     fn has_ended(&self) -> bool {
         self.owner.has_ended()
     }

@@ -20,7 +20,7 @@ use store::{
 use volume::{CloneVolume, Kept, Policy, SnapshotOf, Volume, VolumeOptions, Volumes};
 use volume_records::codec::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
 use volume_records::totals::{Totals, Unfolded};
-use volume_records::{families, keys};
+use volume_records::{ListedHost, families, keys};
 
 const FOLDER: &str = "/segments";
 const WRITER: VolumeId = VolumeId(1000);
@@ -254,6 +254,12 @@ const REGISTRY: &[Case] = &[
         |w| w.put(families::VOLUMES, keys::policy(CLONE), codec::put_policy(Policy::default())),
         "there is no such read-write volume",
     ),
+    (
+        "a host with a record that is none",
+        |w| w.put(Family::SYSTEM, keys::listed_host(([10, 0, 0, 1], 7001).into()), [1; 16]),
+        "cannot be read",
+    ),
+    ("a host without address", |w| w.put(Family::SYSTEM, b"hosts/short".to_vec(), [1; 17]), "cannot be read"),
     ("a lost id counter", |w| w.delete(Family::SYSTEM, keys::next_id()), "it is missing"),
 ];
 
@@ -593,7 +599,10 @@ fn every_kind_of_planted_damage_is_found_while_serving() {
 
 #[test]
 fn a_sound_partition_is_clean_and_counted() {
-    let report = World::new().check();
+    let world = World::new();
+    let host = ListedHost { address: ([10, 0, 0, 1], 7001).into(), uuid: None };
+    world.put(Family::SYSTEM, keys::listed_host(host.address), codec::put_listed_host(&host));
+    let report = world.check();
     assert!(report.is_clean(), "{report:#?}");
     assert_eq!((report.volumes, report.groups, report.jobs), (3, 2, 0));
     // Six vnodes, five in a volume cloned before the last was created, and a root.

@@ -1,8 +1,11 @@
 use super::*;
+use crate::ListedHost;
 use crate::rows::{Row, Sums};
 use crate::totals::Totals;
+use base::HostUuid;
 use proptest::prelude::*;
 use std::fmt::Write;
+use std::net::SocketAddr;
 use store::Codec;
 
 fn vnode(kind: FileKind) -> Vnode {
@@ -140,6 +143,24 @@ fn records_are_read_as_they_were_written() {
 }
 
 #[test]
+fn listed_hosts_are_read_as_they_were_written() {
+    let address: SocketAddr = "10.0.0.1:7001".parse().unwrap();
+    let key = crate::keys::listed_host(address);
+    assert_eq!(key, b"hosts/\0\0\0\0\0\0\0\0\0\0\xff\xff\x0a\0\0\x01\x1b\x59");
+    for uuid in [Some(HostUuid([7; 16])), None] {
+        let host = ListedHost { address, uuid };
+        let value = put_listed_host(&host);
+        assert_eq!(value, [&[1], &uuid.unwrap_or_default().0[..]].concat());
+        assert_eq!(get_listed_host(&key, &value), Some(host));
+        let (short, long) = (&value[..16], [&value[..], &[0]].concat());
+        for bad in [short, &long, &[], &[2; 17]] {
+            assert_eq!(get_listed_host(&key, bad), None, "{bad:?}");
+        }
+        assert_eq!(get_listed_host(&key[1..], &value), None);
+    }
+}
+
+#[test]
 fn version_1_records_stay_readable() {
     let golden = |bytes: &[u8]| {
         bytes.iter().fold(String::new(), |mut text, byte| {
@@ -246,6 +267,7 @@ proptest! {
         };
         prop_assert_eq!(shared_row(&value), shared);
         let _ = get_sums(&value);
+        let _ = get_listed_host(&bytes, &value);
         let _ = get_counters(&value);
         let _ = get_header(&value, &counters());
         let _ = get_job(&value);

@@ -3,9 +3,11 @@
 //! A call is served within [`Commits::collect`]. Its handler changes volumes as a [`CallActor`], and accesses
 //! them through [`InCall`]: both add to the call's commits, for which the reply has to wait.
 
-use crate::core::pending::{Pending, Unsynced};
+use crate::core::host_list::{HostPin, Promisee};
+use crate::core::pending::{Pending, PendingCommit, Unsynced};
+use crate::dedup::Obsolete;
 use crate::{Actor, Volume, VolumeError, VolumeHeader};
-use base::{Fid, PartitionId, UnixTime, VolumeId, VolumeType};
+use base::{Fid, HostUuid, PartitionId, UnixTime, VolumeId, VolumeType};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -34,7 +36,7 @@ impl Commits {
     ///
     /// [`Volumes::limit`]: crate::Volumes::limit
     pub fn answers_for(&self, volume: &Volume) {
-        if volume.home.permit.get().is_some() {
+        if volume.home.limits.get().is_some() {
             self.0.borrow_mut().limit(&volume.home);
         }
     }
@@ -42,7 +44,9 @@ impl Commits {
     /// Returns the result of a change, whose commit is awaited with the others of the call.
     pub fn keep<T>(&self, change: Pending<T>) -> T {
         let (result, unsynced) = change.into_unsynced();
-        self.0.borrow_mut().append(unsynced);
+        let mut all = self.0.borrow_mut();
+        all.append(unsynced);
+        all.acknowledge();
         result
     }
 }
@@ -120,6 +124,37 @@ impl<'c> InCall<'c> {
         let result = self.access(read);
         self.await_vnode(fid);
         result
+    }
+
+    /// Puts a host into the durable list of the partition and pins it, while a promise to it is being made. The reply waits
+    /// until the host is durably there. Returns `None` if no promise may be made to it, because the list is full or cannot
+    /// be changed. `uuid` is called if the host is new.
+    pub fn pin_host(
+        &self,
+        promisee: &Promisee,
+        uuid: impl FnOnce() -> Option<HostUuid>,
+    ) -> Option<HostPin<'_>> {
+        let home = &self.volume.home;
+        let Some(limits) = home.limits.get() else { return Some(HostPin::unneeded()) };
+        let (pinned, number) = match limits.hosts.pin(promisee, uuid) {
+            Ok(pinned) => pinned?,
+            Err(error) => {
+                tracing::warn!(partition = %home.handle.id, host = %promisee.address, %error,
+                    "the client cannot be put into the list of those with promises; it gets none");
+                return None;
+            }
+        };
+        if number > home.recent.durable() {
+            let (partition, obsolete) = (Arc::clone(home), Obsolete::default());
+            let commit = PendingCommit { partition, number, group: None, obsolete };
+            self.commits.0.borrow_mut().push(commit);
+        }
+        Some(HostPin::of(pinned))
+    }
+
+    /// Whether another volume is on the same partition, opened at the same time.
+    pub fn is_beside(&self, other: &InCall<'_>) -> bool {
+        Arc::ptr_eq(&self.volume.home, &other.volume.home)
     }
 
     /// Reads or changes the volume. The reply waits for the changes of an actor; see [`InCall::read`] for what

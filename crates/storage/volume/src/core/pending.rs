@@ -18,6 +18,7 @@
 
 use crate::VolumeError;
 use crate::core::group::Group;
+use crate::core::permit::ReplyKind;
 use crate::core::shared::Partition;
 use crate::dedup::Obsolete;
 use parking_lot::Mutex;
@@ -33,7 +34,8 @@ type End = Box<dyn FnOnce(Result<(), VolumeError>) -> Box<dyn Any> + Send>;
 pub(crate) struct PendingCommit {
     pub(crate) partition: Arc<Partition>,
     pub(crate) number: CommitNumber,
-    pub(crate) group: Arc<Group>,
+    /// The group that was changed, if it is a change of volumes.
+    pub(crate) group: Option<Arc<Group>>,
     pub(crate) obsolete: Obsolete,
 }
 
@@ -44,6 +46,7 @@ pub(crate) struct Unsynced {
     commits: Vec<PendingCommit>,
     /// Partitions that were read and need a permit for each reply.
     limited: Vec<Arc<Partition>>,
+    kind: ReplyKind,
 }
 
 impl Unsynced {
@@ -60,17 +63,22 @@ impl Unsynced {
         self.limited.append(&mut more.limited);
     }
 
+    /// Records that the reply acknowledges a change.
+    pub(crate) fn acknowledge(&mut self) {
+        self.kind = ReplyKind::Change;
+    }
+
     /// Makes the reply wait for the permit of a partition, if it needs one.
     pub(crate) fn limit(&mut self, partition: &Arc<Partition>) {
         let is_known = |known: &Arc<Partition>| Arc::ptr_eq(known, partition);
-        if partition.permit.get().is_some() && !self.limited.iter().any(is_known) {
+        if partition.limits.get().is_some() && !self.limited.iter().any(is_known) {
             self.limited.push(Arc::clone(partition));
         }
     }
 
     /// Whether there is nothing to wait for.
     fn is_ready(&self) -> bool {
-        self.commits.is_empty() && self.limited.iter().all(|partition| partition.may_answer())
+        self.commits.is_empty() && self.limited.iter().all(|partition| partition.may_reply(self.kind))
     }
 
     fn wait(self) -> Result<(), VolumeError> {
@@ -84,13 +92,14 @@ impl Unsynced {
 
     /// Waits until the reply may be sent. Comes last: what the reply shows was read before.
     fn await_permits(&self) -> Result<(), StoreError> {
-        self.limited.iter().try_for_each(|partition| partition.await_permit())
+        self.limited.iter().try_for_each(|partition| partition.await_permit(self.kind))
     }
 
     /// Releases the superseded chunks of commits that are durable.
     fn release(mut self) {
         for commit in self.commits.drain(..) {
-            commit.partition.release(Some(&commit.group.pins), commit.obsolete);
+            let pins = commit.group.as_ref().map(|group| &group.pins);
+            commit.partition.release(pins, commit.obsolete);
         }
     }
 }
@@ -171,7 +180,7 @@ impl<T> Pending<T> {
         let partition = Arc::clone(&last.partition);
         let is_elsewhere = |commit: &mut PendingCommit| !Arc::ptr_eq(&commit.partition, &partition);
         let commits = unsynced.commits.extract_if(.., is_elsewhere).collect();
-        let elsewhere = Unsynced { commits, limited: Vec::new() };
+        let elsewhere = Unsynced { commits, limited: Vec::new(), kind: unsynced.kind };
         if let Err(error) = elsewhere.wait() {
             return drop(end(Err(error)));
         }

@@ -41,6 +41,11 @@ impl RecentChanges {
         }
     }
 
+    /// Returns the newest commit that is known to be durable.
+    pub(crate) fn durable(&self) -> CommitNumber {
+        CommitNumber(self.durable.load(Ordering::Acquire))
+    }
+
     /// Returns the commit of the vnode's last change, if it may not be durable.
     pub(crate) fn unsynced(&self, group: u64, vnode: VnodeId) -> Option<CommitNumber> {
         if self.noted.load(Ordering::Acquire) <= self.durable.load(Ordering::Acquire) {

@@ -3,8 +3,9 @@
 use crate::core::appenders::Appenders;
 use crate::core::cache::Caches;
 use crate::core::group::Group;
+use crate::core::host_list::HostList;
 use crate::core::pending::{Ends, Pending, PendingCommit, Unsynced};
-use crate::core::permit::{self, Permit};
+use crate::core::permit::{Permit, ReplyKind};
 use crate::core::read_ahead::ReadAhead;
 use crate::core::receipt_list::Receipts;
 use crate::core::recent::RecentChanges;
@@ -45,6 +46,14 @@ struct Unsettled {
     obsolete: Obsolete,
 }
 
+/// What a partition has that another server can take over.
+pub(crate) struct Limits {
+    /// Whether replies may be sent.
+    pub(crate) permit: Arc<dyn Permit>,
+    /// The hosts that may hold promises.
+    pub(crate) hosts: HostList,
+}
+
 pub(crate) struct Partition {
     pub(crate) handle: PartitionHandle,
     /// Held while a volume is created, cloned or deleted; guards the id counter.
@@ -52,8 +61,8 @@ pub(crate) struct Partition {
     /// Held while a group is loaded or unloaded. Taken after `Volumes::changes`, before `Volumes::index`. A changing
     /// operation loads its group first, so a group does not change while it is being loaded.
     pub(crate) loading: Mutex<()>,
-    /// Whether replies may be sent; unset if no other server can take the partition over.
-    pub(crate) permit: OnceLock<Arc<dyn Permit>>,
+    /// Unset if no other server can take the partition over.
+    pub(crate) limits: OnceLock<Limits>,
     /// The newest commit without a waiter, and chunks to release once commits are durable.
     unsettled: Mutex<(CommitNumber, Vec<Unsettled>)>,
     /// Calls that complete when their changes are durable.
@@ -77,7 +86,7 @@ impl Partition {
             handle,
             registry: Mutex::new(()),
             loading: Mutex::new(()),
-            permit: OnceLock::new(),
+            limits: OnceLock::new(),
             unsettled: Mutex::default(),
             ends: Ends::default(),
             recent: RecentChanges::default(),
@@ -89,14 +98,21 @@ impl Partition {
         }
     }
 
-    /// Whether a reply may be sent that shows what was read before.
-    pub(crate) fn may_answer(&self) -> bool {
-        self.permit.get().is_none_or(|permit| permit.may_answer())
+    /// Makes replies about the partition depend on a permit, and reads its list of hosts.
+    pub(crate) fn limit(&self, permit: Arc<dyn Permit>) -> Result<(), VolumeError> {
+        let hosts = HostList::load(Arc::clone(&self.handle.meta))?;
+        let limited = self.limits.set(Limits { permit, hosts });
+        limited.map_err(|_| VolumeError::Invalid("the partition has a permit already"))
+    }
+
+    /// Whether a reply may be sent about what was read or changed before.
+    pub(crate) fn may_reply(&self, kind: ReplyKind) -> bool {
+        self.limits.get().is_none_or(|limits| kind.is_permitted(&*limits.permit))
     }
 
     /// Waits until a reply may be sent.
-    pub(crate) fn await_permit(&self) -> Result<(), StoreError> {
-        self.permit.get().map_or(Ok(()), |permit| permit::wait(&**permit, self.handle.id))
+    pub(crate) fn await_permit(&self, kind: ReplyKind) -> Result<(), StoreError> {
+        self.limits.get().map_or(Ok(()), |limits| kind.wait(&*limits.permit, self.handle.id))
     }
 
     /// Protects a group from the purger.
@@ -122,7 +138,7 @@ impl Partition {
         number: CommitNumber,
         obsolete: Obsolete,
     ) -> Pending<()> {
-        let (partition, group) = (Arc::clone(self), Arc::clone(group));
+        let (partition, group) = (Arc::clone(self), Some(Arc::clone(group)));
         let commit = PendingCommit { partition, number, group, obsolete };
         let mut unsynced = Unsynced::default();
         if waits {
@@ -145,7 +161,9 @@ impl Partition {
         let PendingCommit { partition, number, group, obsolete } = commit;
         let mut unsettled = partition.unsettled.lock();
         unsettled.0 = unsettled.0.max(number);
-        if !obsolete.is_empty() {
+        if !obsolete.is_empty()
+            && let Some(group) = group
+        {
             unsettled.1.push(Unsettled { number, group, obsolete });
         }
     }

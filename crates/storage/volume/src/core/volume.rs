@@ -1,6 +1,7 @@
 //! One volume: its state, and reading from it.
 
 use crate::core::group::Group;
+use crate::core::host_list::{HostPin, Promisee};
 use crate::core::pending::{Pending, PendingCommit};
 use crate::core::shared::{Partition, Shared};
 use crate::core::usage;
@@ -489,15 +490,22 @@ impl Volume {
         if number.0 == 0 || !self.shared.options.durability.waits_for_metadata() {
             return None;
         }
-        let (partition, group) = (Arc::clone(&self.home), Arc::clone(&self.group));
+        let (partition, group) = (Arc::clone(&self.home), Some(Arc::clone(&self.group)));
         Some(PendingCommit { partition, number, group, obsolete: Obsolete::default() })
     }
 
     /// Returns the commit of a vnode's last change if it may not be durable, and clients wait for such commits.
     pub(crate) fn unsynced_commit(&self, vnode: VnodeId) -> Option<PendingCommit> {
         let number = self.home.recent.unsynced(self.group.id, vnode)?;
-        let (partition, group) = (Arc::clone(&self.home), Arc::clone(&self.group));
+        let (partition, group) = (Arc::clone(&self.home), Some(Arc::clone(&self.group)));
         Some(PendingCommit { partition, number, group, obsolete: Obsolete::default() })
+    }
+
+    /// Pins a host in the durable list of the partition while a promise to it is being made, if it is there. Does not wait.
+    /// Costs one load if the partition has no list.
+    pub fn try_pin_host(&self, promisee: impl FnOnce() -> Promisee) -> Option<HostPin<'_>> {
+        let Some(limits) = self.home.limits.get() else { return Some(HostPin::unneeded()) };
+        limits.hosts.try_pin(&promisee(), self.home.recent.durable()).map(HostPin::of)
     }
 
     /// Returns whether a change of this vnode may be shown now.

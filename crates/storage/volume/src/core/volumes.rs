@@ -6,6 +6,7 @@ use crate::core::creation::{
 };
 use crate::core::group::Group;
 use crate::core::homes::Homes;
+use crate::core::host_list::MayLeave;
 use crate::core::index::{Index, ToLoad};
 use crate::core::loader::{self, readers};
 use crate::core::permit::Permit;
@@ -15,7 +16,7 @@ use crate::core::usage;
 use crate::core::volume::Volume;
 use crate::upkeep::purger::Purger;
 use crate::{CloneVolume, NewVolume, PartitionHandle, Space, VolumeError, VolumeHeader, VolumeOptions};
-use base::{PartitionId, VolumeId, VolumeName, VolumeType};
+use base::{Monotonic, PartitionId, VolumeId, VolumeName, VolumeType};
 use events::parts::Part;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::ops::ControlFlow;
@@ -76,15 +77,31 @@ impl Volumes {
         Ok(Volumes { shared, partitions, index, changes, purger, counting })
     }
 
-    /// From now on, replies about this partition depend on `permit`: those of calls within [`Commits::collect`].
+    /// From now on, replies about this partition depend on `permit`: those of calls within [`Commits::collect`]. Hosts get
+    /// promises only if they are in its durable list.
     ///
     /// # Errors
-    /// `NoPartition`; `Invalid` if it has a permit.
+    /// `NoPartition`; `Invalid` if it has a permit; `Store` if the list cannot be read.
     ///
     /// [`Commits::collect`]: crate::Commits::collect
     pub fn limit(&self, partition: PartitionId, permit: Arc<dyn Permit>) -> Result<(), VolumeError> {
-        let limited = self.partition(partition)?.permit.set(permit);
-        limited.map_err(|_| VolumeError::Invalid("the partition has a permit already"))
+        self.partition(partition)?.limit(permit)
+    }
+
+    /// Removes hosts that hold no promises from the durable lists; `may_leave` returns which. To be called every few
+    /// minutes.
+    pub fn forget_hosts(&self, now: Monotonic, may_leave: MayLeave<'_>) {
+        for home in self.homes() {
+            let Some(limits) = home.limits.get() else { continue };
+            if let Err(error) = limits.hosts.forget(now, may_leave) {
+                tracing::warn!(partition = %home.handle.id, %error, "clients without promises stay in its list");
+            }
+        }
+    }
+
+    /// Returns the number of hosts in the durable list of a partition; 0 if it has none.
+    pub fn listed_hosts_count(&self, partition: PartitionId) -> Result<usize, VolumeError> {
+        Ok(self.partition(partition)?.limits.get().map_or(0, |limits| limits.hosts.len()))
     }
 
     /// Adds a partition that was opened after the others, with its permit; see [`Volumes::limit`]. A group with a volume
@@ -99,8 +116,7 @@ impl Volumes {
     ) -> Result<(), VolumeError> {
         let home = Arc::new(Partition::new(partition));
         if let Some(permit) = permit {
-            // It has none yet.
-            _ = home.permit.set(permit);
+            home.limit(permit)?;
         }
         let found = loader::find(&home)?;
         let _changes = self.changes.lock();

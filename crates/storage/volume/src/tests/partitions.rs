@@ -2,16 +2,18 @@
 
 use super::support::*;
 use crate::{
-    CallActor, Commits, InCall, NewVolume, PartitionHandle, Permit, Space, Volume, VolumeError, Volumes,
+    CallActor, Commits, Durability, InCall, ListedHost, NewVolume, PartitionHandle, Pending, Permit,
+    Promisee, Space, Volume, VolumeError, VolumeOptions, Volumes, listed_hosts,
 };
-use base::{PartitionId, UnixTime, VolumeId, VolumeType};
+use base::{HostUuid, Monotonic, PartitionId, UnixTime, VolumeId, VolumeType};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use store::{
-    Batch, CommitNumber, Family, HookedMeta, KeyRange, MemoryChunks, MetaStore, Snapshot, StoreError, Visit,
+    Batch, CommitNumber, Family, HookedMeta, KeyRange, MemoryChunks, MemoryMeta, MetaStore, Snapshot,
+    StoreError, Visit,
 };
 
 /// A metadata store in which nothing can be read.
@@ -243,6 +245,8 @@ fn a_partition_that_hangs_holds_up_only_its_own_volumes() {
 #[derive(Default)]
 struct Lease {
     is_valid: AtomicBool,
+    /// Whether clients of the last owner are being reset.
+    is_resetting: AtomicBool,
     has_ended: AtomicBool,
 }
 
@@ -251,9 +255,101 @@ impl Permit for Lease {
         self.is_valid.load(Relaxed)
     }
 
+    fn may_change(&self) -> bool {
+        self.may_answer() && !self.is_resetting.load(Relaxed)
+    }
+
     fn has_ended(&self) -> bool {
         self.has_ended.load(Relaxed)
     }
+}
+
+/// Serves a call that creates a file.
+fn change(volumes: &Volumes, id: u32, name: &[u8]) -> Pending<VolumeId> {
+    Commits::collect(|commits| {
+        let volume = InCall::new(volumes.get(VolumeId(id)).unwrap(), commits);
+        let actor = CallActor { actor: actor(1), commits };
+        let create = |volume: &Arc<Volume>| volume.create_file(&actor, volume.root(), name, &nothing());
+        volume.access(create).unwrap();
+        volume.id()
+    })
+}
+
+#[test]
+fn a_change_is_acknowledged_after_the_resets() {
+    for durability in [Durability::Always, Durability::Interval] {
+        let (meta, chunks) = (Arc::new(Meta::default()), Arc::new(MemoryChunks::new()));
+        let options = VolumeOptions { durability, ..options() };
+        let volumes = Volumes::open(vec![handle(1, meta, &chunks)], options).unwrap();
+        make(&volumes, 1, 8);
+        let lease = Arc::new(Lease::default());
+        lease.is_valid.store(true, Relaxed);
+        lease.is_resetting.store(true, Relaxed);
+        volumes.limit(place(1), lease.clone()).unwrap();
+        let (sent, ended) = channel();
+        std::thread::scope(|scope| {
+            let changed = change(&volumes, 8, b"file");
+            scope.spawn(move || changed.when_durable(move |result| sent.send(result)));
+            let waiting = scope.spawn(|| change(&volumes, 8, b"other").wait());
+            let timeout = ended.recv_timeout(std::time::Duration::from_millis(50));
+            assert!(timeout.is_err() && !waiting.is_finished(), "{durability:?}");
+            let read = Commits::collect(|call| InCall::new(volumes.get(VolumeId(8)).unwrap(), call).id());
+            assert!(read.into_ready().is_ok(), "{durability:?}: reads are answered");
+            lease.is_resetting.store(false, Relaxed);
+            assert_eq!(ended.recv().unwrap().unwrap(), VolumeId(8));
+            assert_eq!(waiting.join().unwrap().unwrap(), VolumeId(8));
+        });
+    }
+}
+
+/// Serves a call that makes a promise to a host.
+fn promise(volumes: &Volumes, id: u32, host: &Promisee) -> Pending<bool> {
+    Commits::collect(|commits| {
+        let volume = InCall::new(volumes.get(VolumeId(id)).unwrap(), commits);
+        volume.pin_host(host, || Some(HostUuid([7; 16]))).is_some()
+    })
+}
+
+#[test]
+fn a_first_promise_waits_until_its_host_is_durably_listed() {
+    let metas = [Arc::new(MemoryMeta::new()), Arc::new(MemoryMeta::new())];
+    let chunks = Arc::new(MemoryChunks::new());
+    let partition = |index: usize| handle(index as u32, metas[index].clone(), &chunks);
+    let volumes = Volumes::open(vec![partition(0), partition(1)], options()).unwrap();
+    make(&volumes, 0, 7);
+    make(&volumes, 1, 8);
+    volumes.sync().unwrap();
+    let lease = Arc::new(Lease::default());
+    lease.is_valid.store(true, Relaxed);
+    // Reads, also the first ones of a host, do not wait for resets.
+    lease.is_resetting.store(true, Relaxed);
+    volumes.limit(place(1), lease).unwrap();
+    let [local, limited] = [7, 8].map(|id| volumes.get(VolumeId(id)).unwrap());
+    let host = Promisee { number: 1, address: ([10, 0, 0, 1], 7001).into(), now: Monotonic(0) };
+    let listed = |index: usize| listed_hosts(&metas[index].crash(0)).unwrap();
+    let commits = || [metas[0].commits(), metas[1].commits()];
+
+    let before = commits();
+    assert!(local.try_pin_host(|| host).is_some());
+    assert!(matches!(promise(&volumes, 7, &host).into_ready(), Ok(true)));
+    assert!(limited.try_pin_host(|| host).is_none());
+    let first = promise(&volumes, 8, &host);
+    let Err(first) = first.into_ready() else { panic!("the first promise waits for nothing") };
+    let Err(second) = promise(&volumes, 8, &host).into_ready() else { panic!("it is not listed yet") };
+    assert!(listed(1).is_empty() && limited.try_pin_host(|| host).is_none());
+    assert!(first.wait().unwrap());
+    let uuid = Some(HostUuid([7; 16]));
+    assert_eq!(listed(1), [ListedHost { address: host.address, uuid }]);
+    assert!(second.wait().unwrap());
+    assert!(limited.try_pin_host(|| host).is_some());
+    assert!(matches!(promise(&volumes, 8, &host).into_ready(), Ok(true)));
+    assert_eq!(commits(), [before[0], before[1] + 1], "one commit, and none on a local partition");
+    assert_eq!([0, 1].map(|index| volumes.listed_hosts_count(place(index)).unwrap()), [0, 1]);
+
+    let later = Monotonic(0) + std::time::Duration::from_secs(600);
+    volumes.forget_hosts(later, &|hosts| vec![true; hosts.len()]);
+    assert_eq!(volumes.listed_hosts_count(place(1)).unwrap(), 0);
+    assert!(limited.try_pin_host(|| host).is_none());
 }
 
 #[test]
@@ -294,13 +390,7 @@ fn nothing_is_answered_about_a_lost_partition() {
     let read = |id| Commits::collect(|call| InCall::new(volumes.get(VolumeId(id)).unwrap(), call).id());
     let (sent, ended) = channel();
     let report = move |result: Result<VolumeId, VolumeError>| _ = sent.send(result);
-    let change = Commits::collect(|commits| {
-        let volume = InCall::new(volumes.get(VolumeId(8)).unwrap(), commits);
-        let actor = CallActor { actor: actor(1), commits };
-        let create = |volume: &Arc<Volume>| volume.create_file(&actor, volume.root(), b"file", &nothing());
-        volume.access(create).unwrap();
-        volume.id()
-    });
+    let change = change(&volumes, 8, b"file");
     lease.is_valid.store(false, Relaxed);
     lease.has_ended.store(true, Relaxed);
     change.when_durable(report.clone());
