@@ -83,6 +83,9 @@ pub(crate) const BULK_USERS: usize = 22;
 /// Maximum duration of any promise on the server's side.
 pub(crate) const PROMISE_S_MAX: u64 = 4 * 60 * 60 + SERVER_BIAS_S;
 
+/// Maximum duration of any promise, with the time that the server allows for clock drift and delays.
+pub const PROMISE_MAX: Duration = Duration::from_secs(PROMISE_S_MAX);
+
 /// Returns the duration in seconds of a promise on a file with `users` other promises.
 pub(crate) fn promise_s(users: usize) -> u64 {
     const MINUTES: [u64; 8] = [240, 60, 30, 15, 15, 10, 10, 10];

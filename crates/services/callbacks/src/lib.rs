@@ -46,7 +46,7 @@ mod ranking;
 mod state;
 mod twins;
 
-pub use config::CallbackConfig;
+pub use config::{CallbackConfig, PROMISE_MAX};
 pub use counters::Counters;
 pub use host::{HostId, HostInfo, Identification};
 pub use locks::{LOCK_TIME, LockError, LockKind, Locks};

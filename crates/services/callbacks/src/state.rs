@@ -15,7 +15,7 @@ use crate::message::{CallbackKind, Promised};
 use crate::promises::Promises;
 use crate::ranking::{Class, Rank, Ranking};
 use crate::twins::Twins;
-use base::{Fid, Monotonic, VnodeId, VolumeId};
+use base::{Fid, HostUuid, Monotonic, VnodeId, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -217,6 +217,18 @@ impl Callbacks {
     /// Whether `host` holds a promise on `fid` (vnode 0: on the whole volume).
     pub fn holds(&self, host: HostId, fid: Fid) -> bool {
         self.promises.holds(fid, host)
+    }
+
+    /// Returns the UUID of a host, if it has one.
+    pub fn uuid(&self, host: HostId) -> Option<HostUuid> {
+        self.hosts.get(host)?.uuid
+    }
+
+    /// Whether the host at this address may hold promises, of this server or of one before, or has missed messages; `None` if
+    /// there is no host.
+    pub fn may_hold(&self, address: SocketAddr) -> Option<bool> {
+        let id = *self.by_address.get(&address)?;
+        Some(!self.hosts[id].is_owed_nothing() || self.promises.has_any(id))
     }
 
     /// Returns all hosts, for tables.

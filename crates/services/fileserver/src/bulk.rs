@@ -125,12 +125,14 @@ impl Session<'_> {
 
     /// Makes promises, and then reads again from the current volume, which contains the vnode `one`.
     fn promise_and_read(&self, one: &View<'_>, fids: &[Fid]) -> Vec<Result<StatusReply, AbortCode>> {
-        let call_backs = self.promise_all(one.volume.kind(), fids);
+        let call_backs = self.promise_all(&one.volume, fids);
         let volume = match self.online(one.fid.volume) {
             Ok(volume) => volume,
             Err(code) => return fids.iter().map(|_| Err(code)).collect(),
         };
         let sync = wire::vol_sync(volume.dates().0);
+        let call_backs =
+            call_backs.into_iter().map(|call_back| Session::kept(&one.volume, &volume, call_back));
         let found = volume
             .read_all(fids, |volume| volume.statuses_and_acls(fids))
             .into_iter()

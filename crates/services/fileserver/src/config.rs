@@ -28,6 +28,11 @@ pub struct FileServerConfig {
     pub once_patience: Duration,
     /// How long to wait for a silent client when its promise is broken.
     pub break_patience: Duration,
+    /// How long to wait for a silent client that may hold promises of the last owner of a partition. Changes on it wait
+    /// meanwhile.
+    pub reset_patience: Duration,
+    /// Maximum number of such clients that are notified concurrently.
+    pub reset_threads_max: usize,
     /// How long to wait for a silent client at an address that it may have lost.
     pub probe_patience: Duration,
     /// Approximate size in bytes of the pieces in which file data is sent.
@@ -47,6 +52,8 @@ impl Default for FileServerConfig {
             identify_patience: Duration::from_secs(12),
             once_patience: Duration::from_millis(950),
             break_patience: Duration::from_secs(4),
+            reset_patience: Duration::from_secs(3),
+            reset_threads_max: 256,
             probe_patience: Duration::from_secs(2),
             piece_bytes: 256 * 1024,
         }

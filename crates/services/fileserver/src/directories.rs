@@ -191,7 +191,9 @@ impl FileCall<'_> {
             let found = directory.volume.read(directory.fid, |volume| volume.lookup(directory.fid, name))?;
             let fid = Fid { volume: directory.fid.volume, vnode: found.vnode, unique: found.unique };
             let call_back = session.promise(&directory, fid);
-            let directory = session.again(&directory)?;
+            let again = session.again(&directory)?;
+            let call_back = Session::kept(&directory.volume, &again.volume, call_back);
+            let directory = again;
             let file = session.view_in(directory.volume.clone(), fid)?;
             Ok(rxafs::LookupReply {
                 fid: fid.into(),

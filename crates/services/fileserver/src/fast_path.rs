@@ -148,7 +148,7 @@ impl Session<'_> {
         now: Monotonic,
     ) -> Option<rxafs::FetchStatusReply> {
         let access = self.look(volume, status, acl)?;
-        let call_back = self.try_promise(volume.kind(), fid, now)?;
+        let call_back = self.try_promise(volume, fid, now)?;
         self.is_still(volume)?;
         let status = wire::fetch_status(status, access, self.server.lock_count(now, fid));
         Some(rxafs::FetchStatusReply { status, call_back, sync: wire::vol_sync(volume.dates().0) })
@@ -164,7 +164,7 @@ impl Session<'_> {
     ) -> Option<rxafs::InlineBulkStatusReply> {
         let look = |(status, acl): &Governed| self.look(volume, status, acl);
         let seen: Vec<Access> = found.iter().map(look).collect::<Option<_>>()?;
-        let call_backs = self.try_promise_all(volume.kind(), fids, now)?;
+        let call_backs = self.try_promise_all(volume, fids, now)?;
         self.is_still(volume)?;
         let reported = found.iter().zip(seen).zip(self.server.lock_counts(now, fids));
         let statuses = reported

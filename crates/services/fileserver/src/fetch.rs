@@ -64,6 +64,7 @@ impl FileCall<'_> {
             session.may_read(&view, Reading::Data)?;
             let call_back = session.promise(&view, view.fid);
             let volume = session.online(view.fid.volume)?;
+            let call_back = Session::kept(&view.volume, &volume, call_back);
             let mut reader = volume.read(view.fid, |volume| volume.reader(view.fid, position, length))?;
             session.transfer(&volume, &mut reader, words, stream)?;
             let status = session.wire_status(view.fid, reader.status(), view.access);
@@ -107,7 +108,9 @@ impl Session<'_> {
             self.may_read(&view, Reading::Status)?;
         }
         let call_back = self.promise(&view, view.fid);
-        Ok((self.again(&view)?, call_back))
+        let again = self.again(&view)?;
+        let call_back = Session::kept(&view.volume, &again.volume, call_back);
+        Ok((again, call_back))
     }
 
     fn transfer(

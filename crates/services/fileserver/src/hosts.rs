@@ -20,6 +20,7 @@ use events::{Event, LINES};
 use parking_lot::{Mutex, MutexGuard};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use waits::{Lock, LockName};
 
@@ -36,9 +37,37 @@ pub(crate) struct Hosts {
     /// Wakes waiting calls after a result was reported to the state machine.
     reports: Arc<dyn Reports>,
     waiting: WaitingCalls,
+    /// Number of takeovers whose resets have not all been tried.
+    takeovers: Arc<AtomicUsize>,
     network: Arc<dyn CallbackNetwork>,
     clock: Arc<dyn Clock>,
     config: Arc<FileServerConfig>,
+}
+
+/// Counts a takeover until it is dropped.
+#[derive(Debug)]
+struct Takeover(Arc<AtomicUsize>);
+
+impl Takeover {
+    fn begin(count: &Arc<AtomicUsize>) -> Takeover {
+        count.fetch_add(1, Ordering::AcqRel);
+        Takeover(Arc::clone(count))
+    }
+}
+
+impl Drop for Takeover {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Resets that hosts are owed since a partition was taken over. No call of these hosts is executed before its host was
+/// reset.
+#[derive(Debug)]
+#[must_use = "they have to be sent before a change is acknowledged"]
+pub struct OwedResets {
+    resets: Vec<Delivery>,
+    takeover: Takeover,
 }
 
 /// A host whose call may be executed.
@@ -59,6 +88,7 @@ impl Hosts {
             state: Lock::new(LockName::Hosts, Callbacks::new(config.callbacks.clone())),
             reports: Arc::new(ThreadReports::default()),
             waiting: WaitingCalls::new(config.waiting_calls_max),
+            takeovers: Arc::default(),
             network,
             clock,
             config,
@@ -133,9 +163,11 @@ impl Hosts {
                 self.probe(&probe);
                 Ok(())
             }
-            Task::Deliver(delivery) => self.send(delivery).then_some(()).ok_or(Refusal::Unreachable),
+            Task::Deliver(delivery) => {
+                self.send(delivery, self.config.break_patience).then_some(()).ok_or(Refusal::Unreachable)
+            }
             Task::Evict(delivery) => {
-                self.send(delivery);
+                self.send(delivery, self.config.break_patience);
                 Ok(())
             }
         }
@@ -209,11 +241,11 @@ impl Hosts {
 
     /// Sends one message, also to other addresses of the host if necessary. Returns false if the host has
     /// still not received it.
-    fn send(&self, mut delivery: Delivery) -> bool {
+    fn send(&self, mut delivery: Delivery, patience: Duration) -> bool {
         loop {
             let begun = LINES.wants(Event::Callback).then(|| self.clock.monotonic());
             waits::probes::callback_send(delivery.address);
-            let sent = self.call(&delivery);
+            let sent = self.call(&delivery, patience);
             if let Err(code) = sent {
                 tracing::info!(address = %delivery.address, %code, "a client was not reached; it will be \
                     notified later");
@@ -240,11 +272,11 @@ impl Hosts {
         LINES.log(&CallbackSent { client: delivery.address.to_string(), outcome, time }, Vec::new);
     }
 
-    fn call(&self, delivery: &Delivery) -> Result<(), AbortCode> {
+    fn call(&self, delivery: &Delivery, patience: Duration) -> Result<(), AbortCode> {
         if delivery.probe {
             self.answers_to(delivery.address, delivery.uuid.unwrap_or_default())?;
         }
-        let connection = self.network.connection(delivery.address, self.config.break_patience);
+        let connection = self.network.connection(delivery.address, patience);
         match (&delivery.message, delivery.uuid) {
             (Message::Break(fids), _) => {
                 let fids = fids.iter().map(|&fid| fid.into()).collect();
@@ -274,27 +306,39 @@ impl Hosts {
     }
 
     fn send_to_several(&self, deliveries: Vec<Delivery>) {
-        let threads = deliveries.len().min(self.config.break_threads_max);
-        if threads <= 1 {
-            for delivery in deliveries {
-                self.send(delivery);
-            }
-            return;
-        }
-        let queue = Mutex::new(deliveries.into_iter());
-        let work = || {
-            loop {
-                let next = queue.lock().next();
-                let Some(delivery) = next else { break };
-                self.send(delivery);
-            }
+        let send = |delivery| _ = self.send(delivery, self.config.break_patience);
+        each(deliveries, self.config.break_threads_max, send);
+    }
+
+    /// Requires resets of hosts that may hold promises of an earlier owner of a partition.
+    pub(crate) fn owe_resets(
+        &self,
+        hosts: impl Iterator<Item = (SocketAddr, Option<HostUuid>)>,
+    ) -> OwedResets {
+        let takeover = Takeover::begin(&self.takeovers);
+        let resets = self.state.lock().owe_resets(self.clock.monotonic(), hosts);
+        OwedResets { resets, takeover }
+    }
+
+    /// Sends the resets, each within `reset_patience`. Calls `done` for each with whether it has reached its host.
+    pub(crate) fn send_resets(&self, owed: OwedResets, done: &(dyn Fn(SocketAddr, bool) + Sync)) {
+        let send = |reset: Delivery| {
+            let address = reset.address;
+            done(address, self.send(reset, self.config.reset_patience));
         };
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(work);
+        each(owed.resets, self.config.reset_threads_max, send);
+        drop(owed.takeover);
+        self.reports.report();
+    }
+
+    /// Waits until no resets are owed that have not been tried.
+    pub(crate) fn await_resets(&self) {
+        loop {
+            let seen = self.reports.count();
+            if self.takeovers.load(Ordering::Acquire) == 0 || !self.reports.wait(seen, WAIT_MAX) {
+                return;
             }
-            work();
-        });
+        }
     }
 
     /// Breaks the promises on `others` for every host except `except`, and those on `everyone` for all.
@@ -307,6 +351,28 @@ impl Hosts {
         drop(state);
         self.send_all(deliveries);
     }
+}
+
+/// Does something with each delivery, on up to `threads_max` threads.
+fn each(deliveries: Vec<Delivery>, threads_max: usize, act: impl Fn(Delivery) + Sync) {
+    let threads = deliveries.len().min(threads_max);
+    if threads <= 1 {
+        return deliveries.into_iter().for_each(act);
+    }
+    let queue = Mutex::new(deliveries.into_iter());
+    let work = || {
+        loop {
+            let next = queue.lock().next();
+            let Some(delivery) = next else { break };
+            act(delivery);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
 }
 
 /// Returns the name of a message's outcome, or `None` if it goes to another address next.

@@ -9,11 +9,11 @@ use crate::subject::Subject;
 use crate::{volumes, wire};
 use afs_format::acl::Acl;
 use afs_idl::fs as rxafs;
-use base::{AbortCode, CallContext, Fid, Privilege, Rights, VolumeId};
+use base::{AbortCode, CallContext, Fid, Monotonic, Privilege, Rights, VolumeId};
 use callbacks::HostId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use volume::{Actor, CallActor, Commits, InCall, SetStatus, VnodeStatus, Volume, VolumeError};
+use volume::{Actor, CallActor, Commits, InCall, Promisee, SetStatus, VnodeStatus, Volume, VolumeError};
 
 /// An admitted call.
 pub(crate) struct Session<'a> {
@@ -103,6 +103,11 @@ impl<'a> Session<'a> {
             translates: entered.translates,
             volume,
         }
+    }
+
+    /// Returns the caller, as the durable lists of hosts need it.
+    pub(crate) fn promisee(&self, now: Monotonic) -> Promisee {
+        Promisee { number: self.host.0, address: self.context.peer, now }
     }
 
     /// Translates an error to the form that this client understands.

@@ -5,6 +5,7 @@ use crate::{volumes, wire};
 use afs_idl::fs as rxafs;
 use base::{Fid, Monotonic, VolumeType};
 use callbacks::CallbackKind;
+use volume::{HostPin, InCall, Volume};
 
 /// The vnodes that a call changed.
 #[derive(Debug, Default)]
@@ -36,19 +37,22 @@ impl Change {
 
 impl Session<'_> {
     /// Promises to notify the caller before `fid` changes. To be called before the status for the reply is
-    /// read, so that a change in between breaks the promise.
+    /// read, so that a change in between breaks the promise. If the status is read from the volume as it is found then, use
+    /// [`Self::kept`].
     pub(crate) fn promise(&self, view: &View<'_>, fid: Fid) -> rxafs::CallBack {
         let kind = kind(view.volume.kind(), false);
         let now = self.server.clock().monotonic();
+        let Some(_pin) = self.pin_host(&view.volume, now) else { return wire::call_back(0) };
         let promised = self.server.hosts().state().promise(now, self.host, fid, kind);
         self.server.hosts().send_all(promised.deliveries);
         wire::call_back(promised.seconds)
     }
 
     /// Makes promises on several vnodes of one volume, for bulk calls.
-    pub(crate) fn promise_all(&self, volume_type: VolumeType, fids: &[Fid]) -> Vec<rxafs::CallBack> {
-        let kind = kind(volume_type, true);
+    pub(crate) fn promise_all(&self, volume: &InCall<'_>, fids: &[Fid]) -> Vec<rxafs::CallBack> {
+        let kind = kind(volume.kind(), true);
         let (now, mut deliveries) = (self.server.clock().monotonic(), Vec::new());
+        let Some(_pin) = self.pin_host(volume, now) else { return vec![wire::call_back(0); fids.len()] };
         let mut state = self.server.hosts().state();
         let promise = |fid: &Fid| {
             let promised = state.promise(now, self.host, *fid, kind);
@@ -61,34 +65,51 @@ impl Session<'_> {
         call_backs
     }
 
+    /// Returns a promise that was made on one volume, if the status was read from the same partition: the list of
+    /// another one may lack the caller.
+    pub(crate) fn kept(
+        promised: &InCall<'_>,
+        read: &InCall<'_>,
+        call_back: rxafs::CallBack,
+    ) -> rxafs::CallBack {
+        if read.is_beside(promised) { call_back } else { wire::call_back(0) }
+    }
+
+    /// Keeps the caller in the durable list of the volume's partition, if it has one. `None` if no promise may be made.
+    fn pin_host<'v>(&self, volume: &'v InCall<'_>, now: Monotonic) -> Option<HostPin<'v>> {
+        volume.pin_host(&self.promisee(now), || self.server.hosts().state().uuid(self.host))
+    }
+
+    /// Fast path of [`Self::pin_host`]: returns `None` if the caller is not in the list.
+    fn try_pin_host<'v>(&self, volume: &'v Volume, now: Monotonic) -> Option<HostPin<'v>> {
+        volume.try_pin_host(|| self.promisee(now))
+    }
+
     /// Fast path of [`Self::promise`]: returns `None` if another host would have to give up promises for it,
-    /// which requires sending messages.
-    pub(crate) fn try_promise(
-        &self,
-        volume_type: VolumeType,
-        fid: Fid,
-        now: Monotonic,
-    ) -> Option<rxafs::CallBack> {
+    /// which requires sending messages, or if the caller has to be put into a durable list first.
+    pub(crate) fn try_promise(&self, volume: &Volume, fid: Fid, now: Monotonic) -> Option<rxafs::CallBack> {
+        let _pin = self.try_pin_host(volume, now)?;
         let mut state = self.server.hosts().state();
         if !state.has_room(1) {
             return None;
         }
-        let promised = state.promise(now, self.host, fid, kind(volume_type, false));
+        let promised = state.promise(now, self.host, fid, kind(volume.kind(), false));
         Some(wire::call_back(promised.seconds))
     }
 
     /// Fast path of [`Self::promise_all`].
     pub(crate) fn try_promise_all(
         &self,
-        volume_type: VolumeType,
+        volume: &Volume,
         fids: &[Fid],
         now: Monotonic,
     ) -> Option<Vec<rxafs::CallBack>> {
+        let _pin = self.try_pin_host(volume, now)?;
         let mut state = self.server.hosts().state();
         if !state.has_room(fids.len()) {
             return None;
         }
-        let kind = kind(volume_type, true);
+        let kind = kind(volume.kind(), true);
         let promise = |fid: &Fid| wire::call_back(state.promise(now, self.host, *fid, kind).seconds);
         Some(fids.iter().map(promise).collect())
     }

@@ -75,17 +75,20 @@ impl FileServer {
         }
     }
 
-    /// Ends expired promises and removes absent hosts.
+    /// Ends expired promises, and removes absent hosts, also from the durable lists of partitions.
     pub fn maintain(&self) {
         let now = self.clock().monotonic();
         self.hosts.state().maintain(now);
+        self.forget_hosts(now);
     }
 
     /// Breaks all promises on `volume`, as required after a release or restore and before the volume is
-    /// removed. Returns when every client has been notified or has timed out.
+    /// removed. Returns when every client has been notified or has timed out, also those that are being reset after a
+    /// takeover.
     pub fn volume_changed(&self, volume: VolumeId) {
         let deliveries = self.hosts.state().break_volume(volume);
         self.hosts.send_all(deliveries);
+        self.hosts.await_resets();
     }
 
     /// Records that `volume` moves to another server, so that clients look up its location, even after it is

@@ -2,7 +2,7 @@
 
 use super::Callbacks;
 use crate::host::{Host, HostId, Identification};
-use crate::message::{Probe, Refusal};
+use crate::message::{Delivery, Message, Probe, Refusal};
 use crate::twins::SharedUuid;
 use base::{HostUuid, Monotonic};
 use std::net::{IpAddr, SocketAddr};
@@ -86,6 +86,27 @@ impl Callbacks {
         let addresses = [old.address, new.address];
         let shared = SharedUuid { uuid: probe.uuid, addresses, seen: now };
         self.twins.note_shared(shared.clone()).then_some(shared)
+    }
+
+    /// Requires a reset of hosts that may hold promises of an earlier owner of some volumes, and adds those that are not
+    /// known. None of their calls is ready before. Returns the messages, which must reach their hosts, or be reported as
+    /// undelivered, before a change of these volumes is acknowledged. The caller limits the number of hosts: they are added even if there are too many.
+    pub fn owe_resets(
+        &mut self,
+        now: Monotonic,
+        hosts: impl IntoIterator<Item = (SocketAddr, Option<HostUuid>)>,
+    ) -> Vec<Delivery> {
+        self.sequence += 1;
+        let sequence = self.sequence;
+        let owe = |(address, uuid): (SocketAddr, Option<HostUuid>)| {
+            let known = self.by_address.get(&address).copied();
+            // Another client there has answered for its address since, so the listed one has left it.
+            let id = known.unwrap_or_else(|| self.place(now, address, uuid).0);
+            // Not `need_reset`: changes of other volumes need not wait for this.
+            self.host_mut(id).needs_reset = Some(sequence);
+            self.delivery(id, Message::Reset)
+        };
+        hosts.into_iter().map(owe).collect()
     }
 
     pub(super) fn mark_down(&mut self, id: HostId) {

@@ -14,6 +14,7 @@ mod people;
 mod races;
 mod session;
 mod statistics;
+mod takeover;
 mod usage;
 mod wire;
 mod world;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 use store::{MemoryChunks, MemoryMeta};
-use volume::{Durability, NewVolume, PartitionHandle, Space, VolumeOptions, Volumes};
+use volume::{Durability, NewVolume, PartitionHandle, Permit, Space, VolumeOptions, Volumes};
 use xdr::Encode;
 
 pub(crate) const HOME: VolumeId = VolumeId(536_870_912);
@@ -194,20 +194,27 @@ pub(crate) struct World {
     pub(crate) people: Arc<People>,
     pub(crate) volumes: Arc<Volumes>,
     pub(crate) meta: Arc<MemoryMeta>,
+    chunks: Arc<MemoryChunks>,
     pub(crate) server: Arc<FileServer>,
     pub(crate) log: Log,
 }
 
-fn volumes(meta: &Arc<MemoryMeta>, durability: Durability) -> Volumes {
-    let partition = PartitionHandle {
-        id: PartitionId::from_index(0).unwrap(),
+/// The only partition.
+pub(crate) fn partition() -> PartitionId {
+    PartitionId::from_index(0).unwrap()
+}
+
+fn open(meta: &Arc<MemoryMeta>, chunks: &Arc<MemoryChunks>, durability: Durability) -> Volumes {
+    let handle = PartitionHandle {
+        id: partition(),
         meta: meta.clone(),
-        chunks: Arc::new(MemoryChunks::new()),
+        chunks: chunks.clone(),
         space: Arc::new(|| Space { total_kib: 1 << 30, free_kib: 1 << 29 }),
     };
-    let volumes =
-        Volumes::open(vec![partition.clone()], VolumeOptions { durability, ..VolumeOptions::default() })
-            .unwrap();
+    Volumes::open(vec![handle], VolumeOptions { durability, ..VolumeOptions::default() }).unwrap()
+}
+
+fn create(volumes: &Volumes) {
     let new = NewVolume {
         id: HOME,
         name: "home".parse().unwrap(),
@@ -219,11 +226,10 @@ fn volumes(meta: &Arc<MemoryMeta>, durability: Durability) -> Volumes {
         destroy_me: 0,
         now: UnixTime(CREATED),
     };
-    volumes.create(partition.id, &new).unwrap();
+    volumes.create(partition(), &new).unwrap();
     let released =
         NewVolume { id: RELEASED, name: "home.readonly".parse().unwrap(), kind: VolumeType::ReadOnly, ..new };
-    volumes.create(partition.id, &released).unwrap();
-    volumes
+    volumes.create(partition(), &released).unwrap();
 }
 
 impl World {
@@ -246,13 +252,25 @@ impl World {
         let network = Arc::new(TestNetwork::default());
         let people = Arc::new(People::default());
         let meta = Arc::new(MemoryMeta::new());
-        let volumes = Arc::new(volumes(&meta, durability));
+        let chunks = Arc::new(MemoryChunks::new());
+        let volumes = Arc::new(open(&meta, &chunks, durability));
+        create(&volumes);
         let server = start(config, &clock, &network, &people, &volumes);
-        let world = World { clock, network, people, volumes, meta, server, log: Log::default() };
+        let world = World { clock, network, people, volumes, meta, chunks, server, log: Log::default() };
         let admin = world.client("admin", 99);
         world.set_acl(&admin, root(), "2\n0\nstaff\t127\nsystem:anyuser\t9\n").unwrap();
         world.heard();
         world
+    }
+
+    /// Returns another server that takes the partition over, with the same clients and clock. It finds what is durable.
+    pub(crate) fn taken_over(&self, permit: Arc<dyn Permit>) -> World {
+        let (clock, network, people) = (self.clock.clone(), self.network.clone(), self.people.clone());
+        let (meta, chunks) = (Arc::new(self.meta.taken_over(0)), self.chunks.clone());
+        let volumes = Arc::new(open(&meta, &chunks, Durability::Always));
+        volumes.limit(partition(), permit).unwrap();
+        let server = start(FileServerConfig::default(), &clock, &network, &people, &volumes);
+        World { clock, network, people, volumes, meta, chunks, server, log: self.log.clone() }
     }
 
     /// Restarts the server with the same volumes, clients and clock. All other state is lost.
