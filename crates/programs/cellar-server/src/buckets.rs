@@ -6,20 +6,23 @@ mod keeping;
 mod lease;
 #[cfg(feature = "bucket")]
 mod opening;
+mod resets;
 #[cfg(feature = "bucket")]
 mod standbys;
 #[cfg(feature = "bucket")]
 mod uuid;
 
 pub(crate) use keeping::Keeper;
+pub(crate) use resets::Resets;
 
 use crate::cluster::Node;
 use crate::stores::partition_config;
 use crate::threads::thread;
 use anyhow::{Result, bail};
-use base::PartitionId;
+use base::{HostUuid, PartitionId};
 use cellar_config::{PartitionSettings, Role, Settings};
 use disk::{Disk, DiskMeter, MeteredDisk};
+use fileserver::FileServer;
 use std::any::Any;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -30,7 +33,7 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::{Partition, PartitionConfig};
-use volume::Permit;
+use volume::{ListedHost, Permit};
 
 /// How long a start waits for partitions in buckets while it has others to serve.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -57,8 +60,13 @@ pub type Claim = Box<dyn Any + Send + Sync>;
 
 /// The ownership of a partition that other servers can take over.
 pub(crate) trait Ownership: Permit {
-    /// Begins to answer calls, once the partition's volumes are known.
-    fn begin(&self);
+    /// Begins to answer calls, once the partition's volumes are known. Changes are acknowledged when all `owed` clients
+    /// were reported with [`reset_done`](Self::reset_done).
+    fn begin(&self, owed: &[ListedHost]);
+
+    /// Reports that the clients with this UUID were reset, or that one of them does not answer. Changes are acknowledged
+    /// once all clients that may hold promises were reported.
+    fn reset_done(&self, client: HostUuid, is_reset: bool);
 
     /// Ends the ownership because the partition's database takes no more changes, perhaps because another server has
     /// opened it.
@@ -71,6 +79,8 @@ pub(crate) struct Held {
     pub(crate) partition: Arc<Partition>,
     /// `None` if no other server can take the partition over.
     ownership: Option<Arc<dyn Ownership>>,
+    /// Clients that may hold promises of earlier owners, and have to be reset.
+    owed: Vec<ListedHost>,
     /// Given up after the partition is closed, so it must be the last field.
     _claim: Option<Claim>,
 }
@@ -84,7 +94,7 @@ impl fmt::Debug for Held {
 impl Held {
     /// A partition on a local disk, whose lock file keeps others out.
     pub(crate) fn local(id: PartitionId, partition: Arc<Partition>) -> Held {
-        Held { id, partition, ownership: None, _claim: None }
+        Held { id, partition, ownership: None, owed: Vec::new(), _claim: None }
     }
 
     /// Returns the permit that [`volume::Volumes::limit`] needs, if there is one.
@@ -94,12 +104,18 @@ impl Held {
 
     /// Begins to answer calls. The partition's volumes must be known, with its permit.
     pub(crate) fn begin(&self) {
-        self.ownership.iter().for_each(|ownership| ownership.begin());
+        self.ownership.iter().for_each(|ownership| ownership.begin(&self.owed));
     }
 
     /// Returns a reference that shows whether anything uses the partition after this was dropped.
     pub(crate) fn uses(&self) -> Weak<Partition> {
         Arc::downgrade(&self.partition)
+    }
+
+    /// Requires resets of the clients that may hold promises of earlier owners. Call it before the volumes are online, and
+    /// then [`Resets::send`].
+    pub(crate) fn owe_resets(&self, server: Option<&Arc<FileServer>>) -> Option<Resets> {
+        Resets::of(self.id, self.ownership.as_ref()?, &self.owed, server)
     }
 
     /// Whether another server has taken over the partition, or may do so. A partition in a bucket whose database has failed is
@@ -131,6 +147,8 @@ pub(crate) struct Way {
     pub(crate) process_file: Option<PathBuf>,
     /// The node of a cluster, whose lease counts for all partitions.
     pub(crate) node: Option<Arc<Node>>,
+    /// Whether the clients in the partition's list are reset. Commands leave that to the next server.
+    pub(crate) resets_clients: bool,
 }
 
 impl Way {
@@ -143,6 +161,7 @@ impl Way {
             addresses: settings.announce.iter().map(|&address| (address, port).into()).collect(),
             process_file: process_file(settings, &name),
             node,
+            resets_clients: true,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::authority::Authority;
 use crate::background::start_background;
-use crate::buckets::{self, Held, Keeper, Means, Opening};
+use crate::buckets::{self, Held, Keeper, Means, Opening, Resets};
 use crate::cell_keys::CellKeys;
 use crate::cluster::{Administration, Node};
 use crate::environment::Callbacks;
@@ -97,8 +97,9 @@ pub(crate) fn start_inheriting(
         ways: services.ways(),
         uuid: services.uuid(),
     };
+    let resets = owe_resets(&stores.partitions, work.file_server.as_ref());
     let servers = services.start(settings, faults, inherited)?;
-    let background = work.begin(later)?;
+    let background = work.begin(later, resets)?;
     let ways = work.ways;
     starting.is_done = true;
     Ok(Running {
@@ -161,11 +162,12 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// Starts the threads, also those of the partitions that are opened `later`.
-    fn begin(&self, later: Vec<Opening>) -> Result<Vec<JoinHandle<()>>> {
+    fn begin(&self, later: Vec<Opening>, resets: Vec<Resets>) -> Result<Vec<JoinHandle<()>>> {
         let Work { settings, ending, stores, cell, .. } = *self;
         let (files, volumes) = (self.file_server.clone(), self.volume_server.clone());
         let mut background =
             start_background(ending, &stores.volumes, files, volumes.clone(), self.faults.reclaim_pause);
+        background.extend(resets.into_iter().map(Resets::send));
         background.extend(self.admin_server.clone().map(|server| snapshots::start(ending, server)));
         background.push(cell_keys::follow(ending, self.keys, cell));
         background.push(self.observatory.begin_periods(ending));
@@ -256,6 +258,12 @@ fn open_volumes(settings: &Settings, faults: &FaultInjection, partitions: &[Held
         held.begin();
     }
     Ok(volumes)
+}
+
+/// Requires resets of the clients that may hold promises of the last owners of partitions. To be called before their calls
+/// can come.
+fn owe_resets(partitions: &Partitions, file_server: Option<&Arc<FileServer>>) -> Vec<Resets> {
+    partitions.lock().iter().filter_map(|held| held.owe_resets(file_server)).collect()
 }
 
 /// Starts the threads that a partition needs. They go on when it is closed and opened again.

@@ -1,6 +1,6 @@
 //! Keeps partitions in buckets open while the server runs.
 
-use super::{Held, Means, Opening, begin_one};
+use super::{Held, Means, Opening, Resets, begin_one};
 use crate::cluster::Node;
 use crate::running::Partitions;
 use crate::startup::tend;
@@ -79,9 +79,9 @@ impl Keeper {
                 let held = opening.wait(&self.ending);
                 opening.join();
                 let Some(held) = held else { break };
-                if self.add(held) && !is_tended {
+                if self.add(held, &mut threads) && !is_tended {
                     is_tended = true;
-                    threads = tend(&self.settings, &self.ending, &self.volumes, id);
+                    threads.extend(tend(&self.settings, &self.ending, &self.volumes, id));
                 }
             }
             self.refuse_to_give_up(id);
@@ -106,9 +106,11 @@ impl Keeper {
         }
     }
 
-    /// Brings the volumes of a partition online; returns whether they can be read.
-    fn add(&self, held: Held) -> bool {
+    /// Brings the volumes of a partition online, and resets the clients that may hold promises of its last owner;
+    /// returns whether they can be read.
+    fn add(&self, held: Held, threads: &mut Vec<JoinHandle<()>>) -> bool {
         let id = held.id;
+        let resets = held.owe_resets(self.file_server.as_ref());
         match self.volumes.add(handle(id, &held.partition), held.permit()) {
             Ok(()) => tracing::info!(partition = %id, "its volumes are online"),
             Err(error) => {
@@ -117,6 +119,8 @@ impl Keeper {
             }
         }
         held.begin();
+        threads.retain(|thread| !thread.is_finished());
+        threads.extend(resets.map(Resets::send));
         self.partitions.lock().push(held);
         true
     }

@@ -2,11 +2,13 @@
 
 use super::Ownership;
 use super::opening::connect;
+use super::resets::reset_name;
 use crate::cluster::{Node, Turn};
 use anyhow::{Context, Result};
+use base::HostUuid;
 use cellar_config::BucketSettings;
 use cellar_config::cluster::host_node_name;
-use cluster::{AcquireError, Member, MemberConfig, Owner, OwnerEvent, PartitionName};
+use cluster::{AcquireError, Member, MemberConfig, Owner, OwnerEvent, PartitionName, Reset};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +16,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use store::{Partition, Tenure};
-use volume::Permit;
+use volume::{ListedHost, Permit};
 
 /// Interval at which a wait checks whether there is something new to log.
 const REPORT: Duration = Duration::from_secs(5);
@@ -60,7 +62,7 @@ impl Permit for Owned {
     }
 
     fn may_change(&self) -> bool {
-        self.0.may_change()
+        self.owner.may_change()
     }
 
     fn has_ended(&self) -> bool {
@@ -69,13 +71,15 @@ impl Permit for Owned {
 }
 
 impl Ownership for Owned {
-    fn begin(&self) {
+    fn begin(&self, owed: &[ListedHost]) {
         if let Some(node) = &self.node {
             node.opened(&self.owner);
         }
-        // There is no durable list of the hosts that hold promises, so none is reset here: a host is reset at its first
-        // call, as after each restart of a server.
-        self.owner.opened(Vec::new());
+        self.owner.opened(owed.iter().map(reset_name).collect());
+    }
+
+    fn reset_done(&self, client: HostUuid, is_reset: bool) {
+        self.owner.reset_done(client, if is_reset { Reset::Acknowledged } else { Reset::Unreachable });
     }
 
     fn end(&self) {
@@ -250,5 +254,33 @@ mod tests {
             assert!(tenure.has_ended());
             drop(waiting.join().unwrap());
         });
+    }
+
+    #[test]
+    fn changes_wait_for_the_resets_of_clients() {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = settings(folder.path());
+        let mut lease = Lease::acquire(&settings, Holder::COMMAND, &AtomicBool::new(false)).unwrap().unwrap();
+        let config = store::PartitionConfig::default();
+        let place = tempfile::tempdir().unwrap();
+        let partition = Arc::new(Partition::open(place.path(), &config).unwrap());
+        let client =
+            |number: u8, uuid| ListedHost { address: SocketAddr::from(([10, 0, 0, number], 7001)), uuid };
+        let uuid = HostUuid([1; 16]);
+        let owed = [client(1, Some(uuid)), client(2, Some(uuid)), client(3, None)];
+        let ownership = lease.opened(&partition);
+        assert!(!ownership.may_answer());
+        ownership.begin(&owed);
+        assert!(ownership.may_answer() && !ownership.may_change());
+        ownership.reset_done(uuid, true);
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!ownership.may_change(), "one is left");
+        ownership.reset_done(HostUuid::default(), false);
+        let end = Instant::now() + Duration::from_secs(60);
+        while !ownership.may_change() {
+            assert!(Instant::now() < end);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop((partition, ownership));
     }
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use store::{Inspection, MasterKey, Partition, PartitionConfig, Tenure};
+use volume::listed_hosts;
 
 /// How long a command waits for a partition that a server has, or had when it died.
 const OFFLINE_PATIENCE: Duration = Duration::from_secs(15);
@@ -70,9 +71,14 @@ pub(super) fn open(partition: &PartitionSettings, way: &Way, ending: &AtomicBool
     let Some(mut lease) = Lease::acquire(settings, holder, ending)? else { return Ok(None) };
     let options = options(settings, &way.disk, lease.tenure());
     let opened = Arc::new(open_with(settings, &way.config, &options, key.as_ref())?);
-    let ownership = lease.opened(&opened);
+    let owed = if way.resets_clients {
+        listed_hosts(&*opened.meta()).context("cannot read which clients hold promises")?
+    } else {
+        Vec::new()
+    };
+    let ownership = Some(lease.opened(&opened));
     let claim: Claim = Box::new(lease);
-    Ok(Some(Held { id: partition.id, partition: opened, ownership: Some(ownership), _claim: Some(claim) }))
+    Ok(Some(Held { id: partition.id, partition: opened, ownership, owed, _claim: Some(claim) }))
 }
 
 fn open_with(
@@ -121,6 +127,7 @@ pub(crate) fn open_offline(partition: &PartitionSettings, config: &PartitionConf
         addresses: Vec::new(),
         process_file: None,
         node: None,
+        resets_clients: false,
     };
     with_patience(|is_late| open(partition, &way, is_late))
 }
