@@ -12,6 +12,7 @@ use cellar_config::security::SecuritySettings;
 use rx::{ConnectOptions, Path, Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry};
 use rx_security::{ClientSecurity, Null, ServerSecurity};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -56,7 +57,11 @@ impl Client {
             workers_max: 4,
             ..ServerConfig::default()
         };
-        let promises = Arc::new(Promises { about: Forgetful::new(uuid), broken: Mutex::default() });
+        let promises = Arc::new(Promises {
+            about: Forgetful::new(uuid),
+            broken: Mutex::default(),
+            resets: AtomicUsize::new(0),
+        });
         let classes: Vec<Arc<dyn ServerSecurity>> = vec![Arc::new(Null)];
         let entry = ServiceEntry {
             config: ServiceConfig { id: CALLBACKS, name: "callbacks".into(), security: classes },
@@ -69,6 +74,11 @@ impl Client {
     /// Returns the files whose callback promises the server has broken, in the order of the breaks.
     pub fn broken(&self) -> Vec<common::Fid> {
         self.promises.broken.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns how often a server has required it to forget everything (InitCallBackState3).
+    pub fn resets(&self) -> usize {
+        self.promises.resets.load(Ordering::SeqCst)
     }
 
     /// Returns this client as a [`CellClient`].
@@ -98,6 +108,7 @@ struct Promises {
     about: Forgetful,
     /// Guards the list of files.
     broken: Mutex<Vec<common::Fid>>,
+    resets: AtomicUsize,
 }
 
 impl Service for Promises {
@@ -126,6 +137,7 @@ impl CallBackService for Promises {
         caller: &CallContext<'_>,
         request: cb::InitCallBackState3Request,
     ) -> Result<cb::InitCallBackState3Reply, AbortCode> {
+        self.resets.fetch_add(1, Ordering::SeqCst);
         self.about.init_call_back_state3(caller, request)
     }
 

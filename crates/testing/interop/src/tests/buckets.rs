@@ -5,13 +5,19 @@ use crate::tests::mixed::all;
 use crate::tests::registering::{Entry, registered};
 use crate::tests::store::Writer;
 use crate::tests::wait_for;
-use anyhow::{Context, Result, ensure};
+use afs_idl::fs::{self, FetchStatusReply, FetchStatusRequest};
+use anyhow::{Context, Result, anyhow, ensure};
+use cell_client::Network;
+use cell_client::files::{Attributes, Node};
 use interop::cell::{Cell, kill_tree, tools};
+use interop::hostile::{Client, uuid};
 use interop::means::Means;
 use interop::seaweed::{SECRET, Seaweed};
 use serde_json::Value;
 use std::fs::File;
+use std::net::Ipv4Addr;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const NEEDS: &[Means] = &[Means::Netns, Means::Seaweed];
@@ -23,6 +29,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test { name: "bucket-server-killed", needs: NEEDS, run: server_killed },
         Test { name: "bucket-away-for-long", needs: NEEDS, run: away_for_long },
         Test { name: "bucket-taken-over", needs: NEEDS, run: taken_over },
+        Test { name: "bucket-clients-reset", needs: NEEDS, run: clients_reset },
     ]
 }
 
@@ -531,4 +538,71 @@ fn stopped(databases: &Cell, other: &Cell, active: &mut Cell, done: u64) -> Resu
         taken.as_secs_f64()
     );
     writer.kill()
+}
+
+/// Addresses of the servers of [`clients_reset`], and of the clients.
+const THIRD: &str = "10.99.0.178";
+const FOURTH: &str = "10.99.0.179";
+const CLIENTS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 254);
+
+/// Port of the file service.
+const FILES: u16 = 7000;
+
+/// A client that holds a promise of a server, and never calls again, is reset by the next server before that acknowledges
+/// another client's change.
+fn clients_reset() -> Result<()> {
+    let databases = Cell::start_configured("bucket7", "10.99.0.177", "")?;
+    Seaweed::start(&databases, &["cellar"])?;
+    let mut first = standby(&databases, "bucket8", THIRD)?;
+    let mut second = standby(&databases, "bucket9", FOURTH)?;
+    first.start_cellar_alone()?;
+    registered(&databases, THIRD).with_context(|| first.cellar_log())?;
+    let create = format!(
+        "cellar volume create data --on {THIRD} --partition b --quota 0 --acl system:anyuser=rlidwka"
+    );
+    all(&databases, &[create])?;
+    second.start_cellar_alone()?;
+    wait_for_standby(&second, 1)?;
+
+    let [idle, gone, writer] = [(); 3].map(|()| Client::anonymous(CLIENTS, uuid()));
+    let (idle, gone, writer) = (idle?, gone?, Arc::new(writer?));
+    let cell = || writer.of_cell(databases.address.parse()?);
+    let root = cell()?.root_of("data")?;
+    for client in [&idle, &gone] {
+        let promised = status(client, THIRD, &root)?.call_back.expiration_time;
+        ensure!(promised > 0, "the server promises nothing");
+    }
+    drop(gone);
+    let (resets, killed) = (idle.resets(), Instant::now());
+    first.end_cellar("KILL")?;
+    let mut attempts = 0;
+    wait_for(LIMIT, || {
+        attempts += 1;
+        let name = format!("file-{attempts}");
+        let cell = cell()?;
+        let Ok(root) = cell.root_of("data") else { return Ok(false) };
+        Ok(cell.create(&root, name.as_bytes(), ATTRIBUTES).is_ok())
+    })
+    .with_context(|| second.cellar_log())?;
+    let (after, seen) = (killed.elapsed(), idle.resets());
+    ensure!(seen > resets, "a change was acknowledged before the client was reset\n{}", second.cellar_log());
+    let log = second.cellar_log();
+    ensure!(log.contains("reset the clients that may hold promises of its last owner"), "{log}");
+    println!("interop: the first change was acknowledged {:.1} s after the kill", after.as_secs_f64());
+    let next = status(&idle, FOURTH, &root)?;
+    ensure!(next.call_back.expiration_time > 0 && idle.resets() == seen, "it is reset once");
+    second.end_cellar("TERM")?;
+    let checked = second.run(&format!("cellar store check --json --config {}", config(&second)))?.ok()?;
+    let rows: Value = serde_json::from_str(&checked).context(checked)?;
+    ensure!(rows.as_array().is_some_and(|rows| rows.iter().all(|row| row["damage_count"] == 0)), "{rows:#}");
+    Ok(())
+}
+
+const ATTRIBUTES: Attributes = Attributes { mode: 0o644, modified: 1_000_000_000 };
+
+/// FetchStatus of a vnode at one server.
+fn status(client: &Client, server: &str, node: &Node) -> Result<FetchStatusReply> {
+    let files = client.connect((server.parse::<Ipv4Addr>()?, FILES).into(), 1);
+    let answer = fs::fetch_status(&*files, &FetchStatusRequest { fid: node.fid.into() });
+    answer.map_err(|code| anyhow!("FetchStatus at {server}: {code:?}"))
 }
