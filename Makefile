@@ -43,7 +43,7 @@ libafs:                         ## 131 commands, and moving volumes, under OpenA
 	cargo build --release -p cellar -p interop
 	target/release/interop libafs-commands libafs-volumes
 
-demo-cluster:                   ## three nodes and a bucket on this machine: clients write, a node is killed (root)
+demo-cluster: deps              ## three nodes and a bucket on this machine: clients write, a node is killed (root)
 	cargo build --release -p cellar -p interop $(FEATURES)
 	CELLAR_TEST_JOBS=1 target/release/interop demo-cluster
 

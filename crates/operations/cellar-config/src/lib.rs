@@ -203,7 +203,7 @@ pub struct Settings {
     pub database_servers: Vec<afs_format::cellservdb::CellServer>,
     /// Partitions in order of their letters.
     pub partitions: Vec<PartitionSettings>,
-    /// The cluster of which this server is a node. All partitions are then the cluster's.
+    /// The cluster that this server belongs to. If there is one, all partitions are in its bucket.
     pub cluster: Option<ClusterSettings>,
     /// The cell's keys as read at start.
     pub keys: KeySet,

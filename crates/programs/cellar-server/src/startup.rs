@@ -142,7 +142,7 @@ fn open_stores(
     Ok((Stores { node, meters, volumes, partitions: Arc::new(Mutex::new(partitions)) }, later))
 }
 
-/// What the threads beside the services need.
+/// State of the background threads.
 struct Work<'a> {
     settings: &'a Arc<Settings>,
     faults: &'a FaultInjection,

@@ -1,4 +1,4 @@
-//! Calls about the cluster of which the server is a node.
+//! Calls about the cluster that the server belongs to.
 
 use crate::AdminServer;
 use afs_idl::cellar::{GiveUpPartitionReply, GiveUpPartitionRequest};
@@ -95,7 +95,7 @@ mod tests {
     use parking_lot::Mutex;
     use std::sync::Arc;
 
-    /// A node `a` that owns the partition 2, beside a node `b`.
+    /// Node `a`, which owns partition 2. The other node is `b`.
     #[derive(Clone, Default)]
     struct Node {
         given_up: Arc<Mutex<Vec<(u32, String)>>>,

@@ -161,7 +161,7 @@ impl Keeper {
         order.end(true);
     }
 
-    /// Takes the volumes of a partition offline that is lost or given up, closes it, and gives up what is left of its lease.
+    /// Takes the volumes of a lost or released partition offline, closes it, and releases its lease.
     fn remove(&self, id: PartitionId) {
         let held = {
             let mut partitions = self.partitions.lock();
