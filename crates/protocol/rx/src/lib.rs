@@ -9,6 +9,7 @@
 //!   [`afs_idl::ClientConnection`]s, which the generated stubs take.
 //! * [`Swarm`]: thousands of ports with an endpoint each and one thread, for load generators.
 //! * [`Tap`]: passive capture of the datagrams that pass an interface.
+//! * [`Frames`]: frames that are sent to an interface as they are.
 //!
 //! Datagrams are received in batches, with runs merged by the kernel, and sent as gather lists, with runs
 //! segmented by the kernel. Payload is not copied between the socket and the service or caller. Kernels and
@@ -19,6 +20,7 @@ mod client;
 mod clock;
 mod connector;
 mod fairness;
+mod frames;
 mod gather;
 mod idle;
 mod inherited;
@@ -46,6 +48,7 @@ pub use clock::now;
 pub use connector::Connector;
 pub use fair_queue::{Class, Demand};
 pub use fairness::Fairness;
+pub use frames::Frames;
 pub use inherited::{Inherited, KeptSocket};
 pub use rx_proto::{
     ConnectOptions, EndpointConfig, Path, PeerCounters, PeerReport, RoundTrips, ServiceConfig,

@@ -1,4 +1,4 @@
-//! Sockets that capture the packets of an interface (packet(7)).
+//! Sockets that capture the packets of an interface, or send frames to it (packet(7)).
 
 use super::{CONTROL_BYTES, Control, Instruction, set_integer, set_option};
 use std::ffi::CString;
@@ -25,15 +25,27 @@ pub(crate) struct Seen {
 /// Opens a packet socket that captures nothing until [`bind`]. Packets are delivered without their link
 /// header.
 pub(crate) fn open() -> io::Result<OwnedFd> {
+    let socket = open_kind(libc::SOCK_DGRAM)?;
+    set_integer(socket.as_fd(), libc::SOL_SOCKET, SO_TIMESTAMPNS, 1)?;
+    Ok(socket)
+}
+
+/// Opens a packet socket that receives nothing and sends whole frames to an interface.
+pub(crate) fn open_sender(interface: &str) -> io::Result<OwnedFd> {
+    let socket = open_kind(libc::SOCK_RAW)?;
+    // Without a protocol, nothing is received. The protocol of what is sent is that in the frame.
+    bind_protocol(socket.as_fd(), interface_index(interface)?, 0)?;
+    Ok(socket)
+}
+
+fn open_kind(kind: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
-    let descriptor = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    let descriptor = unsafe { libc::socket(libc::AF_PACKET, kind | libc::SOCK_CLOEXEC, 0) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor was just created and has no other owner.
-    let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    set_integer(socket.as_fd(), libc::SOL_SOCKET, SO_TIMESTAMPNS, 1)?;
-    Ok(socket)
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 /// Accepts only packets for which `program` returns a non-zero number.
@@ -46,10 +58,14 @@ pub(crate) fn attach_filter(socket: BorrowedFd<'_>, program: &[Instruction]) -> 
 /// Starts capturing on this interface, or on all interfaces if `None`.
 pub(crate) fn bind(socket: BorrowedFd<'_>, interface: Option<&str>) -> io::Result<()> {
     let index = interface.map_or(Ok(0), interface_index)?;
+    bind_protocol(socket, index, libc::ETH_P_ALL as u16)
+}
+
+fn bind_protocol(socket: BorrowedFd<'_>, index: libc::c_int, protocol: u16) -> io::Result<()> {
     // SAFETY: plain data for which all-zero bytes are valid.
     let mut address: libc::sockaddr_ll = unsafe { zeroed() };
     address.sll_family = libc::AF_PACKET as libc::c_ushort;
-    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = index;
     // SAFETY: the address is borrowed for the call and its size is passed.
     let done = unsafe {
