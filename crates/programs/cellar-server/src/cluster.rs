@@ -1,6 +1,8 @@
 //! This server as a node of a cluster: all nodes are one file server, and each serves every volume
 //! (docs/design/cluster.md).
 
+#[cfg(feature = "bucket")]
+mod addresses;
 mod handovers;
 #[cfg(feature = "bucket")]
 mod node;
@@ -21,9 +23,13 @@ use crate::threads::wait;
 use adminserver::{Cluster, GiveUpError};
 use base::PartitionId;
 use cluster_proto::NodeName;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+/// Called with a service address that this node has no more.
+pub(crate) type OnLost = Box<dyn Fn(Ipv4Addr) + Send + Sync>;
 
 /// How long an administrator's request waits until a partition is given up.
 const GIVE_UP_LIMIT: Duration = Duration::from_secs(50);

@@ -68,7 +68,9 @@ impl Callbacks {
     fn direct(&self, peer: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection> {
         let Some(connector) = self.way.get() else { return Arc::new(Closed(peer)) };
         let options = ConnectOptions { dead_time: Some(patience), ..ConnectOptions::default() };
-        connector.connect_with(Path::to(peer), CALLBACK_SERVICE, None, options)
+        // Clients know the server by its service addresses, if it has any.
+        let local = self.peers.get().and_then(|peers| peers.source()).map(IpAddr::V4);
+        connector.connect_with(Path { local, ..Path::to(peer) }, CALLBACK_SERVICE, None, options)
     }
 }
 

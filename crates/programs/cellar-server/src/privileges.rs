@@ -1,10 +1,11 @@
 //! Privileges of a server that was started as root.
 
+use cellar_config::Settings;
 use rustix::io;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use rustix::thread::{capability_is_in_bounding_set, remove_capability_from_bounding_set};
 
-/// Capabilities that the server uses if it has them: larger socket buffers than `net.core.rmem_max`, ports of
+/// Capabilities that the server uses if it has them: larger socket buffers than `net.core.rmem_max`, service addresses, ports of
 /// metrics and of the web page below 1024, priorities of workers, partitions and keys of other users, and the
 /// names of processes of other users that have a port of the server.
 const USED: CapabilitySet = CapabilitySet::NET_ADMIN
@@ -15,9 +16,11 @@ const USED: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::SYS_PTRACE);
 
 /// Gives up all other capabilities of this thread and of the threads and programs that it starts; to be called
-/// before it has started any. A failure is logged: the server then keeps them.
-pub(crate) fn give_up_unused() {
-    if let Err(error) = keep_only(USED) {
+/// before it has started any. A failure is logged: the server then keeps them. A node of a cluster also keeps that to send
+/// frames, by which service addresses are announced.
+pub(crate) fn give_up_unused(settings: &Settings) {
+    let of_node = if settings.cluster.is_some() { CapabilitySet::NET_RAW } else { CapabilitySet::empty() };
+    if let Err(error) = keep_only(USED.union(of_node)) {
         tracing::warn!(%error, "the server keeps privileges that it does not use");
     }
 }

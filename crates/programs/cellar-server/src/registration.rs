@@ -5,7 +5,8 @@
 //! lists them. Registering the same addresses again changes nothing. Connections from addresses that the
 //! machine has lost are closed, so that calls use one that it has.
 //!
-//! The addresses of servers that would take over follow its own: clients try them when it has died.
+//! The addresses of servers that would take over follow its own: clients try them when it has died. If the cluster has
+//! service addresses, only those are registered, since survivors have them at once.
 
 pub mod conflicts;
 
@@ -34,11 +35,16 @@ const RETRY_MIN: Duration = Duration::from_secs(5);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Interval at which the registration is repeated.
 const REPEAT: Duration = Duration::from_secs(3600);
+/// Pause while it is not known whether there are service addresses.
+const UNKNOWN: Duration = Duration::from_millis(500);
 /// Interval at which the machine's addresses are checked.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Called when the machine's addresses have changed, with the lost and the present ones.
 pub type OnChange = Box<dyn Fn(&[Ipv4Addr], &[Ipv4Addr]) + Send>;
+
+/// Returns the service addresses, none if the servers' own addresses are to be registered; `None` while that is not known.
+pub(crate) type ServiceAddresses = Box<dyn Fn() -> Option<Vec<Ipv4Addr>> + Send>;
 
 /// Returns the UUID in the sysid file, which is created if missing.
 pub fn server_uuid(settings: &Settings) -> Result<HostUuid> {
@@ -75,12 +81,14 @@ pub fn register(
     cell: &Arc<CellClient>,
     uuid: HostUuid,
     on_change: OnChange,
-    standbys: Option<Standbys>,
+    (standbys, service): (Option<Standbys>, Option<ServiceAddresses>),
     ending: Arc<AtomicBool>,
 ) -> JoinHandle<()> {
     let mut registrar = Registrar::new(settings, cell, uuid, on_change);
     registrar.standbys = standbys;
+    registrar.service_now = service;
     registrar.note_left_out(settings.announced_now().as_ref());
+    registrar.note_service();
     registrar.note_standbys();
     registrar.attempt();
     crate::threads::thread("register", move || {
@@ -100,6 +108,9 @@ struct Registrar {
     standbys: Option<Standbys>,
     /// The addresses of the servers on standby, without the own ones.
     others: Vec<Ipv4Addr>,
+    service_now: Option<ServiceAddresses>,
+    /// The service addresses; `None` while they are not known.
+    service: Option<Vec<Ipv4Addr>>,
     /// Unregistered addresses as last logged.
     left_out: Vec<(Ipv4Addr, Reason)>,
     failures: u32,
@@ -124,6 +135,8 @@ impl Registrar {
             addresses,
             standbys: None,
             others: Vec::new(),
+            service_now: None,
+            service: Some(Vec::new()),
             failures: 0,
             next: Instant::now(),
         }
@@ -136,16 +149,34 @@ impl Registrar {
 
     /// Registers if it is due or the addresses have changed.
     fn look(&mut self) {
+        self.note_service();
         self.note_standbys();
-        let now = self.settings.announced_now();
+        let mut now = self.settings.announced_now();
+        if let (Some(now), Some(service)) = (&mut now, &self.service) {
+            // They come and go, and are registered anyway.
+            now.addresses.retain(|address| !service.contains(address));
+        }
         self.note_left_out(now.as_ref());
-        self.look_at(now.map(|now| now.addresses).filter(|now| *now != self.addresses));
+        let now = now.map(|now| now.addresses).filter(|now| !now.is_empty());
+        self.look_at(now.filter(|now| *now != self.addresses));
+    }
+
+    /// Makes a registration due if the service addresses are others than before.
+    fn note_service(&mut self) {
+        let Some(service) = self.service_now.as_ref().map(|now| now()) else { return };
+        if service != self.service {
+            if let (Some(before), Some(now)) = (&self.service, &service) {
+                tracing::info!(?before, ?now, "the service addresses to register");
+            }
+            (self.service, self.failures, self.next) = (service, 0, Instant::now());
+        }
     }
 
     /// Makes a registration due if other servers are on standby than before.
     fn note_standbys(&mut self) {
         let Some(standbys) = &mut self.standbys else { return };
         let mut others = standbys();
+        others.retain(|address| !self.service.as_ref().is_some_and(|service| service.contains(address)));
         others.retain(|address| !self.addresses.contains(address));
         others.sort_unstable();
         others.dedup();
@@ -155,8 +186,12 @@ impl Registrar {
         }
     }
 
-    /// Returns the addresses to register, the own ones first, and those that are too many.
+    /// Returns the addresses to register, and those that are too many: the service addresses if there are any, else all
+    /// servers' own, those of this one first.
     fn chosen(&self) -> (Vec<Ipv4Addr>, Vec<Ipv4Addr>) {
+        if let Some(service) = self.service.as_ref().filter(|service| !service.is_empty()) {
+            return (service.clone(), Vec::new());
+        }
         let mut all = [&self.addresses[..], &self.others].concat();
         let beyond = all.split_off(all.len().min(SERVER_ADDRESSES_MAX));
         (all, beyond)
@@ -187,6 +222,10 @@ impl Registrar {
     }
 
     fn attempt(&mut self) {
+        if self.service.is_none() {
+            self.next = Instant::now() + UNKNOWN;
+            return;
+        }
         let addresses = self.chosen().0.into_iter().map(u32::from).collect();
         let request = vl::RegisterAddrsRequest { uuid: self.uuid, spare1: 0, addresses };
         let answer = self.cell.database(Interface::Locations, |vl| vl::register_addrs(vl, &request));

@@ -34,7 +34,7 @@ pub fn run_then(
     then: impl FnOnce(&Settings) -> Result<()>,
 ) -> Result<()> {
     log::start(&settings.log_path, console)?;
-    privileges::give_up_unused();
+    privileges::give_up_unused(&settings);
     let (instructions, received) = channel();
     let interrupted = Arc::new(AtomicBool::new(false));
     follow_signals(instructions.clone(), Arc::clone(&interrupted))?;

@@ -181,6 +181,8 @@ impl Running {
         if let Some(metrics) = &self.metrics {
             metrics.ending();
         }
+        // Clients find another node at these addresses; the calls that they repeat there are better than refused ones.
+        self.node.iter().for_each(|node| node.withdraw());
         self.ending.store(true, Ordering::Relaxed);
         self.trail.iter().for_each(|trail| trail.ending());
         for server in self.servers.drain(..) {

@@ -4,13 +4,13 @@ use crate::authority::Authority;
 use crate::background::start_background;
 use crate::buckets::{self, Held, Keeper, Means, Opening, Resets};
 use crate::cell_keys::CellKeys;
-use crate::cluster::{Administration, Node};
+use crate::cluster::{Administration, Node, OnLost};
 use crate::environment::Callbacks;
 use crate::faults::FaultInjection;
 use crate::log::EventLog;
 use crate::metrics::Metrics;
 use crate::observed::Observatory;
-use crate::registration::OnChange;
+use crate::registration::{OnChange, ServiceAddresses};
 use crate::running::{Partitions, Running};
 use crate::services::Services;
 use crate::stores::{disk_meters, handle, open_databases, open_partitions};
@@ -175,14 +175,19 @@ impl Work<'_> {
             server.set_cluster(Box::new(Administration { node: node.clone(), ending: ending.clone() }));
         }
         background.extend(self.keeper().start(&stores.meters, later));
+        if let Some(node) = &stores.node {
+            background.extend(node.begin_addresses(settings, ending, forget_source(&self.ways, node))?);
+        }
         if settings.roles.contains(&Role::Fs) {
+            let service =
+                stores.node.clone().map(|node| -> ServiceAddresses { Box::new(move || node.registered()) });
             background.extend(jobs::start(ending, settings, cell, self.admin_server.as_deref()));
             background.push(registration::register(
                 settings,
                 cell,
                 self.uuid,
                 follow_addresses(&self.ways, cell, stores.node.as_ref()),
-                buckets::standbys(settings)?,
+                (buckets::standbys(settings)?, service),
                 ending.clone(),
             ));
         }
@@ -332,6 +337,24 @@ fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<CellClient> {
     }
     // The server's own clients repeat their calls.
     Ok(CellClient::new(network, servers)?.with_patience(Patience::NONE, |_| ()))
+}
+
+/// Returns a callback that closes connections from a service address that this node has lost. It keeps nothing alive: the
+/// node has it.
+fn forget_source(
+    (callbacks, volume_servers): &(Arc<Callbacks>, Arc<VolumeServers>),
+    node: &Arc<Node>,
+) -> OnLost {
+    let callbacks = Arc::downgrade(callbacks);
+    let (volume_servers, node) = (Arc::downgrade(volume_servers), Arc::downgrade(node));
+    Box::new(move |address| {
+        let of_callbacks = callbacks.upgrade().and_then(|callbacks| callbacks.way.get());
+        let of_volume_servers = volume_servers.upgrade().and_then(|servers| servers.way.get());
+        let of_node = node.upgrade().and_then(|node| node.way.get());
+        for connector in [of_callbacks, of_volume_servers, of_node].into_iter().flatten() {
+            connector.forget_source(IpAddr::V4(address));
+        }
+    })
 }
 
 /// Returns a callback that closes connections from addresses that the machine has lost, on all ports that

@@ -132,6 +132,31 @@ mod with {
         assert!(error.contains("already"), "{error}");
     }
 
+    #[test]
+    fn service_addresses_are_listed_and_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = bucket(&folder);
+        let place = fresh(Place::new(""));
+        let own = place.address.to_string();
+        let init = ["cluster", "init", &at, "--partitions", "b", "--node", "fs1", "--service-addresses"];
+        let error = refusal(&place, &[&init[..], &["127.0.0.1"]].concat());
+        assert!(error.contains("127.0.0.1 cannot be a service address"), "{error}");
+        let done = place.json(&[&init[..], &["192.0.2.12,192.0.2.11"]].concat());
+        assert_eq!(done["service_addresses"], json!(["192.0.2.11", "192.0.2.12"]));
+        let text = std::fs::read_to_string(&place.config).unwrap();
+        assert!(text.ends_with(&format!("address = \"{own}\"\n")), "{text}");
+        let listed = |place: &Place| place.json(&["cluster", "addresses"])["service_addresses"].clone();
+        assert_eq!(listed(&place), json!(["192.0.2.11", "192.0.2.12"]));
+        let shown = place.json(&["cluster", "status"]);
+        let row = json!({"address": "192.0.2.12", "state": "never served", "node": null, "epoch": null});
+        assert_eq!(shown["service_addresses"][1], row);
+        let said = place.run(&["cluster", "addresses", "192.0.2.13"]);
+        assert!(said.contains("are 192.0.2.13; nodes follow"), "{said}");
+        assert_eq!(listed(&place), json!(["192.0.2.13"]));
+        assert!(place.run(&["cluster", "addresses", "--none"]).contains("no service addresses"));
+        assert_eq!(listed(&place), json!([]));
+    }
+
     fn settings(at: &str) -> cellar_config::BucketSettings {
         cellar_config::BucketSettings::of(at.parse().unwrap())
     }

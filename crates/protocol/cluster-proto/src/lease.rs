@@ -46,6 +46,7 @@ pub(crate) struct Lease {
     ended: Option<u128>,
     timing: Timing,
     addresses: Vec<SocketAddr>,
+    pub(crate) takes_addresses: bool,
     stage: Stage,
     slot: Slot<NodeRecord>,
     sequence: u64,
@@ -67,7 +68,7 @@ impl Lease {
     pub(crate) fn new(
         node: NodeName,
         nonce: u128,
-        addresses: Vec<SocketAddr>,
+        (addresses, takes_addresses): (Vec<SocketAddr>, bool),
         object: String,
         timing: Timing,
         now: Monotonic,
@@ -78,6 +79,7 @@ impl Lease {
             ended: None,
             timing,
             addresses,
+            takes_addresses,
             stage: Stage::Joining,
             slot: Slot::new(object, now),
             sequence: 0,
@@ -201,6 +203,7 @@ impl Lease {
             ttl: self.timing.ttl(),
             replaced: self.replaced,
             addresses: self.addresses.clone(),
+            takes_addresses: self.takes_addresses,
         };
         let operation = self.slot.known.write(record.encode())?;
         self.sequence += 1;

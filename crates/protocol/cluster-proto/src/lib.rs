@@ -19,9 +19,14 @@
 //! 6. Nothing is concluded from the failure of a request. Its outcome is read back from the object, which names
 //!    its writer.
 //!
+//! A service address of the cluster is owned like a partition, under the name [`service_address_place`]. [`assign`] says which
+//! node should have it, and [`Holding`] when the owner adds it to its interface, announces and removes it.
+//!
 //! [`Phase`] has the states of a partition at a node, and what may be answered in each.
 
+mod assignment;
 mod forward;
+mod holding;
 mod hosts;
 mod lease;
 mod member;
@@ -35,7 +40,9 @@ mod route;
 mod slot;
 mod timing;
 
+pub use assignment::assign;
 pub use forward::{Begun, CallKey, Forwarding, Outcome, Repeat, Results, Step};
+pub use holding::{Deed, Holding};
 pub use hosts::{HOSTS_MAX, Promise, Reset};
 pub use member::{Member, MemberConfig, PartitionStatus};
 pub use names::{
@@ -45,6 +52,7 @@ pub use peers::object as lease_object;
 pub use phase::{CallKind, Phase, PhaseEvent};
 pub use records::{
     ADDRESSES_MAX, ClusterRecord, Holder, NodeRecord, NodeState, OwnerRecord, RECORD_BYTES_MAX, RecordError,
+    SERVICE_ADDRESSES_MAX, ServiceAddressError, ServiceAddresses, service_address_place,
 };
 pub use request::{Action, Answer, Notice, Operation, Request, RequestId};
 pub use route::{Call, Refusal, Route, Via};

@@ -27,6 +27,8 @@ pub struct MemberConfig {
     /// Where the node receives calls of other nodes; at most
     /// [`ADDRESSES_MAX`](crate::ADDRESSES_MAX), further ones are not published.
     pub addresses: Vec<SocketAddr>,
+    /// Whether the node can take service addresses, for its lease.
+    pub takes_addresses: bool,
     /// Times.
     pub timing: Timing,
 }
@@ -76,12 +78,12 @@ pub struct Member {
 impl Member {
     /// Creates a member, which begins to join.
     pub fn new(config: MemberConfig, now: Monotonic) -> Member {
-        let MemberConfig { node, nonce, ended, folder, mut addresses, timing } = config;
+        let MemberConfig { node, nonce, ended, folder, mut addresses, takes_addresses, timing } = config;
         addresses.truncate(crate::ADDRESSES_MAX);
         let name = object(&folder, &node);
         Member {
             timing,
-            lease: Lease::new(node, nonce, addresses, name, timing, now).after(ended),
+            lease: Lease::new(node, nonce, (addresses, takes_addresses), name, timing, now).after(ended),
             peers: Peers::new(folder, timing),
             partitions: BTreeMap::new(),
             actions: VecDeque::new(),
@@ -109,6 +111,11 @@ impl Member {
     /// Whether the member has left, after [`leave`](Member::leave).
     pub fn has_left(&self) -> bool {
         self.lease.has_left()
+    }
+
+    /// Whether the node can take service addresses, for the lease from its next renewal on.
+    pub fn set_takes_addresses(&mut self, takes: bool) {
+        self.lease.takes_addresses = takes;
     }
 
     /// Follows a partition: this node learns where it is served.

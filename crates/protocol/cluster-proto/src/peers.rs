@@ -169,6 +169,7 @@ fn dead(node: &NodeName, incarnation: Incarnation, known: Option<&NodeRecord>, t
             ttl: timing.ttl(),
             replaced: None,
             addresses: Vec::new(),
+            takes_addresses: false,
         },
     }
 }

@@ -3,11 +3,13 @@
 //! `docs/reference/formats/cluster.md` describes them. No two states of an object have the same bytes, since the tag of
 //! an object may be a digest of its contents.
 
+mod addresses;
 mod cluster;
 mod node;
 mod owner;
 mod text;
 
+pub use addresses::{SERVICE_ADDRESSES_MAX, ServiceAddressError, ServiceAddresses, service_address_place};
 pub use cluster::ClusterRecord;
 pub use node::{ADDRESSES_MAX, NodeRecord, NodeState};
 pub use owner::{Holder, OwnerRecord};

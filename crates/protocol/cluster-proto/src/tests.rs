@@ -72,7 +72,9 @@ fn member(node: &str, nonce: u128) -> Member {
 fn member_after(node: &str, nonce: u128, ended: Option<u128>) -> Member {
     let addresses = vec!["192.0.2.1:7010".parse().unwrap()];
     let (node, timing) = (name(node), Timing::default());
-    Member::new(MemberConfig { node, nonce, ended, folder: "c".into(), addresses, timing }, at(0))
+    let folder = "c".into();
+    let config = MemberConfig { node, nonce, ended, folder, addresses, takes_addresses: false, timing };
+    Member::new(config, at(0))
 }
 
 /// Does what the member asks, with requests that succeed at once. Returns everything else that it asks.

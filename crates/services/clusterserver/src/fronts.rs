@@ -69,17 +69,17 @@ impl Fronts {
         }
     }
 
-    /// Returns a connection to the callback service of a client: `direct`, or one through its front. Calls on it fail
-    /// when the client has been silent for `patience`.
+    /// Returns a connection to the callback service of a client: `direct`, or one through its front, or else through the
+    /// node at `other` if one is given. Calls on it fail when the client has been silent for `patience`.
     pub fn connection(
         self: &Arc<Self>,
         client: SocketAddr,
         patience: Duration,
-        direct: Arc<dyn ClientConnection>,
+        (direct, other): (Arc<dyn ClientConnection>, Option<SocketAddr>),
     ) -> Arc<dyn ClientConnection> {
         let used = self.used.lock().get(&client).copied();
-        let Some((front, at)) = used else { return direct };
-        let is_recent = (self.now)().since(at) < RECENT;
+        let is_recent = used.is_some_and(|(_, at)| (self.now)().since(at) < RECENT);
+        let Some(front) = used.map(|(front, _)| front).or(other) else { return direct };
         let way = ThroughFront { fronts: Arc::clone(self), front, is_recent, client, patience, direct };
         Arc::new(Through(Arc::new(way)))
     }
@@ -273,7 +273,7 @@ mod tests {
         let probe = |client| {
             let direct =
                 connection(|call, stream| cb::dispatch(&Forgetful::new(HostUuid([1; 16])), call, stream));
-            let connection = fronts.connection(client, Duration::from_secs(1), direct);
+            let connection = fronts.connection(client, Duration::from_secs(1), (direct, None));
             cb::probe(&*connection, &cb::ProbeRequest).map(drop)
         };
         assert_eq!(probe(address(1)), Ok(()), "it has no front");

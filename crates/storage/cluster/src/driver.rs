@@ -56,6 +56,7 @@ pub(crate) enum Input {
     Follow(PartitionName),
     /// The way of a client's call that has been here for this time.
     Route(PartitionName, CallKind, Duration, Sender<Route>),
+    TakesAddresses(bool),
     Identity(Sender<Incarnation>),
     Lease(NodeName, Sender<Result<Option<NodeRecord>, String>>),
     Leave,
@@ -287,6 +288,7 @@ impl Driver {
                 let call = Call { kind, host: None, via: Via::Client, since };
                 _ = reply.send(self.member.route(now, &partition, call));
             }
+            Input::TakesAddresses(takes) => self.member.set_takes_addresses(takes),
             Input::Identity(reply) => _ = reply.send(self.member.incarnation()),
             Input::Lease(node, reply) => self.read_lease(&node, reply),
             Input::Leave => {

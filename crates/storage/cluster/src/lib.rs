@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+mod addresses;
 mod clock;
 mod driver;
 mod facts;
@@ -33,9 +34,11 @@ mod process;
 mod request;
 mod survey;
 
+pub use addresses::{read_service_addresses, replace_service_addresses, service_addresses};
 pub use cluster_proto::{
-    CallKind, ClusterRecord, Epoch, Holder, Incarnation, NameError, NodeName, NodeRecord, NodeState,
-    OwnerRecord, PartitionName, PartitionStatus, Phase, Refusal, Reset, Route, Timing, TimingError,
+    CallKind, ClusterRecord, Deed, Epoch, Holder, Holding, Incarnation, NameError, NodeName, NodeRecord,
+    NodeState, OwnerRecord, PartitionName, PartitionStatus, Phase, Refusal, Reset, Route,
+    ServiceAddressError, ServiceAddresses, Timing, TimingError, assign, service_address_place,
 };
 pub use driver::Counters;
 pub use facts::{create_cluster, read_cluster};

@@ -41,6 +41,8 @@ pub struct MemberConfig {
     pub process_file: Option<PathBuf>,
     /// Where this node receives calls of other nodes.
     pub addresses: Vec<SocketAddr>,
+    /// Whether this node can take service addresses.
+    pub takes_addresses: bool,
     /// Times.
     pub timing: Timing,
 }
@@ -49,7 +51,14 @@ impl MemberConfig {
     /// Returns the settings of a node whose lease is at the top of the bucket.
     pub fn new(node: NodeName) -> MemberConfig {
         let timing = Timing::default();
-        MemberConfig { node, folder: String::new(), process_file: None, addresses: Vec::new(), timing }
+        MemberConfig {
+            node,
+            folder: String::new(),
+            process_file: None,
+            addresses: Vec::new(),
+            takes_addresses: false,
+            timing,
+        }
     }
 }
 
@@ -92,6 +101,7 @@ pub struct Status {
 pub struct Member {
     inputs: UnboundedSender<Input>,
     deadline: Arc<Deadline>,
+    is_alone: bool,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -110,7 +120,7 @@ impl Member {
     pub fn start(bucket: Arc<dyn ObjectStore>, config: MemberConfig) -> io::Result<Member> {
         let (inputs, receiver) = unbounded_channel();
         let deadline = Arc::<Deadline>::default();
-        let MemberConfig { node, folder, process_file, addresses, timing } = config;
+        let MemberConfig { node, folder, process_file, addresses, takes_addresses, timing } = config;
         let nonce = rand::random();
         // Another process with the lock runs; its lease is waited for.
         let process = match process_file {
@@ -118,7 +128,9 @@ impl Member {
             None => None,
         };
         let ended = process.as_ref().and_then(|process| process.ended);
-        let config = cluster_proto::MemberConfig { node, nonce, ended, folder, addresses, timing };
+        let is_alone = process.is_some();
+        let config =
+            cluster_proto::MemberConfig { node, nonce, ended, folder, addresses, takes_addresses, timing };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let driver = Driver::new(bucket, config, Arc::clone(&deadline), receiver, inputs.clone());
         let run = move || {
@@ -128,7 +140,7 @@ impl Member {
             drop(process);
         };
         let thread = std::thread::Builder::new().name(THREAD.into()).spawn(run)?;
-        Ok(Member { inputs, deadline, thread: Some(thread) })
+        Ok(Member { inputs, deadline, is_alone, thread: Some(thread) })
     }
 
     /// Waits until this process owns the partition: at once if it is free, a TTL after the last sign of life of an owner
@@ -169,6 +181,12 @@ impl Member {
         }
     }
 
+    /// Whether no other process of this node ran on this machine at the start, as far as the process file shows. If one did,
+    /// what it has left at the machine's interfaces is its own until this member has a lease.
+    pub fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
     /// Whether the lease is valid.
     pub fn has_lease(&self) -> bool {
         self.deadline.is_ahead()
@@ -192,6 +210,11 @@ impl Member {
         let (reply, route) = channel();
         self.send(Input::Route(partition.clone(), kind, age, reply));
         route.recv().unwrap_or(Route::Refuse(Refusal::Silent))
+    }
+
+    /// Says in the lease, from its next renewal on, whether this node can take service addresses.
+    pub fn set_takes_addresses(&self, takes: bool) {
+        self.send(Input::TakesAddresses(takes));
     }
 
     /// Returns the present membership; `None` after the thread has ended.
@@ -381,6 +404,7 @@ mod tests {
             ttl: cluster_proto::TTL_MAX,
             replaced: None,
             addresses: Vec::new(),
+            takes_addresses: false,
         };
         let owner = OwnerRecord { epoch: Epoch(4), holder: Holder::Owned { node, incarnation } };
         let bucket = Arc::new(InMemory::new());

@@ -52,6 +52,12 @@ pub enum SurveyError {
         /// What is wrong with it.
         error: RecordError,
     },
+    /// Another writer has replaced an object at the same time.
+    #[error("the object {object} was replaced by another writer at the same time; try again")]
+    Outrun {
+        /// The object.
+        object: String,
+    },
     /// No runtime can be started.
     #[error("cannot start a runtime: {0}")]
     Runtime(#[from] io::Error),
@@ -172,6 +178,7 @@ mod tests {
             ttl: Duration::from_secs(6),
             replaced: None,
             addresses: Vec::new(),
+            takes_addresses: false,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The tests, one file per peer.
 
+mod addresses;
 mod admin;
 mod asking;
 mod auditing;
@@ -106,7 +107,10 @@ pub(crate) fn alone() -> Vec<Test> {
 
 /// Returns tests that only run when requested by full name; some of them must fail, one is a demonstration.
 pub(crate) fn hidden() -> Vec<Test> {
-    [limits::hidden(), libafs::tests(), nodes::hidden(), cluster::hidden()].into_iter().flatten().collect()
+    [limits::hidden(), libafs::tests(), nodes::hidden(), cluster::hidden(), addresses::hidden()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// Returns the path of a file of this crate.

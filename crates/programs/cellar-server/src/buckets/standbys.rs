@@ -160,6 +160,7 @@ mod tests {
             ttl: Duration::from_secs(6),
             replaced: None,
             addresses: vec!["192.0.2.7:7000".parse().unwrap(), "[2001:db8::7]:7000".parse().unwrap()],
+            takes_addresses: false,
         }
     }
 

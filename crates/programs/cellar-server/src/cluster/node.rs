@@ -1,6 +1,7 @@
 //! The node: its lease, and the partitions that it serves.
 
-use super::Handovers;
+use super::addresses::Addresses;
+use super::{Handovers, OnLost};
 use crate::buckets::{connect, process_file};
 use crate::environment::Way;
 use crate::threads::wait;
@@ -15,6 +16,7 @@ use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Name of the file by which this node knows after a crash that the process before has ended.
@@ -39,6 +41,7 @@ pub(crate) struct Node {
     /// The partitions with their places in the bucket.
     partitions: Vec<(PartitionId, PartitionName)>,
     handovers: Handovers,
+    addresses: Arc<Addresses>,
     /// Number of partitions that this node has or tries to get; nothing waits under the lock.
     taken: Mutex<u32>,
     /// Connections from the cluster's port.
@@ -53,10 +56,12 @@ impl Node {
     pub(crate) fn start(settings: &Settings) -> Result<Option<Arc<Node>>> {
         let Some(cluster) = &settings.cluster else { return Ok(None) };
         let timing = Timing::default();
+        let prepared = Addresses::prepare(settings, cluster.address);
         let config = MemberConfig {
             folder: cluster.folder().to_owned(),
             process_file: process_file(settings, PROCESS_FILE),
             addresses: addresses(cluster, &settings.announce),
+            takes_addresses: prepared.is_able(),
             timing,
             ..MemberConfig::new(cluster.node.clone())
         };
@@ -66,6 +71,7 @@ impl Node {
             settings.partitions.iter().map(|partition| (partition.id, cluster.partition(partition.id)));
         let partitions: Vec<(PartitionId, PartitionName)> = places.collect();
         let (name, member) = (cluster.node.clone(), Arc::new(member));
+        let service = Addresses::of(prepared, name.clone(), Arc::clone(&member), cluster.folder());
         let names = partitions.iter().map(|(_, name)| name.clone()).collect();
         let members = Members::new(Arc::clone(&member), name.clone(), timing.hold_limit(), names);
         tracing::info!(node = %name, cluster = %cluster.bucket.address, address = %cluster.socket_address(),
@@ -76,6 +82,7 @@ impl Node {
             members: Arc::new(members),
             partitions,
             handovers: Handovers::default(),
+            addresses: Arc::new(service),
             taken: Mutex::default(),
             way: Way::default(),
         })))
@@ -95,6 +102,34 @@ impl Node {
 
     pub(crate) fn handovers(&self) -> &Handovers {
         &self.handovers
+    }
+
+    pub(super) fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Begins to take service addresses, until `ending` is set; `on_lost` is called with each that this node has no more.
+    ///
+    /// # Errors
+    /// If the bucket's client cannot be set up.
+    pub(crate) fn begin_addresses(
+        &self,
+        settings: &Settings,
+        ending: &Arc<AtomicBool>,
+        on_lost: OnLost,
+    ) -> Result<Option<JoinHandle<()>>> {
+        self.addresses.begin(settings, ending, on_lost)
+    }
+
+    /// Gives the service addresses up for other nodes, before calls are refused.
+    pub(crate) fn withdraw(&self) {
+        self.addresses.withdraw();
+    }
+
+    /// Returns the service addresses to register instead of the nodes' own addresses, none for those; `None` while that
+    /// is not known.
+    pub(crate) fn registered(&self) -> Option<Vec<Ipv4Addr>> {
+        self.addresses.registered()
     }
 
     /// Returns a partition's place in the bucket.

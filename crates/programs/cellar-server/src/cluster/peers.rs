@@ -12,7 +12,7 @@ use clusterserver::{ClusterService, Environment, Files, Front, Fronts, Nodes, Wa
 use fileserver::FileServer;
 use rx::{ConnectOptions, Path};
 use rx_security::{ClientSecurity, KeyRing};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use volume::{Pending, Volumes};
@@ -58,15 +58,20 @@ impl Peers {
         Ok(Arc::new(Peers { node: Arc::clone(node), links, fronts }))
     }
 
+    /// Returns a service address that this node has, from which clients accept messages.
+    pub(crate) fn source(&self) -> Option<Ipv4Addr> {
+        self.node.addresses().source()
+    }
+
     /// Returns a connection to the callback service of a client: `direct`, or one through the node that the client has
-    /// called.
+    /// called. Without a service address, which clients know the server by, it goes through a node that has one.
     pub(crate) fn connection(
         &self,
         client: SocketAddr,
         patience: Duration,
         direct: Arc<dyn ClientConnection>,
     ) -> Arc<dyn ClientConnection> {
-        self.fronts.connection(client, patience, direct)
+        self.fronts.connection(client, patience, (direct, self.node.addresses().holder()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unused_self, reason = "the functions are those of a node")]
 
-use super::Handovers;
+use super::{Handovers, OnLost};
 use crate::buckets::refusal;
 use crate::environment::{Callbacks, Way};
 use adminserver::GiveUpError;
@@ -13,8 +13,10 @@ use cellar_config::Settings;
 use cluster_proto::NodeName;
 use fileserver::FileServer;
 use rx_security::KeyRing;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use volume::{Pending, Volumes};
 
@@ -57,6 +59,23 @@ impl Node {
     pub(crate) fn drain(&self, _: PartitionId, _: &NodeName) -> bool {
         match self.nothing {}
     }
+
+    pub(crate) fn begin_addresses(
+        &self,
+        _: &Settings,
+        _: &Arc<AtomicBool>,
+        _: OnLost,
+    ) -> Result<Option<JoinHandle<()>>> {
+        match self.nothing {}
+    }
+
+    pub(crate) fn withdraw(&self) {
+        match self.nothing {}
+    }
+
+    pub(crate) fn registered(&self) -> Option<Vec<Ipv4Addr>> {
+        match self.nothing {}
+    }
 }
 
 /// See the type of this name with the feature `bucket`.
@@ -65,6 +84,10 @@ pub(crate) struct Peers(Nothing);
 impl Peers {
     pub(crate) fn new(node: &Arc<Node>, _: Arc<KeyRing>) -> Result<Arc<Peers>> {
         match node.nothing {}
+    }
+
+    pub(crate) fn source(&self) -> Option<Ipv4Addr> {
+        match self.0 {}
     }
 
     pub(crate) fn connection(

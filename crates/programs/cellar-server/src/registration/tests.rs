@@ -119,6 +119,34 @@ fn servers_on_standby_are_registered_after_the_own_addresses() {
 }
 
 #[test]
+fn service_addresses_are_registered_alone() {
+    let (folder, entries) = (tempfile::tempdir().unwrap(), Arc::default());
+    let (settings, fakes) = (settings(&folder), servers(&entries));
+    let uuid = server_uuid(&settings).unwrap();
+    let mut registrar = Registrar::new(&settings, &fakes.cell(5), uuid, Box::new(|_, _| {}));
+    registrar.addresses = vec![server(77)];
+    registrar.standbys = Some(Box::new(|| vec![server(78), server(90)]));
+    let service = Arc::new(Mutex::new(None));
+    let present = Arc::clone(&service);
+    registrar.service_now = Some(Box::new(move || present.lock().clone()));
+    let mut look = || {
+        registrar.note_service();
+        registrar.note_standbys();
+        registrar.look_at(None);
+    };
+    look();
+    assert!(entries.0.lock().is_empty(), "it is not known whether there are any");
+    *service.lock() = Some(vec![server(90), server(91)]);
+    look();
+    look();
+    *service.lock() = Some(Vec::new());
+    look();
+    let registered: Vec<_> = entries.0.lock().iter().map(|(_, addresses)| addresses.clone()).collect();
+    let numbers = |list: &[u8]| list.iter().map(|number| u32::from(server(*number))).collect::<Vec<_>>();
+    assert_eq!(registered, [numbers(&[90, 91]), numbers(&[77, 78, 90])]);
+}
+
+#[test]
 fn refusals_name_a_remedy() {
     let uuid = HostUuid([3; 16]);
     for (code, words) in [

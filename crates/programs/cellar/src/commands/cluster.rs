@@ -1,6 +1,8 @@
 //! `cellar cluster`: several nodes that serve the partitions in a bucket as one file server.
 
 #[cfg(feature = "bucket")]
+mod addresses;
+#[cfg(feature = "bucket")]
 mod joining;
 #[cfg(feature = "bucket")]
 mod moving;
@@ -34,7 +36,11 @@ pub enum Cluster {
     /// Tests the bucket, takes the partitions from it, and adds the section `[cluster]` to the configuration,
     /// /etc/cellar/cellar.toml unless --config names another one.
     Join(Join),
-    /// Show the nodes of the cluster and the owners of its partitions, as the bucket has them. Takes some seconds.
+    /// Show or replace the cluster's service addresses, which move to survivors.
+    ///
+    /// Nodes follow the new list within ten seconds.
+    Addresses(Addresses),
+    /// Show the nodes of the cluster and the owners of its partitions and service addresses, as the bucket has them. Takes some seconds.
     Status,
     /// Move a partition to another node. Calls for its volumes wait meanwhile. For superusers.
     Move(Move),
@@ -50,9 +56,24 @@ pub struct Init {
     /// Letters of the partitions, separated by commas. As each has one owner, at least as many as nodes.
     #[arg(long, value_delimiter = ',', default_values = ["a", "b", "c"])]
     pub partitions: Vec<PartitionId>,
+    /// Addresses at which clients call the cluster, separated by commas, unused so far and in the network of the nodes'
+    /// addresses; the nodes' own addresses by default. Each is at one living node; there should be at least as many as nodes.
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
+    pub service_addresses: Vec<Ipv4Addr>,
     /// Settings of the node.
     #[command(flatten)]
     pub node: NodeOptions,
+}
+
+/// Show or replace the cluster's service addresses.
+#[derive(Args)]
+pub struct Addresses {
+    /// All service addresses, separated by commas. Without any, the present ones are shown.
+    #[arg(value_delimiter = ',')]
+    pub addresses: Vec<Ipv4Addr>,
+    /// Use the nodes' own addresses.
+    #[arg(long, conflicts_with = "addresses")]
+    pub none: bool,
 }
 
 /// Make this server a node of a cluster.
@@ -116,6 +137,7 @@ pub fn run(context: &Context, command: &Cluster) -> Result<()> {
     match command {
         Cluster::Init(options) => joining::init(context, options),
         Cluster::Join(options) => joining::join(context, options),
+        Cluster::Addresses(options) => addresses::run(context, options),
         Cluster::Status => status::status(context),
         Cluster::Move(options) => moving::move_one(context, options),
         Cluster::Drain(options) => moving::drain(context, options),

@@ -64,6 +64,8 @@ pub struct NodeRecord {
     pub replaced: Option<Incarnation>,
     /// Where the node receives calls of other nodes; at most [`ADDRESSES_MAX`].
     pub addresses: Vec<SocketAddr>,
+    /// Whether the node can take service addresses.
+    pub takes_addresses: bool,
 }
 
 impl NodeRecord {
@@ -80,6 +82,7 @@ impl NodeRecord {
         for address in &self.addresses {
             writer.field("address", address);
         }
+        writer.field("takes_addresses", if self.takes_addresses { "yes" } else { "no" });
         writer.finish()
     }
 
@@ -97,6 +100,11 @@ impl NodeRecord {
             ttl: Duration::from_millis(reader.parse("ttl_ms")?),
             replaced: reader.optional("replaced")?,
             addresses: addresses(&mut reader)?,
+            takes_addresses: match reader.field("takes_addresses")? {
+                "yes" => true,
+                "no" => false,
+                _ => return Err(RecordError::Field("takes_addresses")),
+            },
         };
         if record.node != *node {
             return Err(RecordError::Field("node"));

@@ -1,17 +1,19 @@
 use super::*;
 use crate::names::{Epoch, Incarnation, NodeName};
 use proptest::prelude::*;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// The objects as the format's description has them.
 const NODE: &str = "cellar node lease 1\nnode: a.example\nincarnation: 0000000000000000000000000000abcd.2\n\
     sequence: 17\nstate: live\nttl_ms: 6000\nreplaced: 00000000000000000000000000000001.1\naddresses: 2\n\
-    address: 192.0.2.1:7010\naddress: [2001:db8::1]:7010\ncrc32c: ";
+    address: 192.0.2.1:7010\naddress: [2001:db8::1]:7010\ntakes_addresses: yes\ncrc32c: ";
 const OWNED: &str = "cellar partition owner 1\nepoch: 12\nstate: owned\nnode: a.example\n\
     incarnation: 0000000000000000000000000000abcd.2\ncrc32c: ";
 const CLUSTER: &str =
     "cellar cluster 1\ncell: example.org\npartitions: 2\npartition: b\npartition: aa\ncrc32c: ";
+const ADDRESSES: &str =
+    "cellar service addresses 1\naddresses: 2\naddress: 192.0.2.9\naddress: 192.0.2.11\ncrc32c: ";
 const FREE: &str = "cellar partition owner 1\nepoch: 12\nstate: free\nsuccessor: -\ncrc32c: ";
 
 fn name() -> NodeName {
@@ -27,6 +29,7 @@ fn lease() -> NodeRecord {
         ttl: Duration::from_secs(6),
         replaced: Some(Incarnation { nonce: 1, count: 1 }),
         addresses: vec!["192.0.2.1:7010".parse().unwrap(), "[2001:db8::1]:7010".parse().unwrap()],
+        takes_addresses: true,
     }
 }
 
@@ -42,6 +45,10 @@ fn free() -> OwnerRecord {
 fn cluster() -> ClusterRecord {
     let partitions = ["aa", "b"].map(|letters| letters.parse().unwrap());
     ClusterRecord::new("example.org".parse().unwrap(), partitions.into()).unwrap()
+}
+
+fn service_addresses() -> ServiceAddresses {
+    ServiceAddresses::new([11, 9, 11].map(|last| Ipv4Addr::new(192, 0, 2, last)).into()).unwrap()
 }
 
 /// Returns the contents that begin with the text, with the checksum of CRC-32C computed bit by bit.
@@ -67,8 +74,10 @@ fn objects_are_as_the_document_describes_them() {
     }
     assert_eq!(cluster().encode(), with_crc(CLUSTER));
     assert_eq!(ClusterRecord::decode(&with_crc(CLUSTER)), Ok(cluster()));
+    assert_eq!(service_addresses().encode(), with_crc(ADDRESSES));
+    assert_eq!(ServiceAddresses::decode(&with_crc(ADDRESSES)), Ok(service_addresses()));
     let document = include_str!("../../../../../docs/reference/formats/cluster.md");
-    for text in [NODE, OWNED, FREE, CLUSTER] {
+    for text in [NODE, OWNED, FREE, CLUSTER, ADDRESSES] {
         let shown = String::from_utf8(with_crc(text)).unwrap();
         assert!(document.contains(&shown), "the document lacks\n{shown}");
     }
@@ -125,9 +134,10 @@ fn a_lease_with_impossible_fields_is_refused() {
     assert_eq!(replaced("a.example", "b.example"), RecordError::Field("node"));
     assert_eq!(replaced("ttl_ms: 6000", "ttl_ms: 1"), RecordError::Field("ttl_ms"));
     assert_eq!(replaced("ttl_ms: 6000", "ttl_ms: 600001"), RecordError::Field("ttl_ms"));
-    assert_eq!(replaced("addresses: 2", "addresses: 17"), RecordError::Field("addresses"));
+    assert_eq!(replaced("addresses: 2\n", "addresses: 17\n"), RecordError::Field("addresses"));
     assert_eq!(replaced("addresses: 2", "addresses: 3"), RecordError::Field("address"));
-    assert_eq!(replaced("addresses: 2", "addresses: 1"), RecordError::Field("node"));
+    assert_eq!(replaced("addresses: 2", "addresses: 1"), RecordError::Field("takes_addresses"));
+    assert_eq!(replaced("takes_addresses: yes", "takes_addresses: 1"), RecordError::Field("takes_addresses"));
     assert_eq!(replaced("state: live", "state: alive"), RecordError::Field("state"));
 }
 
@@ -148,6 +158,31 @@ fn a_cluster_with_impossible_fields_is_refused() {
 }
 
 #[test]
+fn impossible_service_addresses_are_refused() {
+    let replaced =
+        |from: &str, to: &str| ServiceAddresses::decode(&with_crc(&ADDRESSES.replace(from, to))).unwrap_err();
+    assert_eq!(replaced("addresses: 2", "addresses: 16"), RecordError::Field("addresses"));
+    assert_eq!(replaced("addresses: 2", "addresses: 3"), RecordError::Field("address"));
+    assert_eq!(replaced("addresses: 2", "addresses: 1"), RecordError::Field("address"));
+    assert_eq!(replaced("address: 192.0.2.9", "address: 192.0.2.11"), RecordError::Field("address"));
+    assert_eq!(replaced("address: 192.0.2.9", "address: 192.0.2.12"), RecordError::Field("address"));
+    for special in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "2001:db8::1", "a"] {
+        let text = format!("address: {special}");
+        assert_eq!(replaced("address: 192.0.2.9", &text), RecordError::Field("address"), "{special}");
+    }
+    let many = (1..=16).map(|last| Ipv4Addr::new(192, 0, 2, last)).collect();
+    assert_eq!(ServiceAddresses::new(many), Err(ServiceAddressError::Many(16)));
+    assert_eq!(
+        ServiceAddresses::new(vec![Ipv4Addr::LOCALHOST]),
+        Err(ServiceAddressError::Special(Ipv4Addr::LOCALHOST))
+    );
+    assert_eq!(
+        ServiceAddresses::decode(&ServiceAddresses::default().encode()),
+        Ok(ServiceAddresses::default())
+    );
+}
+
+#[test]
 fn a_cluster_with_all_partitions_fits() {
     let all = (0..256).filter_map(base::PartitionId::from_index).collect();
     let record = ClusterRecord::new("c".repeat(63).parse().unwrap(), all).unwrap();
@@ -158,17 +193,19 @@ fn a_cluster_with_all_partitions_fits() {
 
 #[test]
 fn every_changed_byte_is_noticed() {
-    for good in [lease().encode(), owned().encode(), free().encode(), cluster().encode()] {
+    let lists = [cluster().encode(), service_addresses().encode()];
+    for good in [lease().encode(), owned().encode(), free().encode()].into_iter().chain(lists) {
         for at in 0..good.len() {
             for flip in [1, 0x20, 0x80] {
                 let mut bad = good.clone();
                 bad[at] ^= flip;
                 assert!(NodeRecord::decode(&name(), &bad).is_err() && OwnerRecord::decode(&bad).is_err());
-                assert!(ClusterRecord::decode(&bad).is_err());
+                assert!(ClusterRecord::decode(&bad).is_err() && ServiceAddresses::decode(&bad).is_err());
             }
             assert!(NodeRecord::decode(&name(), &good[..at]).is_err());
             assert!(OwnerRecord::decode(&good[..at]).is_err());
             assert!(ClusterRecord::decode(&good[..at]).is_err());
+            assert!(ServiceAddresses::decode(&good[..at]).is_err());
         }
     }
 }
@@ -193,8 +230,8 @@ fn any_lease() -> impl Strategy<Value = NodeRecord> {
         || (any::<u128>(), any::<u32>()).prop_map(|(nonce, count)| Incarnation { nonce, count });
     let addresses = proptest::collection::vec(any::<([u8; 4], u16)>(), 0..ADDRESSES_MAX);
     let replaced = proptest::option::of(incarnation());
-    (incarnation(), any::<u64>(), states, 50_u64..600_000, replaced, addresses).prop_map(
-        |(incarnation, sequence, state, ttl_ms, replaced, addresses)| NodeRecord {
+    (incarnation(), any::<u64>(), states, 50_u64..600_000, replaced, addresses, any::<bool>()).prop_map(
+        |(incarnation, sequence, state, ttl_ms, replaced, addresses, takes_addresses)| NodeRecord {
             node: name(),
             incarnation,
             sequence,
@@ -202,6 +239,7 @@ fn any_lease() -> impl Strategy<Value = NodeRecord> {
             ttl: Duration::from_millis(ttl_ms),
             replaced,
             addresses: addresses.into_iter().map(SocketAddr::from).collect(),
+            takes_addresses,
         },
     )
 }
@@ -217,21 +255,26 @@ proptest! {
         prop_assert!(NodeRecord::decode(&name(), &bytes).is_err());
         prop_assert!(OwnerRecord::decode(&bytes).is_err());
         prop_assert!(ClusterRecord::decode(&bytes).is_err());
+        prop_assert!(ServiceAddresses::decode(&bytes).is_err());
     }
 
     /// Text that gets past the checksum: lines of all objects, shuffled, cut and repeated.
     #[test]
-    fn arbitrary_lines_have_one_form(lines in proptest::collection::vec(0_usize..23, 0..14), cut in 0_usize..40) {
-        let all: Vec<&str> = [NODE, OWNED, FREE, CLUSTER].iter().flat_map(|object| object.lines()).collect();
+    fn arbitrary_lines_have_one_form(lines in proptest::collection::vec(0_usize..29, 0..14), cut in 0_usize..40) {
+        let all: Vec<&str> = [NODE, OWNED, FREE, CLUSTER, ADDRESSES].iter().flat_map(|object| object.lines()).collect();
         let mut text = String::new();
         for line in lines.iter().filter_map(|line| all.get(*line)) {
             text += line;
             text.push('\n');
         }
         text.truncate(text.len().saturating_sub(cut.saturating_sub(20)));
-        for head in ["", "cellar node lease 1\n", "cellar partition owner 1\n", "cellar cluster 1\n"] {
+        let heads = ["cellar node lease", "cellar partition owner", "cellar cluster", "cellar service addresses"];
+        for head in heads.map(|kind| format!("{kind} 1\n")).iter().map(String::as_str).chain([""]) {
             let bytes = with_crc(&format!("{head}{text}"));
             if let Ok(record) = NodeRecord::decode(&name(), &bytes) {
+                prop_assert_eq!(record.encode(), bytes.clone());
+            }
+            if let Ok(record) = ServiceAddresses::decode(&bytes) {
                 prop_assert_eq!(record.encode(), bytes.clone());
             }
             if let Ok(record) = ClusterRecord::decode(&bytes) {

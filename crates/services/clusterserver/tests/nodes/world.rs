@@ -131,6 +131,7 @@ impl Ownership for View {
             ttl: Duration::from_secs(6),
             replaced: None,
             addresses: vec![self.table.addresses.lock()[&index]],
+            takes_addresses: false,
         }))
     }
 }
@@ -208,7 +209,7 @@ pub(crate) struct Network {
 
 impl CallbackNetwork for Network {
     fn connection(&self, peer: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection> {
-        self.fronts.connection(peer, patience, self.files.connection(peer, patience))
+        self.fronts.connection(peer, patience, (self.files.connection(peer, patience), None))
     }
 }
 

@@ -48,14 +48,14 @@ const SHORT_MS: u64 = 1000;
 const LONG_MS: u64 = 120_000;
 
 /// A program that prints a line with the time and a number for each answer, until it is dropped.
-struct Series {
+pub(crate) struct Series {
     child: Child,
     log: PathBuf,
 }
 
 impl Series {
     /// Creates files in a volume through one node.
-    fn pulse(host: &Cell, server: &str, volume: &str) -> Result<Series> {
+    pub(crate) fn pulse(host: &Cell, server: &str, volume: &str) -> Result<Series> {
         Series::start(host, &format!("pulse-{volume}.log"), &["pulse", host.address, server, volume])
     }
 
@@ -91,7 +91,7 @@ impl Series {
     }
 
     /// Waits for this many more answers.
-    fn more(&self, count: usize) -> Result<()> {
+    pub(crate) fn more(&self, count: usize) -> Result<()> {
         let before = self.rows()?.len();
         wait_for(LIMIT, || Ok(self.rows()?.len() >= before + count)).context(self.log.display().to_string())
     }
@@ -101,6 +101,17 @@ impl Series {
         let first = || -> Result<_> { Ok(self.rows()?.into_iter().find(|(at, _)| *at > time)) };
         wait_for(LIMIT, || Ok(first()?.is_some())).context(self.log.display().to_string())?;
         Ok(first()?.context("no answer")?.0.duration_since(time)?)
+    }
+
+    /// Returns the longest time between two answers after `since`, the first one counted from it.
+    pub(crate) fn longest_gap(&self, since: SystemTime) -> Result<Duration> {
+        self.after(since + Duration::from_millis(500))?;
+        let (mut last, mut longest) = (since, Duration::ZERO);
+        for (at, _) in self.rows()?.into_iter().filter(|(at, _)| *at > since) {
+            longest = longest.max(at.duration_since(last)?);
+            last = at;
+        }
+        Ok(longest)
     }
 }
 
@@ -244,7 +255,7 @@ fn kill_nodes(cluster: &mut Cluster, pulses: &[Series], owner: usize) -> Result<
     cluster.nodes[owner].end_cellar("KILL")?;
     for index in (0..cluster.nodes.len()).filter(|index| *index != owner) {
         let taken = pulses[index].after(before + Duration::from_millis(500))?;
-        let longest = longest_gap(&pulses[index], before)?;
+        let longest = pulses[index].longest_gap(before)?;
         println!(
             "interop: {} acknowledged a change {:.1} s after the kill; the longest pause was {:.1} s",
             cluster.nodes[index].name,
@@ -271,7 +282,7 @@ fn kill_nodes(cluster: &mut Cluster, pulses: &[Series], owner: usize) -> Result<
     cluster.nodes[front].end_cellar("KILL")?;
     for index in [owner, next] {
         pulses[index].more(CHANGES)?;
-        let longest = longest_gap(&pulses[index], before)?;
+        let longest = pulses[index].longest_gap(before)?;
         println!("interop: without a front, the longest pause was {:.1} s", longest.as_secs_f64());
         ensure!(longest <= TAKEOVER, "clients of {} waited for {longest:?}", cluster.nodes[index].name);
     }
@@ -280,17 +291,6 @@ fn kill_nodes(cluster: &mut Cluster, pulses: &[Series], owner: usize) -> Result<
     done = done.max(writer.stop()?.unwrap_or(0));
     cluster.compare_steps(done)?;
     cluster.compare(pulses)
-}
-
-/// Returns the longest time between two answers after `since`, the first one counted from it.
-fn longest_gap(series: &Series, since: SystemTime) -> Result<Duration> {
-    series.after(since + Duration::from_millis(500))?;
-    let (mut last, mut longest) = (since, Duration::ZERO);
-    for (at, _) in series.rows()?.into_iter().filter(|(at, _)| *at > since) {
-        longest = longest.max(at.duration_since(last)?);
-        last = at;
-    }
-    Ok(longest)
 }
 
 /// The owner stops for longer than its lease while clients change files through other nodes. When it goes on, it shows
@@ -314,7 +314,7 @@ fn stop_owner(cluster: &Cluster, pulses: &[Series], owner: usize) -> Result<()> 
     pulses.iter().try_for_each(|pulse| pulse.more(CHANGES))?;
     let before = SystemTime::now();
     cluster.nodes[owner].stop_cellar()?;
-    let longest = longest_gap(&pulses[front], before)?;
+    let longest = pulses[front].longest_gap(before)?;
     println!("interop: the longest pause was {:.1} s", longest.as_secs_f64());
     ensure!(longest <= TAKEOVER, "clients waited for {longest:?}");
     std::thread::sleep(STOPPED.saturating_sub(before.elapsed()?));

@@ -1,5 +1,6 @@
 //! `cellar cluster init` and `cellar cluster join`.
 
+use super::addresses::{joined, listed, replace};
 use super::place::{described, surveyed_nodes};
 use super::section::{Added, add, section};
 use super::{Init, Join, NodeOptions};
@@ -10,9 +11,11 @@ use bucket::probe::probe_once;
 use cellar_config::cluster::host_node_name;
 use cellar_config::{BucketSettings, ClusterSettings, Role, Settings, files};
 use cellar_server::buckets::connect;
-use cluster::{ClusterRecord, NodeName, NodeState};
+use cluster::{ClusterRecord, NodeName, NodeState, ServiceAddresses};
 use serde::Serialize;
+use std::fmt::Write as _;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
@@ -25,6 +28,7 @@ struct Done {
     bucket: String,
     cell: String,
     partitions: Vec<String>,
+    service_addresses: Vec<Ipv4Addr>,
     node: String,
     config: PathBuf,
     /// Lines of the configuration that became comments.
@@ -73,6 +77,24 @@ impl ConfigFile {
         Ok(Plan { added, settings, cluster })
     }
 
+    /// Writes the address of a node with service addresses into its section, which is the end of the file: a service address
+    /// that is at the machine when it starts must not be taken for its own.
+    fn settle_address(&self, plan: Plan, options: &NodeOptions, service: &ServiceAddresses) -> Result<Plan> {
+        let Plan { mut added, settings, cluster } = plan;
+        if service.addresses().contains(&cluster.address) {
+            bail!(
+                "{} is a service address of the cluster; name an address of this machine alone with --address",
+                cluster.address
+            );
+        }
+        if service.addresses().is_empty() || options.address.is_some() {
+            return Ok(Plan { added, settings, cluster });
+        }
+        writeln!(added.text, "address = \"{}\"", cluster.address).expect("a string takes everything");
+        let settings = cellar_config::file::parse(&self.path, &added.text)?;
+        Ok(Plan { added, settings, cluster })
+    }
+
     /// Replaces the file, and keeps its owner and mode.
     fn write(&self, plan: &Plan) -> Result<()> {
         let cannot = || format!("cannot write the configuration {}", self.path.display());
@@ -90,7 +112,9 @@ impl ConfigFile {
 /// Creates a cluster.
 pub(super) fn init(context: &Context, options: &Init) -> Result<()> {
     let file = ConfigFile::read(context)?;
+    let service = ServiceAddresses::new(options.service_addresses.clone())?;
     let plan = file.plan("init", &options.bucket, &options.partitions, &options.node)?;
+    let plan = file.settle_address(plan, &options.node, &service)?;
     let bucket = &plan.cluster.bucket;
     let ids = plan.settings.partitions.iter().map(|partition| partition.id).collect();
     let record =
@@ -103,13 +127,16 @@ pub(super) fn init(context: &Context, options: &Init) -> Result<()> {
     if created != record {
         return Err(exists(bucket, &created));
     }
+    if !service.addresses().is_empty() {
+        replace(bucket, &service)?;
+    }
     file.write(&plan)?;
     let mut next = vec![start(&file.path)];
     next.push(format!(
         "on each further node, with the cell's key: cellar cluster join {}, with the same options for the bucket",
         bucket.address
     ));
-    done(context, &file, &plan, next)
+    done(context, &file, (&plan, &service), next)
 }
 
 /// Makes a server a node.
@@ -125,7 +152,9 @@ pub(super) fn join(context: &Context, options: &Join) -> Result<()> {
             bucket.address
         )
     })?;
+    let service = listed(&bucket)?;
     let plan = file.plan("join", &options.bucket, record.partitions(), &options.node)?;
+    let plan = file.settle_address(plan, &options.node, &service)?;
     check_cell(&file.path, &plan.settings, &record)?;
     if !options.databases {
         check_databases(&file.path, &plan.settings)?;
@@ -134,7 +163,7 @@ pub(super) fn join(context: &Context, options: &Join) -> Result<()> {
     probe(&plan.cluster.bucket)?;
     make_folders(&plan)?;
     file.write(&plan)?;
-    done(context, &file, &plan, vec![start(&file.path)])
+    done(context, &file, (&plan, &service), vec![start(&file.path)])
 }
 
 /// Refuses a place that has a cluster, unless it is this one and no node has been started: then an earlier attempt has
@@ -237,7 +266,12 @@ fn start(config: &Path) -> String {
     }
 }
 
-fn done(context: &Context, file: &ConfigFile, plan: &Plan, next: Vec<String>) -> Result<()> {
+fn done(
+    context: &Context,
+    file: &ConfigFile,
+    (plan, service): (&Plan, &ServiceAddresses),
+    next: Vec<String>,
+) -> Result<()> {
     let (cluster, partitions) = (&plan.cluster, &plan.settings.partitions);
     let ids: Vec<PartitionId> = partitions.iter().map(|partition| partition.id).collect();
     let mut lines = vec![format!(
@@ -260,11 +294,18 @@ fn done(context: &Context, file: &ConfigFile, plan: &Plan, next: Vec<String>) ->
                 .into(),
         );
     }
+    if !service.addresses().is_empty() {
+        lines.push(format!(
+            "clients call {}; the server needs CAP_NET_ADMIN and CAP_NET_RAW to have them (docs/guide/cluster.md)",
+            joined(service)
+        ));
+    }
     lines.extend(next.iter().map(|step| format!("next, {step}")));
     let done = Done {
         bucket: cluster.bucket.address.to_string(),
         cell: plan.settings.cell.to_string(),
         partitions: ids.iter().map(|id| id.letters()).collect(),
+        service_addresses: service.addresses().to_vec(),
         node: cluster.node.to_string(),
         config: file.path.clone(),
         commented_out: plan.added.removed.clone(),

@@ -7,7 +7,7 @@ use cell_client::describe::describe;
 use cell_client::{CellClient, Interface};
 use cellar_config::{BucketSettings, ClusterSettings, Settings};
 use cellar_server::buckets::connect;
-use cluster::{NodeRecord, PartitionName, Survey};
+use cluster::{NodeRecord, OwnerRecord, PartitionName, Survey, service_address_place};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -45,6 +45,16 @@ pub(super) fn surveyed(settings: &Settings, cluster: &ClusterSettings) -> Result
     let (client, names) = (connect(&cluster.bucket)?, partition_names(settings, cluster));
     cluster::survey(&*client, cluster.folder(), &names, WATCH)
         .with_context(|| format!("cannot read the cluster in {}", described(&cluster.bucket)))
+}
+
+/// Returns the service addresses, each with its owner's object.
+pub(super) fn address_owners(cluster: &ClusterSettings) -> Result<Vec<(Ipv4Addr, Option<OwnerRecord>)>> {
+    let list = super::addresses::listed(&cluster.bucket)?;
+    let place = |address: &Ipv4Addr| service_address_place(cluster.folder(), *address);
+    let places = list.addresses().iter().map(place).collect::<Result<Vec<_>, _>>()?;
+    let owners = cluster::read_owners(&*connect(&cluster.bucket)?, &places)
+        .with_context(|| format!("cannot read the cluster in {}", described(&cluster.bucket)))?;
+    Ok(list.addresses().iter().copied().zip(owners.into_iter().map(|(_, owner)| owner)).collect())
 }
 
 /// Watches the leases below a place for two seconds.
@@ -99,6 +109,7 @@ mod tests {
             addresses: ["[2001:db8::1]:7010", "192.0.2.2:7010", "192.0.2.1:7010", "192.0.2.2:7000"]
                 .map(|address| address.parse().unwrap())
                 .into(),
+            takes_addresses: false,
         };
         assert_eq!(servers_of(&node), [Ipv4Addr::new(192, 0, 2, 2), Ipv4Addr::new(192, 0, 2, 1)]);
     }

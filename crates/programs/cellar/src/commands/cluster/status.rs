@@ -1,6 +1,6 @@
 //! `cellar cluster status`.
 
-use super::place::{ask, of_node, surveyed};
+use super::place::{address_owners, ask, of_node, surveyed};
 use crate::commands::Context;
 use crate::output::{Format, Row, line};
 use anyhow::Result;
@@ -8,6 +8,7 @@ use base::PartitionId;
 use cellar_config::{ClusterSettings, Settings};
 use cluster::{Holder, NodeSeen, NodeState, OwnerRecord, Survey};
 use serde::Serialize;
+use std::net::Ipv4Addr;
 use std::thread;
 
 /// What is shown of a cluster.
@@ -16,6 +17,7 @@ struct Shown {
     bucket: String,
     nodes: Vec<NodeRow>,
     partitions: Vec<PartitionRow>,
+    service_addresses: Vec<AddressRow>,
 }
 
 /// A node.
@@ -30,6 +32,8 @@ struct NodeRow {
     lease_changed_seconds: Option<f64>,
     /// Letters of the partitions that it owns.
     partitions: Vec<String>,
+    /// Whether it can take service addresses.
+    takes_addresses: bool,
     /// What its file server answers: its version, or an error; `None` if it was not asked.
     server: Option<String>,
 }
@@ -41,6 +45,26 @@ struct PartitionRow {
     state: String,
     owner: Option<String>,
     epoch: Option<u64>,
+}
+
+/// A service address.
+#[derive(Debug, PartialEq, Serialize)]
+struct AddressRow {
+    address: Ipv4Addr,
+    state: String,
+    node: Option<String>,
+    epoch: Option<u64>,
+}
+
+impl Row for AddressRow {
+    const COLUMNS: &'static [&'static str] = &["SERVICE ADDRESS", "STATE", "NODE", "EPOCH"];
+
+    fn cells(&self) -> Vec<String> {
+        let AddressRow { address, state, node, epoch } = self;
+        let epoch = epoch.map(|epoch| epoch.to_string());
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+        vec![address.to_string(), state.clone(), or_none(node.clone()), or_none(epoch)]
+    }
 }
 
 impl Row for NodeRow {
@@ -78,7 +102,8 @@ impl Row for PartitionRow {
 pub(super) fn status(context: &Context) -> Result<()> {
     let (settings, cluster) = of_node(context)?;
     let survey = surveyed(&settings, &cluster)?;
-    let shown = Shown::new(&settings, &cluster, &survey, asked(context, &survey.nodes));
+    let addresses = address_owners(&cluster)?;
+    let shown = Shown::new(&settings, &cluster, (&survey, &addresses), asked(context, &survey.nodes));
     if context.format == Format::Json {
         return context.format.done(&shown, "");
     }
@@ -88,7 +113,16 @@ pub(super) fn status(context: &Context) -> Result<()> {
     } else {
         context.format.rows(&shown.nodes)?;
     }
-    context.format.rows(&shown.partitions)
+    context.format.rows(&shown.partitions)?;
+    if shown.service_addresses.is_empty() {
+        return Ok(());
+    }
+    context.format.rows(&shown.service_addresses)?;
+    let unable = shown.nodes.iter().filter(|node| node.state == "live" && !node.takes_addresses);
+    for node in unable {
+        line(format!("{} takes no service addresses; its log says why", node.node))?;
+    }
+    Ok(())
 }
 
 /// Asks the file servers of all nodes that may run, at the same time.
@@ -109,7 +143,7 @@ impl Shown {
     fn new(
         settings: &Settings,
         cluster: &ClusterSettings,
-        survey: &Survey,
+        (survey, addresses): (&Survey, &[(Ipv4Addr, Option<OwnerRecord>)]),
         servers: Vec<Option<String>>,
     ) -> Shown {
         let owners: Vec<(PartitionId, Option<&OwnerRecord>)> = settings
@@ -124,6 +158,7 @@ impl Shown {
             addresses: seen.record.addresses.iter().map(ToString::to_string).collect(),
             lease_changed_seconds: seen.changed.map(|time| (time.as_secs_f64() * 10.0).round() / 10.0),
             partitions: owned_by(seen, &owners).map(PartitionId::letters).collect(),
+            takes_addresses: seen.record.takes_addresses,
             server,
         };
         Shown {
@@ -132,6 +167,10 @@ impl Shown {
             partitions: owners
                 .iter()
                 .map(|(id, owner)| PartitionRow::new(*id, *owner, &survey.nodes))
+                .collect(),
+            service_addresses: addresses
+                .iter()
+                .map(|(address, owner)| AddressRow::new(*address, owner.as_ref(), &survey.nodes))
                 .collect(),
         }
     }
@@ -157,24 +196,36 @@ pub(super) fn owned_by<'a>(
     owners.iter().filter(move |(_, owner)| is_live && owner.is_some_and(is_owned)).map(|(id, _)| *id)
 }
 
+/// Returns the words for the owner of something, and the owner.
+fn state_of_owner(owner: Option<&OwnerRecord>, nodes: &[NodeSeen]) -> (String, Option<String>) {
+    match owner.map(|owner| &owner.holder) {
+        None => ("never served".into(), None),
+        Some(Holder::Free { successor: None }) => ("free".into(), None),
+        Some(Holder::Free { successor: Some(node) }) => (format!("free for {node}"), None),
+        Some(Holder::Owned { node, incarnation }) => {
+            let of_owner = nodes.iter().find(|seen| seen.record.incarnation == *incarnation);
+            let state = match of_owner.map(state_of) {
+                Some("live") => "owned",
+                Some("silent") => "owner is silent",
+                _ => "owner has ended",
+            };
+            (state.into(), Some(node.to_string()))
+        }
+    }
+}
+
 impl PartitionRow {
     fn new(id: PartitionId, owner: Option<&OwnerRecord>, nodes: &[NodeSeen]) -> PartitionRow {
-        let (state, name) = match owner.map(|owner| &owner.holder) {
-            None => ("never served".into(), None),
-            Some(Holder::Free { successor: None }) => ("free".into(), None),
-            Some(Holder::Free { successor: Some(node) }) => (format!("free for {node}"), None),
-            Some(Holder::Owned { node, incarnation }) => {
-                let of_owner = nodes.iter().find(|seen| seen.record.incarnation == *incarnation);
-                let state = match of_owner.map(state_of) {
-                    Some("live") => "owned",
-                    Some("silent") => "owner is silent",
-                    _ => "owner has ended",
-                };
-                (state.into(), Some(node.to_string()))
-            }
-        };
+        let (state, name) = state_of_owner(owner, nodes);
         let epoch = owner.map(|owner| owner.epoch.0);
         PartitionRow { partition: id.to_string(), state, owner: name, epoch }
+    }
+}
+
+impl AddressRow {
+    fn new(address: Ipv4Addr, owner: Option<&OwnerRecord>, nodes: &[NodeSeen]) -> AddressRow {
+        let (state, node) = state_of_owner(owner, nodes);
+        AddressRow { address, state, node, epoch: owner.map(|owner| owner.epoch.0) }
     }
 }
 
@@ -193,6 +244,7 @@ mod tests {
             ttl: Duration::from_secs(6),
             replaced: None,
             addresses: vec!["[2001:db8::1]:7010".parse().unwrap(), "192.0.2.1:7010".parse().unwrap()],
+            takes_addresses: false,
         };
         NodeSeen { record, changed: changed.map(Duration::from_secs_f64) }
     }
@@ -229,6 +281,11 @@ mod tests {
         }
         let shown = PartitionRow::new(id, None, &nodes);
         assert_eq!(shown.cells(), ["/vicepb", "never served", "-", "-"]);
+        let address = Ipv4Addr::new(192, 0, 2, 11);
+        let shown = AddressRow::new(address, Some(&owner("alive", 1)), &nodes);
+        assert_eq!(shown.cells(), ["192.0.2.11", "owned", "alive", "7"]);
+        let shown = AddressRow::new(address, None, &nodes);
+        assert_eq!(shown.cells(), ["192.0.2.11", "never served", "-", "-"]);
         let (alive, dead) = (owner("alive", 1), owner("dead", 2));
         let owners = [(id, Some(&alive)), ("c".parse().unwrap(), Some(&dead)), ("d".parse().unwrap(), None)];
         let owned =

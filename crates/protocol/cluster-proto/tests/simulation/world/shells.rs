@@ -37,6 +37,7 @@ impl World {
             ended,
             folder: "cell".into(),
             addresses: Vec::new(),
+            takes_addresses: false,
             timing,
         };
         let mut member = Member::new(config, clock.at(self.now));

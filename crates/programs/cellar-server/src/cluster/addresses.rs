@@ -1,0 +1,210 @@
+//! The service addresses of the cluster: each is owned by one node, which has it at its interface
+//! (docs/design/cluster.md, "Service addresses").
+
+mod census;
+mod holder;
+mod plan;
+
+use super::OnLost;
+use crate::buckets::connect;
+use crate::threads::thread;
+use anyhow::Result;
+use cellar_config::Settings;
+use cluster::{Member, NodeName, PartitionName, service_address_place};
+use interfaces::Interface;
+use parking_lot::{Mutex, RwLock};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Interval at which threads check whether there is something to do.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// For how long an interface that has failed is left alone.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// How long the end of the server waits until its addresses are gone from the interface.
+const WITHDRAW_LIMIT: Duration = Duration::from_secs(1);
+
+/// Whether and where this process can have service addresses.
+pub(super) struct Prepared {
+    own: Ipv4Addr,
+    refusal: Option<&'static str>,
+    interface: Result<Interface, String>,
+}
+
+impl Prepared {
+    /// Whether it can have any.
+    pub(super) fn is_able(&self) -> bool {
+        self.interface.is_ok()
+    }
+}
+
+/// The service addresses at this node.
+pub(crate) struct Addresses {
+    node: NodeName,
+    member: Arc<Member>,
+    folder: String,
+    /// The address whose interface gets the service addresses.
+    own: Ipv4Addr,
+    /// Why this node takes none whatever its interface is like.
+    refusal: Option<&'static str>,
+    /// The interface, or since when and why there is none; nothing waits under the lock.
+    interface: Mutex<Result<Arc<Interface>, (Instant, String)>>,
+    /// Guards what is known of all addresses; nothing waits under it.
+    known: RwLock<Known>,
+    on_lost: OnceLock<OnLost>,
+    is_withdrawn: AtomicBool,
+}
+
+/// What is known of all addresses.
+#[derive(Default)]
+struct Known {
+    /// The addresses for the location database: none if the nodes' own count. `None` until that is known.
+    registered: Option<Vec<Ipv4Addr>>,
+    entries: Vec<Arc<Entry>>,
+    /// Where a node that has a service address receives calls of other nodes.
+    holder: Option<SocketAddr>,
+}
+
+/// One service address.
+struct Entry {
+    address: Ipv4Addr,
+    place: PartitionName,
+    /// Whether this node is not to have it, or is to give it up.
+    is_unwanted: AtomicBool,
+    /// Whether this node owns it.
+    is_owned: AtomicBool,
+    /// Whether this node has it at its interface, or is about to.
+    is_held: AtomicBool,
+    /// The node that is to have it when this one gives it up; nothing waits under the lock.
+    heir: Mutex<Option<NodeName>>,
+    /// Whether the address is no longer one of the cluster's.
+    is_gone: AtomicBool,
+}
+
+impl Addresses {
+    /// Finds the interface of a node's own address, if this process can have service addresses there.
+    pub(super) fn prepare(settings: &Settings, own: Ipv4Addr) -> Prepared {
+        let is_bound = !settings.bind.is_empty();
+        let refusal = is_bound.then_some(
+            "`server.bind` names addresses, so that the server's sockets receive nothing for others; remove it",
+        );
+        let interface = match refusal {
+            Some(refusal) => Err(refusal.to_owned()),
+            None => Interface::with_address(own).map_err(|error| error.to_string()),
+        };
+        Prepared { own, refusal, interface }
+    }
+
+    /// The addresses of a node that has begun to join.
+    pub(super) fn of(prepared: Prepared, node: NodeName, member: Arc<Member>, folder: &str) -> Addresses {
+        let Prepared { own, refusal, interface } = prepared;
+        Addresses {
+            node,
+            member,
+            folder: folder.to_owned(),
+            own,
+            refusal,
+            interface: Mutex::new(interface.map(Arc::new).map_err(|why| (Instant::now(), why))),
+            known: RwLock::default(),
+            on_lost: OnceLock::new(),
+            is_withdrawn: AtomicBool::new(false),
+        }
+    }
+
+    /// Starts the threads, which end soon after `ending` is set, or this node has [withdrawn](Self::withdraw).
+    ///
+    /// # Errors
+    /// If the bucket's client cannot be set up.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        settings: &Settings,
+        ending: &Arc<AtomicBool>,
+        on_lost: OnLost,
+    ) -> Result<Option<JoinHandle<()>>> {
+        let Some(cluster) = &settings.cluster else { return Ok(None) };
+        _ = self.on_lost.set(on_lost);
+        let census = census::Census::new(Arc::clone(self), connect(&cluster.bucket)?)?;
+        let ending = Arc::clone(ending);
+        Ok(Some(thread("addresses", move || census.run(&ending))))
+    }
+
+    /// Returns the addresses to register instead of the nodes' own, none for those; `None` while that is not known.
+    pub(crate) fn registered(&self) -> Option<Vec<Ipv4Addr>> {
+        self.known.read().registered.clone()
+    }
+
+    /// Returns a service address that this node has: clients accept its messages from there.
+    pub(crate) fn source(&self) -> Option<Ipv4Addr> {
+        let known = self.known.read();
+        known.entries.iter().find(|entry| entry.is_held()).map(|entry| entry.address)
+    }
+
+    /// Returns where a node that has a service address receives calls of other nodes, if this one has none.
+    pub(crate) fn holder(&self) -> Option<SocketAddr> {
+        self.known.read().holder.filter(|_| self.source().is_none())
+    }
+
+    /// Gives all addresses up, for other nodes. Waits until they are gone from the interface, for a moment.
+    pub(crate) fn withdraw(&self) {
+        self.is_withdrawn.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        for entry in &self.known.read().entries {
+            entry.is_unwanted.store(true, Ordering::Relaxed);
+        }
+        while self.source().is_some() && begun.elapsed() < WITHDRAW_LIMIT {
+            std::thread::sleep(LOOK / 10);
+        }
+    }
+
+    /// Whether the threads are to end.
+    fn is_ending(&self, ending: &AtomicBool) -> bool {
+        self.is_withdrawn.load(Ordering::Relaxed) || ending.load(Ordering::Relaxed)
+    }
+
+    /// Returns the interface, which is looked for again some time after it has failed.
+    fn interface(&self) -> Result<Arc<Interface>, String> {
+        let mut interface = self.interface.lock();
+        let is_due = |since: &Instant| self.refusal.is_none() && since.elapsed() >= PAUSE;
+        if interface.as_ref().is_err_and(|(since, _)| is_due(since)) {
+            let found = Interface::with_address(self.own);
+            self.member.set_takes_addresses(found.is_ok());
+            *interface = found.map(Arc::new).map_err(|error| (Instant::now(), error.to_string()));
+        }
+        interface.clone().map_err(|(_, why)| why)
+    }
+
+    /// The interface has failed: this node takes no addresses for a while.
+    fn failed(&self, why: String) {
+        self.member.set_takes_addresses(false);
+        *self.interface.lock() = Err((Instant::now(), why));
+    }
+
+    /// Reports that an address is gone from the interface.
+    fn lost(&self, address: Ipv4Addr) {
+        if let Some(on_lost) = self.on_lost.get() {
+            on_lost(address);
+        }
+    }
+}
+
+impl Entry {
+    fn new(folder: &str, address: Ipv4Addr) -> Result<Entry> {
+        Ok(Entry {
+            address,
+            place: service_address_place(folder, address)?,
+            is_unwanted: AtomicBool::new(true),
+            is_owned: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
+            heir: Mutex::default(),
+            is_gone: AtomicBool::new(false),
+        })
+    }
+
+    fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
+    }
+}
