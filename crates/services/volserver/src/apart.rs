@@ -9,6 +9,10 @@
 //! Clone creates such a volume too: `vos release` clones the read-write volume under the read-only id if no
 //! read-only volume is on its partition, and deletes the clone at the end. File service uses the read-only
 //! volume that is complete; if several are, the one with the later contents.
+//!
+//! The other partition may be that of another server ([`OtherOwners`](crate::OtherOwners)). Then, too, the new volume is
+//! parked until the other one is deleted, whatever the type: of two servers only one knows both headers. If it is not
+//! known whether there is another one, the new volume is parked, and takes its place as soon as that is known.
 
 use crate::codes;
 use crate::creating::begin;
@@ -25,11 +29,29 @@ pub(crate) fn create(
     new: &NewVolume,
 ) -> Result<Arc<Volume>, AbortCode> {
     let volumes = server.volumes();
-    let created = match volumes.create(partition, new) {
-        Err(VolumeError::VolumeExists(_)) => volumes.create_apart(partition, new),
-        created => created,
+    let created = if is_only_elsewhere(server, new.id) {
+        volumes.create_parked(partition, new)
+    } else {
+        match volumes.create(partition, new) {
+            Err(VolumeError::VolumeExists(_)) => volumes.create_apart(partition, new),
+            created => created,
+        }
     };
     created.map_err(|error| codes::of(&error))
+}
+
+/// Whether another server has a volume with this id, or may have one, and this server has none.
+fn is_only_elsewhere(server: &VolumeServer, number: VolumeId) -> bool {
+    let is_possible = || server.other_owners().is_some_and(|others| others.may_have(number));
+    server.volumes().partition_of(number).is_none() && is_possible()
+}
+
+/// Lets a parked volume take over the id of a volume that was deleted, here or at another server.
+pub(crate) fn deleted(server: &VolumeServer, number: VolumeId) {
+    succeed(server, number);
+    if let Some(others) = server.other_owners() {
+        others.volume_deleted(number);
+    }
 }
 
 /// Lets a completed parked volume take over an id that is no longer in use. If a transaction has the volume,
@@ -57,6 +79,9 @@ pub(crate) fn clone(
     change: impl Fn(&mut VolumeHeader),
 ) -> Result<Arc<Volume>, VolumeError> {
     let volumes = server.volumes();
+    if is_only_elsewhere(server, new.id) && new.kind == VolumeType::ReadOnly {
+        return volumes.clone_parked(source, new, change);
+    }
     match volumes.clone_volume_with(source, new, &change) {
         Err(VolumeError::VolumeExists(_)) => volumes.clone_apart(source, new, &change),
         cloned => cloned,
@@ -65,7 +90,7 @@ pub(crate) fn clone(
 
 fn take_place(server: &VolumeServer, volume: &Arc<Volume>) {
     let (number, partition) = (volume.header().number(), volume.partition());
-    if is_doomed(volume) {
+    if is_doomed(volume) || is_only_elsewhere(server, number) {
         return;
     }
     let Ok(used) = begin(server, number, partition, 0, "TakePlace") else { return };

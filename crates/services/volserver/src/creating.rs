@@ -76,7 +76,7 @@ impl VolumeServer {
         }
         used.set_deleted();
         self.file_service().volume_changed(id);
-        apart::succeed(self, id);
+        apart::deleted(self, id);
         Ok(vol::DeleteVolumeReply)
     }
 
@@ -94,7 +94,7 @@ impl VolumeServer {
         self.volumes().delete(volume.id()).map_err(|error| codes::of(&error))?;
         info!(volume = %id, %partition, "a volume is deleted by force");
         self.file_service().volume_changed(id);
-        apart::succeed(self, id);
+        apart::deleted(self, id);
         Ok(vol::NukeVolumeReply)
     }
 
@@ -150,7 +150,12 @@ pub(crate) fn begin<'a>(
     flags: i32,
     procedure: &'static str,
 ) -> Result<Use<'a>, AbortCode> {
-    let begun = server.transactions().begin(volume, partition, flags, procedure);
+    let numbers = match server.other_owners() {
+        None => None,
+        // The partition has just got another owner.
+        Some(others) => Some(others.transaction_numbers(partition).ok_or(AbortCode::VNOVOL)?),
+    };
+    let begun = server.transactions().begin((volume, partition), numbers, flags, procedure);
     begun.map_err(|refusal| match refusal {
         Refusal::Busy => AbortCode::VOLSERVOLBUSY,
         Refusal::TooMany => AbortCode::VOLSERNO_MEMORY,

@@ -17,6 +17,10 @@
 //! which are served next to AFSVol: chunks that the target has are not sent (`sending`, `taking`). Any other
 //! server gets a dump.
 //!
+//! Servers that share their partitions ([`OtherOwners`]) are one server to clients. A call reaches the server that has the
+//! partition; a transaction ends when the partition gets another server; a volume is parked while another server has one
+//! with its id (`apart`).
+//!
 //! Protocol: OpenAFS 1.8 `volser/volint.xg`. Behaviour: `volser/volprocs.c`, `volser/voltrans.c`, and how
 //! `vos(1)` interprets the replies in `volser/vsprocs.c`.
 
@@ -42,6 +46,7 @@ mod reading;
 mod restoring;
 mod sending;
 mod server;
+mod sharing;
 mod splitting;
 mod taking;
 mod together;
@@ -51,6 +56,7 @@ mod unchanged;
 
 pub use forwarding::OtherServers;
 pub use server::{Administrators, FileService, VolumeServer, VolumeServerParts};
+pub use sharing::OtherOwners;
 pub use transactions::{IDLE_SECONDS_MAX, TRANSACTIONS_MAX};
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::codes;
 use crate::server::VolumeServer;
+use crate::sharing::OtherOwners;
 use afs_idl::vol::{self, DiskPartition, DiskPartition64, PartitionIds};
 use base::{AbortCode, Caller, PartitionId};
 use xdr::XdrString;
@@ -18,7 +19,7 @@ impl VolumeServer {
     ) -> Result<vol::ListPartitionsReply, AbortCode> {
         self.check_query(caller)?;
         let mut ids = [-1; 26];
-        for partition in self.volumes().partitions() {
+        for partition in all(self) {
             if let Some(place) = ids.get_mut(partition.index() as usize) {
                 *place = partition.index() as i32;
             }
@@ -33,7 +34,7 @@ impl VolumeServer {
         _: vol::XListPartitionsRequest,
     ) -> Result<vol::XListPartitionsReply, AbortCode> {
         self.check_query(caller)?;
-        let partitions = self.volumes().partitions();
+        let partitions = all(self);
         let partitions = partitions.iter().map(|partition| partition.index() as i32).collect();
         Ok(vol::XListPartitionsReply { partitions })
     }
@@ -67,6 +68,11 @@ impl VolumeServer {
         self.check_query(caller)?;
         Ok(vol::PartitionInfo64Reply { partition: information(self, &request.name)? })
     }
+}
+
+/// Returns the partitions of this server, and those that it shares with others.
+fn all(server: &VolumeServer) -> Vec<PartitionId> {
+    server.other_owners().map_or_else(|| server.volumes().partitions(), OtherOwners::partitions)
 }
 
 /// Returns the space of the partition with this full name (`/vicepa`). As in OpenAFS the field for the

@@ -3,6 +3,7 @@
 use crate::apart;
 use crate::codes;
 use crate::forwarding::OtherServers;
+use crate::sharing::OtherOwners;
 use crate::splitting;
 use crate::transactions::{Expired, IDLE_SECONDS_MAX, Transactions, Use};
 use crate::transfers::Transfers;
@@ -49,6 +50,7 @@ pub struct VolumeServer {
     parts: VolumeServerParts,
     transactions: Transactions,
     other_servers: Option<Arc<dyn OtherServers>>,
+    other_owners: Option<Arc<dyn OtherOwners>>,
     transfers: Transfers,
     idle_seconds_max: u32,
     queries: Access,
@@ -65,6 +67,7 @@ impl VolumeServer {
             parts,
             transactions,
             other_servers: None,
+            other_owners: None,
             transfers: Transfers::default(),
             idle_seconds_max: IDLE_SECONDS_MAX,
             queries: Access::Anyone,
@@ -88,6 +91,16 @@ impl VolumeServer {
     #[must_use]
     pub fn with_other_servers(self, others: Arc<dyn OtherServers>) -> VolumeServer {
         VolumeServer { other_servers: Some(others), ..self }
+    }
+
+    /// Provides the servers with which this one shares its partitions.
+    #[must_use]
+    pub fn with_other_owners(self, others: Arc<dyn OtherOwners>) -> VolumeServer {
+        VolumeServer { other_owners: Some(others), ..self }
+    }
+
+    pub(crate) fn other_owners(&self) -> Option<&dyn OtherOwners> {
+        self.other_owners.as_deref()
     }
 
     pub(crate) fn other_servers(&self) -> Option<&dyn OtherServers> {
@@ -115,6 +128,38 @@ impl VolumeServer {
         apart::succeed_all(self);
         splitting::go_on(self, 0);
         deleted
+    }
+
+    /// Returns the incomplete volumes on a partition that was just opened: those that the last owner's transactions were
+    /// making. Pass them to [`delete_left_over`](VolumeServer::delete_left_over) once the partition accepts changes.
+    pub fn left_over(&self, partition: PartitionId) -> Vec<Arc<Volume>> {
+        let marked = self.volumes().marked().into_iter();
+        marked.filter(|volume| volume.partition() == partition && is_doomed(volume)).collect()
+    }
+
+    /// Deletes volumes whose transactions were lost with the last owner of their partition.
+    pub fn delete_left_over(&self, volumes: &[Arc<Volume>]) {
+        let being_made = self.transactions.volumes();
+        let is_free = |volume: &&Arc<Volume>| {
+            is_doomed(volume) && !being_made.contains(&(volume.header().number(), volume.partition()))
+        };
+        for volume in volumes.iter().filter(is_free) {
+            self.delete(volume);
+        }
+        apart::succeed_all(self);
+    }
+
+    /// Ends the transactions on a partition that is no longer this server's. The next owner knows nothing of them.
+    pub fn partition_lost(&self, partition: PartitionId) {
+        let count = self.transactions.lose(partition);
+        if count > 0 {
+            warn!(%partition, count, "transactions end, because the partition is no longer this server's");
+        }
+    }
+
+    /// Another server with which this one shares its partitions has deleted a volume: a parked one takes its place.
+    pub fn deleted_elsewhere(&self, volume: VolumeId) {
+        apart::succeed(self, volume);
     }
 
     /// Ends transactions that have been unused for [`IDLE_SECONDS_MAX`] or the [configured

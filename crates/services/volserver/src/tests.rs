@@ -12,6 +12,7 @@ mod queries;
 mod refusals;
 mod released;
 mod resumed;
+mod sharing;
 mod splitting;
 mod support;
 mod transfers;

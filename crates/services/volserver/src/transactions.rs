@@ -9,7 +9,8 @@ use crate::server::FileService;
 use afs_idl::vol::{TransDebugInfo, attach_mode, transaction_flags, volume_flags};
 use base::{PartitionId, UnixTime, VolumeId, VolumeType};
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use volume::{Volume, VolumeState};
 
@@ -32,6 +33,8 @@ pub(crate) struct Transactions {
 
 struct Table {
     next: i32,
+    /// The last number of each partition whose transactions have numbers of their own.
+    last: HashMap<PartitionId, i32>,
     open: BTreeMap<i32, Transaction>,
 }
 
@@ -51,6 +54,8 @@ struct Transaction {
     is_ended: bool,
     /// Whether the volume has moved to another server.
     has_moved: bool,
+    /// Whether the partition is no longer this server's.
+    is_lost: bool,
     last_procedure: &'static str,
     /// `None` until the volume is attached.
     volume: Option<Arc<Volume>>,
@@ -78,14 +83,16 @@ impl Transactions {
     /// before a restart does not use another client's transaction.
     pub(crate) fn new(clock: Clock, file_service: Arc<dyn FileService>) -> Transactions {
         let next = ((clock().0 << 4) & 0x3fff_ffff) as i32 + 1;
-        Transactions { table: Mutex::new(Table { next, open: BTreeMap::new() }), file_service, clock }
+        let table = Table { next, last: HashMap::new(), open: BTreeMap::new() };
+        Transactions { table: Mutex::new(table), file_service, clock }
     }
 
-    /// Opens a transaction and enters it. The caller attaches the volume next.
+    /// Opens a transaction, with one of these numbers if the partition has its own, and enters it. The caller attaches the
+    /// volume next.
     pub(crate) fn begin(
         &self,
-        volume_id: VolumeId,
-        partition: PartitionId,
+        (volume_id, partition): (VolumeId, PartitionId),
+        numbers: Option<RangeInclusive<i32>>,
         attach: i32,
         procedure: &'static str,
     ) -> Result<Use<'_>, Refusal> {
@@ -97,7 +104,10 @@ impl Transactions {
         if table.open.len() >= TRANSACTIONS_MAX {
             return Err(Refusal::TooMany);
         }
-        let id = table.new_id();
+        let id = match numbers {
+            None => table.new_id(),
+            Some(numbers) => table.new_id_among(partition, numbers).ok_or(Refusal::TooMany)?,
+        };
         let transaction = Transaction {
             volume_id,
             partition,
@@ -108,6 +118,7 @@ impl Transactions {
             users: 1,
             is_ended: false,
             has_moved: false,
+            is_lost: false,
             last_procedure: procedure,
             volume: None,
             digesting: None,
@@ -138,7 +149,12 @@ impl Transactions {
     /// Returns the volumes that have transactions, with their partitions.
     pub(crate) fn volumes(&self) -> HashSet<(VolumeId, PartitionId)> {
         let table = self.table.lock();
-        table.open.values().map(|transaction| (transaction.volume_id, transaction.partition)).collect()
+        table
+            .open
+            .values()
+            .filter(|transaction| !transaction.is_lost)
+            .map(|transaction| (transaction.volume_id, transaction.partition))
+            .collect()
     }
 
     /// Ends transactions that are not in use and have been idle for longer than `idle_seconds_max`.
@@ -154,6 +170,25 @@ impl Transactions {
             Expired { volume: transaction.attached(), used }
         })
         .collect()
+    }
+
+    /// Ends the transactions on a partition that is no longer this server's. Returns how many there were. Calls in progress
+    /// fail by themselves.
+    pub(crate) fn lose(&self, partition: PartitionId) -> usize {
+        let mut table = self.table.lock();
+        let (mut count, mut idle) = (0, Vec::new());
+        for (&id, transaction) in table.open.iter_mut().filter(|(_, open)| open.partition == partition) {
+            count += usize::from(!transaction.is_lost);
+            transaction.is_lost = true;
+            transaction.is_ended = true;
+            if transaction.users == 0 {
+                idle.push(id);
+            }
+        }
+        let ended: Vec<_> = idle.iter().filter_map(|id| table.open.remove(id)).collect();
+        drop(table);
+        drop(ended);
+        count
     }
 
     /// Returns all transactions, newest first (AFSVolMonitor).
@@ -174,7 +209,7 @@ impl Transactions {
             return;
         }
         // Releases the volume before another transaction can take it.
-        let may_have_changed = transaction.give_back();
+        let may_have_changed = !transaction.is_lost && transaction.give_back();
         let volume_id = transaction.volume_id;
         let ended = table.open.remove(&id);
         drop(table);
@@ -187,7 +222,8 @@ impl Transactions {
 
 impl Table {
     fn is_open_on(&self, volume: VolumeId, partition: PartitionId) -> bool {
-        let is_on = |open: &Transaction| open.volume_id == volume && open.partition == partition;
+        let is_on =
+            |open: &Transaction| open.volume_id == volume && open.partition == partition && !open.is_lost;
         self.open.values().any(is_on)
     }
 
@@ -199,6 +235,15 @@ impl Table {
                 return id;
             }
         }
+    }
+
+    fn new_id_among(&mut self, partition: PartitionId, numbers: RangeInclusive<i32>) -> Option<i32> {
+        let last = self.last.get(&partition).copied().filter(|last| numbers.contains(last));
+        let after = last.map_or(*numbers.start(), |last| last.saturating_add(1));
+        let mut in_turn = (after..=*numbers.end()).chain(*numbers.start()..after);
+        let id = in_turn.find(|id| !self.open.contains_key(id))?;
+        self.last.insert(partition, id);
+        Some(id)
     }
 }
 

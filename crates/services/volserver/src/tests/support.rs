@@ -1,7 +1,7 @@
 //! A volume server with two in-memory partitions, a settable clock, and a record of notifications.
 
 use super::counting::{Counting, CountingMeta};
-use crate::{Administrators, FileService, VolumeServer, VolumeServerParts};
+use crate::{Administrators, FileService, OtherOwners, VolumeServer, VolumeServerParts};
 use afs_idl::vol;
 use base::{
     AbortCode, CallContext, Caller, Fid, Identity, PartitionId, Principal, SecurityLevel, UnixTime, UserId,
@@ -173,6 +173,11 @@ impl Cell {
             clock: Arc::new(move || UnixTime(asked.load(Ordering::Relaxed))),
         };
         Cell { server: VolumeServer::new(parts), volumes, heard, meta, now, free_kib }
+    }
+
+    /// Lets the server share its partitions.
+    pub(super) fn sharing(self, others: Arc<dyn OtherOwners>) -> Cell {
+        Cell { server: self.server.with_other_owners(others), ..self }
     }
 
     /// Restarts the server after a power cut, with the remaining contents of the disks.

@@ -5,7 +5,8 @@
 //! read-write volume. Until then one of the two is parked under a temporary id, from a range that is reserved
 //! and that file service does not use; its header has the number that it is known by to administration. When
 //! the other volume is deleted, [`Volumes::take_place`] gives it that number. Of two read-only volumes, one
-//! may also be parked in favour of the other, [`Volumes::displace`].
+//! may also be parked in favour of the other, [`Volumes::displace`]. If the other partition is that of another server, which
+//! shares its partitions with this one, the caller knows when the number is free.
 //!
 //! The two partitions have no common commit, so safety depends on the order: a parked volume is durable
 //! before the other one is deleted, and the deletion is durable before the first takes its place. So a crash
@@ -85,6 +86,47 @@ impl Volumes {
         Ok(volume)
     }
 
+    /// Creates a parked volume with a number that another server may use, which shares its partitions with this one.
+    ///
+    /// # Errors
+    /// `VolumeExists` (on this partition, or it is a backup), `NoPartition`, `Invalid` (too many on the partition), `Store`.
+    pub fn create_parked(&self, partition: PartitionId, new: &NewVolume) -> Result<Arc<Volume>, VolumeError> {
+        let changes = self.lock_changes();
+        let parent = if new.parent == VolumeId(0) { new.id } else { new.parent };
+        let may_be_parked = match new.kind {
+            VolumeType::ReadWrite => parent == new.id,
+            VolumeType::ReadOnly => true,
+            VolumeType::Backup => false,
+        };
+        self.check_unused(partition, new.id, may_be_parked)?;
+        let (id, stands_for) = (self.free_number(partition)?, stands_for(new.kind, new.id));
+        self.make(changes, partition, &NewVolume { id, parent, ..new.clone() }, stands_for)
+    }
+
+    /// Creates a parked read-only clone with a number that another server may use, which shares its partitions with this
+    /// one. `change` can modify its header.
+    pub fn clone_parked(
+        &self,
+        source: VolumeId,
+        new: &CloneVolume,
+        change: impl FnOnce(&mut VolumeHeader),
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let changes = self.lock_changes();
+        let source = self.get_any_state(source)?;
+        let partition = source.partition();
+        self.check_unused(partition, new.id, new.kind == VolumeType::ReadOnly)?;
+        let id = self.free_number(partition)?;
+        self.make_clone(changes, &source, &CloneVolume { id, ..new.clone() }, Batch::new(), |header| {
+            header.stands_for = stands_for(new.kind, new.id);
+            change(header);
+        })
+    }
+
+    fn check_unused(&self, partition: PartitionId, id: VolumeId, may_be: bool) -> Result<(), VolumeError> {
+        let is_possible = may_be && self.find_on(id, partition).is_err();
+        if is_possible { Ok(()) } else { Err(VolumeError::VolumeExists(id)) }
+    }
+
     /// Creates a parked read-only clone with the number of one on another partition. `change` can modify its
     /// header.
     pub fn clone_apart(
@@ -118,8 +160,7 @@ impl Volumes {
             VolumeType::ReadOnly => other.kind() == kind && other.header().parent == parent,
             VolumeType::Backup => false,
         };
-        let is_possible = may_be_apart && self.find_on(id, partition).is_err();
-        if is_possible { Ok(other) } else { Err(VolumeError::VolumeExists(id)) }
+        self.check_unused(partition, id, may_be_apart).map(|()| other)
     }
 
     fn free_number(&self, partition: PartitionId) -> Result<VolumeId, VolumeError> {

@@ -1,0 +1,20 @@
+//! Partitions that several servers share, of which each has some.
+
+use base::{PartitionId, VolumeId};
+use std::ops::RangeInclusive;
+
+/// The servers that share all partitions with this one and pass calls on to each other: to clients they are one server.
+pub trait OtherOwners: Send + Sync {
+    /// Returns all partitions, whichever server has them.
+    fn partitions(&self) -> Vec<PartitionId>;
+
+    /// Returns the numbers for the transactions on a partition; `None` if it is not this server's. Every server sees
+    /// from a number which partition it belongs to.
+    fn transaction_numbers(&self, partition: PartitionId) -> Option<RangeInclusive<i32>>;
+
+    /// Whether another server has a volume with this id, or may have one.
+    fn may_have(&self, volume: VolumeId) -> bool;
+
+    /// A volume was deleted here. A parked one with the same id at another server takes its place.
+    fn volume_deleted(&self, volume: VolumeId);
+}
