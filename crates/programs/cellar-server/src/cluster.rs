@@ -7,6 +7,8 @@ mod handovers;
 #[cfg(feature = "bucket")]
 mod node;
 #[cfg(feature = "bucket")]
+mod others;
+#[cfg(feature = "bucket")]
 mod peers;
 #[cfg(not(feature = "bucket"))]
 mod without;
@@ -36,6 +38,11 @@ const GIVE_UP_LIMIT: Duration = Duration::from_secs(50);
 
 /// Longer than the time between two renewals of a lease.
 const RENEWED: Duration = Duration::from_millis(1500);
+
+/// Whether a call of Cellar's own service is one of the volume server's transfers (`idl/cellar.idl`).
+pub(crate) fn is_transfer(opcode: u32) -> bool {
+    (410..420).contains(&opcode)
+}
 
 /// What an administrator may ask of a node.
 pub(crate) struct Administration {

@@ -4,7 +4,7 @@ use super::FaultInjection;
 use super::admission::Admission;
 use super::authority::Authority;
 use super::cell_keys::CellKeys;
-use super::cluster::{Calls, Node, Peers};
+use super::cluster::{Calls, Node, Peers, is_transfer};
 use super::destinations::Destinations;
 use super::dispatcher::{DemandOf, Dispatch, Dispatcher, FastPath};
 use super::environment::{Callbacks, SystemClock, process_kib, transport_figures};
@@ -66,6 +66,12 @@ const RPC_STATISTICS_SERVICE: u16 = 409;
 
 /// Service ID of the file service.
 const FILE_SERVICE: u16 = 1;
+
+/// Service ID of the volume service.
+const VOLUME_SERVICE: u16 = 4;
+
+/// Whether a port offers the procedure with an opcode.
+type Offered = fn(u32) -> bool;
 
 /// Service ID of Cellar's own service, on the ports of the file server and the volume server.
 pub(super) const ADMIN_SERVICE: u16 = 20011;
@@ -324,34 +330,7 @@ impl Services {
                 });
             }
             Role::Fs => self.prepare_file_server(settings, authority, stores),
-            Role::Vol => {
-                let server = VolumeServer::new(VolumeServerParts {
-                    volumes: stores.volumes.clone(),
-                    administrators: authority.clone(),
-                    file_service: Arc::new(ToFileServer(self.file_server.clone())),
-                    clock,
-                });
-                let server = server
-                    .with_other_servers(self.volume_servers.clone())
-                    .with_idle_seconds_max(settings.tuning.idle_transaction_seconds)
-                    .with_queries(settings.security.queries.volume);
-                let server = Arc::new(server);
-                let deleted = server.delete_unfinished();
-                if deleted > 0 {
-                    tracing::info!(deleted, "deleting volumes whose creation was interrupted");
-                }
-                self.volume_server = Some(server.clone());
-                if let Some(snapshots) = &self.snapshots {
-                    snapshots.set_volume_server(server.clone());
-                }
-                let own = server.clone();
-                self.add(role, ADMIN_SERVICE, OWN, move |caller, call| {
-                    afs_idl::cellar::dispatch(&*own, caller, call)
-                });
-                self.add(role, 4, VOLUMES, move |caller, call| {
-                    afs_idl::vol::dispatch(&*server, caller, call)
-                });
-            }
+            Role::Vol => self.prepare_volume_server(settings, authority, stores, clock),
             Role::Bos => {
                 let overseer = ProcessOverseer::new(settings.clone(), authority.clone(), self.keys.clone());
                 overseer.write_bos_config();
@@ -362,6 +341,21 @@ impl Services {
             }
         }
         Ok(())
+    }
+
+    /// Adds a service whose calls are served by the owner of what they concern. That of a node passes calls on.
+    fn add_administration(
+        &mut self,
+        role: Role,
+        (id, is_offered): (u16, Offered),
+        interface: Interface,
+        dispatch: impl Fn(&CallContext<'_>, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync + 'static,
+    ) {
+        let Some(calls) = self.calls.clone() else { return self.add(role, id, interface, dispatch) };
+        self.add(role, id, interface, move |caller, call| {
+            let here = |call: &mut dyn CallStream| dispatch(caller, call);
+            calls.administer((id, is_offered), caller, call, &here)
+        });
     }
 
     fn add(
@@ -417,6 +411,46 @@ impl Services {
         self.add(role, ubik::SERVICE_ID, VOTES, move |_, call| votes.dispatch(call));
     }
 
+    fn prepare_volume_server(
+        &mut self,
+        settings: &Settings,
+        authority: &Arc<Authority>,
+        stores: &Stores,
+        clock: vlserver::Clock,
+    ) {
+        let server = VolumeServer::new(VolumeServerParts {
+            volumes: stores.volumes.clone(),
+            administrators: authority.clone(),
+            file_service: Arc::new(ToFileServer(self.file_server.clone())),
+            clock,
+        });
+        let server = server
+            .with_other_servers(self.volume_servers.clone())
+            .with_idle_seconds_max(settings.tuning.idle_transaction_seconds)
+            .with_queries(settings.security.queries.volume);
+        let server = Arc::new(match &self.calls {
+            Some(calls) => server.with_other_owners(calls.clone()),
+            None => server,
+        });
+        self.calls.iter().for_each(|calls| calls.set_volume_server(&server));
+        let deleted = server.delete_unfinished();
+        if deleted > 0 {
+            tracing::info!(deleted, "deleting volumes whose creation was interrupted");
+        }
+        self.volume_server = Some(server.clone());
+        if let Some(snapshots) = &self.snapshots {
+            snapshots.set_volume_server(server.clone());
+        }
+        let (own, offered) = (server.clone(), (ADMIN_SERVICE, is_transfer as Offered));
+        self.add_administration(Role::Vol, offered, OWN, move |caller, call| {
+            afs_idl::cellar::dispatch(&*own, caller, call)
+        });
+        let offered = (VOLUME_SERVICE, (|_| true) as Offered);
+        self.add_administration(Role::Vol, offered, VOLUMES, move |caller, call| {
+            afs_idl::vol::dispatch(&*server, caller, call)
+        });
+    }
+
     fn prepare_file_server(&mut self, settings: &Arc<Settings>, authority: &Arc<Authority>, stores: &Stores) {
         let environment = Environment {
             volumes: stores.volumes.clone(),
@@ -465,7 +499,9 @@ impl Services {
             version: version(),
         }));
         self.admin_server = Some(server.clone());
-        self.add(Role::Fs, ADMIN_SERVICE, OWN, move |caller, call| {
+        self.calls.iter().for_each(|calls| calls.set_admin_server(&server));
+        let offered = (ADMIN_SERVICE, (|opcode| !is_transfer(opcode)) as Offered);
+        self.add_administration(Role::Fs, offered, OWN, move |caller, call| {
             afs_idl::cellar::dispatch(&*server, caller, call)
         });
     }
@@ -699,6 +735,9 @@ fn cluster_config(port: u16, settings: &Settings) -> ServerConfig {
     config.port = port;
     config.workers_min = 4;
     config.bulk_nice = 0;
+    // A dump may wait for the next tape.
+    let seconds = settings.tuning.idle_transaction_seconds;
+    config.endpoint.server_idle_time = Duration::from_secs(seconds.into());
     config.fairness =
         Fairness { user_share_percent: 100, anonymous_calls_percent: 0, ..settings.tuning.fairness.clone() };
     config
@@ -707,8 +746,24 @@ fn cluster_config(port: u16, settings: &Settings) -> ServerConfig {
 /// Returns the demand of a call of another node. A call that is forwarded may wait for clients, through other nodes; the workers
 /// that are kept for small calls serve what those wait for.
 fn demand_of_node(request: &[u8]) -> Demand {
-    let is_forwarded = request.first_chunk() == Some(&afs_idl::cluster::FORWARD.to_be_bytes());
-    if is_forwarded { Demand { class: Size::Bulk, ..Demand::SMALL } } else { Demand::SMALL }
+    use afs_idl::{cellar, cluster, vol};
+    let word = |index: usize| {
+        let bytes = request.get(4 * index..).and_then(|rest| rest.first_chunk());
+        bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
+    };
+    let is_long = match (word(0), word(1).try_into(), word(2)) {
+        (cluster::FORWARD, _, _) => true,
+        (cluster::FORWARD_TO, Ok(VOLUME_SERVICE), opcode) => {
+            !matches!(opcode, vol::GET_FLAGS | vol::GET_NAME | vol::GET_STATUS | vol::PARTITION_INFO64)
+        }
+        // A transfer waits for these.
+        (cluster::FORWARD_TO, Ok(ADMIN_SERVICE), opcode) => {
+            !matches!(opcode, cellar::OFFER_VOLUME | cellar::GET_CHUNK_DIGESTS)
+        }
+        (cluster::FORWARD_TO, _, _) => true,
+        _ => false,
+    };
+    if is_long { Demand { class: Size::Bulk, ..Demand::SMALL } } else { Demand::SMALL }
 }
 
 /// Returns the dispatcher of the file service. That of a node first passes on what belongs to other nodes; the fast path

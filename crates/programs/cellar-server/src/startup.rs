@@ -209,6 +209,7 @@ impl Work<'_> {
             volumes: Arc::clone(&self.stores.volumes),
             partitions: Arc::clone(&self.stores.partitions),
             file_server: self.file_server.clone(),
+            volume_server: self.volume_server.clone(),
             node: self.stores.node.clone(),
         }
     }

@@ -5,7 +5,7 @@
 mod support;
 
 use afs_idl::cluster::refusal;
-use afs_idl::{ClientConnection, cluster};
+use afs_idl::{ClientConnection, cluster, vol};
 use base::AbortCode;
 use bytes::Bytes;
 use load::files::{Fid, Files};
@@ -36,26 +36,32 @@ struct Client {
 }
 
 impl Cluster {
-    fn start() -> Cluster {
+    fn start(partitions: &[&str]) -> Cluster {
         let folder = tempfile::tempdir().unwrap();
         let [database, others @ ..] = addresses();
         let at = folder.path();
-        std::fs::create_dir_all(at.join("bucket/b")).unwrap();
+        for partition in partitions {
+            std::fs::create_dir_all(at.join("bucket").join(partition)).unwrap();
+        }
         let place = Place::member(&at.join("databases"), "t.example", 7, database, database);
         let databases = Process::start(place);
         let nodes = (0..NODES).zip(others).map(|(index, address)| {
-            let lines = lines(at, index, address);
+            let lines = lines(at, index, address, partitions);
             Process::start(Place::node(&at.join(name(index)), address, database, &lines))
         });
         let nodes = nodes.collect();
         Cluster { nodes, databases, _folder: folder }
     }
 
-    /// Returns the index of the node that owns the partition, other than `not`.
+    /// Returns the index of the node that owns the first partition, other than `not`.
     fn owner(&self, not: Option<usize>) -> usize {
+        self.owner_of(0, not)
+    }
+
+    fn owner_of(&self, partition: usize, not: Option<usize>) -> usize {
         soon("the partition has an owner", || {
             let shown = self.nodes[0].json(&["cluster", "status"]);
-            let owner = shown["partitions"][0]["owner"].as_str()?;
+            let owner = shown["partitions"][partition]["owner"].as_str()?;
             (0..NODES).find(|index| Some(*index) != not && name(*index) == owner)
         })
     }
@@ -69,12 +75,11 @@ impl Cluster {
         Client { station, to }
     }
 
-    /// Creates a volume in which anyone may write, at the owner of the partition.
-    fn volume(&self, name: &str) -> Fid {
-        let owner = self.nodes[self.owner(None)].address.to_string();
-        let acl = "system:anyuser=rlidwk";
+    /// Creates a volume in which anyone may write, through the first node.
+    fn volume(&self, name: &str, partition: &str) -> Fid {
+        let (on, acl) = (self.nodes[0].address.to_string(), "system:anyuser=rlidwk");
         let create =
-            ["volume", "create", name, "--on", &owner, "--partition", "b", "--quota", "0", "--acl", acl];
+            ["volume", "create", name, "--on", &on, "--partition", partition, "--quota", "0", "--acl", acl];
         soon("the volume is created", || {
             let output = self.databases.output(&create);
             let why = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -91,9 +96,9 @@ fn name(index: usize) -> String {
     format!("n{index}")
 }
 
-fn lines(folder: &Path, index: usize, address: Ipv4Addr) -> String {
+fn lines(folder: &Path, index: usize, address: Ipv4Addr, partitions: &[&str]) -> String {
     format!(
-        "[cluster]\nbucket = \"file://{}/bucket\"\npartitions = [\"b\"]\nnode = \"{}\"\naddress = \"{address}\"\n",
+        "[cluster]\nbucket = \"file://{}/bucket\"\npartitions = {partitions:?}\nnode = \"{}\"\naddress = \"{address}\"\n",
         folder.display(),
         name(index)
     )
@@ -112,8 +117,8 @@ fn exchange(client: &Client, nodes: &[usize], root: Fid, name: &str) -> (Fid, By
 
 #[test]
 fn every_node_serves_every_volume() {
-    let mut all = Cluster::start();
-    let root = all.volume("data");
+    let mut all = Cluster::start(&["b"]);
+    let root = all.volume("data", "b");
     let client = all.client();
     let mut stored: Vec<(Fid, Bytes)> = Vec::new();
     for first in 0..NODES {
@@ -173,4 +178,74 @@ fn every_node_serves_every_volume() {
         again.to[dead].fetch_and_compare(*fid, data, 1 << 20).unwrap();
     }
     exchange(&again, &[dead, rest[0], rest[1]], root, "back");
+}
+
+/// Administration works through a node that owns nothing: volumes, moves between partitions of two owners, snapshots, checks;
+/// transactions end with their owner, and nothing stays locked.
+#[test]
+fn every_node_administers_every_volume() {
+    let mut all = Cluster::start(&["b", "c"]);
+    for (partition, letters) in ["b", "c"].into_iter().enumerate() {
+        let owner = all.owner_of(partition, None);
+        if owner != partition + 1 {
+            all.nodes[owner].run(&["cluster", "move", letters, &name(partition + 1)]);
+            assert_eq!(all.owner_of(partition, Some(owner)), partition + 1);
+        }
+    }
+    let root = all.volume("data", "b");
+    let client = all.client();
+    let (fid, data) = exchange(&client, &[0, 1, 2], root, "f");
+    let compare = |client: &Client, nodes: &[usize]| {
+        for node in nodes {
+            client.to[*node].fetch_and_compare(fid, &data, 1 << 20).unwrap();
+        }
+    };
+    let on = all.nodes[0].address.to_string();
+    let listed = |all: &Cluster| {
+        let rows = all.databases.rows(&["volume", "list", "--on", &on]);
+        rows.iter()
+            .map(|row| {
+                (row["name"].as_str().unwrap().to_owned(), row["partition"].as_str().unwrap().to_owned())
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&all), [("data".to_owned(), "/vicepb".to_owned())]);
+    all.databases.run(&["volume", "snapshot", "create", "data", "one"]);
+    assert_eq!(all.databases.rows(&["volume", "snapshot", "list", "data"]).len(), 1);
+    all.databases.run(&["volume", "snapshot", "remove", "data", "one"]);
+    all.databases.run(&["volume", "set", "data", "--compression", "zstd:3"]);
+    let examined = all.databases.rows(&["volume", "examine", "data"]);
+    assert_eq!((&examined[0]["compression"], &examined[0]["online"]), (&"zstd:3".into(), &true.into()));
+
+    all.databases.run(&["volume", "move", "data", "--to", &on, "--partition", "c"]);
+    assert_eq!(
+        listed(&all).iter().filter(|(name, _)| name == "data").map(|(_, at)| at.as_str()).collect::<Vec<_>>(),
+        ["/vicepc"]
+    );
+    compare(&client, &[0, 1, 2]);
+
+    // The owner dies with a transaction on the volume.
+    let station = Station::start().unwrap();
+    let connect =
+        |node: &Process| station.connect((node.address, 7005).into(), vol::SERVICE_ID, Some(node.security()));
+    let vos = connect(&all.nodes[0]);
+    let request =
+        vol::TransCreateRequest { volume_id: root.volume, partition: 2, flags: vol::attach_mode::OFFLINE };
+    let begin = || vol::trans_create(&*vos, &request).map(|reply| reply.transaction);
+    let transaction = begin().unwrap();
+    assert_eq!(begin(), Err(AbortCode::VOLSERVOLBUSY));
+    all.nodes[2].kill();
+    let ended = soon("the partition has another owner", || {
+        let ended = vol::end_trans(&*vos, &vol::EndTransRequest { transaction }).map(drop);
+        (ended != Err(AbortCode::VBUSY)).then_some(ended)
+    });
+    assert_eq!(ended, Err(AbortCode(2)), "the transaction has ended with its owner");
+    let transaction = begin().unwrap();
+    vol::end_trans(&*vos, &vol::EndTransRequest { transaction }).unwrap();
+    compare(&client, &[0, 1]);
+
+    // Strangers are refused as by the owner.
+    let stranger = station.connect((all.nodes[0].address, 7005).into(), vol::SERVICE_ID, None);
+    assert_eq!(vol::trans_create(&*stranger, &request).map(drop), Err(AbortCode::VOLSERBAD_ACCESS));
+    all.databases.run(&["volume", "remove", "data"]);
 }

@@ -39,6 +39,7 @@ mod request;
 mod route;
 mod slot;
 mod timing;
+mod transactions;
 
 pub use assignment::assign;
 pub use forward::{Begun, CallKey, Forwarding, Outcome, Repeat, Results, Step};
@@ -57,6 +58,7 @@ pub use records::{
 pub use request::{Action, Answer, Notice, Operation, Request, RequestId};
 pub use route::{Call, Refusal, Route, Via};
 pub use timing::{CLOCK_RATE_PERCENT, TTL_MAX, TTL_MIN, Timing, TimingError};
+pub use transactions::{partition_of_transaction, transaction_numbers};
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! What the nodes' service needs from its process, as traits that the program implements.
 
 use afs_idl::{CallStream, ClientConnection};
-use base::{AbortCode, CallContext, Caller, Monotonic, VolumeId};
-use cluster_proto::{CallKind, Epoch, Incarnation, NodeName, NodeRecord, PartitionName, Route};
+use base::{AbortCode, CallContext, Caller, Monotonic, PartitionId, VolumeId};
+use cluster_proto::{CallKind, Epoch, Incarnation, NodeName, NodeRecord, PartitionName, Repeat, Route};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,11 +68,37 @@ pub trait Files: Send + Sync {
     /// Returns the shared partition of a volume that is here.
     fn partition_of(&self, volume: VolumeId) -> Option<PartitionName>;
 
+    /// Returns the shared partition with this number, whichever node owns it.
+    fn place(&self, partition: PartitionId) -> Option<PartitionName>;
+
     /// Serves a call here. Returns when its changes are durable.
     ///
     /// # Errors
     /// The abort code of the call.
     fn serve(&self, call: &CallContext<'_>, stream: &mut dyn CallStream) -> Result<(), AbortCode>;
+}
+
+/// The other services of this node that execute calls for clients of other nodes.
+pub trait Services: Send + Sync {
+    /// Returns what a call of the service with this Rx number does to the partition, and whether it may be executed twice;
+    /// `None` for a call that is not forwarded.
+    fn kind(&self, service: u16, opcode: u32) -> Option<(CallKind, Repeat)>;
+
+    /// Serves a call of this service and with this opcode here. It is about what is stored in the partition. Returns when its
+    /// changes are durable.
+    ///
+    /// # Errors
+    /// The abort code of the call.
+    fn serve(
+        &self,
+        procedure: (u16, u32),
+        partition: &PartitionName,
+        call: &CallContext<'_>,
+        stream: &mut dyn CallStream,
+    ) -> Result<(), AbortCode>;
+
+    /// Another node has deleted a volume. One of this node that waits for that takes its place. Returns at once.
+    fn volume_deleted(&self, volume: VolumeId);
 }
 
 /// Connections to the cluster services of other nodes.
@@ -94,6 +120,8 @@ pub struct Environment {
     pub ownership: Arc<dyn Ownership>,
     /// The file service.
     pub files: Arc<dyn Files>,
+    /// The other services.
+    pub services: Arc<dyn Services>,
     /// Other nodes.
     pub nodes: Arc<dyn Nodes>,
     /// Clients.

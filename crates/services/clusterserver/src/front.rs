@@ -1,18 +1,19 @@
-//! The step before the file service's own handlers: a call for a volume of another node is passed on.
+//! The step before a service's own handlers: a call for a volume or partition of another node is passed on.
 
+use crate::administration::{self, Concern};
 use crate::bulk;
 use crate::counters::{Counters, Tally, count};
 use crate::environment::Environment;
 use crate::links::Links;
 use crate::outgoing::{Outgoing, Trouble};
-use crate::places::{Found, Places};
+use crate::places::{Found, Owner, Places};
 use crate::scope::{self, Scope};
 use crate::wire;
 use afs_idl::cluster::{self, refusal};
 use afs_idl::{CallStream, MemoryStream, StreamSource};
 use base::{AbortCode, CallContext, VolumeId};
 use bytes::Bytes;
-use cluster_proto::{Epoch, Forwarding, Outcome, PartitionName, Route, Step};
+use cluster_proto::{CallKind, Epoch, Forwarding, Outcome, PartitionName, Repeat, Route, Step};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -33,10 +34,30 @@ pub enum Way<'s> {
     Ended(Result<(), AbortCode>),
 }
 
-/// Passes calls of clients to the owners of their volumes.
+/// Where a call of a service other than the file service goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The partition, or what else is owned.
+    pub partition: PartitionName,
+    /// Rx number of the service.
+    pub service: u16,
+    /// What the call does.
+    pub kind: CallKind,
+    /// Whether it may be executed twice.
+    pub repeat: Repeat,
+    /// For how long it is held. Then it fails with VRESTARTING.
+    pub limit: Duration,
+}
+
+/// Serves a call here.
+pub type Handler<'h> = dyn Fn(&mut dyn CallStream) -> Result<(), AbortCode> + 'h;
+
+/// Passes calls of clients to the owners of what they concern.
 ///
 /// For each call of the file service call [`route`](Self::route) first. For a volume that is here it costs a look at the
-/// list of volumes. No handler of the cluster's service uses a front, so a forwarded call is never forwarded again.
+/// list of volumes. [`administer`](Self::administer) serves calls of the volume service and of Cellar's own, and
+/// [`pass_to`](Self::pass_to) passes calls of other services. No handler of the cluster's service uses a front, so a
+/// forwarded call is never forwarded again.
 pub struct Front {
     environment: Environment,
     links: Arc<Links>,
@@ -51,12 +72,24 @@ struct Passage<'c> {
     call: &'c CallContext<'c>,
     number: u64,
     opcode: u32,
+    /// Rx number of the service; `None` for the file service.
+    service: Option<u16>,
+    kind: CallKind,
+    repeat: Repeat,
+    limit: Duration,
+}
+
+/// What a call concerns.
+#[derive(Clone, Copy)]
+enum Goal<'g> {
+    Volume(VolumeId),
+    Partition(&'g PartitionName),
 }
 
 /// What an owner's abort code means.
 enum Meaning {
-    /// It is the result of the call.
-    Result,
+    /// The call has this result.
+    Result(AbortCode),
     Ended(Outcome),
 }
 
@@ -73,20 +106,13 @@ impl Front {
         self.tally.counters()
     }
 
-    /// Answers a call if its volume belongs to another node.
+    /// Answers a call of the file service if its volume belongs to another node.
     pub fn route<'s>(&self, call: &CallContext<'_>, stream: &'s mut dyn CallStream) -> Way<'s> {
         let mut head = Bytes::new();
-        let scope = loop {
-            let needed = match Scope::of(&head) {
-                Ok(scope) => break scope,
-                Err(needed) => needed,
-            };
-            match scope::more(&mut head, needed, stream) {
-                Ok(true) => {}
-                // The handler's decoder reports it.
-                Ok(false) => break Scope::Here,
-                Err(code) => return Way::Ended(Err(code)),
-            }
+        let scope = match scope::read_until(&mut head, stream, Scope::of) {
+            // The handler's decoder reports a request that is too short.
+            Ok(scope) => scope.unwrap_or(Scope::Here),
+            Err(code) => return Way::Ended(Err(code)),
         };
         match scope {
             Scope::Here => Way::Here(StreamSource::continuing(head, stream)),
@@ -96,11 +122,110 @@ impl Front {
         }
     }
 
-    fn passage<'c>(&self, call: &'c CallContext<'c>, head: &[u8]) -> Passage<'c> {
-        Passage { call, number: self.next.fetch_add(1, Relaxed), opcode: scope::opcode(head) }
+    /// Serves a call of the volume service or of Cellar's own by `here`, or passes it to the owner of the partition or volume
+    /// that it concerns. `service` is the Rx number; a call for which `is_offered` returns false, because its port does not offer
+    /// the procedure with this opcode, is left to `here`.
+    ///
+    /// # Errors
+    /// The abort code of the call; VRESTARTING if it was held for too long.
+    pub fn administer(
+        &self,
+        (service, is_offered): (u16, fn(u32) -> bool),
+        call: &CallContext<'_>,
+        stream: &mut dyn CallStream,
+        here: &Handler<'_>,
+    ) -> Result<(), AbortCode> {
+        let mut head = Bytes::new();
+        let concern_of = |head: &[u8]| match scope::word(head, 0)? {
+            opcode if is_offered(opcode) => Concern::of(service, head),
+            _ => Ok(Concern::Here),
+        };
+        let concern = scope::read_until(&mut head, stream, concern_of)?;
+        let place = match concern {
+            Some(Concern::Everywhere) => return self.join(service, call, head, stream, here),
+            Some(Concern::Partition(id)) => self.environment.files.place(id),
+            Some(Concern::Here | Concern::Volume(_)) | None => None,
+        };
+        let goal = match (concern, &place) {
+            (Some(Concern::Volume(volume)), _) => Some(Goal::Volume(volume)),
+            (_, place) => place.as_ref().map(Goal::Partition),
+        };
+        // The handler refuses what is nowhere.
+        let way = match goal {
+            Some(goal) => {
+                let passage = self.administration(service, call, &head)?;
+                self.pass_for(&passage, goal, head, stream)
+            }
+            None => Way::Here(StreamSource::continuing(head, stream)),
+        };
+        match way {
+            Way::Here(mut source) => here(&mut source),
+            Way::Ended(result) => result,
+        }
     }
 
-    /// Passes a call to the owner of its volume.
+    /// Passes a call of which `head` was read to the owner of its target.
+    pub fn pass_to<'s>(
+        &self,
+        call: &CallContext<'_>,
+        target: &Target,
+        head: Bytes,
+        stream: &'s mut dyn CallStream,
+    ) -> Way<'s> {
+        let passage = Passage {
+            call,
+            number: self.next_number(),
+            opcode: scope::opcode(&head),
+            service: Some(target.service),
+            kind: target.kind,
+            repeat: target.repeat,
+            limit: target.limit,
+        };
+        self.pass_for(&passage, Goal::Partition(&target.partition), head, stream)
+    }
+
+    /// Whether a volume is, or may be, in a partition of another node.
+    pub fn may_be_elsewhere(&self, volume: VolumeId) -> bool {
+        self.places.ask(volume) != Found::Nowhere
+    }
+
+    /// Reports to the other nodes that a volume was deleted here.
+    pub fn volume_deleted(&self, volume: VolumeId) {
+        self.places.left(volume);
+        let node = wire::node(&self.environment.ownership.node());
+        for owner in self.other_owners() {
+            let Some(address) = owner.addresses.first() else { continue };
+            let request = cluster::VolumeDeletedRequest { node: node.clone(), volume: volume.0 };
+            if let Err(code) = cluster::volume_deleted(&*self.links.to(*address), &request) {
+                tracing::debug!(%volume, node = %owner.node, %code, "a node does not know of a deletion");
+            }
+        }
+    }
+
+    fn next_number(&self) -> u64 {
+        self.next.fetch_add(1, Relaxed)
+    }
+
+    /// Returns the passage of a call of the file service.
+    fn passage<'c>(&self, call: &'c CallContext<'c>, head: &[u8]) -> Passage<'c> {
+        let (opcode, limit) = (scope::opcode(head), self.environment.ownership.hold_limit());
+        let (kind, repeat) = (scope::kind(opcode), scope::repeat(opcode));
+        Passage { call, number: self.next_number(), opcode, service: None, kind, repeat, limit }
+    }
+
+    fn administration<'c>(
+        &self,
+        service: u16,
+        call: &'c CallContext<'c>,
+        head: &[u8],
+    ) -> Result<Passage<'c>, AbortCode> {
+        let (opcode, limit) = (scope::opcode(head), self.environment.ownership.hold_limit());
+        let known = administration::kind_of_administration(service, opcode);
+        let (kind, repeat) = known.ok_or(AbortCode::RXGEN_OPCODE)?;
+        Ok(Passage { call, number: self.next_number(), opcode, service: Some(service), kind, repeat, limit })
+    }
+
+    /// Passes a call of the file service to the owner of its volume.
     pub(crate) fn pass<'s>(
         &self,
         call: &CallContext<'_>,
@@ -108,13 +233,24 @@ impl Front {
         head: Bytes,
         stream: &'s mut dyn CallStream,
     ) -> Way<'s> {
-        if self.environment.files.is_here(volume) {
-            return Way::Here(StreamSource::continuing(head, stream));
+        self.pass_for(&self.passage(call, &head), Goal::Volume(volume), head, stream)
+    }
+
+    fn pass_for<'s>(
+        &self,
+        passage: &Passage<'_>,
+        goal: Goal<'_>,
+        head: Bytes,
+        stream: &'s mut dyn CallStream,
+    ) -> Way<'s> {
+        if let Goal::Volume(volume) = goal {
+            if self.environment.files.is_here(volume) {
+                return Way::Here(StreamSource::continuing(head, stream));
+            }
+            passage.call.note_volume(volume);
         }
-        call.note_volume(volume);
-        let passage = self.passage(call, &head);
         let mut outgoing = Outgoing::new(head, stream);
-        match self.settle(&passage, volume, &mut outgoing) {
+        match self.settle(passage, goal, &mut outgoing) {
             Some(result) => {
                 count(if result == Err(AbortCode::VRESTARTING) {
                     &self.tally.given_up
@@ -131,31 +267,38 @@ impl Front {
     fn settle(
         &self,
         passage: &Passage<'_>,
-        volume: VolumeId,
+        goal: Goal<'_>,
         outgoing: &mut Outgoing<'_>,
     ) -> Option<Result<(), AbortCode>> {
         let (ownership, now) = (&self.environment.ownership, self.environment.now);
-        let (kind, repeat) = (scope::kind(passage.opcode), scope::repeat(passage.opcode));
-        let mut forwarding = Forwarding::new(now(), repeat, ownership.hold_limit());
-        let mut has_looked_again = false;
+        let mut forwarding = Forwarding::new(now(), passage.repeat, passage.limit);
+        // The volume that may have moved to another partition since it was found.
+        let mut doubted = match goal {
+            Goal::Volume(volume) => Some(volume),
+            Goal::Partition(_) => None,
+        };
         loop {
-            let (route, partition) = match self.places.find(volume) {
+            let found = match goal {
+                Goal::Volume(volume) => self.places.find(volume),
+                Goal::Partition(partition) => Found::In(partition.clone()),
+            };
+            let (route, partition) = match found {
                 Found::Nowhere if outgoing.is_whole() => return None,
                 Found::Nowhere => return Some(Err(AbortCode::VRESTARTING)),
                 Found::Unknown => (Route::Hold, None),
                 Found::In(partition) => {
-                    (ownership.route(&partition, kind, forwarding.age(now())), Some(partition))
+                    let age = forwarding.age(now());
+                    (ownership.route(&partition, passage.kind, age), Some(partition))
                 }
             };
             match (forwarding.step(now(), route), partition) {
                 (Step::Hold(pause), _) => (self.environment.pause)(pause),
                 (Step::Fail(code), _) => return Some(Err(code)),
-                (Step::Local, _) if !has_looked_again && !self.environment.files.is_here(volume) => {
-                    // It may have moved to another partition since it was found.
-                    has_looked_again = true;
-                    self.places.forget(volume);
-                }
-                (Step::Local, _) | (Step::Send { .. }, None) => return None,
+                (Step::Local, _) => match doubted.take() {
+                    Some(volume) if !self.environment.files.is_here(volume) => self.places.forget(volume),
+                    _ => return None,
+                },
+                (Step::Send { .. }, None) => return None,
                 (Step::Send { epoch, addresses, wait, .. }, Some(partition)) => {
                     let header = self.header(passage, &partition, epoch, wait);
                     let code = match self.attempt(header, &addresses, outgoing) {
@@ -163,17 +306,16 @@ impl Front {
                         Err(Trouble::Client(code)) => return Some(Err(code)),
                         Err(Trouble::Owner(code)) => code,
                     };
-                    let is_stale = code == AbortCode::VNOVOL && !has_looked_again && outgoing.is_whole();
                     let outcome = match meaning(code) {
-                        Meaning::Result if !is_stale => return Some(Err(code)),
-                        Meaning::Result => Outcome::Refused,
                         Meaning::Ended(outcome) => outcome,
+                        Meaning::Result(AbortCode::VNOVOL) if doubted.is_some() && outgoing.is_whole() => {
+                            if let Some(volume) = doubted.take() {
+                                self.places.forget(volume);
+                            }
+                            Outcome::Refused
+                        }
+                        Meaning::Result(code) => return Some(Err(code)),
                     };
-                    if is_stale {
-                        // It may have moved to another partition since it was found.
-                        has_looked_again = true;
-                        self.places.forget(volume);
-                    }
                     self.note(outcome, code, &partition, &addresses);
                     forwarding.ended(now(), epoch, outcome, outgoing.is_whole());
                 }
@@ -197,16 +339,20 @@ impl Front {
         epoch: Epoch,
         wait: Duration,
     ) -> Bytes {
-        let request = cluster::ForwardRequest {
-            front: wire::node(&self.environment.ownership.node()),
-            partition: partition.as_str().into(),
-            epoch: epoch.0,
-            number: passage.number,
-            wait_ms: u32::try_from(wait.as_millis()).unwrap_or(u32::MAX),
-            caller: wire::caller(passage.call),
-        };
-        let mut header = xdr::to_vec(&cluster::FORWARD);
-        request.encode(&mut header);
+        let front = wire::node(&self.environment.ownership.node());
+        let partition = partition.as_str().into();
+        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        let (epoch, number, caller) = (epoch.0, passage.number, wire::caller(passage.call));
+        let mut header;
+        if let Some(service) = passage.service {
+            let (service, opcode) = (service.into(), passage.opcode);
+            header = xdr::to_vec(&cluster::FORWARD_TO);
+            cluster::ForwardToRequest { service, opcode, front, partition, epoch, number, wait_ms, caller }
+                .encode(&mut header);
+        } else {
+            header = xdr::to_vec(&cluster::FORWARD);
+            cluster::ForwardRequest { front, partition, epoch, number, wait_ms, caller }.encode(&mut header);
+        }
         header.into()
     }
 
@@ -218,6 +364,41 @@ impl Front {
     ) -> Result<(), Trouble> {
         let address = addresses.first().ok_or(Trouble::Owner(AbortCode(refusal::NOT_OWNER)))?;
         outgoing.send(header, &*self.links.to(*address))
+    }
+
+    /// Serves a call whose reply is a list, and adds the lists of the other owners.
+    fn join(
+        &self,
+        service: u16,
+        call: &CallContext<'_>,
+        mut head: Bytes,
+        stream: &mut dyn CallStream,
+        here: &Handler<'_>,
+    ) -> Result<(), AbortCode> {
+        whole(&mut head, stream)?;
+        let mut own = MemoryStream::new(&head, SMALL_REQUEST_BYTES_MAX);
+        // A caller that is refused here causes no calls.
+        here(&mut own)?;
+        let mut replies = vec![own.outgoing];
+        for owner in self.other_owners() {
+            let passage = self.administration(service, call, &head)?;
+            let header = self.header(&passage, &owner.partition, Epoch(owner.epoch), NO_WAIT);
+            let mut reply = MemoryStream::default();
+            match self.attempt(header, &owner.addresses, &mut Outgoing::new(head.clone(), &mut reply)) {
+                Ok(()) => replies.push(reply.outgoing),
+                Err(trouble) => tracing::debug!(?trouble, node = %owner.node, "a node is missing in a list"),
+            }
+        }
+        let joined = administration::join(replies.iter().map(Vec::as_slice));
+        stream.write(joined.ok_or(AbortCode::RXGEN_SS_MARSHAL)?.into())
+    }
+
+    /// Returns each other node that owns something, with one of its partitions.
+    fn other_owners(&self) -> Vec<Owner> {
+        let mut owners = self.places.owners().0;
+        owners.sort_by(|a, b| a.node.cmp(&b.node));
+        owners.dedup_by(|a, b| a.node == b.node);
+        owners
     }
 
     /// Passes a call for volumes of several owners to each of them, and joins the replies.
@@ -259,10 +440,7 @@ impl Front {
         if let Err(code) = whole(&mut head, stream) {
             return Way::Ended(Err(code));
         }
-        let mut owners = self.places.owners().0;
-        owners.sort_by(|a, b| a.node.cmp(&b.node));
-        owners.dedup_by(|a, b| a.node == b.node);
-        for owner in owners {
+        for owner in self.other_owners() {
             let passage = self.passage(call, &head);
             let header = self.header(&passage, &owner.partition, Epoch(owner.epoch), NO_WAIT);
             let mut reply = MemoryStream::default();
@@ -289,10 +467,11 @@ fn meaning(code: AbortCode) -> Meaning {
         AbortCode(refusal::NOT_OWNER | refusal::OTHER_EPOCH | refusal::HELD | refusal::NO_LEASE) => {
             Meaning::Ended(Outcome::Refused)
         }
-        // The negative ones are Rx's: the node restarts or has died.
-        AbortCode(refusal::LOST | -9..=-1 | -100) => Meaning::Ended(Outcome::Unknown),
+        AbortCode(refusal::LOST) => Meaning::Ended(Outcome::Unknown),
+        // The node restarts or has died.
+        code if wire::is_of_rx(code) => Meaning::Ended(Outcome::Unknown),
         code if is_of_keys(code) => Meaning::Ended(Outcome::Refused),
-        _ => Meaning::Result,
+        code => Meaning::Result(wire::unshielded(code)),
     }
 }
 

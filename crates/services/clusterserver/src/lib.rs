@@ -1,7 +1,7 @@
 //! Calls between the nodes that share partitions in a bucket (`docs/design/cluster.md`).
 //!
-//! A node serves every volume of the cluster. As a *front* it passes calls for volumes that another node owns to that
-//! node ([`Front`]); as an *owner* it executes them ([`ClusterService`]) and reaches clients, whose address it only knows
+//! A node serves every volume of the cluster. As a *front* it passes calls of the file service, the volume service and
+//! Cellar's own service for volumes and partitions that another node owns to that node ([`Front`]); as an *owner* it executes them ([`ClusterService`]) and reaches clients, whose address it only knows
 //! from the front, through that front ([`Fronts`]). The owner never passes a forwarded call on, so there are no loops.
 //!
 //! Sockets, keys, leases and the file service are provided by the caller ([`Environment`]). What a front does when
@@ -12,6 +12,7 @@
     reason = "handlers have the signatures that the interface gives them"
 )]
 
+mod administration;
 mod bulk;
 mod callers;
 mod counters;
@@ -27,9 +28,10 @@ mod service;
 mod streams;
 mod wire;
 
+pub use administration::kind_of_administration;
 pub use counters::Counters;
-pub use environment::{Clients, Environment, Files, LeaseError, Nodes, Own, Ownership};
-pub use front::{Front, Way};
+pub use environment::{Clients, Environment, Files, LeaseError, Nodes, Own, Ownership, Services};
+pub use front::{Front, Handler, Target, Way};
 pub use fronts::Fronts;
 pub use members::Members;
-pub use service::ClusterService;
+pub use service::{ClusterService, is_absence};

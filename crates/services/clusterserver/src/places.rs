@@ -15,7 +15,10 @@ use std::time::Duration;
 /// How long nodes are not asked again for a volume that none of them has.
 const ABSENT: Duration = Duration::from_secs(1);
 
-/// Maximum number of volumes that are remembered, found and absent; beyond it all are forgotten.
+/// How long a volume that was just there is not said to be absent: it may be moving between partitions.
+const MOVING: Duration = Duration::from_secs(2);
+
+/// Maximum number of volumes that are remembered, found, absent and moving; beyond it all are forgotten.
 const VOLUMES_MAX: usize = 65_536;
 
 /// Where a volume is.
@@ -33,6 +36,16 @@ pub(crate) enum Found {
 struct Known {
     found: HashMap<VolumeId, PartitionName>,
     absent: HashMap<VolumeId, Monotonic>,
+    /// When a volume was no longer where it had been.
+    left: HashMap<VolumeId, Monotonic>,
+}
+
+impl Known {
+    fn make_room(&mut self) {
+        if self.found.len() + self.absent.len() + self.left.len() >= VOLUMES_MAX {
+            *self = Known::default();
+        }
+    }
 }
 
 pub(crate) struct Places {
@@ -60,13 +73,15 @@ impl Places {
         drop(known);
         let found = self.ask(volume);
         let mut known = self.known.lock();
-        if known.found.len() + known.absent.len() >= VOLUMES_MAX {
-            *known = Known::default();
-        }
+        known.make_room();
         match &found {
             Found::In(partition) => {
                 known.absent.remove(&volume);
+                known.left.remove(&volume);
                 known.found.insert(volume, partition.clone());
+            }
+            Found::Nowhere if known.left.get(&volume).is_some_and(|at| now.since(*at) < MOVING) => {
+                return Found::Unknown;
             }
             Found::Nowhere => _ = known.absent.insert(volume, now),
             Found::Unknown => {}
@@ -76,7 +91,16 @@ impl Places {
 
     /// Forgets the place of a volume, because its owner does not know it.
     pub(crate) fn forget(&self, volume: VolumeId) {
-        self.known.lock().found.remove(&volume);
+        if self.known.lock().found.remove(&volume).is_some() {
+            self.left(volume);
+        }
+    }
+
+    /// Records that a volume is not any more where it was.
+    pub(crate) fn left(&self, volume: VolumeId) {
+        let mut known = self.known.lock();
+        known.make_room();
+        known.left.insert(volume, (self.environment.now)());
     }
 
     /// Returns the partitions of other nodes, and whether there are some whose owner is not known. Those that are served
@@ -98,7 +122,8 @@ impl Places {
         (owners, is_uncertain)
     }
 
-    fn ask(&self, volume: VolumeId) -> Found {
+    /// Asks the owners of all partitions of other nodes for a volume.
+    pub(crate) fn ask(&self, volume: VolumeId) -> Found {
         let (owners, mut is_uncertain) = self.owners();
         let node = wire::node(&self.environment.ownership.node());
         for owner in owners {
@@ -123,6 +148,7 @@ impl Places {
 }
 
 /// The owner of a partition.
+#[derive(Clone, Debug)]
 pub(crate) struct Owner {
     pub(crate) node: NodeName,
     pub(crate) partition: PartitionName,

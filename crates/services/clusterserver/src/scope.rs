@@ -68,7 +68,7 @@ pub(crate) fn repeat(opcode: u32) -> Repeat {
 }
 
 /// Returns a word of the request, or the number of bytes that must have arrived first.
-fn word(request: &[u8], index: usize) -> Result<u32, usize> {
+pub(crate) fn word(request: &[u8], index: usize) -> Result<u32, usize> {
     let bytes = request.get(4 * index..).and_then(|rest| rest.first_chunk());
     bytes.map(|bytes| u32::from_be_bytes(*bytes)).ok_or(4 * (index + 1))
 }
@@ -88,6 +88,22 @@ pub(crate) fn more(head: &mut Bytes, needed: usize, stream: &mut dyn CallStream)
         *head = if head.is_empty() { piece } else { [&head[..], &piece[..]].concat().into() };
     }
     Ok(true)
+}
+
+/// Reads the beginning of a request until `of` is satisfied, which returns a number of bytes that it needs. Returns `None` if
+/// the request ends before.
+pub(crate) fn read_until<T>(
+    head: &mut Bytes,
+    stream: &mut dyn CallStream,
+    of: impl Fn(&[u8]) -> Result<T, usize>,
+) -> Result<Option<T>, AbortCode> {
+    loop {
+        match of(head) {
+            Ok(found) => return Ok(Some(found)),
+            Err(needed) if !more(head, needed, stream)? => return Ok(None),
+            Err(_) => {}
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The cluster's service: what other nodes ask of this one.
 
+use crate::administration::{Concern, is_administration};
 use crate::callers::Callers;
 use crate::counters::{Counters, count};
 use crate::environment::{Environment, LeaseError};
@@ -32,6 +33,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Maximum time for which a client is waited for on behalf of another node.
 const PATIENCE_MAX: Duration = Duration::from_secs(30);
 
+/// ENODEV, as the volume service sends it.
+const ENODEV: AbortCode = AbortCode(19);
+
 const NOT_OWNER: AbortCode = AbortCode(refusal::NOT_OWNER);
 const OTHER_EPOCH: AbortCode = AbortCode(refusal::OTHER_EPOCH);
 const HELD: AbortCode = AbortCode(refusal::HELD);
@@ -62,6 +66,9 @@ struct Lease {
     node: NodeName,
     addresses: Vec<SocketAddr>,
 }
+
+/// Serves a call from a stream.
+type Serve<'a> = dyn Fn(&mut dyn CallStream) -> Result<(), AbortCode> + 'a;
 
 /// A forwarded call that may be executed now.
 struct Admitted<'a> {
@@ -180,18 +187,21 @@ impl ClusterService {
     fn unless_departed(&self, call: &Admitted<'_>, served: Result<(), AbortCode>) -> Result<(), AbortCode> {
         let own = self.environment.ownership.own(call.partition);
         let has_departed = own.is_none_or(|own| own.epoch != call.epoch || own.is_draining);
-        if served == Err(AbortCode::VNOVOL) && has_departed { Err(NOT_OWNER) } else { served }
+        match served {
+            Err(code) if has_departed && is_absence(code) => Err(NOT_OWNER),
+            served => served,
+        }
     }
 
     /// Executes a call and returns its reply, once its changes are durable.
     fn execute(
         &self,
         call: &Admitted<'_>,
-        context: &CallContext<'_>,
         stream: &mut dyn CallStream,
+        serve: &Serve<'_>,
     ) -> Result<Bytes, AbortCode> {
         let mut stream = Collecting { stream, reply: Vec::new() };
-        let served = self.environment.files.serve(context, &mut stream);
+        let served = serve(&mut stream);
         self.check(call)?;
         self.unless_departed(call, served).map(|()| stream.reply.into())
     }
@@ -221,27 +231,62 @@ impl ClusterService {
         result
     }
 
+    /// Serves a forwarded call. The reply to one that `is_streamed` is sent while it is produced, as long as the ownership
+    /// lasts.
     fn serve_forwarded(
         &self,
         call: &Admitted<'_>,
-        (key, wait, opcode): (CallKey, Duration, u32),
-        context: &CallContext<'_>,
+        (key, wait, is_streamed): (CallKey, Duration, bool),
         stream: &mut dyn CallStream,
+        serve: &Serve<'_>,
     ) -> Result<(), AbortCode> {
-        if let Work::Read(_) = fs::work(opcode) {
+        if is_streamed {
             let check = || self.check(call);
-            let served = self.environment.files.serve(context, &mut Checking { stream, check: &check });
+            let served = serve(&mut Checking { stream, check: &check });
             // An error, too, shows what the volume contains.
             return served.or_else(|code| self.check(call).and(self.unless_departed(call, Err(code))));
         }
         // A store, too, is executed once by one owner: the first attempt must not overtake a later store.
         let reply = match call.kind {
-            CallKind::Read => self.execute(call, context, stream),
-            CallKind::Change => self.execute_once(key, wait, || self.execute(call, context, stream)),
+            CallKind::Read => self.execute(call, stream, serve),
+            CallKind::Change => self.execute_once(key, wait, || self.execute(call, stream, serve)),
         }?;
         drain(stream)?;
         if reply.is_empty() { Ok(()) } else { stream.write(reply) }
     }
+
+    /// Checks that a call concerns what is stored in the partition: the ownership of another one is not what was checked.
+    fn check_concern(&self, call: &Admitted<'_>, service: u16, concern: Concern) -> Result<(), AbortCode> {
+        let files = &self.environment.files;
+        match concern {
+            // A front answers such calls itself.
+            Concern::Here if is_administration(service) => Err(AbortCode::RXGEN_OPCODE),
+            Concern::Here | Concern::Everywhere => Ok(()),
+            Concern::Partition(id) if files.place(id).as_ref() == Some(call.partition) => Ok(()),
+            Concern::Partition(_) => Err(AbortCode::RXGEN_SS_UNMARSHAL),
+            Concern::Volume(volume) => self.check_volume(call, volume),
+        }
+    }
+
+    /// Checks that a volume is in the partition. What this process knows of a volume that is not does not matter.
+    fn check_volume(&self, call: &Admitted<'_>, volume: VolumeId) -> Result<(), AbortCode> {
+        if self.environment.files.partition_of(volume).as_ref() == Some(call.partition) {
+            return Ok(());
+        }
+        self.unless_departed(call, Err(AbortCode::VNOVOL))
+    }
+}
+
+/// Whether a code of a service says that a volume or partition is not here.
+pub fn is_absence(code: AbortCode) -> bool {
+    let absent = [
+        AbortCode::VNOVOL,
+        AbortCode::VOLSERNOVOL,
+        AbortCode::VOLSERILLEGAL_PARTITION,
+        AbortCode::UAENODEV,
+        ENODEV,
+    ];
+    absent.contains(&code)
 }
 
 /// A call that is executed once. Its result is stored when this is dropped; there is none after a panic, or if it was not
@@ -273,7 +318,7 @@ impl Server for ClusterService {
         let partition = wire::partition(&request.partition)?;
         let client = wire::parse_caller(&request.caller)?;
         let client = self.callers.of(front, request.caller.connection, client);
-        let (head, scope) = scope_of(stream)?;
+        let (head, scope) = beginning(stream, Scope::of)?;
         let opcode = scope::opcode(&head);
         let call = Admitted { partition: &partition, epoch: Epoch(request.epoch), kind: scope::kind(opcode) };
         let wait = Duration::from_millis(request.wait_ms.into());
@@ -286,11 +331,7 @@ impl Server for ClusterService {
             Scope::Everywhere => {}
             Scope::Volume(volume) => {
                 self.admit(&partition, call.epoch, call.kind, wait)?;
-                // The ownership of another partition is not what was checked.
-                let place = self.environment.files.partition_of(volume);
-                if place.is_some_and(|place| place != partition) {
-                    return Err(AbortCode::VNOVOL);
-                }
+                self.check_volume(&call, volume)?;
             }
             // A front makes a call for each volume.
             Scope::Volumes(_) => return Err(AbortCode::RXGEN_SS_UNMARSHAL),
@@ -299,12 +340,46 @@ impl Server for ClusterService {
         let context = CallContext::new(&client);
         let key = CallKey { process: front.nonce, number: request.number };
         let mut source = StreamSource::continuing(head, stream);
+        let serve = |stream: &mut dyn CallStream| self.environment.files.serve(&context, stream);
         if scope == Scope::Everywhere {
-            self.environment.files.serve(&context, &mut source)?;
+            serve(&mut source)?;
         } else {
-            self.serve_forwarded(&call, (key, wait, opcode), &context, &mut source)?;
+            let is_streamed = matches!(fs::work(opcode), Work::Read(_));
+            self.serve_forwarded(&call, (key, wait, is_streamed), &mut source, &serve)?;
         }
         Ok(cluster::ForwardReply)
+    }
+
+    fn forward_to(
+        &self,
+        caller: &CallContext<'_>,
+        request: cluster::ForwardToRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<cluster::ForwardToReply, AbortCode> {
+        let (front, _) = self.node(caller, &request.front)?;
+        let partition = wire::partition(&request.partition)?;
+        let client = wire::parse_caller(&request.caller)?;
+        let client = self.callers.of(front, request.caller.connection, client);
+        let service = u16::try_from(request.service).map_err(|_| AbortCode::RXGEN_OPCODE)?;
+        let services = &self.environment.services;
+        let (kind, _) = services.kind(service, request.opcode).ok_or(AbortCode::RXGEN_OPCODE)?;
+        let (head, concern) = beginning(stream, |head| Concern::of(service, head))?;
+        if scope::opcode(&head) != request.opcode {
+            return Err(AbortCode::RXGEN_SS_UNMARSHAL);
+        }
+        let call = Admitted { partition: &partition, epoch: Epoch(request.epoch), kind };
+        let wait = Duration::from_millis(request.wait_ms.into());
+        self.admit(&partition, call.epoch, kind, wait)?;
+        self.check_concern(&call, service, concern)?;
+        count(&self.fronts.tally.executed);
+        let context = CallContext::new(&client);
+        let key = CallKey { process: front.nonce, number: request.number };
+        let serve = |stream: &mut dyn CallStream| {
+            services.serve((service, request.opcode), &partition, &context, stream).map_err(wire::shielded)
+        };
+        let mut source = StreamSource::continuing(head, stream);
+        self.serve_forwarded(&call, (key, wait, kind == CallKind::Read), &mut source, &serve)?;
+        Ok(cluster::ForwardToReply)
     }
 
     fn call_client(
@@ -340,6 +415,16 @@ impl Server for ClusterService {
         check()?;
         if place == Some(partition) { Ok(cluster::LocateVolumeReply) } else { Err(AbortCode::VNOVOL) }
     }
+
+    fn volume_deleted(
+        &self,
+        caller: &CallContext<'_>,
+        request: cluster::VolumeDeletedRequest,
+    ) -> Result<cluster::VolumeDeletedReply, AbortCode> {
+        self.node(caller, &request.node)?;
+        self.environment.services.volume_deleted(VolumeId(request.volume));
+        Ok(cluster::VolumeDeletedReply)
+    }
 }
 
 /// Reads the rest of a request. The data of a repeated store has not been read.
@@ -349,15 +434,11 @@ fn drain(stream: &mut dyn CallStream) -> Result<(), AbortCode> {
 }
 
 /// Reads the beginning of a forwarded call.
-fn scope_of(stream: &mut dyn CallStream) -> Result<(Bytes, Scope), AbortCode> {
+fn beginning<T>(
+    stream: &mut dyn CallStream,
+    of: impl Fn(&[u8]) -> Result<T, usize>,
+) -> Result<(Bytes, T), AbortCode> {
     let mut head = Bytes::new();
-    loop {
-        match Scope::of(&head) {
-            Ok(scope) => return Ok((head, scope)),
-            Err(needed) if !scope::more(&mut head, needed, stream)? => {
-                return Err(AbortCode::RXGEN_SS_UNMARSHAL);
-            }
-            Err(_) => {}
-        }
-    }
+    let found = scope::read_until(&mut head, stream, of)?;
+    found.map(|found| (head, found)).ok_or(AbortCode::RXGEN_SS_UNMARSHAL)
 }

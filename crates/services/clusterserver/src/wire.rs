@@ -1,6 +1,6 @@
 //! Conversions between messages of `idl/cluster.idl` and this project's types.
 
-use afs_idl::cluster;
+use afs_idl::cluster::{self, refusal};
 use base::{AbortCode, Caller, Connection, Identity, Principal, SecurityLevel};
 use cluster_proto::{Incarnation, NodeName, PartitionName};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -86,6 +86,22 @@ pub(crate) fn parse_caller(caller: &cluster::Caller) -> Result<Caller, AbortCode
     Ok(Caller { identity, level, peer, local, connection: Connection::new() })
 }
 
+/// Whether a code is one of Rx, which a node that has died or restarts causes.
+pub(crate) fn is_of_rx(code: AbortCode) -> bool {
+    matches!(code.0, -9..=-1 | -100)
+}
+
+/// Returns the code by which an owner reports the result of a call.
+pub(crate) fn shielded(code: AbortCode) -> AbortCode {
+    if is_of_rx(code) { AbortCode(refusal::OF_RX + code.0) } else { code }
+}
+
+/// Returns the result of a call that an owner has reported.
+pub(crate) fn unshielded(code: AbortCode) -> AbortCode {
+    let result = AbortCode(code.0.wrapping_sub(refusal::OF_RX));
+    if is_of_rx(result) { result } else { code }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +145,15 @@ mod tests {
         ] {
             assert_eq!(parse_caller(&bad).map(drop), Err(MALFORMED), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn results_arrive_as_they_were_reported() {
+        for code in [-1, -9, -100, -10, -450, 5, 103, i32::MAX, i32::MIN].map(AbortCode) {
+            assert_eq!(unshielded(shielded(code)), code);
+            assert!(!is_of_rx(shielded(code)), "{code}");
+        }
+        assert_eq!(shielded(AbortCode::VNOVOL), AbortCode::VNOVOL);
     }
 
     #[test]

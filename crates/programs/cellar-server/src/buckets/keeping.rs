@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use volserver::VolumeServer;
 use volume::Volumes;
 
 /// Interval at which the ownership of a partition is checked.
@@ -39,6 +40,7 @@ pub(crate) struct Keeper {
     pub(crate) volumes: Arc<Volumes>,
     pub(crate) partitions: Partitions,
     pub(crate) file_server: Option<Arc<FileServer>>,
+    pub(crate) volume_server: Option<Arc<VolumeServer>>,
     /// The node of a cluster.
     pub(crate) node: Option<Arc<Node>>,
 }
@@ -118,10 +120,14 @@ impl Keeper {
                 return false;
             }
         }
+        let left_over = self.volume_server.as_ref().map(|server| server.left_over(id));
         held.begin();
         threads.retain(|thread| !thread.is_finished());
         threads.extend(resets.map(Resets::send));
         self.partitions.lock().push(held);
+        if let (Some(server), Some(left_over)) = (&self.volume_server, left_over) {
+            server.delete_left_over(&left_over);
+        }
         true
     }
 
@@ -176,6 +182,9 @@ impl Keeper {
             tracing::warn!(partition = %id, volumes = volumes.len(), "the partition was lost; its volumes are offline");
         }
         self.break_promises(&volumes);
+        if let Some(server) = &self.volume_server {
+            server.partition_lost(id);
+        }
         // The lease of a node goes on: others can only have the partition once it is given up, whatever still uses it.
         let grace = if self.node.is_some() { GRACE } else { Duration::MAX };
         self.await_disuse(id, grace, &|| held.is_used());
@@ -272,6 +281,7 @@ mod tests {
             volumes: Arc::clone(&volumes),
             partitions: Arc::clone(&partitions),
             file_server: None,
+            volume_server: None,
             node: None,
         };
         let threads = keeper.start(&meters, later);

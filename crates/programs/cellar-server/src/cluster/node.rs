@@ -10,7 +10,9 @@ use anyhow::{Context, Result};
 use base::PartitionId;
 use cellar_config::Settings;
 use cellar_config::cluster::ClusterSettings;
-use cluster::{CallKind, Member, MemberConfig, NodeName, NodeState, Owner, PartitionName, Route, Timing};
+use cluster::{
+    CallKind, Epoch, Member, MemberConfig, NodeName, NodeState, Owner, PartitionName, Route, Timing,
+};
 use clusterserver::{Members, Ownership};
 use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -137,10 +139,20 @@ impl Node {
         self.partitions.iter().find(|(id, _)| *id == partition).map(|(_, name)| name)
     }
 
+    /// Returns the partitions of the cluster.
+    pub(crate) fn partition_ids(&self) -> Vec<PartitionId> {
+        self.partitions.iter().map(|(id, _)| *id).collect()
+    }
+
     /// Whether this node serves a partition, and is not giving it up.
     pub(crate) fn owns(&self, partition: PartitionId) -> bool {
+        self.epoch(partition).is_some()
+    }
+
+    /// Returns the ownership in which this node serves a partition, unless it is giving it up.
+    pub(crate) fn epoch(&self, partition: PartitionId) -> Option<Epoch> {
         let own = self.place(partition).and_then(|place| self.members.own(place));
-        own.is_some_and(|own| !own.is_draining)
+        own.filter(|own| !own.is_draining).map(|own| own.epoch)
     }
 
     /// Whether another node serves a partition, as far as is known.

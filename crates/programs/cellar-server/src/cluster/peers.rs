@@ -1,20 +1,23 @@
 //! Calls between this node and the others.
 
 use super::Node;
+use super::others::Others;
 use crate::authority::Authority;
 use crate::environment::{Callbacks, Closed};
-use afs_idl::{CallStream, ClientConnection, cluster};
+use adminserver::AdminServer;
+use afs_idl::{CallStream, ClientConnection, cluster, vol};
 use anyhow::Result;
 use base::{AbortCode, CallContext, PartitionId, SecurityLevel, VolumeId};
 use cell_client::network::{CellIdentity, RENEWAL, Renewing};
 use cluster_proto::PartitionName;
-use clusterserver::{ClusterService, Environment, Files, Front, Fronts, Nodes, Way};
+use clusterserver::{ClusterService, Environment, Files, Front, Fronts, Handler, Nodes, Way, is_absence};
 use fileserver::FileServer;
 use rx::{ConnectOptions, Path};
 use rx_security::{ClientSecurity, KeyRing};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use volserver::VolumeServer;
 use volume::{Pending, Volumes};
 
 /// A node that is silent for this time is considered dead; half of a lease, like the protocol's doubt.
@@ -94,7 +97,11 @@ impl Files for Here {
     }
 
     fn partition_of(&self, volume: VolumeId) -> Option<PartitionName> {
-        self.node.place(self.partition(volume)?).cloned()
+        self.place(self.partition(volume)?)
+    }
+
+    fn place(&self, partition: PartitionId) -> Option<PartitionName> {
+        self.node.place(partition).cloned()
     }
 
     fn serve(&self, call: &CallContext<'_>, stream: &mut dyn CallStream) -> Result<(), AbortCode> {
@@ -108,6 +115,7 @@ pub(crate) struct Calls {
     node: Arc<Node>,
     front: Front,
     service: ClusterService,
+    others: Arc<Others>,
 }
 
 impl Calls {
@@ -120,9 +128,11 @@ impl Calls {
     ) -> Calls {
         let node = Arc::clone(&peers.node);
         let here = Here { node: node.clone(), volumes: volumes.clone(), server: server.clone() };
+        let others = Arc::new(Others::default());
         let environment = Environment {
             ownership: node.members().clone(),
             files: Arc::new(here),
+            services: others.clone(),
             nodes: peers.links.clone(),
             clients: clients.clone(),
             is_cell: Authority::is_cell,
@@ -131,7 +141,50 @@ impl Calls {
         };
         let front = Front::new(environment.clone());
         let service = ClusterService::new(environment, peers.fronts.clone());
-        Calls { node, front, service }
+        Calls { node, front, service, others }
+    }
+
+    /// Serves calls of the volume server for other nodes, too.
+    pub(crate) fn set_volume_server(&self, server: &Arc<VolumeServer>) {
+        self.others.set_volume_server(Arc::downgrade(server));
+    }
+
+    /// Serves calls of Cellar's own service for other nodes, too.
+    pub(crate) fn set_admin_server(&self, server: &Arc<AdminServer>) {
+        // It is set once, at the start.
+        _ = self.others.admin_server.set(Arc::downgrade(server));
+    }
+
+    pub(super) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    pub(super) fn front(&self) -> &Front {
+        &self.front
+    }
+
+    /// Serves a client's call of the volume server or of Cellar's own service by `here`, or passes it on; see
+    /// [`Front::administer`].
+    pub(crate) fn administer(
+        &self,
+        (service, is_offered): (u16, fn(u32) -> bool),
+        caller: &CallContext<'_>,
+        stream: &mut dyn CallStream,
+        here: &Handler<'_>,
+    ) -> Result<(), AbortCode> {
+        let departures = self.node.members().departures();
+        let result = self.front.administer((service, is_offered), caller, stream, here);
+        let code = match result {
+            // Its partition may have left after the way was chosen.
+            Err(code) if is_absence(code) && self.node.members().departures() != departures => {
+                AbortCode::VRESTARTING
+            }
+            Err(code) => code,
+            Ok(()) => return Ok(()),
+        };
+        // `vos` has no message for the restart of a server.
+        let is_restart = service == vol::SERVICE_ID && code == AbortCode::VRESTARTING;
+        Err(if is_restart { AbortCode::VBUSY } else { code })
     }
 
     /// Serves a client's call of the file service by `here`, or passes it on.

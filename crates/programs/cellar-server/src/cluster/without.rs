@@ -5,19 +5,21 @@
 use super::{Handovers, OnLost};
 use crate::buckets::refusal;
 use crate::environment::{Callbacks, Way};
-use adminserver::GiveUpError;
+use adminserver::{AdminServer, GiveUpError};
 use afs_idl::{CallStream, ClientConnection};
 use anyhow::{Result, bail};
-use base::{AbortCode, CallContext, PartitionId};
+use base::{AbortCode, CallContext, PartitionId, VolumeId};
 use cellar_config::Settings;
 use cluster_proto::NodeName;
 use fileserver::FileServer;
 use rx_security::KeyRing;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use volserver::{OtherOwners, VolumeServer};
 use volume::{Pending, Volumes};
 
 enum Nothing {}
@@ -117,7 +119,43 @@ impl Calls {
         match self.0 {}
     }
 
+    pub(crate) fn set_volume_server(&self, _: &Arc<VolumeServer>) {
+        match self.0 {}
+    }
+
+    pub(crate) fn set_admin_server(&self, _: &Arc<AdminServer>) {
+        match self.0 {}
+    }
+
+    pub(crate) fn administer(
+        &self,
+        _: (u16, fn(u32) -> bool),
+        _: &CallContext<'_>,
+        _: &mut dyn CallStream,
+        _: &dyn Fn(&mut dyn CallStream) -> Result<(), AbortCode>,
+    ) -> Result<(), AbortCode> {
+        match self.0 {}
+    }
+
     pub(crate) fn dispatch(&self, _: &CallContext<'_>, _: &mut dyn CallStream) -> Result<(), AbortCode> {
+        match self.0 {}
+    }
+}
+
+impl OtherOwners for Calls {
+    fn partitions(&self) -> Vec<PartitionId> {
+        match self.0 {}
+    }
+
+    fn transaction_numbers(&self, _: PartitionId) -> Option<RangeInclusive<i32>> {
+        match self.0 {}
+    }
+
+    fn may_have(&self, _: VolumeId) -> bool {
+        match self.0 {}
+    }
+
+    fn volume_deleted(&self, _: VolumeId) {
         match self.0 {}
     }
 }

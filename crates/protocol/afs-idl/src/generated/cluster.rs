@@ -33,6 +33,9 @@ pub mod refusal {
     pub const NO_LEASE: i32 = 1280066308;
     /// The node's ownership ended while the call was executed. The change may be kept or not.
     pub const LOST: i32 = 1280066309;
+    /// Not a refusal: the result of the call is a code of Rx, which this number plus the code stands for. The owner got it from
+    /// another server.
+    pub const OF_RX: i32 = 1280066560;
 }
 
 /// A node, by its present membership. The lease in the bucket has the same name and incarnation.
@@ -174,6 +177,66 @@ impl Decode for ForwardReply {
     }
 }
 
+/// Opcode of ForwardTo.
+pub const FORWARD_TO: u32 = 2;
+
+/// Request of ForwardTo.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForwardToRequest {
+    /// Rx number of the service.
+    pub service: u32,
+    /// The call's opcode, which follows again as the client has sent it.
+    pub opcode: u32,
+    pub front: Node,
+    pub partition: XdrString,
+    pub epoch: u64,
+    pub number: u64,
+    pub wait_ms: u32,
+    pub caller: Caller,
+}
+
+impl Encode for ForwardToRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.service.encode(out);
+        self.opcode.encode(out);
+        self.front.encode(out);
+        opaque::encode(&self.partition.0, out);
+        self.epoch.encode(out);
+        self.number.encode(out);
+        self.wait_ms.encode(out);
+        self.caller.encode(out);
+    }
+}
+
+impl Decode for ForwardToRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<ForwardToRequest, XdrError> {
+        Ok(ForwardToRequest {
+            service: u32::decode(source)?,
+            opcode: u32::decode(source)?,
+            front: Node::decode(source)?,
+            partition: opaque::decode(source, PARTITION_NAME_MAX).map(XdrString)?,
+            epoch: u64::decode(source)?,
+            number: u64::decode(source)?,
+            wait_ms: u32::decode(source)?,
+            caller: Caller::decode(source)?,
+        })
+    }
+}
+
+/// Reply of ForwardTo.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ForwardToReply;
+
+impl Encode for ForwardToReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for ForwardToReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<ForwardToReply, XdrError> {
+        Ok(ForwardToReply)
+    }
+}
+
 /// Opcode of CallClient.
 pub const CALL_CLIENT: u32 = 10;
 
@@ -278,19 +341,63 @@ impl Decode for LocateVolumeReply {
     }
 }
 
+/// Opcode of VolumeDeleted.
+pub const VOLUME_DELETED: u32 = 21;
+
+/// Request of VolumeDeleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeDeletedRequest {
+    pub node: Node,
+    pub volume: u32,
+}
+
+impl Encode for VolumeDeletedRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.node.encode(out);
+        self.volume.encode(out);
+    }
+}
+
+impl Decode for VolumeDeletedRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<VolumeDeletedRequest, XdrError> {
+        Ok(VolumeDeletedRequest { node: Node::decode(source)?, volume: u32::decode(source)? })
+    }
+}
+
+/// Reply of VolumeDeleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeDeletedReply;
+
+impl Encode for VolumeDeletedReply {
+    fn encode(&self, _: &mut Vec<u8>) {}
+}
+
+impl Decode for VolumeDeletedReply {
+    fn decode<S: Source + ?Sized>(_: &mut S) -> Result<VolumeDeletedReply, XdrError> {
+        Ok(VolumeDeletedReply)
+    }
+}
+
 /// Returns the protocol's name of the procedure with this opcode.
 pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     Some(match opcode {
         FORWARD => "Forward",
+        FORWARD_TO => "ForwardTo",
         CALL_CLIENT => "CallClient",
         LOCATE_VOLUME => "LocateVolume",
+        VOLUME_DELETED => "VolumeDeleted",
         _ => return None,
     })
 }
 
 /// All procedures in the order of their opcodes, with the protocol's names.
-pub const PROCEDURES: &[(u32, &str)] =
-    &[(FORWARD, "Forward"), (CALL_CLIENT, "CallClient"), (LOCATE_VOLUME, "LocateVolume")];
+pub const PROCEDURES: &[(u32, &str)] = &[
+    (FORWARD, "Forward"),
+    (FORWARD_TO, "ForwardTo"),
+    (CALL_CLIENT, "CallClient"),
+    (LOCATE_VOLUME, "LocateVolume"),
+    (VOLUME_DELETED, "VolumeDeleted"),
+];
 
 /// A server, with one method per procedure. Procedures that it does not implement fail with RXGEN_OPCODE.
 ///
@@ -305,6 +412,18 @@ pub trait Server {
         request: ForwardRequest,
         stream: &mut dyn CallStream,
     ) -> Result<ForwardReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Executes a call of another service for a client of the calling node, like `Forward`. The call is about the partition, or
+    /// about what is stored there.
+    /// (ForwardTo, opcode 2.) The data after the request is read from the stream.
+    fn forward_to(
+        &self,
+        caller: &CallContext<'_>,
+        request: ForwardToRequest,
+        stream: &mut dyn CallStream,
+    ) -> Result<ForwardToReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -329,6 +448,17 @@ pub trait Server {
     ) -> Result<LocateVolumeReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
+
+    /// Reports that a volume was deleted from a partition of the calling node. One with the same id that waits for that on a
+    /// partition of the called node takes its place soon.
+    /// (VolumeDeleted, opcode 21.)
+    fn volume_deleted(
+        &self,
+        caller: &CallContext<'_>,
+        request: VolumeDeletedRequest,
+    ) -> Result<VolumeDeletedReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
 }
 
 /// Implements [`Server`] for a type by the type's own methods, which have the signatures of the trait
@@ -348,22 +478,34 @@ macro_rules! impl_cluster_server {
             fn forward(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cluster::ForwardRequest, stream: &mut dyn CallStream) -> Result<cluster::ForwardReply, AbortCode> {
                 handler.forward(caller, request, stream)
             }
+            fn forward_to(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cluster::ForwardToRequest, stream: &mut dyn CallStream) -> Result<cluster::ForwardToReply, AbortCode> {
+                handler.forward_to(caller, request, stream)
+            }
             fn call_client(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cluster::CallClientRequest) -> Result<cluster::CallClientReply, AbortCode> {
                 handler.call_client(caller, request)
             }
             fn locate_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cluster::LocateVolumeRequest) -> Result<cluster::LocateVolumeReply, AbortCode> {
                 handler.locate_volume(caller, request)
             }
+            fn volume_deleted(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cluster::VolumeDeletedRequest) -> Result<cluster::VolumeDeletedReply, AbortCode> {
+                handler.volume_deleted(caller, request)
+            }
 
             impl cluster::Server for super::$handler $(<$lifetime>)? {
                 fn forward(&self, caller: &CallContext<'_>, request: cluster::ForwardRequest, stream: &mut dyn CallStream) -> Result<cluster::ForwardReply, AbortCode> {
                     forward(self, caller, request, stream)
+                }
+                fn forward_to(&self, caller: &CallContext<'_>, request: cluster::ForwardToRequest, stream: &mut dyn CallStream) -> Result<cluster::ForwardToReply, AbortCode> {
+                    forward_to(self, caller, request, stream)
                 }
                 fn call_client(&self, caller: &CallContext<'_>, request: cluster::CallClientRequest) -> Result<cluster::CallClientReply, AbortCode> {
                     call_client(self, caller, request)
                 }
                 fn locate_volume(&self, caller: &CallContext<'_>, request: cluster::LocateVolumeRequest) -> Result<cluster::LocateVolumeReply, AbortCode> {
                     locate_volume(self, caller, request)
+                }
+                fn volume_deleted(&self, caller: &CallContext<'_>, request: cluster::VolumeDeletedRequest) -> Result<cluster::VolumeDeletedReply, AbortCode> {
+                    volume_deleted(self, caller, request)
                 }
             }
         }
@@ -384,8 +526,12 @@ pub fn dispatch<T: Server + ?Sized>(
         FORWARD => {
             server::serve_split(&mut source, |request, stream| server.forward(caller, request, stream))
         }
+        FORWARD_TO => {
+            server::serve_split(&mut source, |request, stream| server.forward_to(caller, request, stream))
+        }
         CALL_CLIENT => server::serve(&mut source, |request| server.call_client(caller, request)),
         LOCATE_VOLUME => server::serve(&mut source, |request| server.locate_volume(caller, request)),
+        VOLUME_DELETED => server::serve(&mut source, |request| server.volume_deleted(caller, request)),
         _ => Err(AbortCode::RXGEN_OPCODE),
     }
 }
@@ -398,6 +544,16 @@ pub fn forward(
     transfer: impl FnOnce(&mut dyn CallStream) -> Result<(), AbortCode>,
 ) -> Result<ForwardReply, AbortCode> {
     client::call_split(connection, FORWARD, request, Direction::ToServer, transfer)
+}
+
+/// Executes a call of another service for a client of the calling node, like `Forward`. The call is about the partition, or
+/// about what is stored there.
+pub fn forward_to(
+    connection: &dyn ClientConnection,
+    request: &ForwardToRequest,
+    transfer: impl FnOnce(&mut dyn CallStream) -> Result<(), AbortCode>,
+) -> Result<ForwardToReply, AbortCode> {
+    client::call_split(connection, FORWARD_TO, request, Direction::ToServer, transfer)
 }
 
 /// Makes a call to the callback service of a client, from the file server's port of the called node. It is for
@@ -418,14 +574,27 @@ pub fn locate_volume(
     client::call(connection, LOCATE_VOLUME, request)
 }
 
+/// Reports that a volume was deleted from a partition of the calling node. One with the same id that waits for that on a
+/// partition of the called node takes its place soon.
+pub fn volume_deleted(
+    connection: &dyn ClientConnection,
+    request: &VolumeDeletedRequest,
+) -> Result<VolumeDeletedReply, AbortCode> {
+    client::call(connection, VOLUME_DELETED, request)
+}
+
 #[cfg(test)]
 pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<Node>(check);
     crate::tests::check::<Caller>(check);
     crate::tests::check::<ForwardRequest>(check);
     crate::tests::check::<ForwardReply>(check);
+    crate::tests::check::<ForwardToRequest>(check);
+    crate::tests::check::<ForwardToReply>(check);
     crate::tests::check::<CallClientRequest>(check);
     crate::tests::check::<CallClientReply>(check);
     crate::tests::check::<LocateVolumeRequest>(check);
     crate::tests::check::<LocateVolumeReply>(check);
+    crate::tests::check::<VolumeDeletedRequest>(check);
+    crate::tests::check::<VolumeDeletedReply>(check);
 }

@@ -1,8 +1,10 @@
 //! Two nodes over real sockets on loopback: one forwards, the other executes.
 
+mod administration;
 mod cut;
 mod failures;
 mod files;
+mod sharing;
 mod strangers;
 mod takeover;
 mod world;

@@ -114,7 +114,7 @@ fn lookup(connection: &dyn ClientConnection, name: &str) -> Result<fs::Fid, Abor
 
 #[test]
 fn a_client_goes_on_when_the_owner_dies() {
-    let (bucket, handle, stop) = (Arc::new(InMemory::new()), memory(), AtomicBool::new(false));
+    let (bucket, handle, stop) = (Arc::new(InMemory::new()), memory(0), AtomicBool::new(false));
     let mut first = Process::start(&bucket, "a", 41);
     let second = Process::start(&bucket, "b", 42);
     let third = Process::start(&bucket, "c", 43);

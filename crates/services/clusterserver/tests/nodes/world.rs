@@ -1,14 +1,18 @@
 //! Two nodes in one process, each with the ports of the file service and of the cluster's service on an address of
 //! its own, and clients with callback services. Who owns what is a table.
 
-use afs_idl::{CallStream, ClientConnection, Forgetful, cb, cluster, fs};
+use crate::sharing::Sharing;
+use afs_idl::{CallStream, ClientConnection, Forgetful, cb, cellar, cluster, fs, vol};
 use base::{
     AbortCode, CallContext, Caller, Fid, HostUuid, Identity, Monotonic, PartitionId, SecurityLevel, UnixTime,
     UserId, VolumeId, VolumeType,
 };
-use cluster_proto::{CallKind, Epoch, Incarnation, NodeName, NodeRecord, NodeState, PartitionName, Route};
+use cluster_proto::{
+    CallKind, Epoch, Incarnation, NodeName, NodeRecord, NodeState, PartitionName, Repeat, Route,
+};
 use clusterserver::{
-    Clients, ClusterService, Environment, Files, Front, Fronts, LeaseError, Nodes, Own, Ownership, Way,
+    Clients, ClusterService, Environment, Files, Front, Fronts, LeaseError, Nodes, Own, Ownership, Services,
+    Way, kind_of_administration,
 };
 use fileserver::{
     CallbackNetwork, Clock, FileServer, FileServerConfig, Membership, Subject, TransportFigures,
@@ -26,6 +30,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{MemoryChunks, MemoryMeta};
+use volserver::VolumeServer;
 use volume::{NewVolume, PartitionHandle, Space, VolumeOptions, Volumes};
 
 /// The volume of each node.
@@ -140,12 +145,19 @@ impl Ownership for View {
 pub(crate) struct Local {
     partition: PartitionName,
     network: OnceLock<Arc<Network>>,
+    sharing: OnceLock<Arc<Sharing>>,
     open: RwLock<Option<(Arc<Volumes>, Arc<FileServer>)>>,
+    volume_server: OnceLock<VolumeServer>,
 }
 
 impl Local {
     pub(crate) fn new(partition: PartitionName) -> Arc<Local> {
-        Arc::new(Local { partition, network: OnceLock::new(), open: RwLock::default() })
+        let (network, sharing, open, volume_server) = Default::default();
+        Arc::new(Local { partition, network, sharing, open, volume_server })
+    }
+
+    pub(crate) fn volume_server(&self) -> Result<&VolumeServer, AbortCode> {
+        self.volume_server.get().ok_or(AbortCode::RXGEN_OPCODE)
     }
 
     /// Begins to serve volumes.
@@ -163,7 +175,9 @@ impl Local {
                 process_kib: Arc::new(|| 0),
             },
         );
-        *self.open.write() = Some((volumes, Arc::new(server)));
+        let server = Arc::new(server);
+        _ = self.volume_server.set(self.sharing.get().unwrap().volume_server(&volumes, &server));
+        *self.open.write() = Some((volumes, server));
     }
 }
 
@@ -176,6 +190,11 @@ impl Files for Local {
         self.is_here(volume).then(|| self.partition.clone())
     }
 
+    fn place(&self, id: PartitionId) -> Option<PartitionName> {
+        let index = id.index() as usize;
+        (index < VOLUMES.len()).then(|| partition(index))
+    }
+
     fn serve(&self, call: &CallContext<'_>, stream: &mut dyn CallStream) -> Result<(), AbortCode> {
         let server = self.open.read().as_ref().map(|(_, server)| server.clone()).ok_or(AbortCode::VNOVOL)?;
         let served = server.serve(|server| fs::dispatch(server, call, stream));
@@ -183,9 +202,41 @@ impl Files for Local {
     }
 }
 
+impl Services for Local {
+    fn kind(&self, service: u16, opcode: u32) -> Option<(CallKind, Repeat)> {
+        kind_of_administration(service, opcode)
+    }
+
+    fn serve(
+        &self,
+        (service, _): (u16, u32),
+        _: &PartitionName,
+        call: &CallContext<'_>,
+        stream: &mut dyn CallStream,
+    ) -> Result<(), AbortCode> {
+        match service {
+            vol::SERVICE_ID => vol::dispatch(self.volume_server()?, call, stream),
+            cellar::SERVICE_ID => cellar::dispatch(self.volume_server()?, call, stream),
+            _ => Err(AbortCode::RXGEN_OPCODE),
+        }
+    }
+
+    fn volume_deleted(&self, volume: VolumeId) {
+        self.volume_server().unwrap().deleted_elsewhere(volume);
+    }
+}
+
 /// A port that opens after its users were created.
 #[derive(Clone, Default)]
-struct Port(Arc<OnceLock<Connector>>);
+pub(crate) struct Port(Arc<OnceLock<Connector>>);
+
+impl Port {
+    /// Connects to a volume server as the cell.
+    pub(crate) fn to_volumes(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
+        let identity = Some(cell(SecurityLevel::Encrypted));
+        self.0.get().unwrap().connect(address, vol::SERVICE_ID, identity)
+    }
+}
 
 impl Nodes for Port {
     fn connect(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
@@ -252,7 +303,7 @@ impl Membership for People {
     }
 }
 
-fn is_cell(caller: &Caller) -> bool {
+pub(crate) fn is_cell(caller: &Caller) -> bool {
     matches!(&caller.identity, Identity::Known(principal) if principal.name == "afs")
 }
 
@@ -292,7 +343,9 @@ pub(crate) struct Node {
     pub(crate) service: Arc<ClusterService>,
     pub(crate) files: SocketAddr,
     pub(crate) cluster: SocketAddr,
+    pub(crate) volumes: SocketAddr,
     file_port: Option<Server>,
+    volume_port: Server,
     cluster_port: Option<Server>,
 }
 
@@ -306,9 +359,14 @@ impl Node {
         let (file_connector, cluster_connector) = (Port::default(), Port::default());
         let late: Arc<OnceLock<(Arc<Front>, Arc<ClusterService>)>> = Arc::default();
         let (to_front, to_service, here) = (late.clone(), late.clone(), local.clone());
+        let (to_volumes, at_hand) = (late.clone(), local.clone());
+        let volume_port = open(ip, vol::SERVICE_ID, move |call, stream| {
+            let here = |stream: &mut dyn CallStream| vol::dispatch(at_hand.volume_server()?, call, stream);
+            to_volumes.get().unwrap().0.administer((vol::SERVICE_ID, |_| true), call, stream, &here)
+        });
         let file_port = open(ip, fs::SERVICE_ID, move |call, stream| {
             match to_front.get().unwrap().0.route(call, stream) {
-                Way::Here(mut source) => here.serve(call, &mut source),
+                Way::Here(mut source) => Files::serve(&*here, call, &mut source),
                 Way::Ended(result) => result,
             }
         });
@@ -318,12 +376,14 @@ impl Node {
         _ = file_connector.0.set(file_port.connector());
         _ = cluster_connector.0.set(cluster_port.connector());
         let (files, cluster) = (file_port.addresses()[0], cluster_port.addresses()[0]);
+        let volumes = volume_port.addresses()[0];
         let ownership = ownership(cluster);
         let fronts = Fronts::new(Arc::new(cluster_connector.clone()), ownership.clone(), rx::now);
         _ = local.network.set(Arc::new(Network { files: file_connector.clone(), fronts: fronts.clone() }));
         let environment = Environment {
-            ownership,
+            ownership: ownership.clone(),
             files: local.clone(),
+            services: local.clone(),
             nodes: Arc::new(cluster_connector),
             clients: Arc::new(file_connector),
             is_cell,
@@ -333,7 +393,11 @@ impl Node {
         let front = Arc::new(Front::new(environment.clone()));
         let service = Arc::new(ClusterService::new(environment, fronts));
         _ = late.set((front.clone(), service.clone()));
-        Node { front, service, files, cluster, file_port: Some(file_port), cluster_port: Some(cluster_port) }
+        let way = Port::default();
+        _ = way.0.set(volume_port.connector());
+        _ = local.sharing.set(Sharing::new(way, ownership, &front));
+        let (file_port, cluster_port) = (Some(file_port), Some(cluster_port));
+        Node { front, service, files, cluster, volumes, file_port, volume_port, cluster_port }
     }
 
     /// Ends both services. Their addresses answer nothing any more.
@@ -350,15 +414,16 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        self.volume_port.stop();
         self.file_port.iter().for_each(Server::stop);
         self.cluster_port.iter().for_each(Server::stop);
     }
 }
 
 /// Returns an empty partition in memory.
-pub(crate) fn memory() -> PartitionHandle {
+pub(crate) fn memory(index: usize) -> PartitionHandle {
     PartitionHandle {
-        id: PartitionId::from_index(0).unwrap(),
+        id: PartitionId::from_index(index as u32).unwrap(),
         meta: Arc::new(MemoryMeta::new()),
         chunks: Arc::new(MemoryChunks::new()),
         space: Arc::new(|| Space { total_kib: 1 << 30, free_kib: 1 << 29 }),
@@ -490,7 +555,7 @@ impl World {
                 Arc::new(View { index, table: table.clone() })
             };
             let node = Node::start(1 + index as u8, ownership, &local);
-            local.open(new_volumes(&memory(), index));
+            local.open(new_volumes(&memory(index), index));
             node
         };
         let nodes: Vec<Node> = (0..VOLUMES.len()).map(start).collect();

@@ -1,0 +1,97 @@
+//! The services besides the file service whose calls go to the owner of a partition, at any node.
+
+use super::Calls;
+use crate::threads::thread;
+use adminserver::AdminServer;
+use afs_idl::{CallStream, cellar, vol};
+use base::{AbortCode, CallContext, PartitionId, VolumeId};
+use cluster_proto::{CallKind, PartitionName, Repeat, transaction_numbers};
+use clusterserver::{Services, kind_of_administration};
+use std::ops::RangeInclusive;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{OnceLock, Weak};
+use volserver::{OtherOwners, VolumeServer};
+
+/// Maximum number of reported deletions that wait. For more, parked volumes take their places half a minute later.
+const DELETIONS_MAX: usize = 1024;
+
+/// The services of this process, as other nodes use them.
+#[derive(Default)]
+pub(super) struct Others {
+    pub(super) admin_server: OnceLock<Weak<AdminServer>>,
+    volume_server: OnceLock<Weak<VolumeServer>>,
+    /// Volumes that other nodes have deleted. Whatever waits for that is done by a thread, which may ask other nodes.
+    deletions: OnceLock<SyncSender<VolumeId>>,
+}
+
+impl Others {
+    /// Begins to serve calls of the volume server. The thread ends with this value.
+    pub(super) fn set_volume_server(&self, server: Weak<VolumeServer>) {
+        let (deletions, deleted) = sync_channel(DELETIONS_MAX);
+        if self.volume_server.set(server.clone()).is_ok() && self.deletions.set(deletions).is_ok() {
+            _ = thread("deletions", move || follow(&deleted, &server));
+        }
+    }
+
+    fn volume_server(&self) -> Result<std::sync::Arc<VolumeServer>, AbortCode> {
+        self.volume_server.get().and_then(Weak::upgrade).ok_or(AbortCode::RXGEN_OPCODE)
+    }
+}
+
+fn follow(deleted: &Receiver<VolumeId>, server: &Weak<VolumeServer>) {
+    for volume in deleted {
+        let Some(server) = server.upgrade() else { return };
+        server.deleted_elsewhere(volume);
+    }
+}
+
+impl Services for Others {
+    fn kind(&self, service: u16, opcode: u32) -> Option<(CallKind, Repeat)> {
+        kind_of_administration(service, opcode)
+    }
+
+    fn serve(
+        &self,
+        (service, opcode): (u16, u32),
+        _: &PartitionName,
+        call: &CallContext<'_>,
+        stream: &mut dyn CallStream,
+    ) -> Result<(), AbortCode> {
+        match service {
+            vol::SERVICE_ID => vol::dispatch(&*self.volume_server()?, call, stream),
+            cellar::SERVICE_ID if super::is_transfer(opcode) => {
+                cellar::dispatch(&*self.volume_server()?, call, stream)
+            }
+            cellar::SERVICE_ID => {
+                let server =
+                    self.admin_server.get().and_then(Weak::upgrade).ok_or(AbortCode::RXGEN_OPCODE)?;
+                cellar::dispatch(&*server, call, stream)
+            }
+            _ => Err(AbortCode::RXGEN_OPCODE),
+        }
+    }
+
+    fn volume_deleted(&self, volume: VolumeId) {
+        if let Some(deletions) = self.deletions.get() {
+            _ = deletions.try_send(volume);
+        }
+    }
+}
+
+impl OtherOwners for Calls {
+    fn partitions(&self) -> Vec<PartitionId> {
+        self.node().partition_ids()
+    }
+
+    fn transaction_numbers(&self, partition: PartitionId) -> Option<RangeInclusive<i32>> {
+        self.node().epoch(partition).map(|epoch| transaction_numbers(partition, epoch))
+    }
+
+    fn may_have(&self, volume: VolumeId) -> bool {
+        self.front().may_be_elsewhere(volume)
+    }
+
+    fn volume_deleted(&self, volume: VolumeId) {
+        self.front().volume_deleted(volume);
+    }
+}

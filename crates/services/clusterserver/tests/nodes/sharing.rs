@@ -1,0 +1,94 @@
+//! The volume server of a node, which shares its partitions with the others.
+
+use crate::world::{Port, is_cell};
+use afs_idl::ClientConnection;
+use base::{AbortCode, Caller, PartitionId, UnixTime, VolumeId};
+use cluster_proto::transaction_numbers;
+use clusterserver::{Front, Ownership};
+use fileserver::FileServer;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, Weak};
+use volserver::{Administrators, FileService, OtherOwners, OtherServers, VolumeServer, VolumeServerParts};
+use volume::Volumes;
+
+/// What a volume server knows of the other nodes.
+pub(crate) struct Sharing {
+    way: Port,
+    ownership: Arc<dyn Ownership>,
+    front: Weak<Front>,
+}
+
+struct Changes(Arc<FileServer>);
+
+impl FileService for Changes {
+    fn volume_changed(&self, volume: VolumeId) {
+        self.0.volume_changed(volume);
+    }
+
+    fn volume_moved(&self, volume: VolumeId) {
+        self.0.volume_moved(volume);
+    }
+}
+
+/// Holders of the cell's key are administrators.
+struct Cell;
+
+impl Administrators for Cell {
+    fn is_administrator(&self, caller: &Caller) -> bool {
+        is_cell(caller)
+    }
+}
+
+impl Sharing {
+    pub(crate) fn new(way: Port, ownership: Arc<dyn Ownership>, front: &Arc<Front>) -> Arc<Sharing> {
+        Arc::new(Sharing { way, ownership, front: Arc::downgrade(front) })
+    }
+
+    pub(crate) fn volume_server(
+        self: &Arc<Self>,
+        volumes: &Arc<Volumes>,
+        server: &Arc<FileServer>,
+    ) -> VolumeServer {
+        let parts = VolumeServerParts {
+            volumes: volumes.clone(),
+            administrators: Arc::new(Cell),
+            file_service: Arc::new(Changes(server.clone())),
+            clock: Arc::new(|| UnixTime(1_600_000_100)),
+        };
+        VolumeServer::new(parts).with_other_owners(self.clone()).with_other_servers(self.clone())
+    }
+}
+
+impl OtherOwners for Sharing {
+    fn partitions(&self) -> Vec<PartitionId> {
+        [0, 1].into_iter().filter_map(PartitionId::from_index).collect()
+    }
+
+    fn transaction_numbers(&self, id: PartitionId) -> Option<RangeInclusive<i32>> {
+        let own = self.ownership.own(&crate::world::partition(id.index() as usize))?;
+        Some(transaction_numbers(id, own.epoch))
+    }
+
+    fn may_have(&self, volume: VolumeId) -> bool {
+        self.front.upgrade().unwrap().may_be_elsewhere(volume)
+    }
+
+    fn volume_deleted(&self, volume: VolumeId) {
+        self.front.upgrade().unwrap().volume_deleted(volume);
+    }
+}
+
+impl OtherServers for Sharing {
+    fn check(&self, _: SocketAddrV4) -> Result<(), AbortCode> {
+        Ok(())
+    }
+
+    fn connect(&self, server: SocketAddrV4) -> Result<Arc<dyn ClientConnection>, AbortCode> {
+        Ok(self.way.to_volumes(SocketAddr::V4(server)))
+    }
+
+    fn connect_cellar(&self, _: SocketAddrV4) -> Option<Arc<dyn ClientConnection>> {
+        None
+    }
+}
