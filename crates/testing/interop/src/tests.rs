@@ -2,6 +2,7 @@
 
 mod addresses;
 mod admin;
+mod administering;
 mod asking;
 mod auditing;
 mod buckets;
@@ -82,6 +83,7 @@ pub(crate) fn all() -> Vec<Test> {
         failing::tests(),
         buckets::tests(),
         nodes::tests(),
+        administering::tests(),
         trees::tests(),
         fuse::tests(),
         watching::tests(),

@@ -38,7 +38,7 @@ const STOPPED: Duration = Duration::from_secs(30);
 const CHANGES: usize = 30;
 
 /// Nodes with their addresses.
-type Places = [(&'static str, &'static str); 3];
+pub(super) type Places = [(&'static str, &'static str); 3];
 
 const OF_KILLED: Places = [("clu1", "10.99.0.221"), ("clu2", "10.99.0.222"), ("clu3", "10.99.0.223")];
 const OF_CUT: Places = [("clu5", "10.99.0.225"), ("clu6", "10.99.0.226"), ("clu7", "10.99.0.227")];
@@ -122,13 +122,13 @@ impl Drop for Series {
 }
 
 /// The databases with the bucket, and the nodes.
-struct Cluster {
-    databases: Cell,
-    nodes: Vec<Cell>,
+pub(super) struct Cluster {
+    pub(super) databases: Cell,
+    pub(super) nodes: Vec<Cell>,
 }
 
 impl Cluster {
-    fn start(name: &'static str, address: &'static str, places: Places) -> Result<Cluster> {
+    pub(super) fn start(name: &'static str, address: &'static str, places: Places) -> Result<Cluster> {
         let databases = Cell::start_configured(name, address, "")?;
         Seaweed::start(&databases, &["cellar"])?;
         let mut nodes = Vec::new();
@@ -150,13 +150,13 @@ impl Cluster {
         Ok(cluster)
     }
 
-    fn logs(&self) -> String {
+    pub(super) fn logs(&self) -> String {
         let log = |node: &Cell| format!("{}:\n{}", node.name, node.cellar_log());
         self.nodes.iter().map(log).collect::<Vec<_>>().join("\n")
     }
 
     /// Returns the index of the node that owns a partition, if there is one.
-    fn owner(&self, partition: usize) -> Result<Option<usize>> {
+    pub(super) fn owner(&self, partition: usize) -> Result<Option<usize>> {
         let node = &self.nodes[0];
         let config = node.path().join("cellar.toml");
         let shown = node.run(&format!("cellar cluster status --json --config {}", config.display()))?.ok()?;
@@ -164,6 +164,17 @@ impl Cluster {
         let row = &shown["partitions"][partition];
         let is_owned = row["state"] == "owned";
         Ok(self.nodes.iter().position(|node| is_owned && row["owner"] == node.name))
+    }
+
+    /// Moves a partition to a node.
+    pub(super) fn give(&self, partition: usize, node: usize) -> Result<()> {
+        if self.owner(partition)? != Some(node) {
+            let (letters, of) = (["b", "c"][partition], &self.nodes[0]);
+            let config = of.path().join("cellar.toml");
+            let name = self.nodes[node].name;
+            of.run(&format!("cellar cluster move {letters} {name} --config {}", config.display()))?.ok()?;
+        }
+        wait_for(LIMIT, || Ok(self.owner(partition)? == Some(node)))
     }
 
     fn wait_for_owners(&self) -> Result<()> {
@@ -223,7 +234,7 @@ impl Cluster {
     }
 
     /// Ends all nodes, and checks both partitions with all data.
-    fn end(&mut self) -> Result<()> {
+    pub(super) fn end(&mut self) -> Result<()> {
         for node in &mut self.nodes {
             node.end_cellar("TERM")?;
         }
