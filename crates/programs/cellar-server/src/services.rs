@@ -752,7 +752,6 @@ fn demand_of_node(request: &[u8]) -> Demand {
         bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
     };
     let is_long = match (word(0), word(1).try_into(), word(2)) {
-        (cluster::FORWARD, _, _) => true,
         (cluster::FORWARD_TO, Ok(VOLUME_SERVICE), opcode) => {
             !matches!(opcode, vol::GET_FLAGS | vol::GET_NAME | vol::GET_STATUS | vol::PARTITION_INFO64)
         }
@@ -760,7 +759,7 @@ fn demand_of_node(request: &[u8]) -> Demand {
         (cluster::FORWARD_TO, Ok(ADMIN_SERVICE), opcode) => {
             !matches!(opcode, cellar::OFFER_VOLUME | cellar::GET_CHUNK_DIGESTS)
         }
-        (cluster::FORWARD_TO, _, _) => true,
+        (cluster::FORWARD | cluster::FORWARD_TO, _, _) => true,
         _ => false,
     };
     if is_long { Demand { class: Size::Bulk, ..Demand::SMALL } } else { Demand::SMALL }
