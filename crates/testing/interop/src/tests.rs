@@ -83,7 +83,6 @@ pub(crate) fn all() -> Vec<Test> {
         failing::tests(),
         buckets::tests(),
         nodes::tests(),
-        administering::tests(),
         trees::tests(),
         fuse::tests(),
         watching::tests(),
@@ -109,10 +108,8 @@ pub(crate) fn alone() -> Vec<Test> {
 
 /// Returns tests that only run when requested by full name; some of them must fail, one is a demonstration.
 pub(crate) fn hidden() -> Vec<Test> {
-    [limits::hidden(), libafs::tests(), nodes::hidden(), cluster::hidden(), addresses::hidden()]
-        .into_iter()
-        .flatten()
-        .collect()
+    let of_clusters = [nodes::hidden(), cluster::hidden(), addresses::hidden(), administering::hidden()];
+    [limits::hidden(), libafs::tests()].into_iter().chain(of_clusters).flatten().collect()
 }
 
 /// Returns the path of a file of this crate.

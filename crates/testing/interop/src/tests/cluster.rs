@@ -168,12 +168,11 @@ impl Cluster {
 
     /// Moves a partition to a node.
     pub(super) fn give(&self, partition: usize, node: usize) -> Result<()> {
-        if self.owner(partition)? != Some(node) {
-            let (letters, of) = (["b", "c"][partition], &self.nodes[0]);
-            let config = of.path().join("cellar.toml");
-            let name = self.nodes[node].name;
-            of.run(&format!("cellar cluster move {letters} {name} --config {}", config.display()))?.ok()?;
-        }
+        let (letters, name, of) = (["b", "c"][partition], self.nodes[node].name, &self.nodes[0]);
+        let config = of.path().join("cellar.toml");
+        let command = format!("cellar cluster move {letters} {name} --config {}", config.display());
+        // Its owner may not have opened it yet: a new partition is probed first.
+        wait_for(LIMIT, || Ok(self.owner(partition)? == Some(node) || of.run(&command)?.status == 0))?;
         wait_for(LIMIT, || Ok(self.owner(partition)? == Some(node)))
     }
 
