@@ -2,9 +2,6 @@
 
 CELL ?= cell
 
-# The checks and tests are of a program that also serves partitions in buckets.
-FEATURES := --features cellar/bucket
-
 .PHONY: help run test quick check unit interop libafs demo-cluster bench soak package release msrv deps deny fmt
 .DEFAULT_GOAL := run
 
@@ -25,18 +22,18 @@ deps:                           ## installs Debian packages for building and tes
 
 check: deny                     ## format, lints, the repository's own rules, dependencies
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets $(FEATURES) -- -D warnings
-	cargo clippy -p cellar -- -D warnings
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy -p cellar --no-default-features -- -D warnings
 	cargo xtask tidy
 
 deny:                           ## licences, duplicates and advisories of dependencies, if cargo-deny is installed
 	scripts/deny
 
 unit:                           ## unit tests, models and simulations
-	cargo test --workspace $(FEATURES) --no-fail-fast
+	cargo test --workspace --no-fail-fast
 
 interop:                        ## tests with the real OpenAFS tools, kafs and afsd.fuse (root)
-	cargo build --release -p cellar -p interop $(FEATURES)
+	cargo build --release -p cellar -p interop
 	target/release/interop
 
 libafs:                         ## 131 commands, and moving volumes, under OpenAFS's kernel client; builds its module once (root)
@@ -44,12 +41,12 @@ libafs:                         ## 131 commands, and moving volumes, under OpenA
 	target/release/interop libafs-commands libafs-volumes
 
 demo-cluster: deps              ## three nodes and a bucket on this machine: clients write, a node is killed (root)
-	cargo build --release -p cellar -p interop $(FEATURES)
+	cargo build --release -p cellar -p interop
 	CELLAR_TEST_JOBS=1 target/release/interop demo-cluster
 
 bench: deps                     ## compares Cellar with others on this machine; writes the figures to docs/lab/benchmarks.md
 	scripts/install-deps bench
-	cargo build --release -p cellar -p bench $(FEATURES)
+	cargo build --release -p cellar -p bench
 	cargo build --release -p volume --example big_volume --example many_volumes
 	cargo build --release -p store --example cache_purge
 	scripts/bench
