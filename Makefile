@@ -1,6 +1,8 @@
 # The commands for contributors. `make run` and `make test` install what they need.
 
 CELL ?= cell
+# The profile of the program that `make interop` tests: that of the unit tests, which checks arithmetic, or `release`.
+PROFILE ?= dev
 
 .PHONY: help run test quick check unit interop libafs demo-cluster bench soak package release msrv deps deny fmt
 .DEFAULT_GOAL := run
@@ -32,9 +34,9 @@ deny:                           ## licences, duplicates and advisories of depend
 unit:                           ## unit tests, models and simulations
 	cargo test --workspace --no-fail-fast
 
-interop:                        ## tests with the real OpenAFS tools, kafs and afsd.fuse (root)
-	cargo build --release -p cellar -p interop
-	target/release/interop
+interop:                        ## tests with the real OpenAFS tools, kafs and afsd.fuse (root); PROFILE=release: of the release build
+	cargo build --profile $(PROFILE) $(if $(filter dev,$(PROFILE)),--workspace --bins --tests,-p cellar -p interop)
+	target/$(PROFILE:dev=debug)/interop
 
 libafs:                         ## 131 commands, and moving volumes, under OpenAFS's kernel client; builds its module once (root)
 	cargo build --release -p cellar -p interop

@@ -1,4 +1,4 @@
-//! Attacks from other addresses on the release program, and the effects that they must not have.
+//! Attacks from other addresses on the program, and the effects that they must not have.
 //! docs/design/testing.md lists them.
 
 mod amplify;
