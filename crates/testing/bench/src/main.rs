@@ -7,6 +7,7 @@
 #![allow(clippy::cast_precision_loss, reason = "rates and times are printed with three digits")]
 
 mod bucket;
+mod cluster;
 mod copies;
 mod cpu;
 mod disturbed;
@@ -88,6 +89,12 @@ enum Role {
     /// Compares a partition in a bucket with one on a local disk, and with JuiceFS: small and large files, cold reads,
     /// a tree of files, a start with many volumes, requests to the bucket
     Bucket(bucket::BucketOptions),
+    /// Creates files through one node of a cluster; started by this program
+    #[command(hide = true)]
+    Pulse(cluster::PulseOptions),
+    /// Measures a cluster of three nodes: walks over a tree of files by its owner and by another node, and how long clients
+    /// wait when the owner is killed or stopped
+    Cluster(cluster::ClusterOptions),
     /// Measures operations on whole volumes: dump, restore, release, move
     Volumes(volumes::VolumesOptions),
     /// Measures `cellar cp` of many small files, into a cell and out of it
@@ -107,7 +114,14 @@ fn main() -> ExitCode {
     // In a cell or another namespace there are no processes to clean up.
     let is_inside = matches!(
         arguments.role,
-        Some(Role::Generate(_) | Role::Tree(_) | Role::Drive(_) | Role::Mounted(_) | Role::ManyVolumes(_))
+        Some(
+            Role::Generate(_)
+                | Role::Tree(_)
+                | Role::Drive(_)
+                | Role::Mounted(_)
+                | Role::ManyVolumes(_)
+                | Role::Pulse(_)
+        )
     );
     if !is_inside && let Err(error) = interop::ending::on_signal() {
         eprintln!("bench: {error:#}");
@@ -128,6 +142,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         Some(Role::Tree(options)) => return tree::run(options),
         Some(Role::Mounted(options)) => return bucket::mounted(options),
         Some(Role::ManyVolumes(options)) => return bucket::many_volumes(options),
+        Some(Role::Pulse(options)) => return cluster::pulse(options),
+        Some(Role::Cluster(options)) => return cluster::run(options),
         Some(Role::Bucket(options)) => return bucket::run(options),
         Some(Role::Store(options)) => return store::run(options),
         Some(Role::Volumes(options)) => return volumes::run(options),

@@ -28,6 +28,9 @@ pub(crate) struct TreeOptions {
     /// The server's address
     #[arg(long)]
     address: IpAddr,
+    /// The location server's address, if it is another one
+    #[arg(long)]
+    locations: Option<IpAddr>,
     /// A volume that anyone may write to
     #[arg(long)]
     volume: String,
@@ -52,7 +55,8 @@ pub(crate) fn bytes(files: u32) -> f64 {
 }
 
 fn connect(options: &TreeOptions, station: &Station) -> Result<(Files, Fid)> {
-    let locations = station.connect(SocketAddr::new(options.address, 7003), 52, None);
+    let locations =
+        station.connect(SocketAddr::new(options.locations.unwrap_or(options.address), 7003), 52, None);
     let root = volume_root(&*locations, &options.volume)?;
     Ok((Files::new(station.connect(SocketAddr::new(options.address, 7000), FILE_SERVICE, None)), root))
 }

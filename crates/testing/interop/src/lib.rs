@@ -8,6 +8,7 @@ pub mod ending;
 pub mod hostile;
 pub mod limited;
 pub mod means;
+pub mod nodes;
 pub mod normalise;
 pub mod seaweed;
 pub mod vm;
