@@ -36,6 +36,11 @@ fn run() -> Result<()> {
 fn administer(cluster: &mut Cluster) -> Result<()> {
     cluster.give(0, 0)?;
     cluster.give(1, 1)?;
+    // A new partition is probed before it is opened, for longer than calls wait for it.
+    for letters in ["b", "c"] {
+        let list = format!("vos listvol {FRONT} {letters} -localauth");
+        wait_for(LIMIT * 2, || Ok(cluster.databases.run(&list)?.status == 0)).context(list.clone())?;
+    }
     let original = cluster.databases.scratch()?.join("original");
     std::fs::write(&original, contents())?;
     create_and_show(cluster)?;
