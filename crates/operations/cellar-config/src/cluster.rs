@@ -1,9 +1,12 @@
 //! A node of a cluster: several servers that serve the partitions in one bucket as one file server.
 
-use crate::partitions::BucketSettings;
-use base::PartitionId;
+use crate::partitions::{BucketSettings, SharedLeases};
+use base::{BucketAddressError, PartitionId};
 use cluster_proto::{NODE_NAME_MAX, NodeName, PartitionName};
 use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Name of the folder of the cell's databases, below the cluster's.
+const DATABASES: &str = "databases";
 
 /// Settings of a node. Its partitions are in [`Settings::partitions`](crate::Settings::partitions), each in a folder of the
 /// cluster's with the partition's letters as its name.
@@ -17,6 +20,8 @@ pub struct ClusterSettings {
     pub address: Ipv4Addr,
     /// The UDP port of the cluster's service.
     pub port: u16,
+    /// Where the cell's databases are, if they are in the bucket; the caches and sizes of partitions do not apply to them.
+    pub databases: Option<Box<BucketSettings>>,
 }
 
 impl ClusterSettings {
@@ -30,6 +35,11 @@ impl ClusterSettings {
         partition_name(self.folder(), id)
     }
 
+    /// Returns the place of the cell's databases in the bucket, if they are there: they have an owner, as a partition has.
+    pub fn databases_place(&self) -> Option<&PartitionName> {
+        Some(&self.databases.as_ref()?.leases.as_ref()?.partition)
+    }
+
     /// Returns where other nodes call this one.
     pub fn socket_address(&self) -> SocketAddrV4 {
         SocketAddrV4::new(self.address, self.port)
@@ -37,13 +47,39 @@ impl ClusterSettings {
 }
 
 /// Returns the place of a partition of the cluster in this folder of a bucket.
-pub(crate) fn partition_name(folder: &str, id: PartitionId) -> PartitionName {
-    let letters = id.letters();
+fn partition_name(folder: &str, id: PartitionId) -> PartitionName {
+    name_below(folder, &id.letters())
+}
+
+/// Returns the name of something with an owner in this folder of a bucket.
+fn name_below(folder: &str, name: &str) -> PartitionName {
     let name = match folder {
-        "" => letters,
-        folder => format!("{folder}/{letters}"),
+        "" => name.to_owned(),
+        folder => format!("{folder}/{name}"),
     };
     name.parse().expect("a place in a bucket that was checked")
+}
+
+/// Returns the settings of a partition: its place below the cluster's, and a cache of its own.
+pub(crate) fn partition_in(
+    cluster: &BucketSettings,
+    id: PartitionId,
+) -> Result<BucketSettings, BucketAddressError> {
+    let letters = id.letters();
+    let cache = cluster.cache.as_ref().map(|cache| cache.join(&letters));
+    Ok(BucketSettings { cache, ..bucket_below(cluster, &letters)? })
+}
+
+/// Returns the settings of the databases: their place below the cluster's. They are small, and kept in memory.
+pub(crate) fn databases_in(cluster: &BucketSettings) -> Result<BucketSettings, BucketAddressError> {
+    Ok(BucketSettings { cache: None, size_bytes: None, ..bucket_below(cluster, DATABASES)? })
+}
+
+fn bucket_below(cluster: &BucketSettings, name: &str) -> Result<BucketSettings, BucketAddressError> {
+    let address = cluster.address.below(name)?;
+    let partition = name_below(cluster.address.prefix(), name);
+    let leases = Some(SharedLeases { address: cluster.address.clone(), partition });
+    Ok(BucketSettings { address, leases, ..cluster.clone() })
 }
 
 /// Returns the name of this machine as that of a node: in lower case, with `-` for all that a node's name cannot

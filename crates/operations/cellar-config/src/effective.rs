@@ -313,6 +313,7 @@ fn cluster(values: &mut Values, settings: &Settings, cluster: &ClusterSettings) 
     values.add("cluster.node", cluster.node.as_str());
     values.add("cluster.address", cluster.address.to_string());
     values.number("cluster.port", cluster.port);
+    values.add("cluster.databases", cluster.databases.is_some());
 }
 
 /// Adds the keys of a bucket that always have a value.
@@ -519,6 +520,7 @@ mod tests {
             ("cluster.node", &format!("\"{host}\"")),
             ("cluster.address", "\"127.0.0.1\""),
             ("cluster.port", "7010"),
+            ("cluster.databases", "false"),
             ("encryption.b.key_command", "\"(not shown)\""),
         ] {
             assert_eq!(setting(&all, key).value.to_string(), value, "{key}");

@@ -301,8 +301,8 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
             (cluster, all) = places(origin, folder, sections, (&roles, &announce), exposure)?;
             encrypted(origin, folder, all, file.encryption, exposure)?
         },
+        database_servers: database_servers(&plain(&file.cell.database_servers), &announce, cluster.as_ref()),
         cluster,
-        database_servers: database_servers(&plain(&file.cell.database_servers), &announce),
         bind,
         announce,
         announce_rules,
@@ -411,9 +411,24 @@ fn administrators(origin: &Origin<'_>, path: &Path, names: &[Spanned<String>]) -
     Ok(list)
 }
 
-fn database_servers(configured: &[Ipv4Addr], announce: &[Ipv4Addr]) -> Vec<CellServer> {
-    let addresses = if configured.is_empty() { announce } else { configured };
-    addresses.iter().map(|&address| CellServer { address, host: String::new(), is_clone: false }).collect()
+/// Returns the database servers: those in the configuration, or this one. A node that serves the databases of its cluster
+/// is the first of them, so that its own commands need no other node.
+fn database_servers(
+    configured: &[Ipv4Addr],
+    announce: &[Ipv4Addr],
+    cluster: Option<&ClusterSettings>,
+) -> Vec<CellServer> {
+    let addresses: Vec<Ipv4Addr> = if configured.is_empty() {
+        announce.to_vec()
+    } else if cluster.is_some_and(|cluster| cluster.databases.is_some()) {
+        let own = announce.first().copied();
+        let others = configured.iter().copied().filter(|address| Some(*address) != own);
+        own.into_iter().chain(others).collect()
+    } else {
+        configured.to_vec()
+    };
+    let server = |address| CellServer { address, host: String::new(), is_clone: false };
+    addresses.into_iter().map(server).collect()
 }
 
 /// Sets the source of each partition's master key.

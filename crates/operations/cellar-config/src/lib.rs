@@ -276,8 +276,16 @@ impl Settings {
         }
     }
 
+    /// Whether the cell's databases are in the bucket of a cluster: this process and the other nodes serve the same ones.
+    pub fn shares_databases(&self) -> bool {
+        self.cluster.as_ref().is_some_and(|cluster| cluster.databases.is_some())
+    }
+
     /// Describes a doubtful set of roles: databases that would not be replicated.
     pub fn roles_warning(&self) -> Option<String> {
+        if self.shares_databases() {
+            return None;
+        }
         let has_databases = self.roles.contains(&Role::Pt) || self.roles.contains(&Role::Vl);
         let others = self.other_database_servers();
         (has_databases && !others.is_empty()).then(|| {

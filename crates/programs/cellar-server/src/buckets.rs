@@ -135,6 +135,15 @@ impl Held {
     }
 }
 
+/// The cell's databases, open in a bucket, with what keeps other nodes out. They are kept as a partition without volumes.
+#[cfg(feature = "bucket")]
+pub(crate) struct OpenDatabases {
+    pub(crate) ownership: Arc<dyn Ownership>,
+    pub(crate) partition: Arc<Partition>,
+    /// Given up after they are closed, so it must be the last field.
+    _claim: Claim,
+}
+
 /// How a partition in a bucket is opened.
 #[cfg_attr(not(feature = "bucket"), expect(dead_code, reason = "nothing is opened without the feature"))]
 pub(crate) struct Way {
@@ -152,6 +161,25 @@ pub(crate) struct Way {
 }
 
 impl Way {
+    /// The way of a command, which serves nothing.
+    #[cfg(feature = "bucket")]
+    fn of_command(config: PartitionConfig) -> Way {
+        Way {
+            config,
+            disk: Arc::new(disk::RealDisk),
+            addresses: Vec::new(),
+            process_file: None,
+            node: None,
+            resets_clients: false,
+        }
+    }
+
+    /// The way of a node to the cell's databases. They make no promises, and have no local copies.
+    #[cfg(feature = "bucket")]
+    pub(crate) fn of_databases(node: Arc<Node>) -> Way {
+        Way { node: Some(node), ..Way::of_command(crate::stores::databases_config()) }
+    }
+
     fn of(settings: &Settings, partition: PartitionId, disk: Arc<dyn Disk>, node: Option<Arc<Node>>) -> Way {
         let name = format!("lease-{}", partition.to_string().trim_start_matches('/'));
         let port = Role::Fs.port();
@@ -432,9 +460,11 @@ pub(crate) fn share_uuid(settings: &Settings, _: &AtomicBool) -> Result<()> {
 }
 
 #[cfg(feature = "bucket")]
-pub(crate) use opening::open_offline;
-#[cfg(feature = "bucket")]
 pub use opening::{access, connect, inspect, rekey};
+#[cfg(feature = "bucket")]
+pub(crate) use opening::{open_databases, open_databases_offline, open_offline};
+#[cfg(feature = "bucket")]
+pub(crate) use standbys::Standbys as Leases;
 
 /// See the function of this name with the feature `bucket`.
 ///

@@ -3,6 +3,8 @@
 
 #[cfg(feature = "bucket")]
 mod addresses;
+#[cfg(feature = "bucket")]
+mod databases;
 mod handovers;
 #[cfg(feature = "bucket")]
 mod node;
@@ -13,13 +15,15 @@ mod peers;
 #[cfg(not(feature = "bucket"))]
 mod without;
 
+#[cfg(feature = "bucket")]
+pub(crate) use databases::Databases;
 pub(crate) use handovers::Handovers;
 #[cfg(feature = "bucket")]
 pub(crate) use node::{Node, Turn};
 #[cfg(feature = "bucket")]
 pub(crate) use peers::{Calls, Peers};
 #[cfg(not(feature = "bucket"))]
-pub(crate) use without::{Calls, Node, Peers};
+pub(crate) use without::{Calls, Databases, Node, Peers};
 
 use crate::threads::wait;
 use adminserver::{Cluster, GiveUpError};

@@ -7,6 +7,8 @@ pub mod buckets;
 pub mod cell_keys;
 mod clock;
 mod cluster;
+#[cfg(feature = "bucket")]
+mod copying;
 mod destinations;
 mod dispatcher;
 pub mod environment;
@@ -41,6 +43,8 @@ mod upkeep;
 pub mod volume_servers;
 pub mod web;
 
+#[cfg(feature = "bucket")]
+pub use copying::copy_databases;
 pub use faults::FaultInjection;
 pub use run::{run, run_then};
 pub use running::Running;

@@ -4,7 +4,7 @@ use super::FaultInjection;
 use super::admission::Admission;
 use super::authority::Authority;
 use super::cell_keys::CellKeys;
-use super::cluster::{Calls, Node, Peers, is_transfer};
+use super::cluster::{Calls, Databases, Node, Peers, is_transfer};
 use super::destinations::Destinations;
 use super::dispatcher::{DemandOf, Dispatch, Dispatcher, FastPath};
 use super::environment::{Callbacks, SystemClock, process_kib, transport_figures};
@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 use store::Database;
 use vldb::Locations;
 use vlserver::VlService;
-use vlserver::ubik::{self, VoteService};
+use vlserver::ubik::{self, Standing, VoteService};
 use volserver::{VolumeServer, VolumeServerParts};
 use volume::{Pending, Totals, Volumes};
 
@@ -147,11 +147,12 @@ impl Stores {
             let policy = settings.security.queries.protection;
             Protection::open(meta()?, policy, now()).context("cannot open the protection database")
         };
-        let roles = &settings.roles;
+        // Those in the bucket of a cluster are reached through this server's own ports, wherever they are open.
+        let has = |role| settings.roles.contains(&role) && !settings.shares_databases();
         Ok(Stores {
             volumes: volumes.clone(),
-            locations: roles.contains(&Role::Vl).then(open_locations).transpose()?.map(Arc::new),
-            protection: roles.contains(&Role::Pt).then(open_protection).transpose()?.map(Arc::new),
+            locations: has(Role::Vl).then(open_locations).transpose()?.map(Arc::new),
+            protection: has(Role::Pt).then(open_protection).transpose()?.map(Arc::new),
             cell: cell.clone(),
         })
     }
@@ -200,6 +201,8 @@ pub struct Services {
     clock_warning_seconds: u32,
     holdings: Arc<Holdings>,
     node: Option<Arc<Node>>,
+    /// The cell's databases, if they are in the bucket of a cluster.
+    databases: Option<Arc<Databases>>,
     /// The ways of calls between this node and others.
     calls: Option<Arc<Calls>>,
 }
@@ -265,6 +268,8 @@ impl Services {
         }
         let identity = CellIdentity::new(keys.ring(), settings.security.own_calls)?;
         let destinations = Destinations::new(settings.security.forward_destinations.clone(), cell.clone());
+        let uuid = server_uuid(settings)?;
+        let shared = node.and_then(|node| Databases::new(settings, node, authority, uuid));
         let mut services = Services {
             prepared: Vec::new(),
             rxkad: rxkad(&settings.security, keys, settings.realms.clone()),
@@ -275,7 +280,7 @@ impl Services {
             volume_server: None,
             admin_server: None,
             snapshots: None,
-            uuid: server_uuid(settings)?,
+            uuid,
             observatory: observatory.clone(),
             keys: keys.clone(),
             levels: settings.security.levels,
@@ -284,6 +289,7 @@ impl Services {
             refusals: observatory.refusals().clone(),
             holdings: Arc::default(),
             node: node.cloned(),
+            databases: shared,
             calls: None,
         };
         if let Some(node) = node {
@@ -310,25 +316,9 @@ impl Services {
     ) -> Result<()> {
         let clock: vlserver::Clock = Arc::new(now);
         match role {
-            Role::Vl => {
-                let locations = stores.locations()?;
-                let rules = vlserver::Settings { queries: settings.security.queries.location };
-                let own = settings.roles.contains(&Role::Fs).then_some(self.uuid);
-                let service = VlService::new(locations.clone(), authority.clone(), rules, clock)
-                    .with_neighbours(Arc::new(FileServers { own }));
-                self.add_votes(role, settings, move || locations.writes());
-                self.add(role, 52, LOCATIONS, move |caller, call| {
-                    afs_idl::vl::dispatch(&service, caller, call)
-                });
-            }
-            Role::Pt => {
-                let protection = stores.protection()?;
-                let service = PtService::new(protection.clone(), authority.clone(), clock);
-                self.add_votes(role, settings, move || protection.writes());
-                self.add(role, 73, PROTECTION, move |caller, call| {
-                    afs_idl::pr::dispatch(&service, caller, call)
-                });
-            }
+            Role::Vl | Role::Pt if self.databases.is_some() => self.prepare_shared(role, settings),
+            Role::Vl => self.prepare_locations(settings, authority, stores.locations()?),
+            Role::Pt => self.prepare_protection(settings, authority, stores.protection()?),
             Role::Fs => self.prepare_file_server(settings, authority, stores),
             Role::Vol => self.prepare_volume_server(settings, authority, stores, clock),
             Role::Bos => {
@@ -405,10 +395,44 @@ impl Services {
         &mut self,
         role: Role,
         settings: &Settings,
-        writes: impl Fn() -> u32 + Send + Sync + 'static,
+        standing: impl Fn(&CallContext<'_>) -> Standing + Send + Sync + 'static,
     ) {
-        let votes = VoteService::new(settings.announce.clone(), Arc::new(writes), Arc::new(now));
-        self.add(role, ubik::SERVICE_ID, VOTES, move |_, call| votes.dispatch(call));
+        let votes = VoteService::new(settings.announce.clone(), Box::new(standing), Arc::new(now));
+        self.add(role, ubik::SERVICE_ID, VOTES, move |caller, call| votes.dispatch(caller, call));
+    }
+
+    fn prepare_locations(
+        &mut self,
+        settings: &Settings,
+        authority: &Arc<Authority>,
+        locations: Arc<Locations>,
+    ) {
+        let rules = vlserver::Settings { queries: settings.security.queries.location };
+        let own = settings.roles.contains(&Role::Fs).then_some(self.uuid);
+        let service = VlService::new(locations.clone(), authority.clone(), rules, Arc::new(now))
+            .with_neighbours(Arc::new(FileServers { own }));
+        self.add_votes(Role::Vl, settings, move |_| Standing::Alone { writes: locations.writes() });
+        self.add(Role::Vl, 52, LOCATIONS, move |caller, call| afs_idl::vl::dispatch(&service, caller, call));
+    }
+
+    fn prepare_protection(
+        &mut self,
+        settings: &Settings,
+        authority: &Arc<Authority>,
+        protection: Arc<Protection>,
+    ) {
+        let service = PtService::new(protection.clone(), authority.clone(), Arc::new(now));
+        self.add_votes(Role::Pt, settings, move |_| Standing::Alone { writes: protection.writes() });
+        self.add(Role::Pt, 73, PROTECTION, move |caller, call| afs_idl::pr::dispatch(&service, caller, call));
+    }
+
+    /// Adds the services of a database in the bucket of a cluster.
+    fn prepare_shared(&mut self, role: Role, settings: &Settings) {
+        let Some(databases) = self.databases.clone() else { return };
+        let asked = databases.clone();
+        self.add_votes(role, settings, move |caller| asked.standing(caller));
+        let (id, interface) = if role == Role::Vl { (52, LOCATIONS) } else { (73, PROTECTION) };
+        self.add(role, id, interface, move |caller, call| databases.serve(id, caller, call));
     }
 
     fn prepare_volume_server(
@@ -466,9 +490,14 @@ impl Services {
             config.membership_lifetime = REMOTE_MEMBERSHIP_LIFETIME;
         }
         let server = Arc::new(FileServer::new(config, environment));
-        let calls =
-            |peers: &Arc<Peers>| Arc::new(Calls::new(peers, &stores.volumes, &server, &self.callbacks));
+        let calls = |peers: &Arc<Peers>| {
+            let (clients, databases) = (&self.callbacks, self.databases.as_ref());
+            Arc::new(Calls::new(peers, &stores.volumes, &server, clients, databases))
+        };
         self.calls = self.callbacks.peers.get().map(calls);
+        if let (Some(databases), Some(calls)) = (&self.databases, &self.calls) {
+            databases.set_calls(calls);
+        }
         self.file_server = Some(server.clone());
         self.observatory.set_file_server(&server);
         let snapshots = Arc::new(CellSnapshots::new(settings, &stores.cell, &server));
@@ -542,6 +571,11 @@ impl Services {
     /// Returns the access to clients and other servers, to be closed with the ports.
     pub fn ways(&self) -> (Arc<Callbacks>, Arc<VolumeServers>) {
         (self.callbacks.clone(), self.volume_servers.clone())
+    }
+
+    /// Returns the cell's databases, if they are in the bucket of a cluster.
+    pub(crate) fn databases(&self) -> Option<Arc<Databases>> {
+        self.databases.clone()
     }
 
     /// Returns the file server's UUID.
@@ -743,10 +777,10 @@ fn cluster_config(port: u16, settings: &Settings) -> ServerConfig {
     config
 }
 
-/// Returns the demand of a call of another node. A call that is forwarded may wait for clients, through other nodes; the workers
-/// that are kept for small calls serve what those wait for.
+/// Returns the demand of a call of another node. A call that is forwarded may wait for clients, through other nodes, and for the
+/// cell's databases; the workers that are kept for small calls serve what those wait for.
 fn demand_of_node(request: &[u8]) -> Demand {
-    use afs_idl::{cellar, cluster, vol};
+    use afs_idl::{cellar, cluster, pr, vl, vol};
     let word = |index: usize| {
         let bytes = request.get(4 * index..).and_then(|rest| rest.first_chunk());
         bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
@@ -759,7 +793,10 @@ fn demand_of_node(request: &[u8]) -> Demand {
         (cluster::FORWARD_TO, Ok(ADMIN_SERVICE), opcode) => {
             !matches!(opcode, cellar::OFFER_VOLUME | cellar::GET_CHUNK_DIGESTS)
         }
-        (cluster::FORWARD | cluster::FORWARD_TO, _, _) => true,
+        (cluster::FORWARD_TO, service, _) => {
+            !matches!(service, Ok(vl::SERVICE_ID | pr::SERVICE_ID | ubik::SERVICE_ID))
+        }
+        (cluster::FORWARD, _, _) => true,
         _ => false,
     };
     if is_long { Demand { class: Size::Bulk, ..Demand::SMALL } } else { Demand::SMALL }

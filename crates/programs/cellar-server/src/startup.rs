@@ -4,7 +4,7 @@ use crate::authority::Authority;
 use crate::background::start_background;
 use crate::buckets::{self, Held, Keeper, Means, Opening, Resets};
 use crate::cell_keys::CellKeys;
-use crate::cluster::{Administration, Node, OnLost};
+use crate::cluster::{Administration, Databases, Node, OnLost};
 use crate::environment::Callbacks;
 use crate::faults::FaultInjection;
 use crate::log::EventLog;
@@ -94,13 +94,13 @@ pub(crate) fn start_inheriting(
         file_server: services.file_server(),
         volume_server: services.volume_server(),
         admin_server: services.admin_server(),
+        shared: services.databases(),
         ways: services.ways(),
         uuid: services.uuid(),
     };
     let resets = owe_resets(&stores.partitions, work.file_server.as_ref());
     let servers = services.start(settings, faults, inherited)?;
-    let background = work.begin(later, resets)?;
-    let ways = work.ways;
+    let (background, ways) = (work.begin(later, resets)?, work.ways);
     starting.is_done = true;
     Ok(Running {
         metrics,
@@ -156,6 +156,8 @@ struct Work<'a> {
     file_server: Option<Arc<FileServer>>,
     volume_server: Option<Arc<VolumeServer>>,
     admin_server: Option<Arc<AdminServer>>,
+    /// The cell's databases, if they are in the bucket of a cluster.
+    shared: Option<Arc<Databases>>,
     ways: (Arc<Callbacks>, Arc<VolumeServers>),
     uuid: HostUuid,
 }
@@ -174,6 +176,7 @@ impl Work<'_> {
         if let (Some(node), Some(server)) = (&stores.node, &self.admin_server) {
             server.set_cluster(Box::new(Administration { node: node.clone(), ending: ending.clone() }));
         }
+        background.extend(self.shared.iter().map(|databases| databases.start(ending)));
         background.extend(self.keeper().start(&stores.meters, later));
         if let Some(node) = &stores.node {
             background.extend(node.begin_addresses(settings, ending, forget_source(&self.ways, node))?);
@@ -330,9 +333,15 @@ fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<CellClient> {
     let security = Arc::new(CellIdentity::new(keys.ring(), settings.security.own_calls)?);
     let network = AfsNetwork::start_with(Some(security), settings.tuning.packet_bytes_max)?.impatient();
     let has_databases = [Role::Vl, Role::Pt].iter().all(|role| settings.roles.contains(role));
-    let is_alone = has_databases && settings.bind.is_empty() && settings.other_database_servers().is_empty();
+    // The other nodes of a cluster answer from the same databases.
+    let is_shared = settings.shares_databases();
+    let has_all = is_shared || settings.other_database_servers().is_empty();
+    let is_alone = has_databases && settings.bind.is_empty() && has_all;
     let network = Arc::new(if is_alone { network.with_own_databases() } else { network });
     let mut servers: Vec<Ipv4Addr> = settings.database_servers.iter().map(|server| server.address).collect();
+    if is_shared {
+        servers.truncate(1);
+    }
     if servers.is_empty() {
         servers.clone_from(&settings.announce);
     }

@@ -8,6 +8,8 @@ use cellar_config::{Role, Settings};
 use disk::{Disk, DiskMeter, MeteredDisk};
 use std::path::Path;
 use std::sync::Arc;
+#[cfg(feature = "bucket")]
+use store::MetaConfig;
 use store::{Database, Family, Partition, PartitionConfig, SegmentConfig};
 use volume::{PartitionHandle, Space, families};
 
@@ -23,8 +25,10 @@ pub const FAMILIES: [Family; 7] = [
     families::TOTALS,
 ];
 
+/// Opens the cell's databases on the local disk; `None` if this server has none there.
 pub(crate) fn open_databases(settings: &Settings) -> Result<Option<Arc<Database>>> {
-    if !settings.roles.contains(&Role::Vl) && !settings.roles.contains(&Role::Pt) {
+    let has_roles = settings.roles.contains(&Role::Vl) || settings.roles.contains(&Role::Pt);
+    if !has_roles || settings.shares_databases() {
         return Ok(None);
     }
     let path = &settings.database_path;
@@ -92,6 +96,19 @@ pub(crate) fn partition_config(settings: &Settings) -> PartitionConfig {
         },
         families: &FAMILIES,
         chunk_names: Some(volume::CHUNK_NAMES),
+        ..PartitionConfig::default()
+    }
+}
+
+/// Returns the limits of the cell's databases in a bucket, which are few and small records and no file data.
+#[cfg(feature = "bucket")]
+pub(crate) fn databases_config() -> PartitionConfig {
+    PartitionConfig {
+        families: &FAMILIES,
+        meta: MetaConfig::small(),
+        segments: SegmentConfig { cache_bytes: 1 << 20, ..SegmentConfig::default() },
+        // There is no file data to maintain.
+        maintenance: None,
         ..PartitionConfig::default()
     }
 }

@@ -59,13 +59,14 @@ mod with {
         let (folder, nodes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let at = bucket(&folder);
         let first = fresh(Place::new(""));
-        let init = ["cluster", "init", &at, "--partitions", "c,b", "--node", "fs1"];
+        let init = ["cluster", "init", &at, "--partitions", "c,b", "--node", "fs1", "--local-databases"];
         let done = first.json(&init);
         assert_eq!(
             (&done["node"], &done["cell"], &done["partitions"]),
             (&json!("fs1"), &json!("t.example"), &json!(["b", "c"]))
         );
         assert_eq!(done["commented_out"], json!(["a = \"vicepa\""]));
+        assert_eq!(done["databases"], json!(false));
         assert_eq!(done["next"].as_array().unwrap().len(), 2, "{done:#}");
         let expected = [format!("{at}/b"), format!("{at}/c")];
         assert_eq!(places(&first), expected);
@@ -115,6 +116,39 @@ mod with {
         assert!(error.contains("there is no cluster") && error.contains("cellar cluster init"), "{error}");
         let error = refusal(&member("lost", "t.example"), &["cluster", "join", "file:///absent/folder"]);
         assert!(error.contains("/absent/folder"), "{error}");
+    }
+
+    #[test]
+    fn new_databases_are_in_the_bucket() {
+        let (folder, nodes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at = bucket(&folder);
+        let first = fresh(Place::new(""));
+        let said = first.run(&["cluster", "init", &at, "--partitions", "b", "--node", "fs1"]);
+        assert!(said.contains("databases will be in the bucket"), "{said}");
+        let place =
+            |of: &Place| of.settings().cluster.clone().unwrap().databases.unwrap().address.to_string();
+        assert_eq!(place(&first), format!("{at}/databases"));
+        assert!(folder.path().join("databases").is_dir());
+
+        // A server that had named its roles gets those of the databases.
+        let member = |name: &str| {
+            fresh(Place::member(&nodes.path().join(name), "t.example", 7, address(), first.address))
+        };
+        let second = member("second");
+        let done = second.json(&["cluster", "join", &at, "--node", "fs2"]);
+        assert_eq!(done["databases"], json!(true));
+        assert_eq!(place(&second), place(&first));
+        let text = std::fs::read_to_string(&second.config).unwrap();
+        assert!(text.contains("roles = [\"fs\", \"vol\", \"bos\", \"pt\", \"vl\"]\n"), "{text}");
+        let own = member("own");
+        std::fs::create_dir_all(own.path("state/db")).unwrap();
+        let error = refusal(&own, &["cluster", "join", &at]);
+        assert!(error.contains("databases of its own") && error.contains("state/db"), "{error}");
+
+        let other = member("other");
+        let elsewhere = tempfile::tempdir().unwrap();
+        let error = refusal(&other, &["cluster", "init", &bucket(&elsewhere), "--databases"]);
+        assert!(error.contains("cannot be moved") && error.contains("server.roles"), "{error}");
     }
 
     #[test]
@@ -189,7 +223,11 @@ mod with {
             (partition(0, "state"), partition(0, "owner"), partition(0, "epoch")),
             (json!("owned"), json!("fs1"), json!(1))
         );
-        assert_eq!((partition(1, "state"), partition(1, "owner")), (json!("never served"), Value::Null));
+        for (number, name) in [(1, "/vicepc"), (2, "databases")] {
+            assert_eq!(partition(number, "partition"), json!(name));
+            let found = (partition(number, "state"), partition(number, "owner"));
+            assert_eq!(found, (json!("never served"), Value::Null));
+        }
         let said = place.run(&["cluster", "status"]);
         assert!(said.contains("LEASE CHANGED") && said.contains("/vicepc"), "{said}");
 

@@ -1,6 +1,6 @@
 //! Tests of the service through its wire format.
 
-use crate::ubik::VoteService;
+use crate::ubik::{Standing, Version, VoteService, version_in};
 use crate::{Settings, VlService};
 use afs_idl::vl::{self, ListAddrByAttributes, ListByAttributes, NVldbEntry, VldbUpdateEntry};
 use afs_idl::{MemoryStream, vl::VldbEntry};
@@ -423,13 +423,19 @@ fn forms_that_no_server_answers_are_refused() {
         call(&service, &nobody(), vl::PROBE_SERVER, &vl::ProbeServerRequest).unwrap();
 }
 
-/// Makes one call of the voting service.
+/// Makes one call of the voting service of the only server.
 fn vote(opcode: u32, arguments: &[u32]) -> Result<Vec<u32>, AbortCode> {
-    let service = VoteService::new(vec![Ipv4Addr::new(192, 0, 2, 1)], Arc::new(|| 5), Arc::new(|| NOW));
+    vote_of(&Standing::Alone { writes: 5 }, opcode, arguments)
+}
+
+fn vote_of(standing: &Standing, opcode: u32, arguments: &[u32]) -> Result<Vec<u32>, AbortCode> {
+    let standing = standing.clone();
+    let own = vec![Ipv4Addr::new(192, 0, 2, 1)];
+    let service = VoteService::new(own, Box::new(move |_| standing.clone()), Arc::new(|| NOW));
     let words = std::iter::once(opcode).chain(arguments.iter().copied());
     let request: Vec<u8> = words.flat_map(u32::to_be_bytes).collect();
     let mut stream = MemoryStream::new(&request, 3);
-    service.dispatch(&mut stream)?;
+    service.dispatch(&CallContext::new(&nobody()), &mut stream)?;
     Ok(stream.outgoing.chunks_exact(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect())
 }
 
@@ -452,6 +458,38 @@ fn udebug_sees_a_sync_site_without_others() {
     }
     assert_eq!(vote(10000, &[0; 6]), Err(AbortCode::RXGEN_OPCODE));
     assert_eq!(vote(10003, &[]), Err(AbortCode::RXGEN_SS_UNMARSHAL));
+}
+
+#[test]
+fn udebug_sees_the_nodes_of_a_cluster() {
+    let [second, third, both] = [2, 3, 4].map(|last| Ipv4Addr::new(192, 0, 2, last));
+    let version = Version { epoch: UnixTime(NOW.0 - 60), counter: 9 };
+    let site =
+        Standing::SyncSite { version, seconds: 4, others: vec![vec![second], vec![third, both], vec![]] };
+    let state = vote_of(&site, 10001, &[]).unwrap();
+    assert_eq!((state[2], state[7]), (0xc000_0201, 0xc000_0201), "it has its own vote");
+    assert_eq!(state[13..16], [1, NOW.0 + 4, 4]);
+    assert_eq!((&state[18..20], state[24], state[27]), (&[NOW.0 - 60, 9][..], 0x1f, NOW.0 - 60));
+    let other = vote_of(&site, 10007, &[1]).unwrap();
+    assert_eq!(other.len(), 9 + 255 + 1);
+    assert_eq!(other[..11], [third.to_bits(), NOW.0, NOW.0, 1, NOW.0 - 60, 9, 1, 1, 1, both.to_bits(), 0]);
+    assert_eq!(vote_of(&site, 10002, &[0]).unwrap().len(), 9);
+    assert_eq!(vote_of(&site, 10005, &[0]).unwrap().len(), 9 + 255);
+    for index in [2, 3, u32::MAX] {
+        assert_eq!(vote_of(&site, 10005, &[index]), Err(AbortCode(2)));
+    }
+
+    let bytes: Vec<u8> = state.iter().flat_map(|word| word.to_be_bytes()).collect();
+    assert_eq!(version_in(&bytes), Some(version));
+    assert_eq!(version_in(&bytes[..79]), None);
+
+    let follower = Standing::Other { sync_site: Some((second, version)) };
+    let state = vote_of(&follower, 10001, &[]).unwrap();
+    assert_eq!((state[2], state[7], state[13], state[24]), (second.to_bits(), second.to_bits(), 0, 0));
+    assert_eq!((&state[9..11], &state[18..20]), (&[NOW.0 - 60, 9][..], &[NOW.0 - 60, 9][..]));
+    assert_eq!(vote_of(&follower, 10005, &[0]), Err(AbortCode(2)));
+    let state = vote_of(&Standing::Other { sync_site: None }, 10001, &[]).unwrap();
+    assert_eq!((state[2], state[7], state[13]), (u32::MAX, 0, 0));
 }
 
 proptest! {

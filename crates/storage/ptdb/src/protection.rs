@@ -10,8 +10,8 @@ use base::{Caller, LocalAuthority, UnixTime, UserId};
 use parking_lot::RwLock;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use store::MetaStore;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use store::{CommitNumber, MetaStore};
 
 /// Maximum number of ids in a list of the protocol (OPENAFS_MAXPRLIST).
 pub const LIST_IDS_MAX: usize = 500_000;
@@ -29,6 +29,8 @@ pub struct Protection {
     consistency: RwLock<()>,
     /// Number of changes since the start.
     writes: AtomicU32,
+    /// Number of the newest commit.
+    newest: AtomicU64,
 }
 
 /// The entries of a new database, in the order in which OpenAFS creates them.
@@ -60,7 +62,8 @@ impl Protection {
         policy: Policy,
         now: UnixTime,
     ) -> Result<Protection, ProtectionError> {
-        let protection = Protection { meta, policy, consistency: RwLock::new(()), writes: AtomicU32::new(0) };
+        let (consistency, writes, newest) = Default::default();
+        let protection = Protection { meta, policy, consistency, writes, newest };
         if protection.read(|tables| tables.stored_totals())?.is_none() {
             protection.write(|tables| set_up(tables, now))?;
         }
@@ -88,11 +91,18 @@ impl Protection {
             let _alone = self.consistency.write();
             let mut tables = Tables::new(&*self.meta);
             let made = make(&mut tables)?;
-            (made, self.meta.commit(tables.into_batch())?)
+            let number = self.meta.commit(tables.into_batch())?;
+            self.newest.store(number.0, Relaxed);
+            (made, number)
         };
         self.writes.fetch_add(1, Relaxed);
         self.meta.sync(number)?;
         Ok(made)
+    }
+
+    /// Waits until everything that queries have seen so far is durable: a change is visible before that.
+    pub fn settle(&self) -> Result<(), ProtectionError> {
+        Ok(self.meta.sync(CommitNumber(self.newest.load(Relaxed)))?)
     }
 
     /// Identifies a caller, see [`identify`](crate::identify).

@@ -10,8 +10,8 @@ use base::{VolumeName, VolumeType};
 use parking_lot::RwLock;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use store::{MetaStore, Snapshot};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use store::{CommitNumber, MetaStore, Snapshot};
 
 /// The location database of a cell.
 ///
@@ -24,6 +24,8 @@ pub struct Locations {
     state: RwLock<State>,
     /// Number of changes since the start.
     writes: AtomicU32,
+    /// Number of the newest commit.
+    newest: AtomicU64,
 }
 
 /// State that is kept in memory in addition to the records.
@@ -39,7 +41,8 @@ impl Locations {
         let lookup = Lookup(&*meta);
         let servers = Arc::new(lookup.servers()?);
         let totals = lookup.totals()?.unwrap_or(Totals::NEW);
-        Ok(Locations { meta, state: RwLock::new(State { servers, totals }), writes: AtomicU32::new(0) })
+        let (writes, newest) = Default::default();
+        Ok(Locations { meta, state: RwLock::new(State { servers, totals }), writes, newest })
     }
 
     pub(crate) fn lookup(&self) -> Lookup<'_> {
@@ -65,6 +68,11 @@ impl Locations {
     /// Returns the number of changes since the start.
     pub fn writes(&self) -> u32 {
         self.writes.load(Relaxed)
+    }
+
+    /// Waits until everything that queries have seen so far is durable: a change is visible before that.
+    pub fn settle(&self) -> Result<(), LocationError> {
+        Ok(self.meta.sync(CommitNumber(self.newest.load(Relaxed)))?)
     }
 
     /// Returns the entry of a volume. If a type is given, an id only matches a volume of that type.
@@ -115,6 +123,7 @@ impl Locations {
                 return Ok(made);
             }
             let number = self.meta.commit(batch)?;
+            self.newest.store(number.0, Relaxed);
             *state = State { servers, totals };
             (made, number)
         };

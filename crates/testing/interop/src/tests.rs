@@ -32,6 +32,7 @@ mod promoting;
 mod readdressing;
 mod registering;
 mod resuming;
+mod sharing;
 mod shortening;
 mod showing;
 mod splitting;
@@ -83,6 +84,7 @@ pub(crate) fn all() -> Vec<Test> {
         failing::tests(),
         buckets::tests(),
         nodes::tests(),
+        sharing::tests(),
         trees::tests(),
         fuse::tests(),
         watching::tests(),

@@ -3,9 +3,9 @@
 use super::Origin;
 use super::partitions::{BucketSection, LocalSection};
 use super::reach::bucket_section;
-use crate::cluster::{ClusterSettings, host_node_name, partition_name};
+use crate::cluster::{ClusterSettings, databases_in, host_node_name, partition_in};
 use crate::files::Exposure;
-use crate::partitions::{BucketSettings, PartitionSettings, Place, SharedLeases};
+use crate::partitions::{BucketSettings, PartitionSettings, Place};
 use crate::{Role, afs_ports};
 use anyhow::Result;
 use base::PartitionId;
@@ -21,6 +21,7 @@ bucket_section! {
         node: Option<Spanned<String>>,
         address: Option<Spanned<String>>,
         port: Option<Spanned<u16>>,
+        databases: Option<Spanned<bool>>,
     }
 }
 
@@ -53,7 +54,24 @@ impl ClusterSection {
             None => host_node_name(),
         };
         let address = self.address(origin, announce)?;
-        Ok((ClusterSettings { bucket, node, address, port: self.port(origin)? }, partitions))
+        let databases = self.databases(origin, &bucket, roles)?.map(Box::new);
+        Ok((ClusterSettings { bucket, node, address, port: self.port(origin)?, databases }, partitions))
+    }
+
+    /// Returns where the cell's databases are, if they are in the bucket.
+    fn databases(
+        &self,
+        origin: &Origin<'_>,
+        bucket: &BucketSettings,
+        roles: &[Role],
+    ) -> Result<Option<BucketSettings>> {
+        let Some(given) = self.databases.as_ref().filter(|given| *given.get_ref()) else { return Ok(None) };
+        if ![Role::Pt, Role::Vl].iter().all(|role| roles.contains(role)) {
+            let what = "every node serves databases that are in the bucket; add \"pt\" and \"vl\" to `server.roles`, \
+                        or remove this key";
+            return Err(origin.bad(given, &key("databases"), what));
+        }
+        databases_in(bucket).map(Some).map_err(|error| origin.bad(&self.bucket, &key("bucket"), error))
     }
 
     /// Returns the partitions, each at its own place in the bucket, in the order of their letters.
@@ -71,7 +89,7 @@ impl ClusterSection {
                 return Err(bad(format!("`{}` is listed twice", id.letters())));
             }
             let place =
-                bucket_of(bucket, id).map_err(|error| origin.bad(&self.bucket, &key("bucket"), error))?;
+                partition_in(bucket, id).map_err(|error| origin.bad(&self.bucket, &key("bucket"), error))?;
             all.push(PartitionSettings { id, place: Place::Bucket(Box::new(place)), key: None });
         }
         all.sort_by_key(|partition| partition.id);
@@ -122,19 +140,6 @@ fn refuse_others(origin: &Origin<'_>, local: &LocalSection, others: &[BucketSect
         Some(section) => Err(origin.bad(section.name(), "partition.name", WHY)),
         None => Ok(()),
     }
-}
-
-/// Returns the settings of a partition: its place below the cluster's, and a cache of its own.
-fn bucket_of(cluster: &BucketSettings, id: PartitionId) -> Result<BucketSettings, base::BucketAddressError> {
-    let letters = id.letters();
-    let address = cluster.address.below(&letters)?;
-    let partition = partition_name(cluster.address.prefix(), id);
-    Ok(BucketSettings {
-        address,
-        cache: cluster.cache.as_ref().map(|cache| cache.join(&letters)),
-        leases: Some(SharedLeases { address: cluster.address.clone(), partition }),
-        ..cluster.clone()
-    })
 }
 
 #[cfg(test)]
@@ -193,6 +198,36 @@ mod tests {
     }
 
     #[test]
+    fn the_databases_have_a_place_of_their_own() {
+        let text =
+            format!("[server]\nannounce = [\"192.0.2.7\"]\n{CLUSTER}cache = \"cache\"\nsize_mb = 2048\n");
+        let settings = load_lines(&format!("{text}databases = false\n")).unwrap();
+        assert!(!settings.shares_databases() && settings.cluster.unwrap().databases_place().is_none());
+        let settings = load_lines(&format!("{text}databases = true\n")).unwrap();
+        assert!(settings.shares_databases());
+        let cluster = settings.cluster.unwrap();
+        assert_eq!(cluster.databases_place().unwrap().as_str(), "example/databases");
+        let bucket = cluster.databases.unwrap();
+        assert_eq!(bucket.address.to_string(), "s3://cellar/example/databases");
+        assert_eq!((&bucket.cache, bucket.size_bytes), (&None, None));
+        let (place, name) = bucket.lease_place().unwrap();
+        assert_eq!((place.address, name.as_str()), (cluster.bucket.address, "example/databases"));
+    }
+
+    #[test]
+    fn a_node_with_the_databases_asks_itself_first() {
+        let list = "database_servers = [\"192.0.2.8\", \"192.0.2.7\", \"192.0.2.9\"]\n[server]\nannounce = [\"192.0.2.7\"]\n";
+        for (databases, first, refused) in [(true, 7, 0), (false, 8, 1)] {
+            let text = format!("{list}{CLUSTER}databases = {databases}\n");
+            let settings = load_lines(&text).unwrap();
+            let servers: Vec<u8> =
+                settings.database_servers.iter().map(|server| server.address.octets()[3]).collect();
+            assert_eq!((servers.len(), servers[0]), (3, first), "{servers:?}");
+            assert_eq!(settings.roles_warning().iter().count(), refused);
+        }
+    }
+
+    #[test]
     fn errors_have_line_and_key() {
         let with = |lines: &str| format!("{CLUSTER}{lines}");
         let of = |partitions: &str| format!("[cluster]\nbucket = \"s3://x\"\npartitions = {partitions}\n");
@@ -219,6 +254,10 @@ mod tests {
             (with("cache_mb = 1"), ["line 7", "cluster.cache_mb", "64 to 16777216"]),
             (with("[encryption.d]\nkey_file = \"k\""), ["line 7", "encryption", "no partition `d`"]),
             (with("[server]\nroles = [\"pt\", \"vl\"]"), ["line 5", "cluster.bucket", "server.roles"]),
+            (
+                with("databases = true\n[server]\nroles = [\"fs\", \"pt\", \"vol\"]"),
+                ["line 7", "cluster.databases", "server.roles"],
+            ),
         ] {
             let text = refusal(&lines);
             assert!(words.iter().all(|word| text.contains(word)), "{lines}: {text}");

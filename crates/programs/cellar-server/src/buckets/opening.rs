@@ -1,7 +1,8 @@
 //! Opens a partition in a bucket.
 
 use super::lease::{Holder, Lease};
-use super::{Claim, Held, Way};
+use super::{Claim, Held, OpenDatabases, Ownership, Way};
+use crate::stores::databases_config;
 use anyhow::{Context, Result, anyhow};
 use bucket::probe::probe_once;
 use bucket::{Access, ReadCredentials};
@@ -66,19 +67,51 @@ fn options(settings: &BucketSettings, disk: &Arc<dyn Disk>, tenure: Tenure) -> B
 pub(super) fn open(partition: &PartitionSettings, way: &Way, ending: &AtomicBool) -> Result<Option<Held>> {
     let settings = partition.place.bucket().context("not a partition in a bucket")?;
     let key = partition.key.as_ref().map(KeySource::load).transpose()?;
-    let (addresses, process_file) = (&way.addresses[..], way.process_file.clone());
-    let holder = Holder { addresses, process_file, node: way.node.as_ref() };
-    let Some(mut lease) = Lease::acquire(settings, holder, ending)? else { return Ok(None) };
-    let options = options(settings, &way.disk, lease.tenure());
-    let opened = Arc::new(open_with(settings, &way.config, &options, key.as_ref())?);
+    let Some(owned) = open_owned(settings, key.as_ref(), way, ending)? else { return Ok(None) };
+    let Owned { claim, ownership, partition: opened } = owned;
     let owed = if way.resets_clients {
         listed_hosts(&*opened.meta()).context("cannot read which clients hold promises")?
     } else {
         Vec::new()
     };
-    let ownership = Some(lease.opened(&opened));
-    let claim: Claim = Box::new(lease);
+    let ownership = Some(ownership);
     Ok(Some(Held { id: partition.id, partition: opened, ownership, owed, _claim: Some(claim) }))
+}
+
+/// Waits until this server owns the cell's databases, and opens them, as [`open`] does a partition.
+pub(crate) fn open_databases(
+    settings: &BucketSettings,
+    way: &Way,
+    ending: &AtomicBool,
+) -> Result<Option<OpenDatabases>> {
+    let owned = open_owned(settings, None, way, ending)?;
+    Ok(owned.map(|Owned { partition, ownership, claim }| OpenDatabases {
+        partition,
+        ownership,
+        _claim: claim,
+    }))
+}
+
+/// What was opened. The claim is dropped last.
+struct Owned {
+    ownership: Arc<dyn Ownership>,
+    partition: Arc<Partition>,
+    claim: Claim,
+}
+
+fn open_owned(
+    settings: &BucketSettings,
+    key: Option<&MasterKey>,
+    way: &Way,
+    ending: &AtomicBool,
+) -> Result<Option<Owned>> {
+    let (addresses, process_file) = (&way.addresses[..], way.process_file.clone());
+    let holder = Holder { addresses, process_file, node: way.node.as_ref() };
+    let Some(mut lease) = Lease::acquire(settings, holder, ending)? else { return Ok(None) };
+    let options = options(settings, &way.disk, lease.tenure());
+    let partition = Arc::new(open_with(settings, &way.config, &options, key)?);
+    let ownership = lease.opened(&partition);
+    Ok(Some(Owned { ownership, partition, claim: Box::new(lease) }))
 }
 
 fn open_with(
@@ -121,15 +154,17 @@ fn with_patience<T>(work: impl FnOnce(&AtomicBool) -> Result<Option<T>>) -> Resu
 /// # Errors
 /// If a server has it open.
 pub(crate) fn open_offline(partition: &PartitionSettings, config: &PartitionConfig) -> Result<Held> {
-    let way = Way {
-        config: config.clone(),
-        disk: Arc::new(RealDisk),
-        addresses: Vec::new(),
-        process_file: None,
-        node: None,
-        resets_clients: false,
-    };
+    let way = Way::of_command(config.clone());
     with_patience(|is_late| open(partition, &way, is_late))
+}
+
+/// Opens the databases of a cluster for a command while no node serves them.
+///
+/// # Errors
+/// If a node has them open.
+pub(crate) fn open_databases_offline(settings: &BucketSettings) -> Result<OpenDatabases> {
+    let way = Way::of_command(databases_config());
+    with_patience(|is_late| open_databases(settings, &way, is_late))
 }
 
 /// Changes the keys of a partition while no server has it; see [`bucket_partition::rekey`].

@@ -26,7 +26,7 @@ const RENEWED: Duration = Duration::from_millis(1500);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reads the leases of the other servers.
-pub(super) struct Standbys {
+pub(crate) struct Standbys {
     client: Arc<dyn ObjectStore>,
     folder: String,
     runtime: Runtime,
@@ -42,7 +42,11 @@ impl Standbys {
         Standbys::at(first, own).map(Some)
     }
 
-    fn at(bucket: &BucketSettings, own: NodeName) -> Result<Standbys> {
+    /// Returns what reads the leases at a place.
+    ///
+    /// # Errors
+    /// If no runtime can be started, or the bucket's client cannot be set up.
+    pub(crate) fn at(bucket: &BucketSettings, own: NodeName) -> Result<Standbys> {
         let runtime = Builder::new_current_thread().enable_all().build().context("cannot start a thread")?;
         Ok(Standbys {
             client: connect(bucket)?,
@@ -66,6 +70,11 @@ impl Standbys {
 
     /// Returns their addresses. While the bucket does not answer, nothing changes.
     pub(super) fn addresses(&mut self) -> Vec<Ipv4Addr> {
+        self.by_server().concat()
+    }
+
+    /// Returns the addresses of each.
+    pub(crate) fn by_server(&mut self) -> Vec<Vec<Ipv4Addr>> {
         let now = Instant::now();
         if now >= self.next {
             self.next = now + PERIOD;
@@ -83,7 +92,7 @@ impl Standbys {
                 }
             }
         }
-        self.seen.addresses()
+        self.seen.by_server()
     }
 
     fn read(&self) -> Result<Vec<NodeRecord>> {
@@ -131,14 +140,22 @@ impl Seen {
         self.nodes.insert(record.node.clone(), Node { record, changed, is_fresh });
     }
 
-    fn addresses(&self) -> Vec<Ipv4Addr> {
+    fn by_server(&self) -> Vec<Vec<Ipv4Addr>> {
         let fresh = self.nodes.values().filter(|node| node.is_fresh);
-        let all = fresh.flat_map(|node| &node.record.addresses);
-        all.filter_map(|address| match address.ip() {
-            IpAddr::V4(address) => Some(address),
-            IpAddr::V6(_) => None,
-        })
-        .collect()
+        let addresses = |node: &Node| {
+            let all = node.record.addresses.iter();
+            all.filter_map(|address| match address.ip() {
+                IpAddr::V4(address) => Some(address),
+                IpAddr::V6(_) => None,
+            })
+            .collect()
+        };
+        fresh.map(addresses).collect()
+    }
+
+    #[cfg(test)]
+    fn addresses(&self) -> Vec<Ipv4Addr> {
+        self.by_server().concat()
     }
 }
 

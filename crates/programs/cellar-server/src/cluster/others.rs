@@ -1,6 +1,7 @@
 //! The services besides the file service whose calls go to the owner of a partition, at any node.
 
-use super::Calls;
+use super::databases::call_kind;
+use super::{Calls, Databases};
 use crate::threads::thread;
 use adminserver::AdminServer;
 use afs_idl::{CallStream, cellar, vol};
@@ -9,7 +10,7 @@ use cluster_proto::{CallKind, PartitionName, Repeat, transaction_numbers};
 use clusterserver::{Services, kind_of_administration};
 use std::ops::RangeInclusive;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use volserver::{OtherOwners, VolumeServer};
 
 /// Maximum number of reported deletions that wait. For more, parked volumes take their places half a minute later.
@@ -18,6 +19,8 @@ const DELETIONS_MAX: usize = 1024;
 /// The services of this process, as other nodes use them.
 #[derive(Default)]
 pub(super) struct Others {
+    /// The cell's databases, if they are in the bucket.
+    databases: Option<Arc<Databases>>,
     pub(super) admin_server: OnceLock<Weak<AdminServer>>,
     volume_server: OnceLock<Weak<VolumeServer>>,
     /// Volumes that other nodes have deleted. Whatever waits for that is done by a thread, which may ask other nodes.
@@ -25,6 +28,11 @@ pub(super) struct Others {
 }
 
 impl Others {
+    /// The cell's databases, if they are in the bucket, are served at once, the other services once they are set.
+    pub(super) fn new(databases: Option<&Arc<Databases>>) -> Others {
+        Others { databases: databases.cloned(), ..Others::default() }
+    }
+
     /// Begins to serve calls of the volume server. The thread ends with this value.
     pub(super) fn set_volume_server(&self, server: Weak<VolumeServer>) {
         let (deletions, deleted) = sync_channel(DELETIONS_MAX);
@@ -33,7 +41,7 @@ impl Others {
         }
     }
 
-    fn volume_server(&self) -> Result<std::sync::Arc<VolumeServer>, AbortCode> {
+    fn volume_server(&self) -> Result<Arc<VolumeServer>, AbortCode> {
         self.volume_server.get().and_then(Weak::upgrade).ok_or(AbortCode::RXGEN_OPCODE)
     }
 }
@@ -47,13 +55,13 @@ fn follow(deleted: &Receiver<VolumeId>, server: &Weak<VolumeServer>) {
 
 impl Services for Others {
     fn kind(&self, service: u16, opcode: u32) -> Option<(CallKind, Repeat)> {
-        kind_of_administration(service, opcode)
+        kind_of_administration(service, opcode).or_else(|| call_kind(service, opcode))
     }
 
     fn serve(
         &self,
         (service, opcode): (u16, u32),
-        _: &PartitionName,
+        place: &PartitionName,
         call: &CallContext<'_>,
         stream: &mut dyn CallStream,
     ) -> Result<(), AbortCode> {
@@ -67,7 +75,10 @@ impl Services for Others {
                     self.admin_server.get().and_then(Weak::upgrade).ok_or(AbortCode::RXGEN_OPCODE)?;
                 cellar::dispatch(&*server, call, stream)
             }
-            _ => Err(AbortCode::RXGEN_OPCODE),
+            _ => {
+                let databases = self.databases.as_ref().filter(|databases| databases.is_at(place));
+                databases.ok_or(AbortCode::RXGEN_OPCODE)?.here(service, call, stream)
+            }
         }
     }
 

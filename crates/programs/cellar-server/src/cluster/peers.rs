@@ -1,7 +1,7 @@
 //! Calls between this node and the others.
 
-use super::Node;
 use super::others::Others;
+use super::{Databases, Node};
 use crate::authority::Authority;
 use crate::environment::{Callbacks, Closed};
 use adminserver::AdminServer;
@@ -125,10 +125,11 @@ impl Calls {
         volumes: &Arc<Volumes>,
         server: &Arc<FileServer>,
         clients: &Arc<Callbacks>,
+        databases: Option<&Arc<Databases>>,
     ) -> Calls {
         let node = Arc::clone(&peers.node);
         let here = Here { node: node.clone(), volumes: volumes.clone(), server: server.clone() };
-        let others = Arc::new(Others::default());
+        let others = Arc::new(Others::new(databases));
         let environment = Environment {
             ownership: node.members().clone(),
             files: Arc::new(here),

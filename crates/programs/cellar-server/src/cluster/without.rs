@@ -3,12 +3,13 @@
 #![allow(clippy::unused_self, reason = "the functions are those of a node")]
 
 use super::{Handovers, OnLost};
+use crate::authority::Authority;
 use crate::buckets::refusal;
 use crate::environment::{Callbacks, Way};
 use adminserver::{AdminServer, GiveUpError};
 use afs_idl::{CallStream, ClientConnection};
 use anyhow::{Result, bail};
-use base::{AbortCode, CallContext, PartitionId, VolumeId};
+use base::{AbortCode, CallContext, HostUuid, PartitionId, VolumeId};
 use cellar_config::Settings;
 use cluster_proto::NodeName;
 use fileserver::FileServer;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use vlserver::ubik::Standing;
 use volserver::{OtherOwners, VolumeServer};
 use volume::{Pending, Volumes};
 
@@ -103,10 +105,46 @@ impl Peers {
 }
 
 /// See the type of this name with the feature `bucket`.
+pub(crate) struct Databases(Nothing);
+
+impl Databases {
+    pub(crate) fn new(
+        _: &Arc<Settings>,
+        node: &Arc<Node>,
+        _: &Arc<Authority>,
+        _: HostUuid,
+    ) -> Option<Arc<Databases>> {
+        match node.nothing {}
+    }
+
+    pub(crate) fn set_calls(&self, _: &Arc<Calls>) {
+        match self.0 {}
+    }
+
+    pub(crate) fn serve(&self, _: u16, _: &CallContext<'_>, _: &mut dyn CallStream) -> Result<(), AbortCode> {
+        match self.0 {}
+    }
+
+    pub(crate) fn standing(&self, _: &CallContext<'_>) -> Standing {
+        match self.0 {}
+    }
+
+    pub(crate) fn start(&self, _: &Arc<AtomicBool>) -> JoinHandle<()> {
+        match self.0 {}
+    }
+}
+
+/// See the type of this name with the feature `bucket`.
 pub(crate) struct Calls(Nothing);
 
 impl Calls {
-    pub(crate) fn new(peers: &Peers, _: &Arc<Volumes>, _: &Arc<FileServer>, _: &Arc<Callbacks>) -> Calls {
+    pub(crate) fn new(
+        peers: &Peers,
+        _: &Arc<Volumes>,
+        _: &Arc<FileServer>,
+        _: &Arc<Callbacks>,
+        _: Option<&Arc<Databases>>,
+    ) -> Calls {
         match peers.0 {}
     }
 

@@ -29,12 +29,15 @@ pub enum Cluster {
     ///
     /// Tests the bucket, writes the cluster's partitions into it, and adds the section `[cluster]` to the configuration,
     /// /etc/cellar/cellar.toml unless --config names another one. That file must have the cell's name and key.
+    /// If it has the roles pt and vl, and this server has no databases yet, the cell's databases will be in the bucket, too:
+    /// every node serves them, and none is needed by the others.
     /// Entries of `[partitions]` whose folder does not exist become comments, since a node has no other partitions.
     Init(Init),
     /// Make this server a node of a cluster.
     ///
     /// Tests the bucket, takes the partitions from it, and adds the section `[cluster]` to the configuration,
-    /// /etc/cellar/cellar.toml unless --config names another one.
+    /// /etc/cellar/cellar.toml unless --config names another one. If the cell's databases are in the bucket, it also adds
+    /// the roles pt and vl.
     Join(Join),
     /// Show or replace the cluster's service addresses, which move to survivors.
     ///
@@ -60,6 +63,12 @@ pub struct Init {
     /// addresses; the nodes' own addresses by default. Each is at one living node; there should be at least as many as nodes.
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
     pub service_addresses: Vec<Ipv4Addr>,
+    /// Move the databases that this server has into the bucket. It must not run. Without this option, they stay here.
+    #[arg(long, conflicts_with = "local_databases")]
+    pub databases: bool,
+    /// Keep the cell's databases on this server's disk, also if there are none yet.
+    #[arg(long)]
+    pub local_databases: bool,
     /// Settings of the node.
     #[command(flatten)]
     pub node: NodeOptions,
@@ -81,7 +90,8 @@ pub struct Addresses {
 pub struct Join {
     /// Place of the cluster, as it was given to `cellar cluster init`.
     pub bucket: BucketAddress,
-    /// This machine has the cell's databases. Without this option, a server with the roles pt or vl is refused.
+    /// This machine has the cell's databases on its disk. Without this option, a server with the roles pt or vl is refused
+    /// if the databases are not in the bucket.
     #[arg(long)]
     pub databases: bool,
     /// Settings of the node.

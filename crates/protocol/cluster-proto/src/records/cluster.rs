@@ -6,6 +6,9 @@ use base::{CellName, PartitionId};
 
 const KIND: &str = "cellar cluster";
 
+/// Where databases are that all nodes serve.
+const IN_BUCKET: &str = "bucket";
+
 /// Largest number of partitions: there are no more letters.
 const PARTITIONS_MAX: usize = 256;
 
@@ -17,19 +20,32 @@ pub struct ClusterRecord {
     pub cell: CellName,
     /// The partitions, in order and each once. There is at least one.
     partitions: Vec<PartitionId>,
+    has_databases: bool,
 }
 
 impl ClusterRecord {
-    /// Returns the record of a cluster; `None` without partitions. Their order does not matter.
+    /// Returns the record of a cluster without databases; `None` without partitions. Their order does not matter.
     pub fn new(cell: CellName, mut partitions: Vec<PartitionId>) -> Option<ClusterRecord> {
         partitions.sort_unstable();
         partitions.dedup();
-        (!partitions.is_empty()).then_some(ClusterRecord { cell, partitions })
+        (!partitions.is_empty()).then_some(ClusterRecord { cell, partitions, has_databases: false })
+    }
+
+    /// Says whether the cell's databases are in the bucket.
+    #[must_use]
+    pub fn with_databases(mut self, has_databases: bool) -> ClusterRecord {
+        self.has_databases = has_databases;
+        self
     }
 
     /// Returns the partitions, in order.
     pub fn partitions(&self) -> &[PartitionId] {
         &self.partitions
+    }
+
+    /// Whether the cell's databases are in the bucket, and all nodes serve them.
+    pub fn has_databases(&self) -> bool {
+        self.has_databases
     }
 
     /// Returns the name of the object of a cluster in a folder.
@@ -44,6 +60,10 @@ impl ClusterRecord {
         writer.field("partitions", self.partitions.len());
         for partition in &self.partitions {
             writer.field("partition", partition.letters());
+        }
+        // Without it, the object is one that programs without such databases can read.
+        if self.has_databases {
+            writer.field("databases", IN_BUCKET);
         }
         writer.finish()
     }
@@ -60,7 +80,8 @@ impl ClusterRecord {
             return Err(RecordError::Field("partitions"));
         }
         let partitions = (0..count).map(|_| reader.parse("partition")).collect::<Result<_, _>>()?;
-        let record = ClusterRecord::new(cell, partitions).ok_or(RecordError::Field("partitions"))?;
+        let mut record = ClusterRecord::new(cell, partitions).ok_or(RecordError::Field("partitions"))?;
+        record.has_databases = reader.field("databases") == Ok(IN_BUCKET);
         // One form only: what differs elsewhere (order, further lines) was not written by a program.
         if record.encode() == bytes { Ok(record) } else { Err(RecordError::Field("partition")) }
     }

@@ -183,9 +183,23 @@ fn impossible_service_addresses_are_refused() {
 }
 
 #[test]
+fn a_cluster_may_have_the_databases() {
+    let record = cluster().with_databases(true);
+    let bytes = record.encode();
+    let text = CLUSTER.replace("partition: aa\n", "partition: aa\ndatabases: bucket\n");
+    assert_eq!(bytes, with_crc(&text));
+    assert_eq!(ClusterRecord::decode(&bytes), Ok(record));
+    for bad in ["databases: -\n", "databases: bucket\ndatabases: bucket\n"] {
+        let text = CLUSTER.replace("partition: aa\n", &format!("partition: aa\n{bad}"));
+        assert!(ClusterRecord::decode(&with_crc(&text)).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn a_cluster_with_all_partitions_fits() {
     let all = (0..256).filter_map(base::PartitionId::from_index).collect();
     let record = ClusterRecord::new("c".repeat(63).parse().unwrap(), all).unwrap();
+    let record = record.with_databases(true);
     let bytes = record.encode();
     assert!(bytes.len() <= RECORD_BYTES_MAX, "{}", bytes.len());
     assert_eq!(ClusterRecord::decode(&bytes), Ok(record));

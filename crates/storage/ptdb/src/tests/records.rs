@@ -2,11 +2,11 @@
 
 use super::{Fixture, NOW};
 use crate::codec::{decode_entry, decode_totals, encode_entry, encode_totals};
-use crate::{Actor, Entry, EntryFlags, FAMILY, Kind, Policy, Protection};
+use crate::{Actor, Entry, EntryFlags, FAMILY, Kind, NewEntry, Policy, Protection};
 use base::{AbortCode, UnixTime, UserId};
 use proptest::prelude::*;
 use std::sync::Arc;
-use store::{Batch, MemoryMeta, MetaStore};
+use store::{Batch, HookedMeta, MemoryMeta, MetaStep, MetaStore};
 
 fn sample() -> Entry {
     Entry {
@@ -102,4 +102,36 @@ fn failed_changes_have_no_effect() {
     assert_eq!(f.db.list(&Actor::cell(), 0, 100, &|_| true).unwrap().0.len(), all.len());
     assert_eq!(f.db.id_of_name(b"alice:g").unwrap(), None);
     assert_eq!(f.db.totals().unwrap().max_group, UserId(-205));
+}
+
+#[test]
+fn settling_makes_durable_what_queries_have_seen() {
+    let meta = Arc::new(MemoryMeta::new());
+    let (go_on, waiting) = std::sync::mpsc::channel::<()>();
+    let waiting = std::sync::Mutex::new(Some(waiting));
+    drop(Protection::open(meta.clone(), Policy::default(), NOW).unwrap());
+    // The change waits for the medium for as long as the test wants it to.
+    let hook = move |step| {
+        let first = (step == MetaStep::Sync).then(|| waiting.lock().unwrap().take()).flatten();
+        if let Some(waiting) = first {
+            _ = waiting.recv();
+        }
+    };
+    let hooked = Arc::new(HookedMeta::new(meta.clone(), hook));
+    let db = Protection::open(hooked, Policy::default(), NOW).unwrap();
+    let after_crash = || {
+        let crashed = Protection::open(Arc::new(meta.crash(0)), Policy::default(), NOW).unwrap();
+        crashed.id_of_name(b"ann").unwrap()
+    };
+    let new = NewEntry { name: b"ann".to_vec(), kind: Kind::User, owner: UserId(0), id: None };
+    std::thread::scope(|scope| {
+        scope.spawn(|| db.create(&Actor::cell(), &new, NOW).unwrap());
+        while db.id_of_name(b"ann").unwrap().is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(after_crash(), None, "it is visible before it is durable");
+        db.settle().unwrap();
+        assert!(after_crash().is_some());
+        go_on.send(()).unwrap();
+    });
 }

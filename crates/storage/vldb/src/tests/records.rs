@@ -1,6 +1,6 @@
 //! Stored records: which survive, and which are rejected.
 
-use super::{Fixture, NOW, address, by_id, volume};
+use super::{Fixture, NOW, address, by_id, by_name, volume};
 use crate::codec::{
     decode_location, decode_server, decode_totals, encode_location, encode_server, encode_totals,
 };
@@ -8,7 +8,7 @@ use crate::{FAMILY, Location, Locations, Server, ServerNumber, Site, Totals};
 use base::{AbortCode, HostUuid, UnixTime, VolumeId};
 use proptest::prelude::*;
 use std::sync::Arc;
-use store::{Batch, MemoryMeta, MetaStore};
+use store::{Batch, HookedMeta, MemoryMeta, MetaStep, MetaStore};
 
 fn sample() -> Location {
     Location {
@@ -96,4 +96,30 @@ fn answered_changes_survive_a_crash() {
     assert_eq!(again.db.servers(), f.db.servers());
     assert_eq!(again.db.totals(), f.db.totals());
     assert_eq!(again.db.new_ids(1).unwrap(), VolumeId(id.0 + 3));
+}
+
+#[test]
+fn settling_makes_durable_what_queries_have_seen() {
+    let meta = Arc::new(MemoryMeta::new());
+    let (go_on, waiting) = std::sync::mpsc::channel::<()>();
+    let waiting = std::sync::Mutex::new(Some(waiting));
+    // The change waits for the medium for as long as the test wants it to.
+    let hook = move |step| {
+        let first = (step == MetaStep::Sync).then(|| waiting.lock().unwrap().take()).flatten();
+        if let Some(waiting) = first {
+            _ = waiting.recv();
+        }
+    };
+    let db = Locations::open(Arc::new(HookedMeta::new(meta.clone(), hook))).unwrap();
+    let after_crash = || Locations::open(Arc::new(meta.crash(0))).unwrap().find(&by_name("a"), None).is_ok();
+    std::thread::scope(|scope| {
+        scope.spawn(|| db.create(&volume("a", 100)).unwrap());
+        while db.find(&by_name("a"), None).is_err() {
+            std::thread::yield_now();
+        }
+        assert!(!after_crash(), "it is visible before it is durable");
+        db.settle().unwrap();
+        assert!(after_crash());
+        go_on.send(()).unwrap();
+    });
 }

@@ -2,7 +2,7 @@
 
 use super::addresses::{joined, listed, replace};
 use super::place::{described, surveyed_nodes};
-use super::section::{Added, add, section};
+use super::section::{Added, add, section, with_database_roles};
 use super::{Init, Join, NodeOptions};
 use crate::commands::Context;
 use anyhow::{Context as _, Result, bail};
@@ -31,6 +31,8 @@ struct Done {
     service_addresses: Vec<Ipv4Addr>,
     node: String,
     config: PathBuf,
+    /// Whether every node serves the cell's databases.
+    databases: bool,
     /// Lines of the configuration that became comments.
     commented_out: Vec<String>,
     next: Vec<String>,
@@ -67,11 +69,14 @@ impl ConfigFile {
         &self,
         command: &str,
         bucket: &BucketAddress,
-        partitions: &[PartitionId],
+        (partitions, has_databases): (&[PartitionId], bool),
         options: &NodeOptions,
     ) -> Result<Plan> {
         let node = options.node.clone().unwrap_or_else(host_node_name);
-        let added = add(&self.path, &self.text, &section(command, bucket, partitions, (&node, options))?)?;
+        let section = section(command, bucket, (partitions, has_databases), (&node, options))?;
+        let text =
+            if has_databases { with_database_roles(&self.path, &self.text)? } else { self.text.clone() };
+        let added = add(&self.path, &text, &section)?;
         let settings = cellar_config::file::parse(&self.path, &added.text)?;
         let cluster = settings.cluster.clone().context("the configuration has no cluster")?;
         Ok(Plan { added, settings, cluster })
@@ -113,15 +118,21 @@ impl ConfigFile {
 pub(super) fn init(context: &Context, options: &Init) -> Result<()> {
     let file = ConfigFile::read(context)?;
     let service = ServiceAddresses::new(options.service_addresses.clone())?;
-    let plan = file.plan("init", &options.bucket, &options.partitions, &options.node)?;
+    let mut plan = file.plan("init", &options.bucket, (&options.partitions, false), &options.node)?;
+    let fate = Fate::of_databases(&file.path, &plan.settings, options)?;
+    if fate.are_shared() {
+        plan = file.plan("init", &options.bucket, (&options.partitions, true), &options.node)?;
+    }
     let plan = file.settle_address(plan, &options.node, &service)?;
     let bucket = &plan.cluster.bucket;
     let ids = plan.settings.partitions.iter().map(|partition| partition.id).collect();
     let record =
         ClusterRecord::new(plan.settings.cell.clone(), ids).context("a cluster needs a partition")?;
+    let record = record.with_databases(fate.are_shared());
     refuse_existing(bucket, &record)?;
     probe(bucket)?;
     make_folders(&plan)?;
+    let copied = (fate == Fate::Copied).then(|| cellar_server::copy_databases(&plan.settings)).transpose()?;
     let created = cluster::create_cluster(&*connect(bucket)?, plan.cluster.folder(), &record)
         .with_context(|| format!("cannot create the cluster in {}", described(bucket)))?;
     if created != record {
@@ -136,7 +147,61 @@ pub(super) fn init(context: &Context, options: &Init) -> Result<()> {
         "on each further node, with the cell's key: cellar cluster join {}, with the same options for the bucket",
         bucket.address
     ));
-    done(context, &file, (&plan, &service), next)
+    done(context, &file, (&plan, &service), (fate.lines(&plan.settings, copied), next))
+}
+
+/// Where the databases of a server are that creates a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It has none: they are on other servers.
+    None,
+    /// They stay on its disk.
+    Local,
+    /// They will be in the bucket, and are new.
+    New,
+    /// They are copied to the bucket.
+    Copied,
+}
+
+impl Fate {
+    fn of_databases(path: &Path, settings: &Settings, options: &Init) -> Result<Fate> {
+        let has_roles = [Role::Pt, Role::Vl].iter().all(|role| settings.roles.contains(role));
+        let is_alone = has_roles && settings.other_database_servers().is_empty();
+        let has_some = settings.database_path.exists();
+        Ok(match (is_alone, has_some) {
+            (false, _) if options.databases => bail!(
+                "{}: this server does not have the cell's databases, so they cannot be moved into the bucket; that needs \
+                 the roles \"pt\" and \"vl\" in `server.roles`, and no other servers in `cell.database_servers`",
+                path.display()
+            ),
+            (false, _) => Fate::None,
+            (true, _) if options.local_databases => Fate::Local,
+            (true, true) if options.databases => Fate::Copied,
+            (true, true) => Fate::Local,
+            (true, false) => Fate::New,
+        })
+    }
+
+    fn are_shared(self) -> bool {
+        matches!(self, Fate::New | Fate::Copied)
+    }
+
+    /// Describes it for the administrator.
+    fn lines(self, settings: &Settings, copied: Option<u64>) -> Vec<String> {
+        let path = settings.database_path.display();
+        match self {
+            Fate::None => Vec::new(),
+            Fate::Local => vec![format!(
+                "the cell's databases stay in {path}, on this machine only (--databases would move them into the bucket)"
+            )],
+            Fate::New => vec!["the cell's databases will be in the bucket, served by every node".into()],
+            Fate::Copied => vec![format!(
+                "the cell's databases are in the bucket now, served by every node: {} records were copied; those in {path} \
+                 are not used any more",
+                copied.unwrap_or_default()
+            )],
+        }
+    }
 }
 
 /// Makes a server a node.
@@ -153,17 +218,35 @@ pub(super) fn join(context: &Context, options: &Join) -> Result<()> {
         )
     })?;
     let service = listed(&bucket)?;
-    let plan = file.plan("join", &options.bucket, record.partitions(), &options.node)?;
+    let contents = (record.partitions(), record.has_databases());
+    let plan = file.plan("join", &options.bucket, contents, &options.node)?;
     let plan = file.settle_address(plan, &options.node, &service)?;
     check_cell(&file.path, &plan.settings, &record)?;
-    if !options.databases {
+    if record.has_databases() {
+        check_own_databases(&file.path, &plan.settings)?;
+    } else if !options.databases {
         check_databases(&file.path, &plan.settings)?;
     }
     check_name(&plan.cluster)?;
     probe(&plan.cluster.bucket)?;
     make_folders(&plan)?;
     file.write(&plan)?;
-    done(context, &file, (&plan, &service), vec![start(&file.path)])
+    let shared = "it serves the cell's databases, which are in the bucket";
+    let lines = record.has_databases().then(|| shared.to_owned());
+    done(context, &file, (&plan, &service), (lines.into_iter().collect(), vec![start(&file.path)]))
+}
+
+/// Refuses a server that has databases of its own, which would not be used any more.
+fn check_own_databases(path: &Path, settings: &Settings) -> Result<()> {
+    if settings.database_path.exists() {
+        bail!(
+            "{}, `server.state`: this server has databases of its own in {}, and the cell's databases are in the bucket. If \
+             nothing in its own ones is needed, move that folder away",
+            path.display(),
+            settings.database_path.display()
+        );
+    }
+    Ok(())
 }
 
 /// Refuses a place that has a cluster, unless it is this one and no node has been started: then an earlier attempt has
@@ -236,13 +319,12 @@ fn check_name(cluster: &ClusterSettings) -> Result<()> {
     Ok(())
 }
 
-/// Creates the partitions' folders of a bucket that is a folder, for the owner of that one.
+/// Creates the folders of the partitions and databases in a bucket that is a folder, for the owner of that one.
 fn make_folders(plan: &Plan) -> Result<()> {
     let Some(above) = plan.cluster.bucket.address.folder() else { return Ok(()) };
-    for partition in &plan.settings.partitions {
-        let Some(folder) = partition.place.bucket().and_then(|bucket| bucket.address.folder()) else {
-            continue;
-        };
+    let partitions = plan.settings.partitions.iter().filter_map(|partition| partition.place.bucket());
+    for bucket in partitions.chain(plan.cluster.databases.as_deref()) {
+        let Some(folder) = bucket.address.folder() else { continue };
         if folder.is_dir() {
             continue;
         }
@@ -270,7 +352,7 @@ fn done(
     context: &Context,
     file: &ConfigFile,
     (plan, service): (&Plan, &ServiceAddresses),
-    next: Vec<String>,
+    (more, next): (Vec<String>, Vec<String>),
 ) -> Result<()> {
     let (cluster, partitions) = (&plan.cluster, &plan.settings.partitions);
     let ids: Vec<PartitionId> = partitions.iter().map(|partition| partition.id).collect();
@@ -281,6 +363,7 @@ fn done(
         described(&cluster.bucket),
         letters(&ids)
     )];
+    lines.extend(more);
     lines.extend(
         plan.added
             .removed
@@ -308,6 +391,7 @@ fn done(
         service_addresses: service.addresses().to_vec(),
         node: cluster.node.to_string(),
         config: file.path.clone(),
+        databases: cluster.databases.is_some(),
         commented_out: plan.added.removed.clone(),
         next,
     };

@@ -35,9 +35,10 @@ pub(super) fn described(bucket: &BucketSettings) -> String {
     }
 }
 
-/// Returns the places of all partitions, in the order of the settings.
+/// Returns the places of all partitions, in the order of the settings, and that of the databases if they are in the bucket.
 pub(super) fn partition_names(settings: &Settings, cluster: &ClusterSettings) -> Vec<PartitionName> {
-    settings.partitions.iter().map(|partition| cluster.partition(partition.id)).collect()
+    let partitions = settings.partitions.iter().map(|partition| cluster.partition(partition.id));
+    partitions.chain(cluster.databases_place().cloned()).collect()
 }
 
 /// Watches the cluster for two seconds.

@@ -25,7 +25,7 @@ pub(super) struct Added {
 pub(super) fn section(
     command: &str,
     bucket: &BucketAddress,
-    partitions: &[PartitionId],
+    (partitions, has_databases): (&[PartitionId], bool),
     (name, options): (&NodeName, &NodeOptions),
 ) -> Result<String> {
     let mut text = format!("\n# Added by `cellar cluster {command}`.\n[cluster]\n");
@@ -38,6 +38,9 @@ pub(super) fn section(
     add("bucket", bucket.to_string().into());
     let letters = partitions.iter().map(|partition| Value::from(partition.letters()));
     add("partitions", letters.collect::<Vec<_>>().into());
+    if has_databases {
+        add("databases", true.into());
+    }
     add("node", name.as_str().into());
     let reach = &options.reach;
     // A folder is not reached through a server, whatever the environment names.
@@ -96,6 +99,31 @@ pub(super) fn add(path: &Path, text: &str, section: &str) -> Result<Added> {
     Ok(added)
 }
 
+/// Returns the configuration with the roles of a server that has the cell's databases, if it names its roles.
+///
+/// # Errors
+/// If the file is not TOML.
+pub(super) fn with_database_roles(path: &Path, text: &str) -> Result<String> {
+    let table = DeTable::parse(text).with_context(|| format!("in the configuration {}", path.display()))?;
+    let Some(DeValue::Table(server)) = value_of(table.get_ref(), "server").map(Spanned::get_ref) else {
+        return Ok(text.to_owned());
+    };
+    let roles = value_of(server, "roles").map(|roles| (roles.span(), roles.get_ref()));
+    let Some((span, DeValue::Array(named))) = roles else { return Ok(text.to_owned()) };
+    let mut names: Vec<&str> = named.iter().filter_map(|role| role.get_ref().as_str()).collect();
+    let missing: Vec<&str> = ["pt", "vl"].into_iter().filter(|role| !names.contains(role)).collect();
+    if missing.is_empty() {
+        return Ok(text.to_owned());
+    }
+    names.extend(missing);
+    let roles = Value::from(names.into_iter().map(Value::from).collect::<Vec<_>>());
+    Ok(format!("{}{roles}{}", &text[..span.start], &text[span.end..]))
+}
+
+fn value_of<'t, 'i>(table: &'t DeTable<'i>, key: &str) -> Option<&'t Spanned<DeValue<'i>>> {
+    table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
+}
+
 /// Returns the number of the line at an offset, from 0.
 fn line_at(text: &str, offset: usize) -> usize {
     text[..offset.min(text.len())].matches('\n').count()
@@ -131,7 +159,10 @@ mod tests {
     #[test]
     fn a_section_has_what_was_given() {
         let bucket = "s3://cellar/example.org".parse().unwrap();
-        let text = section("init", &bucket, &letters(), (&name(), &NodeOptions::default())).unwrap();
+        let options = NodeOptions::default();
+        let text = section("init", &bucket, (&letters(), true), (&name(), &options)).unwrap();
+        assert!(text.ends_with("partitions = [\"a\", \"b\"]\ndatabases = true\nnode = \"fs1\"\n"), "{text}");
+        let text = section("init", &bucket, (&letters(), false), (&name(), &options)).unwrap();
         assert_eq!(
             text,
             "\n# Added by `cellar cluster init`.\n[cluster]\nbucket = \"s3://cellar/example.org\"\n\
@@ -152,7 +183,7 @@ mod tests {
             cache_mb: Some(100),
             reach,
         };
-        let text = section("join", &bucket, &letters(), (&name(), &options)).unwrap();
+        let text = section("join", &bucket, (&letters(), false), (&name(), &options)).unwrap();
         let parsed: toml::Table = toml::from_str(&text).unwrap();
         let cluster = parsed["cluster"].as_table().unwrap();
         let here = std::env::current_dir().unwrap().join("aws").display().to_string();
@@ -170,7 +201,7 @@ mod tests {
             assert_eq!(cluster[key], value, "{key}");
         }
         let folder = "file:///srv/cellar".parse().unwrap();
-        let text = section("join", &folder, &letters(), (&name(), &options)).unwrap();
+        let text = section("join", &folder, (&letters(), false), (&name(), &options)).unwrap();
         for key in ["endpoint", "region", "ca_file", "allow_http", "credentials_file"] {
             assert!(!text.contains(key), "{text}");
         }
@@ -200,6 +231,27 @@ mod tests {
             inline,
             "the configuration refuses it with its line"
         );
+    }
+
+    #[test]
+    fn a_server_that_names_its_roles_gets_those_of_the_databases() {
+        let path = Path::new("/etc/cellar/cellar.toml");
+        for (before, after) in [
+            (
+                "[server]\nroles = [\"fs\", \"vol\"] # why\n[rx]\n",
+                "[server]\nroles = [\"fs\", \"vol\", \"pt\", \"vl\"] # why\n[rx]\n",
+            ),
+            (
+                "[server]\nroles = [\n  \"vl\",\n  \"fs\",\n]\n",
+                "[server]\nroles = [\"vl\", \"fs\", \"pt\"]\n",
+            ),
+            ("[server]\nroles = [\"pt\", \"vl\"]\n", "[server]\nroles = [\"pt\", \"vl\"]\n"),
+            ("[server]\nstate = \"s\"\n", "[server]\nstate = \"s\"\n"),
+            ("[cell]\n", "[cell]\n"),
+        ] {
+            assert_eq!(with_database_roles(path, before).unwrap(), after);
+        }
+        assert!(with_database_roles(path, "[cell\n").is_err());
     }
 
     #[test]

@@ -11,6 +11,9 @@ use serde::Serialize;
 use std::net::Ipv4Addr;
 use std::thread;
 
+/// What is shown as the name of the cell's databases.
+const DATABASES: &str = "databases";
+
 /// What is shown of a cluster.
 #[derive(Debug, PartialEq, Serialize)]
 struct Shown {
@@ -30,7 +33,7 @@ struct NodeRow {
     addresses: Vec<String>,
     /// Time since its lease was seen to change; `None` if it did not change.
     lease_changed_seconds: Option<f64>,
-    /// Letters of the partitions that it owns.
+    /// Letters of the partitions that it owns, and `databases` if it has the cell's databases open.
     partitions: Vec<String>,
     /// Whether it can take service addresses.
     takes_addresses: bool,
@@ -38,9 +41,10 @@ struct NodeRow {
     server: Option<String>,
 }
 
-/// A partition.
+/// A partition, or the cell's databases.
 #[derive(Debug, PartialEq, Serialize)]
 struct PartitionRow {
+    /// Its name, or `databases`.
     partition: String,
     state: String,
     owner: Option<String>,
@@ -152,12 +156,21 @@ impl Shown {
             .map(|partition| partition.id)
             .zip(survey.owners.iter().map(|(_, owner)| owner.as_ref()))
             .collect();
+        let databases = cluster.databases_place().and_then(|place| {
+            let owner = survey.owners.iter().find(|(name, _)| name == place)?;
+            Some(owner.1.as_ref())
+        });
+        let has_databases = |seen: &NodeSeen| databases.is_some_and(|owner| is_owned_by(seen, owner));
+        let owned = |seen: &NodeSeen| {
+            let databases = has_databases(seen).then(|| DATABASES.to_owned());
+            owned_by(seen, &owners).map(PartitionId::letters).chain(databases).collect()
+        };
         let node = |(seen, server): (&NodeSeen, Option<String>)| NodeRow {
             node: seen.record.node.to_string(),
             state: state_of(seen),
             addresses: seen.record.addresses.iter().map(ToString::to_string).collect(),
             lease_changed_seconds: seen.changed.map(|time| (time.as_secs_f64() * 10.0).round() / 10.0),
-            partitions: owned_by(seen, &owners).map(PartitionId::letters).collect(),
+            partitions: owned(seen),
             takes_addresses: seen.record.takes_addresses,
             server,
         };
@@ -166,7 +179,8 @@ impl Shown {
             nodes: survey.nodes.iter().zip(servers).map(node).collect(),
             partitions: owners
                 .iter()
-                .map(|(id, owner)| PartitionRow::new(*id, *owner, &survey.nodes))
+                .map(|(id, owner)| PartitionRow::new(id.to_string(), *owner, &survey.nodes))
+                .chain(databases.map(|owner| PartitionRow::new(DATABASES.into(), owner, &survey.nodes)))
                 .collect(),
             service_addresses: addresses
                 .iter()
@@ -191,9 +205,16 @@ pub(super) fn owned_by<'a>(
     seen: &'a NodeSeen,
     owners: &'a [(PartitionId, Option<&OwnerRecord>)],
 ) -> impl Iterator<Item = PartitionId> + 'a {
+    owners.iter().filter(move |(_, owner)| is_owned_by(seen, *owner)).map(|(id, _)| *id)
+}
+
+/// Whether a node is the owner in its present membership.
+fn is_owned_by(seen: &NodeSeen, owner: Option<&OwnerRecord>) -> bool {
     let is_live = seen.record.state == NodeState::Live;
-    let is_owned = move |owner: &OwnerRecord| matches!(&owner.holder, Holder::Owned { incarnation, .. } if *incarnation == seen.record.incarnation);
-    owners.iter().filter(move |(_, owner)| is_live && owner.is_some_and(is_owned)).map(|(id, _)| *id)
+    let own = seen.record.incarnation;
+    let is_own =
+        |owner: &OwnerRecord| matches!(owner.holder, Holder::Owned { incarnation, .. } if incarnation == own);
+    is_live && owner.is_some_and(is_own)
 }
 
 /// Returns the words for the owner of something, and the owner.
@@ -215,10 +236,10 @@ fn state_of_owner(owner: Option<&OwnerRecord>, nodes: &[NodeSeen]) -> (String, O
 }
 
 impl PartitionRow {
-    fn new(id: PartitionId, owner: Option<&OwnerRecord>, nodes: &[NodeSeen]) -> PartitionRow {
+    fn new(partition: String, owner: Option<&OwnerRecord>, nodes: &[NodeSeen]) -> PartitionRow {
         let (state, name) = state_of_owner(owner, nodes);
         let epoch = owner.map(|owner| owner.epoch.0);
-        PartitionRow { partition: id.to_string(), state, owner: name, epoch }
+        PartitionRow { partition, state, owner: name, epoch }
     }
 }
 
@@ -276,10 +297,10 @@ mod tests {
             (free(None), "free", None),
             (free(Some("alive")), "free for alive", None),
         ] {
-            let shown = PartitionRow::new(id, Some(&of), &nodes);
+            let shown = PartitionRow::new(id.to_string(), Some(&of), &nodes);
             assert_eq!((&*shown.state, shown.owner.as_deref(), shown.epoch), (state, name, Some(7)));
         }
-        let shown = PartitionRow::new(id, None, &nodes);
+        let shown = PartitionRow::new(id.to_string(), None, &nodes);
         assert_eq!(shown.cells(), ["/vicepb", "never served", "-", "-"]);
         let address = Ipv4Addr::new(192, 0, 2, 11);
         let shown = AddressRow::new(address, Some(&owner("alive", 1)), &nodes);

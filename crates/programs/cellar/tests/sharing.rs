@@ -1,0 +1,197 @@
+//! The cell's databases in the bucket of a cluster: every node answers, and one has them open. Here the bucket is a folder.
+
+#![cfg(feature = "bucket")]
+
+mod support;
+
+use afs_idl::{ClientConnection, pr, vl};
+use base::AbortCode;
+use cell_client::network::AfsNetwork;
+use cell_client::{CellClient, Interface};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use support::place::{Place, addresses};
+use support::process::Process;
+use support::soon;
+use tempfile::TempDir;
+
+const NODES: usize = 3;
+
+/// Longest time without databases after the death of the node that had them open, on a busy machine.
+const TAKEOVER: Duration = Duration::from_secs(30);
+
+struct Cluster {
+    nodes: Vec<Process>,
+    /// A client of each node alone.
+    clients: Vec<CellClient>,
+    // Removed after the processes have ended.
+    folder: TempDir,
+}
+
+fn name(index: usize) -> String {
+    format!("n{index}")
+}
+
+/// Returns the place of a node that has all roles.
+fn place(folder: &Path, index: usize, address: std::net::Ipv4Addr) -> Place {
+    let lines = format!(
+        "[cluster]\nbucket = \"file://{}/bucket\"\npartitions = [\"b\"]\nnode = \"{}\"\naddress = \"{address}\"\n\
+         databases = true\n",
+        folder.display(),
+        name(index)
+    );
+    Place::node(&folder.join(name(index)), address, address, &lines)
+}
+
+impl Cluster {
+    fn start() -> Cluster {
+        let folder = tempfile::tempdir().unwrap();
+        for part in ["b", "databases"] {
+            std::fs::create_dir_all(folder.path().join("bucket").join(part)).unwrap();
+        }
+        let nodes = (0..NODES).zip(addresses());
+        let nodes = nodes.map(|(index, address)| Process::start(place(folder.path(), index, address)));
+        let nodes: Vec<Process> = nodes.collect();
+        let clients = nodes.iter().map(|node| node.client()).collect();
+        Cluster { nodes, clients, folder }
+    }
+
+    /// Returns the index of the node that has the databases open, as `at` sees it.
+    fn owner(&self, at: usize, not: Option<usize>) -> usize {
+        soon("the databases have an owner", || {
+            let shown = self.nodes[at].json(&["cluster", "status"]);
+            let rows = shown["partitions"].as_array()?;
+            let row = rows.iter().find(|row| row["partition"] == "databases" && row["state"] == "owned")?;
+            (0..NODES).find(|index| Some(*index) != not && row["owner"] == *name(*index))
+        })
+    }
+
+    fn connection(&self, node: usize, interface: Interface) -> Arc<dyn ClientConnection> {
+        self.clients[node].connection(self.nodes[node].address, interface)
+    }
+
+    /// Creates a user through a node; returns the id.
+    fn create_user(&self, node: usize, user: &str) -> Result<i32, AbortCode> {
+        let request = pr::NewEntryRequest { name: user.into(), flag: 0, owner: 0 };
+        pr::new_entry(&*self.connection(node, Interface::Protection), &request).map(|reply| reply.id)
+    }
+
+    /// Returns the id of a user, as a node answers.
+    fn id(&self, node: usize, user: &str) -> Result<i32, AbortCode> {
+        let request = pr::NameToIDRequest { names: vec![user.into()] };
+        let reply = pr::name_to_id(&*self.connection(node, Interface::Protection), &request)?;
+        Ok(reply.ids[0])
+    }
+
+    /// Reserves a volume id through a node.
+    fn new_volume(&self, node: usize) -> Result<u32, AbortCode> {
+        let request = vl::GetNewVolumeIdRequest { bump_count: 1 };
+        let connection = self.connection(node, Interface::Locations);
+        vl::get_new_volume_id(&*connection, &request).map(|reply| reply.new_volume_id)
+    }
+
+    /// Checks that nodes have these users with these ids.
+    fn check(&self, nodes: &[usize], users: &[(String, i32)]) {
+        for node in nodes {
+            for (user, id) in users {
+                assert_eq!(self.id(*node, user), Ok(*id), "{user} at {}", name(*node));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_databases_survive_every_node() {
+    let mut all = Cluster::start();
+    let every: Vec<usize> = (0..NODES).collect();
+    let owner = all.owner(0, None);
+    let (mut users, mut volumes) = (Vec::new(), BTreeSet::new());
+    for node in &every {
+        let user = format!("user{node}");
+        users.push((user.clone(), all.create_user(*node, &user).unwrap()));
+        assert_eq!(all.create_user((*node + 1) % NODES, &user), Err(AbortCode::PREXIST));
+        assert!(volumes.insert(all.new_volume(*node).unwrap()));
+    }
+    all.check(&every, &users);
+    // Anonymous callers stay anonymous on their way.
+    for node in &all.nodes {
+        let network = AfsNetwork::start(None).unwrap();
+        let stranger = CellClient::new(Arc::new(network), vec![node.address]).unwrap();
+        let request = vl::GetNewVolumeIdRequest { bump_count: 1 };
+        let refused =
+            vl::get_new_volume_id(&*stranger.connection(node.address, Interface::Locations), &request);
+        assert_eq!(refused.map(drop), Err(AbortCode::VL_PERM));
+    }
+
+    // The node that has them open dies. The others go on, and have everything.
+    let rest: Vec<usize> = every.iter().copied().filter(|node| *node != owner).collect();
+    let begun = Instant::now();
+    all.nodes[owner].kill();
+    let made = soon("a change is made", || all.create_user(rest[0], "survivor").ok());
+    let waited = begun.elapsed();
+    println!("a change was made {waited:?} after the owner was killed");
+    assert!(waited < TAKEOVER, "{waited:?}");
+    users.push(("survivor".into(), made));
+    all.check(&rest, &users);
+    for node in &rest {
+        assert!(volumes.insert(all.new_volume(*node).unwrap()), "volume ids do not repeat");
+    }
+    let next = all.owner(rest[0], Some(owner));
+    assert_ne!(next, owner);
+
+    // It comes back, and answers from the same databases.
+    all.nodes[owner].restart();
+    all.check(&every, &users);
+    users.push(("back".into(), all.create_user(owner, "back").unwrap()));
+
+    // All of them are restarted.
+    for node in &mut all.nodes {
+        node.kill();
+    }
+    for node in &mut all.nodes {
+        node.restart();
+    }
+    all.owner(0, None);
+    all.check(&every, &users);
+    let ids: BTreeSet<i32> = users.iter().map(|(_, id)| *id).collect();
+    assert_eq!(ids.len(), users.len(), "{users:?}");
+    assert!(volumes.insert(all.new_volume(0).unwrap()));
+    assert!(!all.folder.path().join("n0/state/db").exists(), "there are none on a local disk");
+}
+
+#[test]
+fn existing_databases_are_moved_into_the_bucket() {
+    let bucket = tempfile::tempdir().unwrap();
+    let at = format!("file://{}", bucket.path().display());
+    let mut server = Process::start(Place::new(""));
+    let user = |server: &Process, make: bool| {
+        let client = server.client();
+        let connection = client.connection(server.address, Interface::Protection);
+        if make {
+            let request = pr::NewEntryRequest { name: "ann".into(), flag: 0, owner: 0 };
+            return pr::new_entry(&*connection, &request).map(|reply| reply.id);
+        }
+        let request = pr::NameToIDRequest { names: vec!["ann".into()] };
+        pr::name_to_id(&*connection, &request).map(|reply| reply.ids[0])
+    };
+    let id = user(&server, true).unwrap();
+    server.volume("data");
+    std::fs::rename(server.path("vicepa"), server.path("unused")).unwrap();
+    let init = ["cluster", "init", &at, "--partitions", "b", "--node", "n0", "--databases"];
+    let refused = server.output(&init);
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && why.contains("stop the server"), "{why}");
+
+    server.kill();
+    let said = server.run(&init);
+    assert!(said.contains("records were copied"), "{said}");
+    server.restart();
+    let found = soon("the databases are open", || user(&server, false).ok());
+    assert_eq!(found, id);
+    assert_eq!(server.client().is_registered("data"), Ok(true));
+    let shown = server.json(&["cluster", "status"]);
+    assert_eq!(shown["partitions"][1]["partition"], "databases", "{shown:#}");
+    assert_eq!(shown["partitions"][1]["owner"], "n0");
+}
