@@ -457,10 +457,7 @@ impl Services {
             None => server,
         });
         self.calls.iter().for_each(|calls| calls.set_volume_server(&server));
-        let deleted = server.delete_unfinished();
-        if deleted > 0 {
-            tracing::info!(deleted, "deleting volumes whose creation was interrupted");
-        }
+        delete_unfinished(&server);
         self.volume_server = Some(server.clone());
         if let Some(snapshots) = &self.snapshots {
             snapshots.set_volume_server(server.clone());
@@ -704,6 +701,14 @@ impl Services {
         let statistics = server.statistics();
         transport::warn_of_small_buffers(role.instance(), &statistics, config.socket.buffer_bytes);
         Ok(Arc::new(server))
+    }
+}
+
+/// Deletes volumes whose creation a crash has interrupted.
+fn delete_unfinished(server: &VolumeServer) {
+    let deleted = server.delete_unfinished();
+    if deleted > 0 {
+        tracing::info!(deleted, "deleting volumes whose creation was interrupted");
     }
 }
 
