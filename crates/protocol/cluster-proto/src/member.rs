@@ -46,6 +46,8 @@ pub struct PartitionStatus {
     pub epoch: Epoch,
     /// The owner according to the bucket.
     pub owner: Option<NodeName>,
+    /// The node that is to have it next according to the bucket, if it is free.
+    pub successor: Option<NodeName>,
 }
 
 /// The protocol at one node, without I/O, clock or threads.
@@ -274,6 +276,7 @@ impl Member {
                 since: own.since,
                 epoch: owner.filter(|_| !is_own).map_or(own.epoch, |(_, _, epoch)| epoch),
                 owner: owner.map(|(node, ..)| node.clone()),
+                successor: own.next_owner().cloned(),
             }
         };
         self.partitions.values().map(status).collect()

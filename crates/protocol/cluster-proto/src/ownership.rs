@@ -73,6 +73,14 @@ impl Ownership {
         }
     }
 
+    /// Returns the node that is to have the partition next, if the object says so.
+    pub(crate) fn next_owner(&self) -> Option<&NodeName> {
+        match &self.slot.known.record()?.holder {
+            Holder::Free { successor } => successor.as_ref(),
+            Holder::Owned { .. } => None,
+        }
+    }
+
     /// Returns another node that is the owner.
     pub(crate) fn other_owner(&self, lease: &Lease) -> Option<(&NodeName, Incarnation, Epoch)> {
         self.owner().filter(|(node, ..)| **node != lease.node)

@@ -151,6 +151,7 @@ impl Addresses {
     /// Gives all addresses up, for other nodes. Waits until they are gone from the interface, for a moment.
     pub(crate) fn withdraw(&self) {
         self.is_withdrawn.store(true, Ordering::Relaxed);
+        self.member.set_takes_addresses(false);
         let begun = Instant::now();
         for entry in &self.known.read().entries {
             entry.is_unwanted.store(true, Ordering::Relaxed);

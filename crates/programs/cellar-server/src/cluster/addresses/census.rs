@@ -232,10 +232,12 @@ impl Census {
 
     /// Returns what is known of an address.
     fn seen(&self, entry: &Entry, status: &[PartitionStatus]) -> Seen {
-        let owner = status.iter().find(|one| one.partition == entry.place).and_then(|one| one.owner.clone());
+        let status = status.iter().find(|one| one.partition == entry.place);
+        let owner = status.and_then(|status| status.owner.clone());
+        let successor = status.and_then(|status| status.successor.clone());
         let route = self.all.member.route(&entry.place, CallKind::Read, Duration::ZERO);
         let is_served = matches!(route, Route::Local(_) | Route::Forward { .. });
-        Seen { owner, is_served }
+        Seen { owner, successor, is_served }
     }
 
     fn first_address(&self, node: &NodeName) -> Option<SocketAddr> {

@@ -23,6 +23,8 @@ const VACANT: Duration = Duration::from_secs(4);
 pub(super) struct Seen {
     /// The owner according to the bucket.
     pub(super) owner: Option<NodeName>,
+    /// The node for which the last owner has given it up.
+    pub(super) successor: Option<NodeName>,
     /// Whether a node has it by a lease that is not in doubt.
     pub(super) is_served: bool,
 }
@@ -42,7 +44,7 @@ pub(super) struct Plan {
     begun: Option<Instant>,
     /// The leases, and when each was last seen to change.
     nodes: BTreeMap<NodeName, (NodeRecord, Option<Instant>)>,
-    /// Since when which node should have an address.
+    /// Since when which other node should have an address of this one.
     targets: BTreeMap<Ipv4Addr, (NodeName, Instant)>,
     /// Since when an address has no owner.
     vacant: BTreeMap<Ipv4Addr, Instant>,
@@ -95,16 +97,20 @@ impl Plan {
             seen.iter().map(|(address, seen)| (*address, seen.owner.clone())).collect();
         let others = candidates.iter().filter(|node| **node != self.node).cloned().collect();
         let (mut targets, mut heirs) = (assign(&owners, &candidates), assign(&owners, &others));
-        self.targets.retain(|address, (node, _)| targets.get(address) == Some(node));
+        let is_mine = |seen: &Seen| seen.owner.as_ref() == Some(&self.node);
+        self.targets.retain(|address, (node, _)| {
+            targets.get(address) == Some(node) && seen.get(address).is_some_and(is_mine)
+        });
         self.vacant.retain(|address, _| seen.get(address).is_some_and(|seen| !seen.is_served));
         let mut wishes = BTreeMap::new();
         for (address, seen) in seen {
             let is_vacant = self.is_vacant(*address, seen, now);
             let is_mine = seen.owner.as_ref() == Some(&self.node);
+            let is_next = seen.successor.as_ref() == Some(&self.node);
             let (is_wanted, heir) = match targets.remove(address) {
                 Some(target) if target != self.node => {
-                    let is_due = self.is_steady(*address, &target, now);
-                    (is_mine && !is_due || is_vacant, Some(target))
+                    let is_kept = is_mine && !self.is_steady(*address, &target, now);
+                    (is_kept || is_next || is_vacant, Some(target))
                 }
                 target => (target.is_some() || is_mine, heirs.remove(address)),
             };
@@ -122,7 +128,7 @@ impl Plan {
         now.saturating_duration_since(since) >= VACANT
     }
 
-    /// Whether another node is the one that should have an address, for some time.
+    /// Whether another node is the one that should have an address of this node, for some time.
     fn is_steady(&mut self, address: Ipv4Addr, target: &NodeName, now: Instant) -> bool {
         let (_, since) = self.targets.entry(address).or_insert_with(|| (target.clone(), now));
         now.saturating_duration_since(*since) >= STEADY
@@ -191,13 +197,14 @@ mod tests {
             self.plan.note(records, at);
         }
 
-        /// Decides with these owners (`-` for none, `?` behind one that is in doubt); returns for each address `+` if it is
+        /// Decides with these owners (`-` for none, `>` before a successor, `?` behind one that is in doubt); returns for each address `+` if it is
         /// wanted, and the heir.
         fn decide(&mut self, ms: u64, owners: &str) -> String {
             let seen = |text: &str| {
+                let successor = text.strip_prefix('>').map(name);
                 let owner = text.trim_end_matches('?');
-                let owner = (owner != "-").then(|| name(owner));
-                Seen { is_served: owner.is_some() && !text.ends_with('?'), owner }
+                let owner = (owner != "-" && successor.is_none()).then(|| name(owner));
+                Seen { is_served: owner.is_some() && !text.ends_with('?'), owner, successor }
             };
             let address = |at| Ipv4Addr::new(10, 0, 0, at);
             let seen = (1..).zip(owners.split_whitespace()).map(|(at, text)| (address(at), seen(text)));
@@ -245,6 +252,19 @@ mod tests {
     }
 
     #[test]
+    fn an_address_is_taken_from_a_node_that_leaves() {
+        let mut watch = Watch::new();
+        watch.renew(0, "a b c");
+        watch.renew(1000, "a b c");
+        assert_eq!(watch.decide(1000, "a b c"), "+b b c");
+        watch.renew(5000, "a b c");
+        assert_eq!(watch.decide(5000, "a b >a"), "+c b +c", "c seems to live");
+        assert_eq!(watch.decide(5100, "a b a"), "+c b +c", "it is not given back at once");
+        watch.renew(6000, "a b !c");
+        assert_eq!(watch.decide(6000, "a b a"), "+b b +b");
+    }
+
+    #[test]
     fn a_vacant_address_is_taken_by_anyone_in_the_end() {
         let mut watch = Watch::new();
         watch.renew(0, "a b");
@@ -262,7 +282,7 @@ mod tests {
         let mut watch = Watch::new();
         watch.renew(0, "!a b");
         watch.renew(1000, "!a b");
-        let mine = || Seen { owner: Some(name("a")), is_served: true };
+        let mine = || Seen { owner: Some(name("a")), successor: None, is_served: true };
         let owners = BTreeMap::from([1, 2].map(|at| (Ipv4Addr::new(10, 0, 0, at), mine())));
         let at = watch.at(1000);
         let wishes = watch.plan.decide(&owners, false, at);
