@@ -767,6 +767,10 @@ fn server_config(role: Role, settings: &Settings) -> ServerConfig {
     config
 }
 
+/// How long a front may be silent before its call ends here. The front gives the call up after half of this, and its
+/// repetition waits until the first attempt has ended.
+const FRONT_DEAD: Duration = Duration::from_secs(6);
+
 /// Returns the configuration of the cluster's port. All its callers are one user, the cell.
 fn cluster_config(port: u16, settings: &Settings) -> ServerConfig {
     let mut config = server_config(Role::Fs, settings);
@@ -777,6 +781,9 @@ fn cluster_config(port: u16, settings: &Settings) -> ServerConfig {
     // A dump may wait for the next tape.
     let seconds = settings.tuning.idle_transaction_seconds;
     config.endpoint.server_idle_time = Duration::from_secs(seconds.into());
+    config.endpoint.dead_time = FRONT_DEAD;
+    // The errors of all clients of a front go to the front. One that is delayed would be taken for the death of this node.
+    config.endpoint.abort_burst = u32::MAX;
     config.fairness =
         Fairness { user_share_percent: 100, anonymous_calls_percent: 0, ..settings.tuning.fairness.clone() };
     config
@@ -839,5 +846,44 @@ fn file_dispatcher(
         meter,
         holdings,
         trail,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registration::tests::settings;
+    use afs_idl::cb;
+    use rx::{Client, ClientConfig, ConnectOptions, Path, ServerCall, Service};
+
+    /// A service that refuses every call.
+    struct Refusing;
+
+    impl Service for Refusing {
+        fn serve(&self, _: &mut ServerCall) -> Result<(), AbortCode> {
+            Err(AbortCode::UAENOENT)
+        }
+    }
+
+    /// A file server delays the errors of a client that repeats a failing call. A front has the errors of many clients.
+    #[test]
+    fn errors_for_other_nodes_are_not_delayed() {
+        let folder = tempfile::tempdir().unwrap();
+        let addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+        let config = ServerConfig { addresses: addresses.clone(), ..cluster_config(0, &settings(&folder)) };
+        let security: Vec<Arc<dyn ServerSecurity>> = vec![Arc::new(Null)];
+        let service = ServiceConfig { id: cb::SERVICE_ID, name: "refusing".into(), security };
+        let node =
+            Server::start(&config, vec![ServiceEntry { config: service, service: Arc::new(Refusing) }]);
+        let node = node.unwrap();
+        let client = Client::start(&ClientConfig { addresses, ..ClientConfig::default() }).unwrap();
+        let options =
+            ConnectOptions { call_time_max: Some(Duration::from_secs(2)), ..ConnectOptions::default() };
+        let path = Path::to(node.addresses()[0]);
+        let connection = client.connector().connect_with(path, cb::SERVICE_ID, None, options);
+        for _ in 0..30 {
+            let answer = cb::probe(&*connection, &cb::ProbeRequest);
+            assert_eq!(answer.map(drop), Err(AbortCode::UAENOENT));
+        }
     }
 }

@@ -103,8 +103,14 @@ pub trait Services: Send + Sync {
 
 /// Connections to the cluster services of other nodes.
 pub trait Nodes: Send + Sync {
-    /// Returns an encrypted connection with the cell's identity, whose calls fail soon after a node has died.
+    /// Returns an encrypted connection with the cell's identity, whose calls fail soon after a node has died, and later if it
+    /// lives but moves no data.
     fn connect(&self, address: SocketAddr) -> Arc<dyn ClientConnection>;
+
+    /// Returns one for calls that may take any time, such as the copying of a volume.
+    fn connect_patiently(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
+        self.connect(address)
+    }
 }
 
 /// Connections to the callback services of clients.

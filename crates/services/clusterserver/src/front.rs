@@ -61,6 +61,8 @@ pub type Handler<'h> = dyn Fn(&mut dyn CallStream) -> Result<(), AbortCode> + 'h
 pub struct Front {
     environment: Environment,
     links: Arc<Links>,
+    /// For services other than the file service.
+    patient: Links,
     places: Places,
     tally: Tally,
     /// Number of the next call.
@@ -98,7 +100,8 @@ impl Front {
     pub fn new(environment: Environment) -> Front {
         let links = Arc::new(Links::new(environment.nodes.clone()));
         let places = Places::new(environment.clone(), links.clone());
-        Front { environment, links, places, tally: Tally::default(), next: AtomicU64::new(1) }
+        let patient = Links::patient(environment.nodes.clone());
+        Front { environment, links, patient, places, tally: Tally::default(), next: AtomicU64::new(1) }
     }
 
     /// Returns the counts of forwarded calls.
@@ -301,7 +304,7 @@ impl Front {
                 (Step::Send { .. }, None) => return None,
                 (Step::Send { epoch, addresses, wait, .. }, Some(partition)) => {
                     let header = self.header(passage, &partition, epoch, wait);
-                    let code = match self.attempt(header, &addresses, outgoing) {
+                    let code = match self.attempt(passage, header, &addresses, outgoing) {
                         Ok(()) => return Some(Ok(())),
                         Err(Trouble::Client(code)) => return Some(Err(code)),
                         Err(Trouble::Owner(code)) => code,
@@ -358,12 +361,14 @@ impl Front {
 
     fn attempt(
         &self,
+        passage: &Passage<'_>,
         header: Bytes,
         addresses: &[SocketAddr],
         outgoing: &mut Outgoing<'_>,
     ) -> Result<(), Trouble> {
         let address = addresses.first().ok_or(Trouble::Owner(AbortCode(refusal::NOT_OWNER)))?;
-        outgoing.send(header, &*self.links.to(*address))
+        let links = if passage.service.is_some() { &self.patient } else { &*self.links };
+        outgoing.send(header, &*links.to(*address))
     }
 
     /// Serves a call whose reply is a list, and adds the lists of the other owners.
@@ -384,7 +389,8 @@ impl Front {
             let passage = self.administration(service, call, &head)?;
             let header = self.header(&passage, &owner.partition, Epoch(owner.epoch), NO_WAIT);
             let mut reply = MemoryStream::default();
-            match self.attempt(header, &owner.addresses, &mut Outgoing::new(head.clone(), &mut reply)) {
+            let mut outgoing = Outgoing::new(head.clone(), &mut reply);
+            match self.attempt(&passage, header, &owner.addresses, &mut outgoing) {
                 Ok(()) => replies.push(reply.outgoing),
                 Err(trouble) => tracing::debug!(?trouble, node = %owner.node, "a node is missing in a list"),
             }
@@ -445,7 +451,7 @@ impl Front {
             let header = self.header(&passage, &owner.partition, Epoch(owner.epoch), NO_WAIT);
             let mut reply = MemoryStream::default();
             let mut outgoing = Outgoing::new(head.clone(), &mut reply);
-            if let Err(trouble) = self.attempt(header, &owner.addresses, &mut outgoing) {
+            if let Err(trouble) = self.attempt(&passage, header, &owner.addresses, &mut outgoing) {
                 tracing::debug!(?trouble, partition = %owner.partition, "a call for all nodes has failed");
             }
         }

@@ -15,6 +15,7 @@ const ADDRESSES_MAX: usize = 256;
 
 pub(crate) struct Links {
     nodes: Arc<dyn Nodes>,
+    is_patient: bool,
     /// Connections by address; nothing waits under the lock.
     open: Mutex<HashMap<SocketAddr, Open>>,
 }
@@ -28,7 +29,16 @@ struct Open {
 
 impl Links {
     pub(crate) fn new(nodes: Arc<dyn Nodes>) -> Links {
-        Links { nodes, open: Mutex::default() }
+        Links { nodes, is_patient: false, open: Mutex::default() }
+    }
+
+    /// For calls that may take any time.
+    pub(crate) fn patient(nodes: Arc<dyn Nodes>) -> Links {
+        Links { is_patient: true, ..Links::new(nodes) }
+    }
+
+    fn connect(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
+        if self.is_patient { self.nodes.connect_patiently(address) } else { self.nodes.connect(address) }
     }
 
     /// Returns a connection to the cluster service at an address.
@@ -40,7 +50,7 @@ impl Links {
         let Open { uses, connections } = open.entry(address).or_default();
         *uses += 1;
         if connections.len() < PER_NODE {
-            connections.push(self.nodes.connect(address));
+            connections.push(self.connect(address));
             return Arc::clone(&connections[connections.len() - 1]);
         }
         Arc::clone(&connections[*uses % PER_NODE])

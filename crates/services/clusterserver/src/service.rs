@@ -42,6 +42,9 @@ const HELD: AbortCode = AbortCode(refusal::HELD);
 const NO_LEASE: AbortCode = AbortCode(refusal::NO_LEASE);
 const LOST: AbortCode = AbortCode(refusal::LOST);
 
+/// The request did not arrive whole. Its front gets no answer any more: it repeats the call, which is to be executed then.
+const NOT_EXECUTED: AbortCode = AbortCode::RX_CALL_DEAD;
+
 /// The result of a call that is executed once: its reply, or its error.
 type Reply = Result<Bytes, AbortCode>;
 
@@ -75,6 +78,8 @@ struct Admitted<'a> {
     partition: &'a PartitionName,
     epoch: Epoch,
     kind: CallKind,
+    /// Whether it can be executed again if its request did not arrive whole.
+    is_of_files: bool,
 }
 
 impl ClusterService {
@@ -200,8 +205,11 @@ impl ClusterService {
         stream: &mut dyn CallStream,
         serve: &Serve<'_>,
     ) -> Result<Bytes, AbortCode> {
-        let mut stream = Collecting { stream, reply: Vec::new() };
+        let mut stream = Collecting { stream, reply: Vec::new(), is_cut_off: false };
         let served = serve(&mut stream);
+        if stream.is_cut_off && call.is_of_files {
+            return Err(NOT_EXECUTED);
+        }
         self.check(call)?;
         self.unless_departed(call, served).map(|()| stream.reply.into())
     }
@@ -225,7 +233,7 @@ impl ClusterService {
         }
         let mut running = Running { service: self, key, result: None };
         let result = execute();
-        if result != Err(NOT_OWNER) {
+        if result != Err(NOT_OWNER) && result != Err(NOT_EXECUTED) {
             running.result = Some(result.clone());
         }
         result
@@ -320,7 +328,12 @@ impl Server for ClusterService {
         let client = self.callers.of(front, request.caller.connection, client);
         let (head, scope) = beginning(stream, Scope::of)?;
         let opcode = scope::opcode(&head);
-        let call = Admitted { partition: &partition, epoch: Epoch(request.epoch), kind: scope::kind(opcode) };
+        let call = Admitted {
+            partition: &partition,
+            epoch: Epoch(request.epoch),
+            kind: scope::kind(opcode),
+            is_of_files: true,
+        };
         let wait = Duration::from_millis(request.wait_ms.into());
         if let Some(front) = addresses.first() {
             self.fronts.met(client.peer, *front);
@@ -340,7 +353,9 @@ impl Server for ClusterService {
         let context = CallContext::new(&client);
         let key = CallKey { process: front.nonce, number: request.number };
         let mut source = StreamSource::continuing(head, stream);
-        let serve = |stream: &mut dyn CallStream| self.environment.files.serve(&context, stream);
+        let serve = |stream: &mut dyn CallStream| {
+            self.environment.files.serve(&context, stream).map_err(wire::shielded)
+        };
         if scope == Scope::Everywhere {
             serve(&mut source)?;
         } else {
@@ -367,7 +382,7 @@ impl Server for ClusterService {
         if scope::opcode(&head) != request.opcode {
             return Err(AbortCode::RXGEN_SS_UNMARSHAL);
         }
-        let call = Admitted { partition: &partition, epoch: Epoch(request.epoch), kind };
+        let call = Admitted { partition: &partition, epoch: Epoch(request.epoch), kind, is_of_files: false };
         let wait = Duration::from_millis(request.wait_ms.into());
         self.admit(&partition, call.epoch, kind, wait)?;
         self.check_concern(&call, service, concern)?;

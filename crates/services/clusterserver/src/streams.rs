@@ -10,19 +10,31 @@ use std::collections::VecDeque;
 pub(crate) struct Collecting<'a> {
     pub(crate) stream: &'a mut dyn CallStream,
     pub(crate) reply: Vec<u8>,
+    /// Whether the request has ended with an error of the connection.
+    pub(crate) is_cut_off: bool,
+}
+
+impl Collecting<'_> {
+    fn note<T>(&mut self, read: Result<T, AbortCode>) -> Result<T, AbortCode> {
+        self.is_cut_off |= read.is_err();
+        read
+    }
 }
 
 impl CallStream for Collecting<'_> {
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
-        self.stream.read(buf)
+        let read = self.stream.read(buf);
+        self.note(read)
     }
 
     fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
-        self.stream.read_chunk(max)
+        let read = self.stream.read_chunk(max);
+        self.note(read)
     }
 
     fn fill(&mut self, rooms: &mut VecDeque<RecvBuffer>) -> Result<RecvBuffer, AbortCode> {
-        self.stream.fill(rooms)
+        let read = self.stream.fill(rooms);
+        self.note(read)
     }
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {

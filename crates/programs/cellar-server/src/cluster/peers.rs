@@ -3,25 +3,33 @@
 use super::others::Others;
 use super::{Databases, Node};
 use crate::authority::Authority;
-use crate::environment::{Callbacks, Closed};
+use crate::environment::Callbacks;
 use adminserver::AdminServer;
-use afs_idl::{CallStream, ClientConnection, cluster, vol};
+use afs_idl::{CallStream, ClientCall, ClientConnection, cluster, vol};
 use anyhow::Result;
 use base::{AbortCode, CallContext, PartitionId, SecurityLevel, VolumeId};
 use cell_client::network::{CellIdentity, RENEWAL, Renewing};
 use cluster_proto::PartitionName;
 use clusterserver::{ClusterService, Environment, Files, Front, Fronts, Handler, Nodes, Way, is_absence};
 use fileserver::FileServer;
-use rx::{ConnectOptions, Path};
+use rx::{ConnectOptions, Connector, Path};
 use rx_security::{ClientSecurity, KeyRing};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use volserver::VolumeServer;
 use volume::{Pending, Volumes};
 
 /// A node that is silent for this time is considered dead; half of a lease, like the protocol's doubt.
 const DEAD: Duration = Duration::from_secs(3);
+
+/// How long a front waits for an owner that answers pings, but sends and takes no data. Longer than an owner holds a call
+/// (20 s). The front then repeats the call, or gives it up.
+const IDLE_OF_OWNER: Duration = Duration::from_secs(30);
+
+/// How long an owner waits in the same way for a front that calls a client. Longer than the front waits for a client that
+/// is silent.
+const IDLE_OF_FRONT: Duration = Duration::from_secs(15);
 
 /// Connections to other nodes, and through them to clients.
 pub(crate) struct Peers {
@@ -34,18 +42,57 @@ pub(crate) struct Peers {
 struct Links {
     node: Arc<Node>,
     identity: Arc<dyn ClientSecurity>,
+    /// How long a node may answer pings only.
+    idle: Duration,
+}
+
+impl Links {
+    fn link(&self, address: SocketAddr, idle_time: Option<Duration>) -> Arc<dyn ClientConnection> {
+        let (node, identity) = (Arc::clone(&self.node), Arc::clone(&self.identity));
+        let options = ConnectOptions { idle_time, dead_time: Some(DEAD), ..ConnectOptions::default() };
+        let way = Box::new(move || node.way.get());
+        Arc::new(Link { way, address, identity, options, made: OnceLock::new() })
+    }
 }
 
 impl Nodes for Links {
     fn connect(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
-        let Some(connector) = self.node.way.get() else { return Arc::new(Closed(address)) };
-        let identity = Arc::clone(&self.identity);
+        self.link(address, Some(self.idle))
+    }
+
+    fn connect_patiently(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
+        self.link(address, None)
+    }
+}
+
+/// A connection from a port that may open later. It is made for the first call while the port is open.
+struct Link {
+    way: Box<dyn Fn() -> Option<Connector> + Send + Sync>,
+    address: SocketAddr,
+    identity: Arc<dyn ClientSecurity>,
+    options: ConnectOptions,
+    made: OnceLock<Renewing>,
+}
+
+impl Link {
+    fn make(&self, connector: Connector) -> Renewing {
+        let (address, identity, options) = (self.address, Arc::clone(&self.identity), self.options);
         let connect = move || {
-            let options = ConnectOptions { dead_time: Some(DEAD), ..ConnectOptions::default() };
             let identity = Some(Arc::clone(&identity));
             connector.connect_with(Path::to(address), cluster::SERVICE_ID, identity, options)
         };
-        Arc::new(Renewing::new(Box::new(connect), RENEWAL))
+        Renewing::new(Box::new(connect), RENEWAL)
+    }
+}
+
+impl ClientConnection for Link {
+    fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
+        let connector = (self.way)().ok_or(AbortCode::RX_RESTARTING)?;
+        self.made.get_or_init(|| self.make(connector)).begin()
+    }
+
+    fn peer(&self) -> SocketAddr {
+        self.address
     }
 }
 
@@ -56,8 +103,12 @@ impl Peers {
     /// If the keys make no valid ticket.
     pub(crate) fn new(node: &Arc<Node>, keys: Arc<KeyRing>) -> Result<Arc<Peers>> {
         let identity = Arc::new(CellIdentity::new(keys, SecurityLevel::Encrypted)?);
-        let links = Arc::new(Links { node: Arc::clone(node), identity });
-        let fronts = Fronts::new(links.clone(), node.members().clone(), rx::now);
+        let links = |idle| {
+            let (node, identity) = (Arc::clone(node), Arc::clone(&identity));
+            Arc::new(Links { node, identity: identity as Arc<dyn ClientSecurity>, idle })
+        };
+        let fronts = Fronts::new(links(IDLE_OF_FRONT), node.members().clone(), rx::now);
+        let links = links(IDLE_OF_OWNER);
         Ok(Arc::new(Peers { node: Arc::clone(node), links, fronts }))
     }
 
@@ -216,5 +267,37 @@ impl Calls {
         stream: &mut dyn CallStream,
     ) -> Result<(), AbortCode> {
         cluster::dispatch(&self.service, caller, stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::Way;
+    use rx::{Client, ClientConfig};
+    use rx_security::{KeySet, ServiceKey};
+
+    #[test]
+    fn a_link_works_as_soon_as_its_port_is_open() {
+        let mut keys = KeySet::new();
+        keys.insert(1, ServiceKey::new(18, &[7; 32]).unwrap());
+        let identity = CellIdentity::new(Arc::new(KeyRing::new(keys)), SecurityLevel::Encrypted).unwrap();
+        let port = Arc::new(Way::default());
+        let way = Arc::clone(&port);
+        let link = Link {
+            way: Box::new(move || way.get()),
+            address: "127.0.0.1:7010".parse().unwrap(),
+            identity: Arc::new(identity),
+            options: ConnectOptions::default(),
+            made: OnceLock::new(),
+        };
+        let begin = || link.begin().map(drop);
+        assert_eq!(begin(), Err(AbortCode::RX_RESTARTING));
+        let addresses = vec!["127.0.0.1".parse().unwrap()];
+        let client = Client::start(&ClientConfig { addresses, ..ClientConfig::default() }).unwrap();
+        port.open(client.connector());
+        assert_eq!((begin(), begin()), (Ok(()), Ok(())));
+        port.close();
+        assert_eq!(begin(), Err(AbortCode::RX_RESTARTING));
     }
 }

@@ -34,7 +34,7 @@ pub mod refusal {
     /// The node's ownership ended while the call was executed. The change may be kept or not.
     pub const LOST: i32 = 1280066309;
     /// Not a refusal: the result of the call is a code of Rx, which this number plus the code stands for. The owner got it from
-    /// another server.
+    /// another server, or does not reach the client.
     pub const OF_RX: i32 = 1280066560;
 }
 

@@ -1,7 +1,8 @@
 //! Owners that change, hold calls, or are gone.
 
+use crate::files;
 use crate::strangers::{caller, node};
-use crate::world::{Client, HOLD, World, partition, root};
+use crate::world::{Client, HOLD, Stuck, World, partition, root};
 use afs_idl::{CallStream, MemoryStream, cluster, fs};
 use base::{AbortCode, CallContext, SecurityLevel};
 use bytes::Bytes;
@@ -113,13 +114,129 @@ fn a_change_in_doubt_is_not_repeated_to_the_next_owner() {
     });
 }
 
+/// Time within which each call of these tests ends.
+const ENDS: Duration = Duration::from_secs(20);
+
+/// An owner that answers pings, but no call, is given up like one that has died.
+#[test]
+fn a_call_that_its_owner_never_answers_ends() {
+    let world = World::new();
+    let ann = Client::start(27);
+    let front = ann.to_within(&world.nodes[0], ENDS);
+    let status = |fid| fs::fetch_status(&*front, &fs::FetchStatusRequest { fid }).map(drop);
+    assert_eq!(status(root(1)), Ok(()));
+    let stuck = Stuck::start(Ipv4Addr::new(127, 0, 7, 2), cluster::SERVICE_ID);
+    world.table.addresses.lock().insert(1, stuck.address());
+    assert_eq!(status(root(1)), Err(AbortCode::VRESTARTING));
+    assert!(world.nodes[0].front.counters().unknown >= 1);
+    let unknown = fs::Fid { volume: 7, ..root(1) };
+    assert_eq!(status(unknown), Err(AbortCode::VRESTARTING), "nor a question about a volume");
+}
+
+/// A front that answers pings, but passes no message on to its client, is passed over.
+#[test]
+fn a_client_is_called_directly_if_its_front_does_not_answer() {
+    let world = World::new();
+    let stuck = Stuck::start(Ipv4Addr::new(127, 0, 7, 1), cluster::SERVICE_ID);
+    world.table.addresses.lock().insert(0, stuck.address());
+    let ann = Client::start(28);
+    let front = ann.to_within(&world.nodes[0], ENDS);
+    fs::fetch_status(&*front, &fs::FetchStatusRequest { fid: root(1) }).unwrap();
+    let counters = world.nodes[1].service.counters();
+    assert!(counters.sent_directly >= 1 && counters.sent_directly == counters.sent_through, "{counters:?}");
+}
+
+/// A client that does not answer its owner is refused as by any file server. Its front does not take that for the death of
+/// the owner, and does not repeat the call.
+#[test]
+fn a_client_that_does_not_answer_its_owner_is_refused() {
+    let world = World::new();
+    let mute = Client::mute(29);
+    let front = mute.to_within(&world.nodes[0], ENDS);
+    let begun = Instant::now();
+    for _ in 0..2 {
+        let status = fs::StoreStatus::default();
+        let made = fs::MakeDirRequest { directory: root(1), name: "d".into(), status };
+        assert_eq!(fs::make_dir(&*front, &made).map(drop), Err(AbortCode::RX_CALL_DEAD));
+        let status = fs::fetch_status(&*front, &fs::FetchStatusRequest { fid: root(1) });
+        assert_eq!(status.map(drop), Err(AbortCode::RX_CALL_DEAD));
+    }
+    assert!(begun.elapsed() < HOLD);
+    let counters = world.nodes[0].front.counters();
+    assert_eq!((counters.unknown, counters.forwarded), (0, 4));
+}
+
+/// Clients whose calls fail again and again get each error at once: an owner that delays it would seem to be dead.
+#[test]
+fn the_errors_of_many_calls_are_passed_on_at_once() {
+    let world = World::new();
+    // Each makes fewer failing calls than a file server answers without a delay.
+    let clients: Vec<Client> = (34..38).map(Client::start).collect();
+    let fronts: Vec<_> = clients.iter().map(|client| client.to_within(&world.nodes[0], ENDS)).collect();
+    for front in &fronts {
+        fs::fetch_status(&**front, &fs::FetchStatusRequest { fid: root(1) }).unwrap();
+    }
+    let begun = Instant::now();
+    for front in &fronts {
+        for name in ["a", "b", "c", "d"] {
+            let request = fs::LookupRequest { directory: root(1), name: name.into() };
+            assert_eq!(fs::lookup(&**front, &request).map(drop), Err(AbortCode::UAENOENT));
+        }
+    }
+    let counters = world.nodes[0].front.counters();
+    assert_eq!((counters.forwarded, counters.unknown), (20, 0), "after {:?}", begun.elapsed());
+}
+
 /// Forwards a call to the second node as the first one does. Returns the reply.
 fn forwarded(world: &World, request: &cluster::ForwardRequest, call: &Bytes) -> Result<Vec<u8>, AbortCode> {
     let message = [xdr::to_vec(&cluster::FORWARD), xdr::to_vec(request), call.to_vec()].concat();
     let mut stream = MemoryStream::new(&message, 1000);
+    dispatch(world, &mut stream).map(|()| stream.outgoing)
+}
+
+fn dispatch(world: &World, stream: &mut dyn CallStream) -> Result<(), AbortCode> {
     let caller = caller(Some("afs"), SecurityLevel::Encrypted, world.nodes[0].cluster.ip());
-    let served = cluster::dispatch(&*world.nodes[1].service, &CallContext::new(&caller), &mut stream);
-    served.map(|()| stream.outgoing)
+    cluster::dispatch(&*world.nodes[1].service, &CallContext::new(&caller), stream)
+}
+
+/// The stream of a front that dies before it has sent everything.
+struct CutOff(MemoryStream);
+
+impl CallStream for CutOff {
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, AbortCode> {
+        let piece = self.read_chunk(buf.len())?;
+        buf[..piece.len()].copy_from_slice(&piece);
+        Ok(piece.len())
+    }
+
+    fn read_chunk(&mut self, max: usize) -> Result<Bytes, AbortCode> {
+        let piece = self.0.read_chunk(max)?;
+        if piece.is_empty() { Err(AbortCode::RX_CALL_TIMEOUT) } else { Ok(piece) }
+    }
+
+    fn write(&mut self, _: Bytes) -> Result<(), AbortCode> {
+        Err(AbortCode::RX_CALL_TIMEOUT)
+    }
+}
+
+/// A store whose data did not arrive is made when its front repeats it: the failure is not its result.
+#[test]
+fn a_store_that_was_cut_off_is_made_when_it_is_repeated() {
+    let world = World::new();
+    let client = Client::start(20);
+    let fid = files::make(&*client.to(&world.nodes[1]), root(1), "f").unwrap();
+    let status = fs::StoreStatus::default();
+    let store = fs::StoreData64Request { fid, status, position: 0, length: 9000, file_length: 9000 };
+    let request = make(1, &client).0;
+    let call: Bytes = [xdr::to_vec(&fs::STORE_DATA64), xdr::to_vec(&store), vec![1; 9000]].concat().into();
+    let whole = [xdr::to_vec(&cluster::FORWARD), xdr::to_vec(&request), call.to_vec()].concat();
+    let part = &whole[..whole.len() - 4000];
+    assert!(dispatch(&world, &mut CutOff(MemoryStream::new(part, 1000))).is_err());
+    let reply = forwarded(&world, &request, &call).unwrap();
+    let reply: fs::StoreData64Reply = xdr::from_slice(&reply).unwrap();
+    assert_eq!((reply.new_status.length, world.nodes[1].service.counters().found), (9000, 0));
+    assert!(forwarded(&world, &request, &call).is_ok());
+    assert_eq!(world.nodes[1].service.counters().found, 1, "now it has a result");
 }
 
 /// A repeated forward finds the result of the first; the same call with another number does not.

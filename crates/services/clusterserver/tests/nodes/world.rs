@@ -27,6 +27,7 @@ use rx_security::{
 };
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{MemoryChunks, MemoryMeta};
@@ -38,6 +39,10 @@ pub(crate) const VOLUMES: [VolumeId; 2] = [VolumeId(536_870_912), VolumeId(536_8
 
 /// How long calls are held.
 pub(crate) const HOLD: Duration = Duration::from_millis(2500);
+
+/// How long a front waits for an owner that answers pings only, longer than calls are held; and an owner for a front.
+const IDLE_OF_FRONT: Duration = Duration::from_millis(3500);
+const IDLE_OF_OWNER: Duration = Duration::from_secs(1);
 
 /// The UUID of the file server that both nodes are.
 pub(crate) const SERVER: HostUuid = HostUuid([7; 16]);
@@ -238,11 +243,18 @@ impl Port {
     }
 }
 
-impl Nodes for Port {
+/// Connections to other nodes.
+struct Ways {
+    port: Port,
+    idle: Duration,
+}
+
+impl Nodes for Ways {
     fn connect(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
-        let options = ConnectOptions { dead_time: Some(Duration::from_millis(600)), ..Default::default() };
-        let identity = cell(SecurityLevel::Encrypted);
-        self.0.get().unwrap().connect_with(Path::to(address), cluster::SERVICE_ID, Some(identity), options)
+        let (dead_time, idle_time) = (Some(Duration::from_millis(600)), Some(self.idle));
+        let options = ConnectOptions { dead_time, idle_time, ..ConnectOptions::default() };
+        let (connector, identity) = (self.port.0.get().unwrap(), cell(SecurityLevel::Encrypted));
+        connector.connect_with(Path::to(address), cluster::SERVICE_ID, Some(identity), options)
     }
 }
 
@@ -319,18 +331,21 @@ impl<F: Fn(&CallContext<'_>, &mut dyn CallStream) -> Result<(), AbortCode> + Sen
     }
 }
 
-fn open(
+pub(crate) fn open(
     ip: Ipv4Addr,
     id: u16,
     serve: impl Fn(&CallContext<'_>, &mut dyn CallStream) -> Result<(), AbortCode> + Send + Sync + 'static,
 ) -> Server {
-    let config = ServerConfig {
+    let mut config = ServerConfig {
         addresses: vec![IpAddr::V4(ip)],
         lanes: 1,
         workers_min: 2,
         workers_max: 8,
         ..ServerConfig::default()
     };
+    if id == cluster::SERVICE_ID {
+        config.endpoint.abort_burst = u32::MAX;
+    }
     let rxkad = RxkadServer::new(Arc::new(keys()), LocalRealms::of_cell("t.example"));
     let security: Vec<Arc<dyn ServerSecurity>> = vec![Arc::new(Null), Arc::new(rxkad)];
     let config_of_service = ServiceConfig { id, name: "test".into(), security };
@@ -378,13 +393,14 @@ impl Node {
         let (files, cluster) = (file_port.addresses()[0], cluster_port.addresses()[0]);
         let volumes = volume_port.addresses()[0];
         let ownership = ownership(cluster);
-        let fronts = Fronts::new(Arc::new(cluster_connector.clone()), ownership.clone(), rx::now);
+        let ways = |idle| Arc::new(Ways { port: cluster_connector.clone(), idle });
+        let fronts = Fronts::new(ways(IDLE_OF_OWNER), ownership.clone(), rx::now);
         _ = local.network.set(Arc::new(Network { files: file_connector.clone(), fronts: fronts.clone() }));
         let environment = Environment {
             ownership: ownership.clone(),
             files: local.clone(),
             services: local.clone(),
-            nodes: Arc::new(cluster_connector),
+            nodes: ways(IDLE_OF_FRONT),
             clients: Arc::new(file_connector),
             is_cell,
             now: rx::now,
@@ -454,6 +470,39 @@ pub(crate) fn new_volumes(handle: &PartitionHandle, index: usize) -> Volumes {
     volumes
 }
 
+/// A service that no server of the tests has to provide.
+const OTHER_SERVICE: u16 = 4711;
+
+/// A service that answers no call, only pings, until it is dropped.
+pub(crate) struct Stuck {
+    port: Server,
+    /// Its calls end when this is dropped.
+    held: Option<Sender<()>>,
+}
+
+impl Stuck {
+    pub(crate) fn start(ip: Ipv4Addr, id: u16) -> Stuck {
+        let (held, end) = channel();
+        let end = Mutex::new(end);
+        let port = open(ip, id, move |_, _| {
+            _ = end.lock().recv();
+            Err(AbortCode::VRESTARTING)
+        });
+        Stuck { port, held: Some(held) }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.port.addresses()[0]
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        drop(self.held.take());
+        self.port.stop();
+    }
+}
+
 /// The cache manager of a client.
 pub(crate) struct Station {
     about: Forgetful,
@@ -514,8 +563,21 @@ impl Client {
         Client { station, port }
     }
 
+    /// Starts a client that has no callback service.
+    pub(crate) fn mute(number: u8) -> Client {
+        let client = Client::start(number);
+        let port = open(Ipv4Addr::new(127, 0, 7, number), OTHER_SERVICE, |_, _| Ok(()));
+        Client { port, ..client }
+    }
+
     pub(crate) fn address(&self) -> SocketAddr {
         self.port.addresses()[0]
+    }
+
+    /// Connects to the file service of a node, for calls of at most this time.
+    pub(crate) fn to_within(&self, node: &Node, time: Duration) -> Arc<dyn ClientConnection> {
+        let options = ConnectOptions { call_time_max: Some(time), ..ConnectOptions::default() };
+        self.port.connector().connect_with(Path::to(node.files), fs::SERVICE_ID, None, options)
     }
 
     /// Connects to the file service of a node, anonymously.
