@@ -280,15 +280,18 @@ impl Front {
             Goal::Volume(volume) => Some(volume),
             Goal::Partition(_) => None,
         };
+        // The callers of other services are administrators.
+        let client = passage.service.is_none().then(|| passage.call.caller().peer.ip());
         loop {
             let found = match goal {
-                Goal::Volume(volume) => self.places.find(volume),
+                Goal::Volume(volume) => self.places.find(volume, client),
                 Goal::Partition(partition) => Found::In(partition.clone()),
             };
             let (route, partition) = match found {
                 Found::Nowhere if outgoing.is_whole() => return None,
                 Found::Nowhere => return Some(Err(AbortCode::VRESTARTING)),
                 Found::Unknown => (Route::Hold, None),
+                Found::NotAsked => return Some(Err(AbortCode::VBUSY)),
                 Found::In(partition) => {
                     let age = forwarding.age(now());
                     (ownership.route(&partition, passage.kind, age), Some(partition))

@@ -23,6 +23,7 @@ mod links;
 mod members;
 mod outgoing;
 mod places;
+mod questions;
 mod scope;
 mod service;
 mod streams;

@@ -2,24 +2,32 @@
 
 use crate::environment::Environment;
 use crate::links::Links;
+use crate::questions::Questions;
 use crate::wire;
 use afs_idl::cluster;
 use base::{AbortCode, Monotonic, VolumeId};
 use cluster_proto::{CallKind, NodeName, PartitionName, Route};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long nodes are not asked again for a volume that none of them has.
 const ABSENT: Duration = Duration::from_secs(1);
 
+/// How long they are not asked again for a volume that a node did not answer about. Calls for it are held meanwhile.
+const UNKNOWN: Duration = Duration::from_millis(250);
+
 /// How long a volume that was just there is not said to be absent: it may be moving between partitions.
 const MOVING: Duration = Duration::from_secs(2);
 
-/// Maximum number of volumes that are remembered, found, absent and moving; beyond it all are forgotten.
+/// Maximum number of volumes that are remembered, found and moving; beyond it all are forgotten.
 const VOLUMES_MAX: usize = 65_536;
+
+/// Maximum number of volumes that were not found and are remembered; beyond it all are forgotten. There may be any number
+/// of them, which must not displace the others.
+const MISSES_MAX: usize = 16_384;
 
 /// Where a volume is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,21 +38,40 @@ pub(crate) enum Found {
     Nowhere,
     /// A node does not answer, or a partition has no owner at present.
     Unknown,
+    /// Other nodes are not asked: the client has named too many volumes that do not exist.
+    NotAsked,
 }
 
 #[derive(Default)]
 struct Known {
     found: HashMap<VolumeId, PartitionName>,
-    absent: HashMap<VolumeId, Monotonic>,
+    /// Volumes that were not found, with the end of the time for which this is relied on.
+    missed: HashMap<VolumeId, (Found, Monotonic)>,
     /// When a volume was no longer where it had been.
     left: HashMap<VolumeId, Monotonic>,
+    questions: Questions,
 }
 
 impl Known {
-    fn make_room(&mut self) {
-        if self.found.len() + self.absent.len() + self.left.len() >= VOLUMES_MAX {
-            *self = Known::default();
+    fn get(&self, now: Monotonic, volume: VolumeId) -> Option<Found> {
+        if let Some(partition) = self.found.get(&volume) {
+            return Some(Found::In(partition.clone()));
         }
+        self.missed.get(&volume).filter(|(_, until)| now < *until).map(|(found, _)| found.clone())
+    }
+
+    fn make_room(&mut self) {
+        if self.found.len() + self.left.len() >= VOLUMES_MAX {
+            self.found.clear();
+            self.left.clear();
+        }
+    }
+
+    fn miss(&mut self, volume: VolumeId, found: Found, until: Monotonic) {
+        if self.missed.len() >= MISSES_MAX {
+            self.missed.clear();
+        }
+        self.missed.insert(volume, (found, until));
     }
 }
 
@@ -60,31 +87,37 @@ impl Places {
         Places { environment, links, known: Mutex::default() }
     }
 
-    /// Returns the partition of a volume that is not here. Asks all owners if it is not known.
-    pub(crate) fn find(&self, volume: VolumeId) -> Found {
+    /// Returns the partition of a volume that is not here. Asks all owners if it is not known, at a limited rate if the
+    /// client at this address has named it.
+    pub(crate) fn find(&self, volume: VolumeId, client: Option<IpAddr>) -> Found {
         let now = (self.environment.now)();
-        let known = self.known.lock();
-        if let Some(partition) = known.found.get(&volume) {
-            return Found::In(partition.clone());
+        let mut known = self.known.lock();
+        if let Some(found) = known.get(now, volume) {
+            return found;
         }
-        if known.absent.get(&volume).is_some_and(|at| now.since(*at) < ABSENT) {
-            return Found::Nowhere;
+        if !client.is_none_or(|client| known.questions.may_ask(now, client)) {
+            return Found::NotAsked;
         }
         drop(known);
         let found = self.ask(volume);
+        let now = (self.environment.now)();
         let mut known = self.known.lock();
-        known.make_room();
+        let is_moving = known.left.get(&volume).is_some_and(|at| now.since(*at) < MOVING);
+        let found = if is_moving && found == Found::Nowhere { Found::Unknown } else { found };
         match &found {
             Found::In(partition) => {
-                known.absent.remove(&volume);
+                known.make_room();
+                known.missed.remove(&volume);
                 known.left.remove(&volume);
                 known.found.insert(volume, partition.clone());
             }
-            Found::Nowhere if known.left.get(&volume).is_some_and(|at| now.since(*at) < MOVING) => {
-                return Found::Unknown;
+            Found::Nowhere => {
+                if let Some(client) = client {
+                    known.questions.was_in_vain(now, client);
+                }
+                known.miss(volume, found.clone(), now + ABSENT);
             }
-            Found::Nowhere => _ = known.absent.insert(volume, now),
-            Found::Unknown => {}
+            Found::Unknown | Found::NotAsked => known.miss(volume, found.clone(), now + UNKNOWN),
         }
         found
     }

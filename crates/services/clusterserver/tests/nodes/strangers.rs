@@ -4,7 +4,9 @@ use crate::world::{Client, World, cell, incarnation, partition, root};
 use afs_idl::cluster::{self, refusal};
 use afs_idl::{MemoryStream, fs};
 use base::{AbortCode, CallContext, Caller, Connection, Identity, Principal, SecurityLevel};
+use clusterserver::Way;
 use std::net::IpAddr;
+use std::time::Instant;
 
 /// A caller on the cluster's port.
 pub(crate) fn caller(name: Option<&str>, level: SecurityLevel, ip: IpAddr) -> Caller {
@@ -179,6 +181,36 @@ fn only_an_owner_knows_that_a_volume_is_absent() {
     assert_eq!((ask(absent()), ask(locate(node(0)))), (not_owner, not_owner));
     let send = |volume| call(&world, &front, cluster::FORWARD, &forward(), &status(volume));
     assert_eq!(send(1), not_owner, "the next owner executes it");
+}
+
+/// A client that names volumes that do not exist makes its front ask other nodes at a limited rate, and only its own calls
+/// suffer.
+#[test]
+fn unknown_volumes_are_asked_for_at_a_limited_rate() {
+    let world = World::new();
+    let request = |volume| {
+        let request = fs::FetchStatusRequest { fid: fs::Fid { volume, ..root(1) } };
+        [xdr::to_vec(&fs::FETCH_STATUS), xdr::to_vec(&request)].concat()
+    };
+    let mallory = caller(None, SecurityLevel::Clear, "127.0.7.32".parse().unwrap());
+    // What is nowhere else is looked for here.
+    let is_asked = |volume| {
+        let mut stream = MemoryStream::new(&request(volume), 1000);
+        match world.nodes[0].front.route(&CallContext::new(&mallory), &mut stream) {
+            Way::Here(_) => true,
+            Way::Ended(result) => {
+                assert_eq!(result, Err(AbortCode::VBUSY));
+                false
+            }
+        }
+    };
+    let begun = Instant::now();
+    let asked = (1000..2000).filter(|volume| is_asked(*volume)).count();
+    let most = 21 + begun.elapsed().as_millis() / 50;
+    assert!(asked >= 20 && asked as u128 <= most, "{asked} of 1000, expected at most {most}");
+    let ann = Client::start(33);
+    let status = fs::FetchStatusRequest { fid: root(1) };
+    fs::fetch_status(&*ann.to(&world.nodes[0]), &status).unwrap();
 }
 
 /// Whatever is missing of a forwarded call, it is refused and not executed.
