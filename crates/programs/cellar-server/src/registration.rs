@@ -5,8 +5,10 @@
 //! lists them. Registering the same addresses again changes nothing. Connections from addresses that the
 //! machine has lost are closed, so that calls use one that it has.
 //!
-//! The addresses of servers that would take over follow its own: clients try them when it has died. If the cluster has
-//! service addresses, only those are registered, since survivors have them at once.
+//! The addresses of servers that would take over follow its own: clients try them when it has died. All nodes of a cluster
+//! are one server, and one that starts does not know all others yet. It waits for those whose addresses are registered, so
+//! that it does not ask for a shorter list, which the location server refuses. If the cluster has service addresses, only
+//! those are registered, since survivors have them at once.
 
 pub mod conflicts;
 
@@ -20,7 +22,7 @@ use cell_client::describe::describe;
 use cell_client::{CellClient, Interface};
 use cellar_config::Settings;
 use cellar_config::announcing::{Chosen, Reason};
-use conflicts::conflicts;
+use conflicts::{Conflict, conflicts, foreign};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +41,9 @@ const REPEAT: Duration = Duration::from_secs(3600);
 const UNKNOWN: Duration = Duration::from_millis(500);
 /// Interval at which the machine's addresses are checked.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// How long a node waits at its start for the other nodes that are registered. Leases are read every ten seconds.
+const MEETING: Duration = Duration::from_secs(30);
 
 /// Called when the machine's addresses have changed, with the lost and the present ones.
 pub type OnChange = Box<dyn Fn(&[Ipv4Addr], &[Ipv4Addr]) + Send>;
@@ -87,6 +92,8 @@ pub fn register(
     let mut registrar = Registrar::new(settings, cell, uuid, on_change);
     registrar.standbys = standbys;
     registrar.service_now = service;
+    registrar.meeting =
+        settings.cluster.is_some().then(|| Meeting { until: Instant::now() + MEETING, missed: Vec::new() });
     registrar.note_left_out(settings.announced_now().as_ref());
     registrar.note_service();
     registrar.note_standbys();
@@ -96,6 +103,13 @@ pub fn register(
             registrar.look();
         }
     })
+}
+
+/// The first time of a node, in which it waits for the others.
+struct Meeting {
+    until: Instant,
+    /// Their addresses as last logged.
+    missed: Vec<Ipv4Addr>,
 }
 
 /// State of the registration.
@@ -111,6 +125,8 @@ struct Registrar {
     service_now: Option<ServiceAddresses>,
     /// The service addresses; `None` while they are not known.
     service: Option<Vec<Ipv4Addr>>,
+    /// Of a node of a cluster.
+    meeting: Option<Meeting>,
     /// Unregistered addresses as last logged.
     left_out: Vec<(Ipv4Addr, Reason)>,
     failures: u32,
@@ -137,6 +153,7 @@ impl Registrar {
             others: Vec::new(),
             service_now: None,
             service: Some(Vec::new()),
+            meeting: None,
             failures: 0,
             next: Instant::now(),
         }
@@ -221,9 +238,30 @@ impl Registrar {
         }
     }
 
+    /// Whether other nodes are registered that may not be known yet.
+    fn has_to_wait(&mut self) -> bool {
+        if self.service.as_ref().is_some_and(|service| !service.is_empty()) {
+            return false;
+        }
+        let known = self.chosen().0;
+        let Some(meeting) = self.meeting.as_mut().filter(|meeting| Instant::now() < meeting.until) else {
+            return false;
+        };
+        let missed = foreign(&self.cell, self.uuid, &known);
+        if !missed.is_empty() && missed != meeting.missed {
+            tracing::info!(addresses = ?missed, "waiting for the leases of other nodes, which are registered");
+        }
+        meeting.missed = missed;
+        !meeting.missed.is_empty()
+    }
+
     fn attempt(&mut self) {
         if self.service.is_none() {
             self.next = Instant::now() + UNKNOWN;
+            return;
+        }
+        if self.has_to_wait() {
+            self.next = Instant::now() + LOOK;
             return;
         }
         let addresses = self.chosen().0.into_iter().map(u32::from).collect();
@@ -237,7 +275,7 @@ impl Registrar {
             Err(code) => {
                 let pause = (RETRY_MIN * 2_u32.saturating_pow(self.failures.min(16))).min(RETRY_MAX);
                 self.failures = self.failures.saturating_add(1);
-                tracing::error!(addresses = ?self.addresses, retry_s = pause.as_secs(), "{}", refusal(code, self.uuid));
+                tracing::error!(addresses = ?self.addresses, retry_s = pause.as_secs(), "{}", refusal(code, self.uuid, self.meeting.is_some()));
                 if code == AbortCode::VL_MULTIPADDR {
                     self.explain();
                 }
@@ -249,8 +287,16 @@ impl Registrar {
 
     /// Logs the servers that have these addresses, and the addresses registered under this UUID.
     fn explain(&self) {
-        for conflict in conflicts(&self.cell, self.uuid, &self.addresses) {
-            tracing::error!("{conflict}");
+        let known = if self.meeting.is_some() { self.chosen().0 } else { self.addresses.clone() };
+        for conflict in conflicts(&self.cell, self.uuid, &known) {
+            match conflict {
+                Conflict::Uuid { addresses, .. } if self.meeting.is_some() => tracing::error!(
+                    "the server of this cluster is registered with addresses of no node that renews its lease, \
+                    {addresses:?}, and a server answers there: if it is a node, it has to reach the bucket; if it \
+                    has left the cluster, `vos changeaddr OLD -remove` removes its address"
+                ),
+                conflict => tracing::error!("{conflict}"),
+            }
         }
     }
 
@@ -268,9 +314,14 @@ impl Registrar {
     }
 }
 
-/// Explains a failure and suggests a remedy.
-fn refusal(code: AbortCode, uuid: HostUuid) -> String {
+/// Explains a failure and suggests a remedy. The nodes of a cluster have one UUID.
+fn refusal(code: AbortCode, uuid: HostUuid, is_node: bool) -> String {
     let why = match code {
+        AbortCode::VL_MULTIPADDR if is_node => {
+            "another server's entry has one of the addresses, or a server answers at an address that this list lacks \
+            (the location server's log says which): `vos listaddrs -printuuid` shows the entries"
+                .into()
+        }
         AbortCode::VL_MULTIPADDR => format!(
             "another server's entry has one of the addresses (the location server's log says which): \
              `vos listaddrs -printuuid` shows the entries, `vos changeaddr OLD -remove` or \

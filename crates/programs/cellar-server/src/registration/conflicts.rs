@@ -49,25 +49,30 @@ impl fmt::Display for Conflict {
 /// Returns the entries that conflict with registering `addresses` for `uuid`, as far as a location server
 /// knows.
 pub fn conflicts(cell: &CellClient, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Vec<Conflict> {
-    let ask = |attributes: vl::ListAddrByAttributes| {
-        let request = vl::GetAddrsURequest { attributes };
-        cell.database(Interface::Locations, |vl| vl::get_addrs_u(vl, &request)).ok()
-    };
     let mut found = Vec::new();
     for &address in addresses {
         let mask = vl::address_mask::IP_ADDRESS;
-        let entry = ask(vl::ListAddrByAttributes { mask, ip_address: address.into(), ..Default::default() });
+        let wanted = vl::ListAddrByAttributes { mask, ip_address: address.into(), ..Default::default() };
+        let entry = ask(cell, wanted);
         if let Some(other) = entry.map(|entry| entry.uuid).filter(|other| *other != uuid) {
             found.push(Conflict::Address { address, own: uuid, other });
         }
     }
-    let mask = vl::address_mask::UUID;
-    let own =
-        ask(vl::ListAddrByAttributes { mask, uuid, ..Default::default() }).unwrap_or_default().addresses;
-    let foreign: Vec<Ipv4Addr> =
-        own.into_iter().map(Ipv4Addr::from).filter(|address| !addresses.contains(address)).collect();
+    let foreign = foreign(cell, uuid, addresses);
     if !foreign.is_empty() {
         found.push(Conflict::Uuid { uuid, addresses: foreign });
     }
     found
+}
+
+/// Returns the addresses in the entry of `uuid` that are not in `addresses`, as far as a location server knows.
+pub(super) fn foreign(cell: &CellClient, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Vec<Ipv4Addr> {
+    let mask = vl::address_mask::UUID;
+    let entry = ask(cell, vl::ListAddrByAttributes { mask, uuid, ..Default::default() }).unwrap_or_default();
+    entry.addresses.into_iter().map(Ipv4Addr::from).filter(|address| !addresses.contains(address)).collect()
+}
+
+fn ask(cell: &CellClient, attributes: vl::ListAddrByAttributes) -> Option<vl::GetAddrsUReply> {
+    let request = vl::GetAddrsURequest { attributes };
+    cell.database(Interface::Locations, |vl| vl::get_addrs_u(vl, &request)).ok()
 }

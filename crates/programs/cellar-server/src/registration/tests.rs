@@ -35,7 +35,17 @@ fn name_sync_site(stream: &mut MemoryStream) -> Result<(), AbortCode> {
 
 fn register(entries: &Entries, stream: &mut MemoryStream) -> Result<(), AbortCode> {
     let mut source = StreamSource::new(stream);
-    assert_eq!(source.decode_request::<u32>()?, vl::REGISTER_ADDRS);
+    let opcode = source.decode_request::<u32>()?;
+    if opcode == vl::GET_ADDRS_U {
+        let wanted = vl::GetAddrsURequest::decode(&mut source).unwrap().attributes.uuid;
+        let addresses =
+            entries.0.lock().iter().rev().find(|(uuid, _)| *uuid == wanted).map(|(_, all)| all.clone());
+        let addresses = addresses.ok_or(AbortCode::VL_NOENT)?;
+        let entry_count = addresses.len() as i32;
+        let reply = vl::GetAddrsUReply { uuid: wanted, uniquifier: 1, entry_count, addresses };
+        return stream.write(xdr::to_vec(&reply).into());
+    }
+    assert_eq!(opcode, vl::REGISTER_ADDRS);
     let request = vl::RegisterAddrsRequest::decode(&mut source).unwrap();
     entries.0.lock().push((request.uuid, request.addresses));
     Ok(())
@@ -118,6 +128,38 @@ fn servers_on_standby_are_registered_after_the_own_addresses() {
     assert_eq!(registered[2][..2], numbers(&[77, 80]));
 }
 
+/// A node that starts while others are registered waits until it knows them, but not for ever: one may have left.
+#[test]
+fn a_node_waits_for_the_others_that_are_registered() {
+    let (folder, entries) = (tempfile::tempdir().unwrap(), Arc::<Entries>::default());
+    let (settings, fakes) = (settings(&folder), servers(&entries));
+    let uuid = server_uuid(&settings).unwrap();
+    let numbers = |list: &[u8]| list.iter().map(|number| u32::from(server(*number))).collect::<Vec<_>>();
+    entries.0.lock().push((uuid, numbers(&[77, 78, 79])));
+    let mut registrar = Registrar::new(&settings, &fakes.cell(5), uuid, Box::new(|_, _| {}));
+    registrar.addresses = vec![server(77)];
+    registrar.meeting = Some(Meeting { until: Instant::now() + MEETING, missed: Vec::new() });
+    let known = Arc::new(Mutex::new(vec![server(78)]));
+    let present = Arc::clone(&known);
+    registrar.standbys = Some(Box::new(move || present.lock().clone()));
+    let mut look = |until: Duration| {
+        registrar.meeting.as_mut().unwrap().until = Instant::now() + until;
+        registrar.next = Instant::now();
+        registrar.note_standbys();
+        registrar.look_at(None);
+        let missed = registrar.meeting.as_ref().unwrap().missed.clone();
+        (entries.0.lock().len(), missed)
+    };
+    assert_eq!(look(MEETING), (1, vec![server(79)]), "nothing is registered");
+    *known.lock() = vec![server(78), server(79)];
+    assert_eq!(look(MEETING), (2, vec![]));
+    *known.lock() = vec![server(78)];
+    assert_eq!(look(MEETING), (2, vec![server(79)]));
+    assert_eq!(look(Duration::ZERO).0, 3, "the location server decides");
+    let registered: Vec<_> = entries.0.lock().iter().map(|(_, addresses)| addresses.clone()).collect();
+    assert_eq!(registered[1..], [numbers(&[77, 78, 79]), numbers(&[77, 78])]);
+}
+
 #[test]
 fn service_addresses_are_registered_alone() {
     let (folder, entries) = (tempfile::tempdir().unwrap(), Arc::default());
@@ -149,13 +191,15 @@ fn service_addresses_are_registered_alone() {
 #[test]
 fn refusals_name_a_remedy() {
     let uuid = HostUuid([3; 16]);
-    for (code, words) in [
-        (AbortCode::VL_MULTIPADDR, ["another server", "vos changeaddr", "sysid"]),
-        (AbortCode::VL_PERM, ["key", "clients will not find", "database"]),
-        (AbortCode::RX_CALL_DEAD, ["does not answer", "clients will not find", "RX_CALL_DEAD"]),
+    for (code, is_node, words) in [
+        (AbortCode::VL_MULTIPADDR, false, ["another server", "vos changeaddr", "sysid"]),
+        (AbortCode::VL_MULTIPADDR, true, ["another server", "this list lacks", "vos listaddrs"]),
+        (AbortCode::VL_PERM, true, ["key", "clients will not find", "database"]),
+        (AbortCode::RX_CALL_DEAD, false, ["does not answer", "clients will not find", "RX_CALL_DEAD"]),
     ] {
-        let text = refusal(code, uuid);
+        let text = refusal(code, uuid, is_node);
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
+        assert_eq!(text.contains("sysid"), code == AbortCode::VL_MULTIPADDR && !is_node, "{text}");
     }
 }
 
