@@ -15,6 +15,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Service ID of the callback service.
 const CALLBACK_SERVICE: u16 = 1;
 
+/// How many times its patience with silence a client may take for an answer while it answers pings. A client that holds
+/// a message back delays the change of another one, and occupies a worker.
+const ANSWER_PATIENCES: u32 = 5;
+
 /// Access to other hosts from one of this process's ports. The port opens after its services are created, so
 /// the connector is set later. A connector keeps the port alive, and the port its services: it must be
 /// removed for them to be dropped.
@@ -67,7 +71,8 @@ impl ClientConnection for Closed {
 impl Callbacks {
     fn direct(&self, peer: SocketAddr, patience: Duration) -> Arc<dyn ClientConnection> {
         let Some(connector) = self.way.get() else { return Arc::new(Closed(peer)) };
-        let options = ConnectOptions { dead_time: Some(patience), ..ConnectOptions::default() };
+        let (dead_time, call_time_max) = (Some(patience), Some(patience * ANSWER_PATIENCES));
+        let options = ConnectOptions { dead_time, call_time_max, ..ConnectOptions::default() };
         // Clients know the server by its service addresses, if it has any.
         let local = self.peers.get().and_then(|peers| peers.source()).map(IpAddr::V4);
         connector.connect_with(Path { local, ..Path::to(peer) }, CALLBACK_SERVICE, None, options)
@@ -171,4 +176,42 @@ pub fn process_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afs_idl::cb;
+    use rx::{Client, ClientConfig, Server, ServerCall, ServerConfig, Service, ServiceConfig, ServiceEntry};
+    use rx_security::{Null, ServerSecurity};
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// A callback service that answers no call while its channel is open.
+    struct Holding(Mutex<Receiver<()>>);
+
+    impl Service for Holding {
+        fn serve(&self, _: &mut ServerCall) -> Result<(), AbortCode> {
+            _ = self.0.lock().recv();
+            Err(AbortCode::UAEIO)
+        }
+    }
+
+    #[test]
+    fn a_client_that_only_answers_pings_is_given_up() {
+        let (held, end) = channel::<()>();
+        let addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+        let security: Vec<Arc<dyn ServerSecurity>> = vec![Arc::new(Null)];
+        let config = ServiceConfig { id: CALLBACK_SERVICE, name: "callbacks".into(), security };
+        let entry = ServiceEntry { config, service: Arc::new(Holding(Mutex::new(end))) };
+        let port = ServerConfig { addresses: addresses.clone(), ..ServerConfig::default() };
+        let client = Server::start(&port, vec![entry]).unwrap();
+        let own = Client::start(&ClientConfig { addresses, ..ClientConfig::default() }).unwrap();
+        let callbacks = Callbacks::default();
+        callbacks.way.open(own.connector());
+        let patience = Duration::from_millis(600);
+        let connection = CallbackNetwork::connection(&callbacks, client.addresses()[0], patience);
+        let answer = cb::probe(&*connection, &cb::ProbeRequest);
+        assert_eq!(answer.map(drop), Err(AbortCode::RX_CALL_TIMEOUT));
+        drop(held);
+    }
 }
