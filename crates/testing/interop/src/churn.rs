@@ -7,6 +7,7 @@
 use afs_idl::fs as rxafs;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use base::{AbortCode, Fid};
+use cell_client::describe::widened;
 use cell_client::files::{Attributes, Node};
 use cell_client::network::AfsNetwork;
 use cell_client::{CellClient, Interface, Network};
@@ -199,8 +200,7 @@ pub(crate) fn peek(databases: Ipv4Addr, server: Ipv4Addr, volume: &str, patience
     loop {
         let files = network.connect_within((server, FILE_PORT).into(), FILE_SERVICE, patience);
         if let Ok(reply) = rxafs::fetch_status(&*files, &rxafs::FetchStatusRequest { fid }) {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
-            writeln!(out, "{now} {}", reply.status.data_version)?;
+            writeln!(out, "{} {}", since_1970()?, reply.status.data_version)?;
             out.flush()?;
         }
         std::thread::sleep(PEEK_PAUSE);
@@ -209,7 +209,7 @@ pub(crate) fn peek(databases: Ipv4Addr, server: Ipv4Addr, volume: &str, patience
 
 /// Creates the files `pulse-0`, `pulse-1` and so on in the root directory of a volume, through one server, which need not
 /// have the volume. Prints a line for each: the time of its acknowledgement in milliseconds since 1970, and how many
-/// milliseconds it took. A failed call is repeated.
+/// milliseconds it took. A failed call is repeated, after a line with the time and its code.
 pub(crate) fn pulse(databases: Ipv4Addr, server: Ipv4Addr, volume: &str) -> Result<()> {
     let network = AfsNetwork::start(None)?;
     let cell = CellClient::new(Arc::new(AfsNetwork::start(None)?), vec![databases])?;
@@ -227,20 +227,31 @@ pub(crate) fn pulse(databases: Ipv4Addr, server: Ipv4Addr, volume: &str) -> Resu
         loop {
             match rxafs::create_file(&*files, &request) {
                 Ok(_) => break,
-                // The answer to an earlier attempt was lost.
-                Err(AbortCode::UAEEXIST) if is_repeated => break,
-                Err(_) => {
+                Err(code) if is_repeated && exists(code) => break,
+                Err(code) => {
                     is_repeated = true;
+                    writeln!(out, "{} failed {code}", since_1970()?)?;
+                    out.flush()?;
                     std::thread::sleep(PEEK_PAUSE);
                 }
             }
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
-        writeln!(out, "{now} {}", begun.elapsed().as_millis())?;
+        writeln!(out, "{} {}", since_1970()?, begun.elapsed().as_millis())?;
         out.flush()?;
         std::thread::sleep(PEEK_PAUSE);
     }
     Ok(())
+}
+
+/// Whether a repeated creation fails because an earlier attempt, whose answer was lost, has made the file. Servers send
+/// their system's error number to a client without capabilities, as these programs are.
+fn exists(code: AbortCode) -> bool {
+    widened(code) == AbortCode::UAEEXIST
+}
+
+/// Returns the time in milliseconds.
+fn since_1970() -> Result<u128> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())
 }
 
 /// Pause between two calls of [`peek`].
@@ -339,5 +350,16 @@ fn regain(place: &Place, files: usize) -> Result<()> {
         }
         ensure!(Instant::now() < deadline, "{free} KiB are free {REGAIN:?} after everything was deleted");
         std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_existing_file_has_one_of_two_codes() {
+        assert!(exists(AbortCode::UAEEXIST) && exists(AbortCode(17)));
+        assert!(!exists(AbortCode::VRESTARTING) && !exists(AbortCode::RX_CALL_DEAD));
     }
 }
