@@ -55,6 +55,8 @@ pub struct PeerCounters {
     pub resent: u64,
     /// Number of bytes in all packets sent on the connections.
     pub bytes_sent: u64,
+    /// Number of times that a call had data to send and the peer's window had no room for it.
+    pub stalls: u64,
     /// Measured round trips.
     pub round_trips: RoundTrips,
 }
@@ -98,6 +100,7 @@ impl PeerCounters {
         self.sent += other.sent;
         self.resent += other.resent;
         self.bytes_sent += other.bytes_sent;
+        self.stalls += other.stalls;
         self.round_trips.add(&other.round_trips);
     }
 }

@@ -70,6 +70,8 @@ pub(crate) struct SendQueue {
     acked_at: Monotonic,
     /// Number of ACKs since then that requested packets already read.
     behind: u32,
+    /// Whether the peer's window held back data when that was last asked.
+    is_stalled: bool,
     /// Whether an ACK has responded to a DATA packet since the first of the consecutive timeouts.
     is_answered: bool,
     probes: [Option<Probe>; PROBES],
@@ -200,6 +202,7 @@ impl SendQueue {
             ack_serial: None,
             acked_at: Monotonic(0),
             behind: 0,
+            is_stalled: false,
             is_answered: false,
             probes: [None; PROBES],
         }
@@ -301,6 +304,12 @@ impl SendQueue {
     /// Whether the peer's window would hold back new packets, if there are any.
     pub(crate) fn may_be_blocked(&self) -> bool {
         !self.is_all_cut() && !self.window_is_open()
+    }
+
+    /// Records whether the peer's window holds back data now. Returns whether it has begun to.
+    pub(crate) fn begins_to_stall(&mut self, is_blocked: bool) -> bool {
+        let was_stalled = std::mem::replace(&mut self.is_stalled, is_blocked);
+        is_blocked && !was_stalled
     }
 
     fn window_is_open(&self) -> bool {

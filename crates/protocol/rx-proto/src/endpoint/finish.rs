@@ -72,6 +72,12 @@ impl Endpoint {
         let is_blocked = call.send.may_be_blocked() && call.send.has_new(self.payload_max(call.connection));
         let Some(call) = self.calls.get_mut(key) else { return };
         call.unarmed = false;
+        if call.send.begins_to_stall(is_blocked)
+            && let Some(connection) = self.connections.all.get(call.connection)
+            && let Some(peer) = self.peers.all.get_mut(connection.peer)
+        {
+            peer.counters.stalls += 1;
+        }
         let mut deadline = call.deadline(now);
         let (connection_key, channel) = (call.connection, call.channel);
         let connection = self.connections.all.get_mut(connection_key);
