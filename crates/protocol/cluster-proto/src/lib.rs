@@ -38,6 +38,7 @@ mod records;
 mod request;
 mod route;
 mod slot;
+mod takeover;
 mod timing;
 mod transactions;
 
@@ -45,7 +46,7 @@ pub use assignment::assign;
 pub use forward::{Begun, CallKey, Forwarding, Outcome, Repeat, Results, Step};
 pub use holding::{Deed, Holding};
 pub use hosts::{HOSTS_MAX, Promise, Reset};
-pub use member::{Member, MemberConfig, PartitionStatus};
+pub use member::{Member, MemberConfig, NodeStatus, PartitionStatus};
 pub use names::{
     Epoch, Incarnation, NODE_NAME_MAX, NameError, NodeName, PARTITION_NAME_MAX, PartitionName, Tag,
 };
@@ -57,6 +58,7 @@ pub use records::{
 };
 pub use request::{Action, Answer, Notice, Operation, Request, RequestId};
 pub use route::{Call, Refusal, Route, Via};
+pub use takeover::{Cause, Stage, Takeover};
 pub use timing::{CLOCK_RATE_PERCENT, TTL_MAX, TTL_MIN, Timing, TimingError};
 pub use transactions::{partition_of_transaction, transaction_numbers};
 

@@ -6,12 +6,14 @@ use crate::names::{Epoch, Incarnation, NodeName, PartitionName};
 use crate::ownership::{Ownership, View};
 use crate::peers::{Peers, object};
 use crate::phase::{CallKind, Phase, PhaseEvent};
+use crate::records::NodeState;
 use crate::request::{Action, Answer, Notice, RequestId};
 use crate::route::{Call, Refusal, Route, Via};
 use crate::timing::Timing;
 use base::{HostUuid, Monotonic};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Settings of a member.
 #[derive(Clone, Debug)]
@@ -48,6 +50,22 @@ pub struct PartitionStatus {
     pub owner: Option<NodeName>,
     /// The node that is to have it next according to the bucket, if it is free.
     pub successor: Option<NodeName>,
+}
+
+/// Another node, as far as it is watched here: an owner of partitions that this node follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Its name.
+    pub node: NodeName,
+    /// Where it receives calls of other nodes.
+    pub addresses: Vec<SocketAddr>,
+    /// The state in its lease; `None` if that was not read yet, or cannot be used.
+    pub state: Option<NodeState>,
+    /// When its lease was last seen to change.
+    pub changed: Monotonic,
+    /// Mean time between its renewals by this node's clock, over a minute or more; `None` if that is not known yet. Requests
+    /// that the other node has repeated shorten it.
+    pub renewal: Option<Duration>,
 }
 
 /// The protocol at one node, without I/O, clock or threads.
@@ -280,6 +298,11 @@ impl Member {
             }
         };
         self.partitions.values().map(status).collect()
+    }
+
+    /// Returns what is seen of the nodes that own partitions elsewhere.
+    pub fn nodes(&self) -> Vec<NodeStatus> {
+        self.peers.status()
     }
 
     /// Returns the way of a call.

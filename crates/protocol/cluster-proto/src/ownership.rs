@@ -8,6 +8,7 @@ use crate::phase::{Phase, PhaseEvent};
 use crate::records::{Holder, OwnerRecord};
 use crate::request::{Action, Answer, Notice, Request, RequestId};
 use crate::slot::{Known, Settled, Slot};
+use crate::takeover::{Cause, Stage, Timeline};
 use crate::timing::Timing;
 use base::Monotonic;
 use std::collections::VecDeque;
@@ -34,8 +35,12 @@ pub(crate) struct Ownership {
     slot: Slot<OwnerRecord>,
     /// When the present owner was seen first.
     owner_since: Monotonic,
-    /// Who is to have the partition after this node.
+    /// The last owner that was seen.
+    last_owner: Option<NodeName>,
+    /// The node that is to have the partition after this one.
     successor: Option<NodeName>,
+    /// The takeover, or the end of the ownership, that is going on.
+    timeline: Option<Timeline>,
     /// No claim before, after an open that failed.
     claim_after: Monotonic,
     failures: u32,
@@ -58,7 +63,9 @@ impl Ownership {
             epoch: Epoch(0),
             hosts: Hosts::default(),
             owner_since: now,
+            last_owner: None,
             successor: None,
+            timeline: None,
             claim_after: now,
             failures: 0,
         }
@@ -115,8 +122,79 @@ impl Ownership {
             Phase::Remote | Phase::Waiting => self.slot.read_first(),
             Phase::Claiming | Phase::Resetting | Phase::Serving | Phase::Releasing => {}
         }
-        (self.phase, self.since) = (next, now);
+        let before = std::mem::replace(&mut self.phase, next);
+        self.since = now;
+        self.measure(before, now, actions);
         true
+    }
+
+    /// Measures the stages of takeovers, and of the ends of ownerships.
+    fn measure(&mut self, before: Phase, now: Monotonic, actions: &mut VecDeque<Action>) {
+        match (before, self.phase) {
+            (Phase::Claiming, Phase::Opening) => self.reach(Stage::Claim, now),
+            // Failed attempts belong to the opening.
+            (Phase::Opening, Phase::Resetting | Phase::Claiming) => self.reach(Stage::Open, now),
+            (Phase::Resetting, Phase::Serving) => {
+                self.reach(Stage::Reset, now);
+                self.end_timeline(true, actions);
+            }
+            (Phase::Claiming, Phase::Remote | Phase::Waiting) => self.timeline = None,
+            (_, Phase::Draining) => {
+                self.end_timeline(false, actions);
+                self.timeline = Some(Timeline::new(Cause::GivenUp, self.successor.clone(), now));
+            }
+            (Phase::Draining, Phase::Releasing) => self.reach(Stage::Close, now),
+            (Phase::Releasing, Phase::Remote) => {
+                self.reach(Stage::Free, now);
+                self.end_timeline(true, actions);
+            }
+            (_, Phase::Fenced) => {
+                self.end_timeline(false, actions);
+                self.timeline = Some(Timeline::new(Cause::Fenced, None, now));
+            }
+            (Phase::Fenced, Phase::Remote) => {
+                self.reach(Stage::Close, now);
+                self.end_timeline(true, actions);
+            }
+            _ => {}
+        }
+    }
+
+    fn reach(&mut self, stage: Stage, now: Monotonic) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.reach(stage, now);
+        }
+    }
+
+    fn end_timeline(&mut self, is_complete: bool, actions: &mut VecDeque<Action>) {
+        if let Some(timeline) = self.timeline.take() {
+            let takeover = timeline.end(self.name.clone(), self.epoch, is_complete);
+            actions.push_back(Action::Notice(Notice::Takeover(Box::new(takeover))));
+        }
+    }
+
+    /// Returns the takeover that begins with a claim.
+    fn begin_timeline(&self, view: View<'_>) -> Timeline {
+        let since = self.owner_since;
+        let Some(record) = self.slot.known.record() else { return Timeline::new(Cause::New, None, since) };
+        match &record.holder {
+            Holder::Free { successor } => {
+                let is_for_this = successor.as_ref() == Some(&view.lease.node);
+                let cause = if is_for_this { Cause::Moved } else { Cause::Free };
+                Timeline::new(cause, self.last_owner.clone(), since)
+            }
+            Holder::Owned { node, .. } if *node == view.lease.node => {
+                Timeline::new(Cause::Restarted, Some(node.clone()), since)
+            }
+            Holder::Owned { node, incarnation } => {
+                let end = view.peers.end_of(node, *incarnation);
+                // The end of its lease was not seen here if it had ended before.
+                end.map_or_else(
+                    || Timeline::new(Cause::Died, Some(node.clone()), since),
+                    |end| end.timeline(node.clone()),
+                )
+            }
+        }
     }
 
     /// Emits the resets whose turn has come, and ends the phase after the last one.
@@ -163,6 +241,7 @@ impl Ownership {
             self.apply(event, view.now, actions);
         }
         if self.claim_at(view).is_some_and(|due| due <= view.now) {
+            self.timeline = Some(self.begin_timeline(view));
             self.apply(PhaseEvent::Claim, view.now, actions);
         }
     }
@@ -271,6 +350,9 @@ impl Ownership {
         let settled = self.slot.settle(view.now, view.timing, answer, OwnerRecord::decode);
         if self.slot.known.record().map(|record| &record.holder) != before.as_ref() {
             self.owner_since = view.now;
+            if let Some(Holder::Owned { node, .. }) = before {
+                self.last_owner = Some(node);
+            }
         }
         match settled {
             Settled::Unsettled => {}

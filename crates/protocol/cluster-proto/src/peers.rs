@@ -4,11 +4,13 @@
 //! another one. A lease that is not renewed is waited for, then its object is marked as dead, on condition that it
 //! has not changed: a node that wakes up later cannot renew it.
 
+use crate::member::NodeStatus;
 use crate::names::{Incarnation, NodeName};
 use crate::records::{NodeRecord, NodeState};
 use crate::request::{Answer, Notice, Request, RequestId};
 use crate::slot::{Known, Settled, Slot};
-use crate::timing::Timing;
+use crate::takeover::{LeaseEnd, Pace};
+use crate::timing::{Timing, renewal};
 use base::Monotonic;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -31,6 +33,9 @@ struct Peer {
     incarnation_since: Monotonic,
     /// The memberships to evict when their leases have ended.
     evict: BTreeSet<Incarnation>,
+    /// The last membership whose end was seen.
+    end: Option<(Incarnation, LeaseEnd)>,
+    pace: Option<(Incarnation, Pace)>,
 }
 
 enum Plan {
@@ -41,6 +46,43 @@ enum Plan {
 impl Peer {
     fn incarnation(&self) -> Option<Incarnation> {
         self.slot.known.record().map(|record| record.incarnation)
+    }
+
+    /// Returns the membership if it has not ended, and when its lease was seen to change.
+    fn live(&self) -> Option<(Incarnation, Monotonic)> {
+        let live = self.slot.known.record().filter(|record| record.state == NodeState::Live);
+        live.map(|record| (record.incarnation, self.slot.changed_at))
+    }
+
+    /// Notes what an answer has changed. A lease that has ended was taken to have ended at `ended`.
+    fn note(&mut self, before: Option<(Incarnation, Monotonic)>, now: Monotonic, ended: Monotonic) {
+        if let Some((incarnation, renewed)) = before
+            && self.live().is_none_or(|(live, _)| live != incarnation)
+        {
+            let record = self.slot.known.record().filter(|record| record.incarnation == incarnation);
+            let has_left = record.is_some_and(|record| record.state == NodeState::Left);
+            self.end = Some((incarnation, LeaseEnd { renewed, ended, evicted: now, has_left }));
+        }
+        let Some(record) = self.slot.known.record().filter(|record| record.state == NodeState::Live) else {
+            return self.pace = None;
+        };
+        match &mut self.pace {
+            Some((incarnation, pace)) if *incarnation == record.incarnation => {
+                pace.note(record.sequence, now, renewal(record.ttl));
+            }
+            pace => *pace = Some((record.incarnation, Pace::new(record.sequence, now))),
+        }
+    }
+
+    fn status(&self, node: &NodeName) -> NodeStatus {
+        let record = self.slot.known.record();
+        NodeStatus {
+            node: node.clone(),
+            addresses: record.map(|record| record.addresses.clone()).unwrap_or_default(),
+            state: record.map(|record| record.state),
+            changed: self.slot.changed_at,
+            renewal: self.pace.and_then(|(_, pace)| pace.mean),
+        }
     }
 
     /// Judges the owner `owner`, which was seen first at `seen_at`.
@@ -103,6 +145,8 @@ impl Peers {
                 slot: Slot::new(object(&self.folder, node), now),
                 incarnation_since: now,
                 evict: BTreeSet::new(),
+                end: None,
+                pace: None,
             });
             peer.evict.clone_from(evict);
         }
@@ -111,6 +155,17 @@ impl Peers {
     pub(crate) fn verdict(&self, node: &NodeName, owner: Incarnation, seen_at: Monotonic) -> Verdict {
         let peer = self.all.get(node);
         peer.map_or(Verdict::Unknown, |peer| peer.verdict(owner, seen_at, self.timing))
+    }
+
+    /// Returns how a membership of another node has ended, if that was seen.
+    pub(crate) fn end_of(&self, node: &NodeName, incarnation: Incarnation) -> Option<LeaseEnd> {
+        let (ended, end) = self.all.get(node)?.end?;
+        (ended == incarnation).then_some(end)
+    }
+
+    /// Returns what is seen of the nodes that are watched.
+    pub(crate) fn status(&self) -> Vec<NodeStatus> {
+        self.all.iter().map(|(node, peer)| peer.status(node)).collect()
     }
 
     pub(crate) fn addresses(&self, node: &NodeName) -> &[SocketAddr] {
@@ -139,11 +194,13 @@ impl Peers {
     /// Takes an answer, if it belongs to a request of these objects.
     pub(crate) fn answer(&mut self, now: Monotonic, id: RequestId, answer: Answer) -> Option<Notice> {
         let (node, peer) = self.all.iter_mut().find(|(_, peer)| peer.slot.has_asked(id))?;
-        let before = peer.incarnation();
+        let (before, live) = (peer.incarnation(), peer.live());
         let settled = peer.slot.settle(now, self.timing, answer, |bytes| NodeRecord::decode(node, bytes));
         if peer.incarnation() != before {
             peer.incarnation_since = now;
         }
+        let ended = if let Settled::Written(_, sent) = &settled { *sent } else { now };
+        peer.note(live, now, ended);
         match settled {
             Settled::Written(record, _) => Some(Notice::Evicted(node.clone(), record.incarnation)),
             Settled::Trouble(why) => Some(Notice::Trouble { object: peer.slot.name.clone(), why }),

@@ -2,6 +2,7 @@
 
 use crate::names::{Epoch, Incarnation, NodeName, PartitionName, Tag};
 use crate::phase::Phase;
+use crate::takeover::Takeover;
 use base::HostUuid;
 
 /// Number of a request, unique within a [`Member`](crate::Member).
@@ -86,6 +87,8 @@ pub enum Notice {
     Evicted(NodeName, Incarnation),
     /// A partition has another phase.
     Phase(PartitionName, Phase, Epoch),
+    /// A partition came to this node or left it, which has ended.
+    Takeover(Box<Takeover>),
     /// An object cannot be used, or the bucket refuses a request. It is tried again.
     Trouble {
         /// The object's name.

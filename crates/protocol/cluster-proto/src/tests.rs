@@ -1,9 +1,9 @@
 //! Members against a small bucket without faults, step by step. The histories in `tests/` have the faults.
 
 use crate::{
-    Action, Answer, Call, CallKind, Epoch, Holder, Member, MemberConfig, NodeName, NodeRecord, NodeState,
-    Notice, Operation, OwnerRecord, PartitionName, Phase, Promise, Refusal, Request, Reset, Route, Tag,
-    Timing, Via,
+    Action, Answer, Call, CallKind, Cause, Epoch, Holder, Member, MemberConfig, NodeName, NodeRecord,
+    NodeState, Notice, Operation, OwnerRecord, PartitionName, Phase, Promise, Refusal, Request, Reset, Route,
+    Stage, Tag, Takeover, Timing, Via,
 };
 use base::{HostUuid, Monotonic};
 use std::collections::BTreeMap;
@@ -489,4 +489,80 @@ fn a_refused_request_is_reported_and_repeated() {
     assert_eq!(node.next_time(at(1)), Some(at(1) + Duration::from_secs(1)));
     run(&mut node, &mut bucket, 1001, 1100);
     assert!(node.has_lease(at(1100)));
+}
+
+/// Returns the takeovers among the actions, with their times in milliseconds.
+fn takeovers(actions: &[Action]) -> Vec<(Takeover, [u128; Stage::COUNT])> {
+    let takeover = |action: &Action| match action {
+        Action::Notice(Notice::Takeover(takeover)) => {
+            Some(((**takeover).clone(), takeover.stages.map(|stage| stage.as_millis())))
+        }
+        _ => None,
+    };
+    actions.iter().filter_map(takeover).collect()
+}
+
+#[test]
+fn the_takeover_of_a_dead_node_is_measured() {
+    let mut bucket = Bucket::default();
+    serving("a", 1, &mut bucket, 1);
+    let mut other = member("b", 2);
+    other.want(at(0), &partition());
+    run(&mut other, &mut bucket, 0, 2500);
+    let [seen] = &other.nodes()[..] else { panic!("{:?}", other.nodes()) };
+    assert_eq!((seen.node.as_str(), seen.state), ("a", Some(NodeState::Live)));
+    assert_eq!((seen.changed, seen.addresses.len(), seen.renewal), (at(0), 1, None));
+    assert_eq!(takeovers(&run(&mut other, &mut bucket, 2500, 6100)), []);
+    other.opened(at(6900), &partition(), Epoch(2), [HOST]);
+    let actions = settle(&mut other, &mut bucket, at(6900));
+    assert_eq!(takeovers(&actions), [], "a host has to be reset");
+    other.reset_done(at(7150), &partition(), Epoch(2), HOST, Reset::Acknowledged);
+    let actions = settle(&mut other, &mut bucket, at(7150));
+    let [(taken, stages)] = &takeovers(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!((taken.epoch, taken.cause, taken.is_complete), (Epoch(2), Cause::Died, true));
+    assert_eq!(taken.other.as_ref().map(NodeName::as_str), Some("a"));
+    assert_eq!(*stages, [6000, 0, 0, 900, 250, 0, 0]);
+    assert_eq!(taken.began + taken.total(), at(7150));
+}
+
+#[test]
+fn a_move_is_measured_at_both_nodes() {
+    let mut bucket = Bucket::default();
+    let mut owner = serving("a", 1, &mut bucket, 1);
+    owner.release(at(100), &partition(), Some(name("b")));
+    settle(&mut owner, &mut bucket, at(100));
+    owner.drained(at(400), &partition(), Epoch(1));
+    let actions = settle(&mut owner, &mut bucket, at(400));
+    let [(given, stages)] = &takeovers(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!((given.cause, given.epoch, given.is_complete), (Cause::GivenUp, Epoch(1), true));
+    assert_eq!(given.other.as_ref().map(NodeName::as_str), Some("b"));
+    assert_eq!((*stages, given.total().as_millis()), ([0, 0, 0, 0, 0, 300, 0], 300));
+
+    let mut next = member("b", 2);
+    next.want(at(0), &partition());
+    run(&mut next, &mut bucket, 0, 10);
+    next.opened(at(60), &partition(), Epoch(2), []);
+    let actions = settle(&mut next, &mut bucket, at(60));
+    let [(taken, stages)] = &takeovers(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!((taken.cause, taken.is_complete), (Cause::Moved, true));
+    assert_eq!(*stages, [0, 0, 0, 60, 0, 0, 0]);
+}
+
+#[test]
+fn an_ownership_that_ends_early_is_not_complete() {
+    let mut bucket = Bucket::default();
+    let mut node = member("a", 1);
+    node.want(at(0), &partition());
+    run(&mut node, &mut bucket, 0, 10);
+    node.superseded(at(30), &partition(), Epoch(1));
+    node.closed(at(70), &partition(), Epoch(1));
+    let actions = settle(&mut node, &mut bucket, at(70));
+    let [(taken, _), (lost, stages)] = &takeovers(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!((taken.cause, taken.is_complete), (Cause::New, false));
+    assert_eq!((lost.cause, lost.is_complete, stages[Stage::Close as usize]), (Cause::Fenced, true, 40));
+    // Its own object is there when it takes the partition again.
+    node.opened(at(90), &partition(), Epoch(2), []);
+    let actions = settle(&mut node, &mut bucket, at(90));
+    let [(again, _)] = &takeovers(&actions)[..] else { panic!("{actions:?}") };
+    assert_eq!((again.cause, again.is_complete), (Cause::Restarted, true));
 }

@@ -61,7 +61,7 @@ impl Timing {
 
     /// Time between renewals, and between reads of other nodes' objects.
     pub fn renewal(self) -> Duration {
-        self.ttl / 6
+        renewal(self.ttl)
     }
 
     /// For how long a request may take before its outcome counts as unknown.
@@ -102,6 +102,11 @@ impl Timing {
     pub fn without_margin(self) -> Timing {
         Timing { trust: self.ttl, ..self }
     }
+}
+
+/// Returns the time between renewals of a lease that lives for `ttl`.
+pub(crate) fn renewal(ttl: Duration) -> Duration {
+    ttl / 6
 }
 
 #[cfg(test)]

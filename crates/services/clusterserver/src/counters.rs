@@ -1,12 +1,15 @@
 //! Counts of calls between nodes.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Clients' calls that another node has answered, also with an error.
     pub forwarded: u64,
+    /// Nanoseconds that these calls took here, with all attempts.
+    pub forward_ns: u64,
     /// Attempts that a node has refused because it is not the owner, or cannot answer.
     pub refused: u64,
     /// Attempts of unknown outcome.
@@ -41,7 +44,42 @@ macro_rules! tally {
     };
 }
 
-tally!(forwarded, refused, unknown, given_up, executed, found, sent_through, sent_directly, strangers);
+tally!(
+    forwarded,
+    forward_ns,
+    refused,
+    unknown,
+    given_up,
+    executed,
+    found,
+    sent_through,
+    sent_directly,
+    strangers
+);
+
+impl std::ops::Add for Counters {
+    type Output = Counters;
+
+    fn add(self, other: Counters) -> Counters {
+        Counters {
+            forwarded: self.forwarded + other.forwarded,
+            forward_ns: self.forward_ns + other.forward_ns,
+            refused: self.refused + other.refused,
+            unknown: self.unknown + other.unknown,
+            given_up: self.given_up + other.given_up,
+            executed: self.executed + other.executed,
+            found: self.found + other.found,
+            sent_through: self.sent_through + other.sent_through,
+            sent_directly: self.sent_directly + other.sent_directly,
+            strangers: self.strangers + other.strangers,
+        }
+    }
+}
+
+/// Adds the time of a forwarded call.
+pub(crate) fn add_time(counter: &AtomicU64, time: Duration) {
+    counter.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+}
 
 /// Adds one.
 pub(crate) fn count(counter: &AtomicU64) {

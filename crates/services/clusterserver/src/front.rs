@@ -2,7 +2,7 @@
 
 use crate::administration::{self, Concern};
 use crate::bulk;
-use crate::counters::{Counters, Tally, count};
+use crate::counters::{Counters, Tally, add_time, count};
 use crate::environment::Environment;
 use crate::links::Links;
 use crate::outgoing::{Outgoing, Trouble};
@@ -252,9 +252,11 @@ impl Front {
             }
             passage.call.note_volume(volume);
         }
+        let begun = (self.environment.now)();
         let mut outgoing = Outgoing::new(head, stream);
         match self.settle(passage, goal, &mut outgoing) {
             Some(result) => {
+                add_time(&self.tally.forward_ns, (self.environment.now)().since(begun));
                 count(if result == Err(AbortCode::VRESTARTING) {
                     &self.tally.given_up
                 } else {

@@ -68,6 +68,12 @@ impl Members {
         true
     }
 
+    /// Whether a partition is served here, and its calls are answered at present.
+    pub fn serves(&self, partition: &PartitionName) -> bool {
+        let owners = self.owners.read();
+        owners.get(partition).is_some_and(|served| served.owner.accepts(CallKind::Read))
+    }
+
     /// A partition is no longer served here.
     pub fn closed(&self, partition: &PartitionName) {
         self.departures.fetch_add(1, Ordering::Release);
@@ -102,7 +108,7 @@ impl Ownership for Members {
         let owners = self.owners.read();
         let Served { owner, is_draining } =
             owners.get(partition).filter(|served| !served.owner.has_ended())?;
-        let (reads, changes) = (owner.may_answer(), owner.may_change());
+        let (reads, changes) = (owner.accepts(CallKind::Read), owner.accepts(CallKind::Change));
         Some(Own { epoch: owner.epoch(), reads, changes, is_draining: *is_draining })
     }
 

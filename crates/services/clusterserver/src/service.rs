@@ -99,6 +99,12 @@ impl ClusterService {
         self.fronts.tally.counters()
     }
 
+    /// Returns the nodes that have called lately, with the addresses in their leases.
+    pub fn callers(&self) -> Vec<(NodeName, Vec<SocketAddr>)> {
+        let leases = self.leases.lock();
+        leases.values().map(|lease| (lease.node.clone(), lease.addresses.clone())).collect()
+    }
+
     /// Refuses callers that do not hold the cell's key, or do not encrypt.
     fn trust(&self, caller: &Caller) -> Result<(), AbortCode> {
         let code = match caller.identity {

@@ -2,6 +2,7 @@
 
 use crate::clock;
 use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
+use crate::history::{History, NodeWatched, Records};
 use crate::member::{AcquireError, Status};
 use crate::request::perform;
 use base::{HostUuid, Monotonic};
@@ -26,8 +27,12 @@ pub struct Counters {
     pub requests: u64,
     /// Requests of unknown outcome.
     pub unknown: u64,
+    /// Requests that took a quarter of the TTL or longer; those without an answer are ended then.
+    pub late: u64,
     /// Writes whose condition was not met.
     pub conflicts: u64,
+    /// Renewals of the lease.
+    pub renewals: u64,
     /// Times that the lease was not renewed in time.
     pub lapses: u64,
     /// Memberships that have ended because another node has evicted this one.
@@ -40,7 +45,8 @@ pub struct Counters {
 
 /// What the thread receives.
 pub(crate) enum Input {
-    Answer(RequestId, Answer),
+    /// The answer to a request, which took this time.
+    Answer(RequestId, Answer, Duration),
     Acquire(PartitionName, Arc<Gate>, Sender<Result<Epoch, AcquireError>>),
     /// The wait for the partition was ended.
     Abandon(PartitionName),
@@ -53,6 +59,7 @@ pub(crate) enum Input {
     /// The database is closed.
     Release(PartitionName, Epoch, Option<NodeName>, Option<Sender<()>>),
     Status(Sender<Status>),
+    History(Sender<History>),
     Follow(PartitionName),
     /// The way of a client's call that has been here for this time.
     Route(PartitionName, CallKind, Duration, Sender<Route>),
@@ -86,6 +93,7 @@ pub(crate) struct Driver {
     inputs: UnboundedReceiver<Input>,
     answers: UnboundedSender<Input>,
     counters: Counters,
+    records: Records,
     /// When the thread ends though the member has not left.
     leave_until: Option<Monotonic>,
 }
@@ -110,6 +118,7 @@ impl Driver {
             inputs,
             answers,
             counters: Counters::default(),
+            records: Records::default(),
             leave_until: None,
         }
     }
@@ -155,9 +164,9 @@ impl Driver {
                 let (bucket, answers, limit) =
                     (Arc::clone(&self.bucket), self.answers.clone(), self.timing.request_limit());
                 tokio::spawn(async move {
-                    let id = request.id;
+                    let (id, begun) = (request.id, clock::now());
                     let answer = perform(&*bucket, request, limit).await;
-                    _ = answers.send(Input::Answer(id, answer));
+                    _ = answers.send(Input::Answer(id, answer, clock::now().since(begun)));
                 });
             }
             Action::Open(partition, epoch) => self.acquired(&partition, epoch),
@@ -202,11 +211,17 @@ impl Driver {
             Notice::Phase(partition, phase, _) => self.phase(&partition, phase),
             Notice::Lapsed => {
                 self.counters.lapses += 1;
+                self.records.lapsed();
                 self.notify(|_| OwnerEvent::Lapsed);
             }
             Notice::Resumed => self.notify(|until| OwnerEvent::Resumed { until }),
             Notice::Lost(_) => self.counters.losses += 1,
             Notice::Evicted(..) => self.counters.evictions += 1,
+            Notice::Takeover(takeover) => {
+                let held = self.held.get(&takeover.partition).filter(|held| held.epoch == takeover.epoch);
+                let gate = held.filter(|_| takeover.cause.is_gain()).map(|held| Arc::clone(&held.gate));
+                self.records.takeover(*takeover, gate);
+            }
             Notice::Trouble { object, why } => {
                 for held in self.held.values_mut() {
                     if let Some(waiting) = held.waiting.take() {
@@ -241,6 +256,7 @@ impl Driver {
     fn publish(&mut self) {
         let deadline = self.member.deadline();
         if deadline != self.published {
+            self.counters.renewals += u64::from(deadline > self.published);
             self.published = deadline;
             self.deadline.set(deadline);
             self.notify(|until| OwnerEvent::Held { until });
@@ -250,7 +266,9 @@ impl Driver {
     fn take(&mut self, input: Input) {
         let now = clock::now();
         match input {
-            Input::Answer(id, answer) => {
+            Input::Answer(id, answer, time) => {
+                self.records.request(time);
+                self.counters.late += u64::from(time >= self.timing.request_limit());
                 self.counters.unknown += u64::from(matches!(answer, Answer::Unknown(_)));
                 self.counters.conflicts += u64::from(answer == Answer::Conflict);
                 self.member.answer(now, id, answer);
@@ -281,6 +299,7 @@ impl Driver {
             }
             Input::Release(partition, epoch, to, done) => self.release(&partition, epoch, to, done),
             Input::Status(reply) => _ = reply.send(self.status()),
+            Input::History(reply) => _ = reply.send(self.history()),
             Input::Follow(partition) => self.member.follow(now, &partition),
             Input::Route(partition, kind, age, reply) => {
                 let since =
@@ -363,10 +382,24 @@ impl Driver {
         }
     }
 
+    fn history(&self) -> History {
+        History {
+            counters: self.counters,
+            nodes: self.member.nodes().into_iter().map(NodeWatched::new).collect(),
+            ttl: self.timing.ttl(),
+            lease_left: self.lease_left(),
+            ..self.records.history()
+        }
+    }
+
+    fn lease_left(&self) -> Option<Duration> {
+        self.member.deadline().map(clock::until).filter(|left| !left.is_zero())
+    }
+
     fn status(&self) -> Status {
         Status {
             node: self.node.clone(),
-            lease_left: self.member.deadline().map(clock::until).filter(|left| !left.is_zero()),
+            lease_left: self.lease_left(),
             partitions: self.member.status(),
             counters: self.counters,
         }

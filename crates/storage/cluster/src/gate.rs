@@ -46,11 +46,16 @@ impl Deadline {
     }
 }
 
+/// Flag in [`Gate::answers`].
+const UNANSWERED: u8 = 4;
+
 /// One ownership.
 pub(crate) struct Gate {
     deadline: Arc<Deadline>,
-    /// Whether reads (1) and changes (2) are answered in its phase.
+    /// Whether reads (1) and changes (2) are answered in its phase, and whether none was yet (4).
     answers: AtomicU8,
+    /// When the first reply was sent, in nanoseconds of the clock; 0 before.
+    first: AtomicU64,
     has_ended: AtomicBool,
     /// Guards the function that is called; held during the call.
     watcher: Mutex<Option<Watcher>>,
@@ -60,7 +65,8 @@ impl Gate {
     pub(crate) fn new(deadline: &Arc<Deadline>) -> Gate {
         Gate {
             deadline: Arc::clone(deadline),
-            answers: AtomicU8::new(0),
+            answers: AtomicU8::new(UNANSWERED),
+            first: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
             watcher: Mutex::default(),
         }
@@ -69,15 +75,42 @@ impl Gate {
     pub(crate) fn set_phase(&self, phase: Phase) {
         let bit = |kind, bit| if phase.answers(kind) { bit } else { 0 };
         let answers = bit(CallKind::Read, 1) | bit(CallKind::Change, 2);
-        self.answers.store(answers, Ordering::Relaxed);
+        let unanswered = self.answers.load(Ordering::Relaxed) & UNANSWERED;
+        self.answers.store(answers | unanswered, Ordering::Relaxed);
     }
 
-    /// Whether a reply may be sent whose state was read before.
+    /// Whether a reply may be sent whose state was read before. The first one is noted.
     pub(crate) fn may_answer(&self, kind: CallKind) -> bool {
-        // What the reply shows was read before the deadline is.
+        let (answers, may_answer) = self.look(kind);
+        if may_answer && answers & UNANSWERED != 0 {
+            self.note_first();
+        }
+        may_answer
+    }
+
+    /// Whether calls of a kind are answered now.
+    pub(crate) fn accepts(&self, kind: CallKind) -> bool {
+        self.look(kind).1
+    }
+
+    fn look(&self, kind: CallKind) -> (u8, bool) {
+        // What a reply shows was read before the deadline is.
         fence(Ordering::Acquire);
         let bit = if kind == CallKind::Read { 1 } else { 2 };
-        self.answers.load(Ordering::Relaxed) & bit != 0 && self.deadline.is_ahead()
+        let answers = self.answers.load(Ordering::Relaxed);
+        (answers, answers & bit != 0 && self.deadline.is_ahead())
+    }
+
+    #[cold]
+    fn note_first(&self) {
+        self.answers.fetch_and(!UNANSWERED, Ordering::Relaxed);
+        // A change of the phase at the same time may have restored the flag: the first time stays.
+        _ = self.first.compare_exchange(0, crate::clock::now().0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Returns when the first reply was sent.
+    pub(crate) fn first_answer(&self) -> Option<Monotonic> {
+        Some(self.first.load(Ordering::Relaxed)).filter(|first| *first > 0).map(Monotonic)
     }
 
     pub(crate) fn has_ended(&self) -> bool {

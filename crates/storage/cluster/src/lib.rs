@@ -28,6 +28,7 @@ mod clock;
 mod driver;
 mod facts;
 mod gate;
+mod history;
 mod member;
 mod nodes;
 mod process;
@@ -36,13 +37,15 @@ mod survey;
 
 pub use addresses::{read_service_addresses, replace_service_addresses, service_addresses};
 pub use cluster_proto::{
-    CallKind, ClusterRecord, Deed, Epoch, Holder, Holding, Incarnation, NameError, NodeName, NodeRecord,
-    NodeState, OwnerRecord, PartitionName, PartitionStatus, Phase, Refusal, Reset, Route,
-    ServiceAddressError, ServiceAddresses, Timing, TimingError, assign, service_address_place,
+    CallKind, Cause, ClusterRecord, Deed, Epoch, Holder, Holding, Incarnation, NameError, NodeName,
+    NodeRecord, NodeState, OwnerRecord, PartitionName, PartitionStatus, Phase, Refusal, Reset, Route,
+    ServiceAddressError, ServiceAddresses, Stage, Takeover, Timing, TimingError, assign,
+    service_address_place,
 };
 pub use driver::Counters;
 pub use facts::{create_cluster, read_cluster};
 pub use gate::OwnerEvent;
+pub use history::{History, NodeWatched, PastTakeover, TAKEOVERS_MAX};
 pub use member::{AcquireError, Member, MemberConfig, Owner, Status};
 pub use nodes::{NODES_MAX, read_nodes};
 pub use survey::{NodeSeen, Survey, SurveyError, read_owners, survey};

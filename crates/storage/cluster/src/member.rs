@@ -2,6 +2,7 @@
 
 use crate::driver::{Counters, Driver, Input};
 use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
+use crate::history::History;
 use crate::process::ProcessFile;
 use base::HostUuid;
 use cluster_proto::{
@@ -199,6 +200,13 @@ impl Member {
         status.recv().ok()
     }
 
+    /// Returns what has happened since the start; `None` after the thread has ended.
+    pub fn history(&self) -> Option<History> {
+        let (reply, history) = channel();
+        self.send(Input::History(reply));
+        history.recv().ok()
+    }
+
     /// Follows a partition: this process learns where it is served, for [`route`](Self::route). Partitions that are
     /// acquired are followed anyway.
     pub fn follow(&self, partition: &PartitionName) {
@@ -310,8 +318,8 @@ impl Owner {
         self.send(Input::ResetDone(self.partition.clone(), self.epoch, host, outcome));
     }
 
-    /// Whether a reply to a read may be sent. Ask after the state that the reply shows was read. Costs two relaxed
-    /// loads and a reading of the clock.
+    /// Whether a reply to a read may be sent; to be called for replies only, since the first one is noted as the end of a
+    /// takeover. Ask after the state that the reply shows was read. Costs two relaxed loads and a reading of the clock.
     pub fn may_answer(&self) -> bool {
         self.gate.may_answer(CallKind::Read)
     }
@@ -319,6 +327,11 @@ impl Owner {
     /// The same for a reply to a change.
     pub fn may_change(&self) -> bool {
         self.gate.may_answer(CallKind::Change)
+    }
+
+    /// Whether calls of this kind are answered now.
+    pub fn accepts(&self, kind: CallKind) -> bool {
+        self.gate.accepts(kind)
     }
 
     /// Whether the ownership has ended for good.

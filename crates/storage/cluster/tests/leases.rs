@@ -3,8 +3,8 @@
 use base::HostUuid;
 use bucket::faulty::{Away, Faults, FaultyBucket};
 use cluster::{
-    AcquireError, CallKind, Member, MemberConfig, NodeState, Owner, OwnerEvent, PartitionName, Phase,
-    Refusal, Reset, Route, Timing,
+    AcquireError, CallKind, Cause, Member, MemberConfig, NodeName, NodeState, Owner, OwnerEvent,
+    PartitionName, Phase, Refusal, Reset, Route, Stage, Timing,
 };
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -146,15 +146,30 @@ fn a_dead_owner_is_followed_after_its_lease() {
     let died = Instant::now();
     let stop = AtomicBool::new(false);
     let second = member(&bucket, "b");
-    std::thread::scope(|scope| {
+    let owner = std::thread::scope(|scope| {
         let waiting = scope.spawn(|| second.acquire(&partition(), &stop));
         std::thread::sleep(TTL * 3);
         assert!(!waiting.is_finished(), "it is not taken from an owner that renews its lease");
         // `leave` waits for the owner in vain, which has not closed its database; then the thread ends.
         first.leave();
-        assert!(waiting.join().unwrap().unwrap().epoch() == cluster::Epoch(2));
+        waiting.join().unwrap().unwrap()
     });
+    assert_eq!(owner.epoch(), cluster::Epoch(2));
     assert!(died.elapsed() >= TTL * 4);
+
+    owner.opened(Vec::new());
+    assert!(owner.may_change());
+    let history = second.history().unwrap();
+    let [past] = &history.last[..] else { panic!("{:?}", history.last) };
+    let taken = &past.takeover;
+    assert_eq!((taken.cause, taken.epoch, taken.is_complete), (Cause::Died, owner.epoch(), true));
+    assert_eq!(taken.other.as_ref().map(NodeName::as_str), Some("a"));
+    // The last renewal was seen up to a sixth of a TTL after it was made.
+    assert!(taken.stage(Stage::Detect) >= TTL && taken.total() <= died.elapsed(), "{taken:?}");
+    assert!(past.answered.is_some_and(|answered| answered >= taken.stage(Stage::Detect)), "{past:?}");
+    let counters = history.counters;
+    assert_eq!((counters.evictions, counters.acquired, history.takeovers.count()), (1, 1, 1));
+    assert!(counters.renewals > 3 && history.requests.count() > counters.renewals, "{history:?}");
 }
 
 #[test]
@@ -190,7 +205,11 @@ fn an_outage_suspends_an_owner_and_ends_nothing() {
         wait("it answers again", || owner.may_change());
     }
     assert_eq!(owner.epoch(), cluster::Epoch(1));
-    assert_eq!(first.status().unwrap().counters.lapses, 2);
+    let history = first.history().unwrap();
+    assert_eq!(history.counters.lapses, 2);
+    assert!(history.since_lapse.is_some_and(|since| since >= TTL), "{history:?}");
+    // Requests are ended after a quarter of the TTL.
+    assert!(history.counters.late > 0 && history.requests.max() >= TTL.as_nanos() as u64 / 4, "{history:?}");
 }
 
 #[test]
@@ -208,6 +227,12 @@ fn a_lost_ownership_is_reported_and_can_be_won_again() {
     assert!(again.epoch() > cluster::Epoch(1));
     again.opened(Vec::new());
     assert!(again.may_change());
+    let history = first.history().unwrap();
+    let causes: Vec<Cause> = history.last.iter().map(|past| past.takeover.cause).collect();
+    // It may have said that the partition is free before it was asked to take it again.
+    assert_eq!(causes[..2], [Cause::New, Cause::Fenced]);
+    assert!(causes.len() == 3 && matches!(causes[2], Cause::Restarted | Cause::Free), "{causes:?}");
+    assert_eq!((history.causes[Cause::Fenced as usize], history.since_lapse), (1, None));
     // A second process of the same name waits until the first has left.
     let twin = member(&bucket, "a");
     std::thread::sleep(TTL * 2);

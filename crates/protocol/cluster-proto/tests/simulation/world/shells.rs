@@ -10,7 +10,7 @@ use crate::simulation::node::{Active, Asked, Handle, Held};
 use base::Monotonic;
 use cluster_proto::{
     Action, Answer, CallKind, Epoch, Member, MemberConfig, Notice, Operation, PartitionName, Phase, Request,
-    RequestId, Reset, Timing,
+    RequestId, Reset, Takeover, Timing,
 };
 use rand::Rng;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -212,6 +212,7 @@ impl World {
             Notice::Lost(_) => self.report.losses += 1,
             Notice::Evicted(..) => self.report.evictions += 1,
             Notice::Phase(_, Phase::Serving, epoch) if *epoch > Epoch(1) => self.report.takeovers += 1,
+            Notice::Takeover(takeover) => self.measured(node, takeover),
             Notice::Trouble { object, why } => {
                 let (object, why) = (object.clone(), why.clone());
                 self.violate(|| format!("n{node} has trouble with {object}: {why}"));
@@ -219,6 +220,15 @@ impl World {
             _ => {}
         }
         self.trace(|_| format!("n{node} {notice:?}"));
+    }
+
+    /// Checks the times of a takeover.
+    fn measured(&mut self, node: usize, takeover: &Takeover) {
+        let now = self.local(node);
+        if takeover.began + takeover.total() > now {
+            let takeover = takeover.clone();
+            self.violate(|| format!("n{node} measures {takeover:?} at {now:?}"));
+        }
     }
 
     pub(super) fn send(&mut self, node: usize, request: Request) {
