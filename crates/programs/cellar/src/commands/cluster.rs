@@ -117,6 +117,10 @@ pub struct NodeOptions {
     /// Size of that folder in MiB, for each partition.
     #[arg(long, value_name = "MIB", requires = "cache")]
     pub cache_mb: Option<u32>,
+    /// File with the key by which the cluster's partitions are encrypted: 32 bytes or 64 hexadecimal digits (openssl rand
+    /// -hex 32). All nodes need the same one.
+    #[arg(long, value_name = "FILE")]
+    pub encryption_key: Option<PathBuf>,
     /// How the bucket is reached.
     #[command(flatten)]
     pub reach: Reach,

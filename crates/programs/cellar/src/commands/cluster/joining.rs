@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use base::{BucketAddress, PartitionId};
 use bucket::probe::probe_once;
 use cellar_config::cluster::host_node_name;
+use cellar_config::encryption::KeySource;
 use cellar_config::{BucketSettings, ClusterSettings, Role, Settings, files};
 use cellar_server::buckets::connect;
 use cluster::{ClusterRecord, NodeName, NodeState, ServiceAddresses};
@@ -79,6 +80,10 @@ impl ConfigFile {
         let added = add(&self.path, &text, &section)?;
         let settings = cellar_config::file::parse(&self.path, &added.text)?;
         let cluster = settings.cluster.clone().context("the configuration has no cluster")?;
+        if options.encryption_key.is_some() {
+            let keys = settings.partitions.iter().filter_map(|partition| partition.key.as_ref());
+            keys.map(KeySource::load).collect::<Result<Vec<_>, _>>().context("--encryption-key")?;
+        }
         Ok(Plan { added, settings, cluster })
     }
 

@@ -61,7 +61,17 @@ pub(super) fn section(
             add(key, value);
         }
     }
-    Ok(text)
+    let key = path(&options.encryption_key)?;
+    Ok(text + &encryption(partitions, key.as_ref()))
+}
+
+/// Returns the sections that give the partitions this key.
+fn encryption(partitions: &[PartitionId], key: Option<&Value>) -> String {
+    let section = |partition: &PartitionId| {
+        let letters = partition.letters();
+        key.map(|key| format!("\n[encryption.{letters}]\nkey_file = {key}\n")).unwrap_or_default()
+    };
+    partitions.iter().map(section).collect()
 }
 
 /// Adds a section at the end of a configuration. Entries of `[partitions]` whose folder does not exist become
@@ -181,6 +191,7 @@ mod tests {
             port: Some(17010),
             cache: Some("/cache".into()),
             cache_mb: Some(100),
+            encryption_key: Some("master.key".into()),
             reach,
         };
         let text = section("join", &bucket, (&letters(), false), (&name(), &options)).unwrap();
@@ -199,6 +210,10 @@ mod tests {
             ("cache_mb", Value::from(100)),
         ] {
             assert_eq!(cluster[key], value, "{key}");
+        }
+        let key = std::env::current_dir().unwrap().join("master.key").display().to_string();
+        for letters in ["a", "b"] {
+            assert_eq!(parsed["encryption"][letters]["key_file"], Value::from(key.clone()), "{text}");
         }
         let folder = "file:///srv/cellar".parse().unwrap();
         let text = section("join", &folder, (&letters(), false), (&name(), &options)).unwrap();
