@@ -51,6 +51,12 @@ pub enum Class {
 /// Names of [`Class`], in order.
 pub const CLASSES: [&str; 6] = ["fetch", "store", "status", "change", "lock", "other"];
 
+/// Why partitions came to a node of a cluster, in the order of `cluster_proto::Cause`.
+pub const OWNERSHIP_CAUSES: [&str; 6] = ["new", "free", "moved", "restarted", "left", "died"];
+
+/// Stages in which a node takes the partitions of another one over, in the order of `cluster_proto::Stage`.
+pub const TAKEOVER_STAGES: [&str; 5] = ["detect", "evict", "claim", "open", "reset"];
+
 /// Name of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheName {
@@ -379,6 +385,8 @@ figures! {
         data_sent: counter Count,
         /// DATA packets retransmitted.
         data_resent: counter Count,
+        /// Number of times that a call had data to send and the peer's window had no room for it.
+        stalls: counter Count,
         /// Bytes sent on connections, without UDP and IP headers.
         sent: counter Bytes,
         /// Round trips measured, in powers of two of a microsecond.
@@ -395,6 +403,142 @@ figures! {
         congestion_window: gauge Count,
         /// Maximum size of packets sent to the peer.
         packet: gauge Bytes,
+    }
+}
+
+figures! {
+    /// This server as a node of a cluster.
+    ClusterFigures of "cluster", weight renewals {
+        /// Renewals of the node's lease.
+        renewals: counter Count,
+        /// Number of times that the lease was not renewed in time.
+        lapses: counter Count,
+        /// Time since the lease was last not renewed in time; 0 if that has not happened.
+        lapse_age: gauge Nanoseconds,
+        /// Number of times that another node has evicted this one.
+        losses: counter Count,
+        /// Other nodes that this one has evicted.
+        evictions: counter Count,
+        /// Time for which the lease is still valid.
+        lease: gauge Nanoseconds,
+        /// Time without a renewal after which other nodes evict this one.
+        ttl: gauge Nanoseconds,
+        /// Partitions of the cluster.
+        partitions: gauge Count,
+        /// Partitions that this node serves.
+        owned: gauge Count,
+        /// Partitions that no node serves, as far as this one knows.
+        unserved: gauge Count,
+        /// Ownerships that have begun here, by what became of the owner before.
+        ownerships: counters("cause", OWNERSHIP_CAUSES) Count,
+        /// Ownerships that this node gave up.
+        given_up: counter Count,
+        /// Ownerships that ended without being given up.
+        fences: counter Count,
+        /// Duration of takeovers from nodes that died, from the last renewal of the lease that was seen until everything was answered.
+        takeover: histogram Nanoseconds,
+        /// Time of these takeovers by stage.
+        takeover_stages: counters("stage", TAKEOVER_STAGES) Nanoseconds,
+        /// Duration of requests to the bucket about leases and owners.
+        bucket: histogram Nanoseconds,
+        /// Requests of these that took a quarter of the lease's lifetime or longer; they are ended then.
+        bucket_late: counter Count,
+        /// Requests of these of unknown outcome.
+        bucket_unknown: counter Count,
+        /// Writes of these that were not done because another node was faster, or had been done before.
+        bucket_conflicts: counter Count,
+        /// Clients' calls that another node answered, also with an error.
+        forwarded: counter Count,
+        /// Time that these calls took here, with all attempts.
+        forward: counter Nanoseconds,
+        /// Attempts to forward a call that a node refused because it is not the owner, or cannot answer.
+        forwards_refused: counter Count,
+        /// Attempts to forward a call whose outcome is not known.
+        forwards_unknown: counter Count,
+        /// Clients' calls that were given up after 20 seconds, or because they could not be repeated.
+        forwards_failed: counter Count,
+        /// Calls of other nodes' clients that were executed here.
+        executed: counter Count,
+        /// Repeated calls of these that found the result of an earlier attempt.
+        executed_before: counter Count,
+        /// Messages to clients that were sent through another node.
+        sent_through: counter Count,
+        /// Messages of these that were then sent directly, because the other node did not reach the client.
+        sent_directly: counter Count,
+        /// Calls of the cluster's service by callers that are not nodes.
+        strangers: counter Count,
+    }
+}
+
+figures! {
+    /// Traffic with another node of the cluster, and what is seen of its lease.
+    NodeFigures of "node", weight received_packets {
+        /// Packets received on connections.
+        received_packets: counter Count,
+        /// Bytes of these packets, without UDP and IP headers.
+        received: counter Bytes,
+        /// DATA packets sent, including retransmissions.
+        data_sent: counter Count,
+        /// DATA packets retransmitted.
+        data_resent: counter Count,
+        /// Number of times that a call had data to send and the node's window had no room for it.
+        stalls: counter Count,
+        /// Bytes sent on connections, without UDP and IP headers.
+        sent: counter Bytes,
+        /// Connections opened.
+        opened: counter Count,
+        /// Current connections.
+        connections: gauge Count,
+        /// Round trips measured, in powers of two of a microsecond.
+        round_trips: histogram Nanoseconds,
+        /// Smoothed round-trip time.
+        round_trip: gauge Nanoseconds,
+        /// Mean deviation of the round-trip time.
+        variation: gauge Nanoseconds,
+        /// Retransmission timeout.
+        timeout: gauge Nanoseconds,
+        /// Window that the node advertised in its last call, in packets.
+        window: gauge Count,
+        /// Congestion window after the last call, in packets.
+        congestion_window: gauge Count,
+        /// Maximum size of packets sent to the node.
+        packet: gauge Bytes,
+        /// Partitions that the node owns.
+        owned: gauge Count,
+        /// Time since its lease was last seen to change; 0 if it owns nothing, and so is not watched.
+        silence: gauge Nanoseconds,
+        /// Mean time between its renewals in the last minutes by this node's clock; 0 if that is not known yet.
+        renewal: gauge Nanoseconds,
+    }
+}
+
+figures! {
+    /// A partition that came to this node, or left it.
+    TakeoverFigures of "takeover", weight began {
+        /// When it began, since 1970: if the owner died, when its lease was last seen to be renewed.
+        began: gauge Nanoseconds,
+        /// Time since then.
+        age: gauge Nanoseconds,
+        /// Sum of all stages.
+        total: gauge Nanoseconds,
+        /// Until the lease of the node that died was taken to have ended.
+        detect: gauge Nanoseconds,
+        /// Until the lease said that its node is dead.
+        evict: gauge Nanoseconds,
+        /// Until the owner's object in the bucket named this node.
+        claim: gauge Nanoseconds,
+        /// Until the database was open.
+        open: gauge Nanoseconds,
+        /// Until the clients that may hold promises of earlier owners were reset.
+        reset: gauge Nanoseconds,
+        /// If the partition left: until the database was closed.
+        close: gauge Nanoseconds,
+        /// If the partition left: until the bucket said that it is free.
+        free: gauge Nanoseconds,
+        /// From the beginning to the first reply; 0 if there was none. Reads are answered before the resets are done.
+        answered: gauge Nanoseconds,
+        /// 1 unless the ownership ended before everything was answered.
+        complete: gauge Count,
     }
 }
 

@@ -5,6 +5,8 @@
 mod addresses;
 #[cfg(feature = "bucket")]
 mod databases;
+#[cfg(feature = "bucket")]
+mod figures;
 mod handovers;
 #[cfg(feature = "bucket")]
 mod node;

@@ -1,16 +1,18 @@
 //! All figures of this process that can be queried at run time.
 
-use super::cluster::Node;
+use super::cluster::{Calls, Node};
 use super::environment::process_kib;
 use super::refusals::Refusals;
+use super::services::CLUSTER_PORT;
 use audit::Trail;
 use base::{PartitionId, VolumeId};
 use cellar_config::Role;
 use disk::DiskMeter;
 use disk::metered::ACCESSES;
 use events::catalogue::{
-    AuditFigures, CACHES, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures,
-    PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, RefusalFigures, UsageFigures, WorkerFigures,
+    AuditFigures, CACHES, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures,
+    LaneFigures, NodeFigures, PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, RefusalFigures,
+    TakeoverFigures, UsageFigures, WorkerFigures,
 };
 use events::{Figures as _, Histogram, bucket_of};
 use fileserver::FileServer;
@@ -35,6 +37,7 @@ pub struct Observatory {
     disks: Vec<(PartitionId, Arc<DiskMeter>)>,
     file_server: OnceLock<Weak<FileServer>>,
     node: OnceLock<Weak<Node>>,
+    calls: OnceLock<Weak<Calls>>,
     trail: Option<Arc<Trail>>,
     refusals: Arc<Refusals>,
     /// History of `cellar probe run`.
@@ -52,7 +55,7 @@ impl Observatory {
     ) -> Observatory {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let volumes = volumes.clone();
-        let (ports, file_server, node) = Default::default();
+        let (ports, file_server, node, calls) = Default::default();
         Observatory {
             started,
             volumes,
@@ -61,6 +64,7 @@ impl Observatory {
             disks,
             file_server,
             node,
+            calls,
             trail,
             refusals: Arc::default(),
             probe_history,
@@ -75,6 +79,16 @@ impl Observatory {
     /// Sets the node of a cluster, whose other nodes have the figures of their partitions; to be called once.
     pub(crate) fn set_node(&self, node: &Arc<Node>) {
         let _ = self.node.set(Arc::downgrade(node));
+    }
+
+    /// Sets the calls between nodes; to be called once.
+    pub(crate) fn set_calls(&self, calls: &Arc<Calls>) {
+        let _ = self.calls.set(Arc::downgrade(calls));
+    }
+
+    /// Returns the node of a cluster, with the calls between nodes.
+    fn node(&self) -> Option<(Arc<Node>, Option<Arc<Calls>>)> {
+        Some((self.node.get()?.upgrade()?, self.calls.get().and_then(Weak::upgrade)))
     }
 
     fn is_elsewhere(&self, id: PartitionId) -> bool {
@@ -279,6 +293,26 @@ impl Observed for Observatory {
         }
         sheet
     }
+
+    fn is_node(&self) -> bool {
+        self.node.get().is_some()
+    }
+
+    fn cluster(&self) -> Sheet<ClusterFigures> {
+        let own = self.node().map(|(node, calls)| node.cluster(calls.as_deref()));
+        own.unwrap_or_else(|| Sheet::new(Table::Cluster.labels()))
+    }
+
+    fn nodes(&self) -> Sheet<NodeFigures> {
+        let Some((node, calls)) = self.node() else { return Sheet::new(Table::Nodes.labels()) };
+        let port = self.ports.lock().iter().find(|(name, _)| *name == CLUSTER_PORT).cloned();
+        let peers = port.and_then(|(_, server)| server.upgrade()).map(|server| server.peers().0);
+        node.nodes(calls.as_deref(), &peers.unwrap_or_default())
+    }
+
+    fn takeovers(&self) -> Sheet<TakeoverFigures> {
+        self.node().map_or_else(|| Sheet::new(Table::Takeovers.labels()), |(node, _)| node.takeovers())
+    }
 }
 
 fn callback_figures(server: &FileServer) -> CallbackFigures {
@@ -309,7 +343,7 @@ fn cache_counts(of: CacheStatistics) -> CacheCounts {
     }
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+pub(crate) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -352,6 +386,7 @@ fn peer_counters(counters: &PeerCounters) -> PeerFigures {
         received: counters.bytes_received,
         data_sent: counters.sent,
         data_resent: counters.resent,
+        stalls: counters.stalls,
         sent: counters.bytes_sent,
         round_trips: round_trips(&counters.round_trips),
         ..PeerFigures::default()
@@ -367,7 +402,7 @@ fn round_trips(counted: &RoundTrips) -> Histogram {
     Histogram::from_buckets(nanoseconds(counted.total), max, buckets)
 }
 
-fn peer_figures(peer: &PeerReport) -> PeerFigures {
+pub(crate) fn peer_figures(peer: &PeerReport) -> PeerFigures {
     PeerFigures {
         connections: peer.connections as u64,
         round_trip: nanoseconds(peer.rtt),

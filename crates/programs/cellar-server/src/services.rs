@@ -107,7 +107,7 @@ const CLUSTER: Interface = Interface::new("CLUSTER", afs_idl::cluster::PROCEDURE
 const RPC_STATISTICS: Interface = Interface::new("rpcstats", rxstats::PROCEDURES);
 
 /// Name of the cluster's service and its port.
-const CLUSTER_PORT: &str = "cluster";
+pub(crate) const CLUSTER_PORT: &str = "cluster";
 
 /// Other nodes are holders of the cell's key, and encrypt.
 const NODES: ServiceLevels = ServiceLevels {
@@ -494,6 +494,9 @@ impl Services {
         self.calls = self.callbacks.peers.get().map(calls);
         if let (Some(databases), Some(calls)) = (&self.databases, &self.calls) {
             databases.set_calls(calls);
+        }
+        if let Some(calls) = &self.calls {
+            self.observatory.set_calls(calls);
         }
         self.file_server = Some(server.clone());
         self.observatory.set_file_server(&server);

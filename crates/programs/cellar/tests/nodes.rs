@@ -10,10 +10,11 @@ use base::AbortCode;
 use bytes::Bytes;
 use load::files::{Fid, Files};
 use load::station::{FILE_SERVICE, Station};
+use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use support::place::{Place, addresses};
 use support::process::Process;
 use support::{noise, soon};
@@ -66,6 +67,13 @@ impl Cluster {
         })
     }
 
+    /// Returns the takeovers of a node of this cause, the newest first.
+    fn takeovers(&self, node: usize, cause: &str) -> Vec<Value> {
+        let shown = self.nodes[node].json(&["stat", "cluster"]);
+        let all = shown["takeovers"].as_array().unwrap();
+        all.iter().filter(|takeover| takeover["cause"] == cause).cloned().collect()
+    }
+
     fn client(&self) -> Client {
         let station = Station::start().unwrap();
         let connect = |node: &Process| -> Arc<dyn ClientConnection> {
@@ -90,6 +98,17 @@ impl Cluster {
         });
         self.databases.root(name)
     }
+}
+
+/// Checks what is shown of a takeover, and returns its duration.
+fn check_takeover(takeover: &Value, from: usize, stages: &[&str]) -> Duration {
+    let ns = |stage: &str| takeover[format!("{stage}_ns")].as_u64().unwrap();
+    assert_eq!((&takeover["partition"], &takeover["node"]), (&json!("/vicepb"), &json!(name(from))));
+    assert_eq!(takeover["complete"], 1, "{takeover}");
+    let sum: u64 = stages.iter().map(|stage| ns(stage)).sum();
+    assert_eq!(ns("total"), sum, "{takeover}");
+    assert!(ns("age") >= sum, "{takeover}");
+    Duration::from_nanos(ns("total"))
 }
 
 fn name(index: usize) -> String {
@@ -157,6 +176,8 @@ fn every_node_serves_every_volume() {
     assert_eq!(all.owner(Some(owner)), next);
     let every: Vec<usize> = (0..NODES).collect();
     stored.push(exchange(&client, &every, root, "moved"));
+    check_takeover(&all.takeovers(next, "moved")[0], owner, &["claim", "open", "reset"]);
+    check_takeover(&all.takeovers(owner, "given-up")[0], next, &["close", "free"]);
 
     // The owner dies; others have everything, and go on.
     let (dead, begun) = (next, Instant::now());
@@ -168,8 +189,33 @@ fn every_node_serves_every_volume() {
         }
     }
     println!("served again after {:?}", begun.elapsed());
-    assert_ne!(all.owner(Some(dead)), dead);
+    let taker = all.owner(Some(dead));
+    assert_ne!(taker, dead);
     stored.push(exchange(&client, &rest, root, "survived"));
+
+    // The takeover is explained, and so is the way of the calls.
+    let taken = &all.takeovers(taker, "died")[0];
+    let stages = ["detect", "evict", "claim", "open", "reset"];
+    let total = check_takeover(taken, dead, &stages);
+    let [detected, answered] =
+        ["detect_ns", "answered_ns"].map(|key| Duration::from_nanos(taken[key].as_u64().unwrap()));
+    println!("taken over in {total:.2?}: {taken}");
+    // The last renewal may have been seen up to two seconds before the kill, and another node may evict first.
+    let [shortest, slack] = [Duration::from_millis(4500), Duration::from_secs(2)];
+    assert!(total > shortest && total <= begun.elapsed() + slack, "{taken}");
+    assert!(detected >= shortest && answered >= detected, "{taken}");
+    let front = rest.iter().find(|node| **node != taker).unwrap();
+    let shown = all.nodes[*front].json(&["stat", "cluster"]);
+    let [forwarded, renewals] =
+        ["forwarded", "renewals"].map(|figure| shown["cluster"][figure].as_u64().unwrap());
+    assert!(forwarded > 0 && renewals > 3, "{shown}");
+    let to_taker =
+        shown["nodes"].as_array().unwrap().iter().find(|node| node["node"] == name(taker)).unwrap();
+    let figure = |name: &str| to_taker[name].as_u64().unwrap();
+    assert!(figure("data_sent") > 100 && figure("round_trip_ns") > 0 && figure("owned") == 1, "{to_taker}");
+    assert!(figure("data_resent") * 10 <= figure("data_sent"), "on loopback: {to_taker}");
+    let status = all.nodes[*front].json(&["cluster", "status"]);
+    assert_eq!(status["partitions"][0]["began"]["total_ns"], taken["total_ns"]);
 
     // It comes back as a front.
     all.nodes[dead].restart();

@@ -18,7 +18,8 @@ pub mod text;
 pub use finding::{CRITICAL, Finding, SERIOUS};
 pub use slow::SlowCall;
 pub use snapshot::{
-    Clock, Figures, Job, Labels, Machine, Operation, Port, Registration, Settings, Snapshot, Transport,
+    Clock, Cluster, Figures, Job, Labels, Machine, Node, Operation, Port, Registration, Settings,
+    SharedPartition, Snapshot, Transport,
 };
 
 /// Returns the problems in a snapshot, by decreasing weight.

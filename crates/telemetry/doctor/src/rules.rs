@@ -3,6 +3,7 @@
 mod caches;
 mod cell;
 mod clients;
+mod cluster;
 mod elsewhere;
 mod network;
 mod openafs;
@@ -54,6 +55,16 @@ pub(crate) const ALL: &[Rule] = &[
     registration::taken,
     registration::copied,
     registration::left_out,
+    registration::absent,
+    cluster::silent_nodes,
+    cluster::unowned_partitions,
+    cluster::one_owner,
+    cluster::versions,
+    cluster::sent_again,
+    cluster::slow_takeovers,
+    cluster::lapses,
+    cluster::slow_bucket,
+    cluster::clock_rates,
     cell::renamed,
     cell::orphans,
     cell::clones,

@@ -3,8 +3,9 @@
 use crate::cell::Cell;
 use crate::slow::SlowCall;
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, LaneFigures, LockFigures,
-    PartitionFigures, ProcessFigures, RefusalFigures, UsageFigures, WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures, LaneFigures,
+    LockFigures, NodeFigures, PartitionFigures, ProcessFigures, RefusalFigures, TakeoverFigures,
+    UsageFigures, WorkerFigures,
 };
 use events::table::{self, Look};
 use std::collections::BTreeMap;
@@ -40,6 +41,12 @@ pub struct Figures {
     pub callbacks: Look<Labels, CallbackFigures>,
     /// By name.
     pub partitions: Look<Labels, PartitionFigures>,
+    /// The node of a cluster, if the server is one.
+    pub own_node: Look<Labels, ClusterFigures>,
+    /// By node and address.
+    pub nodes: Look<Labels, NodeFigures>,
+    /// By partition, epoch, cause and other node.
+    pub takeovers: Look<Labels, TakeoverFigures>,
     /// The process, if reported.
     pub process: ProcessFigures,
     /// The file server's port, if reported.
@@ -107,6 +114,41 @@ pub struct Registration {
     pub copied: Vec<String>,
     /// Addresses not registered for lack of space.
     pub left_out: Vec<String>,
+    /// Addresses of running nodes of the cluster that are not in the server's entry.
+    pub absent: Vec<String>,
+}
+
+/// A cluster of servers, as its bucket has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cluster {
+    /// The nodes.
+    pub nodes: Vec<Node>,
+    /// The partitions.
+    pub partitions: Vec<SharedPartition>,
+}
+
+/// A node of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Whether its lease says that it runs.
+    pub is_member: bool,
+    /// Whether it was seen to renew its lease.
+    pub renews: bool,
+    /// Name and version of its program; `None` if its file server did not answer.
+    pub version: Option<String>,
+}
+
+/// A partition of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SharedPartition {
+    /// Its name.
+    pub name: String,
+    /// Its state in words, as in `cellar cluster status`.
+    pub state: String,
+    /// The node that owns it and renews its lease.
+    pub owner: Option<String>,
 }
 
 /// An unfinished job.
@@ -175,6 +217,8 @@ pub struct Snapshot {
     pub registration: Registration,
     /// Unfinished jobs.
     pub jobs: Vec<Job>,
+    /// The cluster, if the server is a node of one and its bucket could be read.
+    pub cluster: Option<Cluster>,
     /// The cell's location database and volumes, if they could be compared.
     pub cell: Option<Cell>,
     /// Ports of a server other than Cellar.
@@ -217,6 +261,10 @@ news! {
     locks: LockFigures,
     /// Returns the change of the callbacks.
     callbacks: CallbackFigures,
+    /// Returns the change of the node.
+    own_node: ClusterFigures,
+    /// Returns the change of the traffic with other nodes.
+    nodes: NodeFigures,
 }
 
 impl Snapshot {

@@ -2,6 +2,7 @@
 //! does not.
 
 mod cell;
+mod cluster;
 mod repair;
 
 use crate::snapshot::*;
@@ -624,7 +625,16 @@ fn other_cases() -> Vec<Case> {
 }
 
 fn cases() -> Vec<Case> {
-    [network_cases(), worker_cases(), store_cases(), client_cases(), other_cases(), cell::cases()].concat()
+    [
+        network_cases(),
+        worker_cases(),
+        store_cases(),
+        client_cases(),
+        other_cases(),
+        cell::cases(),
+        cluster::cases(),
+    ]
+    .concat()
 }
 
 fn found<'a>(findings: &'a [Finding], problem: &str) -> Option<&'a Finding> {

@@ -14,13 +14,15 @@ const BOUND_POWERS: [u32; 14] = [10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32,
 
 /// Returns the exported tables. Per-user tables are private and have too many rows.
 fn exported() -> impl Iterator<Item = Table> {
-    Table::ALL.iter().copied().filter(|table| !table.is_private())
+    Table::ALL.iter().copied().filter(|table| !table.is_private() && !table.is_of_events())
 }
 
 /// Returns the text with all figures that are not private.
 pub fn exposition(observed: &dyn Observed) -> String {
     let mut text = String::new();
-    exported().for_each(|table| table.read(observed, Adding(&mut text)));
+    let is_node = observed.is_node();
+    let shown = exported().filter(|table| is_node || !table.is_of_cluster());
+    shown.for_each(|table| table.read(observed, Adding(&mut text)));
     add(&mut text, &observed.probes());
     text
 }

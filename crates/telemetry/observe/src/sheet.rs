@@ -4,9 +4,9 @@ use crate::SlowCall;
 use crate::recorder::{ClientKey, Procedure, Snapshot};
 use crate::tables::Table;
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, HostFigures,
-    LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProbeFigures, ProcessFigures, RefusalFigures,
-    UsageFigures, WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures, EventFigures,
+    HostFigures, LaneFigures, LockFigures, NodeFigures, PartitionFigures, PeerFigures, ProbeFigures,
+    ProcessFigures, RefusalFigures, TakeoverFigures, UsageFigures, WorkerFigures,
 };
 use events::{Declared, EVENTS, Figures, LINES};
 
@@ -122,6 +122,26 @@ pub trait Observed: Send + Sync {
     /// Returns partitions by name.
     fn partitions(&self) -> Sheet<PartitionFigures> {
         Sheet::new(Table::Partitions.labels())
+    }
+
+    /// Whether the server is a node of a cluster.
+    fn is_node(&self) -> bool {
+        false
+    }
+
+    /// Returns the node of a cluster that the server is: one row, or none.
+    fn cluster(&self) -> Sheet<ClusterFigures> {
+        Sheet::new(Table::Cluster.labels())
+    }
+
+    /// Returns the other nodes that own partitions or have called this one.
+    fn nodes(&self) -> Sheet<NodeFigures> {
+        Sheet::new(Table::Nodes.labels())
+    }
+
+    /// Returns the last partitions that came to this node or left it.
+    fn takeovers(&self) -> Sheet<TakeoverFigures> {
+        Sheet::new(Table::Takeovers.labels())
     }
 }
 

@@ -4,9 +4,9 @@
 
 use crate::sheet::{Observed, Sheet};
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, HostFigures,
-    LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProcessFigures, RefusalFigures, UsageFigures,
-    WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures, EventFigures,
+    HostFigures, LaneFigures, LockFigures, NodeFigures, PartitionFigures, PeerFigures, ProcessFigures,
+    RefusalFigures, TakeoverFigures, UsageFigures, WorkerFigures,
 };
 use events::{Declaration, Declared, Figures};
 
@@ -144,9 +144,28 @@ tables! { $
     Audit = 9, "audit", "Audit", "records written and lost, by sink", AuditFigures ["sink"], audit;
     /// Events logged: enabled events, lines written and omitted.
     Events = 14, "events", "Events", "lines in the log, by event", EventFigures ["event"], event_lines;
+    /// This server as a node of a cluster: its lease, ownerships, requests to the bucket, forwarded calls.
+    Cluster = 23, "cluster", "Cluster", "this node: its lease, ownerships, forwarded calls", ClusterFigures ["node"], cluster;
+    /// The other nodes of the cluster: traffic, losses, round trips, windows, and what is seen of their leases.
+    Nodes = 24, "nodes", "Nodes", "the other nodes of the cluster, and traffic with them", NodeFigures ["node", "address"],
+        nodes;
+    /// The last partitions that came to this node of a cluster or left it, with the time of each stage.
+    Takeovers = 25, "takeovers", "Takeovers", "partitions that came to this node or left it",
+        TakeoverFigures ["partition", "epoch", "cause", "node"], takeovers;
 }
 
 impl Table {
+    /// Whether the table is about the server as a node of a cluster; on other servers it has no rows, and is not shown
+    /// unless it is asked for. These tables are the last of [`Table::ALL`].
+    pub const fn is_of_cluster(self) -> bool {
+        matches!(self, Table::Cluster | Table::Nodes | Table::Takeovers)
+    }
+
+    /// Whether each row describes a single event of the past. Such rows are no time series, and so no metrics.
+    pub const fn is_of_events(self) -> bool {
+        matches!(self, Table::Takeovers)
+    }
+
     /// Returns the table with this name.
     pub fn of_name(name: &str) -> Option<Table> {
         Table::ALL.iter().copied().find(|table| table.name() == name)
@@ -174,6 +193,7 @@ mod tests {
             assert_eq!(Table::of_number(table.number()), Some(*table));
             assert!(table.what().ends_with('.') && !table.declarations().is_empty(), "{table:?}");
         }
+        assert!(all.is_sorted_by_key(|table| table.is_of_cluster()), "those of clusters are the last");
         // Numbers that idl/cellar.idl uses for the rows of one volume.
         assert!(!numbers.contains(&4) && !numbers.contains(&13));
     }

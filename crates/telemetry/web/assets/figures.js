@@ -43,7 +43,7 @@ function histogramColumns(figure, index) {
 export function columnsOf(table) {
   return table.figures.flatMap((figure, index) => {
     if (figure.kind === 'histogram') return histogramColumns(figure, index);
-    const base = { what: figure.what, unit: figure.unit, grows: figure.kind === 'counter', isDate: figure.name === 'started' };
+    const base = { what: figure.what, unit: figure.unit, grows: figure.kind === 'counter', isDate: ['started', 'began'].includes(figure.name) };
     if (figure.values.length === 0) return [{ ...base, title: words(figure.name), group: '', get: (row) => row.values[index][0] }];
     return figure.values.map((value, place) => ({ ...base, title: value, group: words(figure.name), get: (row) => row.values[index][place] }));
   }).map((column, number) => ({ ...column, id: number }));

@@ -134,9 +134,15 @@ fn about(source: &dyn Source, is_trusted: bool) -> Value {
         "started_ms": started_ns / 1_000_000,
         "signed_in": is_trusted,
         "has_probes": source.has_probes(),
-        "tables": Table::ALL.iter().copied().map(tables::describe).collect::<Vec<_>>(),
+        "tables": shown_tables(source).map(tables::describe).collect::<Vec<_>>(),
         "history": History::describe(),
     })
+}
+
+/// Returns the tables that the page shows.
+fn shown_tables(source: &dyn Source) -> impl Iterator<Item = Table> {
+    let is_node = source.observed().is_node();
+    Table::ALL.iter().copied().filter(move |table| is_node || !table.is_of_cluster())
 }
 
 fn slow(source: &dyn Source) -> Value {

@@ -134,6 +134,11 @@ impl Node {
         self.addresses.registered()
     }
 
+    /// Returns the places of all partitions.
+    pub(super) fn partitions(&self) -> &[(PartitionId, PartitionName)] {
+        &self.partitions
+    }
+
     /// Returns a partition's place in the bucket.
     pub(crate) fn place(&self, partition: PartitionId) -> Option<&PartitionName> {
         self.partitions.iter().find(|(id, _)| *id == partition).map(|(_, name)| name)
@@ -160,7 +165,7 @@ impl Node {
         self.place(partition).is_some_and(|place| self.is_served_elsewhere(place))
     }
 
-    fn is_served_elsewhere(&self, place: &PartitionName) -> bool {
+    pub(super) fn is_served_elsewhere(&self, place: &PartitionName) -> bool {
         matches!(self.member.route(place, CallKind::Read, Duration::ZERO), Route::Forward { .. })
     }
 

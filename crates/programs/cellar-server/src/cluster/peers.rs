@@ -9,8 +9,10 @@ use afs_idl::{CallStream, ClientCall, ClientConnection, cluster, vol};
 use anyhow::Result;
 use base::{AbortCode, CallContext, PartitionId, SecurityLevel, VolumeId};
 use cell_client::network::{CellIdentity, RENEWAL, Renewing};
-use cluster_proto::PartitionName;
-use clusterserver::{ClusterService, Environment, Files, Front, Fronts, Handler, Nodes, Way, is_absence};
+use cluster_proto::{NodeName, PartitionName};
+use clusterserver::{
+    ClusterService, Counters, Environment, Files, Front, Fronts, Handler, Nodes, Way, is_absence,
+};
 use fileserver::FileServer;
 use rx::{ConnectOptions, Connector, Path};
 use rx_security::{ClientSecurity, KeyRing};
@@ -258,6 +260,16 @@ impl Calls {
             }
             result => result,
         })
+    }
+
+    /// Returns the counts of calls between nodes.
+    pub(crate) fn counters(&self) -> Counters {
+        self.front.counters() + self.service.counters()
+    }
+
+    /// Returns the nodes that have called lately, with their addresses.
+    pub(crate) fn callers(&self) -> Vec<(NodeName, Vec<SocketAddr>)> {
+        self.service.callers()
     }
 
     /// Serves a call of another node.

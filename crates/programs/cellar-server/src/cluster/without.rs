@@ -12,7 +12,10 @@ use anyhow::{Result, bail};
 use base::{AbortCode, CallContext, HostUuid, PartitionId, VolumeId};
 use cellar_config::Settings;
 use cluster_proto::NodeName;
+use events::catalogue::{ClusterFigures, NodeFigures, TakeoverFigures};
 use fileserver::FileServer;
+use observe::Sheet;
+use rx::PeerReport;
 use rx_security::KeyRing;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -53,6 +56,18 @@ impl Node {
     }
 
     pub(crate) fn live(&self, _: &NodeName) -> Result<u64, GiveUpError> {
+        match self.nothing {}
+    }
+
+    pub(crate) fn cluster(&self, _: Option<&Calls>) -> Sheet<ClusterFigures> {
+        match self.nothing {}
+    }
+
+    pub(crate) fn nodes(&self, _: Option<&Calls>, _: &[PeerReport]) -> Sheet<NodeFigures> {
+        match self.nothing {}
+    }
+
+    pub(crate) fn takeovers(&self) -> Sheet<TakeoverFigures> {
         match self.nothing {}
     }
 

@@ -3,15 +3,20 @@
 #[cfg(feature = "bucket")]
 mod addresses;
 #[cfg(feature = "bucket")]
+mod began;
+#[cfg(feature = "bucket")]
 mod joining;
 #[cfg(feature = "bucket")]
 mod moving;
+mod observing;
 #[cfg(feature = "bucket")]
 mod place;
 #[cfg(feature = "bucket")]
 mod section;
 #[cfg(feature = "bucket")]
 mod status;
+
+pub(super) use observing::observe;
 
 use super::Context;
 use super::bucket::Reach;

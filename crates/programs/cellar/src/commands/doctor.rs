@@ -2,6 +2,7 @@
 
 mod around;
 pub(super) mod cell;
+mod cluster;
 mod foreign;
 mod own;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 pub(crate) mod again;
+mod cluster;
 mod columns;
 mod deduplication;
 pub(crate) mod figures;
@@ -29,6 +30,9 @@ pub enum Stat {
     /// Show the sizes and hit rates of the server's caches, since its start and, with --interval, since the
     /// previous sample.
     Caches(Caches),
+    /// Show a server as a node of a cluster: its lease, ownerships, requests to the bucket and forwarded calls, the
+    /// traffic with each other node, and the last partitions that came to it or left it, with the time of each stage.
+    Cluster(cluster::Clustered),
     /// Show the savings and costs of deduplication on each partition.
     Deduplication(deduplication::Deduplication),
     /// Show one of the server's tables.
@@ -125,6 +129,7 @@ fn age(ms: u64) -> String {
 pub fn run(context: &Context, command: &Stat) -> Result<()> {
     match command {
         Stat::Caches(caches) => show_caches(context, caches),
+        Stat::Cluster(asked) => cluster::run(context, asked),
         Stat::Deduplication(asked) => deduplication::run(context, asked),
         Stat::Table(asked) => tables::run(context, asked),
         Stat::Rx(transport) => transport::run(context, transport),

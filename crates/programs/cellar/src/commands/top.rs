@@ -22,9 +22,11 @@ use afs_idl::{ClientConnection, fs};
 use anyhow::{Result, bail};
 use cell_client::{CellClient, Interface};
 use clap::Args;
+use events::catalogue::ClusterFigures;
 use foreign::Foreign;
+use observe::Table;
 use sample::Sample;
-use state::Pane;
+use state::{Pane, State};
 use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -61,6 +63,8 @@ const INTERVAL_S: u32 = 2;
 struct Asking {
     server: Ipv4Addr,
     connection: Arc<dyn ClientConnection>,
+    /// Whether the server is a node of a cluster.
+    is_node: bool,
     // Kept because the connection uses its socket.
     _client: CellClient,
 }
@@ -110,13 +114,15 @@ impl Asker {
         // caller.
         let may_ask = server.port() == fs::PORT && !context.is_anonymous();
         if may_ask && get_server_info(&*connection, &GetServerInfoRequest).is_ok() {
-            return Ok(Asker::Own(Asking { server: *server.ip(), connection, _client: client }));
+            return Ok(Asker::Own(Asking::new(*server.ip(), connection, client)));
         }
         Foreign::find(server, all).map(Asker::Foreign)
     }
 
-    fn is_foreign(&self) -> bool {
-        matches!(self, Asker::Foreign(_))
+    /// Returns the first state of the display.
+    fn state(&self) -> State {
+        let is_node = matches!(self, Asker::Own(asking) if asking.is_node);
+        State { is_foreign: matches!(self, Asker::Foreign(_)), is_node, ..State::default() }
     }
 
     /// Describes the server.
@@ -139,6 +145,13 @@ impl Asker {
 }
 
 impl Asking {
+    fn new(server: Ipv4Addr, connection: Arc<dyn ClientConnection>, client: CellClient) -> Asking {
+        let own = look::<ClusterFigures>(&*connection, server, Source::Table(Table::Cluster));
+        // A server of an earlier version does not know the table.
+        let is_node = own.is_ok_and(|(rows, _)| !rows.is_empty());
+        Asking { server, connection, is_node, _client: client }
+    }
+
     fn look(&self, source: Source) -> Result<Sample> {
         let ask = || (&*self.connection, self.server);
         with_figures!(source, Figures => {

@@ -63,3 +63,24 @@ pub(crate) fn left_out(snapshot: &Snapshot) -> Vec<Finding> {
             .into(),
     }]
 }
+
+/// Reports addresses of running nodes of the cluster that clients do not know.
+pub(crate) fn absent(snapshot: &Snapshot) -> Vec<Finding> {
+    let evidence = snapshot.registration.absent.clone();
+    if evidence.is_empty() {
+        return vec![];
+    }
+    vec![Finding {
+        problem: "node-not-registered",
+        weight: 58,
+        what: "The location database does not have the addresses of all nodes of the cluster.".into(),
+        evidence,
+        cause: "A node that has just been started is registered within a few minutes. Otherwise no node reaches the \
+            location server, or the entry has no room for more than 15 addresses. Clients do not use that node, and \
+            cannot go on with it when the others have died."
+            .into(),
+        remedy: "Look for `register` in the log of each node; the entry is in `vos listaddrs -printuuid`. Leave out \
+            addresses that clients do not need (`announce` in cellar.toml)."
+            .into(),
+    }]
+}

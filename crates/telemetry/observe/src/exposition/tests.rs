@@ -3,14 +3,19 @@
 use super::*;
 use crate::{Ended, Recorder, SlowCall, Snapshot};
 use base::{AbortCode, CallFacts, Caller, Identity, SecurityLevel, UnixTime};
-use events::catalogue::{CacheCounts, Class, DiskFigures, LaneFigures, ProcessFigures, WorkerFigures};
+use events::catalogue::{
+    CacheCounts, Class, ClusterFigures, DiskFigures, LaneFigures, NodeFigures, ProcessFigures, WorkerFigures,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A server that has served a few calls.
+/// A server that has served a few calls. It is a node of a cluster.
 struct Sample(Arc<Recorder>);
+
+/// The same server without a cluster.
+struct Plain(Sample);
 
 impl Sample {
     fn new() -> Sample {
@@ -75,6 +80,48 @@ impl Observed for Sample {
     fn process(&self) -> Sheet<ProcessFigures> {
         one(&[])
     }
+
+    fn is_node(&self) -> bool {
+        true
+    }
+
+    fn cluster(&self) -> Sheet<ClusterFigures> {
+        one(Table::Cluster.labels())
+    }
+
+    fn nodes(&self) -> Sheet<NodeFigures> {
+        one(Table::Nodes.labels())
+    }
+}
+
+impl Observed for Plain {
+    fn snapshot(&self) -> Snapshot {
+        self.0.snapshot()
+    }
+
+    fn slow(&self) -> (u64, Vec<(u64, SlowCall)>) {
+        self.0.slow()
+    }
+
+    fn lanes(&self) -> Sheet<LaneFigures> {
+        self.0.lanes()
+    }
+
+    fn workers(&self) -> Sheet<WorkerFigures> {
+        self.0.workers()
+    }
+
+    fn disks(&self) -> Sheet<DiskFigures> {
+        self.0.disks()
+    }
+
+    fn caches(&self) -> Sheet<CacheCounts> {
+        self.0.caches()
+    }
+
+    fn process(&self) -> Sheet<ProcessFigures> {
+        self.0.process()
+    }
 }
 
 /// Returns the names of all metrics.
@@ -113,6 +160,16 @@ fn the_text_is_well_formed() {
     }
     let names: BTreeSet<String> = metric_names();
     assert_eq!(names, types.into_keys().collect());
+}
+
+#[test]
+fn only_nodes_have_metrics_of_the_cluster() {
+    let [node, plain] = [exposition(&Sample::new()), exposition(&Plain(Sample::new()))];
+    for name in ["cellar_cluster_renewals_total", "cellar_node_round_trip_seconds"] {
+        assert!(node.contains(&format!("# TYPE {name} ")) && !plain.contains(name), "{name}");
+    }
+    assert!(!node.contains("cellar_takeover_"), "an event of the past is no time series");
+    assert!(plain.contains("cellar_call_calls_total{"));
 }
 
 #[test]

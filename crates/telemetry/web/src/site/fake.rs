@@ -1,8 +1,10 @@
 //! A fake server with a few calls.
 
 use crate::{About, Source};
-use events::catalogue::{CacheCounts, CallFigures, DiskFigures, LaneFigures, ProcessFigures, WorkerFigures};
-use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot};
+use events::catalogue::{
+    CacheCounts, CallFigures, DiskFigures, LaneFigures, ProcessFigures, TakeoverFigures, WorkerFigures,
+};
+use observe::{Observed, Recorder, Sheet, SlowCall, Snapshot, Table};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -11,9 +13,15 @@ use serde_json::{Value, json};
 pub(crate) struct FakeServer {
     calls: Mutex<CallFigures>,
     recorder: Recorder,
+    is_node: bool,
 }
 
 impl FakeServer {
+    /// Returns a server that may be a node of a cluster.
+    pub(crate) fn node(is_node: bool) -> FakeServer {
+        FakeServer { is_node, ..FakeServer::default() }
+    }
+
     /// Adds `count` calls of a millisecond each.
     pub(crate) fn add_calls(&self, count: u64) {
         let mut calls = self.calls.lock();
@@ -61,6 +69,14 @@ impl Observed for FakeServer {
 
     fn process(&self) -> Sheet<ProcessFigures> {
         one(&[])
+    }
+
+    fn is_node(&self) -> bool {
+        self.is_node
+    }
+
+    fn takeovers(&self) -> Sheet<TakeoverFigures> {
+        if self.is_node { one(Table::Takeovers.labels()) } else { Sheet::new(Table::Takeovers.labels()) }
     }
 }
 

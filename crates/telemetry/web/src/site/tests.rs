@@ -274,6 +274,23 @@ fn tables_return_declarations_and_rows() {
     }
 }
 
+#[test]
+fn only_nodes_show_the_tables_of_a_cluster() {
+    for is_node in [false, true] {
+        let case = case();
+        case.site.begin(Arc::new(FakeServer::node(is_node)));
+        let about = json(&case.get("/api/about", ""));
+        let tables = about["tables"].as_array().unwrap();
+        let named = |name: &str| tables.iter().find(|table| table["name"] == name);
+        for name in ["cluster", "nodes", "takeovers"] {
+            assert_eq!(named(name).is_some(), is_node, "{name}");
+        }
+        assert!(named("calls").is_some());
+        let rows = json(&case.get("/api/tables/takeovers", ""))["rows"].as_array().unwrap().len();
+        assert_eq!(rows, usize::from(is_node));
+    }
+}
+
 proptest! {
     #[test]
     fn any_path_is_answered(path in "[!-~]{0,40}", cookie in "[!-~]{0,40}") {

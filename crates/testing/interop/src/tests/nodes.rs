@@ -284,6 +284,7 @@ fn killed_while_a_client_writes(cluster: &mut Cluster) -> Result<usize> {
     let killed = nodes.iter().find(|node| node["node"] == "nodes2").context("no nodes2")?;
     ensure!(killed["state"] == "dead", "{killed}");
     ensure!(partitions.iter().all(|partition| partition["state"] == "owned"), "{partitions:?}");
+    explained(cluster, longest)?;
     cluster.nodes[1].start_cellar_alone()?;
     wait_for(LIMIT, || {
         let (nodes, _) = cluster.status()?;
@@ -291,6 +292,35 @@ fn killed_while_a_client_writes(cluster: &mut Cluster) -> Result<usize> {
     })?;
     let files = client.files()?.len();
     Ok(files)
+}
+
+/// Checks that the takeover of the partition b is shown with its stages by the node that has it now, and that `longest`, for which
+/// a client waited, is not much shorter than they are.
+fn explained(cluster: &Cluster, longest: Duration) -> Result<()> {
+    let address = NODES[cluster.owner("b")?].1;
+    let printed = cluster.run(&format!("cellar stat cluster --on {address} --json"))?;
+    let shown: Value = serde_json::from_str(&printed).context(printed)?;
+    let takeovers = shown["takeovers"].as_array().context("no takeovers")?;
+    let is_it = |one: &&Value| one["partition"] == "/vicepb" && one["cause"] == "died";
+    let taken = takeovers.iter().find(is_it).with_context(|| format!("it is not there: {shown}"))?;
+    ensure!(taken["node"] == NODES[1].0 && taken["complete"] == 1, "{taken}");
+    let ns = |stage: &str| taken[format!("{stage}_ns")].as_u64().unwrap_or(0);
+    let stages =
+        ["detect", "evict", "claim", "open", "reset"].map(|stage| (stage, Duration::from_nanos(ns(stage))));
+    let total = Duration::from_nanos(ns("total"));
+    ensure!(stages.iter().map(|(_, time)| *time).sum::<Duration>() == total, "{taken}");
+    // Another node may have evicted the dead one, which saw its last renewal up to a second earlier.
+    ensure!(stages[0].1 >= Duration::from_secs(5) && total <= TAKEOVER, "{taken}");
+    // The lease was renewed, and seen to be, up to two seconds before the kill.
+    ensure!(
+        total >= longest.saturating_sub(Duration::from_secs(2)),
+        "{taken}, and a client waited {longest:?}"
+    );
+    let taker = &cluster.nodes[cluster.owner("b")?];
+    let line = format!("total_ms={}", total.as_millis());
+    ensure!(taker.cellar_log().contains(&line), "no line with {line} in the log");
+    println!("interop: the takeover took {total:.1?}: {stages:.1?}");
+    Ok(())
 }
 
 /// For how long the demonstration shows the clients at a time.

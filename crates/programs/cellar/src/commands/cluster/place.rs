@@ -82,7 +82,7 @@ pub(super) fn ask(client: &CellClient, node: &NodeRecord) -> Result<(Ipv4Addr, S
 }
 
 /// Returns the addresses of a node. Its file server has AFS's port there.
-fn servers_of(node: &NodeRecord) -> Vec<Ipv4Addr> {
+pub(super) fn servers_of(node: &NodeRecord) -> Vec<Ipv4Addr> {
     let mut all = Vec::new();
     for address in &node.addresses {
         match address.ip() {

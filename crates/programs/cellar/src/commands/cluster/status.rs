@@ -1,5 +1,6 @@
 //! `cellar cluster status`.
 
+use super::began::Beginning;
 use super::place::{address_owners, ask, of_node, surveyed};
 use crate::commands::Context;
 use crate::output::{Format, Row, line};
@@ -39,16 +40,29 @@ struct NodeRow {
     takes_addresses: bool,
     /// What its file server answers: its version, or an error; `None` if it was not asked.
     server: Option<String>,
+    /// Whether that is a version.
+    #[serde(skip)]
+    is_version: bool,
+}
+
+/// What a node's file server has answered; nothing if it was not asked.
+#[derive(Clone, Debug, Default)]
+struct Answer {
+    server: Option<String>,
+    is_version: bool,
+    began: Vec<Beginning>,
 }
 
 /// A partition, or the cell's databases.
 #[derive(Debug, PartialEq, Serialize)]
-struct PartitionRow {
+pub(super) struct PartitionRow {
     /// Its name, or `databases`.
     partition: String,
-    state: String,
-    owner: Option<String>,
+    pub(super) state: String,
+    pub(super) owner: Option<String>,
     epoch: Option<u64>,
+    /// How this ownership began; `None` if its owner does not report it.
+    began: Option<Beginning>,
 }
 
 /// A service address.
@@ -89,7 +103,7 @@ impl Row for NodeRow {
 }
 
 impl Row for PartitionRow {
-    const COLUMNS: &'static [&'static str] = &["PARTITION", "STATE", "OWNER", "EPOCH"];
+    const COLUMNS: &'static [&'static str] = &["PARTITION", "STATE", "OWNER", "EPOCH", "SINCE"];
 
     fn cells(&self) -> Vec<String> {
         let epoch = self.epoch.map(|epoch| epoch.to_string());
@@ -98,6 +112,7 @@ impl Row for PartitionRow {
             self.state.clone(),
             self.owner.clone().unwrap_or_else(|| "-".into()),
             epoch.unwrap_or_else(|| "-".into()),
+            self.began.as_ref().map_or_else(|| "-".into(), Beginning::text),
         ]
     }
 }
@@ -117,6 +132,9 @@ pub(super) fn status(context: &Context) -> Result<()> {
     } else {
         context.format.rows(&shown.nodes)?;
     }
+    if shown.has_versions() {
+        line("the nodes run different versions: upgrade the others, one after the other")?;
+    }
     context.format.rows(&shown.partitions)?;
     if shown.service_addresses.is_empty() {
         return Ok(());
@@ -130,12 +148,19 @@ pub(super) fn status(context: &Context) -> Result<()> {
 }
 
 /// Asks the file servers of all nodes that may run, at the same time.
-fn asked(context: &Context, nodes: &[NodeSeen]) -> Vec<Option<String>> {
+fn asked(context: &Context, nodes: &[NodeSeen]) -> Vec<Answer> {
     // Without a client, the bucket's answer is shown nevertheless.
-    let Ok(client) = context.observer() else { return vec![None; nodes.len()] };
+    let Ok(client) = context.observer() else { return vec![Answer::default(); nodes.len()] };
     let ask = |node: &NodeSeen| {
-        let may_run = node.record.state == NodeState::Live;
-        may_run.then(|| ask(&client, &node.record).map_or_else(|why| why, |(_, version)| version))
+        if node.record.state != NodeState::Live {
+            return Answer::default();
+        }
+        match ask(&client, &node.record) {
+            Ok((server, version)) => {
+                Answer { server: Some(version), is_version: true, began: Beginning::of(&client, server) }
+            }
+            Err(why) => Answer { server: Some(why), ..Answer::default() },
+        }
     };
     thread::scope(|scope| {
         let asking: Vec<_> = nodes.iter().map(|node| scope.spawn(|| ask(node))).collect();
@@ -144,12 +169,22 @@ fn asked(context: &Context, nodes: &[NodeSeen]) -> Vec<Option<String>> {
 }
 
 impl Shown {
+    /// Whether the nodes that have answered run different versions.
+    fn has_versions(&self) -> bool {
+        let mut versions: Vec<_> =
+            self.nodes.iter().filter(|node| node.is_version).map(|node| &node.server).collect();
+        versions.sort_unstable();
+        versions.dedup();
+        versions.len() > 1
+    }
+
     fn new(
         settings: &Settings,
         cluster: &ClusterSettings,
         (survey, addresses): (&Survey, &[(Ipv4Addr, Option<OwnerRecord>)]),
-        servers: Vec<Option<String>>,
+        answers: Vec<Answer>,
     ) -> Shown {
+        let began: Vec<Beginning> = answers.iter().flat_map(|answer| answer.began.clone()).collect();
         let owners: Vec<(PartitionId, Option<&OwnerRecord>)> = settings
             .partitions
             .iter()
@@ -165,22 +200,24 @@ impl Shown {
             let databases = has_databases(seen).then(|| DATABASES.to_owned());
             owned_by(seen, &owners).map(PartitionId::letters).chain(databases).collect()
         };
-        let node = |(seen, server): (&NodeSeen, Option<String>)| NodeRow {
+        let node = |(seen, answer): (&NodeSeen, Answer)| NodeRow {
             node: seen.record.node.to_string(),
             state: state_of(seen),
             addresses: seen.record.addresses.iter().map(ToString::to_string).collect(),
             lease_changed_seconds: seen.changed.map(|time| (time.as_secs_f64() * 10.0).round() / 10.0),
             partitions: owned(seen),
             takes_addresses: seen.record.takes_addresses,
-            server,
+            server: answer.server,
+            is_version: answer.is_version,
         };
         Shown {
             bucket: cluster.bucket.address.to_string(),
-            nodes: survey.nodes.iter().zip(servers).map(node).collect(),
+            nodes: survey.nodes.iter().zip(answers).map(node).collect(),
             partitions: owners
                 .iter()
                 .map(|(id, owner)| PartitionRow::new(id.to_string(), *owner, &survey.nodes))
                 .chain(databases.map(|owner| PartitionRow::new(DATABASES.into(), owner, &survey.nodes)))
+                .map(|row| row.with(&began))
                 .collect(),
             service_addresses: addresses
                 .iter()
@@ -191,7 +228,7 @@ impl Shown {
 }
 
 /// Returns the word for a lease.
-fn state_of(seen: &NodeSeen) -> &'static str {
+pub(super) fn state_of(seen: &NodeSeen) -> &'static str {
     match (seen.record.state, seen.changed) {
         (NodeState::Live, Some(_)) => "live",
         (NodeState::Live, None) => "silent",
@@ -236,10 +273,18 @@ fn state_of_owner(owner: Option<&OwnerRecord>, nodes: &[NodeSeen]) -> (String, O
 }
 
 impl PartitionRow {
-    fn new(partition: String, owner: Option<&OwnerRecord>, nodes: &[NodeSeen]) -> PartitionRow {
+    pub(super) fn new(partition: String, owner: Option<&OwnerRecord>, nodes: &[NodeSeen]) -> PartitionRow {
         let (state, name) = state_of_owner(owner, nodes);
         let epoch = owner.map(|owner| owner.epoch.0);
-        PartitionRow { partition, state, owner: name, epoch }
+        PartitionRow { partition, state, owner: name, epoch, began: None }
+    }
+
+    /// Adds how the ownership began, if that is among these.
+    fn with(self, all: &[Beginning]) -> PartitionRow {
+        let is_its =
+            |began: &&Beginning| began.partition == self.partition && Some(began.epoch) == self.epoch;
+        let began = all.iter().find(is_its).filter(|_| self.owner.is_some()).cloned();
+        PartitionRow { began, ..self }
     }
 }
 
@@ -301,7 +346,7 @@ mod tests {
             assert_eq!((&*shown.state, shown.owner.as_deref(), shown.epoch), (state, name, Some(7)));
         }
         let shown = PartitionRow::new(id.to_string(), None, &nodes);
-        assert_eq!(shown.cells(), ["/vicepb", "never served", "-", "-"]);
+        assert_eq!(shown.cells(), ["/vicepb", "never served", "-", "-", "-"]);
         let address = Ipv4Addr::new(192, 0, 2, 11);
         let shown = AddressRow::new(address, Some(&owner("alive", 1)), &nodes);
         assert_eq!(shown.cells(), ["192.0.2.11", "owned", "alive", "7"]);

@@ -61,9 +61,12 @@ impl Begun {
         let settings = context.settings().ok();
         let own = settings.as_ref().filter(|settings| self.is_own(settings));
         examined.snapshot.settings = own.map(of_settings);
+        super::cluster::look(own, client, examined);
         if let Some(own) = own.filter(|own| own.roles.contains(&Role::Fs)) {
             let registration = registration(own, client);
-            examined.snapshot.registration = examined.seen("the server's registration", registration);
+            let absent = std::mem::take(&mut examined.snapshot.registration.absent);
+            let registration = examined.seen("the server's registration", registration);
+            examined.snapshot.registration = Registration { absent, ..registration };
         }
         if let Some(settings) = &settings {
             let jobs = jobs(settings);

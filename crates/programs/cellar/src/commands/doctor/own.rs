@@ -56,6 +56,9 @@ fn figures(examined: &mut Examined, connection: &dyn ClientConnection, server: I
         locks: table.look("locks", Table::Locks),
         callbacks: table.look("callbacks", Table::Callbacks),
         partitions: table.look("partitions", Table::Partitions),
+        own_node: table.look("the node", Table::Cluster),
+        nodes: table.look("other nodes", Table::Nodes),
+        takeovers: table.look("takeovers", Table::Takeovers),
         // The table's only row has no labels.
         process: table.look("the process", Table::Process).1,
         transport: table.transport(),

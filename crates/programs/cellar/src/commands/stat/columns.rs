@@ -2,9 +2,9 @@
 
 use super::figures::{Column, Show, Tabular, share};
 use events::catalogue::{
-    AuditFigures, CacheCounts, CallFigures, CallbackFigures, DiskFigures, EventFigures, HostFigures,
-    LaneFigures, LockFigures, PartitionFigures, PeerFigures, ProcessFigures, RefusalFigures, UsageFigures,
-    WorkerFigures,
+    AuditFigures, CacheCounts, CallFigures, CallbackFigures, ClusterFigures, DiskFigures, EventFigures,
+    HostFigures, LaneFigures, LockFigures, NodeFigures, PartitionFigures, PeerFigures, ProcessFigures,
+    RefusalFigures, TakeoverFigures, UsageFigures, WorkerFigures,
 };
 
 fn mean(sum: u64, of: u64) -> u64 {
@@ -162,6 +162,7 @@ impl Tabular for PeerFigures {
         ("BYTES IN", Show::Bytes, |row| row.received),
         ("DATA OUT", Show::Count, |row| row.data_sent),
         ("RESENT", Show::Count, |row| row.data_resent),
+        ("STALLS", Show::Count, |row| row.stalls),
         ("BYTES OUT", Show::Bytes, |row| row.sent),
         ("OPENED", Show::Count, |row| row.opened),
         ("CONNECTIONS", Show::Now, |row| row.connections),
@@ -227,5 +228,70 @@ impl Tabular for ProcessFigures {
         ("STARTED", Show::Moment, |row| row.started),
         ("MEMORY", Show::Size, |row| row.resident),
         ("VOLUMES", Show::Now, |row| row.volumes_loaded),
+    ];
+}
+
+impl Tabular for ClusterFigures {
+    const COLUMNS: &'static [Column<ClusterFigures>] = &[
+        ("RENEWALS", Show::Count, |row| row.renewals),
+        ("LEASE", Show::Time, |row| row.lease),
+        ("LAPSES", Show::Count, |row| row.lapses),
+        ("OWNS", Show::Now, |row| row.owned),
+        ("OF", Show::Now, |row| row.partitions),
+        ("UNSERVED", Show::Now, |row| row.unserved),
+        ("TAKEN OVER", Show::Count, |row| row.takeover.count()),
+        ("MEAN", Show::Time, |row| row.takeover.mean()),
+        ("MAX", Show::Time, |row| row.takeover.max()),
+        ("GIVEN UP", Show::Count, |row| row.given_up),
+        ("FENCED", Show::Count, |row| row.fences),
+        ("BUCKET P50", Show::Time, |row| row.bucket.quantile(500)),
+        ("P99", Show::Time, |row| row.bucket.quantile(990)),
+        ("LATE", Show::Count, |row| row.bucket_late),
+        ("FORWARDED", Show::Count, |row| row.forwarded),
+        ("MEAN", Show::Time, |row| mean(row.forward, row.forwarded)),
+        ("REFUSED", Show::Count, |row| row.forwards_refused),
+        ("UNKNOWN", Show::Count, |row| row.forwards_unknown),
+        ("FAILED", Show::Count, |row| row.forwards_failed),
+        ("EXECUTED", Show::Count, |row| row.executed),
+        ("STRANGERS", Show::Count, |row| row.strangers),
+    ];
+}
+
+impl Tabular for NodeFigures {
+    const COLUMNS: &'static [Column<NodeFigures>] = &[
+        ("PACKETS IN", Show::Count, |row| row.received_packets),
+        ("BYTES IN", Show::Bytes, |row| row.received),
+        ("DATA OUT", Show::Count, |row| row.data_sent),
+        ("BYTES OUT", Show::Bytes, |row| row.sent),
+        ("RESENT", Show::Count, |row| row.data_resent),
+        ("OF DATA", Show::Share, |row| share(row.data_resent, row.data_sent)),
+        ("STALLS", Show::Count, |row| row.stalls),
+        ("CONNECTIONS", Show::Now, |row| row.connections),
+        ("RTT", Show::Time, |row| row.round_trip),
+        ("+-", Show::Time, |row| row.variation),
+        ("RTT P50", Show::Time, |row| row.round_trips.quantile(500)),
+        ("RTT P99", Show::Time, |row| row.round_trips.quantile(990)),
+        ("TIMEOUT", Show::Time, |row| row.timeout),
+        ("WINDOW", Show::Now, |row| row.window),
+        ("CWND", Show::Now, |row| row.congestion_window),
+        ("OWNS", Show::Now, |row| row.owned),
+        ("SILENT", Show::Time, |row| row.silence),
+        ("RENEWAL", Show::Time, |row| row.renewal),
+    ];
+}
+
+impl Tabular for TakeoverFigures {
+    const COLUMNS: &'static [Column<TakeoverFigures>] = &[
+        ("BEGAN", Show::Moment, |row| row.began),
+        ("TOTAL", Show::Time, |row| row.total),
+        ("DETECT", Show::Time, |row| row.detect),
+        ("EVICT", Show::Time, |row| row.evict),
+        ("CLAIM", Show::Time, |row| row.claim),
+        ("OPEN", Show::Time, |row| row.open),
+        ("RESET", Show::Time, |row| row.reset),
+        ("CLOSE", Show::Time, |row| row.close),
+        ("FREE", Show::Time, |row| row.free),
+        ("ANSWERED", Show::Time, |row| row.answered),
+        ("COMPLETE", Show::Now, |row| row.complete),
     ];
 }

@@ -41,9 +41,10 @@ pub struct TableRequest {
 }
 
 impl TableRequest {
-    /// All tables but the caches, for which `cellar stat caches` shows both totals and changes.
+    /// All tables but the caches and the cluster, for which commands of their own show both totals and changes.
     fn tables() -> impl Iterator<Item = Table> {
-        Table::ALL.iter().copied().filter(|table| *table != Table::Caches)
+        let has_own = |table: &Table| matches!(table, Table::Caches | Table::Cluster);
+        Table::ALL.iter().copied().filter(move |table| !has_own(table))
     }
 
     fn can_be_narrowed(table: Table) -> bool {
@@ -170,7 +171,7 @@ mod tests {
         let about = |command: &Command| command.get_about().map(ToString::to_string).unwrap_or_default();
         let reported: Vec<(&str, String)> =
             command.get_subcommands().map(|command| (command.get_name(), about(command))).collect();
-        assert_eq!(reported.len(), Table::ALL.len() - 1);
+        assert_eq!(reported.len(), Table::ALL.len() - 2);
         for (name, about) in reported {
             let private = ["volumes", "clients", "hosts", "peers"].contains(&name);
             assert!(

@@ -2,7 +2,7 @@
 
 use super::Asker;
 use super::sample::Sample;
-use super::state::{Pane, State};
+use super::state::Pane;
 use crate::commands::stat::again::Again;
 use crate::output::{Format, line};
 use anyhow::Result;
@@ -28,7 +28,7 @@ pub(super) fn print(format: Format, asker: &Asker, again: Again, only: bool) -> 
 }
 
 fn look(asker: &Asker) -> Result<Looks> {
-    let state = State { is_foreign: asker.is_foreign(), ..State::default() };
+    let state = asker.state();
     let look = |pane: &Pane| Ok((*pane, asker.look(*pane, pane.source())?, Instant::now()));
     state.panes().iter().map(look).collect()
 }

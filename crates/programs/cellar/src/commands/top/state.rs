@@ -16,6 +16,15 @@ pub(super) enum Pane {
 /// Tables of Cellar servers: all tables.
 const OWN: [Pane; Table::ALL.len()] = panes();
 
+/// Number of tables of servers that are no nodes of a cluster.
+const PLAIN: usize = {
+    let mut count = 0;
+    while count < Table::ALL.len() && !Table::ALL[count].is_of_cluster() {
+        count += 1;
+    }
+    count
+};
+
 /// Tables of foreign servers: those with keys, and the remaining figures.
 const FOREIGN: [Pane; KEYS + 1] = panes();
 
@@ -97,6 +106,8 @@ pub(super) struct Client {
 pub(super) struct State {
     /// Whether the server is a foreign one.
     pub(super) is_foreign: bool,
+    /// Whether the server is a node of a cluster.
+    pub(super) is_node: bool,
     pub(super) pane: Pane,
     /// Volume whose clients are displayed in place of the volumes.
     pub(super) volume: Option<(u32, String)>,
@@ -125,7 +136,11 @@ const FILTER_MAX: usize = 64;
 impl State {
     /// Returns the available tables.
     pub(super) fn panes(&self) -> &'static [Pane] {
-        if self.is_foreign { &FOREIGN } else { &OWN }
+        match (self.is_foreign, self.is_node) {
+            (true, _) => &FOREIGN,
+            (false, true) => &OWN,
+            (false, false) => &OWN[..PLAIN],
+        }
     }
 
     /// Returns the index of the displayed table.
@@ -204,9 +219,9 @@ impl State {
     }
 
     fn choose(&mut self, pane: usize) -> Action {
-        let State { is_foreign, absolute, paused, .. } = *self;
-        let panes = self.panes();
-        *self = State { is_foreign, pane: panes[pane % panes.len()], absolute, paused, ..State::default() };
+        let State { is_foreign, is_node, absolute, paused, .. } = *self;
+        let (panes, others) = (self.panes(), State::default());
+        *self = State { is_foreign, is_node, pane: panes[pane % panes.len()], absolute, paused, ..others };
         Action::Change
     }
 
@@ -285,6 +300,9 @@ mod tests {
         assert_eq!(state.pane, Pane::Of(Table::Calls));
         press(&mut state, &[Key::BackTab, Key::BackTab]);
         assert_eq!(state.pane, Pane::Of(Table::Audit));
+        state.is_node = true;
+        press(&mut state, &[Key::Tab; 2]);
+        assert_eq!((state.pane, state.is_node), (Pane::Of(Table::Cluster), true), "only nodes have it");
         state.is_foreign = true;
         press(&mut state, &[Key::Char('0'), Key::Tab]);
         assert_eq!(state.pane, Pane::Figures);

@@ -116,7 +116,7 @@ impl Looks {
 
 /// Runs the loop until the user quits.
 pub(super) fn watch(asker: Asker, interval: Duration) -> Result<()> {
-    let mut state = State { is_foreign: asker.is_foreign(), ..State::default() };
+    let mut state = asker.state();
     let about = format!("{} every {} s", asker.about(), interval.as_secs());
     // An initial error is reported as in other commands.
     let first = asker.look(state.pane, state.source())?;
