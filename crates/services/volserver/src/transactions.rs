@@ -104,10 +104,7 @@ impl Transactions {
         if table.open.len() >= TRANSACTIONS_MAX {
             return Err(Refusal::TooMany);
         }
-        let id = match numbers {
-            None => table.new_id(),
-            Some(numbers) => table.new_id_among(partition, numbers).ok_or(Refusal::TooMany)?,
-        };
+        let id = table.new_id(partition, numbers).ok_or(Refusal::TooMany)?;
         let transaction = Transaction {
             volume_id,
             partition,
@@ -227,7 +224,15 @@ impl Table {
         self.open.values().any(is_on)
     }
 
-    fn new_id(&mut self) -> i32 {
+    /// Returns a free number, one of these if the partition has its own; `None` if there is none.
+    fn new_id(&mut self, partition: PartitionId, numbers: Option<RangeInclusive<i32>>) -> Option<i32> {
+        match numbers {
+            None => Some(self.next_id()),
+            Some(numbers) => self.new_id_among(partition, numbers),
+        }
+    }
+
+    fn next_id(&mut self) -> i32 {
         loop {
             let id = self.next;
             self.next = id.checked_add(1).unwrap_or(1);

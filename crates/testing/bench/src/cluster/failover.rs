@@ -5,6 +5,7 @@ use super::pulse::Pulse;
 use crate::report::{spread, table};
 use crate::statistics::{Spread, short};
 use anyhow::{Context, Result, ensure};
+use comfy_table::Table;
 use interop::nodes::Nodes;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -44,6 +45,10 @@ pub(super) fn measure(nodes: &mut Nodes, options: &ClusterOptions) -> Result<Str
         }
     }
     let acknowledged = compare(nodes, &volumes, pulses)?;
+    Ok(format!("{}\n\nAll {acknowledged} acknowledged files were there at the end.", rendered(&rows)))
+}
+
+fn rendered(rows: &[Row]) -> Table {
     let mut rendered = table(
         &[
             "the owner is",
@@ -55,7 +60,7 @@ pub(super) fn measure(nodes: &mut Nodes, options: &ClusterOptions) -> Result<Str
         ],
         1,
     );
-    for ((_, how), row) in SIGNALS.iter().zip(&rows) {
+    for ((_, how), row) in SIGNALS.iter().zip(rows) {
         rendered.add_row([
             (*how).to_owned(),
             row.first.len().to_string(),
@@ -65,7 +70,7 @@ pub(super) fn measure(nodes: &mut Nodes, options: &ClusterOptions) -> Result<Str
             Spread::of(row.back.iter().copied()).map_or_else(|| "-".into(), spread),
         ]);
     }
-    Ok(format!("{rendered}\n\nAll {acknowledged} acknowledged files were there at the end."))
+    rendered
 }
 
 /// Returns the figure that nine tenths do not exceed.
