@@ -70,7 +70,7 @@ pub(crate) struct SendQueue {
     acked_at: Monotonic,
     /// Number of ACKs since then that requested packets already read.
     behind: u32,
-    /// Whether the peer's window held back data when that was last asked.
+    /// Whether the peer's window has held back data since it last opened.
     is_stalled: bool,
     /// Whether an ACK has responded to a DATA packet since the first of the consecutive timeouts.
     is_answered: bool,
@@ -523,6 +523,7 @@ impl SendQueue {
         result.lost = self.detect_losses(now, rtt);
         self.congestion.on_acked(result.newly, limited, rtt);
         if result.newly > 0 {
+            self.is_stalled = false;
             self.backoff = 0;
             self.timeout_at = None;
         }
