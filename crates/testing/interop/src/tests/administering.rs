@@ -100,8 +100,8 @@ fn create_and_show(cluster: &Cluster) -> Result<()> {
     compare(cluster, "data")?;
     expect(cluster, &format!("listpart {FRONT}"), &["/vicepb", "/vicepc", "Total: 2"])?;
     expect(cluster, &format!("partinfo {FRONT}"), &["/vicepb", "/vicepc"])?;
-    expect(cluster, &format!("listvol {FRONT}"), &["data", "other", "on-line"])?;
-    expect(cluster, &format!("listvol {FRONT} c"), &["other", "on-line"])?;
+    expect(cluster, &format!("listvol {FRONT}"), &["data", "other", "On-line"])?;
+    expect(cluster, &format!("listvol {FRONT} c"), &["other", "On-line"])?;
     for server in [FRONT, OWNERS[0], OWNERS[1]] {
         expect(cluster, &format!("status {server}"), &["No active transactions"])?;
     }
