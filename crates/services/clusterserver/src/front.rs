@@ -167,7 +167,7 @@ impl Front {
         }
     }
 
-    /// Passes a call of which `head` was read to the owner of its target.
+    /// Passes a call to the owner of its target. `head` is the part of the request that was already read.
     pub fn pass_to<'s>(
         &self,
         call: &CallContext<'_>,

@@ -61,7 +61,7 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// Whether one is left, of which there are `per_second`.
+    /// Whether a question is left, if `per_second` are allowed.
     fn is_left(&self, now: Monotonic, per_second: u32) -> bool {
         self.full_at.since(now) + SAVED / per_second <= SAVED
     }

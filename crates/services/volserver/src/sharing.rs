@@ -1,4 +1,4 @@
-//! Partitions that several servers share, of which each has some.
+//! Partitions shared by several servers, each of which has some of them open.
 
 use base::{PartitionId, VolumeId};
 use std::ops::RangeInclusive;

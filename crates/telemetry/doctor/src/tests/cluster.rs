@@ -4,7 +4,7 @@ use super::{Case, MS, SECOND, registered, rows, with};
 use crate::snapshot::*;
 use events::catalogue::{ClusterFigures, NodeFigures, TakeoverFigures};
 
-/// Returns a cluster of two nodes, of which each owns a partition, with one change.
+/// Returns a cluster of two nodes, each the owner of a partition, with one change.
 fn cluster(change: impl FnOnce(&mut Cluster)) -> Snapshot {
     let node = |name: &str| Node {
         name: name.into(),

@@ -258,7 +258,7 @@ fn killed(cluster: &mut Cluster, site: usize, names: &mut Vec<String>) -> Result
         .with_context(|| last.clone())?;
         longest = longest.max(begun.elapsed());
     }
-    // A client with three database servers, one of which is dead, goes on as well.
+    // A client with three database servers goes on although one is dead.
     all(&cluster.host, &["pts createuser after.all -localauth".into(), "vos listvldb -localauth".into()])?;
     cluster.wait_for_owners_at(rest[0])?;
     for node in &rest {

@@ -11,8 +11,8 @@ use std::net::Ipv4Addr;
 pub(in crate::commands) struct Addresses(Vec<(String, Vec<Ipv4Addr>)>);
 
 impl Addresses {
-    /// Describes the nodes of which no address is registered. A cluster of which no node is registered has addresses of its
-    /// own, or is not registered yet.
+    /// Describes the nodes without a registered address; none if no node has one: then the cluster has service addresses, or
+    /// is not registered yet.
     pub(in crate::commands) fn absent(&self, registered: &BTreeSet<Ipv4Addr>) -> Vec<String> {
         let is_known = |addresses: &[Ipv4Addr]| addresses.iter().any(|address| registered.contains(address));
         if !self.0.iter().any(|(_, addresses)| is_known(addresses)) {

@@ -1,4 +1,4 @@
-//! The cluster of which the server is a node, as its bucket has it.
+//! The cluster that the server belongs to, as its bucket describes it.
 
 use super::Examined;
 use crate::commands::cluster::observe;
