@@ -27,6 +27,8 @@ pub(super) const SUFFIX: &str = ".log";
 const AHEAD_BYTES: usize = 512 << 10;
 /// Zeros appended later, as often as about this much has been written.
 const STEP_BYTES: usize = 256 << 10;
+/// What is appended. A buffer allocated for each append would have to be cleared each time.
+static ZEROS: [u8; STEP_BYTES] = [0; STEP_BYTES];
 
 /// The log files of one database.
 pub(super) struct Logs {
@@ -164,10 +166,9 @@ impl Log {
     /// Appends at least this many zeros. RocksDB may write at the same time, so they are always written at the
     /// file's end, never at an offset.
     fn append_zeros(&self, bytes: usize) -> io::Result<()> {
-        let zeros = vec![0; bytes];
         let mut done = 0;
         while done < bytes {
-            match self.file.append(&zeros[done..]) {
+            match self.file.append(&ZEROS[..ZEROS.len().min(bytes - done)]) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => done += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -177,7 +178,7 @@ impl Log {
         // RocksDB takes less than a header at the end for a torn one, even if it is zeros.
         let rest = self.file.length()? % BLOCK_BYTES as u64;
         if (1..HEADER_BYTES as u64).contains(&rest) {
-            self.file.append(&zeros[..HEADER_BYTES])?;
+            self.file.append(&ZEROS[..HEADER_BYTES])?;
         }
         Ok(())
     }
