@@ -306,10 +306,9 @@ impl SendQueue {
         !self.is_all_cut() && !self.window_is_open()
     }
 
-    /// Records whether the peer's window holds back data now. Returns whether it has begun to.
-    pub(crate) fn begins_to_stall(&mut self, is_blocked: bool) -> bool {
-        let was_stalled = std::mem::replace(&mut self.is_stalled, is_blocked);
-        is_blocked && !was_stalled
+    /// Records that the peer's window holds back data. Returns whether it did not before, since it last opened.
+    pub(crate) fn begins_to_stall(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_stalled, true)
     }
 
     fn window_is_open(&self) -> bool {

@@ -70,14 +70,11 @@ impl Endpoint {
     fn rearm(&mut self, now: Monotonic, key: Key) {
         let Some(call) = self.calls.get(key) else { return };
         let is_blocked = call.send.may_be_blocked() && call.send.has_new(self.payload_max(call.connection));
+        if is_blocked {
+            self.count_stall(key);
+        }
         let Some(call) = self.calls.get_mut(key) else { return };
         call.unarmed = false;
-        if call.send.begins_to_stall(is_blocked)
-            && let Some(connection) = self.connections.all.get(call.connection)
-            && let Some(peer) = self.peers.all.get_mut(connection.peer)
-        {
-            peer.counters.stalls += 1;
-        }
         let mut deadline = call.deadline(now);
         let (connection_key, channel) = (call.connection, call.channel);
         let connection = self.connections.all.get_mut(connection_key);
@@ -94,6 +91,18 @@ impl Endpoint {
                 self.put_to_rest(key, deadline);
             }
             None => self.timers.arm(Timed::Call(key), &mut call.armed, deadline),
+        }
+    }
+
+    /// Counts that the peer's window holds back data of a call, once until it opens.
+    #[cold]
+    fn count_stall(&mut self, key: Key) {
+        if let Some(call) = self.calls.get_mut(key)
+            && call.send.begins_to_stall()
+            && let Some(connection) = self.connections.all.get(call.connection)
+            && let Some(peer) = self.peers.all.get_mut(connection.peer)
+        {
+            peer.counters.stalls += 1;
         }
     }
 
