@@ -16,6 +16,7 @@ use crate::core::creation::put_volume;
 use crate::core::replacement::delete_volume;
 use crate::{CloneVolume, NewVolume, Volume, VolumeError, VolumeHeader, Volumes};
 use base::{PartitionId, VolumeId, VolumeType};
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 use store::Batch;
 use volume_records::codec::StoredHeader;
@@ -115,11 +116,7 @@ impl Volumes {
         let source = self.get_any_state(source)?;
         let partition = source.partition();
         self.check_unused(partition, new.id, new.kind == VolumeType::ReadOnly)?;
-        let id = self.free_number(partition)?;
-        self.make_clone(changes, &source, &CloneVolume { id, ..new.clone() }, Batch::new(), |header| {
-            header.stands_for = stands_for(new.kind, new.id);
-            change(header);
-        })
+        self.make_parked_clone(changes, &source, new, change)
     }
 
     fn check_unused(&self, partition: PartitionId, id: VolumeId, may_be: bool) -> Result<(), VolumeError> {
@@ -139,8 +136,18 @@ impl Volumes {
         let source = self.get_any_state(source)?;
         let partition = source.partition();
         self.check_apart(partition, new.id, new.kind, source.header().parent)?;
-        let id = self.free_number(partition)?;
-        self.make_clone(changes, &source, &CloneVolume { id, ..new.clone() }, Batch::new(), |header| {
+        self.make_parked_clone(changes, &source, new, change)
+    }
+
+    fn make_parked_clone(
+        &self,
+        changes: MutexGuard<'_, ()>,
+        source: &Arc<Volume>,
+        new: &CloneVolume,
+        change: impl FnOnce(&mut VolumeHeader),
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let id = self.free_number(source.partition())?;
+        self.make_clone(changes, source, &CloneVolume { id, ..new.clone() }, Batch::new(), |header| {
             header.stands_for = stands_for(new.kind, new.id);
             change(header);
         })
