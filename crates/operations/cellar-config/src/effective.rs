@@ -278,6 +278,7 @@ fn server(values: &mut Values, settings: &Settings) {
     values.add("server.announce_containers", containers);
     values.path("server.state", settings.database_path.parent());
     values.path("server.logs", Some(&settings.log_path));
+    values.number("server.nice", settings.nice);
 }
 
 fn partitions(values: &mut Values, settings: &Settings) {

@@ -107,6 +107,7 @@ struct ServerSection {
     announce_containers: Option<bool>,
     state: Option<PathBuf>,
     logs: Option<PathBuf>,
+    nice: Option<Spanned<i32>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -295,6 +296,7 @@ fn resolve(origin: &Origin<'_>, folder: &Path, file: File) -> Result<Settings> {
         }),
         probe_history: probe_history(file.metrics.as_ref(), file.web.as_ref()).map(|path| folder.join(path)),
         web: file.web.map(|web| WebSettings::new(web, folder, &state)),
+        nice: origin.bounded(file.server.nice.as_ref(), "server.nice", super::NICE, -20, 19)?,
         tuning: tuning(origin, &file.store, &file.volume_server, &file.rx, &file.fairness)?,
         partitions: {
             let all;

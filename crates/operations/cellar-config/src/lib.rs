@@ -145,6 +145,10 @@ impl Default for Tuning {
     }
 }
 
+/// Default nice value: that of OpenAFS's file server. Without it, other programs on the machine, such as backups,
+/// come before the callers.
+pub(crate) const NICE: i32 = -5;
+
 /// Default minimum duration of slow calls, in milliseconds.
 pub(crate) const SLOW_CALL_MS: u64 = 500;
 
@@ -190,6 +194,8 @@ pub struct Settings {
     pub cell: CellName,
     /// Kerberos realms that count as the cell's own, and principals excluded from them.
     pub realms: LocalRealms,
+    /// Nice value of the program, -20 to 19.
+    pub nice: i32,
     /// The services to run.
     pub roles: Vec<Role>,
     /// Addresses to bind; if empty, all addresses of the machine.

@@ -94,6 +94,7 @@ pub fn load() -> Result<Settings> {
         sysid_path: local.join("sysid"),
         bos_config_path: BOS_CONFIG.into(),
         log_path: LOG_DIRECTORY.into(),
+        nice: crate::NICE,
         metrics: None,
         probe_history: None,
         web: None,

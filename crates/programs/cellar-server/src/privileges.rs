@@ -2,6 +2,7 @@
 
 use cellar_config::Settings;
 use rustix::io;
+use rustix::process::{getpriority_process, setpriority_process};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use rustix::thread::{capability_is_in_bounding_set, remove_capability_from_bounding_set};
 
@@ -44,9 +45,35 @@ fn keep_only(used: CapabilitySet) -> io::Result<()> {
     if kept == own { Ok(()) } else { set_capabilities(None, kept) }
 }
 
+/// Sets the nice value of this thread and of those that it starts; to be called before it has started any. Without the
+/// permission (CAP_SYS_NICE, RLIMIT_NICE) to have a lower one than the program was started with, that is kept, and the log
+/// says so.
+pub(crate) fn set_priority(nice: i32) {
+    if getpriority_process(None) == Ok(nice) {
+        return;
+    }
+    if let Err(error) = setpriority_process(None, nice) {
+        let now = getpriority_process(None).unwrap_or_default();
+        tracing::info!(nice, now, %error, "no permission for server.nice; the program keeps its priority");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_has_the_nice_value_of_the_settings_if_it_may() {
+        let tested = std::thread::spawn(|| {
+            set_priority(3);
+            let started = std::thread::spawn(|| getpriority_process(None).unwrap()).join().unwrap();
+            assert_eq!(started, 3);
+            let may_raise = setpriority_process(None, -7).is_ok() && setpriority_process(None, 3).is_ok();
+            set_priority(-5);
+            assert_eq!(getpriority_process(None).unwrap(), if may_raise { -5 } else { 3 });
+        });
+        tested.join().unwrap();
+    }
 
     #[test]
     fn threads_keep_only_used_capabilities() {

@@ -35,6 +35,7 @@ pub fn run_then(
 ) -> Result<()> {
     log::start(&settings.log_path, console)?;
     privileges::give_up_unused(&settings);
+    privileges::set_priority(settings.nice);
     let (instructions, received) = channel();
     let interrupted = Arc::new(AtomicBool::new(false));
     follow_signals(instructions.clone(), Arc::clone(&interrupted))?;
