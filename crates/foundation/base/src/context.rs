@@ -1,7 +1,8 @@
 //! The context of a call: its caller, and the facts about it that statistics and the audit record.
 
-use crate::{Caller, UserId, VolumeId};
+use crate::{CallId, Caller, UserId, VolumeId};
 use std::ops::Deref;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering::Relaxed};
 
 /// An operation that administrator privileges permit.
@@ -68,10 +69,11 @@ impl Privilege {
 }
 
 /// A call being served. The dispatcher creates it, passes it to the handler, and reads the facts when the call ends.
-/// Handlers only add facts; no behaviour depends on them.
+/// Handlers only add facts; no behaviour depends on them. The identity is no fact: a change that has one is made once.
 #[derive(Debug)]
 pub struct CallContext<'a> {
     caller: &'a Caller,
+    id: OnceLock<CallId>,
     volume: AtomicU32,
     user: AtomicI32,
     privileges: AtomicU8,
@@ -82,6 +84,7 @@ impl<'a> CallContext<'a> {
     pub fn new(caller: &'a Caller) -> CallContext<'a> {
         CallContext {
             caller,
+            id: OnceLock::new(),
             volume: AtomicU32::default(),
             user: AtomicI32::default(),
             privileges: AtomicU8::default(),
@@ -91,6 +94,16 @@ impl<'a> CallContext<'a> {
     /// Returns the caller.
     pub fn caller(&self) -> &'a Caller {
         self.caller
+    }
+
+    /// Sets the identity of a call that may have been executed before, or may be executed again. Only the first one counts.
+    pub fn identify(&self, id: CallId) {
+        self.id.get_or_init(|| id);
+    }
+
+    /// Returns the identity of a call that may be executed more than once; `None` for most calls.
+    pub fn id(&self) -> Option<CallId> {
+        self.id.get().copied()
     }
 
     /// Records that the call uses this volume; only the first one counts.
@@ -167,5 +180,8 @@ mod tests {
         let names: Vec<&str> = privileges.used().map(|(_, name)| name).collect();
         assert_eq!(names, ["store-status", "set-mode"]);
         assert_eq!(CallContext::new(call.caller()).facts(), CallFacts::default());
+        let ids = [1, 2].map(|number| CallId { process: 7, number });
+        ids.into_iter().for_each(|id| call.identify(id));
+        assert_eq!((call.id(), CallContext::new(call.caller()).id()), (Some(ids[0]), None));
     }
 }

@@ -6,6 +6,7 @@
 pub mod abort;
 pub mod authority;
 pub mod bucket;
+pub mod call_id;
 pub mod connection;
 pub mod context;
 pub mod ids;
@@ -21,6 +22,7 @@ pub mod time;
 pub use abort::AbortCode;
 pub use authority::{Access, LocalAuthority};
 pub use bucket::{BucketAddress, BucketAddressError, BucketPlace};
+pub use call_id::CallId;
 pub use connection::Connection;
 pub use context::{CallContext, CallFacts, PRIVILEGES, Privilege, Privileges};
 pub use ids::{Fid, HostUuid, PartitionId, UserId, VnodeId, VolumeId, VolumeType};

@@ -124,8 +124,13 @@ fn check_that_two_serve(folder: &Path) {
     assert!(volumes.get(id(1)).is_err());
     for letter in [0, 2] {
         let volume = volumes.get(id(letter)).unwrap();
-        let actor =
-            Actor { user: base::UserId(1), privileged: true, in_transaction: false, now: UnixTime(2) };
+        let actor = Actor {
+            user: base::UserId(1),
+            privileged: true,
+            in_transaction: false,
+            call: None,
+            now: UnixTime(2),
+        };
         volume.create_file(&actor, volume.root(), b"file", &SetStatus::default()).unwrap();
         assert_eq!(volumes.list(place(letter)).len(), 1);
     }

@@ -45,7 +45,7 @@ fn fill_and_damage(vicepa: &Path) -> Result<Vec<String>> {
     let volume = volumes.create(id, &new)?;
     volume.update_header(|header| header.deduplicates = true)?;
     let (actor, set) = (
-        Actor { user: UserId(1), privileged: true, in_transaction: false, now: UnixTime(2) },
+        Actor { user: UserId(1), privileged: true, in_transaction: false, call: None, now: UnixTime(2) },
         SetStatus::default(),
     );
     let noise = |n: u32| (n.wrapping_mul(0x9e37_79b9) >> 13 ^ n.wrapping_mul(0x85eb_ca6b) >> 21) as u8;

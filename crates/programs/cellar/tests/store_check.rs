@@ -42,7 +42,8 @@ fn fill(volumes: &Volumes) -> Fid {
         now: UnixTime(1),
     };
     let volume = volumes.create(PartitionId::from_index(0).unwrap(), &new).unwrap();
-    let actor = Actor { user: UserId(1), privileged: true, in_transaction: false, now: UnixTime(2) };
+    let actor =
+        Actor { user: UserId(1), privileged: true, in_transaction: false, call: None, now: UnixTime(2) };
     let set = SetStatus { mode: None, owner: None, group: None, client_modified: None };
     let fid = volume.create_file(&actor, volume.root(), b"file", &set).unwrap().status.fid(new.id);
     let mut noise = Bytes::from(

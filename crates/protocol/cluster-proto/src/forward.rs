@@ -3,9 +3,9 @@
 
 mod results;
 
-pub use results::{Begun, CallKey, Results};
+pub use results::{Begun, Results};
 
-use crate::names::{Epoch, NodeName};
+use crate::names::{Epoch, NodeName, PartitionName};
 use crate::route::Route;
 use base::{AbortCode, Monotonic};
 use std::net::SocketAddr;
@@ -21,10 +21,12 @@ const HOLD: Duration = Duration::from_millis(50);
 /// Whether a call may be executed twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// It only reads, or it writes the same data to the same place.
+    /// It only reads.
     Freely,
-    /// A second execution would have another result: a creation, a removal, a lock. The owner remembers its result.
+    /// A second execution would have another result. The owner remembers the first one's, the next owner does not: a lock.
     Once,
+    /// The partition contains the result of the first execution, which every owner finds: a creation, a removal, a store.
+    Recorded,
 }
 
 /// What a front does next with a call.
@@ -62,16 +64,16 @@ pub enum Outcome {
 ///
 /// The caller repeats [`step`](Forwarding::step) with the present [`Route`] of the partition and does what it returns.
 ///
-/// A call that must not be executed twice, and whose outcome is unknown, is only repeated to the same owner in the same
-/// epoch, which remembers its result. The next owner does not: the client then begins anew, as after the restart of
-/// a server.
+/// A call that must not be executed twice, and whose outcome is unknown, is only repeated where its result is found: in
+/// the same partition if it is recorded there, else at the same owner in the same epoch. Otherwise the client begins anew, as
+/// after the restart of a server.
 #[derive(Clone, Debug)]
 pub struct Forwarding {
     repeat: Repeat,
     since: Monotonic,
     limit: Duration,
     /// The ownership in which it may have been executed.
-    in_doubt: Option<Epoch>,
+    in_doubt: Option<(PartitionName, Epoch)>,
     not_before: Monotonic,
     pause: Duration,
     is_spent: bool,
@@ -97,15 +99,21 @@ impl Forwarding {
         now.since(self.since)
     }
 
-    /// Returns what to do next, given the way of calls to the partition.
-    pub fn step(&self, now: Monotonic, route: Route) -> Step {
+    /// Whether the call may have been executed, and must not be executed again.
+    pub fn is_in_doubt(&self) -> bool {
+        self.repeat != Repeat::Freely && self.in_doubt.is_some()
+    }
+
+    /// Returns what to do next, given the way of calls to the partition, and which that is if it is known. It may be another one
+    /// than before, when a volume moves.
+    pub fn step(&self, now: Monotonic, partition: Option<&PartitionName>, route: Route) -> Step {
         let left = self.limit.saturating_sub(self.age(now));
         if self.is_spent || left.is_zero() {
             return Step::Fail(AbortCode::VRESTARTING);
         }
         let pause = self.not_before.since(now);
         match route {
-            Route::Local(epoch) | Route::Forward { epoch, .. } if self.must_not_reach(epoch) => {
+            Route::Local(epoch) | Route::Forward { epoch, .. } if self.must_not_reach(partition, epoch) => {
                 Step::Fail(AbortCode::VRESTARTING)
             }
             Route::Local(_) => Step::Local,
@@ -116,15 +124,26 @@ impl Forwarding {
         }
     }
 
-    fn must_not_reach(&self, epoch: Epoch) -> bool {
-        self.repeat == Repeat::Once && self.in_doubt.is_some_and(|doubted| doubted != epoch)
+    fn must_not_reach(&self, partition: Option<&PartitionName>, epoch: Epoch) -> bool {
+        let Some((doubted, in_epoch)) = &self.in_doubt else { return false };
+        match self.repeat {
+            Repeat::Freely => false,
+            Repeat::Once => (Some(doubted), *in_epoch) != (partition, epoch),
+            Repeat::Recorded => Some(doubted) != partition,
+        }
     }
 
-    /// Records that an attempt to an owner in `epoch` has ended without a result. `is_whole` is false if a part of the
+    /// Records that an attempt to the partition's owner in `epoch` has ended without a result. `is_whole` is false if a part of the
     /// request is no longer there, or a part of a reply was sent: then the client has to begin anew.
-    pub fn ended(&mut self, now: Monotonic, epoch: Epoch, outcome: Outcome, is_whole: bool) {
+    pub fn ended(
+        &mut self,
+        now: Monotonic,
+        (partition, epoch): (&PartitionName, Epoch),
+        outcome: Outcome,
+        is_whole: bool,
+    ) {
         if outcome == Outcome::Unknown {
-            self.in_doubt = Some(epoch);
+            self.in_doubt = Some((partition.clone(), epoch));
         }
         self.is_spent |= !is_whole;
         self.not_before = now + self.pause;

@@ -43,7 +43,7 @@ mod timing;
 mod transactions;
 
 pub use assignment::assign;
-pub use forward::{Begun, CallKey, Forwarding, Outcome, Repeat, Results, Step};
+pub use forward::{Begun, Forwarding, Outcome, Repeat, Results, Step};
 pub use holding::{Deed, Holding};
 pub use hosts::{HOSTS_MAX, Promise, Reset};
 pub use member::{Member, MemberConfig, NodeStatus, PartitionStatus};

@@ -1,13 +1,13 @@
 //! Seeded histories of forwarded calls between three nodes. Requests and replies are lost and late, the owner changes and
 //! crashes, and fronts learn of it late. `CELLAR_SEED_FIRST=n` sets the first seed.
 
-use base::{AbortCode, Monotonic};
+use base::{AbortCode, CallId, Monotonic};
 use cluster_proto::{
-    Begun, CallKey, Epoch, Forwarding, NodeName, Outcome, Repeat, Results, Route, Step, Timing,
+    Begun, Epoch, Forwarding, NodeName, Outcome, PartitionName, Repeat, Results, Route, Step, Timing,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// Number of histories.
 const COUNT: u64 = 300;
@@ -28,6 +28,10 @@ enum Sabotage {
     RepeatsBlindly,
     /// Owners do not remember results.
     RemembersNothing,
+    /// Owners write no results into the partition.
+    RecordsNothing,
+    /// They write them after the change, and not together with it.
+    RecordsLater,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +47,10 @@ enum Event {
     /// The front considers a call again.
     Wakes(u64),
     Request(usize, Attempt),
+    /// The owner commits a change whose result it records.
+    Commits(usize, Attempt),
+    /// The owner records the result, under a planted fault.
+    Records(usize, Attempt),
     Ends(usize, Attempt),
     /// A reply: whether it was executed.
     Reply(Attempt, bool),
@@ -61,6 +69,8 @@ struct Call {
     is_waiting: bool,
     executions: u32,
     result: Option<Result<(), AbortCode>>,
+    /// Whether it was given up although its result would have been found.
+    gave_up_early: bool,
 }
 
 struct World {
@@ -73,6 +83,8 @@ struct World {
     /// When the owner has opened the database.
     ready_ms: u64,
     results: Vec<Results<()>>,
+    /// The results in the partition, which all owners have.
+    recorded: HashSet<CallId>,
     views: [(usize, Epoch); NODES],
     calls: BTreeMap<u64, Call>,
     report: Report,
@@ -86,6 +98,12 @@ struct Report {
     refused: u64,
     moves: u64,
     found: u64,
+    /// Calls that have found the result in the partition.
+    found_recorded: u64,
+}
+
+fn partition() -> PartitionName {
+    "p".parse().unwrap()
 }
 
 fn node(index: usize) -> NodeName {
@@ -104,6 +122,7 @@ impl World {
             owner,
             ready_ms: 0,
             results: (0..NODES).map(|_| Results::default()).collect(),
+            recorded: HashSet::new(),
             views: [owner; NODES],
             calls: BTreeMap::new(),
             report: Report::default(),
@@ -143,7 +162,7 @@ impl World {
             self.now_ms = at;
             self.handle(event);
             if let Some((number, call)) =
-                self.calls.iter().find(|(_, call)| call.repeat == Repeat::Once && call.executions > 1)
+                self.calls.iter().find(|(_, call)| call.repeat != Repeat::Freely && call.executions > 1)
             {
                 return Err(format!("call {number} is executed {} times", call.executions));
             }
@@ -155,6 +174,7 @@ impl World {
         for (number, call) in &self.calls {
             match call.result {
                 None => return Err(format!("call {number} is never answered")),
+                Some(_) if call.gave_up_early => return Err(format!("call {number} is given up early")),
                 Some(Ok(())) if call.executions == 0 => {
                     return Err(format!("call {number} is acknowledged and was not executed"));
                 }
@@ -171,6 +191,12 @@ impl World {
             Event::Arrives(number) => self.arrives(number),
             Event::Wakes(number) => self.wakes(number),
             Event::Request(to, attempt) => self.request(to, attempt),
+            Event::Commits(at, attempt) => self.commits(at, attempt),
+            Event::Records(at, attempt) => {
+                if self.owner == (at, attempt.epoch) {
+                    self.recorded.insert(self.key(attempt.call));
+                }
+            }
             Event::Ends(at, attempt) => self.ends(at, attempt),
             Event::Reply(attempt, is_executed) => self.reply(attempt, is_executed),
             Event::GivesUp(attempt) => self.outcome(attempt, Outcome::Unknown),
@@ -180,11 +206,19 @@ impl World {
     }
 
     fn arrives(&mut self, number: u64) {
-        let repeat = if self.rng.random() { Repeat::Once } else { Repeat::Freely };
+        let repeat = [Repeat::Freely, Repeat::Once, Repeat::Recorded][self.rng.random_range(0..3)];
         let forwarding = Forwarding::new(self.now(), repeat, Timing::default().hold_limit());
         let front = self.rng.random_range(0..NODES);
-        let call =
-            Call { front, repeat, forwarding, attempt: 0, is_waiting: false, executions: 0, result: None };
+        let call = Call {
+            front,
+            repeat,
+            forwarding,
+            attempt: 0,
+            is_waiting: false,
+            executions: 0,
+            result: None,
+            gave_up_early: false,
+        };
         self.calls.insert(number, call);
         self.wakes(number);
     }
@@ -200,16 +234,20 @@ impl World {
             (false, _) => Route::Forward { node: node(owner), epoch, addresses: Vec::new() },
         };
         let call = self.calls.get_mut(&number).unwrap();
-        match call.forwarding.step(now, route) {
+        match call.forwarding.step(now, Some(&partition()), route) {
             Step::Local => {
-                call.executions += 1;
                 call.result = Some(Ok(()));
+                self.execute(number);
             }
             Step::Hold(pause) => {
                 let pause = u64::try_from(pause.as_millis()).unwrap() + 1;
                 self.at(pause, Event::Wakes(number));
             }
-            Step::Fail(code) => call.result = Some(Err(code)),
+            Step::Fail(code) => {
+                call.result = Some(Err(code));
+                let is_late = call.forwarding.age(now) >= Timing::default().hold_limit();
+                call.gave_up_early = call.repeat == Repeat::Recorded && !is_late;
+            }
             Step::Send { epoch, .. } => {
                 call.attempt += 1;
                 call.is_waiting = true;
@@ -223,8 +261,34 @@ impl World {
         }
     }
 
-    fn key(&self, attempt: Attempt) -> CallKey {
-        CallKey { process: self.calls[&attempt.call].front as u128, number: attempt.call }
+    fn key(&self, call: u64) -> CallId {
+        CallId { process: self.calls[&call].front as u128, number: call }
+    }
+
+    /// Makes the change of a call, unless the partition has its result.
+    fn execute(&mut self, number: u64) {
+        let key = self.key(number);
+        let call = self.calls.get_mut(&number).unwrap();
+        if call.repeat == Repeat::Recorded && self.recorded.contains(&key) {
+            self.report.found_recorded += 1;
+            return;
+        }
+        call.executions += 1;
+        let records = !matches!(self.sabotage, Sabotage::RecordsNothing | Sabotage::RecordsLater);
+        if call.repeat == Repeat::Recorded && records {
+            self.recorded.insert(key);
+        }
+    }
+
+    fn commits(&mut self, at: usize, attempt: Attempt) {
+        // The database of an earlier owner takes nothing any more.
+        if self.owner == (at, attempt.epoch) {
+            self.execute(attempt.call);
+            if self.sabotage == Sabotage::RecordsLater {
+                let late = self.rng.random_range(1..500);
+                self.at(late, Event::Records(at, attempt));
+            }
+        }
     }
 
     fn request(&mut self, to: usize, attempt: Attempt) {
@@ -232,13 +296,18 @@ impl World {
             self.report.refused += 1;
             return self.answer(attempt, false);
         }
-        let (key, now) = (self.key(attempt), self.now());
-        let is_once = self.calls[&attempt.call].repeat == Repeat::Once;
-        let remembers = is_once && self.sabotage != Sabotage::RemembersNothing;
+        let (key, now) = (self.key(attempt.call), self.now());
+        let repeat = self.calls[&attempt.call].repeat;
+        let remembers = repeat != Repeat::Freely && self.sabotage != Sabotage::RemembersNothing;
         match if remembers { self.results[to].begin(now, key) } else { Begun::New } {
             Begun::New => {
-                self.calls.get_mut(&attempt.call).unwrap().executions += 1;
                 let took = self.rng.random_range(0..20);
+                if repeat == Repeat::Recorded {
+                    let committed = self.rng.random_range(0..=took);
+                    self.at(committed, Event::Commits(to, attempt));
+                } else {
+                    self.execute(attempt.call);
+                }
                 self.at(took, Event::Ends(to, attempt));
             }
             Begun::Running => self.at(10, Event::Request(to, attempt)),
@@ -254,7 +323,7 @@ impl World {
         if self.owner != (at, attempt.epoch) {
             return;
         }
-        let (key, now) = (self.key(attempt), self.now());
+        let (key, now) = (self.key(attempt.call), self.now());
         self.results[at].end(now, key, ());
         self.answer(attempt, true);
     }
@@ -284,7 +353,7 @@ impl World {
         }
         call.is_waiting = false;
         let outcome = if sabotage == Sabotage::RepeatsBlindly { Outcome::Refused } else { outcome };
-        call.forwarding.ended(now, attempt.epoch, outcome, true);
+        call.forwarding.ended(now, (&partition(), attempt.epoch), outcome, true);
         self.wakes(attempt.call);
     }
 
@@ -319,11 +388,13 @@ fn forwarded_calls_are_executed_once_and_answered() {
             refused: sum.refused + report.refused,
             moves: sum.moves + report.moves,
             found: sum.found + report.found,
+            found_recorded: sum.found_recorded + report.found_recorded,
         };
     });
     println!("Seen: {sum:?}");
     assert!(sum.acknowledged > 10_000 && sum.given_up > 50 && sum.moves > 200, "{sum:?}");
     assert!(sum.repeated > 500 && sum.refused > 200 && sum.found > 50, "{sum:?}");
+    assert!(sum.found_recorded > 10, "{sum:?}");
 }
 
 fn is_found(sabotage: Sabotage) {
@@ -341,4 +412,14 @@ fn calls_repeated_to_the_next_owner_are_found() {
 #[test]
 fn forgotten_results_are_found() {
     is_found(Sabotage::RemembersNothing);
+}
+
+#[test]
+fn results_that_are_not_recorded_are_found() {
+    is_found(Sabotage::RecordsNothing);
+}
+
+#[test]
+fn results_that_are_recorded_later_are_found() {
+    is_found(Sabotage::RecordsLater);
 }

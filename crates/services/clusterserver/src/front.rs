@@ -11,7 +11,7 @@ use crate::scope::{self, Scope};
 use crate::wire;
 use afs_idl::cluster::{self, refusal};
 use afs_idl::{CallStream, MemoryStream, StreamSource};
-use base::{AbortCode, CallContext, VolumeId};
+use base::{AbortCode, CallContext, CallId, VolumeId};
 use bytes::Bytes;
 use cluster_proto::{CallKind, Epoch, Forwarding, Outcome, PartitionName, Repeat, Route, Step};
 use std::net::SocketAddr;
@@ -290,7 +290,7 @@ impl Front {
                 Goal::Partition(partition) => Found::In(partition.clone()),
             };
             let (route, partition) = match found {
-                Found::Nowhere if outgoing.is_whole() => return None,
+                Found::Nowhere if outgoing.is_whole() && !forwarding.is_in_doubt() => return None,
                 Found::Nowhere => return Some(Err(AbortCode::VRESTARTING)),
                 Found::Unknown => (Route::Hold, None),
                 Found::NotAsked => return Some(Err(AbortCode::VBUSY)),
@@ -299,11 +299,12 @@ impl Front {
                     (ownership.route(&partition, passage.kind, age), Some(partition))
                 }
             };
-            match (forwarding.step(now(), route), partition) {
+            match (forwarding.step(now(), partition.as_ref(), route), partition) {
                 (Step::Hold(pause), _) => (self.environment.pause)(pause),
                 (Step::Fail(code), _) => return Some(Err(code)),
-                (Step::Local, _) => match doubted.take() {
+                (Step::Local, partition) => match doubted.take() {
                     Some(volume) if !self.environment.files.is_here(volume) => self.places.forget(volume),
+                    _ if forwarding.is_in_doubt() => return self.end_here(passage, goal, partition.as_ref()),
                     _ => return None,
                 },
                 (Step::Send { .. }, None) => return None,
@@ -325,10 +326,27 @@ impl Front {
                         Meaning::Result(code) => return Some(Err(code)),
                     };
                     self.note(outcome, code, &partition, &addresses);
-                    forwarding.ended(now(), epoch, outcome, outgoing.is_whole());
+                    forwarding.ended(now(), (&partition, epoch), outcome, outgoing.is_whole());
                 }
             }
         }
+    }
+
+    /// Lets a call that may have been executed by another owner of this partition be served here, where its result is found.
+    fn end_here(
+        &self,
+        passage: &Passage<'_>,
+        goal: Goal<'_>,
+        partition: Option<&PartitionName>,
+    ) -> Option<Result<(), AbortCode>> {
+        if let Goal::Volume(volume) = goal
+            && self.environment.files.partition_of(volume).as_ref() != partition
+        {
+            return Some(Err(AbortCode::VRESTARTING));
+        }
+        let process = self.environment.ownership.node().1.nonce;
+        passage.call.identify(CallId { process, number: passage.number });
+        None
     }
 
     fn note(&self, outcome: Outcome, code: AbortCode, partition: &PartitionName, addresses: &[SocketAddr]) {

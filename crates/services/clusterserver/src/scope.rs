@@ -59,11 +59,28 @@ pub(crate) fn kind(opcode: u32) -> CallKind {
     }
 }
 
-/// Whether a call may be executed twice. A store writes the same data to the same place.
+/// Whether a call may be executed twice.
 pub(crate) fn repeat(opcode: u32) -> Repeat {
-    match fs::class(opcode) {
-        Class::Change | Class::Lock => Repeat::Once,
-        _ => Repeat::Freely,
+    match (opcode, kind(opcode)) {
+        (_, CallKind::Read) => Repeat::Freely,
+        // Each is one change of a volume (`volume::Actor::call`).
+        (
+            fs::CREATE_FILE
+            | fs::MAKE_DIR
+            | fs::SYMLINK
+            | fs::LINK
+            | fs::REMOVE_FILE
+            | fs::REMOVE_DIR
+            | fs::RENAME
+            | fs::STORE_DATA
+            | fs::STORE_DATA64
+            | fs::STORE_STATUS
+            | fs::STORE_ACL
+            | fs::OLD_STORE_ACL,
+            CallKind::Change,
+        ) => Repeat::Recorded,
+        // Locks are in memory only.
+        (_, CallKind::Change) => Repeat::Once,
     }
 }
 
@@ -208,9 +225,10 @@ mod tests {
         for (opcode, what, may) in [
             (fs::FETCH_DATA64, CallKind::Read, Repeat::Freely),
             (fs::INLINE_BULK_STATUS, CallKind::Read, Repeat::Freely),
-            (fs::STORE_DATA64, CallKind::Change, Repeat::Freely),
-            (fs::CREATE_FILE, CallKind::Change, Repeat::Once),
-            (fs::STORE_STATUS, CallKind::Change, Repeat::Once),
+            (fs::STORE_DATA64, CallKind::Change, Repeat::Recorded),
+            (fs::CREATE_FILE, CallKind::Change, Repeat::Recorded),
+            (fs::STORE_STATUS, CallKind::Change, Repeat::Recorded),
+            (fs::SET_VOLUME_STATUS, CallKind::Change, Repeat::Once),
             (fs::SET_LOCK, CallKind::Change, Repeat::Once),
         ] {
             assert_eq!((kind(opcode), repeat(opcode)), (what, may), "{opcode}");

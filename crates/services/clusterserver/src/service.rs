@@ -10,10 +10,10 @@ use crate::streams::{Checking, Collecting};
 use crate::wire;
 use afs_idl::cluster::{self, Server, refusal};
 use afs_idl::{CallStream, StreamSource, Work, fs};
-use base::{AbortCode, CallContext, Caller, Identity, Monotonic, SecurityLevel, VolumeId};
+use base::{AbortCode, CallContext, CallId, Caller, Identity, Monotonic, SecurityLevel, VolumeId};
 use bytes::Bytes;
 use cluster_proto::{
-    Begun, CallKey, CallKind, Epoch, Incarnation, NodeName, NodeState, PartitionName, Results,
+    Begun, CallKind, Epoch, Incarnation, NodeName, NodeState, PartitionName, Repeat, Results,
 };
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -78,6 +78,7 @@ struct Admitted<'a> {
     partition: &'a PartitionName,
     epoch: Epoch,
     kind: CallKind,
+    repeat: Repeat,
     /// Whether it can be executed again if its request did not arrive whole.
     is_of_files: bool,
 }
@@ -220,8 +221,14 @@ impl ClusterService {
         self.unless_departed(call, served).map(|()| stream.reply.into())
     }
 
-    /// Executes a call, unless an earlier attempt has done it.
-    fn execute_once(&self, key: CallKey, wait: Duration, execute: impl FnOnce() -> Reply) -> Reply {
+    /// Executes a call, unless an earlier attempt has done it. If its ownership ends meanwhile, a call whose result is
+    /// recorded in the partition can be executed again: it finds that.
+    fn execute_once(
+        &self,
+        (key, repeat): (CallId, Repeat),
+        wait: Duration,
+        execute: impl FnOnce() -> Reply,
+    ) -> Reply {
         let begun = (self.environment.now)();
         loop {
             let now = (self.environment.now)();
@@ -239,9 +246,12 @@ impl ClusterService {
         }
         let mut running = Running { service: self, key, result: None };
         let result = execute();
-        if result != Err(NOT_OWNER) && result != Err(NOT_EXECUTED) {
-            running.result = Some(result.clone());
-        }
+        let has_result = match result {
+            Err(NOT_OWNER | NOT_EXECUTED) => false,
+            Err(LOST) => repeat != Repeat::Recorded,
+            _ => true,
+        };
+        running.result = has_result.then(|| result.clone());
         result
     }
 
@@ -250,7 +260,7 @@ impl ClusterService {
     fn serve_forwarded(
         &self,
         call: &Admitted<'_>,
-        (key, wait, is_streamed): (CallKey, Duration, bool),
+        (key, wait, is_streamed): (CallId, Duration, bool),
         stream: &mut dyn CallStream,
         serve: &Serve<'_>,
     ) -> Result<(), AbortCode> {
@@ -263,7 +273,9 @@ impl ClusterService {
         // A store, too, is executed once by one owner: the first attempt must not overtake a later store.
         let reply = match call.kind {
             CallKind::Read => self.execute(call, stream, serve),
-            CallKind::Change => self.execute_once(key, wait, || self.execute(call, stream, serve)),
+            CallKind::Change => {
+                self.execute_once((key, call.repeat), wait, || self.execute(call, stream, serve))
+            }
         }?;
         drain(stream)?;
         if reply.is_empty() { Ok(()) } else { stream.write(reply) }
@@ -307,7 +319,7 @@ pub fn is_absence(code: AbortCode) -> bool {
 /// executed.
 struct Running<'a> {
     service: &'a ClusterService,
-    key: CallKey,
+    key: CallId,
     result: Option<Reply>,
 }
 
@@ -338,6 +350,7 @@ impl Server for ClusterService {
             partition: &partition,
             epoch: Epoch(request.epoch),
             kind: scope::kind(opcode),
+            repeat: scope::repeat(opcode),
             is_of_files: true,
         };
         let wait = Duration::from_millis(request.wait_ms.into());
@@ -357,7 +370,8 @@ impl Server for ClusterService {
         }
         count(&self.fronts.tally.executed);
         let context = CallContext::new(&client);
-        let key = CallKey { process: front.nonce, number: request.number };
+        let key = CallId { process: front.nonce, number: request.number };
+        context.identify(key);
         let mut source = StreamSource::continuing(head, stream);
         let serve = |stream: &mut dyn CallStream| {
             self.environment.files.serve(&context, stream).map_err(wire::shielded)
@@ -383,18 +397,19 @@ impl Server for ClusterService {
         let client = self.callers.of(front, request.caller.connection, client);
         let service = u16::try_from(request.service).map_err(|_| AbortCode::RXGEN_OPCODE)?;
         let services = &self.environment.services;
-        let (kind, _) = services.kind(service, request.opcode).ok_or(AbortCode::RXGEN_OPCODE)?;
+        let (kind, repeat) = services.kind(service, request.opcode).ok_or(AbortCode::RXGEN_OPCODE)?;
         let (head, concern) = beginning(stream, |head| Concern::of(service, head))?;
         if scope::opcode(&head) != request.opcode {
             return Err(AbortCode::RXGEN_SS_UNMARSHAL);
         }
-        let call = Admitted { partition: &partition, epoch: Epoch(request.epoch), kind, is_of_files: false };
+        let epoch = Epoch(request.epoch);
+        let call = Admitted { partition: &partition, epoch, kind, repeat, is_of_files: false };
         let wait = Duration::from_millis(request.wait_ms.into());
         self.admit(&partition, call.epoch, kind, wait)?;
         self.check_concern(&call, service, concern)?;
         count(&self.fronts.tally.executed);
         let context = CallContext::new(&client);
-        let key = CallKey { process: front.nonce, number: request.number };
+        let key = CallId { process: front.nonce, number: request.number };
         let serve = |stream: &mut dyn CallStream| {
             services.serve((service, request.opcode), &partition, &context, stream).map_err(wire::shielded)
         };

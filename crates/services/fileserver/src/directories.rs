@@ -282,7 +282,11 @@ impl Session<'_> {
         let fid = created.status.fid(directory.volume.id());
         let call_back = self.promise(directory, fid);
         self.announce(&Change::of(directory.fid));
-        let status = directory.volume.read(fid, |volume| volume.status(fid)).unwrap_or(created.status);
+        let (status, call_back) = match directory.volume.read(fid, |volume| volume.status(fid)) {
+            Ok(status) => (status, call_back),
+            // It is gone already.
+            Err(_) => (created.status, wire::call_back(0)),
+        };
         let access = Access { caller: directory.access.caller | more, ..directory.access };
         Born {
             fid,

@@ -13,7 +13,9 @@ use base::{AbortCode, CallContext, Fid, Monotonic, Privilege, Rights, VolumeId};
 use callbacks::HostId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use volume::{Actor, CallActor, Commits, InCall, Promisee, SetStatus, VnodeStatus, Volume, VolumeError};
+use volume::{
+    Actor, CallActor, Commits, InCall, Promisee, RepeatableCall, SetStatus, VnodeStatus, Volume, VolumeError,
+};
 
 /// An admitted call.
 pub(crate) struct Session<'a> {
@@ -131,6 +133,7 @@ impl<'a> Session<'a> {
             user: self.subject.user,
             privileged: self.subject.administrator,
             in_transaction: false,
+            call: self.context.id().map(|id| RepeatableCall { id, client: self.context.peer.ip() }),
             now: self.server.clock().unix(),
         };
         CallActor { actor, commits: self.commits }
@@ -216,7 +219,16 @@ impl<'a> Session<'a> {
         self.with_gate(view, |gate| gate.read(what))
     }
 
+    /// Whether the call has made its change before, and is answered with the result of that. What was permitted then need not
+    /// be permitted after the change.
+    pub(crate) fn is_repeated(&self, view: &View<'_>) -> bool {
+        self.context.id().is_some_and(|id| view.volume.has_result_of(id))
+    }
+
     pub(crate) fn may_write(&self, view: &View<'_>, what: Writing, set: &SetStatus) -> Result<(), AbortCode> {
+        if self.is_repeated(view) {
+            return Ok(());
+        }
         self.with_gate(view, |gate| gate.write(what, set))?;
         let mode = if what == Writing::Data { Privilege::SetModeOfData } else { Privilege::SetMode };
         self.note_mode(set, mode);
@@ -232,6 +244,9 @@ impl<'a> Session<'a> {
     }
 
     pub(crate) fn may_change_entries(&self, view: &View<'_>, needed: Rights) -> Result<(), AbortCode> {
+        if self.is_repeated(view) {
+            return Ok(());
+        }
         self.with_gate(view, |gate| gate.change_entries(needed))
     }
 

@@ -75,11 +75,13 @@ impl FileServer {
         }
     }
 
-    /// Ends expired promises, and removes absent hosts, also from the durable lists of partitions.
+    /// Ends expired promises, and removes absent hosts, also from the durable lists of partitions, and results of calls that
+    /// no node repeats any more.
     pub fn maintain(&self) {
         let now = self.clock().monotonic();
         self.hosts.state().maintain(now);
         self.forget_hosts(now);
+        self.volumes().forget_results(now);
     }
 
     /// Breaks all promises on `volume`, as required after a release or restore and before the volume is

@@ -190,7 +190,7 @@ pub(crate) fn plan(
 }
 
 fn actor(server: &VolumeServer, owner: UserId) -> Actor {
-    Actor { user: owner, privileged: true, in_transaction: true, now: server.now() }
+    Actor { user: owner, privileged: true, in_transaction: true, call: None, now: server.now() }
 }
 
 /// Performs the first step.

@@ -71,6 +71,7 @@ pub(crate) fn read(meta: &dyn MetaStore, report: &mut CheckReport) -> Registry {
     }
     check_next_id(meta, &registry, report);
     check_listed_hosts(meta, report);
+    check_results(meta, report);
     registry
 }
 
@@ -271,4 +272,21 @@ fn check_listed_hosts(meta: &dyn MetaStore, report: &mut CheckReport) {
         ControlFlow::Continue(())
     });
     report.add_failure(None, "the hosts that may hold promises", result.map_err(Into::into));
+}
+
+/// Checks that the results of forwarded calls can be read.
+fn check_results(meta: &dyn MetaStore, report: &mut CheckReport) {
+    let (from, to) = keys::results();
+    let result = meta.scan(Family::SYSTEM, KeyRange::ascending(&from, &to), &mut |key, value| {
+        let is_sound = if keys::recorded_call_of(key).is_some() {
+            codec::get_recorded_call(value).is_some()
+        } else {
+            keys::deleted_results_of(key).is_some() && codec::get_deleted_results(value).is_some()
+        };
+        if !is_sound {
+            report.add(None, show(Family::SYSTEM, key), "cannot be read");
+        }
+        ControlFlow::Continue(())
+    });
+    report.add_failure(None, "the results of forwarded calls", result.map_err(Into::into));
 }

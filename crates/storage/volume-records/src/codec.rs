@@ -4,6 +4,7 @@
 //! A `put_` function returns a record's value; the `get_` function of the same name decodes it, and returns
 //! `None` for a value that no version of the program writes.
 
+mod call_result;
 mod extensions;
 mod listed_host;
 mod past;
@@ -25,6 +26,7 @@ use store::encryption::SEALED_VALUE_BYTES;
 
 mod scrub;
 
+pub use call_result::{get_deleted_results, get_recorded_call, put_deleted_results, put_recorded_call};
 pub use listed_host::{get_listed_host, put_listed_host};
 pub use past::{get_past, put_past};
 pub use received::{get_receipt, get_splitting, put_receipt, put_splitting};

@@ -1,7 +1,7 @@
 //! Keys of volume records, as specified in `docs/reference/formats/volume.md`. All numbers are big-endian.
 
 use crate::rows::RowKey;
-use base::{SnapshotName, VnodeId, VolumeId};
+use base::{CallId, SnapshotName, VnodeId, VolumeId};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use store::ChunkOwner;
 
@@ -25,6 +25,9 @@ pub const SHARED_SUMS: &[u8] = b"shared/sums";
 
 /// Key prefix in the family System: hosts that may hold callback promises.
 const LISTED_HOSTS: &[u8] = b"hosts/";
+
+/// Key prefix in the family System: results of changes that another server may be asked for.
+const RESULTS: &[u8] = b"results/";
 
 /// The group id 0 is never allocated; it holds records that belong to no group.
 const REGISTRY: u64 = 0;
@@ -163,6 +166,33 @@ pub fn listed_host_of(key: &[u8]) -> Option<SocketAddr> {
 /// Returns the range of all hosts that may hold callback promises.
 pub fn listed_hosts() -> (Vec<u8>, Vec<u8>) {
     (LISTED_HOSTS.to_vec(), concat(&[LISTED_HOSTS, &[0xff; 19]]))
+}
+
+/// Returns the key in the family System of the result of a call.
+pub fn recorded_call(call: CallId) -> Vec<u8> {
+    concat(&[RESULTS, &call.process.to_be_bytes(), &call.number.to_be_bytes()])
+}
+
+/// Returns the call in a key made by [`recorded_call`].
+pub fn recorded_call_of(key: &[u8]) -> Option<CallId> {
+    let (process, number) = key.strip_prefix(RESULTS)?.split_at_checked(16)?;
+    let process = u128::from_be_bytes(process.try_into().ok()?);
+    Some(CallId { process, number: u64::from_be_bytes(number.try_into().ok()?) })
+}
+
+/// Returns the key in the family System of the number up to which the results of a process were deleted.
+pub fn deleted_results(process: u128) -> Vec<u8> {
+    concat(&[RESULTS, &process.to_be_bytes()])
+}
+
+/// Returns the process in a key made by [`deleted_results`].
+pub fn deleted_results_of(key: &[u8]) -> Option<u128> {
+    Some(u128::from_be_bytes(key.strip_prefix(RESULTS)?.try_into().ok()?))
+}
+
+/// Returns the range of all results, and of the numbers up to which they were deleted.
+pub fn results() -> (Vec<u8>, Vec<u8>) {
+    (RESULTS.to_vec(), concat(&[RESULTS, &[0xff; 25]]))
 }
 
 /// Adds an epoch to a prefix.
@@ -335,6 +365,26 @@ mod tests {
                 assert_eq!(listed_host_of(bad), None, "{bad:?}");
             }
         }
+        assert!(to.as_slice() < RESULTS, "the next keys of the family");
+    }
+
+    #[test]
+    fn calls_are_read_as_they_were_written() {
+        let (from, to) = results();
+        for call in [0, 1, u64::MAX].map(|number| CallId { process: u128::from(number) << 64, number }) {
+            let (key, deleted) = (recorded_call(call), deleted_results(call.process));
+            assert_eq!((recorded_call_of(&key), deleted_results_of(&key)), (Some(call), None));
+            assert_eq!(
+                (deleted_results_of(&deleted), recorded_call_of(&deleted)),
+                (Some(call.process), None)
+            );
+            assert!(from < deleted && deleted < key && key < to);
+            for bad in [&key[..key.len() - 1], &[&key[..], &[0]].concat(), &key[1..], &from] {
+                assert_eq!((recorded_call_of(bad), deleted_results_of(bad)), (None, None), "{bad:?}");
+            }
+        }
+        let last = recorded_call(CallId { process: u128::MAX, number: u64::MAX });
+        assert!(last < to);
         assert!(to.as_slice() < SCRUB_STATE, "the next keys of the family");
     }
 }

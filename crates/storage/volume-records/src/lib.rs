@@ -5,6 +5,7 @@
 //! determines. [`rows`] and [`totals`] have the arithmetic of the records of shared chunks and of directory
 //! totals. Nothing here decides when a record is written: the crate `volume` does.
 
+mod call_result;
 mod chunk_names;
 pub mod codec;
 pub mod epochs;
@@ -23,6 +24,7 @@ mod splitting;
 mod status;
 pub mod totals;
 
+pub use call_result::{CallResult, RecordedCall};
 pub use chunk_names::CHUNK_NAMES;
 pub use error::{RecordError, damage};
 pub use header::{PARKED_FIRST, SnapshotOf, Unseen, VolumeHeader, is_parked};

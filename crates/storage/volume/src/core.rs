@@ -5,6 +5,7 @@ pub(crate) mod appenders;
 pub(crate) mod cache;
 pub(crate) mod cache_report;
 pub(crate) mod call;
+pub(crate) mod call_results;
 pub(crate) mod chunk_names;
 pub(crate) mod condition;
 pub(crate) mod continuity;

@@ -50,7 +50,7 @@ pub use crate::interface::error::VolumeError;
 pub use crate::interface::options::{Durability, VolumeOptions};
 pub use crate::interface::partition::{PartitionHandle, Space};
 pub use crate::interface::requests::{
-    Actor, CloneVolume, Created, Found, NewVolume, Removed, Renamed, SetStatus, StoreRequest,
+    Actor, CloneVolume, Created, Found, NewVolume, Removed, Renamed, RepeatableCall, SetStatus, StoreRequest,
 };
 pub use crate::interface::source::DataSource;
 pub use crate::read::bulk_status::Governed;

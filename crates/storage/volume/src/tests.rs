@@ -14,6 +14,7 @@ mod purge;
 mod quota;
 mod reading_ahead;
 mod received;
+mod repeating;
 mod restoring;
 mod scrubbing;
 mod sealing;

@@ -171,7 +171,13 @@ pub(crate) struct Machine {
 }
 
 fn actor() -> Actor {
-    Actor { user: UserId(1), privileged: true, in_transaction: false, now: UnixTime(DAWN_S as u32) }
+    Actor {
+        user: UserId(1),
+        privileged: true,
+        in_transaction: false,
+        call: None,
+        now: UnixTime(DAWN_S as u32),
+    }
 }
 
 /// Returns the name of a volume.

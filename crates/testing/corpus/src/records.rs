@@ -243,7 +243,7 @@ fn look_through(volume: &Arc<Volume>) -> Result<(), VolumeError> {
 }
 
 fn change_volume(volume: &Volume) -> Result<(), VolumeError> {
-    let actor = Actor { user: UserId(7), privileged: true, in_transaction: false, now: NOW };
+    let actor = Actor { user: UserId(7), privileged: true, in_transaction: false, call: None, now: NOW };
     let (root, set) = (volume.root(), SetStatus { mode: Some(0o700), ..SetStatus::default() });
     let _ = volume.set_acl(&actor, root, Acl::administrators());
     let _ = volume.rename(&actor, root, b"file", root, b"other");

@@ -219,7 +219,7 @@ fn a_volume_changed_after_its_import_is_detected() {
     assert!(is_unchanged(&source, &volume.header()));
     // The clock shows the time of the volume's last change.
     let now = source.info.updated;
-    let actor = Actor { user: UserId(1), privileged: true, in_transaction: false, now };
+    let actor = Actor { user: UserId(1), privileged: true, in_transaction: false, call: None, now };
     let wanted = SetStatus { mode: Some(0o600), owner: None, group: None, client_modified: None };
     volume.set_status(&actor, volume.root(), &wanted).unwrap();
     assert!(!is_unchanged(&source, &volume.header()));

@@ -1,6 +1,6 @@
 //! Results of calls that must not be executed twice, for fronts that repeat a call whose reply was lost.
 
-use base::Monotonic;
+use base::{CallId, Monotonic};
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
@@ -9,16 +9,6 @@ const KEPT: Duration = Duration::from_secs(60);
 
 /// Maximum number of results.
 const RESULTS_MAX: usize = 16_384;
-
-/// A call at a front.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CallKey {
-    /// The random number of the front's process, which all its memberships have
-    /// ([`Incarnation::nonce`](crate::Incarnation)).
-    pub process: u128,
-    /// Number of the call in the front's process.
-    pub number: u64,
-}
 
 /// What to do with a forwarded call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,13 +21,14 @@ pub enum Begun<T> {
     Done(T),
 }
 
-/// The results of one owner. They are lost with its process.
+/// The results of one owner, by the identities of calls, whose process is that of the front
+/// ([`Incarnation::nonce`](crate::Incarnation)). They are lost with the owner's process.
 #[derive(Debug)]
 pub struct Results<T> {
     /// `None` while the call is executed.
-    calls: HashMap<CallKey, Option<T>>,
+    calls: HashMap<CallId, Option<T>>,
     /// Ended calls, oldest first.
-    ended: VecDeque<(Monotonic, CallKey)>,
+    ended: VecDeque<(Monotonic, CallId)>,
 }
 
 impl<T> Default for Results<T> {
@@ -48,7 +39,7 @@ impl<T> Default for Results<T> {
 
 impl<T: Clone> Results<T> {
     /// Begins a call.
-    pub fn begin(&mut self, now: Monotonic, key: CallKey) -> Begun<T> {
+    pub fn begin(&mut self, now: Monotonic, key: CallId) -> Begun<T> {
         self.forget(now);
         match self.calls.get(&key) {
             None => {
@@ -61,14 +52,14 @@ impl<T: Clone> Results<T> {
     }
 
     /// Stores the result of a call that [`begin`](Results::begin) has let begin.
-    pub fn end(&mut self, now: Monotonic, key: CallKey, result: T) {
+    pub fn end(&mut self, now: Monotonic, key: CallId, result: T) {
         self.calls.insert(key, Some(result));
         self.ended.push_back((now, key));
         self.forget(now);
     }
 
     /// Ends a call that was not executed.
-    pub fn abandon(&mut self, key: CallKey) {
+    pub fn abandon(&mut self, key: CallId) {
         self.calls.remove(&key);
     }
 
@@ -96,8 +87,8 @@ impl<T: Clone> Results<T> {
 mod tests {
     use super::*;
 
-    fn key(number: u64) -> CallKey {
-        CallKey { process: 7, number }
+    fn key(number: u64) -> CallId {
+        CallId { process: 7, number }
     }
 
     #[test]
@@ -110,7 +101,7 @@ mod tests {
         assert_eq!(results.begin(now, key(2)), Begun::New, "another call");
         results.abandon(key(2));
         assert_eq!(results.begin(now, key(2)), Begun::New);
-        let other = CallKey { process: 8, number: 1 };
+        let other = CallId { process: 8, number: 1 };
         assert_eq!(results.begin(now, other), Begun::New, "another process");
     }
 

@@ -56,6 +56,7 @@ impl World {
             user: base::UserId(1),
             privileged: true,
             in_transaction: false,
+            call: None,
             now: UnixTime(self.clock.load(Relaxed)),
         };
         volume.create_file(&actor, volume.root(), name.as_bytes(), &SetStatus::default()).unwrap();

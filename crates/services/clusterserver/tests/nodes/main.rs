@@ -2,6 +2,7 @@
 
 mod administration;
 mod cut;
+mod doubts;
 mod failures;
 mod files;
 mod sharing;

@@ -84,11 +84,8 @@ fn write(connection: &dyn ClientConnection, stop: &AtomicBool) -> (Vec<(String, 
             break;
         }
         let (name, begun) = (format!("f{number}"), Instant::now());
-        let fid = again(|| match make(connection, root(0), &name) {
-            // An earlier attempt has made it.
-            Err(AbortCode::UAEEXIST) => lookup(connection, &name),
-            made => made,
-        });
+        // One that was made, and whose reply was lost, is not made again.
+        let fid = again(|| make(connection, root(0), &name));
         again(|| store(connection, fid, name.repeat(5000).as_bytes()).map(drop));
         longest = longest.max(begun.elapsed());
         acknowledged.push((name, fid));

@@ -12,6 +12,7 @@ mod hosts;
 mod locks;
 mod people;
 mod races;
+mod repeating;
 mod session;
 mod statistics;
 mod takeover;

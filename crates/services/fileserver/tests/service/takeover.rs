@@ -13,8 +13,8 @@ use volume::{Commits, InCall, ListedHost, Permit, Promisee, listed_hosts};
 
 /// A valid lease.
 #[derive(Default)]
-struct Lease {
-    is_resetting: AtomicBool,
+pub(crate) struct Lease {
+    pub(crate) is_resetting: AtomicBool,
 }
 
 impl Permit for Lease {
@@ -32,14 +32,14 @@ impl Permit for Lease {
 }
 
 /// Returns a server whose partition can be taken over.
-fn world() -> World {
+pub(crate) fn world() -> World {
     let world = World::new();
     world.volumes.limit(partition(), Arc::new(Lease::default())).unwrap();
     world
 }
 
 /// Returns a server that takes the partition over, and its lease, which acknowledges no change yet.
-fn next(world: &World) -> (World, Arc<Lease>, Vec<ListedHost>) {
+pub(crate) fn next(world: &World) -> (World, Arc<Lease>, Vec<ListedHost>) {
     let lease = Arc::new(Lease { is_resetting: AtomicBool::new(true) });
     let next = world.taken_over(lease.clone());
     let listed = listed_hosts(&*next.meta).unwrap();

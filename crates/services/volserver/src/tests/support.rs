@@ -305,7 +305,7 @@ impl Cell {
 
 /// Returns a privileged actor.
 pub(super) fn actor(now: UnixTime) -> Actor {
-    Actor { user: UserId(7), privileged: true, in_transaction: false, now }
+    Actor { user: UserId(7), privileged: true, in_transaction: false, call: None, now }
 }
 
 /// Returns the FID of a directory entry.

@@ -6,7 +6,7 @@ mod sharing;
 use super::support::{actor, new_volume, nothing, open, run, store};
 use crate::{Check, CheckOptions, CheckReport, Checkpoint, check};
 use afs_format::directory::EntryTarget;
-use base::{Fid, SnapshotName, UnixTime, VnodeId, VolumeId, VolumeType};
+use base::{CallId, Fid, SnapshotName, UnixTime, VnodeId, VolumeId, VolumeType};
 use bytes::Bytes;
 use disk::{Disk, FaultyDisk, File, Garbling, Torn};
 use std::io::IoSlice;
@@ -260,8 +260,21 @@ const REGISTRY: &[Case] = &[
         "cannot be read",
     ),
     ("a host without address", |w| w.put(Family::SYSTEM, b"hosts/short".to_vec(), [1; 17]), "cannot be read"),
+    (
+        "a result that is none",
+        |w| w.put(Family::SYSTEM, keys::recorded_call(CALL), [1; 20]),
+        "cannot be read",
+    ),
+    ("a result of no call", |w| w.put(Family::SYSTEM, b"results/short".to_vec(), [1; 9]), "cannot be read"),
+    (
+        "a number of deleted results that is none",
+        |w| w.put(Family::SYSTEM, keys::deleted_results(7), [1; 8]),
+        "cannot be read",
+    ),
     ("a lost id counter", |w| w.delete(Family::SYSTEM, keys::next_id()), "it is missing"),
 ];
+
+const CALL: CallId = CallId { process: 7, number: 1 };
 
 fn name() -> SnapshotName {
     "monday".parse().unwrap()
@@ -602,6 +615,7 @@ fn a_sound_partition_is_clean_and_counted() {
     let world = World::new();
     let host = ListedHost { address: ([10, 0, 0, 1], 7001).into(), uuid: None };
     world.put(Family::SYSTEM, keys::listed_host(host.address), codec::put_listed_host(&host));
+    world.put(Family::SYSTEM, keys::deleted_results(CALL.process), codec::put_deleted_results(1));
     let report = world.check();
     assert!(report.is_clean(), "{report:#?}");
     assert_eq!((report.volumes, report.groups, report.jobs), (3, 2, 0));

@@ -35,7 +35,7 @@ pub(super) fn new_volume(id: VolumeId) -> NewVolume {
 }
 
 pub(super) fn actor(now: u32) -> Actor {
-    Actor { user: UserId(7), privileged: false, in_transaction: false, now: UnixTime(now) }
+    Actor { user: UserId(7), privileged: false, in_transaction: false, call: None, now: UnixTime(now) }
 }
 
 pub(super) const fn nothing() -> SetStatus {

@@ -1,7 +1,7 @@
 use super::*;
-use crate::ListedHost;
 use crate::rows::{Row, Sums};
 use crate::totals::Totals;
+use crate::{CallResult, ListedHost, RecordedCall};
 use base::HostUuid;
 use proptest::prelude::*;
 use std::fmt::Write;
@@ -160,6 +160,59 @@ fn listed_hosts_are_read_as_they_were_written() {
     }
 }
 
+fn recorded(result: CallResult) -> RecordedCall {
+    RecordedCall { volume: VolumeId(7), user: UserId(-5), result }
+}
+
+fn recorded_calls() -> Vec<RecordedCall> {
+    let status = |number| VnodeStatus { vnode: VnodeId(number), ..vnode(FileKind::File).status };
+    let renamed = |replaced| CallResult::Renamed {
+        moved: status(2),
+        moved_changed: true,
+        old_directory: status(1),
+        new_directory: status(3),
+        replaced,
+    };
+    let results = [
+        CallResult::Created { status: status(2), directory: status(1) },
+        CallResult::Removed { target: status(2), directory: status(1) },
+        renamed(None),
+        renamed(Some(status(4))),
+        CallResult::Stored(status(2)),
+    ];
+    results.map(recorded).to_vec()
+}
+
+#[test]
+fn results_of_calls_are_read_as_they_were_written() {
+    for call in recorded_calls() {
+        let value = put_recorded_call(&call);
+        assert_eq!(get_recorded_call(&value), Some(call));
+        for length in 0..value.len() {
+            assert_eq!(get_recorded_call(&value[..length]), None, "{length} of {call:?}");
+        }
+        assert_eq!(get_recorded_call(&[&value[..], &[0]].concat()), None, "{call:?}");
+        for kind in [0, 5, 255] {
+            let mut other = value.clone();
+            other[9] = kind;
+            assert_eq!(get_recorded_call(&other), None, "{kind}");
+        }
+    }
+    let stored = put_recorded_call(&recorded(CallResult::Stored(vnode(FileKind::File).status)));
+    let begin = [1, 0, 0, 0, 7, 0xff, 0xff, 0xff, 0xfb, 4, 0, 0, 0, 3, 0, 0, 0, 9, 1, 9, 0xed];
+    assert_eq!((stored.len(), &stored[..begin.len()]), (69, &begin[..]));
+}
+
+#[test]
+fn deleted_results_are_read_as_they_were_written() {
+    let value = put_deleted_results(258);
+    assert_eq!(value, [1, 0, 0, 0, 0, 0, 0, 1, 2]);
+    assert_eq!(get_deleted_results(&value), Some(258));
+    for bad in [&value[..8], &[&value[..], &[0]].concat(), &[], &[2; 9]] {
+        assert_eq!(get_deleted_results(bad), None, "{bad:?}");
+    }
+}
+
 #[test]
 fn version_1_records_stay_readable() {
     let golden = |bytes: &[u8]| {
@@ -268,6 +321,8 @@ proptest! {
         prop_assert_eq!(shared_row(&value), shared);
         let _ = get_sums(&value);
         let _ = get_listed_host(&bytes, &value);
+        let _ = get_recorded_call(&value);
+        let _ = get_deleted_results(&value);
         let _ = get_counters(&value);
         let _ = get_header(&value, &counters());
         let _ = get_job(&value);

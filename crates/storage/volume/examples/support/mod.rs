@@ -22,7 +22,7 @@ pub(crate) const NOTHING: SetStatus =
     SetStatus { mode: None, owner: None, group: None, client_modified: None };
 
 pub(crate) fn actor() -> Actor {
-    Actor { user: UserId(1), privileged: true, in_transaction: false, now: UnixTime(1) }
+    Actor { user: UserId(1), privileged: true, in_transaction: false, call: None, now: UnixTime(1) }
 }
 
 /// Returns the id of the partition at `index`: a, b, c, ...

@@ -58,6 +58,9 @@ impl Volume {
         fid: Fid,
         set: &SetStatus,
     ) -> Result<Pending<VnodeStatus>, VolumeError> {
+        if let Some(earlier) = self.earlier(actor)? {
+            return Ok(earlier);
+        }
         let mut transaction = Transaction::begin(self, actor)?;
         let mut vnode = transaction.vnode(fid)?;
         if vnode.status.kind == FileKind::SymbolicLink && set.mode.is_some() {
@@ -93,6 +96,9 @@ impl Volume {
         directory: Fid,
         acl: Acl,
     ) -> Result<Pending<VnodeStatus>, VolumeError> {
+        if let Some(earlier) = self.earlier(actor)? {
+            return Ok(earlier);
+        }
         let mut transaction = Transaction::begin(self, actor)?;
         let mut vnode = transaction.directory(directory)?;
         vnode.acl = Some(Arc::new(acl));

@@ -114,6 +114,9 @@ impl Volume {
         new: &New<'_>,
         set: &SetStatus,
     ) -> Result<Pending<Created>, VolumeError> {
+        if let Some(earlier) = self.earlier(actor)? {
+            return Ok(earlier);
+        }
         check_new_name(name)?;
         let mut transaction = Transaction::begin(self, actor)?;
         let parent = transaction.directory(directory)?;
@@ -192,6 +195,9 @@ impl Volume {
         name: &[u8],
         target: Fid,
     ) -> Result<Pending<Created>, VolumeError> {
+        if let Some(earlier) = self.earlier(actor)? {
+            return Ok(earlier);
+        }
         check_new_name(name)?;
         let mut transaction = Transaction::begin(self, actor)?;
         let parent = transaction.directory(directory)?;
@@ -249,6 +255,9 @@ impl Volume {
         name: &[u8],
         is_directory: bool,
     ) -> Result<Pending<Removed>, VolumeError> {
+        if let Some(earlier) = self.earlier(actor)? {
+            return Ok(earlier);
+        }
         if is_dots(name) {
             return Err(VolumeError::Invalid("`.` and `..` cannot be removed"));
         }

@@ -25,6 +25,9 @@ use volume_records::keys::{self, FileKey};
 use volume_records::quota;
 use volume_records::rows::RowKey;
 
+/// Number of bytes that are skipped at once.
+const SKIPPED_AT_ONCE: usize = 64 * 1024;
+
 /// New bytes for part of a chunk.
 struct Part {
     begin: usize,
@@ -254,6 +257,10 @@ impl Volume {
         request: &StoreRequest,
         source: &mut dyn DataSource,
     ) -> Result<Pending<VnodeStatus>, VolumeError> {
+        if let Some(earlier) = self.earlier(actor)? {
+            skip(request.length, source)?;
+            return Ok(earlier);
+        }
         let end = request.offset.checked_add(request.length).filter(|&end| i64::try_from(end).is_ok());
         end.ok_or(VolumeError::FileTooLarge)?;
         let vnode = self.storable(fid, request)?;
@@ -389,6 +396,7 @@ impl Volume {
         attributes::clear_set_id(status, actor);
         attributes::apply(status, actor, &request.set);
         let status = transaction.put(vnode)?;
+        transaction.record(&status);
         let committed = match transaction.commit_with(&[&whole.offers, &merged.offers])? {
             Ok(committed) => committed,
             Err(missing) => {
@@ -448,6 +456,15 @@ impl Volume {
         }
         Ok(found)
     }
+}
+
+/// Reads data that is not stored.
+fn skip(mut left: u64, source: &mut dyn DataSource) -> Result<(), VolumeError> {
+    while left > 0 {
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(SKIPPED_AT_ONCE);
+        left -= receive_pieces(most, source)?.iter().map(|piece| piece.len() as u64).sum::<u64>();
+    }
+    Ok(())
 }
 
 /// Returns whether compression is slow enough to use another thread. For lz4 the handover costs as much as it

@@ -55,6 +55,9 @@ impl Volume {
         (old_directory, old_name): (Fid, &[u8]),
         (new_directory, new_name): (Fid, &[u8]),
     ) -> Result<Pending<Renamed>, VolumeError> {
+        if let Some(earlier) = self.earlier(actor)? {
+            return Ok(earlier);
+        }
         check_names(old_name, new_name)?;
         let mut transaction = Transaction::begin(self, actor)?;
         let plan = plan(&transaction, old_directory, old_name, new_directory, new_name)?;

@@ -6,12 +6,14 @@
 //! them from the store.
 
 use crate::change::quota;
+use crate::change::results::Recordable;
+use crate::core::call_results::CallResults;
 use crate::core::group::Writer;
 use crate::core::numbers::Place;
 use crate::core::pending::Pending;
 use crate::core::volume::{View, Volume};
 use crate::dedup::{Changes, Obsolete, Offers, Outcome};
-use crate::{Actor, FileKind, VnodeStatus, VolumeError};
+use crate::{Actor, FileKind, RepeatableCall, VnodeStatus, VolumeError};
 use afs_format::directory::{DirectoryBlob, DirectoryError, EntryTarget};
 use base::{Fid, UnixTime, UserId, VnodeId};
 use parking_lot::{MutexGuard, RwLock, RwLockWriteGuard};
@@ -21,7 +23,7 @@ use store::{Batch, ChunkAddress, CommitNumber, Family};
 use volume_records::codec::{self, Counters, Entry, Extent, Job, Vnode};
 use volume_records::rows::RowKey;
 use volume_records::totals::{Step, steps};
-use volume_records::{families, keys};
+use volume_records::{RecordedCall, families, keys};
 
 /// Maximum number of extents that a deletion removes itself; the data of larger files is purged in the
 /// background.
@@ -77,6 +79,8 @@ pub(crate) struct Transaction<'v> {
     edited: BTreeMap<VnodeId, Arc<RwLock<DirectoryBlob>>>,
     obsolete: Vec<ChunkAddress>,
     sharing: Changes,
+    /// The call whose result is in the batch.
+    recorded: Option<RepeatableCall>,
 }
 
 impl<'v> Transaction<'v> {
@@ -105,6 +109,7 @@ impl<'v> Transaction<'v> {
             edited: BTreeMap::new(),
             obsolete: Vec::new(),
             sharing: Changes::default(),
+            recorded: None,
         })
     }
 
@@ -357,6 +362,16 @@ impl<'v> Transaction<'v> {
         vnode.map(|vnode| vnode.status).ok_or(VolumeError::NoVnode(number, 0))
     }
 
+    /// Adds the result of the change to its batch, if the call may be repeated to another server.
+    pub(crate) fn record(&mut self, returned: &impl Recordable) {
+        let (Some(call), Some(result)) = (self.actor.call, returned.result()) else { return };
+        if self.volume.home.limits.get().is_some() {
+            let recorded = RecordedCall { volume: self.volume.id(), user: self.actor.user, result };
+            CallResults::record(&mut self.batch, call.id, &recorded);
+            self.recorded = Some(call);
+        }
+    }
+
     /// Makes the change visible, atomically.
     pub(crate) fn commit(self) -> Result<Committed, VolumeError> {
         // Rows can be missing only if chunks were offered.
@@ -389,6 +404,9 @@ impl<'v> Transaction<'v> {
             Outcome::Missing(rows) => return Ok(Err(rows)),
         };
         self.volume.note_commit(done.number, touched.keys().copied());
+        if let (Some(call), Some(limits)) = (self.recorded, self.volume.home.limits.get()) {
+            limits.results.committed(call.id, call.client);
+        }
         self.take_effect(touched);
         self.keep_totals_in_memory(totals, steps);
         let obsolete = Obsolete { own: std::mem::take(&mut self.obsolete), shared: done.obsolete };
@@ -452,11 +470,12 @@ fn count(counters: &mut Counters, vnode: &Touched) {
 
 impl Volume {
     /// Commits a change with this result.
-    pub(crate) fn finish<T>(
+    pub(crate) fn finish<T: Recordable>(
         &self,
-        transaction: Transaction<'_>,
+        mut transaction: Transaction<'_>,
         result: T,
     ) -> Result<Pending<T>, VolumeError> {
+        transaction.record(&result);
         let Committed { number, obsolete, .. } = transaction.commit()?;
         Ok(self.pending(number, obsolete).map(|()| result))
     }

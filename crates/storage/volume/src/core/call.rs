@@ -7,7 +7,7 @@ use crate::core::host_list::{HostPin, Promisee};
 use crate::core::pending::{Pending, PendingCommit, Unsynced};
 use crate::dedup::Obsolete;
 use crate::{Actor, Volume, VolumeError, VolumeHeader};
-use base::{Fid, HostUuid, PartitionId, UnixTime, VolumeId, VolumeType};
+use base::{CallId, Fid, HostUuid, PartitionId, UnixTime, VolumeId, VolumeType};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -150,6 +150,11 @@ impl<'c> InCall<'c> {
             self.commits.0.borrow_mut().push(commit);
         }
         Some(HostPin::of(pinned))
+    }
+
+    /// Whether the partition has the result of this call.
+    pub fn has_result_of(&self, call: CallId) -> bool {
+        self.volume.home.limits.get().is_some_and(|limits| limits.results.contains(call))
     }
 
     /// Whether another volume is on the same partition, opened at the same time.

@@ -51,7 +51,7 @@ pub fn listed_hosts(meta: &dyn MetaStore) -> Result<Vec<ListedHost>, VolumeError
 }
 
 /// Returns the address that the limit counts by.
-fn origin(ip: IpAddr) -> IpAddr {
+pub(crate) fn origin(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(_) => ip,
         IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),

@@ -2,6 +2,7 @@
 
 use crate::core::appenders::Appenders;
 use crate::core::cache::Caches;
+use crate::core::call_results::CallResults;
 use crate::core::group::Group;
 use crate::core::host_list::HostList;
 use crate::core::pending::{Ends, Pending, PendingCommit, Unsynced};
@@ -52,6 +53,8 @@ pub(crate) struct Limits {
     pub(crate) permit: Arc<dyn Permit>,
     /// The hosts that may hold promises.
     pub(crate) hosts: HostList,
+    /// The results of calls that other nodes may repeat.
+    pub(crate) results: CallResults,
 }
 
 pub(crate) struct Partition {
@@ -98,10 +101,11 @@ impl Partition {
         }
     }
 
-    /// Makes replies about the partition depend on a permit, and reads its list of hosts.
+    /// Makes replies about the partition depend on a permit, and reads its list of hosts and which results of calls it has.
     pub(crate) fn limit(&self, permit: Arc<dyn Permit>) -> Result<(), VolumeError> {
         let hosts = HostList::load(Arc::clone(&self.handle.meta))?;
-        let limited = self.limits.set(Limits { permit, hosts });
+        let results = CallResults::load(Arc::clone(&self.handle.meta))?;
+        let limited = self.limits.set(Limits { permit, hosts, results });
         limited.map_err(|_| VolumeError::Invalid("the partition has a permit already"))
     }
 

@@ -78,10 +78,10 @@ impl Volumes {
     }
 
     /// From now on, replies about this partition depend on `permit`: those of calls within [`Commits::collect`]. Hosts get
-    /// promises only if they are in its durable list.
+    /// promises only if they are in its durable list, and the results of forwarded calls are kept.
     ///
     /// # Errors
-    /// `NoPartition`; `Invalid` if it has a permit; `Store` if the list cannot be read.
+    /// `NoPartition`; `Invalid` if it has a permit; `Store` if the list or the results cannot be read.
     ///
     /// [`Commits::collect`]: crate::Commits::collect
     pub fn limit(&self, partition: PartitionId, permit: Arc<dyn Permit>) -> Result<(), VolumeError> {
@@ -97,6 +97,24 @@ impl Volumes {
                 tracing::warn!(partition = %home.handle.id, %error, "clients without promises stay in its list");
             }
         }
+    }
+
+    /// Deletes results of forwarded calls that no node repeats any more. To be called every few minutes or more often.
+    pub fn forget_results(&self, now: Monotonic) {
+        for home in self.homes() {
+            let Some(limits) = home.limits.get() else { continue };
+            if let Err(error) = limits.results.forget(now) {
+                tracing::warn!(partition = %home.handle.id, %error, "old results of calls stay in it");
+            }
+        }
+    }
+
+    /// Returns the number of results of forwarded calls that a partition has; 0 if it keeps none.
+    ///
+    /// # Errors
+    /// `NoPartition`.
+    pub fn results_count(&self, partition: PartitionId) -> Result<usize, VolumeError> {
+        Ok(self.partition(partition)?.limits.get().map_or(0, |limits| limits.results.len()))
     }
 
     /// Returns the number of hosts in the durable list of a partition; 0 if it has none.

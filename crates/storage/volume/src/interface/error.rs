@@ -94,6 +94,9 @@ pub enum VolumeError {
     /// The data of a store did not arrive completely.
     #[error("the transfer failed: {0}")]
     Transfer(AbortCode),
+    /// The change may have been made by an earlier attempt of the call, whose result is not known any more.
+    #[error("an earlier attempt of the call may have made the change")]
+    Uncertain,
     /// Two chunks stored at the same moment have different contents, but digests with the same first half;
     /// the client should retry.
     #[error("another chunk is shared under the same key")]
@@ -158,6 +161,8 @@ impl VolumeError {
             VolumeError::NotCounted(_) => AbortCode::UAEAGAIN,
             VolumeError::DirectoryFull | VolumeError::FileTooLarge => AbortCode::UAEFBIG,
             VolumeError::Transfer(code) => *code,
+            // The client begins anew.
+            VolumeError::Uncertain => AbortCode::VRESTARTING,
             VolumeError::Directory { .. } | VolumeError::Damaged { .. } | VolumeError::Store(_) => {
                 AbortCode::UAEIO
             }

@@ -1,7 +1,8 @@
 //! Parameters and results of operations on volumes and vnodes.
 
 use crate::VnodeStatus;
-use base::{UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
+use base::{CallId, UnixTime, UserId, VnodeId, VolumeId, VolumeName, VolumeType};
+use std::net::IpAddr;
 
 /// The user who makes a change, and the time. Every changing operation takes one.
 #[derive(Clone, Copy, Debug)]
@@ -14,8 +15,19 @@ pub struct Actor {
     /// Whether this is the volume server in its own transaction, which may change volumes taken out of file
     /// service.
     pub in_transaction: bool,
+    /// The call that makes the change, if it may be executed more than once. It must make only one.
+    pub call: Option<RepeatableCall>,
     /// Current server time.
     pub now: UnixTime,
+}
+
+/// A call that may be executed more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepeatableCall {
+    /// Its identity.
+    pub id: CallId,
+    /// The client that has made it; limits count by it.
+    pub client: IpAddr,
 }
 
 /// Changes to a status (AFSStoreStatus): a `None` field is unchanged, or has its default on creation.

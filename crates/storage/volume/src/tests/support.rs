@@ -375,7 +375,7 @@ fn is_chunk(value: &[u8]) -> bool {
 }
 
 pub(crate) fn actor(now: u32) -> Actor {
-    Actor { user: UserId(7), privileged: false, in_transaction: false, now: UnixTime(now) }
+    Actor { user: UserId(7), privileged: false, in_transaction: false, call: None, now: UnixTime(now) }
 }
 
 pub(crate) const fn nothing() -> SetStatus {

@@ -51,7 +51,7 @@ fn no_change_is_taken_that_a_copy_would_lack() {
         }
         assert_eq!(before, (read_all(&volume, volume.root()), volume.status(file).unwrap(), volume.header()));
     }
-    let server = Actor { in_transaction: true, ..actor(9) };
+    let server = Actor { in_transaction: true, call: None, ..actor(9) };
     volume.create_file(&server, volume.root(), b"new", &nothing()).unwrap();
     volume.set_state(VolumeState::Online);
     volume.remove_file(&actor(1), volume.root(), b"file").unwrap();

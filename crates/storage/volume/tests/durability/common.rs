@@ -33,7 +33,7 @@ pub(crate) fn volume_id(writer: u32) -> VolumeId {
 }
 
 pub(crate) fn actor() -> Actor {
-    Actor { user: UserId(1), privileged: true, in_transaction: false, now: UnixTime(1) }
+    Actor { user: UserId(1), privileged: true, in_transaction: false, call: None, now: UnixTime(1) }
 }
 
 /// Returns the writer's volume, creating it if it is missing.

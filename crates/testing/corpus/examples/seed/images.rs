@@ -85,7 +85,7 @@ fn volumes() -> Result<Vec<u8>, Box<dyn Error>> {
         Ok(CloneVolume { id: VolumeId(id), name: name.parse()?, kind, now: NOW })
     };
     volumes.clone_volume(volume.id(), &clone(6, "home.readonly", VolumeType::ReadOnly)?)?;
-    let actor = Actor { user: UserId(100), privileged: true, in_transaction: false, now: NOW };
+    let actor = Actor { user: UserId(100), privileged: true, in_transaction: false, call: None, now: NOW };
     volume.remove_file(&actor, volume.root(), b"link")?;
     volumes.clone_volume(volume.id(), &clone(7, "home.backup", VolumeType::Backup)?)?;
     volumes.delete(VolumeId(7))?;
@@ -115,7 +115,7 @@ fn snapshots() -> Result<Vec<u8>, Box<dyn Error>> {
 }
 
 fn fill_again(volume: &Volume, number: u32) -> Result<(), Box<dyn Error>> {
-    let actor = Actor { user: UserId(100), privileged: true, in_transaction: false, now: NOW };
+    let actor = Actor { user: UserId(100), privileged: true, in_transaction: false, call: None, now: NOW };
     let name = format!("file{number}");
     volume.create_file(&actor, volume.root(), name.as_bytes(), &SetStatus::default())?;
     Ok(())
@@ -136,7 +136,7 @@ fn damaged() -> Result<Vec<u8>, Box<dyn Error>> {
 }
 
 fn fill(volume: &Volume) -> Result<(), Box<dyn Error>> {
-    let actor = Actor { user: UserId(100), privileged: true, in_transaction: false, now: NOW };
+    let actor = Actor { user: UserId(100), privileged: true, in_transaction: false, call: None, now: NOW };
     let (root, set) = (volume.root(), SetStatus::default());
     let file = volume.create_file(&actor, root, b"file", &set)?.status.fid(volume.id());
     let small = volume.create_file(&actor, root, b"small", &set)?.status.fid(volume.id());

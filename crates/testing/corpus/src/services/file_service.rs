@@ -37,7 +37,7 @@ fn volumes() -> Volumes {
     let volume = volumes.create(partition.id, &new).expect("an empty partition");
     let everybody = AclEntry { id: UserId::ANYUSER, rights: Rights::from_bits(0x7f) };
     let acl = Acl::new(&[everybody], &[]).expect("a short list");
-    let actor = Actor { user: UserId(1), privileged: true, in_transaction: false, now: NOW };
+    let actor = Actor { user: UserId(1), privileged: true, in_transaction: false, call: None, now: NOW };
     volume.set_acl(&actor, ROOT, acl).expect("a new root");
     volumes
 }

@@ -30,7 +30,7 @@ const HOME: VolumeId = VolumeId(536_870_915);
 const NOTHING: SetStatus = SetStatus { mode: None, owner: None, group: None, client_modified: None };
 
 fn actor() -> Actor {
-    Actor { user: UserId(1), privileged: true, in_transaction: false, now: UnixTime(1) }
+    Actor { user: UserId(1), privileged: true, in_transaction: false, call: None, now: UnixTime(1) }
 }
 
 /// Treats every caller as anonymous.

@@ -398,6 +398,7 @@ pub(super) fn actor(number: u32) -> Actor {
         user: UserId(number as i32 % 3),
         privileged: number.is_multiple_of(5),
         in_transaction: false,
+        call: None,
         // The clock is sometimes set back.
         now: UnixTime(10_000 + number - if number.is_multiple_of(7) { 5_000 } else { 0 }),
     }
