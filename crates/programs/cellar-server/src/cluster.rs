@@ -9,11 +9,15 @@ mod databases;
 mod figures;
 mod handovers;
 #[cfg(feature = "bucket")]
+mod leases;
+#[cfg(feature = "bucket")]
 mod node;
 #[cfg(feature = "bucket")]
 mod others;
 #[cfg(feature = "bucket")]
 mod peers;
+#[cfg(feature = "bucket")]
+mod turns;
 #[cfg(not(feature = "bucket"))]
 mod without;
 
@@ -21,7 +25,7 @@ mod without;
 pub(crate) use databases::Databases;
 pub(crate) use handovers::Handovers;
 #[cfg(feature = "bucket")]
-pub(crate) use node::{Node, Turn};
+pub(crate) use node::Node;
 #[cfg(feature = "bucket")]
 pub(crate) use peers::{Calls, Peers};
 #[cfg(not(feature = "bucket"))]

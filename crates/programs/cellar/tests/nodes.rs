@@ -295,3 +295,43 @@ fn every_node_administers_every_volume() {
     assert_eq!(vol::trans_create(&*stranger, &request).map(drop), Err(AbortCode::VOLSERBAD_ACCESS));
     all.databases.run(&["volume", "remove", "data"]);
 }
+
+/// The partitions of a dead node are shared by the others. When it is back, a command gives it its share.
+#[test]
+fn survivors_share_the_partitions_of_a_dead_node() {
+    let letters = ["b", "c", "d", "e", "f", "g"];
+    let mut all = Cluster::start(&letters);
+    let counts = |all: &Cluster, from: usize| -> Option<Vec<usize>> {
+        let shown = all.nodes[from].json(&["cluster", "status"]);
+        let partitions = shown["partitions"].as_array().unwrap();
+        let owners: Vec<&str> = partitions
+            .iter()
+            .filter(|one| one["state"] == "owned")
+            .map(|one| one["owner"].as_str().unwrap())
+            .collect();
+        let count = |node: usize| owners.iter().filter(|owner| **owner == name(node)).count();
+        (owners.len() == letters.len()).then(|| (0..NODES).map(count).collect())
+    };
+    let until = |all: &Cluster, from: usize, expected: &[usize]| {
+        soon("the partitions are shared", || (counts(all, from)? == expected).then_some(()));
+    };
+    soon("all partitions have owners", || counts(&all, 0));
+    all.nodes[0].run(&["cluster", "balance"]);
+    until(&all, 0, &[2, 2, 2]);
+    let shown = all.nodes[0].json(&["cluster", "balance", "--dry-run"]);
+    assert_eq!(shown, json!([]), "nothing to move");
+
+    all.nodes[1].kill();
+    until(&all, 0, &[3, 0, 3]);
+    all.nodes[1].restart();
+    soon("the node is back", || {
+        let planned = all.nodes[1].json(&["cluster", "balance", "--dry-run"]);
+        let planned = planned.as_array().unwrap().clone();
+        let goes_back = planned.len() == 2 && planned.iter().all(|one| one["to"] == name(1));
+        goes_back.then_some(())
+    });
+    assert_eq!(counts(&all, 0), Some(vec![3, 0, 3]), "it gets none by itself");
+    let moved = all.nodes[1].json(&["cluster", "balance"]);
+    assert_eq!(moved.as_array().unwrap().len(), 2, "{moved}");
+    until(&all, 1, &[2, 2, 2]);
+}

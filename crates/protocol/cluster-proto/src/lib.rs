@@ -42,7 +42,7 @@ mod takeover;
 mod timing;
 mod transactions;
 
-pub use assignment::assign;
+pub use assignment::{Transfer, assign, balance, share_out};
 pub use forward::{Begun, Forwarding, Outcome, Repeat, Results, Step};
 pub use holding::{Deed, Holding};
 pub use hosts::{HOSTS_MAX, Promise, Reset};

@@ -39,8 +39,8 @@ pub use addresses::{read_service_addresses, replace_service_addresses, service_a
 pub use cluster_proto::{
     CallKind, Cause, ClusterRecord, Deed, Epoch, Holder, Holding, Incarnation, NameError, NodeName,
     NodeRecord, NodeState, OwnerRecord, PartitionName, PartitionStatus, Phase, Refusal, Reset, Route,
-    ServiceAddressError, ServiceAddresses, Stage, Takeover, Timing, TimingError, assign,
-    service_address_place,
+    ServiceAddressError, ServiceAddresses, Stage, Takeover, Timing, TimingError, Transfer, assign, balance,
+    service_address_place, share_out,
 };
 pub use driver::Counters;
 pub use facts::{create_cluster, read_cluster};

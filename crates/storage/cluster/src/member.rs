@@ -150,6 +150,18 @@ impl Member {
     /// # Errors
     /// `Stopped` soon after `stop` is set; the others at once. The bucket being away is no error.
     pub fn acquire(&self, partition: &PartitionName, stop: &AtomicBool) -> Result<Owner, AcquireError> {
+        self.acquire_until(partition, &|| stop.load(Relaxed))
+    }
+
+    /// Like [`acquire`](Self::acquire), until `is_over` returns true, which is called many times in a second.
+    ///
+    /// # Errors
+    /// `Stopped` if it is over; the others at once.
+    pub fn acquire_until(
+        &self,
+        partition: &PartitionName,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Owner, AcquireError> {
         let gate = Arc::new(Gate::new(&self.deadline));
         let (waiting, answer) = channel();
         self.send(Input::Acquire(partition.clone(), Arc::clone(&gate), waiting));
@@ -171,7 +183,7 @@ impl Member {
                     return Err(error);
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(AcquireError::Ended),
-                Err(RecvTimeoutError::Timeout) if stop.load(Relaxed) => {
+                Err(RecvTimeoutError::Timeout) if is_over() => {
                     self.send(Input::Abandon(partition.clone()));
                     // If it was acquired in this moment, it is given up.
                     drop(answer.recv().map(|acquired| acquired.map(owner)));

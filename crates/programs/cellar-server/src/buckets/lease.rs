@@ -3,7 +3,7 @@
 use super::Ownership;
 use super::opening::connect;
 use super::resets::reset_name;
-use crate::cluster::{Node, Turn};
+use crate::cluster::Node;
 use anyhow::{Context, Result};
 use base::HostUuid;
 use cellar_config::BucketSettings;
@@ -11,7 +11,7 @@ use cellar_config::cluster::host_node_name;
 use cluster::{AcquireError, Member, MemberConfig, Owner, OwnerEvent, PartitionName, Reset};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -47,7 +47,6 @@ pub(super) struct Lease {
     ownership: Option<Arc<Owned>>,
     /// Leaves when the last reference is dropped, after the ownership was given up.
     _member: Arc<Member>,
-    _turn: Option<Turn>,
 }
 
 /// An ownership, as volumes ask about it.
@@ -112,24 +111,12 @@ impl Lease {
             let member = Member::start(connect(&place)?, config).context("cannot wait for its lease")?;
             Arc::new(member)
         };
-        let turn = match node {
-            Some(node) => match node.turn(&partition, ending) {
-                Some(turn) => Some(turn),
-                None => return Ok(None),
-            },
-            None => None,
-        };
-        let standing = if node.is_some() { "another node serves it" } else { "this server is on standby" };
-        let owner = match acquire_logged((&address, standing), &member, &partition, ending) {
-            Ok(owner) => owner,
-            Err(AcquireError::Stopped) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(owner) = wait_for((&address, &partition), &member, node, ending)? else { return Ok(None) };
         tracing::info!(address, epoch = %owner.epoch(), "this server owns the partition");
         let tenure = Tenure::until(Instant::now());
         follow(&owner, address.clone(), tenure.clone());
         let ownership = Some(Arc::new(Owned { owner: Arc::new(owner), node: node.cloned() }));
-        Ok(Some(Lease { address, tenure, partition: Weak::new(), ownership, _member: member, _turn: turn }))
+        Ok(Some(Lease { address, tenure, partition: Weak::new(), ownership, _member: member }))
     }
 
     /// Returns the time during which the stores of the partition answer.
@@ -189,17 +176,41 @@ fn follow(owner: &Owner, address: String, tenure: Tenure) {
     });
 }
 
-/// Waits for the ownership, and logs for which server; `address.1` says what that means.
+/// Waits for the ownership. Returns `None` soon after `ending` is set. A node waits for its turn; when another node gets the
+/// partition, it waits for the next one.
+fn wait_for(
+    (address, partition): (&str, &PartitionName),
+    member: &Member,
+    node: Option<&Arc<Node>>,
+    ending: &AtomicBool,
+) -> Result<Option<Owner>, AcquireError> {
+    let standing = if node.is_some() { "another node serves it" } else { "this server is on standby" };
+    let is_ending = || ending.load(Ordering::Relaxed);
+    loop {
+        if node.is_some_and(|node| !node.await_turn(partition, ending)) {
+            return Ok(None);
+        }
+        let is_over = || is_ending() || node.is_some_and(|node| node.is_served_elsewhere(partition));
+        match acquire_logged((address, standing), member, partition, &is_over) {
+            Ok(owner) => return Ok(Some(owner)),
+            Err(AcquireError::Stopped) if is_ending() => return Ok(None),
+            Err(AcquireError::Stopped) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Waits for the ownership until `is_over`, and logs for which server; `address.1` says what that means.
 fn acquire_logged(
     address: (&str, &'static str),
     member: &Member,
     partition: &PartitionName,
-    ending: &AtomicBool,
+    is_over: &dyn Fn() -> bool,
 ) -> Result<Owner, AcquireError> {
     let (done, is_done) = channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || log_wait(address, member, partition, &is_done));
-        let acquired = member.acquire(partition, ending);
+        let acquired = member.acquire_until(partition, is_over);
         drop(done);
         acquired
     })

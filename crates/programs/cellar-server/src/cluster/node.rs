@@ -1,6 +1,7 @@
 //! The node: its lease, and the partitions that it serves.
 
 use super::addresses::Addresses;
+use super::turns::Turns;
 use super::{Handovers, OnLost};
 use crate::buckets::{connect, process_file};
 use crate::environment::Way;
@@ -14,7 +15,6 @@ use cluster::{
     CallKind, Epoch, Member, MemberConfig, NodeName, NodeState, Owner, PartitionName, Route, Timing,
 };
 use clusterserver::{Members, Ownership};
-use parking_lot::Mutex;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,14 +23,6 @@ use std::time::{Duration, Instant};
 
 /// Name of the file by which this node knows after a crash that the process before has ended.
 const PROCESS_FILE: &str = "lease-cluster";
-
-/// Lead over this node that others get to a partition without an owner, for each partition that it has. The doubt about
-/// an owner that has died begins half a lease before its end, so that the longest lead delays no takeover.
-const LEAD: Duration = Duration::from_millis(1500);
-const LEAD_MAX: Duration = Duration::from_secs(3);
-
-/// How long a partition must have been without an owner: what the bucket says is not known at once.
-const VACANT: Duration = Duration::from_millis(300);
 
 /// Interval between two readings of a partition's owner.
 const LOOK: Duration = Duration::from_millis(200);
@@ -44,8 +36,7 @@ pub(crate) struct Node {
     partitions: Vec<(PartitionId, PartitionName)>,
     handovers: Handovers,
     addresses: Arc<Addresses>,
-    /// Number of partitions that this node has or tries to get; nothing waits under the lock.
-    taken: Mutex<u32>,
+    turns: Turns,
     /// Connections from the cluster's port.
     pub(crate) way: Way,
 }
@@ -74,7 +65,9 @@ impl Node {
         let partitions: Vec<(PartitionId, PartitionName)> = places.collect();
         let (name, member) = (cluster.node.clone(), Arc::new(member));
         let service = Addresses::of(prepared, name.clone(), Arc::clone(&member), cluster.folder());
-        let names = partitions.iter().map(|(_, name)| name.clone()).collect();
+        let names: Vec<PartitionName> = partitions.iter().map(|(_, name)| name.clone()).collect();
+        let shared = names.iter().chain(cluster.databases_place()).cloned().collect();
+        let turns = Turns::new(name.clone(), shared, connect(&cluster.bucket)?, cluster.folder())?;
         let members = Members::new(Arc::clone(&member), name.clone(), timing.hold_limit(), names);
         tracing::info!(node = %name, cluster = %cluster.bucket.address, address = %cluster.socket_address(),
             "joining the cluster");
@@ -85,7 +78,7 @@ impl Node {
             partitions,
             handovers: Handovers::default(),
             addresses: Arc::new(service),
-            taken: Mutex::default(),
+            turns,
             way: Way::default(),
         })))
     }
@@ -165,42 +158,41 @@ impl Node {
         self.place(partition).is_some_and(|place| self.is_served_elsewhere(place))
     }
 
-    pub(super) fn is_served_elsewhere(&self, place: &PartitionName) -> bool {
+    pub(crate) fn is_served_elsewhere(&self, place: &PartitionName) -> bool {
         matches!(self.member.route(place, CallKind::Read, Duration::ZERO), Route::Forward { .. })
     }
 
-    /// Waits until this node is to try to get a partition: when no other serves it, later the more partitions this node has.
-    /// Returns `None` soon after `ending` is set.
-    pub(crate) fn turn(self: &Arc<Self>, place: &PartitionName, ending: &AtomicBool) -> Option<Turn> {
+    /// Waits until this node is to try to get a partition: no other serves it, and it is this node's turn. Returns false soon
+    /// after `ending` is set.
+    pub(crate) fn await_turn(&self, place: &PartitionName, ending: &AtomicBool) -> bool {
         let (mut vacant_since, mut last) = (None, None);
         loop {
-            let status = self.member.status()?;
-            let known = status.partitions.into_iter().find(|one| one.partition == *place)?;
-            let is_own = known.owner.as_ref() == Some(&self.name);
+            let Some(status) = self.member.status() else { return false };
+            let known = status.partitions.iter().find(|one| one.partition == *place);
+            let owner = known.and_then(|known| known.owner.clone());
             let is_served = self.is_served_elsewhere(place);
             if is_served || !self.member.has_lease() {
                 vacant_since = None;
             } else {
                 let vacant = vacant_since.get_or_insert_with(Instant::now).elapsed();
-                let mut taken = self.taken.lock();
-                let lead = if is_own { Duration::ZERO } else { (LEAD * *taken).clamp(VACANT, LEAD_MAX) };
-                if vacant >= lead {
-                    *taken += 1;
-                    return Some(Turn(Arc::clone(self)));
+                if self.turns.is_due(place, &status.partitions, vacant) {
+                    return true;
                 }
             }
-            if is_served && known.owner != last {
-                last = known.owner;
-                tracing::info!(%place, owner = last.as_ref().map(NodeName::as_str), "another node serves the partition");
+            if is_served && owner != last {
+                self.turns.served(place, owner.as_ref());
+                tracing::info!(%place, owner = owner.as_ref().map(NodeName::as_str), "another node serves the partition");
+                last = owner;
             }
             if !wait(ending, LOOK) {
-                return None;
+                return false;
             }
         }
     }
 
     /// The volumes of a partition are known; calls are sent to this node from now on.
     pub(crate) fn opened(&self, owner: &Arc<Owner>) {
+        self.turns.served(owner.partition(), Some(&self.name));
         self.members.opened(Arc::clone(owner));
     }
 
@@ -224,15 +216,6 @@ impl Node {
                 Err(GiveUpError::Late)
             }
         }
-    }
-}
-
-/// A partition that this node has or tries to get, until this is dropped.
-pub(crate) struct Turn(Arc<Node>);
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *self.0.taken.lock() -= 1;
     }
 }
 

@@ -3,6 +3,8 @@
 #[cfg(feature = "bucket")]
 mod addresses;
 #[cfg(feature = "bucket")]
+mod balancing;
+#[cfg(feature = "bucket")]
 mod began;
 #[cfg(feature = "bucket")]
 mod joining;
@@ -54,6 +56,10 @@ pub enum Cluster {
     Move(Move),
     /// Move all partitions of a node to the others, for maintenance. For superusers.
     Drain(Drain),
+    /// Move partitions so that all nodes that run have equally many, with as few moves as possible. For superusers.
+    ///
+    /// The cell's databases count as a partition, and stay where they are.
+    Balance(Balance),
 }
 
 /// Create a cluster in a bucket, with this server as its first node.
@@ -147,6 +153,14 @@ pub struct Drain {
     pub node: Option<NodeName>,
 }
 
+/// Move partitions so that all nodes that run have equally many.
+#[derive(Args)]
+pub struct Balance {
+    /// Only show which partitions would move.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -160,6 +174,7 @@ pub fn run(context: &Context, command: &Cluster) -> Result<()> {
         Cluster::Status => status::status(context),
         Cluster::Move(options) => moving::move_one(context, options),
         Cluster::Drain(options) => moving::drain(context, options),
+        Cluster::Balance(options) => balancing::run(context, options),
     }
 }
 

@@ -1,13 +1,10 @@
 //! Which service addresses this node takes and gives up, from what it knows of the others.
 
-use cluster::{NodeName, NodeRecord, NodeState, assign};
+use crate::cluster::leases::Leases;
+use cluster::{NodeName, NodeRecord, assign};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
-
-/// For how long after the last change of its lease a node can get an address. Leases are renewed each second. It is shorter than
-/// the TTL of a lease, so that the addresses of a dead node are wanted when that ends.
-const FRESH: Duration = Duration::from_millis(3500);
 
 /// For how long leases are watched before anything is taken: it is not known before which of them are renewed.
 const WATCHED: Duration = Duration::from_millis(2500);
@@ -41,9 +38,7 @@ pub(super) struct Wish {
 /// Leases as they were seen, and what follows.
 pub(super) struct Plan {
     node: NodeName,
-    begun: Option<Instant>,
-    /// The leases, and when each was last seen to change.
-    nodes: BTreeMap<NodeName, (NodeRecord, Option<Instant>)>,
+    leases: Leases,
     /// Since when which other node should have an address of this one.
     targets: BTreeMap<Ipv4Addr, (NodeName, Instant)>,
     /// Since when an address has no owner.
@@ -52,37 +47,28 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(node: NodeName) -> Plan {
-        let (nodes, targets, vacant) = Default::default();
-        Plan { node, begun: None, nodes, targets, vacant }
+        let (leases, targets, vacant) = Default::default();
+        Plan { node, leases, targets, vacant }
     }
 
     /// Notes all leases as they were read.
     pub(super) fn note(&mut self, records: Vec<NodeRecord>, now: Instant) {
-        self.begun.get_or_insert(now);
-        let mut before = std::mem::take(&mut self.nodes);
-        for record in records {
-            let changed = match before.remove(&record.node) {
-                Some((known, changed)) if known == record => changed,
-                Some(_) => Some(now),
-                None => None,
-            };
-            self.nodes.insert(record.node.clone(), (record, changed));
-        }
+        self.leases.note(records, now);
     }
 
     /// Whether it is known which leases are renewed.
     pub(super) fn is_ready(&self, now: Instant) -> bool {
-        self.begun.is_some_and(|begun| now.saturating_duration_since(begun) >= WATCHED)
+        self.leases.watched(now) >= WATCHED
     }
 
     /// Whether any node takes addresses, including dead ones that no other has evicted yet.
     pub(super) fn has_takers(&self) -> bool {
-        self.nodes.values().any(|(record, _)| record.takes_addresses && record.state == NodeState::Live)
+        self.leases.live().any(|record| record.takes_addresses)
     }
 
     /// Returns the lease of a node.
     pub(super) fn lease(&self, node: &NodeName) -> Option<&NodeRecord> {
-        self.nodes.get(node).map(|(record, _)| record)
+        self.leases.of(node)
     }
 
     /// Decides about all addresses. `takes` is whether this node can take any now.
@@ -136,14 +122,8 @@ impl Plan {
 
     /// Returns the nodes that can get an address.
     fn candidates(&self, takes: bool, now: Instant) -> BTreeSet<NodeName> {
-        let is_fresh = |changed: Instant| now.saturating_duration_since(changed) < FRESH;
-        let others = self.nodes.values().filter(|(record, changed)| {
-            record.node != self.node
-                && record.takes_addresses
-                && record.state == NodeState::Live
-                && changed.is_some_and(is_fresh)
-        });
-        let others = others.map(|(record, _)| record.node.clone());
+        let is_other = |record: &&NodeRecord| record.takes_addresses && record.node != self.node;
+        let others = self.leases.renewed(now).filter(is_other).map(|record| record.node.clone());
         others.chain(takes.then(|| self.node.clone())).collect()
     }
 }
@@ -151,6 +131,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cluster::NodeState;
 
     fn name(text: &str) -> NodeName {
         text.parse().unwrap()
@@ -190,7 +171,7 @@ mod tests {
             let of = |text: &str| record(text.trim_start_matches('!'), ms, !text.starts_with('!'));
             let mut records: Vec<NodeRecord> = nodes.split_whitespace().map(of).collect();
             let is_missing = |other: &NodeRecord| !records.iter().any(|record| record.node == other.node);
-            let known = self.plan.nodes.values().map(|(record, _)| record);
+            let known = self.plan.leases.live();
             let silent: Vec<NodeRecord> = known.filter(|other| is_missing(other)).cloned().collect();
             records.extend(silent);
             let at = self.at(ms);

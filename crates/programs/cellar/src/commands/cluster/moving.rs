@@ -1,7 +1,7 @@
 //! `cellar cluster move` and `cellar cluster drain`.
 
 use super::place::{ask, described, of_node, surveyed};
-use super::status::owned_by;
+use super::status::{is_owned_by, owned_by};
 use super::{Drain, Move};
 use crate::commands::Context;
 use afs_idl::cellar::{self, GiveUpPartitionRequest};
@@ -13,6 +13,7 @@ use cellar_config::{ClusterSettings, Settings};
 use cellar_server::buckets::connect;
 use cluster::{Holder, NodeName, NodeSeen, NodeState, OwnerRecord, Survey};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// A partition that has another owner now.
 #[derive(Debug, Serialize)]
-struct Moved {
+pub(super) struct Moved {
     partition: String,
     from: String,
     to: String,
@@ -34,14 +35,14 @@ struct Moved {
 }
 
 /// The cluster as it was found.
-struct Found {
+pub(super) struct Found {
     settings: Settings,
     cluster: ClusterSettings,
-    survey: Survey,
+    pub(super) survey: Survey,
 }
 
 impl Found {
-    fn new(context: &Context) -> Result<Found> {
+    pub(super) fn new(context: &Context) -> Result<Found> {
         let (settings, cluster) = of_node(context)?;
         let survey = surveyed(&settings, &cluster)?;
         Ok(Found { settings, cluster, survey })
@@ -50,6 +51,23 @@ impl Found {
     fn owners(&self) -> Vec<(PartitionId, Option<&OwnerRecord>)> {
         let ids = self.settings.partitions.iter().map(|partition| partition.id);
         ids.zip(self.survey.owners.iter().map(|(_, owner)| owner.as_ref())).collect()
+    }
+
+    /// Returns the running node that owns each partition.
+    pub(super) fn running_owners(&self) -> BTreeMap<PartitionId, Option<NodeName>> {
+        self.owners().into_iter().map(|(id, owner)| (id, self.running(owner))).collect()
+    }
+
+    /// Returns the running node that has the cell's databases open, if they are in the bucket.
+    pub(super) fn databases_owner(&self) -> Option<NodeName> {
+        let place = self.cluster.databases_place()?;
+        let owner = self.survey.owners.iter().find(|(name, _)| name == place)?;
+        self.running(owner.1.as_ref())
+    }
+
+    fn running(&self, owner: Option<&OwnerRecord>) -> Option<NodeName> {
+        let is_owner = |seen: &&NodeSeen| is_live(seen) && is_owned_by(seen, owner);
+        self.survey.nodes.iter().find(is_owner).map(|seen| seen.record.node.clone())
     }
 
     /// Returns a node that runs.
@@ -72,7 +90,7 @@ impl Found {
     }
 
     /// Returns the node that owns a partition.
-    fn owner(&self, id: PartitionId) -> Result<&NodeSeen> {
+    pub(super) fn owner(&self, id: PartitionId) -> Result<&NodeSeen> {
         let owners = self.owners();
         let known: Vec<String> = owners.iter().map(|(id, _)| id.letters()).collect();
         if !owners.iter().any(|(other, _)| *other == id) {
@@ -87,7 +105,13 @@ impl Found {
     }
 
     /// Moves a partition, and waits until the other node owns it.
-    fn move_to(&self, client: &CellClient, id: PartitionId, from: &NodeSeen, to: &NodeName) -> Result<Moved> {
+    pub(super) fn move_to(
+        &self,
+        client: &CellClient,
+        id: PartitionId,
+        from: &NodeSeen,
+        to: &NodeName,
+    ) -> Result<Moved> {
         let owner = &from.record.node;
         let (server, _) = ask(client, &from.record)
             .map_err(|why| anyhow!("cannot reach {owner}, which owns {id}: {why}"))?;
@@ -129,7 +153,8 @@ impl Found {
     }
 }
 
-fn is_live(seen: &NodeSeen) -> bool {
+/// Whether a node runs.
+pub(super) fn is_live(seen: &NodeSeen) -> bool {
     seen.record.state == NodeState::Live && seen.changed.is_some()
 }
 
@@ -163,7 +188,8 @@ pub(super) fn move_one(context: &Context, options: &Move) -> Result<()> {
     context.format.done(&moved, sentence)
 }
 
-fn sentence(moved: &Moved) -> String {
+/// Describes a move that was made.
+pub(super) fn sentence(moved: &Moved) -> String {
     let Moved { partition, from, to, epoch, seconds } = moved;
     format!("{partition} moved from {from} to {to} in {seconds:.1} s (epoch {epoch})")
 }

@@ -246,7 +246,7 @@ pub(super) fn owned_by<'a>(
 }
 
 /// Whether a node is the owner in its present membership.
-fn is_owned_by(seen: &NodeSeen, owner: Option<&OwnerRecord>) -> bool {
+pub(super) fn is_owned_by(seen: &NodeSeen, owner: Option<&OwnerRecord>) -> bool {
     let is_live = seen.record.state == NodeState::Live;
     let own = seen.record.incarnation;
     let is_own =

@@ -1,0 +1,134 @@
+//! `cellar cluster balance`.
+
+use super::Balance;
+use super::moving::{Found, Moved, is_live, sentence};
+use crate::commands::Context;
+use crate::output::{Format, line};
+use anyhow::{Context as _, Result};
+use base::PartitionId;
+use cluster::{NodeName, Transfer, balance};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A partition that is to move.
+#[derive(Debug, Serialize)]
+struct Planned {
+    partition: String,
+    from: String,
+    to: String,
+}
+
+/// Who has what among the nodes that run.
+struct Shares {
+    owners: BTreeMap<PartitionId, Option<NodeName>>,
+    /// The node that has the cell's databases open.
+    databases: Option<NodeName>,
+    nodes: BTreeSet<NodeName>,
+}
+
+impl Shares {
+    fn of(found: &Found) -> Shares {
+        let running = found.survey.nodes.iter().filter(|seen| is_live(seen));
+        // Commands have leases without addresses.
+        let nodes = running.filter(|seen| !seen.record.addresses.is_empty());
+        Shares {
+            owners: found.running_owners(),
+            databases: found.databases_owner(),
+            nodes: nodes.map(|seen| seen.record.node.clone()).collect(),
+        }
+    }
+
+    fn moves(&self) -> Vec<Transfer<PartitionId>> {
+        let fixed = self.databases.iter().map(|node| (node.clone(), 1)).collect();
+        balance(&self.owners, &fixed, &self.nodes)
+    }
+
+    /// Describes the numbers of partitions after these moves, and what is left out.
+    fn described(&self, moves: &[Transfer<PartitionId>]) -> String {
+        let mut after = self.owners.clone();
+        after.extend(moves.iter().map(|one| (one.what, Some(one.to.clone()))));
+        let count = |node: &NodeName| {
+            let partitions = after.values().flatten().filter(|owner| *owner == node).count();
+            let databases = if self.databases.as_ref() == Some(node) { " and the databases" } else { "" };
+            format!("{node} {partitions}{databases}")
+        };
+        let counts: Vec<String> = self.nodes.iter().map(count).collect();
+        let is_owned =
+            |owner: &Option<NodeName>| owner.as_ref().is_some_and(|node| self.nodes.contains(node));
+        let left_out: Vec<String> =
+            self.owners.iter().filter(|(_, owner)| !is_owned(owner)).map(|(id, _)| id.to_string()).collect();
+        let rest = match left_out.as_slice() {
+            [] => String::new(),
+            all => format!("; no running node owns {}", all.join(", ")),
+        };
+        format!("partitions of the running nodes: {}{rest}", counts.join(", "))
+    }
+}
+
+/// Moves partitions until all running nodes have equally many.
+pub(super) fn run(context: &Context, options: &Balance) -> Result<()> {
+    let found = Found::new(context)?;
+    let shares = Shares::of(&found);
+    let moves = shares.moves();
+    let described = shares.described(&moves);
+    if moves.is_empty() {
+        return context.format.done(&[(); 0], format!("nothing to move; {described}"));
+    }
+    if options.dry_run {
+        return plan(context, &moves, &described);
+    }
+    let client = context.client()?;
+    let mut all: Vec<Moved> = Vec::new();
+    for Transfer { what, to, .. } in &moves {
+        let moved = found.move_to(&client, *what, found.owner(*what)?, to).with_context(|| {
+            format!("{} of {} partitions were moved; run the command again", all.len(), moves.len())
+        })?;
+        if context.format == Format::Text {
+            line(sentence(&moved))?;
+        }
+        all.push(moved);
+    }
+    context.format.done(&all, described)
+}
+
+fn plan(context: &Context, moves: &[Transfer<PartitionId>], described: &str) -> Result<()> {
+    let planned = |one: &Transfer<PartitionId>| Planned {
+        partition: one.what.to_string(),
+        from: one.from.to_string(),
+        to: one.to.to_string(),
+    };
+    if context.format == Format::Text {
+        for Transfer { what, from, to } in moves {
+            line(format!("{what} would move from {from} to {to}"))?;
+        }
+    }
+    let all: Vec<Planned> = moves.iter().map(planned).collect();
+    context.format.done(&all, described)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(owners: &[(&str, &str)], databases: &str, nodes: &str) -> Shares {
+        let node = |name: &str| (name != "-").then(|| name.parse().unwrap());
+        Shares {
+            owners: owners.iter().map(|(id, owner)| (id.parse().unwrap(), node(owner))).collect(),
+            databases: node(databases),
+            nodes: nodes.split_whitespace().map(|name| name.parse().unwrap()).collect(),
+        }
+    }
+
+    #[test]
+    fn the_databases_count_and_stay() {
+        let shares = shares(&[("a", "fs1"), ("b", "fs1"), ("c", "fs3"), ("d", "-")], "fs1", "fs1 fs2");
+        let moves = shares.moves();
+        let shown: Vec<String> =
+            moves.iter().map(|one| format!("{} {} {}", one.what, one.from, one.to)).collect();
+        assert_eq!(shown, ["/vicepb fs1 fs2"]);
+        assert_eq!(
+            shares.described(&moves),
+            "partitions of the running nodes: fs1 1 and the databases, fs2 1; no running node owns /vicepc, /vicepd"
+        );
+    }
+}
