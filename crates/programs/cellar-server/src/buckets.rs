@@ -118,6 +118,16 @@ impl Held {
         Resets::of(self.id, self.ownership.as_ref()?, &self.owed, server)
     }
 
+    /// Restores the locks of files of a partition that another server had. Call it when the volumes are online, before calls about
+    /// them are answered.
+    pub(crate) fn restore_locks(&self, server: Option<&Arc<FileServer>>) {
+        let (Some(server), Some(_)) = (server, &self.ownership) else { return };
+        match volume::recorded_locks(&*self.partition.meta()) {
+            Ok(locks) => server.restore_locks(self.id, locks),
+            Err(error) => tracing::error!(partition = %self.id, %error, "the locks of its files are lost"),
+        }
+    }
+
     /// Whether another server has taken over the partition, or may do so. A partition in a bucket whose database has failed is
     /// given up here.
     pub(crate) fn is_lost(&self) -> bool {

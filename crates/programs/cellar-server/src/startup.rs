@@ -269,10 +269,12 @@ fn open_volumes(settings: &Settings, faults: &FaultInjection, partitions: &[Held
     Ok(volumes)
 }
 
-/// Requires resets of the clients that may hold promises of the last owners of partitions. To be called before their calls
-/// can come.
+/// Requires resets of the clients that may hold promises of the last owners of partitions, and restores locks. To be called
+/// before their calls can come.
 fn owe_resets(partitions: &Partitions, file_server: Option<&Arc<FileServer>>) -> Vec<Resets> {
-    partitions.lock().iter().filter_map(|held| held.owe_resets(file_server)).collect()
+    let partitions = partitions.lock();
+    partitions.iter().for_each(|held| held.restore_locks(file_server));
+    partitions.iter().filter_map(|held| held.owe_resets(file_server)).collect()
 }
 
 /// Starts the threads that a partition needs. They go on when it is closed and opened again.

@@ -118,7 +118,10 @@ impl Session<'_> {
     pub(crate) fn announce(&self, change: &Change) {
         for &fid in &change.gone {
             self.server.hosts().state().forget_file(fid);
-            self.server.locks().forget(fid);
+            let recorded = self.server.locks().forget(fid);
+            if let Some(partition) = recorded {
+                self.server.volumes().forget_locks(partition, &[fid]);
+            }
         }
         self.server.hosts().break_files(&change.others, &change.everyone, self.host);
     }

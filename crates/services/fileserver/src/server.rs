@@ -75,13 +75,14 @@ impl FileServer {
         }
     }
 
-    /// Ends expired promises, and removes absent hosts, also from the durable lists of partitions, and results of calls that
-    /// no node repeats any more.
+    /// Ends expired promises, and removes absent hosts, also from the durable lists of partitions, results of calls that
+    /// no node repeats any more, and the records of expired locks.
     pub fn maintain(&self) {
         let now = self.clock().monotonic();
         self.hosts.state().maintain(now);
         self.forget_hosts(now);
         self.volumes().forget_results(now);
+        self.forget_expired_locks(now);
     }
 
     /// Breaks all promises on `volume`, as required after a release or restore and before the volume is

@@ -2,11 +2,11 @@
 
 use crate::hosts::OwedResets;
 use crate::server::FileServer;
-use base::Monotonic;
+use base::{Fid, Monotonic, PartitionId};
 use callbacks::PROMISE_MAX;
 use std::net::SocketAddr;
 use std::time::Duration;
-use volume::ListedHost;
+use volume::{ListedHost, VolumeError};
 
 impl FileServer {
     /// Requires resets of the hosts in the durable list of a partition. To be called before its volumes are online.
@@ -19,6 +19,30 @@ impl FileServer {
     /// before its next call is executed.
     pub fn send_resets(&self, resets: OwedResets, done: &(dyn Fn(SocketAddr, bool) + Sync)) {
         self.hosts().send_resets(resets, done);
+    }
+
+    /// Restores the locks of which a partition has records. To be called when its volumes are online, before calls about them
+    /// are answered. Records of other volumes' files, which were moved or deleted, are deleted.
+    pub fn restore_locks(&self, partition: PartitionId, records: Vec<(Fid, i32)>) {
+        let is_here = |volume| match self.volumes().get_any_state(volume) {
+            Ok(volume) => volume.partition() == partition,
+            Err(error) => !matches!(error, VolumeError::NoVolume(_)),
+        };
+        let (present, gone): (Vec<_>, Vec<_>) = records.into_iter().partition(|(fid, _)| is_here(fid.volume));
+        self.locks().restore(self.clock().monotonic(), partition, &present);
+        let gone: Vec<Fid> = gone.into_iter().map(|(fid, _)| fid).collect();
+        self.volumes().forget_locks(partition, &gone);
+    }
+
+    /// Deletes the records of expired locks.
+    pub(crate) fn forget_expired_locks(&self, now: Monotonic) {
+        let mut locks = self.locks();
+        let expired = locks.take_expired_records(now);
+        for of_one in expired.chunk_by(|(one, _), (next, _)| one == next) {
+            let fids: Vec<Fid> = of_one.iter().map(|(_, fid)| *fid).collect();
+            self.volumes().forget_locks(of_one[0].0, &fids);
+        }
+        drop(locks);
     }
 
     /// Removes hosts from the durable lists of partitions that hold no promises any more.

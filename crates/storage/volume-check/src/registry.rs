@@ -71,6 +71,7 @@ pub(crate) fn read(meta: &dyn MetaStore, report: &mut CheckReport) -> Registry {
     }
     check_next_id(meta, &registry, report);
     check_listed_hosts(meta, report);
+    check_locks(meta, report);
     check_results(meta, report);
     registry
 }
@@ -272,6 +273,18 @@ fn check_listed_hosts(meta: &dyn MetaStore, report: &mut CheckReport) {
         ControlFlow::Continue(())
     });
     report.add_failure(None, "the hosts that may hold promises", result.map_err(Into::into));
+}
+
+/// Checks that the records of locks can be read.
+fn check_locks(meta: &dyn MetaStore, report: &mut CheckReport) {
+    let (from, to) = keys::locks();
+    let result = meta.scan(Family::SYSTEM, KeyRange::ascending(&from, &to), &mut |key, value| {
+        if keys::lock_of(key).is_none() || codec::get_lock(value).is_none() {
+            report.add(None, show(Family::SYSTEM, key), "cannot be read");
+        }
+        ControlFlow::Continue(())
+    });
+    report.add_failure(None, "the locks of files", result.map_err(Into::into));
 }
 
 /// Checks that the results of forwarded calls can be read.

@@ -7,6 +7,7 @@
 mod call_result;
 mod extensions;
 mod listed_host;
+mod lock;
 mod past;
 mod received;
 mod sharing;
@@ -28,6 +29,7 @@ mod scrub;
 
 pub use call_result::{get_deleted_results, get_recorded_call, put_deleted_results, put_recorded_call};
 pub use listed_host::{get_listed_host, put_listed_host};
+pub use lock::{get_lock, put_lock};
 pub use past::{get_past, put_past};
 pub use received::{get_receipt, get_splitting, put_receipt, put_splitting};
 pub use sharing::{ROW_BYTES, get_row, get_sums, put_row, put_sums, shared_row};

@@ -1,7 +1,7 @@
 //! Keys of volume records, as specified in `docs/reference/formats/volume.md`. All numbers are big-endian.
 
 use crate::rows::RowKey;
-use base::{CallId, SnapshotName, VnodeId, VolumeId};
+use base::{CallId, Fid, SnapshotName, VnodeId, VolumeId};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use store::ChunkOwner;
 
@@ -25,6 +25,9 @@ pub const SHARED_SUMS: &[u8] = b"shared/sums";
 
 /// Key prefix in the family System: hosts that may hold callback promises.
 const LISTED_HOSTS: &[u8] = b"hosts/";
+
+/// Key prefix in the family System: locks of files.
+const LOCKS: &[u8] = b"locks/";
 
 /// Key prefix in the family System: results of changes that another server may be asked for.
 const RESULTS: &[u8] = b"results/";
@@ -166,6 +169,24 @@ pub fn listed_host_of(key: &[u8]) -> Option<SocketAddr> {
 /// Returns the range of all hosts that may hold callback promises.
 pub fn listed_hosts() -> (Vec<u8>, Vec<u8>) {
     (LISTED_HOSTS.to_vec(), concat(&[LISTED_HOSTS, &[0xff; 19]]))
+}
+
+/// Returns the key in the family System of the locks of a file.
+pub fn lock(fid: Fid) -> Vec<u8> {
+    concat(&[LOCKS, &fid.volume.0.to_be_bytes(), &fid.vnode.0.to_be_bytes(), &fid.unique.to_be_bytes()])
+}
+
+/// Returns the file in a key made by [`lock`].
+pub fn lock_of(key: &[u8]) -> Option<Fid> {
+    let (numbers, rest) = key.strip_prefix(LOCKS)?.as_chunks();
+    let [volume, vnode, unique] = numbers else { return None };
+    let [volume, vnode, unique] = [volume, vnode, unique].map(|number| u32::from_be_bytes(*number));
+    rest.is_empty().then_some(Fid { volume: VolumeId(volume), vnode: VnodeId(vnode), unique })
+}
+
+/// Returns the range of the locks of all files.
+pub fn locks() -> (Vec<u8>, Vec<u8>) {
+    (LOCKS.to_vec(), concat(&[LOCKS, &[0xff; 13]]))
 }
 
 /// Returns the key in the family System of the result of a call.
@@ -363,6 +384,21 @@ mod tests {
             assert!(from < key && key < to, "{text}");
             for bad in [&key[..key.len() - 1], &[&key[..], &[0]].concat(), &key[1..], &from] {
                 assert_eq!(listed_host_of(bad), None, "{bad:?}");
+            }
+        }
+        assert!(to.as_slice() < LOCKS, "the next keys of the family");
+    }
+
+    #[test]
+    fn files_with_locks_are_read_as_they_were_written() {
+        let (from, to) = locks();
+        for number in [0, 1, u32::MAX] {
+            let fid = Fid { volume: VolumeId(number), vnode: VnodeId(number / 2), unique: number / 3 };
+            let key = lock(fid);
+            assert_eq!(lock_of(&key), Some(fid));
+            assert!(from < key && key < to);
+            for bad in [&key[..key.len() - 1], &[&key[..], &[0]].concat(), &key[1..], &from] {
+                assert_eq!(lock_of(bad), None, "{bad:?}");
             }
         }
         assert!(to.as_slice() < RESULTS, "the next keys of the family");

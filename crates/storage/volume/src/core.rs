@@ -19,6 +19,7 @@ pub(crate) mod host_list;
 pub(crate) mod index;
 pub(crate) mod listing;
 pub(crate) mod loader;
+pub(crate) mod lock_records;
 pub(crate) mod numbers;
 pub(crate) mod parked;
 pub(crate) mod pending;

@@ -121,6 +121,7 @@ impl Keeper {
             }
         }
         let left_over = self.volume_server.as_ref().map(|server| server.left_over(id));
+        held.restore_locks(self.file_server.as_ref());
         held.begin();
         threads.retain(|thread| !thread.is_finished());
         threads.extend(resets.map(Resets::send));

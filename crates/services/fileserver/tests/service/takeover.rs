@@ -3,13 +3,13 @@
 
 use crate::world::{Client, HOME, World, partition, root};
 use afs_idl::fs::{self, Server};
-use base::HostUuid;
+use base::{AbortCode, Fid, HostUuid};
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
-use volume::{Commits, InCall, ListedHost, Permit, Promisee, listed_hosts};
+use volume::{Commits, InCall, ListedHost, Permit, Promisee, listed_hosts, recorded_locks};
 
 /// A valid lease.
 #[derive(Default)]
@@ -263,4 +263,101 @@ fn a_full_list_costs_the_promise() {
     world.create(&bob, root(), "file").unwrap();
     assert_eq!(world.heard(), Vec::<String>::new(), "alice was promised nothing");
     assert_eq!(count(&world), 4_097);
+}
+
+/// Returns the next server, which acknowledges changes and has the locks of the partition.
+fn next_with_locks(world: &World) -> World {
+    let (next, lease, _) = next(world);
+    lease.is_resetting.store(false, SeqCst);
+    next.server.restore_locks(partition(), recorded_locks(&*next.meta).unwrap());
+    next
+}
+
+fn extend(world: &World, client: &Client, fid: fs::Fid) -> Result<(), AbortCode> {
+    world.serve(|call| call.extend_lock(&client.call(), fs::ExtendLockRequest { fid })).map(|_| ())
+}
+
+fn release(world: &World, client: &Client, fid: fs::Fid) {
+    world.serve(|call| call.release_lock(&client.call(), fs::ReleaseLockRequest { fid })).unwrap();
+}
+
+#[test]
+fn locks_survive_their_server() {
+    let first = world();
+    let (alice, bob) = (first.client("alice", 1), first.client("bob", 2));
+    let files = ["a", "b", "c"].map(|name| first.create(&bob, root(), name).unwrap());
+    first.set_lock(&alice, files[0], fs::lock_type::WRITE).unwrap();
+    first.set_lock(&alice, files[1], fs::lock_type::READ).unwrap();
+    first.set_lock(&bob, files[1], fs::lock_type::READ).unwrap();
+    first.set_lock(&bob, files[2], fs::lock_type::WRITE).unwrap();
+    release(&first, &bob, files[2]);
+    first.clock.advance(200);
+
+    let second = next_with_locks(&first);
+    let shown = |world: &World| files.map(|file| world.status(&bob, file).unwrap().status.lock_count as i32);
+    assert_eq!(shown(&second), [-1, 2, 0]);
+    assert_eq!(second.set_lock(&bob, files[0], fs::lock_type::READ), Err(AbortCode::UAEAGAIN));
+    second.clock.advance(200);
+    extend(&second, &alice, files[0]).unwrap();
+    release(&second, &bob, files[1]);
+    second.remove(&bob, root(), "b").unwrap();
+    second.set_lock(&bob, files[2], fs::lock_type::WRITE).unwrap();
+    assert_eq!(extend(&second, &alice, files[1]), Err(AbortCode::VNOVNODE));
+
+    let third = next_with_locks(&second);
+    let left = recorded_locks(&*third.meta).unwrap();
+    assert_eq!(left, [(Fid::from(files[0]), -1), (Fid::from(files[2]), -1)]);
+    assert_eq!(third.set_lock(&bob, files[0], fs::lock_type::READ), Err(AbortCode::UAEAGAIN));
+}
+
+#[test]
+fn a_lock_is_answered_when_it_is_durable() {
+    let world = world();
+    let alice = world.client("alice", 1);
+    let file = world.create(&alice, root(), "file").unwrap();
+    let request = fs::SetLockRequest { fid: file, lock_type: fs::lock_type::WRITE };
+    let pending = world.server.serve(|call| call.set_lock(&alice.call(), request));
+    assert!(pending.into_ready().is_err());
+    assert_eq!(recorded_locks(&world.meta.crash(0)).unwrap(), []);
+    world.volumes.sync().unwrap();
+    assert_eq!(recorded_locks(&world.meta.crash(0)).unwrap(), [(Fid::from(file), -1)]);
+}
+
+#[test]
+fn expired_locks_leave_no_record_unless_they_are_extended() {
+    let world = world();
+    let alice = world.client("alice", 1);
+    let file = world.create(&alice, root(), "file").unwrap();
+    world.set_lock(&alice, file, fs::lock_type::READ).unwrap();
+    world.clock.advance(301);
+    world.server.maintain();
+    assert_eq!(recorded_locks(&*world.meta).unwrap(), []);
+    extend(&world, &alice, file).unwrap();
+    assert_eq!(recorded_locks(&*world.meta).unwrap(), [(Fid::from(file), 1)]);
+    let commits = world.meta.commits();
+    extend(&world, &alice, file).unwrap();
+    assert_eq!(world.meta.commits(), commits, "the record is there");
+}
+
+#[test]
+fn locks_of_deleted_volumes_are_not_restored() {
+    let world = world();
+    let alice = world.client("alice", 1);
+    let file = world.create(&alice, root(), "file").unwrap();
+    world.set_lock(&alice, file, fs::lock_type::READ).unwrap();
+    let elsewhere = Fid { volume: base::VolumeId(99), ..Fid::from(file) };
+    world.server.restore_locks(partition(), vec![(Fid::from(file), 1), (elsewhere, -1)]);
+    assert_eq!(recorded_locks(&*world.meta).unwrap(), [(Fid::from(file), 1)]);
+}
+
+#[test]
+fn other_partitions_have_no_records_of_locks() {
+    let world = World::new();
+    let alice = world.client("alice", 1);
+    let file = world.create(&alice, root(), "file").unwrap();
+    let commits = world.meta.commits();
+    world.set_lock(&alice, file, fs::lock_type::WRITE).unwrap();
+    extend(&world, &alice, file).unwrap();
+    release(&world, &alice, file);
+    assert_eq!((world.meta.commits(), recorded_locks(&*world.meta).unwrap()), (commits, vec![]));
 }

@@ -260,6 +260,12 @@ const REGISTRY: &[Case] = &[
         "cannot be read",
     ),
     ("a host without address", |w| w.put(Family::SYSTEM, b"hosts/short".to_vec(), [1; 17]), "cannot be read"),
+    ("a lock of no file", |w| w.put(Family::SYSTEM, b"locks/short".to_vec(), [1; 5]), "cannot be read"),
+    (
+        "a lock that is none",
+        |w| w.put(Family::SYSTEM, keys::lock(FILE), codec::put_lock(0)),
+        "cannot be read",
+    ),
     (
         "a result that is none",
         |w| w.put(Family::SYSTEM, keys::recorded_call(CALL), [1; 20]),
@@ -274,6 +280,7 @@ const REGISTRY: &[Case] = &[
     ("a lost id counter", |w| w.delete(Family::SYSTEM, keys::next_id()), "it is missing"),
 ];
 
+const FILE: Fid = Fid { volume: VolumeId(9), vnode: VnodeId(2), unique: 1 };
 const CALL: CallId = CallId { process: 7, number: 1 };
 
 fn name() -> SnapshotName {
@@ -615,6 +622,7 @@ fn a_sound_partition_is_clean_and_counted() {
     let world = World::new();
     let host = ListedHost { address: ([10, 0, 0, 1], 7001).into(), uuid: None };
     world.put(Family::SYSTEM, keys::listed_host(host.address), codec::put_listed_host(&host));
+    world.put(Family::SYSTEM, keys::lock(FILE), codec::put_lock(-1));
     world.put(Family::SYSTEM, keys::deleted_results(CALL.process), codec::put_deleted_results(1));
     let report = world.check();
     assert!(report.is_clean(), "{report:#?}");

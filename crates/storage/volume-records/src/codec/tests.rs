@@ -160,6 +160,19 @@ fn listed_hosts_are_read_as_they_were_written() {
     }
 }
 
+#[test]
+fn locks_are_read_as_they_were_written() {
+    for count in [-1, 1, i32::MAX] {
+        assert_eq!(get_lock(&put_lock(count)), Some(count));
+    }
+    let value = put_lock(2);
+    assert_eq!(value, [1, 0, 0, 0, 2]);
+    for bad in [&value[..4], &[&value[..], &[0]].concat(), &[], &[2, 0, 0, 0, 1], &put_lock(0), &put_lock(-2)]
+    {
+        assert_eq!(get_lock(bad), None, "{bad:?}");
+    }
+}
+
 fn recorded(result: CallResult) -> RecordedCall {
     RecordedCall { volume: VolumeId(7), user: UserId(-5), result }
 }

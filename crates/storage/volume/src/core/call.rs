@@ -5,6 +5,7 @@
 
 use crate::core::host_list::{HostPin, Promisee};
 use crate::core::pending::{Pending, PendingCommit, Unsynced};
+use crate::core::shared::Partition;
 use crate::dedup::Obsolete;
 use crate::{Actor, Volume, VolumeError, VolumeHeader};
 use base::{CallId, Fid, HostUuid, PartitionId, UnixTime, VolumeId, VolumeType};
@@ -150,6 +151,15 @@ impl<'c> InCall<'c> {
             self.commits.0.borrow_mut().push(commit);
         }
         Some(HostPin::of(pinned))
+    }
+
+    pub(crate) fn home(&self) -> &Arc<Partition> {
+        &self.volume.home
+    }
+
+    /// Makes the reply wait for a change.
+    pub(crate) fn keep<T>(&self, change: Pending<T>) -> T {
+        self.commits.keep(change)
     }
 
     /// Whether the partition has the result of this call.
