@@ -18,6 +18,8 @@ type Serve = dyn Fn(Ipv4Addr, u16, &mut MemoryStream) -> Result<(), AbortCode> +
 /// Servers that share one handler; some can be made to fail.
 pub struct Fakes {
     serve: Box<Serve>,
+    /// Is called with the server of each call, also of those that fail.
+    watch: Box<dyn Fn(Ipv4Addr) + Send + Sync>,
     failing: Mutex<HashMap<Ipv4Addr, AbortCode>>,
     calls: AtomicUsize,
 }
@@ -27,7 +29,16 @@ impl Fakes {
     pub fn new(
         serve: impl Fn(Ipv4Addr, u16, &mut MemoryStream) -> Result<(), AbortCode> + Send + Sync + 'static,
     ) -> Arc<Fakes> {
-        Arc::new(Fakes { serve: Box::new(serve), failing: Mutex::default(), calls: AtomicUsize::new(0) })
+        Fakes::recording(serve, |_| ())
+    }
+
+    /// Creates servers like [`new`](Self::new), and calls `watch` with the server of each call, also of those that fail.
+    pub fn recording(
+        serve: impl Fn(Ipv4Addr, u16, &mut MemoryStream) -> Result<(), AbortCode> + Send + Sync + 'static,
+        watch: impl Fn(Ipv4Addr) + Send + Sync + 'static,
+    ) -> Arc<Fakes> {
+        let (serve, watch) = (Box::new(serve), Box::new(watch));
+        Arc::new(Fakes { serve, watch, failing: Mutex::default(), calls: AtomicUsize::new(0) })
     }
 
     /// Makes every later call to this server fail with `code`; `None` ends the failure.
@@ -68,6 +79,7 @@ impl Network for FakeNetwork {
         Arc::new(MemoryConnection::new(address, 1444, move |stream| {
             let IpAddr::V4(address) = address.ip() else { return Err(AbortCode::RX_CALL_DEAD) };
             fakes.calls.fetch_add(1, Relaxed);
+            (fakes.watch)(address);
             if let Some(code) = fakes.failing.lock().get(&address) {
                 return Err(*code);
             }

@@ -151,7 +151,7 @@ impl CellClient {
         let server = self.patient(site.server, Interface::Files);
         let (fid, mut attempts) = (Fid::root(volume), server.attempts());
         loop {
-            match status(&*server.connection, fid) {
+            match status(&*attempts.connection(), fid) {
                 // The caller looks for a volume that is offline elsewhere.
                 Err(code) if code != AbortCode::VOFFLINE && attempts.wait(code) => {}
                 status => {
@@ -268,7 +268,7 @@ impl CellClient {
                 received += bytes;
                 progress(bytes);
             };
-            let answer = fs::fetch_data64(&*file.server.connection, &request, |stream| {
+            let answer = fs::fetch_data64(&*attempts.connection(), &request, |stream| {
                 receive(stream, out, &mut count, &mut local)
             });
             match (local, answer) {
@@ -319,7 +319,7 @@ impl CellClient {
                     furthest = sent;
                 }
             };
-            let answer = fs::store_data64(&*file.server.connection, &request, |stream| {
+            let answer = fs::store_data64(&*attempts.connection(), &request, |stream| {
                 send(stream, input, length, &mut count, &mut local)
             });
             match (local, answer) {

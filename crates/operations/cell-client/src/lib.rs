@@ -10,6 +10,7 @@ pub mod network;
 pub mod path;
 pub mod patience;
 pub mod rights;
+mod servers;
 #[cfg(test)]
 mod tests;
 pub mod ubik;
@@ -20,6 +21,7 @@ use anyhow::{Result, bail};
 use base::AbortCode;
 use parking_lot::Mutex;
 use patience::{Delay, Patience, PatientConnection, Waiting};
+use servers::Servers;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -69,7 +71,7 @@ impl Interface {
 pub struct CellClient {
     network: Arc<dyn Network>,
     database_servers: Vec<Ipv4Addr>,
-    connections: Mutex<HashMap<(Ipv4Addr, Interface), Arc<PatientConnection>>>,
+    servers: Arc<Servers>,
     waiting: Arc<Waiting>,
     /// State of the database servers, by database. No call is made under the lock.
     rosters: Mutex<HashMap<Interface, Roster>>,
@@ -82,9 +84,9 @@ impl CellClient {
         if database_servers.is_empty() {
             bail!("the cell has no database server; give one with --server ADDRESS");
         }
-        let (connections, rosters) = (Mutex::default(), Mutex::default());
+        let servers = Arc::new(Servers::new(Arc::clone(&network), database_servers.clone()));
         let waiting = Arc::new(Waiting::new(Patience::default(), Box::new(|_| ())));
-        Ok(CellClient { network, database_servers, connections, waiting, rosters })
+        Ok(CellClient { network, database_servers, servers, waiting, rosters: Mutex::default() })
     }
 
     /// Changes how long refused calls are repeated; `report` receives a report of each server that refuses calls
@@ -110,23 +112,20 @@ impl CellClient {
 
     /// Drops all cached connections, so that later calls use new ones.
     pub fn forget_connections(&self) {
-        self.connections.lock().clear();
+        self.servers.forget_connections();
     }
 
     /// Returns the connection to a server, which is created once and shared. Its calls are repeated if they are
-    /// refused ([`patience`]).
+    /// refused, and at another address of a file server if this one does not answer ([`patience`]).
     pub fn connection(&self, address: Ipv4Addr, interface: Interface) -> Arc<dyn ClientConnection> {
         self.patient(address, interface)
     }
 
     fn patient(&self, address: Ipv4Addr, interface: Interface) -> Arc<PatientConnection> {
-        let (service, port) = interface.service_and_port();
-        let mut connections = self.connections.lock();
-        let make = || {
-            let connection = self.network.connect(SocketAddr::from((address, port)), service);
-            Arc::new(PatientConnection { connection, interface, waiting: Arc::clone(&self.waiting) })
-        };
-        connections.entry((address, interface)).or_insert_with(make).clone()
+        // A client that ends gives up the callbacks of all that it has connected to.
+        let _ = self.servers.connection(address, interface);
+        let (servers, waiting) = (Arc::clone(&self.servers), Arc::clone(&self.waiting));
+        Arc::new(PatientConnection { address, interface, servers, waiting })
     }
 
     /// Makes a call to a database server. Tries another server if one does not answer, and the sync site if
@@ -242,10 +241,8 @@ impl CellClient {
 /// and the next change to those files waits for it.
 impl Drop for CellClient {
     fn drop(&mut self) {
-        for ((_, interface), connection) in self.connections.lock().drain() {
-            if interface == Interface::Files {
-                let _ = fs::give_up_all_call_backs(&*connection.connection, &fs::GiveUpAllCallBacksRequest);
-            }
+        for connection in self.servers.take_files() {
+            let _ = fs::give_up_all_call_backs(&*connection, &fs::GiveUpAllCallBacksRequest);
         }
     }
 }

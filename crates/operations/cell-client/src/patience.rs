@@ -3,18 +3,20 @@
 //! A file server refuses a call with VBUSY (too many calls, or a volume operation has the volume), VOFFLINE (the
 //! volume is being restored, moved or checked) or VRESTARTING before it does anything. OpenAFS's cache manager
 //! (`afs_Analyze`) and kafs (`afs_select_fileserver`) wait and repeat the call, and so does every connection of a
-//! [`CellClient`](super::CellClient), within the bounds of [`Patience`].
+//! [`CellClient`](super::CellClient), within the bounds of [`Patience`]. If nothing is heard from an address of a file server, a
+//! call that may be executed twice is made at the server's other addresses, as cache managers do, and later calls go there.
 //!
 //! [`PatientConnection`] repeats a call as long as no byte of the reply was read and the request has at most
 //! [`REPEATABLE_BYTES_MAX`]. Longer requests are the data of stores, whose caller can rewind its source
 //! ([`CellClient::store`](super::CellClient::store)).
 
 use super::Interface;
+use super::servers::{Reach, Servers, is_unanswered};
 use afs_idl::{CallStream, ClientCall, ClientConnection};
 use base::AbortCode;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,8 @@ pub struct Patience {
     pub pause_max: Duration,
     /// Time after which a wait is reported, and between two reports about a server.
     pub report_after: Duration,
+    /// Whether calls go to another address of a file server that does not answer. Not for observers of single addresses.
+    pub tries_others: bool,
 }
 
 impl Patience {
@@ -44,6 +48,7 @@ impl Patience {
         pause_min: Duration::ZERO,
         pause_max: Duration::ZERO,
         report_after: Duration::MAX,
+        tries_others: false,
     };
 
     /// Returns how long a call that ended with `code` is repeated; zero if its repetition is not this layer's
@@ -67,6 +72,7 @@ impl Default for Patience {
             pause_min: Duration::from_millis(50),
             pause_max: Duration::from_secs(5),
             report_after: Duration::from_secs(3),
+            tries_others: true,
         }
     }
 }
@@ -124,57 +130,105 @@ impl Waiting {
     }
 }
 
-/// The repetitions of one call.
+/// The attempts of one call.
 pub(super) struct Attempts {
     waiting: Arc<Waiting>,
+    servers: Arc<Servers>,
     interface: Interface,
-    server: SocketAddr,
+    named: Ipv4Addr,
+    /// The address of the next attempt.
+    address: Ipv4Addr,
+    /// Those that did not answer.
+    silent: Vec<Ipv4Addr>,
+    reach: Reach,
     began: Option<Instant>,
     pause: Duration,
 }
 
 impl Attempts {
+    /// Returns the connection for the next attempt, which repeats nothing.
+    pub(super) fn connection(&self) -> Arc<dyn ClientConnection> {
+        self.servers.connection(self.address, self.interface)
+    }
+
+    /// Chooses the address for a call that has not begun.
+    fn choose(&mut self, reach: Reach) {
+        self.reach = reach;
+        let may_differ = self.waiting.patience.tries_others && reach != Reach::Named;
+        self.address = if may_differ { self.servers.present(self.named) } else { self.named };
+    }
+
     /// Waits before another attempt of a call that ended with `code`; returns false if there is none.
     pub(super) fn wait(&mut self, code: AbortCode) -> bool {
+        if is_unanswered(code) {
+            return self.turn();
+        }
         let limit = self.waiting.patience.limit(self.interface, code);
         let waited = self.began.get_or_insert_with(Instant::now).elapsed();
         let Some(left) = limit.checked_sub(waited).filter(|left| !left.is_zero()) else { return false };
         if waited >= self.waiting.patience.report_after {
-            self.waiting.report(&Delay { server: self.server, code, waited, left });
+            let server = self.connection().peer();
+            self.waiting.report(&Delay { server, code, waited, left });
         }
         // A random part, so that refused calls do not all return at the same moment.
         std::thread::sleep(self.pause.mul_f64(rand::random_range(0.75..1.25)).min(left));
         self.pause = (self.pause * 2).min(self.waiting.patience.pause_max);
         true
     }
+
+    /// Turns to another address of the server, after nothing was heard from the present one. Returns false if there is none, or if
+    /// the call must not be repeated.
+    fn turn(&mut self) -> bool {
+        if !self.waiting.patience.tries_others || self.reach == Reach::Named {
+            return false;
+        }
+        self.silent.push(self.address);
+        self.servers.note_silence(self.address);
+        // What is learned of other addresses serves later calls.
+        let other = self.servers.other(self.named, &self.silent);
+        self.address = other.unwrap_or(self.address);
+        other.is_some() && self.reach == Reach::Any
+    }
 }
 
 /// A connection that repeats refused calls.
 pub(super) struct PatientConnection {
-    /// The connection that does not.
-    pub(super) connection: Arc<dyn ClientConnection>,
+    pub(super) address: Ipv4Addr,
     pub(super) interface: Interface,
+    pub(super) servers: Arc<Servers>,
     pub(super) waiting: Arc<Waiting>,
 }
 
 impl PatientConnection {
-    /// Begins the repetitions of a call that is made on the inner connection.
+    /// Begins the attempts of a call that the caller repeats itself, at any address of the server.
     pub(super) fn attempts(&self) -> Attempts {
-        let (waiting, pause) = (Arc::clone(&self.waiting), self.waiting.patience.pause_min);
-        Attempts { waiting, interface: self.interface, server: self.connection.peer(), began: None, pause }
+        let mut attempts = Attempts {
+            waiting: Arc::clone(&self.waiting),
+            servers: Arc::clone(&self.servers),
+            interface: self.interface,
+            named: self.address,
+            address: self.address,
+            silent: Vec::new(),
+            reach: Reach::Any,
+            began: None,
+            pause: self.waiting.patience.pause_min,
+        };
+        attempts.choose(Reach::Any);
+        attempts
     }
 }
 
 impl ClientConnection for PatientConnection {
     fn begin(&self) -> Result<Box<dyn ClientCall>, AbortCode> {
-        let (connection, attempts) = (Arc::clone(&self.connection), self.attempts());
-        let call = Ok(connection.begin()?);
-        let request = Some(Request::default());
-        Ok(Box::new(PatientCall { connection, call, attempts, request }))
+        Ok(Box::new(PatientCall {
+            call: Ok(None),
+            attempts: self.attempts(),
+            request: Some(Request::default()),
+        }))
     }
 
     fn peer(&self) -> SocketAddr {
-        self.connection.peer()
+        self.servers.connection(self.address, self.interface).peer()
     }
 }
 
@@ -194,9 +248,8 @@ impl Request {
 }
 
 struct PatientCall {
-    connection: Arc<dyn ClientConnection>,
-    /// The current attempt, or the code with which the last one ended.
-    call: Result<Box<dyn ClientCall>, AbortCode>,
+    /// The current attempt, `None` before the first one; or the code with which the last one ended.
+    call: Result<Option<Box<dyn ClientCall>>, AbortCode>,
     attempts: Attempts,
     /// `None` if the call can no longer be repeated: the request is long, or some of the reply was read.
     request: Option<Request>,
@@ -207,13 +260,18 @@ impl PatientCall {
     fn repeat(&mut self, code: AbortCode) -> Result<(), AbortCode> {
         // A refused call must not keep its channel while it waits, or for another channel.
         self.call = Err(code);
-        let Some(request) = &self.request else { return Err(code) };
+        let Some(request) = &self.request else {
+            if is_unanswered(code) {
+                self.attempts.turn();
+            }
+            return Err(code);
+        };
         let mut code = code;
         while self.attempts.wait(code) {
-            let sent = self.connection.begin().and_then(|mut call| request.send(&mut *call).map(|()| call));
-            match sent {
+            let begun = self.attempts.connection().begin();
+            match begun.and_then(|mut call| request.send(&mut *call).map(|()| call)) {
                 Ok(call) => {
-                    self.call = Ok(call);
+                    self.call = Ok(Some(call));
                     return Ok(());
                 }
                 Err(again) => code = again,
@@ -224,8 +282,12 @@ impl PatientCall {
     }
 
     fn current(&mut self) -> Result<&mut dyn ClientCall, AbortCode> {
+        if let Ok(None) = self.call {
+            self.call = self.attempts.connection().begin().map(Some);
+        }
         match &mut self.call {
-            Ok(call) => Ok(&mut **call),
+            Ok(Some(call)) => Ok(&mut **call),
+            Ok(None) => Err(AbortCode::RX_INVALID_OPERATION),
             Err(code) => Err(*code),
         }
     }
@@ -268,6 +330,9 @@ impl CallStream for PatientCall {
     }
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        if let (Ok(None), Some(opcode)) = (&self.call, data.first_chunk()) {
+            self.attempts.choose(Reach::of(self.attempts.interface, u32::from_be_bytes(*opcode)));
+        }
         if let Some(request) = &mut self.request {
             request.bytes += data.len();
             request.pieces.push(data.clone());
@@ -292,7 +357,7 @@ impl ClientCall for PatientCall {
             // The refusal of a call with an empty reply is seen here.
             self.receive(|call| call.read_chunk(1), Bytes::is_empty)?;
         }
-        self.call?.finish()
+        self.call?.ok_or(AbortCode::RX_INVALID_OPERATION)?.finish()
     }
 }
 

@@ -207,7 +207,7 @@ pub fn more_informative(before: AbortCode, now: AbortCode) -> AbortCode {
 
 /// Returns whether a code comes from the transport and not from the service: no answer, or unable to serve.
 /// (Codes of the generated stubs, -450 and below, are answers.)
-fn is_silence(code: AbortCode) -> bool {
+pub fn is_silence(code: AbortCode) -> bool {
     (AbortCode::RX_RESTARTING.0..0).contains(&code.0)
 }
 

@@ -120,6 +120,7 @@ fn quick() -> Patience {
         pause_min: Duration::from_millis(1),
         pause_max: Duration::from_millis(4),
         report_after: Duration::from_millis(2),
+        tries_others: false,
     }
 }
 
