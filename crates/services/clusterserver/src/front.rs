@@ -26,6 +26,9 @@ const SMALL_REQUEST_BYTES_MAX: usize = 4096;
 /// How long an owner may hold a call that is passed to all of them.
 const NO_WAIT: Duration = Duration::ZERO;
 
+/// Interval at which other nodes are asked again whether they have a volume.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
 /// What happened to a call.
 pub enum Way<'s> {
     /// It is to be served here, from this stream.
@@ -187,9 +190,21 @@ impl Front {
         self.pass_for(&passage, Goal::Partition(&target.partition), head, stream)
     }
 
-    /// Whether a volume is, or may be, in a partition of another node.
-    pub fn may_be_elsewhere(&self, volume: VolumeId) -> bool {
-        self.places.ask(volume) != Found::Nowhere
+    /// Whether a volume is in a partition of another node; `None` if that is not known after `wait`, because a node does not
+    /// answer, or a partition has no owner.
+    pub fn is_elsewhere(&self, volume: VolumeId, wait: Duration) -> Option<bool> {
+        let begun = (self.environment.now)();
+        loop {
+            match self.places.ask(volume) {
+                Found::In(_) => return Some(true),
+                Found::Nowhere => return Some(false),
+                Found::Unknown | Found::NotAsked => {}
+            }
+            if (self.environment.now)().since(begun) >= wait {
+                return None;
+            }
+            (self.environment.pause)(ASK_AGAIN);
+        }
     }
 
     /// Reports to the other nodes that a volume was deleted here.

@@ -12,24 +12,42 @@
 //!
 //! The other partition may be that of another server ([`OtherOwners`](crate::OtherOwners)). Then, too, the new volume is
 //! parked until the other one is deleted, whatever the type: of two servers only one knows both headers. If it is not
-//! known whether there is another one, the new volume is parked, and takes its place as soon as that is known.
+//! known whether there is another one, a volume that waits for a restore and a clone are parked, and take their place as
+//! soon as that is known. A volume that is used as it is created, with a root directory, is not created then: its client
+//! would find an entry in the location database, and no volume.
 
 use crate::codes;
 use crate::creating::begin;
 use crate::server::{VolumeServer, is_doomed};
 use base::{AbortCode, VolumeId, VolumeType};
 use std::sync::Arc;
+use std::time::Duration;
 use tracing::{info, warn};
 use volume::{CloneVolume, NewVolume, Volume, VolumeError, VolumeHeader};
 
+/// How long a creation waits until it is known whether another server has the id.
+const KNOWN_WITHIN: Duration = Duration::from_secs(15);
+
 /// Creates a volume, parked if its id is in use on another partition.
+///
+/// # Errors
+/// VBUSY if the volume is to be used at once, and it is not known whether its id is in use. Nothing was created then.
 pub(crate) fn create(
     server: &VolumeServer,
     partition: base::PartitionId,
     new: &NewVolume,
 ) -> Result<Arc<Volume>, AbortCode> {
     let volumes = server.volumes();
-    let created = if is_only_elsewhere(server, new.id) {
+    let is_parked = match is_only_elsewhere(server, new.id, KNOWN_WITHIN) {
+        Some(is_elsewhere) => is_elsewhere,
+        None if new.with_root => {
+            warn!(volume = %new.id, %partition, "a volume is not created: another partition may have this id, and is not \
+                served now, or its owner does not answer");
+            return Err(AbortCode::VBUSY);
+        }
+        None => true,
+    };
+    let created = if is_parked {
         volumes.create_parked(partition, new)
     } else {
         match volumes.create(partition, new) {
@@ -40,10 +58,17 @@ pub(crate) fn create(
     created.map_err(|error| codes::of(&error))
 }
 
-/// Whether another server has a volume with this id, or may have one, and this server has none.
-fn is_only_elsewhere(server: &VolumeServer, number: VolumeId) -> bool {
-    let is_possible = || server.other_owners().is_some_and(|others| others.may_have(number));
-    server.volumes().partition_of(number).is_none() && is_possible()
+/// Whether another server has a volume with this id, and this server has none; `None` if that is not known after `wait`.
+fn is_only_elsewhere(server: &VolumeServer, number: VolumeId, wait: Duration) -> Option<bool> {
+    match server.other_owners() {
+        Some(others) if server.volumes().partition_of(number).is_none() => others.has(number, wait),
+        _ => Some(false),
+    }
+}
+
+/// Whether another server may have a volume with this id, and this server has none.
+fn may_be_only_elsewhere(server: &VolumeServer, number: VolumeId) -> bool {
+    is_only_elsewhere(server, number, Duration::ZERO) != Some(false)
 }
 
 /// Lets a parked volume take over the id of a volume that was deleted, here or at another server.
@@ -79,7 +104,7 @@ pub(crate) fn clone(
     change: impl Fn(&mut VolumeHeader),
 ) -> Result<Arc<Volume>, VolumeError> {
     let volumes = server.volumes();
-    if is_only_elsewhere(server, new.id) && new.kind == VolumeType::ReadOnly {
+    if may_be_only_elsewhere(server, new.id) && new.kind == VolumeType::ReadOnly {
         return volumes.clone_parked(source, new, change);
     }
     match volumes.clone_volume_with(source, new, &change) {
@@ -90,7 +115,7 @@ pub(crate) fn clone(
 
 fn take_place(server: &VolumeServer, volume: &Arc<Volume>) {
     let (number, partition) = (volume.header().number(), volume.partition());
-    if is_doomed(volume) || is_only_elsewhere(server, number) {
+    if is_doomed(volume) || may_be_only_elsewhere(server, number) {
         return;
     }
     let Ok(used) = begin(server, number, partition, 0, "TakePlace") else { return };

@@ -2,6 +2,7 @@
 
 use base::{PartitionId, VolumeId};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 /// The servers that share all partitions with this one and pass calls on to each other: to clients they are one server.
 pub trait OtherOwners: Send + Sync {
@@ -12,8 +13,9 @@ pub trait OtherOwners: Send + Sync {
     /// from a number which partition it belongs to.
     fn transaction_numbers(&self, partition: PartitionId) -> Option<RangeInclusive<i32>>;
 
-    /// Whether another server has a volume with this id, or may have one.
-    fn may_have(&self, volume: VolumeId) -> bool;
+    /// Whether another server has a volume with this id; `None` if that is not known after `wait`, because one does not
+    /// answer, or a partition has no owner. It is asked again meanwhile.
+    fn has(&self, volume: VolumeId, wait: Duration) -> Option<bool>;
 
     /// A volume was deleted here. A parked one with the same id at another server takes its place.
     fn volume_deleted(&self, volume: VolumeId);

@@ -11,6 +11,7 @@ use clusterserver::{Services, kind_of_administration};
 use std::ops::RangeInclusive;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 use volserver::{OtherOwners, VolumeServer};
 
 /// Maximum number of reported deletions that wait. For more, parked volumes take their places half a minute later.
@@ -98,8 +99,8 @@ impl OtherOwners for Calls {
         self.node().epoch(partition).map(|epoch| transaction_numbers(partition, epoch))
     }
 
-    fn may_have(&self, volume: VolumeId) -> bool {
-        self.front().may_be_elsewhere(volume)
+    fn has(&self, volume: VolumeId, wait: Duration) -> Option<bool> {
+        self.front().is_elsewhere(volume, wait)
     }
 
     fn volume_deleted(&self, volume: VolumeId) {

@@ -204,7 +204,7 @@ impl OtherOwners for Calls {
         match self.0 {}
     }
 
-    fn may_have(&self, _: VolumeId) -> bool {
+    fn has(&self, _: VolumeId, _: Duration) -> Option<bool> {
         match self.0 {}
     }
 

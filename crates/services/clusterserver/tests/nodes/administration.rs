@@ -225,13 +225,36 @@ fn calls_wait_for_an_owner_but_not_for_ever() {
     let begun = Instant::now();
     assert_eq!(begin(&*front, VOLUMES[1].0, 1, attach_mode::BUSY), Err(AbortCode::VRESTARTING));
     assert!(begun.elapsed() >= HOLD / 2, "{:?}", begun.elapsed());
-    // The volume may be there, so that another one with its id is parked.
-    let transaction = create(&*front, 0, "new", NEW, 0).unwrap();
-    set_flags(&*front, transaction, 0);
-    end(&*front, transaction).unwrap();
-    assert_eq!(list(&*front, 0), Ok(vec![VOLUMES[0].0, NEW]));
+    // The volume may be there.
+    assert_eq!(create(&*front, 0, "new", NEW, 0), Err(AbortCode::VBUSY));
     world.table.set(1, |own| (own.reads, own.changes) = (true, true));
     assert_eq!(list(&*front, 1), Ok(vec![VOLUMES[1].0]));
+}
+
+/// The owner of another partition is opening it, as at the start of a cluster: the new volume is there for clients of both nodes,
+/// whichever partition it is in.
+#[test]
+fn a_volume_that_is_created_meanwhile_is_served() {
+    let world = World::new();
+    let client = Client::start(66);
+    let front = administer(&client, &world.nodes[0]);
+    for (created, opening) in [(0, 1), (1, 0)] {
+        world.table.set(opening, |own| (own.reads, own.changes) = (false, false));
+        let id = NEW + created as u32;
+        let transaction = std::thread::scope(|scope| {
+            let creating = scope.spawn(|| create(&*front, created as i32, "new", id, 0));
+            std::thread::sleep(HOLD / 4);
+            assert!(!creating.is_finished(), "it is not known whether the volume is in the other partition");
+            world.table.set(opening, |own| (own.reads, own.changes) = (true, true));
+            creating.join().unwrap().unwrap()
+        });
+        set_flags(&*front, transaction, 0);
+        end(&*front, transaction).unwrap();
+        for node in &world.nodes {
+            let root = fs::Fid { volume: id, ..root(0) };
+            fs::fetch_status(&*client.to(node), &fs::FetchStatusRequest { fid: root }).unwrap();
+        }
+    }
 }
 
 /// What no front sends is refused, and not executed.

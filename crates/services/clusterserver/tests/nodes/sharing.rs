@@ -1,6 +1,6 @@
 //! The volume server of a node, which shares its partitions with the others.
 
-use crate::world::{Port, is_cell};
+use crate::world::{HOLD, Port, is_cell};
 use afs_idl::ClientConnection;
 use base::{AbortCode, Caller, PartitionId, UnixTime, VolumeId};
 use cluster_proto::transaction_numbers;
@@ -9,6 +9,7 @@ use fileserver::FileServer;
 use std::net::{SocketAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use volserver::{Administrators, FileService, OtherOwners, OtherServers, VolumeServer, VolumeServerParts};
 use volume::Volumes;
 
@@ -70,8 +71,8 @@ impl OtherOwners for Sharing {
         Some(transaction_numbers(id, own.epoch))
     }
 
-    fn may_have(&self, volume: VolumeId) -> bool {
-        self.front.upgrade().unwrap().may_be_elsewhere(volume)
+    fn has(&self, volume: VolumeId, wait: Duration) -> Option<bool> {
+        self.front.upgrade().unwrap().is_elsewhere(volume, wait.min(HOLD))
     }
 
     fn volume_deleted(&self, volume: VolumeId) {

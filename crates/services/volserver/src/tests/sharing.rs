@@ -8,6 +8,7 @@ use base::{AbortCode, PartitionId, VolumeId};
 use parking_lot::Mutex;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 use volume::Volumes;
 
 const ID: u32 = 900;
@@ -36,9 +37,10 @@ impl OtherOwners for Other {
         Some(first + 1..=first + 99)
     }
 
-    fn may_have(&self, volume: VolumeId) -> bool {
+    fn has(&self, volume: VolumeId, _: Duration) -> Option<bool> {
         let has = |volumes: &Arc<Volumes>| volumes.partition_of(volume).is_some();
-        *self.is_silent.lock() || self.volumes.lock().as_ref().is_some_and(has)
+        let is_known = !*self.is_silent.lock();
+        is_known.then(|| self.volumes.lock().as_ref().is_some_and(has))
     }
 
     fn volume_deleted(&self, volume: VolumeId) {
@@ -109,18 +111,36 @@ fn deletions_are_reported() {
     assert_eq!(*other.reported.lock(), [ID, ID + 10]);
 }
 
-/// A volume is not lost because another server was silent when it was created.
+/// A volume is not lost because another server was silent when it was created for a restore, as a move does.
 #[test]
 fn a_volume_is_parked_until_its_id_is_known_to_be_free() {
-    let [(cell, other), _] = &pair();
+    let [(cell, other), (source, _)] = &pair();
+    source.vos_create(LARGE, "home", ID + 1);
     *other.is_silent.lock() = true;
-    cell.vos_create(SMALL, "new", ID);
+    let target = cell.create(SMALL, "home", ID, ID).unwrap();
+    let open = source.open(ID + 1, LARGE, attach_mode::BUSY).unwrap();
+    copy(source, open, cell, target);
+    cell.set_flags(target, 0).unwrap();
+    cell.end(target).unwrap();
     cell.server.expire_transactions();
     assert_eq!(cell.file_service(ID), Some(AbortCode::VNOVOL));
     *other.is_silent.lock() = false;
     cell.server.expire_transactions();
     assert_eq!(cell.file_service(ID), None);
     assert_eq!(cell.create(SMALL, "again", ID, 0), Err(AbortCode::VVOLEXISTS));
+}
+
+/// `vos create` while another partition has no owner: the client is told to try again, and finds nothing in its way.
+#[test]
+fn a_creation_leaves_nothing_if_the_id_may_be_in_use() {
+    let [(cell, other), _] = &pair();
+    *other.is_silent.lock() = true;
+    assert_eq!(cell.create(SMALL, "new", ID, 0), Err(AbortCode::VBUSY));
+    assert_eq!(cell.list(SMALL).len(), 0);
+    assert!(cell.volumes.all_apart().unwrap().is_empty());
+    *other.is_silent.lock() = false;
+    cell.vos_create(SMALL, "new", ID);
+    assert_eq!(cell.file_service(ID), None, "no transaction of the first attempt has it");
 }
 
 /// `vos release` clones the read-write volume under the id of the read-only one, which the other server has.
