@@ -5,7 +5,8 @@ use crate::commands::{Context, protection};
 use afs_idl::{ClientConnection, vl, vol};
 use anyhow::{Context as _, Result, bail};
 use base::{AbortCode, PartitionId, Rights, VolumeName};
-use cell_client::describe::failed;
+use cell_client::describe::{describe, failed};
+use cell_client::ubik::is_silence;
 use cell_client::{CellClient, Interface};
 use clap::Args;
 use serde::Serialize;
@@ -111,7 +112,7 @@ pub(super) fn run(context: &Context, cell: &CellClient, create: &Create) -> Resu
     context.format.done(&Preview { name, server: on, partition, quota_kib, acl, is_done: false }, sentence)
 }
 
-/// Creates a volume like `vos create`: number, volume, entry. Undoes it if the entry cannot be created. The
+/// Creates a volume like `vos create`: number, volume, entry, access list. If a step fails, those before it are undone. The
 /// default server is the cell's first database server.
 pub fn create_volume(cell: &CellClient, create: &Create) -> Result<Made> {
     create_on(cell, create, cell.default_server())
@@ -126,16 +127,11 @@ fn create_on(cell: &CellClient, create: &Create, default: Ipv4Addr) -> Result<Ma
         .database(Interface::Locations, |vl| vl::get_new_volume_id(vl, &request))
         .map_err(failed("get a volume number"))?
         .new_volume_id;
-    make(&*server, create, partition, id)
-        .map_err(failed(format!("make the volume {name} on {on} {partition}")))?;
-    if let Err(error) = register(cell, on, partition, name, id) {
-        nuke(&*server, partition, id)
-            .map_err(failed(format!("remove the unregistered volume {id} again")))?;
-        return Err(error);
-    }
+    let begun = Begun { cell, on, server: &*server, partition, name, id };
+    begun.make(create.quota).or_else(|failure| begun.undo(failure))?;
+    begun.register().or_else(|failure| begun.undo(failure))?;
     if let Some(text) = access_list {
-        let root = cell.root_of(name)?;
-        cell.set_acl(&root, text.as_bytes()).map_err(failed(format!("set the ACL of {name}")))?;
+        begun.set_rights(&text).or_else(|failure| begun.undo(failure))?;
     }
     Ok(Made { name: name.into(), id, server: on, partition: partition.to_string() })
 }
@@ -174,45 +170,112 @@ pub(super) fn first_partition(server: &dyn ClientConnection) -> Result<Partition
     choose(&partitions(server)?, None)
 }
 
-fn make(
-    server: &dyn ClientConnection,
-    create: &Create,
+/// A volume that is being created. Its id was allocated for it, so that no other volume has it.
+struct Begun<'a> {
+    cell: &'a CellClient,
+    on: Ipv4Addr,
+    server: &'a dyn ClientConnection,
     partition: PartitionId,
+    name: &'a str,
     id: u32,
-) -> Result<(), AbortCode> {
-    let request = vol::CreateVolumeRequest {
-        partition: partition.index() as i32,
-        name: create.name.as_str().into(),
-        volume_type: vol::volume_type::READ_WRITE,
-        parent_id: 0,
-        volume_id: id,
-    };
-    let transaction = Transaction { server, id: vol::create_volume(server, &request)?.transaction };
-    transaction.set_quota(create.quota)?;
-    vol::set_flags(server, &vol::SetFlagsRequest { transaction: transaction.id, flags: 0 })?;
-    transaction.end()
 }
 
-fn register(cell: &CellClient, on: Ipv4Addr, partition: PartitionId, name: &str, id: u32) -> Result<()> {
-    let mut entry = vl::NVldbEntry {
-        name: name.into(),
-        server_count: 1,
-        volume_id: [id, id + 1, id + 2],
-        flags: vl::entry_flags::READ_WRITE_EXISTS,
-        ..vl::NVldbEntry::default()
-    };
-    entry.server_number[0] = on.into();
-    entry.server_partition[0] = partition.index() as i32;
-    entry.server_flags[0] = vl::site_flags::READ_WRITE;
-    let request = vl::CreateEntryNRequest { new_entry: entry };
-    cell.database(Interface::Locations, |vl| vl::create_entry_n(vl, &request))
-        .map(drop)
-        .map_err(failed(format!("register the volume {name}")))
+/// Why a step failed, and what there may be of the volume.
+struct Failure {
+    error: anyhow::Error,
+    may_be_made: bool,
+    may_be_registered: bool,
 }
 
-fn nuke(server: &dyn ClientConnection, partition: PartitionId, id: u32) -> Result<(), AbortCode> {
-    let request = vol::NukeVolumeRequest { partition: partition.index() as i32, volume_id: id };
-    vol::nuke_volume(server, &request).map(drop)
+impl Begun<'_> {
+    fn make(&self, quota_kib: i32) -> Result<(), Failure> {
+        let Begun { server, on, partition, name, id, .. } = *self;
+        let failure = |may_be_made, code| {
+            let error = failed(format!("make the volume {name} on {on} {partition}"))(code);
+            Failure { error, may_be_made, may_be_registered: false }
+        };
+        let request = vol::CreateVolumeRequest {
+            partition: partition.index() as i32,
+            name: name.into(),
+            volume_type: vol::volume_type::READ_WRITE,
+            parent_id: 0,
+            volume_id: id,
+        };
+        // A server that has refused the call has made nothing.
+        let made = vol::create_volume(server, &request).map_err(|code| failure(is_silence(code), code))?;
+        let transaction = Transaction { server, id: made.transaction };
+        let put_into_service = || {
+            transaction.set_quota(quota_kib)?;
+            let request = vol::SetFlagsRequest { transaction: transaction.id, flags: 0 };
+            vol::set_flags(server, &request).map(drop)
+        };
+        put_into_service().map_err(|code| failure(true, code))?;
+        transaction.end().map_err(|code| failure(true, code))
+    }
+
+    fn register(&self) -> Result<(), Failure> {
+        let Begun { cell, on, partition, name, id, .. } = *self;
+        let mut entry = vl::NVldbEntry {
+            name: name.into(),
+            server_count: 1,
+            volume_id: [id, id + 1, id + 2],
+            flags: vl::entry_flags::READ_WRITE_EXISTS,
+            ..vl::NVldbEntry::default()
+        };
+        entry.server_number[0] = on.into();
+        entry.server_partition[0] = partition.index() as i32;
+        entry.server_flags[0] = vl::site_flags::READ_WRITE;
+        let request = vl::CreateEntryNRequest { new_entry: entry };
+        let Err(code) = cell.database(Interface::Locations, |vl| vl::create_entry_n(vl, &request)) else {
+            return Ok(());
+        };
+        // The answer to an attempt that was made may have been lost.
+        match cell.find_newest(&id.to_string()) {
+            Ok(Some(located)) if located.read_write().0 == id => Ok(()),
+            found => Err(Failure {
+                error: failed(format!("register the volume {name}"))(code),
+                may_be_made: true,
+                may_be_registered: found.is_err(),
+            }),
+        }
+    }
+
+    fn set_rights(&self, access_list: &str) -> Result<(), Failure> {
+        let Begun { cell, name, .. } = *self;
+        let set = || -> Result<()> {
+            let root = cell.root_of(name)?;
+            cell.set_acl(&root, access_list.as_bytes()).map_err(failed(format!("set the ACL of {name}")))
+        };
+        set().map_err(|error| Failure { error, may_be_made: true, may_be_registered: true })
+    }
+
+    /// Removes what there may be of the volume, so that the command can be repeated. Returns why it failed, and what is left.
+    fn undo(&self, failure: Failure) -> Result<()> {
+        let Failure { error, may_be_made, may_be_registered } = failure;
+        let (id, on, partition) = (self.id, self.on, self.partition);
+        let mut left = Vec::new();
+        if may_be_registered {
+            let request = vl::DeleteEntryRequest { volume_id: id, volume_type: vol::volume_type::READ_WRITE };
+            match self.cell.database(Interface::Locations, |vl| vl::delete_entry(vl, &request)) {
+                Ok(_) | Err(AbortCode::VL_NOENT) => {}
+                Err(code) => left.push(format!("its entry ({}; `vos delentry {id}`)", describe(code))),
+            }
+        }
+        if may_be_made {
+            let request = vol::NukeVolumeRequest { partition: partition.index() as i32, volume_id: id };
+            match vol::nuke_volume(self.server, &request) {
+                Ok(_) | Err(jobs::ENOENT | AbortCode::VNOVOL) => {}
+                Err(code) => {
+                    left.push(format!("the volume ({}; `vos zap {on} {partition} {id}`)", describe(code)));
+                }
+            }
+        }
+        if left.is_empty() {
+            return Err(error);
+        }
+        Err(error
+            .context(format!("the volume {id} cannot be removed again, left are {}", left.join(" and "))))
+    }
 }
 
 /// Builds the access list of a root directory from `NAME=RIGHTS` grants; users and groups must exist.
@@ -231,3 +294,6 @@ fn access_list(cell: &CellClient, grants: &[String]) -> Result<Option<String>> {
     }
     Ok(Some(format!("{}\n0\n{}\n", lines.len(), lines.join("\n"))))
 }
+
+#[cfg(test)]
+mod tests;
