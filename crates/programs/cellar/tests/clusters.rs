@@ -221,7 +221,7 @@ mod with {
         let partition = |number: usize, key: &str| shown["partitions"][number][key].clone();
         assert_eq!(
             (partition(0, "state"), partition(0, "owner"), partition(0, "epoch")),
-            (json!("owned"), json!("fs1"), json!(1))
+            (json!("owner does not answer"), json!("fs1"), json!(1))
         );
         for (number, name) in [(1, "/vicepc"), (2, "databases")] {
             assert_eq!(partition(number, "partition"), json!(name));

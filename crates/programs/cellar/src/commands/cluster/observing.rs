@@ -42,7 +42,10 @@ pub(in crate::commands) fn observe(
     let versions = std::thread::scope(|scope| {
         let ask = |record: &cluster::NodeRecord| {
             let may_run = record.state == cluster::NodeState::Live;
-            may_run.then(|| super::place::ask(client, record).ok()).flatten().map(|(_, version)| version)
+            may_run
+                .then(|| super::place::ask(client, record).ok())
+                .flatten()
+                .map(|(_, info)| info.version.to_string())
         };
         let asking: Vec<_> = survey.nodes.iter().map(|seen| scope.spawn(move || ask(&seen.record))).collect();
         asking.into_iter().map(|one| one.join().expect("asking does not panic")).collect()

@@ -1,7 +1,7 @@
 //! The cluster in its bucket.
 
 use crate::commands::Context;
-use afs_idl::cellar::{self, GetServerInfoRequest};
+use afs_idl::cellar::{self, GetServerInfoReply, GetServerInfoRequest};
 use anyhow::{Context as _, Result};
 use cell_client::describe::describe;
 use cell_client::{CellClient, Interface};
@@ -64,17 +64,17 @@ pub(super) fn surveyed_nodes(bucket: &BucketSettings) -> Result<Survey> {
         .with_context(|| format!("cannot read the cluster in {}", described(bucket)))
 }
 
-/// Asks a node's file server for its version, at each of the node's addresses until one answers. Returns that address and
-/// the version.
+/// Asks a node's file server for its version and partitions, at each of the node's addresses until one answers. Returns that
+/// address and the answer.
 ///
 /// # Errors
 /// Why none answers.
-pub(super) fn ask(client: &CellClient, node: &NodeRecord) -> Result<(Ipv4Addr, String), String> {
+pub(super) fn ask(client: &CellClient, node: &NodeRecord) -> Result<(Ipv4Addr, GetServerInfoReply), String> {
     let mut why = String::from("its lease has no IPv4 address");
     for server in servers_of(node) {
         let connection = client.connection(server, Interface::Cellar);
         match cellar::get_server_info(&*connection, &GetServerInfoRequest) {
-            Ok(info) => return Ok((server, info.version.to_string())),
+            Ok(info) => return Ok((server, info)),
             Err(code) => why = describe(code),
         }
     }

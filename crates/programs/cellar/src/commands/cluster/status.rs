@@ -51,7 +51,23 @@ struct Answer {
     server: Option<String>,
     is_version: bool,
     began: Vec<Beginning>,
+    /// The partitions that it serves; `None` if it did not say.
+    serves: Option<Vec<PartitionId>>,
 }
+
+impl Answer {
+    /// Returns the word for a partition that this node owns.
+    fn state(&self, id: PartitionId) -> &'static str {
+        match (&self.server, &self.serves) {
+            (Some(_), _) if !self.is_version => "owner does not answer",
+            (_, Some(serves)) if !serves.contains(&id) => "opening",
+            _ => OWNED,
+        }
+    }
+}
+
+/// The state of a partition that a live node owns and serves.
+const OWNED: &str = "owned";
 
 /// A partition, or the cell's databases.
 #[derive(Debug, PartialEq, Serialize)]
@@ -156,8 +172,15 @@ fn asked(context: &Context, nodes: &[NodeSeen]) -> Vec<Answer> {
             return Answer::default();
         }
         match ask(&client, &node.record) {
-            Ok((server, version)) => {
-                Answer { server: Some(version), is_version: true, began: Beginning::of(&client, server) }
+            Ok((server, info)) => {
+                let ids = info.partitions.iter().filter_map(|one| PartitionId::from_index(one.id)).collect();
+                Answer {
+                    server: Some(info.version.to_string()),
+                    is_version: true,
+                    began: Beginning::of(&client, server),
+                    // An anonymous caller is not told.
+                    serves: (!context.is_anonymous()).then_some(ids),
+                }
             }
             Err(why) => Answer { server: Some(why), ..Answer::default() },
         }
@@ -195,6 +218,15 @@ impl Shown {
             let owner = survey.owners.iter().find(|(name, _)| name == place)?;
             Some(owner.1.as_ref())
         });
+        let partition = |(id, owner): &(PartitionId, Option<&OwnerRecord>)| {
+            let row = PartitionRow::new(id.to_string(), *owner, &survey.nodes);
+            let of_owner = survey.nodes.iter().position(|seen| is_owned_by(seen, *owner));
+            match of_owner.filter(|_| row.state == OWNED) {
+                Some(index) => PartitionRow { state: answers[index].state(*id).into(), ..row },
+                None => row,
+            }
+        };
+        let partitions: Vec<PartitionRow> = owners.iter().map(partition).collect();
         let has_databases = |seen: &NodeSeen| databases.is_some_and(|owner| is_owned_by(seen, owner));
         let owned = |seen: &NodeSeen| {
             let databases = has_databases(seen).then(|| DATABASES.to_owned());
@@ -213,9 +245,8 @@ impl Shown {
         Shown {
             bucket: cluster.bucket.address.to_string(),
             nodes: survey.nodes.iter().zip(answers).map(node).collect(),
-            partitions: owners
-                .iter()
-                .map(|(id, owner)| PartitionRow::new(id.to_string(), *owner, &survey.nodes))
+            partitions: partitions
+                .into_iter()
                 .chain(databases.map(|owner| PartitionRow::new(DATABASES.into(), owner, &survey.nodes)))
                 .map(|row| row.with(&began))
                 .collect(),
@@ -263,7 +294,7 @@ fn state_of_owner(owner: Option<&OwnerRecord>, nodes: &[NodeSeen]) -> (String, O
         Some(Holder::Owned { node, incarnation }) => {
             let of_owner = nodes.iter().find(|seen| seen.record.incarnation == *incarnation);
             let state = match of_owner.map(state_of) {
-                Some("live") => "owned",
+                Some("live") => OWNED,
                 Some("silent") => "owner is silent",
                 _ => "owner has ended",
             };
@@ -318,6 +349,17 @@ mod tests {
     fn owner(node: &str, nonce: u128) -> OwnerRecord {
         let incarnation = Incarnation { nonce, count: 1 };
         OwnerRecord { epoch: Epoch(7), holder: Holder::Owned { node: node.parse().unwrap(), incarnation } }
+    }
+
+    #[test]
+    fn a_partition_is_owned_once_its_owner_serves_it() {
+        let [b, c]: [PartitionId; 2] = ["b", "c"].map(|letters| letters.parse().unwrap());
+        let version = Answer { server: Some("Cellar".into()), is_version: true, ..Answer::default() };
+        let serving = Answer { serves: Some(vec![b]), ..version.clone() };
+        assert_eq!([serving.state(b), serving.state(c)], ["owned", "opening"]);
+        assert_eq!([version.state(b), Answer::default().state(b)], ["owned"; 2], "it is not known");
+        let silent = Answer { server: Some("the server does not answer".into()), ..Answer::default() };
+        assert_eq!(silent.state(b), "owner does not answer");
     }
 
     #[test]
