@@ -62,7 +62,8 @@ fn options(settings: &BucketSettings, disk: &Arc<dyn Disk>, tenure: Tenure) -> B
     }
 }
 
-/// Waits until this server owns the partition, and opens it; a new one only if the bucket passes the probe. Returns
+/// Waits until this server owns the partition, and opens it; a new one only if the bucket passes the probe, or has passed it when
+/// the cluster was created. Returns
 /// `None` soon after `ending` is set during the wait.
 pub(super) fn open(partition: &PartitionSettings, way: &Way, ending: &AtomicBool) -> Result<Option<Held>> {
     let settings = partition.place.bucket().context("not a partition in a bucket")?;
@@ -123,11 +124,20 @@ fn open_with(
     let address = &settings.address;
     // The errors already name their causes.
     let named = |error: store::StoreError| anyhow!("{error}");
-    if config.create && !bucket_partition::exists(connect(settings)?, address, options).map_err(named)? {
+    let exists = || bucket_partition::exists(connect(settings)?, address, options).map_err(named);
+    if config.create && !exists()? && !is_tested(settings) {
         let probed = probe_once(connect(settings)?, address.prefix());
         probed.with_context(|| format!("no partition is created in {address}"))?;
     }
     bucket_partition::open(connect(settings)?, address, config, options, key).map_err(named)
+}
+
+/// Whether the bucket was tested when the cluster was created (`cellar cluster init`), and when this node joined it.
+fn is_tested(settings: &BucketSettings) -> bool {
+    let Some(leases) = &settings.leases else { return false };
+    let place = BucketSettings { address: leases.address.clone(), ..settings.clone() };
+    let read = || Ok::<_, anyhow::Error>(cluster::read_cluster(&*connect(&place)?, place.address.prefix())?);
+    matches!(read(), Ok(Some(_)))
 }
 
 /// Calls `work` with a flag that is set after [`OFFLINE_PATIENCE`].
