@@ -52,8 +52,17 @@ const NAP: Duration = Duration::from_millis(20);
 /// What a program without the feature says.
 pub const WITHOUT: &str = "this program was built without partitions in buckets (cargo feature `bucket`)";
 
+/// The addresses of other servers to register with this one's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    /// Those of servers that run, or did lately.
+    pub known: Vec<Ipv4Addr>,
+    /// Those of nodes of a cluster that were not seen to run yet. They stay registered, but are not added.
+    pub unseen: Vec<Ipv4Addr>,
+}
+
 /// Returns the present addresses of the servers on standby.
-pub(crate) type Standbys = Box<dyn FnMut() -> Vec<Ipv4Addr> + Send>;
+pub(crate) type Standbys = Box<dyn FnMut() -> Others + Send>;
 
 /// Keeps other servers out of a partition until it is dropped.
 pub type Claim = Box<dyn Any + Send + Sync>;
@@ -429,7 +438,15 @@ pub(crate) fn standbys(settings: &Settings) -> Result<Option<Standbys>> {
     if settings.cluster.is_some() {
         standbys.iter_mut().for_each(standbys::Standbys::meet);
     }
-    Ok(standbys.map(|mut standbys| -> Standbys { Box::new(move || standbys.addresses()) }))
+    let is_node = settings.cluster.is_some();
+    Ok(standbys.map(|mut standbys| -> Standbys {
+        Box::new(move || {
+            if is_node {
+                return standbys.nodes();
+            }
+            Others { known: standbys.addresses(), unseen: Vec::new() }
+        })
+    }))
 }
 
 #[cfg(not(feature = "bucket"))]

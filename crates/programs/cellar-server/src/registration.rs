@@ -6,13 +6,15 @@
 //! machine has lost are closed, so that calls use one that it has.
 //!
 //! The addresses of servers that would take over follow its own: clients try them when it has died. All nodes of a cluster
-//! are one server, and one that starts does not know all others yet. It waits for those whose addresses are registered, so
-//! that it does not ask for a shorter list, which the location server refuses. If the cluster has service addresses, only
-//! those are registered, since survivors have them at once.
+//! are one server, and each registers the addresses of all in ascending order: `vos` knows a server by the first one, which
+//! must not depend on the node that registered last. A node that is stopped stays registered for ten minutes, and one that
+//! starts does not know all others yet: it leaves those that are registered and have a lease, and waits for others, so that
+//! it does not ask for a shorter list, which the location server refuses. If the cluster has service addresses, only those
+//! are registered, since survivors have them at once.
 
 pub mod conflicts;
 
-use crate::buckets::Standbys;
+use crate::buckets::{Others, Standbys};
 use afs_format::sysid::SysId;
 use afs_idl::vl;
 use anyhow::{Context, Result};
@@ -22,7 +24,7 @@ use cell_client::describe::describe;
 use cell_client::{CellClient, Interface};
 use cellar_config::Settings;
 use cellar_config::announcing::{Chosen, Reason};
-use conflicts::{Conflict, conflicts, foreign};
+use conflicts::{Conflict, conflicts, foreign, registered};
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -121,7 +123,7 @@ struct Registrar {
     addresses: Vec<Ipv4Addr>,
     standbys: Option<Standbys>,
     /// The addresses of the servers on standby, without the own ones.
-    others: Vec<Ipv4Addr>,
+    others: Others,
     service_now: Option<ServiceAddresses>,
     /// The service addresses; `None` while they are not known.
     service: Option<Vec<Ipv4Addr>>,
@@ -150,7 +152,7 @@ impl Registrar {
             left_out: Vec::new(),
             addresses,
             standbys: None,
-            others: Vec::new(),
+            others: Others::default(),
             service_now: None,
             service: Some(Vec::new()),
             meeting: None,
@@ -193,25 +195,43 @@ impl Registrar {
     fn note_standbys(&mut self) {
         let Some(standbys) = &mut self.standbys else { return };
         let mut others = standbys();
-        others.retain(|address| !self.service.as_ref().is_some_and(|service| service.contains(address)));
-        others.retain(|address| !self.addresses.contains(address));
-        others.sort_unstable();
-        others.dedup();
+        let (own, service) = (&self.addresses, self.service.as_deref().unwrap_or_default());
+        for list in [&mut others.known, &mut others.unseen] {
+            list.retain(|address| !service.contains(address) && !own.contains(address));
+            list.sort_unstable();
+            list.dedup();
+        }
+        let Others { known, unseen } = &mut others;
+        unseen.retain(|address| !known.contains(address));
         if others != self.others {
             tracing::info!(before = ?self.others, now = ?others, "other servers are on standby");
             (self.others, self.failures, self.next) = (others, 0, Instant::now());
         }
     }
 
-    /// Returns the addresses to register, and those that are too many: the service addresses if there are any, else all
-    /// servers' own, those of this one first.
-    fn chosen(&self) -> (Vec<Ipv4Addr>, Vec<Ipv4Addr>) {
+    /// Returns the addresses to register, and those that are too many: the service addresses if there are any; else all
+    /// servers' own, with `kept`. Those of this server come first, unless it is a node.
+    fn chosen(&self, kept: &[Ipv4Addr]) -> (Vec<Ipv4Addr>, Vec<Ipv4Addr>) {
         if let Some(service) = self.service.as_ref().filter(|service| !service.is_empty()) {
             return (service.clone(), Vec::new());
         }
-        let mut all = [&self.addresses[..], &self.others].concat();
+        let mut all = [&self.addresses[..], &self.others.known, kept].concat();
+        if self.meeting.is_some() {
+            all.sort_unstable();
+            all.dedup();
+        }
         let beyond = all.split_off(all.len().min(SERVER_ADDRESSES_MAX));
         (all, beyond)
+    }
+
+    /// Returns the addresses of nodes that were not seen to run yet, and are registered.
+    fn kept(&self) -> Result<Vec<Ipv4Addr>, AbortCode> {
+        if self.others.unseen.is_empty() {
+            return Ok(Vec::new());
+        }
+        let registered = registered(&self.cell, self.uuid)?;
+        let unseen = self.others.unseen.iter().copied();
+        Ok(unseen.filter(|address| registered.contains(address)).collect())
     }
 
     /// Logs which addresses are not registered and why, if that has changed.
@@ -243,7 +263,7 @@ impl Registrar {
         if self.service.as_ref().is_some_and(|service| !service.is_empty()) {
             return false;
         }
-        let known = self.chosen().0;
+        let known = self.chosen(&self.others.unseen).0;
         let Some(meeting) = self.meeting.as_mut().filter(|meeting| Instant::now() < meeting.until) else {
             return false;
         };
@@ -264,12 +284,9 @@ impl Registrar {
             self.next = Instant::now() + LOOK;
             return;
         }
-        let addresses = self.chosen().0.into_iter().map(u32::from).collect();
-        let request = vl::RegisterAddrsRequest { uuid: self.uuid, spare1: 0, addresses };
-        let answer = self.cell.database(Interface::Locations, |vl| vl::register_addrs(vl, &request));
-        let pause = match answer {
-            Ok(_) => {
-                self.registered();
+        let pause = match self.request() {
+            Ok((registered, beyond)) => {
+                self.registered(&registered, &beyond);
                 REPEAT
             }
             Err(code) => {
@@ -285,9 +302,18 @@ impl Registrar {
         self.next = Instant::now() + pause;
     }
 
+    /// Asks for the registration. Returns the registered addresses, and those that are too many.
+    fn request(&self) -> Result<(Vec<Ipv4Addr>, Vec<Ipv4Addr>), AbortCode> {
+        let (chosen, beyond) = self.chosen(&self.kept()?);
+        let addresses = chosen.iter().copied().map(u32::from).collect();
+        let request = vl::RegisterAddrsRequest { uuid: self.uuid, spare1: 0, addresses };
+        self.cell.database(Interface::Locations, |vl| vl::register_addrs(vl, &request))?;
+        Ok((chosen, beyond))
+    }
+
     /// Logs the servers that have these addresses, and the addresses registered under this UUID.
     fn explain(&self) {
-        let known = if self.meeting.is_some() { self.chosen().0 } else { self.addresses.clone() };
+        let known = if self.meeting.is_some() { self.chosen(&[]).0 } else { self.addresses.clone() };
         for conflict in conflicts(&self.cell, self.uuid, &known) {
             match conflict {
                 Conflict::Uuid { addresses, .. } if self.meeting.is_some() => tracing::error!(
@@ -300,9 +326,8 @@ impl Registrar {
         }
     }
 
-    fn registered(&mut self) {
+    fn registered(&mut self, registered: &[Ipv4Addr], beyond: &[Ipv4Addr]) {
         self.failures = 0;
-        let (registered, beyond) = self.chosen();
         tracing::info!(uuid = %self.uuid, addresses = ?registered, "registered in the location database");
         if !beyond.is_empty() {
             tracing::warn!(addresses = ?beyond, "not registered: a server has at most \

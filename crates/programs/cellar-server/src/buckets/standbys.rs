@@ -1,6 +1,7 @@
 //! The servers on standby for this one: their addresses are registered with its own, so that clients know
 //! them before it dies.
 
+use super::Others;
 use super::opening::connect;
 use anyhow::{Context, Result};
 use cellar_config::{BucketSettings, Settings};
@@ -18,6 +19,10 @@ const PERIOD: Duration = Duration::from_secs(10);
 
 /// For how long after the last change of its lease a server is on standby. A lease is renewed every second.
 const FRESH: Duration = Duration::from_secs(30);
+
+/// For how long a node of a cluster stays registered that does not run, or whose lease does not change: it may be restarting, or
+/// its machine is. Also for how long a lease is watched that was never seen to change.
+const KEPT: Duration = Duration::from_secs(600);
 
 /// Longer than the time between two renewals of a lease.
 const RENEWED: Duration = Duration::from_millis(1500);
@@ -75,6 +80,18 @@ impl Standbys {
 
     /// Returns the addresses of each.
     pub(crate) fn by_server(&mut self) -> Vec<Vec<Ipv4Addr>> {
+        self.look();
+        self.seen.by_server()
+    }
+
+    /// Returns the addresses of the other nodes of a cluster, for the registration.
+    pub(super) fn nodes(&mut self) -> Others {
+        self.look();
+        self.seen.others(Instant::now())
+    }
+
+    /// Reads the leases if it is time.
+    fn look(&mut self) {
         let now = Instant::now();
         if now >= self.next {
             self.next = now + PERIOD;
@@ -92,7 +109,6 @@ impl Standbys {
                 }
             }
         }
-        self.seen.by_server()
     }
 
     fn read(&self) -> Result<Vec<NodeRecord>> {
@@ -109,7 +125,9 @@ struct Seen {
 
 struct Node {
     record: NodeRecord,
-    /// When the lease was first seen to differ from before; a lease that never changes may be years old.
+    /// When the lease was first seen.
+    found: Instant,
+    /// When the lease was last seen to differ from before; a lease that never changes may be years old.
     changed: Option<Instant>,
     is_fresh: bool,
 }
@@ -119,44 +137,60 @@ impl Seen {
         let mut before = std::mem::take(&mut self.nodes);
         for record in records {
             let known = before.remove(&record.node);
-            if record.node == self.own || record.state != NodeState::Live {
+            if record.node == self.own {
                 continue;
             }
+            let found = known.as_ref().map_or(now, |node| node.found);
             let changed = match known {
-                Some(node) if node.record == record => node.changed,
+                Some(node) if node.record == record || record.state != NodeState::Live => node.changed,
                 Some(_) => Some(now),
                 None => None,
             };
-            self.keep(record, changed, now);
+            self.keep(record, (found, changed), now);
         }
         // A lease that is missing may be in the middle of being replaced.
         for node in before.into_values().filter(|node| node.is_fresh) {
-            self.keep(node.record, node.changed, now);
+            self.keep(node.record, (node.found, node.changed), now);
         }
     }
 
-    fn keep(&mut self, record: NodeRecord, changed: Option<Instant>, now: Instant) {
-        let is_fresh = changed.is_some_and(|changed| now.saturating_duration_since(changed) < FRESH);
-        self.nodes.insert(record.node.clone(), Node { record, changed, is_fresh });
+    fn keep(&mut self, record: NodeRecord, (found, changed): (Instant, Option<Instant>), now: Instant) {
+        let is_live = record.state == NodeState::Live;
+        let is_fresh =
+            is_live && changed.is_some_and(|changed| now.saturating_duration_since(changed) < FRESH);
+        self.nodes.insert(record.node.clone(), Node { record, found, changed, is_fresh });
+    }
+
+    fn others(&self, now: Instant) -> Others {
+        let is_kept = |since: Instant| now.saturating_duration_since(since) < KEPT;
+        let mut others = Others::default();
+        for node in self.nodes.values() {
+            match node.changed {
+                Some(changed) if is_kept(changed) => others.known.extend(addresses(&node.record)),
+                None if is_kept(node.found) => others.unseen.extend(addresses(&node.record)),
+                _ => {}
+            }
+        }
+        others
     }
 
     fn by_server(&self) -> Vec<Vec<Ipv4Addr>> {
         let fresh = self.nodes.values().filter(|node| node.is_fresh);
-        let addresses = |node: &Node| {
-            let all = node.record.addresses.iter();
-            all.filter_map(|address| match address.ip() {
-                IpAddr::V4(address) => Some(address),
-                IpAddr::V6(_) => None,
-            })
-            .collect()
-        };
-        fresh.map(addresses).collect()
+        fresh.map(|node| addresses(&node.record).collect()).collect()
     }
 
     #[cfg(test)]
     fn addresses(&self) -> Vec<Ipv4Addr> {
         self.by_server().concat()
     }
+}
+
+/// Returns the IPv4 addresses in a lease.
+fn addresses(record: &NodeRecord) -> impl Iterator<Item = Ipv4Addr> + '_ {
+    record.addresses.iter().filter_map(|address| match address.ip() {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    })
 }
 
 #[cfg(test)]
@@ -206,6 +240,34 @@ mod tests {
         assert_eq!(seen.addresses(), standby);
         seen.note(vec![record("b", 4, NodeState::Left)], at(82, begun));
         assert!(seen.addresses().is_empty());
+    }
+
+    #[test]
+    fn a_node_stays_registered_while_it_restarts() {
+        let mut seen = Seen { own: "a".parse().unwrap(), nodes: BTreeMap::new() };
+        let begun = Instant::now();
+        let address = vec![Ipv4Addr::new(192, 0, 2, 7)];
+        let known = || Others { known: address.clone(), unseen: vec![] };
+        let unseen = || Others { known: vec![], unseen: address.clone() };
+        let lease = |sequence, state| vec![record("b", sequence, state)];
+        seen.note(lease(1, NodeState::Live), begun);
+        assert_eq!(seen.others(begun), unseen(), "it may be years old");
+        assert_eq!(seen.others(at(599, begun)), unseen());
+        assert_eq!(seen.others(at(600, begun)), Others::default());
+        seen.note(lease(2, NodeState::Live), at(610, begun));
+        assert_eq!(seen.others(at(610, begun)), known());
+        for state in [NodeState::Left, NodeState::Dead] {
+            seen.note(lease(3, state), at(700, begun));
+            assert_eq!(seen.others(at(1209, begun)), known(), "it was stopped");
+            assert!(seen.addresses().is_empty());
+        }
+        assert_eq!(seen.others(at(1210, begun)), Others::default());
+        seen.note(lease(4, NodeState::Live), at(1220, begun));
+        assert_eq!(seen.others(at(1220, begun)), known());
+        seen.note(Vec::new(), at(1260, begun));
+        assert_eq!(seen.others(at(1260, begun)), known(), "its lease is being replaced");
+        seen.note(Vec::new(), at(1270, begun));
+        assert_eq!(seen.others(at(1270, begun)), Others::default(), "its lease was removed");
     }
 
     #[test]

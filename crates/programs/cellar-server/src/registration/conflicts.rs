@@ -1,7 +1,7 @@
 //! Entries in the location database that conflict with a registration.
 
 use afs_idl::vl;
-use base::HostUuid;
+use base::{AbortCode, HostUuid};
 use cell_client::{CellClient, Interface};
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -53,7 +53,7 @@ pub fn conflicts(cell: &CellClient, uuid: HostUuid, addresses: &[Ipv4Addr]) -> V
     for &address in addresses {
         let mask = vl::address_mask::IP_ADDRESS;
         let wanted = vl::ListAddrByAttributes { mask, ip_address: address.into(), ..Default::default() };
-        let entry = ask(cell, wanted);
+        let entry = ask(cell, wanted).ok();
         if let Some(other) = entry.map(|entry| entry.uuid).filter(|other| *other != uuid) {
             found.push(Conflict::Address { address, own: uuid, other });
         }
@@ -67,12 +67,24 @@ pub fn conflicts(cell: &CellClient, uuid: HostUuid, addresses: &[Ipv4Addr]) -> V
 
 /// Returns the addresses in the entry of `uuid` that are not in `addresses`, as far as a location server knows.
 pub(super) fn foreign(cell: &CellClient, uuid: HostUuid, addresses: &[Ipv4Addr]) -> Vec<Ipv4Addr> {
-    let mask = vl::address_mask::UUID;
-    let entry = ask(cell, vl::ListAddrByAttributes { mask, uuid, ..Default::default() }).unwrap_or_default();
-    entry.addresses.into_iter().map(Ipv4Addr::from).filter(|address| !addresses.contains(address)).collect()
+    let registered = registered(cell, uuid).unwrap_or_default();
+    registered.into_iter().filter(|address| !addresses.contains(address)).collect()
 }
 
-fn ask(cell: &CellClient, attributes: vl::ListAddrByAttributes) -> Option<vl::GetAddrsUReply> {
+/// Returns the addresses in the entry of `uuid`; none if there is no entry.
+///
+/// # Errors
+/// If no location server answers.
+pub(super) fn registered(cell: &CellClient, uuid: HostUuid) -> Result<Vec<Ipv4Addr>, AbortCode> {
+    let mask = vl::address_mask::UUID;
+    match ask(cell, vl::ListAddrByAttributes { mask, uuid, ..Default::default() }) {
+        Ok(entry) => Ok(entry.addresses.into_iter().map(Ipv4Addr::from).collect()),
+        Err(AbortCode::VL_NOENT) => Ok(Vec::new()),
+        Err(code) => Err(code),
+    }
+}
+
+fn ask(cell: &CellClient, attributes: vl::ListAddrByAttributes) -> Result<vl::GetAddrsUReply, AbortCode> {
     let request = vl::GetAddrsURequest { attributes };
-    cell.database(Interface::Locations, |vl| vl::get_addrs_u(vl, &request)).ok()
+    cell.database(Interface::Locations, |vl| vl::get_addrs_u(vl, &request))
 }

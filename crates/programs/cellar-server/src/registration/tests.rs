@@ -110,7 +110,7 @@ fn servers_on_standby_are_registered_after_the_own_addresses() {
     registrar.addresses = vec![server(77)];
     let standbys = Arc::new(Mutex::new(vec![server(78), server(77)]));
     let present = Arc::clone(&standbys);
-    registrar.standbys = Some(Box::new(move || present.lock().clone()));
+    registrar.standbys = Some(Box::new(move || known(present.lock().clone())));
     let mut look = || {
         registrar.note_standbys();
         registrar.look_at(None);
@@ -128,6 +128,45 @@ fn servers_on_standby_are_registered_after_the_own_addresses() {
     assert_eq!(registered[2][..2], numbers(&[77, 80]));
 }
 
+fn known(known: Vec<Ipv4Addr>) -> Others {
+    Others { known, unseen: Vec::new() }
+}
+
+/// `vos` knows a server by its first address: it is the same, whichever node has registered last. A node that is starting, or has
+/// not started yet, stays registered.
+#[test]
+fn nodes_register_the_same_list_whichever_registers_last() {
+    let (folder, entries) = (tempfile::tempdir().unwrap(), Arc::<Entries>::default());
+    let (settings, fakes) = (settings(&folder), servers(&entries));
+    let uuid = server_uuid(&settings).unwrap();
+    let numbers = |list: &[u8]| list.iter().map(|number| u32::from(server(*number))).collect::<Vec<_>>();
+    let register = |own: u8, others: Others| {
+        let mut registrar = Registrar::new(&settings, &fakes.cell(5), uuid, Box::new(|_, _| {}));
+        registrar.addresses = vec![server(own)];
+        registrar.meeting = Some(Meeting { until: Instant::now() + MEETING, missed: Vec::new() });
+        registrar.standbys = Some(Box::new(move || others.clone()));
+        registrar.note_standbys();
+        registrar.look_at(None);
+        entries.0.lock().last().map(|(_, addresses)| addresses.clone()).unwrap()
+    };
+    let list = |numbers: &[u8]| numbers.iter().copied().map(server).collect::<Vec<_>>();
+    assert_eq!(register(79, known(list(&[81]))), numbers(&[79, 81]));
+    assert_eq!(register(81, known(list(&[79, 78]))), numbers(&[78, 79, 81]));
+    let starting = |unseen: &[u8]| Others { known: list(&[81]), unseen: list(unseen) };
+    assert_eq!(register(78, starting(&[79, 99])), numbers(&[78, 79, 81]), "99 was not registered");
+    assert_eq!(register(78, starting(&[])), numbers(&[78, 79, 81]), "it waits to learn whether 79 runs");
+    // While the location servers do not answer, nothing is registered.
+    let before = entries.0.lock().len();
+    fakes.fail(server(SYNC_SITE), Some(AbortCode::RX_CALL_DEAD));
+    register(78, starting(&[79]));
+    assert_eq!(entries.0.lock().len(), before);
+    let many: Vec<u8> = (100..140).rev().collect();
+    fakes.fail(server(SYNC_SITE), None);
+    let registered = register(99, Others { known: list(&many), unseen: list(&[78, 79, 81]) });
+    let first: Vec<u8> = [78, 79, 81, 99].into_iter().chain(100..140).take(SERVER_ADDRESSES_MAX).collect();
+    assert_eq!(registered, numbers(&first), "all nodes leave the same ones out");
+}
+
 /// A node that starts while others are registered waits until it knows them, but not for ever: one may have left.
 #[test]
 fn a_node_waits_for_the_others_that_are_registered() {
@@ -139,9 +178,9 @@ fn a_node_waits_for_the_others_that_are_registered() {
     let mut registrar = Registrar::new(&settings, &fakes.cell(5), uuid, Box::new(|_, _| {}));
     registrar.addresses = vec![server(77)];
     registrar.meeting = Some(Meeting { until: Instant::now() + MEETING, missed: Vec::new() });
-    let known = Arc::new(Mutex::new(vec![server(78)]));
-    let present = Arc::clone(&known);
-    registrar.standbys = Some(Box::new(move || present.lock().clone()));
+    let others = Arc::new(Mutex::new(vec![server(78)]));
+    let present = Arc::clone(&others);
+    registrar.standbys = Some(Box::new(move || known(present.lock().clone())));
     let mut look = |until: Duration| {
         registrar.meeting.as_mut().unwrap().until = Instant::now() + until;
         registrar.next = Instant::now();
@@ -151,9 +190,9 @@ fn a_node_waits_for_the_others_that_are_registered() {
         (entries.0.lock().len(), missed)
     };
     assert_eq!(look(MEETING), (1, vec![server(79)]), "nothing is registered");
-    *known.lock() = vec![server(78), server(79)];
+    *others.lock() = vec![server(78), server(79)];
     assert_eq!(look(MEETING), (2, vec![]));
-    *known.lock() = vec![server(78)];
+    *others.lock() = vec![server(78)];
     assert_eq!(look(MEETING), (2, vec![server(79)]));
     assert_eq!(look(Duration::ZERO).0, 3, "the location server decides");
     let registered: Vec<_> = entries.0.lock().iter().map(|(_, addresses)| addresses.clone()).collect();
@@ -167,7 +206,7 @@ fn service_addresses_are_registered_alone() {
     let uuid = server_uuid(&settings).unwrap();
     let mut registrar = Registrar::new(&settings, &fakes.cell(5), uuid, Box::new(|_, _| {}));
     registrar.addresses = vec![server(77)];
-    registrar.standbys = Some(Box::new(|| vec![server(78), server(90)]));
+    registrar.standbys = Some(Box::new(|| known(vec![server(78), server(90)])));
     let service = Arc::new(Mutex::new(None));
     let present = Arc::clone(&service);
     registrar.service_now = Some(Box::new(move || present.lock().clone()));
