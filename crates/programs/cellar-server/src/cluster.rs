@@ -40,8 +40,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Called with a service address that this node has no more.
-pub(crate) type OnLost = Box<dyn Fn(Ipv4Addr) + Send + Sync>;
+/// What has happened to a service address at this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// It is here now.
+    Here,
+    /// It was here.
+    Away,
+}
+
+/// Called with a service address that has come or gone.
+pub(crate) type OnMoved = Box<dyn Fn(Ipv4Addr, Moved) + Send + Sync>;
 
 /// How long an administrator's request waits until a partition is given up.
 const GIVE_UP_LIMIT: Duration = Duration::from_secs(50);

@@ -31,7 +31,7 @@ const DATABASES_PERIOD: Duration = Duration::from_secs(1);
 /// Interval at which the ownership of partitions in buckets is checked.
 const OWNERSHIP_PERIOD: Duration = Duration::from_secs(1);
 
-/// Time limit for active calls when another process takes over. New calls wait meanwhile, and Linux gives up
+/// Time limit for active calls when another process or node takes over. New calls wait meanwhile, and Linux gives up
 /// a call after 20 seconds of silence.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// Interval at which [`Running::drain`] checks.
@@ -58,6 +58,8 @@ pub struct Running {
     // Kept as long as their stores are used; dropped last.
     pub(crate) partitions: Partitions,
     pub(crate) databases: Option<Arc<Database>>,
+    /// The port of the cluster's service, if there is a node.
+    pub(crate) cluster_port: Option<u16>,
     /// The node of a cluster, which leaves when all partitions were given up.
     pub(crate) node: Option<Arc<Node>>,
 }
@@ -164,11 +166,7 @@ impl Running {
 
     /// Leaves new calls to the successor process, and waits a few seconds for active ones.
     pub(crate) fn drain(&self) {
-        self.servers.iter().for_each(|server| server.hold_new_calls());
-        let end = Instant::now() + DRAIN_MAX;
-        while Instant::now() < end && !self.servers.iter().all(|server| server.is_idle()) {
-            std::thread::sleep(DRAIN_LOOK);
-        }
+        drain(&self.servers);
     }
 
     /// Ends all calls and threads and makes everything durable.
@@ -181,8 +179,17 @@ impl Running {
         if let Some(metrics) = &self.metrics {
             metrics.ending();
         }
-        // Clients find another node at these addresses; the calls that they repeat there are better than refused ones.
-        self.node.iter().for_each(|node| node.withdraw());
+        if let Some(node) = &self.node {
+            // The calls of clients end here, as long as their replies can leave from the service addresses; clients retransmit
+            // new ones until another node has these. The cluster's port goes on: other nodes' calls end with the partitions.
+            let is_of_nodes = |server: &Server| {
+                server.addresses().iter().any(|address| Some(address.port()) == self.cluster_port)
+            };
+            let of_clients: Vec<_> =
+                self.servers.iter().filter(|server| !is_of_nodes(server)).cloned().collect();
+            drain(&of_clients);
+            node.withdraw();
+        }
         self.ending.store(true, Ordering::Relaxed);
         self.trail.iter().for_each(|trail| trail.ending());
         for server in self.servers.drain(..) {
@@ -198,6 +205,17 @@ impl Running {
         self.node.iter().for_each(|node| node.way.close());
         self.trail.iter().for_each(|trail| trail.stop());
         self.event_log.take();
+    }
+}
+
+/// Drops packets that would begin new calls, and waits a few seconds for active ones.
+fn drain(servers: &[Arc<Server>]) {
+    for server in servers {
+        server.hold_new_calls();
+    }
+    let end = Instant::now() + DRAIN_MAX;
+    while Instant::now() < end && !servers.iter().all(|server| server.is_idle()) {
+        std::thread::sleep(DRAIN_LOOK);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::authority::Authority;
 use crate::background::start_background;
 use crate::buckets::{self, Held, Keeper, Means, Opening, Resets};
 use crate::cell_keys::CellKeys;
-use crate::cluster::{Administration, Databases, Node, OnLost};
+use crate::cluster::{Administration, Databases, Moved, Node, OnMoved};
 use crate::environment::Callbacks;
 use crate::faults::FaultInjection;
 use crate::log::EventLog;
@@ -116,6 +116,7 @@ pub(crate) fn start_inheriting(
         volumes: stores.volumes,
         partitions: stores.partitions,
         databases,
+        cluster_port: settings.cluster.as_ref().map(|cluster| cluster.port),
         node: stores.node,
     })
 }
@@ -179,7 +180,7 @@ impl Work<'_> {
         background.extend(self.shared.iter().map(|databases| databases.start(ending)));
         background.extend(self.keeper().start(&stores.meters, later));
         if let Some(node) = &stores.node {
-            background.extend(node.begin_addresses(settings, ending, forget_source(&self.ways, node))?);
+            background.extend(node.begin_addresses(settings, ending, follow_moves(&self.ways, node))?);
         }
         if settings.roles.contains(&Role::Fs) {
             let service =
@@ -351,20 +352,23 @@ fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<CellClient> {
     Ok(CellClient::new(network, servers)?.with_patience(Patience::NONE, |_| ()))
 }
 
-/// Returns a callback that closes connections from a service address that this node has lost. It keeps nothing alive: the
-/// node has it.
-fn forget_source(
+/// Returns a callback that closes connections from a service address that this node has lost, and ends the calls that clients
+/// of one that it has got wait for at the node before. It keeps nothing alive: the node has it.
+fn follow_moves(
     (callbacks, volume_servers): &(Arc<Callbacks>, Arc<VolumeServers>),
     node: &Arc<Node>,
-) -> OnLost {
+) -> OnMoved {
     let callbacks = Arc::downgrade(callbacks);
     let (volume_servers, node) = (Arc::downgrade(volume_servers), Arc::downgrade(node));
-    Box::new(move |address| {
+    Box::new(move |address, how| {
         let of_callbacks = callbacks.upgrade().and_then(|callbacks| callbacks.way.get());
         let of_volume_servers = volume_servers.upgrade().and_then(|servers| servers.way.get());
         let of_node = node.upgrade().and_then(|node| node.way.get());
         for connector in [of_callbacks, of_volume_servers, of_node].into_iter().flatten() {
-            connector.forget_source(IpAddr::V4(address));
+            match how {
+                Moved::Here => connector.succeed(),
+                Moved::Away => connector.forget_source(IpAddr::V4(address)),
+            }
         }
     })
 }

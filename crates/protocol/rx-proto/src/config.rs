@@ -45,7 +45,7 @@ pub struct EndpointConfig {
     pub server_idle_time: Duration,
     /// Time after which a server connection without calls is dropped (OpenAFS: 12 minutes).
     pub connection_lifetime: Duration,
-    /// Time after the start during which a client that keeps pinging for a call whose first packet does not
+    /// Time after the start, and after [`Endpoint::succeed`](crate::Endpoint::succeed), during which a client that keeps pinging for a call whose first packet does not
     /// arrive is answered with `RX_RESTARTING`, because another process served the port before. Zero, the
     /// default, disables this. Clients ping every few seconds.
     pub predecessor_memory: Duration,

@@ -823,6 +823,26 @@ fn a_call_of_a_process_that_is_gone_is_ended_soon() {
     }
 }
 
+/// A process that has run for long gets an address of another one, whose call a client waits for.
+#[test]
+fn a_call_at_an_address_that_has_moved_is_ended_soon() {
+    for is_told in [false, true] {
+        let mut pair = Pair::new();
+        let mut heir = Endpoint::new(successor(), 3, pair.now);
+        heir.add_service(service());
+        pair.pass(Duration::from_secs(100));
+        let (call, _) = pair.asked();
+        pair.pass(500 * DELAY);
+        if is_told {
+            heir.succeed(pair.now);
+        }
+        pair.ends[SERVER] = heir;
+        pair.events[SERVER].clear();
+        pair.pass(Duration::from_secs(10));
+        assert_eq!(pair.failure(call), is_told.then_some(AbortCode::RX_RESTARTING));
+    }
+}
+
 /// A client's ping does not end the call if its first packet was lost.
 #[test]
 fn a_call_whose_first_packet_is_lost_is_no_orphan() {

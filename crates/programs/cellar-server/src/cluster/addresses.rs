@@ -5,7 +5,7 @@ mod census;
 mod holder;
 mod plan;
 
-use super::OnLost;
+use super::{Moved, OnMoved};
 use crate::buckets::connect;
 use crate::threads::thread;
 use anyhow::Result;
@@ -55,7 +55,7 @@ pub(crate) struct Addresses {
     interface: Mutex<Result<Arc<Interface>, (Instant, String)>>,
     /// Guards what is known of all addresses; nothing waits under it.
     known: RwLock<Known>,
-    on_lost: OnceLock<OnLost>,
+    on_moved: OnceLock<OnMoved>,
     is_withdrawn: AtomicBool,
 }
 
@@ -110,7 +110,7 @@ impl Addresses {
             refusal,
             interface: Mutex::new(interface.map(Arc::new).map_err(|why| (Instant::now(), why))),
             known: RwLock::default(),
-            on_lost: OnceLock::new(),
+            on_moved: OnceLock::new(),
             is_withdrawn: AtomicBool::new(false),
         }
     }
@@ -123,10 +123,10 @@ impl Addresses {
         self: &Arc<Self>,
         settings: &Settings,
         ending: &Arc<AtomicBool>,
-        on_lost: OnLost,
+        on_moved: OnMoved,
     ) -> Result<Option<JoinHandle<()>>> {
         let Some(cluster) = &settings.cluster else { return Ok(None) };
-        _ = self.on_lost.set(on_lost);
+        _ = self.on_moved.set(on_moved);
         let census = census::Census::new(Arc::clone(self), connect(&cluster.bucket)?)?;
         let ending = Arc::clone(ending);
         Ok(Some(thread("addresses", move || census.run(&ending))))
@@ -184,10 +184,10 @@ impl Addresses {
         *self.interface.lock() = Err((Instant::now(), why));
     }
 
-    /// Reports that an address is gone from the interface.
-    fn lost(&self, address: Ipv4Addr) {
-        if let Some(on_lost) = self.on_lost.get() {
-            on_lost(address);
+    /// Reports that an address has come to the interface, or is gone.
+    fn moved(&self, address: Ipv4Addr, how: Moved) {
+        if let Some(on_moved) = self.on_moved.get() {
+            on_moved(address, how);
         }
     }
 }

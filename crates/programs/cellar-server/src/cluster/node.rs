@@ -2,7 +2,7 @@
 
 use super::addresses::Addresses;
 use super::turns::Turns;
-use super::{Handovers, OnLost};
+use super::{Handovers, OnMoved};
 use crate::buckets::{connect, process_file};
 use crate::environment::Way;
 use crate::threads::wait;
@@ -103,7 +103,7 @@ impl Node {
         &self.addresses
     }
 
-    /// Begins to take service addresses, until `ending` is set; `on_lost` is called with each that this node has no more.
+    /// Begins to take service addresses, until `ending` is set; `on_moved` is called with each that comes or goes.
     ///
     /// # Errors
     /// If the bucket's client cannot be set up.
@@ -111,9 +111,9 @@ impl Node {
         &self,
         settings: &Settings,
         ending: &Arc<AtomicBool>,
-        on_lost: OnLost,
+        on_moved: OnMoved,
     ) -> Result<Option<JoinHandle<()>>> {
-        self.addresses.begin(settings, ending, on_lost)
+        self.addresses.begin(settings, ending, on_moved)
     }
 
     /// Gives the service addresses up for other nodes, before calls are refused.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unused_self, reason = "the functions are those of a node")]
 
-use super::{Handovers, OnLost};
+use super::{Handovers, OnMoved};
 use crate::authority::Authority;
 use crate::buckets::refusal;
 use crate::environment::{Callbacks, Way};
@@ -83,7 +83,7 @@ impl Node {
         &self,
         _: &Settings,
         _: &Arc<AtomicBool>,
-        _: OnLost,
+        _: OnMoved,
     ) -> Result<Option<JoinHandle<()>>> {
         match self.nothing {}
     }

@@ -89,7 +89,8 @@ pub(super) const SPARE_MAX: usize = 64;
 pub struct Endpoint {
     config: EndpointConfig,
     statistics: Statistics,
-    started: Monotonic,
+    /// Time since which this endpoint serves what another process has served: its start, or [`Endpoint::succeed`].
+    succeeded: Monotonic,
     /// Whether new calls are held: see [`Endpoint::hold_new_calls`].
     holds_new_calls: bool,
     suspects: takeover::Suspects,
@@ -211,7 +212,7 @@ impl Endpoint {
         Endpoint {
             config,
             statistics: Statistics::default(),
-            started: now,
+            succeeded: now,
             holds_new_calls: false,
             suspects: takeover::Suspects::new(state),
             epoch: random.random::<u32>() | EPOCH_ANY_ADDRESS,

@@ -1,4 +1,5 @@
-//! The transition from one process to the next behind a port whose sockets stay open.
+//! The transition from one process to the next behind a port whose sockets stay open, or behind an address that another
+//! machine had.
 //!
 //! The old process stops accepting calls: it drops packets that would begin one without an answer, so that
 //! clients repeat them to the new process. The new process does not know the calls that the old one was
@@ -73,6 +74,12 @@ impl Suspects {
 }
 
 impl Endpoint {
+    /// Begins to answer for another process, which had an address of this port until now: its calls are ended as those of a
+    /// process before this one ([`EndpointConfig::predecessor_memory`](crate::EndpointConfig::predecessor_memory)).
+    pub fn succeed(&mut self, now: Monotonic) {
+        self.succeeded = now;
+    }
+
     /// Stops accepting new connections of clients and new calls. Calls in progress continue.
     pub fn hold_new_calls(&mut self) {
         self.holds_new_calls = true;
@@ -128,6 +135,6 @@ impl Endpoint {
     }
 
     fn had_predecessor(&self, now: Monotonic) -> bool {
-        now.since(self.started) < self.config.predecessor_memory
+        now.since(self.succeeded) < self.config.predecessor_memory
     }
 }

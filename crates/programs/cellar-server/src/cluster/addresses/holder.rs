@@ -1,6 +1,7 @@
 //! The thread of one service address: waits for its ownership, and has it at the interface meanwhile.
 
 use super::{Addresses, Entry, LOOK};
+use crate::cluster::Moved;
 use crate::threads::wait;
 use cluster::{AcquireError, Deed, Holding, Owner, OwnerEvent};
 use interfaces::Interface;
@@ -118,6 +119,7 @@ impl Tenancy<'_> {
                 let was_held = self.entry.is_held.swap(true, Ordering::Relaxed);
                 interface.set(address, seconds)?;
                 if !was_held {
+                    self.all.moved(address, Moved::Here);
                     let (name, epoch) = (interface.name(), self.owner.epoch());
                     tracing::info!(%address, interface = name, %epoch, "this node has the service address");
                 }
@@ -130,7 +132,7 @@ impl Tenancy<'_> {
             Deed::Remove => {
                 let removed = interface.remove(address);
                 if self.entry.is_held.swap(false, Ordering::Relaxed) {
-                    self.all.lost(address);
+                    self.all.moved(address, Moved::Away);
                 }
                 removed?;
             }
