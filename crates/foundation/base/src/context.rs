@@ -181,7 +181,9 @@ mod tests {
         assert_eq!(names, ["store-status", "set-mode"]);
         assert_eq!(CallContext::new(call.caller()).facts(), CallFacts::default());
         let ids = [1, 2].map(|number| CallId { process: 7, number });
-        ids.into_iter().for_each(|id| call.identify(id));
+        for id in ids {
+            call.identify(id);
+        }
         assert_eq!((call.id(), CallContext::new(call.caller()).id()), (Some(ids[0]), None));
     }
 }

@@ -9,8 +9,8 @@ pub(crate) use pulse::{PulseOptions, pulse};
 
 use crate::machine::Machine;
 use anyhow::{Result, bail};
+use interop::cluster::Plan;
 use interop::means::Means;
-use interop::nodes::Nodes;
 
 /// Options of the measurement.
 #[derive(Clone, Debug, clap::Args)]
@@ -38,12 +38,14 @@ enum Part {
     Failover,
 }
 
-const HOST: (&str, &str) = ("benchn0", "10.99.1.60");
-const PLACES: [(&str, &str); 3] =
-    [("benchn1", "10.99.1.61"), ("benchn2", "10.99.1.62"), ("benchn3", "10.99.1.63")];
-
-/// Size of each node's copies on the local disk, in MiB: room for everything that is measured.
-const COPIES_MB: u32 = 2048;
+/// The nodes; their copies on the local disk have room for everything that is measured.
+const PLAN: Plan = Plan {
+    copies_mb: 2048,
+    ..Plan::new(
+        ("benchn0", "10.99.1.60"),
+        [("benchn1", "10.99.1.61"), ("benchn2", "10.99.1.62"), ("benchn3", "10.99.1.63")],
+    )
+};
 
 /// Measures and prints the tables.
 pub(crate) fn run(options: &ClusterOptions) -> Result<()> {
@@ -55,7 +57,7 @@ pub(crate) fn run(options: &ClusterOptions) -> Result<()> {
     let _alone = crate::alone()?;
     eprintln!("bench: starting the nodes");
     let machine = Machine::here();
-    let mut nodes = Nodes::start(HOST, &PLACES, COPIES_MB)?;
+    let mut nodes = PLAN.start()?;
     println!("{machine}");
     // Each part is printed immediately, so that an aborted measurement still gives partial results.
     let is_wanted = |part| options.only.is_empty() || options.only.contains(&part);

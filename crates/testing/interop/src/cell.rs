@@ -68,6 +68,8 @@ pub struct Cell {
     pub address: &'static str,
     directory: TempDir,
     daemon: Option<Child>,
+    /// The server's program; that of this program's folder if there is none.
+    program: Option<PathBuf>,
     options: Vec<String>,
 }
 
@@ -240,7 +242,9 @@ impl Cell {
         self.configure_partitions(databases, server, &format!("[partitions]\na = \"/vicepa\"\n{lines}"))
     }
 
-    fn configure_partitions(&self, databases: &str, server: &str, partitions: &str) -> Result<()> {
+    /// Writes the configuration file, with the address of the databases, additional lines for the server's section, and the
+    /// sections of partitions and others.
+    pub(crate) fn configure_partitions(&self, databases: &str, server: &str, partitions: &str) -> Result<()> {
         let text = format!(
             "[cell]\nname = \"test.example\"\nkeyfile = \"/etc/openafs/server/KeyFileExt\"\n\
              userlist = \"/etc/openafs/server/UserList\"\ndatabase_servers = [\"{databases}\"]\n\
@@ -249,6 +253,25 @@ impl Cell {
             self.address
         );
         Ok(std::fs::write(self.path().join(CONFIGURATION), text)?)
+    }
+
+    /// Returns the path of Cellar's configuration file.
+    pub fn configuration(&self) -> String {
+        self.path().join(CONFIGURATION).display().to_string()
+    }
+
+    /// Makes OpenAFS's tools on this host ask these database servers only.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn use_databases(&self, servers: &[(&str, &str)]) -> Result<()> {
+        let lines: Vec<String> =
+            servers.iter().map(|(name, address)| format!("{address} #{name}\n")).collect();
+        for file in ["etc/CellServDB", "etc/server/CellServDB"] {
+            std::fs::write(self.path().join(file), format!(">test.example\n{}", lines.concat()))
+                .context(file)?;
+        }
+        Ok(())
     }
 
     /// Creates the namespaces, configuration and keys, and starts the servers of `kind`.
@@ -260,7 +283,7 @@ impl Cell {
     ) -> Result<Cell> {
         let directory = tempfile::Builder::new().prefix("cellar-interop-").tempdir()?;
         let options = options.iter().map(|&option| option.into()).collect();
-        let cell = Cell { name, address, directory, daemon: None, options };
+        let cell = Cell { name, address, directory, daemon: None, program: None, options };
         crate::ending::begun(cell.path());
         let mut arguments = vec!["-n", name, "-a", address, "-t", kind];
         arguments.extend(cell.options.iter().map(String::as_str));
@@ -310,6 +333,11 @@ impl Cell {
         self.wait_until_serving()
     }
 
+    /// Chooses the program that is started as Cellar's server from now on. The file is named `cellar`.
+    pub fn use_program(&mut self, program: PathBuf) {
+        self.program = Some(program);
+    }
+
     /// Starts Cellar without waiting.
     pub fn start_cellar_alone(&mut self) -> Result<()> {
         self.begin_cellar(&[])
@@ -339,7 +367,7 @@ impl Cell {
 
     fn begin_cellar(&mut self, options: &[&str]) -> Result<()> {
         ensure!(self.daemon.is_none(), "Cellar runs already");
-        let program = cellar_program()?;
+        let program = self.program.clone().map_or_else(cellar_program, Ok)?;
         let log = File::options().create(true).append(true).open(self.path().join("cellar.log"))?;
         let configuration = self.path().join(CONFIGURATION);
         let mut command = Command::new(tools().join("openafs-cell"));

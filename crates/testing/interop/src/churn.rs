@@ -2,9 +2,9 @@
 //!
 //! Every step of [`write`] is determined by its number, so the expected contents after any number of steps
 //! are known. After the server was killed, the next writer first compares the contents with the acknowledged
-//! steps, and then continues. [`fill`] fills a partition.
+//! steps, and then continues. [`fill`] fills a partition. All of them can go through one node of a cluster ([`Through`]).
 
-use afs_idl::fs as rxafs;
+use afs_idl::{ClientConnection, fs as rxafs};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use base::{AbortCode, Fid};
 use cell_client::describe::widened;
@@ -15,7 +15,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -32,6 +32,28 @@ struct Place {
     cell: CellClient,
     server: Ipv4Addr,
     directory: Node,
+}
+
+/// A network in which one node of a cluster is called in place of every file server.
+pub(crate) struct Through {
+    network: AfsNetwork,
+    node: Ipv4Addr,
+}
+
+impl Through {
+    /// Returns a client of a cell that uses one node.
+    pub(crate) fn cell(databases: Ipv4Addr, node: Ipv4Addr) -> Result<CellClient> {
+        let network = Through { network: AfsNetwork::start(None)?, node };
+        CellClient::new(Arc::new(network), vec![databases])
+    }
+}
+
+impl Network for Through {
+    fn connect(&self, address: SocketAddr, service: u16) -> Arc<dyn ClientConnection> {
+        let is_file_server = address.port() == FILE_PORT;
+        let address = if is_file_server { (self.node, FILE_PORT).into() } else { address };
+        self.network.connect(address, service)
+    }
 }
 
 /// One step of a writer.
@@ -81,8 +103,7 @@ fn imagine(step: Step, files: &mut Files) {
 
 impl Place {
     /// Opens the directory `name` in the root of a volume; creates it if it does not exist.
-    fn open(databases: Ipv4Addr, volume: &str, name: &str) -> Result<Place> {
-        let cell = CellClient::new(Arc::new(AfsNetwork::start(None)?), vec![databases])?;
+    fn open(cell: CellClient, volume: &str, name: &str) -> Result<Place> {
         let root = cell.root_of(volume)?;
         // The databases may be on another server than the volume.
         let server = cell.locate(volume)?.readable_site(volume)?.0.server;
@@ -149,6 +170,11 @@ impl Place {
     }
 }
 
+/// Returns a client of a cell that calls the file servers that the databases name.
+pub(crate) fn client(databases: Ipv4Addr) -> Result<CellClient> {
+    CellClient::new(Arc::new(AfsNetwork::start(None)?), vec![databases])
+}
+
 fn compare(found: &Files, expected: &Files) -> Result<()> {
     let lengths = |files: &Files| -> Vec<(String, usize)> {
         files.iter().map(|(name, data)| (name.clone(), data.len())).collect()
@@ -163,8 +189,8 @@ fn compare(found: &Files, expected: &Files) -> Result<()> {
 
 /// Compares the files with the result of `done` steps, or of one more, and continues up to `until` steps.
 /// Prints the number of completed steps on a separate line, after the comparison and after each step.
-pub(crate) fn write(databases: Ipv4Addr, volume: &str, writer: u32, done: u64, until: u64) -> Result<()> {
-    let place = Place::open(databases, volume, &format!("writer-{writer}"))?;
+pub(crate) fn write(cell: CellClient, volume: &str, writer: u32, done: u64, until: u64) -> Result<()> {
+    let place = Place::open(cell, volume, &format!("writer-{writer}"))?;
     let (mut files, mut done_now) = (Files::new(), 0);
     while done_now < done {
         imagine(step(writer, done_now, &files), &mut files);
@@ -192,7 +218,7 @@ pub(crate) fn write(databases: Ipv4Addr, volume: &str, writer: u32, done: u64, u
 /// 1970, and the version of the directory.
 pub(crate) fn peek(databases: Ipv4Addr, server: Ipv4Addr, volume: &str, patience_ms: u64) -> Result<()> {
     let network = AfsNetwork::start(None)?;
-    let cell = CellClient::new(Arc::new(AfsNetwork::start(None)?), vec![databases])?;
+    let cell = client(databases)?;
     // The server that has it need not answer.
     let fid = Fid::root(cell.locate(volume)?.readable_site(volume)?.1).into();
     let patience = Duration::from_millis(patience_ms);
@@ -212,7 +238,7 @@ pub(crate) fn peek(databases: Ipv4Addr, server: Ipv4Addr, volume: &str, patience
 /// milliseconds it took. A failed call is repeated, after a line with the time and its code.
 pub(crate) fn pulse(databases: Ipv4Addr, server: Ipv4Addr, volume: &str) -> Result<()> {
     let network = AfsNetwork::start(None)?;
-    let cell = CellClient::new(Arc::new(AfsNetwork::start(None)?), vec![databases])?;
+    let cell = client(databases)?;
     let directory = Fid::root(cell.locate(volume)?.readable_site(volume)?.1).into();
     let files = network.connect((server, FILE_PORT).into(), FILE_SERVICE);
     let mut out = std::io::stdout().lock();
@@ -273,7 +299,7 @@ const REGAIN: Duration = Duration::from_secs(60);
 /// Fills the partition of a volume several times. Data that does not fit must be rejected with VDISKFULL and
 /// change nothing; existing data must remain; deletions must work, and their space must become free again.
 pub(crate) fn fill(server: Ipv4Addr, volume: &str, rounds: u64) -> Result<()> {
-    let place = Place::open(server, volume, "fill")?;
+    let place = Place::open(client(server)?, volume, "fill")?;
     let (mut files, mut most) = (Files::new(), 0);
     for round in 0..rounds {
         let stored = fill_once(&place, round, &mut files)?;

@@ -44,10 +44,7 @@ impl Databases {
     pub fn start(hosts: &[(&'static str, &'static str)]) -> Result<Databases> {
         let (&(name, address), others) = hosts.split_first().context("no hosts")?;
         let first = Cell::prepare("none", name, address, &[])?;
-        let list: Vec<String> = hosts.iter().map(|(name, address)| format!("{address} #{name}\n")).collect();
-        for file in ["etc/CellServDB", "etc/server/CellServDB"] {
-            std::fs::write(first.path().join(file), format!(">test.example\n{}", list.concat()))?;
-        }
+        first.use_databases(hosts)?;
         let others: Result<Vec<Cell>> =
             others.iter().map(|(name, address)| Cell::prepare_joining(&first, name, address)).collect();
         let mut hosts = vec![first];

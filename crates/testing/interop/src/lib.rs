@@ -3,12 +3,12 @@
 //! The library starts OpenAFS or Cellar cells in separate namespaces; the program runs the tests.
 
 pub mod cell;
+pub mod cluster;
 pub mod databases;
 pub mod ending;
 pub mod hostile;
 pub mod limited;
 pub mod means;
-pub mod nodes;
 pub mod normalise;
 pub mod seaweed;
 pub mod vm;

@@ -198,16 +198,20 @@ fn end_of(text: &str) -> String {
     }
 }
 
-/// Runs one of the helper programs that tests start. Writers: `write DATABASES VOLUME WRITER DONE UNTIL` and
+/// Runs one of the helper programs that tests start. Writers: `write DATABASES VOLUME WRITER DONE UNTIL [NODE]` and
 /// `fill SERVER VOLUME ROUNDS`, `pulse DATABASES SERVER VOLUME`; a reader: `peek DATABASES SERVER VOLUME PATIENCE_MS`; an administrator: `privileged DATABASES SERVER VOLUME TOKEN`; any user: `list
 /// DATABASES VOLUME TOKEN`.
 fn writer(arguments: &[String]) -> Option<Result<()>> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let number = |word: &str| word.parse::<u64>().with_context(|| format!("{word} is not a number"));
     let run = || match words[..] {
-        ["write", databases, volume, writer, done, until] => {
-            let writer = u32::try_from(number(writer)?)?;
-            churn::write(databases.parse()?, volume, writer, number(done)?, number(until)?)
+        ["write", databases, volume, writer, done, until, ref node @ ..] => {
+            let (writer, databases) = (u32::try_from(number(writer)?)?, databases.parse()?);
+            let cell = match node {
+                [] => churn::client(databases)?,
+                [node, ..] => churn::Through::cell(databases, node.parse()?)?,
+            };
+            churn::write(cell, volume, writer, number(done)?, number(until)?)
         }
         ["peek", databases, server, volume, patience_ms] => {
             churn::peek(databases.parse()?, server.parse()?, volume, number(patience_ms)?)
@@ -219,7 +223,7 @@ fn writer(arguments: &[String]) -> Option<Result<()>> {
         }
         ["list", databases, volume, token] => privileged::list(databases, volume, Path::new(token)),
         _ => bail!(
-            "expected `write DATABASES VOLUME WRITER DONE UNTIL`, `peek DATABASES SERVER VOLUME PATIENCE_MS`, `pulse DATABASES \
+            "expected `write DATABASES VOLUME WRITER DONE UNTIL [NODE]`, `peek DATABASES SERVER VOLUME PATIENCE_MS`, `pulse DATABASES \
              SERVER VOLUME`, `fill SERVER VOLUME ROUNDS`, `privileged DATABASES SERVER VOLUME TOKEN` \
              or `list DATABASES VOLUME TOKEN`"
         ),

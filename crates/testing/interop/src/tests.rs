@@ -32,6 +32,7 @@ mod promoting;
 mod readdressing;
 mod registering;
 mod resuming;
+mod series;
 mod sharing;
 mod shortening;
 mod showing;
@@ -84,6 +85,7 @@ pub(crate) fn all() -> Vec<Test> {
         failing::tests(),
         buckets::tests(),
         nodes::tests(),
+        cluster::tests(),
         sharing::tests(),
         trees::tests(),
         fuse::tests(),

@@ -242,7 +242,7 @@ fn a_volume_that_is_created_meanwhile_is_served() {
         world.table.set(opening, |own| (own.reads, own.changes) = (false, false));
         let id = NEW + created as u32;
         let transaction = std::thread::scope(|scope| {
-            let creating = scope.spawn(|| create(&*front, created as i32, "new", id, 0));
+            let creating = scope.spawn(|| create(&*front, created, "new", id, 0));
             std::thread::sleep(HOLD / 4);
             assert!(!creating.is_finished(), "it is not known whether the volume is in the other partition");
             world.table.set(opening, |own| (own.reads, own.changes) = (true, true));

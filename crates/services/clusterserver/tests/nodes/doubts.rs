@@ -68,9 +68,12 @@ impl CallStream for Swallow<'_> {
 
 type Connection = dyn ClientConnection;
 
+/// A call that changes something in a directory.
+type Make = fn(&Connection, fs::Fid) -> Result<(), AbortCode>;
+
 /// Changes after each other, which all fail if the one before was made twice or not at all. The second argument is the
 /// file that the first one makes.
-const CHANGES: [fn(&Connection, fs::Fid) -> Result<(), AbortCode>; 8] = [
+const CHANGES: [Make; 8] = [
     |c, _| files::make(c, root(1), "a").map(drop),
     |c, file| files::store(c, file, &[7; 5000]).map(drop),
     |c, _| {

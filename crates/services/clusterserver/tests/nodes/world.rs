@@ -469,7 +469,9 @@ impl Permit for Permitted {
 /// Opens the volumes of partitions in a bucket.
 fn open_all(handles: &[PartitionHandle]) -> Volumes {
     let volumes = Volumes::open(handles.to_vec(), VolumeOptions::default()).unwrap();
-    handles.iter().for_each(|handle| volumes.limit(handle.id, Arc::new(Permitted)).unwrap());
+    for handle in handles {
+        volumes.limit(handle.id, Arc::new(Permitted)).unwrap();
+    }
     volumes
 }
 

@@ -173,8 +173,8 @@ fn locks_are_read_as_they_were_written() {
     }
 }
 
-fn recorded(result: CallResult) -> RecordedCall {
-    RecordedCall { volume: VolumeId(7), user: UserId(-5), result }
+fn recorded(result: &CallResult) -> RecordedCall {
+    RecordedCall { volume: VolumeId(7), user: UserId(-5), result: *result }
 }
 
 fn recorded_calls() -> Vec<RecordedCall> {
@@ -193,7 +193,7 @@ fn recorded_calls() -> Vec<RecordedCall> {
         renamed(Some(status(4))),
         CallResult::Stored(status(2)),
     ];
-    results.map(recorded).to_vec()
+    results.iter().map(recorded).collect()
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn results_of_calls_are_read_as_they_were_written() {
             assert_eq!(get_recorded_call(&other), None, "{kind}");
         }
     }
-    let stored = put_recorded_call(&recorded(CallResult::Stored(vnode(FileKind::File).status)));
+    let stored = put_recorded_call(&recorded(&CallResult::Stored(vnode(FileKind::File).status)));
     let begin = [1, 0, 0, 0, 7, 0xff, 0xff, 0xff, 0xfb, 4, 0, 0, 0, 3, 0, 0, 0, 9, 1, 9, 0xed];
     assert_eq!((stored.len(), &stored[..begin.len()]), (69, &begin[..]));
 }

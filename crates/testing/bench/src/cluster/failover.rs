@@ -6,7 +6,7 @@ use crate::report::{spread, table};
 use crate::statistics::{Spread, short};
 use anyhow::{Context, Result, ensure};
 use comfy_table::Table;
-use interop::nodes::Nodes;
+use interop::cluster::Cluster;
 use std::time::{Duration, Instant, SystemTime};
 
 /// How the owner ends.
@@ -31,7 +31,7 @@ struct Row {
 }
 
 /// Ends the owner again and again, and returns the table. Fails if an acknowledged file is gone.
-pub(super) fn measure(nodes: &mut Nodes, options: &ClusterOptions) -> Result<String> {
+pub(super) fn measure(nodes: &mut Cluster, options: &ClusterOptions) -> Result<String> {
     let volumes: Vec<String> = (0..nodes.nodes.len()).map(|index| format!("pulse{index}")).collect();
     volumes.iter().try_for_each(|volume| nodes.create_volume(volume))?;
     let start =
@@ -80,13 +80,13 @@ fn high(figures: &[f64]) -> Option<f64> {
     sorted.get((sorted.len() * 9).div_ceil(10).saturating_sub(1)).copied()
 }
 
-fn end_owner(nodes: &mut Nodes, pulses: &[Pulse], signal: &str, row: &mut Row) -> Result<()> {
+fn end_owner(nodes: &mut Cluster, pulses: &[Pulse], signal: &str, row: &mut Row) -> Result<()> {
     for pulse in pulses {
         more(pulse, BEATS)?;
     }
     let mut owner = None;
     wait(|| {
-        owner = nodes.owner(0)?;
+        owner = nodes.owner("b")?;
         Ok(owner.is_some())
     })?;
     let owner = owner.context("no owner")?;
@@ -129,7 +129,7 @@ fn wait(mut is_there: impl FnMut() -> Result<bool>) -> Result<()> {
 }
 
 /// Ends the clients and checks that their files are there; returns the number of files.
-fn compare(nodes: &Nodes, volumes: &[String], pulses: Vec<Pulse>) -> Result<usize> {
+fn compare(nodes: &Cluster, volumes: &[String], pulses: Vec<Pulse>) -> Result<usize> {
     let mut acknowledged = 0;
     for (volume, pulse) in volumes.iter().zip(pulses) {
         let beats = pulse.beats()?;

@@ -5,7 +5,7 @@ use crate::report::{spread, table};
 use crate::statistics::{Spread, short};
 use crate::store::forget;
 use anyhow::{Context, Result, anyhow};
-use interop::nodes::{BUCKET, COPIES, Nodes};
+use interop::cluster::{BUCKET, COPIES, Cluster};
 use interop::seaweed::{Requests, Seaweed};
 
 /// What is measured, in this order.
@@ -27,7 +27,7 @@ struct Walk {
 }
 
 /// Creates trees, walks over them, and returns the table.
-pub(super) fn measure(nodes: &mut Nodes, options: &ClusterOptions) -> Result<String> {
+pub(super) fn measure(nodes: &mut Cluster, options: &ClusterOptions) -> Result<String> {
     let mut walks: [Vec<Walk>; WALKS.len()] = [const { Vec::new() }; WALKS.len()];
     let mut creations = Vec::new();
     for round in 0..options.rounds {
@@ -59,10 +59,10 @@ pub(super) fn measure(nodes: &mut Nodes, options: &ClusterOptions) -> Result<Str
     ))
 }
 
-fn round_of(nodes: &mut Nodes, volume: &str, files: u32) -> Result<[Walk; WALKS.len()]> {
+fn round_of(nodes: &mut Cluster, volume: &str, files: u32) -> Result<[Walk; WALKS.len()]> {
     start_cold(nodes)?;
     let (first, second) = two(nodes)?;
-    let walk = |nodes: &Nodes, node| -> Result<Walk> {
+    let walk = |nodes: &Cluster, node| -> Result<Walk> {
         let before = requests(nodes)?;
         let seconds = tree(nodes, node, volume, files, true)?;
         Ok(Walk { seconds, requests: requests(nodes)?.since(&before) })
@@ -83,23 +83,23 @@ fn round_of(nodes: &mut Nodes, volume: &str, files: u32) -> Result<[Walk; WALKS.
 }
 
 /// Returns the owner of the volumes and another node.
-fn two(nodes: &Nodes) -> Result<(usize, usize)> {
+fn two(nodes: &Cluster) -> Result<(usize, usize)> {
     let owner = owner(nodes)?;
     Ok((owner, (owner + 1) % nodes.nodes.len()))
 }
 
-fn owner(nodes: &Nodes) -> Result<usize> {
+fn owner(nodes: &Cluster) -> Result<usize> {
     nodes.wait()?;
-    nodes.owner(0)?.context("no owner")
+    nodes.present_owner("b")
 }
 
-fn requests(nodes: &Nodes) -> Result<Requests> {
+fn requests(nodes: &Cluster) -> Result<Requests> {
     Seaweed::of(&nodes.host).requests(BUCKET)
 }
 
 /// Ends all nodes in order and starts them without copies of the bucket's data. The server of buckets goes on, without
 /// the page cache of its files. Waits until the volumes are served.
-fn start_cold(nodes: &mut Nodes) -> Result<()> {
+fn start_cold(nodes: &mut Cluster) -> Result<()> {
     for node in &mut nodes.nodes {
         node.end_cellar("TERM")?;
     }
@@ -118,7 +118,7 @@ fn start_cold(nodes: &mut Nodes) -> Result<()> {
 }
 
 /// Creates or lists a tree through a node; returns the seconds that took.
-fn tree(nodes: &Nodes, node: usize, volume: &str, files: u32, is_list: bool) -> Result<f64> {
+fn tree(nodes: &Cluster, node: usize, volume: &str, files: u32, is_list: bool) -> Result<f64> {
     let command = format!(
         "{} tree --address {} --locations {} --volume {volume} --files {files}{}",
         std::env::current_exe()?.display(),

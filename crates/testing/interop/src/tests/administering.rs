@@ -1,9 +1,10 @@
 //! OpenAFS's `vos` at a node of a cluster that owns no partition.
 
-use super::cluster::Cluster;
 use crate::Test;
+use crate::tests::cluster::PLAN;
 use crate::tests::wait_for;
 use anyhow::{Context, Result, ensure};
+use interop::cluster::Cluster;
 use interop::means::Means;
 use std::time::Duration;
 
@@ -17,31 +18,27 @@ pub(crate) fn hidden() -> Vec<Test> {
 /// Time limit for the administration to go on after the owner was killed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The nodes: the first two own a partition each.
-const NODES: super::cluster::Places =
-    [("clv1", "10.99.0.231"), ("clv2", "10.99.0.232"), ("clv3", "10.99.0.233")];
-const OWNERS: [&str; 2] = [NODES[0].1, NODES[1].1];
-const FRONT: &str = NODES[2].1;
+/// The last two nodes own a partition each.
+const OWNERS: [&str; 2] = [PLAN.nodes[1].1, PLAN.nodes[2].1];
+
+/// The address that the location database shows, the only one that `vos` accepts as the place of a volume: the first in order.
+const FRONT: &str = PLAN.nodes[0].1;
 
 /// MiB of the file that is dumped and moved.
 const MIB: usize = 24;
 
 fn run() -> Result<()> {
-    let mut cluster = Cluster::start("clv0", "10.99.0.230", NODES)?;
+    let mut cluster = PLAN.start()?;
     let administered = administer(&mut cluster);
     administered.with_context(|| cluster.logs())?;
     cluster.end().with_context(|| cluster.logs())
 }
 
 fn administer(cluster: &mut Cluster) -> Result<()> {
-    cluster.give(0, 0)?;
-    cluster.give(1, 1)?;
-    // A new partition is probed before it is opened, for longer than calls wait for it.
-    for letters in ["b", "c"] {
-        let list = format!("vos listvol {FRONT} {letters} -localauth");
-        wait_for(LIMIT * 2, || Ok(cluster.databases.run(&list)?.status == 0)).context(list.clone())?;
-    }
-    let original = cluster.databases.scratch()?.join("original");
+    cluster.give("b", 1)?;
+    cluster.give("c", 2)?;
+    cluster.wait()?;
+    let original = cluster.host.scratch()?.join("original");
     std::fs::write(&original, contents())?;
     create_and_show(cluster)?;
     dump_and_restore(cluster)?;
@@ -68,7 +65,7 @@ fn contents() -> Vec<u8> {
 /// Runs `vos` as the cell.
 fn vos(cluster: &Cluster, command: &str) -> Result<String> {
     let command = format!("vos {command} -localauth");
-    cluster.databases.run(&command)?.ok().with_context(|| command.clone())
+    cluster.host.run(&command)?.ok().with_context(|| command.clone())
 }
 
 fn expect(cluster: &Cluster, command: &str, words: &[&str]) -> Result<()> {
@@ -81,7 +78,7 @@ fn expect(cluster: &Cluster, command: &str, words: &[&str]) -> Result<()> {
 
 /// Checks that a volume contains the original file.
 fn compare(cluster: &Cluster, volume: &str) -> Result<()> {
-    let (folder, host) = (cluster.databases.scratch()?, &cluster.databases);
+    let (folder, host) = (cluster.host.scratch()?, &cluster.host);
     let copy = folder.join(format!("copy-of-{volume}"));
     host.run(&format!("cellar cp cell:{volume}/f {}", copy.display()))?
         .ok()
@@ -95,8 +92,8 @@ fn compare(cluster: &Cluster, volume: &str) -> Result<()> {
 fn create_and_show(cluster: &Cluster) -> Result<()> {
     vos(cluster, &format!("create {FRONT} b data -maxquota 0"))?;
     vos(cluster, &format!("create {FRONT} c other -maxquota 0"))?;
-    let original = cluster.databases.scratch()?.join("original");
-    cluster.databases.run(&format!("cellar cp {} cell:data/f", original.display()))?.ok()?;
+    let original = cluster.host.scratch()?.join("original");
+    cluster.host.run(&format!("cellar cp {} cell:data/f", original.display()))?.ok()?;
     compare(cluster, "data")?;
     expect(cluster, &format!("listpart {FRONT}"), &["/vicepb", "/vicepc", "Total: 2"])?;
     expect(cluster, &format!("partinfo {FRONT}"), &["/vicepb", "/vicepc"])?;
@@ -110,7 +107,7 @@ fn create_and_show(cluster: &Cluster) -> Result<()> {
 }
 
 fn dump_and_restore(cluster: &Cluster) -> Result<()> {
-    let dump = cluster.databases.scratch()?.join("dump");
+    let dump = cluster.host.scratch()?.join("dump");
     vos(cluster, &format!("dump data -file {}", dump.display()))?;
     ensure!(dump.metadata()?.len() > (MIB as u64) << 20, "the dump is short");
     vos(cluster, &format!("restore {FRONT} c restored -file {}", dump.display()))?;
@@ -124,11 +121,11 @@ fn move_about(cluster: &Cluster) -> Result<()> {
     vos(cluster, &format!("move data {FRONT} b {FRONT} c"))?;
     expect(cluster, "examine data", &["/vicepc", "On-line"])?;
     compare(cluster, "data")?;
-    vos(cluster, &format!("move data {} c {} b", OWNERS[0], OWNERS[1]))?;
+    vos(cluster, &format!("move data {FRONT} c {} b", OWNERS[1]))?;
     expect(cluster, "examine data", &["/vicepb", "On-line"])?;
     compare(cluster, "data")?;
     let own = format!("cellar volume move data --to {FRONT} --partition c");
-    cluster.databases.run(&own)?.ok().context(own)?;
+    cluster.host.run(&own)?.ok().context(own)?;
     compare(cluster, "data")?;
     vos(cluster, &format!("move data {FRONT} c {FRONT} b"))?;
     vos(cluster, &format!("copy data {FRONT} b copied {FRONT} c"))?;
@@ -148,7 +145,7 @@ fn release(cluster: &Cluster) -> Result<()> {
         expect(cluster, "examine data.readonly", &["/vicepc", "On-line"])?;
         compare(cluster, "data.readonly")?;
     }
-    let (host, folder) = (&cluster.databases, cluster.databases.scratch()?);
+    let (host, folder) = (&cluster.host, cluster.host.scratch()?);
     let (more, copy) = (folder.join("more"), folder.join("more.copy"));
     std::fs::write(&more, "more")?;
     host.run(&format!("cellar cp {} cell:data/g", more.display()))?.ok()?;
@@ -188,7 +185,7 @@ fn strangers(cluster: &Cluster) -> Result<()> {
         let mut refused = Vec::new();
         for server in [OWNERS[0], FRONT] {
             let command = format!("vos {} -noauth", command.replace("SERVER", server));
-            let output = cluster.databases.run(&command)?;
+            let output = cluster.host.run(&command)?;
             ensure!(output.status != 0, "{command} succeeds:\n{}", output.text);
             refused.push(output.text.replace(server, "SERVER"));
         }
@@ -201,29 +198,30 @@ fn strangers(cluster: &Cluster) -> Result<()> {
 
 /// The owner is killed in the middle of a dump, which fails. Nothing stays locked.
 fn kill_the_owner(cluster: &mut Cluster) -> Result<()> {
-    let host = &cluster.databases;
+    let host = &cluster.host;
     let script = "set -o pipefail; vos dump data -localauth | (sleep 6; cat >/dev/null)";
     let output = std::thread::scope(|scope| -> Result<_> {
         let dumping = scope.spawn(|| host.shell(script));
         wait_for(LIMIT, || {
             Ok(!host.run(&format!("vos status {FRONT} -localauth"))?.text.contains("No active transactions"))
         })?;
-        let killed = cluster.nodes[0].end_cellar("KILL");
+        let killed = cluster.nodes[1].end_cellar("KILL");
         let output = dumping.join().map_err(|_| anyhow::anyhow!("the thread has panicked"))??;
         killed.map(|()| output)
     })?;
     ensure!(output.status != 0, "the dump of a killed server has succeeded");
     println!("interop: vos said: {}", output.text.lines().last().unwrap_or_default());
-    wait_for(LIMIT, || Ok(cluster.owner(0)?.is_some_and(|owner| owner != 0)))?;
+    wait_for(LIMIT, || Ok(cluster.owner("b")?.is_some_and(|owner| owner != 1)))?;
     expect(cluster, &format!("status {FRONT}"), &["No active transactions"])?;
     expect(cluster, "examine data", &["On-line"])?;
     let locked = vos(cluster, "listvldb -locked")?;
     ensure!(locked.contains("Total entries: 0") || !locked.contains("data"), "{locked}");
-    vos(cluster, "dump data -file /dev/null")?;
+    let dump = cluster.host.scratch()?.join("dump-of-the-next-owner");
+    vos(cluster, &format!("dump data -file {}", dump.display()))?;
     compare(cluster, "data")?;
-    cluster.nodes[0].start_cellar_alone()?;
+    cluster.nodes[1].start_cellar_alone()?;
     wait_for(LIMIT, || {
-        Ok(cluster.databases.run(&format!("vos listvol {} -localauth", OWNERS[0]))?.text.contains("data"))
+        Ok(cluster.host.run(&format!("vos listvol {} -localauth", OWNERS[0]))?.text.contains("data"))
     })
 }
 

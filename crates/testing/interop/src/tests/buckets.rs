@@ -3,22 +3,21 @@
 use crate::Test;
 use crate::tests::mixed::all;
 use crate::tests::registering::{Entry, registered};
+use crate::tests::series::Series;
 use crate::tests::store::Writer;
 use crate::tests::wait_for;
 use afs_idl::fs::{self, FetchStatusReply, FetchStatusRequest};
 use anyhow::{Context, Result, anyhow, ensure};
 use cell_client::Network;
 use cell_client::files::{Attributes, Node};
-use interop::cell::{Cell, kill_tree, tools};
+use interop::cell::Cell;
 use interop::hostile::{Client, uuid};
 use interop::means::Means;
 use interop::seaweed::{SECRET, Seaweed};
 use serde_json::Value;
-use std::fs::File;
 use std::net::Ipv4Addr;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 const NEEDS: &[Means] = &[Means::Netns, Means::Seaweed];
 
@@ -222,8 +221,7 @@ fn away() -> Result<()> {
     let done = stops_while_clients_write(&mut cell).with_context(|| cell.cellar_log())?;
     serve(&mut cell)?;
     for (volume, number) in [("data", 0), ("here", 1)] {
-        let mut last = Writer::start_in(&cell, volume, number, done[number as usize], 0)?;
-        ensure!(last.end()?, "{}", last.printed()?);
+        Writer::compare_in(&cell, volume, number, done[number as usize])?;
     }
     cell.end_cellar("TERM")?;
     Seaweed::of(&cell).kill()?;
@@ -364,8 +362,7 @@ fn server_killed() -> Result<()> {
         serve(&mut cell)?;
         println!("interop: {done} steps; served again after {:.1} s", begun.elapsed().as_secs_f64());
     }
-    let mut last = Writer::start_in(&cell, "data", 0, done, 0)?;
-    ensure!(last.end()?, "{}", last.printed()?);
+    Writer::compare_in(&cell, "data", 0, done)?;
     cell.end_cellar("TERM")?;
     check(&cell)
 }
@@ -381,48 +378,6 @@ const TAKEOVER: Duration = Duration::from_secs(12);
 const SHORT_MS: u64 = 1000;
 const LONG_MS: u64 = 120_000;
 
-/// A reader that asks one server for the root directory of `data`, until it is dropped.
-struct Peek {
-    child: Child,
-    log: std::path::PathBuf,
-}
-
-impl Peek {
-    fn start(host: &Cell, server: &str, patience_ms: u64) -> Result<Peek> {
-        let log = host.path().join(format!("peek-{server}-{patience_ms}.log"));
-        let child = Command::new(tools().join("openafs-cell"))
-            .arg("-d")
-            .arg(host.path())
-            .arg("run")
-            .arg(std::env::current_exe()?)
-            .args(["peek", host.address, server, "data", &patience_ms.to_string()])
-            .stdin(Stdio::null())
-            .stdout(File::create(&log)?)
-            .spawn()?;
-        Ok(Peek { child, log })
-    }
-
-    /// Returns the times of the answers.
-    fn answers(&self) -> Result<Vec<SystemTime>> {
-        let text = std::fs::read_to_string(&self.log)?;
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let time =
-            |line: &str| line.split(' ').next().and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
-        Ok(whole.lines().filter_map(time).map(|time| UNIX_EPOCH + time).collect())
-    }
-
-    fn wait(&self) -> Result<SystemTime> {
-        wait_for(LIMIT, || Ok(!self.answers()?.is_empty()))?;
-        self.answers()?.first().copied().context("no answer")
-    }
-}
-
-impl Drop for Peek {
-    fn drop(&mut self) {
-        kill_tree(&mut self.child);
-    }
-}
-
 fn standby(databases: &Cell, name: &'static str, address: &'static str) -> Result<Cell> {
     let cell = Cell::prepare_configured_joining(databases, name, address, &in_bucket(databases.address))?;
     Seaweed::write_credentials(&cell)?;
@@ -434,13 +389,6 @@ fn wait_for_standby(cell: &Cell, times: usize) -> Result<()> {
     let log = || std::fs::read_to_string(cell.path().join("cellar.log"));
     wait_for(LIMIT, || Ok(log()?.matches("this server is on standby").count() >= times))
         .with_context(|| cell.cellar_log())
-}
-
-/// Checks that the contents of `data` are those after `done` steps of the writer, or one more; returns how many steps that is.
-fn compare_steps(databases: &Cell, done: u64) -> Result<u64> {
-    let mut last = Writer::start_in(databases, "data", 0, done, 0)?;
-    ensure!(last.end()?, "{}", last.printed()?);
-    last.done()?.context("it has compared")
 }
 
 /// Returns the entry of the server with exactly these addresses, in any order, as soon as there is one.
@@ -476,7 +424,7 @@ fn taken_over() -> Result<()> {
     let done = killed(&databases, &mut first, &second).with_context(|| second.cellar_log())?;
     let now = registered_as(&databases, &[SECOND])?;
     ensure!(now.uuid == entry.uuid, "{now:?} after {entry:?}");
-    let done = compare_steps(&databases, done)?;
+    let done = Writer::compare_in(&databases, "data", 0, done)?;
 
     first.start_cellar_alone()?;
     wait_for_standby(&first, 1)?;
@@ -484,7 +432,7 @@ fn taken_over() -> Result<()> {
         .with_context(|| format!("{}\n{}", first.cellar_log(), second.cellar_log()))?;
     let now = registered_as(&databases, &[FIRST])?;
     ensure!(now.uuid == entry.uuid, "{now:?} after {entry:?}");
-    compare_steps(&databases, done)?;
+    Writer::compare_in(&databases, "data", 0, done)?;
     first.end_cellar("TERM")?;
     let checked =
         first.run(&format!("cellar store check --data --json --config {}", config(&first)))?.ok()?;
@@ -497,10 +445,10 @@ fn taken_over() -> Result<()> {
 fn killed(databases: &Cell, active: &mut Cell, other: &Cell) -> Result<u64> {
     let mut writer = Writer::start_in(databases, "data", 0, 0, u64::MAX)?;
     more(&writer, STEPS)?;
-    let peek = Peek::start(databases, other.address, SHORT_MS)?;
+    let peek = Series::peek(databases, other.address, "data", SHORT_MS)?;
     let before = SystemTime::now();
     active.end_cellar("KILL")?;
-    let taken = peek.wait()?.duration_since(before)?;
+    let taken = peek.after(before)?;
     registered_as(databases, &[other.address])?;
     let found = SystemTime::now().duration_since(before)?;
     println!(
@@ -518,20 +466,20 @@ fn killed(databases: &Cell, active: &mut Cell, other: &Cell) -> Result<u64> {
 fn stopped(databases: &Cell, other: &Cell, active: &mut Cell, done: u64) -> Result<u64> {
     let writer = Writer::start_in(databases, "data", 0, done, u64::MAX)?;
     more(&writer, STEPS)?;
-    let late = Peek::start(databases, active.address, LONG_MS)?;
-    late.wait()?;
-    let next = Peek::start(databases, other.address, SHORT_MS)?;
+    let late = Series::peek(databases, active.address, "data", LONG_MS)?;
+    late.more(1)?;
+    let next = Series::peek(databases, other.address, "data", SHORT_MS)?;
     let before = SystemTime::now();
     active.stop_cellar()?;
-    let taken = next.wait()?.duration_since(before)?;
+    let taken = next.after(before)?;
     registered_as(databases, &[other.address])?;
     let done = writer.kill()?;
     let writer = Writer::start_in(databases, "data", 0, done, u64::MAX)?;
     more(&writer, STEPS)?;
-    let answers = late.answers()?.len();
+    let answers = late.rows()?.len();
     active.resume_cellar()?;
     wait_for(LIMIT, || active.has_ended())?;
-    ensure!(late.answers()?.len() == answers, "a server answered after its tenure");
+    ensure!(late.rows()?.len() == answers, "a server answered after its tenure");
     more(&writer, STEPS)?;
     println!(
         "interop: a stopped server was replaced after {:.1} s, and answered nothing afterwards",

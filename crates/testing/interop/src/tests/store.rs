@@ -46,6 +46,27 @@ impl Writer {
     ///
     /// The databases are on the host of `cell`.
     pub(crate) fn start_in(cell: &Cell, volume: &str, number: u32, done: u64, until: u64) -> Result<Writer> {
+        Writer::start_with(cell, volume, number, (done, until), &[])
+    }
+
+    /// Starts a writer like [`start_in`](Writer::start_in), which calls one node of a cluster.
+    pub(crate) fn start_through(
+        cell: &Cell,
+        node: &str,
+        volume: &str,
+        number: u32,
+        done: u64,
+    ) -> Result<Writer> {
+        Writer::start_with(cell, volume, number, (done, u64::MAX), &[node])
+    }
+
+    fn start_with(
+        cell: &Cell,
+        volume: &str,
+        number: u32,
+        (done, until): (u64, u64),
+        node: &[&str],
+    ) -> Result<Writer> {
         let log = cell.path().join(format!("writer-{number}.log"));
         let output = File::create(&log)?;
         let child = Command::new(tools().join("openafs-cell"))
@@ -54,11 +75,20 @@ impl Writer {
             .arg("run")
             .arg(std::env::current_exe()?)
             .args(["write", cell.address, volume, &number.to_string(), &done.to_string(), &until.to_string()])
+            .args(node)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()?;
         Ok(Writer { number, child, log })
+    }
+
+    /// Checks that the contents are those after `done` acknowledged steps of a writer, or one more; returns how many steps
+    /// that is.
+    pub(crate) fn compare_in(cell: &Cell, volume: &str, number: u32, done: u64) -> Result<u64> {
+        let mut last = Writer::start_in(cell, volume, number, done, 0)?;
+        ensure!(last.end()?, "{}", last.printed()?);
+        last.done()?.context("it has compared")
     }
 
     pub(crate) fn printed(&self) -> Result<String> {
@@ -132,8 +162,7 @@ fn server_killed() -> Result<()> {
         kills += 1;
     }
     for (number, &done) in (0..).zip(&done) {
-        let mut last = Writer::start(&cell, number, done, 0)?;
-        ensure!(last.end()?, "{}", last.printed()?);
+        Writer::compare_in(&cell, VOLUMES[number as usize % VOLUMES.len()], number, done)?;
     }
     cell.end_cellar("TERM")?;
     store_check(&cell)?;
