@@ -3,7 +3,7 @@
 //! A file server refuses a call with VBUSY (too many calls, or a volume operation has the volume), VOFFLINE (the
 //! volume is being restored, moved or checked) or VRESTARTING before it does anything. OpenAFS's cache manager
 //! (`afs_Analyze`) and kafs (`afs_select_fileserver`) wait and repeat the call, and so does every connection of a
-//! [`CellClient`](super::CellClient), within the bounds of [`Patience`]. If nothing is heard from an address of a file server, a
+//! [`CellClient`](super::CellClient), within the bounds of [`Patience`]. If an address of a file server does not answer, a
 //! call that may be executed twice is made at the server's other addresses, as cache managers do, and later calls go there.
 //!
 //! [`PatientConnection`] repeats a call as long as no byte of the reply was read and the request has at most

@@ -42,6 +42,10 @@ use std::time::Duration;
 
 /// What has happened to a service address at this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "bucket"),
+    expect(dead_code, reason = "without buckets there are no service addresses")
+)]
 pub(crate) enum Moved {
     /// It is here now.
     Here,

@@ -67,7 +67,6 @@ pub(crate) fn start_inheriting(
     let mut starting = Starting::default();
     let ending = Arc::clone(&starting.ending);
     let (stores, later) = open_stores(settings, faults, (&ending, interrupted))?;
-    let volumes = &stores.volumes;
     let trail = start_audit(settings, &authority)?;
     let observatory = new_observatory(settings, &stores, trail.as_ref());
     let keys = Arc::new(CellKeys::read(settings.key_files.clone(), settings.security.clone())?);
@@ -76,7 +75,7 @@ pub(crate) fn start_inheriting(
         settings,
         &authority,
         databases.as_deref(),
-        volumes,
+        &stores.volumes,
         &cell,
         &observatory,
         (&keys, stores.node.as_ref()),

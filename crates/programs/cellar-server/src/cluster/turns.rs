@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_taken_is_taken_by_any_node_in_the_end() {
+    fn any_node_takes_a_partition_left_over_in_the_end() {
         let due = |text: &str, ms, target: &str| {
             is_due(&name("a"), &status(0, text), Duration::from_millis(ms), Some(&name(target)))
         };

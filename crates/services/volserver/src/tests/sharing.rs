@@ -130,7 +130,7 @@ fn a_volume_is_parked_until_its_id_is_known_to_be_free() {
     assert_eq!(cell.create(SMALL, "again", ID, 0), Err(AbortCode::VVOLEXISTS));
 }
 
-/// `vos create` while another partition has no owner: the client is told to try again, and finds nothing in its way.
+/// `vos create` while another partition has no owner: the client gets VBUSY, and finds nothing in its way.
 #[test]
 fn a_creation_leaves_nothing_if_the_id_may_be_in_use() {
     let [(cell, other), _] = &pair();

@@ -178,7 +178,7 @@ fn asked(context: &Context, nodes: &[NodeSeen]) -> Vec<Answer> {
                     server: Some(info.version.to_string()),
                     is_version: true,
                     began: Beginning::of(&client, server),
-                    // An anonymous caller is not told.
+                    // An anonymous caller does not learn that.
                     serves: (!context.is_anonymous()).then_some(ids),
                 }
             }

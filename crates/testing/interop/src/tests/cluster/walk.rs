@@ -31,7 +31,7 @@ const IN_DIRECTORY: usize = 500;
 /// Files whose statuses a client gets in one call.
 const IN_CALL: usize = 50;
 
-/// One file of so many is changed.
+/// Of this many files, one is changed.
 const CHANGED: usize = 100;
 
 const VOLUME: &str = "tree";

@@ -248,7 +248,7 @@ fn a_creation_that_fails_leaves_nothing() {
 
 /// What cannot be removed is named.
 #[test]
-fn what_is_left_is_said() {
+fn leftovers_are_named() {
     let (_, services, _) = attempt(None);
     let calls = *services.calls.lock();
     let mut left = 0;
