@@ -120,8 +120,8 @@ impl Locks {
         }
     }
 
-    /// Replaces the locks of which a partition had a record by those of which it has one, each with its count. They expire in
-    /// five minutes. What exceeds the limit of the table is left out.
+    /// Replaces the locks recorded by a partition with the contents of its records: files and counts. They expire in
+    /// five minutes. Locks beyond the limit of the table are left out.
     pub fn restore(&mut self, now: Monotonic, partition: PartitionId, records: &[(Fid, i32)]) {
         self.held.retain(|_, lock| lock.recorded != Some(partition));
         for &(fid, count) in records {

@@ -21,7 +21,7 @@ impl FileServer {
         self.hosts().send_resets(resets, done);
     }
 
-    /// Restores the locks of which a partition has records. To be called when its volumes are online, before calls about them
+    /// Restores the locks that a partition has recorded. To be called when its volumes are online, before calls about them
     /// are answered. Records of other volumes' files, which were moved or deleted, are deleted.
     pub fn restore_locks(&self, partition: PartitionId, records: Vec<(Fid, i32)>) {
         let is_here = |volume| match self.volumes().get_any_state(volume) {

@@ -42,7 +42,7 @@ pub enum CallResult {
 pub struct RecordedCall {
     /// The volume that was changed.
     pub volume: VolumeId,
-    /// The user who has changed it.
+    /// The author of the change.
     pub user: UserId,
     /// What was returned.
     pub result: CallResult,

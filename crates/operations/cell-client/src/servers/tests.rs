@@ -1,4 +1,4 @@
-//! A file server with several addresses, some of which do not answer.
+//! Tests of a file server with addresses that do not answer.
 
 use super::*;
 use crate::CellClient;

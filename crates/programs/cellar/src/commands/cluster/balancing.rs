@@ -43,7 +43,7 @@ impl Shares {
         balance(&self.owners, &fixed, &self.nodes)
     }
 
-    /// Describes the numbers of partitions after these moves, and what is left out.
+    /// Describes how many partitions each node has after these moves, and which partitions do not move.
     fn described(&self, moves: &[Transfer<PartitionId>]) -> String {
         let mut after = self.owners.clone();
         after.extend(moves.iter().map(|one| (one.what, Some(one.to.clone()))));

@@ -249,7 +249,7 @@ impl Begun<'_> {
         set().map_err(|error| Failure { error, may_be_made: true, may_be_registered: true })
     }
 
-    /// Removes what there may be of the volume, so that the command can be repeated. Returns why it failed, and what is left.
+    /// Removes the remains of the volume, so that the command can be repeated. Returns the failure, with what could not be removed.
     fn undo(&self, failure: Failure) -> Result<()> {
         let Failure { error, may_be_made, may_be_registered } = failure;
         let (id, on, partition) = (self.id, self.on, self.partition);

@@ -1,4 +1,4 @@
-//! A creation of which each call in turn fails, before or after it was executed.
+//! Tests of a creation in which each call in turn fails, before or after its execution.
 
 use super::*;
 use afs_idl::{MemoryStream, fs, pr};
@@ -202,7 +202,7 @@ impl Services {
     }
 }
 
-/// Creates a volume in a cell of which one call fails. Returns the result, the services, and the servers.
+/// Creates a volume in a cell in which one call fails. Returns the result, the services, and the servers.
 fn attempt(fault: Option<Fault>) -> (Result<Made>, Arc<Services>, Arc<Fakes>) {
     let services = Arc::new(Services::default());
     *services.fault.lock() = fault;
