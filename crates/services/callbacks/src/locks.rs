@@ -6,7 +6,7 @@
 //! they are records, too, which that server restores with five minutes more: it does not know when they expire.
 
 use base::{AbortCode, Fid, Monotonic, PartitionId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use thiserror::Error;
 
@@ -132,10 +132,21 @@ impl Locks {
         }
     }
 
-    /// Returns the expired locks that have records, which are to be deleted; an extension of one is recorded anew.
-    pub fn take_expired_records(&mut self, now: Monotonic) -> Vec<(PartitionId, Fid)> {
-        let expired = self.held.iter_mut().filter(|(_, lock)| now > lock.until);
-        expired.filter_map(|(fid, lock)| Some((lock.recorded.take()?, *fid))).collect()
+    /// Returns the partitions with records of expired locks.
+    pub fn partitions_with_expired(&self, now: Monotonic) -> BTreeSet<PartitionId> {
+        self.held.values().filter(|lock| now > lock.until).filter_map(|lock| lock.recorded).collect()
+    }
+
+    /// Returns the expired locks that a partition has recorded, whose records are to be deleted; an extension of one is
+    /// recorded anew.
+    pub fn take_expired(&mut self, now: Monotonic, partition: PartitionId) -> Vec<Fid> {
+        let is_expired = |lock: &Lock| now > lock.until && lock.recorded == Some(partition);
+        let expired = self.held.iter_mut().filter(|(_, lock)| is_expired(lock));
+        let take = |(fid, lock): (&Fid, &mut Lock)| {
+            lock.recorded = None;
+            *fid
+        };
+        expired.map(take).collect()
     }
 
     /// Returns the unexpired locks on `fid`: the number of readers, -1 for a writer, or 0 for none (lockCount
@@ -242,9 +253,14 @@ mod tests {
         assert_eq!(locks.set(at(0), fid(2), LockKind::Read), Ok(1));
         assert_eq!(locks.set(at(0), fid(2), LockKind::Read), Ok(2));
         locks.recorded(fid(2), a);
-        assert_eq!(locks.take_expired_records(at(300)), []);
-        assert_eq!(locks.take_expired_records(at(301)), [(a, fid(2))]);
-        assert_eq!(locks.take_expired_records(at(302)), []);
+        assert!(
+            locks.take_expired(at(300), a).is_empty() && locks.partitions_with_expired(at(300)).is_empty()
+        );
+        assert_eq!(locks.partitions_with_expired(at(301)), BTreeSet::from([a]));
+        assert_eq!(locks.take_expired(at(301), a), [fid(2)]);
+        assert!(
+            locks.take_expired(at(302), a).is_empty() && locks.partitions_with_expired(at(302)).is_empty()
+        );
         assert_eq!(locks.extend(at(303), fid(2), a), Ok(Some(2)));
     }
 }

@@ -7,7 +7,7 @@ use crate::promises::Change;
 use crate::volumes;
 use afs_idl::fs as rxafs;
 use base::{AbortCode, CallContext};
-use callbacks::{LockKind, Locks};
+use callbacks::LockKind;
 
 fn kind(lock_type: i32) -> Result<LockKind, AbortCode> {
     match lock_type {
@@ -20,15 +20,6 @@ fn kind(lock_type: i32) -> Result<LockKind, AbortCode> {
 /// Read locks on a read-only volume are always granted and never stored, since there are no writers.
 fn needs_no_lock(view: &View<'_>) -> bool {
     !volumes::is_writable(view.volume.kind())
-}
-
-/// Records the locks of a file, if another server can take its partition over. The table is locked, so the records of a file
-/// are committed in the order of its locks.
-fn record(locks: &mut Locks, view: &View<'_>, count: i32) -> Result<(), AbortCode> {
-    if view.volume.record_lock(view.fid, count)? {
-        locks.recorded(view.fid, view.volume.partition());
-    }
-    Ok(())
 }
 
 impl FileCall<'_> {
@@ -89,6 +80,14 @@ impl FileCall<'_> {
         Ok(rxafs::OldReleaseLockReply)
     }
 
+    /// Records the locks of a file, if another server can take its partition over.
+    fn record(&self, view: &View<'_>, count: i32) -> Result<(), AbortCode> {
+        if view.volume.record_lock(view.fid, count)? {
+            self.server.locks().recorded(view.fid, view.volume.partition());
+        }
+        Ok(())
+    }
+
     fn lock(
         &self,
         caller: &CallContext<'_>,
@@ -102,11 +101,11 @@ impl FileCall<'_> {
                 return if kind == LockKind::Read { Ok(view.sync()) } else { Err(AbortCode::UAEROFS) };
             }
             session.with_gate(&view, |gate| gate.lock(kind))?;
-            let mut locks = self.server.locks();
-            let count = locks.set(self.server.clock().monotonic(), view.fid, kind);
-            let recorded = record(&mut locks, &view, count.map_err(callbacks::LockError::abort_code)?);
+            let _records = view.volume.lock_records();
+            let count = self.server.locks().set(self.server.clock().monotonic(), view.fid, kind);
+            let recorded = self.record(&view, count.map_err(callbacks::LockError::abort_code)?);
             if recorded.is_err() {
-                locks.release(view.fid);
+                self.server.locks().release(view.fid);
             }
             recorded.map(|()| view.sync())
         })
@@ -116,11 +115,11 @@ impl FileCall<'_> {
         self.call(caller, Operation::ExtendLock, |session| {
             let view = session.view(fid, Need::Anything)?;
             if !needs_no_lock(&view) {
-                let mut locks = self.server.locks();
+                let _records = view.volume.lock_records();
                 let now = self.server.clock().monotonic();
-                let extended = locks.extend(now, view.fid, view.volume.partition());
+                let extended = self.server.locks().extend(now, view.fid, view.volume.partition());
                 if let Some(count) = extended.map_err(callbacks::LockError::abort_code)? {
-                    record(&mut locks, &view, count)?;
+                    self.record(&view, count)?;
                 }
             }
             Ok(view.sync())
@@ -132,10 +131,10 @@ impl FileCall<'_> {
         self.call(caller, Operation::ReleaseLock, |session| {
             let view = session.view(fid, Need::Anything)?;
             if !needs_no_lock(&view) {
-                let mut locks = self.server.locks();
-                let left = locks.release(view.fid);
-                left.map_or(Ok(()), |count| record(&mut locks, &view, count))?;
-                drop(locks);
+                let records = view.volume.lock_records();
+                let left = self.server.locks().release(view.fid);
+                left.map_or(Ok(()), |count| self.record(&view, count))?;
+                drop(records);
                 if left.is_none_or(|count| count == 0) {
                     session.announce(&Change::of(view.fid));
                 }

@@ -120,7 +120,7 @@ impl Session<'_> {
             self.server.hosts().state().forget_file(fid);
             let recorded = self.server.locks().forget(fid);
             if let Some(partition) = recorded {
-                self.server.volumes().forget_locks(partition, &[fid]);
+                self.server.volumes().forget_locks(partition, || vec![fid]);
             }
         }
         self.server.hosts().break_files(&change.others, &change.everyone, self.host);

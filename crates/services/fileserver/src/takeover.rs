@@ -30,19 +30,15 @@ impl FileServer {
         };
         let (present, gone): (Vec<_>, Vec<_>) = records.into_iter().partition(|(fid, _)| is_here(fid.volume));
         self.locks().restore(self.clock().monotonic(), partition, &present);
-        let gone: Vec<Fid> = gone.into_iter().map(|(fid, _)| fid).collect();
-        self.volumes().forget_locks(partition, &gone);
+        self.volumes().forget_locks(partition, || gone.into_iter().map(|(fid, _)| fid).collect());
     }
 
     /// Deletes the records of expired locks.
     pub(crate) fn forget_expired_locks(&self, now: Monotonic) {
-        let mut locks = self.locks();
-        let expired = locks.take_expired_records(now);
-        for of_one in expired.chunk_by(|(one, _), (next, _)| one == next) {
-            let fids: Vec<Fid> = of_one.iter().map(|(_, fid)| *fid).collect();
-            self.volumes().forget_locks(of_one[0].0, &fids);
+        let partitions = self.locks().partitions_with_expired(now);
+        for partition in partitions {
+            self.volumes().forget_locks(partition, || self.locks().take_expired(now, partition));
         }
-        drop(locks);
     }
 
     /// Removes hosts from the durable lists of partitions that hold no promises any more.

@@ -9,6 +9,7 @@ use crate::core::shared::Partition;
 use crate::dedup::Obsolete;
 use crate::{VolumeError, Volumes};
 use base::{Fid, PartitionId};
+use parking_lot::MutexGuard;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use store::{Batch, CommitNumber, Family, KeyRange, MetaStore, StoreError};
@@ -50,8 +51,14 @@ fn pending(home: &Arc<Partition>, number: CommitNumber) -> PendingCommit {
 }
 
 impl InCall<'_> {
-    /// Records how many locks a file has, 0 for none, and makes the reply wait for that. Does not wait itself. Returns false
-    /// if the partition needs no record. Calls for one file must come in the order of its changes.
+    /// Returns a guard to be held from a change of locks until it is recorded; `None` if the partition needs no records. A
+    /// commit may wait while the bucket is away, so no lock that readers need may be held then.
+    pub fn lock_records(&self) -> Option<MutexGuard<'_, ()>> {
+        self.home().limits.get().map(|limits| limits.locking.lock())
+    }
+
+    /// Records how many locks a file has, 0 for none, and makes the reply wait until that is durable. Returns false if the
+    /// partition needs no record. The caller holds [`lock_records`](Self::lock_records).
     ///
     /// # Errors
     /// `Store`.
@@ -69,10 +76,14 @@ impl InCall<'_> {
 }
 
 impl Volumes {
-    /// Deletes the records of locks on a partition. They are gone durably with a later sync; a failure is logged.
-    pub fn forget_locks(&self, partition: PartitionId, fids: &[Fid]) {
+    /// Deletes the records of the locks that `ended` returns; it is called while no other lock of the partition changes. They are
+    /// gone durably with a later sync; a failure is logged.
+    pub fn forget_locks(&self, partition: PartitionId, ended: impl FnOnce() -> Vec<Fid>) {
         let Ok(home) = self.partition(partition) else { return };
-        if fids.is_empty() || home.limits.get().is_none() {
+        let Some(limits) = home.limits.get() else { return };
+        let _changes = limits.locking.lock();
+        let fids = ended();
+        if fids.is_empty() {
             return;
         }
         let records: Vec<(Fid, Option<i32>)> = fids.iter().map(|fid| (*fid, None)).collect();

@@ -55,6 +55,8 @@ pub(crate) struct Limits {
     pub(crate) hosts: HostList,
     /// The results of calls that other nodes may repeat.
     pub(crate) results: CallResults,
+    /// Held while the locks of a file change and are recorded, so that the records have the order of the changes.
+    pub(crate) locking: Mutex<()>,
 }
 
 pub(crate) struct Partition {
@@ -105,7 +107,7 @@ impl Partition {
     pub(crate) fn limit(&self, permit: Arc<dyn Permit>) -> Result<(), VolumeError> {
         let hosts = HostList::load(Arc::clone(&self.handle.meta))?;
         let results = CallResults::load(Arc::clone(&self.handle.meta))?;
-        let limited = self.limits.set(Limits { permit, hosts, results });
+        let limited = self.limits.set(Limits { permit, hosts, results, locking: Mutex::default() });
         limited.map_err(|_| VolumeError::Invalid("the partition has a permit already"))
     }
 
