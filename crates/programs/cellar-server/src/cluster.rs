@@ -35,26 +35,9 @@ use crate::threads::wait;
 use adminserver::{Cluster, GiveUpError};
 use base::PartitionId;
 use cluster_proto::NodeName;
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-
-/// What has happened to a service address at this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    not(feature = "bucket"),
-    expect(dead_code, reason = "without buckets there are no service addresses")
-)]
-pub(crate) enum Moved {
-    /// It is here now.
-    Here,
-    /// It was here.
-    Away,
-}
-
-/// Called with a service address that has come or gone.
-pub(crate) type OnMoved = Box<dyn Fn(Ipv4Addr, Moved) + Send + Sync>;
 
 /// How long an administrator's request waits until a partition is given up.
 const GIVE_UP_LIMIT: Duration = Duration::from_secs(50);

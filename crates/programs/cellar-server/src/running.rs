@@ -33,7 +33,7 @@ const OWNERSHIP_PERIOD: Duration = Duration::from_secs(1);
 
 /// Time limit for active calls when another process or node takes over. New calls wait meanwhile, and Linux gives up
 /// a call after 20 seconds of silence.
-const DRAIN_MAX: Duration = Duration::from_secs(5);
+pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// Interval at which [`Running::drain`] checks.
 const DRAIN_LOOK: Duration = Duration::from_millis(2);
 

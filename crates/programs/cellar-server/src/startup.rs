@@ -4,7 +4,7 @@ use crate::authority::Authority;
 use crate::background::start_background;
 use crate::buckets::{self, Held, Keeper, Means, Opening, Resets};
 use crate::cell_keys::CellKeys;
-use crate::cluster::{Administration, Databases, Moved, Node, OnMoved};
+use crate::cluster::{Administration, Databases, Node};
 use crate::environment::Callbacks;
 use crate::faults::FaultInjection;
 use crate::log::EventLog;
@@ -29,7 +29,7 @@ use disk::DiskMeter;
 use events::LINES;
 use fileserver::FileServer;
 use parking_lot::Mutex;
-use rx::Inherited;
+use rx::{Inherited, Server};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,7 +99,7 @@ pub(crate) fn start_inheriting(
     };
     let resets = owe_resets(&stores.partitions, work.file_server.as_ref());
     let servers = services.start(settings, faults, inherited)?;
-    let (background, ways) = (work.begin(later, resets)?, work.ways);
+    let (background, ways) = (work.begin(&servers, later, resets)?, work.ways);
     starting.is_done = true;
     Ok(Running {
         metrics,
@@ -163,8 +163,13 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Starts the threads, also those of the partitions that are opened `later`.
-    fn begin(&self, later: Vec<Opening>, resets: Vec<Resets>) -> Result<Vec<JoinHandle<()>>> {
+    /// Starts the threads behind the open ports, also those of the partitions that are opened `later`.
+    fn begin(
+        &self,
+        servers: &[Arc<Server>],
+        later: Vec<Opening>,
+        resets: Vec<Resets>,
+    ) -> Result<Vec<JoinHandle<()>>> {
         let Work { settings, ending, stores, cell, .. } = *self;
         let (files, volumes) = (self.file_server.clone(), self.volume_server.clone());
         let mut background =
@@ -179,7 +184,7 @@ impl Work<'_> {
         background.extend(self.shared.iter().map(|databases| databases.start(ending)));
         background.extend(self.keeper().start(&stores.meters, later));
         if let Some(node) = &stores.node {
-            background.extend(node.begin_addresses(settings, ending, follow_moves(&self.ways, node))?);
+            background.extend(node.begin_addresses(settings, ending, servers)?);
         }
         if settings.roles.contains(&Role::Fs) {
             let service =
@@ -349,27 +354,6 @@ fn cell_client(settings: &Settings, keys: &CellKeys) -> Result<CellClient> {
     }
     // The server's own clients repeat their calls.
     Ok(CellClient::new(network, servers)?.with_patience(Patience::NONE, |_| ()))
-}
-
-/// Returns a callback that closes connections from a service address that this node has lost, and ends the calls that clients
-/// of one that it has got wait for at the node before. It keeps nothing alive: the node has it.
-fn follow_moves(
-    (callbacks, volume_servers): &(Arc<Callbacks>, Arc<VolumeServers>),
-    node: &Arc<Node>,
-) -> OnMoved {
-    let callbacks = Arc::downgrade(callbacks);
-    let (volume_servers, node) = (Arc::downgrade(volume_servers), Arc::downgrade(node));
-    Box::new(move |address, how| {
-        let of_callbacks = callbacks.upgrade().and_then(|callbacks| callbacks.way.get());
-        let of_volume_servers = volume_servers.upgrade().and_then(|servers| servers.way.get());
-        let of_node = node.upgrade().and_then(|node| node.way.get());
-        for connector in [of_callbacks, of_volume_servers, of_node].into_iter().flatten() {
-            match how {
-                Moved::Here => connector.succeed(),
-                Moved::Away => connector.forget_source(IpAddr::V4(address)),
-            }
-        }
-    })
 }
 
 /// Returns a callback that closes connections from addresses that the machine has lost, on all ports that

@@ -96,6 +96,15 @@ impl Calls {
         }
     }
 
+    /// Iterates over the connections of all calls, of each once per call.
+    pub(crate) fn connections(&self) -> impl Iterator<Item = Key> {
+        let places = (0..self.places.places()).filter_map(|place| self.places.at(place));
+        places.filter_map(|(_, place)| match place {
+            Place::AtWork(call) => Some(call.connection),
+            Place::Resting(rest) => self.rests.get(*rest).map(|rest| rest.connection),
+        })
+    }
+
     /// Iterates over all calls: active ones, and `None` for each resting call.
     pub(crate) fn all(&self) -> impl Iterator<Item = Option<&Call>> {
         let places = (0..self.places.places()).filter_map(|place| self.places.at(place));

@@ -24,8 +24,8 @@ pub struct Statistics {
     pub malformed: u64,
     /// Packets that match no connection or call.
     pub spurious: u64,
-    /// Packets dropped that would have started a call after
-    /// [`Endpoint::hold_new_calls`](crate::Endpoint::hold_new_calls).
+    /// Packets dropped that would have started a call after [`Endpoint::hold_new_calls`](crate::Endpoint::hold_new_calls) or
+    /// [`Endpoint::hold_new_calls_at`](crate::Endpoint::hold_new_calls_at).
     pub calls_held: u64,
     /// Calls of an earlier process on the port whose clients were sent `RX_RESTARTING`.
     pub calls_orphaned: u64,

@@ -70,14 +70,6 @@ impl Connector {
         Arc::new(Connection { shared: Arc::new(shared) })
     }
 
-    /// Reports that this host has an address now that another one has had: calls that clients still wait for there are
-    /// ended with `RX_RESTARTING`, and clients repeat them.
-    pub fn succeed(&self) {
-        for lane in self.lanes.all() {
-            lane.lock().endpoint.succeed(clock::now());
-        }
-    }
-
     /// Reports that this host has lost an address. Outgoing calls from it fail with `RX_CALL_DEAD`, and later
     /// calls leave from another address.
     pub fn forget_source(&self, local: IpAddr) {

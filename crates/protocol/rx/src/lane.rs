@@ -252,6 +252,11 @@ impl LaneState {
         self.refusing.map_or(Ok(()), Err)
     }
 
+    /// Whether any server call has arrived and is not released yet.
+    pub(crate) fn is_serving(&self) -> bool {
+        !self.serving.is_empty()
+    }
+
     /// Releases a call.
     pub(crate) fn release(&mut self, call: CallId) {
         self.serving.remove(&call);

@@ -97,6 +97,26 @@ impl Lanes {
         self.lanes.iter().for_each(|lane| lane.lock().endpoint.hold_new_calls());
     }
 
+    /// Stops accepting new calls at one local address.
+    pub(crate) fn hold_new_calls_at(&self, local: IpAddr) {
+        self.lanes.iter().for_each(|lane| lane.lock().endpoint.hold_new_calls_at(local));
+    }
+
+    /// Accepts new calls at a local address that another host has had.
+    pub(crate) fn succeed(&self, local: IpAddr) {
+        self.lanes.iter().for_each(|lane| lane.lock().endpoint.succeed(clock::now(), local));
+    }
+
+    /// Returns the number of clients' calls at a local address that have not ended.
+    pub(crate) fn calls_at(&self, local: IpAddr) -> usize {
+        self.lanes.iter().map(|lane| lane.lock().endpoint.calls_at(local)).sum()
+    }
+
+    /// Whether any call of a client is held by a service, or on the way to one.
+    pub(crate) fn is_serving(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.lock().is_serving())
+    }
+
     /// Returns the socket counters, one entry per lane.
     pub(crate) fn statistics(&self) -> Vec<LaneStatistics> {
         self.lanes.iter().map(|lane| lane.statistics()).collect()

@@ -148,9 +148,27 @@ impl Server {
         self.lanes.hold_new_calls();
     }
 
-    /// Whether no call is being served or waiting.
+    /// Leaves new calls at the address `local` to the host that is about to have it, like
+    /// [`hold_new_calls`](Server::hold_new_calls), until [`succeed`](Server::succeed) is called.
+    pub fn hold_new_calls_at(&self, local: IpAddr) {
+        self.lanes.hold_new_calls_at(local);
+    }
+
+    /// Reports that this host has the address `local` now, which another one has had: new calls are accepted there, and
+    /// calls that clients still wait for are ended with `RX_RESTARTING`, so that clients repeat them.
+    pub fn succeed(&self, local: IpAddr) {
+        self.lanes.succeed(local);
+    }
+
+    /// Returns the number of clients' calls at the address `local` that have not ended: whose reply the client has not
+    /// acknowledged, or which their service has not left. Each lane is blocked while its calls are counted.
+    pub fn calls_at(&self, local: IpAddr) -> usize {
+        self.lanes.calls_at(local)
+    }
+
+    /// Whether no call is waiting, being served, or to be [concluded later](crate::ServerCall::conclude_later).
     pub fn is_idle(&self) -> bool {
-        self.workers.busy() == 0 && self.workers.queue_load().waiting == 0
+        self.workers.busy() == 0 && self.workers.queue_load().waiting == 0 && !self.lanes.is_serving()
     }
 
     /// Returns the server's statistics.

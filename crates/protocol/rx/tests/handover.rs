@@ -6,7 +6,7 @@ use afs_idl::ClientConnection;
 use base::AbortCode;
 use common::{ECHO, HOLD, SERVICE, Trick, ask, begin, client, entry, server_config, start};
 use rx::{Inherited, Server, ServerConfig};
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -66,6 +66,38 @@ fn calls_go_on_with_the_next_server() {
         server = succeed(server, lanes);
         assert_eq!(held.join().unwrap().unwrap(), &b"held"[..]);
     }
+}
+
+/// A port is bound to all addresses; one of them is given up, and comes back.
+#[test]
+fn calls_are_held_at_one_address_of_a_port() {
+    let (trick, held) = Trick::new();
+    let config = ServerConfig { addresses: vec![Ipv4Addr::UNSPECIFIED.into()], ..server_config(2) };
+    let server = Server::start(&config, vec![entry(trick)]).unwrap();
+    let port = server.addresses()[0].port();
+    let [moving, staying] = [2, 3].map(|last| IpAddr::from([127, 0, 0, last]));
+    let client = client();
+    let connect = |to: IpAddr| client.connect((to, port).into(), SERVICE, None);
+    let mut call = begin(&*connect(moving), HOLD).unwrap();
+    call.write(bytes::Bytes::from(vec![0; 5000])).unwrap();
+    held.recv().unwrap();
+    server.hold_new_calls_at(moving);
+    let connection = connect(moving);
+    let waiting = thread::spawn(move || ask(&*connection, ECHO, b"waits"));
+    while server.statistics().endpoints.iter().all(|lane| lane.calls_held == 0) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(ask(&*connect(staying), ECHO, b"goes on").unwrap(), &b"goes on"[..]);
+    assert!(!waiting.is_finished());
+    assert_eq!(server.calls_at(moving), 1);
+    call.end_request().unwrap();
+    assert_eq!(held.recv().unwrap(), Some(AbortCode(0)), "the call was served to its end");
+    call.finish().unwrap();
+    while server.calls_at(moving) > 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    server.succeed(moving);
+    assert_eq!(waiting.join().unwrap().unwrap(), &b"waits"[..]);
 }
 
 #[test]

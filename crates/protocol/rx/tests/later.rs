@@ -70,6 +70,26 @@ fn one_worker_serves_many_calls_that_end_later() {
     });
 }
 
+/// A server that is stopped when it is idle would otherwise end calls whose changes were made.
+#[test]
+fn a_server_is_not_idle_before_its_calls_have_ended() {
+    let (sender, left) = channel();
+    let server = Server::start(&one_worker(), vec![entry(Arc::new(Leaver(Mutex::new(sender))))]).unwrap();
+    let client = client();
+    let connection = client.connect(server.addresses()[0], common::SERVICE, None);
+    let asking = std::thread::spawn(move || ask(&*connection, b'x', b"change"));
+    let conclusion = left.recv_timeout(Duration::from_secs(60)).unwrap();
+    let was_left = || server.statistics().busy_workers == 0;
+    while !was_left() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    server.hold_new_calls();
+    assert!(!server.is_idle());
+    conclusion.end(Ok(()));
+    assert!(asking.join().unwrap().is_ok());
+    assert!(server.is_idle());
+}
+
 #[test]
 fn a_service_that_fails_ends_its_call_itself() {
     let (sender, left) = channel();

@@ -802,6 +802,53 @@ fn a_held_call_is_served_by_the_next_process() {
     assert_eq!(held.map(|call| pair.failure(call)), [None; 2]);
 }
 
+/// An address is given up while calls run there: they end, new ones wait for the host that has the address next.
+#[test]
+fn calls_are_held_at_one_address_only() {
+    let (here, elsewhere) = (address(SERVER).ip(), address(CLIENT).ip());
+    let mut pair = Pair::new();
+    pair.ends[SERVER].hold_new_calls_at(elsewhere);
+    let (under_way, served) = pair.asked();
+    pair.ends[SERVER].hold_new_calls_at(here);
+    let calls = |pair: &Pair| [here, elsewhere].map(|at| pair.ends[SERVER].calls_at(at));
+    let connection = pair.connect();
+    let held = pair.ends[CLIENT].open_call(pair.now, connection).unwrap();
+    pair.ends[CLIENT].write(pair.now, held, &mut Bytes::from_static(b"question"));
+    pair.ends[CLIENT].end(pair.now, held);
+    pair.pass(Duration::from_secs(1));
+    assert!(pair.events[SERVER].is_empty(), "{:?}", pair.events[SERVER]);
+    assert_eq!(calls(&pair), [1, 0]);
+    pair.ends[SERVER].reply(pair.now, served, Bytes::from_static(b"answer"));
+    assert_eq!(calls(&pair), [1, 0], "the client has not acknowledged the reply");
+    pair.pass(4 * DELAY);
+    assert_eq!(pair.ends[CLIENT].read(pair.now, under_way), Read::Data(Bytes::from_static(b"answer")));
+    pair.pass(Duration::from_secs(1));
+    assert_eq!(calls(&pair), [0, 0]);
+    assert!(pair.ends[SERVER].statistics().calls_held > 0);
+    // The client has neither been answered nor given up.
+    pair.ends[SERVER].succeed(pair.now, here);
+    pair.pass(Duration::from_secs(5));
+    let served = pair.arrived();
+    pair.ends[SERVER].reply(pair.now, served, Bytes::from_static(b"later"));
+    pair.pass(4 * DELAY);
+    assert_eq!(pair.ends[CLIENT].read(pair.now, held), Read::Data(Bytes::from_static(b"later")));
+    assert_eq!(pair.ends[SERVER].statistics().calls_orphaned, 0);
+}
+
+/// A host that gets an address back still holds the calls at those that it has given up.
+#[test]
+fn an_address_that_comes_back_is_the_only_one_served() {
+    let mut pair = Pair::new();
+    let here = address(SERVER).ip();
+    pair.ends[SERVER].hold_new_calls_at(here);
+    pair.ends[SERVER].succeed(pair.now, address(CLIENT).ip());
+    let connection = pair.connect();
+    let call = pair.ends[CLIENT].open_call(pair.now, connection).unwrap();
+    pair.ends[CLIENT].end(pair.now, call);
+    pair.pass(Duration::from_secs(1));
+    assert!(pair.events[SERVER].is_empty() && pair.failure(call).is_none());
+}
+
 #[test]
 fn a_call_of_a_process_that_is_gone_is_ended_soon() {
     for bytes in [8, 20_000, 2_000_000] {
@@ -834,7 +881,7 @@ fn a_call_at_an_address_that_has_moved_is_ended_soon() {
         let (call, _) = pair.asked();
         pair.pass(500 * DELAY);
         if is_told {
-            heir.succeed(pair.now);
+            heir.succeed(pair.now, address(SERVER).ip());
         }
         pair.ends[SERVER] = heir;
         pair.events[SERVER].clear();

@@ -3,9 +3,10 @@
 
 mod census;
 mod holder;
+mod leaving;
 mod plan;
+mod ports;
 
-use super::{Moved, OnMoved};
 use crate::buckets::connect;
 use crate::threads::thread;
 use anyhow::Result;
@@ -13,6 +14,8 @@ use cellar_config::Settings;
 use cluster::{Member, NodeName, PartitionName, service_address_place};
 use interfaces::Interface;
 use parking_lot::{Mutex, RwLock};
+use ports::Ports;
+use rx::Server;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -24,6 +27,10 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// For how long an interface that has failed is left alone.
 const PAUSE: Duration = Duration::from_secs(60);
+
+/// How long the end of the server waits for clients to acknowledge the last replies: they cannot be sent again without the
+/// address that was called.
+const DELIVERY_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long the end of the server waits until its addresses are gone from the interface.
 const WITHDRAW_LIMIT: Duration = Duration::from_secs(1);
@@ -55,7 +62,8 @@ pub(crate) struct Addresses {
     interface: Mutex<Result<Arc<Interface>, (Instant, String)>>,
     /// Guards what is known of all addresses; nothing waits under it.
     known: RwLock<Known>,
-    on_moved: OnceLock<OnMoved>,
+    /// The ports where clients call; unset until [`Addresses::begin`].
+    ports: OnceLock<Ports>,
     is_withdrawn: AtomicBool,
 }
 
@@ -110,12 +118,12 @@ impl Addresses {
             refusal,
             interface: Mutex::new(interface.map(Arc::new).map_err(|why| (Instant::now(), why))),
             known: RwLock::default(),
-            on_moved: OnceLock::new(),
+            ports: OnceLock::new(),
             is_withdrawn: AtomicBool::new(false),
         }
     }
 
-    /// Starts the threads, which end soon after `ending` is set, or this node has [withdrawn](Self::withdraw).
+    /// Starts the threads for these ports, which end soon after `ending` is set, or this node has [withdrawn](Self::withdraw).
     ///
     /// # Errors
     /// If the bucket's client cannot be set up.
@@ -123,10 +131,10 @@ impl Addresses {
         self: &Arc<Self>,
         settings: &Settings,
         ending: &Arc<AtomicBool>,
-        on_moved: OnMoved,
+        servers: &[Arc<Server>],
     ) -> Result<Option<JoinHandle<()>>> {
         let Some(cluster) = &settings.cluster else { return Ok(None) };
-        _ = self.on_moved.set(on_moved);
+        _ = self.ports.set(Ports::of(servers));
         let census = census::Census::new(Arc::clone(self), connect(&cluster.bucket)?)?;
         let ending = Arc::clone(ending);
         Ok(Some(thread("addresses", move || census.run(&ending))))
@@ -140,7 +148,10 @@ impl Addresses {
     /// Returns a service address that this node has: clients accept its messages from there.
     pub(crate) fn source(&self) -> Option<Ipv4Addr> {
         let known = self.known.read();
-        known.entries.iter().find(|entry| entry.is_held()).map(|entry| entry.address)
+        let mut held: Vec<&Arc<Entry>> = known.entries.iter().filter(|entry| entry.is_held()).collect();
+        // A message from an address that is about to go would fail.
+        held.sort_by_key(|entry| entry.is_unwanted.load(Ordering::Relaxed));
+        held.first().map(|entry| entry.address)
     }
 
     /// Returns where a node that has a service address receives calls of other nodes, if this one has none.
@@ -148,17 +159,30 @@ impl Addresses {
         self.known.read().holder.filter(|_| self.source().is_none())
     }
 
-    /// Gives all addresses up, for other nodes. Waits until they are gone from the interface, for a moment.
+    /// Gives all addresses up, for other nodes, when no new calls are accepted. Waits until the last replies have arrived and the
+    /// addresses are gone from the interface, for a moment.
     pub(crate) fn withdraw(&self) {
-        self.is_withdrawn.store(true, Ordering::Relaxed);
         self.member.set_takes_addresses(false);
-        let begun = Instant::now();
+        wait_at_most(DELIVERY_LIMIT, || !self.has_calls());
+        self.is_withdrawn.store(true, Ordering::Relaxed);
         for entry in &self.known.read().entries {
             entry.is_unwanted.store(true, Ordering::Relaxed);
         }
-        while self.source().is_some() && begun.elapsed() < WITHDRAW_LIMIT {
-            std::thread::sleep(LOOK / 10);
-        }
+        wait_at_most(WITHDRAW_LIMIT, || self.source().is_none());
+    }
+
+    /// Whether calls of clients at the service addresses have not ended.
+    fn has_calls(&self) -> bool {
+        let Some(ports) = self.ports.get() else { return false };
+        let held: Vec<Ipv4Addr> = self
+            .known
+            .read()
+            .entries
+            .iter()
+            .filter(|entry| entry.is_held())
+            .map(|entry| entry.address)
+            .collect();
+        held.into_iter().any(|address| ports.calls(address) > 0)
     }
 
     /// Whether the threads are to end.
@@ -183,12 +207,13 @@ impl Addresses {
         self.member.set_takes_addresses(false);
         *self.interface.lock() = Err((Instant::now(), why));
     }
+}
 
-    /// Reports that an address has come to the interface, or is gone.
-    fn moved(&self, address: Ipv4Addr, how: Moved) {
-        if let Some(on_moved) = self.on_moved.get() {
-            on_moved(address, how);
-        }
+/// Waits until something is so, but not longer than this.
+fn wait_at_most(limit: Duration, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() && begun.elapsed() < limit {
+        std::thread::sleep(LOOK / 10);
     }
 }
 

@@ -1,8 +1,8 @@
 //! The node: its lease, and the partitions that it serves.
 
+use super::Handovers;
 use super::addresses::Addresses;
 use super::turns::Turns;
-use super::{Handovers, OnMoved};
 use crate::buckets::{connect, process_file};
 use crate::environment::Way;
 use crate::threads::wait;
@@ -15,6 +15,7 @@ use cluster::{
     CallKind, Epoch, Member, MemberConfig, NodeName, NodeState, Owner, PartitionName, Route, Timing,
 };
 use clusterserver::{Members, Ownership};
+use rx::Server;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -103,7 +104,7 @@ impl Node {
         &self.addresses
     }
 
-    /// Begins to take service addresses, until `ending` is set; `on_moved` is called with each that comes or goes.
+    /// Begins to take service addresses for these ports, until `ending` is set.
     ///
     /// # Errors
     /// If the bucket's client cannot be set up.
@@ -111,9 +112,9 @@ impl Node {
         &self,
         settings: &Settings,
         ending: &Arc<AtomicBool>,
-        on_moved: OnMoved,
+        servers: &[Arc<Server>],
     ) -> Result<Option<JoinHandle<()>>> {
-        self.addresses.begin(settings, ending, on_moved)
+        self.addresses.begin(settings, ending, servers)
     }
 
     /// Gives the service addresses up for other nodes, before calls are refused.

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unused_self, reason = "the functions are those of a node")]
 
-use super::{Handovers, OnMoved};
+use super::Handovers;
 use crate::authority::Authority;
 use crate::buckets::refusal;
 use crate::environment::{Callbacks, Way};
@@ -15,7 +15,7 @@ use cluster_proto::NodeName;
 use events::catalogue::{ClusterFigures, NodeFigures, TakeoverFigures};
 use fileserver::FileServer;
 use observe::Sheet;
-use rx::PeerReport;
+use rx::{PeerReport, Server};
 use rx_security::KeyRing;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -83,7 +83,7 @@ impl Node {
         &self,
         _: &Settings,
         _: &Arc<AtomicBool>,
-        _: OnMoved,
+        _: &[Arc<Server>],
     ) -> Result<Option<JoinHandle<()>>> {
         match self.nothing {}
     }

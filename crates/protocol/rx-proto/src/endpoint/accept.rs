@@ -41,7 +41,7 @@ impl Endpoint {
         wall: UnixTime,
         packet: &Packet,
     ) -> Option<Key> {
-        if self.holds_new_calls {
+        if self.holding.covers(&packet.path) {
             self.statistics.calls_held += 1;
             return None;
         }
@@ -206,7 +206,7 @@ impl Endpoint {
             self.end_unknown(now, packet);
             return None;
         }
-        if self.is_held(now, key, header.channel()) {
+        if self.is_held(now, key, packet) {
             return None;
         }
         if let Some(code) = self.lapse(key, wall) {

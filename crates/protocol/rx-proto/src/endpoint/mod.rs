@@ -91,8 +91,8 @@ pub struct Endpoint {
     statistics: Statistics,
     /// Time since which this endpoint serves what another process has served: its start, or [`Endpoint::succeed`].
     succeeded: Monotonic,
-    /// Whether new calls are held: see [`Endpoint::hold_new_calls`].
-    holds_new_calls: bool,
+    /// Where new calls are held: see [`Endpoint::hold_new_calls`].
+    holding: takeover::Holding,
     suspects: takeover::Suspects,
     random: ChaCha12Rng,
     /// Epoch of this endpoint's client connections.
@@ -213,7 +213,7 @@ impl Endpoint {
             config,
             statistics: Statistics::default(),
             succeeded: now,
-            holds_new_calls: false,
+            holding: takeover::Holding::default(),
             suspects: takeover::Suspects::new(state),
             epoch: random.random::<u32>() | EPOCH_ANY_ADDRESS,
             cookies: Cookies::new(random.random()),

@@ -6,9 +6,12 @@
 //! serving. A client whose request the old process has acknowledged does not repeat it, and would ping until
 //! it gives up. It is sent an abort with `RX_RESTARTING` instead, after which cache managers restart the
 //! operation.
+//!
+//! Before a host leaves an address to another one, it does the same for that address alone, and lets the calls there
+//! end: a client whose change was made would otherwise repeat it.
 
 use std::hash::BuildHasher;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use base::{AbortCode, Monotonic};
@@ -19,6 +22,7 @@ use super::input::Packet;
 use crate::call::{Call, Side};
 use crate::hash::SeededState;
 use crate::header::{Flags, Header, PacketType};
+use crate::path::Path;
 use crate::slab::Key;
 
 /// Time within which a client retransmits the first packet of a call if it still has it.
@@ -73,24 +77,60 @@ impl Suspects {
     }
 }
 
+/// Where no new calls are accepted.
+#[derive(Default)]
+pub(super) struct Holding {
+    everywhere: bool,
+    /// The local addresses that another host is to have.
+    at: Vec<IpAddr>,
+}
+
+impl Holding {
+    /// Whether a packet of this path must not begin a call.
+    pub(super) fn covers(&self, path: &Path) -> bool {
+        self.everywhere || path.local.is_some_and(|local| self.at.contains(&local))
+    }
+}
+
 impl Endpoint {
-    /// Begins to answer for another process, which had an address of this port until now: its calls are ended as those of a
-    /// process before this one ([`EndpointConfig::predecessor_memory`](crate::EndpointConfig::predecessor_memory)).
-    pub fn succeed(&mut self, now: Monotonic) {
+    /// Begins to answer at the address `local` for another process, which had it until now: its calls are ended as those of a
+    /// process before this one ([`EndpointConfig::predecessor_memory`](crate::EndpointConfig::predecessor_memory)). Accepts
+    /// new calls there, whether or not they were [held](Self::hold_new_calls_at).
+    pub fn succeed(&mut self, now: Monotonic, local: IpAddr) {
         self.succeeded = now;
+        self.holding.at.retain(|held| *held != local);
     }
 
     /// Stops accepting new connections of clients and new calls. Calls in progress continue.
     pub fn hold_new_calls(&mut self) {
-        self.holds_new_calls = true;
+        self.holding.everywhere = true;
+    }
+
+    /// Stops accepting new connections of clients and new calls at the address `local`, until [`succeed`](Self::succeed) is
+    /// called. Calls in progress continue. Meant for few addresses: each new call is compared with all of them.
+    pub fn hold_new_calls_at(&mut self, local: IpAddr) {
+        if !self.holding.at.contains(&local) {
+            self.holding.at.push(local);
+        }
+    }
+
+    /// Returns the number of clients' calls at the address `local` that have not ended. A call ends when the client has
+    /// acknowledged the reply and the application has released it.
+    pub fn calls_at(&self, local: IpAddr) -> usize {
+        let is_there = |connection: &Key| {
+            let connection = self.connections.all.get(*connection);
+            connection.is_some_and(|it| it.side == Side::Server && it.path.local == Some(local))
+        };
+        self.calls.connections().filter(is_there).count()
     }
 
     /// Drops a packet that would begin a call, if new calls are held, and returns whether it did. The packet
     /// still acknowledges the reply of a completed call on the same channel.
-    pub(super) fn is_held(&mut self, now: Monotonic, key: Key, channel: usize) -> bool {
-        if !self.holds_new_calls {
+    pub(super) fn is_held(&mut self, now: Monotonic, key: Key, packet: &Packet) -> bool {
+        if !self.holding.covers(&packet.path) {
             return false;
         }
+        let channel = packet.header.channel();
         let old = self.connections.all.get(key).and_then(|it| it.channels[channel].call);
         let is_through = |call: &Call| call.send.is_all_cut() && call.receive.is_complete();
         if old.and_then(|old| self.calls.get(old)).is_some_and(is_through) {

@@ -1,13 +1,17 @@
 //! The thread of one service address: waits for its ownership, and has it at the interface meanwhile.
 
+use super::leaving::{Leaving, Step};
+use super::ports::Ports;
 use super::{Addresses, Entry, LOOK};
-use crate::cluster::Moved;
 use crate::threads::wait;
 use cluster::{AcquireError, Deed, Holding, Owner, OwnerEvent};
 use interfaces::Interface;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+
+/// Interval at which the calls at an address that is about to go are counted.
+const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
 /// Pause before another attempt to own an address after an error.
 const RETRY: Duration = Duration::from_secs(2);
@@ -83,13 +87,11 @@ impl Tenancy<'_> {
         }
     }
 
-    /// Has the address at the interface until the ownership ends, or the address is unwanted.
+    /// Has the address at the interface until the ownership ends, this node ends, or the address is unwanted and its calls
+    /// have ended. Renewals of the lease extend it meanwhile, and its end removes it, whatever calls there are.
     fn hold(&self, received: &Receiver<OwnerEvent>, ending: &AtomicBool) -> std::io::Result<()> {
-        let mut holding = Holding::default();
-        while !self.owner.has_ended()
-            && !self.entry.is_unwanted.load(Ordering::Relaxed)
-            && !self.all.is_ending(ending)
-        {
+        let (mut holding, mut leaving) = (Holding::default(), Leaving::default());
+        while !self.owner.has_ended() && !self.all.is_ending(ending) && !self.leaves(&mut leaving) {
             // The lease may have ended while the machine slept, which an event does not show.
             if !self.owner.may_answer() {
                 holding.held(None);
@@ -97,7 +99,8 @@ impl Tenancy<'_> {
             while let Some(deed) = holding.poll(rx::now()) {
                 self.perform(deed)?;
             }
-            let next = holding.next_time().map_or(LOOK, |next| next.since(rx::now()).min(LOOK));
+            let look = if leaving.has_begun() { DRAIN_LOOK } else { LOOK };
+            let next = holding.next_time().map_or(look, |next| next.since(rx::now()).min(look));
             match received.recv_timeout(next) {
                 Ok(OwnerEvent::Held { until } | OwnerEvent::Resumed { until }) => {
                     let left = until.saturating_duration_since(Instant::now());
@@ -112,14 +115,40 @@ impl Tenancy<'_> {
         Ok(())
     }
 
+    /// Lets the calls at the address end if it is unwanted. Returns whether it may go.
+    fn leaves(&self, leaving: &mut Leaving) -> bool {
+        let address = self.entry.address;
+        let is_wanted = !self.entry.is_unwanted.load(Ordering::Relaxed);
+        // Where there is no address, no call can end.
+        let calls =
+            || if self.entry.is_held() { self.ports().map_or(0, |ports| ports.calls(address)) } else { 0 };
+        match leaving.step(is_wanted, Instant::now(), calls) {
+            Step::Stay => return false,
+            Step::Hold => self.ports().into_iter().for_each(|ports| ports.leaves(address)),
+            Step::Accept => self.ports().into_iter().for_each(|ports| ports.came(address)),
+            Step::Go { calls: 0 } => return true,
+            Step::Go { calls } => {
+                tracing::warn!(%address, calls, "calls at a service address have not ended in time; clients repeat them");
+                return true;
+            }
+        }
+        false
+    }
+
+    fn ports(&self) -> Option<&Ports> {
+        self.all.ports.get()
+    }
+
     fn perform(&self, deed: Deed) -> std::io::Result<()> {
         let (address, interface) = (self.entry.address, self.interface);
         match deed {
             Deed::Set { seconds } => {
                 let was_held = self.entry.is_held.swap(true, Ordering::Relaxed);
+                if !was_held {
+                    self.ports().into_iter().for_each(|ports| ports.came(address));
+                }
                 interface.set(address, seconds)?;
                 if !was_held {
-                    self.all.moved(address, Moved::Here);
                     let (name, epoch) = (interface.name(), self.owner.epoch());
                     tracing::info!(%address, interface = name, %epoch, "this node has the service address");
                 }
@@ -130,9 +159,11 @@ impl Tenancy<'_> {
                 }
             }
             Deed::Remove => {
+                // Packets that have arrived but were not read must not begin calls, whose replies could not leave.
+                self.ports().into_iter().for_each(|ports| ports.leaves(address));
                 let removed = interface.remove(address);
                 if self.entry.is_held.swap(false, Ordering::Relaxed) {
-                    self.all.moved(address, Moved::Away);
+                    self.ports().into_iter().for_each(|ports| ports.went(address));
                 }
                 removed?;
             }

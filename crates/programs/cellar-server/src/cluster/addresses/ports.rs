@@ -1,0 +1,42 @@
+//! The server's ports, as far as the coming and going of service addresses concerns them.
+
+use rx::Server;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Weak};
+
+/// The ports. They are not kept open: their services have the node.
+pub(super) struct Ports {
+    servers: Vec<Weak<Server>>,
+}
+
+impl Ports {
+    pub(super) fn of(servers: &[Arc<Server>]) -> Ports {
+        Ports { servers: servers.iter().map(Arc::downgrade).collect() }
+    }
+
+    fn open(&self) -> impl Iterator<Item = Arc<Server>> {
+        self.servers.iter().filter_map(Weak::upgrade)
+    }
+
+    /// An address is here, or stays here: new calls are accepted there. Calls that clients wait for at the node before are
+    /// ended.
+    pub(super) fn came(&self, address: Ipv4Addr) {
+        self.open().for_each(|server| server.succeed(IpAddr::V4(address)));
+    }
+
+    /// An address is about to go: packets that would begin calls there are dropped, so that clients send them again to the node
+    /// that has it next.
+    pub(super) fn leaves(&self, address: Ipv4Addr) {
+        self.open().for_each(|server| server.hold_new_calls_at(IpAddr::V4(address)));
+    }
+
+    /// Returns the number of clients' calls at an address that have not ended.
+    pub(super) fn calls(&self, address: Ipv4Addr) -> usize {
+        self.open().map(|server| server.calls_at(IpAddr::V4(address))).sum()
+    }
+
+    /// An address is gone: calls of this node that left from it fail, and later ones leave from another.
+    pub(super) fn went(&self, address: Ipv4Addr) {
+        self.open().for_each(|server| server.connector().forget_source(IpAddr::V4(address)));
+    }
+}
