@@ -5,6 +5,7 @@ use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
 use crate::history::{History, NodeWatched, Records};
 use crate::member::{AcquireError, Status};
 use crate::request::perform;
+use crate::troubles::Troubles;
 use base::{HostUuid, Monotonic};
 use cluster_proto::{
     Action, Answer, Call, CallKind, Epoch, Incarnation, Member, NodeName, NodeRecord, Notice, Operation,
@@ -94,6 +95,7 @@ pub(crate) struct Driver {
     answers: UnboundedSender<Input>,
     counters: Counters,
     records: Records,
+    troubles: Troubles,
     /// When the thread ends though the member has not left.
     leave_until: Option<Monotonic>,
 }
@@ -119,6 +121,7 @@ impl Driver {
             answers,
             counters: Counters::default(),
             records: Records::default(),
+            troubles: Troubles::default(),
             leave_until: None,
         }
     }
@@ -222,15 +225,20 @@ impl Driver {
                 let gate = held.filter(|_| takeover.cause.is_gain()).map(|held| Arc::clone(&held.gate));
                 self.records.takeover(*takeover, gate);
             }
-            Notice::Trouble { object, why } => {
-                for held in self.held.values_mut() {
-                    if let Some(waiting) = held.waiting.take() {
-                        let (object, why) = (object.clone(), why.clone());
-                        _ = waiting.send(Err(AcquireError::Trouble { object, why }));
-                    }
-                }
-            }
+            Notice::Trouble { object, why } => self.trouble(&object, &why),
             Notice::Joined(_) | Notice::Left => {}
+        }
+    }
+
+    /// An object cannot be used. All waits for partitions end with the reason; without any, it is logged.
+    fn trouble(&mut self, object: &str, why: &str) {
+        let mut is_returned = false;
+        for waiting in self.held.values_mut().filter_map(|held| held.waiting.take()) {
+            let (object, why) = (object.to_owned(), why.to_owned());
+            is_returned |= waiting.send(Err(AcquireError::Trouble { object, why })).is_ok();
+        }
+        if !is_returned && self.troubles.is_news(clock::now(), object, why) {
+            tracing::error!(object, "an object of the cluster cannot be used: {why}; trying again");
         }
     }
 

@@ -34,6 +34,7 @@ mod nodes;
 mod process;
 mod request;
 mod survey;
+mod troubles;
 
 pub use addresses::{read_service_addresses, replace_service_addresses, service_addresses};
 pub use cluster_proto::{
