@@ -10,6 +10,7 @@ use base::{AbortCode, Fid};
 use cell_client::describe::widened;
 use cell_client::files::{Attributes, Node};
 use cell_client::network::AfsNetwork;
+use cell_client::patience::Patience;
 use cell_client::{CellClient, Interface, Network};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Number of file names per writer.
@@ -32,7 +34,36 @@ struct Place {
     cell: CellClient,
     server: Ipv4Addr,
     directory: Node,
+    /// How often a call was repeated after VRESTARTING, which is also the answer if its outcome is not known.
+    restarts: Arc<AtomicU64>,
 }
+
+/// A change that a server has refused.
+#[derive(Debug)]
+struct Refused {
+    what: String,
+    code: AbortCode,
+}
+
+impl Refused {
+    /// Returns a function that names the change that a code refuses.
+    fn because(what: impl std::fmt::Display) -> impl FnOnce(AbortCode) -> anyhow::Error {
+        move |code| Refused { what: what.to_string(), code }.into()
+    }
+
+    /// Whether the change is refused because it is made already.
+    fn is_made(&self) -> bool {
+        [AbortCode::UAEEXIST, AbortCode::UAENOENT].contains(&widened(self.code))
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {:?}", self.what, self.code)
+    }
+}
+
+impl std::error::Error for Refused {}
 
 /// A network in which one node of a cluster is called in place of every file server.
 pub(crate) struct Through {
@@ -57,6 +88,7 @@ impl Network for Through {
 }
 
 /// One step of a writer.
+#[derive(Clone)]
 enum Step {
     Create(String),
     Store(String, Vec<u8>),
@@ -104,6 +136,12 @@ fn imagine(step: Step, files: &mut Files) {
 impl Place {
     /// Opens the directory `name` in the root of a volume; creates it if it does not exist.
     fn open(cell: CellClient, volume: &str, name: &str) -> Result<Place> {
+        let restarts = Arc::<AtomicU64>::default();
+        let counter = Arc::clone(&restarts);
+        let patience = Patience { report_after: Duration::ZERO, ..Patience::default() };
+        let cell = cell.with_patience(patience, move |delay| {
+            counter.fetch_add(u64::from(delay.code == AbortCode::VRESTARTING), Ordering::Relaxed);
+        });
         let root = cell.root_of(volume)?;
         // The databases may be on another server than the volume.
         let server = cell.locate(volume)?.readable_site(volume)?.0.server;
@@ -114,7 +152,7 @@ impl Place {
             let made = cell.make_directory(&root, name.as_bytes(), attributes);
             made.map_err(|code| anyhow!("MakeDir: {code:?}"))?
         };
-        Ok(Place { cell, server, directory })
+        Ok(Place { cell, server, directory, restarts })
     }
 
     fn file(&self, name: &str) -> Result<Node> {
@@ -123,7 +161,7 @@ impl Place {
 
     fn create(&self, name: &str) -> Result<Node> {
         let made = self.cell.create(&self.directory, name.as_bytes(), ATTRIBUTES);
-        made.map_err(|code| anyhow!("CreateFile {name}: {code:?}"))
+        made.map_err(Refused::because(format_args!("CreateFile {name}")))
     }
 
     /// Stores a file; truncates it to the new length.
@@ -133,7 +171,7 @@ impl Place {
 
     fn remove(&self, name: &str) -> Result<()> {
         let removed = self.cell.remove(&self.directory, name.as_bytes());
-        removed.map_err(|code| anyhow!("RemoveFile {name}: {code:?}"))
+        removed.map_err(Refused::because(format_args!("RemoveFile {name}")))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
@@ -146,7 +184,7 @@ impl Place {
         };
         let files = self.cell.connection(self.server, Interface::Files);
         let renamed = rxafs::rename(&*files, &request);
-        renamed.map(drop).map_err(|code: AbortCode| anyhow!("Rename {from} to {to}: {code:?}"))
+        renamed.map(drop).map_err(Refused::because(format_args!("Rename {from} to {to}")))
     }
 
     fn really_do(&self, step: &Step) -> Result<()> {
@@ -156,6 +194,20 @@ impl Place {
             Step::Remove(name) => self.remove(name),
             Step::Rename(from, to) => self.rename(from, to),
         }
+    }
+
+    /// Makes a step, before which there are these files. If a call of unknown outcome is repeated, and refused because its
+    /// change is made already, the files must show that it is.
+    fn make(&self, step: &Step, files: &Files) -> Result<()> {
+        let restarts = self.restarts.load(Ordering::Relaxed);
+        let Err(error) = self.really_do(step) else { return Ok(()) };
+        let is_made = error.downcast_ref().is_some_and(Refused::is_made);
+        if !is_made || self.restarts.load(Ordering::Relaxed) == restarts {
+            return Err(error);
+        }
+        let mut after = files.clone();
+        imagine(step.clone(), &mut after);
+        compare(&self.contents()?, &after).context(error)
     }
 
     /// Reads all files completely.
@@ -205,7 +257,7 @@ pub(crate) fn write(cell: CellClient, volume: &str, writer: u32, done: u64, unti
     say(done_now)?;
     while done_now < until {
         let next = step(writer, done_now, &files);
-        place.really_do(&next)?;
+        place.make(&next, &files)?;
         imagine(next, &mut files);
         done_now += 1;
         say(done_now)?;

@@ -15,7 +15,7 @@ pub(super) fn tests() -> Vec<Test> {
     vec![Test { name: "cluster-bucket-killed", needs: super::NEEDS, run: || away(Way::Killed) }]
 }
 
-/// Runs only if it is asked for: its clients take it for an error that a change of unknown outcome was made.
+/// Runs only if it is asked for.
 pub(super) fn hidden() -> Vec<Test> {
     vec![Test { name: "cluster-bucket-stopped", needs: super::NEEDS, run: || away(Way::Stopped) }]
 }
