@@ -86,6 +86,8 @@ pub(crate) fn all() -> Vec<Test> {
         buckets::tests(),
         nodes::tests(),
         cluster::tests(),
+        addresses::tests(),
+        administering::tests(),
         sharing::tests(),
         trees::tests(),
         fuse::tests(),
@@ -112,7 +114,7 @@ pub(crate) fn alone() -> Vec<Test> {
 
 /// Returns tests that only run when requested by full name; some of them must fail, one is a demonstration.
 pub(crate) fn hidden() -> Vec<Test> {
-    let of_clusters = [nodes::hidden(), cluster::hidden(), addresses::hidden(), administering::hidden()];
+    let of_clusters = [nodes::hidden(), cluster::hidden()];
     [limits::hidden(), libafs::tests()].into_iter().chain(of_clusters).flatten().collect()
 }
 

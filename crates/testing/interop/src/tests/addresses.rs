@@ -14,8 +14,7 @@ use std::time::{Duration, SystemTime};
 
 const NEEDS: &[Means] = &[Means::Netns, Means::Seaweed];
 
-/// Runs only if it is asked for: its client needs a repair of `pulse`.
-pub(crate) fn hidden() -> Vec<Test> {
+pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "cluster-addresses", needs: NEEDS, run: addresses }]
 }
 

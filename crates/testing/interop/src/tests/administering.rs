@@ -10,8 +10,7 @@ use std::time::Duration;
 
 const NEEDS: &[Means] = &[Means::Netns, Means::Seaweed];
 
-/// Runs only if it is asked for.
-pub(crate) fn hidden() -> Vec<Test> {
+pub(crate) fn tests() -> Vec<Test> {
     vec![Test { name: "cluster-vos", needs: NEEDS, run }]
 }
 

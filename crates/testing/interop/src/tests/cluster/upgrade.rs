@@ -10,11 +10,10 @@ use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, cellar_program};
 use interop::cluster::{BUCKET, Cluster, PLACE, Plan};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Runs only if it is asked for: it fails as long as an address is given up while calls run there.
-pub(super) fn hidden() -> Vec<Test> {
+pub(super) fn tests() -> Vec<Test> {
     vec![Test { name: "cluster-upgrade", needs: super::NEEDS, run: upgrade }]
 }
 
@@ -140,32 +139,38 @@ fn sorted(listed: &str) -> String {
 
 fn upgrade() -> Result<()> {
     let mut cluster = UPGRADED.start()?;
+    let program = next_program(&cluster)?;
     cluster.spread()?;
     create_volumes(&cluster)?;
     let watcher = Watcher::start(&cluster.host)?;
     let mut clients =
         (0..VOLUMES.len()).map(|number| Client::start(&cluster, number)).collect::<Result<Vec<_>>>()?;
-    one_after_the_other(&mut cluster, &mut clients).with_context(|| cluster.logs())?;
+    one_after_the_other(&mut cluster, &mut clients, &program).with_context(|| cluster.logs())?;
     watcher.stop().with_context(|| cluster.logs())?;
     clients.into_iter().try_for_each(|client| client.check(&cluster.host)).with_context(|| cluster.logs())?;
     refused(&mut cluster).with_context(|| cluster.logs())?;
     cluster.end().with_context(|| cluster.logs())
 }
 
+/// Returns another file with the program.
+fn next_program(cluster: &Cluster) -> Result<PathBuf> {
+    let folder = cluster.host.scratch()?.join("next");
+    std::fs::create_dir_all(&folder)?;
+    let program = folder.join("cellar");
+    std::fs::copy(cellar_program()?, &program)?;
+    Ok(program)
+}
+
 /// Drains each node, stops it, and starts another program file in its place.
-fn one_after_the_other(cluster: &mut Cluster, clients: &mut [Client]) -> Result<()> {
+fn one_after_the_other(cluster: &mut Cluster, clients: &mut [Client], program: &Path) -> Result<()> {
     clients.iter_mut().try_for_each(Client::more)?;
     for index in 0..cluster.nodes.len() {
         let (begun, name) = (SystemTime::now(), cluster.nodes[index].name);
         cluster.run(&format!("cellar cluster drain {name}"))?;
         cluster.nodes[index].end_cellar("TERM")?;
         clients.iter_mut().try_for_each(Client::more)?;
-        let folder = cluster.nodes[index].path().join("next");
-        std::fs::create_dir_all(&folder)?;
-        let program = folder.join("cellar");
-        std::fs::copy(cellar_program()?, &program)?;
         let node = &mut cluster.nodes[index];
-        node.use_program(program.clone());
+        node.use_program(program.to_owned());
         node.start_cellar_alone()?;
         wait_for(LIMIT, || Ok(cluster.address_of(index).is_ok())).context("no service address")?;
         cluster.give(UPGRADED.partitions[index], index)?;
@@ -184,7 +189,7 @@ fn one_after_the_other(cluster: &mut Cluster, clients: &mut [Client]) -> Result<
 const LATER: &str = "cellar node lease 2";
 const SAID: &str = "it has version 2 of its format, and this program knows version 1: use a newer program";
 
-/// A node whose lease is of a later version does not start with this program, and says why. The others go on.
+/// A node whose lease is of a later version does not join with this program, and says why. The others go on.
 fn refused(cluster: &mut Cluster) -> Result<()> {
     let index = 2;
     cluster.create_volume("refused")?;
