@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// For how long an address that did not answer is used only if no other does.
 const AVOIDED: Duration = Duration::from_secs(60);
 
+/// For how long the location servers are not asked for a server's addresses again: nodes join and leave.
+const KEPT: Duration = Duration::from_secs(60);
+
 /// How a call may use the addresses of its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
@@ -93,8 +96,8 @@ pub(super) fn is_unanswered(code: AbortCode) -> bool {
 /// What is known of the servers' addresses.
 #[derive(Default)]
 struct Known {
-    /// All addresses of the server that has one.
-    all: HashMap<Ipv4Addr, Vec<Ipv4Addr>>,
+    /// All addresses of the server that has one, and when they were learned.
+    all: HashMap<Ipv4Addr, (Instant, Vec<Ipv4Addr>)>,
     /// When an address did not answer.
     silent: HashMap<Ipv4Addr, Instant>,
 }
@@ -102,6 +105,16 @@ struct Known {
 impl Known {
     fn is_silent(&self, address: Ipv4Addr) -> bool {
         self.silent.get(&address).is_some_and(|since| since.elapsed() < AVOIDED)
+    }
+
+    /// Returns all addresses of the server at `named`, as far as they are known at all.
+    fn addresses(&self, named: Ipv4Addr) -> &[Ipv4Addr] {
+        self.all.get(&named).map_or(&[], |(_, all)| all)
+    }
+
+    /// Whether the location servers have been asked for the addresses lately.
+    fn is_recent(&self, named: Ipv4Addr, now: Instant) -> bool {
+        self.all.get(&named).is_some_and(|(learned, _)| now.saturating_duration_since(*learned) < KEPT)
     }
 }
 
@@ -147,8 +160,8 @@ impl Servers {
         if !known.is_silent(named) {
             return named;
         }
-        let others = known.all.get(&named).into_iter().flatten();
-        others.copied().find(|address| !known.is_silent(*address)).unwrap_or(named)
+        let mut others = known.addresses(named).iter().copied();
+        others.find(|address| !known.is_silent(*address)).unwrap_or(named)
     }
 
     /// Records that an address did not answer.
@@ -157,30 +170,26 @@ impl Servers {
     }
 
     /// Returns an address of the server at `named` that was not tried; those that have not been silent lately come first. Asks the
-    /// location servers for the addresses if they are not known.
+    /// location servers for the addresses if they are not known, or not lately.
     pub(super) fn other(&self, named: Ipv4Addr, tried: &[Ipv4Addr]) -> Option<Ipv4Addr> {
-        let all = self.addresses(named);
+        let is_recent = self.known.lock().is_recent(named, Instant::now());
+        if !is_recent && let Some(all) = self.ask(named) {
+            self.known.lock().all.insert(named, (Instant::now(), all));
+        }
         let known = self.known.lock();
-        let untried = all.into_iter().filter(|address| !tried.contains(address));
+        let untried = known.addresses(named).iter().copied().filter(|address| !tried.contains(address));
         untried.min_by_key(|address| known.is_silent(*address))
     }
 
-    /// Returns all addresses of the server at `named`; none if no location server knows them.
-    fn addresses(&self, named: Ipv4Addr) -> Vec<Ipv4Addr> {
-        if let Some(all) = self.known.lock().all.get(&named) {
-            return all.clone();
-        }
+    /// Returns all addresses of the server at `named`; `None` if no location server knows them.
+    fn ask(&self, named: Ipv4Addr) -> Option<Vec<Ipv4Addr>> {
         let mask = vl::address_mask::IP_ADDRESS;
         let attributes = vl::ListAddrByAttributes { mask, ip_address: named.into(), ..Default::default() };
         let request = vl::GetAddrsURequest { attributes };
-        for server in &self.databases {
-            let answer = vl::get_addrs_u(&*self.connection(*server, Interface::Locations), &request);
-            let Ok(reply) = answer else { continue };
-            let all: Vec<Ipv4Addr> = reply.addresses.into_iter().map(Ipv4Addr::from).collect();
-            self.known.lock().all.insert(named, all.clone());
-            return all;
-        }
-        Vec::new()
+        self.databases.iter().find_map(|server| {
+            let reply = vl::get_addrs_u(&*self.connection(*server, Interface::Locations), &request).ok()?;
+            Some(reply.addresses.into_iter().map(Ipv4Addr::from).collect())
+        })
     }
 }
 

@@ -187,6 +187,19 @@ fn calls_go_to_the_address_that_answers() {
     assert_eq!(tried, FILES, "each is tried once");
 }
 
+/// A node that joins later is found. If no location server answers, the addresses before are used.
+#[test]
+fn addresses_are_asked_for_again_after_a_while() {
+    let (named, other) = (server(11), server(12));
+    let (mut known, learned) = (Known::default(), Instant::now());
+    assert!(!known.is_recent(named, learned) && known.addresses(named).is_empty());
+    known.all.insert(named, (learned, vec![named, other]));
+    assert!(known.is_recent(named, learned + KEPT - Duration::from_millis(1)));
+    assert!(!known.is_recent(named, learned + KEPT));
+    assert!(!known.is_recent(other, learned), "only the address that was asked for");
+    assert_eq!(known.addresses(named), [named, other]);
+}
+
 #[test]
 fn data_is_stored_through_another_address() {
     let (fakes, client, asked) = cell(Patience::default());
