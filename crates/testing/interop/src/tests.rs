@@ -86,8 +86,6 @@ pub(crate) fn all() -> Vec<Test> {
         buckets::tests(),
         nodes::tests(),
         cluster::tests(),
-        addresses::tests(),
-        administering::tests(),
         sharing::tests(),
         trees::tests(),
         fuse::tests(),
@@ -114,7 +112,7 @@ pub(crate) fn alone() -> Vec<Test> {
 
 /// Returns tests that only run when requested by full name; some of them must fail, one is a demonstration.
 pub(crate) fn hidden() -> Vec<Test> {
-    let of_clusters = [nodes::hidden(), cluster::hidden()];
+    let of_clusters = [nodes::hidden(), cluster::hidden(), addresses::hidden(), administering::hidden()];
     [limits::hidden(), libafs::tests()].into_iter().chain(of_clusters).flatten().collect()
 }
 

@@ -14,7 +14,8 @@ use std::time::{Duration, SystemTime};
 
 const NEEDS: &[Means] = &[Means::Netns, Means::Seaweed];
 
-pub(crate) fn tests() -> Vec<Test> {
+/// Runs only if it is asked for: it takes minutes.
+pub(crate) fn hidden() -> Vec<Test> {
     vec![Test { name: "cluster-addresses", needs: NEEDS, run: addresses }]
 }
 
