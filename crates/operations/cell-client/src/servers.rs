@@ -112,6 +112,16 @@ impl Known {
         self.all.get(&named).map_or(&[], |(_, all)| all)
     }
 
+    /// Notes the addresses of the server at `named`. Without an answer, those before are kept as long as new ones: location
+    /// servers that do not answer must not delay each call.
+    fn learn(&mut self, named: Ipv4Addr, asked: Option<Vec<Ipv4Addr>>, now: Instant) {
+        if let Some(all) = asked {
+            self.all.insert(named, (now, all));
+        } else if let Some((learned, _)) = self.all.get_mut(&named) {
+            *learned = now;
+        }
+    }
+
     /// Whether the location servers have been asked for the addresses lately.
     fn is_recent(&self, named: Ipv4Addr, now: Instant) -> bool {
         self.all.get(&named).is_some_and(|(learned, _)| now.saturating_duration_since(*learned) < KEPT)
@@ -173,8 +183,9 @@ impl Servers {
     /// location servers for the addresses if they are not known, or not lately.
     pub(super) fn other(&self, named: Ipv4Addr, tried: &[Ipv4Addr]) -> Option<Ipv4Addr> {
         let is_recent = self.known.lock().is_recent(named, Instant::now());
-        if !is_recent && let Some(all) = self.ask(named) {
-            self.known.lock().all.insert(named, (Instant::now(), all));
+        if !is_recent {
+            let asked = self.ask(named);
+            self.known.lock().learn(named, asked, Instant::now());
         }
         let known = self.known.lock();
         let untried = known.addresses(named).iter().copied().filter(|address| !tried.contains(address));

@@ -193,11 +193,17 @@ fn addresses_are_asked_for_again_after_a_while() {
     let (named, other) = (server(11), server(12));
     let (mut known, learned) = (Known::default(), Instant::now());
     assert!(!known.is_recent(named, learned) && known.addresses(named).is_empty());
-    known.all.insert(named, (learned, vec![named, other]));
+    known.learn(named, None, learned);
+    assert!(!known.is_recent(named, learned), "nothing is known");
+    known.learn(named, Some(vec![named, other]), learned);
     assert!(known.is_recent(named, learned + KEPT / 2));
     assert!(!known.is_recent(named, learned + KEPT));
     assert!(!known.is_recent(other, learned), "only the address that was asked for");
+    known.learn(named, None, learned + KEPT);
+    assert!(known.is_recent(named, learned + KEPT), "no answer");
     assert_eq!(known.addresses(named), [named, other]);
+    known.learn(named, Some(vec![other]), learned + 2 * KEPT);
+    assert_eq!(known.addresses(named), [other]);
 }
 
 #[test]
