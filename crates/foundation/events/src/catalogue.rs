@@ -457,6 +457,14 @@ figures! {
         forwards_unknown: counter Count,
         /// Clients' calls that were given up after 20 seconds, or because they could not be repeated.
         forwards_failed: counter Count,
+        /// Clients' fetches from other nodes' partitions of which this node read data from the bucket itself.
+        reads: counter Count,
+        /// Data of these fetches, from the bucket or from this node's caches.
+        read: counter Bytes,
+        /// Fetches whose rest another node had to send, because this one could not read something in the bucket.
+        reads_failed: counter Count,
+        /// Replies of other nodes that this one passed on to clients.
+        relayed: counter Bytes,
         /// Calls of other nodes' clients that were executed here.
         executed: counter Count,
         /// Repeated calls of these that found the result of an earlier attempt.

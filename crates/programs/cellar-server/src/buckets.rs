@@ -489,7 +489,7 @@ pub(crate) fn share_uuid(settings: &Settings, _: &AtomicBool) -> Result<()> {
 #[cfg(feature = "bucket")]
 pub use opening::{access, connect, inspect, rekey};
 #[cfg(feature = "bucket")]
-pub(crate) use opening::{open_databases, open_databases_offline, open_offline};
+pub(crate) use opening::{local_options, open_databases, open_databases_offline, open_offline};
 #[cfg(feature = "bucket")]
 pub(crate) use standbys::Standbys as Leases;
 

@@ -7,6 +7,8 @@ mod addresses;
 mod databases;
 #[cfg(feature = "bucket")]
 mod figures;
+#[cfg(feature = "bucket")]
+mod foreign;
 mod handovers;
 #[cfg(feature = "bucket")]
 mod leases;

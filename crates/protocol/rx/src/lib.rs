@@ -56,7 +56,7 @@ pub use rx_proto::{
 pub use server::{Server, ServerConfig, ServiceEntry};
 pub use server_call::{Conclusion, Departure, ServerCall, Service};
 pub use socket::SocketOptions;
-pub use stall::pause;
+pub use stall::{pause, waiting};
 pub use statistics::{CallStatistics, LaneStatistics, ServerStatistics};
 pub use swarm::{Swarm, SwarmConfig};
 pub use tap::{Passed, TAP_PORTS_MAX, Tap};

@@ -41,6 +41,13 @@ pub fn pause(span: Duration) {
     std::thread::sleep(span);
 }
 
+/// Runs `wait`, which may wait for something outside of this process. If this thread is a worker, another one may serve
+/// meanwhile.
+pub fn waiting<T>(wait: impl FnOnce() -> T) -> T {
+    let _stall = Stall::begin();
+    wait()
+}
+
 /// A guard during which this thread's worker does not count as working.
 pub(crate) struct Stall;
 

@@ -16,6 +16,14 @@ pub struct Counters {
     pub unknown: u64,
     /// Clients' calls that were given up.
     pub given_up: u64,
+    /// Clients' fetches of which this node has read data from the bucket itself.
+    pub reads: u64,
+    /// Bytes of that data, from the bucket or a cache of this node.
+    pub read_bytes: u64,
+    /// Fetches whose rest the owner had to send, because something in the bucket could not be read here.
+    pub reads_failed: u64,
+    /// Bytes of replies of other nodes that this node has passed on to clients.
+    pub relayed_bytes: u64,
     /// Calls of other nodes' clients that were executed here.
     pub executed: u64,
     /// Repeated calls that have found their result.
@@ -50,6 +58,10 @@ tally!(
     refused,
     unknown,
     given_up,
+    reads,
+    read_bytes,
+    reads_failed,
+    relayed_bytes,
     executed,
     found,
     sent_through,
@@ -67,6 +79,10 @@ impl std::ops::Add for Counters {
             refused: self.refused + other.refused,
             unknown: self.unknown + other.unknown,
             given_up: self.given_up + other.given_up,
+            reads: self.reads + other.reads,
+            read_bytes: self.read_bytes + other.read_bytes,
+            reads_failed: self.reads_failed + other.reads_failed,
+            relayed_bytes: self.relayed_bytes + other.relayed_bytes,
             executed: self.executed + other.executed,
             found: self.found + other.found,
             sent_through: self.sent_through + other.sent_through,
@@ -84,4 +100,9 @@ pub(crate) fn add_time(counter: &AtomicU64, time: Duration) {
 /// Adds one.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
+}
+
+/// Adds a number of bytes.
+pub(crate) fn add(counter: &AtomicU64, bytes: usize) {
+    counter.fetch_add(bytes as u64, Relaxed);
 }

@@ -1,11 +1,13 @@
 //! What the nodes' service needs from its process, as traits that the program implements.
 
-use afs_idl::{CallStream, ClientConnection};
+use afs_idl::{CallStream, ClientConnection, cluster};
 use base::{AbortCode, CallContext, Caller, Monotonic, PartitionId, VolumeId};
+use bytes::Bytes;
 use cluster_proto::{CallKind, Epoch, Incarnation, NodeName, NodeRecord, PartitionName, Repeat, Route};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use store::{ChunkAddress, StoreError};
 
 /// A partition that this node owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +78,32 @@ pub trait Files: Send + Sync {
     /// # Errors
     /// The abort code of the call.
     fn serve(&self, call: &CallContext<'_>, stream: &mut dyn CallStream) -> Result<(), AbortCode>;
+
+    /// Answers a fetch here for another node, which reads the data that is in the bucket itself; see
+    /// `FileCall::fetch_for_front` of `fileserver`.
+    ///
+    /// # Errors
+    /// The abort code of the call.
+    fn fetch(
+        &self,
+        call: &CallContext<'_>,
+        request: &cluster::FetchRequest,
+    ) -> Result<cluster::FetchReply, AbortCode>;
+}
+
+/// The file data of partitions that other nodes own.
+pub trait Data: Send + Sync {
+    /// Returns a chunk of the partition with this identity, from the bucket or a cache, decoded and verified. Waits for a few
+    /// seconds at most.
+    ///
+    /// # Errors
+    /// If it is not there any more, or cannot be read. The owner is asked then.
+    fn read(
+        &self,
+        partition: &PartitionName,
+        identity: [u8; 16],
+        chunk: ChunkAddress,
+    ) -> Result<Bytes, StoreError>;
 }
 
 /// The other services of this node that execute calls for clients of other nodes.
@@ -126,6 +154,8 @@ pub struct Environment {
     pub ownership: Arc<dyn Ownership>,
     /// The file service.
     pub files: Arc<dyn Files>,
+    /// File data in the bucket.
+    pub data: Arc<dyn Data>,
     /// The other services.
     pub services: Arc<dyn Services>,
     /// Other nodes.

@@ -4,13 +4,14 @@ use crate::administration::{self, Concern};
 use crate::bulk;
 use crate::counters::{Counters, Tally, add_time, count};
 use crate::environment::Environment;
+use crate::fetch::{self, Fetch};
 use crate::links::Links;
 use crate::outgoing::{Outgoing, Trouble};
 use crate::places::{Found, Owner, Places};
 use crate::scope::{self, Scope};
 use crate::wire;
 use afs_idl::cluster::{self, refusal};
-use afs_idl::{CallStream, MemoryStream, StreamSource};
+use afs_idl::{CallStream, ClientConnection, MemoryStream, StreamSource, fs};
 use base::{AbortCode, CallContext, CallId, VolumeId};
 use bytes::Bytes;
 use cluster_proto::{CallKind, Epoch, Forwarding, Outcome, PartitionName, Repeat, Route, Step};
@@ -89,6 +90,28 @@ struct Passage<'c> {
 enum Goal<'g> {
     Volume(VolumeId),
     Partition(&'g PartitionName),
+}
+
+/// Where an attempt goes.
+struct To<'t> {
+    partition: &'t PartitionName,
+    /// The ownership in which this node believes.
+    epoch: Epoch,
+    /// For how long the owner may hold the call.
+    wait: Duration,
+    addresses: &'t [SocketAddr],
+}
+
+impl To<'_> {
+    /// To an owner that may not hold the call.
+    fn at_once(owner: &Owner) -> To<'_> {
+        let Owner { partition, epoch, addresses, .. } = owner;
+        To { partition, epoch: Epoch(*epoch), wait: NO_WAIT, addresses }
+    }
+
+    fn wait_ms(&self) -> u32 {
+        u32::try_from(self.wait.as_millis()).unwrap_or(u32::MAX)
+    }
 }
 
 /// What an owner's abort code means.
@@ -268,7 +291,10 @@ impl Front {
             passage.call.note_volume(volume);
         }
         let begun = (self.environment.now)();
-        let mut outgoing = Outgoing::new(head, stream);
+        let mut outgoing = match outgoing(passage, head, stream) {
+            Ok(outgoing) => outgoing,
+            Err(code) => return Way::Ended(Err(code)),
+        };
         match self.settle(passage, goal, &mut outgoing) {
             Some(result) => {
                 add_time(&self.tally.forward_ns, (self.environment.now)().since(begun));
@@ -320,12 +346,13 @@ impl Front {
                 (Step::Local, partition) => match doubted.take() {
                     Some(volume) if !self.environment.files.is_here(volume) => self.places.forget(volume),
                     _ if forwarding.is_in_doubt() => return self.end_here(passage, goal, partition.as_ref()),
+                    _ if !outgoing.is_whole() => return Some(Err(AbortCode::VRESTARTING)),
                     _ => return None,
                 },
                 (Step::Send { .. }, None) => return None,
                 (Step::Send { epoch, addresses, wait, .. }, Some(partition)) => {
-                    let header = self.header(passage, &partition, epoch, wait);
-                    let code = match self.attempt(passage, header, &addresses, outgoing) {
+                    let to = To { partition: &partition, epoch, wait, addresses: &addresses };
+                    let code = match self.attempt(passage, &to, outgoing) {
                         Ok(()) => return Some(Ok(())),
                         Err(Trouble::Client(code)) => return Some(Err(code)),
                         Err(Trouble::Owner(code)) => code,
@@ -341,7 +368,7 @@ impl Front {
                         Meaning::Result(code) => return Some(Err(code)),
                     };
                     self.note(outcome, code, &partition, &addresses);
-                    forwarding.ended(now(), (&partition, epoch), outcome, outgoing.is_whole());
+                    forwarding.ended(now(), (&partition, epoch), outcome, outgoing.can_go_on());
                 }
             }
         }
@@ -373,17 +400,10 @@ impl Front {
     }
 
     /// Returns the beginning of a forwarded call.
-    fn header(
-        &self,
-        passage: &Passage<'_>,
-        partition: &PartitionName,
-        epoch: Epoch,
-        wait: Duration,
-    ) -> Bytes {
+    fn header(&self, passage: &Passage<'_>, to: &To<'_>) -> Bytes {
         let front = wire::node(&self.environment.ownership.node());
-        let partition = partition.as_str().into();
-        let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-        let (epoch, number, caller) = (epoch.0, passage.number, wire::caller(passage.call));
+        let (partition, epoch, wait_ms) = (to.partition.as_str().into(), to.epoch.0, to.wait_ms());
+        let (number, caller) = (passage.number, wire::caller(passage.call));
         let mut header;
         if let Some(service) = passage.service {
             let (service, opcode) = (service.into(), passage.opcode);
@@ -400,13 +420,55 @@ impl Front {
     fn attempt(
         &self,
         passage: &Passage<'_>,
-        header: Bytes,
-        addresses: &[SocketAddr],
+        to: &To<'_>,
         outgoing: &mut Outgoing<'_>,
     ) -> Result<(), Trouble> {
-        let address = addresses.first().ok_or(Trouble::Owner(AbortCode(refusal::NOT_OWNER)))?;
+        let address = to.addresses.first().ok_or(Trouble::Owner(AbortCode(refusal::NOT_OWNER)))?;
         let links = if passage.service.is_some() { &self.patient } else { &*self.links };
-        outgoing.send(header, &*links.to(*address))
+        let link = links.to(*address);
+        if let Some((fetch, stream)) = outgoing.fetch() {
+            match self.fetch(passage, to, &*link, (fetch, stream)) {
+                // The owner is of a version that does not know such calls.
+                Err(Trouble::Owner(AbortCode::RXGEN_OPCODE)) if outgoing.is_whole() => {
+                    outgoing.give_up_fetch();
+                }
+                ended => return ended,
+            }
+        }
+        outgoing.send(self.header(passage, to), &*link, &self.tally.relayed_bytes)
+    }
+
+    /// Answers a fetch with the data in the bucket, as its owner describes it.
+    fn fetch(
+        &self,
+        passage: &Passage<'_>,
+        to: &To<'_>,
+        link: &dyn ClientConnection,
+        (fetch, stream): (&mut Fetch, &mut dyn CallStream),
+    ) -> Result<(), Trouble> {
+        let fs::Fid { volume, vnode, unique } = fetch.fid;
+        loop {
+            let part = fetch.part();
+            let request = cluster::FetchRequest {
+                front: wire::node(&self.environment.ownership.node()),
+                partition: to.partition.as_str().into(),
+                epoch: to.epoch.0,
+                wait_ms: to.wait_ms(),
+                caller: wire::caller(passage.call),
+                volume,
+                vnode,
+                unique,
+                position: part.position,
+                length: part.length,
+                names: part.names.into(),
+            };
+            let reply = cluster::fetch(link, &request).map_err(Trouble::Owner)?;
+            let answer = fetch::parse(reply, part)?;
+            let means = (&*self.environment.data, &self.tally);
+            if fetch.answered((to.partition, to.epoch), &answer, means, stream)? {
+                return Ok(());
+            }
+        }
     }
 
     /// Serves a call whose reply is a list, and adds the lists of the other owners.
@@ -425,10 +487,9 @@ impl Front {
         let mut replies = vec![own.outgoing];
         for owner in self.other_owners() {
             let passage = self.administration(service, call, &head)?;
-            let header = self.header(&passage, &owner.partition, Epoch(owner.epoch), NO_WAIT);
             let mut reply = MemoryStream::default();
             let mut outgoing = Outgoing::new(head.clone(), &mut reply);
-            match self.attempt(&passage, header, &owner.addresses, &mut outgoing) {
+            match self.attempt(&passage, &To::at_once(&owner), &mut outgoing) {
                 Ok(()) => replies.push(reply.outgoing),
                 Err(trouble) => tracing::debug!(?trouble, node = %owner.node, "a node is missing in a list"),
             }
@@ -486,10 +547,9 @@ impl Front {
         }
         for owner in self.other_owners() {
             let passage = self.passage(call, &head);
-            let header = self.header(&passage, &owner.partition, Epoch(owner.epoch), NO_WAIT);
             let mut reply = MemoryStream::default();
             let mut outgoing = Outgoing::new(head.clone(), &mut reply);
-            if let Err(trouble) = self.attempt(&passage, header, &owner.addresses, &mut outgoing) {
+            if let Err(trouble) = self.attempt(&passage, &To::at_once(&owner), &mut outgoing) {
                 tracing::debug!(?trouble, partition = %owner.partition, "a call for all nodes has failed");
             }
         }
@@ -522,4 +582,19 @@ fn meaning(code: AbortCode) -> Meaning {
 /// Whether the connection was refused, because the nodes do not have the same keys at present.
 fn is_of_keys(code: AbortCode) -> bool {
     (AbortCode::RXKADINCONSISTENCY.0..=AbortCode::RXKADILLEGALLEVEL.0).contains(&code.0)
+}
+
+/// Prepares a call to be passed on. The whole request of a fetch is read first.
+fn outgoing<'s>(
+    passage: &Passage<'_>,
+    mut head: Bytes,
+    stream: &'s mut dyn CallStream,
+) -> Result<Outgoing<'s>, AbortCode> {
+    let bytes = Fetch::request_bytes(passage.opcode).filter(|_| passage.service.is_none());
+    let fetch = match bytes {
+        // To the end of the request, or beyond that of a fetch.
+        Some(bytes) if !scope::more(&mut head, bytes + 1, stream)? => Fetch::of(&head),
+        _ => None,
+    };
+    Ok(Outgoing::of_fetch(head, stream, fetch))
 }

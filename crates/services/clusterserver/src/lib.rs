@@ -2,7 +2,7 @@
 //!
 //! A node serves every volume of the cluster. As a *front* it passes calls of the file service, the volume service and
 //! Cellar's own service for volumes and partitions that another node owns to that node ([`Front`]); as an *owner* it executes them ([`ClusterService`]) and reaches clients, whose address it only knows
-//! from the front, through that front ([`Fronts`]). The owner never passes a forwarded call on, so there are no loops.
+//! from the front, through that front ([`Fronts`]). The data of long fetches the front reads from the bucket ([`Data`]). The owner never passes a forwarded call on, so there are no loops.
 //!
 //! Sockets, keys, leases and the file service are provided by the caller ([`Environment`]). What a front does when
 //! messages are lost, late or refused is decided by [`cluster_proto::Forwarding`].
@@ -17,11 +17,13 @@ mod bulk;
 mod callers;
 mod counters;
 mod environment;
+mod fetch;
 mod front;
 mod fronts;
 mod links;
 mod members;
 mod outgoing;
+mod pieces;
 mod places;
 mod questions;
 mod scope;
@@ -31,7 +33,7 @@ mod wire;
 
 pub use administration::kind_of_administration;
 pub use counters::Counters;
-pub use environment::{Clients, Environment, Files, LeaseError, Nodes, Own, Ownership, Services};
+pub use environment::{Clients, Data, Environment, Files, LeaseError, Nodes, Own, Ownership, Services};
 pub use front::{Front, Handler, Target, Way};
 pub use fronts::Fronts;
 pub use members::Members;

@@ -1,15 +1,18 @@
 //! A client's call at its front, which may have to be sent more than once.
 
+use crate::counters::add;
+use crate::fetch::Fetch;
 use afs_idl::{CallStream, ClientConnection, StreamSource};
 use base::AbortCode;
 use bytes::Bytes;
+use std::sync::atomic::AtomicU64;
 
 /// Maximum size of a request that is kept for a repetition. A longer one is a store of data, which clients begin anew
 /// themselves.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 /// Maximum size of the pieces that are passed on.
-const PIECE_BYTES: usize = 64 * 1024;
+pub(crate) const PIECE_BYTES: usize = 64 * 1024;
 
 /// Who has ended an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,17 +30,45 @@ pub(crate) struct Outgoing<'s> {
     kept_bytes: usize,
     is_complete: bool,
     has_replied: bool,
+    fetch: Option<Fetch>,
 }
 
 impl<'s> Outgoing<'s> {
     /// `head` is what was read from the stream.
     pub(crate) fn new(head: Bytes, stream: &'s mut dyn CallStream) -> Outgoing<'s> {
-        Outgoing { stream, kept_bytes: head.len(), kept: vec![head], is_complete: false, has_replied: false }
+        let (kept_bytes, kept) = (head.len(), vec![head]);
+        Outgoing { stream, kept_bytes, kept, is_complete: false, has_replied: false, fetch: None }
+    }
+
+    /// Like [`Outgoing::new`], for a call that is this fetch and nothing else.
+    pub(crate) fn of_fetch(
+        head: Bytes,
+        stream: &'s mut dyn CallStream,
+        fetch: Option<Fetch>,
+    ) -> Outgoing<'s> {
+        Outgoing { fetch, ..Outgoing::new(head, stream) }
+    }
+
+    /// Returns the fetch that is to be answered from the bucket, and the stream to the client.
+    pub(crate) fn fetch(&mut self) -> Option<(&mut Fetch, &mut dyn CallStream)> {
+        Some((self.fetch.as_mut()?, self.stream))
+    }
+
+    /// Lets the fetch be forwarded as it is.
+    pub(crate) fn give_up_fetch(&mut self) {
+        self.fetch = None;
     }
 
     /// Whether the call can be sent again from its beginning.
     pub(crate) fn is_whole(&self) -> bool {
-        self.kept_bytes <= KEPT_BYTES_MAX && !self.has_replied
+        self.kept_bytes <= KEPT_BYTES_MAX
+            && !self.has_replied
+            && !self.fetch.as_ref().is_some_and(Fetch::has_begun)
+    }
+
+    /// Whether the call can be sent again, from its beginning or from where its reply was interrupted.
+    pub(crate) fn can_go_on(&self) -> bool {
+        self.is_whole() || self.fetch.is_some()
     }
 
     /// Returns the client's streams as they were in the beginning, for a call that is served here. The call must be
@@ -60,7 +91,12 @@ impl<'s> Outgoing<'s> {
     }
 
     /// Sends the call after `header`, and its reply to the client.
-    pub(crate) fn send(&mut self, header: Bytes, connection: &dyn ClientConnection) -> Result<(), Trouble> {
+    pub(crate) fn send(
+        &mut self,
+        header: Bytes,
+        connection: &dyn ClientConnection,
+        relayed_bytes: &AtomicU64,
+    ) -> Result<(), Trouble> {
         let owner = Trouble::Owner;
         let mut call = connection.begin().map_err(owner)?;
         call.write(header).map_err(owner)?;
@@ -82,6 +118,7 @@ impl<'s> Outgoing<'s> {
                 break;
             }
             self.has_replied = true;
+            add(relayed_bytes, piece.len());
             self.stream.write(piece).map_err(Trouble::Client)?;
         }
         call.finish().map_err(owner)

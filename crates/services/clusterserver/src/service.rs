@@ -196,7 +196,7 @@ impl ClusterService {
 
     /// Returns what a call has returned, unless its volume may be absent because the partition is being given up. Then the
     /// call was not executed.
-    fn unless_departed(&self, call: &Admitted<'_>, served: Result<(), AbortCode>) -> Result<(), AbortCode> {
+    fn unless_departed<T>(&self, call: &Admitted<'_>, served: Result<T, AbortCode>) -> Result<T, AbortCode> {
         let own = self.environment.ownership.own(call.partition);
         let has_departed = own.is_none_or(|own| own.epoch != call.epoch || own.is_draining);
         match served {
@@ -416,6 +416,35 @@ impl Server for ClusterService {
         let mut source = StreamSource::continuing(head, stream);
         self.serve_forwarded(&call, (key, wait, kind == CallKind::Read), &mut source, &serve)?;
         Ok(cluster::ForwardToReply)
+    }
+
+    fn fetch(
+        &self,
+        caller: &CallContext<'_>,
+        request: cluster::FetchRequest,
+    ) -> Result<cluster::FetchReply, AbortCode> {
+        let (front, addresses) = self.node(caller, &request.front)?;
+        let partition = wire::partition(&request.partition)?;
+        let client = wire::parse_caller(&request.caller)?;
+        let client = self.callers.of(front, request.caller.connection, client);
+        let call = Admitted {
+            partition: &partition,
+            epoch: Epoch(request.epoch),
+            kind: CallKind::Read,
+            repeat: Repeat::Freely,
+            is_of_files: true,
+        };
+        if let Some(front) = addresses.first() {
+            self.fronts.met(client.peer, *front);
+        }
+        self.admit(&partition, call.epoch, call.kind, Duration::from_millis(request.wait_ms.into()))?;
+        self.check_volume(&call, VolumeId(request.volume))?;
+        count(&self.fronts.tally.executed);
+        let context = CallContext::new(&client);
+        let reply = self.environment.files.fetch(&context, &request).map_err(wire::shielded);
+        // An error, too, shows what the volume contains.
+        self.check(&call)?;
+        self.unless_departed(&call, reply)
     }
 
     fn call_client(

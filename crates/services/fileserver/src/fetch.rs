@@ -5,11 +5,12 @@ use crate::call::FileCall;
 use crate::counters::Operation;
 use crate::pipeline::{Need, Session, View};
 use afs_format::acl::{AclLine, AclText};
+use afs_idl::cluster::{self, piece_kind};
 use afs_idl::{CallStream, fs as rxafs};
 use base::limits::ACL_TEXT_BYTES_MAX;
 use base::{AbortCode, CallContext, UserId};
 use bytes::Bytes;
-use volume::{FileReader, InCall};
+use volume::{ChunkAddress, FileReader, InCall, Place};
 
 /// Number of words for the length in the reply of FetchData: one (130) or two (65537).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,16 +60,33 @@ impl FileCall<'_> {
         stream: &mut dyn CallStream,
     ) -> Result<rxafs::FetchData64Reply, AbortCode> {
         self.call(caller, Operation::FetchData, |session| {
-            let (position, length) = range(request.position, request.length)?;
-            let view = session.view(request.fid, Need::Anything)?;
-            session.may_read(&view, Reading::Data)?;
-            let call_back = session.promise(&view, view.fid);
-            let volume = session.online(view.fid.volume)?;
-            let call_back = Session::kept(&view.volume, &volume, call_back);
-            let mut reader = volume.read(view.fid, |volume| volume.reader(view.fid, position, length))?;
-            session.transfer(&volume, &mut reader, words, stream)?;
-            let status = session.wire_status(view.fid, reader.status(), view.access);
-            Ok(rxafs::FetchData64Reply { status, call_back, sync: view.sync() })
+            let mut opened = session.open(request)?;
+            session.transfer(&opened.volume, &mut opened.reader, words, stream)?;
+            Ok(session.results(&opened))
+        })
+    }
+
+    /// Answers FetchData64 for another node, which reads the data that is in the bucket itself. The reply says where the first
+    /// pieces of it are.
+    ///
+    /// # Errors
+    /// Those of FetchData64.
+    pub fn fetch_for_front(
+        &self,
+        caller: &CallContext<'_>,
+        request: &cluster::FetchRequest,
+    ) -> Result<cluster::FetchReply, AbortCode> {
+        self.call(caller, Operation::FetchData, |session| {
+            let number = |number: u64| i64::try_from(number).map_err(|_| AbortCode::UAEFBIG);
+            let fid = rxafs::Fid { volume: request.volume, vnode: request.vnode, unique: request.unique };
+            let (position, length) = (number(request.position)?, number(request.length)?);
+            let mut opened = session.open(rxafs::FetchData64Request { fid, position, length })?;
+            let begun = session.server.clock().monotonic();
+            let placed = pieces(&mut opened, request.names != 0);
+            let now = session.server.clock().monotonic();
+            let sent = placed.as_ref().ok().map(|reply| reply.bytes.len() as u64);
+            session.server.counters().fetched(begun, now, sent);
+            Ok(cluster::FetchReply { results: xdr::to_vec(&session.results(&opened)), ..placed? })
         })
     }
 
@@ -98,6 +116,35 @@ impl FileCall<'_> {
             let status = session.wire_status(view.fid, &view.status, view.access);
             Ok(rxafs::FetchACLReply { access_list, status, sync: view.sync() })
         })
+    }
+}
+
+/// A file that is read for the caller.
+struct Opened<'a> {
+    view: View<'a>,
+    volume: InCall<'a>,
+    call_back: rxafs::CallBack,
+    reader: FileReader,
+}
+
+impl<'a> Session<'a> {
+    /// Opens a file for reading, and promises the caller to notify it of changes.
+    fn open(&self, request: rxafs::FetchData64Request) -> Result<Opened<'a>, AbortCode> {
+        let (position, length) = range(request.position, request.length)?;
+        let view = self.view(request.fid, Need::Anything)?;
+        self.may_read(&view, Reading::Data)?;
+        let call_back = self.promise(&view, view.fid);
+        let volume = self.online(view.fid.volume)?;
+        let call_back = Session::kept(&view.volume, &volume, call_back);
+        let reader = volume.read(view.fid, |volume| volume.reader(view.fid, position, length))?;
+        Ok(Opened { view, volume, call_back, reader })
+    }
+
+    /// Returns the results of FetchData64.
+    fn results(&self, opened: &Opened<'_>) -> rxafs::FetchData64Reply {
+        let Opened { view, call_back, reader, .. } = opened;
+        let status = self.wire_status(view.fid, reader.status(), view.access);
+        rxafs::FetchData64Reply { status, call_back: *call_back, sync: view.sync() }
     }
 }
 
@@ -141,6 +188,31 @@ impl Session<'_> {
         let text = text.to_bytes();
         if text.len() > ACL_TEXT_BYTES_MAX { Err(AbortCode::UAE2BIG) } else { Ok(text) }
     }
+}
+
+/// Returns where the data is, without the results.
+fn pieces(opened: &mut Opened<'_>, is_named: bool) -> Result<cluster::FetchReply, AbortCode> {
+    let Opened { volume, reader, .. } = opened;
+    let length = reader.remaining();
+    let is_named = is_named && length >= cluster::NAMED_BYTES_MIN as u64;
+    let limits = (cluster::PIECES_MAX, cluster::PIECE_BYTES_MAX);
+    let mut reply = cluster::FetchReply { length, ..cluster::FetchReply::default() };
+    for place in volume.report(reader.next_places(limits, is_named))? {
+        let piece = cluster::Piece { length: place.length(), ..cluster::Piece::default() };
+        reply.pieces.push(match place {
+            Place::Here(bytes) => {
+                reply.bytes.extend_from_slice(&bytes);
+                cluster::Piece { kind: piece_kind::BYTES, ..piece }
+            }
+            Place::Hole(_) => cluster::Piece { kind: piece_kind::HOLE, ..piece },
+            Place::Shared { partition, address, skipped, .. } => {
+                reply.identity = partition;
+                let ChunkAddress { segment: object, offset, stored_bytes } = address;
+                cluster::Piece { kind: piece_kind::CHUNK, object, offset, stored_bytes, skipped, ..piece }
+            }
+        });
+    }
+    Ok(reply)
 }
 
 /// Sends the length and the data. Returns the number of bytes.

@@ -105,13 +105,8 @@ impl Opener {
         address: &Address,
         options: &BucketConfig,
     ) -> Result<Opener, StoreError> {
-        let runtime =
-            Builder::new_multi_thread().worker_threads(THREADS).thread_name("bucket").enable_all().build();
         let place = address.to_string();
-        let runtime = runtime.map_err(|error| {
-            io_error("start threads for", Path::new(&place), error.kind(), error.to_string())
-        })?;
-        Ok(Opener::with_runtime(Arc::new(runtime), bucket, address.prefix(), &place, options))
+        Ok(Opener::with_runtime(threads(&place)?, bucket, address.prefix(), &place, options))
     }
 
     /// Accesses the partition below `prefix` by requests on `runtime`, whose timers must be enabled. Messages name it
@@ -162,7 +157,8 @@ impl Opener {
             ..ObjectConfig::default()
         };
         let data = ObjectChunks::open(Arc::clone(&self.chunks) as _, Arc::clone(&meta) as _, objects, keys)?;
-        let data = data.failing_with(meta.health()).during(tenure, *patience);
+        let data =
+            data.failing_with(meta.health()).during(tenure, *patience).shared_as(*version.uuid.as_bytes());
         let data = Arc::new(match copies {
             Some(copies) => data.with_disk_cache(copies),
             None => data,
@@ -217,6 +213,19 @@ impl Opener {
     fn missing(&self) -> StoreError {
         io_error("open", &self.home.place, ErrorKind::NotFound, "there is no partition yet")
     }
+}
+
+/// Starts threads for requests to the bucket at `place`.
+///
+/// # Errors
+/// `Io` if they cannot be started.
+pub fn threads(place: &str) -> Result<Arc<Runtime>, StoreError> {
+    let built =
+        Builder::new_multi_thread().worker_threads(THREADS).thread_name("bucket").enable_all().build();
+    let failed = |error: std::io::Error| {
+        io_error("start threads for", Path::new(place), error.kind(), error.to_string())
+    };
+    built.map(Arc::new).map_err(failed)
 }
 
 fn meta_options(config: &PartitionConfig, create: bool) -> MetaOptions<'static> {

@@ -189,6 +189,11 @@ pub trait ChunkStore: Send + Sync {
         true
     }
 
+    /// Returns the identity of the partition if other processes can read this chunk in its bucket.
+    fn shared_in(&self, _address: ChunkAddress) -> Option<[u8; 16]> {
+        None
+    }
+
     /// Evicts the chunks in memory that were read for this owner and returns their number. The cost is
     /// proportional to that number.
     fn forget_owner(&self, _owner: u64) -> usize {

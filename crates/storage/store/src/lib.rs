@@ -53,7 +53,7 @@ pub use meta::{Batch, Change, CommitNumber, Family, KeyRange, MetaStore, Snapsho
 pub use partition::{Partition, PartitionConfig, PartitionParts, PartitionStatistics};
 pub use segment::{
     Bucket, BucketError, ChunkNames, ChunkOf, ChunkStatistics, DiskCache, DiskCacheConfig,
-    DiskCacheStatistics, EncodedChunk, ObjectChunks, ObjectConfig, RawChunk, Recount, Reserve,
+    DiskCacheStatistics, EncodedChunk, ForeignChunks, ObjectChunks, ObjectConfig, RawChunk, Recount, Reserve,
     SegmentAccount, SegmentAudit, SegmentConfig, SegmentFacts, SegmentStore, UNLIMITED_BYTES, VisitObject,
 };
 pub use tenure::Tenure;

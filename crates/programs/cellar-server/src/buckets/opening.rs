@@ -62,6 +62,12 @@ fn options(settings: &BucketSettings, disk: &Arc<dyn Disk>, tenure: Tenure) -> B
     }
 }
 
+/// Returns how a partition that another node has is read.
+pub(crate) fn local_options(settings: &BucketSettings) -> BucketConfig {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    options(settings, &disk, Tenure::default())
+}
+
 /// Waits until this server owns the partition, and opens it; a new one only if the bucket passes the probe, or has passed it when
 /// the cluster was created. Returns
 /// `None` soon after `ending` is set during the wait.
@@ -109,10 +115,14 @@ fn open_owned(
     let (addresses, process_file) = (&way.addresses[..], way.process_file.clone());
     let holder = Holder { addresses, process_file, node: way.node.as_ref() };
     let Some(mut lease) = Lease::acquire(settings, holder, ending)? else { return Ok(None) };
+    let suspended = match &way.node {
+        Some(node) => Some(node.suspend_reads(&settings.lease_place()?.1)),
+        None => None,
+    };
     let options = options(settings, &way.disk, lease.tenure());
     let partition = Arc::new(open_with(settings, &way.config, &options, key)?);
     let ownership = lease.opened(&partition);
-    Ok(Some(Owned { ownership, partition, claim: Box::new(lease) }))
+    Ok(Some(Owned { ownership, partition, claim: Box::new((lease, suspended)) }))
 }
 
 fn open_with(
@@ -182,8 +192,7 @@ pub(crate) fn open_databases_offline(settings: &BucketSettings) -> Result<OpenDa
 /// # Errors
 /// If there is none, a server has it open, or `masters.0` is not its key.
 pub fn rekey(settings: &BucketSettings, masters: (&MasterKey, &MasterKey), adds_key: bool) -> Result<usize> {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let options = BucketConfig { cache: None, ..options(settings, &disk, Tenure::default()) };
+    let options = BucketConfig { cache: None, ..local_options(settings) };
     let address = &settings.address;
     let named = |error: store::StoreError| anyhow!("{error}");
     if !bucket_partition::exists(connect(settings)?, address, &options).map_err(named)? {
@@ -198,8 +207,7 @@ pub fn rekey(settings: &BucketSettings, masters: (&MasterKey, &MasterKey), adds_
 /// # Errors
 /// If there is none, it cannot be read, or a server has it open.
 pub fn inspect(settings: &BucketSettings, key: Option<&MasterKey>) -> Result<(Inspection, Claim)> {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
-    let options = BucketConfig { cache: None, ..options(settings, &disk, Tenure::default()) };
+    let options = BucketConfig { cache: None, ..local_options(settings) };
     let address = &settings.address;
     let named = |error: store::StoreError| anyhow!("{error}");
     if !bucket_partition::exists(connect(settings)?, address, &options).map_err(named)? {

@@ -2,6 +2,7 @@
 
 use super::Handovers;
 use super::addresses::Addresses;
+use super::foreign::{ForeignData, Suspended};
 use super::turns::Turns;
 use crate::buckets::{connect, process_file};
 use crate::environment::Way;
@@ -38,6 +39,7 @@ pub(crate) struct Node {
     handovers: Handovers,
     addresses: Arc<Addresses>,
     turns: Turns,
+    foreign: Arc<ForeignData>,
     /// Connections from the cluster's port.
     pub(crate) way: Way,
 }
@@ -69,6 +71,8 @@ impl Node {
         let names: Vec<PartitionName> = partitions.iter().map(|(_, name)| name.clone()).collect();
         let shared = names.iter().chain(cluster.databases_place()).cloned().collect();
         let turns = Turns::new(name.clone(), shared, connect(&cluster.bucket)?, cluster.folder())?;
+        let placed = settings.partitions.iter().map(|one| (one, cluster.partition(one.id)));
+        let foreign = ForeignData::new(settings, placed)?;
         let members = Members::new(Arc::clone(&member), name.clone(), timing.hold_limit(), names);
         tracing::info!(node = %name, cluster = %cluster.bucket.address, address = %cluster.socket_address(),
             "joining the cluster");
@@ -80,6 +84,7 @@ impl Node {
             handovers: Handovers::default(),
             addresses: Arc::new(service),
             turns,
+            foreign,
             way: Way::default(),
         })))
     }
@@ -98,6 +103,16 @@ impl Node {
 
     pub(crate) fn handovers(&self) -> &Handovers {
         &self.handovers
+    }
+
+    /// Returns the file data of partitions that other nodes own.
+    pub(super) fn foreign(&self) -> &Arc<ForeignData> {
+        &self.foreign
+    }
+
+    /// Call it before a partition is opened here, and keep the result until it is closed.
+    pub(crate) fn suspend_reads(&self, place: &PartitionName) -> Suspended {
+        self.foreign.suspend(place)
     }
 
     pub(super) fn addresses(&self) -> &Addresses {

@@ -161,6 +161,15 @@ impl Files for Here {
         let served = self.server.serve(|server| afs_idl::fs::dispatch(server, call, stream));
         served.wait().map_err(|error| error.abort_code())?
     }
+
+    fn fetch(
+        &self,
+        call: &CallContext<'_>,
+        request: &cluster::FetchRequest,
+    ) -> Result<cluster::FetchReply, AbortCode> {
+        let served = self.server.serve(|server| server.fetch_for_front(call, request));
+        served.wait().map_err(|error| error.abort_code())?
+    }
 }
 
 /// The ways of calls: to other nodes, and from them.
@@ -186,6 +195,7 @@ impl Calls {
         let environment = Environment {
             ownership: node.members().clone(),
             files: Arc::new(here),
+            data: node.foreign().clone(),
             services: others.clone(),
             nodes: peers.links.clone(),
             clients: clients.clone(),

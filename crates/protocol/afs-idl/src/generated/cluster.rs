@@ -20,6 +20,13 @@ pub const PARTITION_NAME_MAX: usize = 512;
 pub const PRINCIPAL_MAX: usize = 256;
 /// Maximum size of a call to a client, and of its reply.
 pub const CLIENT_CALL_MAX: usize = 8192;
+/// Minimum length of data that is named instead of sent: of a client's request, and of what it gets.
+pub const NAMED_BYTES_MIN: usize = 131072;
+/// Maximum number of pieces in a reply to `Fetch`, and of bytes in it.
+pub const PIECES_MAX: usize = 1024;
+pub const PIECE_BYTES_MAX: usize = 262144;
+/// Maximum size of the results of FetchData64, which have 140 bytes.
+pub const FETCH_RESULTS_MAX: usize = 512;
 /// Abort codes that are about the way of a call. Other codes are those of the call itself. All but `LOST` mean that it
 /// was not executed.
 pub mod refusal {
@@ -36,6 +43,15 @@ pub mod refusal {
     /// Not a refusal: the result of the call is a code of Rx, which this number plus the code stands for. The owner got it from
     /// another server, or does not reach the client.
     pub const OF_RX: i32 = 1280066560;
+}
+
+pub mod piece_kind {
+    /// In the same reply.
+    pub const BYTES: u32 = 0;
+    /// Zeros.
+    pub const HOLE: u32 = 1;
+    /// In a chunk in the bucket.
+    pub const CHUNK: u32 = 2;
 }
 
 /// A node, by its present membership. The lease in the bucket has the same name and incarnation.
@@ -112,6 +128,44 @@ impl Decode for Caller {
             port: u32::decode(source)?,
             local: fixed::decode(source)?,
             connection: u64::decode(source)?,
+        })
+    }
+}
+
+/// A part of a file's contents. The fields after the length are those of a chunk, and 0 for others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    pub kind: u32,
+    /// Number of bytes.
+    pub length: u64,
+    /// The chunk's address: the number of its object, and offset and length of its record there.
+    pub object: u64,
+    pub offset: u64,
+    pub stored_bytes: u32,
+    /// Number of bytes of the chunk before the piece.
+    pub skipped: u32,
+}
+
+impl Encode for Piece {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.kind.encode(out);
+        self.length.encode(out);
+        self.object.encode(out);
+        self.offset.encode(out);
+        self.stored_bytes.encode(out);
+        self.skipped.encode(out);
+    }
+}
+
+impl Decode for Piece {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<Piece, XdrError> {
+        Ok(Piece {
+            kind: u32::decode(source)?,
+            length: u64::decode(source)?,
+            object: u64::decode(source)?,
+            offset: u64::decode(source)?,
+            stored_bytes: u32::decode(source)?,
+            skipped: u32::decode(source)?,
         })
     }
 }
@@ -234,6 +288,97 @@ impl Encode for ForwardToReply {
 impl Decode for ForwardToReply {
     fn decode<S: Source + ?Sized>(_: &mut S) -> Result<ForwardToReply, XdrError> {
         Ok(ForwardToReply)
+    }
+}
+
+/// Opcode of Fetch.
+pub const FETCH: u32 = 3;
+
+/// Request of Fetch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FetchRequest {
+    pub front: Node,
+    pub partition: XdrString,
+    pub epoch: u64,
+    pub wait_ms: u32,
+    pub caller: Caller,
+    pub volume: u32,
+    pub vnode: u32,
+    pub unique: u32,
+    pub position: u64,
+    pub length: u64,
+    /// 0 if no data is to be named, because the calling node cannot read it.
+    pub names: u32,
+}
+
+impl Encode for FetchRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.front.encode(out);
+        opaque::encode(&self.partition.0, out);
+        self.epoch.encode(out);
+        self.wait_ms.encode(out);
+        self.caller.encode(out);
+        self.volume.encode(out);
+        self.vnode.encode(out);
+        self.unique.encode(out);
+        self.position.encode(out);
+        self.length.encode(out);
+        self.names.encode(out);
+    }
+}
+
+impl Decode for FetchRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<FetchRequest, XdrError> {
+        Ok(FetchRequest {
+            front: Node::decode(source)?,
+            partition: opaque::decode(source, PARTITION_NAME_MAX).map(XdrString)?,
+            epoch: u64::decode(source)?,
+            wait_ms: u32::decode(source)?,
+            caller: Caller::decode(source)?,
+            volume: u32::decode(source)?,
+            vnode: u32::decode(source)?,
+            unique: u32::decode(source)?,
+            position: u64::decode(source)?,
+            length: u64::decode(source)?,
+            names: u32::decode(source)?,
+        })
+    }
+}
+
+/// Reply of Fetch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FetchReply {
+    /// Identity of the partition that the chunks are in.
+    pub identity: [u8; 16],
+    /// Number of bytes from the position to the end of the range or of the file, whichever is first. The pieces may end before.
+    pub length: u64,
+    /// The results of FetchData64, as they are sent to the client after the data.
+    pub results: Vec<u8>,
+    /// The data in its order.
+    pub pieces: Vec<Piece>,
+    /// The contents of all pieces that are neither holes nor chunks, one after the other.
+    pub bytes: Vec<u8>,
+}
+
+impl Encode for FetchReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        fixed::encode(&self.identity, out);
+        self.length.encode(out);
+        opaque::encode(&self.results, out);
+        list::encode(&self.pieces, out, Piece::encode);
+        opaque::encode(&self.bytes, out);
+    }
+}
+
+impl Decode for FetchReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<FetchReply, XdrError> {
+        Ok(FetchReply {
+            identity: fixed::decode(source)?,
+            length: u64::decode(source)?,
+            results: opaque::decode(source, FETCH_RESULTS_MAX)?,
+            pieces: list::decode(source, PIECES_MAX, Piece::decode)?,
+            bytes: opaque::decode(source, PIECE_BYTES_MAX)?,
+        })
     }
 }
 
@@ -383,6 +528,7 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
     Some(match opcode {
         FORWARD => "Forward",
         FORWARD_TO => "ForwardTo",
+        FETCH => "Fetch",
         CALL_CLIENT => "CallClient",
         LOCATE_VOLUME => "LocateVolume",
         VOLUME_DELETED => "VolumeDeleted",
@@ -394,6 +540,7 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
 pub const PROCEDURES: &[(u32, &str)] = &[
     (FORWARD, "Forward"),
     (FORWARD_TO, "ForwardTo"),
+    (FETCH, "Fetch"),
     (CALL_CLIENT, "CallClient"),
     (LOCATE_VOLUME, "LocateVolume"),
     (VOLUME_DELETED, "VolumeDeleted"),
@@ -424,6 +571,13 @@ pub trait Server {
         request: ForwardToRequest,
         stream: &mut dyn CallStream,
     ) -> Result<ForwardToReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Answers FetchData64 for a client of the calling node, except that data in the partition's bucket is only named: the calling
+    /// node reads it there. May be executed any number of times.
+    /// (Fetch, opcode 3.)
+    fn fetch(&self, caller: &CallContext<'_>, request: FetchRequest) -> Result<FetchReply, AbortCode> {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
@@ -481,6 +635,9 @@ macro_rules! impl_cluster_server {
             fn forward_to(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cluster::ForwardToRequest, stream: &mut dyn CallStream) -> Result<cluster::ForwardToReply, AbortCode> {
                 handler.forward_to(caller, request, stream)
             }
+            fn fetch(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cluster::FetchRequest) -> Result<cluster::FetchReply, AbortCode> {
+                handler.fetch(caller, request)
+            }
             fn call_client(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cluster::CallClientRequest) -> Result<cluster::CallClientReply, AbortCode> {
                 handler.call_client(caller, request)
             }
@@ -497,6 +654,9 @@ macro_rules! impl_cluster_server {
                 }
                 fn forward_to(&self, caller: &CallContext<'_>, request: cluster::ForwardToRequest, stream: &mut dyn CallStream) -> Result<cluster::ForwardToReply, AbortCode> {
                     forward_to(self, caller, request, stream)
+                }
+                fn fetch(&self, caller: &CallContext<'_>, request: cluster::FetchRequest) -> Result<cluster::FetchReply, AbortCode> {
+                    fetch(self, caller, request)
                 }
                 fn call_client(&self, caller: &CallContext<'_>, request: cluster::CallClientRequest) -> Result<cluster::CallClientReply, AbortCode> {
                     call_client(self, caller, request)
@@ -529,6 +689,7 @@ pub fn dispatch<T: Server + ?Sized>(
         FORWARD_TO => {
             server::serve_split(&mut source, |request, stream| server.forward_to(caller, request, stream))
         }
+        FETCH => server::serve(&mut source, |request| server.fetch(caller, request)),
         CALL_CLIENT => server::serve(&mut source, |request| server.call_client(caller, request)),
         LOCATE_VOLUME => server::serve(&mut source, |request| server.locate_volume(caller, request)),
         VOLUME_DELETED => server::serve(&mut source, |request| server.volume_deleted(caller, request)),
@@ -554,6 +715,12 @@ pub fn forward_to(
     transfer: impl FnOnce(&mut dyn CallStream) -> Result<(), AbortCode>,
 ) -> Result<ForwardToReply, AbortCode> {
     client::call_split(connection, FORWARD_TO, request, Direction::ToServer, transfer)
+}
+
+/// Answers FetchData64 for a client of the calling node, except that data in the partition's bucket is only named: the calling
+/// node reads it there. May be executed any number of times.
+pub fn fetch(connection: &dyn ClientConnection, request: &FetchRequest) -> Result<FetchReply, AbortCode> {
+    client::call(connection, FETCH, request)
 }
 
 /// Makes a call to the callback service of a client, from the file server's port of the called node. It is for
@@ -587,10 +754,13 @@ pub fn volume_deleted(
 pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<Node>(check);
     crate::tests::check::<Caller>(check);
+    crate::tests::check::<Piece>(check);
     crate::tests::check::<ForwardRequest>(check);
     crate::tests::check::<ForwardReply>(check);
     crate::tests::check::<ForwardToRequest>(check);
     crate::tests::check::<ForwardToReply>(check);
+    crate::tests::check::<FetchRequest>(check);
+    crate::tests::check::<FetchReply>(check);
     crate::tests::check::<CallClientRequest>(check);
     crate::tests::check::<CallClientReply>(check);
     crate::tests::check::<LocateVolumeRequest>(check);

@@ -39,6 +39,26 @@ fn forward() -> cluster::ForwardRequest {
     }
 }
 
+/// Asks for the data of the second node's root directory.
+fn fetch() -> cluster::FetchRequest {
+    let cluster::ForwardRequest { front, partition, epoch, wait_ms, caller, .. } = forward();
+    let fs::Fid { volume, vnode, unique } = root(1);
+    let (position, length, names) = (0, 1 << 20, 1);
+    cluster::FetchRequest {
+        front,
+        partition,
+        epoch,
+        wait_ms,
+        caller,
+        volume,
+        vnode,
+        unique,
+        position,
+        length,
+        names,
+    }
+}
+
 /// Asks for the volume of the second node.
 fn locate(node: cluster::Node) -> cluster::LocateVolumeRequest {
     let partition = partition(1).as_str().into();
@@ -75,11 +95,12 @@ fn strangers_get_what_strangers_get() {
         let locate = locate(node(0));
         let client = cluster::CallClientRequest { owner: node(0), port: 7001, ..Default::default() };
         assert_eq!(call(&world, &caller, cluster::FORWARD, &forward(), &status(1)), code, "{name:?}");
+        assert_eq!(call(&world, &caller, cluster::FETCH, &fetch(), &[]), code, "{name:?}");
         assert_eq!(call(&world, &caller, cluster::LOCATE_VOLUME, &locate, &[]), code, "{name:?}");
         assert_eq!(call(&world, &caller, cluster::CALL_CLIENT, &client, &[]), code, "{name:?}");
     }
     let counters = world.nodes[1].service.counters();
-    assert_eq!((counters.strangers, counters.executed), (12, 0));
+    assert_eq!((counters.strangers, counters.executed), (16, 0));
     // The same over the network.
     let stranger = Client::start(31);
     let address = world.nodes[1].cluster;
@@ -224,5 +245,48 @@ fn cut_requests_are_refused() {
         let result = cluster::dispatch(&*world.nodes[1].service, &CallContext::new(&front), &mut stream);
         assert_eq!(result, Err(AbortCode::RXGEN_SS_UNMARSHAL), "{length} of {} bytes", whole.len());
         assert!(stream.outgoing.is_empty());
+    }
+}
+
+/// A question about the data of a file is answered by the owner of its volume only, in the epoch that the front names, and for
+/// ranges that there can be.
+#[test]
+fn questions_about_data_are_checked_like_calls() {
+    let world = World::new();
+    let front = caller(Some("afs"), SecurityLevel::Encrypted, world.nodes[0].cluster.ip());
+    let client = Client::start(87);
+    let address = std::net::Ipv4Addr::new(127, 0, 7, 87).to_ipv6_mapped().octets();
+    let of_client = cluster::Caller { address, port: client.address().port().into(), ..fetch().caller };
+    let good = || cluster::FetchRequest { caller: of_client.clone(), ..fetch() };
+    let ask = |request: cluster::FetchRequest| call(&world, &front, cluster::FETCH, &request, &[]);
+    assert_eq!(ask(good()), AbortCode(0));
+    let other_epoch = AbortCode(refusal::OTHER_EPOCH);
+    assert_eq!(ask(cluster::FetchRequest { epoch: 5, ..good() }), other_epoch);
+    assert_eq!(ask(cluster::FetchRequest { epoch: 7, ..good() }), other_epoch);
+    let not_owner = AbortCode(refusal::NOT_OWNER);
+    let of_the_front = partition(0).as_str().into();
+    assert_eq!(ask(cluster::FetchRequest { partition: of_the_front, ..good() }), not_owner);
+    assert_eq!(ask(cluster::FetchRequest { volume: root(0).volume, ..good() }), AbortCode::VNOVOL);
+    assert_eq!(ask(cluster::FetchRequest { vnode: 0, ..good() }), AbortCode::UAEINVAL);
+    assert_eq!(ask(cluster::FetchRequest { vnode: 77, ..good() }), AbortCode::VNOVNODE);
+    for (position, length) in [(u64::MAX, 1), (0, u64::MAX), (1 << 62, i64::MAX as u64)] {
+        assert_eq!(ask(cluster::FetchRequest { position, length, ..good() }), AbortCode::UAEFBIG);
+    }
+    let node = cluster::Node { membership: 9, ..node(0) };
+    assert_eq!(ask(cluster::FetchRequest { front: node, ..good() }), AbortCode(refusal::NO_LEASE));
+    let bad = cluster::Caller { level: 9, ..of_client.clone() };
+    assert_eq!(ask(cluster::FetchRequest { caller: bad, ..good() }), AbortCode::RXGEN_SS_UNMARSHAL);
+    assert_eq!(
+        ask(cluster::FetchRequest { partition: "a//b".into(), ..good() }),
+        AbortCode::RXGEN_SS_UNMARSHAL
+    );
+    world.table.set(1, |own| own.reads = false);
+    assert_eq!(ask(good()), AbortCode(refusal::HELD));
+    // Whatever is missing of it, it is refused.
+    let whole = [xdr::to_vec(&cluster::FETCH), xdr::to_vec(&good())].concat();
+    for length in 0..whole.len() {
+        let mut stream = MemoryStream::new(&whole[..length], 7);
+        let result = cluster::dispatch(&*world.nodes[1].service, &CallContext::new(&front), &mut stream);
+        assert_eq!(result, Err(AbortCode::RXGEN_SS_UNMARSHAL), "{length} of {} bytes", whole.len());
     }
 }

@@ -7,12 +7,13 @@ use base::{
     AbortCode, CallContext, Caller, Fid, HostUuid, Identity, Monotonic, PartitionId, SecurityLevel, UnixTime,
     UserId, VolumeId, VolumeType,
 };
+use bytes::Bytes;
 use cluster_proto::{
     CallKind, Epoch, Incarnation, NodeName, NodeRecord, NodeState, PartitionName, Repeat, Route,
 };
 use clusterserver::{
-    Clients, ClusterService, Environment, Files, Front, Fronts, LeaseError, Nodes, Own, Ownership, Services,
-    Way, kind_of_administration,
+    Clients, ClusterService, Data, Environment, Files, Front, Fronts, LeaseError, Nodes, Own, Ownership,
+    Services, Way, kind_of_administration,
 };
 use fileserver::{
     CallbackNetwork, Clock, FileServer, FileServerConfig, Membership, Subject, TransportFigures,
@@ -30,7 +31,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::{MemoryChunks, MemoryMeta};
+use store::{ChunkAddress, ForeignChunks, MemoryChunks, MemoryMeta, StoreError};
 use volserver::VolumeServer;
 use volume::{NewVolume, PartitionHandle, Permit, Space, VolumeOptions, Volumes};
 
@@ -153,12 +154,14 @@ pub(crate) struct Local {
     sharing: OnceLock<Arc<Sharing>>,
     open: RwLock<Option<(Arc<Volumes>, Arc<FileServer>)>>,
     volume_server: OnceLock<VolumeServer>,
+    /// The file data of the other node's partition, and the identity of that.
+    pub(crate) foreign: RwLock<Option<([u8; 16], ForeignChunks)>>,
 }
 
 impl Local {
     pub(crate) fn new(partition: PartitionName) -> Arc<Local> {
-        let (network, sharing, open, volume_server) = Default::default();
-        Arc::new(Local { partition, network, sharing, open, volume_server })
+        let (network, sharing, open, volume_server, foreign) = Default::default();
+        Arc::new(Local { partition, network, sharing, open, volume_server, foreign })
     }
 
     pub(crate) fn volume_server(&self) -> Result<&VolumeServer, AbortCode> {
@@ -207,6 +210,25 @@ impl Files for Local {
         let server = self.open.read().as_ref().map(|(_, server)| server.clone()).ok_or(AbortCode::VNOVOL)?;
         let served = server.serve(|server| fs::dispatch(server, call, stream));
         served.wait().map_err(|error| error.abort_code())?
+    }
+
+    fn fetch(
+        &self,
+        call: &CallContext<'_>,
+        request: &cluster::FetchRequest,
+    ) -> Result<cluster::FetchReply, AbortCode> {
+        let server = self.open.read().as_ref().map(|(_, server)| server.clone()).ok_or(AbortCode::VNOVOL)?;
+        let served = server.serve(|server| server.fetch_for_front(call, request));
+        served.wait().map_err(|error| error.abort_code())?
+    }
+}
+
+impl Data for Local {
+    fn read(&self, _: &PartitionName, identity: [u8; 16], chunk: ChunkAddress) -> Result<Bytes, StoreError> {
+        match &*self.foreign.read() {
+            Some((known, chunks)) if *known == identity => chunks.read(chunk),
+            _ => Err(StoreError::Unavailable { place: "the bucket".into(), what: "not here".into() }),
+        }
     }
 }
 
@@ -402,6 +424,7 @@ impl Node {
         let environment = Environment {
             ownership: ownership.clone(),
             files: local.clone(),
+            data: local.clone(),
             services: local.clone(),
             nodes: ways(IDLE_OF_FRONT),
             clients: Arc::new(file_connector),
@@ -628,20 +651,24 @@ impl Client {
 pub(crate) struct World {
     pub(crate) table: Arc<Table>,
     pub(crate) nodes: Vec<Node>,
-    locals: Vec<Arc<Local>>,
+    pub(crate) locals: Vec<Arc<Local>>,
     handles: Vec<PartitionHandle>,
 }
 
 impl World {
     /// Starts two nodes with a partition and a volume each, in which anyone may do anything.
     pub(crate) fn new() -> World {
+        World::of((0..VOLUMES.len()).map(memory).collect())
+    }
+
+    /// Starts two nodes with these partitions.
+    pub(crate) fn of(handles: Vec<PartitionHandle>) -> World {
         let table = Arc::new(Table::default());
         for index in 0..VOLUMES.len() {
             let epoch = Epoch(5 + index as u64);
             let own = Own { epoch, reads: true, changes: true, is_draining: false };
             table.owners.lock().insert(partition(index), (index, own));
         }
-        let handles: Vec<PartitionHandle> = (0..VOLUMES.len()).map(memory).collect();
         let mut world = World { table, nodes: Vec::new(), locals: Vec::new(), handles };
         for index in 0..VOLUMES.len() {
             let (node, local) = world.start(index, 1 + index as u8);

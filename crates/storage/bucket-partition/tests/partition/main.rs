@@ -2,6 +2,7 @@
 
 mod checking;
 mod copies;
+mod foreign;
 mod histories;
 mod merging;
 mod opening;

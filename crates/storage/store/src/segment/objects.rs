@@ -12,6 +12,8 @@
 mod audit;
 mod bucket;
 mod disk_cache;
+mod foreign;
+mod loading;
 mod name;
 mod rounds;
 mod small;
@@ -22,4 +24,5 @@ mod unsaved;
 pub(super) use audit::{ObjectReader, lengths};
 pub use bucket::{Bucket, BucketError, VisitObject};
 pub use disk_cache::{DiskCache, DiskCacheConfig, DiskCacheStatistics};
+pub use foreign::ForeignChunks;
 pub use store::{ObjectChunks, ObjectConfig, UNLIMITED_BYTES};

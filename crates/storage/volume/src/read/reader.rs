@@ -7,9 +7,9 @@ use afs_format::directory::DirectoryBlob;
 use base::Fid;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use store::ChunkStore;
+use store::{ChunkAddress, ChunkStore};
 use volume_records::codec::{Extent, Vnode};
 use volume_records::{epochs, families, keys};
 
@@ -62,6 +62,37 @@ pub struct FileReader {
     at: u64,
     end: u64,
     source: Source,
+}
+
+/// A part of a file's contents, and where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// The contents themselves.
+    Here(Bytes),
+    /// This many zeros.
+    Hole(u64),
+    /// In a chunk that other processes can read in a bucket, as long as it is there.
+    Shared {
+        /// Identity of the partition.
+        partition: [u8; 16],
+        /// The chunk.
+        address: ChunkAddress,
+        /// Bytes of the chunk before the part.
+        skipped: u32,
+        /// Length of the part.
+        length: u32,
+    },
+}
+
+impl Place {
+    /// Returns the length of the part in bytes.
+    pub fn length(&self) -> u64 {
+        match self {
+            Place::Here(bytes) => bytes.len() as u64,
+            Place::Hole(length) => *length,
+            Place::Shared { length, .. } => (*length).into(),
+        }
+    }
 }
 
 enum Source {
@@ -121,6 +152,43 @@ impl FileReader {
         Ok(out)
     }
 
+    /// Returns where the next bytes are: at most `places_max` places, of which those that are [`Place::Here`] have at most
+    /// `bytes_max` bytes together. At least one place (if neither limit is 0) until the end is reached; then none. Chunks in a bucket
+    /// are named only if `is_shared`.
+    ///
+    /// # Errors
+    /// Those of [`FileReader::next`].
+    pub fn next_places(
+        &mut self,
+        (places_max, bytes_max): (usize, usize),
+        is_shared: bool,
+    ) -> Result<Vec<Place>, VolumeError> {
+        let (mut places, mut bytes_left) = (Vec::new(), bytes_max as u64);
+        while self.at < self.end && places.len() < places_max {
+            let shared = match &mut self.source {
+                Source::File(file) if is_shared => file.place(self.at, self.end)?,
+                _ => None,
+            };
+            if let Some(place) = shared {
+                self.at += place.length();
+                places.push(place);
+                continue;
+            }
+            if bytes_left == 0 {
+                break;
+            }
+            let (mut out, stop) = (Vec::new(), self.end.min(self.at + bytes_left));
+            let got = match &mut self.source {
+                Source::Pages(pages) => next_page(pages, stop - self.at, &mut out),
+                Source::File(file) => file.next(self.at, stop, self.end, &mut out)?,
+            };
+            self.at += got;
+            bytes_left -= got;
+            places.extend(out.into_iter().map(Place::Here));
+        }
+        Ok(places)
+    }
+
     /// Returns the entries of the directory that is read.
     ///
     /// # Errors
@@ -144,8 +212,8 @@ fn next_page(pages: &mut VecDeque<Bytes>, most: u64, out: &mut Vec<Bytes>) -> u6
 }
 
 impl FileSource {
-    /// Appends bytes from `at` on, within one chunk and before `stop`; returns their number.
-    fn next(&mut self, at: u64, stop: u64, end: u64, out: &mut Vec<Bytes>) -> Result<u64, VolumeError> {
+    /// Looks up the chunk at `at`. Returns its index, and the part of it from there to `stop`.
+    fn find(&mut self, at: u64, stop: u64, end: u64) -> Result<(u64, Range<usize>), VolumeError> {
         let shift = self.vnode.chunk_shift;
         let index = at >> shift;
         if index >= self.known_to {
@@ -156,6 +224,29 @@ impl FileSource {
         }
         let begin = (at - (index << shift)) as usize;
         let length = (stop - at).min((1 << shift) - begin as u64) as usize;
+        Ok((index, begin..begin + length))
+    }
+
+    /// Returns where bytes from `at` on are, within one chunk; `None` if they are not in a bucket.
+    fn place(&mut self, at: u64, end: u64) -> Result<Option<Place>, VolumeError> {
+        let (index, part) = self.find(at, end, end)?;
+        let extent = self.extents.front().filter(|(first, _)| *first == index).map(|(_, extent)| extent);
+        let Some(extent) = extent else { return Ok(Some(Place::Hole(part.len() as u64))) };
+        let &Extent::Chunk { address, length: used } = extent else { return Ok(None) };
+        if part.start >= used as usize {
+            return Ok(Some(Place::Hole(part.len() as u64)));
+        }
+        let chunks = &self.volume.home.handle.chunks;
+        Ok(chunks.shared_in(address).map(|partition| {
+            let length = part.len().min(used as usize - part.start) as u32;
+            Place::Shared { partition, address, skipped: part.start as u32, length }
+        }))
+    }
+
+    /// Appends bytes from `at` on, within one chunk and before `stop`; returns their number.
+    fn next(&mut self, at: u64, stop: u64, end: u64, out: &mut Vec<Bytes>) -> Result<u64, VolumeError> {
+        let (index, part) = self.find(at, stop, end)?;
+        let (begin, length) = (part.start, part.len());
         let contents = self.contents(index)?;
         let stored = contents.slice(begin.min(contents.len())..(begin + length).min(contents.len()));
         let zeros = length - stored.len();

@@ -2,6 +2,7 @@
 
 mod bucket;
 mod kafs;
+mod reads;
 mod upgrade;
 mod walk;
 

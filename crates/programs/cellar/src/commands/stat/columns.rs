@@ -252,6 +252,9 @@ impl Tabular for ClusterFigures {
         ("REFUSED", Show::Count, |row| row.forwards_refused),
         ("UNKNOWN", Show::Count, |row| row.forwards_unknown),
         ("FAILED", Show::Count, |row| row.forwards_failed),
+        ("RELAYED", Show::Bytes, |row| row.relayed),
+        ("READS", Show::Count, |row| row.reads),
+        ("READ", Show::Bytes, |row| row.read),
         ("EXECUTED", Show::Count, |row| row.executed),
         ("STRANGERS", Show::Count, |row| row.strangers),
     ];

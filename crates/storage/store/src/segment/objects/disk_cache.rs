@@ -82,6 +82,7 @@ struct State {
     /// Oldest first.
     files: VecDeque<CacheFile>,
     next_number: u64,
+    is_closed: bool,
 }
 
 struct CacheFile {
@@ -159,7 +160,7 @@ impl DiskCache {
         }
         let reserved = {
             let mut state = self.state.lock();
-            if state.entries.contains_key(&address) {
+            if state.is_closed || state.entries.contains_key(&address) {
                 return;
             }
             self.reserve(&mut state, bytes)
@@ -189,6 +190,14 @@ impl DiskCache {
         let removed = self.state.lock().entries.remove(&address);
         let path = removed.map(|position| self.path(position.number).display().to_string());
         tracing::warn!(?address, what, path, "dropping a damaged copy of a chunk");
+    }
+
+    /// Uses the files no more, so that another cache can open them. Every later read finds nothing.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        state.entries.clear();
+        state.files.clear();
     }
 
     /// Returns the statistics.

@@ -11,6 +11,7 @@ use super::super::recount::{self, ChunkNames, Recount};
 use super::super::statistics::{ChunkStatistics, Counters};
 use super::bucket::{Bucket, BucketError};
 use super::disk_cache::{DiskCache, DiskCacheStatistics};
+use super::loading;
 use super::name::{self, object_name};
 use super::rounds::Rounds;
 use super::small;
@@ -84,6 +85,8 @@ pub struct ObjectChunks {
     meta: Arc<dyn MetaStore>,
     keys: Option<Arc<KeyRing>>,
     config: ObjectConfig,
+    /// The identity of the partition; without it no chunk is shared.
+    partition: Option<[u8; 16]>,
     /// The number of this open.
     pub(super) epoch: u64,
     /// Chunks that are not in the bucket. Held to copy a chunk into it, and to begin a full object; taken before
@@ -136,6 +139,7 @@ impl ObjectChunks {
             meta,
             keys,
             config,
+            partition: None,
             epoch,
             unsaved: Mutex::new(Unsaved::of(epoch, config.object_bytes_max)),
             accounts: Mutex::new(accounts),
@@ -165,6 +169,13 @@ impl ObjectChunks {
     #[must_use]
     pub fn during(mut self, tenure: &Tenure, patience: Duration) -> ObjectChunks {
         self.permit = Permit { tenure: tenure.clone(), patience };
+        self
+    }
+
+    /// Lets other processes read the chunks of this partition; see [`ForeignChunks`](crate::ForeignChunks).
+    #[must_use]
+    pub fn shared_as(mut self, partition: [u8; 16]) -> ObjectChunks {
+        self.partition = Some(partition);
         self
     }
 
@@ -285,8 +296,7 @@ impl ObjectChunks {
     }
 
     fn damaged(&self, address: ChunkAddress, what: String) -> StoreError {
-        let place = format!("{} at offset {}", self.place_of(&object_name(address.segment)), address.offset);
-        StoreError::Damaged { place, what }
+        loading::damaged(&*self.bucket, address, what)
     }
 
     /// Appends all records or none; returns their addresses.
@@ -305,23 +315,9 @@ impl ObjectChunks {
     }
 
     fn load(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
-        let keys = self.keys.as_deref();
-        if let Some(cache) = &self.disk_cache
-            && let Some(record) = cache.get(address)
-        {
-            match reading::decode(&record, address, keys) {
-                Ok((chunk, _)) => return Ok(chunk),
-                Err(what) => cache.reject(address, &what),
-            }
-        }
-        let loaded = self.fetch(address).and_then(|record| {
-            let (chunk, _) =
-                reading::decode(&record, address, keys).map_err(|what| self.damaged(address, what))?;
-            if let Some(cache) = &self.disk_cache {
-                cache.insert(address, &record);
-            }
-            Ok(chunk)
-        });
+        let (copies, keys) = (self.disk_cache.as_ref(), self.keys.as_deref());
+        let damaged = |what| self.damaged(address, what);
+        let loaded = loading::load((copies, keys), address, || self.fetch(address), damaged);
         if let Err(error @ StoreError::Damaged { .. }) = &loaded {
             self.counters.damaged_reads.fetch_add(1, Relaxed);
             tracing::error!(%error, "cannot read a chunk");
@@ -331,22 +327,17 @@ impl ObjectChunks {
 
     /// Returns a record from memory if it is not in the bucket yet, else from the bucket.
     fn fetch(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
-        let length = reading::record_length(address).map_err(|what| self.damaged(address, what))?;
-        let Some(end) = address.offset.checked_add(length as u64) else {
-            return Err(self.damaged(address, "no object is that long".into()));
-        };
-        let unsaved = self.unsaved.lock().read(address.segment, address.offset, length as u64);
+        let range = loading::range(address).map_err(|what| self.damaged(address, what))?;
+        let length = range.end - range.start;
+        let unsaved = self.unsaved.lock().read(address.segment, address.offset, length);
         let record = match unsaved {
             Some(record) => record,
-            None => self.fetch_range(address.segment, address.offset..end).map_err(|error| match error {
-                BucketError::Missing { .. } => self.damaged(address, "no such object".into()),
+            None => self.fetch_range(address.segment, range).map_err(|error| match error {
+                BucketError::Missing { .. } => self.damaged(address, loading::MISSING.into()),
                 other => self.unanswered(&other),
             })?,
         };
-        if record.len() == length {
-            return Ok(record);
-        }
-        Err(self.damaged(address, format!("the object ends before its {length} bytes")))
+        loading::whole(record, length).map_err(|what| self.damaged(address, what))
     }
 
     fn fetch_range(&self, id: u64, range: std::ops::Range<u64>) -> Result<Bytes, BucketError> {
@@ -533,6 +524,10 @@ impl ChunkStore for ObjectChunks {
 
     fn is_at_hand(&self, address: ChunkAddress) -> bool {
         self.cache.contains(address)
+    }
+
+    fn shared_in(&self, address: ChunkAddress) -> Option<[u8; 16]> {
+        self.partition.filter(|_| address.segment < self.unsaved.lock().first_missing())
     }
 
     fn forget_owner(&self, owner: u64) -> usize {

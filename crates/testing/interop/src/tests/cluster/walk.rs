@@ -1,4 +1,4 @@
-//! Walks over a tree by clients of its owner and of other nodes, and the calls that these cost.
+//! Walks over a tree by clients of its owner and of other nodes, and the calls that these cost; then a large file.
 
 use super::PLAN;
 use crate::Test;
@@ -67,6 +67,7 @@ fn walks() -> Result<()> {
     create(&local, files)?;
     all(&cluster.host, &[format!("cellar cp {}/ cell:{VOLUME}/top", local.display())])?;
     compare_walks(&cluster, &local, files).with_context(|| cluster.logs())?;
+    super::reads::compare(&cluster, VOLUME, (FRONT, THIRD)).with_context(|| cluster.logs())?;
     cluster.end().with_context(|| cluster.logs())
 }
 
@@ -168,17 +169,22 @@ fn walk(cluster: &Cluster, node: usize) -> Result<(Tree, Cost)> {
     Ok((tree, after.iter().zip(&before).map(increase).collect()))
 }
 
-fn client(cluster: &Cluster, node: usize) -> Result<CellClient> {
+pub(super) fn client(cluster: &Cluster, node: usize) -> Result<CellClient> {
     Through::cell(cluster.host.address.parse()?, cluster.nodes[node].address.parse()?)
 }
 
 fn counts(cluster: &Cluster) -> Result<Vec<[u64; CALLS.len()]>> {
-    let count = |node: &Cell| -> Result<[u64; CALLS.len()]> {
+    counts_of(cluster, &CALLS)
+}
+
+/// Returns these figures of each node.
+pub(super) fn counts_of<const N: usize>(cluster: &Cluster, names: &[&str; N]) -> Result<Vec<[u64; N]>> {
+    let count = |node: &Cell| -> Result<[u64; N]> {
         let shown = cluster.run(&format!("cellar stat cluster --on {} --json", node.address))?;
         let shown: Value = serde_json::from_str(&shown).context(shown)?;
         let figures = &shown["cluster"];
-        let mut counts = [0; CALLS.len()];
-        for (name, count) in CALLS.iter().zip(&mut counts) {
+        let mut counts = [0; N];
+        for (name, count) in names.iter().zip(&mut counts) {
             *count = figures[name].as_u64().with_context(|| format!("no {name}: {shown}"))?;
         }
         Ok(counts)

@@ -1,0 +1,101 @@
+//! File data of partitions that other nodes own, read from the bucket.
+
+use crate::buckets::{connect, local_options};
+use anyhow::{Result, anyhow};
+use bucket_partition::{BucketConfig, Foreign, LoadKey, threads};
+use bytes::Bytes;
+use cellar_config::encryption::KeySource;
+use cellar_config::{PartitionSettings, Settings};
+use cluster_proto::PartitionName;
+use clusterserver::Data;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{ChunkAddress, StoreError};
+
+/// How long a client's call waits for the bucket. Then the owner is asked for the data.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// For how long one request to the bucket may take before it is repeated.
+const REQUEST_LIMIT: Duration = Duration::from_millis(1500);
+
+/// The partitions in the bucket, as far as other nodes own them. Each has the memory and the folder for copies of the
+/// partition, which this node uses itself when it owns the partition.
+pub(crate) struct ForeignData {
+    partitions: HashMap<PartitionName, Foreign>,
+}
+
+impl ForeignData {
+    /// Prepares to read these partitions. Sends no request.
+    ///
+    /// # Errors
+    /// If the bucket's client cannot be set up, or no threads can be started.
+    pub(crate) fn new<'a>(
+        settings: &Settings,
+        partitions: impl Iterator<Item = (&'a PartitionSettings, PartitionName)>,
+    ) -> Result<Arc<ForeignData>> {
+        let (mut found, mut shared) = (HashMap::new(), None);
+        let cache_bytes = crate::stores::partition_config(settings).segments.cache_bytes;
+        for (partition, name) in partitions {
+            let Some(bucket) = partition.place.bucket() else { continue };
+            let place = bucket.address.to_string();
+            let runtime = match &shared {
+                Some(runtime) => Arc::clone(runtime),
+                // The error already names its cause.
+                None => threads(&place).map_err(|error| anyhow!("{error}"))?,
+            };
+            shared = Some(Arc::clone(&runtime));
+            let limits =
+                BucketConfig { patience: PATIENCE, request_limit: REQUEST_LIMIT, ..local_options(bucket) };
+            let key = partition.key.clone();
+            let load: LoadKey = Box::new(move || {
+                let key = key.as_ref().map(KeySource::load).transpose();
+                key.map_err(|error| format!("{error:#}"))
+            });
+            let place = (bucket.address.prefix(), place.as_str());
+            let foreign = Foreign::new(&runtime, &connect(bucket)?, place, &limits, (load, cache_bytes));
+            found.insert(name, foreign);
+        }
+        Ok(Arc::new(ForeignData { partitions: found }))
+    }
+
+    /// Reads nothing of a partition that this node is about to open itself, until the result is dropped.
+    pub(crate) fn suspend(self: &Arc<Self>, partition: &PartitionName) -> Suspended {
+        if let Some(foreign) = self.partitions.get(partition) {
+            foreign.suspend();
+        }
+        Suspended { data: Arc::clone(self), partition: partition.clone() }
+    }
+}
+
+impl Data for ForeignData {
+    fn read(
+        &self,
+        partition: &PartitionName,
+        identity: [u8; 16],
+        chunk: ChunkAddress,
+    ) -> Result<Bytes, StoreError> {
+        let foreign = self.partitions.get(partition).ok_or_else(|| StoreError::Unavailable {
+            place: partition.to_string(),
+            what: "the partition is not configured here".into(),
+        })?;
+        if foreign.is_at_hand(chunk) {
+            return foreign.read(identity, chunk);
+        }
+        rx::waiting(|| foreign.read(identity, chunk))
+    }
+}
+
+/// Keeps a partition from being read here as another node's.
+pub(crate) struct Suspended {
+    data: Arc<ForeignData>,
+    partition: PartitionName,
+}
+
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        if let Some(foreign) = self.data.partitions.get(&self.partition) {
+            foreign.resume();
+        }
+    }
+}

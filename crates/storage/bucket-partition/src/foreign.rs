@@ -1,0 +1,206 @@
+//! The file data of a partition that another process has open.
+
+use crate::home::{CHUNKS, Home};
+use crate::{BucketConfig, LocalCache};
+use bucket::{Objects, ObjectsConfig};
+use bytes::Bytes;
+use disk::Lock;
+use object_store::ObjectStore;
+use parking_lot::Mutex;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::{ChunkAddress, DiskCache, ForeignChunks, KeyRing, MasterKey, StoreError};
+use tokio::runtime::Runtime;
+use uuid::Uuid;
+
+/// How long the bucket is left alone after it has failed.
+const REST: Duration = Duration::from_secs(5);
+
+/// Returns the partition's key, if it has one, or why it cannot be read.
+pub type LoadKey = Box<dyn Fn() -> Result<Option<MasterKey>, String> + Send + Sync>;
+
+/// Reads chunks of a partition in a bucket that another process has open, and names to this one.
+///
+/// [`read`](Self::read) opens what it needs. This process may open the partition itself later: call
+/// [`suspend`](Self::suspend) before, which leaves the folder of the local copies to it, and [`resume`](Self::resume) when it is
+/// closed.
+pub struct Foreign {
+    home: Home,
+    chunks: Arc<Objects>,
+    options: BucketConfig,
+    cache_bytes: u64,
+    key: LoadKey,
+    /// Held while it is opened, so that this happens once at a time.
+    opening: Mutex<()>,
+    /// No request is made under the lock.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    phase: Phase,
+    /// When the bucket may be asked again, after it has failed.
+    not_before: Option<Instant>,
+}
+
+#[derive(Default)]
+enum Phase {
+    #[default]
+    Closed,
+    Open(Open),
+    /// This process has the partition.
+    Suspended,
+}
+
+struct Open {
+    partition: Uuid,
+    chunks: Arc<ForeignChunks>,
+    /// Keeps other processes off the local copies.
+    _lock: Option<Box<dyn Lock>>,
+}
+
+impl fmt::Debug for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Foreign({})", self.home.place.display())
+    }
+}
+
+impl Foreign {
+    /// Accesses the partition below `prefix` by requests on `runtime`. Messages name it `place`. At most `cache_bytes` of chunks stay
+    /// in memory. Sends no request.
+    pub fn new(
+        runtime: &Arc<Runtime>,
+        bucket: &Arc<dyn ObjectStore>,
+        (prefix, place): (&str, &str),
+        options: &BucketConfig,
+        (key, cache_bytes): (LoadKey, u64),
+    ) -> Foreign {
+        let limits = ObjectsConfig { patience: options.patience, request_limit: options.request_limit };
+        let objects = |folder: &str, place: String| {
+            let prefix = format!("{prefix}/{folder}");
+            Objects::new(Arc::clone(runtime), Arc::clone(bucket), &prefix, limits).called(place)
+        };
+        let home = Home { objects: objects("", place.to_owned()), place: PathBuf::from(place) };
+        let chunks = Arc::new(objects(CHUNKS, format!("{place}/{CHUNKS}")));
+        let (opening, state) = Default::default();
+        Foreign { home, chunks, options: options.clone(), cache_bytes, key, opening, state }
+    }
+
+    /// Returns a chunk of the partition with this identity, decoded and verified.
+    ///
+    /// # Errors
+    /// `Damaged` if it is not there any more, or is not what it should be; `Unavailable` if the bucket does not answer, has not
+    /// answered lately, or this process has the partition itself; `Key`, `Io`.
+    pub fn read(&self, identity: [u8; 16], address: ChunkAddress) -> Result<Bytes, StoreError> {
+        let chunks = self.chunks_of(Uuid::from_bytes(identity), address)?;
+        let read = chunks.read(address);
+        if let Err(StoreError::Unavailable { .. }) = &read {
+            self.rest();
+        }
+        read
+    }
+
+    /// Whether [`read`](Self::read) returns the chunk without waiting.
+    pub fn is_at_hand(&self, address: ChunkAddress) -> bool {
+        matches!(&self.state.lock().phase, Phase::Open(open) if open.chunks.is_at_hand(address))
+    }
+
+    /// Reads nothing until [`resume`](Self::resume), and leaves the local copies to this process's own partition.
+    pub fn suspend(&self) {
+        let mut state = self.state.lock();
+        if let Phase::Open(open) = &state.phase {
+            open.chunks.close_disk_cache();
+        }
+        state.phase = Phase::Suspended;
+    }
+
+    /// Reads again, if it was suspended.
+    pub fn resume(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Suspended) {
+            state.phase = Phase::Closed;
+        }
+    }
+
+    fn rest(&self) {
+        self.state.lock().not_before = Some(Instant::now() + REST);
+    }
+
+    fn unavailable(&self, what: &str) -> StoreError {
+        StoreError::Unavailable { place: self.home.place.display().to_string(), what: what.to_owned() }
+    }
+
+    /// Returns the chunks of a partition, for this one of them; opens them if necessary.
+    fn chunks_of(&self, partition: Uuid, address: ChunkAddress) -> Result<Arc<ForeignChunks>, StoreError> {
+        if let Some(chunks) = self.known(partition, address)? {
+            return Ok(chunks);
+        }
+        let _one = self.opening.lock();
+        if let Some(chunks) = self.known(partition, address)? {
+            return Ok(chunks);
+        }
+        let keys = self.keys_of(partition).inspect_err(|_| self.rest())?;
+        self.open(partition, keys)
+    }
+
+    /// Returns the chunks if they are open.
+    fn known(
+        &self,
+        partition: Uuid,
+        address: ChunkAddress,
+    ) -> Result<Option<Arc<ForeignChunks>>, StoreError> {
+        let state = self.state.lock();
+        let open = match &state.phase {
+            Phase::Suspended => return Err(self.unavailable("this process has the partition itself")),
+            Phase::Open(open) if open.partition == partition => Some(&open.chunks),
+            Phase::Open(_) | Phase::Closed => None,
+        };
+        let is_resting = state.not_before.is_some_and(|not_before| Instant::now() < not_before);
+        if is_resting && !open.is_some_and(|open| open.is_at_hand(address)) {
+            return Err(self.unavailable("the bucket has not answered lately"));
+        }
+        Ok(open.cloned())
+    }
+
+    /// Returns the keys of the partition, if this is the one with that identity.
+    fn keys_of(&self, partition: Uuid) -> Result<Option<Arc<KeyRing>>, StoreError> {
+        let place = || self.home.place.display().to_string();
+        let found = self.home.find()?.map(|version| version.uuid);
+        if found != Some(partition) {
+            let found = found.map_or_else(|| "there is none".to_owned(), |found| format!("{found} is there"));
+            let what = format!("expected the partition {partition}, {found}");
+            return Err(StoreError::Damaged { place: place(), what });
+        }
+        let key = (self.key)().map_err(|what| StoreError::Key { place: place(), what })?;
+        Ok(KeyRing::look_in(&self.home, partition, key.as_ref())?.map(Arc::new))
+    }
+
+    fn open(&self, partition: Uuid, keys: Option<Arc<KeyRing>>) -> Result<Arc<ForeignChunks>, StoreError> {
+        let mut chunks = ForeignChunks::new(Arc::clone(&self.chunks) as _, keys, self.cache_bytes);
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Suspended) {
+            return Err(self.unavailable("this process opens the partition itself"));
+        }
+        let mut lock = None;
+        if let Some(cache) = &self.options.cache {
+            match self.open_copies(cache, partition) {
+                Ok((locked, copies)) => (lock, chunks) = (Some(locked), chunks.with_disk_cache(copies)),
+                Err(error) => tracing::warn!(%error, "no copies of chunks are kept on the local disk"),
+            }
+        }
+        let chunks = Arc::new(chunks);
+        state.phase = Phase::Open(Open { partition, chunks: Arc::clone(&chunks), _lock: lock });
+        Ok(chunks)
+    }
+
+    fn open_copies(
+        &self,
+        cache: &LocalCache,
+        partition: Uuid,
+    ) -> Result<(Box<dyn Lock>, DiskCache), StoreError> {
+        let disk = &self.options.disk;
+        Ok((cache.prepare(&**disk)?, cache.open_chunks(disk, partition)?))
+    }
+}

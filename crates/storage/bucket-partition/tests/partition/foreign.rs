@@ -1,0 +1,155 @@
+//! Chunks of a partition that another process has open.
+
+use crate::support::{PLACE, PREFIX, Raw, bucket, config, master, opener_with, put, runtime};
+use bucket::faulty::{Away, FaultyBucket};
+use bucket_partition::{BucketConfig, Foreign, LocalCache};
+use object_store::ObjectStore;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{ChunkAddress, Partition, StoreError};
+
+fn options(folder: Option<&Path>) -> BucketConfig {
+    let cache = folder.map(|folder| LocalCache { folder: folder.to_owned(), bytes_max: 64 << 20 });
+    BucketConfig { cache, patience: Duration::from_secs(3), ..BucketConfig::default() }
+}
+
+/// Reads a partition with this key, if any.
+fn foreign(bucket: &FaultyBucket, folder: Option<&Path>, key: Option<u8>) -> Foreign {
+    let bucket: Arc<dyn ObjectStore> = Arc::new(bucket.clone());
+    let load = Box::new(move || Ok(key.map(master)));
+    Foreign::new(&runtime(), &bucket, (PREFIX, PLACE), &options(folder), (load, 1 << 20))
+}
+
+fn open(bucket: &FaultyBucket, folder: Option<&Path>, key: Option<u8>) -> Partition {
+    let key = key.map(master);
+    opener_with(bucket, &options(folder)).open(&config(), key.as_ref()).unwrap()
+}
+
+/// Stores a chunk; returns how another process finds it.
+fn shared(partition: &Partition, byte: u8) -> ([u8; 16], ChunkAddress) {
+    let address = put(partition, &format!("k{byte}"), &[byte; 5000]).unwrap();
+    (partition.chunks().shared_in(address).unwrap(), address)
+}
+
+fn why(read: Result<bytes::Bytes, StoreError>) -> String {
+    read.unwrap_err().to_string()
+}
+
+#[test]
+fn chunks_are_read_while_another_process_has_them() {
+    for key in [None, Some(7)] {
+        let bucket = bucket();
+        let (owner, reader) = (open(&bucket, None, key), foreign(&bucket, None, key));
+        for byte in 1..5 {
+            let (identity, address) = shared(&owner, byte);
+            assert!(!reader.is_at_hand(address));
+            assert_eq!(reader.read(identity, address).unwrap(), [byte; 5000][..]);
+            let before = bucket.met().requests;
+            assert!(reader.is_at_hand(address));
+            assert_eq!(reader.read(identity, address).unwrap(), [byte; 5000][..]);
+            assert_eq!(bucket.met().requests, before, "it is in memory");
+        }
+    }
+}
+
+/// What is not in the bucket yet is not offered to others.
+#[test]
+fn only_chunks_in_the_bucket_are_shared() {
+    let bucket = bucket();
+    let owner = open(&bucket, None, None);
+    let chunks = owner.chunks();
+    let address = chunks.append(&[vec![1; 5000].into()], store::Codec::Raw).unwrap();
+    assert_eq!(chunks.shared_in(address), None);
+    chunks.sync().unwrap();
+    assert!(chunks.shared_in(address).is_some());
+    // An object of an earlier epoch is there, too.
+    drop((chunks, owner));
+    let owner = open(&bucket, None, None);
+    assert!(owner.chunks().shared_in(address).is_some());
+}
+
+#[test]
+fn bytes_other_than_those_of_the_chunk_are_not_returned() {
+    let bucket = bucket();
+    let (owner, reader) = (open(&bucket, None, Some(7)), foreign(&bucket, None, Some(7)));
+    let (identity, address) = shared(&owner, 1);
+    let other = why(reader.read([1; 16], address));
+    assert!(other.contains("expected the partition"), "{other}");
+    let reader = foreign(&bucket, None, Some(7));
+    for wrong in [
+        ChunkAddress { segment: address.segment + 5, ..address },
+        ChunkAddress { offset: address.offset + 1, ..address },
+        ChunkAddress { offset: u64::MAX - 8, ..address },
+        ChunkAddress { stored_bytes: address.stored_bytes - 1, ..address },
+        ChunkAddress { stored_bytes: address.stored_bytes + 1, ..address },
+        ChunkAddress { stored_bytes: u32::MAX, ..address },
+        ChunkAddress { stored_bytes: 0, ..address },
+    ] {
+        assert!(matches!(reader.read(identity, wrong), Err(StoreError::Damaged { .. })), "{wrong:?}");
+    }
+    assert_eq!(reader.read(identity, address).unwrap(), [1; 5000][..]);
+    // Without its key, with another one, and if an object is changed or gone.
+    for key in [None, Some(8)] {
+        assert!(foreign(&bucket, None, key).read(identity, address).is_err(), "{key:?}");
+    }
+    let (raw, reader) = (Raw(bucket.clone()), foreign(&bucket, None, Some(7)));
+    let name = raw.list("chunks").pop().unwrap().0;
+    let object = format!("chunks/{name}");
+    let good = raw.get(&object).unwrap();
+    let mut bad = good.to_vec();
+    *bad.last_mut().unwrap() ^= 1;
+    raw.put(&object, bad);
+    assert!(matches!(reader.read(identity, address), Err(StoreError::Damaged { .. })));
+    raw.delete(&object);
+    assert!(why(reader.read(identity, address)).contains("no such object"));
+    raw.put(&object, good);
+    assert_eq!(reader.read(identity, address).unwrap(), [1; 5000][..], "errors are not remembered");
+}
+
+/// A bucket that does not answer is left alone for some seconds, in which only memory is read.
+#[test]
+fn a_bucket_that_is_away_is_not_waited_for_by_every_call() {
+    let bucket = bucket();
+    let (owner, reader) = (open(&bucket, None, None), foreign(&bucket, None, None));
+    let ((identity, first), (_, second)) = (shared(&owner, 1), shared(&owner, 2));
+    assert!(reader.read(identity, first).is_ok());
+    bucket.set_away(Some(Away::Failing));
+    assert!(matches!(reader.read(identity, second), Err(StoreError::Unavailable { .. })));
+    let before = bucket.met().requests;
+    assert!(why(reader.read(identity, second)).contains("lately"));
+    assert!(reader.read(identity, first).is_ok());
+    assert_eq!(bucket.met().requests, before);
+    bucket.set_away(None);
+}
+
+/// The folder of local copies is the reader's while another process has the partition, and the partition's own otherwise. What
+/// was read is warm then.
+#[test]
+fn a_partition_takes_the_copies_of_its_reader() {
+    let folder = tempfile::tempdir().unwrap();
+    let (bucket, path) = (bucket(), folder.path().join("cache"));
+    let owner = open(&bucket, None, None);
+    let (identity, address) = shared(&owner, 1);
+    let reader = foreign(&bucket, Some(&path), None);
+    assert!(reader.read(identity, address).is_ok());
+    drop(owner);
+    // Another process finds the folder locked, and does without copies.
+    assert!(opener_with(&bucket, &options(Some(&path))).open(&config(), None).is_err());
+    assert!(foreign(&bucket, Some(&path), None).read(identity, address).is_ok());
+    reader.suspend();
+    assert!(why(reader.read(identity, address)).contains("itself"));
+    assert!(!reader.is_at_hand(address));
+    let owner = open(&bucket, Some(&path), None);
+    assert_eq!(owner.chunks().read(address).unwrap(), [1; 5000][..]);
+    assert_eq!(owner.disk_cache_statistics().unwrap().hits, 1);
+    drop(owner);
+    reader.resume();
+    reader.resume();
+    assert!(reader.read(identity, address).is_ok());
+    drop(reader);
+    // The copies are found by the next process, without a request for the object.
+    let reader = foreign(&bucket, Some(&path), None);
+    Raw(bucket.clone()).delete(&format!("chunks/{}", Raw(bucket.clone()).list("chunks").pop().unwrap().0));
+    assert_eq!(reader.read(identity, address).unwrap(), [1; 5000][..]);
+}

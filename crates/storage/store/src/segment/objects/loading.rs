@@ -1,0 +1,60 @@
+//! Reads chunks from their objects, or from copies on the local disk.
+
+use super::super::reading;
+use super::bucket::Bucket;
+use super::disk_cache::DiskCache;
+use super::name::object_name;
+use crate::{ChunkAddress, KeyRing, StoreError};
+use bytes::Bytes;
+use std::ops::Range;
+
+/// What is wrong with a chunk whose object is not there.
+pub(super) const MISSING: &str = "no such object";
+
+/// Returns a chunk from its copy, or from its record, which `fetch` returns and is copied then. `damaged` names the place of
+/// what is wrong with the record.
+///
+/// # Errors
+/// `Damaged`; those of `fetch`.
+pub(super) fn load(
+    (copies, keys): (Option<&DiskCache>, Option<&KeyRing>),
+    address: ChunkAddress,
+    fetch: impl FnOnce() -> Result<Bytes, StoreError>,
+    damaged: impl FnOnce(String) -> StoreError,
+) -> Result<Bytes, StoreError> {
+    if let Some(copies) = copies
+        && let Some(record) = copies.get(address)
+    {
+        match reading::decode(&record, address, keys) {
+            Ok((chunk, _)) => return Ok(chunk),
+            Err(what) => copies.reject(address, &what),
+        }
+    }
+    let record = fetch()?;
+    let (chunk, _) = reading::decode(&record, address, keys).map_err(damaged)?;
+    if let Some(copies) = copies {
+        copies.insert(address, &record);
+    }
+    Ok(chunk)
+}
+
+/// Returns the part of the object that is the chunk's record, or why there can be none.
+pub(super) fn range(address: ChunkAddress) -> Result<Range<u64>, String> {
+    let length = reading::record_length(address)? as u64;
+    let end = address.offset.checked_add(length).ok_or("no object is that long")?;
+    Ok(address.offset..end)
+}
+
+/// Returns a record if it has this length.
+pub(super) fn whole(record: Bytes, length: u64) -> Result<Bytes, String> {
+    if record.len() as u64 == length {
+        return Ok(record);
+    }
+    Err(format!("the object ends before its {length} bytes"))
+}
+
+/// Returns the error of a record in which something is wrong.
+pub(super) fn damaged(bucket: &dyn Bucket, address: ChunkAddress, what: String) -> StoreError {
+    let object = object_name(address.segment);
+    StoreError::Damaged { place: format!("{}/{object} at offset {}", bucket.place(), address.offset), what }
+}
