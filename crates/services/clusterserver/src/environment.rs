@@ -104,6 +104,10 @@ pub trait Data: Send + Sync {
         identity: [u8; 16],
         chunk: ChunkAddress,
     ) -> Result<Bytes, StoreError>;
+
+    /// Announces chunks that will be read soon, in this order, so that they may be fetched meanwhile. Returns at once. It changes
+    /// nothing but the time that [`read`](Self::read) takes.
+    fn expect(&self, partition: &PartitionName, identity: [u8; 16], chunks: &[ChunkAddress]);
 }
 
 /// The other services of this node that execute calls for clients of other nodes.

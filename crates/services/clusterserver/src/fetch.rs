@@ -16,7 +16,10 @@ use base::AbortCode;
 use bytes::Bytes;
 use cluster_proto::{Epoch, PartitionName};
 use std::ops::Range;
-use store::StoreError;
+use store::{ChunkAddress, StoreError};
+
+/// Number of chunks that are announced beyond the one that is read.
+const AHEAD_MAX: usize = 8;
 
 static ZEROS: [u8; PIECE_BYTES] = [0; PIECE_BYTES];
 
@@ -133,6 +136,7 @@ impl Fetch {
                 stream.write(Bytes::copy_from_slice(length)).map_err(client)?;
             }
         }
+        let mut ahead = Ahead::of(&answer.pieces);
         for piece in &answer.pieces {
             let sent = match piece {
                 Piece::Bytes(bytes) => {
@@ -141,6 +145,7 @@ impl Fetch {
                 }
                 Piece::Hole(length) => send_zeros(*length, stream),
                 &Piece::Chunk { address, skipped, length } => {
+                    data.expect(partition, answer.identity, ahead.next());
                     let chunk = data.read(partition, answer.identity, address);
                     match part_of(chunk, skipped..skipped + length) {
                         Ok(bytes) => {
@@ -164,6 +169,33 @@ impl Fetch {
         }
         stream.write(answer.results()).map_err(client)?;
         Ok(true)
+    }
+}
+
+/// The chunks of an answer, which are announced before they are read.
+struct Ahead {
+    chunks: Vec<ChunkAddress>,
+    /// Number of chunks that were announced, or need not be.
+    announced: usize,
+    read: usize,
+}
+
+impl Ahead {
+    fn of(pieces: &[Piece]) -> Ahead {
+        let address = |piece: &Piece| match piece {
+            Piece::Chunk { address, .. } => Some(*address),
+            Piece::Bytes(_) | Piece::Hole(_) => None,
+        };
+        Ahead { chunks: pieces.iter().filter_map(address).collect(), announced: 1, read: 0 }
+    }
+
+    /// Returns the chunks to announce when the next one is read: those up to [`AHEAD_MAX`] after it that were not yet.
+    fn next(&mut self) -> &[ChunkAddress] {
+        self.read += 1;
+        let until = self.chunks.len().min(self.read + AHEAD_MAX);
+        let begin = self.announced.min(until);
+        self.announced = until.max(self.announced);
+        &self.chunks[begin..until]
     }
 }
 
@@ -209,6 +241,23 @@ pub(crate) fn parse(reply: afs_idl::cluster::FetchReply, part: Part) -> Result<A
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_chunk_is_announced_once_before_it_is_read() {
+        let address = |segment| ChunkAddress { segment, offset: 0, stored_bytes: 9 };
+        for number in [0, 1, 2, 8, 9, 10, 30] {
+            let chunk = |segment| Piece::Chunk { address: address(segment), skipped: 0, length: 9 };
+            let chunks = (0..number).flat_map(|segment| [Piece::Hole(7), chunk(segment)]);
+            let mut ahead = Ahead::of(&chunks.collect::<Vec<Piece>>());
+            let mut announced = vec![address(0)];
+            for read in 0..number {
+                announced.extend_from_slice(ahead.next());
+                let until = number.min(read + 1 + AHEAD_MAX as u64);
+                assert_eq!(announced, (0..until).map(address).collect::<Vec<_>>(), "{read} of {number}");
+            }
+            assert!(ahead.next().is_empty());
+        }
+    }
 
     const FID: fs::Fid = fs::Fid { volume: 1, vnode: 2, unique: 3 };
 

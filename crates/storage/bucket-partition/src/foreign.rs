@@ -18,6 +18,9 @@ use uuid::Uuid;
 /// How long the bucket is left alone after it has failed.
 const REST: Duration = Duration::from_secs(5);
 
+/// Number of chunks that are read ahead at a time, for all callers.
+const AHEAD_MAX: usize = 16;
+
 /// Returns the partition's key, if it has one, or why it cannot be read.
 pub type LoadKey = Box<dyn Fn() -> Result<Option<MasterKey>, String> + Send + Sync>;
 
@@ -27,6 +30,7 @@ pub type LoadKey = Box<dyn Fn() -> Result<Option<MasterKey>, String> + Send + Sy
 /// [`suspend`](Self::suspend) before, which leaves the folder of the local copies to it, and [`resume`](Self::resume) when it is
 /// closed.
 pub struct Foreign {
+    runtime: Arc<Runtime>,
     home: Home,
     chunks: Arc<Objects>,
     options: BucketConfig,
@@ -35,7 +39,9 @@ pub struct Foreign {
     /// Held while it is opened, so that this happens once at a time.
     opening: Mutex<()>,
     /// No request is made under the lock.
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
+    /// As many references as chunks are being read ahead, and one.
+    ahead: Arc<()>,
 }
 
 #[derive(Default)]
@@ -43,6 +49,13 @@ struct State {
     phase: Phase,
     /// When the bucket may be asked again, after it has failed.
     not_before: Option<Instant>,
+}
+
+impl State {
+    /// Leaves the bucket alone for a while.
+    fn rest(&mut self) {
+        self.not_before = Some(Instant::now() + REST);
+    }
 }
 
 #[derive(Default)]
@@ -84,8 +97,9 @@ impl Foreign {
         };
         let home = Home { objects: objects("", place.to_owned()), place: PathBuf::from(place) };
         let chunks = Arc::new(objects(CHUNKS, format!("{place}/{CHUNKS}")));
-        let (opening, state) = Default::default();
-        Foreign { home, chunks, options: options.clone(), cache_bytes, key, opening, state }
+        let (opening, state, ahead) = Default::default();
+        let (runtime, options) = (Arc::clone(runtime), options.clone());
+        Foreign { runtime, home, chunks, options, cache_bytes, key, opening, state, ahead }
     }
 
     /// Returns a chunk of the partition with this identity, decoded and verified.
@@ -97,9 +111,31 @@ impl Foreign {
         let chunks = self.chunks_of(Uuid::from_bytes(identity), address)?;
         let read = chunks.read(address);
         if let Err(StoreError::Unavailable { .. }) = &read {
-            self.rest();
+            self.state.lock().rest();
         }
         read
+    }
+
+    /// Begins to read chunks of the partition with this identity that will be read soon, as far as the partition is open and few
+    /// chunks are being read ahead. Returns at once.
+    pub fn expect(&self, identity: [u8; 16], addresses: &[ChunkAddress]) {
+        for address in addresses {
+            let Ok(Some(chunks)) = self.known(Uuid::from_bytes(identity), *address) else { return };
+            if chunks.is_at_hand(*address) {
+                continue;
+            }
+            let one = Arc::clone(&self.ahead);
+            if Arc::strong_count(&one) > AHEAD_MAX + 1 {
+                return;
+            }
+            let (address, state) = (*address, Arc::clone(&self.state));
+            self.runtime.spawn_blocking(move || {
+                if let Err(StoreError::Unavailable { .. }) = chunks.read(address) {
+                    state.lock().rest();
+                }
+                drop(one);
+            });
+        }
     }
 
     /// Whether [`read`](Self::read) returns the chunk without waiting.
@@ -124,10 +160,6 @@ impl Foreign {
         }
     }
 
-    fn rest(&self) {
-        self.state.lock().not_before = Some(Instant::now() + REST);
-    }
-
     fn unavailable(&self, what: &str) -> StoreError {
         StoreError::Unavailable { place: self.home.place.display().to_string(), what: what.to_owned() }
     }
@@ -141,7 +173,7 @@ impl Foreign {
         if let Some(chunks) = self.known(partition, address)? {
             return Ok(chunks);
         }
-        let keys = self.keys_of(partition).inspect_err(|_| self.rest())?;
+        let keys = self.keys_of(partition).inspect_err(|_| self.state.lock().rest())?;
         self.open(partition, keys)
     }
 

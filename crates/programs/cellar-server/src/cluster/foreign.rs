@@ -84,6 +84,12 @@ impl Data for ForeignData {
         }
         rx::waiting(|| foreign.read(identity, chunk))
     }
+
+    fn expect(&self, partition: &PartitionName, identity: [u8; 16], chunks: &[ChunkAddress]) {
+        if let Some(foreign) = self.partitions.get(partition) {
+            foreign.expect(identity, chunks);
+        }
+    }
 }
 
 /// Keeps a partition from being read here as another node's.

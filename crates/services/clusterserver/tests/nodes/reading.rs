@@ -119,6 +119,11 @@ fn a_front_reads_long_files_from_the_bucket() {
         (3 * MB as u64, before.relayed_bytes)
     );
     assert_eq!(scene.view.reads(), 12, "one for each chunk of 256 KiB");
+    let expected = std::mem::take(&mut *scene.world.locals[0].expected.lock());
+    assert!(
+        expected.len() == 11 && expected.iter().all(|(identity, _)| *identity == IDENTITY),
+        "{expected:?}"
+    );
     // Again from memory, whatever the range.
     for (position, length) in [(0, 200_000), (262_143, 262_146), (100_000, 2 * MB as i64), (2_900_000, ALL)] {
         let (got, reply) = fetch(&*scene.front(), fid, position, length).unwrap();

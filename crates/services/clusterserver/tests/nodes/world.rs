@@ -156,12 +156,14 @@ pub(crate) struct Local {
     volume_server: OnceLock<VolumeServer>,
     /// The file data of the other node's partition, and the identity of that.
     pub(crate) foreign: RwLock<Option<([u8; 16], ForeignChunks)>>,
+    /// The chunks that were announced.
+    pub(crate) expected: Mutex<Vec<([u8; 16], ChunkAddress)>>,
 }
 
 impl Local {
     pub(crate) fn new(partition: PartitionName) -> Arc<Local> {
-        let (network, sharing, open, volume_server, foreign) = Default::default();
-        Arc::new(Local { partition, network, sharing, open, volume_server, foreign })
+        let (network, sharing, open, volume_server, foreign, expected) = Default::default();
+        Arc::new(Local { partition, network, sharing, open, volume_server, foreign, expected })
     }
 
     pub(crate) fn volume_server(&self) -> Result<&VolumeServer, AbortCode> {
@@ -229,6 +231,10 @@ impl Data for Local {
             Some((known, chunks)) if *known == identity => chunks.read(chunk),
             _ => Err(StoreError::Unavailable { place: "the bucket".into(), what: "not here".into() }),
         }
+    }
+
+    fn expect(&self, _: &PartitionName, identity: [u8; 16], chunks: &[ChunkAddress]) {
+        self.expected.lock().extend(chunks.iter().map(|chunk| (identity, *chunk)));
     }
 }
 

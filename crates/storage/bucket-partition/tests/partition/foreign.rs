@@ -53,6 +53,37 @@ fn chunks_are_read_while_another_process_has_them() {
     }
 }
 
+/// Chunks that are announced are read in the background, once each; wrong ones have no effect.
+#[test]
+fn announced_chunks_are_read_ahead() {
+    let bucket = bucket();
+    let (owner, reader) = (open(&bucket, None, None), foreign(&bucket, None, None));
+    let stored: Vec<_> = (1..7).map(|byte| shared(&owner, byte)).collect();
+    let (identity, first) = stored[0];
+    let addresses: Vec<ChunkAddress> = stored.iter().map(|(_, address)| *address).collect();
+    reader.expect(identity, &addresses);
+    assert!(!reader.is_at_hand(first), "the partition is not open yet");
+    assert!(reader.read(identity, first).is_ok());
+    reader.expect([9; 16], &addresses);
+    let before = bucket.met().requests;
+    reader.expect(identity, &[ChunkAddress { offset: 1 << 40, ..first }]);
+    reader.expect(identity, &addresses);
+    let all = || addresses.iter().all(|address| reader.is_at_hand(*address));
+    let begun = std::time::Instant::now();
+    while !all() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "they are not read");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for (byte, (_, address)) in (1..7).zip(&stored) {
+        assert_eq!(reader.read(identity, *address).unwrap(), [byte; 5000][..]);
+    }
+    // One for each, and one in vain.
+    assert!(bucket.met().requests - before <= addresses.len() as u64);
+    reader.suspend();
+    reader.expect(identity, &addresses);
+    assert!(!reader.is_at_hand(first));
+}
+
 /// What is not in the bucket yet is not offered to others.
 #[test]
 fn only_chunks_in_the_bucket_are_shared() {
