@@ -9,7 +9,7 @@ mod walk;
 use crate::Test;
 use crate::tests::fuse::in_mounted_cell;
 use crate::tests::mixed::all;
-use crate::tests::series::{Series, check_files};
+use crate::tests::series::{SETTLED, Series, check_files};
 use crate::tests::store::Writer;
 use crate::tests::wait_for;
 use anyhow::{Context, Result, ensure};
@@ -106,11 +106,11 @@ fn kill_nodes(cluster: &mut Cluster, pulses: &[Series], owner: usize) -> Result<
     let mut writer = Writer::start_in(&cluster.host, "steps", 0, 0, u64::MAX)?;
     wait_for(LIMIT, || Ok(writer.done()?.unwrap_or(0) >= CHANGES as u64))?;
     pulses.iter().try_for_each(|pulse| pulse.more(CHANGES))?;
-    let before = SystemTime::now();
     cluster.nodes[owner].end_cellar("KILL")?;
+    let since = SystemTime::now();
     for index in (0..cluster.nodes.len()).filter(|index| *index != owner) {
-        let taken = pulses[index].after(before + Duration::from_millis(500))?;
-        let longest = pulses[index].longest_gap(before)?;
+        let taken = pulses[index].after(since + SETTLED)?;
+        let longest = pulses[index].longest_gap(since)?;
         println!(
             "interop: {} acknowledged a change {:.1} s after the kill; the longest pause was {:.1} s",
             cluster.nodes[index].name,
@@ -133,11 +133,11 @@ fn kill_nodes(cluster: &mut Cluster, pulses: &[Series], owner: usize) -> Result<
     let next = cluster.present_owner("b")?;
     ensure!(next != owner, "the killed node owns the partition");
     let front = (0..cluster.nodes.len()).find(|index| ![owner, next].contains(index)).context("no front")?;
-    let before = SystemTime::now();
     cluster.nodes[front].end_cellar("KILL")?;
+    let since = SystemTime::now();
     for index in [owner, next] {
         pulses[index].more(CHANGES)?;
-        let longest = pulses[index].longest_gap(before)?;
+        let longest = pulses[index].longest_gap(since)?;
         println!("interop: without a front, the longest pause was {:.1} s", longest.as_secs_f64());
         ensure!(longest <= TAKEOVER, "clients of {} waited for {longest:?}", cluster.nodes[index].name);
     }
@@ -167,12 +167,12 @@ fn stop_owner(cluster: &Cluster, pulses: &[Series], owner: usize) -> Result<()> 
     late.more(3)?;
     present.more(3)?;
     pulses.iter().try_for_each(|pulse| pulse.more(CHANGES))?;
-    let before = SystemTime::now();
     cluster.nodes[owner].stop_cellar()?;
-    let longest = pulses[front].longest_gap(before)?;
+    let since = SystemTime::now();
+    let longest = pulses[front].longest_gap(since)?;
     println!("interop: the longest pause was {:.1} s", longest.as_secs_f64());
     ensure!(longest <= TAKEOVER, "clients waited for {longest:?}");
-    std::thread::sleep(STOPPED.saturating_sub(before.elapsed()?));
+    std::thread::sleep(STOPPED.saturating_sub(since.elapsed()?));
     pulses[front].more(1)?;
     present.more(2)?;
     let (_, version) = present.rows()?.pop().context("no version")?;

@@ -12,6 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Time limit for an answer.
 const LIMIT: Duration = Duration::from_secs(120);
 
+/// An answer later than this after the end of a node is not one of that node.
+pub(crate) const SETTLED: Duration = Duration::from_millis(500);
+
 /// Number of lines of a program that a failure quotes.
 const QUOTED_LINES: usize = 5;
 
@@ -89,9 +92,10 @@ impl Series {
         Ok(first()?.context("no answer")?.0.duration_since(time)?)
     }
 
-    /// Returns the longest time between two answers after `since`, the first one counted from it.
+    /// Returns the longest time between two answers after `since`, the first one counted from it. It waits for one after
+    /// [`SETTLED`]. Take `since` when the node is stopped, not before: sending a signal takes long on a busy machine.
     pub(crate) fn longest_gap(&self, since: SystemTime) -> Result<Duration> {
-        self.after(since + Duration::from_millis(500))?;
+        self.after(since + SETTLED)?;
         let (mut last, mut longest) = (since, Duration::ZERO);
         for (at, _) in self.rows()?.into_iter().filter(|(at, _)| *at > since) {
             longest = longest.max(at.duration_since(last)?);
