@@ -32,7 +32,8 @@ deny:                           ## licences, duplicates and advisories of depend
 	scripts/deny
 
 unit:                           ## unit tests, models and simulations
-	cargo test --workspace --no-fail-fast
+	cargo test --workspace --no-fail-fast --tests
+	cargo test --workspace --doc
 
 interop:                        ## tests with the real OpenAFS tools, kafs and afsd.fuse (root); PROFILE=release: of the release build
 	cargo build --profile $(PROFILE) $(if $(filter dev,$(PROFILE)),--workspace --bins --tests,-p cellar -p interop)

@@ -67,7 +67,7 @@ mod tests {
             ("rx::lane::run", "/a/crates/protocol/rx/src/lane.rs", "rx::lane::run"),
             ("mi_malloc", "/m/src/alloc.c", "mi_malloc"),
             ("rocksdb::DB::Get(int)", "/r/src/db.cc", "rocksdb::DB::Get(int)"),
-            ("a_test", "/a/crates/programs/cellar/tests/web.rs", "a_test"),
+            ("a_test", "/a/crates/programs/cellar/tests/commands/web.rs", "a_test"),
         ] {
             assert_eq!(with_module(name, Some(file)), wanted);
         }

@@ -1,11 +1,9 @@
 //! Checks that the files a server leaves on disk are private to its user.
 
-mod support;
-
+use crate::support::place::Place;
+use crate::support::process::Process;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use support::place::Place;
-use support::process::Process;
 
 /// Returns the files and directories below a directory that other users can access, with their modes.
 fn open_to_others(folder: &Path) -> Vec<(PathBuf, u32)> {

@@ -1,15 +1,13 @@
 //! Promotions between cells, with real processes: three cells, one of them with two servers, killed servers,
 //! a killed promotion, a rollback, an untrusted signature, and a modified manifest.
 
-mod support;
-
+use crate::support::place::{Place, addresses, cellar, printed};
+use crate::support::process::Process;
+use crate::support::soon;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use support::place::{Place, addresses, cellar, printed};
-use support::process::Process;
-use support::soon;
 
 const VOLUME: &str = "software";
 

@@ -1,8 +1,9 @@
 //! `--dry-run` of the commands that change a cell: it shows what would be done, fails where the command would
 //! fail, and changes nothing.
 
-mod support;
-
+use crate::support::cell::Cell;
+use crate::support::locations::Locations;
+use crate::support::place::{Place, address};
 use afs_idl::vl;
 use cell_client::Interface;
 use cellar_server::FaultInjection;
@@ -13,9 +14,6 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
-use support::cell::Cell;
-use support::locations::Locations;
-use support::place::{Place, address};
 
 /// A cell with helpers that take command lines.
 struct CommandCell(Cell);

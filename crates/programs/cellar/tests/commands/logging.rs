@@ -1,7 +1,8 @@
 //! Compares the event lines in the log of a running server with its counters.
 
-mod support;
-
+use crate::support::place::Place;
+use crate::support::process::Process;
+use crate::support::{get, look, noise, soon};
 use afs_idl::cellar::{PurgeVolumeCacheRequest, purge_volume_cache};
 use afs_idl::fs as rxafs;
 use bytes::Bytes;
@@ -10,9 +11,6 @@ use load::files::{Fid, Files};
 use load::station::Station;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use support::place::Place;
-use support::process::Process;
-use support::{get, look, noise, soon};
 
 /// A server in a separate process, with a log.
 struct Logging(Process);

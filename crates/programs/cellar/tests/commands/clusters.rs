@@ -1,9 +1,7 @@
 //! `cellar cluster`; here the bucket is a folder.
 
-mod support;
-
+use crate::support::place::Place;
 use std::process::Output;
-use support::place::Place;
 
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -18,8 +16,8 @@ fn a_cluster_needs_the_feature() {
 
 #[cfg(feature = "bucket")]
 mod with {
-    use super::support::place::address;
     use super::*;
+    use crate::support::place::address;
     use cluster::{Member, MemberConfig};
     use serde_json::{Value, json};
     use std::path::Path;
@@ -161,7 +159,7 @@ mod with {
         fresh(Place::new("")).run(&init);
         let config = MemberConfig::new("fs1".parse().unwrap());
         let member = Member::start(cellar_server::buckets::connect(&settings(&at)).unwrap(), config).unwrap();
-        super::support::soon("a lease", || member.has_lease().then_some(()));
+        crate::support::soon("a lease", || member.has_lease().then_some(()));
         let error = refusal(&fresh(Place::new("")), &init);
         assert!(error.contains("already"), "{error}");
     }

@@ -1,9 +1,8 @@
 //! The cell's databases in the bucket of a cluster: every node answers, and one has them open. Here the bucket is a folder.
 
-#![cfg(feature = "bucket")]
-
-mod support;
-
+use crate::support::place::{Place, addresses};
+use crate::support::process::Process;
+use crate::support::soon;
 use afs_idl::{ClientConnection, pr, vl};
 use base::AbortCode;
 use cell_client::network::AfsNetwork;
@@ -12,9 +11,6 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::place::{Place, addresses};
-use support::process::Process;
-use support::soon;
 use tempfile::TempDir;
 
 const NODES: usize = 3;

@@ -1,7 +1,7 @@
 //! Servers that are replaced, or killed and restarted, while clients keep calling.
 
-mod support;
-
+use crate::support::place::{Place, cellar};
+use crate::support::{Over, PATIENCE, soon};
 use afs_idl::ClientConnection;
 use anyhow::Result;
 use base::AbortCode;
@@ -15,8 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
-use support::place::{Place, cellar};
-use support::{Over, PATIENCE, soon};
 
 /// A process that is killed when the test ends.
 struct Running(Child);

@@ -1,13 +1,11 @@
 //! `cellar quickstart`: the welcome, the demonstration, commands that find the cell, and ports in use.
 
-mod support;
-
+use crate::support::place::{address, cellar};
+use crate::support::soon;
 use std::io::Read;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
-use support::place::{address, cellar};
-use support::soon;
 use tempfile::TempDir;
 
 /// A quickstart cell in the folder `cell` of a temporary directory; dropping it kills the server.

@@ -1,14 +1,12 @@
 //! A release while a server with one of the sites is down, with real processes: the other site has the new
 //! version immediately, and the one that was down receives it automatically when it is back.
 
-mod support;
-
+use crate::support::locations::Locations;
+use crate::support::place::{Place, addresses};
+use crate::support::process::Process;
+use crate::support::soon;
 use serde_json::Value;
 use std::net::Ipv4Addr;
-use support::locations::Locations;
-use support::place::{Place, addresses};
-use support::process::Process;
-use support::soon;
 
 const VOLUME: &str = "software";
 

@@ -1,12 +1,10 @@
 //! `cellar import`: a damaged database is rejected with the location of the damage, and nothing of it is
 //! imported; resuming a partly imported partition has the same result as importing it in one run.
 
-mod support;
-
+use crate::support::place::{Place, printed};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::place::{Place, printed};
 use walkdir::WalkDir;
 
 fn import(place: &Place, kind: &str, path: &Path, options: &[&str]) -> Command {

@@ -1,8 +1,8 @@
 //! OpenAFS's security advisories since 2013, replayed against a whole cell. `docs/reference/advisories.md`
 //! lists all of them, including those covered by other tests and those that cannot apply.
 
-mod support;
-
+use crate::support::cell::Cell;
+use crate::support::place::address;
 use afs_idl::{CallStream, ClientConnection, bozo, cellar as cellar_idl, fs, pr, vl, vol};
 use base::{AbortCode, limits};
 use load::files::{Fid, Files};
@@ -14,8 +14,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
-use support::cell::Cell;
-use support::place::address;
 use xdr::{Encode, XdrString};
 
 /// A cell, a caller without a token, and a caller with the cell's key.
@@ -484,7 +482,7 @@ impl Service for Liar {
 #[test]
 fn sa_2024_003_clients_refuse_replies_that_do_not_decode() {
     let (address, port) = (address(), 7300);
-    let _server = support::serve(address, port, Liar);
+    let _server = crate::support::serve(address, port, Liar);
     let station = Station::start().unwrap();
     let connection = station.connect(SocketAddr::from((address, port)), FILE_SERVICE, None);
     let fid = Fid { volume: 1, vnode: 1, unique: 1 };

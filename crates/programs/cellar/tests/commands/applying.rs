@@ -1,9 +1,7 @@
 //! `cellar apply` against a running cell.
 
-mod support;
-
+use crate::support::cell::Cell;
 use serde_json::Value;
-use support::cell::Cell;
 
 /// Writes the file and returns its path.
 fn write(cell: &Cell, text: &str) -> String {

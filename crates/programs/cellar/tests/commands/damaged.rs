@@ -1,8 +1,9 @@
 //! A damaged chunk shared by several files: the scrubber finds it, `cellar store damaged` names every file
 //! and the location of another copy, and the metrics show the savings of sharing.
 
-mod support;
-
+use crate::support::cell::Cell;
+use crate::support::place::Place;
+use crate::support::soon;
 use afs_idl::vl;
 use anyhow::Result;
 use base::{PartitionId, UnixTime, UserId, VolumeId, VolumeType};
@@ -15,9 +16,6 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 use store::{Partition, PartitionConfig};
-use support::cell::Cell;
-use support::place::Place;
-use support::soon;
 use volume::{Actor, NewVolume, PartitionHandle, SetStatus, Space, StoreRequest, VolumeOptions, Volumes};
 
 const VOLUME: u32 = 536_870_912;

@@ -1,9 +1,7 @@
 //! `cellar config check` and `show`.
 
-mod support;
-
+use crate::support::place::Place;
 use serde_json::{Value, json};
-use support::place::Place;
 
 fn row(rows: &[Value], key: &str) -> Value {
     rows.iter().find(|row| row["key"] == key).unwrap_or_else(|| panic!("no {key} in {rows:#?}")).clone()
@@ -61,8 +59,8 @@ fn every_value_is_shown_with_its_source() {
     let shown = place.run(&["config", "show", "--effective"]);
     let line = shown.lines().find(|line| line.contains("rx.workers")).unwrap();
     assert!(line.contains("32") && line.ends_with(&format!("{path}, line {at}")), "{line}");
-    let mut command = support::place::cellar(&["config", "show", "--effective"]);
-    let shown = support::place::printed(command.env("CELLAR_CONFIG", path));
+    let mut command = crate::support::place::cellar(&["config", "show", "--effective"]);
+    let shown = crate::support::place::printed(command.env("CELLAR_CONFIG", path));
     let line = shown.lines().find(|line| line.contains(" configuration ")).unwrap();
     assert!(line.ends_with("environment, CELLAR_CONFIG"), "{line}");
 }

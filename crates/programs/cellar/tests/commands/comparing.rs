@@ -1,15 +1,13 @@
 //! `cellar doctor` in a cell whose location database and volumes differ, as after interrupted operations.
 
-mod support;
-
+use crate::support::cell::Cell;
+use crate::support::locations::Locations;
+use crate::support::place::address;
 use afs_idl::{ClientConnection, vl, vol};
 use base::HostUuid;
 use cell_client::Interface;
 use serde_json::Value;
 use std::sync::Arc;
-use support::cell::Cell;
-use support::locations::Locations;
-use support::place::address;
 
 /// IDs that the location database does not assign to new volumes of a small cell.
 const ORPHAN: u32 = 600_000_000;

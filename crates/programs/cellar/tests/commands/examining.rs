@@ -1,7 +1,8 @@
 //! `cellar doctor` with real cells that have a problem; other tests cover only its rules.
 
-mod support;
-
+use crate::support::cell::Cell;
+use crate::support::place::{Place, address};
+use crate::support::{Over, look, serve};
 use afs_idl::{fs as rxafs, vl};
 use base::{AbortCode, CallContext, HostUuid};
 use bytes::Bytes;
@@ -14,9 +15,6 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use support::cell::Cell;
-use support::place::{Place, address};
-use support::{Over, look, serve};
 
 /// More than the queue of a socket of [`BUFFER`] holds; the rest is soon received, so that other calls get
 /// through.

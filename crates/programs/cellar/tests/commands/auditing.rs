@@ -1,7 +1,8 @@
 //! Makes known calls to every service of a whole cell and checks their audit lines in both formats.
 
-mod support;
-
+use crate::support::cell::Cell;
+use crate::support::place::Place;
+use crate::support::{figure, look, soon};
 use afs_idl::{bozo, cellar as own, fs as rxafs, pr, vl, vol};
 use base::AbortCode;
 use cell_client::{Interface, Network};
@@ -10,9 +11,6 @@ use load::station::{FILE_SERVICE, Station};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::process::Command;
-use support::cell::Cell;
-use support::place::Place;
-use support::{figure, look, soon};
 
 /// Two sinks: one with all events, and one with OpenAFS's default events in its format.
 const SINKS: &str = "[audit.all]\nfile = \"all.json\"\nevents = [\"all\"]\npolicy = \"block\"\n\

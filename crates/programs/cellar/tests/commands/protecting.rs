@@ -1,15 +1,13 @@
 //! Required protection of calls, over the wire: levels by class of caller, and permitted destinations of
 //! volumes.
 
-mod support;
-
+use crate::support::cell::Cell;
+use crate::support::place::Place;
 use afs_idl::{ClientConnection, pr, vol};
 use base::{AbortCode, SecurityLevel};
 use cell_client::Network;
 use cell_client::network::{AfsNetwork, local_authentication_at};
 use std::sync::Arc;
-use support::cell::Cell;
-use support::place::Place;
 
 const PROTECTION: (u16, u16) = (73, 7002);
 const VOLUMES: (u16, u16) = (4, 7005);

@@ -1,9 +1,8 @@
 //! Nodes of a cluster: each serves every volume, whichever of them owns it. Here the bucket is a folder.
 
-#![cfg(feature = "bucket")]
-
-mod support;
-
+use crate::support::place::{Place, addresses};
+use crate::support::process::Process;
+use crate::support::{noise, soon};
 use afs_idl::cluster::refusal;
 use afs_idl::{ClientConnection, cluster, vol};
 use base::AbortCode;
@@ -15,9 +14,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::place::{Place, addresses};
-use support::process::Process;
-use support::{noise, soon};
 use tempfile::TempDir;
 
 const NODES: usize = 3;

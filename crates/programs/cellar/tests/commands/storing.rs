@@ -1,16 +1,14 @@
 //! Clients read what they stored, also after a restart: all lengths around chunk boundaries, unencrypted and
 //! encrypted, whole files and parts of them.
 
-mod support;
-
+use crate::support::cell::Cell;
+use crate::support::noise;
 use afs_idl::{CallStream, ClientConnection, fs};
 use bytes::Bytes;
 use cell_client::Network;
 use load::files::{Fid, Files};
 use load::station::{FILE_SERVICE, Station};
 use std::sync::Arc;
-use support::cell::Cell;
-use support::noise;
 
 const CHUNK_BYTES: usize = 256 << 10;
 

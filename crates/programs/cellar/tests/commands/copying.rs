@@ -1,8 +1,9 @@
 //! `cellar cp`: trees come back as they were, failures are reported, and hostile trees, whose owner tries to overwrite
 //! or read other files of the user who copies them, do no harm.
 
-mod support;
-
+use crate::support::cell::Cell;
+use crate::support::place::Place;
+use crate::support::process::Process;
 use std::ffi::OsStr;
 use std::fs::{self, File, FileTimes};
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,9 +11,6 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, UNIX_EPOCH};
-use support::cell::Cell;
-use support::place::Place;
-use support::process::Process;
 use tempfile::TempDir;
 
 const VOLUME: &str = "tree";
@@ -302,7 +300,7 @@ fn a_server_that_is_killed_and_restarted_loses_nothing() {
     let mut copy = server.command(&["cp", &from, &format!("cell:{VOLUME}/tree"), "--jobs", "8"]);
     let child = copy.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // In the middle of it.
-    support::soon("some files are there", || {
+    crate::support::soon("some files are there", || {
         let listed = server.output(&["du", &format!("cell:{VOLUME}/tree"), "--json"]);
         listed.status.success().then_some(())
     });

@@ -1,8 +1,6 @@
 //! Partitions in buckets; here the bucket is a folder.
 
-mod support;
-
-use support::place::{Place, cellar};
+use crate::support::place::{Place, cellar};
 
 fn stderr(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -31,9 +29,9 @@ mod without {
 
 #[cfg(feature = "bucket")]
 mod with {
-    use super::support::cell::Cell;
-    use super::support::soon;
     use super::*;
+    use crate::support::cell::Cell;
+    use crate::support::soon;
     use serde_json::{Value, json};
     use std::path::Path;
 
@@ -74,7 +72,7 @@ mod with {
             probed["operations"].as_array().unwrap().iter().map(|one| &one["operation"]).collect();
         assert_eq!(names.len(), 9);
         assert!(names.contains(&&json!("replace-race")), "{names:?}");
-        let said = support::place::printed(&mut cellar(&["bucket", "probe", &address]));
+        let said = crate::support::place::printed(&mut cellar(&["bucket", "probe", &address]));
         assert!(said.contains("REQUIRES") && said.contains("can hold a partition"), "{said}");
         for (wrong, words) in [
             ("file:///absent/folder", "/absent/folder"),

@@ -12,8 +12,9 @@ mod keyboard;
 mod measures;
 #[path = "web/since.rs"]
 mod since;
-mod support;
-
+use crate::support::place::Place;
+use crate::support::process::Process;
+use crate::support::{Over, get, look, soon};
 use browser::Browser;
 use bytes::Bytes;
 use load::files::Files;
@@ -23,9 +24,6 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use support::place::Place;
-use support::process::Process;
-use support::{Over, get, look, soon};
 
 /// A name that would be a script if it were interpreted as markup.
 const HOSTILE: &str = "<script>window.harmed=1</script><img src=x onerror=window.harmed=1>";

@@ -1,15 +1,13 @@
 //! Gives a cell a new key while its servers run, as `asetkey add` and `asetkey delete` do, with real
 //! processes.
 
-mod support;
-
+use crate::support::place::{self, Place, addresses, cellar, printed};
+use crate::support::process::Process;
+use crate::support::soon;
 use afs_format::keyfile::write_extended;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use support::place::{self, Place, addresses, cellar, printed};
-use support::process::Process;
-use support::soon;
 
 /// Longer than the interval at which servers check their key files.
 const A_WHILE: Duration = Duration::from_secs(7);

@@ -1,0 +1,34 @@
+//! Tests of the program's commands and of whole cells, in one program: each would take seconds to link. Those that measure
+//! their whole process are programs of their own.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod advisories;
+mod applying;
+mod auditing;
+mod buckets;
+mod catching_up;
+mod clusters;
+mod comparing;
+mod configuring;
+mod copying;
+mod damaged;
+mod examining;
+mod importing;
+mod logging;
+#[cfg(feature = "bucket")]
+mod nodes;
+mod outliving;
+mod preflight;
+mod private;
+mod promoting;
+mod protecting;
+mod quickstart;
+mod rekeying;
+#[cfg(feature = "bucket")]
+mod sharing;
+mod store_check;
+mod storing;
+mod tracing;
+mod web;
