@@ -457,7 +457,7 @@ figures! {
         forwards_unknown: counter Count,
         /// Clients' calls that were given up after 20 seconds, or because they could not be repeated.
         forwards_failed: counter Count,
-        /// Clients' fetches from other nodes' partitions of which this node read data from the bucket itself.
+        /// Client fetches from other nodes' partitions for which this node read data from the bucket.
         reads: counter Count,
         /// Data of these fetches, from the bucket or from this node's caches.
         read: counter Bytes,

@@ -16,7 +16,7 @@ pub struct Counters {
     pub unknown: u64,
     /// Clients' calls that were given up.
     pub given_up: u64,
-    /// Clients' fetches of which this node has read data from the bucket itself.
+    /// Client fetches for which this node read data from the bucket.
     pub reads: u64,
     /// Bytes of that data, from the bucket or a cache of this node.
     pub read_bytes: u64,

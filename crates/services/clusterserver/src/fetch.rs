@@ -232,7 +232,7 @@ fn send_zeros(length: u64, stream: &mut dyn CallStream) -> Result<u64, AbortCode
 /// # Errors
 /// The error of the client's call.
 pub(crate) fn parse(reply: afs_idl::cluster::FetchReply, part: Part) -> Result<Answer, Trouble> {
-    Answer::parse(reply, part.length).map_err(|why| {
+    Answer::parse(reply, part.length, part.names).map_err(|why| {
         tracing::warn!(why, "the owner of a file has answered a question about its data with nonsense");
         Trouble::Client(MALFORMED)
     })

@@ -4,10 +4,7 @@ use afs_idl::cluster::{self, piece_kind};
 use afs_idl::fs;
 use base::AbortCode;
 use bytes::Bytes;
-use store::ChunkAddress;
-
-/// Maximum size of a chunk before encoding.
-const CHUNK_BYTES_MAX: u64 = 1 << 20;
+use store::{CHUNK_BYTES_MAX, ChunkAddress};
 
 /// A part of a file's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +35,8 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Checks an answer about at most `asked` bytes. Returns why it is none.
-    pub(crate) fn parse(reply: cluster::FetchReply, asked: u64) -> Result<Answer, &'static str> {
+    /// Checks an answer about at most `asked` bytes, of which chunks may be named only if `names` is set. Returns why it is none.
+    pub(crate) fn parse(reply: cluster::FetchReply, asked: u64, names: bool) -> Result<Answer, &'static str> {
         let cluster::FetchReply { identity, length, results, pieces, bytes } = reply;
         if length > asked {
             return Err("there are more bytes than were asked for");
@@ -51,6 +48,9 @@ impl Answer {
                 return Err("the pieces are longer than the data, or empty");
             }
             left -= piece.length;
+            if piece.kind == piece_kind::CHUNK && !names {
+                return Err("a chunk is named instead of sent");
+            }
             found.push(one(piece, &mut bytes)?);
         }
         match (found.is_empty(), bytes.is_empty()) {
@@ -81,7 +81,7 @@ fn one(piece: &cluster::Piece, bytes: &mut Bytes) -> Result<Piece, &'static str>
         }
         piece_kind::BYTES => Err("there are fewer bytes than the pieces have"),
         piece_kind::HOLE => Ok(Piece::Hole(length)),
-        piece_kind::CHUNK if u64::from(skipped) + length.min(u64::MAX >> 1) <= CHUNK_BYTES_MAX => {
+        piece_kind::CHUNK if u64::from(skipped) + length.min(u64::MAX >> 1) <= CHUNK_BYTES_MAX as u64 => {
             let address = ChunkAddress { segment: object, offset, stored_bytes };
             Ok(Piece::Chunk { address, skipped: skipped as usize, length: length as usize })
         }
@@ -129,7 +129,7 @@ mod tests {
     fn parse(change: impl FnOnce(&mut cluster::FetchReply)) -> Result<Answer, &'static str> {
         let mut reply = good();
         change(&mut reply);
-        Answer::parse(reply, 200 * KIB)
+        Answer::parse(reply, 200 * KIB, true)
     }
 
     #[test]
@@ -144,6 +144,7 @@ mod tests {
             (reply.length, reply.pieces, reply.bytes) = Default::default();
         };
         assert_eq!(parse(none).unwrap().pieces, []);
+        assert_eq!(Answer::parse(good(), 200 * KIB, false), Err("a chunk is named instead of sent"));
     }
 
     #[test]
@@ -172,12 +173,12 @@ mod tests {
             assert!(parse(change).is_err(), "{what}");
         }
         let long = |reply: &mut cluster::FetchReply| {
-            reply.pieces = vec![piece(piece_kind::CHUNK, CHUNK_BYTES_MAX + 1)];
-            (reply.length, reply.bytes) = (CHUNK_BYTES_MAX + 1, Vec::new());
+            reply.pieces = vec![piece(piece_kind::CHUNK, CHUNK_BYTES_MAX as u64 + 1)];
+            (reply.length, reply.bytes) = (CHUNK_BYTES_MAX as u64 + 1, Vec::new());
         };
         let mut reply = good();
         long(&mut reply);
-        assert_eq!(Answer::parse(reply, u64::MAX), Err("a piece is longer than any chunk"));
+        assert_eq!(Answer::parse(reply, u64::MAX, true), Err("a piece is longer than any chunk"));
     }
 
     /// Every message that the decoder accepts is an answer, or is refused; no part of one is taken for a whole.
@@ -192,7 +193,7 @@ mod tests {
                 let mut bytes = whole.clone();
                 bytes[at] ^= flip;
                 let Ok(reply) = xdr::from_slice::<cluster::FetchReply>(&bytes) else { continue };
-                if let Ok(answer) = Answer::parse(reply, 200 * KIB) {
+                if let Ok(answer) = Answer::parse(reply, 200 * KIB, true) {
                     let of = |piece: &Piece| match piece {
                         Piece::Bytes(bytes) => bytes.len() as u64,
                         Piece::Hole(length) => *length,

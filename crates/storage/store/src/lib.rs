@@ -32,7 +32,8 @@ mod test_families;
 
 pub use cache::{Cache, CacheStatistics};
 pub use chunk::{
-    ChunkAddress, ChunkOwner, ChunkStore, Codec, CodecError, SegmentRecords, SegmentUse, ZSTD_LEVELS,
+    CHUNK_BYTES_MAX, ChunkAddress, ChunkOwner, ChunkStore, Codec, CodecError, SegmentRecords, SegmentUse,
+    ZSTD_LEVELS,
 };
 pub use database::Database;
 pub use digest::Digest;

@@ -1,6 +1,6 @@
 //! Fronts that read file data from the bucket themselves.
 
-use crate::files::{make, store};
+use crate::files::{fetch_range, make, store};
 use crate::shelf::{IDENTITY, Shelf, View, damaged};
 use crate::world::{Client, HOLD, World, cell, memory, root};
 use afs_idl::{CallStream, ClientConnection, fs};
@@ -67,36 +67,6 @@ fn noise(length: usize, seed: u64) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-type Fetched = Result<(Vec<u8>, fs::FetchData64Reply), AbortCode>;
-
-fn fetch(connection: &dyn ClientConnection, fid: fs::Fid, position: i64, length: i64) -> Fetched {
-    let mut data = Vec::new();
-    let receive = |stream: &mut dyn CallStream| {
-        let mut left = 8;
-        let mut word = Vec::new();
-        while left > 0 {
-            let piece = stream.read_chunk(left)?;
-            if piece.is_empty() {
-                return Err(AbortCode::RXGEN_CC_UNMARSHAL);
-            }
-            word.extend_from_slice(&piece);
-            left = 8 - word.len();
-        }
-        let mut left = u64::from_be_bytes(word.try_into().unwrap()) as usize;
-        while left > 0 {
-            let piece = stream.read_chunk(left)?;
-            if piece.is_empty() {
-                return Err(AbortCode::RXGEN_CC_UNMARSHAL);
-            }
-            left -= piece.len();
-            data.extend_from_slice(&piece);
-        }
-        Ok(())
-    };
-    let reply = fs::fetch_data64(connection, &fs::FetchData64Request { fid, position, length }, receive)?;
-    Ok((data, reply))
-}
-
 const MB: usize = 1_000_000;
 const ALL: i64 = i64::MAX / 2;
 
@@ -106,9 +76,9 @@ fn a_front_reads_long_files_from_the_bucket() {
     let scene = Scene::new(71);
     let (fid, data) = scene.file("f", 3 * MB);
     let before = scene.counters();
-    let (got, reply) = fetch(&*scene.front(), fid, 0, ALL).unwrap();
+    let (got, reply) = fetch_range(&*scene.front(), fid, 0, ALL).unwrap();
     assert!(got == data, "{} of {} bytes", got.len(), data.len());
-    let (same, direct) = fetch(&*scene.owner(), fid, 0, ALL).unwrap();
+    let (same, direct) = fetch_range(&*scene.owner(), fid, 0, ALL).unwrap();
     assert!(same == data);
     assert_eq!((reply.status, reply.sync), (direct.status, direct.sync));
     assert_eq!(reply.call_back.call_back_type, fs::call_back_type::SHARED);
@@ -126,19 +96,19 @@ fn a_front_reads_long_files_from_the_bucket() {
     );
     // Again from memory, whatever the range.
     for (position, length) in [(0, 200_000), (262_143, 262_146), (100_000, 2 * MB as i64), (2_900_000, ALL)] {
-        let (got, reply) = fetch(&*scene.front(), fid, position, length).unwrap();
+        let (got, reply) = fetch_range(&*scene.front(), fid, position, length).unwrap();
         let end = data.len().min((position + length) as usize);
         assert!(got == data[position as usize..end], "{position} {length}");
         assert_eq!(reply.status, direct.status);
     }
     assert_eq!(scene.view.reads(), 12);
     assert_eq!(scene.counters().relayed_bytes - before.relayed_bytes, 100_000, "the last range is short");
-    let (got, _) = fetch(&*scene.front(), fid, 4 * MB as i64, ALL).unwrap();
+    let (got, _) = fetch_range(&*scene.front(), fid, 4 * MB as i64, ALL).unwrap();
     assert!(got.is_empty(), "beyond the end");
     // The promise is kept.
     store(&*Client::start(72).to(&scene.world.nodes[1]), fid, b"new").unwrap();
     assert_eq!(scene.client.station.broken.lock().last().map(|(fid, _)| *fid), Some(fid));
-    assert_eq!(fetch(&*scene.front(), fid, 0, ALL).unwrap().0, b"new");
+    assert_eq!(fetch_range(&*scene.front(), fid, 0, ALL).unwrap().0, b"new");
 }
 
 #[test]
@@ -148,17 +118,17 @@ fn short_fetches_are_forwarded() {
     let (short, small) = scene.file("g", 20_000);
     let before = scene.counters();
     let least = i64::try_from(afs_idl::cluster::NAMED_BYTES_MIN).unwrap();
-    assert!(fetch(&*scene.front(), fid, 0, least - 1).unwrap().0 == data[..least as usize - 1]);
+    assert!(fetch_range(&*scene.front(), fid, 0, least - 1).unwrap().0 == data[..least as usize - 1]);
     assert!(
-        fetch(&*scene.front(), short, 0, ALL).unwrap().0 == small,
+        fetch_range(&*scene.front(), short, 0, ALL).unwrap().0 == small,
         "a short file, of any length asked for"
     );
     assert_eq!((scene.counters().reads, scene.view.reads()), (before.reads, 0));
-    assert!(fetch(&*scene.front(), fid, 0, least).unwrap().0 == data[..least as usize]);
+    assert!(fetch_range(&*scene.front(), fid, 0, least).unwrap().0 == data[..least as usize]);
     assert_eq!((scene.counters().reads, scene.view.reads()), (before.reads + 1, 1));
-    let (directory, reply) = fetch(&*scene.front(), root(1), 0, ALL).unwrap();
+    let (directory, reply) = fetch_range(&*scene.front(), root(1), 0, ALL).unwrap();
     assert_eq!(directory.len(), reply.status.length as usize);
-    assert!(directory == fetch(&*scene.owner(), root(1), 0, ALL).unwrap().0);
+    assert!(directory == fetch_range(&*scene.owner(), root(1), 0, ALL).unwrap().0);
     // The old form, whose length has one word.
     let request = fs::FetchDataRequest { fid, position: 5, length: least as i32 };
     let mut got = Vec::new();
@@ -190,12 +160,12 @@ fn holes_and_cut_files_are_read_as_they_are() {
     expected.resize(5_000_001, 0);
     expected.extend_from_slice(&tail);
     let check = |expected: &[u8]| {
-        let (got, reply) = fetch(&*scene.front(), fid, 0, ALL).unwrap();
+        let (got, reply) = fetch_range(&*scene.front(), fid, 0, ALL).unwrap();
         assert_eq!((got.len(), reply.status.length as usize), (expected.len(), expected.len()));
         assert_eq!(got.iter().zip(expected).position(|(got, expected)| got != expected), None);
-        assert!(fetch(&*scene.owner(), fid, 0, ALL).unwrap().0 == expected);
+        assert!(fetch_range(&*scene.owner(), fid, 0, ALL).unwrap().0 == expected);
         for position in [0, 250_000, 299_999, 4_999_999, 5_100_000] {
-            let (got, _) = fetch(&*scene.front(), fid, position as i64, 700_000).unwrap();
+            let (got, _) = fetch_range(&*scene.front(), fid, position as i64, 700_000).unwrap();
             assert!(got == expected[position.min(expected.len())..expected.len().min(position + 700_000)]);
         }
     };
@@ -217,12 +187,12 @@ fn encrypted_data_is_read_with_the_keys() {
     let keys = Arc::new(KeyRing::random());
     let scene = Scene::with_keys(75, Some(&keys), Some(&keys));
     let (fid, data) = scene.file("f", 2 * MB);
-    assert!(fetch(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
+    assert!(fetch_range(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
     assert_eq!((scene.counters().read_bytes, scene.counters().reads_failed), (2 * MB as u64, 0));
     for wrong in [None, Some(Arc::new(KeyRing::random()))] {
         let scene = Scene::with_keys(76, Some(&keys), wrong.as_ref());
         let (fid, data) = scene.file("f", 2 * MB);
-        assert!(fetch(&*scene.front(), fid, 0, ALL).unwrap().0 == data, "the owner sends it");
+        assert!(fetch_range(&*scene.front(), fid, 0, ALL).unwrap().0 == data, "the owner sends it");
         assert_eq!((scene.counters().read_bytes, scene.counters().reads_failed), (0, 1));
     }
 }
@@ -237,7 +207,7 @@ fn the_owner_sends_what_cannot_be_read() {
         let (fid, data) = scene.file(name, 3 * MB);
         let before = scene.counters();
         scene.view.meddle(move |number, name| (number >= first).then(|| missing(name)));
-        assert!(fetch(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
+        assert!(fetch_range(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
         let after = scene.counters();
         assert_eq!(scene.view.reads(), first, "it is not tried again");
         assert_eq!(after.reads_failed - before.reads_failed, 1);
@@ -250,12 +220,12 @@ fn the_owner_sends_what_cannot_be_read() {
     scene.view.meddle(move |number, name| {
         (number == 3).then(|| shelf.read(name, 0..u64::MAX).map(|all| damaged(&all)))
     });
-    assert!(fetch(&*scene.front(), fid, 0, ALL).unwrap().0 == data, "never the wrong bytes");
+    assert!(fetch_range(&*scene.front(), fid, 0, ALL).unwrap().0 == data, "never the wrong bytes");
     assert_eq!(scene.counters().reads_failed, 4);
     let away = BucketError::Unavailable("no answer".into());
     let (fid, data) = scene.file("j", 3 * MB);
     scene.view.meddle(move |_, _| Some(Err(away.clone())));
-    assert!(fetch(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
+    assert!(fetch_range(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
 }
 
 /// Bytes that are wrong in the bucket itself are an error, at the owner and at its fronts.
@@ -265,8 +235,8 @@ fn damage_in_the_bucket_is_an_error_of_the_call() {
     let (fid, _) = scene.file("f", 3 * MB);
     scene.shelf.damage();
     assert!(!scene.shelf.names().is_empty());
-    assert_eq!(fetch(&*scene.front(), fid, 0, ALL).map(drop), Err(AbortCode::UAEIO));
-    assert_eq!(fetch(&*scene.owner(), fid, 0, ALL).map(drop), Err(AbortCode::UAEIO));
+    assert_eq!(fetch_range(&*scene.front(), fid, 0, ALL).map(drop), Err(AbortCode::UAEIO));
+    assert_eq!(fetch_range(&*scene.owner(), fid, 0, ALL).map(drop), Err(AbortCode::UAEIO));
     assert_eq!(scene.counters().read_bytes, 0);
 }
 
@@ -284,21 +254,21 @@ fn a_file_that_changes_meanwhile_is_read_anew() {
         }
         (number >= 4).then(|| Err(BucketError::Missing { name: name.to_owned() }))
     });
-    assert_eq!(fetch(&*scene.front(), fid, 0, ALL).map(drop), Err(AbortCode::VRESTARTING));
-    let (got, _) = fetch(&*scene.front(), fid, 0, ALL).unwrap();
+    assert_eq!(fetch_range(&*scene.front(), fid, 0, ALL).map(drop), Err(AbortCode::VRESTARTING));
+    let (got, _) = fetch_range(&*scene.front(), fid, 0, ALL).unwrap();
     assert!(got == new && got != data);
     // If the old data is still there, the client gets it with the old version: it was valid when the call began.
     let (writer, changed) = (other.to(&scene.world.nodes[1]), data.clone());
-    let version = fetch(&*scene.front(), fid, 0, 1).unwrap().1.status.data_version;
+    let version = fetch_range(&*scene.front(), fid, 0, 1).unwrap().1.status.data_version;
     scene.view.meddle(move |number, _| {
         if number == 4 {
             store(&*writer, fid, &changed).unwrap();
         }
         None
     });
-    let (got, reply) = fetch(&*scene.front(), fid, 0, ALL).unwrap();
+    let (got, reply) = fetch_range(&*scene.front(), fid, 0, ALL).unwrap();
     assert!(got == new && reply.status.data_version == version);
-    assert!(fetch(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
+    assert!(fetch_range(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
 }
 
 /// What an owner has answered is valid for the call, whatever becomes of the owner afterwards. Another owner does not continue
@@ -314,10 +284,10 @@ fn an_owner_may_end_after_its_answer() {
         }
         None
     });
-    assert!(fetch(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
+    assert!(fetch_range(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
     let begun = Instant::now();
     assert_eq!(
-        fetch(&*scene.front(), fid, 0, ALL).map(drop),
+        fetch_range(&*scene.front(), fid, 0, ALL).map(drop),
         Err(AbortCode::VRESTARTING),
         "it is asked for every call"
     );
@@ -333,14 +303,14 @@ fn an_owner_may_end_after_its_answer() {
     });
     let begun = Instant::now();
     assert_eq!(
-        fetch(&*scene.front(), fid, 0, ALL).map(drop),
+        fetch_range(&*scene.front(), fid, 0, ALL).map(drop),
         Err(AbortCode::VRESTARTING),
         "in another epoch"
     );
     assert!(begun.elapsed() < HOLD);
 }
 
-/// The owner's process is gone after its answer: what is in the bucket is read, and what is not is not answered.
+/// The owner's process ends after its answer: the front still sends what is in the bucket, and nothing else.
 #[test]
 fn an_owner_may_die_after_its_answer() {
     for is_missing in [false, true] {
@@ -353,7 +323,7 @@ fn an_owner_may_die_after_its_answer() {
             }
             (is_missing && number > 3).then(|| Err(BucketError::Missing { name: name.to_owned() }))
         });
-        let fetched = fetch(&*scene.front(), fid, 0, ALL).map(|(got, _)| got == data);
+        let fetched = fetch_range(&*scene.front(), fid, 0, ALL).map(|(got, _)| got == data);
         assert_eq!(fetched, if is_missing { Err(AbortCode::VRESTARTING) } else { Ok(true) });
     }
 }
@@ -363,23 +333,23 @@ fn an_owner_may_die_after_its_answer() {
 fn the_owner_decides_who_may_read() {
     let scene = Scene::new(83);
     let (fid, data) = scene.file("f", 2 * MB);
-    assert!(fetch(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
+    assert!(fetch_range(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
     let before = scene.counters();
     let admin = Client::start(84);
     let identity = Some(cell(SecurityLevel::Encrypted));
     let at_owner = admin.to_service(scene.world.nodes[1].files, fs::SERVICE_ID, identity);
     let access_list = b"1\n0\nsystem:anyuser\t8\n".to_vec();
     fs::store_acl(&*at_owner, &fs::StoreACLRequest { fid: root(1), access_list }).unwrap();
-    assert_eq!(fetch(&*scene.front(), fid, 0, ALL).map(drop), Err(AbortCode::UAEACCES));
+    assert_eq!(fetch_range(&*scene.front(), fid, 0, ALL).map(drop), Err(AbortCode::UAEACCES));
     assert_eq!(
-        fetch(&*scene.front(), fs::Fid { vnode: 99, ..fid }, 0, ALL).map(drop),
+        fetch_range(&*scene.front(), fs::Fid { vnode: 99, ..fid }, 0, ALL).map(drop),
         Err(AbortCode::VNOVNODE)
     );
     let after = scene.counters();
     assert_eq!((after.reads, after.read_bytes), (before.reads, before.read_bytes));
     let access_list = b"1\n0\nsystem:anyuser\t9\n".to_vec();
     fs::store_acl(&*at_owner, &fs::StoreACLRequest { fid: root(1), access_list }).unwrap();
-    assert!(fetch(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
+    assert!(fetch_range(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
 }
 
 /// A partition that was replaced by another one has chunks with the same addresses and other contents.
@@ -388,6 +358,6 @@ fn chunks_of_another_partition_are_not_read() {
     let scene = Scene::new(85);
     let (fid, data) = scene.file("f", 2 * MB);
     *scene.world.locals[0].foreign.write() = Some(([8; 16], scene.view.chunks(None)));
-    assert!(fetch(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
+    assert!(fetch_range(&*scene.front(), fid, 0, ALL).unwrap().0 == data);
     assert_eq!((scene.counters().read_bytes, scene.view.reads()), (0, 0));
 }

@@ -61,7 +61,9 @@ impl Shelf {
 /// Returns an object with a wrong bit in every kilobyte.
 pub(crate) fn damaged(contents: &Bytes) -> Bytes {
     let mut contents = contents.to_vec();
-    contents.iter_mut().skip(500).step_by(1000).for_each(|byte| *byte ^= 4);
+    for byte in contents.iter_mut().skip(500).step_by(1000) {
+        *byte ^= 4;
+    }
     contents.into()
 }
 

@@ -152,9 +152,9 @@ impl FileReader {
         Ok(out)
     }
 
-    /// Returns where the next bytes are: at most `places_max` places, of which those that are [`Place::Here`] have at most
-    /// `bytes_max` bytes together. At least one place (if neither limit is 0) until the end is reached; then none. Chunks in a bucket
-    /// are named only if `is_shared`.
+    /// Returns where the next bytes are, in at most `places_max` places. Those that are [`Place::Here`] have at most `bytes_max`
+    /// bytes in total. Returns at least one place until the end is reached, unless a limit is 0; then none. Chunks in a bucket are
+    /// named only if `is_shared`.
     ///
     /// # Errors
     /// Those of [`FileReader::next`].

@@ -22,8 +22,7 @@ pub struct ForeignChunks {
 }
 
 impl ForeignChunks {
-    /// Reads objects in `bucket`, of which at most `cache_bytes` of decoded chunks stay in memory. `keys` are needed for chunks
-    /// that are encrypted.
+    /// Reads objects in `bucket`. At most `cache_bytes` of decoded chunks stay in memory. Encrypted chunks need `keys`.
     pub fn new(bucket: Arc<dyn Bucket>, keys: Option<Arc<KeyRing>>, cache_bytes: u64) -> ForeignChunks {
         ForeignChunks { bucket, keys, cache: ChunkCache::new(cache_bytes), copies: None }
     }
