@@ -18,9 +18,11 @@ const TAG_RAW: u8 = b'r';
 const TAG_DATA: u8 = b'd';
 const TAG_ZEROS: u8 = b'z';
 const TAG_KNOWN: u8 = b'k';
+const TAG_STORED: u8 = b's';
 const TAG_END: u8 = b'e';
 
-static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
+/// Zeros, as many as a chunk has bytes.
+pub static ZEROS: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 
 /// BLAKE3 of a chunk's bytes.
 pub type Digest = [u8; DIGEST_BYTES];
@@ -49,6 +51,21 @@ pub struct Known {
     pub digest: Digest,
 }
 
+/// A reference to a chunk in an object of the source's partition, which the target takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Length of the chunk in bytes.
+    pub length: u32,
+    /// Id of the object.
+    pub object: u64,
+    /// Offset of the chunk's record in the object.
+    pub offset: u64,
+    /// Length of the record in bytes.
+    pub record_bytes: u32,
+    /// Id in the record: that of the object, or another one if the object is a copy.
+    pub origin: u64,
+}
+
 /// A part of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
@@ -56,6 +73,8 @@ pub enum Frame {
     Bytes(Vec<Bytes>),
     /// Reference to bytes of the dump that the target has.
     Known(Known),
+    /// Reference to bytes of the dump that are in the source's bucket.
+    Stored(Stored),
     /// The end, which has been verified.
     End,
 }
@@ -131,6 +150,18 @@ impl Writer {
         self.transcript.update(&out[at..]);
     }
 
+    /// Appends a reference to a chunk in an object of the source's partition.
+    pub fn stored(&mut self, stored: &Stored, out: &mut Vec<u8>) {
+        let at = out.len();
+        out.push(TAG_STORED);
+        out.extend_from_slice(&stored.length.to_be_bytes());
+        out.extend_from_slice(&stored.object.to_be_bytes());
+        out.extend_from_slice(&stored.offset.to_be_bytes());
+        out.extend_from_slice(&stored.record_bytes.to_be_bytes());
+        out.extend_from_slice(&stored.origin.to_be_bytes());
+        self.transcript.update(&out[at..]);
+    }
+
     /// Ends the stream.
     pub fn end(self, out: &mut Vec<u8>) {
         out.push(TAG_END);
@@ -187,6 +218,7 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
                 Ok(Frame::Bytes(vec![Bytes::from_static(&ZEROS[..length])]))
             }
             [TAG_KNOWN] => self.known().map(Frame::Known),
+            [TAG_STORED] => self.stored().map(Frame::Stored),
             [TAG_END] => self.end(&so_far).map(|()| Frame::End),
             _ => Err(self.before(1, "a frame of a known kind")),
         }
@@ -220,6 +252,15 @@ impl<E, F: FnMut(usize) -> Result<Bytes, E>> Reader<F> {
         let index = u64::from_be_bytes(self.array(WHAT)?);
         let length = self.length()? as u32;
         Ok(Known { vnode, unique, index, length, digest: self.array(WHAT)? })
+    }
+
+    fn stored(&mut self) -> Outcome<Stored, E> {
+        const WHAT: &str = "a reference to a stored chunk";
+        let length = self.length()? as u32;
+        let object = u64::from_be_bytes(self.array(WHAT)?);
+        let offset = u64::from_be_bytes(self.array(WHAT)?);
+        let record_bytes = u32::from_be_bytes(self.array(WHAT)?);
+        Ok(Stored { length, object, offset, record_bytes, origin: u64::from_be_bytes(self.array(WHAT)?) })
     }
 
     fn end(&mut self, so_far: &blake3::Hasher) -> Outcome<(), E> {

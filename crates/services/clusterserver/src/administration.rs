@@ -111,7 +111,7 @@ fn of_cellar(opcode: u32) -> Option<(Named, CallKind)> {
         }
         cellar::START_CHECK | cellar::STOP_CHECK => (Named::Partition(1), Change),
         cellar::GET_CHUNK_DIGESTS | cellar::DIGEST_CONTENTS => (Named::Transaction, Read),
-        cellar::OFFER_VOLUME | cellar::TAKE_VOLUME => (Named::Transaction, Change),
+        cellar::OFFER_VOLUME | cellar::OFFER_OBJECTS | cellar::TAKE_VOLUME => (Named::Transaction, Change),
         cellar::LIST_SNAPSHOTS | cellar::LIST_TRANSFERS => (Named::All, Read),
         _ => return None,
     })

@@ -7,7 +7,7 @@ use cluster_proto::{CallKind, Epoch, Incarnation, NodeName, NodeRecord, Partitio
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{ChunkAddress, StoreError};
+use store::{ChunkPlace, StoreError};
 
 /// A partition that this node owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,12 +102,12 @@ pub trait Data: Send + Sync {
         &self,
         partition: &PartitionName,
         identity: [u8; 16],
-        chunk: ChunkAddress,
+        chunk: ChunkPlace,
     ) -> Result<Bytes, StoreError>;
 
     /// Announces chunks that will be read soon, in this order, so that they may be fetched meanwhile. Returns at once. It changes
     /// nothing but the time that [`read`](Self::read) takes.
-    fn expect(&self, partition: &PartitionName, identity: [u8; 16], chunks: &[ChunkAddress]);
+    fn expect(&self, partition: &PartitionName, identity: [u8; 16], chunks: &[ChunkPlace]);
 }
 
 /// The other services of this node that execute calls for clients of other nodes.

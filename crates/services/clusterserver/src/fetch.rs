@@ -16,7 +16,7 @@ use base::AbortCode;
 use bytes::Bytes;
 use cluster_proto::{Epoch, PartitionName};
 use std::ops::Range;
-use store::{ChunkAddress, StoreError};
+use store::{ChunkPlace, StoreError};
 
 /// Number of chunks that are announced beyond the one that is read.
 const AHEAD_MAX: usize = 8;
@@ -144,16 +144,16 @@ impl Fetch {
                     send(bytes, stream)
                 }
                 Piece::Hole(length) => send_zeros(*length, stream),
-                &Piece::Chunk { address, skipped, length } => {
+                &Piece::Chunk { place, skipped, length } => {
                     data.expect(partition, answer.identity, ahead.next());
-                    let chunk = data.read(partition, answer.identity, address);
+                    let chunk = data.read(partition, answer.identity, place);
                     match part_of(chunk, skipped..skipped + length) {
                         Ok(bytes) => {
                             self.count_read(bytes.len(), tally);
                             send(&bytes, stream)
                         }
                         Err(why) => {
-                            tracing::info!(%partition, ?address, why, "the owner sends the rest of a file: a chunk \
+                            tracing::info!(%partition, ?place, why, "the owner sends the rest of a file: a chunk \
                                 of it cannot be read in the bucket");
                             count(&tally.reads_failed);
                             self.is_unreadable = true;
@@ -174,7 +174,7 @@ impl Fetch {
 
 /// The chunks of an answer, which are announced before they are read.
 struct Ahead {
-    chunks: Vec<ChunkAddress>,
+    chunks: Vec<ChunkPlace>,
     /// Number of chunks that were announced, or need not be.
     announced: usize,
     read: usize,
@@ -182,15 +182,15 @@ struct Ahead {
 
 impl Ahead {
     fn of(pieces: &[Piece]) -> Ahead {
-        let address = |piece: &Piece| match piece {
-            Piece::Chunk { address, .. } => Some(*address),
+        let place = |piece: &Piece| match piece {
+            Piece::Chunk { place, .. } => Some(*place),
             Piece::Bytes(_) | Piece::Hole(_) => None,
         };
-        Ahead { chunks: pieces.iter().filter_map(address).collect(), announced: 1, read: 0 }
+        Ahead { chunks: pieces.iter().filter_map(place).collect(), announced: 1, read: 0 }
     }
 
     /// Returns the chunks to announce when the next one is read: those up to [`AHEAD_MAX`] after it that were not yet.
-    fn next(&mut self) -> &[ChunkAddress] {
+    fn next(&mut self) -> &[ChunkPlace] {
         self.read += 1;
         let until = self.chunks.len().min(self.read + AHEAD_MAX);
         let begin = self.announced.min(until);
@@ -241,19 +241,23 @@ pub(crate) fn parse(reply: afs_idl::cluster::FetchReply, part: Part) -> Result<A
 #[cfg(test)]
 mod tests {
     use super::*;
+    use store::ChunkAddress;
 
     #[test]
     fn each_chunk_is_announced_once_before_it_is_read() {
-        let address = |segment| ChunkAddress { segment, offset: 0, stored_bytes: 9 };
+        let place = |segment| {
+            let address = ChunkAddress { segment, offset: 0, stored_bytes: 9 };
+            ChunkPlace { address, origin: segment + 1 }
+        };
         for number in [0, 1, 2, 8, 9, 10, 30] {
-            let chunk = |segment| Piece::Chunk { address: address(segment), skipped: 0, length: 9 };
+            let chunk = |segment| Piece::Chunk { place: place(segment), skipped: 0, length: 9 };
             let chunks = (0..number).flat_map(|segment| [Piece::Hole(7), chunk(segment)]);
             let mut ahead = Ahead::of(&chunks.collect::<Vec<Piece>>());
-            let mut announced = vec![address(0)];
+            let mut announced = vec![place(0)];
             for read in 0..number {
                 announced.extend_from_slice(ahead.next());
                 let until = number.min(read + 1 + AHEAD_MAX as u64);
-                assert_eq!(announced, (0..until).map(address).collect::<Vec<_>>(), "{read} of {number}");
+                assert_eq!(announced, (0..until).map(place).collect::<Vec<_>>(), "{read} of {number}");
             }
             assert!(ahead.next().is_empty());
         }

@@ -4,7 +4,7 @@ use afs_idl::cluster::{self, piece_kind};
 use afs_idl::fs;
 use base::AbortCode;
 use bytes::Bytes;
-use store::{CHUNK_BYTES_MAX, ChunkAddress};
+use store::{CHUNK_BYTES_MAX, ChunkAddress, ChunkPlace};
 
 /// A part of a file's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) enum Piece {
     Hole(u64),
     /// In a chunk.
     Chunk {
-        address: ChunkAddress,
+        place: ChunkPlace,
         /// Bytes of the chunk before the piece.
         skipped: usize,
         length: usize,
@@ -74,7 +74,7 @@ impl Answer {
 
 /// Returns one piece; takes its contents from `bytes` if they are there.
 fn one(piece: &cluster::Piece, bytes: &mut Bytes) -> Result<Piece, &'static str> {
-    let &cluster::Piece { kind, length, object, offset, stored_bytes, skipped } = piece;
+    let &cluster::Piece { kind, length, object, offset, stored_bytes, origin, skipped } = piece;
     match kind {
         piece_kind::BYTES if length <= bytes.len() as u64 => {
             Ok(Piece::Bytes(bytes.split_to(length as usize)))
@@ -83,7 +83,8 @@ fn one(piece: &cluster::Piece, bytes: &mut Bytes) -> Result<Piece, &'static str>
         piece_kind::HOLE => Ok(Piece::Hole(length)),
         piece_kind::CHUNK if u64::from(skipped) + length.min(u64::MAX >> 1) <= CHUNK_BYTES_MAX as u64 => {
             let address = ChunkAddress { segment: object, offset, stored_bytes };
-            Ok(Piece::Chunk { address, skipped: skipped as usize, length: length as usize })
+            let place = ChunkPlace { address, origin };
+            Ok(Piece::Chunk { place, skipped: skipped as usize, length: length as usize })
         }
         piece_kind::CHUNK => Err("a piece is longer than any chunk"),
         _ => Err("a piece is of an unknown kind"),
@@ -114,6 +115,7 @@ mod tests {
             object: 1 << 36,
             offset: 32,
             stored_bytes: 900,
+            origin: 5 << 36,
             skipped: 3,
             ..piece(piece_kind::CHUNK, 100 * KIB)
         };
@@ -136,7 +138,8 @@ mod tests {
     fn answers_arrive_as_they_were_sent() {
         let answer = parse(|_| ()).unwrap();
         let address = ChunkAddress { segment: 1 << 36, offset: 32, stored_bytes: 900 };
-        let chunk = Piece::Chunk { address, skipped: 3, length: 102_400 };
+        let place = ChunkPlace { address, origin: 5 << 36 };
+        let chunk = Piece::Chunk { place, skipped: 3, length: 102_400 };
         assert_eq!(answer.pieces, [Piece::Bytes("bytes".into()), Piece::Hole(KIB), chunk]);
         assert_eq!((answer.version(), answer.length, answer.identity), (1 << 32 | 7, 200 * KIB, [7; 16]));
         assert_eq!(answer.results(), results());

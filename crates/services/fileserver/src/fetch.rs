@@ -10,7 +10,7 @@ use afs_idl::{CallStream, fs as rxafs};
 use base::limits::ACL_TEXT_BYTES_MAX;
 use base::{AbortCode, CallContext, UserId};
 use bytes::Bytes;
-use volume::{ChunkAddress, FileReader, InCall, Place};
+use volume::{ChunkAddress, ChunkPlace, FileReader, InCall, Place};
 
 /// Number of words for the length in the reply of FetchData: one (130) or two (65537).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,10 +205,11 @@ fn pieces(opened: &mut Opened<'_>, is_named: bool) -> Result<cluster::FetchReply
                 cluster::Piece { kind: piece_kind::BYTES, ..piece }
             }
             Place::Hole(_) => cluster::Piece { kind: piece_kind::HOLE, ..piece },
-            Place::Shared { partition, address, skipped, .. } => {
+            Place::Shared { partition, chunk: ChunkPlace { address, origin }, skipped, .. } => {
                 reply.identity = partition;
                 let ChunkAddress { segment: object, offset, stored_bytes } = address;
-                cluster::Piece { kind: piece_kind::CHUNK, object, offset, stored_bytes, skipped, ..piece }
+                let kind = piece_kind::CHUNK;
+                cluster::Piece { kind, object, offset, stored_bytes, origin, skipped, ..piece }
             }
         });
     }

@@ -3,6 +3,7 @@
 
 use crate::codes::{E2BIG, ENOTCONN};
 use crate::dumping::{self, Extract};
+use crate::lending::Lent;
 use crate::reading::Source;
 use crate::sending::Sending;
 use crate::server::VolumeServer;
@@ -186,16 +187,18 @@ impl Parcel<'_> {
             volume_type: self.cookie.volume_type,
             clone_id: self.cookie.clone_id,
         };
-        let (mut resumes, mut source) = (0, Some(source));
+        let (mut resumes, mut source, mut lends) = (0, Some(source), true);
         loop {
             progress.restart();
-            // A retry reads on its own and no longer shares the read with the other targets.
-            let source = source.take().unwrap_or_else(|| Source::alone(self.volume));
-            let send = |stream: &mut dyn CallStream| {
-                let mut sending = Sending::begin(stream, way, to, offered, progress);
-                dumping::transfer(self.volume, self.extract(), source, &mut sending, progress)
-            };
-            let Err(mut cut_off) = cellar::take_volume(way, &request, send) else { return Ok(()) };
+            let lent = if lends { Lent::offer(self.server, self.volume, (way, to)) } else { None };
+            let is_lent = lent.is_some();
+            let sent = self.send_once(way, &request, (offered, lent), source.take(), progress);
+            let Err(mut cut_off) = sent else { return Ok(()) };
+            if is_lent && cut_off == AbortCode::VOLSERREAD_DUMPERROR {
+                // The target has logged why it does not take the objects over.
+                lends = false;
+                continue;
+            }
             offered = loop {
                 if !is_silence(cut_off) || resumes == RESUMES_MAX || self.used.is_ended() {
                     return Err(cut_off);
@@ -210,6 +213,25 @@ impl Parcel<'_> {
             let volume = self.volume.id();
             info!(%volume, to = %way.peer(), resumes, "an interrupted transfer continues");
         }
+    }
+
+    fn send_once(
+        &self,
+        way: &dyn ClientConnection,
+        request: &cellar::TakeVolumeRequest,
+        (offered, lent): (u64, Option<Lent>),
+        source: Option<Source>,
+        progress: &Transfer,
+    ) -> Result<(), AbortCode> {
+        // A retry reads on its own and no longer shares the read with the other targets. Neither does a transfer that
+        // reads hardly anything.
+        let source = source.filter(|_| lent.is_none()).unwrap_or_else(|| Source::alone(self.volume));
+        let to = request.transaction;
+        let send = |stream: &mut dyn CallStream| {
+            let mut sending = Sending::begin(stream, way, to, offered, progress, lent);
+            dumping::transfer(self.volume, self.extract(), source, &mut sending, progress)
+        };
+        cellar::take_volume(way, request, send).map(drop)
     }
 }
 

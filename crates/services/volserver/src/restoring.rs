@@ -5,6 +5,7 @@
 
 use crate::creating::{kind, volume_name};
 use crate::dumping::refused;
+use crate::references::{FileData, References};
 use crate::server::VolumeServer;
 use crate::transactions::Use;
 use afs_format::dump::{DumpError, DumpVolume, DumpedVnode, Item, Reader, VnodeAttributes};
@@ -34,18 +35,20 @@ impl VolumeServer {
     ) -> Result<vol::RestoreReply, AbortCode> {
         let (used, volume) = self.change(caller, request.transaction, "Restore")?;
         let restoration = self.volumes().restore(volume.id()).map_err(|error| refused(&error))?;
-        restore_parts(self, &used, restoration, &request.cookie, stream).map_err(|(code, _)| code)?;
+        let parts = (stream, &References::default());
+        restore_parts(self, &used, restoration, &request.cookie, parts).map_err(|(code, _)| code)?;
         Ok(vol::RestoreReply)
     }
 }
 
-/// Restores a volume from a dump; if the stream fails, the error includes what has been built.
+/// Restores a volume from a dump, in which data may be references; if the stream fails, the error includes what has been
+/// built.
 pub(crate) fn restore_parts(
     server: &VolumeServer,
     used: &Use<'_>,
     restoration: Restoration,
     cookie: &RestoreCookie,
-    stream: &mut dyn CallStream,
+    (stream, references): (&mut dyn CallStream, &References),
 ) -> Result<(), (AbortCode, Option<Box<Restoration>>)> {
     let whole = |code| (code, None);
     let wanted = Wanted {
@@ -55,7 +58,7 @@ pub(crate) fn restore_parts(
     };
     let id = restoration.target().id();
     let mut restoration = Box::new(restoration);
-    let dumped = match read(&mut restoration, stream) {
+    let dumped = match read(&mut restoration, stream, references) {
         Ok(dumped) => dumped,
         Err(failure) => {
             let was_cut_off = matches!(failure, Failure::Dump(DumpError::Source(_)));
@@ -103,14 +106,18 @@ impl Failure {
 }
 
 /// Reads a whole dump; returns the volume's header.
-fn read(restoration: &mut Restoration, stream: &mut dyn CallStream) -> Result<DumpVolume, Failure> {
+fn read(
+    restoration: &mut Restoration,
+    stream: &mut dyn CallStream,
+    references: &References,
+) -> Result<DumpVolume, Failure> {
     let (mut reader, _) = Reader::open(|most| stream.read_chunk(most))?;
     let mut header = None;
     loop {
         match reader.next_item()? {
             Item::Volume(volume) => header = Some(*volume),
-            Item::Vnode(vnode) if header.is_some() => put(restoration, &vnode, &mut reader)?,
-            Item::End if header.is_some() => break,
+            Item::Vnode(vnode) if header.is_some() => put(restoration, &vnode, &mut reader, references)?,
+            Item::End if header.is_some() && references.is_empty() => break,
             Item::Vnode(_) | Item::End => return Err(reader.damaged("a volume header first").into()),
         }
     }
@@ -121,6 +128,7 @@ fn put<F: FnMut(usize) -> Result<Bytes, AbortCode>>(
     restoration: &mut Restoration,
     vnode: &DumpedVnode,
     reader: &mut Reader<F>,
+    references: &References,
 ) -> Result<(), Failure> {
     let offset = reader.offset();
     let failed = |error| Failure::Volume(error, offset);
@@ -129,14 +137,9 @@ fn put<F: FnMut(usize) -> Result<Bytes, AbortCode>>(
     };
     let status = status(vnode, attributes).ok_or_else(|| reader.damaged("a vnode of a known type"))?;
     if !status.is_directory() {
-        let mut failure = None;
-        let stored = restoration.file(status, &mut |most: usize| {
-            reader.data(most).map_err(|error| {
-                failure = Some(error);
-                AbortCode::VOLSERREAD_DUMPERROR
-            })
-        });
-        return match failure {
+        let mut data = FileData::new(reader, references);
+        let stored = restoration.file(status, &mut data);
+        return match data.failure {
             Some(error) => Err(error.into()),
             None => stored.map_err(failed),
         };

@@ -1,19 +1,20 @@
 //! The source's side of a transfer to a Cellar server: a dump in which chunks that the target has are
-//! references.
+//! references. Chunks in objects of a bucket that the target shares are references, too.
 //!
 //! Before a file is sent, the target is queried for what it has of this and the following files, some dozens
 //! of MiB at a time, in a separate call while the stream waits. So neither side keeps more than that in
 //! memory.
 
 use crate::dumping::{self, Upcoming};
+use crate::lending::{Lent, Place};
 use crate::reading::{Data, Opened, Piece, Source};
 use crate::transfers::Transfer;
-use afs_format::transfer::{CHUNK_BYTES, Digest, Known, Writer};
+use afs_format::transfer::{CHUNK_BYTES, Digest, Known, Stored, Writer};
 use afs_idl::cellar::{self, CHUNK_DIGESTS_MAX, CHUNK_RANGES_MAX, ChunkRange, GetChunkDigestsRequest};
 use afs_idl::{CallStream, ClientConnection};
 use base::AbortCode;
 use std::collections::HashMap;
-use volume::VnodeStatus;
+use volume::{ChunkAddress, ChunkPlace, VnodeStatus};
 
 /// Minimum length of files for which the target is queried.
 const COMPARED_BYTES_MIN: u64 = 2048;
@@ -30,6 +31,8 @@ pub(crate) struct Sending<'a> {
     gathered: Vec<u8>,
     progress: &'a Transfer,
     target: Target<'a>,
+    /// Set if the target takes over data in objects.
+    lent: Option<Lent>,
 }
 
 /// The target's existing data.
@@ -44,18 +47,19 @@ struct Target<'a> {
 
 impl<'a> Sending<'a> {
     /// Starts the stream of TakeVolume to a target that has `vnodes` to compare with and answers queries on
-    /// `way`.
+    /// `way`. Data that is lent is not sent.
     pub(crate) fn begin(
         stream: &'a mut dyn CallStream,
         way: &'a dyn ClientConnection,
         transaction: i32,
         vnodes: u64,
         progress: &'a Transfer,
+        lent: Option<Lent>,
     ) -> Sending<'a> {
         let mut gathered = Vec::new();
         let writer = Some(Writer::begin(&mut gathered));
         let target = Target { way, transaction, is_worth_asking: vnodes > 0, known: HashMap::new() };
-        Sending { stream, writer, gathered, progress, target }
+        Sending { stream, writer, gathered, progress, target, lent }
     }
 
     /// Returns whether the target is queried for a vnode.
@@ -80,14 +84,33 @@ impl<'a> Sending<'a> {
     ) -> Result<(), AbortCode> {
         let (mut at, mut index) = (0, 0);
         while at < opened.length {
-            let read = source.data(opened, at)?;
-            let Piece::Data(data) = &*read else { return Err(dumping::out_of_step()) };
-            self.chunk(data, &opened.status, index, upcoming)?;
-            self.progress.add_done(data.length as u64);
-            at += data.length as u64;
+            let length = (opened.length - at).min(CHUNK_BYTES as u64);
+            if !self.refer(&opened.status, index, length as u32)? {
+                let read = source.data(opened, at)?;
+                let Piece::Data(data) = &*read else { return Err(dumping::out_of_step()) };
+                self.chunk(data, &opened.status, index, upcoming)?;
+            }
+            self.progress.add_done(length);
+            at += length;
             index += 1;
         }
         Ok(())
+    }
+
+    /// Sends a chunk without its data, if that is lent or the chunk is a hole; returns whether it was sent.
+    fn refer(&mut self, status: &VnodeStatus, index: u64, length: u32) -> Result<bool, AbortCode> {
+        let (Some(lent), Some(writer)) = (&mut self.lent, &mut self.writer) else { return Ok(false) };
+        match lent.place(status, index)? {
+            Place::Hole => writer.zeros(length, &mut self.gathered),
+            Place::Chunk(ChunkPlace { address, origin }, bytes) if bytes == length => {
+                let ChunkAddress { segment: object, offset, stored_bytes: record_bytes } = address;
+                let stored = Stored { length, object, offset, record_bytes, origin };
+                writer.stored(&stored, &mut self.gathered);
+            }
+            Place::Chunk(..) | Place::Elsewhere => return Ok(false),
+        }
+        self.write_if_full()?;
+        Ok(true)
     }
 
     fn chunk(

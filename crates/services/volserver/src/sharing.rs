@@ -13,6 +13,9 @@ pub trait OtherOwners: Send + Sync {
     /// from a number which partition it belongs to.
     fn transaction_numbers(&self, partition: PartitionId) -> Option<RangeInclusive<i32>>;
 
+    /// Returns the prefix of `partition` in the bucket of the partition `beside`; `None` if it is in another bucket or in none.
+    fn prefix_beside(&self, partition: PartitionId, beside: PartitionId) -> Option<String>;
+
     /// Whether another server has a volume with this id; `None` if that is not known after `wait`, because one does not
     /// answer, or a partition has no owner. It is asked again meanwhile.
     fn has(&self, volume: VolumeId, wait: Duration) -> Option<bool>;

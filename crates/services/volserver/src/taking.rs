@@ -1,19 +1,20 @@
 //! The target's side of a transfer from a Cellar server.
 //!
 //! The stream is a dump in which chunks may be references to data that the volume here already has, or that
-//! was received in an earlier, interrupted transfer. The references are resolved, each checked against its
+//! was received in an earlier, interrupted transfer, or that is in objects of the same bucket. The references are resolved, each checked against its
 //! digest, and the dump is restored like any other: built separately, then taken into use atomically.
 
 use crate::codes::{self, E2BIG, ENOENT};
 use crate::dumping;
+use crate::references::References;
 use crate::restoring::restore_parts;
 use crate::server::VolumeServer;
 use crate::transactions::Use;
-use afs_format::transfer::{CHUNK_BYTES, Digest, Frame, Known, Reader, TransferError, digest};
+use afs_format::transfer::{CHUNK_BYTES, Digest, Frame, Known, Reader, TransferError, ZEROS, digest};
 use afs_idl::CallStream;
 use afs_idl::cellar::{self, CHUNK_DIGESTS_MAX, ChunkDigest};
 use afs_idl::vol::RestoreCookie;
-use base::{AbortCode, CallContext, Fid, VnodeId};
+use base::{AbortCode, CallContext, Fid, PartitionId, VnodeId};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use tracing::{info, warn};
 use volume::{Received, Restoration, Volume, VolumeError};
 
 /// Base-2 logarithm of [`CHUNK_BYTES`].
-const CHUNK_SHIFT: u8 = CHUNK_BYTES.trailing_zeros() as u8;
+pub(crate) const CHUNK_SHIFT: u8 = CHUNK_BYTES.trailing_zeros() as u8;
 
 impl VolumeServer {
     /// OfferVolume (411): returns the number of vnodes whose data may not have to be sent.
@@ -60,6 +61,31 @@ impl VolumeServer {
         Ok(cellar::GetChunkDigestsReply { digests })
     }
 
+    /// OfferObjects (415): returns whether the next transfer may name chunks of the caller's partition.
+    pub(crate) fn offer_objects(
+        &self,
+        caller: &CallContext<'_>,
+        request: cellar::OfferObjectsRequest,
+    ) -> Result<cellar::OfferObjectsReply, AbortCode> {
+        let (used, volume) = self.change(caller, request.transaction, "Restore")?;
+        let partition = u32::try_from(request.partition).ok().and_then(PartitionId::from_index);
+        let owners = self.other_owners();
+        let prefix =
+            owners.zip(partition).and_then(|(owners, from)| owners.prefix_beside(from, used.partition()));
+        let import = prefix.and_then(|prefix| {
+            let import = volume.import_chunks(&prefix, request.uuid, CHUNK_SHIFT);
+            import
+                .inspect_err(|error| {
+                    info!(volume = %volume.id(), %error, "the data of a volume has to be sent, not copied by \
+                        the bucket");
+                })
+                .ok()
+        });
+        let accepted = u32::from(import.is_some());
+        used.set_import(import);
+        Ok(cellar::OfferObjectsReply { accepted })
+    }
+
     /// TakeVolume (413).
     pub(crate) fn take_volume(
         &self,
@@ -74,11 +100,15 @@ impl VolumeServer {
             clone_id: request.clone_id,
             parent_id: volume.header().parent.0,
         };
-        let mut expander = Expander::open(Local::new(self, &used, &volume)?, stream)?;
+        let (import, references) = (used.take_import(), References::default());
+        let mut expander = Expander::open(Local::new(self, &used, &volume)?, &references, stream)?;
         let begun = self.volumes().receive(volume.id(), used.volume_id(), self.clock());
-        let restored = begun
-            .map_err(|error| (dumping::refused(&error), None))
-            .and_then(|restoration| restore_parts(self, &used, restoration, &cookie, &mut expander));
+        let restored = begun.map_err(|error| (dumping::refused(&error), None)).and_then(|mut restoration| {
+            if let Some(import) = import {
+                restoration.set_import(import);
+            }
+            restore_parts(self, &used, restoration, &cookie, (&mut expander, &references))
+        });
         let is_cut_off = expander.is_cut_off;
         // Releases the data received before.
         drop(expander);
@@ -156,18 +186,26 @@ struct Expander<F> {
     local: Local,
     reader: Reader<F>,
     pieces: VecDeque<Bytes>,
+    /// Bytes of the dump that were put into `pieces`.
+    length: u64,
+    references: References,
     is_over: bool,
     /// Whether the call itself failed, rather than its contents.
     is_cut_off: bool,
 }
 
 impl<'s> Expander<Box<dyn FnMut(usize) -> Result<Bytes, AbortCode> + 's>> {
-    fn open(local: Local, stream: &'s mut dyn CallStream) -> Result<Self, AbortCode> {
+    fn open(
+        local: Local,
+        references: &References,
+        stream: &'s mut dyn CallStream,
+    ) -> Result<Self, AbortCode> {
         let source: Box<dyn FnMut(usize) -> Result<Bytes, AbortCode> + 's> =
             Box::new(move |most| stream.read_chunk(most));
         let reader = Reader::open(source).map_err(|error| refused(&local.volume, &error))?;
-        let (is_over, is_cut_off) = Default::default();
-        Ok(Expander { local, reader, pieces: VecDeque::new(), is_over, is_cut_off })
+        let (length, is_over, is_cut_off) = Default::default();
+        let (pieces, references) = (VecDeque::new(), references.clone());
+        Ok(Expander { local, reader, pieces, length, references, is_over, is_cut_off })
     }
 }
 
@@ -180,16 +218,26 @@ fn refused(volume: &Volume, error: &TransferError<AbortCode>) -> AbortCode {
 }
 
 impl<F: FnMut(usize) -> Result<Bytes, AbortCode>> Expander<F> {
+    fn put(&mut self, pieces: Vec<Bytes>) {
+        self.length += pieces.iter().map(|piece| piece.len() as u64).sum::<u64>();
+        self.pieces.extend(pieces);
+    }
+
     fn fill(&mut self) -> Result<(), AbortCode> {
         match self.reader.next_frame() {
-            Ok(Frame::Bytes(pieces)) => self.pieces.extend(pieces),
+            Ok(Frame::Bytes(pieces)) => self.put(pieces),
             Ok(Frame::Known(known)) => {
                 let Some(pieces) = self.local.known(&known) else {
                     let (volume, offset) = (self.local.volume.id(), self.reader.offset());
                     warn!(%volume, offset, ?known, "a transfer names a chunk that is not here");
                     return Err(AbortCode::VOLSERREAD_DUMPERROR);
                 };
-                self.pieces.extend(pieces);
+                self.put(pieces);
+            }
+            Ok(Frame::Stored(stored)) => {
+                self.references.add(self.length, stored);
+                // In place of the bytes, which are not read.
+                self.put(vec![Bytes::from_static(&ZEROS[..stored.length as usize])]);
             }
             Ok(Frame::End) => self.is_over = true,
             Err(error) => {

@@ -8,6 +8,7 @@ mod forwards;
 mod history;
 mod huge;
 mod network;
+mod objects;
 mod queries;
 mod refusals;
 mod released;

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use volume::{Volume, VolumeState};
+use volume::{Import, Volume, VolumeState};
 
 /// Idle time after which a transaction is ended (OLDTRANSTIME), unless
 /// [configured](crate::VolumeServer::with_idle_seconds_max) otherwise.
@@ -61,6 +61,8 @@ struct Transaction {
     volume: Option<Arc<Volume>>,
     /// Progress of the volume's digest.
     digesting: Option<Arc<Digesting>>,
+    /// Of what the next transfer takes chunks over.
+    import: Option<Import>,
 }
 
 /// Why a transaction cannot be opened.
@@ -119,6 +121,7 @@ impl Transactions {
             last_procedure: procedure,
             volume: None,
             digesting: None,
+            import: None,
         };
         table.open.insert(id, transaction);
         Ok(Use { transactions: self, id, volume_id })
@@ -360,6 +363,16 @@ impl Use<'_> {
     /// Returns the digest that is computed in the transaction; `begin` creates it on first use.
     pub(crate) fn digesting(&self, begin: impl FnOnce() -> Digesting) -> Arc<Digesting> {
         self.with(|transaction| Arc::clone(transaction.digesting.get_or_insert_with(|| Arc::new(begin()))))
+    }
+
+    /// Sets of what the next transfer takes chunks over. Nothing has been taken yet.
+    pub(crate) fn set_import(&self, import: Option<Import>) {
+        self.with(|transaction| transaction.import = import);
+    }
+
+    /// Returns of what this transfer takes chunks over.
+    pub(crate) fn take_import(&self) -> Option<Import> {
+        self.with(|transaction| transaction.import.take())
     }
 
     /// Ends the transaction as soon as its last use is dropped.

@@ -11,7 +11,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{ChunkAddress, DiskCache, ForeignChunks, KeyRing, MasterKey, StoreError};
+use store::{ChunkAddress, ChunkPlace, DiskCache, ForeignChunks, KeyRing, MasterKey, StoreError};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
@@ -107,9 +107,9 @@ impl Foreign {
     /// # Errors
     /// `Damaged` if it is not there any more, or is not what it should be; `Unavailable` if the bucket does not answer, has not
     /// answered lately, or this process has the partition itself; `Key`, `Io`.
-    pub fn read(&self, identity: [u8; 16], address: ChunkAddress) -> Result<Bytes, StoreError> {
-        let chunks = self.chunks_of(Uuid::from_bytes(identity), address)?;
-        let read = chunks.read(address);
+    pub fn read(&self, identity: [u8; 16], chunk: ChunkPlace) -> Result<Bytes, StoreError> {
+        let chunks = self.chunks_of(Uuid::from_bytes(identity), chunk.address)?;
+        let read = chunks.read(chunk);
         if let Err(StoreError::Unavailable { .. }) = &read {
             self.state.lock().rest();
         }
@@ -118,19 +118,19 @@ impl Foreign {
 
     /// Begins to read chunks of the partition with this identity that will be read soon, as far as the partition is open and few
     /// chunks are being read ahead. Returns at once.
-    pub fn expect(&self, identity: [u8; 16], addresses: &[ChunkAddress]) {
-        for address in addresses {
-            let Ok(Some(chunks)) = self.known(Uuid::from_bytes(identity), *address) else { return };
-            if chunks.is_at_hand(*address) {
+    pub fn expect(&self, identity: [u8; 16], places: &[ChunkPlace]) {
+        for place in places {
+            let Ok(Some(chunks)) = self.known(Uuid::from_bytes(identity), place.address) else { return };
+            if chunks.is_at_hand(place.address) {
                 continue;
             }
             let one = Arc::clone(&self.ahead);
             if Arc::strong_count(&one) > AHEAD_MAX + 1 {
                 return;
             }
-            let (address, state) = (*address, Arc::clone(&self.state));
+            let (place, state) = (*place, Arc::clone(&self.state));
             self.runtime.spawn_blocking(move || {
-                if let Err(StoreError::Unavailable { .. }) = chunks.read(address) {
+                if let Err(StoreError::Unavailable { .. }) = chunks.read(place) {
                     state.lock().rest();
                 }
                 drop(one);

@@ -157,8 +157,10 @@ impl Opener {
             ..ObjectConfig::default()
         };
         let data = ObjectChunks::open(Arc::clone(&self.chunks) as _, Arc::clone(&meta) as _, objects, keys)?;
-        let data =
-            data.failing_with(meta.health()).during(tenure, *patience).shared_as(*version.uuid.as_bytes());
+        let data = data
+            .failing_with(meta.health())
+            .during(tenure, *patience)
+            .shared_as(*version.uuid.as_bytes(), CHUNKS);
         let data = Arc::new(match copies {
             Some(copies) => data.with_disk_cache(copies),
             None => data,

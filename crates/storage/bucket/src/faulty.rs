@@ -142,6 +142,7 @@ pub enum Away {
 #[derive(Clone, Debug)]
 enum Write {
     Put(Path, PutPayload, PutOptions),
+    Copy(Path, Path, CopyOptions),
     Delete(Path),
 }
 
@@ -210,6 +211,7 @@ impl FaultyBucket {
             Write::Put(location, payload, options) => {
                 self.inner.put_opts(&location, payload, options).await.map(Some)
             }
+            Write::Copy(from, to, options) => self.inner.copy_opts(&from, &to, options).await.map(|()| None),
             Write::Delete(location) => {
                 let one = stream::once(async move { Ok(location) }).boxed();
                 self.inner.delete_stream(one).try_collect::<Vec<_>>().await.map(|_| None)
@@ -449,7 +451,6 @@ impl ObjectStore for FaultyBucket {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.before_read().await?;
-        self.inner.copy_opts(from, to, options).await
+        self.write(Write::Copy(from.clone(), to.clone(), options)).await.map(drop)
     }
 }

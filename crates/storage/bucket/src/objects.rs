@@ -98,7 +98,7 @@ impl Objects {
         config: ObjectsConfig,
     ) -> Objects {
         let bucket = Arc::new(Bounded::new(bucket, config.request_limit));
-        let prefix = prefix.split('/').filter(|part| !part.is_empty()).collect();
+        let prefix = name_of(prefix);
         Objects {
             bucket,
             prefix,
@@ -169,6 +169,11 @@ impl Objects {
         let patience = self.config.patience;
         BucketError::Unavailable(format!("cannot {doing} within {patience:?}; the last error: {last}"))
     }
+}
+
+/// Returns a full name in the bucket from its parts between slashes.
+fn name_of(text: &str) -> Name {
+    text.split('/').filter(|part| !part.is_empty()).collect()
 }
 
 /// Whether repeating the request is of no use.
@@ -295,6 +300,13 @@ impl Bucket for Objects {
             BucketError::Missing { .. } => BucketError::Missing { name: name.to_owned() },
             other => other,
         })
+    }
+
+    fn copy(&self, from: &str, name: &str) -> Result<u64, BucketError> {
+        let (from, full) = (name_of(from), self.name(name));
+        self.repeat(&format!("copy {from} to {full}"), async || self.bucket.copy(&from, &full).await)?;
+        let found = self.repeat(&format!("read {full}"), async || self.bucket.head(&full).await)?;
+        Ok(found.size)
     }
 
     fn remove(&self, names: &[String]) -> Result<(), BucketError> {

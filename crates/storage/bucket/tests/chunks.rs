@@ -73,6 +73,10 @@ impl Bucket for Planted {
         self.objects.read(name, range)
     }
 
+    fn copy(&self, from: &str, name: &str) -> Result<u64, BucketError> {
+        self.objects.copy(from, name)
+    }
+
     fn remove(&self, names: &[String]) -> Result<(), BucketError> {
         self.objects.remove(names)?;
         if self.plant == Plant::RemovesAnother {

@@ -1,7 +1,7 @@
 //! The interface for file data: immutable, checksummed, compressed chunks.
 
 use crate::digest::{Digest, digest};
-use crate::{CacheStatistics, EncodedChunk, MetaStore, SegmentAudit, StoreError};
+use crate::{CacheStatistics, EncodedChunk, Import, Loan, MetaStore, SegmentAudit, StoreError};
 use bytes::Bytes;
 use std::fmt;
 use std::str::FromStr;
@@ -62,6 +62,16 @@ pub struct ChunkAddress {
     pub offset: u64,
     /// Length of header and stored bytes together.
     pub stored_bytes: u32,
+}
+
+/// How a chunk of one partition is known to another process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChunkPlace {
+    /// The chunk's address in its partition.
+    pub address: ChunkAddress,
+    /// The segment id in the chunk's record: that of the address, or another one if the segment is a copy of another
+    /// partition's.
+    pub origin: u64,
 }
 
 impl ChunkAddress {
@@ -189,7 +199,8 @@ pub trait ChunkStore: Send + Sync {
         true
     }
 
-    /// Returns the identity of the partition if other processes can read this chunk in its bucket.
+    /// Returns the identity of the partition if other processes can read this chunk in its bucket, at its
+    /// [place](ChunkStore::chunk_place).
     fn shared_in(&self, _address: ChunkAddress) -> Option<[u8; 16]> {
         None
     }
@@ -266,6 +277,41 @@ pub trait ChunkStore: Send + Sync {
     /// # Errors
     /// `Io`; `Damaged` if there is no such segment.
     fn records(&self, segment: u64, from: u64, most: usize) -> Result<SegmentRecords, StoreError>;
+
+    /// Keeps the objects that contain chunks for another partition in the same bucket to copy, until the result is dropped;
+    /// `None` if there is no bucket, or the chunks are encrypted. Chunks that metadata references after this call may be
+    /// taken over by [`ChunkStore::take_chunk`] of the other partition's store.
+    fn lend(&self) -> Option<Loan> {
+        None
+    }
+
+    /// Starts to take over chunks of the partition with this UUID, whose objects in the same bucket have names that begin
+    /// with `prefix`.
+    ///
+    /// # Errors
+    /// Why that is impossible: the partition is another one, the bucket makes no copies, a partition is encrypted or in no
+    /// bucket. Chunks then have to be read and appended.
+    fn import(&self, _prefix: &str, _partition: [u8; 16]) -> Result<Import, StoreError> {
+        Err(StoreError::Meta("this partition is not in a bucket".into()))
+    }
+
+    /// Returns what another process has to know of a chunk; see [`ChunkStore::lend`] and [`ChunkStore::shared_in`].
+    fn chunk_place(&self, address: ChunkAddress) -> ChunkPlace {
+        ChunkPlace { address, origin: address.segment }
+    }
+
+    /// Takes over a chunk by its place in the other partition, without reading it; returns its address here. The chunk is
+    /// durable then, and its contents are checked only when it is read. Each can be taken once. [`ChunkStore::release`] it
+    /// like one that was appended.
+    ///
+    /// # Errors
+    /// `Damaged` if there cannot be such a chunk, `Full`, `Unavailable`; errors of the metadata.
+    fn take_chunk(&self, _import: &mut Import, _chunk: ChunkPlace) -> Result<ChunkAddress, StoreError> {
+        Err(StoreError::Meta("this partition is not in a bucket".into()))
+    }
+
+    /// Ends an import: what was not taken of the copied objects can be reclaimed.
+    fn end_import(&self, _import: Import) {}
 
     /// Reports that no metadata references this chunk any more, so that its space can be reclaimed. Call it
     /// only after the commit that removed the last reference is durable.

@@ -32,8 +32,8 @@ mod test_families;
 
 pub use cache::{Cache, CacheStatistics};
 pub use chunk::{
-    CHUNK_BYTES_MAX, ChunkAddress, ChunkOwner, ChunkStore, Codec, CodecError, SegmentRecords, SegmentUse,
-    ZSTD_LEVELS,
+    CHUNK_BYTES_MAX, ChunkAddress, ChunkOwner, ChunkPlace, ChunkStore, Codec, CodecError, SegmentRecords,
+    SegmentUse, ZSTD_LEVELS,
 };
 pub use database::Database;
 pub use digest::Digest;
@@ -54,7 +54,8 @@ pub use meta::{Batch, Change, CommitNumber, Family, KeyRange, MetaStore, Snapsho
 pub use partition::{Partition, PartitionConfig, PartitionParts, PartitionStatistics};
 pub use segment::{
     Bucket, BucketError, ChunkNames, ChunkOf, ChunkStatistics, DiskCache, DiskCacheConfig,
-    DiskCacheStatistics, EncodedChunk, ForeignChunks, ObjectChunks, ObjectConfig, RawChunk, Recount, Reserve,
-    SegmentAccount, SegmentAudit, SegmentConfig, SegmentFacts, SegmentStore, UNLIMITED_BYTES, VisitObject,
+    DiskCacheStatistics, EncodedChunk, ForeignChunks, Import, Loan, ObjectChunks, ObjectConfig, RawChunk,
+    Recount, Reserve, SegmentAccount, SegmentAudit, SegmentConfig, SegmentFacts, SegmentStore,
+    UNLIMITED_BYTES, VisitObject,
 };
 pub use tenure::Tenure;

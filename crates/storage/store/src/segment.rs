@@ -36,8 +36,8 @@ pub use audit::{SegmentAccount, SegmentAudit, SegmentFacts};
 pub use config::{Reserve, SegmentConfig};
 pub use encoded::{EncodedChunk, RawChunk};
 pub use objects::{
-    Bucket, BucketError, DiskCache, DiskCacheConfig, DiskCacheStatistics, ForeignChunks, ObjectChunks,
-    ObjectConfig, UNLIMITED_BYTES, VisitObject,
+    Bucket, BucketError, DiskCache, DiskCacheConfig, DiskCacheStatistics, ForeignChunks, Import, Loan,
+    ObjectChunks, ObjectConfig, UNLIMITED_BYTES, VisitObject,
 };
 pub(crate) use record::crc32c;
 pub use recount::{ChunkNames, ChunkOf, Recount};

@@ -57,13 +57,14 @@ pub use crate::interface::source::DataSource;
 pub use crate::read::bulk_status::Governed;
 pub use crate::read::partition_reader::PartitionReader;
 pub use crate::read::reader::{FileReader, Place};
+pub use crate::restore::importing::{StoredChunk, StoredChunks};
 pub use crate::restore::receipts::{Clock, KEPT_MAX, KEPT_SECONDS, Received};
 pub use crate::restore::restoration::Restoration;
 pub use crate::restore::split::Split;
 pub use crate::upkeep::compactor::{CompactionPolicy, CompactionStatistics, CompactionStep};
 pub use crate::upkeep::quarantine::Quarantined;
 pub use crate::upkeep::scrubber::{ScrubPolicy, ScrubStatistics, ScrubStep};
-pub use store::{CacheStatistics, ChunkAddress};
+pub use store::{CacheStatistics, ChunkAddress, ChunkPlace, Import, Loan};
 pub use volume_records::policy::{Kept, Period, Policy};
 pub use volume_records::totals::Totals;
 pub use volume_records::{

@@ -263,6 +263,7 @@ pub(crate) const CELLAR: &[Check] = &[
     crate::idl::check::<cellar::ResumeJobReply>,
     crate::idl::check::<cellar::ListTransfersReply>,
     crate::idl::check::<cellar::OfferVolumeReply>,
+    crate::idl::check::<cellar::OfferObjectsReply>,
     crate::idl::check::<cellar::GetChunkDigestsReply>,
     crate::idl::check::<cellar::TakeVolumeReply>,
     crate::idl::check::<cellar::DigestContentsReply>,

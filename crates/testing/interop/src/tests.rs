@@ -6,6 +6,7 @@ mod administering;
 mod asking;
 mod auditing;
 mod buckets;
+mod carrying;
 mod cluster;
 mod comparing;
 mod cutting;
@@ -112,7 +113,13 @@ pub(crate) fn alone() -> Vec<Test> {
 
 /// Returns tests that only run when requested by full name; some of them must fail, one is a demonstration.
 pub(crate) fn hidden() -> Vec<Test> {
-    let of_clusters = [nodes::hidden(), cluster::hidden(), addresses::hidden(), administering::hidden()];
+    let of_clusters = [
+        nodes::hidden(),
+        cluster::hidden(),
+        addresses::hidden(),
+        administering::hidden(),
+        carrying::hidden(),
+    ];
     [limits::hidden(), libafs::tests()].into_iter().chain(of_clusters).flatten().collect()
 }
 

@@ -11,7 +11,7 @@ use clusterserver::Data;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{ChunkAddress, StoreError};
+use store::{ChunkPlace, StoreError};
 
 /// How long a client's call waits for the bucket. Then the owner is asked for the data.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -73,19 +73,19 @@ impl Data for ForeignData {
         &self,
         partition: &PartitionName,
         identity: [u8; 16],
-        chunk: ChunkAddress,
+        chunk: ChunkPlace,
     ) -> Result<Bytes, StoreError> {
         let foreign = self.partitions.get(partition).ok_or_else(|| StoreError::Unavailable {
             place: partition.to_string(),
             what: "the partition is not configured here".into(),
         })?;
-        if foreign.is_at_hand(chunk) {
+        if foreign.is_at_hand(chunk.address) {
             return foreign.read(identity, chunk);
         }
         rx::waiting(|| foreign.read(identity, chunk))
     }
 
-    fn expect(&self, partition: &PartitionName, identity: [u8; 16], chunks: &[ChunkAddress]) {
+    fn expect(&self, partition: &PartitionName, identity: [u8; 16], chunks: &[ChunkPlace]) {
         if let Some(foreign) = self.partitions.get(partition) {
             foreign.expect(identity, chunks);
         }

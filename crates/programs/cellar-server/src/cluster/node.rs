@@ -9,9 +9,9 @@ use crate::environment::Way;
 use crate::threads::wait;
 use adminserver::GiveUpError;
 use anyhow::{Context, Result};
-use base::PartitionId;
-use cellar_config::Settings;
+use base::{BucketAddress, PartitionId};
 use cellar_config::cluster::ClusterSettings;
+use cellar_config::{PartitionSettings, Settings};
 use cluster::{
     CallKind, Epoch, Member, MemberConfig, NodeName, NodeState, Owner, PartitionName, Route, Timing,
 };
@@ -36,6 +36,8 @@ pub(crate) struct Node {
     members: Arc<Members>,
     /// The partitions with their places in the bucket.
     partitions: Vec<(PartitionId, PartitionName)>,
+    /// The addresses of their objects, with the servers of the buckets.
+    buckets: Vec<(PartitionId, BucketAddress, Option<String>)>,
     handovers: Handovers,
     addresses: Arc<Addresses>,
     turns: Turns,
@@ -68,6 +70,11 @@ impl Node {
         let partitions: Vec<(PartitionId, PartitionName)> = places.collect();
         let (name, member) = (cluster.node.clone(), Arc::new(member));
         let service = Addresses::of(prepared, name.clone(), Arc::clone(&member), cluster.folder());
+        let bucket = |partition: &PartitionSettings| {
+            let bucket = partition.place.bucket()?;
+            Some((partition.id, bucket.address.clone(), bucket.endpoint.clone()))
+        };
+        let buckets = settings.partitions.iter().filter_map(bucket).collect();
         let names: Vec<PartitionName> = partitions.iter().map(|(_, name)| name.clone()).collect();
         let shared = names.iter().chain(cluster.databases_place()).cloned().collect();
         let turns = Turns::new(name.clone(), shared, connect(&cluster.bucket)?, cluster.folder())?;
@@ -81,6 +88,7 @@ impl Node {
             member,
             members: Arc::new(members),
             partitions,
+            buckets,
             handovers: Handovers::default(),
             addresses: Arc::new(service),
             turns,
@@ -156,6 +164,14 @@ impl Node {
     /// Returns the partitions of the cluster.
     pub(crate) fn partition_ids(&self) -> Vec<PartitionId> {
         self.partitions.iter().map(|(id, _)| *id).collect()
+    }
+
+    /// Returns the prefix of a partition's objects in the bucket of another one; `None` if it is not in that bucket.
+    pub(super) fn prefix_beside(&self, partition: PartitionId, beside: PartitionId) -> Option<String> {
+        let find = |id| self.buckets.iter().find(|(of, ..)| *of == id);
+        let ((_, address, endpoint), (_, other, its_endpoint)) = find(partition).zip(find(beside))?;
+        let is_same = address.place() == other.place() && endpoint == its_endpoint;
+        is_same.then(|| address.prefix().to_owned())
     }
 
     /// Whether this node serves a partition, and is not giving it up.

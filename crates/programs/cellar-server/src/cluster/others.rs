@@ -99,6 +99,10 @@ impl OtherOwners for Calls {
         self.node().epoch(partition).map(|epoch| transaction_numbers(partition, epoch))
     }
 
+    fn prefix_beside(&self, partition: PartitionId, beside: PartitionId) -> Option<String> {
+        self.node().prefix_beside(partition, beside)
+    }
+
     fn has(&self, volume: VolumeId, wait: Duration) -> Option<bool> {
         self.front().is_elsewhere(volume, wait)
     }

@@ -204,6 +204,10 @@ impl OtherOwners for Calls {
         match self.0 {}
     }
 
+    fn prefix_beside(&self, _: PartitionId, _: PartitionId) -> Option<String> {
+        match self.0 {}
+    }
+
     fn has(&self, _: VolumeId, _: Duration) -> Option<bool> {
         match self.0 {}
     }

@@ -17,7 +17,7 @@ fn read(bytes: &[u8], most: usize) -> Outcome<Vec<Frame>, Infallible> {
         match reader.next_frame()? {
             Frame::Bytes(pieces) => frames.push(Frame::Bytes(vec![pieces.concat().into()])),
             Frame::End => return Ok(frames),
-            known @ Frame::Known(_) => frames.push(known),
+            reference @ (Frame::Known(_) | Frame::Stored(_)) => frames.push(reference),
         }
     }
 }
@@ -25,19 +25,28 @@ fn read(bytes: &[u8], most: usize) -> Outcome<Vec<Frame>, Infallible> {
 fn sample() -> (Vec<u8>, Vec<Frame>) {
     let chunk = Bytes::from(vec![7; 3000]);
     let known = Known { vnode: 2, unique: 9, index: 1 << 40, length: 17, digest: [5; 32] };
+    let stored = Stored { length: 11, object: 1 << 40, offset: 32, record_bytes: 75, origin: 3 };
     let mut out = Vec::new();
     let mut writer = Writer::begin(&mut out);
     writer.raw(b"a header", &mut out);
     writer.data(3000, &digest(&[chunk.slice(..10), chunk.slice(10..)]), &mut out);
     out.extend_from_slice(&chunk);
     writer.known(&known, &mut out);
+    writer.stored(&stored, &mut out);
     writer.zeros(5, &mut out);
     writer.raw(b"!", &mut out);
     writer.end(&mut out);
     let bytes = |bytes: &'static [u8]| Frame::Bytes(vec![Bytes::from_static(bytes)]);
     (
         out,
-        vec![bytes(b"a header"), Frame::Bytes(vec![chunk]), Frame::Known(known), bytes(&[0; 5]), bytes(b"!")],
+        vec![
+            bytes(b"a header"),
+            Frame::Bytes(vec![chunk]),
+            Frame::Known(known),
+            Frame::Stored(stored),
+            bytes(&[0; 5]),
+            bytes(b"!"),
+        ],
     )
 }
 

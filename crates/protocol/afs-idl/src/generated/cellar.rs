@@ -31,6 +31,7 @@ pub const TRANSFERS_MAX: usize = 512;
 pub const CHUNK_RANGES_MAX: usize = 256;
 pub const CHUNK_DIGESTS_MAX: usize = 256;
 pub const DIGEST_BYTES: usize = 32;
+pub const UUID_BYTES: usize = 16;
 pub const FIGURE_ROWS_MAX: usize = 1001;
 pub const FIGURES_MAX: usize = 64;
 pub const FIGURE_NUMBERS_MAX: usize = 1024;
@@ -2129,6 +2130,55 @@ impl Decode for GetChunkDigestsReply {
     }
 }
 
+/// Opcode of OfferObjects.
+pub const OFFER_OBJECTS: u32 = 415;
+
+/// Request of OfferObjects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OfferObjectsRequest {
+    pub transaction: i32,
+    /// The source's partition, and its UUID.
+    pub partition: i32,
+    pub uuid: [u8; UUID_BYTES],
+}
+
+impl Encode for OfferObjectsRequest {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.transaction.encode(out);
+        self.partition.encode(out);
+        fixed::encode(&self.uuid, out);
+    }
+}
+
+impl Decode for OfferObjectsRequest {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<OfferObjectsRequest, XdrError> {
+        Ok(OfferObjectsRequest {
+            transaction: i32::decode(source)?,
+            partition: i32::decode(source)?,
+            uuid: fixed::decode(source)?,
+        })
+    }
+}
+
+/// Reply of OfferObjects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OfferObjectsReply {
+    /// 0 if the target's partition is not in the same bucket, or cannot take objects over.
+    pub accepted: u32,
+}
+
+impl Encode for OfferObjectsReply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.accepted.encode(out);
+    }
+}
+
+impl Decode for OfferObjectsReply {
+    fn decode<S: Source + ?Sized>(source: &mut S) -> Result<OfferObjectsReply, XdrError> {
+        Ok(OfferObjectsReply { accepted: u32::decode(source)? })
+    }
+}
+
 /// Opcode of TakeVolume.
 pub const TAKE_VOLUME: u32 = 413;
 
@@ -2622,6 +2672,7 @@ pub fn procedure_name(opcode: u32) -> Option<&'static str> {
         LIST_TRANSFERS => "ListTransfers",
         OFFER_VOLUME => "OfferVolume",
         GET_CHUNK_DIGESTS => "GetChunkDigests",
+        OFFER_OBJECTS => "OfferObjects",
         TAKE_VOLUME => "TakeVolume",
         DIGEST_CONTENTS => "DigestContents",
         GET_FIGURES => "GetFigures",
@@ -2670,6 +2721,7 @@ pub const PROCEDURES: &[(u32, &str)] = &[
     (GET_CHUNK_DIGESTS, "GetChunkDigests"),
     (TAKE_VOLUME, "TakeVolume"),
     (DIGEST_CONTENTS, "DigestContents"),
+    (OFFER_OBJECTS, "OfferObjects"),
     (GET_FIGURES, "GetFigures"),
     (GET_SLOW_CALLS, "GetSlowCalls"),
     (START_PROFILE, "StartProfile"),
@@ -3000,6 +3052,17 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
+    /// Offers to take over the data of files in objects of a bucket. The next TakeVolume of the transaction may then contain
+    /// references to chunks of the source's partition.
+    /// (OfferObjects, opcode 415.)
+    fn offer_objects(
+        &self,
+        caller: &CallContext<'_>,
+        request: OfferObjectsRequest,
+    ) -> Result<OfferObjectsReply, AbortCode> {
+        Err(AbortCode::RXGEN_OPCODE)
+    }
+
     /// Restores the stream (docs/reference/formats/transfer.md) into the transaction's volume. If the call or the
     /// server is interrupted, the data received so far is kept for some time, for the next call that sends to a
     /// volume with this id on the partition.
@@ -3148,6 +3211,9 @@ macro_rules! impl_cellar_server {
             fn get_chunk_digests(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::GetChunkDigestsRequest) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
                 handler.get_chunk_digests(caller, request)
             }
+            fn offer_objects(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::OfferObjectsRequest) -> Result<cellar::OfferObjectsReply, AbortCode> {
+                handler.offer_objects(caller, request)
+            }
             fn take_volume(handler: &super::$handler $(<$lifetime>)?, caller: &CallContext<'_>, request: cellar::TakeVolumeRequest, stream: &mut dyn CallStream) -> Result<cellar::TakeVolumeReply, AbortCode> {
                 handler.take_volume(caller, request, stream)
             }
@@ -3164,6 +3230,9 @@ macro_rules! impl_cellar_server {
                 }
                 fn get_chunk_digests(&self, caller: &CallContext<'_>, request: cellar::GetChunkDigestsRequest) -> Result<cellar::GetChunkDigestsReply, AbortCode> {
                     get_chunk_digests(self, caller, request)
+                }
+                fn offer_objects(&self, caller: &CallContext<'_>, request: cellar::OfferObjectsRequest) -> Result<cellar::OfferObjectsReply, AbortCode> {
+                    offer_objects(self, caller, request)
                 }
                 fn take_volume(&self, caller: &CallContext<'_>, request: cellar::TakeVolumeRequest, stream: &mut dyn CallStream) -> Result<cellar::TakeVolumeReply, AbortCode> {
                     take_volume(self, caller, request, stream)
@@ -3457,6 +3526,7 @@ pub fn dispatch<T: Server + ?Sized>(
         LIST_TRANSFERS => server::serve(&mut source, |request| server.list_transfers(caller, request)),
         OFFER_VOLUME => server::serve(&mut source, |request| server.offer_volume(caller, request)),
         GET_CHUNK_DIGESTS => server::serve(&mut source, |request| server.get_chunk_digests(caller, request)),
+        OFFER_OBJECTS => server::serve(&mut source, |request| server.offer_objects(caller, request)),
         TAKE_VOLUME => {
             server::serve_split(&mut source, |request, stream| server.take_volume(caller, request, stream))
         }
@@ -3730,6 +3800,15 @@ pub fn get_chunk_digests(
     client::call(connection, GET_CHUNK_DIGESTS, request)
 }
 
+/// Offers to take over the data of files in objects of a bucket. The next TakeVolume of the transaction may then contain
+/// references to chunks of the source's partition.
+pub fn offer_objects(
+    connection: &dyn ClientConnection,
+    request: &OfferObjectsRequest,
+) -> Result<OfferObjectsReply, AbortCode> {
+    client::call(connection, OFFER_OBJECTS, request)
+}
+
 /// Restores the stream (docs/reference/formats/transfer.md) into the transaction's volume. If the call or the
 /// server is interrupted, the data received so far is kept for some time, for the next call that sends to a
 /// volume with this id on the partition.
@@ -3914,6 +3993,8 @@ pub(crate) fn check_all(check: &mut dyn crate::tests::Check) {
     crate::tests::check::<OfferVolumeReply>(check);
     crate::tests::check::<GetChunkDigestsRequest>(check);
     crate::tests::check::<GetChunkDigestsReply>(check);
+    crate::tests::check::<OfferObjectsRequest>(check);
+    crate::tests::check::<OfferObjectsReply>(check);
     crate::tests::check::<TakeVolumeRequest>(check);
     crate::tests::check::<TakeVolumeReply>(check);
     crate::tests::check::<DigestContentsRequest>(check);

@@ -142,6 +142,8 @@ pub struct Piece {
     pub object: u64,
     pub offset: u64,
     pub stored_bytes: u32,
+    /// The number in the record: that of the object, or another one if the object is a copy of another partition's.
+    pub origin: u64,
     /// Number of bytes of the chunk before the piece.
     pub skipped: u32,
 }
@@ -153,6 +155,7 @@ impl Encode for Piece {
         self.object.encode(out);
         self.offset.encode(out);
         self.stored_bytes.encode(out);
+        self.origin.encode(out);
         self.skipped.encode(out);
     }
 }
@@ -165,6 +168,7 @@ impl Decode for Piece {
             object: u64::decode(source)?,
             offset: u64::decode(source)?,
             stored_bytes: u32::decode(source)?,
+            origin: u64::decode(source)?,
             skipped: u32::decode(source)?,
         })
     }

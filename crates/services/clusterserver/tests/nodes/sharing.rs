@@ -71,6 +71,10 @@ impl OtherOwners for Sharing {
         Some(transaction_numbers(id, own.epoch))
     }
 
+    fn prefix_beside(&self, _: PartitionId, _: PartitionId) -> Option<String> {
+        None
+    }
+
     fn has(&self, volume: VolumeId, wait: Duration) -> Option<bool> {
         self.front.upgrade().unwrap().is_elsewhere(volume, wait.min(HOLD))
     }

@@ -39,7 +39,7 @@ impl Shelf {
         let config = ObjectConfig { object_bytes_max: 1 << 20, ..ObjectConfig::default() };
         let (bucket, keys) = (Arc::new(self.clone()), keys.cloned());
         let chunks = ObjectChunks::open(bucket, Arc::clone(&meta) as _, config, keys).unwrap();
-        PartitionHandle { meta, chunks: Arc::new(chunks.shared_as(IDENTITY)), ..memory(1) }
+        PartitionHandle { meta, chunks: Arc::new(chunks.shared_as(IDENTITY, "chunks")), ..memory(1) }
     }
 
     pub(crate) fn view(&self) -> View {
@@ -106,6 +106,10 @@ impl Bucket for Shelf {
         Ok(object.slice(end.min(range.start as usize)..end))
     }
 
+    fn copy(&self, _: &str, _: &str) -> Result<u64, BucketError> {
+        Err(BucketError::Refused("nothing is copied here".into()))
+    }
+
     fn remove(&self, names: &[String]) -> Result<(), BucketError> {
         let mut objects = self.objects.lock();
         for name in names {
@@ -150,6 +154,10 @@ impl Bucket for View {
             Some(Ok(object)) => Ok(object.slice(range.start as usize..range.end as usize)),
             None => self.shelf.read(name, range),
         }
+    }
+
+    fn copy(&self, _: &str, _: &str) -> Result<u64, BucketError> {
+        panic!("a front writes nothing");
     }
 
     fn remove(&self, _: &[String]) -> Result<(), BucketError> {

@@ -31,7 +31,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::{ChunkAddress, ForeignChunks, MemoryChunks, MemoryMeta, StoreError};
+use store::{ChunkPlace, ForeignChunks, MemoryChunks, MemoryMeta, StoreError};
 use volserver::VolumeServer;
 use volume::{NewVolume, PartitionHandle, Permit, Space, VolumeOptions, Volumes};
 
@@ -157,7 +157,7 @@ pub(crate) struct Local {
     /// The file data of the other node's partition, and the identity of that.
     pub(crate) foreign: RwLock<Option<([u8; 16], ForeignChunks)>>,
     /// The chunks that were announced.
-    pub(crate) expected: Mutex<Vec<([u8; 16], ChunkAddress)>>,
+    pub(crate) expected: Mutex<Vec<([u8; 16], ChunkPlace)>>,
 }
 
 impl Local {
@@ -226,14 +226,14 @@ impl Files for Local {
 }
 
 impl Data for Local {
-    fn read(&self, _: &PartitionName, identity: [u8; 16], chunk: ChunkAddress) -> Result<Bytes, StoreError> {
+    fn read(&self, _: &PartitionName, identity: [u8; 16], chunk: ChunkPlace) -> Result<Bytes, StoreError> {
         match &*self.foreign.read() {
             Some((known, chunks)) if *known == identity => chunks.read(chunk),
             _ => Err(StoreError::Unavailable { place: "the bucket".into(), what: "not here".into() }),
         }
     }
 
-    fn expect(&self, _: &PartitionName, identity: [u8; 16], chunks: &[ChunkAddress]) {
+    fn expect(&self, _: &PartitionName, identity: [u8; 16], chunks: &[ChunkPlace]) {
         self.expected.lock().extend(chunks.iter().map(|chunk| (identity, *chunk)));
     }
 }

@@ -58,14 +58,14 @@ fn call(cell: &Cell, opcode: u32, transaction: i32) -> Result<(), AbortCode> {
     wire.extend(transaction.to_be_bytes());
     wire.resize(400, 0);
     let mut stream = MemoryStream::new(&wire, 1000);
-    if (cellar::OFFER_VOLUME..=cellar::DIGEST_CONTENTS).contains(&opcode) {
+    if (cellar::OFFER_VOLUME..=cellar::OFFER_OBJECTS).contains(&opcode) {
         cellar::dispatch(&cell.server, &admin(), &mut stream)
     } else {
         vol::dispatch(&cell.server, &admin(), &mut stream)
     }
 }
 
-const OF_A_VOLUME: [u32; 21] = [
+const OF_A_VOLUME: [u32; 22] = [
     vol::DELETE_VOLUME,
     vol::RESTORE,
     vol::FORWARD,
@@ -87,6 +87,7 @@ const OF_A_VOLUME: [u32; 21] = [
     cellar::GET_CHUNK_DIGESTS,
     cellar::TAKE_VOLUME,
     cellar::DIGEST_CONTENTS,
+    cellar::OFFER_OBJECTS,
 ];
 
 #[test]

@@ -37,6 +37,10 @@ impl OtherOwners for Other {
         Some(first + 1..=first + 99)
     }
 
+    fn prefix_beside(&self, _: PartitionId, _: PartitionId) -> Option<String> {
+        None
+    }
+
     fn has(&self, volume: VolumeId, _: Duration) -> Option<bool> {
         let has = |volumes: &Arc<Volumes>| volumes.partition_of(volume).is_some();
         let is_known = !*self.is_silent.lock();

@@ -77,6 +77,8 @@ impl Administrators for Known {
 pub(super) struct Disks {
     pub(super) metas: [Arc<MemoryMeta>; 2],
     pub(super) chunks: [Arc<MemoryChunks>; 2],
+    /// Chunks of another server's partition in the bucket of the large one.
+    pub(super) beside: Option<Arc<MemoryChunks>>,
     /// Number of chunks read on either partition.
     pub(super) reads: Arc<AtomicUsize>,
     /// Number of chunks stored on either partition.
@@ -109,6 +111,7 @@ impl Disks {
                 chunks: self.chunks[which].clone(),
                 reads: self.reads.clone(),
                 appends: self.appends.clone(),
+                beside: self.beside.clone().filter(|_| which == 1),
             }),
             space: Arc::new(space),
         }

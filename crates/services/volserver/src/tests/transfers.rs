@@ -41,8 +41,13 @@ pub(super) fn noise(seed: u64, length: usize) -> Vec<u8> {
 
 impl Pair {
     pub(super) fn new() -> Pair {
-        let (mut cell, disks) = (Cell::new(), Disks::default());
+        let (cell, disks) = (Cell::new(), Disks::default());
         let other = Arc::new(Cell::on(&disks));
+        Pair::of(cell, other, disks)
+    }
+
+    /// Connects two servers, of which the other one has these disks.
+    pub(super) fn of(mut cell: Cell, other: Arc<Cell>, disks: Disks) -> Pair {
         let network = Arc::new(Network::of_cellars());
         let way = Arc::new(Other::new(&other, &network));
         cell.server = cell.server.with_other_servers(way.clone());
@@ -230,7 +235,7 @@ fn a_stream_that_changes_on_the_way_leaves_the_target_as_it_was() {
     pair.other.check();
 }
 
-fn take(cell: &Cell, transaction: i32, stream: &[u8]) -> Result<(), AbortCode> {
+pub(super) fn take(cell: &Cell, transaction: i32, stream: &[u8]) -> Result<(), AbortCode> {
     let (name, volume_type, clone_id) = ("there".into(), 0, 0);
     let request = cellar::TakeVolumeRequest { transaction, name, volume_type, clone_id };
     cell.server.take_volume(&admin(), request, &mut MemoryStream::new(stream, 1000)).map(drop)

@@ -7,7 +7,7 @@ use object_store::ObjectStore;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::{ChunkAddress, Partition, StoreError};
+use store::{ChunkAddress, ChunkPlace, Partition, StoreError};
 
 fn options(folder: Option<&Path>) -> BucketConfig {
     let cache = folder.map(|folder| LocalCache { folder: folder.to_owned(), bytes_max: 64 << 20 });
@@ -27,9 +27,10 @@ fn open(bucket: &FaultyBucket, folder: Option<&Path>, key: Option<u8>) -> Partit
 }
 
 /// Stores a chunk; returns how another process finds it.
-fn shared(partition: &Partition, byte: u8) -> ([u8; 16], ChunkAddress) {
+fn shared(partition: &Partition, byte: u8) -> ([u8; 16], ChunkPlace) {
     let address = put(partition, &format!("k{byte}"), &[byte; 5000]).unwrap();
-    (partition.chunks().shared_in(address).unwrap(), address)
+    let chunks = partition.chunks();
+    (chunks.shared_in(address).unwrap(), chunks.chunk_place(address))
 }
 
 fn why(read: Result<bytes::Bytes, StoreError>) -> String {
@@ -42,12 +43,12 @@ fn chunks_are_read_while_another_process_has_them() {
         let bucket = bucket();
         let (owner, reader) = (open(&bucket, None, key), foreign(&bucket, None, key));
         for byte in 1..5 {
-            let (identity, address) = shared(&owner, byte);
-            assert!(!reader.is_at_hand(address));
-            assert_eq!(reader.read(identity, address).unwrap(), [byte; 5000][..]);
+            let (identity, chunk) = shared(&owner, byte);
+            assert!(!reader.is_at_hand(chunk.address));
+            assert_eq!(reader.read(identity, chunk).unwrap(), [byte; 5000][..]);
             let before = bucket.met().requests;
-            assert!(reader.is_at_hand(address));
-            assert_eq!(reader.read(identity, address).unwrap(), [byte; 5000][..]);
+            assert!(reader.is_at_hand(chunk.address));
+            assert_eq!(reader.read(identity, chunk).unwrap(), [byte; 5000][..]);
             assert_eq!(bucket.met().requests, before, "it is in memory");
         }
     }
@@ -60,28 +61,31 @@ fn announced_chunks_are_read_ahead() {
     let (owner, reader) = (open(&bucket, None, None), foreign(&bucket, None, None));
     let stored: Vec<_> = (1..7).map(|byte| shared(&owner, byte)).collect();
     let (identity, first) = stored[0];
-    let addresses: Vec<ChunkAddress> = stored.iter().map(|(_, address)| *address).collect();
-    reader.expect(identity, &addresses);
-    assert!(!reader.is_at_hand(first), "the partition is not open yet");
+    let places: Vec<ChunkPlace> = stored.iter().map(|(_, place)| *place).collect();
+    reader.expect(identity, &places);
+    assert!(!reader.is_at_hand(first.address), "the partition is not open yet");
     assert!(reader.read(identity, first).is_ok());
-    reader.expect([9; 16], &addresses);
+    reader.expect([9; 16], &places);
     let before = bucket.met().requests;
-    reader.expect(identity, &[ChunkAddress { offset: 1 << 40, ..first }]);
-    reader.expect(identity, &addresses);
-    let all = || addresses.iter().all(|address| reader.is_at_hand(*address));
+    reader.expect(
+        identity,
+        &[ChunkPlace { address: ChunkAddress { offset: 1 << 40, ..first.address }, ..first }],
+    );
+    reader.expect(identity, &places);
+    let all = || places.iter().all(|place| reader.is_at_hand(place.address));
     let begun = std::time::Instant::now();
     while !all() {
         assert!(begun.elapsed() < Duration::from_secs(30), "they are not read");
         std::thread::sleep(Duration::from_millis(1));
     }
-    for (byte, (_, address)) in (1..7).zip(&stored) {
-        assert_eq!(reader.read(identity, *address).unwrap(), [byte; 5000][..]);
+    for (byte, (_, place)) in (1..7).zip(&stored) {
+        assert_eq!(reader.read(identity, *place).unwrap(), [byte; 5000][..]);
     }
     // One for each, and one in vain.
-    assert!(bucket.met().requests - before <= addresses.len() as u64);
+    assert!(bucket.met().requests - before <= places.len() as u64);
     reader.suspend();
-    reader.expect(identity, &addresses);
-    assert!(!reader.is_at_hand(first));
+    reader.expect(identity, &places);
+    assert!(!reader.is_at_hand(first.address));
 }
 
 /// What is not in the bucket yet is not offered to others.
@@ -104,10 +108,11 @@ fn only_chunks_in_the_bucket_are_shared() {
 fn bytes_other_than_those_of_the_chunk_are_not_returned() {
     let bucket = bucket();
     let (owner, reader) = (open(&bucket, None, Some(7)), foreign(&bucket, None, Some(7)));
-    let (identity, address) = shared(&owner, 1);
-    let other = why(reader.read([1; 16], address));
+    let (identity, place) = shared(&owner, 1);
+    let other = why(reader.read([1; 16], place));
     assert!(other.contains("expected the partition"), "{other}");
     let reader = foreign(&bucket, None, Some(7));
+    let ChunkPlace { address, origin } = place;
     for wrong in [
         ChunkAddress { segment: address.segment + 5, ..address },
         ChunkAddress { offset: address.offset + 1, ..address },
@@ -117,12 +122,18 @@ fn bytes_other_than_those_of_the_chunk_are_not_returned() {
         ChunkAddress { stored_bytes: u32::MAX, ..address },
         ChunkAddress { stored_bytes: 0, ..address },
     ] {
+        let wrong = ChunkPlace { address: wrong, origin };
         assert!(matches!(reader.read(identity, wrong), Err(StoreError::Damaged { .. })), "{wrong:?}");
     }
-    assert_eq!(reader.read(identity, address).unwrap(), [1; 5000][..]);
+    for origin in [origin + 1, 0, u64::MAX] {
+        let wrong = ChunkPlace { address, origin };
+        assert!(matches!(reader.read(identity, wrong), Err(StoreError::Damaged { .. })), "{wrong:?}");
+    }
+    let chunk = place;
+    assert_eq!(reader.read(identity, chunk).unwrap(), [1; 5000][..]);
     // Without its key, with another one, and if an object is changed or gone.
     for key in [None, Some(8)] {
-        assert!(foreign(&bucket, None, key).read(identity, address).is_err(), "{key:?}");
+        assert!(foreign(&bucket, None, key).read(identity, chunk).is_err(), "{key:?}");
     }
     let (raw, reader) = (Raw(bucket.clone()), foreign(&bucket, None, Some(7)));
     let name = raw.list("chunks").pop().unwrap().0;
@@ -131,11 +142,11 @@ fn bytes_other_than_those_of_the_chunk_are_not_returned() {
     let mut bad = good.to_vec();
     *bad.last_mut().unwrap() ^= 1;
     raw.put(&object, bad);
-    assert!(matches!(reader.read(identity, address), Err(StoreError::Damaged { .. })));
+    assert!(matches!(reader.read(identity, chunk), Err(StoreError::Damaged { .. })));
     raw.delete(&object);
-    assert!(why(reader.read(identity, address)).contains("no such object"));
+    assert!(why(reader.read(identity, chunk)).contains("no such object"));
     raw.put(&object, good);
-    assert_eq!(reader.read(identity, address).unwrap(), [1; 5000][..], "errors are not remembered");
+    assert_eq!(reader.read(identity, chunk).unwrap(), [1; 5000][..], "errors are not remembered");
 }
 
 /// A bucket that does not answer is left alone for some seconds, in which only memory is read.
@@ -161,26 +172,26 @@ fn a_partition_takes_the_copies_of_its_reader() {
     let folder = tempfile::tempdir().unwrap();
     let (bucket, path) = (bucket(), folder.path().join("cache"));
     let owner = open(&bucket, None, None);
-    let (identity, address) = shared(&owner, 1);
+    let (identity, chunk) = shared(&owner, 1);
     let reader = foreign(&bucket, Some(&path), None);
-    assert!(reader.read(identity, address).is_ok());
+    assert!(reader.read(identity, chunk).is_ok());
     drop(owner);
     // Another process finds the folder locked, and does without copies.
     assert!(opener_with(&bucket, &options(Some(&path))).open(&config(), None).is_err());
-    assert!(foreign(&bucket, Some(&path), None).read(identity, address).is_ok());
+    assert!(foreign(&bucket, Some(&path), None).read(identity, chunk).is_ok());
     reader.suspend();
-    assert!(why(reader.read(identity, address)).contains("itself"));
-    assert!(!reader.is_at_hand(address));
+    assert!(why(reader.read(identity, chunk)).contains("itself"));
+    assert!(!reader.is_at_hand(chunk.address));
     let owner = open(&bucket, Some(&path), None);
-    assert_eq!(owner.chunks().read(address).unwrap(), [1; 5000][..]);
+    assert_eq!(owner.chunks().read(chunk.address).unwrap(), [1; 5000][..]);
     assert_eq!(owner.disk_cache_statistics().unwrap().hits, 1);
     drop(owner);
     reader.resume();
     reader.resume();
-    assert!(reader.read(identity, address).is_ok());
+    assert!(reader.read(identity, chunk).is_ok());
     drop(reader);
     // The copies are found by the next process, without a request for the object.
     let reader = foreign(&bucket, Some(&path), None);
     Raw(bucket.clone()).delete(&format!("chunks/{}", Raw(bucket.clone()).list("chunks").pop().unwrap().0));
-    assert_eq!(reader.read(identity, address).unwrap(), [1; 5000][..]);
+    assert_eq!(reader.read(identity, chunk).unwrap(), [1; 5000][..]);
 }

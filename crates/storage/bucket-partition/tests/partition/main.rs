@@ -2,6 +2,7 @@
 
 mod checking;
 mod copies;
+mod crossing;
 mod foreign;
 mod histories;
 mod merging;

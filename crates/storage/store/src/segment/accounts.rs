@@ -11,6 +11,9 @@ use std::ops::ControlFlow;
 
 const ROW_VERSION: u8 = 1;
 const ROW_BYTES: usize = 18;
+/// The row of a copy ends with its origin.
+const ROW_VERSION_COPY: u8 = 2;
+const ROW_BYTES_COPY: usize = ROW_BYTES + 8;
 /// Greater than every 8-byte key.
 const BEHIND_ALL: [u8; 9] = [0xff; 9];
 
@@ -50,6 +53,8 @@ pub(super) struct Account {
     released: u64,
     /// Whether appending to the segment has ended.
     pub(super) sealed: bool,
+    /// For a copy of another partition's object, the id in its records.
+    origin: Option<u64>,
     /// Whether the account differs from its row in the database.
     changed: bool,
     /// Whether the last collection found it entirely dead. Readers that took an address before the last
@@ -59,12 +64,17 @@ pub(super) struct Account {
 
 impl Account {
     pub(super) fn new(end: u64) -> Account {
-        Account { end, dead: 0, released: 0, sealed: false, changed: true, doomed: false }
+        Account { end, dead: 0, released: 0, sealed: false, origin: None, changed: true, doomed: false }
+    }
+
+    /// The account of a segment of an earlier run whose row was damaged. `origin` is the id in its header, if that is sound.
+    pub(super) fn adopted(id: u64, end: u64, origin: Option<u64>) -> Account {
+        Account { origin: origin.filter(|origin| *origin != id), ..Account::new(end) }
     }
 
     /// Returns the persistent part.
     pub(super) fn facts(self) -> SegmentAccount {
-        SegmentAccount { sealed: self.sealed, end: self.end, dead: self.dead }
+        SegmentAccount { sealed: self.sealed, end: self.end, dead: self.dead, origin: self.origin }
     }
 
     fn is_dead(&self) -> bool {
@@ -76,21 +86,26 @@ impl Account {
         self.end > HEADER_BYTES && self.dead >= self.end - HEADER_BYTES
     }
 
-    fn to_row(self) -> [u8; ROW_BYTES] {
-        let mut row = [0; ROW_BYTES];
-        row[0] = ROW_VERSION;
-        row[1] = u8::from(self.sealed);
-        row[2..10].copy_from_slice(&self.end.to_be_bytes());
-        row[10..].copy_from_slice(&self.dead.to_be_bytes());
+    fn to_row(self) -> Vec<u8> {
+        let version = if self.origin.is_some() { ROW_VERSION_COPY } else { ROW_VERSION };
+        let mut row = vec![version, u8::from(self.sealed)];
+        row.extend_from_slice(&self.end.to_be_bytes());
+        row.extend_from_slice(&self.dead.to_be_bytes());
+        row.extend(self.origin.iter().flat_map(|origin| origin.to_be_bytes()));
         row
     }
 
     fn from_row(row: &[u8]) -> Option<Account> {
-        let row: &[u8; ROW_BYTES] = row.try_into().ok()?;
-        let long = |at: usize| Some(u64::from_be_bytes(row[at..at + 8].try_into().ok()?));
+        let long = |at: usize| Some(u64::from_be_bytes(row.get(at..at + 8)?.try_into().ok()?));
+        let origin = match (row.first()?, row.len()) {
+            (&ROW_VERSION, ROW_BYTES) => None,
+            (&ROW_VERSION_COPY, ROW_BYTES_COPY) => Some(long(ROW_BYTES)?),
+            _ => return None,
+        };
         let (end, dead) = (long(2)?, long(10)?);
-        let good = row[0] == ROW_VERSION && row[1] <= 1 && end >= HEADER_BYTES && dead <= end - HEADER_BYTES;
-        good.then_some(Account { end, dead, released: 0, sealed: row[1] == 1, changed: false, doomed: false })
+        let good = row[1] <= 1 && end >= HEADER_BYTES && dead <= end - HEADER_BYTES;
+        let read = Account { dead, sealed: row[1] == 1, origin, changed: false, ..Account::new(end) };
+        good.then_some(read)
     }
 }
 
@@ -181,6 +196,45 @@ impl Accounts {
 
     pub(super) fn seal(&mut self, id: u64) {
         self.change(id, |account| account.sealed = true);
+    }
+
+    /// Records that the segment is a copy, complete, with records that were written to another partition's segment.
+    pub(super) fn copied(&mut self, id: u64, end: u64, origin: u64) {
+        self.change(id, |account| {
+            *account = Account { sealed: true, origin: Some(origin), ..Account::new(end) };
+        });
+    }
+
+    /// Counts bytes of a copy as dead that nothing refers to or will.
+    pub(super) fn abandon(&mut self, id: u64, bytes: u64) {
+        self.change(id, |account| account.kill(bytes));
+    }
+
+    /// Records that nothing refers or will refer to the segment, whether it exists or not.
+    pub(super) fn abandon_all(&mut self, id: u64) {
+        self.change(id, |account| {
+            account.sealed = true;
+            account.kill(u64::MAX);
+        });
+    }
+
+    /// Returns the id in the records of a segment: its own, unless it is a copy.
+    pub(super) fn origin(&self, id: u64) -> u64 {
+        self.segments.get(&id).and_then(|account| account.origin).unwrap_or(id)
+    }
+
+    /// Whether the segment is a copy.
+    pub(super) fn is_copy(&self, id: u64) -> bool {
+        self.segments.get(&id).is_some_and(|account| account.origin.is_some())
+    }
+
+    /// Returns the row of a segment, which stays among those to be written.
+    pub(super) fn row_of(&self, id: u64) -> Batch {
+        let mut batch = Batch::new();
+        if let Some(account) = self.segments.get(&id) {
+            batch.put(Family::SEGMENTS, id.to_be_bytes(), account.to_row());
+        }
+        batch
     }
 
     /// Whether everything ever put into this segment is dead.

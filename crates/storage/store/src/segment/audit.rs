@@ -1,6 +1,6 @@
 //! A read-only view of segments, for checks.
 
-use super::accounts::{self, Accounts};
+use super::accounts::{self, Account, Accounts};
 use super::files::Files;
 use super::header::HEADER_BYTES;
 use super::objects::{self, Bucket};
@@ -24,6 +24,8 @@ pub struct SegmentAccount {
     pub end: u64,
     /// Bytes of records that no metadata references.
     pub dead: u64,
+    /// For a copy of another partition's object, the id in its records.
+    pub origin: Option<u64>,
 }
 
 /// What exists of one segment.
@@ -136,11 +138,11 @@ impl SegmentAudit {
         let facts =
             |(id, length): (&u64, &u64)| (*id, SegmentFacts { file_bytes: Some(*length), account: None });
         let segments = lengths.iter().map(facts).collect();
-        SegmentAudit::with_accounts(
-            Box::new(objects::ObjectReader::new(bucket, keys, lengths)),
-            segments,
-            meta,
-        )
+        let (rows, _) = Accounts::load(meta)?;
+        let origin = |(id, account): (&u64, &Account)| Some((*id, account.facts().origin?));
+        let origins = rows.iter().filter_map(origin).collect();
+        let reader = objects::ObjectReader::new(bucket, keys, lengths, origins);
+        SegmentAudit::with_accounts(Box::new(reader), segments, meta)
     }
 
     fn with_accounts(

@@ -24,6 +24,13 @@ pub(super) fn is_header(bytes: &[u8; HEADER_BYTES as usize], id: u64) -> bool {
     (VERSION_MIN..=VERSION).any(|version| *bytes == build_version(id, version))
 }
 
+/// Returns the id in a sound header of any readable version.
+pub(super) fn id_of(bytes: &[u8]) -> Option<u64> {
+    let fixed: &[u8; HEADER_BYTES as usize] = bytes.try_into().ok()?;
+    let id = u64::from_be_bytes(fixed[16..24].try_into().ok()?);
+    is_header(fixed, id).then_some(id)
+}
+
 fn build_version(id: u64, version: u32) -> [u8; HEADER_BYTES as usize] {
     let mut header = [0; HEADER_BYTES as usize];
     header[..8].copy_from_slice(MAGIC);

@@ -4,7 +4,7 @@ use crate::VolumeError;
 use base::{AbortCode, RecvBuffer};
 use bytes::Bytes;
 use std::collections::VecDeque;
-use store::RawChunk;
+use store::{ChunkPlace, RawChunk};
 
 /// Sequential data. A closure implements this through [`DataSource::next`].
 pub trait DataSource {
@@ -13,6 +13,15 @@ pub trait DataSource {
     /// # Errors
     /// The reason why no more data will arrive.
     fn next(&mut self, bytes_max: usize) -> Result<Bytes, AbortCode>;
+
+    /// If the next `length` bytes, a whole chunk, are in the partition that chunks are taken over from, skips them and returns
+    /// the chunk's place there. They are given as bytes otherwise.
+    ///
+    /// # Errors
+    /// The reason why no more data will arrive.
+    fn stored(&mut self, _length: usize) -> Result<Option<ChunkPlace>, AbortCode> {
+        Ok(None)
+    }
 
     /// Fills the first buffer of `rooms` and returns it; if it is not full, the data has ended. The source
     /// may take further buffers from the list and fill them meanwhile. Later calls return these in order;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use store::{ChunkAddress, ChunkStore};
+use store::{ChunkPlace, ChunkStore};
 use volume_records::codec::{Extent, Vnode};
 use volume_records::{epochs, families, keys};
 
@@ -76,7 +76,7 @@ pub enum Place {
         /// Identity of the partition.
         partition: [u8; 16],
         /// The chunk.
-        address: ChunkAddress,
+        chunk: ChunkPlace,
         /// Bytes of the chunk before the part.
         skipped: u32,
         /// Length of the part.
@@ -239,7 +239,8 @@ impl FileSource {
         let chunks = &self.volume.home.handle.chunks;
         Ok(chunks.shared_in(address).map(|partition| {
             let length = part.len().min(used as usize - part.start) as u32;
-            Place::Shared { partition, address, skipped: part.start as u32, length }
+            let chunk = chunks.chunk_place(address);
+            Place::Shared { partition, chunk, skipped: part.start as u32, length }
         }))
     }
 

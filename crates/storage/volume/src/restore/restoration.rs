@@ -26,7 +26,7 @@ use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use store::{Batch, EncodedChunk, Family};
+use store::{Batch, EncodedChunk, Family, Import};
 use volume_records::codec::{self, Counters, Entry, Extent, Job, StoredHeader, Vnode};
 use volume_records::totals::{OwnSums, Unfolded};
 use volume_records::{Past, ReadView, epochs, families, keys, quota};
@@ -84,6 +84,8 @@ pub struct Restoration {
     continued: Option<Past>,
     /// Set if received data is kept when the restoration is interrupted.
     pub(crate) noted: Option<Noted>,
+    /// Chunks of another partition that are taken over.
+    pub(crate) import: Option<Import>,
 }
 
 impl Volumes {
@@ -186,6 +188,7 @@ impl Restoration {
             is_unseen: false,
             continued,
             noted: None,
+            import: None,
         }
     }
 
@@ -249,8 +252,11 @@ impl Restoration {
         let (mut at, mut index) = (0, 0);
         while at < status.length {
             let length = (status.length - at).min(1 << shift) as usize;
-            let pieces = receive_pieces(length, source)?;
-            self.chunk(file, index, &pieces, is_link)?;
+            match source.stored(length).map_err(VolumeError::Transfer)? {
+                Some(chunk) if !is_link => self.take_chunk(&file.extent(index), length as u32, chunk)?,
+                Some(_) => return Err(unsound(status.vnode, "a symbolic link in a chunk")),
+                None => self.chunk(file, index, &receive_pieces(length, source)?, is_link)?,
+            }
             let step = self.target.shared.options.received_step_bytes;
             if self.noted.as_mut().is_some_and(|noted| noted.count(length as u64, step)) {
                 self.checkpoint()?;
@@ -322,7 +328,7 @@ impl Restoration {
         Ok(())
     }
 
-    fn put_extent(&mut self, key: &[u8], extent: &Extent) -> Result<(), VolumeError> {
+    pub(crate) fn put_extent(&mut self, key: &[u8], extent: &Extent) -> Result<(), VolumeError> {
         let value = self.home().extent_record(key, extent)?;
         if let Extent::Shared { row, .. } = extent {
             self.sharing.add(*row);
@@ -709,6 +715,7 @@ impl Drop for Restoration {
         }
         let target = Arc::clone(&self.target);
         self.offers.clear(&*target.home.handle.chunks);
+        self.end_import();
         if self.noted.as_ref().is_some_and(Noted::is_kept) {
             return;
         }

@@ -34,18 +34,26 @@ pub(in super::super) struct ObjectReader {
     bucket: Arc<dyn Bucket>,
     keys: Option<Arc<KeyRing>>,
     lengths: BTreeMap<u64, u64>,
+    /// The ids in the records of copies.
+    origins: BTreeMap<u64, u64>,
     /// The object that was read last: the next chunk is probably in it, too.
     last: Mutex<Option<(u64, Bytes)>>,
 }
 
 impl ObjectReader {
-    /// Reads objects that had these lengths when they were listed.
+    /// Reads objects that had these lengths when they were listed. `origins` has the ids in the records of copies.
     pub(in super::super) fn new(
         bucket: Arc<dyn Bucket>,
         keys: Option<Arc<KeyRing>>,
         lengths: BTreeMap<u64, u64>,
+        origins: BTreeMap<u64, u64>,
     ) -> ObjectReader {
-        ObjectReader { bucket, keys, lengths, last: Mutex::default() }
+        ObjectReader { bucket, keys, lengths, origins, last: Mutex::default() }
+    }
+
+    /// Returns the id in the records of an object.
+    fn origin(&self, id: u64) -> u64 {
+        self.origins.get(&id).copied().unwrap_or(id)
     }
 
     fn damaged(&self, id: u64, offset: u64, what: String) -> StoreError {
@@ -95,7 +103,8 @@ impl Medium for ObjectReader {
         if record.len() as u64 != length {
             return Err(damaged(format!("the object ends before its {length} bytes")));
         }
-        reading::verify_record(&record, address, self.keys.as_deref()).map_err(damaged)
+        let written = ChunkAddress { segment: self.origin(segment), ..address };
+        reading::verify_record(&record, written, self.keys.as_deref()).map_err(damaged)
     }
 
     fn is_there(&self, id: u64) -> bool {
@@ -105,7 +114,7 @@ impl Medium for ObjectReader {
     fn check_header(&self, id: u64) -> Result<(), StoreError> {
         let head = self.read(id, 0..HEADER_BYTES)?;
         let fixed: Option<&[u8; HEADER_BYTES as usize]> = head[..].try_into().ok();
-        if fixed.is_some_and(|head| header::is_header(head, id)) {
+        if fixed.is_some_and(|head| header::is_header(head, self.origin(id))) {
             return Ok(());
         }
         let what = format!("the header is not that of object {}", object_name(id));

@@ -54,6 +54,13 @@ pub trait Bucket: Send + Sync {
     /// `Missing`, `Unavailable`, `Refused`.
     fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, BucketError>;
 
+    /// Creates an object as a copy of another one, whose full name in the bucket is `from`, without reading it. Returns its
+    /// size in bytes. Nothing but this call may create it, and always from the same object.
+    ///
+    /// # Errors
+    /// `Missing` if there is nothing to copy, `Unavailable`, `Refused`. The copy may exist, or appear later.
+    fn copy(&self, from: &str, name: &str) -> Result<u64, BucketError>;
+
     /// Removes objects; one that does not exist is not an error. After an error, any of them may still exist.
     ///
     /// # Errors

@@ -1,11 +1,12 @@
 //! Chunks of a partition that another process has open.
 
 use super::super::cache::ChunkCache;
+use super::super::reading;
 use super::bucket::{Bucket, BucketError};
 use super::disk_cache::DiskCache;
 use super::loading;
 use super::name::object_name;
-use crate::{ChunkAddress, KeyRing, StoreError};
+use crate::{ChunkAddress, ChunkPlace, KeyRing, StoreError};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -34,14 +35,16 @@ impl ForeignChunks {
         self
     }
 
-    /// Returns the chunk's bytes, decoded and verified.
+    /// Returns the chunk's bytes, decoded and verified against its place.
     ///
     /// # Errors
     /// `Damaged` if there is no such chunk any more, or it is not what it should be; `Unavailable`.
-    pub fn read(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
+    pub fn read(&self, ChunkPlace { address, origin }: ChunkPlace) -> Result<Bytes, StoreError> {
         let (copies, keys) = (self.copies.as_ref(), self.keys.as_deref());
         let damaged = |what| loading::damaged(&*self.bucket, address, what);
-        let load = || loading::load((copies, keys), address, || self.fetch(address), damaged);
+        let written = ChunkAddress { segment: origin, ..address };
+        let decode = |record: &Bytes| reading::decode(record, written, keys).map(|(chunk, _)| chunk);
+        let load = || loading::load(copies, address, || self.fetch(address), decode, damaged);
         self.cache.get_or_load(0, address, load)
     }
 

@@ -4,34 +4,35 @@ use super::super::reading;
 use super::bucket::Bucket;
 use super::disk_cache::DiskCache;
 use super::name::object_name;
-use crate::{ChunkAddress, KeyRing, StoreError};
+use crate::{ChunkAddress, StoreError};
 use bytes::Bytes;
 use std::ops::Range;
 
 /// What is wrong with a chunk whose object is not there.
 pub(super) const MISSING: &str = "no such object";
 
-/// Returns a chunk from its copy, or from its record, which `fetch` returns and is copied then. `damaged` names the place of
-/// what is wrong with the record.
+/// Returns a chunk from its copy, or from its record, which `fetch` returns and is copied then. `decode` returns the chunk of
+/// a record, or what is wrong with the record; `damaged` names the place of that.
 ///
 /// # Errors
 /// `Damaged`; those of `fetch`.
 pub(super) fn load(
-    (copies, keys): (Option<&DiskCache>, Option<&KeyRing>),
+    copies: Option<&DiskCache>,
     address: ChunkAddress,
     fetch: impl FnOnce() -> Result<Bytes, StoreError>,
+    decode: impl Fn(&Bytes) -> Result<Bytes, String>,
     damaged: impl FnOnce(String) -> StoreError,
 ) -> Result<Bytes, StoreError> {
     if let Some(copies) = copies
         && let Some(record) = copies.get(address)
     {
-        match reading::decode(&record, address, keys) {
-            Ok((chunk, _)) => return Ok(chunk),
+        match decode(&record) {
+            Ok(chunk) => return Ok(chunk),
             Err(what) => copies.reject(address, &what),
         }
     }
     let record = fetch()?;
-    let (chunk, _) = reading::decode(&record, address, keys).map_err(damaged)?;
+    let chunk = decode(&record).map_err(damaged)?;
     if let Some(copies) = copies {
         copies.insert(address, &record);
     }

@@ -6,6 +6,7 @@
 const NUMBER_BITS: u32 = 36;
 const EPOCH_BITS: u32 = 64 - NUMBER_BITS;
 const SUFFIX: &str = ".seg";
+const VERSION: &str = "version-";
 
 /// The last epoch that there can be.
 pub(super) const EPOCH_MAX: u64 = (1 << EPOCH_BITS) - 1;
@@ -43,6 +44,17 @@ pub(super) fn parse_name(name: &str) -> Option<u64> {
     (object_name(id) == name).then_some(id)
 }
 
+/// Returns the name of a copy of another partition's version, which is removed as soon as it was read.
+pub(super) fn version_name(id: u64) -> String {
+    format!("{VERSION}{id:016x}")
+}
+
+/// Returns the id in such a name.
+pub(super) fn parse_version_name(name: &str) -> Option<u64> {
+    let id = u64::from_str_radix(name.strip_prefix(VERSION)?, 16).ok()?;
+    (version_name(id) == name).then_some(id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,6 +84,16 @@ mod tests {
         ];
         for name in strange {
             assert_eq!(parse_name(name), None, "{name}");
+        }
+        for id in ids {
+            assert_eq!(
+                (parse_version_name(&version_name(id)), parse_name(&version_name(id))),
+                (Some(id), None)
+            );
+        }
+        for name in ["version-", "version-1", "VERSION", "version-00000000000000AB", "0000001-000000abc.seg"]
+        {
+            assert_eq!(parse_version_name(name), None, "{name}");
         }
     }
 }

@@ -11,6 +11,7 @@ use super::super::recount::{self, ChunkNames, Recount};
 use super::super::statistics::{ChunkStatistics, Counters};
 use super::bucket::{Bucket, BucketError};
 use super::disk_cache::{DiskCache, DiskCacheStatistics};
+use super::import::{Import, Loan, SharedAs};
 use super::loading;
 use super::name::{self, object_name};
 use super::rounds::Rounds;
@@ -20,8 +21,8 @@ use crate::digest::{Digest, digest};
 use crate::health::Health;
 use crate::tenure::{Permit, Tenure};
 use crate::{
-    Batch, CacheStatistics, ChunkAddress, ChunkOwner, ChunkStore, EncodedChunk, Family, FileData, KeyRing,
-    MetaStore, SegmentAudit, SegmentRecords, SegmentUse, Snapshot, StoreError, gauge,
+    Batch, CacheStatistics, ChunkAddress, ChunkOwner, ChunkPlace, ChunkStore, EncodedChunk, Family, FileData,
+    KeyRing, MetaStore, SegmentAudit, SegmentRecords, SegmentUse, Snapshot, StoreError, gauge,
 };
 use bytes::Bytes;
 use disk::Space;
@@ -82,23 +83,21 @@ const TO_CACHE_MAX: usize = 4;
 /// final: the store is then read-only, together with the metadata if they share a [`Health`].
 pub struct ObjectChunks {
     pub(super) bucket: Arc<dyn Bucket>,
-    meta: Arc<dyn MetaStore>,
-    keys: Option<Arc<KeyRing>>,
+    pub(super) meta: Arc<dyn MetaStore>,
+    pub(super) keys: Option<Arc<KeyRing>>,
     config: ObjectConfig,
-    /// The identity of the partition; without it no chunk is shared.
-    partition: Option<[u8; 16]>,
     /// The number of this open.
     pub(super) epoch: u64,
     /// Chunks that are not in the bucket. Held to copy a chunk into it, and to begin a full object; taken before
     /// `accounts`.
-    unsaved: Mutex<Unsaved>,
+    pub(super) unsaved: Mutex<Unsaved>,
     pub(super) accounts: Mutex<Accounts>,
     /// Whether an object without an account may be one whose account was damaged.
     pub(super) adopts: AtomicBool,
     /// Whether objects of earlier runs may have chunks that no metadata references and nothing will release.
     pub(super) has_orphans: AtomicBool,
     /// Held while account rows are taken and committed, so that an older row never follows a newer one.
-    writing: Mutex<()>,
+    pub(super) writing: Mutex<()>,
     /// Held throughout `maintain` and `sweep`, so that only one runs at a time; guards nothing else.
     pub(super) maintaining: Mutex<()>,
     rounds: Rounds,
@@ -110,6 +109,10 @@ pub struct ObjectChunks {
     to_cache: Mutex<Vec<(u64, Bytes)>>,
     /// The objects whose records were listed last: compaction copies chunks of them next.
     listed: Mutex<Listed>,
+    /// `None` if no other process reads chunks of this partition, and no other partition takes over its objects.
+    pub(super) shared_as: Option<SharedAs>,
+    /// Held by those that copy objects, which are not removed meanwhile.
+    pub(super) loans: Arc<()>,
     pub(super) counters: Counters,
 }
 
@@ -139,7 +142,6 @@ impl ObjectChunks {
             meta,
             keys,
             config,
-            partition: None,
             epoch,
             unsaved: Mutex::new(Unsaved::of(epoch, config.object_bytes_max)),
             accounts: Mutex::new(accounts),
@@ -154,8 +156,19 @@ impl ObjectChunks {
             disk_cache: None,
             to_cache: Mutex::default(),
             listed: Mutex::default(),
+            shared_as: None,
+            loans: Arc::default(),
             counters: Counters::default(),
         })
+    }
+
+    /// Lets other processes read the chunks of this partition (see [`ForeignChunks`](crate::ForeignChunks)), and this partition
+    /// and others in the bucket take over objects of each other. `partition` is its UUID, `folder` the
+    /// name of the folder of objects below the prefix of each of them, next to its `VERSION`.
+    #[must_use]
+    pub fn shared_as(mut self, partition: [u8; 16], folder: &'static str) -> ObjectChunks {
+        self.shared_as = Some(SharedAs { partition, folder });
+        self
     }
 
     /// Shares `health` with the metadata, so that either stops writing when the other fails.
@@ -169,13 +182,6 @@ impl ObjectChunks {
     #[must_use]
     pub fn during(mut self, tenure: &Tenure, patience: Duration) -> ObjectChunks {
         self.permit = Permit { tenure: tenure.clone(), patience };
-        self
-    }
-
-    /// Lets other processes read the chunks of this partition; see [`ForeignChunks`](crate::ForeignChunks).
-    #[must_use]
-    pub fn shared_as(mut self, partition: [u8; 16]) -> ObjectChunks {
-        self.partition = Some(partition);
         self
     }
 
@@ -197,13 +203,13 @@ impl ObjectChunks {
     }
 
     /// Whether anything may be written.
-    fn may_write(&self) -> Result<(), StoreError> {
+    pub(super) fn may_write(&self) -> Result<(), StoreError> {
         self.may_read()?;
         self.health.check()
     }
 
     /// Whether this many bytes of new chunks fit.
-    fn fits(&self, bytes: u64) -> bool {
+    pub(super) fn fits(&self, bytes: u64) -> bool {
         self.room_now().usable_bytes >= bytes
     }
 
@@ -316,13 +322,34 @@ impl ObjectChunks {
 
     fn load(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
         let (copies, keys) = (self.disk_cache.as_ref(), self.keys.as_deref());
+        let decode = |record: &Bytes| {
+            let decoded = self.as_written(address, |written| reading::decode(record, written, keys));
+            decoded.map(|(chunk, _)| chunk)
+        };
         let damaged = |what| self.damaged(address, what);
-        let loaded = loading::load((copies, keys), address, || self.fetch(address), damaged);
+        let loaded = loading::load(copies, address, || self.fetch(address), decode, damaged);
         if let Err(error @ StoreError::Damaged { .. }) = &loaded {
             self.counters.damaged_reads.fetch_add(1, Relaxed);
             tracing::error!(%error, "cannot read a chunk");
         }
         loaded
+    }
+
+    /// Returns the address at which a record was written: its own, unless it is in a copy.
+    fn written(&self, address: ChunkAddress) -> ChunkAddress {
+        ChunkAddress { segment: self.accounts.lock().origin(address.segment), ..address }
+    }
+
+    /// Calls `work` with the address at which a record was written. The error describes what is wrong with the record.
+    fn as_written<T>(
+        &self,
+        address: ChunkAddress,
+        work: impl Fn(ChunkAddress) -> Result<T, String>,
+    ) -> Result<T, String> {
+        work(self.written(address)).or_else(|what| match self.find_origin(address.segment) {
+            Some(origin) => work(ChunkAddress { segment: origin, ..address }),
+            None => Err(what),
+        })
     }
 
     /// Returns a record from memory if it is not in the bucket yet, else from the bucket.
@@ -527,7 +554,9 @@ impl ChunkStore for ObjectChunks {
     }
 
     fn shared_in(&self, address: ChunkAddress) -> Option<[u8; 16]> {
-        self.partition.filter(|_| address.segment < self.unsaved.lock().first_missing())
+        let own = self.shared_as.as_ref()?;
+        let is_saved = address.segment < self.unsaved.lock().first_missing();
+        is_saved.then_some(own.partition)
     }
 
     fn forget_owner(&self, owner: u64) -> usize {
@@ -560,19 +589,22 @@ impl ChunkStore for ObjectChunks {
     fn verify(&self, address: ChunkAddress) -> Result<(), StoreError> {
         self.may_read()?;
         let record = self.fetch(address)?;
-        let verified = reading::verify_record(&record, address, self.keys.as_deref());
-        verified.map(|_| ()).map_err(|what| self.damaged(address, what))
+        let keys = self.keys.as_deref();
+        let verified = self.as_written(address, |written| reading::verify_record(&record, written, keys));
+        verified.map(drop).map_err(|what| self.damaged(address, what))
     }
 
     fn copy(&self, address: ChunkAddress, owner: ChunkOwner) -> Result<ChunkAddress, StoreError> {
         self.may_write()?;
         let whole = self.fetch_listed(address)?;
-        let checked = reading::split(&whole, address).and_then(|(record, stored)| {
+        let checked = self.as_written(address, |written| {
+            let (record, stored) = reading::split(&whole, written)?;
             codec::check(&record, stored)?;
-            Ok((record, whole.slice_ref(stored)))
+            Ok((record, whole.slice_ref(stored), written != address))
         });
-        let (mut record, stored) = checked.map_err(|what| self.damaged(address, what))?;
-        if !record.owner.is_known() {
+        let (mut record, stored, is_copy) = checked.map_err(|what| self.damaged(address, what))?;
+        // An owner in a copy is one of another partition.
+        if !record.owner.is_known() || is_copy {
             record.owner = owner;
         }
         let copies = self.put_all(&[Encoded { record, stored: Stored::Apart(stored) }])?;
@@ -601,18 +633,43 @@ impl ChunkStore for ObjectChunks {
         let contents = self.whole(segment)?;
         let mut records = SegmentRecords::default();
         let mut is_full = false;
-        let end = walk(&contents, segment, from.max(HEADER_BYTES), |address, record| {
+        let (origin, is_copy) = {
+            let accounts = self.accounts.lock();
+            (accounts.origin(segment), accounts.is_copy(segment))
+        };
+        let end = walk(&contents, origin, from.max(HEADER_BYTES), |address, record| {
             is_full = records.found.len() >= most;
             if is_full {
                 return ControlFlow::Break(());
             }
-            let owner = if record.is_shared { ChunkOwner::default() } else { record.owner };
-            records.found.push((address, owner));
+            // The owners in a copy are those of the other partition.
+            let owner = if record.is_shared || is_copy { ChunkOwner::default() } else { record.owner };
+            records.found.push((ChunkAddress { segment, ..address }, owner));
             ControlFlow::Continue(())
         });
         records.next = is_full.then_some(end);
         records.is_cut = !is_full && end < contents.len() as u64;
         Ok(records)
+    }
+
+    fn lend(&self) -> Option<Loan> {
+        self.begin_loan()
+    }
+
+    fn import(&self, prefix: &str, partition: [u8; 16]) -> Result<Import, StoreError> {
+        self.begin_import(prefix, partition)
+    }
+
+    fn chunk_place(&self, address: ChunkAddress) -> ChunkPlace {
+        ChunkPlace { address, origin: self.written(address).segment }
+    }
+
+    fn take_chunk(&self, import: &mut Import, chunk: ChunkPlace) -> Result<ChunkAddress, StoreError> {
+        self.take(import, chunk)
+    }
+
+    fn end_import(&self, import: Import) {
+        self.finish_import(&import);
     }
 
     fn release(&self, address: ChunkAddress) {
@@ -637,7 +694,7 @@ impl FileData for ObjectChunks {
         self.copy_to_disk_cache();
         self.write_accounts()?;
         let dead = self.accounts.lock().collect();
-        if dead.is_empty() {
+        if dead.is_empty() || self.is_lent() {
             return Ok(0);
         }
         // Chunks are released only after a durable commit; this sync is for the account rows. It also shows that no

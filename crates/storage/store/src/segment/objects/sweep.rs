@@ -5,9 +5,10 @@
 //! object that the bucket carries out again after the object was removed.
 
 use super::super::accounts::Account;
-use super::super::header::HEADER_BYTES;
+use super::super::header::{self, HEADER_BYTES};
 use super::ObjectChunks;
-use super::name::{epoch_of, object_name, parse_name};
+use super::bucket::BucketError;
+use super::name::{epoch_of, object_name, parse_name, parse_version_name};
 use crate::StoreError;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,17 +23,22 @@ impl ObjectChunks {
         let _one = self.maintaining.lock();
         let (mut after, mut removed) = (String::new(), 0);
         loop {
-            let mut orphans = Vec::new();
+            let (mut orphans, mut kept) = (Vec::new(), Vec::new());
             let mut is_stopped = false;
             let listed = self.bucket.list(&after, &mut |name, bytes| {
                 is_stopped = !go_on();
                 if is_stopped || orphans.len() == ORPHANS_MAX {
                     return ControlFlow::Break(());
                 }
-                orphans.extend(parse_name(name).filter(|id| self.is_orphan(*id, bytes)));
+                if self.is_left(name, bytes, &mut kept) {
+                    orphans.push(name.to_owned());
+                }
                 ControlFlow::Continue(())
             });
-            let names: Vec<String> = orphans.iter().map(|id| object_name(*id)).collect();
+            for (id, bytes) in kept {
+                self.adopt(id, bytes)?;
+            }
+            let names = orphans;
             if !names.is_empty() {
                 tracing::info!(place = self.bucket.place(), count = names.len(), first = %names[0],
                     "removing objects that nothing refers to");
@@ -52,24 +58,41 @@ impl ObjectChunks {
         }
     }
 
+    /// Whether an object of this name is to be removed. A copy of a version is read right after it was made; if it is
+    /// removed before that, its reader does without it.
+    fn is_left(&self, name: &str, bytes: u64, kept: &mut Vec<(u64, u64)>) -> bool {
+        match parse_name(name) {
+            Some(id) => self.is_orphan(id, bytes, kept),
+            None => parse_version_name(name).is_some_and(|id| epoch_of(id) <= self.epoch),
+        }
+    }
+
     /// Whether nothing knows of this object. An object of this epoch has an account from before its creation until
-    /// after its removal; one of a later epoch is that of a process that has taken over.
-    fn is_orphan(&self, id: u64, bytes: u64) -> bool {
+    /// after its removal; one of a later epoch is that of a process that has taken over. One that has to be kept without
+    /// being known is added to `kept`.
+    fn is_orphan(&self, id: u64, bytes: u64, kept: &mut Vec<(u64, u64)>) -> bool {
         let epoch = epoch_of(id);
-        let mut accounts = self.accounts.lock();
-        if epoch > self.epoch || accounts.has(id) {
+        if epoch > self.epoch || self.accounts.lock().has(id) {
             return false;
         }
         if !self.adopts.load(Relaxed) || epoch == self.epoch {
             return true;
         }
-        tracing::warn!(
-            name = object_name(id),
-            bytes,
-            "keeping an object whose account may have been damaged"
-        );
-        accounts.take_over(id, Account::new(bytes.max(HEADER_BYTES)));
-        self.has_orphans.store(true, Relaxed);
+        kept.push((id, bytes));
         false
+    }
+
+    /// Makes an account of an object of an earlier epoch, whose own may have been damaged.
+    fn adopt(&self, id: u64, bytes: u64) -> Result<(), StoreError> {
+        let name = object_name(id);
+        let head = match self.bucket.read(&name, 0..HEADER_BYTES) {
+            Err(BucketError::Missing { .. }) => return Ok(()),
+            head => head.map_err(|error| self.unanswered(&error))?,
+        };
+        tracing::warn!(name, bytes, "keeping an object whose account may have been damaged");
+        let account = Account::adopted(id, bytes.max(HEADER_BYTES), header::id_of(&head));
+        self.accounts.lock().take_over(id, account);
+        self.has_orphans.store(true, Relaxed);
+        Ok(())
     }
 }

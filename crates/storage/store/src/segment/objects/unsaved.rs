@@ -46,7 +46,7 @@ impl Unsaved {
         full: &mut Vec<(u64, Bytes)>,
     ) -> Result<Vec<ChunkAddress>, StoreError> {
         if name::ids_left(self.next_id) <= chunks.len() as u64 {
-            return Err(StoreError::Meta("no ids of objects left: open the partition again".into()));
+            return Err(no_ids());
         }
         Ok(chunks.iter().map(|chunk| self.append_one(chunk, accounts, full)).collect())
     }
@@ -79,6 +79,15 @@ impl Unsaved {
         self.bytes += u64::from(stored_bytes);
         self.appended += 1;
         address
+    }
+
+    /// Returns an id for an object that is not made of appended chunks.
+    pub(super) fn take_id(&mut self) -> Result<u64, StoreError> {
+        if name::ids_left(self.next_id) == 0 {
+            return Err(no_ids());
+        }
+        self.next_id += 1;
+        Ok(self.next_id - 1)
     }
 
     /// Ends the object that is appended to; returns it.
@@ -144,4 +153,8 @@ impl Unsaved {
     pub(super) fn appended(&self) -> u64 {
         self.appended
     }
+}
+
+fn no_ids() -> StoreError {
+    StoreError::Meta("no ids of objects left: open the partition again".into())
 }

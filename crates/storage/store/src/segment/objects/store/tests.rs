@@ -71,6 +71,16 @@ impl Bucket for MemoryBucket {
         Ok(object.slice(end.min(range.start as usize)..end))
     }
 
+    fn copy(&self, from: &str, name: &str) -> Result<u64, BucketError> {
+        let mut world = self.0.lock();
+        world.error.clone().map_or(Ok(()), Err)?;
+        let source = from.rsplit('/').next().unwrap_or_default();
+        let found = world.objects.get(source).ok_or(BucketError::Missing { name: from.to_owned() })?.clone();
+        let length = found.len() as u64;
+        world.objects.insert(name.to_owned(), found);
+        Ok(length)
+    }
+
     fn remove(&self, names: &[String]) -> Result<(), BucketError> {
         let mut world = self.0.lock();
         world.error.clone().map_or(Ok(()), Err)?;
@@ -115,6 +125,69 @@ fn fresh() -> (MemoryBucket, Arc<MemoryMeta>, ObjectChunks) {
     let (bucket, meta) = (MemoryBucket::default(), Arc::new(MemoryMeta::new()));
     let store = open(&bucket, &meta);
     (bucket, meta, store)
+}
+
+/// Damages the account of an object.
+fn damage(meta: &MemoryMeta, id: u64) {
+    let mut batch = Batch::new();
+    batch.put(Family::SEGMENTS, id.to_be_bytes(), [9]);
+    meta.commit(batch).unwrap();
+}
+
+#[test]
+fn a_copy_is_read_although_its_account_is_damaged() {
+    let (bucket, meta, store) = fresh();
+    let chunk = store.append(&[Bytes::from(vec![7; 500])], Codec::Raw).unwrap();
+    store.sync().unwrap();
+    let copy = name::first_id(1) + 100;
+    bucket.copy(&object_name(chunk.segment), &object_name(copy)).unwrap();
+    let copied = ChunkAddress { segment: copy, ..chunk };
+    drop(store);
+    damage(&meta, copy);
+    let works = |store: &ObjectChunks| {
+        store.verify(copied).unwrap();
+        assert_eq!(store.read(copied).unwrap(), vec![7; 500]);
+        let moved = store.copy(copied, ChunkOwner([3; 24])).unwrap();
+        assert_eq!(store.read(moved).unwrap(), vec![7; 500]);
+    };
+    let store = open(&bucket, &meta);
+    works(&store);
+    // The object is not kept with an account that lacks the origin.
+    bucket.fail(Some(BucketError::Unavailable("away".into())));
+    store.sweep(&mut || true).unwrap_err();
+    assert!(!store.accounts.lock().has(copy));
+    bucket.fail(None);
+    store.sweep(&mut || true).unwrap();
+    works(&store);
+    assert_eq!(store.chunk_place(copied).origin, chunk.segment);
+    store.write_accounts().unwrap();
+    crash(store, &bucket);
+    works(&open(&bucket, &meta));
+}
+
+/// An object that is not a copy cannot pass for another one, as a whole object that the bucket mixes up.
+#[test]
+fn the_header_of_an_object_does_not_make_it_a_copy() {
+    let (bucket, meta, store) = fresh();
+    let append = |byte: u8| {
+        let address = store.append(&[Bytes::from(vec![byte; 500])], Codec::Raw).unwrap();
+        store.sync().unwrap();
+        address
+    };
+    let (chunk, other) = (append(1), append(2));
+    assert_ne!(chunk.segment, other.segment);
+    drop(store);
+    bucket.copy(&object_name(other.segment), &object_name(chunk.segment)).unwrap();
+    // Another account is damaged, so objects without one are kept.
+    damage(&meta, name::first_id(1) + 100);
+    let store = open(&bucket, &meta);
+    for _ in 0..2 {
+        assert!(matches!(store.read(chunk), Err(StoreError::Damaged { .. })));
+        assert!(matches!(store.verify(chunk), Err(StoreError::Damaged { .. })));
+        assert!(matches!(store.copy(chunk, ChunkOwner::default()), Err(StoreError::Damaged { .. })));
+        assert_eq!(store.read(other).unwrap(), vec![2; 500]);
+        store.sweep(&mut || true).unwrap();
+    }
 }
 
 /// Ends a store as a crash does: it neither writes what it holds nor marks the run as closed.

@@ -1,0 +1,187 @@
+//! Tests of transfers between partitions of one bucket.
+
+use super::counting::{PREFIX, UUID};
+use super::support::{Cell, Disks, LARGE, START, admin};
+use super::transfers::{ID, Pair, contents, noise, take};
+use crate::OtherOwners;
+use afs_format::transfer::{CHUNK_BYTES, Stored, Writer};
+use afs_idl::MemoryStream;
+use afs_idl::cellar::OfferObjectsRequest;
+use afs_idl::vol::{self, attach_mode};
+use base::{AbortCode, PartitionId, VolumeId};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use store::MemoryChunks;
+use volume::{ChunkAddress, ChunkPlace, StoredChunk};
+
+const TARGET: u32 = super::transfers::TARGET;
+const REFUSED: Result<(), AbortCode> = Err(AbortCode::VOLSERREAD_DUMPERROR);
+
+/// Where the other server's partition is.
+struct Beside(Option<&'static str>);
+
+impl OtherOwners for Beside {
+    fn partitions(&self) -> Vec<PartitionId> {
+        [0, LARGE as u32].into_iter().filter_map(PartitionId::from_index).collect()
+    }
+
+    fn transaction_numbers(&self, partition: PartitionId) -> Option<RangeInclusive<i32>> {
+        let first = partition.index() as i32 * 10_000;
+        Some(first + 1..=first + 99)
+    }
+
+    fn prefix_beside(&self, partition: PartitionId, _: PartitionId) -> Option<String> {
+        self.0.filter(|_| partition.index() as i32 == LARGE).map(str::to_owned)
+    }
+
+    fn has(&self, _: VolumeId, _: Duration) -> Option<bool> {
+        Some(false)
+    }
+
+    fn volume_deleted(&self, _: VolumeId) {}
+}
+
+/// Two servers whose large partitions are in one bucket, with the disks of the source. `taken` are the chunks that the target
+/// finds there, those of the source if it is `None`.
+fn pair(prefix: Option<&'static str>, taken: Option<MemoryChunks>) -> (Pair, Disks) {
+    let (mut from, mut to) = (Disks::default(), Disks::default());
+    from.beside = Some(to.chunks[1].clone());
+    to.beside = Some(taken.map_or_else(|| from.chunks[1].clone(), Arc::new));
+    let cell = Cell::on(&from).sharing(Arc::new(Beside(prefix)));
+    let other = Arc::new(Cell::on(&to).sharing(Arc::new(Beside(prefix))));
+    (Pair::of(cell, other, to), from)
+}
+
+#[test]
+fn data_in_objects_is_not_sent() {
+    let (mut pair, from) = pair(Some(PREFIX), None);
+    let to = pair.create();
+    from.reads.store(0, Relaxed);
+    pair.forward(to, 0).unwrap();
+    let [whole] = pair.network.streams()[..] else { panic!() };
+    // The small files, which are in the metadata, and the ends of the others.
+    assert!((3000..8000).contains(&whole), "{whole}");
+    let done = pair.cell.server.sent()[0].done;
+    assert!(done > 8 * CHUNK_BYTES as u64, "{done}");
+    let counted = [&from.reads, &pair.disks.reads, &pair.disks.appends].map(|count| count.load(Relaxed));
+    assert_eq!((counted, pair.network.asked()), ([0; 3], 0), "no data is read or written");
+    pair.other.set_flags(to, 0).unwrap();
+    pair.other.end(to).unwrap();
+    assert_eq!(contents(&pair.target()), contents(&pair.volume()));
+    // A part of a file has changed.
+    pair.now += 100;
+    pair.write_at("large", CHUNK_BYTES as u64 + 5, b"changed", 5 * CHUNK_BYTES as u64 + 77);
+    pair.disks.appends.store(0, Relaxed);
+    pair.send(START + 50);
+    let [changed] = pair.network.streams()[..] else { panic!() };
+    assert!(changed < 2000, "{changed}");
+    // Those of a file that has not changed: contents in service are not built upon.
+    assert_eq!(pair.disks.appends.load(Relaxed), 2);
+    pair.send(0);
+    // The source is not needed.
+    pair.cell.volumes.delete(VolumeId(ID)).unwrap();
+    while pair.cell.volumes.purge_step().unwrap() {}
+    assert_eq!(from.chunks[1].live_chunks(), 0);
+    assert_eq!(contents(&pair.target())[&b"exact"[..]], noise(3, 2 * CHUNK_BYTES));
+}
+
+#[test]
+fn data_is_sent_to_where_objects_cannot_be_taken_over() {
+    for prefix in [None, Some("cells/another")] {
+        let (pair, _) = pair(prefix, None);
+        pair.send(0);
+        let [whole] = pair.network.streams()[..] else { panic!() };
+        assert!(whole > 7 * CHUNK_BYTES, "{whole}");
+    }
+    // The target finds out in the middle of the transfer.
+    let (pair, _) = pair(Some(PREFIX), Some(MemoryChunks::new()));
+    pair.send(0);
+    let [short, long] = pair.network.streams()[..] else { panic!() };
+    assert!(short < 8000 && long > 7 * CHUNK_BYTES, "{short}, {long}");
+}
+
+#[test]
+fn a_transfer_of_references_that_is_cut_off_is_repeated() {
+    for cuts in [&[700][..], &[1500, 3300], &[3300, 20]] {
+        let (pair, _) = pair(Some(PREFIX), None);
+        pair.network.cut(cuts);
+        pair.send(0);
+        assert_eq!(pair.network.pauses() as usize, cuts.len());
+        assert!(pair.network.streams().iter().all(|bytes| *bytes < 8000));
+    }
+}
+
+/// Returns a dump of the volume.
+fn dump(pair: &Pair) -> Vec<u8> {
+    let transaction = pair.cell.open(ID, LARGE, attach_mode::BUSY).unwrap();
+    let mut stream = MemoryStream::new(&[], 1000);
+    let request = vol::DumpRequest { transaction, from_date: 0 };
+    pair.cell.server.dump(&admin(), request, &mut stream).unwrap();
+    pair.cell.end(transaction).unwrap();
+    stream.outgoing
+}
+
+/// Returns the place of the first chunk of a file of two.
+fn first_chunk(pair: &Pair) -> Stored {
+    let volume = pair.volume();
+    let found = volume.lookup(volume.root(), b"exact").unwrap();
+    let status = volume.status(super::support::fid(&volume, found)).unwrap();
+    let stored = volume.stored_chunks(&status, 0).unwrap();
+    let StoredChunk::Own(ChunkPlace { address, origin }, length) = stored.places[0].1 else {
+        panic!("{stored:?}")
+    };
+    let ChunkAddress { segment: object, offset, stored_bytes: record_bytes } = address;
+    Stored { length, object, offset, record_bytes, origin }
+}
+
+#[test]
+fn references_to_anything_else_are_refused() {
+    let (pair, _) = pair(Some(PREFIX), None);
+    pair.send(0);
+    pair.write("tiny", b"other");
+    let (dump, chunk, before) = (dump(&pair), first_chunk(&pair), contents(&pair.target()));
+    let data = noise(3, 2 * CHUNK_BYTES);
+    let at = dump.windows(64).position(|bytes| *bytes == data[..64]).unwrap();
+    let to = pair.other.open(TARGET, LARGE, attach_mode::BUSY).unwrap();
+    let offer = |uuid| {
+        let request = OfferObjectsRequest { transaction: to, partition: LARGE, uuid };
+        pair.other.server.offer_objects(&admin(), request).unwrap().accepted
+    };
+    // The dump with a reference in place of the bytes from `at` on.
+    let stream = |at: usize, stored: Stored| {
+        let mut stream = Vec::new();
+        let mut writer = Writer::begin(&mut stream);
+        writer.raw(&dump[..at], &mut stream);
+        writer.stored(&stored, &mut stream);
+        writer.raw(&dump[(at + stored.length as usize).min(dump.len())..], &mut stream);
+        writer.end(&mut stream);
+        stream
+    };
+    assert_eq!((offer([0; 16]), take(&pair.other, to, &stream(at, chunk))), (0, REFUSED));
+    assert_eq!(take(&pair.other, to, &stream(at, chunk)), REFUSED, "nothing was offered");
+    let wrong = [
+        (at - 1, chunk),
+        (at + 1, chunk),
+        (at + CHUNK_BYTES - 10, chunk),
+        (0, chunk),
+        (20, Stored { length: 4, ..chunk }),
+        (dump.len(), chunk),
+        (at, Stored { length: 1, ..chunk }),
+        (at, Stored { length: chunk.length - 1, ..chunk }),
+        (at, Stored { object: chunk.object + 1000, ..chunk }),
+        (at, Stored { offset: u64::MAX, ..chunk }),
+        (at, Stored { record_bytes: 0, ..chunk }),
+    ];
+    for (at, stored) in wrong {
+        assert_eq!(offer(UUID), 1);
+        assert_eq!(take(&pair.other, to, &stream(at, stored)), REFUSED, "{stored:?} at {at}");
+        assert_eq!(contents(&pair.target()), before);
+    }
+    assert_eq!(offer(UUID), 1);
+    take(&pair.other, to, &stream(at, chunk)).unwrap();
+    pair.other.end(to).unwrap();
+    assert_eq!(contents(&pair.target()), contents(&pair.volume()));
+    pair.other.check();
+}
