@@ -42,7 +42,7 @@ impl References {
     }
 }
 
-/// The data of a file in a dump, some of which may be references.
+/// The data of a file in a dump. Chunks of it may be references.
 pub(crate) struct FileData<'a, F> {
     reader: &'a mut Reader<F>,
     references: &'a References,

@@ -13,7 +13,7 @@ pub trait OtherOwners: Send + Sync {
     /// from a number which partition it belongs to.
     fn transaction_numbers(&self, partition: PartitionId) -> Option<RangeInclusive<i32>>;
 
-    /// Returns the prefix of `partition` in the bucket of the partition `beside`; `None` if it is in another bucket or in none.
+    /// Returns the prefix of `partition` in the bucket that contains `beside`; `None` if it is not in that bucket.
     fn prefix_beside(&self, partition: PartitionId, beside: PartitionId) -> Option<String>;
 
     /// Whether another server has a volume with this id; `None` if that is not known after `wait`, because one does not

@@ -46,7 +46,7 @@ impl Pair {
         Pair::of(cell, other, disks)
     }
 
-    /// Connects two servers, of which the other one has these disks.
+    /// Connects two servers. `disks` are those of the other one.
     pub(super) fn of(mut cell: Cell, other: Arc<Cell>, disks: Disks) -> Pair {
         let network = Arc::new(Network::of_cellars());
         let way = Arc::new(Other::new(&other, &network));

@@ -112,7 +112,7 @@ impl Side {
     }
 }
 
-/// A file of a volume, chunks of which are given by their places.
+/// A file of a volume, with the places of its chunks.
 struct Lending<'a> {
     volume: &'a Arc<Volume>,
     status: VnodeStatus,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use store::{ChunkPlace, Import, Loan, StoreError};
 use volume_records::codec::Extent;
 
-/// Chunks of which one call finds the places.
+/// Maximum number of chunks whose places one call returns.
 const WINDOW_CHUNKS: u64 = 4096;
 
 /// Where data of a file is.
