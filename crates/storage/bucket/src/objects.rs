@@ -117,10 +117,19 @@ impl Objects {
         self
     }
 
-    /// For tests: ends all requests as a crash of the process does. Every later call fails.
+    /// For tests: ends all requests as a crash of the process does. When it returns, none is being sent; every later
+    /// call fails.
     pub fn abandon(&self) {
-        self.is_abandoned.store(true, Relaxed);
-        self.begun.lock().clear();
+        let begun = {
+            let mut begun = self.begun.lock();
+            self.is_abandoned.store(true, Relaxed);
+            std::mem::take(&mut *begun)
+        };
+        for mut begun in begun.into_values() {
+            begun.task.abort();
+            // Either outcome means that it has ended.
+            _ = self.runtime.block_on(&mut begun.task);
+        }
     }
 
     pub(crate) fn name(&self, name: &str) -> Name {
@@ -238,10 +247,10 @@ async fn create(
 
 impl Bucket for Objects {
     fn begin(&self, name: &str, contents: &Bytes) {
+        let mut begun = self.begun.lock();
         if self.check().is_err() {
             return;
         }
-        let mut begun = self.begun.lock();
         if begun.get(name).is_some_and(|begun| !matches!(*begun.outcome.borrow(), Some(Err(_)))) {
             return;
         }
