@@ -42,7 +42,10 @@ impl Home {
         if let Some(begun) = self.read(BucketVersion::NAME_NEW)? {
             return Ok(begun);
         }
-        self.check_empty()?;
+        if let Err(error) = self.check_empty() {
+            // What is there may be of a process that began the partition after the read above.
+            return self.read(BucketVersion::NAME_NEW)?.ok_or(error);
+        }
         let version = BucketVersion::random();
         if self.create(BucketVersion::NAME_NEW, version)? {
             return Ok(version);

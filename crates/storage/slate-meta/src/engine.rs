@@ -173,9 +173,9 @@ impl SlateEngine {
                 Ok(db) if !is_behind => return Ok(db),
                 // Its merges may already have used an earlier time.
                 Ok(db) => close(&db).await,
-                // The clock may have caught up meanwhile.
-                Err(error) if is_behind || is_of_clock(&error) => {
-                    tracing::debug!(place = attempts.place, %error, "opening again with a later time");
+                // The clock may have caught up meanwhile, or another process has created the database first.
+                Err(error) if is_behind || is_of_clock(&error) || is_of_creation(&error) => {
+                    tracing::debug!(place = attempts.place, %error, "opening again");
                     tokio::time::sleep(PAUSE).await;
                 }
                 Err(error) => return Err(error),
@@ -295,6 +295,12 @@ async fn close(db: &Db) {
 /// Whether SlateDB refused a time that is before one in the bucket. It has no kind of error for that.
 fn is_of_clock(error: &StoreError) -> bool {
     error.to_string().contains("invalid clock tick")
+}
+
+/// Whether SlateDB found an object that it did not see a moment before, and that it was to create. It repeats changes
+/// of such objects itself, but not their creation.
+fn is_of_creation(error: &StoreError) -> bool {
+    error.to_string().contains("version already exists")
 }
 
 /// Attempts to open one database, and the last error of the bucket.

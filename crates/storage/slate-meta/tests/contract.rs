@@ -5,10 +5,11 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use slate_meta::{SlateConfig, SlateEngine};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
+use std::thread;
 use std::time::{Duration, Instant};
 use store::engines::contract::CLAUSES;
-use store::{MetaEngine, MetaOptions, StoreError};
+use store::{Batch, Family, MetaDatabase, MetaEngine, MetaOptions, StoreError};
 
 fn engine(bucket: Arc<dyn ObjectStore>, config: SlateConfig) -> SlateEngine {
     SlateEngine::new(bucket, "partitions/p1", config).unwrap()
@@ -42,6 +43,40 @@ fn an_open_that_cannot_succeed_says_what_was_wrong() {
         engine(Arc::new(bucket), SlateConfig::default()).open(Path::new("/vicepa"), &missing).err().unwrap();
     let text = error.to_string();
     assert!(text.contains("partitions/p1/vicepa: there is none"), "{text}");
+}
+
+/// Each finds no database, so each creates it, and all but one find that it exists.
+#[test]
+fn several_that_create_a_database_at_once_share_it() {
+    for round in 0..50 {
+        let bucket = Arc::new(InMemory::new());
+        let engines: [_; 4] = std::array::from_fn(|_| engine(bucket.clone(), SlateConfig::default()));
+        let barrier = Barrier::new(engines.len());
+        let open = |engine: &SlateEngine| {
+            barrier.wait();
+            engine.open(Path::new("/vicepa"), &MetaOptions::default())
+        };
+        let opened: Vec<_> = thread::scope(|scope| {
+            let opening = engines.each_ref().map(|engine| scope.spawn(|| open(engine)));
+            opening.into_iter().map(|opening| opening.join().unwrap()).collect()
+        });
+        let last = engines[0].open(Path::new("/vicepa"), &MetaOptions::default()).unwrap();
+        for opened in opened {
+            match opened {
+                Ok(database) => assert!(matches!(write(&*database), Err(StoreError::Fenced { .. }))),
+                Err(error) => {
+                    assert!(matches!(error, StoreError::Fenced { .. }), "in round {round}: {error}");
+                }
+            }
+        }
+        write(&*last).unwrap();
+    }
+}
+
+fn write(database: &dyn MetaDatabase) -> Result<(), StoreError> {
+    let mut batch = Batch::new();
+    batch.put(Family::SYSTEM, "k", "hello");
+    database.commit(batch).and_then(|number| database.sync(number))
 }
 
 #[test]
