@@ -223,6 +223,30 @@ fn steady(meta: &Arc<dyn MetaDatabase>, time: Duration) {
     line("steady", times, begun.elapsed());
 }
 
+/// Scans all records in the order of their keys, `step` at a time, in a database that has nothing in memory.
+fn listing(bucket: &Arc<dyn ObjectStore>, prefix: &str, records: u64) {
+    {
+        let meta = open(&engine(bucket, prefix));
+        load(&meta, records);
+    }
+    for step in [50, 200, 1000, 10_000] {
+        let meta = open(&engine(bucket, prefix));
+        let (begun, mut rows) = (Instant::now(), 0);
+        for first in (0..records).step_by(step) {
+            let (from, to) = (key(first), key(first + step as u64));
+            let mut count = |_: &[u8], _: &[u8]| {
+                rows += 1;
+                ControlFlow::Continue(())
+            };
+            meta.scan(FILES, KeyRange::ascending(&from, &to), &mut count).unwrap();
+        }
+        println!(
+            "listing, {step} at a time: {rows} records, {:.2} us each",
+            begun.elapsed().as_secs_f64() * 1e6 / rows as f64
+        );
+    }
+}
+
 fn main() {
     let number = |name, otherwise| option(name).map_or(otherwise, |text| text.parse::<u64>().expect(name));
     let (records, seconds) = (number("--records", 1_000_000), Duration::from_secs(number("--seconds", 10)));
@@ -238,6 +262,9 @@ fn main() {
     }
     if runs("takeover") {
         takeovers(&bucket, &format!("{run}/takeover"), records);
+    }
+    if runs("listing") {
+        listing(&bucket, &format!("{run}/listing"), records);
     }
     if only.as_deref() == Some("steady") {
         steady(&open(&engine(&bucket, &format!("{run}/steady"))), seconds);

@@ -3,7 +3,7 @@
 use crate::keys;
 use bytes::Bytes;
 use slatedb::config::{ReadOptions, ScanOptions};
-use slatedb::{CloseReason, DbReadOps, Error, ErrorKind, IterationOrder};
+use slatedb::{CloseReason, DbIterator, DbReadOps, Error, ErrorKind, IterationOrder, KeyValue};
 use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
@@ -13,6 +13,9 @@ use tokio::runtime::Runtime;
 
 /// Bytes that a scan reads from the bucket ahead of its place in a table.
 const READ_AHEAD_BYTES: usize = 256 << 10;
+
+/// Maximum number of rows that a scan takes from a table at a time.
+const ROWS_MAX: usize = 128;
 
 /// What reads of one database need besides the database.
 pub(crate) struct Reads {
@@ -98,13 +101,31 @@ impl Reads {
             .with_read_ahead_bytes(READ_AHEAD_BYTES);
         let doing = Reading(family);
         let mut rows = self.read(doing, from.scan_with_options(keys::range(family, range), &options))?;
-        while let Some(row) = self.read(doing, rows.next())? {
-            if visit(&row.key[1..], &row.value).is_break() {
-                break;
+        // Waiting costs as much as several rows, but many scans end after the first.
+        let (mut many, mut taken) = (1, Vec::new());
+        loop {
+            self.read(doing, take(&mut rows, many, &mut taken))?;
+            let is_over = taken.len() < many;
+            for row in taken.drain(..) {
+                if visit(&row.key[1..], &row.value).is_break() {
+                    return Ok(());
+                }
             }
+            if is_over {
+                return Ok(());
+            }
+            many = ROWS_MAX.min(4 * many);
         }
-        Ok(())
     }
+}
+
+/// Appends the next rows, `many` unless the scan ends before.
+async fn take(rows: &mut DbIterator, many: usize, taken: &mut Vec<KeyValue>) -> Result<(), Error> {
+    while taken.len() < many {
+        let Some(row) = rows.next().await? else { break };
+        taken.push(row);
+    }
+    Ok(())
 }
 
 /// The error of a bucket that did not answer.
