@@ -248,7 +248,7 @@ impl<P: Procedure, W: World> Run<'_, P, W> {
         }
         let source = have.into_iter().map(|site| entry::place(&entry, site));
         for place in source {
-            if let Ok(Some(info)) = self.cell.list_volume(place, volume) {
+            if let Ok(Some(info)) = self.cell.list_idle_volume(place, volume) {
                 return self.send_all(entry, (place, volume), info.spare2 as u32, &left);
             }
         }

@@ -181,7 +181,11 @@ impl<P: Procedure, W: World> Run<'_, P, W> {
     ) -> Step<Option<VolintInfo>> {
         let is_open = !self.cell.transactions_on(place, volume)?.is_empty();
         self.check_changes_volumes(place, &opening(place, volume))?;
-        let info = self.cell.list_volume(place, volume)?;
+        let info = if is_open {
+            self.cell.list_volume(place, volume)?
+        } else {
+            self.cell.list_idle_volume(place, volume)?
+        };
         let info = info.ok_or(AbortCode::VNOVOL).map_err(failed(opening(place, volume)))?;
         if is_open {
             outlook
@@ -221,7 +225,7 @@ impl<P: Procedure, W: World> Run<'_, P, W> {
     pub(crate) fn check_space(&self, to: Place) -> Step<u64> {
         let free_kib = self.cell.free_kib(to)?;
         let (from, name) = (self.job.from, &self.job.name);
-        let size_kib = match self.cell.list_volume(from, self.volume())? {
+        let size_kib = match self.cell.list_idle_volume(from, self.volume())? {
             Some(info) if has_figures(&info) => size_kib(&info),
             _ => 0,
         };

@@ -7,7 +7,9 @@ use crate::world::{JobError, is_silence};
 use crate::{Place, World};
 use afs_idl::ClientConnection;
 use afs_idl::vl::{self, NVldbEntry};
-use afs_idl::vol::{self, RestoreCookie, TransDebugInfo, VolintInfo, VolserStatus, volume_type};
+use afs_idl::vol::{
+    self, RestoreCookie, TransDebugInfo, VolintInfo, VolserStatus, volume_state, volume_type,
+};
 use base::{AbortCode, PartitionId};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -23,6 +25,9 @@ const SECURITY_INDEX: i32 = 1;
 
 /// Bytes of the text in a reply to SplitVolume that are read at a time.
 const TEXT_BYTES: usize = 4096;
+
+/// Number of listings, a second apart, that may find another call at the volume.
+const BUSY_LISTINGS_MAX: u32 = 3;
 
 /// errno value that volume servers return for an unknown transaction.
 pub const ENOENT: AbortCode = AbortCode(2);
@@ -358,6 +363,19 @@ impl<W: World> Cell<'_, W> {
             Err(code) if volume == 0 => Err(failed(format!("read the volumes of {place}"))(code)),
             Err(code) => Err(failed(format!("read the volume {volume} on {place}"))(code)),
         }
+    }
+
+    /// Like [`list_volume`](Self::list_volume), for callers that need the figures. OpenAFS's servers list a volume without
+    /// them while another call has it, be it a listing: then it is listed again, for some seconds at most.
+    pub(crate) fn list_idle_volume(&self, place: Place, volume: u32) -> Step<Option<VolintInfo>> {
+        for _ in 0..BUSY_LISTINGS_MAX {
+            let info = self.list_volume(place, volume)?;
+            if !matches!(&info, Some(info) if info.status == volume_state::BUSY) {
+                return Ok(info);
+            }
+            self.world.pause(1);
+        }
+        self.list_volume(place, volume)
     }
 
     /// Fails if a volume already exists where the job is to create one.

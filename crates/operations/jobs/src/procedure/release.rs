@@ -247,14 +247,14 @@ impl<W: World> Run<'_, Release, W> {
         let status = self.cell.status(open)?;
         self.end(open)?;
         let changes =
-            self.cell.list_volume(self.job.from, self.volume())?.map_or(0, |info| info.spare2 as u32);
+            self.cell.list_idle_volume(self.job.from, self.volume())?.map_or(0, |info| info.spare2 as u32);
         Ok(Dates { changes, ..Dates::from(&status) })
     }
 
     /// Returns the update counter of a clone that was made after `source` was read; 0 if the volume was
     /// changed in between.
     fn changes_of_clone(&self, source: Dates) -> Step<u32> {
-        let now = self.cell.list_volume(self.job.from, self.volume())?.map(|info| info.spare2 as u32);
+        let now = self.cell.list_idle_volume(self.job.from, self.volume())?.map(|info| info.spare2 as u32);
         Ok(if now == Some(source.changes) { source.changes } else { 0 })
     }
 
@@ -269,7 +269,7 @@ impl<W: World> Run<'_, Release, W> {
             let is_unused = entry.server_flags[number] & site_flags::DO_NOT_USE != 0;
             let is_trusted =
                 !self.request().all && !is_unused && (!was_cut_off || entry::is_new(entry, number));
-            let state = match self.cell.list_volume(place, volume) {
+            let state = match self.cell.list_idle_volume(place, volume) {
                 Ok(info) => {
                     let changes = if self.counts_at(place) { source.changes } else { 0 };
                     state(info.as_ref(), Dates { changes, ..source }, is_trusted)

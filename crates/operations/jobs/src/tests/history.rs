@@ -154,6 +154,8 @@ pub(super) struct State {
     pub(super) takes_no_changes: bool,
     /// Whether the volume was out of service before the job.
     pub(super) is_taken_off: bool,
+    /// Number of the next listings of a volume at OpenAFS's servers that find another call at it.
+    pub(super) busy_listings: u32,
     pub(super) forwards: u32,
     /// What each call that sent to several sites read, and the number of sites.
     pub(super) reads: Vec<(Extent, usize)>,
@@ -551,6 +553,7 @@ impl History {
             next_volume: 1000,
             takes_no_changes: false,
             is_taken_off: false,
+            busy_listings: 0,
             forwards: 0,
             reads: Vec::new(),
             restores: 0,

@@ -161,6 +161,7 @@ fn play(seed: u64) -> bool {
     for obstacle in obstacles {
         put(obstacle, &history, &operation);
     }
+    history.state().busy_listings = random.random_range(0..3);
     let predicted = history.preflight();
     history.run_to_the_end();
     match &predicted {

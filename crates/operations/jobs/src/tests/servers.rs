@@ -1,6 +1,6 @@
 //! The volume servers of a simulated history.
 
-use super::history::{Cell, DUMP, Extent, Open, SIZE_KIB, VOLUME, Volume, restored_files};
+use super::history::{Cell, DUMP, Extent, Open, SIZE_KIB, State, VOLUME, Volume, restored_files};
 use afs_idl::CallStream;
 use afs_idl::vol::{self, VolintInfo, VolserStatus, attach_mode, volume_flags, volume_state, volume_type};
 use base::{AbortCode, CallContext};
@@ -233,8 +233,16 @@ impl vol::Server for Server {
         r: vol::ListOneVolumeRequest,
     ) -> Result<vol::ListOneVolumeReply, AbortCode> {
         check_partition(r.partition)?;
-        let state = self.cell.state.lock();
-        let volume = state.hosts[&self.address].volumes.get(&(r.volume_id, r.partition)).ok_or(ENODEV)?;
+        let mut state = self.cell.state.lock();
+        let State { hosts, busy_listings, .. } = &mut *state;
+        let host = &hosts[&self.address];
+        let volume = host.volumes.get(&(r.volume_id, r.partition)).ok_or(ENODEV)?;
+        if !host.is_cellar && *busy_listings > 0 {
+            *busy_listings -= 1;
+            let info =
+                VolintInfo { volume_id: r.volume_id, status: volume_state::BUSY, ..VolintInfo::default() };
+            return Ok(vol::ListOneVolumeReply { entries: vec![info] });
+        }
         let info = VolintInfo {
             volume_id: r.volume_id,
             creation_date: volume.created,
