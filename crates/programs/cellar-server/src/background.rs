@@ -1,4 +1,4 @@
-//! Background threads: the purger and maintenance.
+//! Background threads: the purger, maintenance, and the reload of failed partitions.
 
 use crate::clock;
 use crate::environment::SystemClock;
@@ -15,6 +15,8 @@ use volume::Volumes;
 const PURGE_PAUSE: Duration = Duration::from_millis(5);
 /// Pause of background threads while there is nothing to do.
 const IDLE_PAUSE: Duration = Duration::from_millis(500);
+/// Interval at which partitions are checked for failures.
+const FAILURE_PERIOD: Duration = Duration::from_millis(250);
 /// Interval at which expired callback promises, locks and volume transactions are removed.
 const MAINTENANCE_PERIOD: Duration = Duration::from_secs(30);
 
@@ -26,6 +28,7 @@ pub(crate) fn start_background(
     reclaim_pause: Duration,
 ) -> Vec<JoinHandle<()>> {
     let (purge_ending, purge_volumes) = (ending.clone(), volumes.clone());
+    let (revert_ending, revert_volumes) = (ending.clone(), volumes.clone());
     let ending = ending.clone();
     let maintain = move || {
         let mut watch = clock::ClockWatch::default();
@@ -42,7 +45,22 @@ pub(crate) fn start_background(
         }
     };
     let purge = move || purge(&purge_ending, &purge_volumes, reclaim_pause);
-    vec![thread("purge", purge), thread("maintain", maintain)]
+    let revert = move || revert(&revert_ending, &revert_volumes);
+    vec![thread("purge", purge), thread("maintain", maintain), thread("revert", revert)]
+}
+
+/// Removes changes from memory that did not become durable.
+fn revert(ending: &AtomicBool, volumes: &Volumes) {
+    let mut pause = FAILURE_PERIOD;
+    while wait(ending, pause) {
+        pause = match volumes.revert_failed() {
+            Ok(()) => FAILURE_PERIOD,
+            Err(error) => {
+                tracing::error!(%error, "a partition that has failed cannot be read");
+                FAILURE_PERIOD * 40
+            }
+        };
+    }
 }
 
 fn purge(ending: &AtomicBool, volumes: &Volumes, pause_min: Duration) {

@@ -146,7 +146,9 @@ pub trait Snapshot: Send + Sync {
 /// A read fails with `Damaged` (the data is not what was written) or with `Meta` or `Io`; later calls may
 /// succeed. The first error of `commit` or `sync` is final: it is unknown then what is durable. Every later
 /// `commit` and `sync` fails with `ReadOnly`, or with `Fenced` if another process has taken over the
-/// database; reads continue, unless the tables belong to the other process: then they fail with `Fenced`, too.
+/// database; reads continue, unless the tables belong to the other process: then they fail with `Fenced`, too. An engine
+/// on the local disk shows what was durable from then on: the commits of every `sync` that succeeded, and none that
+/// a crash may undo.
 ///
 /// Only `Unavailable`, of an engine whose medium is across a network, is not final. A `commit` that fails with it
 /// has not happened. After a `sync` that fails with it, the commits keep their place and become durable once the

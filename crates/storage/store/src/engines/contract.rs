@@ -146,7 +146,8 @@ pub fn counts(engine: &dyn MetaEngine, folder: &Path) {
 /// A failed database is read but not written.
 pub fn fails_once(engine: &dyn MetaEngine, folder: &Path) {
     let meta = engine.open(folder, &options()).unwrap();
-    let number = put(&*meta, ITEMS, b"k", "v");
+    meta.sync(put(&*meta, ITEMS, b"k", "v")).unwrap();
+    let number = put(&*meta, ITEMS, b"not durable", "v");
     let fenced = meta.health().fenced();
     _ = meta.health().fail(fenced);
     assert!(matches!(meta.sync(number), Err(StoreError::Fenced { .. })));

@@ -149,6 +149,11 @@ impl MemoryMeta {
         self.crash(kept)
     }
 
+    /// Returns what reads show: after a failure only what was durable.
+    fn table<'a>(&self, state: &'a State) -> &'a Table {
+        if self.health.is_failed() { &state.durable } else { &state.table }
+    }
+
     /// Returns the number of commits since it was created by `new` or by a crash.
     pub fn commits(&self) -> u64 {
         self.state.lock().statistics.commits
@@ -171,7 +176,7 @@ impl Snapshot for MemorySnapshot {
 
 impl MetaStore for MemoryMeta {
     fn get(&self, family: Family, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        Ok(self.state.lock().table.get(&(family.number(), key.to_vec())).cloned())
+        Ok(self.table(&self.state.lock()).get(&(family.number(), key.to_vec())).cloned())
     }
 
     fn scan(&self, family: Family, range: KeyRange<'_>, visit: Visit<'_>) -> Result<(), StoreError> {
@@ -184,7 +189,7 @@ impl MetaStore for MemoryMeta {
         // Copied so that `visit` may call back into the database.
         let mut found: Vec<_> = {
             let state = self.state.lock();
-            state.table.range(bounds).map(|((_, key), value)| (key.clone(), value.clone())).collect()
+            self.table(&state).range(bounds).map(|((_, key), value)| (key.clone(), value.clone())).collect()
         };
         if range.reverse {
             found.reverse();
@@ -198,7 +203,7 @@ impl MetaStore for MemoryMeta {
     }
 
     fn snapshot(&self) -> Box<dyn Snapshot + '_> {
-        let table = self.state.lock().table.clone();
+        let table = self.table(&self.state.lock()).clone();
         let state = Mutex::new(State { table, ..State::default() });
         Box::new(MemorySnapshot(MemoryMeta { state, ..MemoryMeta::default() }))
     }
@@ -278,7 +283,7 @@ mod tests {
             assert!(matches!(result, Some(StoreError::Fenced { .. })), "{result:?}");
         }
         assert!(first.failure().unwrap().contains("/vicepa/meta"));
-        assert_eq!(has(&*first, &["synced", "unsynced"]), [true, true], "it can still be read");
+        assert_eq!(has(&*first, &["synced", "unsynced"]), [true, false], "what is durable can be read");
         assert_eq!(has(&*second, &["synced", "unsynced", "late"]), [true, false, false]);
         second.sync(put(&*second, "new").unwrap()).unwrap();
         assert_eq!(second.failure(), None);

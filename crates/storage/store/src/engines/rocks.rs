@@ -6,8 +6,9 @@
 //! lost blocks.
 //!
 //! After the first error of a write, a sync, or RocksDB's background work, no further write of any kind is
-//! issued to RocksDB and its background work stops; reads continue.
+//! issued to RocksDB and its background work stops; reads continue, in the state that was durable.
 
+mod durable;
 mod gaps;
 mod logs;
 mod options;
@@ -23,6 +24,7 @@ use crate::{
 };
 use bytes::Bytes;
 use disk::RealDisk;
+use durable::{Durable, State};
 use logs::{Logs, Written};
 use probe::check_writable;
 use rocksdb::{
@@ -50,7 +52,9 @@ impl MetaEngine for RocksEngine {
 
 /// A [`MetaStore`] in its own folder.
 struct RocksMeta {
-    db: DB,
+    db: Arc<DB>,
+    /// The state that reads see after a failure.
+    durable: Durable,
     /// Families that may change: none if it is open read-only.
     families: Vec<Family>,
     unsynced_write: WriteOptions,
@@ -116,7 +120,9 @@ impl RocksMeta {
     }
 
     fn new(db: DB, families: Vec<Family>, is_read_only: bool) -> RocksMeta {
+        let db = Arc::new(db);
         RocksMeta {
+            durable: if is_read_only { Durable::default() } else { Durable::begin(&db) },
             logs: Logs::new(Arc::new(RealDisk), db.path()),
             health: Arc::new(Health::of(db.path())),
             background_errors: AtomicU64::new(0),
@@ -210,8 +216,27 @@ impl RocksMeta {
         self.health.check()?;
         let commits = self.written.load(Acquire);
         let written = Written { commits, bytes: self.log_bytes.load(Relaxed) };
-        self.logs.sync(self.layout(), written).map_err(|error| self.fail(error))?;
+        // Has at least these commits, and what the sync covers at most.
+        let state = State::of(&self.db);
+        let is_new = self.logs.sync(self.layout(), written).map_err(|error| self.fail(error))?;
+        if is_new && !self.durable.advance(state) {
+            self.health.check()?;
+        }
         Ok(commits)
+    }
+
+    /// Returns the state to read; `None` is the current one.
+    fn state(&self) -> Option<&rocksdb::Snapshot<'_>> {
+        if self.health.is_failed() { self.durable.freeze() } else { None }
+    }
+
+    /// Returns the options of a read of the state to read.
+    fn read_options(&self) -> ReadOptions {
+        let mut options = ReadOptions::default();
+        if let Some(state) = self.state() {
+            options.set_snapshot(state);
+        }
+        options
     }
 }
 
@@ -220,7 +245,7 @@ impl MetaStore for RocksMeta {
         if self.is_missing(family) {
             return Ok(None);
         }
-        let found = self.db.get_pinned_cf(self.family(family)?, key);
+        let found = self.db.get_pinned_cf_opt(self.family(family)?, key, &self.read_options());
         let found = found.map_err(|error| read_error(family, key, &error))?;
         Ok(found.map(|value| Bytes::copy_from_slice(&value)))
     }
@@ -232,7 +257,8 @@ impl MetaStore for RocksMeta {
         if let [key] = keys {
             return Ok(vec![self.get(family, key)?]);
         }
-        let found = self.db.batched_multi_get_cf(self.family(family)?, keys, false);
+        let family_handle = self.family(family)?;
+        let found = self.db.batched_multi_get_cf_opt(family_handle, keys, false, &self.read_options());
         let copy = |(value, key): (Result<Option<DBPinnableSlice<'_>>, Error>, &&[u8])| {
             let value = value.map_err(|error| read_error(family, key, &error))?;
             Ok(value.map(|value| Bytes::copy_from_slice(&value)))
@@ -244,12 +270,15 @@ impl MetaStore for RocksMeta {
         if range.from >= range.to || self.is_missing(family) {
             return Ok(());
         }
-        let cursor = self.db.raw_iterator_cf_opt(self.family(family)?, bounded(range));
+        let options = bounded(self.read_options(), range);
+        let cursor = self.db.raw_iterator_cf_opt(self.family(family)?, options);
         walk(cursor, family, range, visit)
     }
 
     fn snapshot(&self) -> Box<dyn Snapshot + '_> {
-        Box::new(RocksSnapshot { meta: self, state: self.db.snapshot() })
+        // A failed database does not change.
+        let state = if self.health.is_failed() { None } else { Some(self.db.snapshot()) };
+        Box::new(RocksSnapshot { meta: self, state })
     }
 
     /// Of two concurrent commits, either may get the lower number.
@@ -307,7 +336,8 @@ impl MetaDatabase for RocksMeta {
 
 struct RocksSnapshot<'a> {
     meta: &'a RocksMeta,
-    state: rocksdb::Snapshot<'a>,
+    /// `None` is the state of a failed database.
+    state: Option<rocksdb::Snapshot<'a>>,
 }
 
 impl Snapshot for RocksSnapshot<'_> {
@@ -315,10 +345,15 @@ impl Snapshot for RocksSnapshot<'_> {
         if range.from >= range.to || self.meta.is_missing(family) {
             return Ok(());
         }
-        let mut options = bounded(range);
+        let state = self.state.as_ref().or_else(|| self.meta.state());
+        let mut options = ReadOptions::default();
+        if let Some(state) = state {
+            options.set_snapshot(state);
+        }
+        let mut options = bounded(options, range);
         // Snapshots serve long scans, which must not evict cached blocks that other readers use.
         options.fill_cache(false);
-        walk(self.state.raw_iterator_cf_opt(self.meta.family(family)?, options), family, range, visit)
+        walk(self.meta.db.raw_iterator_cf_opt(self.meta.family(family)?, options), family, range, visit)
     }
 }
 
@@ -338,8 +373,7 @@ fn forget_cached(path: &Path) -> Result<(), StoreError> {
     disk::forget_cached(path).map_err(|error| failed("read", path, error))
 }
 
-fn bounded(range: KeyRange<'_>) -> ReadOptions {
-    let mut options = ReadOptions::default();
+fn bounded(mut options: ReadOptions, range: KeyRange<'_>) -> ReadOptions {
     options.set_iterate_lower_bound(range.from);
     options.set_iterate_upper_bound(range.to);
     options.set_total_order_seek(true);

@@ -35,6 +35,14 @@ impl Homes {
         Ok(())
     }
 
+    /// Puts another state of the same partition into its place.
+    pub(crate) fn replace(&self, old: &Arc<Partition>, new: Arc<Partition>) {
+        let mut homes = self.0.write();
+        if let Some(home) = homes.iter_mut().find(|home| Arc::ptr_eq(home, old)) {
+            *home = new;
+        }
+    }
+
     pub(crate) fn remove(&self, id: PartitionId) {
         self.0.write().retain(|home| home.handle.id != id);
     }

@@ -83,7 +83,7 @@ impl Unsynced {
 
     fn wait(self) -> Result<(), VolumeError> {
         for commit in &self.commits {
-            commit.partition.make_durable(commit.number)?;
+            commit.partition.make_durable(commit.number).map_err(|error| self.kind.error(error.into()))?;
         }
         self.await_permits()?;
         self.release();
@@ -189,6 +189,8 @@ impl<T> Pending<T> {
             newest,
             Box::new(move |durable| {
                 let is_permitted = || unsynced.await_permits().map_err(VolumeError::from);
+                let kind = unsynced.kind;
+                let durable = durable.map_err(|error| kind.error(error));
                 let ended = durable.and_then(|()| is_permitted()).map(|()| {
                     unsynced.release();
                     value

@@ -1,5 +1,6 @@
 //! Whether replies about a partition may be sent that another server can take over.
 
+use crate::VolumeError;
 use base::PartitionId;
 use std::time::{Duration, Instant};
 use store::StoreError;
@@ -39,6 +40,15 @@ impl ReplyKind {
         match self {
             ReplyKind::Read => permit.may_answer(),
             ReplyKind::Change => permit.may_change(),
+        }
+    }
+
+    /// Returns the error of a call whose reply waited in vain for a commit.
+    pub(crate) fn error(self, error: VolumeError) -> VolumeError {
+        match (self, error) {
+            // The change is another call's.
+            (ReplyKind::Read, VolumeError::Store(StoreError::ReadOnly(_))) => VolumeError::Reverting,
+            (_, error) => error,
         }
     }
 

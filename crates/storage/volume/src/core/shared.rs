@@ -82,11 +82,14 @@ pub(crate) struct Partition {
     /// Held for a step of scrubbing, so that only one runs. Locked before any lock of a group.
     pub(crate) scrubber: Mutex<Scrubber>,
     pub(crate) sharing: Sharing,
+    /// Whether its store had failed when this was created, so that reads show nothing but durable changes.
+    pub(crate) is_reverted: bool,
 }
 
 impl Partition {
     pub(crate) fn new(handle: PartitionHandle) -> Partition {
         let sharing = Sharing::new(Arc::clone(&handle.chunks));
+        let is_reverted = handle.meta.failure().is_some();
         Partition {
             handle,
             registry: Mutex::new(()),
@@ -100,6 +103,7 @@ impl Partition {
             compactor: Mutex::default(),
             scrubber: Mutex::default(),
             sharing,
+            is_reverted,
         }
     }
 

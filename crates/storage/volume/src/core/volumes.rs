@@ -160,6 +160,37 @@ impl Volumes {
         Ok(index.remove_partition(partition))
     }
 
+    /// Loads the volumes again of each partition whose store has failed since they were loaded: changes that did not become
+    /// durable, and never will, must not stay in memory. Until then, calls that read such a change fail with `Reverting`.
+    /// To be called every second or more often. Partitions that another server can take over are left out.
+    ///
+    /// # Errors
+    /// `Store` if one cannot be read; the others were done.
+    pub fn revert_failed(&self) -> Result<(), VolumeError> {
+        let mut result = Ok(());
+        for home in self.homes() {
+            let is_due = !home.is_reverted && home.limits.get().is_none();
+            if is_due && home.handle.meta.failure().is_some() {
+                result = result.and(self.revert(&home));
+            }
+        }
+        result
+    }
+
+    fn revert(&self, old: &Arc<Partition>) -> Result<(), VolumeError> {
+        let id = old.handle.id;
+        let new = Arc::new(Partition::new(old.handle.clone()));
+        let found = loader::find(&new)?;
+        let _changes = self.changes.lock();
+        let _loading = old.loading.lock();
+        let mut index = self.index.write();
+        self.partitions.replace(old, new);
+        index.remove_partition(id);
+        index.add_found(id, &found);
+        tracing::warn!(partition = %id, "it is read in the state that was durable when it failed");
+        Ok(())
+    }
+
     /// Returns the volume for file service.
     pub fn get(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
         let volume = self.get_any_state(id)?;

@@ -97,6 +97,9 @@ pub enum VolumeError {
     /// The change may have been made by an earlier attempt of the call, whose result is not known any more.
     #[error("an earlier attempt of the call may have made the change")]
     Uncertain,
+    /// The vnode's last change could not be made durable; its earlier state can be read soon.
+    #[error("a change that did not become durable is being reverted")]
+    Reverting,
     /// Two chunks stored at the same moment have different contents, but digests with the same first half;
     /// the client should retry.
     #[error("another chunk is shared under the same key")]
@@ -137,7 +140,7 @@ impl VolumeError {
             VolumeError::NoVolume(_) => AbortCode::VNOVOL,
             // Another server has the partition, so its volumes are not in service here.
             VolumeError::Offline(_) | VolumeError::Store(StoreError::Fenced { .. }) => AbortCode::VOFFLINE,
-            VolumeError::Busy(_) | VolumeError::DigestsCollide => AbortCode::VBUSY,
+            VolumeError::Busy(_) | VolumeError::Reverting | VolumeError::DigestsCollide => AbortCode::VBUSY,
             VolumeError::Moved(_) => AbortCode::VMOVED,
             VolumeError::VolumeExists(_) | VolumeError::SnapshotExists(..) => AbortCode::VVOLEXISTS,
             VolumeError::NoPartition(_) => AbortCode::UAENODEV,

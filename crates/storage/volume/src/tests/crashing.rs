@@ -125,6 +125,16 @@ impl Crashing {
         Crashing { meta, place: self.place.clone(), log: Mutex::default() }
     }
 
+    /// Makes it fail like a disk, for ever; returns whether its engine can.
+    pub(crate) fn fail(&self) -> bool {
+        // A bucket is opened again instead.
+        let can_fail = self.place.faults().is_none();
+        if can_fail {
+            self.meta.health().fail(StoreError::Meta("made to fail".into()));
+        }
+        can_fail
+    }
+
     /// Returns the number of commits since it was created by `new` or by a crash.
     pub(crate) fn commits(&self) -> u64 {
         self.log.lock().commits
@@ -179,6 +189,10 @@ impl MetaStore for Crashing {
         self.meta.sync(number)?;
         log.undo.clear();
         Ok(())
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.meta.failure()
     }
 }
 

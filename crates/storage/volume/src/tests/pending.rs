@@ -2,12 +2,13 @@
 
 use super::support::*;
 use crate::{CallActor, Commits, FileKind, InCall, Pending, Removed, Volume, VolumeError};
-use base::Fid;
+use base::{AbortCode, Fid};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::thread;
+use store::StoreError;
 
 type Ending = Receiver<Result<(), VolumeError>>;
 
@@ -121,6 +122,44 @@ fn the_reply_to_a_call_of_several_changes_waits_once() {
     served.when_durable(move |durable| drop(sender.send(durable)));
     assert_eq!(ending.try_recv().unwrap().unwrap(), "served");
     assert_eq!((server.meta.syncs.load(Relaxed) - before, server.meta.inner.unsynced_commits()), (1, 0));
+}
+
+/// Reads of a failed partition show what was durable, and nothing else.
+#[test]
+fn changes_that_did_not_become_durable_are_reverted() {
+    let (server, volume) = Server::with_volume(options());
+    create(&volume, "durable").wait().unwrap();
+    server.volumes.revert_failed().unwrap();
+    assert!(Arc::ptr_eq(&volume, &server.volumes.get(RW).unwrap()), "nothing has failed");
+    let before = volume.status(volume.root()).unwrap();
+    let lost = create(&volume, "lost");
+    let found = volume.lookup(volume.root(), b"lost").unwrap();
+    let fid = Fid { volume: RW, vnode: found.vnode, unique: found.unique };
+    assert!(server.meta.inner.fail());
+    let read = |fid: Fid| {
+        let volume = server.volumes.get(RW).unwrap();
+        let served =
+            Commits::collect(|commits| InCall::new(volume, commits).read(fid, |volume| volume.status(fid)));
+        served.wait().and_then(|result| result)
+    };
+    // The call that made the change learns of the failure; others are asked to come again.
+    assert!(matches!(lost.wait(), Err(VolumeError::Store(StoreError::ReadOnly(_)))));
+    for fid in [volume.root(), fid] {
+        let error = read(fid).unwrap_err();
+        assert!(matches!(error, VolumeError::Reverting), "{error}");
+        assert_eq!(error.abort_code(), AbortCode::VBUSY);
+    }
+    server.volumes.revert_failed().unwrap();
+    assert_eq!(read(volume.root()).unwrap(), before);
+    assert!(matches!(read(fid), Err(VolumeError::NoVnode(..))));
+    let volume = server.volumes.get(RW).unwrap();
+    assert!(
+        volume.lookup(volume.root(), b"durable").is_ok() && volume.lookup(volume.root(), b"lost").is_err()
+    );
+    let refused = volume.create_file(&actor(1), volume.root(), b"late", &nothing()).map(drop);
+    assert!(matches!(refused, Err(VolumeError::Store(StoreError::ReadOnly(_)))), "{refused:?}");
+    server.volumes.revert_failed().unwrap();
+    assert!(Arc::ptr_eq(&volume, &server.volumes.get(RW).unwrap()), "it is done once");
 }
 
 #[test]

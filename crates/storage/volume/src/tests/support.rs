@@ -127,6 +127,10 @@ impl MetaStore for Meta {
         self.read_anew.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+
+    fn failure(&self) -> Option<String> {
+        self.inner.failure()
+    }
 }
 
 pub(crate) struct Server {

@@ -85,17 +85,18 @@ impl Logs {
         Logs { disk, folder: folder.to_owned(), known: Mutex::default() }
     }
 
-    /// Makes everything durable that was in the logs when it was called.
+    /// Makes everything durable that was in the logs when it was called, unless all these commits are durable; returns
+    /// whether it did.
     ///
     /// `layout` is a number that grows whenever the database starts a log. If it is `None`, the folder is
     /// listed every time. Both it and `written` were read before the call.
     ///
     /// # Errors
     /// `Io`. It is unknown then what is durable.
-    pub(super) fn sync(&self, layout: Option<u64>, written: Written) -> Result<(), StoreError> {
+    pub(super) fn sync(&self, layout: Option<u64>, written: Written) -> Result<bool, StoreError> {
         let known = &mut *self.known.lock();
         if known.synced_commits == Some(written.commits) {
-            return Ok(());
+            return Ok(false);
         }
         if layout.is_none() || known.layout != layout {
             self.find(&mut known.logs)?;
@@ -111,7 +112,7 @@ impl Logs {
             log.is_settled = !is_newest;
         }
         known.synced_commits = Some(written.commits);
-        Ok(())
+        Ok(true)
     }
 
     /// Opens new logs, makes their names durable, and forgets deleted ones, whose contents are all in tables.

@@ -3,6 +3,7 @@ use crate::test_families::{self, ITEMS, NAMES};
 use proptest::prelude::*;
 use std::ops::ControlFlow;
 use std::thread;
+use std::time::Duration;
 
 fn small() -> MetaConfig {
     MetaConfig { cache_bytes: 1 << 20, write_buffer_bytes: 1 << 20, open_files_max: 64, background_jobs: 2 }
@@ -131,12 +132,90 @@ fn two_cannot_open_the_same() {
 fn after_a_failure_nothing_is_acknowledged_but_reads_go_on() {
     let folder = tempfile::tempdir().unwrap();
     let meta = open(folder.path());
-    let number = put(&meta, ITEMS, b"k", b"v");
+    meta.sync(put(&meta, ITEMS, b"k", b"v")).unwrap();
+    let number = put(&meta, ITEMS, b"later", b"v");
     _ = meta.health.fail(StoreError::Meta("injected".into()));
     assert!(matches!(meta.sync(number), Err(StoreError::ReadOnly(_))));
     assert!(matches!(meta.commit(Batch::new()), Err(StoreError::ReadOnly(_))));
     assert_eq!(meta.get(ITEMS, b"k").unwrap().unwrap(), "v");
     assert!(meta.failure().unwrap().contains("injected"));
+}
+
+/// Returns all keys that each kind of read finds.
+fn found(meta: &RocksMeta, keys: &[Vec<u8>]) -> [Vec<Vec<u8>>; 4] {
+    let all = KeyRange::ascending(b"", b"\xff");
+    let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let many = meta.get_many(ITEMS, &names).unwrap();
+    let mut scanned = Vec::new();
+    let mut visit = |key: &[u8], _: &[u8]| {
+        scanned.push(key.to_vec());
+        ControlFlow::Continue(())
+    };
+    meta.snapshot().scan(ITEMS, all, &mut visit).unwrap();
+    [
+        keys.iter().filter(|key| meta.get(ITEMS, key).unwrap().is_some()).cloned().collect(),
+        keys.iter().zip(many).filter_map(|(key, value)| value.map(|_| key.clone())).collect(),
+        self::keys(meta, all),
+        scanned,
+    ]
+}
+
+#[test]
+fn a_failed_database_shows_only_what_was_durable() {
+    let folder = tempfile::tempdir().unwrap();
+    let meta = open(folder.path());
+    let names = [b"durable".to_vec(), b"lost".to_vec(), b"opened".to_vec()];
+    put(&meta, ITEMS, b"opened", b"1");
+    drop(meta);
+    let meta = open(folder.path());
+    meta.sync(put(&meta, ITEMS, b"durable", b"1")).unwrap();
+    put(&meta, ITEMS, b"lost", b"1");
+    put(&meta, ITEMS, b"durable", b"2");
+    let before = meta.snapshot();
+    assert_eq!(found(&meta, &names), [(); 4].map(|()| names.to_vec()));
+    meta.health.fail(StoreError::Meta("the disk failed".into()));
+    let durable = vec![names[0].clone(), names[2].clone()];
+    assert_eq!(found(&meta, &names), [(); 4].map(|()| durable.clone()));
+    assert_eq!(meta.get(ITEMS, b"durable").unwrap().unwrap(), "1");
+    let mut seen = 0;
+    let mut count = |_: &[u8], _: &[u8]| {
+        seen += 1;
+        ControlFlow::Continue(())
+    };
+    before.scan(ITEMS, KeyRange::ascending(b"", b"\xff"), &mut count).unwrap();
+    assert_eq!(seen, 3, "a snapshot keeps its state");
+}
+
+/// Whenever the failure comes, every acknowledged commit is shown. Others are not, unless a sync covered them before their
+/// threads asked for one.
+#[test]
+fn a_failed_database_shows_what_was_acknowledged() {
+    for pause in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let meta = open(folder.path());
+        let write = |thread: u8| {
+            let mut acknowledged = Vec::new();
+            for number in 0..u16::MAX {
+                let key = [&[thread][..], &number.to_be_bytes()].concat();
+                let mut batch = Batch::new();
+                batch.put(ITEMS, key.clone(), "");
+                if meta.commit(batch).and_then(|number| meta.sync(number)).is_err() {
+                    return acknowledged;
+                }
+                acknowledged.push(key);
+            }
+            panic!("nothing failed");
+        };
+        let acknowledged: Vec<Vec<u8>> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|number| scope.spawn(move || write(number))).collect();
+            thread::sleep(Duration::from_millis(pause));
+            meta.health.fail(StoreError::Meta("the disk failed".into()));
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        let shown = keys(&meta, KeyRange::ascending(b"", b"\xff"));
+        assert!(acknowledged.iter().all(|key| shown.binary_search(key).is_ok()));
+        assert!(shown.len() <= acknowledged.len() + 4, "{} and {}", shown.len(), acknowledged.len());
+    }
 }
 
 #[test]
@@ -311,7 +390,7 @@ fn a_failed_sync_of_the_log_is_final_and_closes_cleanly() {
     assert!(matches!(error, StoreError::Io { .. }), "{error}");
     assert!(matches!(meta.commit(Batch::new()), Err(StoreError::ReadOnly(_))));
     assert!(matches!(meta.begin_upkeep(), Err(StoreError::ReadOnly(_))));
-    assert_eq!(meta.get(ITEMS, b"k").unwrap().unwrap(), "w");
+    assert_eq!(meta.get(ITEMS, b"k").unwrap().unwrap(), "v", "what was not synced is not shown");
     drop(meta);
     assert_eq!(open(folder.path()).get(ITEMS, b"k").unwrap().unwrap(), "w");
 }

@@ -217,6 +217,7 @@ impl History {
             92..94 => self.delete_clone(),
             94..95 => *self.server.meta.failures.lock() = 1,
             95..96 => self.sync(),
+            96..97 if self.random.random_bool(0.3) => self.fail(),
             96..97 => self.crash(),
             97..98 => self.purge_step(),
             98..99 => self.unload(),
@@ -753,17 +754,39 @@ impl History {
         self.crash();
     }
 
-    fn crash(&mut self) {
-        let meta = &self.server.meta.inner;
-        let (commits, most) = (meta.commits(), meta.unsynced_commits());
-        let kept = self.random.random_range(0..=most);
-        let left = commits - (most - kept) as u64;
-        self.server.crash(kept);
+    /// The disk refuses writes: what is durable can be read until the restart.
+    fn fail(&mut self) {
+        // A step within a call commits more.
+        if self.call.is_some() || !self.server.meta.inner.fail() {
+            return self.crash();
+        }
+        self.recall(0);
+        self.server.volumes.revert_failed().unwrap();
         self.volume = self.server.volumes.get(RW).unwrap();
+        self.compare_volumes();
+        self.restart(0);
+    }
+
+    fn crash(&mut self) {
+        let kept = self.random.random_range(0..=self.server.meta.inner.unsynced_commits());
+        self.recall(kept);
+        self.restart(kept);
+    }
+
+    /// Returns to the state that has the first `kept` unsynced commits.
+    fn recall(&mut self, kept: usize) {
+        let meta = &self.server.meta.inner;
+        let left = meta.commits() - (meta.unsynced_commits() - kept) as u64;
         // A step may sync and commit again, so the state is found by the count of all commits, not of those
         // since a sync.
         let state = self.unsynced.iter().rfind(|(before, ..)| *before <= left).unwrap();
         (_, self.reference, self.clones, self.other) = state.clone();
+    }
+
+    /// Restarts the server after a crash.
+    fn restart(&mut self, kept: usize) {
+        self.server.crash(kept);
+        self.volume = self.server.volumes.get(RW).unwrap();
         self.unsynced.clear();
         self.uniques.clear();
         self.shown.clear();
@@ -771,6 +794,11 @@ impl History {
     }
 
     fn compare(&self) {
+        self.compare_volumes();
+        self.server.check();
+    }
+
+    fn compare_volumes(&self) {
         self.reference.check_links();
         check(&self.volume, &self.reference);
         for (id, reference) in &self.clones {
@@ -797,7 +825,6 @@ impl History {
         for fid in &self.stale {
             assert_eq!(self.volume.status(*fid).is_ok(), self.reference.get(*fid).is_ok());
         }
-        self.server.check();
     }
 
     /// Checks that without clones, deleted volumes and pending chunks, exactly the current state is stored.
