@@ -151,7 +151,7 @@ impl Bucket for View {
         let instead = self.meddle.lock().as_mut().and_then(|meddle| meddle(number, name));
         match instead {
             Some(Err(error)) => Err(error),
-            Some(Ok(object)) => Ok(object.slice(range.start as usize..range.end as usize)),
+            Some(Ok(object)) => Ok(object.slice(range.start as usize..object.len().min(range.end as usize))),
             None => self.shelf.read(name, range),
         }
     }

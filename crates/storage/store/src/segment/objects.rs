@@ -21,6 +21,7 @@ mod small;
 mod store;
 mod sweep;
 mod unsaved;
+mod windows;
 
 pub(super) use audit::{ObjectReader, lengths};
 pub use bucket::{Bucket, BucketError, VisitObject};

@@ -5,7 +5,7 @@ use super::super::reading;
 use super::bucket::{Bucket, BucketError};
 use super::disk_cache::DiskCache;
 use super::loading;
-use super::name::object_name;
+use super::windows::{Source, Windows};
 use crate::{ChunkAddress, ChunkPlace, KeyRing, StoreError};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -20,12 +20,14 @@ pub struct ForeignChunks {
     keys: Option<Arc<KeyRing>>,
     cache: ChunkCache,
     copies: Option<DiskCache>,
+    windows: Windows,
 }
 
 impl ForeignChunks {
     /// Reads objects in `bucket`. At most `cache_bytes` of decoded chunks stay in memory. Encrypted chunks need `keys`.
     pub fn new(bucket: Arc<dyn Bucket>, keys: Option<Arc<KeyRing>>, cache_bytes: u64) -> ForeignChunks {
-        ForeignChunks { bucket, keys, cache: ChunkCache::new(cache_bytes), copies: None }
+        let (windows, cache) = (Windows::new(&bucket), ChunkCache::new(cache_bytes));
+        ForeignChunks { bucket, keys, cache, copies: None, windows }
     }
 
     /// Keeps copies of chunks on the local disk. The cache must be of this partition only.
@@ -44,7 +46,7 @@ impl ForeignChunks {
         let damaged = |what| loading::damaged(&*self.bucket, address, what);
         let written = ChunkAddress { segment: origin, ..address };
         let decode = |record: &Bytes| reading::decode(record, written, keys).map(|(chunk, _)| chunk);
-        let load = || loading::load(copies, address, || self.fetch(address), decode, damaged);
+        let load = || loading::load(copies, address, |source| self.fetch(address, source), decode, damaged);
         self.cache.get_or_load(0, address, load)
     }
 
@@ -60,11 +62,11 @@ impl ForeignChunks {
         }
     }
 
-    fn fetch(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
+    fn fetch(&self, address: ChunkAddress, source: Source) -> Result<Bytes, StoreError> {
         let damaged = |what| loading::damaged(&*self.bucket, address, what);
         let range = loading::range(address).map_err(damaged)?;
         let length = range.end - range.start;
-        let record = self.bucket.read(&object_name(address.segment), range).map_err(|error| match error {
+        let record = self.windows.read(source, address.segment, range).map_err(|error| match error {
             BucketError::Missing { .. } => damaged(loading::MISSING.into()),
             other => StoreError::Unavailable { place: self.bucket.place(), what: other.to_string() },
         })?;

@@ -4,6 +4,7 @@ use super::super::reading;
 use super::bucket::Bucket;
 use super::disk_cache::DiskCache;
 use super::name::object_name;
+use super::windows::Source;
 use crate::{ChunkAddress, StoreError};
 use bytes::Bytes;
 use std::ops::Range;
@@ -19,7 +20,7 @@ pub(super) const MISSING: &str = "no such object";
 pub(super) fn load(
     copies: Option<&DiskCache>,
     address: ChunkAddress,
-    fetch: impl FnOnce() -> Result<Bytes, StoreError>,
+    fetch: impl Fn(Source) -> Result<Bytes, StoreError>,
     decode: impl Fn(&Bytes) -> Result<Bytes, String>,
     damaged: impl FnOnce(String) -> StoreError,
 ) -> Result<Bytes, StoreError> {
@@ -31,8 +32,14 @@ pub(super) fn load(
             Err(what) => copies.reject(address, &what),
         }
     }
-    let record = fetch()?;
-    let chunk = decode(&record).map_err(damaged)?;
+    let mut record = fetch(Source::Window)?;
+    let mut chunk = decode(&record);
+    if chunk.is_err() {
+        // What came with another record may be damaged where the bucket is not.
+        record = fetch(Source::Request)?;
+        chunk = decode(&record);
+    }
+    let chunk = chunk.map_err(damaged)?;
     if let Some(copies) = copies {
         copies.insert(address, &record);
     }
@@ -58,4 +65,38 @@ pub(super) fn whole(record: Bytes, length: u64) -> Result<Bytes, String> {
 pub(super) fn damaged(bucket: &dyn Bucket, address: ChunkAddress, what: String) -> StoreError {
     let object = object_name(address.segment);
     StoreError::Damaged { place: format!("{}/{object} at offset {}", bucket.place(), address.offset), what }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    const ADDRESS: ChunkAddress = ChunkAddress { segment: 1, offset: 32, stored_bytes: 100 };
+
+    /// Loads a record that has the contents `window` in a window and `request` in a request of its own. Returns it, or `None` if
+    /// it is damaged, and the sources in the order of their use.
+    fn load_from(window: &'static str, request: &'static str) -> (Option<Bytes>, Vec<Source>) {
+        let used = RefCell::default();
+        let fetch = |source| {
+            RefCell::<Vec<Source>>::borrow_mut(&used).push(source);
+            Ok(Bytes::from_static(if source == Source::Window { window } else { request }.as_bytes()))
+        };
+        let decode = |record: &Bytes| (record == "good").then(|| record.clone()).ok_or("checksum".to_owned());
+        let damaged = |what| StoreError::Damaged { place: "here".into(), what };
+        let loaded = match load(None, ADDRESS, fetch, decode, damaged) {
+            Ok(chunk) => Some(chunk),
+            Err(StoreError::Damaged { .. }) => None,
+            Err(error) => panic!("{error}"),
+        };
+        (loaded, used.into_inner())
+    }
+
+    #[test]
+    fn damage_is_reported_only_if_the_bucket_has_it() {
+        use Source::{Request, Window};
+        assert_eq!(load_from("good", "bad"), (Some("good".into()), vec![Window]));
+        assert_eq!(load_from("bad", "good"), (Some("good".into()), vec![Window, Request]));
+        assert_eq!(load_from("bad", "bad"), (None, vec![Window, Request]));
+    }
 }

@@ -17,6 +17,7 @@ use super::name::{self, object_name};
 use super::rounds::Rounds;
 use super::small;
 use super::unsaved::Unsaved;
+use super::windows::{Source, Windows};
 use crate::digest::{Digest, digest};
 use crate::health::Health;
 use crate::tenure::{Permit, Tenure};
@@ -28,7 +29,7 @@ use bytes::Bytes;
 use disk::Space;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -104,6 +105,7 @@ pub struct ObjectChunks {
     pub(super) health: Arc<Health>,
     permit: Permit,
     cache: ChunkCache,
+    windows: Windows,
     disk_cache: Option<DiskCache>,
     /// New objects, for the cache on the local disk.
     to_cache: Mutex<Vec<(u64, Bytes)>>,
@@ -136,7 +138,7 @@ impl ObjectChunks {
         for (id, row) in rows {
             accounts.take_over(id, row);
         }
-        let place = bucket.place();
+        let (place, windows) = (bucket.place(), Windows::new(&bucket));
         Ok(ObjectChunks {
             bucket,
             meta,
@@ -153,6 +155,7 @@ impl ObjectChunks {
             health: Arc::new(Health::of(Path::new(&place))),
             permit: Permit::default(),
             cache: ChunkCache::new(config.cache_bytes),
+            windows,
             disk_cache: None,
             to_cache: Mutex::default(),
             listed: Mutex::default(),
@@ -327,7 +330,7 @@ impl ObjectChunks {
             decoded.map(|(chunk, _)| chunk)
         };
         let damaged = |what| self.damaged(address, what);
-        let loaded = loading::load(copies, address, || self.fetch(address), decode, damaged);
+        let loaded = loading::load(copies, address, |source| self.fetch(address, source), decode, damaged);
         if let Err(error @ StoreError::Damaged { .. }) = &loaded {
             self.counters.damaged_reads.fetch_add(1, Relaxed);
             tracing::error!(%error, "cannot read a chunk");
@@ -353,13 +356,13 @@ impl ObjectChunks {
     }
 
     /// Returns a record from memory if it is not in the bucket yet, else from the bucket.
-    fn fetch(&self, address: ChunkAddress) -> Result<Bytes, StoreError> {
+    fn fetch(&self, address: ChunkAddress, source: Source) -> Result<Bytes, StoreError> {
         let range = loading::range(address).map_err(|what| self.damaged(address, what))?;
         let length = range.end - range.start;
         let unsaved = self.unsaved.lock().read(address.segment, address.offset, length);
         let record = match unsaved {
             Some(record) => record,
-            None => self.fetch_range(address.segment, range).map_err(|error| match error {
+            None => self.fetch_range(address.segment, range, source).map_err(|error| match error {
                 BucketError::Missing { .. } => self.damaged(address, loading::MISSING.into()),
                 other => self.unanswered(&other),
             })?,
@@ -367,14 +370,14 @@ impl ObjectChunks {
         loading::whole(record, length).map_err(|what| self.damaged(address, what))
     }
 
-    fn fetch_range(&self, id: u64, range: std::ops::Range<u64>) -> Result<Bytes, BucketError> {
+    fn fetch_range(&self, id: u64, range: Range<u64>, source: Source) -> Result<Bytes, BucketError> {
         // Without a request for something that cannot be there.
         let bytes = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
         let address = ChunkAddress { segment: id, offset: range.start, stored_bytes: bytes };
         if self.accounts.lock().ends_before(address) {
             return Ok(Bytes::new());
         }
-        self.bucket.read(&object_name(id), range)
+        self.windows.read(source, id, range)
     }
 
     /// Returns a whole object, from its header on.
@@ -408,7 +411,7 @@ impl ObjectChunks {
         let end = start.checked_add(length);
         match listed.zip(end).filter(|(contents, end)| *end <= contents.len()) {
             Some((contents, end)) => Ok(contents.slice(start..end)),
-            None => self.fetch(address),
+            None => self.fetch(address, Source::Request),
         }
     }
 
@@ -588,7 +591,7 @@ impl ChunkStore for ObjectChunks {
 
     fn verify(&self, address: ChunkAddress) -> Result<(), StoreError> {
         self.may_read()?;
-        let record = self.fetch(address)?;
+        let record = self.fetch(address, Source::Request)?;
         let keys = self.keys.as_deref();
         let verified = self.as_written(address, |written| reading::verify_record(&record, written, keys));
         verified.map(drop).map_err(|what| self.damaged(address, what))
