@@ -33,5 +33,6 @@ pub(crate) mod shared;
 pub(crate) mod shared_chunks;
 pub(crate) mod unloader;
 pub(crate) mod usage;
+pub(crate) mod vnode_read_ahead;
 pub(crate) mod volume;
 pub(crate) mod volumes;

@@ -5,6 +5,7 @@ use crate::core::host_list::{HostPin, Promisee};
 use crate::core::pending::{Pending, PendingCommit};
 use crate::core::shared::{Partition, Shared};
 use crate::core::usage;
+use crate::core::vnode_read_ahead::VnodeReadAhead;
 use crate::dedup::Obsolete;
 use crate::interface::error::damage;
 use crate::{Found, VnodeStatus, VolumeError, VolumeHeader, VolumeState};
@@ -42,6 +43,7 @@ pub struct Volume {
     is_deleted: AtomicBool,
     /// Commit number of the last change since the volume was loaded, or zero.
     newest_commit: AtomicU64,
+    pub(crate) vnodes_ahead: VnodeReadAhead,
 }
 
 /// State of a volume that changes while it is loaded. Written while holding the group's `publish`.
@@ -150,6 +152,7 @@ impl Volume {
             state: Mutex::default(),
             is_deleted: AtomicBool::new(false),
             newest_commit: AtomicU64::new(0),
+            vnodes_ahead: VnodeReadAhead::default(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Returns the statuses of several vnodes at once, as listings request them.
 
+use crate::core::vnode_read_ahead::GAP_MAX;
 use crate::core::volume::expect;
 use crate::{VnodeStatus, Volume, VolumeError};
 use afs_format::acl::Acl;
@@ -10,9 +11,6 @@ use std::sync::Arc;
 use volume_records::codec::{self, Vnode};
 use volume_records::{epochs, families, keys};
 
-/// Maximum distance between two uncached numbers that are read in one scan: vnodes created together have
-/// close numbers.
-const GAP_MAX: u32 = 32;
 /// Maximum number range of one scan, including vnodes in between, before writers get a turn.
 const SPAN_MAX: u32 = 512;
 /// Maximum number of versions that a scan reads; with many snapshots, vnodes are looked up individually.
@@ -93,8 +91,10 @@ impl Volume {
         missing.sort_unstable();
         missing.dedup();
         for (first, last) in ranges(&missing) {
-            if first != last {
-                self.read_range(first, last);
+            if first != last && self.shared.caches.try_vnode(instance, last).is_none() {
+                let ahead = self.vnodes_ahead.ahead_of(first);
+                let read_to = self.read_range(first, VnodeId(last.0.saturating_add(ahead)));
+                self.vnodes_ahead.go_on(read_to, ahead);
                 RwLockReadGuard::bump(publish);
             }
         }
@@ -106,12 +106,14 @@ impl Volume {
         }
     }
 
-    fn read_range(&self, first: VnodeId, last: VnodeId) {
-        let view = self.view();
+    /// Caches the vnodes of a range. Returns the last one that was read.
+    fn read_range(&self, first: VnodeId, last: VnodeId) -> VnodeId {
+        let (view, mut read_to) = (self.view(), first);
         let (from, to) = (keys::vnode(self.group.id, first), keys::behind_vnode(self.group.id, last));
         let mut keep = |prefix: &[u8], born: u64, value: &[u8]| {
-            let read = keys::vnode_of(prefix).and_then(|number| codec::get_vnode(number, value));
-            if let Some(mut vnode) = read
+            let number = keys::vnode_of(prefix);
+            read_to = number.unwrap_or(read_to);
+            if let Some(mut vnode) = number.and_then(|number| codec::get_vnode(number, value))
                 && self.shared.caches.try_vnode(view.instance, vnode.status.vnode).is_none()
             {
                 view.read_view.lift(&mut vnode.status, born);
@@ -126,6 +128,7 @@ impl Volume {
         {
             tracing::debug!(volume = %self.id(), %error, "cannot read several vnodes at once");
         }
+        read_to
     }
 }
 

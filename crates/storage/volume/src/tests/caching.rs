@@ -5,6 +5,7 @@ use crate::{PartitionHandle, Purged, Space, Volume, VolumeError, Volumes};
 use base::{Fid, VolumeId};
 use disk::RealDisk;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use store::{MemoryMeta, MetaStore, SegmentConfig, SegmentStore};
 
 fn fill(volume: &Arc<Volume>, files: u32) -> Vec<Fid> {
@@ -39,6 +40,28 @@ fn purging_a_volume_costs_its_own_entries_and_changes_no_answer() {
     volume.lookup(volume.root(), b"f7").unwrap();
     assert_eq!(server.volumes.caches().directories.misses - after.directories.misses, 1);
     assert!(server.volumes.purge_cache(VolumeId(77)).is_err());
+}
+
+#[test]
+fn a_listing_reads_vnodes_ahead_and_scattered_requests_do_not() {
+    let (server, volume) = Server::with_volume(options());
+    let files = fill(&volume, 2000);
+    let list = |fids: &[Fid]| {
+        for (fid, found) in fids.iter().zip(volume.statuses_and_acls(fids)) {
+            assert_eq!(found.unwrap().0.vnode, fid.vnode);
+        }
+    };
+    server.volumes.purge_cache(RW).unwrap();
+    volume.status(volume.root()).unwrap();
+    let before = server.meta.reads();
+    files.chunks(50).for_each(list);
+    let reads = server.meta.reads() - before;
+    assert!((5..=9).contains(&reads), "{reads} reads for 40 requests");
+    server.volumes.purge_cache(RW).unwrap();
+    volume.status(volume.root()).unwrap();
+    let before = server.meta.records_read.load(Ordering::Relaxed);
+    files.chunks(50).step_by(2).for_each(list);
+    assert_eq!(server.meta.records_read.load(Ordering::Relaxed) - before, 1000);
 }
 
 #[test]
