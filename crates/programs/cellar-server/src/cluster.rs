@@ -35,13 +35,12 @@ pub(crate) use without::{Calls, Databases, Node, Peers};
 
 use crate::threads::wait;
 use adminserver::{Cluster, GiveUpError};
-use base::PartitionId;
-use cluster_proto::NodeName;
+use cluster_proto::{NodeName, Owned};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How long an administrator's request waits until a partition is given up.
+/// How long an administrator's request waits until something is given up.
 const GIVE_UP_LIMIT: Duration = Duration::from_secs(50);
 
 /// Longer than the time between two renewals of a lease.
@@ -59,11 +58,11 @@ pub(crate) struct Administration {
 }
 
 impl Cluster for Administration {
-    fn give_up(&self, partition: PartitionId, to: &NodeName) -> Result<(), GiveUpError> {
+    fn give_up(&self, what: Owned, to: &NodeName) -> Result<(), GiveUpError> {
         if to == self.node.name() {
             return Err(GiveUpError::OwnName);
         }
-        if !self.node.owns(partition) {
+        if !self.node.owns(what) {
             return Err(GiveUpError::NotOwned);
         }
         // A node whose process has died still has a lease, which does not change.
@@ -71,7 +70,7 @@ impl Cluster for Administration {
         if !wait(&self.ending, RENEWED) || self.node.live(to)? == before {
             return Err(GiveUpError::NoNode);
         }
-        let given_up = self.node.handovers().ask(partition, to.clone()).ok_or(GiveUpError::Busy)?;
+        let given_up = self.node.handovers().ask(what, to.clone()).ok_or(GiveUpError::Busy)?;
         match given_up.recv_timeout(GIVE_UP_LIMIT) {
             Ok(true) => Ok(()),
             Ok(false) => Err(GiveUpError::NotOwned),

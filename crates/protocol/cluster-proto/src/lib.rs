@@ -31,6 +31,7 @@ mod hosts;
 mod lease;
 mod member;
 mod names;
+mod owned;
 mod ownership;
 mod peers;
 mod phase;
@@ -50,6 +51,7 @@ pub use member::{Member, MemberConfig, NodeStatus, PartitionStatus};
 pub use names::{
     Epoch, Incarnation, NODE_NAME_MAX, NameError, NodeName, PARTITION_NAME_MAX, PartitionName, Tag,
 };
+pub use owned::Owned;
 pub use peers::object as lease_object;
 pub use phase::{CallKind, Phase, PhaseEvent};
 pub use records::{

@@ -2,21 +2,21 @@
 
 use crate::AdminServer;
 use afs_idl::cellar::{GiveUpPartitionReply, GiveUpPartitionRequest};
-use base::{AbortCode, Caller, PartitionId};
-use cluster_proto::NodeName;
+use base::{AbortCode, Caller};
+use cluster_proto::{NodeName, Owned};
 use std::fmt;
 
 /// What the service needs of the cluster.
 pub trait Cluster: Send + Sync {
-    /// Gives a partition up for a node, which takes it over: ends its calls, closes it, and says in the bucket that it is
-    /// free for `to`. Returns when that is done, within a minute.
+    /// Gives a partition or the databases up for a node, which takes it over: ends its calls, closes it, and says in the bucket that
+    /// it is free for `to`. Returns when that is done, within a minute.
     ///
     /// # Errors
     /// Why it is not given up; after `Late`, it may be later.
-    fn give_up(&self, partition: PartitionId, to: &NodeName) -> Result<(), GiveUpError>;
+    fn give_up(&self, what: Owned, to: &NodeName) -> Result<(), GiveUpError>;
 }
 
-/// Why a partition is not given up.
+/// Why a partition, or the databases, are not given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GiveUpError {
     /// This node does not own it.
@@ -25,7 +25,7 @@ pub enum GiveUpError {
     NoNode,
     /// It is this node's own name.
     OwnName,
-    /// The partition is being opened or given up.
+    /// It is being opened or given up.
     Busy,
     /// The bucket does not answer.
     Late,
@@ -34,10 +34,10 @@ pub enum GiveUpError {
 impl fmt::Display for GiveUpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            GiveUpError::NotOwned => "this node does not own the partition",
+            GiveUpError::NotOwned => "this node does not own it",
             GiveUpError::NoNode => "no running node has this name",
             GiveUpError::OwnName => "this is the node itself",
-            GiveUpError::Busy => "the partition is being opened or given up",
+            GiveUpError::Busy => "it is being opened or given up",
             GiveUpError::Late => "the bucket does not answer",
         })
     }
@@ -73,15 +73,15 @@ impl AdminServer {
         let what = format!("GiveUpPartition {} `{}`", request.partition, name.escape_debug());
         self.administer(caller, &what)?;
         let cluster = self.cluster.get().ok_or(AbortCode::UAEOPNOTSUPP)?;
-        let partition = PartitionId::from_index(request.partition).ok_or(AbortCode::UAENODEV)?;
+        let owned = Owned::from_index(request.partition).ok_or(AbortCode::UAENODEV)?;
         let to: NodeName = name.parse().map_err(|_| AbortCode::UAEINVAL)?;
-        match cluster.give_up(partition, &to) {
+        match cluster.give_up(owned, &to) {
             Ok(()) => {
-                tracing::info!(%partition, %to, "a partition is given up by command");
+                tracing::info!(%owned, %to, "given up by command");
                 Ok(GiveUpPartitionReply)
             }
             Err(error) => {
-                tracing::warn!(%partition, %to, %error, "a partition is not given up");
+                tracing::warn!(%owned, %to, %error, "not given up");
                 Err(error.abort_code())
             }
         }
@@ -95,17 +95,17 @@ mod tests {
     use parking_lot::Mutex;
     use std::sync::Arc;
 
-    /// Node `a`, which owns partition 2. The other node is `b`.
+    /// Node `a`, which owns partition 2 and the databases. The other node is `b`.
     #[derive(Clone, Default)]
     struct Node {
         given_up: Arc<Mutex<Vec<(u32, String)>>>,
     }
 
     impl Cluster for Node {
-        fn give_up(&self, partition: PartitionId, to: &NodeName) -> Result<(), GiveUpError> {
-            match (partition.index(), to.as_str()) {
-                (2, "b") => {
-                    self.given_up.lock().push((2, to.to_string()));
+        fn give_up(&self, what: Owned, to: &NodeName) -> Result<(), GiveUpError> {
+            match (what.index(), to.as_str()) {
+                (owned @ (2 | u32::MAX), "b") => {
+                    self.given_up.lock().push((owned, to.to_string()));
                     Ok(())
                 }
                 (2, "a") => Err(GiveUpError::OwnName),
@@ -132,6 +132,7 @@ mod tests {
         for (partition, to, code) in [
             (3, "b", AbortCode::UAENODEV),
             (256, "b", AbortCode::UAENODEV),
+            (u32::MAX - 1, "b", AbortCode::UAENODEV),
             (2, "a", AbortCode::UAEINVAL),
             (2, "A b", AbortCode::UAEINVAL),
             (2, "", AbortCode::UAEINVAL),
@@ -143,6 +144,7 @@ mod tests {
         }
         assert!(node.given_up.lock().is_empty());
         assert_eq!(ask(&admin, 2, "b"), Ok(()));
-        assert_eq!(*node.given_up.lock(), [(2, "b".to_owned())]);
+        assert_eq!(ask(&admin, u32::MAX, "b"), Ok(()), "the databases");
+        assert_eq!(*node.given_up.lock(), [(2, "b".to_owned()), (u32::MAX, "b".to_owned())]);
     }
 }

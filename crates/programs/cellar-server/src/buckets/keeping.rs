@@ -8,6 +8,7 @@ use crate::stores::handle;
 use crate::threads::{thread, wait};
 use base::{PartitionId, VolumeId};
 use cellar_config::{PartitionSettings, Settings};
+use cluster_proto::Owned;
 use disk::{Disk, DiskMeter};
 use fileserver::FileServer;
 use std::sync::Arc;
@@ -145,7 +146,7 @@ impl Keeper {
 
     /// Refuses what was asked of an earlier ownership.
     fn refuse_to_give_up(&self, id: PartitionId) {
-        let order = self.node.as_ref().and_then(|node| node.handovers().take(id));
+        let order = self.node.as_ref().and_then(|node| node.handovers().take(Owned::Partition(id)));
         if let Some(order) = order {
             order.end(false);
         }
@@ -155,8 +156,9 @@ impl Keeper {
     /// owner.
     fn give_up_if_asked(&self, id: PartitionId) {
         let Some(node) = &self.node else { return };
-        let Some(order) = node.handovers().take(id) else { return };
-        if !node.drain(id, &order.to) {
+        let owned = Owned::Partition(id);
+        let Some(order) = node.handovers().take(owned) else { return };
+        if !node.drain(owned, &order.to) {
             return order.end(false);
         }
         tracing::info!(partition = %id, to = %order.to, "giving the partition up");

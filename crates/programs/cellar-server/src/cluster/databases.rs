@@ -1,6 +1,7 @@
 //! The cell's databases in the bucket of a cluster. One node has them open; every node answers, and passes calls on to
 //! that one.
 
+use super::handovers::Order;
 use super::{Calls, Node};
 use crate::authority::Authority;
 use crate::buckets::{self, Leases, OpenDatabases, Ownership, Way};
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use cell_client::network::now;
 use cellar_config::Settings;
 use cluster::{CallKind, PartitionName, Route};
-use cluster_proto::Repeat;
+use cluster_proto::{Owned, Repeat};
 use clusterserver::{Target, Way as Passed};
 use parking_lot::{Mutex, RwLock};
 use ptdb::Protection;
@@ -306,12 +307,16 @@ impl Databases {
         })
     }
 
-    /// Serves the databases until the ownership ends, and closes them.
+    /// Serves the databases until the ownership ends or another node is to have them, and closes them.
     fn hold(&self, held: OpenDatabases, ending: &AtomicBool) {
+        if let Some(order) = self.node.handovers().take(Owned::Databases) {
+            // It was asked of an earlier ownership.
+            order.end(false);
+        }
         held.ownership.begin(&[]);
         tracing::info!(place = %self.place, "the cell's databases are open on this node");
-        let mut leases = self.leases();
-        while wait(ending, LOOK) {
+        let (mut leases, mut order) = (self.leases(), None);
+        while order.is_none() && wait(ending, LOOK) {
             if held.partition.failure().is_some() {
                 held.ownership.end();
             }
@@ -321,8 +326,9 @@ impl Databases {
             if let Some(leases) = &mut leases {
                 *self.others.lock() = leases.by_server();
             }
+            order = self.node.handovers().take(Owned::Databases).and_then(|order| self.leave_for(order));
         }
-        if !ending.load(Ordering::Relaxed) {
+        if order.is_none() && !ending.load(Ordering::Relaxed) {
             tracing::warn!(place = %self.place, "the cell's databases are not open on this node any more");
         }
         let open = self.open.write().take();
@@ -333,6 +339,19 @@ impl Databases {
         // The databases are closed before they are given up, which dropping `held` does.
         drop(open);
         drop(held);
+        if let Some(order) = order {
+            order.end(true);
+        }
+    }
+
+    /// Lets no call begin any more, since another node is to have the databases. Returns the request if that is so.
+    fn leave_for(&self, order: Order) -> Option<Order> {
+        if !self.node.drain(Owned::Databases, &order.to) {
+            order.end(false);
+            return None;
+        }
+        tracing::info!(place = %self.place, to = %order.to, "giving the cell's databases up");
+        Some(order)
     }
 
     /// Returns what reads the leases of the other nodes. Without it, `udebug` shows none of them.

@@ -15,6 +15,7 @@ use cellar_config::{PartitionSettings, Settings};
 use cluster::{
     CallKind, Epoch, Member, MemberConfig, NodeName, NodeState, Owner, PartitionName, Route, Timing,
 };
+use cluster_proto::Owned;
 use clusterserver::{Members, Ownership};
 use rx::Server;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -36,7 +37,9 @@ pub(crate) struct Node {
     members: Arc<Members>,
     /// The partitions with their places in the bucket.
     partitions: Vec<(PartitionId, PartitionName)>,
-    /// The addresses of their objects, with the servers of the buckets.
+    /// The place of the cell's databases, if they are in the bucket.
+    databases: Option<PartitionName>,
+    /// The addresses of the partitions' objects, with the servers of the buckets.
     buckets: Vec<(PartitionId, BucketAddress, Option<String>)>,
     handovers: Handovers,
     addresses: Arc<Addresses>,
@@ -88,6 +91,7 @@ impl Node {
             member,
             members: Arc::new(members),
             partitions,
+            databases: cluster.databases_place().cloned(),
             buckets,
             handovers: Handovers::default(),
             addresses: Arc::new(service),
@@ -174,15 +178,26 @@ impl Node {
         is_same.then(|| address.prefix().to_owned())
     }
 
-    /// Whether this node serves a partition, and is not giving it up.
-    pub(crate) fn owns(&self, partition: PartitionId) -> bool {
-        self.epoch(partition).is_some()
+    /// Whether this node serves it, and is not giving it up.
+    pub(crate) fn owns(&self, what: Owned) -> bool {
+        self.epoch_of(what).is_some()
     }
 
     /// Returns the ownership in which this node serves a partition, unless it is giving it up.
     pub(crate) fn epoch(&self, partition: PartitionId) -> Option<Epoch> {
-        let own = self.place(partition).and_then(|place| self.members.own(place));
+        self.epoch_of(Owned::Partition(partition))
+    }
+
+    fn epoch_of(&self, what: Owned) -> Option<Epoch> {
+        let own = self.place_of(what).and_then(|place| self.members.own(place));
         own.filter(|own| !own.is_draining).map(|own| own.epoch)
+    }
+
+    fn place_of(&self, what: Owned) -> Option<&PartitionName> {
+        match what {
+            Owned::Partition(partition) => self.place(partition),
+            Owned::Databases => self.databases.as_ref(),
+        }
     }
 
     /// Whether another node serves a partition, as far as is known.
@@ -233,9 +248,9 @@ impl Node {
         self.members.closed(place);
     }
 
-    /// Lets no call to a partition begin any more, to give it up for the node `to`; returns false if it is not served here.
-    pub(crate) fn drain(&self, partition: PartitionId, to: &NodeName) -> bool {
-        self.place(partition).is_some_and(|place| self.members.drain(place, to.clone()))
+    /// Lets no call to it begin any more, to give it up for the node `to`; returns false if it is not served here.
+    pub(crate) fn drain(&self, what: Owned, to: &NodeName) -> bool {
+        self.place_of(what).is_some_and(|place| self.members.drain(place, to.clone()))
     }
 
     /// Returns the number of the last renewal of a node's lease.

@@ -9,7 +9,7 @@ use afs_idl::{CallStream, ClientCall, ClientConnection, cluster, vol};
 use anyhow::Result;
 use base::{AbortCode, CallContext, PartitionId, SecurityLevel, VolumeId};
 use cell_client::network::{CellIdentity, RENEWAL, Renewing};
-use cluster_proto::{NodeName, PartitionName};
+use cluster_proto::{NodeName, Owned, PartitionName};
 use clusterserver::{
     ClusterService, Counters, Environment, Files, Front, Fronts, Handler, Nodes, Way, is_absence,
 };
@@ -146,7 +146,7 @@ impl Here {
 
 impl Files for Here {
     fn is_here(&self, volume: VolumeId) -> bool {
-        self.partition(volume).is_some_and(|partition| self.node.owns(partition))
+        self.partition(volume).is_some_and(|partition| self.node.owns(Owned::Partition(partition)))
     }
 
     fn partition_of(&self, volume: VolumeId) -> Option<PartitionName> {

@@ -11,7 +11,7 @@ use afs_idl::{CallStream, ClientConnection};
 use anyhow::{Result, bail};
 use base::{AbortCode, CallContext, HostUuid, PartitionId, VolumeId};
 use cellar_config::Settings;
-use cluster_proto::NodeName;
+use cluster_proto::{NodeName, Owned};
 use events::catalogue::{ClusterFigures, NodeFigures, TakeoverFigures};
 use fileserver::FileServer;
 use observe::Sheet;
@@ -47,7 +47,7 @@ impl Node {
         match self.nothing {}
     }
 
-    pub(crate) fn owns(&self, _: PartitionId) -> bool {
+    pub(crate) fn owns(&self, _: Owned) -> bool {
         match self.nothing {}
     }
 
@@ -75,7 +75,7 @@ impl Node {
         match self.nothing {}
     }
 
-    pub(crate) fn drain(&self, _: PartitionId, _: &NodeName) -> bool {
+    pub(crate) fn drain(&self, _: Owned, _: &NodeName) -> bool {
         match self.nothing {}
     }
 

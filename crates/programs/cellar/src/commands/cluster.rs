@@ -25,7 +25,7 @@ use super::bucket::Reach;
 use anyhow::Result;
 use base::{BucketAddress, PartitionId};
 use clap::{Args, Subcommand};
-use cluster_proto::NodeName;
+use cluster_proto::{NodeName, Owned};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
@@ -137,16 +137,16 @@ pub struct NodeOptions {
     pub reach: Reach,
 }
 
-/// Move a partition to another node.
+/// Move a partition, or the cell's databases, to another node.
 #[derive(Args)]
 pub struct Move {
-    /// Letters or name of the partition, like b or /vicepb.
-    pub partition: PartitionId,
+    /// Letters or name of the partition, like b or /vicepb, or `databases`.
+    pub what: Owned,
     /// Name of the node that is to have it.
     pub node: NodeName,
 }
 
-/// Move all partitions of a node to the others.
+/// Move all partitions of a node to the others, and the cell's databases.
 #[derive(Args)]
 pub struct Drain {
     /// Name of the node; by default the one that the configuration belongs to.

@@ -233,6 +233,7 @@ mod with {
             (&["cluster", "move", "b", "fs1"][..], "fs1 owns /vicepb already"),
             (&["cluster", "move", "b", "fs2"], "no node `fs2` runs; those that do are fs1"),
             (&["cluster", "move", "d", "fs1"], "no partition /vicepd; it has b, c"),
+            (&["cluster", "move", "databases", "fs1"], "no running node owns databases now"),
             (&["cluster", "drain"], "no other node runs"),
             (&["cluster", "drain", "fs2"], "no node `fs2` runs"),
         ] {

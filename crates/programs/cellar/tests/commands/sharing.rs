@@ -102,7 +102,7 @@ impl Cluster {
 fn the_databases_survive_every_node() {
     let mut all = Cluster::start();
     let every: Vec<usize> = (0..NODES).collect();
-    let owner = all.owner(0, None);
+    let first = all.owner(0, None);
     let (mut users, mut volumes) = (Vec::new(), BTreeSet::new());
     for node in &every {
         let user = format!("user{node}");
@@ -120,6 +120,21 @@ fn the_databases_survive_every_node() {
             vl::get_new_volume_id(&*stranger.connection(node.address, Interface::Locations), &request);
         assert_eq!(refused.map(drop), Err(AbortCode::VL_PERM));
     }
+
+    // They move by command, while a client goes on, and leave a node with its partitions.
+    let second = (first + 1) % NODES;
+    std::thread::scope(|scope| {
+        let change = scope.spawn(|| soon("a change is made", || all.create_user(first, "meanwhile").ok()));
+        all.nodes[first].run(&["cluster", "move", "databases", &name(second)]);
+        users.push(("meanwhile".into(), change.join().unwrap()));
+    });
+    assert_eq!(all.owner(0, Some(first)), second);
+    all.check(&every, &users);
+    all.nodes[first].run(&["cluster", "drain", &name(second)]);
+    let owner = all.owner(0, Some(second));
+    assert_ne!(owner, second);
+    users.push(("drained".into(), all.create_user(second, "drained").unwrap()));
+    all.check(&every, &users);
 
     // The node that has them open dies. The others go on, and have everything.
     let rest: Vec<usize> = every.iter().copied().filter(|node| *node != owner).collect();

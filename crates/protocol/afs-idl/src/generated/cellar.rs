@@ -2604,7 +2604,7 @@ pub const GIVE_UP_PARTITION: u32 = 550;
 /// Request of GiveUpPartition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GiveUpPartitionRequest {
-    /// 0 is /vicepa.
+    /// 0 is /vicepa, 4294967295 the cell's databases.
     pub partition: u32,
     pub to: XdrString,
 }
@@ -3170,8 +3170,8 @@ pub trait Server {
         Err(AbortCode::RXGEN_OPCODE)
     }
 
-    /// Gives a partition of the cluster up, which this server owns, for the node `to` to take over. Calls for its volumes wait
-    /// meanwhile. Returns when the partition is closed here, and the bucket says that it is free. UAEOPNOTSUPP if the
+    /// Gives a partition of the cluster up, or the cell's databases, which this server owns, for the node `to` to take over. Calls
+    /// for it wait meanwhile. Returns when it is closed here, and the bucket says that it is free. UAEOPNOTSUPP if the
     /// server is no node of a cluster, UAENODEV if it does not own the partition, UAENOENT if no running node has this name,
     /// UAEINVAL if the name is not valid or this node's own, UAEBUSY if the partition is being opened or given up,
     /// UAETIMEDOUT if the bucket does not answer: the partition may be given up later.
@@ -3898,8 +3898,8 @@ pub fn fetch_profile(
     client::call(connection, FETCH_PROFILE, request)
 }
 
-/// Gives a partition of the cluster up, which this server owns, for the node `to` to take over. Calls for its volumes wait
-/// meanwhile. Returns when the partition is closed here, and the bucket says that it is free. UAEOPNOTSUPP if the
+/// Gives a partition of the cluster up, or the cell's databases, which this server owns, for the node `to` to take over. Calls
+/// for it wait meanwhile. Returns when it is closed here, and the bucket says that it is free. UAEOPNOTSUPP if the
 /// server is no node of a cluster, UAENODEV if it does not own the partition, UAENOENT if no running node has this name,
 /// UAEINVAL if the name is not valid or this node's own, UAEBUSY if the partition is being opened or given up,
 /// UAETIMEDOUT if the bucket does not answer: the partition may be given up later.

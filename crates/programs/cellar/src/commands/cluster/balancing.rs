@@ -7,6 +7,7 @@ use crate::output::{Format, line};
 use anyhow::{Context as _, Result};
 use base::PartitionId;
 use cluster::{NodeName, Transfer, balance};
+use cluster_proto::Owned;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +81,7 @@ pub(super) fn run(context: &Context, options: &Balance) -> Result<()> {
     let client = context.client()?;
     let mut all: Vec<Moved> = Vec::new();
     for Transfer { what, to, .. } in &moves {
-        let moved = found.move_to(&client, *what, found.owner(*what)?, to).with_context(|| {
+        let moved = found.move_to(&client, Owned::Partition(*what), to).with_context(|| {
             format!("{} of {} partitions were moved; run the command again", all.len(), moves.len())
         })?;
         if context.format == Format::Text {

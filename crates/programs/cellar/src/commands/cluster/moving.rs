@@ -11,7 +11,8 @@ use cell_client::describe::failed;
 use cell_client::{CellClient, Interface};
 use cellar_config::{ClusterSettings, Settings};
 use cellar_server::buckets::connect;
-use cluster::{Holder, NodeName, NodeSeen, NodeState, OwnerRecord, Survey};
+use cluster::{Holder, NodeName, NodeSeen, NodeState, OwnerRecord, PartitionName, Survey};
+use cluster_proto::Owned;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::thread;
@@ -23,7 +24,7 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(60);
 /// Interval between two readings of the owner.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// A partition that has another owner now.
+/// A partition that has another owner now, or the databases.
 #[derive(Debug, Serialize)]
 pub(super) struct Moved {
     partition: String,
@@ -48,21 +49,39 @@ impl Found {
         Ok(Found { settings, cluster, survey })
     }
 
-    fn owners(&self) -> Vec<(PartitionId, Option<&OwnerRecord>)> {
-        let ids = self.settings.partitions.iter().map(|partition| partition.id);
-        ids.zip(self.survey.owners.iter().map(|(_, owner)| owner.as_ref())).collect()
+    fn owners(&self) -> Vec<(Owned, Option<&OwnerRecord>)> {
+        let partitions = self.settings.partitions.iter().map(|partition| Owned::Partition(partition.id));
+        let all = partitions.chain([Owned::Databases]);
+        let owner = |what| {
+            let place = self.place(what)?;
+            let (_, owner) = self.survey.owners.iter().find(|(name, _)| *name == place)?;
+            Some((what, owner.as_ref()))
+        };
+        all.filter_map(owner).collect()
+    }
+
+    /// Returns the place of a partition, or of the databases if they are in the bucket.
+    fn place(&self, what: Owned) -> Option<PartitionName> {
+        match what {
+            Owned::Partition(id) => Some(self.cluster.partition(id)),
+            Owned::Databases => self.cluster.databases_place().cloned(),
+        }
     }
 
     /// Returns the running node that owns each partition.
     pub(super) fn running_owners(&self) -> BTreeMap<PartitionId, Option<NodeName>> {
-        self.owners().into_iter().map(|(id, owner)| (id, self.running(owner))).collect()
+        let partition = |(what, owner): (Owned, Option<&OwnerRecord>)| match what {
+            Owned::Partition(id) => Some((id, self.running(owner))),
+            Owned::Databases => None,
+        };
+        self.owners().into_iter().filter_map(partition).collect()
     }
 
     /// Returns the running node that has the cell's databases open, if they are in the bucket.
     pub(super) fn databases_owner(&self) -> Option<NodeName> {
-        let place = self.cluster.databases_place()?;
-        let owner = self.survey.owners.iter().find(|(name, _)| name == place)?;
-        self.running(owner.1.as_ref())
+        let owners = self.owners();
+        let (_, owner) = owners.iter().find(|(what, _)| *what == Owned::Databases)?;
+        self.running(*owner)
     }
 
     fn running(&self, owner: Option<&OwnerRecord>) -> Option<NodeName> {
@@ -89,45 +108,43 @@ impl Found {
         })
     }
 
-    /// Returns the node that owns a partition.
-    pub(super) fn owner(&self, id: PartitionId) -> Result<&NodeSeen> {
+    /// Returns the node that owns a partition, or the databases.
+    fn owner(&self, what: Owned) -> Result<&NodeSeen> {
         let owners = self.owners();
-        let known: Vec<String> = owners.iter().map(|(id, _)| id.letters()).collect();
-        if !owners.iter().any(|(other, _)| *other == id) {
-            bail!("the cluster has no partition {id}; it has {}", known.join(", "));
+        if !owners.iter().any(|(other, _)| *other == what) {
+            let Owned::Partition(id) = what else {
+                bail!("the cell's databases are not in the bucket of the cluster");
+            };
+            let known = self.settings.partitions.iter().map(|partition| partition.id.letters());
+            bail!("the cluster has no partition {id}; it has {}", known.collect::<Vec<_>>().join(", "));
         }
-        let found = self.survey.nodes.iter().find(|seen| owned_by(seen, &owners).any(|owned| owned == id));
+        let found = self.survey.nodes.iter().find(|seen| owned_by(seen, &owners).any(|owned| owned == what));
         found.filter(|seen| is_live(seen)).with_context(|| {
             format!(
-                "no running node owns {id} now; a running node takes it by itself (`cellar cluster status`)"
+                "no running node owns {what} now; a running node takes it by itself (`cellar cluster status`)"
             )
         })
     }
 
-    /// Moves a partition, and waits until the other node owns it.
-    pub(super) fn move_to(
-        &self,
-        client: &CellClient,
-        id: PartitionId,
-        from: &NodeSeen,
-        to: &NodeName,
-    ) -> Result<Moved> {
+    /// Moves a partition or the databases, and waits until the other node owns it.
+    pub(super) fn move_to(&self, client: &CellClient, what: Owned, to: &NodeName) -> Result<Moved> {
+        let from = self.owner(what)?;
         let owner = &from.record.node;
         let (server, _) = ask(client, &from.record)
-            .map_err(|why| anyhow!("cannot reach {owner}, which owns {id}: {why}"))?;
+            .map_err(|why| anyhow!("cannot reach {owner}, which owns {what}: {why}"))?;
         let connection = client.connection(server, Interface::Cellar);
-        let request = GiveUpPartitionRequest { partition: id.index(), to: to.as_str().into() };
+        let request = GiveUpPartitionRequest { partition: what.index(), to: to.as_str().into() };
         let begun = Instant::now();
         cellar::give_up_partition(&*connection, &request)
-            .map_err(|code| refused(code, id, (owner.as_str(), &server.to_string()), to))?;
-        let epoch = self.wait(id, to)?;
+            .map_err(|code| refused(code, what, (owner.as_str(), &server.to_string()), to))?;
+        let epoch = self.wait(what, to)?;
         let seconds = (begun.elapsed().as_secs_f64() * 10.0).round() / 10.0;
-        Ok(Moved { partition: id.to_string(), from: owner.to_string(), to: to.to_string(), epoch, seconds })
+        Ok(Moved { partition: what.to_string(), from: owner.to_string(), to: to.to_string(), epoch, seconds })
     }
 
-    /// Waits until a node owns a partition; returns the epoch.
-    fn wait(&self, id: PartitionId, to: &NodeName) -> Result<u64> {
-        let name = self.cluster.partition(id);
+    /// Waits until a node owns something; returns the epoch.
+    fn wait(&self, id: Owned, to: &NodeName) -> Result<u64> {
+        let name = self.place(id).context("the databases are not in the bucket")?;
         let end = Instant::now() + TAKEN_WITHIN;
         loop {
             let read = cluster::read_owners(&*connect(&self.cluster.bucket)?, std::slice::from_ref(&name));
@@ -158,14 +175,14 @@ pub(super) fn is_live(seen: &NodeSeen) -> bool {
     seen.record.state == NodeState::Live && seen.changed.is_some()
 }
 
-/// Describes why a node does not give a partition up.
-fn refused(code: AbortCode, id: PartitionId, (owner, server): (&str, &str), to: &NodeName) -> anyhow::Error {
+/// Describes why a node does not give something up.
+fn refused(code: AbortCode, id: Owned, (owner, server): (&str, &str), to: &NodeName) -> anyhow::Error {
     let why = match code {
         AbortCode::UAENODEV => format!("{owner} does not own it any more; try again"),
         AbortCode::UAENOENT => format!("{owner} sees no running node `{to}`"),
-        AbortCode::UAEBUSY => format!("{owner} is opening or giving up the partition; try again in a moment"),
+        AbortCode::UAEBUSY => format!("{owner} is opening it or giving it up; try again in a moment"),
         AbortCode::UAETIMEDOUT => {
-            format!("the bucket does not answer {owner}; it may give the partition up later")
+            format!("the bucket does not answer {owner}; it may give it up later")
         }
         AbortCode::UAEOPNOTSUPP => format!("the server at {server} was started without `[cluster]`"),
         AbortCode::UAEACCES => "only superusers move partitions".into(),
@@ -174,16 +191,15 @@ fn refused(code: AbortCode, id: PartitionId, (owner, server): (&str, &str), to: 
     anyhow!("cannot move {id} to {to}: {why}")
 }
 
-/// Moves one partition.
+/// Moves one partition, or the databases.
 pub(super) fn move_one(context: &Context, options: &Move) -> Result<()> {
     let found = Found::new(context)?;
-    let (id, to) = (options.partition, &options.node);
-    let from = found.owner(id)?;
-    if from.record.node == *to {
-        bail!("{to} owns {id} already");
+    let (what, to) = (options.what, &options.node);
+    if found.owner(what)?.record.node == *to {
+        bail!("{to} owns {what} already");
     }
     found.live(to)?;
-    let moved = found.move_to(&context.client()?, id, from, to)?;
+    let moved = found.move_to(&context.client()?, what, to)?;
     let sentence = sentence(&moved);
     context.format.done(&moved, sentence)
 }
@@ -194,7 +210,7 @@ pub(super) fn sentence(moved: &Moved) -> String {
     format!("{partition} moved from {from} to {to} in {seconds:.1} s (epoch {epoch})")
 }
 
-/// Moves all partitions of a node.
+/// Moves all that a node owns.
 pub(super) fn drain(context: &Context, options: &Drain) -> Result<()> {
     let found = Found::new(context)?;
     let name = options.node.as_ref().unwrap_or(&found.cluster.node);
@@ -208,17 +224,17 @@ pub(super) fn drain(context: &Context, options: &Drain) -> Result<()> {
         .filter(|seen| is_live(seen) && seen.record.node != *name)
         .map(|seen| (seen.record.node.clone(), count(seen)))
         .collect();
-    let owned: Vec<PartitionId> = owned_by(node, &owners).collect();
+    let owned: Vec<Owned> = owned_by(node, &owners).collect();
     if owned.is_empty() {
         return context.format.done(&[(); 0], format!("{name} owns no partition"));
     }
     if others.is_empty() {
-        bail!("no other node runs, so nothing can take the partitions of {name} over");
+        bail!("no other node runs, so nothing can take over what {name} owns");
     }
     let client = context.client()?;
     let mut all = Vec::new();
-    for (id, to) in destinations(&owned, others) {
-        let moved = found.move_to(&client, id, node, &to)?;
+    for (what, to) in destinations(&owned, others) {
+        let moved = found.move_to(&client, what, &to)?;
         if context.format == crate::output::Format::Text {
             crate::output::line(sentence(&moved))?;
         }
@@ -229,12 +245,12 @@ pub(super) fn drain(context: &Context, options: &Drain) -> Result<()> {
         .done(&all, format!("{name} owns no partition now; stop it when its clients may use the others"))
 }
 
-/// Returns the new owner of each partition: always the node with the fewest partitions.
-fn destinations(owned: &[PartitionId], mut others: Vec<(NodeName, usize)>) -> Vec<(PartitionId, NodeName)> {
-    let next = |id: &PartitionId| {
+/// Returns the new owner of each: always the node that owns the least.
+fn destinations(owned: &[Owned], mut others: Vec<(NodeName, usize)>) -> Vec<(Owned, NodeName)> {
+    let next = |what: &Owned| {
         let (name, count) = others.iter_mut().min_by_key(|(_, count)| *count)?;
         *count += 1;
-        Some((*id, name.clone()))
+        Some((*what, name.clone()))
     };
     owned.iter().map_while(next).collect()
 }
@@ -245,13 +261,16 @@ mod tests {
 
     #[test]
     fn partitions_go_to_the_nodes_with_the_fewest() {
-        let ids: Vec<PartitionId> = ["a", "b", "c", "d"].map(|letters| letters.parse().unwrap()).into();
+        let owned: Vec<Owned> = ["a", "b", "c", "databases"].map(|name| name.parse().unwrap()).into();
         let node = |name: &str, count| (name.parse().unwrap(), count);
         let names = |others| -> Vec<String> {
-            destinations(&ids, others).into_iter().map(|(id, to)| format!("{} {to}", id.letters())).collect()
+            destinations(&owned, others).into_iter().map(|(what, to)| format!("{what} {to}")).collect()
         };
-        assert_eq!(names(vec![node("x", 2), node("y", 0)]), ["a y", "b y", "c x", "d y"]);
-        assert_eq!(names(vec![node("x", 5)]), ["a x", "b x", "c x", "d x"]);
+        assert_eq!(
+            names(vec![node("x", 2), node("y", 0)]),
+            ["/vicepa y", "/vicepb y", "/vicepc x", "databases y"]
+        );
+        assert_eq!(names(vec![node("x", 5)]), ["/vicepa x", "/vicepb x", "/vicepc x", "databases x"]);
         assert!(names(Vec::new()).is_empty());
     }
 

@@ -268,11 +268,11 @@ pub(super) fn state_of(seen: &NodeSeen) -> &'static str {
     }
 }
 
-/// Returns the partitions that a node owns in its present membership.
-pub(super) fn owned_by<'a>(
+/// Returns what a node owns in its present membership.
+pub(super) fn owned_by<'a, T: Copy>(
     seen: &'a NodeSeen,
-    owners: &'a [(PartitionId, Option<&OwnerRecord>)],
-) -> impl Iterator<Item = PartitionId> + 'a {
+    owners: &'a [(T, Option<&OwnerRecord>)],
+) -> impl Iterator<Item = T> + 'a {
     owners.iter().filter(move |(_, owner)| is_owned_by(seen, *owner)).map(|(id, _)| *id)
 }
 
