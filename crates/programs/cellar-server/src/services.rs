@@ -652,12 +652,15 @@ impl Services {
     ) -> Result<Arc<Server>> {
         let port = settings.cluster.as_ref().map_or(afs_idl::cluster::PORT, |cluster| cluster.port);
         let config = ServerConfig { inherited: Arc::clone(inherited), ..cluster_config(port, settings) };
-        let calls = Arc::clone(calls);
+        let (calls, quick) = (Arc::clone(calls), Arc::clone(calls));
         let admission = Admission::new(CLUSTER_PORT, NODES, self.authority.clone(), self.refusals.clone());
         let dispatcher = Dispatcher {
             admission,
             dispatch: Box::new(move |caller, call| Pending::ready(calls.dispatch(caller, call))),
-            fast_path: None,
+            fast_path: Some(FastPath {
+                answer: Box::new(move |caller, request| quick.try_answer(caller, request)),
+                prefetch: Box::new(|_| {}),
+            }),
             demand: Box::new(|_, request| demand_of_node(request)),
             meter: self.meter(CLUSTER),
             holdings: self.holdings.clone(),

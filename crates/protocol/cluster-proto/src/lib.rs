@@ -59,7 +59,7 @@ pub use records::{
     SERVICE_ADDRESSES_MAX, ServiceAddressError, ServiceAddresses, service_address_place,
 };
 pub use request::{Action, Answer, Notice, Operation, Request, RequestId};
-pub use route::{Call, Refusal, Route, Via};
+pub use route::{Call, Forward, Refusal, Route, Via};
 pub use takeover::{Cause, Stage, Takeover};
 pub use timing::{CLOCK_RATE_PERCENT, TTL_MAX, TTL_MIN, Timing, TimingError};
 pub use transactions::{partition_of_transaction, transaction_numbers};

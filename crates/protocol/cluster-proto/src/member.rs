@@ -8,7 +8,7 @@ use crate::peers::{Peers, object};
 use crate::phase::{CallKind, Phase, PhaseEvent};
 use crate::records::NodeState;
 use crate::request::{Action, Answer, Notice, RequestId};
-use crate::route::{Call, Refusal, Route, Via};
+use crate::route::{Call, Forward, Refusal, Route, Via};
 use crate::timing::Timing;
 use base::{HostUuid, Monotonic};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -327,17 +327,19 @@ impl Member {
             let is_open = lease.is_valid(now) && own.phase.accepts(call.kind);
             return if is_open && is_admitted { Route::Local(own.epoch) } else { held };
         }
-        let other = own.other_owner(lease).map(|(node, _, epoch)| (node.clone(), epoch));
         if let Via::Front(_) = call.via {
+            let other = own.other_owner(lease).map(|(node, _, epoch)| (node.clone(), epoch));
             return Route::Refuse(Refusal::NotOwner(other));
         }
-        match other {
-            Some((node, epoch)) if own.has_live_owner(View { now, timing, lease, peers }) => {
-                let addresses = peers.addresses(&node).to_vec();
-                Route::Forward { node, epoch, addresses }
-            }
-            _ => held,
-        }
+        own.forward(View { now, timing, lease, peers }).map_or(held, Route::from)
+    }
+
+    /// Returns the owners to which [`route`](Self::route) sends calls of clients, for each partition of another node.
+    /// This is so until the next event, or the end of [`Forward::until`].
+    pub fn forwards(&self, now: Monotonic) -> BTreeMap<PartitionName, Forward> {
+        let view = View { now, timing: self.timing, lease: &self.lease, peers: &self.peers };
+        let remote = self.partitions.iter().filter(|(_, own)| !own.phase.has_database());
+        remote.filter_map(|(name, own)| Some((name.clone(), own.forward(view)?))).collect()
     }
 
     /// Returns the next thing to do.

@@ -7,6 +7,7 @@ use crate::peers::{Peers, Verdict};
 use crate::phase::{Phase, PhaseEvent};
 use crate::records::{Holder, OwnerRecord};
 use crate::request::{Action, Answer, Notice, Request, RequestId};
+use crate::route::Forward;
 use crate::slot::{Known, Settled, Slot};
 use crate::takeover::{Cause, Stage, Timeline};
 use crate::timing::Timing;
@@ -93,9 +94,16 @@ impl Ownership {
         self.owner().filter(|(node, ..)| **node != lease.node)
     }
 
-    /// Whether another owner is known whose lease is not in doubt.
-    pub(crate) fn has_live_owner(&self, view: View<'_>) -> bool {
-        matches!(self.owner_verdict(view), Verdict::Alive(doubt_at) if view.now < doubt_at)
+    /// Returns another owner whose lease is not in doubt.
+    pub(crate) fn forward(&self, view: View<'_>) -> Option<Forward> {
+        let (node, _, epoch) = self.other_owner(view.lease)?;
+        match self.owner_verdict(view) {
+            Verdict::Alive(until) if view.now < until => {
+                let addresses = view.peers.addresses(node).to_vec();
+                Some(Forward { node: node.clone(), epoch, addresses, until })
+            }
+            _ => None,
+        }
     }
 
     fn owner_verdict(&self, view: View<'_>) -> Verdict {

@@ -47,6 +47,25 @@ pub enum Route {
     Refuse(Refusal),
 }
 
+/// The owner to which this node forwards calls, by what is known at present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// The owner.
+    pub node: NodeName,
+    /// Its ownership.
+    pub epoch: Epoch,
+    /// Where it receives calls of other nodes.
+    pub addresses: Vec<SocketAddr>,
+    /// When its lease will be in doubt, unless it is renewed before. From then on, ask for the route again.
+    pub until: Monotonic,
+}
+
+impl From<Forward> for Route {
+    fn from(Forward { node, epoch, addresses, .. }: Forward) -> Route {
+        Route::Forward { node, epoch, addresses }
+    }
+}
+
 /// Why a call is not executed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {

@@ -83,10 +83,13 @@ pub(crate) struct LaneState {
     /// The protocol state.
     pub(crate) endpoint: Endpoint,
     lane: usize,
-    /// Threads that wait for an event of a call. Removing an entry wakes its thread.
+    /// Threads that wait for an event of a call. One whose entry is removed is to be woken.
     waiting_calls: HashMap<CallId, Arc<Condvar>>,
-    /// Threads that wait for a free channel. Removing an entry wakes its thread.
+    /// Threads that wait for a free channel. One whose entry is removed is to be woken.
     waiting_channels: HashMap<ConnectionId, Arc<Condvar>>,
+    /// Threads to wake once the lock is released. A thread that is woken under the lock may be given it before it runs,
+    /// and everyone else waits until then.
+    woken: Vec<Arc<Condvar>>,
     /// Server calls that have arrived and are not released yet.
     serving: HashSet<CallId>,
     /// Arrived calls with complete requests, which the lane's thread may answer itself.
@@ -111,6 +114,7 @@ impl Lane {
             lane: index,
             waiting_calls: HashMap::new(),
             waiting_channels: HashMap::new(),
+            woken: Vec::new(),
             serving: HashSet::new(),
             short: Vec::new(),
             displaced: Vec::new(),
@@ -216,13 +220,14 @@ impl Lane {
         let mut state = self.lock();
         state.refusing = Some(code);
         let now = clock::now();
-        let LaneState { endpoint, serving, .. } = &mut *state;
+        let LaneState { endpoint, serving, waiting_calls, waiting_channels, woken, .. } = &mut *state;
         for call in serving.iter() {
             endpoint.abort(now, *call, code);
         }
         endpoint.close_all(now);
-        state.wake_all();
-        drop(state);
+        woken.extend(waiting_calls.drain().map(|(_, condvar)| condvar));
+        woken.extend(waiting_channels.drain().map(|(_, condvar)| condvar));
+        self.unlock(state);
         self.flush();
     }
 
@@ -290,9 +295,7 @@ impl LaneState {
                 | Event::Writable(call)
                 | Event::Ended(call)
                 | Event::Failed(call, _) => {
-                    if let Some(condvar) = self.waiting_calls.remove(&call) {
-                        condvar.notify_all();
-                    }
+                    self.woken.extend(self.waiting_calls.remove(&call));
                 }
                 Event::PathIsShort { remote, packet_bytes } => {
                     tracing::warn!(
@@ -302,9 +305,7 @@ impl LaneState {
                     );
                 }
                 Event::ChannelFree(connection) | Event::ConnectionFailed(connection, _) => {
-                    if let Some(condvar) = self.waiting_channels.remove(&connection) {
-                        condvar.notify_one();
-                    }
+                    self.woken.extend(self.waiting_channels.remove(&connection));
                 }
             }
         }
@@ -361,13 +362,5 @@ impl LaneState {
         let now = clock::now();
         self.endpoint.abort(now, call, code);
         self.endpoint.release(now, call);
-    }
-
-    fn wake_all(&mut self) {
-        let calls = self.waiting_calls.drain().map(|(_, condvar)| condvar);
-        let channels = self.waiting_channels.drain().map(|(_, condvar)| condvar);
-        for condvar in calls.chain(channels) {
-            condvar.notify_all();
-        }
     }
 }

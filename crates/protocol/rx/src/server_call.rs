@@ -202,6 +202,9 @@ impl CallStream for ServerCall {
     }
 
     fn write(&mut self, data: Bytes) -> Result<(), AbortCode> {
+        if data.is_empty() {
+            return Ok(());
+        }
         self.bytes_moved += data.len() as u64;
         self.written += data.len() as u64;
         let before = std::mem::take(&mut self.last);

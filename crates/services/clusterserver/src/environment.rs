@@ -79,6 +79,9 @@ pub trait Files: Send + Sync {
     /// The abort code of the call.
     fn serve(&self, call: &CallContext<'_>, stream: &mut dyn CallStream) -> Result<(), AbortCode>;
 
+    /// Returns the reply to a complete request if it needs no waiting. `None` has no effect that a client could observe.
+    fn try_answer(&self, call: &CallContext<'_>, request: &[u8]) -> Option<Bytes>;
+
     /// Answers a fetch here for another node, which reads the data that is in the bucket itself; see
     /// `FileCall::fetch_for_front` of `fileserver`.
     ///

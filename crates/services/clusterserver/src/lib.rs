@@ -17,6 +17,7 @@ mod bulk;
 mod callers;
 mod counters;
 mod environment;
+mod fast_path;
 mod fetch;
 mod front;
 mod fronts;

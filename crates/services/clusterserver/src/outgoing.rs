@@ -2,7 +2,7 @@
 
 use crate::counters::add;
 use crate::fetch::Fetch;
-use afs_idl::{CallStream, ClientConnection, StreamSource};
+use afs_idl::{CallStream, ClientCall, ClientConnection, StreamSource};
 use base::AbortCode;
 use bytes::Bytes;
 use std::sync::atomic::AtomicU64;
@@ -113,14 +113,29 @@ impl<'s> Outgoing<'s> {
         }
         call.end_request().map_err(owner)?;
         loop {
-            let piece = call.read_chunk(PIECE_BYTES).map_err(owner)?;
-            if piece.is_empty() {
-                break;
+            let (piece, is_last) = read_piece(&mut *call).map_err(owner)?;
+            if is_last {
+                // A short reply is repeated as a whole if its end is missing.
+                call.finish().map_err(owner)?;
+                add(relayed_bytes, piece.len());
+                return self.stream.write(piece).map_err(Trouble::Client);
             }
             self.has_replied = true;
             add(relayed_bytes, piece.len());
             self.stream.write(piece).map_err(Trouble::Client)?;
         }
-        call.finish().map_err(owner)
     }
+}
+
+/// Reads a piece of a reply that is as large as possible, so that few datagrams are sent; returns whether it is the last.
+fn read_piece(call: &mut dyn ClientCall) -> Result<(Bytes, bool), AbortCode> {
+    let mut piece = Vec::new();
+    while piece.len() < PIECE_BYTES {
+        let next = call.read_chunk(PIECE_BYTES - piece.len())?;
+        if next.is_empty() {
+            return Ok((piece.into(), true));
+        }
+        piece.extend_from_slice(&next);
+    }
+    Ok((piece.into(), false))
 }

@@ -53,9 +53,9 @@ type Reply = Result<Bytes, AbortCode>;
 /// Only a caller with the cell's key and an encrypted connection gets past the first step. It names itself by its
 /// membership, which must be that of a live lease in the bucket with the caller's address.
 pub struct ClusterService {
-    environment: Environment,
-    fronts: Arc<Fronts>,
-    callers: Callers,
+    pub(crate) environment: Environment,
+    pub(crate) fronts: Arc<Fronts>,
+    pub(crate) callers: Callers,
     /// Results of changes; nothing waits under the lock.
     results: Mutex<Results<Reply>>,
     /// Leases that were read from the bucket; nothing waits under the lock.
@@ -74,13 +74,13 @@ struct Lease {
 type Serve<'a> = dyn Fn(&mut dyn CallStream) -> Result<(), AbortCode> + 'a;
 
 /// A forwarded call that may be executed now.
-struct Admitted<'a> {
-    partition: &'a PartitionName,
-    epoch: Epoch,
-    kind: CallKind,
-    repeat: Repeat,
+pub(crate) struct Admitted<'a> {
+    pub(crate) partition: &'a PartitionName,
+    pub(crate) epoch: Epoch,
+    pub(crate) kind: CallKind,
+    pub(crate) repeat: Repeat,
     /// Whether it can be executed again if its request did not arrive whole.
-    is_of_files: bool,
+    pub(crate) is_of_files: bool,
 }
 
 impl ClusterService {
@@ -108,14 +108,35 @@ impl ClusterService {
 
     /// Refuses callers that do not hold the cell's key, or do not encrypt.
     fn trust(&self, caller: &Caller) -> Result<(), AbortCode> {
-        let code = match caller.identity {
-            Identity::Anonymous => AbortCode::RXKADNOAUTH,
-            Identity::Known(_) if !(self.environment.is_cell)(caller) => AbortCode::UAEACCES,
-            Identity::Known(_) if caller.level != SecurityLevel::Encrypted => AbortCode::RXKADLEVELFAIL,
-            Identity::Known(_) => return Ok(()),
-        };
-        count(&self.fronts.tally.strangers);
-        Err(code)
+        self.check_trust(caller).inspect_err(|_| count(&self.fronts.tally.strangers))
+    }
+
+    pub(crate) fn check_trust(&self, caller: &Caller) -> Result<(), AbortCode> {
+        match caller.identity {
+            Identity::Anonymous => Err(AbortCode::RXKADNOAUTH),
+            Identity::Known(_) if !(self.environment.is_cell)(caller) => Err(AbortCode::UAEACCES),
+            Identity::Known(_) if caller.level != SecurityLevel::Encrypted => Err(AbortCode::RXKADLEVELFAIL),
+            Identity::Known(_) => Ok(()),
+        }
+    }
+
+    /// Returns the membership of a trusted caller, and where it receives calls, if its lease was read lately.
+    pub(crate) fn known_node(
+        &self,
+        caller: &Caller,
+        node: &cluster::Node,
+    ) -> Option<(Incarnation, Vec<SocketAddr>)> {
+        let (name, incarnation) = wire::parse_node(node).ok()?;
+        let addresses = self.fresh_lease(&name, incarnation)?;
+        let ip = caller.peer.ip();
+        addresses.iter().any(|address| address.ip() == ip).then_some((incarnation, addresses))
+    }
+
+    /// Returns the addresses in a lease that was read lately.
+    fn fresh_lease(&self, name: &NodeName, incarnation: Incarnation) -> Option<Vec<SocketAddr>> {
+        let leases = self.leases.lock();
+        let lease = leases.get(&incarnation).filter(|lease| lease.node == *name)?;
+        ((self.environment.now)().since(lease.read) < LEASE_FRESH).then(|| lease.addresses.clone())
     }
 
     /// Returns the membership of the calling node, and where it receives calls.
@@ -127,10 +148,9 @@ impl ClusterService {
         self.trust(caller)?;
         let (name, incarnation) = wire::parse_node(node)?;
         let now = (self.environment.now)();
-        let known = self.leases.lock().get(&incarnation).cloned();
-        let addresses = match known {
-            Some(lease) if lease.node == name && now.since(lease.read) < LEASE_FRESH => lease.addresses,
-            _ => self.read_lease(now, name.clone(), incarnation)?,
+        let addresses = match self.fresh_lease(&name, incarnation) {
+            Some(addresses) => addresses,
+            None => self.read_lease(now, name.clone(), incarnation)?,
         };
         let ip: IpAddr = caller.peer.ip();
         if addresses.iter().any(|address| address.ip() == ip) {
@@ -188,7 +208,7 @@ impl ClusterService {
     }
 
     /// Checks that the reply may be sent: the ownership has lasted.
-    fn check(&self, call: &Admitted<'_>) -> Result<(), AbortCode> {
+    pub(crate) fn check(&self, call: &Admitted<'_>) -> Result<(), AbortCode> {
         let own = self.environment.ownership.own(call.partition);
         let lasts = own.is_some_and(|own| own.epoch == call.epoch && own.answers(call.kind));
         if lasts { Ok(()) } else { Err(LOST) }

@@ -5,6 +5,7 @@ use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
 use crate::history::{History, NodeWatched, Records};
 use crate::member::{AcquireError, Status};
 use crate::request::perform;
+use crate::routes::Routes;
 use crate::troubles::Troubles;
 use base::{HostUuid, Monotonic};
 use cluster_proto::{
@@ -90,6 +91,7 @@ pub(crate) struct Driver {
     deadline: Arc<Deadline>,
     /// The deadline that was published last.
     published: Option<Monotonic>,
+    routes: Arc<Routes>,
     held: BTreeMap<PartitionName, Held>,
     inputs: UnboundedReceiver<Input>,
     answers: UnboundedSender<Input>,
@@ -104,7 +106,7 @@ impl Driver {
     pub(crate) fn new(
         bucket: Arc<dyn ObjectStore>,
         config: cluster_proto::MemberConfig,
-        deadline: Arc<Deadline>,
+        (deadline, routes): (Arc<Deadline>, Arc<Routes>),
         inputs: UnboundedReceiver<Input>,
         answers: UnboundedSender<Input>,
     ) -> Driver {
@@ -116,6 +118,7 @@ impl Driver {
             member: Member::new(config, clock::now()),
             deadline,
             published: None,
+            routes,
             held: BTreeMap::new(),
             inputs,
             answers,
@@ -152,6 +155,7 @@ impl Driver {
 
     fn end(&mut self) {
         self.deadline.set(None);
+        self.routes.publish(BTreeMap::new());
         for held in std::mem::take(&mut self.held).into_values() {
             held.gate.end("this process has left the cluster");
             if let Some(waiting) = held.waiting {
@@ -269,6 +273,7 @@ impl Driver {
             self.deadline.set(deadline);
             self.notify(|until| OwnerEvent::Held { until });
         }
+        self.routes.publish(self.member.forwards(clock::now()));
     }
 
     fn take(&mut self, input: Input) {

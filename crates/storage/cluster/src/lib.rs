@@ -33,6 +33,7 @@ mod member;
 mod nodes;
 mod process;
 mod request;
+mod routes;
 mod survey;
 mod troubles;
 

@@ -4,6 +4,7 @@ use crate::driver::{Counters, Driver, Input};
 use crate::gate::{Deadline, Gate, OwnerEvent, Watcher};
 use crate::history::History;
 use crate::process::ProcessFile;
+use crate::routes::Routes;
 use base::HostUuid;
 use cluster_proto::{
     CallKind, Epoch, Incarnation, NodeName, NodeRecord, PartitionName, PartitionStatus, Refusal, Reset,
@@ -102,6 +103,7 @@ pub struct Status {
 pub struct Member {
     inputs: UnboundedSender<Input>,
     deadline: Arc<Deadline>,
+    routes: Arc<Routes>,
     is_alone: bool,
     thread: Option<JoinHandle<()>>,
 }
@@ -120,7 +122,7 @@ impl Member {
     /// If no thread or runtime can be started, or the process file cannot be used.
     pub fn start(bucket: Arc<dyn ObjectStore>, config: MemberConfig) -> io::Result<Member> {
         let (inputs, receiver) = unbounded_channel();
-        let deadline = Arc::<Deadline>::default();
+        let (deadline, routes) = (Arc::<Deadline>::default(), Arc::<Routes>::default());
         let MemberConfig { node, folder, process_file, addresses, takes_addresses, timing } = config;
         let nonce = rand::random();
         // Another process with the lock runs; its lease is waited for.
@@ -133,7 +135,8 @@ impl Member {
         let config =
             cluster_proto::MemberConfig { node, nonce, ended, folder, addresses, takes_addresses, timing };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let driver = Driver::new(bucket, config, Arc::clone(&deadline), receiver, inputs.clone());
+        let published = (Arc::clone(&deadline), Arc::clone(&routes));
+        let driver = Driver::new(bucket, config, published, receiver, inputs.clone());
         let run = move || {
             runtime.block_on(driver.run());
             // Requests that are never answered do not delay the end.
@@ -141,7 +144,7 @@ impl Member {
             drop(process);
         };
         let thread = std::thread::Builder::new().name(THREAD.into()).spawn(run)?;
-        Ok(Member { inputs, deadline, is_alone, thread: Some(thread) })
+        Ok(Member { inputs, deadline, routes, is_alone, thread: Some(thread) })
     }
 
     /// Waits until this process owns the partition: at once if it is free, a TTL after the last sign of life of an owner
@@ -225,8 +228,12 @@ impl Member {
         self.send(Input::Follow(partition.clone()));
     }
 
-    /// Returns the way of a client's call to a partition, which has been here for `age`. Asks the lease's thread.
+    /// Returns the way of a client's call to a partition, which has been here for `age`. Asks the lease's thread, unless
+    /// it has published a route to another node.
     pub fn route(&self, partition: &PartitionName, kind: CallKind, age: Duration) -> Route {
+        if let Some(route) = self.routes.find(partition) {
+            return route;
+        }
         let (reply, route) = channel();
         self.send(Input::Route(partition.clone(), kind, age, reply));
         route.recv().unwrap_or(Route::Refuse(Refusal::Silent))

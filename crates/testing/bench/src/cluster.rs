@@ -21,6 +21,9 @@ pub(crate) struct ClusterOptions {
     /// Number of files in the tree
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=2_000_000))]
     files: u32,
+    /// Number of clients that create the tree at a time
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    makers: u32,
     /// How often to end the owner with each signal
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     ends: u32,

@@ -1,7 +1,7 @@
 //! Many files in many directories, created and listed as by `find -ls`: the names in each directory and the
 //! status of every file.
 
-use afs_format::directory::DirectoryBlob;
+use afs_format::directory::{DirectoryBlob, EntryTarget};
 use afs_idl::{CallStream, fs};
 use anyhow::{Context, Result, anyhow, ensure};
 use base::AbortCode;
@@ -15,8 +15,6 @@ use std::time::Instant;
 const DIRECTORY_FILES: u32 = 1000;
 /// Size of each file.
 const FILE_BYTES: usize = 1024;
-/// Number of threads that create files, each with its own client.
-const MAKERS: u32 = 4;
 /// Number of FIDs per call; file servers accept no more.
 const BULK: usize = 50;
 /// Maximum size of a directory in bytes.
@@ -40,6 +38,9 @@ pub(crate) struct TreeOptions {
     /// List the files instead of creating them
     #[arg(long)]
     list: bool,
+    /// Number of threads that create files, each with its own client
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    makers: u32,
 }
 
 /// Performs a stage and prints its duration in seconds.
@@ -62,13 +63,13 @@ fn connect(options: &TreeOptions, station: &Station) -> Result<(Files, Fid)> {
 }
 
 fn make(options: &TreeOptions) -> Result<f64> {
-    let stations = (0..MAKERS).map(|_| Station::start()).collect::<Result<Vec<_>>>()?;
+    let stations = (0..options.makers).map(|_| Station::start()).collect::<Result<Vec<_>>>()?;
     let clients = stations.iter().map(|station| connect(options, station)).collect::<Result<Vec<_>>>()?;
     let begin = Instant::now();
     std::thread::scope(|scope| {
         let make = |(number, (files, root)): (u32, &(Files, Fid))| {
-            let (files, root, total) = (files.clone(), *root, options.files);
-            scope.spawn(move || make_share(&files, root, number, total))
+            let (files, root) = (files.clone(), *root);
+            scope.spawn(move || make_share(&files, root, number, options))
         };
         let threads: Vec<_> = (0..).zip(&clients).map(make).collect();
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
@@ -76,10 +77,11 @@ fn make(options: &TreeOptions) -> Result<f64> {
     Ok(begin.elapsed().as_secs_f64())
 }
 
-/// Creates every fourth directory.
-fn make_share(files: &Files, root: Fid, maker: u32, total: u32) -> Result<()> {
+/// Creates the directories of one of the makers.
+fn make_share(files: &Files, root: Fid, maker: u32, options: &TreeOptions) -> Result<()> {
+    let total = options.files;
     let data = Bytes::from(vec![b'x'; FILE_BYTES]);
-    for directory in (maker..total.div_ceil(DIRECTORY_FILES)).step_by(MAKERS as usize) {
+    for directory in (maker..total.div_ceil(DIRECTORY_FILES)).step_by(options.makers as usize) {
         let inside = files.make_directory(root, &format!("directory-{directory}"))?;
         let first = directory * DIRECTORY_FILES;
         for file in first..total.min(first + DIRECTORY_FILES) {
@@ -127,13 +129,13 @@ fn entries(files: &Files, directory: Fid) -> Result<Vec<Fid>> {
         })
     })?;
     let blob = DirectoryBlob::parse(&blob.into()).context("a damaged directory")?;
-    let entries = blob.entries().filter(|(name, _)| !matches!(*name, b"." | b".."));
-    let fid = |target: afs_format::directory::EntryTarget| Fid {
-        volume: directory.volume,
-        vnode: target.vnode.0,
-        unique: target.unique,
-    };
-    Ok(entries.map(|(_, target)| fid(target)).collect())
+    let mut entries = blob.placed_entries();
+    // The order in which clients read a directory and ask for statuses.
+    entries.sort_unstable_by_key(|entry| entry.slot);
+    let entries = entries.into_iter().filter(|entry| !matches!(&entry.name[..], b"." | b".."));
+    let fid =
+        |target: EntryTarget| Fid { volume: directory.volume, vnode: target.vnode.0, unique: target.unique };
+    Ok(entries.map(|entry| fid(entry.target)).collect())
 }
 
 fn receive(stream: &mut dyn CallStream) -> Result<Vec<u8>, AbortCode> {

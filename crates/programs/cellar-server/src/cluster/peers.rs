@@ -8,12 +8,13 @@ use adminserver::AdminServer;
 use afs_idl::{CallStream, ClientCall, ClientConnection, cluster, vol};
 use anyhow::Result;
 use base::{AbortCode, CallContext, PartitionId, SecurityLevel, VolumeId};
+use bytes::Bytes;
 use cell_client::network::{CellIdentity, RENEWAL, Renewing};
 use cluster_proto::{NodeName, Owned, PartitionName};
 use clusterserver::{
     ClusterService, Counters, Environment, Files, Front, Fronts, Handler, Nodes, Way, is_absence,
 };
-use fileserver::FileServer;
+use fileserver::{Answer, FileServer};
 use rx::{ConnectOptions, Connector, Path};
 use rx_security::{ClientSecurity, KeyRing};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -162,6 +163,10 @@ impl Files for Here {
         served.wait().map_err(|error| error.abort_code())?
     }
 
+    fn try_answer(&self, call: &CallContext<'_>, request: &[u8]) -> Option<Bytes> {
+        self.server.try_answer(call, request).map(|answer| answer.reply)
+    }
+
     fn fetch(
         &self,
         call: &CallContext<'_>,
@@ -289,6 +294,14 @@ impl Calls {
         stream: &mut dyn CallStream,
     ) -> Result<(), AbortCode> {
         cluster::dispatch(&self.service, caller, stream)
+    }
+
+    /// Returns the reply to a call of another node that needs no waiting.
+    pub(crate) fn try_answer(&self, caller: &CallContext<'_>, request: &[u8]) -> Option<Answer> {
+        let begun = rx::now();
+        let reply = self.service.try_answer(caller, request)?;
+        let ended = rx::now();
+        Some(Answer { reply, time: ended.since(begun), ended })
     }
 }
 

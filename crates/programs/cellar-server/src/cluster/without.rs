@@ -13,7 +13,7 @@ use base::{AbortCode, CallContext, HostUuid, PartitionId, VolumeId};
 use cellar_config::Settings;
 use cluster_proto::{NodeName, Owned};
 use events::catalogue::{ClusterFigures, NodeFigures, TakeoverFigures};
-use fileserver::FileServer;
+use fileserver::{Answer, FileServer};
 use observe::Sheet;
 use rx::{PeerReport, Server};
 use rx_security::KeyRing;
@@ -191,6 +191,10 @@ impl Calls {
     }
 
     pub(crate) fn dispatch(&self, _: &CallContext<'_>, _: &mut dyn CallStream) -> Result<(), AbortCode> {
+        match self.0 {}
+    }
+
+    pub(crate) fn try_answer(&self, _: &CallContext<'_>, _: &[u8]) -> Option<Answer> {
         match self.0 {}
     }
 }

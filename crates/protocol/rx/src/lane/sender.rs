@@ -95,7 +95,7 @@ impl Lane {
         if !has_more {
             self.wake_for_timer(&state);
         }
-        self.refuse_displaced(state);
+        self.unlock(state);
         has_more
     }
 

@@ -22,14 +22,18 @@ impl Lane {
                 None => state.hand_on(&*self.arrivals, arrived),
             }
         }
-        self.refuse_displaced(state);
+        self.unlock(state);
     }
 
-    /// Releases the lock and then refuses the evicted calls of other lanes, so that no thread holds the locks
-    /// of two lanes.
-    pub(super) fn refuse_displaced(&self, mut state: MutexGuard<'_, LaneState>) {
+    /// Releases the lock, wakes threads, and refuses the evicted calls of other lanes, so that no thread holds the locks
+    /// of two lanes. To be called after events were dispatched.
+    pub(super) fn unlock(&self, mut state: MutexGuard<'_, LaneState>) {
         let displaced = std::mem::take(&mut state.displaced);
+        let woken = std::mem::take(&mut state.woken);
         drop(state);
+        for condvar in woken {
+            condvar.notify_one();
+        }
         if displaced.is_empty() {
             return;
         }

@@ -143,7 +143,7 @@ impl Turn {
         state.dispatch_events(now, &*lane.arrivals);
         std::mem::swap(&mut state.short, &mut self.short);
         let is_crowded = state.endpoint.is_crowded();
-        lane.refuse_displaced(state);
+        lane.unlock(state);
         if is_crowded && self.short.len() >= LOOK_AHEAD_MIN {
             lane.arrivals.prefetch(&self.short);
         }

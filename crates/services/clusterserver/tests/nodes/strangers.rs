@@ -115,6 +115,62 @@ fn strangers_get_what_strangers_get() {
     }
 }
 
+/// The receiving thread answers what a worker would, and nothing that a worker would refuse.
+#[test]
+fn the_fast_path_answers_nodes_with_a_known_lease() {
+    let world = World::new();
+    let (ip, client) = (world.nodes[0].cluster.ip(), Client::start(30));
+    let front = caller(Some("afs"), SecurityLevel::Encrypted, ip);
+    let forward = || {
+        let request = forward();
+        let port = client.address().port().into();
+        cluster::ForwardRequest { caller: cluster::Caller { port, ..request.caller }, ..request }
+    };
+    let ask = |caller: &Caller, request: &cluster::ForwardRequest| {
+        let message = [xdr::to_vec(&cluster::FORWARD), xdr::to_vec(request), status(1)].concat();
+        world.nodes[1].service.try_answer(&CallContext::new(caller), &message)
+    };
+    assert_eq!(ask(&front, &forward()), None, "the lease of the front is not known");
+    assert_eq!(call(&world, &front, cluster::FORWARD, &forward(), &status(1)), AbortCode(0));
+    let executed = || world.nodes[1].service.counters().executed;
+    let before = executed();
+    let reply = ask(&front, &forward()).unwrap();
+    let reply: fs::FetchStatusReply = xdr::from_slice(&reply).unwrap();
+    assert_eq!((reply.status.file_type, executed()), (fs::file_type::DIRECTORY, before + 1));
+
+    let (clear, auth, crypt) = (SecurityLevel::Clear, SecurityLevel::Authenticated, SecurityLevel::Encrypted);
+    for (name, level) in [(None, clear), (Some("ann"), crypt), (Some("afs"), clear), (Some("afs"), auth)] {
+        assert_eq!(ask(&caller(name, level, ip), &forward()), None, "{name:?}");
+    }
+    let elsewhere = caller(Some("afs"), crypt, "127.0.7.77".parse().unwrap());
+    assert_eq!(ask(&elsewhere, &forward()), None, "not the address of the lease");
+    let request = forward();
+    for other in [
+        cluster::ForwardRequest { front: node(1), ..request.clone() },
+        cluster::ForwardRequest { epoch: 5, ..request.clone() },
+        cluster::ForwardRequest { epoch: 7, ..request.clone() },
+        cluster::ForwardRequest { partition: partition(0).as_str().into(), ..request.clone() },
+        cluster::ForwardRequest { partition: "a//b".into(), ..request.clone() },
+        cluster::ForwardRequest {
+            caller: cluster::Caller { is_known: 2, ..request.caller.clone() },
+            ..request
+        },
+    ] {
+        assert_eq!(ask(&front, &other), None, "{other:?}");
+    }
+    world.table.set(1, |own| own.reads = false);
+    assert_eq!(ask(&front, &forward()), None, "nothing is answered at present");
+    world.table.set(1, |own| (own.reads, own.is_draining) = (true, true));
+    assert_eq!(ask(&front, &forward()), None, "it is being given up");
+    world.table.set(1, |own| own.is_draining = false);
+    assert!(ask(&front, &forward()).is_some());
+    world.table.dead.lock().push(0);
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    assert_eq!(ask(&front, &forward()), None, "its lease may have ended");
+    let counters = world.nodes[1].service.counters();
+    assert_eq!((counters.strangers, counters.executed), (0, before + 2), "it has no other effect");
+}
+
 /// A holder of the key is a node only with that node's lease, from that node's address.
 #[test]
 fn a_node_is_bound_to_its_lease() {

@@ -214,6 +214,11 @@ impl Files for Local {
         served.wait().map_err(|error| error.abort_code())?
     }
 
+    fn try_answer(&self, call: &CallContext<'_>, request: &[u8]) -> Option<Bytes> {
+        let server = self.open.read().as_ref()?.1.clone();
+        server.try_answer(call, request).map(|answer| answer.reply)
+    }
+
     fn fetch(
         &self,
         call: &CallContext<'_>,

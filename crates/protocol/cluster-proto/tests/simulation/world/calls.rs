@@ -32,7 +32,13 @@ impl World {
             return self.execute(node, held, epoch);
         }
         let asked = cluster_proto::Call { kind: call.kind, host, via, since: held.since };
-        match self.member(node).route(now, &name, asked) {
+        let known = self.member(node).forwards(now).remove(&name).map(Route::from);
+        let route = self.member(node).route(now, &name, asked);
+        if via == Via::Client {
+            let is_forwarded = matches!(route, Route::Forward { .. });
+            assert_eq!(known, is_forwarded.then(|| route.clone()), "the published route");
+        }
+        match route {
             Route::Hold => self.nodes[node].held.push((held, false)),
             Route::Local(epoch) => return self.execute(node, held, epoch),
             Route::Forward { node: owner, epoch, .. } => {
