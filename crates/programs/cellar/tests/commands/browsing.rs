@@ -1,16 +1,16 @@
 //! Tests the web page of a real server in a real browser.
 
-#[path = "web/browser.rs"]
+#[path = "browsing/browser.rs"]
 mod browser;
-#[path = "web/colours.rs"]
+#[path = "browsing/colours.rs"]
 mod colours;
-#[path = "web/contents.rs"]
+#[path = "browsing/contents.rs"]
 mod contents;
-#[path = "web/keyboard.rs"]
+#[path = "browsing/keyboard.rs"]
 mod keyboard;
-#[path = "web/measures.rs"]
+#[path = "browsing/measures.rs"]
 mod measures;
-#[path = "web/since.rs"]
+#[path = "browsing/since.rs"]
 mod since;
 use crate::support::place::Place;
 use crate::support::process::Process;
