@@ -3,6 +3,8 @@
 CELL ?= cell
 # The profile of the program that `make interop` tests: that of the unit tests, which checks arithmetic, or `release`.
 PROFILE ?= dev
+# How many unit tests of a program run at a time. Those with servers mostly wait.
+TEST_THREADS ?= $(shell n=$$(nproc); [ $$n -gt 4 ] && echo $$n || echo 4)
 
 .PHONY: help run test quick check unit interop libafs demo-cluster bench soak package release msrv deps deny fmt
 .DEFAULT_GOAL := run
@@ -32,7 +34,7 @@ deny:                           ## licences, duplicates and advisories of depend
 	scripts/deny
 
 unit:                           ## unit tests, models and simulations
-	cargo test --workspace --no-fail-fast --tests
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --workspace --no-fail-fast --tests
 	cargo test --workspace --doc
 
 interop:                        ## tests with the real OpenAFS tools, kafs and afsd.fuse (root); PROFILE=release: of the release build

@@ -57,7 +57,7 @@ impl Story {
     }
 
     fn start(&self, faults: &FaultInjection) -> Running {
-        let server = cellar_server::start_with_faults(&self.settings(), faults).unwrap();
+        let server = support::cell::start_server(self, faults);
         Running { _server: server, _sniffing: Sniffing::start(&self.name) }
     }
 
@@ -346,7 +346,14 @@ fn thread_starvation() {
     let top = shortened(&story.run(&["top", "--once"]), &["VOLUMES", "WORKERS", "DISKS"]);
     Block::new("thread-starvation-top").add("top --once", &top);
     story.show(&["stat", "clients", "--interval", "3", "--count", "1"]);
-    let findings = story.doctor("5");
+    let mut findings = story.doctor("5");
+    // On a busy machine, threads that wait for clients may leave room for other calls for a while.
+    for _ in 0..5 {
+        if findings.iter().any(|finding| finding["problem"] == "threads-exhausted") {
+            break;
+        }
+        findings = story.findings("5");
+    }
     let exhausted = finding(&findings, "threads-exhausted");
     assert!(exhausted.contains("threads busy") && exhausted.contains("AFS FetchData64"), "{exhausted}");
     // The batch user reads from a single volume.

@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod databases;
 pub mod ending;
 pub mod hostile;
+pub mod jobs;
 pub mod limited;
 pub mod means;
 pub mod normalise;

@@ -5,11 +5,11 @@
 //! whose requirements are not met fails with a list of what is missing, unless `CELLAR_TEST_SKIP` names that
 //! requirement ([`Means`]; docs/design/testing.md has the names): then it is counted as skipped.
 //!
-//! Each test runs in a separate process with its own network, so that several run in parallel: twice as many
-//! as there are processors (override with `CELLAR_TEST_JOBS`), since most of them mainly wait. Tests that
-//! measure rates or use all processors run after the others, one at a time. `CELLAR_TEST_LIMIT` is the time
-//! limit for a test in seconds: a test that hangs fails, and its processes are stopped before the next test
-//! starts.
+//! Each test runs in a separate process with its own network, so that several run in parallel: one for each
+//! processor, and more while processors are idle, since most tests mainly wait ([`Jobs`]; `CELLAR_TEST_JOBS`
+//! sets a number). Tests that measure rates or use all processors run after the others, one at a time.
+//! `CELLAR_TEST_LIMIT` is the time limit for a test in seconds: a test that hangs fails, and its processes are
+//! stopped before the next test starts.
 
 mod churn;
 mod privileged;
@@ -17,6 +17,7 @@ mod tests;
 
 use anyhow::{Context, Result, bail, ensure};
 use interop::ending;
+use interop::jobs::{Begun, Jobs};
 use interop::limited::{Ended, Limits, run as run_limited};
 use interop::means::Means;
 use std::path::Path;
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
     {
         return own_process(name, Path::new(folder));
     }
-    let (limits, jobs) = match limits().and_then(|limits| Ok((limits, jobs()?))) {
+    let (limits, jobs) = match limits().and_then(|limits| Ok((limits, Jobs::configured()?))) {
         Ok(set) => set,
         Err(error) => {
             println!("interop: {error:#}");
@@ -78,7 +79,7 @@ fn main() -> ExitCode {
     let tests: Vec<&Test> = all.iter().filter(wanted).chain(hidden).collect();
     let alone: Vec<&Test> = alone.iter().filter(wanted).collect();
     let (mut passed, mut skipped, mut failures) = (0, 0, Vec::new());
-    let outcomes = run_all(&tests, limits, jobs).into_iter().chain(run_all(&alone, limits, 1));
+    let outcomes = run_all(&tests, limits, jobs).into_iter().chain(run_all(&alone, limits, Jobs::ONE));
     for (name, outcome) in outcomes {
         match outcome {
             Outcome::Passed => passed += 1,
@@ -100,12 +101,6 @@ const FAILURE: &str = "failure";
 
 /// Default time limit for a test, in seconds. The slowest tests take 7 minutes on two processors.
 const LIMIT_SECONDS: u64 = 1800;
-/// Maximum number of tests in parallel: each may run several servers, and a guest of 1 GiB.
-const JOBS_MAX: usize = 8;
-/// Tests per processor. They mostly wait for votes, timeouts and starting servers; each uses less than half a
-/// processor.
-const JOBS_PER_PROCESSOR: usize = 2;
-
 fn limits() -> Result<Limits> {
     let seconds = match std::env::var("CELLAR_TEST_LIMIT") {
         Ok(text) => text.parse().ok().filter(|seconds| *seconds > 0).with_context(|| {
@@ -116,31 +111,23 @@ fn limits() -> Result<Limits> {
     Ok(Limits { run: Duration::from_secs(seconds), end: Duration::from_secs(ending::END_SECONDS) })
 }
 
-/// Returns the number of tests to run in parallel.
-fn jobs() -> Result<usize> {
-    let Ok(text) = std::env::var("CELLAR_TEST_JOBS") else {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        return Ok((JOBS_PER_PROCESSOR * processors).min(JOBS_MAX));
-    };
-    text.parse().ok().filter(|jobs| (1..=JOBS_MAX).contains(jobs)).with_context(|| {
-        format!("CELLAR_TEST_JOBS={text}: expected how many tests run at a time, 1 to {JOBS_MAX}")
-    })
-}
-
-/// Runs all tests, up to `jobs` in parallel; returns the outcomes in the order of completion.
-fn run_all<'a>(tests: &[&'a Test], limits: Limits, jobs: usize) -> Vec<(&'a str, Outcome)> {
-    let next = Mutex::new(tests.iter());
-    let outcomes = Mutex::new(Vec::new());
+/// Runs all tests, several in parallel; returns the outcomes in the order of completion.
+fn run_all<'a>(tests: &[&'a Test], limits: Limits, jobs: Jobs) -> Vec<(&'a str, Outcome)> {
+    let (begun, outcomes) = (Mutex::new((tests.iter(), Begun::of(jobs))), Mutex::new(Vec::new()));
     let work = || {
         loop {
-            let test = next.lock().unwrap().next();
-            let Some(test) = test else { return };
-            let mark = if jobs > 1 { format!("{}: ", test.name) } else { String::new() };
+            let (test, running) = {
+                let (next, begun) = &mut *begun.lock().unwrap();
+                let Some(test) = next.next() else { return };
+                (test, begun.begin())
+            };
+            let mark = if jobs.most > 1 { format!("{}: ", test.name) } else { String::new() };
             let outcome = run(test, limits, &mark);
+            drop(running);
             outcomes.lock().unwrap().push((test.name, outcome));
         }
     };
-    std::thread::scope(|scope| (0..jobs).for_each(|_| _ = scope.spawn(work)));
+    std::thread::scope(|scope| (0..jobs.most).for_each(|_| _ = scope.spawn(work)));
     outcomes.into_inner().unwrap()
 }
 

@@ -19,7 +19,7 @@ impl Cell {
 
     /// Starts a cell in a prepared directory with these faults.
     pub(crate) fn start_at(place: Place, faults: &FaultInjection) -> Cell {
-        Cell { running: cellar_server::start_with_faults(&place.settings(), faults).unwrap(), place }
+        Cell { running: start_server(&place, faults), place }
     }
 
     /// Restarts the cell with empty caches.
@@ -38,6 +38,17 @@ impl Cell {
     pub(crate) fn figure(&self, name: &str) -> Option<u64> {
         super::figure(&self.get("/metrics"), name)
     }
+}
+
+/// Starts a server in this process. A process that another test starts at the same moment has the locks of a server that was
+/// just stopped, until it executes its program.
+pub(crate) fn start_server(place: &Place, faults: &FaultInjection) -> Running {
+    super::soon("the locks of the last server are not released", || {
+        match cellar_server::start_with_faults(&place.settings(), faults) {
+            Err(error) if format!("{error:#}").contains("it is already open") => None,
+            started => Some(started.unwrap()),
+        }
+    })
 }
 
 impl Deref for Cell {

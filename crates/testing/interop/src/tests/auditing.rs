@@ -153,17 +153,22 @@ fn journal() -> Result<()> {
     create("before")?;
     shell(BEGIN_JOURNAL)?;
     let tells = |entry: &Value, word: &str| entry["MESSAGE"].as_str().is_some_and(|line| line.contains(word));
-    entries(&cell, |entries| entries.iter().any(|entry| tells(entry, "before")))?;
+    entries(&cell, |entries| Ok(entries.iter().any(|entry| tells(entry, "before"))))?;
     ensure!(cell.run(&format!("vos create {} a denied -noauth", cell.address))?.status != 0);
     shell(END_JOURNAL)?;
     create("meanwhile")?;
     shell(BEGIN_JOURNAL)?;
-    let counted: Value = serde_json::from_str(&shell("cellar stat audit --json")?)?;
-    // In addition to the calls, a line records the start of the audit log.
-    let records = counted[0]["records"].as_u64().context("records")?;
     let calls =
         |entries: &[Value]| entries.iter().filter(|entry| tells(entry, "\"procedure\":")).count() as u64;
-    let entries = entries(&cell, |entries| calls(entries) >= records)?;
+    // The sink tries again after a pause. In addition to the calls, a line records the start of the audit log.
+    let mut counted = Value::Null;
+    let entries = entries(&cell, |entries| {
+        counted = serde_json::from_str(&shell("cellar stat audit --json")?)?;
+        let is_idle = counted[0]["queued"] == 0 && counted[0]["failing"] == 0;
+        Ok(is_idle && counted[0]["records"] == calls(entries))
+    })
+    .with_context(|| counted.to_string())?;
+    let records = calls(&entries);
     shell(END_JOURNAL)?;
 
     let mut denied = 0;
@@ -175,18 +180,18 @@ fn journal() -> Result<()> {
             ["PRIORITY", "SYSLOG_FACILITY", "_COMM"].map(|key| entry[key].as_str().unwrap_or_default());
         ensure!(reported == [if is_denied { "5" } else { "6" }, "13", "cellar"], "{entry}");
     }
-    ensure!(denied > 0 && calls(&entries) == records, "{denied} of {} denied, {counted}", calls(&entries));
+    ensure!(denied > 0, "none of {records} denied, {counted}");
     ensure!(
         entries.iter().any(|entry| tells(entry, "meanwhile")),
         "nothing of the time without it: {entries:?}"
     );
-    ensure!(counted[0]["dropped"] == 0 && counted[0]["failing"] == 0, "{counted}");
+    ensure!(counted[0]["dropped"] == 0, "{counted}");
     println!("interop: audit-journal: {records} records in the journal, {denied} of what was denied");
     Ok(())
 }
 
 /// Returns the audit records in the journal, once they are complete.
-fn entries(cell: &Cell, is_whole: impl Fn(&[Value]) -> bool) -> Result<Vec<Value>> {
+fn entries(cell: &Cell, mut is_whole: impl FnMut(&[Value]) -> Result<bool>) -> Result<Vec<Value>> {
     let mut entries = Vec::new();
     for _ in 0..100 {
         let text = cell.shell("journalctl -q -o json SYSLOG_IDENTIFIER=cellar-audit")?.text;
@@ -194,7 +199,7 @@ fn entries(cell: &Cell, is_whole: impl Fn(&[Value]) -> bool) -> Result<Vec<Value
             .lines()
             .map(|line| serde_json::from_str(line).with_context(|| line.to_owned()))
             .collect::<Result<Vec<Value>>>()?;
-        if is_whole(&entries) {
+        if is_whole(&entries)? {
             return Ok(entries);
         }
         std::thread::sleep(Duration::from_millis(100));

@@ -22,17 +22,17 @@ use std::time::{Duration, Instant, SystemTime};
 const NEEDS: &[Means] = &[Means::Netns, Means::Seaweed];
 
 pub(crate) fn tests() -> Vec<Test> {
-    [upgrade::tests(), bucket::tests(), walk::tests(), kafs::tests()].into_iter().flatten().collect()
+    let own = vec![
+        Test { name: "cluster-killed", needs: NEEDS, run: killed },
+        Test { name: "cluster-cut", needs: NEEDS, run: cut },
+    ];
+    [upgrade::tests(), bucket::tests(), kafs::tests(), own, walk::tests()].into_iter().flatten().collect()
 }
 
 /// They run only if they are asked for: what they show beyond the others takes minutes of waiting.
 pub(crate) fn hidden() -> Vec<Test> {
     let fuse = &[Means::Netns, Means::Seaweed, Means::Fuse];
-    let mut tests = vec![
-        Test { name: "cluster-killed", needs: NEEDS, run: killed },
-        Test { name: "cluster-cut", needs: NEEDS, run: cut },
-        Test { name: "cluster-fuse", needs: fuse, run: cache_manager },
-    ];
+    let mut tests = vec![Test { name: "cluster-fuse", needs: fuse, run: cache_manager }];
     tests.extend(kafs::hidden());
     tests.extend(bucket::hidden());
     tests

@@ -60,7 +60,7 @@ fn files(kernel: &[&str], many: u32) -> Result<()> {
 fn big_file() -> Result<()> {
     let cell = cellar()?;
     cell.open_volume(Server::Cellar, "data")?;
-    run_script(&cell, "big", "BIG_MB=1024", &["big.sh"], 900)
+    run_script(&cell, "big", "BIG_MB=256 FAR_MB=5120", &["big.sh"], 900)
 }
 
 fn mount_points() -> Result<()> {

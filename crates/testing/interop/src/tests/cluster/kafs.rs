@@ -1,12 +1,14 @@
-//! The Linux kernel's AFS client in a cluster whose nodes die. The guest knows the three addresses of one file server.
+//! The Linux kernel's AFS client in a cluster whose nodes die. The guest knows the three addresses of one file server: those of
+//! the nodes, or service addresses, which move.
 
 use super::PLAN;
 use crate::Test;
+use crate::tests::addresses::SERVED;
 use crate::tests::kafs::{NEWEST, OWN, acknowledged, check_records};
 use crate::tests::{script, wait_for};
 use anyhow::{Context, Result, ensure};
 use interop::cell::Cell;
-use interop::cluster::Cluster;
+use interop::cluster::{Cluster, Plan};
 use interop::means::Means;
 use interop::vm::{GUEST, Guest, Running};
 use serde_json::Value;
@@ -16,12 +18,16 @@ const NEEDS: &[Means] = &[Means::Netns, Means::Seaweed, Means::Emulation];
 const NEEDS_OF_NEWEST: &[Means] = &[Means::Netns, Means::Seaweed, Means::Emulation, Means::Backports];
 
 pub(super) fn tests() -> Vec<Test> {
-    vec![Test { name: "cluster-kafs", needs: NEEDS, run: || owners_die(OWN) }]
+    vec![Test { name: "cluster-kafs", needs: NEEDS, run: || owners_die(OWN, PLAN) }]
 }
 
-/// Runs only if it is asked for.
+/// They run only if they are asked for.
 pub(super) fn hidden() -> Vec<Test> {
-    vec![Test { name: "cluster-kafs-newest", needs: NEEDS_OF_NEWEST, run: || owners_die(NEWEST) }]
+    let newest = |name, run| Test { name, needs: NEEDS_OF_NEWEST, run };
+    vec![
+        newest("cluster-kafs-newest", || owners_die(NEWEST, PLAN)),
+        newest("cluster-kafs-addresses", || owners_die(NEWEST, SERVED)),
+    ]
 }
 
 /// Time limit for the guest to boot, and to do something.
@@ -36,8 +42,8 @@ const RECORDS: usize = 8;
 
 const VOLUME: &str = "data";
 
-fn owners_die(kernel: &[&str]) -> Result<()> {
-    let mut cluster = PLAN.start()?;
+fn owners_die(kernel: &[&str], plan: Plan) -> Result<()> {
+    let mut cluster = plan.start()?;
     cluster.create_volume(VOLUME)?;
     // The nodes answer the guest, and call it, through the host of the databases.
     for node in &cluster.nodes {
