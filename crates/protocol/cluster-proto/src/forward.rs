@@ -21,11 +21,13 @@ const HOLD: Duration = Duration::from_millis(50);
 /// Whether a call may be executed twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repeat {
-    /// It only reads.
+    /// A second execution does no harm: it only reads, or extends a lock.
     Freely,
-    /// A second execution would have another result. The owner remembers the first one's, the next owner does not: a lock.
+    /// A second execution would have another result. The owner remembers the first one's, the next owner does not: a change of
+    /// a volume's settings.
     Once,
-    /// The partition contains the result of the first execution, which every owner finds: a creation, a removal, a store.
+    /// The partition contains the result of the first execution, which every owner finds: a creation, a removal, a store, a
+    /// lock.
     Recorded,
 }
 

@@ -62,8 +62,8 @@ pub(crate) fn kind(opcode: u32) -> CallKind {
 /// Whether a call may be executed twice.
 pub(crate) fn repeat(opcode: u32) -> Repeat {
     match (opcode, kind(opcode)) {
-        (_, CallKind::Read) => Repeat::Freely,
-        // Each is one change of a volume (`volume::Actor::call`).
+        (fs::EXTEND_LOCK | fs::OLD_EXTEND_LOCK, _) | (_, CallKind::Read) => Repeat::Freely,
+        // Each is one change, with which its result is recorded (`volume::Actor::call`).
         (
             fs::CREATE_FILE
             | fs::MAKE_DIR
@@ -76,10 +76,13 @@ pub(crate) fn repeat(opcode: u32) -> Repeat {
             | fs::STORE_DATA64
             | fs::STORE_STATUS
             | fs::STORE_ACL
-            | fs::OLD_STORE_ACL,
+            | fs::OLD_STORE_ACL
+            | fs::SET_LOCK
+            | fs::OLD_SET_LOCK
+            | fs::RELEASE_LOCK
+            | fs::OLD_RELEASE_LOCK,
             CallKind::Change,
         ) => Repeat::Recorded,
-        // Locks are in memory only.
         (_, CallKind::Change) => Repeat::Once,
     }
 }
@@ -229,7 +232,9 @@ mod tests {
             (fs::CREATE_FILE, CallKind::Change, Repeat::Recorded),
             (fs::STORE_STATUS, CallKind::Change, Repeat::Recorded),
             (fs::SET_VOLUME_STATUS, CallKind::Change, Repeat::Once),
-            (fs::SET_LOCK, CallKind::Change, Repeat::Once),
+            (fs::SET_LOCK, CallKind::Change, Repeat::Recorded),
+            (fs::RELEASE_LOCK, CallKind::Change, Repeat::Recorded),
+            (fs::EXTEND_LOCK, CallKind::Change, Repeat::Freely),
         ] {
             assert_eq!((kind(opcode), repeat(opcode)), (what, may), "{opcode}");
         }

@@ -242,7 +242,7 @@ impl ClusterService {
     }
 
     /// Executes a call, unless an earlier attempt has done it. If its ownership ends meanwhile, a call whose result is
-    /// recorded in the partition can be executed again: it finds that.
+    /// recorded in the partition can be executed again, since it finds that, and so can one that may be repeated freely.
     fn execute_once(
         &self,
         (key, repeat): (CallId, Repeat),
@@ -268,7 +268,7 @@ impl ClusterService {
         let result = execute();
         let has_result = match result {
             Err(NOT_OWNER | NOT_EXECUTED) => false,
-            Err(LOST) => repeat != Repeat::Recorded,
+            Err(LOST) => repeat == Repeat::Once,
             _ => true,
         };
         running.result = has_result.then(|| result.clone());

@@ -8,6 +8,7 @@ use crate::volumes;
 use afs_idl::fs as rxafs;
 use base::{AbortCode, CallContext};
 use callbacks::LockKind;
+use volume::LockRecords;
 
 fn kind(lock_type: i32) -> Result<LockKind, AbortCode> {
     match lock_type {
@@ -81,8 +82,8 @@ impl FileCall<'_> {
     }
 
     /// Records the locks of a file, if another server can take its partition over.
-    fn record(&self, view: &View<'_>, count: i32) -> Result<(), AbortCode> {
-        if view.volume.record_lock(view.fid, count)? {
+    fn record(&self, records: &mut LockRecords<'_>, view: &View<'_>, count: i32) -> Result<(), AbortCode> {
+        if records.record(view.fid, count)? {
             self.server.locks().recorded(view.fid, view.volume.partition());
         }
         Ok(())
@@ -100,10 +101,15 @@ impl FileCall<'_> {
             if needs_no_lock(&view) {
                 return if kind == LockKind::Read { Ok(view.sync()) } else { Err(AbortCode::UAEROFS) };
             }
-            session.with_gate(&view, |gate| gate.lock(kind))?;
-            let _records = view.volume.lock_records();
+            if !session.is_repeated(&view) {
+                session.with_gate(&view, |gate| gate.lock(kind))?;
+            }
+            let mut records = view.volume.lock_records(session.actor().actor);
+            if records.has_result()? {
+                return Ok(view.sync());
+            }
             let count = self.server.locks().set(self.server.clock().monotonic(), view.fid, kind);
-            let recorded = self.record(&view, count.map_err(callbacks::LockError::abort_code)?);
+            let recorded = self.record(&mut records, &view, count.map_err(callbacks::LockError::abort_code)?);
             if recorded.is_err() {
                 self.server.locks().release(view.fid);
             }
@@ -115,11 +121,11 @@ impl FileCall<'_> {
         self.call(caller, Operation::ExtendLock, |session| {
             let view = session.view(fid, Need::Anything)?;
             if !needs_no_lock(&view) {
-                let _records = view.volume.lock_records();
+                let mut records = view.volume.lock_records(session.actor().actor);
                 let now = self.server.clock().monotonic();
                 let extended = self.server.locks().extend(now, view.fid, view.volume.partition());
                 if let Some(count) = extended.map_err(callbacks::LockError::abort_code)? {
-                    self.record(&view, count)?;
+                    self.record(&mut records, &view, count)?;
                 }
             }
             Ok(view.sync())
@@ -130,10 +136,15 @@ impl FileCall<'_> {
     fn unlock(&self, caller: &CallContext<'_>, fid: rxafs::Fid) -> Result<rxafs::VolSync, AbortCode> {
         self.call(caller, Operation::ReleaseLock, |session| {
             let view = session.view(fid, Need::Anything)?;
-            if !needs_no_lock(&view) {
-                let records = view.volume.lock_records();
+            if needs_no_lock(&view) {
+                return Ok(view.sync());
+            }
+            let mut records = view.volume.lock_records(session.actor().actor);
+            if !records.has_result()? {
                 let left = self.server.locks().release(view.fid);
-                left.map_or(Ok(()), |count| self.record(&view, count))?;
+                if left.is_some() || records.keeps_results() {
+                    self.record(&mut records, &view, left.unwrap_or(0))?;
+                }
                 drop(records);
                 if left.is_none_or(|count| count == 0) {
                     session.announce(&Change::of(view.fid));

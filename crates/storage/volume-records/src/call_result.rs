@@ -35,6 +35,8 @@ pub enum CallResult {
     },
     /// The data, status or access list of a vnode was changed.
     Stored(VnodeStatus),
+    /// A lock of a file was set or released.
+    Locked,
 }
 
 /// The record of a change.

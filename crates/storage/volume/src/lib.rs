@@ -42,7 +42,7 @@ pub use crate::core::dedup_statistics::DeduplicationStatistics;
 pub use crate::core::held::Held;
 pub use crate::core::host_list::{HostPin, MayLeave, Promisee, listed_hosts};
 pub use crate::core::listing::Listed;
-pub use crate::core::lock_records::recorded_locks;
+pub use crate::core::lock_records::{LockRecords, recorded_locks};
 pub use crate::core::pending::Pending;
 pub use crate::core::permit::Permit;
 pub use crate::core::volume::Volume;

@@ -100,6 +100,18 @@ fn version(connection: &Connection, fid: fs::Fid) -> u32 {
     fs::fetch_status(connection, &fs::FetchStatusRequest { fid }).unwrap().status.data_version
 }
 
+/// Makes a call whose reply is lost, and whose owner is then succeeded by a process with this number.
+fn lose_reply<T: Send>(world: &mut World, number: u8, call: impl FnOnce() -> T + Send) -> T {
+    let silent = Silent::start(Ipv4Addr::new(127, 0, 7, 60), &world.nodes[1]);
+    world.table.addresses.lock().insert(1, silent.address());
+    thread::scope(|scope| {
+        let calling = scope.spawn(call);
+        silent.await_call();
+        world.restart(1, number);
+        calling.join().unwrap()
+    })
+}
+
 /// The next owner finds the results of changes that the last one has made, and whose replies were lost.
 #[test]
 fn the_next_owner_finds_the_result_of_a_change() {
@@ -112,20 +124,46 @@ fn the_next_owner_finds_the_result_of_a_change() {
     };
     for (number, change) in (0..).zip(CHANGES) {
         let (before, file) = (version(&*front, root(1)), find("a").unwrap_or(root(1)));
-        let silent = Silent::start(Ipv4Addr::new(127, 0, 7, 60), &world.nodes[1]);
-        world.table.addresses.lock().insert(1, silent.address());
-        thread::scope(|scope| {
-            let changing = scope.spawn(|| change(&*front, file));
-            silent.await_call();
-            world.restart(1, 70 + number);
-            assert_eq!(changing.join().unwrap(), Ok(()), "change {number}");
-        });
+        let changed = lose_reply(&mut world, 70 + number, || change(&*front, file));
+        assert_eq!(changed, Ok(()), "change {number}");
         assert_eq!(world.nodes[1].service.counters().found, 0, "this process has executed none before");
         let changes_directory = number != 1;
         assert_eq!(version(&*front, root(1)) - before, u32::from(changes_directory), "change {number}");
     }
     assert_eq!(version(&*front, find("c").unwrap()), 1, "one store");
     assert!(world.nodes[0].front.counters().unknown >= 8);
+}
+
+/// A call about locks.
+type Step<'s> = &'s (dyn Fn() -> Result<(), AbortCode> + Sync);
+
+/// A lock that is set twice counts twice, or finds itself; one that is released twice releases another client's.
+#[test]
+fn the_next_owner_finds_the_result_of_a_lock() {
+    use fs::lock_type::{READ, WRITE};
+    let mut world = World::new();
+    let ann = Client::start(64);
+    let front = ann.to_within(&world.nodes[0], ENDS);
+    let file = files::make(&*front, root(1), "a").unwrap();
+    let set = |lock_type| fs::set_lock(&*front, &fs::SetLockRequest { fid: file, lock_type }).map(drop);
+    let release = || fs::release_lock(&*front, &fs::ReleaseLockRequest { fid: file }).map(drop);
+    let extend = || fs::extend_lock(&*front, &fs::ExtendLockRequest { fid: file }).map(drop);
+    let steps: [(Step<'_>, i32); 8] = [
+        (&|| set(READ), 1),
+        (&|| set(READ), 2),
+        (&extend, 2),
+        (&release, 1),
+        (&release, 0),
+        (&release, 0),
+        (&|| set(WRITE), -1),
+        (&release, 0),
+    ];
+    for (number, (change, count)) in (0..).zip(steps) {
+        let changed = lose_reply(&mut world, 80 + number, change);
+        assert_eq!(changed, Ok(()), "step {number}");
+        let status = fs::fetch_status(&*front, &fs::FetchStatusRequest { fid: file }).unwrap().status;
+        assert_eq!(status.lock_count as i32, count, "step {number}");
+    }
 }
 
 /// A front that becomes the owner finds the result of the change that it has forwarded.

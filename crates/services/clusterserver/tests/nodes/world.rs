@@ -33,7 +33,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{ChunkPlace, ForeignChunks, MemoryChunks, MemoryMeta, StoreError};
 use volserver::VolumeServer;
-use volume::{NewVolume, PartitionHandle, Permit, Space, VolumeOptions, Volumes};
+use volume::{NewVolume, PartitionHandle, Permit, Space, VolumeOptions, Volumes, recorded_locks};
 
 /// The volume of each node.
 pub(crate) const VOLUMES: [VolumeId; 2] = [VolumeId(536_870_912), VolumeId(536_870_915)];
@@ -168,6 +168,15 @@ impl Local {
 
     pub(crate) fn volume_server(&self) -> Result<&VolumeServer, AbortCode> {
         self.volume_server.get().ok_or(AbortCode::RXGEN_OPCODE)
+    }
+
+    /// Opens the volumes of partitions of another process, with their locks.
+    fn take_over(&self, handles: &[PartitionHandle]) {
+        self.open(open_all(handles));
+        let open = self.open.read();
+        for handle in handles {
+            open.as_ref().unwrap().1.restore_locks(handle.id, recorded_locks(&*handle.meta).unwrap());
+        }
     }
 
     /// Begins to serve volumes.
@@ -704,14 +713,14 @@ impl World {
     /// Replaces a node by another process, which owns the same partition in the next epoch.
     pub(crate) fn restart(&mut self, index: usize, number: u8) {
         let (node, local) = self.start(index, number);
-        local.open(open_volumes(&self.handles[index]));
+        local.take_over(std::slice::from_ref(&self.handles[index]));
         self.table.set(index, |own| own.epoch = own.epoch.next());
         (self.nodes[index], self.locals[index]) = (node, local);
     }
 
     /// Lets a node own the partitions of both.
     pub(crate) fn take_over(&self, index: usize) {
-        self.locals[index].open(open_all(&self.handles));
+        self.locals[index].take_over(&self.handles);
         for (owner, own) in self.table.owners.lock().values_mut().filter(|(owner, _)| *owner != index) {
             (*owner, own.epoch) = (index, own.epoch.next());
         }

@@ -1,10 +1,11 @@
 //! Calls that are repeated to the server that has taken the partition over.
 
-use crate::takeover::{next, world};
+use crate::takeover::{next, next_with_locks, world};
 use crate::world::{Client, World, root};
 use afs_idl::fs::{self, Server};
-use base::{AbortCode, CallContext, CallId};
+use base::{AbortCode, CallContext, CallId, Fid};
 use std::sync::atomic::Ordering::SeqCst;
+use volume::recorded_locks;
 
 /// Returns the context of a call that a node has forwarded.
 fn forwarded(client: &Client, number: u64) -> CallContext<'_> {
@@ -78,4 +79,68 @@ fn a_result_belongs_to_its_caller() {
     let removed = next.serve(|call| call.remove_file(&forwarded(&alice, 1), remove));
     assert_eq!(removed.map(drop), Err(AbortCode::VRESTARTING));
     assert!(create(&next, &bob, "file", 1).is_ok());
+}
+
+fn set_lock(world: &World, client: &Client, fid: fs::Fid, number: u64) -> Result<(), AbortCode> {
+    let request = fs::SetLockRequest { fid, lock_type: fs::lock_type::WRITE };
+    world.serve(|call| call.set_lock(&forwarded(client, number), request)).map(drop)
+}
+
+fn release(world: &World, client: &Client, fid: fs::Fid, number: u64) -> Result<(), AbortCode> {
+    world
+        .serve(|call| call.release_lock(&forwarded(client, number), fs::ReleaseLockRequest { fid }))
+        .map(drop)
+}
+
+#[test]
+fn a_repeated_lock_finds_its_result() {
+    let first = world();
+    let (alice, bob) = (first.client("alice", 1), first.client("bob", 2));
+    let file = first.create(&bob, root(), "file").unwrap();
+    set_lock(&first, &alice, file, 1).unwrap();
+    let repeat = |world: &World| {
+        assert_eq!(set_lock(world, &alice, file, 1), Ok(()), "her own");
+        assert_eq!(set_lock(world, &alice, file, 2), Err(AbortCode::UAEAGAIN), "another call");
+        assert_eq!(set_lock(world, &bob, file, 1), Err(AbortCode::VRESTARTING), "not his");
+        assert_eq!(create(world, &alice, "new", 1).map(drop), Err(AbortCode::VRESTARTING), "not a lock");
+    };
+    repeat(&first);
+    repeat(&next_with_locks(&first));
+}
+
+/// A second release would release the lock that another client has got meanwhile, even if the first one released none.
+#[test]
+fn a_repeated_release_releases_nothing_more() {
+    let first = world();
+    let (alice, bob) = (first.client("alice", 1), first.client("bob", 2));
+    let file = first.create(&bob, root(), "file").unwrap();
+    set_lock(&first, &alice, file, 1).unwrap();
+    release(&first, &alice, file, 2).unwrap();
+    release(&first, &alice, file, 3).unwrap();
+    set_lock(&first, &bob, file, 4).unwrap();
+    let repeat = |world: &World| {
+        assert_eq!(release(world, &alice, file, 2), Ok(()));
+        assert_eq!(release(world, &alice, file, 3), Ok(()));
+        assert_eq!(set_lock(world, &alice, file, 5), Err(AbortCode::UAEAGAIN), "it is still bob's");
+    };
+    repeat(&first);
+    repeat(&next_with_locks(&first));
+}
+
+/// The first attempt has not been answered: its lock is not durable yet.
+#[test]
+fn a_repeated_lock_is_answered_when_it_is_durable() {
+    let world = world();
+    let alice = world.client("alice", 1);
+    let file = world.create(&alice, root(), "file").unwrap();
+    let set = || {
+        let request = fs::SetLockRequest { fid: file, lock_type: fs::lock_type::WRITE };
+        world.server.serve(|call| call.set_lock(&forwarded(&alice, 1), request))
+    };
+    let first = set();
+    let Err(second) = set().into_ready() else { panic!("it is not durable") };
+    assert_eq!(recorded_locks(&world.meta.crash(0)).unwrap(), []);
+    second.wait().unwrap().unwrap();
+    assert_eq!(recorded_locks(&world.meta.crash(0)).unwrap(), [(Fid::from(file), -1)]);
+    first.wait().unwrap().unwrap();
 }

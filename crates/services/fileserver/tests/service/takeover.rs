@@ -266,7 +266,7 @@ fn a_full_list_costs_the_promise() {
 }
 
 /// Returns the next server, which acknowledges changes and has the locks of the partition.
-fn next_with_locks(world: &World) -> World {
+pub(crate) fn next_with_locks(world: &World) -> World {
     let (next, lease, _) = next(world);
     lease.is_resetting.store(false, SeqCst);
     next.server.restore_locks(partition(), recorded_locks(&*next.meta).unwrap());

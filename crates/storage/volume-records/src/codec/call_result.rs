@@ -8,6 +8,7 @@ const CREATED: u8 = 1;
 const REMOVED: u8 = 2;
 const RENAMED: u8 = 3;
 const STORED: u8 = 4;
+const LOCKED: u8 = 5;
 
 /// Size of the largest record.
 const BYTES_MAX: usize = 256;
@@ -73,6 +74,7 @@ pub fn put_recorded_call(recorded: &RecordedCall) -> Vec<u8> {
             replaced.iter().fold(record, Record::status)
         }
         CallResult::Stored(status) => record.u8(STORED).status(status),
+        CallResult::Locked => record.u8(LOCKED),
     };
     record.0
 }
@@ -95,6 +97,7 @@ pub fn get_recorded_call(value: &[u8]) -> Option<RecordedCall> {
             }
         }
         STORED => CallResult::Stored(f.status()?),
+        LOCKED => CallResult::Locked,
         _ => return None,
     };
     f.0.is_empty().then_some(RecordedCall { volume, user, result })

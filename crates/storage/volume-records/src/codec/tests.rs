@@ -192,6 +192,7 @@ fn recorded_calls() -> Vec<RecordedCall> {
         renamed(None),
         renamed(Some(status(4))),
         CallResult::Stored(status(2)),
+        CallResult::Locked,
     ];
     results.iter().map(recorded).collect()
 }
@@ -205,7 +206,7 @@ fn results_of_calls_are_read_as_they_were_written() {
             assert_eq!(get_recorded_call(&value[..length]), None, "{length} of {call:?}");
         }
         assert_eq!(get_recorded_call(&[&value[..], &[0]].concat()), None, "{call:?}");
-        for kind in [0, 5, 255] {
+        for kind in [0, 6, 255] {
             let mut other = value.clone();
             other[9] = kind;
             assert_eq!(get_recorded_call(&other), None, "{kind}");

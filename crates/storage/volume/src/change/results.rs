@@ -118,6 +118,7 @@ impl Volume {
                 }
             }
             CallResult::Stored(status) => CallResult::Stored(now(status)),
+            CallResult::Locked => CallResult::Locked,
         }
     }
 }

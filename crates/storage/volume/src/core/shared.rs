@@ -55,8 +55,9 @@ pub(crate) struct Limits {
     pub(crate) hosts: HostList,
     /// The results of calls that other nodes may repeat.
     pub(crate) results: CallResults,
-    /// Held while the locks of a file change and are recorded, so that the records have the order of the changes.
-    pub(crate) locking: Mutex<()>,
+    /// The last commit of records of locks. Held while the locks of a file change and are recorded, so that the records have
+    /// the order of the changes.
+    pub(crate) locking: Mutex<Option<CommitNumber>>,
 }
 
 pub(crate) struct Partition {
