@@ -44,7 +44,7 @@ pub mod volume_servers;
 pub mod web;
 
 #[cfg(feature = "bucket")]
-pub use copying::copy_databases;
+pub use copying::{CopiedDatabases, copy_databases};
 pub use faults::FaultInjection;
 pub use run::{run, run_then};
 pub use running::Running;

@@ -60,7 +60,7 @@ pub fn replace_service_addresses(
 }
 
 /// Returns the version of an object, if there is one.
-async fn head(bucket: &dyn ObjectStore, path: &Path) -> Result<Option<UpdateVersion>, Error> {
+pub(crate) async fn head(bucket: &dyn ObjectStore, path: &Path) -> Result<Option<UpdateVersion>, Error> {
     match bucket.head(path).await {
         Ok(found) => Ok(Some(UpdateVersion { e_tag: found.e_tag, version: found.version })),
         Err(Error::NotFound { .. }) => Ok(None),

@@ -1,5 +1,6 @@
 //! The object that says what a cluster is. It needs no lease.
 
+use crate::addresses::head;
 use crate::request::read_record;
 use crate::survey::{SurveyError, run, within};
 use cluster_proto::ClusterRecord;
@@ -35,6 +36,32 @@ pub fn create_cluster(
             // Whatever the failure says, the object was created by this request or by another one.
             (Err(_), Ok(Some(found))) => Ok(found),
             (Err(error), Ok(None)) | (Err(_), Err(error)) => Err(error),
+        }
+    })
+}
+
+/// Says that the cell's databases are in the bucket from now on. Returns what the cluster is then; `None` if there is none.
+/// `bucket` should be a client of its own.
+///
+/// # Errors
+/// If the bucket does not answer, the object cannot be used, or another writer has replaced it at the same time. It may be
+/// replaced nevertheless.
+pub fn share_databases(bucket: &dyn ObjectStore, folder: &str) -> Result<Option<ClusterRecord>, SurveyError> {
+    run(async {
+        let path = path(folder);
+        let Some(version) = within(head(bucket, &path)).await? else { return Ok(None) };
+        let Some(record) = read(bucket, folder).await? else { return Ok(None) };
+        if record.has_databases() {
+            return Ok(Some(record));
+        }
+        let record = record.with_databases(true);
+        let options = PutOptions { mode: PutMode::Update(version), ..PutOptions::default() };
+        let written = within(bucket.put_opts(&path, record.encode().into(), options)).await;
+        match (written, read(bucket, folder).await) {
+            // Whatever the failure says, the object is as it was to be.
+            (_, Ok(Some(found))) if found == record => Ok(Some(found)),
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+            (Ok(_), Ok(_)) => Err(SurveyError::Outrun { object: ClusterRecord::object(folder) }),
         }
     })
 }
@@ -79,12 +106,29 @@ mod tests {
     }
 
     #[test]
+    fn the_databases_of_a_cluster_are_shared_once() {
+        for faults in [Faults::default(), Faults { own_conflict: 1000, ..Faults::default() }] {
+            let bucket = FaultyBucket::new(1, Faults::default());
+            assert_eq!(share_databases(&bucket, "cells/a").unwrap(), None);
+            create_cluster(&bucket, "cells/a", &cluster("b,c")).unwrap();
+            bucket.set_faults(faults);
+            let shared = cluster("b,c").with_databases(true);
+            for _ in 0..2 {
+                assert_eq!(share_databases(&bucket, "cells/a").unwrap(), Some(shared.clone()));
+                assert_eq!(read_cluster(&bucket, "cells/a").unwrap(), Some(shared.clone()));
+            }
+        }
+    }
+
+    #[test]
     fn a_bucket_that_is_away_is_an_error() {
         let bucket = FaultyBucket::new(1, Faults::default());
         bucket.set_away(Some(Away::Failing));
-        for error in
-            [read_cluster(&bucket, "").unwrap_err(), create_cluster(&bucket, "", &cluster("b")).unwrap_err()]
-        {
+        for error in [
+            read_cluster(&bucket, "").unwrap_err(),
+            create_cluster(&bucket, "", &cluster("b")).unwrap_err(),
+            share_databases(&bucket, "").unwrap_err(),
+        ] {
             assert!(error.to_string().contains("the bucket does not answer"), "{error}");
         }
     }

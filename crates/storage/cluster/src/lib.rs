@@ -45,7 +45,7 @@ pub use cluster_proto::{
     service_address_place, share_out,
 };
 pub use driver::Counters;
-pub use facts::{create_cluster, read_cluster};
+pub use facts::{create_cluster, read_cluster, share_databases};
 pub use gate::OwnerEvent;
 pub use history::{History, NodeWatched, PastTakeover, TAKEOVERS_MAX};
 pub use member::{AcquireError, Member, MemberConfig, Owner, Status};

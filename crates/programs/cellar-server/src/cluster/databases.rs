@@ -5,6 +5,7 @@ use super::handovers::Order;
 use super::{Calls, Node};
 use crate::authority::Authority;
 use crate::buckets::{self, Leases, OpenDatabases, Ownership, Way};
+use crate::copying::unmark;
 use crate::neighbours::FileServers;
 use crate::threads::{thread, wait};
 use afs_idl::{CallStream, MemoryStream, pr, vl};
@@ -289,6 +290,7 @@ impl Databases {
     fn serving(&self, held: &OpenDatabases) -> Result<Open> {
         let clock: vlserver::Clock = Arc::new(now);
         let queries = &self.settings.security.queries;
+        unmark(&*held.partition.meta())?;
         let locations =
             Locations::open(held.partition.meta()).context("cannot open the location database")?;
         let protection = Protection::open(held.partition.meta(), queries.protection, now())

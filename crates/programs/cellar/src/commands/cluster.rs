@@ -16,6 +16,8 @@ mod place;
 #[cfg(feature = "bucket")]
 mod section;
 #[cfg(feature = "bucket")]
+mod sharing;
+#[cfg(feature = "bucket")]
 mod status;
 
 pub(super) use observing::observe;
@@ -46,6 +48,12 @@ pub enum Cluster {
     /// /etc/cellar/cellar.toml unless --config names another one. If the cell's databases are in the bucket, it also adds
     /// the roles pt and vl.
     Join(Join),
+    /// Let this node serve the cell's databases from the bucket, and move them there if it has them on its disk.
+    ///
+    /// For a cluster whose databases are not in the bucket. Stop the server that has them, run this command there, and start
+    /// it again. Then run it on each other node and restart that one. It adds `databases = true` to the section `[cluster]` of
+    /// the configuration, and the roles pt and vl.
+    ShareDatabases,
     /// Show or replace the cluster's service addresses, which move to survivors.
     ///
     /// Nodes follow the new list within ten seconds.
@@ -170,6 +178,7 @@ pub fn run(context: &Context, command: &Cluster) -> Result<()> {
     match command {
         Cluster::Init(options) => joining::init(context, options),
         Cluster::Join(options) => joining::join(context, options),
+        Cluster::ShareDatabases => sharing::run(context),
         Cluster::Addresses(options) => addresses::run(context, options),
         Cluster::Status => status::status(context),
         Cluster::Move(options) => moving::move_one(context, options),

@@ -172,22 +172,24 @@ fn the_databases_survive_every_node() {
     assert!(!all.folder.path().join("n0/state/db").exists(), "there are none on a local disk");
 }
 
+/// Returns the id of the user ann, who is created before.
+fn ann(server: &Process, is_new: bool) -> Result<i32, AbortCode> {
+    let client = server.client();
+    let connection = client.connection(server.address, Interface::Protection);
+    if is_new {
+        let request = pr::NewEntryRequest { name: "ann".into(), flag: 0, owner: 0 };
+        return pr::new_entry(&*connection, &request).map(|reply| reply.id);
+    }
+    let request = pr::NameToIDRequest { names: vec!["ann".into()] };
+    pr::name_to_id(&*connection, &request).map(|reply| reply.ids[0])
+}
+
 #[test]
 fn existing_databases_are_moved_into_the_bucket() {
     let bucket = tempfile::tempdir().unwrap();
     let at = format!("file://{}", bucket.path().display());
     let mut server = Process::start(Place::new(""));
-    let user = |server: &Process, make: bool| {
-        let client = server.client();
-        let connection = client.connection(server.address, Interface::Protection);
-        if make {
-            let request = pr::NewEntryRequest { name: "ann".into(), flag: 0, owner: 0 };
-            return pr::new_entry(&*connection, &request).map(|reply| reply.id);
-        }
-        let request = pr::NameToIDRequest { names: vec!["ann".into()] };
-        pr::name_to_id(&*connection, &request).map(|reply| reply.ids[0])
-    };
-    let id = user(&server, true).unwrap();
+    let id = ann(&server, true).unwrap();
     server.volume("data");
     std::fs::rename(server.path("vicepa"), server.path("unused")).unwrap();
     let init = ["cluster", "init", &at, "--partitions", "b", "--node", "n0", "--databases"];
@@ -199,10 +201,56 @@ fn existing_databases_are_moved_into_the_bucket() {
     let said = server.run(&init);
     assert!(said.contains("records were copied"), "{said}");
     server.restart();
-    let found = soon("the databases are open", || user(&server, false).ok());
+    let found = soon("the databases are open", || ann(&server, false).ok());
     assert_eq!(found, id);
     assert_eq!(server.client().is_registered("data"), Ok(true));
     let shown = server.json(&["cluster", "status"]);
     assert_eq!(shown["partitions"][1]["partition"], "databases", "{shown:#}");
     assert_eq!(shown["partitions"][1]["owner"], "n0");
+}
+
+/// A cluster that was made without them gets them later.
+#[test]
+fn a_cluster_gets_the_databases_of_its_node() {
+    let (bucket, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let at = format!("file://{}", bucket.path().display());
+    let first = Place::new("");
+    let unready = first.output(&["cluster", "share-databases"]);
+    std::fs::remove_dir(first.path("vicepa")).unwrap();
+    let refusal = |output: std::process::Output| {
+        assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let unready = refusal(unready);
+    assert!(unready.contains("no section `[cluster]`"), "{unready}");
+    first.run(&["cluster", "init", &at, "--partitions", "b", "--node", "n0", "--local-databases"]);
+    let database = first.address;
+    let mut first = Process::start(first);
+    let id = ann(&first, true).unwrap();
+    let second = Place::member(&folder.path().join("n1"), "t.example", 7, addresses()[3], database);
+    std::fs::remove_dir(second.path("vicepa")).unwrap();
+    second.run(&["cluster", "join", &at, "--node", "n1"]);
+    let early = refusal(second.output(&["cluster", "share-databases"]));
+    assert!(early.contains("neither in the bucket nor on this server"), "{early}");
+    let running = refusal(first.output(&["cluster", "share-databases"]));
+    assert!(running.contains("stop the server"), "{running}");
+    assert_eq!(ann(&first, false), Ok(id));
+
+    first.kill();
+    let said = first.run(&["cluster", "share-databases"]);
+    assert!(said.contains("records were copied") && said.contains("on each other node"), "{said}");
+    let again = refusal(first.output(&["cluster", "share-databases"]));
+    assert!(again.contains("already"), "{again}");
+    first.restart();
+    assert_eq!(soon("the databases are open", || ann(&first, false).ok()), id);
+    let said = second.run(&["cluster", "share-databases"]);
+    assert!(said.contains("serves the cell's databases from the bucket"), "{said}");
+    let second = Process::start(second);
+    assert_eq!(soon("the second node answers", || ann(&second, false).ok()), id);
+
+    // No machine has them alone any more.
+    first.kill();
+    assert_eq!(soon("the second node has them", || ann(&second, false).ok()), id);
+    let shown = second.json(&["cluster", "status"]);
+    assert_eq!(shown["partitions"][1]["owner"], "n1", "{shown:#}");
 }

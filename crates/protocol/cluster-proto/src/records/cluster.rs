@@ -12,8 +12,8 @@ const IN_BUCKET: &str = "bucket";
 /// Largest number of partitions: there are no more letters.
 const PARTITIONS_MAX: usize = 256;
 
-/// The object `FOLDER/cluster`, which is written once, when the cluster is set up. Nodes do not read it: it is for those
-/// that join.
+/// The object `FOLDER/cluster`, which is written when the cluster is set up, and once more if the databases are moved into
+/// the bucket later. Nodes do not read it: it is for those that join.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterRecord {
     /// The cell of all nodes.

@@ -11,6 +11,7 @@ use bucket::probe::probe_once;
 use cellar_config::cluster::host_node_name;
 use cellar_config::encryption::KeySource;
 use cellar_config::{BucketSettings, ClusterSettings, Role, Settings, files};
+use cellar_server::CopiedDatabases;
 use cellar_server::buckets::connect;
 use cluster::{ClusterRecord, NodeName, NodeState, ServiceAddresses};
 use serde::Serialize;
@@ -40,20 +41,20 @@ struct Done {
 }
 
 /// A configuration file.
-struct ConfigFile {
-    path: PathBuf,
-    text: String,
+pub(super) struct ConfigFile {
+    pub(super) path: PathBuf,
+    pub(super) text: String,
 }
 
 /// A configuration file as it is to be.
-struct Plan {
-    added: Added,
-    settings: Settings,
-    cluster: ClusterSettings,
+pub(super) struct Plan {
+    pub(super) added: Added,
+    pub(super) settings: Settings,
+    pub(super) cluster: ClusterSettings,
 }
 
 impl ConfigFile {
-    fn read(context: &Context) -> Result<ConfigFile> {
+    pub(super) fn read(context: &Context) -> Result<ConfigFile> {
         let path = context.config().unwrap_or(Path::new(PACKAGED)).to_owned();
         let text = fs::read_to_string(&path).with_context(|| {
             format!(
@@ -105,11 +106,20 @@ impl ConfigFile {
         Ok(Plan { added, settings, cluster })
     }
 
+    /// Replaces the file by itself, to know that this is possible before anything else is changed.
+    pub(super) fn check_writable(&self) -> Result<()> {
+        self.replace(&self.text)
+    }
+
     /// Replaces the file, and keeps its owner and mode.
-    fn write(&self, plan: &Plan) -> Result<()> {
+    pub(super) fn write(&self, plan: &Plan) -> Result<()> {
+        self.replace(&plan.added.text)
+    }
+
+    fn replace(&self, text: &str) -> Result<()> {
         let cannot = || format!("cannot write the configuration {}", self.path.display());
         let before = fs::metadata(&self.path).with_context(cannot)?;
-        files::replace(&self.path, plan.added.text.as_bytes()).with_context(cannot)?;
+        files::replace(&self.path, text.as_bytes()).with_context(cannot)?;
         let now = fs::metadata(&self.path).with_context(cannot)?;
         if (now.uid(), now.gid()) != (before.uid(), before.gid()) {
             chown(&self.path, Some(before.uid()), Some(before.gid()))
@@ -137,6 +147,7 @@ pub(super) fn init(context: &Context, options: &Init) -> Result<()> {
     refuse_existing(bucket, &record)?;
     probe(bucket)?;
     make_folders(&plan)?;
+    file.check_writable()?;
     let copied = (fate == Fate::Copied).then(|| cellar_server::copy_databases(&plan.settings)).transpose()?;
     let created = cluster::create_cluster(&*connect(bucket)?, plan.cluster.folder(), &record)
         .with_context(|| format!("cannot create the cluster in {}", described(bucket)))?;
@@ -147,6 +158,7 @@ pub(super) fn init(context: &Context, options: &Init) -> Result<()> {
         replace(bucket, &service)?;
     }
     file.write(&plan)?;
+    let copied = copied.map(finish).transpose()?;
     let mut next = vec![start(&file.path)];
     next.push(format!(
         "on each further node, with the cell's key: cellar cluster join {}, with the same options for the bucket",
@@ -170,10 +182,7 @@ enum Fate {
 
 impl Fate {
     fn of_databases(path: &Path, settings: &Settings, options: &Init) -> Result<Fate> {
-        let has_roles = [Role::Pt, Role::Vl].iter().all(|role| settings.roles.contains(role));
-        let is_alone = has_roles && settings.other_database_servers().is_empty();
-        let has_some = settings.database_path.exists();
-        Ok(match (is_alone, has_some) {
+        Ok(match (is_database_server(settings), settings.database_path.exists()) {
             (false, _) if options.databases => bail!(
                 "{}: this server does not have the cell's databases, so they cannot be moved into the bucket; that needs \
                  the roles \"pt\" and \"vl\" in `server.roles`, and no other servers in `cell.database_servers`",
@@ -200,13 +209,31 @@ impl Fate {
                 "the cell's databases stay in {path}, on this machine only (--databases would move them into the bucket)"
             )],
             Fate::New => vec!["the cell's databases will be in the bucket, served by every node".into()],
-            Fate::Copied => vec![format!(
-                "the cell's databases are in the bucket now, served by every node: {} records were copied; those in {path} \
-                 are not used any more",
-                copied.unwrap_or_default()
-            )],
+            Fate::Copied => vec![moved(settings, copied.unwrap_or_default())],
         }
     }
+}
+
+/// Ends the copying of databases; returns the number of their records.
+pub(super) fn finish(copied: CopiedDatabases) -> Result<u64> {
+    let records = copied.records;
+    copied.finish()?;
+    Ok(records)
+}
+
+/// Whether this server alone has the cell's databases.
+pub(super) fn is_database_server(settings: &Settings) -> bool {
+    let has_roles = [Role::Pt, Role::Vl].iter().all(|role| settings.roles.contains(role));
+    has_roles && settings.other_database_servers().is_empty()
+}
+
+/// Says that the databases were copied to the bucket.
+pub(super) fn moved(settings: &Settings, records: u64) -> String {
+    format!(
+        "the cell's databases are in the bucket now, served by every node: {records} records were copied; those in {} are \
+         not used any more",
+        settings.database_path.display()
+    )
 }
 
 /// Makes a server a node.
@@ -242,7 +269,7 @@ pub(super) fn join(context: &Context, options: &Join) -> Result<()> {
 }
 
 /// Refuses a server that has databases of its own, which would not be used any more.
-fn check_own_databases(path: &Path, settings: &Settings) -> Result<()> {
+pub(super) fn check_own_databases(path: &Path, settings: &Settings) -> Result<()> {
     if settings.database_path.exists() {
         bail!(
             "{}, `server.state`: this server has databases of its own in {}, and the cell's databases are in the bucket. If \
@@ -325,7 +352,7 @@ fn check_name(cluster: &ClusterSettings) -> Result<()> {
 }
 
 /// Creates the folders of the partitions and databases in a bucket that is a folder, for the owner of that one.
-fn make_folders(plan: &Plan) -> Result<()> {
+pub(super) fn make_folders(plan: &Plan) -> Result<()> {
     let Some(above) = plan.cluster.bucket.address.folder() else { return Ok(()) };
     let partitions = plan.settings.partitions.iter().filter_map(|partition| partition.place.bucket());
     for bucket in partitions.chain(plan.cluster.databases.as_deref()) {
@@ -345,7 +372,7 @@ fn make_folders(plan: &Plan) -> Result<()> {
 }
 
 /// Returns what starts the server with this configuration.
-fn start(config: &Path) -> String {
+pub(super) fn start(config: &Path) -> String {
     if config == Path::new(PACKAGED) {
         "start this node, or restart it: systemctl enable cellar && systemctl restart cellar".into()
     } else {
@@ -353,7 +380,8 @@ fn start(config: &Path) -> String {
     }
 }
 
-fn done(
+/// Prints what was done.
+pub(super) fn done(
     context: &Context,
     file: &ConfigFile,
     (plan, service): (&Plan, &ServiceAddresses),

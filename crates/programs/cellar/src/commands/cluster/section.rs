@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result, bail};
 use base::{BucketAddress, PartitionId};
 use cluster_proto::NodeName;
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::path::{Path, PathBuf, absolute};
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Value};
@@ -107,6 +108,32 @@ pub(super) fn add(path: &Path, text: &str, section: &str) -> Result<Added> {
     }
     added.text.push_str(section);
     Ok(added)
+}
+
+/// Returns the configuration of a node that serves the databases in the bucket.
+///
+/// # Errors
+/// If the file is not TOML, or its section `[cluster]` is not one to which a line can be added.
+pub(super) fn with_databases(path: &Path, text: &str) -> Result<String> {
+    let table = DeTable::parse(text).with_context(|| format!("in the configuration {}", path.display()))?;
+    let found = table.get_ref().iter().find(|(name, _)| name.get_ref() == "cluster");
+    let Some((name, DeValue::Table(section))) = found.map(|(name, value)| (name, value.get_ref())) else {
+        bail!("{} has no section `[cluster]`", path.display());
+    };
+    if let Some(given) = value_of(section, "databases") {
+        let Range { start, end } = given.span();
+        return with_database_roles(path, &format!("{}true{}", &text[..start], &text[end..]));
+    }
+    let line = text[..name.span().start].rfind('\n').map_or(0, |at| at + 1);
+    let end = text[line..].find('\n').map_or(text.len(), |at| line + at);
+    if !text[line..end].trim_start().starts_with('[') {
+        bail!(
+            "{}, line {}: add `databases = true` to `cluster`, and run the command again",
+            path.display(),
+            1 + line_at(text, line)
+        );
+    }
+    with_database_roles(path, &format!("{}\ndatabases = true{}", &text[..end], &text[end..]))
 }
 
 /// Returns the configuration with the roles of a server that has the cell's databases, if it names its roles.
@@ -267,6 +294,31 @@ mod tests {
             assert_eq!(with_database_roles(path, before).unwrap(), after);
         }
         assert!(with_database_roles(path, "[cell\n").is_err());
+    }
+
+    #[test]
+    fn the_databases_are_added_to_a_section() {
+        let path = Path::new("/etc/cellar/cellar.toml");
+        for (before, after) in [
+            ("[cluster] # why\nnode = \"a\"\n", "[cluster] # why\ndatabases = true\nnode = \"a\"\n"),
+            ("[cell]\n[cluster]", "[cell]\n[cluster]\ndatabases = true"),
+            ("[cluster]\ndatabases = false # yet\n", "[cluster]\ndatabases = true # yet\n"),
+            ("cluster = { databases = false }\n", "cluster = { databases = true }\n"),
+            (
+                "[server]\nroles = [\"fs\"]\n[cluster]\n",
+                "[server]\nroles = [\"fs\", \"pt\", \"vl\"]\n[cluster]\ndatabases = true\n",
+            ),
+        ] {
+            assert_eq!(with_databases(path, before).unwrap(), after);
+        }
+        for (text, why) in [
+            ("\ncluster = { node = \"a\" }\n", "line 2: add `databases = true`"),
+            ("[cell]\ncluster.node = \"a\"\n", "no section `[cluster]`"),
+            ("[cell\n", "/etc/cellar/cellar.toml"),
+        ] {
+            let error = format!("{:#}", with_databases(path, text).unwrap_err());
+            assert!(error.contains(why), "{error}");
+        }
     }
 
     #[test]
