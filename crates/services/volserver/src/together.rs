@@ -254,9 +254,12 @@ mod tests {
     #[test]
     fn a_stalled_target_continues_by_itself() {
         let reads = AtomicUsize::new(0);
-        let mut members = Together::begin(4, 10, Duration::from_millis(50));
+        let mut members = Together::begin(4, 10, LONG);
         let mut slow = members.pop().unwrap();
         walk(&mut slow, 0..3, &reads);
+        // Only this one has used up its time: the others wait for each other, too.
+        slow.together.state.lock().members[3].as_mut().unwrap().awaited =
+            LONG.saturating_sub(Duration::from_millis(50));
         thread::scope(|scope| {
             for mut member in members {
                 let reads = &reads;

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use store::{Bucket, BucketError, ChunkStore, Codec, FileData, MemoryMeta, ObjectChunks, ObjectConfig};
 use tokio::runtime::{Builder, Runtime};
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn runtime() -> Arc<Runtime> {
     Arc::new(Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap())
 }
 
 fn objects(bucket: impl ObjectStore, patience: Duration) -> Objects {
-    let config = ObjectsConfig { patience, request_limit: Duration::from_millis(500) };
+    let config = ObjectsConfig { patience, request_limit: Duration::from_secs(5) };
     Objects::new(runtime(), Arc::new(bucket), "/p1/chunks/", config)
 }
 
@@ -92,7 +92,7 @@ fn a_conflict_with_an_own_request_is_none() {
 fn calls_end_in_time_and_creation_goes_on() {
     for away in [Away::Failing, Away::Silent] {
         let bucket = FaultyBucket::new(1, Faults::default());
-        let objects = objects(bucket.clone(), Duration::from_millis(300));
+        let objects = objects(bucket.clone(), Duration::from_millis(1500));
         create(&objects, "1", b"contents").unwrap();
         bucket.set_away(Some(away));
         let begun = Instant::now();
@@ -102,10 +102,10 @@ fn calls_end_in_time_and_creation_goes_on() {
             objects.remove(&["1".to_owned()]).unwrap_err(),
             objects.list("", &mut |_, _| ControlFlow::Continue(())).unwrap_err(),
         ];
-        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert!(begun.elapsed() < Duration::from_secs(30));
         for error in failures {
             let BucketError::Unavailable(text) = &error else { panic!("{error}") };
-            assert!(text.contains("300ms"), "{text}");
+            assert!(text.contains("1.5s"), "{text}");
             assert!(away == Away::Silent || text.contains("503 Slow Down"), "{text}");
         }
         bucket.set_away(None);

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-const TTL: Duration = Duration::from_millis(600);
+const TTL: Duration = Duration::from_secs(2);
 /// Longest wait for anything.
 const LIMIT: Duration = Duration::from_secs(30);
 

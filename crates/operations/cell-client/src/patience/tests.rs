@@ -192,7 +192,7 @@ fn unrepeatable_requests_fail_immediately() {
 
 #[test]
 fn patience_ends_and_the_wait_is_reported() {
-    let (busy, offline) = (Duration::from_millis(40), Duration::from_millis(30));
+    let (busy, offline) = (Duration::from_millis(800), Duration::from_millis(600));
     let patience = Patience { busy, offline, ..quick() };
     let (refusing, client, reports) = start(patience);
     let file = root(&client);
