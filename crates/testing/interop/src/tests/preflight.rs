@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use interop::cell::{Output, Server, cellar_program};
 use interop::means::Means;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -248,7 +249,16 @@ impl Asking {
              vos status $server -localauth; done; find {} ! -name '*.lock' -path '*jobs*'",
             self.folder.display()
         );
-        self.pair.openafs.shell(&script)?.ok()
+        // A transaction of a job that has just ended may still be there for a moment.
+        let mut state = self.pair.openafs.shell(&script)?.ok()?;
+        for _ in 0..60 {
+            if !state.contains("packetRead") {
+                break;
+            }
+            thread::sleep(Duration::from_millis(500));
+            state = self.pair.openafs.shell(&script)?.ok()?;
+        }
+        Ok(state)
     }
 
     /// Checks that a dry run prints the expected text for a job that would succeed, or not.
