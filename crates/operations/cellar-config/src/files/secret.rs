@@ -44,7 +44,8 @@ pub fn exposed(path: &Path) -> Option<Mending> {
 fn mending(path: &Path, metadata: &Metadata) -> Option<Mending> {
     let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
     let mode = metadata.permissions().mode() & 0o7777;
-    let (found, command) = if owner != 0 && owner != own {
+    let is_trusted = owner == 0 || owner == own || (own == 0 && is_kept_by_root(path, metadata));
+    let (found, command) = if !is_trusted {
         (format!("it belongs to the user {owner}"), if own == 0 { "chown root" } else { "sudo chown $USER" })
     } else if mode & OTHERS != 0 {
         (format!("mode {mode:o}"), if metadata.is_dir() { "chmod 700" } else { "chmod 600" })
@@ -52,6 +53,20 @@ fn mending(path: &Path, metadata: &Metadata) -> Option<Mending> {
         return None;
     };
     Some(Mending { path: path.to_owned(), found, command })
+}
+
+/// Whether a file is in a folder whose names only root can change. So root has put it there for the user who owns it, such as
+/// the server's user: commands that root runs may read what that server reads.
+fn is_kept_by_root(path: &Path, file: &Metadata) -> bool {
+    let identity = |of: &Metadata| (of.dev(), of.ino());
+    let Some((path, folder)) = path.canonicalize().ok().and_then(|path| {
+        let folder = path.parent()?.metadata().ok()?;
+        Some((path, folder))
+    }) else {
+        return false;
+    };
+    let is_same = path.symlink_metadata().is_ok_and(|named| identity(&named) == identity(file));
+    is_same && file.is_file() && folder.uid() == 0 && folder.permissions().mode() & 0o022 == 0
 }
 
 /// Reads a key file. Returns a problem with its mode if that is allowed.
@@ -106,9 +121,39 @@ mod tests {
         std::fs::write(&path, "secret").unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         // Only root can change the owner.
-        if chown(&path, Some(4711), None).is_ok() {
-            let refused = read_secret(&path, Exposure::Refused).unwrap_err().to_string();
-            assert!(refused.contains("it belongs to the user 4711): run `chown root"), "{refused}");
+        if chown(&path, Some(4711), None).is_err() {
+            return;
+        }
+        let in_folder = |mode| {
+            std::fs::set_permissions(folder.path(), Permissions::from_mode(mode)).unwrap();
+            read_secret(&path, Exposure::Refused)
+        };
+        for mode in [0o770, 0o702, 0o1777] {
+            let refused = in_folder(mode).unwrap_err().to_string();
+            assert!(refused.contains("it belongs to the user 4711): run `chown root"), "{mode:o}: {refused}");
+        }
+        // Root has put it there for that user, as the package does with the server's keys.
+        for mode in [0o700, 0o750, 0o755] {
+            assert_eq!(in_folder(mode).unwrap().1, None, "{mode:o}");
+        }
+        std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        assert!(in_folder(0o750).unwrap_err().to_string().contains("mode 640"));
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        chown(folder.path(), Some(4711), None).unwrap();
+        assert!(in_folder(0o700).is_err(), "the user can replace it");
+    }
+
+    /// A link in a folder of root leads to a file that another user may replace.
+    #[test]
+    fn the_folder_of_the_file_itself_counts() {
+        let [kept, open] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let (file, link) = (open.path().join("key"), kept.path().join("key"));
+        std::fs::write(&file, "secret").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        if chown(&file, Some(4711), None).is_ok() {
+            std::fs::set_permissions(open.path(), Permissions::from_mode(0o777)).unwrap();
+            assert!(read_secret(&link, Exposure::Refused).is_err());
         }
     }
 }

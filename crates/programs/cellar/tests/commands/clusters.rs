@@ -20,6 +20,7 @@ mod with {
     use crate::support::place::address;
     use cluster::{Member, MemberConfig};
     use serde_json::{Value, json};
+    use std::os::unix::fs::MetadataExt;
     use std::path::Path;
     use std::sync::atomic::AtomicBool;
     use tempfile::TempDir;
@@ -114,6 +115,19 @@ mod with {
         assert!(error.contains("there is no cluster") && error.contains("cellar cluster init"), "{error}");
         let error = refusal(&member("lost", "t.example"), &["cluster", "join", "file:///absent/folder"]);
         assert!(error.contains("/absent/folder"), "{error}");
+    }
+
+    /// As the package leaves it: the configuration is root's, and its key the server user's.
+    #[test]
+    fn root_creates_a_cluster_with_the_keys_of_the_servers_user() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = fresh(Place::new(""));
+        let key = place.path("KeyFileExt");
+        // Only root can change the owner.
+        if std::os::unix::fs::chown(&key, Some(4711), None).is_ok() {
+            place.run(&["cluster", "init", &bucket(&folder), "--partitions", "b", "--node", "fs1"]);
+            assert_eq!(std::fs::metadata(&key).unwrap().uid(), 4711);
+        }
     }
 
     #[test]
