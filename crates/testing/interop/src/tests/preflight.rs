@@ -249,14 +249,14 @@ impl Asking {
              vos status $server -localauth; done; find {} ! -name '*.lock' -path '*jobs*'",
             self.folder.display()
         );
-        // A transaction of a job that has just ended may still be there for a moment.
+        // The transaction of a job that has just ended may still be there, and end in between.
         let mut state = self.pair.openafs.shell(&script)?.ok()?;
         for _ in 0..60 {
-            if !state.contains("packetRead") {
+            thread::sleep(Duration::from_millis(500));
+            let last = std::mem::replace(&mut state, self.pair.openafs.shell(&script)?.ok()?);
+            if last == state {
                 break;
             }
-            thread::sleep(Duration::from_millis(500));
-            state = self.pair.openafs.shell(&script)?.ok()?;
         }
         Ok(state)
     }
