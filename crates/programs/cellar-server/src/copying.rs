@@ -16,19 +16,20 @@ const UNFINISHED: &[u8] = b"copying";
 
 /// A copy of the databases in the bucket. Neither can be opened by a server while this exists.
 pub struct CopiedDatabases {
-    /// Number of their records.
-    pub records: u64,
+    records: u64,
     shared: OpenDatabases,
     _local: Database,
 }
 
 impl CopiedDatabases {
-    /// Ends the copying. Before, the command that copies may be repeated, also if the databases have changed since.
+    /// Ends the copying; returns the number of records. Before, the command that copies may be repeated, also if the
+    /// databases have changed since.
     ///
     /// # Errors
     /// If the bucket does not answer.
-    pub fn finish(self) -> Result<()> {
-        unmark(&*self.shared.partition.meta()).context("cannot finish the copy of the databases")
+    pub fn finish(self) -> Result<u64> {
+        unmark(&*self.shared.partition.meta()).context("cannot finish the copy of the databases")?;
+        Ok(self.records)
     }
 }
 

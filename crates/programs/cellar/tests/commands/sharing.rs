@@ -172,7 +172,7 @@ fn the_databases_survive_every_node() {
     assert!(!all.folder.path().join("n0/state/db").exists(), "there are none on a local disk");
 }
 
-/// Returns the id of the user ann, who is created before.
+/// Returns the id of the user ann; creates her first if `is_new`.
 fn ann(server: &Process, is_new: bool) -> Result<i32, AbortCode> {
     let client = server.client();
     let connection = client.connection(server.address, Interface::Protection);

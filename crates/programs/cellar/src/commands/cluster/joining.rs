@@ -158,7 +158,7 @@ pub(super) fn init(context: &Context, options: &Init) -> Result<()> {
         replace(bucket, &service)?;
     }
     file.write(&plan)?;
-    let copied = copied.map(finish).transpose()?;
+    let copied = copied.map(CopiedDatabases::finish).transpose()?;
     let mut next = vec![start(&file.path)];
     next.push(format!(
         "on each further node, with the cell's key: cellar cluster join {}, with the same options for the bucket",
@@ -212,13 +212,6 @@ impl Fate {
             Fate::Copied => vec![moved(settings, copied.unwrap_or_default())],
         }
     }
-}
-
-/// Ends the copying of databases; returns the number of their records.
-pub(super) fn finish(copied: CopiedDatabases) -> Result<u64> {
-    let records = copied.records;
-    copied.finish()?;
-    Ok(records)
 }
 
 /// Whether this server alone has the cell's databases.

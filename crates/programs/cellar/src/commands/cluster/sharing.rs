@@ -1,13 +1,14 @@
 //! `cellar cluster share-databases`.
 
 use super::joining::{
-    ConfigFile, Plan, check_own_databases, done, finish, is_database_server, make_folders, moved, start,
+    ConfigFile, Plan, check_own_databases, done, is_database_server, make_folders, moved, start,
 };
 use super::place::described;
 use super::section::{Added, with_databases};
 use crate::commands::Context;
 use anyhow::{Context as _, Result, bail};
 use cellar_config::Settings;
+use cellar_server::CopiedDatabases;
 use cellar_server::buckets::connect;
 use cluster::ClusterRecord;
 use std::path::Path;
@@ -40,7 +41,7 @@ pub(super) fn run(context: &Context) -> Result<()> {
         format!("cannot change the cluster in {}; run the command again", described(&cluster.bucket))
     })?;
     file.write(&plan)?;
-    let lines = match copied.map(finish).transpose()? {
+    let lines = match copied.map(CopiedDatabases::finish).transpose()? {
         Some(records) => vec![moved(&plan.settings, records)],
         None => vec!["this node serves the cell's databases from the bucket".to_owned()],
     };
