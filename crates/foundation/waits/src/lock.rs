@@ -86,8 +86,10 @@ impl Named {
     /// Takes the lock with `take`, after the fast path has failed.
     #[cold]
     fn wait<G>(&self, take: impl FnOnce() -> G) -> G {
+        // Read first, so that the wait covers the whole time in which the thread is counted as waiting.
+        let begun = Instant::now();
         let _waiting = Waiting::begin(self.name);
-        let (holder, begun) = (self.holder.get(), Instant::now());
+        let holder = self.holder.get();
         let guard = take();
         let wait = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let event = LockWait { lock: self.name.text(), holder, wait };
