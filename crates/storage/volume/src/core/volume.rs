@@ -363,8 +363,8 @@ impl Volume {
     }
 
     /// Like [`Volume::status_and_acl`], but only if everything is cached, the vnode's last change is durable and
-    /// no change to the group is being published. Never blocks, and no change takes effect before `tell` returns. `None` allows no conclusion
-    /// about the vnode.
+    /// no change to the group is being published. Never blocks, and no change takes effect before `use_status`
+    /// returns. `None` allows no conclusion about the vnode.
     pub fn with_cached_status<T>(
         &self,
         fid: Fid,

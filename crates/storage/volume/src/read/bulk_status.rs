@@ -33,8 +33,8 @@ impl Volume {
     }
 
     /// Like [`Volume::statuses_and_acls`], but only if all vnodes exist and are cached, their last changes
-    /// are durable, and no change to the group is being published. Never blocks, and no change takes effect before `tell` returns. `None`
-    /// allows no conclusion about the vnodes.
+    /// are durable, and no change to the group is being published. Never blocks, and no change takes effect before
+    /// `use_status` returns. `None` allows no conclusion about the vnodes.
     pub fn with_cached_statuses<T>(
         &self,
         fids: &[Fid],
