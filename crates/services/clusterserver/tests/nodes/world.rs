@@ -39,11 +39,11 @@ use volume::{NewVolume, PartitionHandle, Permit, Space, VolumeOptions, Volumes, 
 pub(crate) const VOLUMES: [VolumeId; 2] = [VolumeId(536_870_912), VolumeId(536_870_915)];
 
 /// How long calls are held.
-pub(crate) const HOLD: Duration = Duration::from_millis(2500);
+pub(crate) const HOLD: Duration = Duration::from_secs(8);
 
 /// How long a front waits for an owner that answers pings only, longer than calls are held; and an owner for a front.
-const IDLE_OF_FRONT: Duration = Duration::from_millis(3500);
-const IDLE_OF_OWNER: Duration = Duration::from_secs(1);
+const IDLE_OF_FRONT: Duration = Duration::from_secs(10);
+const IDLE_OF_OWNER: Duration = Duration::from_secs(4);
 
 /// The UUID of the file server that both nodes are.
 pub(crate) const SERVER: HostUuid = HostUuid([7; 16]);
@@ -296,7 +296,7 @@ struct Ways {
 
 impl Nodes for Ways {
     fn connect(&self, address: SocketAddr) -> Arc<dyn ClientConnection> {
-        let (dead_time, idle_time) = (Some(Duration::from_millis(600)), Some(self.idle));
+        let (dead_time, idle_time) = (Some(Duration::from_secs(6)), Some(self.idle));
         let options = ConnectOptions { dead_time, idle_time, ..ConnectOptions::default() };
         let (connector, identity) = (self.port.0.get().unwrap(), cell(SecurityLevel::Encrypted));
         connector.connect_with(Path::to(address), cluster::SERVICE_ID, Some(identity), options)
