@@ -209,9 +209,13 @@ mod tests {
         let callbacks = Callbacks::default();
         callbacks.way.open(own.connector());
         let patience = Duration::from_secs(3);
-        let connection = CallbackNetwork::connection(&callbacks, client.addresses()[0], patience);
-        let answer = cb::probe(&*connection, &cb::ProbeRequest);
-        assert_eq!(answer.map(drop), Err(AbortCode::RX_CALL_TIMEOUT));
+        let call = || {
+            let connection = CallbackNetwork::connection(&callbacks, client.addresses()[0], patience);
+            cb::probe(&*connection, &cb::ProbeRequest).map(drop)
+        };
+        // On a busy machine, pings may stay without an answer for as long as the patience lasts.
+        let answer = (0..5).map(|_| call()).find(|answer| *answer != Err(AbortCode::RX_CALL_DEAD));
+        assert_eq!(answer, Some(Err(AbortCode::RX_CALL_TIMEOUT)));
         drop(held);
     }
 }

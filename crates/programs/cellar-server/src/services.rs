@@ -884,12 +884,13 @@ mod tests {
         let node = node.unwrap();
         let client = Client::start(&ClientConfig { addresses, ..ClientConfig::default() }).unwrap();
         let options =
-            ConnectOptions { call_time_max: Some(Duration::from_secs(2)), ..ConnectOptions::default() };
+            ConnectOptions { call_time_max: Some(Duration::from_secs(60)), ..ConnectOptions::default() };
         let path = Path::to(node.addresses()[0]);
         let connection = client.connector().connect_with(path, cb::SERVICE_ID, None, options);
         for _ in 0..30 {
             let answer = cb::probe(&*connection, &cb::ProbeRequest);
             assert_eq!(answer.map(drop), Err(AbortCode::UAENOENT));
         }
+        assert_eq!(node.statistics().endpoints.iter().map(|it| it.aborts_delayed).sum::<u64>(), 0);
     }
 }

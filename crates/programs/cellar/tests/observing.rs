@@ -26,6 +26,9 @@ const CALL_BYTES: u64 = 100_000;
 /// Additional configuration.
 const MORE: &str = "[metrics]\nport = 0\nprobe_history = \"probes.jsonl\"\n";
 
+/// Configuration without the reads of the scrubber, which are counted, too.
+const NO_SCRUBBER: &str = "[store]\nscrub_mb_per_s = 0\n";
+
 /// Returns the sum of a metric's rows with this label.
 fn metric(cell: &Cell, name: &str, label: &str) -> u64 {
     let text = cell.get("/metrics");
@@ -130,7 +133,7 @@ fn usage(row: &Value) -> [u64; 4] {
 
 #[test]
 fn a_known_load_adds_up_in_every_table() {
-    let (cell, root) = cell_with_volume();
+    let (cell, root) = cell_with_volume("");
     let volume = root.volume.to_string();
     let station = Station::start().unwrap();
     let anonymous = cell.connect(&station);
@@ -276,9 +279,9 @@ fn a_known_load_adds_up_in_every_table() {
     }
 }
 
-/// A cell with an empty volume that all callers may use, and its root directory.
-fn cell_with_volume() -> (Cell, Fid) {
-    let cell = Cell::start(MORE);
+/// A cell with `more` configuration and an empty volume that all callers may use, and its root directory.
+fn cell_with_volume(more: &str) -> (Cell, Fid) {
+    let cell = Cell::start(&format!("{MORE}{more}"));
     let root = cell.volume("load");
     (cell, root)
 }
@@ -319,7 +322,7 @@ fn when_quiet<T: PartialEq + std::fmt::Debug>(mut look: impl FnMut() -> (T, T)) 
 
 #[test]
 fn server_and_client_counts_agree() {
-    let (cell, root) = cell_with_volume();
+    let (cell, root) = cell_with_volume("");
     let (station, mut load) = (Station::start().unwrap(), Expected::default());
     let connection = cell.connect(&station);
     let of_port = || OF_PORT.map(|name| metric(&cell, name, "port=\"fileserver\""));
@@ -364,7 +367,7 @@ const SEGMENT_HEADER_BYTES: usize = 32;
 #[test]
 fn disks_and_caches_count_cold_and_warm_accesses() {
     const FILE_BYTES: usize = 300_000;
-    let (cell, root) = cell_with_volume();
+    let (cell, root) = cell_with_volume(NO_SCRUBBER);
     let station = Station::start().unwrap();
     let connection = cell.connect(&station);
     let files = Files::new(connection.clone());
@@ -417,7 +420,7 @@ fn disks_and_caches_count_cold_and_warm_accesses() {
 /// once, and is a miss only once.
 #[test]
 fn caches_count_lookups_cold_and_warm() {
-    let (cell, root) = cell_with_volume();
+    let (cell, root) = cell_with_volume(NO_SCRUBBER);
     let station = Station::start().unwrap();
     let connection = cell.connect(&station);
     let fid = Files::new(connection.clone()).create(root, "f").unwrap();

@@ -87,7 +87,8 @@ fn reported(document: &Value) -> u64 {
 fn documents_by_second_come_a_line_each_until_they_are_enough() {
     let loaded = Loaded::start();
     let cell = &loaded.cell;
-    let arguments = ["top", "--json", "--interval", "1", "--count", "2"];
+    // On a busy machine, a call may take seconds.
+    let arguments = ["top", "--json", "--interval", "5", "--count", "2"];
     let (printed, came) = loaded.under_load(|| cell.run(&arguments));
     let documents: Vec<Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(documents.len(), 2, "{printed}");
@@ -117,8 +118,12 @@ fn documents_by_second_come_a_line_each_until_they_are_enough() {
 fn once_with_an_interval_shows_its_changes() {
     let loaded = Loaded::start();
     let cell = &loaded.cell;
-    let (document, came) = loaded.under_load(|| cell.json(&["top", "--once", "--interval", "1"]));
-    assert!((1..=came).contains(&reported(&document)), "{document}");
+    // On a busy machine, perhaps no call ends within the interval.
+    let (document, came) = soon("calls are reported", || {
+        let (document, came) = loaded.under_load(|| cell.json(&["top", "--once", "--interval", "1"]));
+        (reported(&document) >= 1).then_some((document, came))
+    });
+    assert!(reported(&document) <= came, "{document}");
     assert!(document["seconds"].as_f64().unwrap() >= 1.0, "{document}");
     assert!(of_procedure(&document, "StoreData64") < 0.001, "they came before");
     let text = cell.run(&["top", "--once", "--interval", "1"]);

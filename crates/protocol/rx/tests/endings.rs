@@ -159,7 +159,7 @@ fn answers_leave_from_the_address_that_was_asked() {
             let asked: IpAddr = asked.parse().unwrap();
             // A connected socket accepts datagrams from its peer's address only.
             let plain = UdpSocket::bind("127.0.0.1:0").unwrap();
-            plain.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            plain.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             plain.connect((asked, address.port())).unwrap();
             plain.send(&version_request()).unwrap();
             let mut answer = [0; 200];
@@ -182,7 +182,7 @@ fn calls_leave_from_the_address_on_the_way_to_the_peer() {
         };
         let (server, address) = start(&config);
         let plain = UdpSocket::bind((IpAddr::from([127, 0, 0, last]), 0)).unwrap();
-        plain.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        plain.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let connection = server.connect(plain.local_addr().unwrap(), SERVICE, None);
         let mut call = begin(&*connection, ECHO).unwrap();
         call.end_request().unwrap();

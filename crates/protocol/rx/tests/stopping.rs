@@ -58,9 +58,9 @@ fn a_stopping_server_does_not_wait_for_a_stalled_client() {
     assert!(begin.elapsed() >= Duration::from_secs(2), "the reply was abandoned");
     // Stopping again, explicitly and by dropping, has nothing to wait for.
     let again = Instant::now();
-    server.stop();
+    (0..10).for_each(|_| server.stop());
     drop(server);
-    assert!(again.elapsed() < Duration::from_secs(1), "waited again");
+    assert!(again.elapsed() < Duration::from_secs(10), "waited again");
     drop(call);
 }
 

@@ -46,10 +46,10 @@ mod tests {
         let some = Room { total_bytes: 2, usable_bytes: 1 };
         assert!(gauge.read(|| Err(StoreError::Full)).is_err());
         assert_eq!(gauge.read(|| Ok(some)).unwrap(), some);
-        let old = gauge.0.lock().map(|(at, room)| (at + AGE_MAX, room));
+        let old = gauge.0.lock().map(|(at, room)| (at + 100 * AGE_MAX, room));
         *gauge.0.lock() = old;
         assert_eq!(gauge.read(|| Err(StoreError::Full)).unwrap(), some);
-        *gauge.0.lock() = old.and_then(|(at, room)| Some((at.checked_sub(2 * AGE_MAX)?, room)));
+        *gauge.0.lock() = old.and_then(|(at, room)| Some((at.checked_sub(102 * AGE_MAX)?, room)));
         assert!(gauge.read(|| Err(StoreError::Full)).is_err());
     }
 }

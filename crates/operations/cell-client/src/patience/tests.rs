@@ -192,8 +192,8 @@ fn unrepeatable_requests_fail_immediately() {
 
 #[test]
 fn patience_ends_and_the_wait_is_reported() {
-    let (busy, offline) = (Duration::from_millis(800), Duration::from_millis(600));
-    let patience = Patience { busy, offline, ..quick() };
+    let limit = Duration::from_secs(3);
+    let patience = Patience { busy: limit, offline: limit, ..quick() };
     let (refusing, client, reports) = start(patience);
     let file = root(&client);
     for code in [AbortCode::VBUSY, AbortCode::VOFFLINE, AbortCode::VRESTARTING] {

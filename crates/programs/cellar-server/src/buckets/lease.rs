@@ -281,17 +281,21 @@ mod tests {
         let owed = [client(1, Some(uuid)), client(2, Some(uuid)), client(3, None)];
         let ownership = lease.opened(&partition);
         assert!(!ownership.may_answer());
+        let until = |is_so: &dyn Fn() -> bool| {
+            let end = Instant::now() + Duration::from_secs(60);
+            while !is_so() {
+                assert!(Instant::now() < end);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
         ownership.begin(&owed);
-        assert!(ownership.may_answer() && !ownership.may_change());
+        until(&|| ownership.may_answer());
+        assert!(!ownership.may_change());
         ownership.reset_done(uuid, true);
         std::thread::sleep(Duration::from_millis(100));
         assert!(!ownership.may_change(), "one is left");
         ownership.reset_done(HostUuid::default(), false);
-        let end = Instant::now() + Duration::from_secs(60);
-        while !ownership.may_change() {
-            assert!(Instant::now() < end);
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until(&|| ownership.may_change());
         drop((partition, ownership));
     }
 }

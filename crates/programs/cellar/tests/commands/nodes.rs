@@ -196,8 +196,9 @@ fn every_node_serves_every_volume() {
     let [detected, answered] =
         ["detect_ns", "answered_ns"].map(|key| Duration::from_nanos(taken[key].as_u64().unwrap()));
     println!("taken over in {total:.2?}: {taken}");
-    // The last renewal may have been seen up to two seconds before the kill, and another node may evict first.
-    let [shortest, slack] = [Duration::from_millis(4500), Duration::from_secs(2)];
+    // The last renewal may have been seen two seconds before the kill, on a busy machine earlier, and another
+    // node may evict first.
+    let [shortest, slack] = [Duration::from_millis(4500), Duration::from_secs(10)];
     assert!(total > shortest && total <= begun.elapsed() + slack, "{taken}");
     assert!(detected >= shortest && answered >= detected, "{taken}");
     let front = rest.iter().find(|node| **node != taker).unwrap();

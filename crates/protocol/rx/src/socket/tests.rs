@@ -2,6 +2,10 @@ use super::*;
 use crate::steering;
 use rx_proto::{Outgoing, Transmit};
 use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Instant;
+
+/// How long the kernel of a busy machine may take for what it does immediately on others.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Polls until `wanted` datagrams have arrived, or none arrives for two seconds.
 fn collect(socket: &LaneSocket, counters: &LaneCounters, wanted: usize) -> Vec<(Path, Bytes)> {
@@ -194,6 +198,10 @@ fn kernel_drops_are_seen() {
     for _ in 0..200 {
         from.send_to(&[0; 1000], to.local()).unwrap();
     }
+    let end = Instant::now() + PATIENCE;
+    while to.kernel_drops() == 0 && Instant::now() < end {
+        std::thread::yield_now();
+    }
     assert!(to.kernel_drops() > 0);
     assert!(to.buffer_bytes().0 < 1 << 20);
 }
@@ -320,9 +328,12 @@ fn every_inherited_socket_is_read_whatever_the_number_of_lanes() {
         send();
         let counters = LaneCounters::default();
         let mut receiver = Receiver::new();
-        let mut arrived = 0;
-        for socket in shares.iter().flatten() {
-            while socket.receive(&mut receiver, &counters, &mut |some| arrived += some.count()) {}
+        let (mut arrived, end) = (0, Instant::now() + PATIENCE);
+        while arrived < 64 && Instant::now() < end {
+            for socket in shares.iter().flatten() {
+                while socket.receive(&mut receiver, &counters, &mut |some| arrived += some.count()) {}
+            }
+            std::thread::yield_now();
         }
         assert_eq!(arrived, 64, "{before} sockets, {lanes} lanes");
     }

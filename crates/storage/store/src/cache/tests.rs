@@ -121,7 +121,8 @@ fn several_are_found_if_all_are_here() {
 fn several_that_are_used_stay() {
     let cache = numbers(100 * ENTRY);
     (0..100).for_each(|number| insert(&cache, 1, number));
-    let used: Vec<(u64, u32)> = (0..10).map(|number| (1, number)).collect();
+    // A shard has room for them all, whatever the keys of its hasher.
+    let used: Vec<(u64, u32)> = (0..5).map(|number| (1, number)).collect();
     for number in 100..1000 {
         assert!(cache.try_get_all(&used).is_some(), "{number}");
         insert(&cache, 1, number);

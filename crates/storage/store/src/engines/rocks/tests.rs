@@ -195,7 +195,7 @@ fn a_failed_database_shows_what_was_acknowledged() {
         let meta = open(folder.path());
         let write = |thread: u8| {
             let mut acknowledged = Vec::new();
-            for number in 0..u16::MAX {
+            for number in 0..u32::MAX {
                 let key = [&[thread][..], &number.to_be_bytes()].concat();
                 let mut batch = Batch::new();
                 batch.put(ITEMS, key.clone(), "");

@@ -159,11 +159,11 @@ mod tests {
                 let first = rounds.wait(1, || {
                     saves.fetch_add(1, AcqRel);
                     begun.wait();
-                    // Until the others wait.
-                    while rounds.requests() < 6 {
-                        thread::yield_now();
+                    // Until all others wait; those that it wakes wait again.
+                    let end = Instant::now() + Duration::from_secs(60);
+                    while rounds.ended.notify_all() < 5 && Instant::now() < end {
+                        thread::sleep(Duration::from_millis(10));
                     }
-                    thread::sleep(Duration::from_millis(100));
                     Err(no_answer())
                 });
                 assert!(matches!(first, Err(StoreError::Unavailable { .. })));
