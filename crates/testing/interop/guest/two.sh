@@ -13,5 +13,5 @@ else
     same "renamed and removed" "$(ls shared)" h
     mkdir shared/sub; : >shared/sub/x; tell two-b; other one-c
     exec 9<shared/h; flock -n 9 && fail "the lock was given twice"; tell two-c; other one-d
-    flock -w 20 9 || fail "the lock was not given back"; tell two-d
+    flock -w 100 9 || fail "the lock was not given back"; tell two-d
 fi

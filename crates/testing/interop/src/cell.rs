@@ -113,7 +113,7 @@ impl Cell {
         let programs = ["dafileserver -L", "davolserver", "salvageserver", "dasalvager"];
         let programs = programs.map(|program| format!("'/usr/lib/openafs/{program}'")).join(" ");
         cell.shell(&format!(
-            "/usr/sbin/bosserver && for i in $(seq 50); do \
+            "/usr/sbin/bosserver && for i in $(seq 300); do \
              bos create {address} dafs dafs {programs} -localauth && exit; sleep 0.1; done; exit 1"
         ))?
         .ok()

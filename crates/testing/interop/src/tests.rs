@@ -158,6 +158,21 @@ pub(crate) fn wait_for(limit: Duration, mut done: impl FnMut() -> Result<bool>) 
     Ok(())
 }
 
+/// Time limit for servers to list what is left when a job has ended.
+const SETTLING_LIMIT: Duration = Duration::from_secs(60);
+
+/// Returns what a command prints in a cell, as soon as that is as wanted: OpenAFS may list a transaction shortly after its job
+/// has ended.
+pub(crate) fn printed_when(cell: &Cell, command: &str, is_wanted: impl Fn(&str) -> bool) -> Result<String> {
+    let mut printed = String::new();
+    wait_for(SETTLING_LIMIT, || {
+        printed = cell.run(command)?.ok()?;
+        Ok(is_wanted(&printed))
+    })
+    .with_context(|| format!("{command}: {printed}"))?;
+    Ok(printed)
+}
+
 /// Returns the number of calls of these procedures to a Cellar server.
 pub(crate) fn calls(server: &Cell, procedures: &[&str]) -> Result<u64> {
     figure(server, procedures, "calls")

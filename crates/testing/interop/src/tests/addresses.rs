@@ -29,7 +29,7 @@ pub(crate) const SERVED: Plan = Plan { partitions: &["b"], service_addresses: &S
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Longest pause of a client of an address whose node is killed.
-const TAKEOVER: Duration = Duration::from_secs(12);
+const TAKEOVER: Duration = Duration::from_secs(19);
 
 /// Longest pause of a client of an address whose node is stopped in order.
 const HANDOVER: Duration = Duration::from_secs(6);

@@ -2,7 +2,7 @@
 
 use crate::Test;
 use crate::tests::kafs::token;
-use crate::tests::own_file;
+use crate::tests::{own_file, wait_for};
 use anyhow::{Context, Result, bail, ensure};
 use interop::cell::{Cell, Server};
 use interop::means::Means;
@@ -36,7 +36,7 @@ const BEGIN_JOURNAL: &str = "
     rm -f /run/systemd/journal/socket
     SYSTEMD_LOG_TARGET=console setsid /lib/systemd/systemd-journald </dev/null >>/run/journald.log 2>&1 &
     echo $! >/run/journald.pid
-    for i in $(seq 100); do
+    for i in $(seq 600); do
         kill -0 $! || break
         [ ! -S /run/systemd/journal/socket ] || exit 0
         sleep 0.1
@@ -44,7 +44,7 @@ const BEGIN_JOURNAL: &str = "
     echo 'systemd-journald does not run:'; cat /run/journald.log; exit 1";
 const END_JOURNAL: &str = "
     journal=$(cat /run/journald.pid); kill $journal || exit
-    for i in $(seq 100); do kill -0 $journal 2>/dev/null || exit 0; sleep 0.1; done
+    for i in $(seq 600); do kill -0 $journal 2>/dev/null || exit 0; sleep 0.1; done
     echo 'systemd-journald does not end'; exit 1";
 
 /// Makes Cellar record all events, as OpenAFS does.
@@ -193,7 +193,7 @@ fn journal() -> Result<()> {
 /// Returns the audit records in the journal, once they are complete.
 fn entries(cell: &Cell, mut is_whole: impl FnMut(&[Value]) -> Result<bool>) -> Result<Vec<Value>> {
     let mut entries = Vec::new();
-    for _ in 0..100 {
+    for _ in 0..600 {
         let text = cell.shell("journalctl -q -o json SYSLOG_IDENTIFIER=cellar-audit")?.text;
         entries = text
             .lines()
@@ -242,12 +242,9 @@ fn commands(cell: &Cell) -> Result<()> {
 
 /// Returns the normalised audit lines that `act` adds to a cell's audit log.
 fn written(cell: &Cell, act: impl FnOnce() -> Result<()>) -> Result<Vec<String>> {
-    std::thread::sleep(Duration::from_secs(1));
-    let before = read(cell)?;
+    let before = read_settled(cell)?;
     act()?;
-    // The last line is written some milliseconds after its call has ended.
-    std::thread::sleep(Duration::from_secs(1));
-    let after = read(cell)?;
+    let after = read_settled(cell)?;
     let news = after.iter().zip(&before).map(|(after, before)| {
         after.strip_prefix(&before[..]).context("a server started a new file of its audit")
     });
@@ -256,6 +253,22 @@ fn written(cell: &Cell, act: impl FnOnce() -> Result<()>) -> Result<Vec<String>>
         lines.extend(normalised(text?, cell.address)?);
     }
     Ok(lines)
+}
+
+/// Pause between two readings of the audit files, and the time limit for two that are equal.
+const PAUSE: Duration = Duration::from_secs(2);
+const SETTLING_LIMIT: Duration = Duration::from_secs(120);
+
+/// Reads the audit files as soon as nothing more is written to them: the last line is written after its call has ended.
+fn read_settled(cell: &Cell) -> Result<Vec<String>> {
+    let mut last = read(cell)?;
+    wait_for(SETTLING_LIMIT, || {
+        std::thread::sleep(PAUSE);
+        let before = std::mem::replace(&mut last, read(cell)?);
+        Ok(last == before)
+    })
+    .context("more and more is audited")?;
+    Ok(last)
 }
 
 /// Reads the audit files.

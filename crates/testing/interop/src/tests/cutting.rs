@@ -27,7 +27,7 @@ const SHORT: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(30 + IDLE_SECONDS + 30);
 /// Size of each volume, and the network rate: slow enough to observe both transfers in progress.
 const FILE_MIB: u64 = 24;
-const RATE: &str = "48mbit";
+const RATE: &str = "24mbit";
 /// Number of bytes that each job has sent when the network is cut.
 const SENT_BYTES: u64 = 2 << 20;
 /// Time limit for a job to send that much, and for transactions to disappear from a server.

@@ -15,6 +15,10 @@ pub(crate) fn tests() -> Vec<Test> {
 /// Findings about the machine are ignored, since other tests run at the same time.
 const OF_THE_MACHINE: [&str; 2] = ["datagrams-dropped-elsewhere", "processors-busy"];
 
+/// Findings that pass when the machine is less busy, and the number of examinations that may find them, and must not all.
+const PASSING: [&str; 2] = ["rx-packets-lost", "slow-calls"];
+const EXAMINATIONS: usize = 3;
+
 /// Starts more calls than a server can have threads: StoreData (133), sending only the opcode, each on a new
 /// connection. Packet headers have epoch, connection, call, sequence, serial (4 bytes each), type, the client
 /// flag, no security, and the service (rx_packet.h). A file server counts a call as arrived once it knows
@@ -44,14 +48,26 @@ fn examine() -> Result<()> {
     let begin = BEGIN_CALLS.replace("$ADDR", cell.address);
 
     let (suites, scratch) = (own_file("suites"), cell.scratch()?);
-    let work = format!(
-        "cellar cp {}/ cell:work.1/suites/ && cellar cp cell:work.1/suites/ {}/back/",
-        suites.display(),
-        scratch.display()
-    );
-    let well =
-        cell.shell(&format!("({work}) >/dev/null 2>&1 & {doctor}; status=$?; wait $! && exit $status"))?;
-    let reported = of(&well.text)?;
+    let examined = |number: usize| -> Result<_> {
+        let work = format!(
+            "cellar cp {}/ cell:work.1/suites.{number}/ && cellar cp cell:work.1/suites.{number}/ {}/back.{number}/",
+            suites.display(),
+            scratch.display()
+        );
+        let well =
+            cell.shell(&format!("({work}) >/dev/null 2>&1 & {doctor}; status=$?; wait $! && exit $status"))?;
+        let reported = of(&well.text)?;
+        Ok((well, reported))
+    };
+    let (mut well, mut reported) = examined(1)?;
+    for number in 2..=EXAMINATIONS {
+        let passing = found(&reported, |problem| PASSING.contains(&problem));
+        if passing.is_empty() {
+            break;
+        }
+        println!("interop: doctor-openafs: {passing:?}; again");
+        (well, reported) = examined(number)?;
+    }
     let findings = found(&reported, |problem| !OF_THE_MACHINE.contains(&problem));
     ensure!(findings.is_empty(), "a server that is well has {findings:?}: {}", well.text);
     ensure!(reported["not_checked"].as_array().is_some_and(Vec::is_empty), "{}", reported["not_checked"]);

@@ -56,9 +56,17 @@ pub(crate) fn in_mounted_cell<T>(cell: &Cell, body: impl FnOnce(&Path) -> Result
         Ok(cell.shell(&format!("test -d {}", root.display()))?.status == 0)
     })
     .and_then(|()| body(&root));
-    let unmounted = cell.shell(&format!("fusermount -u {}", mount.display()));
+    let unmounted = unmount(cell, &mount);
     let result = result?;
-    unmounted?.ok().map(|_| result)
+    unmounted.map(|()| result)
+}
+
+/// Unmounts what [`Cell::mount_fuse`] has mounted. Retries, since the client needs a moment; an unmount that fails would make the
+/// next mount fail.
+pub(crate) fn unmount(cell: &Cell, mount: &Path) -> Result<()> {
+    let script =
+        format!("for i in $(seq 100); do fusermount -u {} && exit; sleep 0.1; done; exit 1", mount.display());
+    cell.shell(&script)?.ok().context("unmounting").map(drop)
 }
 
 /// Returns the output of the file script: its steps, and the failures in each.

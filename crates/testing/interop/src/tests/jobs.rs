@@ -2,7 +2,7 @@
 
 use crate::Test;
 use crate::tests::mixed::{all, copy, fetch_and_compare};
-use crate::tests::own_file;
+use crate::tests::{own_file, printed_when, wait_for};
 use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server};
 use interop::means::Means;
@@ -140,8 +140,17 @@ fn kill(first: &mut Cell, second: &mut Cell, victim: Victim) -> Result<()> {
     Ok(())
 }
 
+/// Whether the process that [`begin`] has started last is running.
+pub(crate) fn is_running(cell: &Cell) -> Result<bool> {
+    let pid = cell.scratch()?.join("runner.pid");
+    Ok(cell.shell(&format!("kill -0 $(cat {})", pid.display()))?.status == 0)
+}
+
 /// Waits until the server has finished or undone all interrupted jobs.
 pub(crate) fn finish(cell: &Cell) -> Result<()> {
+    // If a server was killed before the job was recorded, the journal does not have the job yet.
+    wait_for(JOB_LIMIT, || Ok(!is_running(cell)?))
+        .with_context(|| format!("the runner does not end\n{}", cell.cellar_log()))?;
     let deadline = Instant::now() + JOB_LIMIT;
     loop {
         let jobs = jobs(cell)?;
@@ -175,9 +184,10 @@ pub(crate) fn settled(first: &Cell, second: &Cell) -> Result<String> {
     ensure!(locked.contains("Total entries: 0"), "{locked}");
     let mut all = String::new();
     for cell in [first, second] {
-        let listed = first.run(&format!("vos listvol {} -localauth", cell.address))?.ok()?;
-        ensure!(listed.contains("Total volumes offLine 0 ; Total busy 0"), "{listed}");
-        ensure!(!listed.contains("clone-temp"), "{listed}");
+        let list = format!("vos listvol {} -localauth", cell.address);
+        let listed = printed_when(first, &list, |listed| {
+            listed.contains("Total volumes offLine 0 ; Total busy 0") && !listed.contains("clone-temp")
+        })?;
         all.push_str(&listed);
     }
     Ok(all)

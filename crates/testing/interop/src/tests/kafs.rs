@@ -371,13 +371,13 @@ struct Written {
 fn write_under_kills(cell: &mut Cell, volume: &str, kills: usize) -> Result<Written> {
     let out = cell.path().join(format!("out-{volume}"));
     std::fs::create_dir(&out)?;
-    let mut guest = Guest::new(cell, volume, 280)
+    let mut guest = Guest::new(cell, volume, 1200)
         .with(&["--hostroot", "--share", out.to_str().context("path")?])
         .mount(volume, "/mnt")
         .start(&script(cell, volume, "", &["writer.sh"])?)?;
     let mut done = 0;
     loop {
-        wait_for(Duration::from_secs(90), || {
+        wait_for(Duration::from_secs(600), || {
             Ok(acknowledged(&guest.printed()).len() > 25 * (done + 1) || !guest.is_running()?)
         })
         .with_context(|| format!("after {done} kills the guest printed:\n{}", guest.printed()))?;

@@ -80,8 +80,9 @@ fn a_hanging_test() -> Result<()> {
     }
     nothing_is_left(folder.path())?;
 
-    let mut interrupted = again(&["hangs-in-its-cell"])?.spawn()?;
-    wait_for(Duration::from_secs(15), is_running)?;
+    // It must be there before the limit for a test ends it.
+    let mut interrupted = again(&["hangs-in-its-cell"])?.env("CELLAR_TEST_LIMIT", "120").spawn()?;
+    wait_for(Duration::from_secs(60), is_running)?;
     Command::new("kill").args(["-INT", &interrupted.id().to_string()]).status()?;
     let status = interrupted.wait()?;
     ensure!(status.code() == Some(130), "after SIGINT: {status}");

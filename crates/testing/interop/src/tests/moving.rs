@@ -43,7 +43,7 @@ fn moves_under_kafs(kernel: &[&str]) -> Result<()> {
     pair.all(&["cellar volume create data --on CELLAR --quota 0 --acl system:anyuser=rlidwka"])?;
     let out = pair.openafs.path().join("out");
     std::fs::create_dir(&out)?;
-    let mut guest = Guest::new(&pair.openafs, "moves", 400)
+    let mut guest = Guest::new(&pair.openafs, "moves", 1200)
         .with(kernel)
         .with(&["--hostroot", "--share", out.to_str().context("path")?])
         .mount("data", "/mnt")

@@ -31,11 +31,11 @@ const SECOND: &str = PLAN.nodes[1].0;
 /// Time limit for nodes and partitions to be there: new partitions are probed first.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Longest pause of a client whose volume's owner is killed.
-const TAKEOVER: Duration = Duration::from_secs(12);
+/// Longest pause of a client whose volume's owner is killed: less than the 20 s for which a node holds a call.
+const TAKEOVER: Duration = Duration::from_secs(19);
 
 /// Longest pause of a client whose volume's partition is moved.
-const MOVE: Duration = Duration::from_secs(10);
+const MOVE: Duration = Duration::from_secs(19);
 
 /// Creates a volume in each partition.
 fn create_volumes(cluster: &Cluster) -> Result<()> {
@@ -147,9 +147,10 @@ fn explained(cluster: &Cluster, longest: Duration) -> Result<()> {
     ensure!(stages.iter().map(|(_, time)| *time).sum::<Duration>() == total, "{taken}");
     // Another node may have evicted the dead one, which saw its last renewal up to a second earlier.
     ensure!(stages[0].1 >= Duration::from_secs(5) && total <= TAKEOVER, "{taken}");
-    // The lease was renewed, and seen to be, up to two seconds before the kill.
+    // The lease was renewed, and seen to be, up to two seconds before the kill. A busy machine delays the answer after the
+    // takeover.
     ensure!(
-        total >= longest.saturating_sub(Duration::from_secs(2)),
+        total >= longest.saturating_sub(Duration::from_secs(7)),
         "{taken}, and a client waited {longest:?}"
     );
     let taker = &cluster.nodes[cluster.present_owner("b")?];

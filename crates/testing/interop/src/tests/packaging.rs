@@ -361,10 +361,10 @@ fn upgrade(machine: &Machine, scratch: &Path) -> Result<()> {
 
 /// A server that hangs is killed and started again.
 fn be_watched(machine: &Machine) -> Result<()> {
-    machine.drop_in("cellar.service", "[Service]\nWatchdogSec=3s\nTimeoutAbortSec=1s\n")?;
+    machine.drop_in("cellar.service", "[Service]\nWatchdogSec=12s\nTimeoutAbortSec=1s\n")?;
     machine.must("systemctl restart cellar")?;
     // Long enough to be killed if it does not report.
-    std::thread::sleep(Duration::from_secs(5));
+    std::thread::sleep(Duration::from_secs(15));
     ensure!(machine.property("cellar", "NRestarts")? == "0", "a server that works was killed");
     machine.must("systemctl kill --signal=STOP --kill-who=main cellar")?;
     wait_for(LIMIT, || Ok(machine.property("cellar", "NRestarts")? == "1"))

@@ -254,7 +254,10 @@ impl Asking {
         for _ in 0..60 {
             thread::sleep(Duration::from_millis(500));
             let last = std::mem::replace(&mut state, self.pair.openafs.shell(&script)?.ok()?);
-            if last == state {
+            // A dump in progress is that of a busy volume.
+            let is_quiet =
+                state.matches("No active transactions").count() == 2 || state.contains("procedure: Dump");
+            if last == state && is_quiet {
                 break;
             }
         }

@@ -115,6 +115,8 @@ fn many_addresses(databases: &Cell) -> Result<()> {
     let entry = registered(databases, MANY.1).with_context(|| server.cellar_log())?;
     ensure!(entry.addresses.first().is_some_and(|first| first == MANY.1), "{entry:?}");
     ensure!(entry.addresses.len() == ADDRESSES_MAX, "{entry:?}");
+    wait_for(LIMIT, || Ok(server.cellar_log().contains("a server has at most")))
+        .with_context(|| server.cellar_log())?;
     let log = server.cellar_log();
     let finding = finding(&server, "addresses-left-out")?;
     for address in (1..=BRIDGES).map(|number| format!("10.0.{number}.1")) {
@@ -186,8 +188,14 @@ fn grouped(uuid: &str) -> Result<String> {
 
 /// Waits until the registration of a server is refused, and returns the server's log.
 fn refused(databases: &Cell, server: &Cell, address: &str) -> Result<String> {
-    wait_for(LIMIT, || Ok(server.cellar_log().contains("cannot register in the location database")))
-        .with_context(|| server.cellar_log())?;
+    // The reason follows in a line of its own.
+    let reasons = ["is registered for server", "is registered with addresses"];
+    wait_for(LIMIT, || {
+        let log = server.cellar_log();
+        let is_explained = reasons.iter().any(|reason| log.contains(reason));
+        Ok(is_explained && log.contains("cannot register in the location database"))
+    })
+    .with_context(|| server.cellar_log())?;
     let entries = entries(databases)?;
     let is_registered = entries.iter().any(|entry| entry.addresses.iter().any(|it| it == address));
     ensure!(!is_registered, "{address} is registered nevertheless: {entries:?}");

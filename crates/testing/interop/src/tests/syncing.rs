@@ -2,7 +2,7 @@
 //! server (SIGKILL) when any of its threads syncs for the first, second or third time.
 
 use crate::Test;
-use crate::tests::jobs::{begin, finish, jobs};
+use crate::tests::jobs::{begin, finish, is_running, jobs};
 use crate::tests::mixed::all;
 use crate::tests::soak;
 use crate::tests::stepping::{Cells, WORKS, Work};
@@ -67,8 +67,6 @@ fn is_hit(cells: &mut Cells, work: &Work, is_second: bool, sync: usize) -> Resul
     if !is_hit {
         let_go(cells.server(is_second), &trace)?;
     }
-    // If the server was down before the job was recorded, the journal does not have the job yet.
-    crate::tests::wait_for(2 * LIMIT, || Ok(!is_running(cells)?)).context("the runner does not end")?;
     finish(&cells.first)?;
     let reported = std::fs::read_to_string(format!("{}/runner.log", cells.folder()))?;
     let known = cells
@@ -105,7 +103,7 @@ fn meets_its_end(cells: &mut Cells, is_second: bool) -> Result<bool> {
     let deadline = Instant::now() + LIMIT;
     loop {
         std::thread::sleep(NAP);
-        let runs = is_running(cells)?;
+        let runs = is_running(&cells.first)?;
         if !runs {
             std::thread::sleep(NAP);
         }
@@ -134,9 +132,4 @@ fn let_go(victim: &mut Cell, trace: &str) -> Result<()> {
         victim.start_cellar()?;
     }
     Ok(())
-}
-
-/// Whether the process that started the job is running.
-fn is_running(cells: &Cells) -> Result<bool> {
-    Ok(cells.first.shell(&format!("kill -0 $(cat {}/runner.pid)", cells.folder()))?.status == 0)
 }

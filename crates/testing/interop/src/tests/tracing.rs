@@ -18,8 +18,9 @@ const CALLS: u64 = 25;
 
 /// Stops a tracer in the background of a shell. The tracer ignores the signal until it has attached
 /// everything, which is later than its message, so the signal is repeated until it exits. A second signal while it
-/// detaches, which takes a second on a busy machine, would abort that.
-const END: &str = "while kill -INT $tracer 2>/dev/null; do sleep 2; done";
+/// detaches, which takes some seconds on a busy machine, would abort that.
+const END: &str = "while kill -INT $tracer 2>/dev/null; do \
+    for i in $(seq 150); do kill -0 $tracer 2>/dev/null || break; sleep 0.1; done; done";
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![

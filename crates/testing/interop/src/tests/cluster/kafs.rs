@@ -31,7 +31,7 @@ pub(super) fn hidden() -> Vec<Test> {
 }
 
 /// Time limit for the guest to boot, and to do something.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_secs(400);
 
 /// Longest pause of the guest after the death of the owner, which is also the node that it calls, or not. It waits for the
 /// takeover, and repeats a call after a second or more.
@@ -51,7 +51,7 @@ fn owners_die(kernel: &[&str], plan: Plan) -> Result<()> {
     }
     let out = cluster.host.path().join("out");
     std::fs::create_dir(&out)?;
-    let guest = Guest::new(&cluster.host, "cluster", 300)
+    let guest = Guest::new(&cluster.host, "cluster", 900)
         .with(kernel)
         .with(&["--hostroot", "--share", out.to_str().context("path")?, "--net", "tap", "--guest-ip", GUEST])
         .mount(VOLUME, "/mnt")

@@ -51,6 +51,12 @@ const CALLS: [&str; 8] = [
     "sent_directly",
 ];
 
+/// Figures of [`CALLS`] for calls whose fate is unknown, or that failed. They are repeated, which costs more.
+const LOST: [usize; 2] = [2, 3];
+
+/// Number of attempts at a walk or a read: on a busy machine calls between the nodes may be lost in one.
+pub(super) const ATTEMPTS: usize = 3;
+
 /// What a walk has cost: the increase of [`CALLS`] at each node.
 type Cost = Vec<[u64; CALLS.len()]>;
 
@@ -98,15 +104,22 @@ fn compare_walks(cluster: &Cluster, local: &Path, files: usize) -> Result<()> {
         "the owner's client needed other nodes: {cost:?}"
     );
     for round in 0..2 {
-        let begun = Instant::now();
-        let (tree, cost) = walk(cluster, FRONT)?;
-        ensure!(tree == owned, "statuses differ: {:?}", first_difference(&tree, &owned));
-        bounded(&cost, files)?;
-        println!(
-            "interop: walk {round} over {files} files, {:.1?}: {} calls",
-            begun.elapsed(),
-            cost[FRONT][0]
-        );
+        for attempt in 1..=ATTEMPTS {
+            let begun = Instant::now();
+            let (tree, cost) = walk(cluster, FRONT)?;
+            ensure!(tree == owned, "statuses differ: {:?}", first_difference(&tree, &owned));
+            println!(
+                "interop: walk {round} over {files} files, {:.1?}: {} calls",
+                begun.elapsed(),
+                cost[FRONT][0]
+            );
+            let lost: u64 = cost.iter().flat_map(|node| LOST.map(|figure| node[figure])).sum();
+            if lost == 0 || attempt == ATTEMPTS {
+                bounded(&cost, files)?;
+                break;
+            }
+            println!("interop: {lost} calls were lost; again");
+        }
     }
     let mut expected = owned;
     for (step, (writer, readers)) in

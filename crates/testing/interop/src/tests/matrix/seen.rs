@@ -1,6 +1,7 @@
 //! The contents of a volume as shown by OpenAFS's cache manager and by `vos dump`.
 
 use crate::tests::dumps::{contents, vnodes};
+use crate::tests::fuse::unmount;
 use crate::tests::import::content::Node;
 use afs_format::dump::DumpedVnode;
 use anyhow::{Context, Result, bail, ensure};
@@ -100,16 +101,13 @@ pub(super) fn through_client(client: &Cell, volume: &str, command: &str) -> Resu
     std::fs::create_dir_all(&mount)?;
     client.mount_fuse(&mount)?;
     let root = format!("{}/.:mount/{volume}", mount.display());
-    // Retries, since the client needs a moment; an unmount that fails would make the next mount fail.
+    // Retries, since the client needs a moment.
     let text = client.shell(&format!(
         "for i in $(seq 600); do cd {root} && break; sleep 0.1; done 2>/dev/null; cd {root} && {{ {command}; }}"
     ));
-    let unmounted = client.shell(&format!(
-        "for i in $(seq 100); do fusermount -u {0} && exit; sleep 0.1; done; exit 1",
-        mount.display()
-    ));
+    let unmounted = unmount(client, &mount);
     let text = text?.ok().with_context(|| format!("{volume} through afsd.fuse"))?;
-    unmounted?.ok().context("unmounting")?;
+    unmounted?;
     Ok(text)
 }
 
