@@ -4,7 +4,7 @@ use crate::{Bounded, is_refusal};
 use bytes::Bytes;
 use futures::{StreamExt, stream};
 use object_store::path::Path as Name;
-use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
+use object_store::{Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use store::{Bucket, BucketError, VisitObject};
+use store::{Bucket, BucketError, ObjectPart, VisitObject};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -301,10 +301,13 @@ impl Bucket for Objects {
         done
     }
 
-    fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, BucketError> {
+    fn read(&self, name: &str, range: Range<u64>) -> Result<ObjectPart, BucketError> {
         let full = self.name(name);
-        let found =
-            self.repeat(&format!("read {full}"), async || self.bucket.get_range(&full, range.clone()).await);
+        let options = GetOptions::new().with_range(Some(range));
+        let found = self.repeat(&format!("read {full}"), async || {
+            let found = self.bucket.get_opts(&full, options.clone()).await?;
+            Ok(ObjectPart { object_bytes: found.meta.size, bytes: found.bytes().await? })
+        });
         found.map_err(|error| match error {
             BucketError::Missing { .. } => BucketError::Missing { name: name.to_owned() },
             other => other,

@@ -22,7 +22,7 @@ use std::time::Duration;
 use store::{
     Batch, Bucket, BucketError, Change, ChunkAddress, ChunkNames, ChunkOwner, ChunkStore, Codec,
     CommitNumber, DiskCache, DiskCacheConfig, EncodedChunk, Family, FileData, KeyRange, MemoryMeta,
-    MetaStore, ObjectChunks, ObjectConfig, Snapshot, StoreError, Visit, VisitObject,
+    MetaStore, ObjectChunks, ObjectConfig, ObjectPart, Snapshot, StoreError, Visit, VisitObject,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -69,7 +69,7 @@ impl Bucket for Planted {
         }
     }
 
-    fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, BucketError> {
+    fn read(&self, name: &str, range: Range<u64>) -> Result<ObjectPart, BucketError> {
         self.objects.read(name, range)
     }
 

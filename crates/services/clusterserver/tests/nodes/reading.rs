@@ -218,7 +218,7 @@ fn the_owner_sends_what_cannot_be_read() {
     let (fid, data) = scene.file("i", 3 * MB);
     let shelf = scene.shelf.clone();
     scene.view.meddle(move |number, name| {
-        (number >= 3).then(|| shelf.read(name, 0..u64::MAX).map(|all| damaged(&all)))
+        (number >= 3).then(|| shelf.read(name, 0..u64::MAX).map(|all| damaged(&all.bytes)))
     });
     assert!(fetch_range(&*scene.front(), fid, 0, ALL).unwrap().0 == data, "never the wrong bytes");
     assert_eq!(scene.counters().reads_failed, 4);

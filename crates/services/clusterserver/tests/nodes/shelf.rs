@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use store::{
-    Bucket, BucketError, ForeignChunks, KeyRing, MemoryMeta, ObjectChunks, ObjectConfig, VisitObject,
+    Bucket, BucketError, ForeignChunks, KeyRing, MemoryMeta, ObjectChunks, ObjectConfig, ObjectPart,
+    VisitObject,
 };
 use volume::PartitionHandle;
 
@@ -58,6 +59,12 @@ impl Shelf {
     }
 }
 
+/// Returns a part of an object.
+fn part(object: &Bytes, range: Range<u64>) -> ObjectPart {
+    let end = object.len().min(range.end as usize);
+    ObjectPart { bytes: object.slice(end.min(range.start as usize)..end), object_bytes: object.len() as u64 }
+}
+
 /// Returns an object with a wrong bit in every kilobyte.
 pub(crate) fn damaged(contents: &Bytes) -> Bytes {
     let mut contents = contents.to_vec();
@@ -99,11 +106,10 @@ impl Bucket for Shelf {
         Ok(())
     }
 
-    fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, BucketError> {
+    fn read(&self, name: &str, range: Range<u64>) -> Result<ObjectPart, BucketError> {
         let objects = self.objects.lock();
         let object = objects.get(name).ok_or_else(|| BucketError::Missing { name: name.to_owned() })?;
-        let end = object.len().min(range.end as usize);
-        Ok(object.slice(end.min(range.start as usize)..end))
+        Ok(part(object, range))
     }
 
     fn copy(&self, _: &str, _: &str) -> Result<u64, BucketError> {
@@ -142,7 +148,7 @@ impl Bucket for View {
         panic!("a front writes nothing");
     }
 
-    fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, BucketError> {
+    fn read(&self, name: &str, range: Range<u64>) -> Result<ObjectPart, BucketError> {
         let number = {
             let mut reads = self.reads.lock();
             *reads += 1;
@@ -151,7 +157,7 @@ impl Bucket for View {
         let instead = self.meddle.lock().as_mut().and_then(|meddle| meddle(number, name));
         match instead {
             Some(Err(error)) => Err(error),
-            Some(Ok(object)) => Ok(object.slice(range.start as usize..object.len().min(range.end as usize))),
+            Some(Ok(object)) => Ok(part(&object, range)),
             None => self.shelf.read(name, range),
         }
     }

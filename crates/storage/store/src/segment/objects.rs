@@ -24,7 +24,7 @@ mod unsaved;
 mod windows;
 
 pub(super) use audit::{ObjectReader, lengths};
-pub use bucket::{Bucket, BucketError, VisitObject};
+pub use bucket::{Bucket, BucketError, ObjectPart, VisitObject};
 pub use disk_cache::{DiskCache, DiskCacheConfig, DiskCacheStatistics};
 pub use foreign::ForeignChunks;
 pub use import::{Import, Loan};

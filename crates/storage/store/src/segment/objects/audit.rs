@@ -62,10 +62,11 @@ impl ObjectReader {
 
     /// Reads a part of an object, which may end before.
     fn read(&self, id: u64, range: Range<u64>) -> Result<Bytes, StoreError> {
-        self.bucket.read(&object_name(id), range.clone()).map_err(|error| match error {
+        let read = self.bucket.read(&object_name(id), range.clone()).map_err(|error| match error {
             BucketError::Missing { .. } => self.damaged(id, range.start, "no such object".into()),
             other => StoreError::Unavailable { place: self.bucket.place(), what: other.to_string() },
-        })
+        })?;
+        Ok(read.bytes)
     }
 
     /// Returns a whole object; `None` if it is too large.

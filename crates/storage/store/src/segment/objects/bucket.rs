@@ -31,6 +31,15 @@ pub enum BucketError {
 /// Receives the name and size in bytes of each object of a list; breaks to end it.
 pub type VisitObject<'a> = &'a mut dyn FnMut(&str, u64) -> ControlFlow<()>;
 
+/// A part of an object that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectPart {
+    /// Contents, fewer than requested if the object ends within the range.
+    pub bytes: Bytes,
+    /// Size of the whole object in bytes.
+    pub object_bytes: u64,
+}
+
 /// Objects with unique names. An object is created as a whole, never changed, and readable as soon as it exists.
 ///
 /// Every call ends after a limited time. Until then it repeats requests that fail for a reason that may pass, and it
@@ -48,11 +57,11 @@ pub trait Bucket: Send + Sync {
     /// `Differs`, `Unavailable`, `Refused`.
     fn finish(&self, names: &[String]) -> Result<(), BucketError>;
 
-    /// Reads a part of an object. The result is shorter if the object ends within the range.
+    /// Reads a part of an object.
     ///
     /// # Errors
     /// `Missing`, `Unavailable`, `Refused`.
-    fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, BucketError>;
+    fn read(&self, name: &str, range: Range<u64>) -> Result<ObjectPart, BucketError>;
 
     /// Creates an object as a copy of another one, whose full name in the bucket is `from`, without reading it. Returns its
     /// size in bytes. Nothing but this call may create it, and always from the same object.

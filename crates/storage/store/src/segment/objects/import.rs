@@ -123,7 +123,7 @@ impl ObjectChunks {
         let read = copied.and_then(|_| self.bucket.read(&name, 0..BucketVersion::BYTES_MAX as u64));
         // Whether or not the copy was made.
         let removed = self.bucket.remove(&[name]);
-        let read = read.map_err(|error| refused(error.to_string()))?;
+        let read = read.map_err(|error| refused(error.to_string()))?.bytes;
         removed.map_err(|error| refused(error.to_string()))?;
         let version = BucketVersion::parse(&read, Path::new(&from))?;
         if *version.uuid.as_bytes() != partition {
@@ -167,7 +167,7 @@ impl ObjectChunks {
             other => self.unanswered(&other),
         };
         let end = self.bucket.copy(from, &name).map_err(failed)?;
-        let head = self.bucket.read(&name, 0..HEADER_BYTES).map_err(failed)?;
+        let head = self.bucket.read(&name, 0..HEADER_BYTES).map_err(failed)?.bytes;
         let damaged = |what: &str| StoreError::Damaged { place: from.to_owned(), what: what.to_owned() };
         // Records are checked against the id, so data of another object is never read for that of this one.
         if header::id_of(&head) != Some(origin) {
@@ -195,7 +195,7 @@ impl ObjectChunks {
         if !self.adopts.load(Relaxed) || self.accounts.lock().has(id) {
             return None;
         }
-        let head = self.bucket.read(&object_name(id), 0..HEADER_BYTES).ok()?;
+        let head = self.bucket.read(&object_name(id), 0..HEADER_BYTES).ok()?.bytes;
         header::id_of(&head).filter(|origin| *origin != id)
     }
 

@@ -395,6 +395,7 @@ impl ObjectChunks {
             BucketError::Missing { .. } => none(),
             other => self.unanswered(&other),
         })?;
+        let contents = contents.bytes;
         if contents.len() as u64 != end {
             let what = format!("expected {end} bytes, got {}", contents.len());
             return Err(StoreError::Damaged { place: place(), what });

@@ -87,7 +87,7 @@ impl ObjectChunks {
         let name = object_name(id);
         let head = match self.bucket.read(&name, 0..HEADER_BYTES) {
             Err(BucketError::Missing { .. }) => return Ok(()),
-            head => head.map_err(|error| self.unanswered(&error))?,
+            head => head.map_err(|error| self.unanswered(&error))?.bytes,
         };
         tracing::warn!(name, bytes, "keeping an object whose account may have been damaged");
         let account = Account::adopted(id, bytes.max(HEADER_BYTES), header::id_of(&head));

@@ -2,10 +2,10 @@
 //!
 //! A request to a bucket costs far more than the bytes of one record. A read that begins where an earlier one has ended
 //! fetches a window: its own range and what follows it. Windows grow while they are used, and a reader that uses
-//! little of one gets none next time. Once a large window is used, the next one is fetched in the background.
+//! little of one gets none next time. Once a large window is used, the next ones are fetched in the background.
 
 use super::super::header::HEADER_BYTES;
-use super::bucket::{Bucket, BucketError};
+use super::bucket::{Bucket, BucketError, ObjectPart};
 use super::name::object_name;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
@@ -34,6 +34,9 @@ pub(super) enum Source {
 
 /// Maximum number of windows that are fetched in the background.
 const FETCHING_MAX: usize = 8;
+
+/// How many windows after the one that a reader uses are fetched in the background.
+const AHEAD: usize = 3;
 
 /// Reads parts of objects, and keeps what was read in advance.
 #[derive(Clone)]
@@ -79,39 +82,53 @@ impl Part {
 /// A read that was begun.
 struct Read {
     part: Part,
-    /// Where the requested range ends: after the part, if the object ends within it.
-    requested_end: u64,
+    /// Size of the object in bytes, once an answer has brought it. The part ends there at the latest.
+    object_bytes: Option<u64>,
     /// What it was to bring of consecutive records, in bytes. The next window may have twice that.
     step_bytes: u64,
     /// How many of its bytes were asked for.
     used_bytes: u64,
-    is_there: bool,
+    has_failed: bool,
     /// `None` if nothing of it is of use to another reader.
     window: Option<Arc<Window>>,
 }
 
 impl Read {
-    fn of(part: Part, step_bytes: u64, used_bytes: u64) -> Read {
-        let requested_end = part.range.end;
-        Read { part, requested_end, step_bytes, used_bytes, is_there: false, window: None }
+    fn of(part: Part, step_bytes: u64, object_bytes: Option<u64>) -> Read {
+        let mut read =
+            Read { part, object_bytes: None, step_bytes, used_bytes: 0, has_failed: false, window: None };
+        if let Some(object_bytes) = object_bytes {
+            read.ends_within(object_bytes);
+        }
+        read
+    }
+
+    /// Notes the size of the object.
+    fn ends_within(&mut self, object_bytes: u64) {
+        self.object_bytes = Some(object_bytes);
+        self.part.range.end = self.part.range.end.min(object_bytes).max(self.part.range.start);
     }
 
     fn kept_bytes(&self) -> u64 {
         if self.window.is_some() { self.part.bytes() } else { 0 }
     }
 
-    /// Returns the window to fetch in advance once a large one is there: the one after it, in the next object if this one ends.
-    fn next(&self) -> Option<Part> {
-        if self.step_bytes <= WINDOW_BYTES_MAX / 2 || !self.is_there {
+    /// Returns the window to fetch in advance after a large one: what follows it, in the next object if this one ends. There is
+    /// none before the size of the object is known, since a bucket refuses a range that begins at its end.
+    fn next(&self) -> Option<Read> {
+        if self.step_bytes <= WINDOW_BYTES_MAX / 2 || self.has_failed {
             return None;
         }
-        let end = self.part.range.end;
-        if end < self.requested_end {
-            let range = HEADER_BYTES..HEADER_BYTES + self.step_bytes;
-            return Some(Part { object: self.part.object.checked_add(1)?, range });
-        }
-        // From the last byte on, which exists: a bucket refuses a range that begins at the end of an object.
-        Some(Part { object: self.part.object, range: end - 1..end.saturating_add(self.step_bytes) })
+        let (object, end) = (self.part.object, self.part.range.end);
+        let is_last = end >= self.object_bytes?;
+        let (object, start) = if is_last { (object.checked_add(1)?, HEADER_BYTES) } else { (object, end) };
+        let part = Part { object, range: start..start.saturating_add(self.step_bytes) };
+        Some(Read::of(part, self.step_bytes, self.object_bytes.filter(|_| !is_last)))
+    }
+
+    /// Whether it has what `next` begins with.
+    fn is_there_for(&self, next: &Part) -> bool {
+        self.part.object == next.object && self.part.range.contains(&next.range.start)
     }
 
     /// Whether most of it was asked for. `next`, which follows, may begin within it.
@@ -168,9 +185,10 @@ struct Fetching {
 
 impl Fetching {
     fn fetch(&mut self) -> Result<Bytes, BucketError> {
-        let contents = self.shared.request(&self.whole)?;
-        self.contents = Contents::There(contents.clone());
-        Ok(contents)
+        let ObjectPart { bytes, object_bytes } = self.shared.request(&self.whole)?;
+        self.shared.object_has(self.whole.object, object_bytes);
+        self.contents = Contents::There(bytes.clone());
+        Ok(bytes)
     }
 
     /// Fetches the window in another thread. If there is none, those that wait for it request their own parts.
@@ -218,18 +236,17 @@ impl Windows {
     /// `Missing`, `Unavailable`, `Refused`.
     pub(super) fn read(&self, source: Source, object: u64, range: Range<u64>) -> Result<Bytes, BucketError> {
         let (shared, part) = (&self.0, Part { object, range });
+        let alone = || shared.request(&part).map(|read| read.bytes);
         if source == Source::Request {
-            return shared.request(&part);
+            return alone();
         }
-        let (plan, next) = shared.plan(&part);
-        if let Some(next) = next {
-            next.spawn();
-        }
+        let (plan, ahead) = shared.plan(&part);
+        ahead.into_iter().for_each(Fetching::spawn);
         match plan {
-            Plan::Alone => shared.request(&part),
+            Plan::Alone => alone(),
             Plan::Window(window, whole) => match window.wait() {
                 Some(contents) => Ok(cut(&contents, &whole.range, &part.range)),
-                None => shared.request(&part),
+                None => alone(),
             },
             Plan::Fetch(mut fetching) => {
                 let contents = fetching.fetch()?;
@@ -240,12 +257,12 @@ impl Windows {
 }
 
 impl Shared {
-    fn request(&self, part: &Part) -> Result<Bytes, BucketError> {
+    fn request(&self, part: &Part) -> Result<ObjectPart, BucketError> {
         self.bucket.read(&object_name(part.object), part.range.clone())
     }
 
-    /// Returns how to get a part, and a window to fetch in the background.
-    fn plan(self: &Arc<Self>, part: &Part) -> (Plan, Option<Fetching>) {
+    /// Returns how to get a part, and windows to fetch in the background.
+    fn plan(self: &Arc<Self>, part: &Part) -> (Plan, Vec<Fetching>) {
         let mut reads = self.reads.lock();
         let known = reads.iter().position(|read| read.window.is_some() && read.part.contains(part));
         if let Some(mut read) = known.and_then(|at| reads.remove(at)) {
@@ -254,21 +271,22 @@ impl Shared {
             if read.used_bytes >= whole.bytes() {
                 read.window = None;
             }
-            let next = read.next().map(|next| (next, read.step_bytes));
+            let next = read.next();
             reads.push_back(read);
-            let next = next.and_then(|(next, step_bytes)| self.begin_next(&mut reads, &next, step_bytes));
-            return (window.map_or(Plan::Alone, |window| Plan::Window(window, whole)), next);
+            let ahead = self.begin_ahead(&mut reads, next);
+            return (window.map_or(Plan::Alone, |window| Plan::Window(window, whole)), ahead);
         }
         let step_bytes = window_bytes(&reads, part);
         let range = part.range.start..part.range.start.saturating_add(step_bytes);
-        let mut read = Read::of(Part { range, ..*part }, step_bytes, part.bytes());
-        if step_bytes <= part.bytes() {
+        let mut read = Read::of(Part { range, ..*part }, step_bytes, object_bytes(&reads, part.object));
+        read.used_bytes = part.bytes();
+        if read.part.bytes() <= part.bytes() {
             add(&mut reads, read);
-            return (Plan::Alone, None);
+            return (Plan::Alone, Vec::new());
         }
         let fetching = self.fetch_for(&mut read, false);
         add(&mut reads, read);
-        (Plan::Fetch(fetching), None)
+        (Plan::Fetch(fetching), Vec::new())
     }
 
     /// Adds a window to a read, and returns it to be fetched.
@@ -278,43 +296,60 @@ impl Shared {
         Fetching { shared, window, whole: read.part.clone(), contents: Contents::Failed, is_in_background }
     }
 
-    /// Begins to fetch the window after another one, unless it was begun, or too many are.
-    fn begin_next(
-        self: &Arc<Self>,
-        reads: &mut VecDeque<Read>,
-        next: &Part,
-        step_bytes: u64,
-    ) -> Option<Fetching> {
-        let starts_there = |read: &Read| {
-            read.part.object == next.object && read.part.range.contains(&(next.range.start + 1))
-        };
-        if reads.iter().any(starts_there) || kept_bytes(reads) + next.bytes() > BYTES_MAX {
+    /// Begins to fetch the next windows, unless they were begun, or too many are.
+    fn begin_ahead(self: &Arc<Self>, reads: &mut VecDeque<Read>, next: Option<Read>) -> Vec<Fetching> {
+        let (mut next, mut begun) = (next, Vec::new());
+        for _ in 0..AHEAD {
+            let Some(read) = next else { break };
+            if let Some(known) = reads.iter().find(|known| known.is_there_for(&read.part)) {
+                next = known.next();
+                continue;
+            }
+            next = read.next();
+            match self.begin(reads, read) {
+                Some(fetching) => begun.push(fetching),
+                None => break,
+            }
+        }
+        begun
+    }
+
+    /// Begins to fetch a window in the background, unless too much is kept, or too many are fetched.
+    fn begin(self: &Arc<Self>, reads: &mut VecDeque<Read>, mut read: Read) -> Option<Fetching> {
+        if kept_bytes(reads) + read.part.bytes() > BYTES_MAX {
             return None;
         }
         let begun =
             self.fetching.fetch_update(Relaxed, Relaxed, |many| (many < FETCHING_MAX).then_some(many + 1));
         begun.ok()?;
-        // A byte before the records is of no use.
-        let mut read = Read::of(next.clone(), step_bytes, next.bytes() - step_bytes);
         let fetching = self.fetch_for(&mut read, true);
         add(reads, read);
         Some(fetching)
     }
 
-    /// Notes what came for a window: an object may end within it.
+    /// Notes the size of an object in its reads that are not cut to it.
+    fn object_has(&self, object: u64, object_bytes: u64) {
+        let mut reads = self.reads.lock();
+        let unknown = |read: &&mut Read| read.part.object == object && read.object_bytes.is_none();
+        reads.iter_mut().filter(unknown).for_each(|read| read.ends_within(object_bytes));
+    }
+
+    /// Notes the end of the request for a window.
     fn ended(&self, window: &Arc<Window>, contents: &Contents) {
         let mut reads = self.reads.lock();
         let is_own = |read: &Read| read.window.as_ref().is_some_and(|other| Arc::ptr_eq(other, window));
         let Some(read) = reads.iter_mut().find(|read| is_own(read)) else { return };
-        if let Contents::There(bytes) = contents {
-            read.is_there = true;
-            read.part.range.end = read.part.range.end.min(read.part.range.start + bytes.len() as u64);
-        }
         // What has failed is not begun in the background again.
-        if !read.is_there || read.used_bytes >= read.part.bytes() {
+        read.has_failed = matches!(contents, Contents::Failed);
+        if read.has_failed || read.used_bytes >= read.part.bytes() {
             read.window = None;
         }
     }
+}
+
+/// Returns the size of an object, if a read has brought it.
+fn object_bytes(reads: &VecDeque<Read>, object: u64) -> Option<u64> {
+    reads.iter().filter(|read| read.part.object == object).find_map(|read| read.object_bytes)
 }
 
 fn kept_bytes(reads: &VecDeque<Read>) -> u64 {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::segment::objects::{DiskCacheConfig, VisitObject};
+use crate::segment::objects::{DiskCacheConfig, ObjectPart, VisitObject};
 use crate::test_families::NAMES;
 use crate::{Codec, MemoryMeta};
 use disk::{Disk, FaultyDisk, Garbling};
@@ -62,13 +62,14 @@ impl Bucket for MemoryBucket {
         Ok(())
     }
 
-    fn read(&self, name: &str, range: Range<u64>) -> Result<Bytes, BucketError> {
+    fn read(&self, name: &str, range: Range<u64>) -> Result<ObjectPart, BucketError> {
         let mut world = self.0.lock();
         world.error.clone().map_or(Ok(()), Err)?;
         world.reads += 1;
         let object = world.objects.get(name).ok_or(BucketError::Missing { name: name.to_owned() })?;
         let end = object.len().min(range.end as usize);
-        Ok(object.slice(end.min(range.start as usize)..end))
+        let bytes = object.slice(end.min(range.start as usize)..end);
+        Ok(ObjectPart { bytes, object_bytes: object.len() as u64 })
     }
 
     fn copy(&self, from: &str, name: &str) -> Result<u64, BucketError> {
