@@ -158,12 +158,12 @@ pub(crate) fn wait_for(limit: Duration, mut done: impl FnMut() -> Result<bool>) 
     Ok(())
 }
 
-/// Time limit for servers to list what is left when a job has ended.
+/// Time limit for the transactions and clones of a finished job to disappear from listings.
 const SETTLING_LIMIT: Duration = Duration::from_secs(60);
 
-/// Returns what a command prints in a cell, as soon as that is as wanted: OpenAFS may list a transaction shortly after its job
-/// has ended.
-pub(crate) fn printed_when(cell: &Cell, command: &str, is_wanted: impl Fn(&str) -> bool) -> Result<String> {
+/// Repeats a command in a cell until `is_wanted` accepts its output, and returns that. OpenAFS may still list a transaction
+/// shortly after its job has ended.
+pub(crate) fn run_until(cell: &Cell, command: &str, is_wanted: impl Fn(&str) -> bool) -> Result<String> {
     let mut printed = String::new();
     wait_for(SETTLING_LIMIT, || {
         printed = cell.run(command)?.ok()?;

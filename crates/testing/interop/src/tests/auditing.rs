@@ -267,7 +267,7 @@ fn read_settled(cell: &Cell) -> Result<Vec<String>> {
         let before = std::mem::replace(&mut last, read(cell)?);
         Ok(last == before)
     })
-    .context("more and more is audited")?;
+    .context("the audit files still grow")?;
     Ok(last)
 }
 

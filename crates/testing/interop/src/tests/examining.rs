@@ -15,7 +15,7 @@ pub(crate) fn tests() -> Vec<Test> {
 /// Findings about the machine are ignored, since other tests run at the same time.
 const OF_THE_MACHINE: [&str; 2] = ["datagrams-dropped-elsewhere", "processors-busy"];
 
-/// Findings that pass when the machine is less busy, and the number of examinations that may find them, and must not all.
+/// Findings that a busy machine may cause, and the number of examinations, of which one must have none of them.
 const PASSING: [&str; 2] = ["rx-packets-lost", "slow-calls"];
 const EXAMINATIONS: usize = 3;
 

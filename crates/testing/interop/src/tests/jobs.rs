@@ -2,7 +2,7 @@
 
 use crate::Test;
 use crate::tests::mixed::{all, copy, fetch_and_compare};
-use crate::tests::{own_file, printed_when, wait_for};
+use crate::tests::{own_file, run_until, wait_for};
 use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server};
 use interop::means::Means;
@@ -185,7 +185,7 @@ pub(crate) fn settled(first: &Cell, second: &Cell) -> Result<String> {
     let mut all = String::new();
     for cell in [first, second] {
         let list = format!("vos listvol {} -localauth", cell.address);
-        let listed = printed_when(first, &list, |listed| {
+        let listed = run_until(first, &list, |listed| {
             listed.contains("Total volumes offLine 0 ; Total busy 0") && !listed.contains("clone-temp")
         })?;
         all.push_str(&listed);

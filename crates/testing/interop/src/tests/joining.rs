@@ -3,7 +3,7 @@
 use crate::Test;
 use crate::tests::dumps::{dumped_from, vnodes};
 use crate::tests::mixed::{all, copy, fetch_and_compare};
-use crate::tests::{own_file, printed_when, wait_for};
+use crate::tests::{own_file, run_until, wait_for};
 use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server};
 use interop::means::Means;
@@ -115,7 +115,7 @@ pub(crate) fn nothing_is_left_on(host: &Cell, servers: &[&Cell]) -> Result<()> {
     ensure!(locked.contains("Total entries: 0"), "{locked}");
     for cell in servers {
         let list = format!("vos listvol {} -localauth", cell.address);
-        printed_when(host, &list, |listed| listed.contains("Total volumes offLine 0 ; Total busy 0"))?;
+        run_until(host, &list, |listed| listed.contains("Total volumes offLine 0 ; Total busy 0"))?;
     }
     Ok(())
 }

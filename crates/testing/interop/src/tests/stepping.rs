@@ -5,7 +5,7 @@ use crate::Test;
 use crate::tests::dumps::{dumped_from, vnodes};
 use crate::tests::jobs::{finish, jobs, settled};
 use crate::tests::mixed::all;
-use crate::tests::printed_when;
+use crate::tests::run_until;
 use anyhow::{Context, Result, ensure};
 use interop::cell::{Cell, Server};
 use interop::means::Means;
@@ -145,7 +145,7 @@ impl Cells {
         let listed = settled(&self.first, &self.second)?;
         for cell in [&self.first, &self.second] {
             let status = format!("vos status {} -localauth", cell.address);
-            printed_when(&self.first, &status, |status| status.contains("No active transactions"))?;
+            run_until(&self.first, &status, |status| status.contains("No active transactions"))?;
         }
         let entries = self.first.run("vos listvldb -localauth")?.ok()?;
         let is_name = |line: &&str| !line.starts_with([' ', '\t']) && line.split_whitespace().count() == 1;

@@ -51,7 +51,7 @@ const CALLS: [&str; 8] = [
     "sent_directly",
 ];
 
-/// Figures of [`CALLS`] for calls whose fate is unknown, or that failed. They are repeated, which costs more.
+/// Figures of [`CALLS`] for calls that failed or whose outcome is unknown. They are repeated, which adds calls.
 const LOST: [usize; 2] = [2, 3];
 
 /// Number of attempts at a walk or a read: on a busy machine calls between the nodes may be lost in one.

@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(300);
 const SINK: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 6);
 /// Maximum time that a new client waits for its first reply after the flood.
 const AT_ONCE: Duration = Duration::from_secs(7);
-/// Number of attempts to find the share of the rate that is left: this machine may have other work during one of the two.
+/// Number of attempts to measure the rate that is left: other work of the machine may disturb one.
 const ATTEMPTS: usize = 3;
 
 pub(super) fn flood() -> Result<()> {
