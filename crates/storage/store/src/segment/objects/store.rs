@@ -391,11 +391,11 @@ impl ObjectChunks {
         let place = || self.place_of(&object_name(id));
         let none = || StoreError::Damaged { place: place(), what: "no such object".into() };
         let end = self.accounts.lock().end(id).ok_or_else(none)?;
-        let contents = self.bucket.read(&object_name(id), 0..end).map_err(|error| match error {
+        let read = self.bucket.read(&object_name(id), 0..end).map_err(|error| match error {
             BucketError::Missing { .. } => none(),
             other => self.unanswered(&other),
         })?;
-        let contents = contents.bytes;
+        let contents = read.bytes;
         if contents.len() as u64 != end {
             let what = format!("expected {end} bytes, got {}", contents.len());
             return Err(StoreError::Damaged { place: place(), what });

@@ -98,13 +98,13 @@ impl Read {
         let mut read =
             Read { part, object_bytes: None, step_bytes, used_bytes: 0, has_failed: false, window: None };
         if let Some(object_bytes) = object_bytes {
-            read.ends_within(object_bytes);
+            read.set_object_bytes(object_bytes);
         }
         read
     }
 
-    /// Notes the size of the object.
-    fn ends_within(&mut self, object_bytes: u64) {
+    /// Sets the size of the object, and cuts the part to it.
+    fn set_object_bytes(&mut self, object_bytes: u64) {
         self.object_bytes = Some(object_bytes);
         self.part.range.end = self.part.range.end.min(object_bytes).max(self.part.range.start);
     }
@@ -126,8 +126,8 @@ impl Read {
         Some(Read::of(part, self.step_bytes, self.object_bytes.filter(|_| !is_last)))
     }
 
-    /// Whether it has what `next` begins with.
-    fn is_there_for(&self, next: &Part) -> bool {
+    /// Whether the part has the first byte of `next`.
+    fn has_start_of(&self, next: &Part) -> bool {
         self.part.object == next.object && self.part.range.contains(&next.range.start)
     }
 
@@ -186,7 +186,7 @@ struct Fetching {
 impl Fetching {
     fn fetch(&mut self) -> Result<Bytes, BucketError> {
         let ObjectPart { bytes, object_bytes } = self.shared.request(&self.whole)?;
-        self.shared.object_has(self.whole.object, object_bytes);
+        self.shared.set_object_bytes(self.whole.object, object_bytes);
         self.contents = Contents::There(bytes.clone());
         Ok(bytes)
     }
@@ -297,11 +297,11 @@ impl Shared {
     }
 
     /// Begins to fetch the next windows, unless they were begun, or too many are.
-    fn begin_ahead(self: &Arc<Self>, reads: &mut VecDeque<Read>, next: Option<Read>) -> Vec<Fetching> {
-        let (mut next, mut begun) = (next, Vec::new());
+    fn begin_ahead(self: &Arc<Self>, reads: &mut VecDeque<Read>, mut next: Option<Read>) -> Vec<Fetching> {
+        let mut begun = Vec::new();
         for _ in 0..AHEAD {
             let Some(read) = next else { break };
-            if let Some(known) = reads.iter().find(|known| known.is_there_for(&read.part)) {
+            if let Some(known) = reads.iter().find(|known| known.has_start_of(&read.part)) {
                 next = known.next();
                 continue;
             }
@@ -327,11 +327,11 @@ impl Shared {
         Some(fetching)
     }
 
-    /// Notes the size of an object in its reads that are not cut to it.
-    fn object_has(&self, object: u64, object_bytes: u64) {
+    /// Sets the size of an object in its reads that do not have it.
+    fn set_object_bytes(&self, object: u64, object_bytes: u64) {
         let mut reads = self.reads.lock();
         let unknown = |read: &&mut Read| read.part.object == object && read.object_bytes.is_none();
-        reads.iter_mut().filter(unknown).for_each(|read| read.ends_within(object_bytes));
+        reads.iter_mut().filter(unknown).for_each(|read| read.set_object_bytes(object_bytes));
     }
 
     /// Notes the end of the request for a window.
