@@ -213,7 +213,7 @@ mod tests {
             let connection = CallbackNetwork::connection(&callbacks, client.addresses()[0], patience);
             cb::probe(&*connection, &cb::ProbeRequest).map(drop)
         };
-        // On a busy machine, pings may stay without an answer for as long as the patience lasts.
+        // On a busy machine, pings may go unanswered for longer than the patience.
         let answer = (0..5).map(|_| call()).find(|answer| *answer != Err(AbortCode::RX_CALL_DEAD));
         assert_eq!(answer, Some(Err(AbortCode::RX_CALL_TIMEOUT)));
         drop(held);

@@ -218,7 +218,7 @@ impl Keeper {
 }
 
 #[cfg(all(test, feature = "bucket"))]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::buckets::{begin, open_offline};
     use crate::startup::volume_options;
@@ -245,7 +245,8 @@ mod tests {
         volumes.create(partition, &new).map(drop)
     }
 
-    fn until(what: &str, is_so: impl Fn() -> bool) {
+    /// Waits until something is so; `what` names it in the failure message.
+    pub(in crate::buckets) fn until(what: &str, is_so: impl Fn() -> bool) {
         let end = Instant::now() + Duration::from_secs(60);
         while !is_so() {
             assert!(Instant::now() < end, "{what}");

@@ -241,6 +241,7 @@ fn log_wait(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buckets::keeping::tests::until;
 
     fn settings(folder: &std::path::Path) -> BucketSettings {
         BucketSettings::of(format!("file://{}", folder.display()).parse().unwrap())
@@ -281,21 +282,14 @@ mod tests {
         let owed = [client(1, Some(uuid)), client(2, Some(uuid)), client(3, None)];
         let ownership = lease.opened(&partition);
         assert!(!ownership.may_answer());
-        let until = |is_so: &dyn Fn() -> bool| {
-            let end = Instant::now() + Duration::from_secs(60);
-            while !is_so() {
-                assert!(Instant::now() < end);
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        };
         ownership.begin(&owed);
-        until(&|| ownership.may_answer());
+        until("reads are answered", || ownership.may_answer());
         assert!(!ownership.may_change());
         ownership.reset_done(uuid, true);
         std::thread::sleep(Duration::from_millis(100));
         assert!(!ownership.may_change(), "one is left");
         ownership.reset_done(HostUuid::default(), false);
-        until(&|| ownership.may_change());
+        until("changes are answered", || ownership.may_change());
         drop((partition, ownership));
     }
 }
