@@ -4,7 +4,6 @@ use super::announcing::{AnnounceRules, machine_addresses};
 use super::keys::{self, KeyFiles};
 use super::security::SecuritySettings;
 use super::{PartitionSettings, Place, Role, Settings, Tuning};
-use crate::files::Exposure;
 use afs_format::cellservdb::{CellServer, parse_cellservdb, parse_krb_conf, parse_thiscell};
 use afs_format::netinfo::{NetInfo, NetRestrict, Parsed, parse_netinfo, parse_netrestrict};
 use afs_format::userlist::UserList;
@@ -62,14 +61,8 @@ pub fn load() -> Result<Settings> {
     let userlist_path = server.join("UserList");
     let exclusions = read_optional(&server.join("krb.excl"))?.unwrap_or_default();
     let realms = parse_krb_conf(&read_optional(&server.join("krb.conf"))?.unwrap_or_default(), &cell);
-    let key_files = KeyFiles {
-        extended: Some(server.join("KeyFileExt")),
-        des: Some(server.join("KeyFile")),
-        keytab: Some(server.join("rxkad.keytab")),
-        may_lack: true,
-        exposure: Exposure::Refused,
-    };
     let security = SecuritySettings::load(&server.join("cellar-security.toml"))?;
+    let key_files = key_files(server, &security);
     let keys = keys::load(&key_files, &security)?;
     warnings.extend(keys.warnings);
     Ok(Settings {
@@ -190,9 +183,20 @@ fn mount_points(mountinfo: &str) -> BTreeSet<PathBuf> {
     mountinfo.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from).collect()
 }
 
+fn key_files(server: &Path, security: &SecuritySettings) -> KeyFiles {
+    KeyFiles {
+        extended: Some(server.join("KeyFileExt")),
+        des: Some(server.join("KeyFile")),
+        keytab: Some(server.join("rxkad.keytab")),
+        may_lack: true,
+        exposure: security.key_files,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::Exposure;
 
     #[test]
     fn partition_folders_that_are_not_served_become_warnings() {
@@ -222,6 +226,19 @@ mod tests {
         std::fs::remove_file(root.path().join("vicepa/AlwaysAttach")).unwrap();
         let refused = format!("{:#}", partitions(root.path(), &mut Vec::new()).err().unwrap());
         assert!(refused.contains("vicepb is not served"), "{refused}");
+    }
+
+    #[test]
+    fn loose_key_files_are_accepted_if_that_is_set() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cellar-security.toml");
+        for (text, exposure) in
+            [("", Exposure::Refused), ("[security]\nloose_key_files = true\n", Exposure::Allowed)]
+        {
+            std::fs::write(&path, text).unwrap();
+            let security = SecuritySettings::load(&path).unwrap();
+            assert_eq!(key_files(folder.path(), &security).exposure, exposure, "{text}");
+        }
     }
 
     #[test]
