@@ -175,6 +175,7 @@ pub struct Balance {
 /// If it fails; the text says what to do.
 #[cfg(feature = "bucket")]
 pub fn run(context: &Context, command: &Cluster) -> Result<()> {
+    let context = &context.or_packaged();
     match command {
         Cluster::Init(options) => joining::init(context, options),
         Cluster::Join(options) => joining::join(context, options),

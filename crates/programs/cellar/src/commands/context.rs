@@ -14,6 +14,10 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The configuration that the package's service uses.
+#[cfg(feature = "bucket")]
+pub(super) const PACKAGED: &str = "/etc/cellar/cellar.toml";
+
 /// Options of every command that talks to a cell.
 #[derive(Args, Clone)]
 pub struct Connect {
@@ -56,6 +60,15 @@ impl Context {
     /// Returns the configuration, as [`load_settings`] finds it.
     pub fn settings(&self) -> Result<Settings> {
         load_settings(self.connect.config.as_deref())
+    }
+
+    /// Returns this context with the configuration of the package's service, if there is that and none was named.
+    #[cfg(feature = "bucket")]
+    pub(super) fn or_packaged(&self) -> Context {
+        let mut connect = self.connect.clone();
+        let packaged = Path::new(PACKAGED);
+        connect.config = connect.config.or_else(|| packaged.exists().then(|| packaged.to_owned()));
+        Context { format: self.format, connect }
     }
 
     /// Returns the configuration named on the command line or by the environment.

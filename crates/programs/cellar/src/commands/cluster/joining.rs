@@ -5,6 +5,7 @@ use super::place::{described, surveyed_nodes};
 use super::section::{Added, add, section, with_database_roles};
 use super::{Init, Join, NodeOptions};
 use crate::commands::Context;
+use crate::commands::context::PACKAGED;
 use anyhow::{Context as _, Result, bail};
 use base::{BucketAddress, PartitionId};
 use bucket::probe::probe_once;
@@ -20,9 +21,6 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
-
-/// The configuration that the package's service uses.
-const PACKAGED: &str = "/etc/cellar/cellar.toml";
 
 /// What was done.
 #[derive(Debug, Serialize)]
