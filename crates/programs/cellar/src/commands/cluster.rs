@@ -62,7 +62,7 @@ pub enum Cluster {
     Status,
     /// Move a partition to another node. Calls for its volumes wait meanwhile. For superusers.
     Move(Move),
-    /// Move all partitions of a node to the others, for maintenance. For superusers.
+    /// Move all partitions of a node to the others, and the cell's databases, for maintenance. For superusers.
     Drain(Drain),
     /// Move partitions so that all nodes that run have equally many, with as few moves as possible. For superusers.
     ///

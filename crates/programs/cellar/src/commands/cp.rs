@@ -25,18 +25,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use steps::Steps;
 
-/// Copy files and trees into and out of a cell. `cell:VOLUME/PATH` names a file in the cell. A source
-/// directory that ends in `/` stands for its contents. Symbolic links within a tree are copied, never
-/// followed. A local target that is itself a link is followed if it ends in `/`. Local files get the mode of
-/// the file in the cell less the umask, without the set-user-ID, set-group-ID and sticky bits.
-///
-/// What cannot be copied is reported with its path and the reason, and the rest is copied. The exit status is 0
-/// if everything was copied. Ctrl-C ends the copy after the files in progress.
+/// Copies files and trees.
 #[derive(Args)]
 pub struct Copy {
-    /// File or directory to copy.
+    /// File or directory to copy; `cell:VOLUME/PATH` is one in the cell.
     source: String,
-    /// Destination.
+    /// Destination; `cell:VOLUME/PATH` is one in the cell.
     target: String,
     /// Maximum number of concurrent file transfers.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u8).range(1..=64))]

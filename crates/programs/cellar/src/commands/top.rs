@@ -47,7 +47,7 @@ pub struct Showing {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     interval: Option<u32>,
     /// With --json and --interval, end after this number of documents.
-    #[arg(long, value_name = "LOOKS", requires = "interval", conflicts_with = "once")]
+    #[arg(long, value_name = "SAMPLES", requires = "interval", conflicts_with = "once")]
     count: Option<u32>,
     /// Print every table once and end: totals since the server's start, or rates with --interval. --json
     /// without

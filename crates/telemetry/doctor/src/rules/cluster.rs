@@ -102,11 +102,10 @@ pub(crate) fn one_owner(snapshot: &Snapshot) -> Vec<Finding> {
             partitions.len(),
             others.join(", ")
         )],
-        cause: "A node that comes back gets no partition by itself, and one node takes all partitions of a node that \
-            has died. All calls of the cluster are executed by one node, and its death stops everything for some \
-            seconds."
+        cause: "A node that comes back gets no partition by itself. All calls of the cluster are executed by one node, \
+            and its death stops everything for some seconds."
             .into(),
-        remedy: "`cellar cluster move PARTITION NODE` gives the others some; calls wait for about a second.".into(),
+        remedy: "`cellar cluster balance` gives the others their share; calls wait for about a second.".into(),
     }]
 }
 

@@ -13,7 +13,7 @@ pub(crate) struct Again {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     interval: Option<u32>,
     /// End after this number of samples.
-    #[arg(long, value_name = "LOOKS", requires = "interval")]
+    #[arg(long, value_name = "SAMPLES", requires = "interval")]
     count: Option<u32>,
 }
 
