@@ -4,7 +4,7 @@ mod secret;
 
 pub use secret::{Exposure, Mending, exposed, read_secret};
 
-use disk::beneath::{Attributes, Folder};
+use disk::beneath::{Attributes, Folder, may_give};
 use rustix::fs::OFlags;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -49,6 +49,15 @@ pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     fresh.file().sync_all()?;
     fresh.keep()?;
     folder.sync()
+}
+
+/// Gives a file that root has created in a folder of the server's user to that user; see [`Folder::give_to_owner`].
+pub fn give_to_owner(path: &Path) -> io::Result<()> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+    if !may_give() {
+        return Ok(());
+    }
+    Folder::open(&folder.join(""))?.give_to_owner(name)
 }
 
 #[cfg(test)]

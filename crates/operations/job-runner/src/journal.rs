@@ -59,7 +59,7 @@ impl Journal {
     pub fn of_server(folder: PathBuf) -> Option<Journal> {
         let journal = Journal { folder };
         let probe = journal.folder.join(PROBE);
-        files::create(&probe).is_ok().then_some(journal)
+        Self::create(&probe).is_ok().then_some(journal)
     }
 
     /// Creates a job with a new number, which is passed to `make`, and claims it.
@@ -67,8 +67,8 @@ impl Journal {
         let mut id = self.ids()?.last().map_or(1, |last| last.saturating_add(1));
         for _ in 0..1000 {
             let path = self.path(id);
-            match files::create_new(&path) {
-                Ok(_) => {
+            match files::create_new(&path).and_then(|_| files::give_to_owner(&path)) {
+                Ok(()) => {
                     let claim = self.claim(id)?.context("another process runs the new job")?;
                     let job = make(id);
                     self.write(&job)?;
@@ -86,7 +86,8 @@ impl Journal {
     pub fn write(&self, job: &Job) -> Result<()> {
         let path = self.path(job.id);
         let text = serde_json::to_vec_pretty(&Record { version: VERSION, job: job.clone() })?;
-        files::replace(&path, &text).with_context(|| format!("cannot write {}", path.display()))
+        let written = files::replace(&path, &text).and_then(|()| files::give_to_owner(&path));
+        written.with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Reads a job.
@@ -115,7 +116,7 @@ impl Journal {
     pub fn claim(&self, id: u32) -> Result<Option<Claim>> {
         let path = self.folder.join(format!("{id}.lock"));
         let shown = || format!("cannot lock {}", path.display());
-        let file = files::create(&path).with_context(shown)?;
+        let file = Self::create(&path).with_context(shown)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Claim { _file: file })),
             Err(Errno::WOULDBLOCK) => Ok(None),
@@ -126,7 +127,7 @@ impl Journal {
     /// Asks the process that runs a job to undo it.
     pub fn cancel(&self, id: u32) -> Result<()> {
         let path = self.cancel_path(id);
-        files::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
+        Self::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
     }
 
     /// Returns whether undoing was requested.
@@ -137,12 +138,19 @@ impl Journal {
     /// Asks the process that runs a job to stop waiting, or a process to take the job over.
     pub fn request_resume(&self, id: u32) -> Result<()> {
         let path = self.resume_path(id);
-        files::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
+        Self::create(&path).map(drop).with_context(|| format!("cannot make {}", path.display()))
     }
 
     /// Returns whether that was requested since the last call.
     pub fn take_resume_request(&self, id: u32) -> bool {
         std::fs::remove_file(self.resume_path(id)).is_ok()
+    }
+
+    /// Opens a file for writing. Root's commands create it for the server's user, who has the folder.
+    fn create(path: &Path) -> std::io::Result<File> {
+        let file = files::create(path)?;
+        files::give_to_owner(path)?;
+        Ok(file)
     }
 
     fn resume_path(&self, id: u32) -> PathBuf {

@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod du;
 pub mod dump;
 pub mod import;
+pub(crate) mod owner_guard;
 pub mod probe;
 pub mod profile;
 pub mod promote;

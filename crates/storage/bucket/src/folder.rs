@@ -11,9 +11,12 @@
 //! Old versions are removed in ascending order, and a mark is made before the first. So n + 1 is missing because it was
 //! removed only if n is gone, too, or, for the first version, if there is a mark. A process that slept finds that out
 //! after it has created n + 1, removes it and has lost.
+//!
+//! Commands run as root in a folder of the server's user: what root creates is given to the owner of the folder.
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use disk::beneath;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::local::LocalFileSystem;
@@ -21,7 +24,7 @@ use object_store::path::Path;
 use object_store::{
     Attributes, CopyOptions, Error, Extensions, GetOptions, GetResult, GetResultPayload, ListResult,
     MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions,
-    PutPayload, PutResult, Result, UpdateVersion,
+    PutPayload, PutResult, Result, UpdateVersion, UploadPart,
 };
 use std::fmt;
 use std::fs::{self, File};
@@ -47,6 +50,8 @@ const MARK: &str = "m#1";
 pub struct Folder {
     files: LocalFileSystem,
     root: PathBuf,
+    /// The path without links, if this process is root and the folder another user's.
+    of_other_user: Option<PathBuf>,
 }
 
 impl fmt::Debug for Folder {
@@ -77,7 +82,17 @@ impl Folder {
     pub fn open(path: &std::path::Path) -> Result<Folder> {
         // Without `fsync`, an acknowledged object may be lost with the power.
         let files = LocalFileSystem::new_with_prefix(path)?.with_fsync(true);
-        Ok(Folder { files, root: path.to_owned() })
+        let owner = fs::metadata(path).map_err(failed)?.uid();
+        let is_others = beneath::may_give() && owner != rustix::process::geteuid().as_raw();
+        let of_other_user = is_others.then(|| path.canonicalize()).transpose().map_err(failed)?;
+        Ok(Folder { files, root: path.to_owned(), of_other_user })
+    }
+
+    /// Gives what was created for an object, also if that failed, to the owner of the folder.
+    async fn give_to_owner(&self, location: &Path) -> Result<()> {
+        let Some(root) = self.of_other_user.clone() else { return Ok(()) };
+        let file = self.files.path_to_filesystem(location)?;
+        blocking(move || give_to_owner(Some(&root), &file)).await
     }
 
     /// Returns the folder of the versions of an object whose first version has this metadata.
@@ -108,9 +123,12 @@ impl Folder {
             return Err(conflict("it has another version"));
         }
         let (folder, path) = (self.versions(&first)?, location.clone());
+        let root = self.of_other_user.clone();
         let pieces: Vec<Bytes> = new.into_iter().collect();
-        let written =
-            blocking(move || write_version(&folder, &path, number, present.as_ref(), &pieces)).await?;
+        let written = blocking(move || {
+            write_version(&folder, &path, (number, present.as_ref()), &pieces, root.as_deref())
+        })
+        .await?;
         match written {
             Some(meta) => {
                 Ok(PutResult { e_tag: meta.e_tag, version: None, extensions: Extensions::default() })
@@ -119,16 +137,23 @@ impl Folder {
         }
     }
 
+    /// Creates or replaces an object that has one version at most.
+    async fn write_first(&self, location: &Path, new: PutPayload, options: PutOptions) -> Result<PutResult> {
+        let written = self.files.put_opts(location, new, options).await;
+        self.give_to_owner(location).await?;
+        written
+    }
+
     /// Replaces an object whatever its version.
     async fn overwrite(&self, location: &Path, new: PutPayload, options: PutOptions) -> Result<PutResult> {
         loop {
             let first = match self.files.head(location).await {
                 Ok(first) => first,
-                Err(Error::NotFound { .. }) => return self.files.put_opts(location, new, options).await,
+                Err(Error::NotFound { .. }) => return self.write_first(location, new, options).await,
                 Err(error) => return Err(error),
             };
             let Some(newer) = self.newer(&first).await? else {
-                return self.files.put_opts(location, new, options).await;
+                return self.write_first(location, new, options).await;
             };
             let present = UpdateVersion { e_tag: newer.meta.e_tag, version: None };
             match self.replace(location, new.clone(), &present).await {
@@ -136,6 +161,31 @@ impl Folder {
                 replaced => return replaced,
             }
         }
+    }
+}
+
+/// An object that is written in parts.
+#[derive(Debug)]
+struct Upload {
+    inner: Box<dyn MultipartUpload>,
+    folder: Folder,
+    location: Path,
+}
+
+#[async_trait]
+impl MultipartUpload for Upload {
+    fn put_part(&mut self, part: PutPayload) -> UploadPart {
+        self.inner.put_part(part)
+    }
+
+    async fn complete(&mut self) -> Result<PutResult> {
+        let written = self.inner.complete().await?;
+        self.folder.give_to_owner(&self.location).await?;
+        Ok(written)
+    }
+
+    async fn abort(&mut self) -> Result<()> {
+        self.inner.abort().await
     }
 }
 
@@ -147,6 +197,13 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 
 fn failed(error: io::Error) -> Error {
     Error::Generic { store: "folder", source: error.into() }
+}
+
+/// Gives a file beneath `root`, and the folders on the way to it, to the owner of `root`, if it is another user.
+fn give_to_owner(root: Option<&std::path::Path>, file: &std::path::Path) -> io::Result<()> {
+    let Some(root) = root else { return Ok(()) };
+    let below = file.strip_prefix(root).map_err(io::Error::other)?;
+    beneath::Folder::open(root)?.give_path_to_owner(below)
 }
 
 /// Opens the newest version in a folder of versions.
@@ -199,15 +256,19 @@ fn meta(file: &File, number: u64, location: &Path) -> io::Result<ObjectMeta> {
     })
 }
 
-/// Creates the version after `before`, which has this e-tag; `None` if `before` is not the newest one.
+/// Creates the version after `before`, a number and its e-tag; `None` if that is not the newest one. If `of_other_user` is
+/// given, what is created belongs to its owner.
 fn write_version(
     folder: &std::path::Path,
     location: &Path,
-    before: u64,
-    tag: Option<&String>,
+    (before, tag): (u64, Option<&String>),
     pieces: &[Bytes],
+    of_other_user: Option<&std::path::Path>,
 ) -> io::Result<Option<ObjectMeta>> {
-    match fs::create_dir(folder) {
+    let created = fs::create_dir(folder);
+    // Another process may have begun, and not have come to this.
+    give_to_owner(of_other_user, folder)?;
+    match created {
         Ok(()) => sync(folder.parent().unwrap_or(folder))?,
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
@@ -215,6 +276,7 @@ fn write_version(
     let staged = folder.join(format!("{NEW}{:020}", rand::random::<u64>()));
     let created = File::options().write(true).create_new(true).open(&staged).and_then(|mut file| {
         pieces.iter().try_for_each(|piece| file.write_all(piece))?;
+        give_to_owner(of_other_user, &staged)?;
         file.sync_all()?;
         publish(folder, &staged, before + 1)?.then(|| meta(&file, before + 1, location)).transpose()
     });
@@ -224,8 +286,9 @@ fn write_version(
         _ = fs::remove_file(version_path(folder, before + 1));
         return Ok(None);
     }
-    clean(folder, before + 1)?;
-    Ok(Some(created))
+    let cleaned = clean(folder, before + 1);
+    give_to_owner(of_other_user, &folder.join(MARK))?;
+    cleaned.map(|()| Some(created))
 }
 
 /// Gives a complete file its number; returns false if the number is taken.
@@ -286,7 +349,7 @@ fn sync(folder: &std::path::Path) -> io::Result<()> {
 impl ObjectStore for Folder {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
         match &options.mode {
-            PutMode::Create => self.files.put_opts(location, payload, options).await,
+            PutMode::Create => self.write_first(location, payload, options).await,
             PutMode::Overwrite => self.overwrite(location, payload, options).await,
             PutMode::Update(version) => {
                 let version = version.clone();
@@ -300,7 +363,10 @@ impl ObjectStore for Folder {
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.files.put_multipart_opts(location, options).await
+        let inner = self.files.put_multipart_opts(location, options).await;
+        self.give_to_owner(location).await?;
+        let inner = inner?;
+        Ok(Box::new(Upload { inner, folder: self.clone(), location: location.clone() }))
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
@@ -370,7 +436,9 @@ impl ObjectStore for Folder {
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.files.copy_opts(from, to, options).await
+        let copied = self.files.copy_opts(from, to, options).await;
+        self.give_to_owner(to).await?;
+        copied
     }
 }
 

@@ -7,8 +7,9 @@
 //! has no name at all until then, so a process that is killed leaves nothing behind; elsewhere it has a temporary
 //! name, `.cellar-` and 16 digits.
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, capabilities};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, FileTimes, Permissions};
 use std::io;
@@ -44,6 +45,15 @@ pub struct Fresh {
 /// Whether an open file can be named by its number.
 static HAS_PROC: LazyLock<bool> = LazyLock::new(|| Path::new(OPEN_FILES).exists());
 const OPEN_FILES: &str = "/proc/self/fd";
+
+/// Levels of folders beneath one that is given to its owner.
+const LEVELS_MAX: usize = 32;
+
+/// Whether this process may give files to other users, as root may.
+#[must_use]
+pub fn may_give() -> bool {
+    capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::CHOWN))
+}
 
 /// Checks that a name is one component that stays in its folder.
 ///
@@ -261,6 +271,83 @@ impl Folder {
     /// An error of the system.
     pub fn set_attributes(&self, attributes: &Attributes) -> io::Result<()> {
         attributes.set(&File::from(self.fd.try_clone()?))
+    }
+
+    /// Gives `name` to the owner of this folder if it belongs to the process's user: a folder, or a regular file with no
+    /// other name. Does nothing unless [`may_give`].
+    ///
+    /// # Errors
+    /// `NotFound` among others.
+    pub fn give_to_owner(&self, name: &OsStr) -> io::Result<()> {
+        check_name(name)?;
+        if !may_give() {
+            return Ok(());
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let entry = rustix::fs::openat(&self.fd, name, flags, Mode::empty())?;
+        let (status, own) = (rustix::fs::fstat(&entry)?, rustix::fs::fstat(&self.fd)?);
+        let kind = FileType::from_raw_mode(status.st_mode);
+        // Another name of a file may be outside.
+        let is_here_only = kind.is_dir() || kind.is_file() && status.st_nlink == 1;
+        let user = rustix::process::geteuid().as_raw();
+        if !is_here_only || status.st_uid != user || own.st_uid == user {
+            return Ok(());
+        }
+        let (owner, group) = (Uid::from_raw(own.st_uid), Gid::from_raw(own.st_gid));
+        Ok(rustix::fs::chownat(&entry, "", Some(owner), Some(group), AtFlags::EMPTY_PATH)?)
+    }
+
+    /// Gives each component of a path beneath to the owner of this folder, as [`Folder::give_to_owner`] does. What does
+    /// not exist is left out.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the path leads outside; an error of the system.
+    pub fn give_path_to_owner(&self, path: &Path) -> io::Result<()> {
+        let mut above = PathBuf::new();
+        for component in path.components() {
+            let Component::Normal(name) = component else {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads outside"));
+            };
+            match self.descend(&above).and_then(|folder| folder.give_to_owner(name)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                given => given?,
+            }
+            above.push(name);
+        }
+        Ok(())
+    }
+
+    /// Gives everything beneath to the owner of this folder, as [`Folder::give_to_owner`] does, except on other file systems.
+    /// What is removed meanwhile is left out.
+    ///
+    /// # Errors
+    /// The first one, when everything else has been given. A folder cannot be read, among others.
+    pub fn give_all_to_owner(&self) -> io::Result<()> {
+        if may_give() { self.give_levels_to_owner(LEVELS_MAX) } else { Ok(()) }
+    }
+
+    fn give_levels_to_owner(&self, levels: usize) -> io::Result<()> {
+        let device = rustix::fs::fstat(&self.fd)?.st_dev;
+        let give = |name: &OsStr| {
+            let status = self.status(name)?;
+            if status.st_dev != device {
+                return Ok(());
+            }
+            self.give_to_owner(name)?;
+            match (FileType::from_raw_mode(status.st_mode).is_dir(), levels.checked_sub(1)) {
+                (false, _) => Ok(()),
+                (true, Some(levels)) => self.enter(name)?.give_levels_to_owner(levels),
+                (true, None) => Err(io::Error::other("there are more levels of folders than expected")),
+            }
+        };
+        let mut first_error = Ok(());
+        for name in self.names()? {
+            match give(&name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                given => first_error = first_error.and(given),
+            }
+        }
+        first_error
     }
 
     /// Makes the names in the folder durable.

@@ -4,6 +4,7 @@ mod oddities;
 mod vicep;
 
 use super::context::load_settings;
+use super::owner_guard::OwnerGuard;
 use crate::output::Format;
 use afs_format::prdb::{Prdb, PrdbEntry};
 use afs_format::ubik::{Fate, Oddity};
@@ -58,6 +59,13 @@ pub struct From {
     json: bool,
 }
 
+/// The cell's databases while they are open.
+struct OpenDatabase {
+    opened: Database,
+    // Dropped after it.
+    _owner: OwnerGuard,
+}
+
 /// Runs the command.
 pub fn run(command: &Import) -> Result<()> {
     match command {
@@ -77,22 +85,24 @@ impl From {
     }
 
     /// Opens the cell's databases; their lock keeps a running server out.
-    fn database(&self) -> Result<Database> {
+    fn database(&self) -> Result<OpenDatabase> {
         let settings: Settings = load_settings(self.config.as_deref())?;
         let path: &Path = &settings.database_path;
-        Database::open(path, &cellar_server::FAMILIES).with_context(|| {
+        let owner = OwnerGuard::new(path);
+        let opened = Database::open(path, &cellar_server::FAMILIES).with_context(|| {
             format!("cannot open the cell's databases in {} (is the server running?)", path.display())
-        })
+        })?;
+        Ok(OpenDatabase { opened, _owner: owner })
     }
 
     /// Returns the target database: the cell's, or for a dry run one in memory, which rejects and leaves out
     /// the same records.
-    fn target(&self) -> Result<(Option<Database>, Arc<dyn MetaStore>)> {
+    fn target(&self) -> Result<(Option<OpenDatabase>, Arc<dyn MetaStore>)> {
         if self.dry_run {
             return Ok((None, Arc::new(MemoryMeta::new())));
         }
         let database = self.database()?;
-        let meta = database.meta();
+        let meta = database.opened.meta();
         Ok((Some(database), meta))
     }
 

@@ -131,6 +131,48 @@ mod with {
         }
     }
 
+    /// A server that runs as another user must be able to write what commands of root have created.
+    #[test]
+    fn files_of_root_belong_to_the_servers_user() {
+        const OWNER: u32 = 4711;
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::new("");
+        let databases = place.settings().database_path.clone();
+        let state = databases.parent().unwrap();
+        std::fs::create_dir_all(state).unwrap();
+        let chown = |path: &Path| std::os::unix::fs::chown(path, Some(OWNER), Some(OWNER));
+        // Only root can change the owner.
+        if chown(state).is_err() {
+            return;
+        }
+        chown(folder.path()).unwrap();
+        let file = place.path("prdb.DB0");
+        std::fs::write(&file, crate::importing::prdb()).unwrap();
+        place.run(&["import", "prdb", &file.display().to_string()]);
+        check_owner(&databases, OWNER);
+        let place = fresh(place);
+        place.run(&[
+            "cluster",
+            "init",
+            &bucket(&folder),
+            "--partitions",
+            "b",
+            "--node",
+            "fs1",
+            "--databases",
+        ]);
+        check_owner(&databases, OWNER);
+        check_owner(folder.path(), OWNER);
+    }
+
+    fn check_owner(folder: &Path, owner: u32) {
+        let entries: Vec<_> = walkdir::WalkDir::new(folder).into_iter().map(|entry| entry.unwrap()).collect();
+        assert!(entries.len() > 5, "{entries:?}");
+        let is_others = |entry: &&walkdir::DirEntry| entry.metadata().unwrap().uid() != owner;
+        let others: Vec<&Path> = entries.iter().filter(is_others).map(walkdir::DirEntry::path).collect();
+        assert!(others.is_empty(), "{others:?}");
+    }
+
     #[test]
     fn new_databases_are_in_the_bucket() {
         let (folder, nodes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -30,7 +30,7 @@ fn database(bytes: usize, words: &[(usize, &[u32])]) -> Vec<u8> {
 }
 
 /// A database with one user.
-fn prdb() -> Vec<u8> {
+pub(crate) fn prdb() -> Vec<u8> {
     let header = 65_600;
     let mut file = database(
         header + 192,

@@ -92,12 +92,12 @@ fn a_sleeper_with_a_removed_version_loses() {
         // Each passed the comparison long ago, and is about to create the next version.
         for (before, tag) in known.iter().enumerate().rev().skip(1) {
             let late = [Bytes::from_static(b"late")];
-            let late = write_version(&versions, &name, before as u64, tag.as_ref(), &late).unwrap();
+            let late = write_version(&versions, &name, (before as u64, tag.as_ref()), &late, None).unwrap();
             assert!(late.is_none(), "{before}");
         }
         // A version that another sleeper is about to remove again is not the one that was read.
         fs::write(version_path(&versions, 5), "late").unwrap();
-        let late = write_version(&versions, &name, 5, known[5].as_ref(), &[]).unwrap();
+        let late = write_version(&versions, &name, (5, known[5].as_ref()), &[], None).unwrap();
         assert!(late.is_none());
         fs::remove_file(version_path(&versions, 5)).unwrap();
         assert_eq!(numbers(&versions).unwrap(), kept);
@@ -136,4 +136,45 @@ fn no_replacement_is_lost() {
         }
     });
     assert_eq!(run(read(&folder(), &name)), (racers * rounds).to_string());
+}
+
+/// Commands run as root, and the server as the owner of the folder.
+#[test]
+fn files_of_root_belong_to_the_owner_of_the_folder() {
+    const OWNER: u32 = 4711;
+    let place = tempfile::tempdir().unwrap();
+    // Only root can change the owner, and only what root creates is given away.
+    if std::os::unix::fs::chown(place.path(), Some(OWNER), Some(OWNER)).is_err() {
+        return;
+    }
+    let (folder, name) = (Folder::open(place.path()).unwrap(), Path::from("p/q/owner"));
+    run(async {
+        folder.put_opts(&name, put("first"), mode(PutMode::Create)).await.unwrap();
+        // Until versions are removed.
+        for _ in 0..2 * OLDER_KEPT {
+            folder.put(&name, put("next")).await.unwrap();
+            let present = folder.head(&name).await.unwrap();
+            folder.put_opts(&name, put("next"), mode(PutMode::Update(version(&present)))).await.unwrap();
+        }
+        folder.copy(&name, &Path::from("copies/copy")).await.unwrap();
+        let mut upload = folder.put_multipart(&Path::from("parts/object")).await.unwrap();
+        upload.put_part(put("part")).await.unwrap();
+        upload.complete().await.unwrap();
+    });
+    let mut entries = owners(place.path());
+    assert!(entries.len() > 2 * OLDER_KEPT as usize, "{entries:?}");
+    entries.retain(|(_, owners)| *owners != (OWNER, OWNER));
+    assert_eq!(entries, []);
+}
+
+/// Returns everything beneath a folder, and the user and the group that it belongs to.
+fn owners(folder: &std::path::Path) -> Vec<(PathBuf, (u32, u32))> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let each = |entry: fs::DirEntry| {
+        let status = entry.metadata().unwrap();
+        let mut found = if status.is_dir() { owners(&entry.path()) } else { Vec::new() };
+        found.push((entry.path(), (status.uid(), status.gid())));
+        found
+    };
+    entries.flat_map(each).collect()
 }

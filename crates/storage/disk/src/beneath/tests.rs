@@ -183,3 +183,34 @@ fn a_link_named_by_the_user_needs_a_slash() {
     assert_eq!(Folder::open(&scene.tree("link/")).unwrap().names().unwrap(), ["file"]);
     assert!(Folder::open(&scene.tree("link/.")).is_ok());
 }
+
+/// Returns the owner of an entry; of a link, not of its target.
+fn owner(path: &Path) -> u32 {
+    path.symlink_metadata().unwrap().uid()
+}
+
+#[test]
+fn files_of_root_are_given_to_the_owner_of_the_folder() {
+    const OWNER: u32 = 4711;
+    const OTHER: u32 = 4712;
+    let scene = Scene::new();
+    let chown = |path: &Path, owner| std::os::unix::fs::chown(path, Some(owner), Some(owner));
+    // Only root can change the owner.
+    if chown(&scene.tree(""), OWNER).is_err() {
+        return;
+    }
+    for name in ["below", "others"] {
+        fs::create_dir(scene.tree(name)).unwrap();
+        fs::write(scene.tree(name).join("file"), "data").unwrap();
+    }
+    chown(&scene.tree("others"), OTHER).unwrap();
+    symlink(scene.victim(), scene.tree("link")).unwrap();
+    fs::hard_link(scene.victim().join("file"), scene.tree("hard")).unwrap();
+    scene.folder.give_all_to_owner().unwrap();
+    let owners =
+        ["below", "below/file", "others", "others/file", "link", "hard"].map(|name| owner(&scene.tree(name)));
+    assert_eq!(owners, [OWNER, OWNER, OTHER, OTHER, 0, 0]);
+    assert_eq!([owner(&scene.victim()), owner(&scene.victim().join("file"))], [0, 0]);
+    assert!(scene.folder.give_to_owner(OsStr::new("../victim")).is_err());
+    assert!(scene.folder.give_to_owner(OsStr::new("none")).is_err());
+}

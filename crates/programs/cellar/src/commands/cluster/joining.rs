@@ -6,6 +6,7 @@ use super::section::{Added, add, section, with_database_roles};
 use super::{Init, Join, NodeOptions};
 use crate::commands::Context;
 use crate::commands::context::PACKAGED;
+use crate::commands::owner_guard::OwnerGuard;
 use anyhow::{Context as _, Result, bail};
 use base::{BucketAddress, PartitionId};
 use bucket::probe::probe_once;
@@ -15,6 +16,7 @@ use cellar_config::{BucketSettings, ClusterSettings, Role, Settings, files};
 use cellar_server::CopiedDatabases;
 use cellar_server::buckets::connect;
 use cluster::{ClusterRecord, NodeName, NodeState, ServiceAddresses};
+use disk::beneath::Folder;
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::fs;
@@ -146,6 +148,7 @@ pub(super) fn init(context: &Context, options: &Init) -> Result<()> {
     probe(bucket)?;
     make_folders(&plan)?;
     file.check_writable()?;
+    let _owner = OwnerGuard::new(&plan.settings.database_path);
     let copied = (fate == Fate::Copied).then(|| cellar_server::copy_databases(&plan.settings)).transpose()?;
     let created = cluster::create_cluster(&*connect(bucket)?, plan.cluster.folder(), &record)
         .with_context(|| format!("cannot create the cluster in {}", described(bucket)))?;
@@ -353,10 +356,10 @@ pub(super) fn make_folders(plan: &Plan) -> Result<()> {
         }
         let cannot = || format!("cannot create {}", folder.display());
         files::make_folder(folder).with_context(cannot)?;
-        let (above, made) =
-            (fs::metadata(above).with_context(cannot)?, fs::metadata(folder).with_context(cannot)?);
-        if (above.uid(), above.gid()) != (made.uid(), made.gid()) {
-            chown(folder, Some(above.uid()), Some(above.gid())).with_context(cannot)?;
+        // A partition may be elsewhere.
+        if let Ok(below) = folder.strip_prefix(above) {
+            let above = Folder::open(&above.join("")).with_context(cannot)?;
+            above.give_path_to_owner(below).with_context(cannot)?;
         }
     }
     Ok(())

@@ -6,6 +6,7 @@ use super::joining::{
 use super::place::described;
 use super::section::{Added, with_databases};
 use crate::commands::Context;
+use crate::commands::owner_guard::OwnerGuard;
 use anyhow::{Context as _, Result, bail};
 use cellar_config::Settings;
 use cellar_server::CopiedDatabases;
@@ -35,6 +36,7 @@ pub(super) fn run(context: &Context) -> Result<()> {
     let service = super::addresses::listed(&cluster.bucket)?;
     make_folders(&plan)?;
     file.check_writable()?;
+    let _owner = OwnerGuard::new(&plan.settings.database_path);
     let copied = is_copied.then(|| cellar_server::copy_databases(&plan.settings)).transpose()?;
     // The configuration comes last: while it is as before, the command can be repeated.
     cluster::share_databases(&*client, folder).with_context(|| {

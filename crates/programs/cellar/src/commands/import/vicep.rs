@@ -1,6 +1,7 @@
 //! `cellar import vicep`.
 
 use crate::commands::context::load_settings;
+use crate::commands::owner_guard::OwnerGuard;
 use crate::output::{Format, Row, line};
 use afs_format::namei::DESTROY_ME;
 use anyhow::{Context, Result, bail};
@@ -312,6 +313,8 @@ impl Vicep {
 struct Store {
     offline: OfflineStore,
     partition: PartitionId,
+    // Dropped after the store.
+    _owner: OwnerGuard,
 }
 
 impl Store {
@@ -334,7 +337,8 @@ impl<'a> Work<'a> {
         } else {
             let settings = load_settings(wanted.config.as_deref())?;
             let target = wanted.target(&settings, partition)?;
-            Some(Store { offline: OfflineStore::open(&settings)?, partition: target })
+            let owner = OwnerGuard::of_partitions(&settings);
+            Some(Store { offline: OfflineStore::open(&settings)?, partition: target, _owner: owner })
         };
         let bytes = sources.iter().map(|source| u64::from(source.info.used_kib) << 10).sum();
         let style =

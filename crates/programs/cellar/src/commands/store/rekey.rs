@@ -2,6 +2,7 @@
 
 use super::{address, in_bucket};
 use crate::commands::context::load_settings;
+use crate::commands::owner_guard::OwnerGuard;
 use crate::output::Format;
 use anyhow::{Context as _, Result, anyhow};
 use cellar_config::Settings;
@@ -11,6 +12,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use store::Partition;
+use store::partition::FOLDER;
 
 /// Change the keys of an encrypted partition.
 #[derive(Args)]
@@ -64,8 +66,11 @@ pub(super) fn run(rekey: &Rekey) -> Result<()> {
     };
     let (old, new) = (present.load()?, next.load()?);
     let data_keys = match address(&rekey.partition) {
-        None => Partition::rekey(&rekey.partition, &old, &new, rekey.new_data_key)
-            .map_err(|error| anyhow!("{error}"))?,
+        None => {
+            let _owner = OwnerGuard::new(&rekey.partition.join(FOLDER));
+            Partition::rekey(&rekey.partition, &old, &new, rekey.new_data_key)
+                .map_err(|error| anyhow!("{error}"))?
+        }
         Some(address) => {
             let settings = load_settings(rekey.config.as_deref())?;
             let bucket = in_bucket(&settings, &address)?.place.bucket().context("not in a bucket")?;
