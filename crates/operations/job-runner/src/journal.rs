@@ -146,7 +146,7 @@ impl Journal {
         std::fs::remove_file(self.resume_path(id)).is_ok()
     }
 
-    /// Opens a file for writing. Root's commands create it for the server's user, who has the folder.
+    /// Creates or truncates a file. A file that root creates belongs to the owner of the folder.
     fn create(path: &Path) -> std::io::Result<File> {
         let file = files::create(path)?;
         files::give_to_owner(path)?;
@@ -220,6 +220,25 @@ mod tests {
     fn job(id: u32) -> Job {
         let place = Place { server: Ipv4Addr::LOCALHOST, partition: 0 };
         Job::new(id, Operation::Move(jobs::Move { to: place }), 100, "data", place)
+    }
+
+    #[test]
+    fn files_of_root_belong_to_the_owner_of_the_journal() {
+        use std::os::unix::fs::{MetadataExt, chown};
+        const OWNER: u32 = 4711;
+        let folder = tempfile::tempdir().unwrap();
+        // Only root can change the owner.
+        if chown(folder.path(), Some(OWNER), None).is_err() {
+            return;
+        }
+        let journal = Journal::of_server(folder.path().to_owned()).unwrap();
+        let (first, _claim) = journal.begin(job).unwrap();
+        journal.write(&first).unwrap();
+        journal.cancel(1).unwrap();
+        journal.request_resume(1).unwrap();
+        let entries = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap());
+        let owners: Vec<u32> = entries.map(|entry| entry.metadata().unwrap().uid()).collect();
+        assert_eq!(owners, [OWNER; 5], "the probe, the job, its lock, and two requests");
     }
 
     #[test]

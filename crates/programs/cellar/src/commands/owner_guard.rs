@@ -1,6 +1,6 @@
 //! Keeps the owner of folders that belong to the server's user while a command of root writes to them.
 
-use cellar_config::{Place, Settings};
+use cellar_config::{Place, Settings, files};
 use disk::beneath::{Folder, may_give};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,10 +31,8 @@ impl OwnerGuard {
 
 /// Gives a folder, and everything beneath, to the owner of the folder above.
 fn give(folder: &Path) -> io::Result<()> {
-    let (Some(above), Some(name)) = (folder.parent(), folder.file_name()) else { return Ok(()) };
-    let above = Folder::open(&above.join(""))?;
-    above.give_to_owner(name)?;
-    above.enter(name)?.give_all_to_owner()
+    files::give_to_owner(folder)?;
+    Folder::open(folder)?.give_all_to_owner()
 }
 
 impl Drop for OwnerGuard {
