@@ -153,6 +153,9 @@ impl MetaStore for SlateMeta {
     /// Concurrent commits are in the order of their numbers.
     fn commit(&self, batch: Batch) -> Result<CommitNumber, StoreError> {
         self.reads.health.check()?;
+        if self.is_abandoned.load(Relaxed) {
+            return Err(self.reads.unavailable("write: the process has ended"));
+        }
         if batch.is_empty() {
             return Ok(CommitNumber(self.newest.load(Acquire)));
         }
