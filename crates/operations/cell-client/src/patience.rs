@@ -345,6 +345,10 @@ impl CallStream for PatientCall {
 }
 
 impl ClientCall for PatientCall {
+    fn flush(&mut self) -> Result<(), AbortCode> {
+        self.send(|call| call.flush())
+    }
+
     fn end_request(&mut self) -> Result<(), AbortCode> {
         if let Some(request) = &mut self.request {
             request.is_complete = true;

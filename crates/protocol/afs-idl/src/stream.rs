@@ -70,6 +70,15 @@ pub trait ClientConnection: Send + Sync {
 /// One call of a client. Write the request, call [`end_request`](ClientCall::end_request), read the reply,
 /// and call [`finish`](ClientCall::finish). Dropping it before `finish` aborts the call.
 pub trait ClientCall: CallStream + Send {
+    /// Sends what was written so far, even if it does not fill a packet. Without this, a call whose client pauses may not have begun
+    /// at the server.
+    ///
+    /// # Errors
+    /// The code with which the call ended.
+    fn flush(&mut self) -> Result<(), AbortCode> {
+        Ok(())
+    }
+
     /// Marks the request as complete; nothing may be written after it.
     fn end_request(&mut self) -> Result<(), AbortCode>;
 

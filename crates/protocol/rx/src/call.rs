@@ -198,6 +198,15 @@ impl CallHandle {
         Ok(true)
     }
 
+    /// Sends what was written, also a part of a packet.
+    pub(crate) fn flush(&mut self) -> Result<(), AbortCode> {
+        self.with_endpoint(|state, call| {
+            state.check()?;
+            state.endpoint.flush(clock::now(), call);
+            Ok(())
+        })
+    }
+
     /// Marks the end of the written data.
     pub(crate) fn end(&mut self) -> Result<(), AbortCode> {
         self.with_endpoint(|state, call| {

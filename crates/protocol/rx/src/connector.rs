@@ -191,6 +191,10 @@ impl CallStream for OutgoingCall {
 }
 
 impl ClientCall for OutgoingCall {
+    fn flush(&mut self) -> Result<(), AbortCode> {
+        self.handle.flush()
+    }
+
     fn end_request(&mut self) -> Result<(), AbortCode> {
         self.handle.end()
     }
